@@ -11,7 +11,7 @@ namespace {
 
 torch::Tensor copied(const torch::Tensor& tensor, const torch::Device& device) {
   if (device.is_cpu()) return tensor;
-  // Only from pinned memory does a copy not wait.
+  // A copy is asynchronous only from pinned memory.
   const bool pins = device.is_cuda();
   return (pins ? tensor.pin_memory() : tensor).to(device, /*non_blocking=*/pins);
 }

@@ -1,10 +1,10 @@
-// What a run trains, as the loop, the checkpoints, the log and the report see it: data by position, a model,
-// its loss, its metrics and what to say about them. They know nothing else of it, so a new task is a
-// folder in train/tasks/ and a line in train/tasks/list.h; docs/guides/add_a_task.md writes one.
+// The interface of a task: data by position, a model, its loss, its metrics and their descriptions. The
+// training loop, the checkpoints, the log and the report use nothing else of it, so a new task is a folder in
+// train/tasks/ and a line in train/tasks/list.h. docs/guides/add_a_task.md shows an example.
 //
-// A run calls open(), then build() and load_first_weights(), then the rest; all of it from one thread, except
-// read() and batches().rows_at(). Before that build() a plan of the run calls build(), largest…() and loss(),
-// on tensors without memory (device meta), of which no value can be read.
+// A run calls open(), then build() and load_first_weights(), then the other functions. It calls all of them
+// from one thread, except read() and batches().rows_at(). Before that build(), a prediction of the run calls
+// build(), largest…() and loss() on tensors without memory (device meta), whose values cannot be read.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -33,63 +33,63 @@
 
 namespace octavo::train {
 
-// What one forward pass computes on.
+// The input of one forward pass.
 struct Batch {
-  NamedTensors tensors;              // on the host, as read() gives them; then on the run's device
-  std::vector<std::uint64_t> draws;  // of its rows, one each
-  NamedTensors host = {};            // what stays on the host, so that a pass reads it without a wait
-  // Where rows have different lengths: their sum, and rows x the longest. The log tells the share of padding.
+  NamedTensors tensors;              // read() returns them on the host; later they are on the run's device
+  std::vector<std::uint64_t> draws;  // one per row
+  NamedTensors host = {};  // tensors that stay on the host, so that reading them needs no synchronization
+  // If rows have different lengths: their sum, and rows x the longest. The log prints the share of padding.
   double length = 0, padded_length = 0;
 
-  // Throw c10::Error where there is none of that name.
+  // Throw c10::Error if there is no tensor of that name.
   [[nodiscard]] const torch::Tensor& at(std::string_view name) const;
   [[nodiscard]] const torch::Tensor& on_host(std::string_view name) const;
   [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(draws.size()); }
 };
 
-// What random numbers of a pass depend on, besides the batch's draws.
+// The key of a forward pass's random numbers, besides the batch's draws.
 struct PassKey {
   std::uint64_t seed = 0;
-  std::int64_t step = 0;  // the first is 1
+  std::int64_t step = 0;  // from 1
 };
 
-// What the model made of a sample whose text is known.
+// The model's output for a sample with a reference text.
 struct Example {
-  std::string name;  // of the sample
+  std::string name;  // name of the sample
   std::string reference, hypothesis;
-  std::int64_t number = 0;  // of the sample, among all to evaluate on
+  std::int64_t number = 0;  // index of the sample among all evaluation samples
 };
 
-// An evaluation is divided among ranks: of its batches in a row, rank r has number r and every ranks-th after
-// it. No share depends on another.
+// The part of an evaluation that one rank computes. Rank r evaluates batch r and every `ranks`-th batch after
+// it. The shares are independent of each other.
 struct EvaluationCall {
   torch::Device device;
-  std::function<bool()> stop;  // asks for an end
+  std::function<bool()> stop;  // returns true to stop the evaluation
   int rank = 0, ranks = 1;
 };
 
-// What a share of an evaluation adds up to, so that shares can be added: sums number by number, examples one
-// after the other.
+// The additive result of a share of an evaluation. Shares are added by summing `sums` element by element and
+// concatenating `examples`.
 struct Tally {
-  std::vector<double> sums;            // the task's own, as many in every share
-  std::int64_t units = 0;              // of throughput, that it went through
+  std::vector<double> sums;            // defined by the task, the same number in every share
+  std::int64_t units = 0;              // units of throughput evaluated
   std::vector<Example> examples = {};  // the first few of the share
 };
 
 struct Evaluation {
-  std::vector<Metric> metrics;         // at least one; the first stands in the lines of progress
-  std::int64_t units = 0;              // of throughput, that it went through
+  std::vector<Metric> metrics;         // one or more; the first is printed in status lines
+  std::int64_t units = 0;              // units of throughput evaluated
   std::vector<Example> examples = {};  // a few, of the same samples each time; log, TensorBoard and report
                                        // mark the words that differ
 };
 
-// What throughput is counted in.
+// The unit of throughput.
 struct Unit {
   std::string name;   // "tokens": "tokens_per_second" in the log
-  std::string brief;  // "tok": in the lines of progress
+  std::string brief;  // "tok": in status lines
 };
 
-// What a model can show of itself.
+// Sample output of a model.
 struct Preview {
   std::string title;                                        // "a sample"
   std::string shown;                                        // for a terminal
@@ -103,113 +103,122 @@ class Task {
   Task(const Task&) = delete;
   Task& operator=(const Task&) = delete;
 
-  // What the data of a run that goes on is, compared with the checkpoint's.
+  // The differences between the data of a resumed run and the checkpoint's data.
   struct DataChange {
-    std::vector<std::string> changed;  // what makes it other data: refused, unless the user insists
-    std::vector<std::string> noted;    // what is said
+    std::vector<std::string> changed;  // changes that make it other data: refused unless the user insists
+    std::vector<std::string> noted;    // changes that are only printed
   };
   struct Opening {
     const Settings& settings;
-    const std::string& checkpoint;         // that the run goes on from; empty: none
+    const std::string& checkpoint;         // the checkpoint to resume from; empty: none
     const nlohmann::ordered_json* record;  // data_record() of that checkpoint; null: none
   };
   // Finds and checks the data. The settings outlive the task.
   virtual Result<DataChange> open(const Opening& opening) = 0;
-  // What identifies the data, for checkpoints.
+  // Returns a description that identifies the data, for checkpoints.
   [[nodiscard]] virtual nlohmann::ordered_json data_record() const = 0;
 
-  // The model with its first weights, on the CPU in fp32, from torch's generator. The caller moves it to its
-  // device and dtype. Throws c10::Error where the settings are no model.
+  // Returns the model with its initial weights, on the CPU in fp32, drawn from torch's generator. The caller
+  // moves it to its device and dtype. Throws c10::Error if the settings describe no valid model.
   virtual std::shared_ptr<torch::nn::Module> build(const Settings& settings) = 0;
-  // For a run that begins, and not for one that goes on: gives the model, on its device, weights that the
-  // settings name. REQUIRES: build().
+  // Loads weights that the settings name into the model, which is on its device. It is called for a new run,
+  // not for a resumed one. REQUIRES: build().
   virtual Status load_first_weights() { return {}; }
-  // What of the model depends on its vocabulary, for weights of one with another.
+  // Returns the parts of the model that depend on its vocabulary. They are not loaded from a model with
+  // another vocabulary.
   [[nodiscard]] virtual FreshParts fresh_parts() const { return {}; }
 
-  // Samples that there are to train on. REQUIRES: open().
+  // Returns the number of training samples. REQUIRES: open().
   [[nodiscard]] virtual std::int64_t samples() const = 0;
-  // How positions are divided into batches, where it is the task that decides (train/data/buckets.h). Null:
-  // all have per_device_train_batch_size rows. REQUIRES: open(); it lives as long as the task.
+  // Returns how positions are divided into batches, if the task decides that (train/data/buckets.h). Null:
+  // all batches have per_device_train_batch_size rows. The result lives as long as the task. REQUIRES:
+  // open().
   [[nodiscard]] virtual const Batches* batches() const { return nullptr; }
-  // The batch of positions first … first + rows - 1, on the host. Without batches() of its own, position p is
-  // draw p. Samples that cannot be read may be left out: of a batch without rows the pass is left out, of a
-  // step without passes the update. Any thread may call it. Throws what the run ends with: a std::exception,
-  // whose text is the run's error.
+  // Returns the batch of positions first … first + rows - 1, on the host. If batches() is null, position p is
+  // draw p. Samples that cannot be read may be skipped. A micro-batch without rows is skipped, and so is the
+  // update of a step without micro-batches. Any thread may call it. If it throws a std::exception, the run
+  // ends with its text as the error.
   [[nodiscard]] virtual Batch read(const Order& order, std::uint64_t first, std::int64_t rows) const = 0;
-  // A batch that needs as much memory as any.
+  // Returns a batch with the maximum memory use.
   [[nodiscard]] virtual Batch largest(const Order& order, std::int64_t rows) const {
     return read(order, order.start(), rows);
   }
-  // The same of an evaluation's batches, of up to so many rows. loss() takes it, as tally() would.
+  // Returns an evaluation batch with the maximum memory use, of at most `rows` rows. loss() accepts it, as
+  // tally() would.
   [[nodiscard]] virtual Batch largest_to_evaluate(const Order& order, std::int64_t rows) const {
     return largest(order, rows);
   }
-  // Units of throughput in so many rows.
+  // Returns the units of throughput in `rows` rows.
   [[nodiscard]] virtual std::int64_t units(std::int64_t rows) const = 0;
   [[nodiscard]] virtual Unit unit() const = 0;
 
-  // Files that a trained model needs besides weights and settings, such as its tokenizer, by name: every
-  // checkpoint has them. REQUIRES: build().
+  // Returns files that a trained model needs besides weights and settings, such as its tokenizer, by name.
+  // Every checkpoint contains them. REQUIRES: build().
   [[nodiscard]] virtual std::map<std::string, std::string> kept_files() const { return {}; }
 
-  // The mean loss of a batch's rows on the device, 0-d, in fp32. Passes of a step count by their rows.
+  // Returns the mean loss of a batch's rows on the device, 0-d, in fp32. Micro-batches of a step are weighted
+  // by their rows.
   virtual torch::Tensor loss(const Batch& batch, const PassKey& key) = 0;
-  // How many products of a pass have one weight, where a model uses its weights again: what a cast of them is
-  // worth. REQUIRES: build().
+  // Returns how many matmuls of a micro-batch use the same weight, for models that reuse their weights. It
+  // determines whether a cast of the weights pays off. REQUIRES: build().
   [[nodiscard]] virtual std::int64_t uses_of_weights() const { return 1; }
-  // A task that can calls the gate in loss(), with every module before it uses the parameters there, and
-  // returns true. For others all parameters are there before loss() begins. REQUIRES: build().
+  // Sets the gate, if the task supports it: loss() then calls the gate with every module before it uses the
+  // module's parameters, and set_gate() returns true. If it returns false, all parameters are updated before
+  // loss() begins. REQUIRES: build().
   virtual bool set_gate(WeightGate /*gate*/) { return false; }
-  // A share of an evaluation, in evaluation mode, without gradients. None where `stop` asks for an end.
+  // Computes a share of an evaluation, in evaluation mode, without gradients. Returns nullopt if `stop`
+  // returned true.
   virtual std::optional<Tally> tally(const EvaluationCall& call) = 0;
-  // What all shares together say; the examples are in the order of samples, and more than are shown. Throws
-  // what the run ends with.
+  // Returns the evaluation's result from the sum of all shares. The examples are in the order of samples, and
+  // there are more than are shown. An exception ends the run.
   [[nodiscard]] virtual Evaluation evaluation(const Tally& all) const = 0;
-  // At the end of a run; none: there is nothing to show.
+  // Returns a preview at the end of a run; nullopt if there is nothing to show.
   virtual std::optional<Preview> preview(const torch::Device& device, const std::function<bool()>& stop) = 0;
 
-  // A run begins, or goes on, in this folder, which is there: what the task writes besides goes into it. A
-  // rehearsal has none. Batches may have been read before.
+  // Is called when a run starts or resumes in this existing folder, in which the task may write its own
+  // files. A dry run does not call it. Batches may have been read before.
   virtual Status begin(const std::string& /*folder*/) { return {}; }
-  // What the run says at its end, a line each.
+  // Returns the lines that the run prints at its end.
   [[nodiscard]] virtual std::vector<std::string> ending() const { return {}; }
 
-  // What the run says first about its data, a line each, and what its start in the log has besides; a text
-  // `data` there stands in the report.
+  // Return the lines that the run prints about its data at its start, and add members to the log's start
+  // record. The report shows a text member `data` of it.
   [[nodiscard]] virtual std::vector<std::string> introduction() const = 0;
   virtual void describe(nlohmann::ordered_json& start) const = 0;
 
-  // "8 sequences of 512 bytes".
+  // Returns a text such as "8 sequences of 512 bytes".
   [[nodiscard]] virtual std::string batch_text(std::int64_t rows) const = 0;
-  // Settings that save memory and change what is trained (shorter samples, a smaller model), as
-  // `key=value (what it changes)`. The message about a full device has them last.
+  // Returns settings that save memory and change what is trained (shorter samples, a smaller model), as
+  // `key=value (what it changes)`. They are the last ones in the message about a full device.
   [[nodiscard]] virtual std::vector<std::string> memory_advice() const = 0;
-  // Keys that a plan may change to make a run fit: how long a sample is, and how large the model. Empty:
-  // none.
+  // A key that a prediction may change to make a run fit: the length of a sample, or the size of the model.
+  // An empty key means none.
   struct SizeKey {
     std::string key;        // "data.block_size"
-    std::int64_t now = 0;   // its value
+    std::int64_t now = 0;   // current value
     std::int64_t step = 1;  // values are multiples of it
   };
   [[nodiscard]] virtual SizeKey length_key() const { return {}; }
   [[nodiscard]] virtual SizeKey model_key() const { return {}; }
-  // Words `key=value` that divide the task's own limits of a batch by `parts`: data.batch_seconds=200. Empty:
-  // training.per_device_train_batch_size is the only limit, or a batch is too small to be divided.
+  // Returns `key=value` settings that divide the task's own limits of a batch by `parts`, such as
+  // data.batch_seconds=200. Empty if training.per_device_train_batch_size is the only limit, or if a batch is
+  // too small to be divided.
   [[nodiscard]] virtual std::vector<std::string> smaller_limits(std::int64_t /*parts*/) const { return {}; }
-  // What would make steps shorter: "a smaller model (n_embd is 256); …".
+  // Returns what would make steps shorter: "a smaller model (n_embd is 256); …".
   [[nodiscard]] virtual std::string shorter_steps() const = 0;
 };
 
-// The task of that name. REQUIRES: one of declared_tasks(). Defined beside the list: train/tasks/make.cc.
+// Returns the task of that name. REQUIRES: one of declared_tasks(). It is defined next to the list:
+// train/tasks/make.cc.
 std::unique_ptr<Task> make_task(std::string_view name);
 
-// Copies a batch to a device, in the background where that is possible.
+// Copies a batch to a device, asynchronously if possible.
 Batch to_device(Batch batch, const torch::Device& device);
-// The draws of its rows there, int64 [rows]: what a row's dropout depends on (nn/dropout.h).
+// Returns the draws of the batch's rows on the device, int64 [rows], which determine each row's dropout
+// (train/nn/dropout.h).
 torch::Tensor draw_numbers(const Batch& batch, const torch::Device& device);
 
-// Evaluation mode for a scope.
+// Sets evaluation mode for a scope.
 class EvalScope {
  public:
   explicit EvalScope(torch::nn::Module& model) : model_(model), training_(model.is_training()) {

@@ -1,9 +1,10 @@
-// Recordings: WAV, FLAC, OGG (Vorbis, Opus), MP3 and what else libsndfile reads, of any rate and number of
-// channels, as mono samples at the rate that is asked for (soxr). All functions may be called from any number
-// of threads. What is wrong with a file is a Status that names the file, the value and the reason; never a
-// clip that is shorter than it should be.
+// Reads and writes recordings. Every format of libsndfile (WAV, FLAC, OGG with Vorbis or Opus, MP3 and
+// others), at any sample rate and with any number of channels, is returned as mono samples at the requested
+// rate (resampled by soxr). All functions are thread-safe. An error is a Status that names the file, the
+// value and the reason; a truncated file is an error and never returns a shorter clip.
 //
-// A build without the libraries has the same functions; they say what to install (none.cc).
+// A build without the libraries has the same functions; they return an error that names the packages to
+// install (none.cc).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,15 +20,15 @@
 
 namespace octavo::train {
 
-// Whether this build reads recordings.
+// Returns true if this build can read recordings.
 [[nodiscard]] bool audio_built_in();
 
 inline constexpr int kLowestRate = 1000, kHighestRate = 768000;      // Hz, of a file
 inline constexpr std::int64_t kLongestClip = std::int64_t{1} << 28;  // samples; 4.6 hours at 16 kHz
-// How much sooner than asked a clip may end: durations are rounded in manifests, and MP3 has padding.
+// A clip may end this much earlier than requested, because manifests round durations and MP3 has padding.
 inline constexpr double kShortfallAllowed = 0.1;  // seconds
 
-// What a file says of itself. `frames`: samples of one channel.
+// The properties in a file's header. `frames` is the number of samples of one channel.
 struct AudioInfo {
   std::int64_t frames = 0;
   int rate = 0, channels = 0;
@@ -37,17 +38,18 @@ struct AudioInfo {
   }
 };
 
-// Reads the header, and checks as much as that shows: no samples, a file that is cut short (but for FLAC,
-// where only reading shows it), a sample rate that contradicts the header's bytes per second.
+// Reads the header and checks what the header can show: that there are samples, that the file is not
+// truncated (for FLAC only decoding shows that), and that the sample rate agrees with the header's bytes per
+// second.
 Result<AudioInfo> probe_audio(const std::string& path);
 
 struct AudioRequest {
   std::string path;
-  double offset = 0;                             // seconds of the file
-  std::optional<double> seconds = std::nullopt;  // of the file; none: to its end
-  int rate = 16000;                              // of the clip
-  std::optional<int> channel = std::nullopt;     // from 0; none: the mean of all
-  double speed = 1;                              // 1.1: faster and higher, as a tape would play it
+  double offset = 0;                             // seconds from the start of the file
+  std::optional<double> seconds = std::nullopt;  // length in the file; nullopt: to the file's end
+  int rate = 16000;                              // Hz, of the returned clip
+  std::optional<int> channel = std::nullopt;     // from 0; nullopt: the mean of all channels
+  double speed = 1;  // playback speed; 1.1 is faster and higher in pitch, like a tape
 };
 
 struct AudioClip {
@@ -55,11 +57,11 @@ struct AudioClip {
   AudioInfo source;
 };
 
-// A part of a long OGG (Vorbis) file costs the decoding of all before it. An error, too, where the file ends
-// more than kShortfallAllowed before what was asked for.
+// Reads a clip. An offset into an OGG Vorbis file is slow, because the file is decoded from its start.
+// Returns an error if the file ends more than kShortfallAllowed before the requested end.
 Result<AudioClip> read_audio(const AudioRequest& request);
 
-// A long file front to back, in memory of one block.
+// Reads a long file from front to back with the memory of one block.
 class AudioStream {
  public:
   static Result<AudioStream> open(const std::string& path, int rate = 16000,
@@ -71,8 +73,8 @@ class AudioStream {
 
   [[nodiscard]] const AudioInfo& source() const;
 
-  // The next samples; fewer than asked for only at the end, 0 after it. The samples are those of
-  // read_audio().
+  // Reads the next samples. Returns fewer than requested only at the end of the file, and 0 after it. The
+  // samples equal those of read_audio().
   Result<std::size_t> read(std::span<float> samples);
 
  private:
@@ -81,11 +83,11 @@ class AudioStream {
   std::unique_ptr<State> state_;
 };
 
-// By the extension: .wav (16 bits), .flac, .ogg, .mp3. Samples beyond full scale are clipped. The file
-// appears under its name when it is whole.
+// Writes a recording in the format of the path's extension: .wav (16 bits), .flac, .ogg or .mp3. Samples
+// beyond full scale are clipped. The file appears under its name only when it is complete.
 Status write_audio(const std::string& path, std::span<const float> samples, int rate);
 
-// ceil(samples * to / from) samples, by soxr's HQ filter, as librosa does.
+// Returns ceil(samples * to / from) samples, resampled by soxr's HQ filter, as librosa does.
 // REQUIRES: audio_built_in(), from > 0, to > 0.
 std::vector<float> resampled(std::span<const float> samples, double from, double to);
 

@@ -1,4 +1,4 @@
-// Opening, checking and decoding by libsndfile; see decoder.h.
+// Opens, checks and decodes recordings with libsndfile; see decoder.h.
 // SPDX-License-Identifier: MIT
 #include "train/audio/decoder.h"
 
@@ -15,8 +15,8 @@ namespace {
 
 std::string exact_seconds(double seconds) { return decimal_text(seconds, std::chars_format::fixed, 6); }
 
-constexpr std::int64_t kBlockSamples = 1 << 14;  // of all channels: they stay in the cache
-constexpr std::int64_t kSecondsAhead = 1;        // of 8,000 bits: the frames before it that MP3 can refer to
+constexpr std::int64_t kBlockSamples = 1 << 14;  // samples of all channels: a block that fits in the cache
+constexpr std::int64_t kSecondsAhead = 1;  // seconds decoded before an MP3 seek target, enough at 8,000 bit/s
 constexpr float kLoudest = 1e10F;
 constexpr std::int64_t kMostFrames = std::int64_t{1} << 48;
 
@@ -46,7 +46,7 @@ std::string format_name(int format) {
   }
 }
 
-// Frames of interleaved samples as one channel, appended.
+// Mixes interleaved frames down to one channel and appends them to `samples`.
 void mix_down(std::span<const float> block, int channels, std::optional<int> channel,
               std::vector<float>& samples) {
   const auto width = static_cast<std::size_t>(channels);
@@ -70,10 +70,10 @@ void mix_down(std::span<const float> block, int channels, std::optional<int> cha
   }
 }
 
-// Full scale is 1, and some files of floats have the range of integers. What is beyond is no sound, and sums
-// of it may overflow.
+// Returns true if all samples are finite and at most kLoudest. Full scale is 1, and some float files have the
+// range of integers. Larger values are not sound, and sums of them may overflow.
 bool all_sound(std::span<const float> samples) {
-  int beyond = 0;  // no branch, so that this is a vector loop; NaN is not below
+  int beyond = 0;  // branch-free, so that the loop is vectorized; NaN fails the comparison
   for (const float x : samples) beyond |= std::abs(x) <= kLoudest ? 0 : 1;
   return beyond == 0;
 }
@@ -98,7 +98,7 @@ Result<Decoder> Decoder::open(const std::string& path, std::optional<int> channe
   if (found.frames <= 0 || found.frames > kMostFrames) {
     if (Status status = decoder.count_frames(found); !status.ok()) return status;
   }
-  // A frame of FLAC has up to 65,535 samples in at least 8 bytes.
+  // A FLAC frame has up to 65,535 samples in at least 8 bytes.
   if (const std::uint64_t most = decoder.input_.size * 8192;
       decoder.info_.format == "FLAC" && static_cast<std::uint64_t>(decoder.info_.frames) > most) {
     return Status::invalid(path + ": its header promises " + std::to_string(decoder.info_.frames) +
@@ -140,7 +140,7 @@ Status Decoder::check(const SF_INFO& found) const {
   return {};
 }
 
-// Of a header that does not know: a FLAC file that was written into a pipe.
+// Counts the frames by decoding the file, for headers without a length (a FLAC file written to a pipe).
 Status Decoder::count_frames(SF_INFO& found) {
   std::int64_t total = 0;
   const auto frames = static_cast<sf_count_t>(block_.size()) / found.channels;
@@ -151,8 +151,8 @@ Status Decoder::count_frames(SF_INFO& found) {
   return {};
 }
 
-// A frame of MP3 takes bits of those before it, of more of them than the library decodes ahead. Vorbis is
-// decoded from the start: libvorbis 1.3 crashes where it seeks over a damaged packet.
+// An MP3 frame uses bits of earlier frames, of more frames than libsndfile decodes before a seek target.
+// Vorbis is decoded from the start, because libvorbis 1.3 crashes when it seeks over a damaged packet.
 Status Decoder::seek(std::int64_t frame) {
   std::int64_t from = frame;
   if (info_.format == "MP3") from = std::max<std::int64_t>(frame - kSecondsAhead * info_.rate, 0);
@@ -216,7 +216,7 @@ Status Decoder::check_end() const {
 Status Decoder::library_error(const std::string& action) const {
   std::string reason = sf_strerror(file_.get());
   while (!reason.empty() && (reason.back() == '.' || reason.back() == '\n')) reason.pop_back();
-  // Of a file that could not be opened the library keeps one error for all threads.
+  // If a file could not be opened, libsndfile keeps one error for all threads, and it may have been reset.
   if (reason == "No Error") reason = "libsndfile does not understand it";
   return Status::invalid(path_ + ": cannot " + action + " it: " + reason +
                          "; it may be damaged: listen to it, or leave it out");

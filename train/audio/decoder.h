@@ -1,4 +1,5 @@
-// One open recording: decoding front to back or from a frame on, mixed down to mono. libsndfile behind it.
+// Decodes one open recording with libsndfile, from front to back or from a given frame, and mixes it down to
+// mono.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,20 +14,21 @@ namespace octavo::train {
 
 class Decoder {
  public:
-  // `channel`: as of an AudioRequest. The header was checked: header_check.h.
+  // Opens a file and checks its header (header_check.h). `channel` has the meaning of AudioRequest::channel.
   static Result<Decoder> open(const std::string& path, std::optional<int> channel);
 
   [[nodiscard]] const AudioInfo& info() const { return info_; }
 
   Status seek(std::int64_t frame);  // REQUIRES: position() <= frame <= info().frames
 
-  // Appends up to `frames` samples. Fewer: the end of the file.
+  // Appends up to `frames` samples. Appends fewer only at the end of the file.
   Status read(std::int64_t frames, std::vector<float>& samples);
 
-  // Where reading stands, in frames of the file.
+  // Returns the position of the next frame to read, in frames of the file.
   [[nodiscard]] std::int64_t position() const { return position_; }
 
-  // Of a file that gave no more samples: an error if its header promised more.
+  // Returns an error if the header promised more frames than were read. Call it when read() appends fewer
+  // samples than requested.
   [[nodiscard]] Status check_end() const;
 
  private:
@@ -41,7 +43,7 @@ class Decoder {
   Status count_frames(SF_INFO& found);
   [[nodiscard]] Status library_error(const std::string& action) const;
 
-  InputFile input_;  // open as long as file_ is
+  InputFile input_;  // must stay open as long as file_
   std::unique_ptr<SNDFILE, Close> file_;
   std::string path_;
   AudioInfo info_;

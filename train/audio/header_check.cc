@@ -1,4 +1,4 @@
-// Signatures, and lengths that headers promise; see header_check.h.
+// Checks signatures, and the lengths that headers promise; see header_check.h.
 // SPDX-License-Identifier: MIT
 #include "train/audio/header_check.h"
 
@@ -16,7 +16,7 @@
 namespace octavo::train {
 namespace {
 
-// The bytes of a file, by position. What is not there reads as zeros.
+// Reads bytes of a file by position. Bytes after the end of the file read as zeros.
 class FileBytes {
  public:
   FileBytes(const InputFile& file) : descriptor_(file.descriptor.get()), size_(file.size) {}
@@ -48,7 +48,7 @@ std::uint32_t big32(std::string_view text, std::size_t at) {
          byte_of(text, at + 3);
 }
 
-// What writers into a pipe put where a length belongs, or more.
+// Programs that write to a pipe put this value or a larger one in length fields.
 constexpr std::uint32_t kUnknown32 = 0x7FFFF000;
 
 Status cut_short(const std::string& path, std::uint64_t promised, std::uint64_t there) {
@@ -57,11 +57,12 @@ Status cut_short(const std::string& path, std::uint64_t promised, std::uint64_t 
                          "; get the whole file, or leave it out");
 }
 
-// A rate that the bytes per second contradict: one of the two is a lie, and which one cannot be seen.
+// Checks that the sample rate agrees with the bytes per second. If they differ, one of the two is wrong, and
+// the header does not show which.
 Status check_wav_rate(const std::string& format, const std::string& path) {
   const std::uint32_t tag = little16(format, 0), rate = little32(format, 4), bytes = little32(format, 8),
                       frame = little16(format, 12);
-  const bool plain = tag == 1 || tag == 3 || tag == 0xFFFE;  // integers, floats, or one of them
+  const bool plain = tag == 1 || tag == 3 || tag == 0xFFFE;  // integers, floats, or either of them
   if (!plain || bytes == 0 || frame == 0 || bytes == std::uint64_t{rate} * frame) return {};
   return Status::invalid(path + ": its header says " + std::to_string(rate) + " samples a second, and " +
                          std::to_string(bytes) + " bytes a second, which are " +
@@ -88,7 +89,8 @@ Status check_wav(const FileBytes& file, const std::string& path) {
                          ": is a WAV file without samples (no data chunk): it is cut short, or damaged");
 }
 
-// The rarer formats say near their start how long they are, in all. 0: this one does not, or is of a pipe.
+// Returns the total file size that the headers of the rarer formats promise. Returns 0 if the header has no
+// size or was written to a pipe.
 std::uint64_t promised_bytes(const FileBytes& file) {
   const std::string head = file.at(0, 32);
   const auto known = [](std::uint64_t size, std::uint64_t before) {
@@ -126,8 +128,9 @@ std::optional<OggPage> ogg_page(const FileBytes& file, std::uint64_t position) {
   return page;
 }
 
-// A chained file: streams begin after the first pages, or the last page is of another stream. A long file is
-// not read to its end, so one of equal serial numbers and a long first part is not recognized.
+// Returns true for a chained file: streams begin after the first pages, or the last page belongs to another
+// stream. Only the first pages of a long file are read, so a chained file with equal serial numbers and a
+// long first part is not recognized.
 bool is_chained_ogg(const FileBytes& file, std::uint32_t last_serial) {
   constexpr int kPages = 1000;  // about 4 MB
   std::set<std::uint32_t> serials;
@@ -144,7 +147,7 @@ bool is_chained_ogg(const FileBytes& file, std::uint32_t last_serial) {
   return !serials.empty() && !serials.contains(last_serial);
 }
 
-// The last page must be complete, and of the first streams.
+// Checks that the last page is complete and belongs to one of the first streams.
 Status check_ogg(const FileBytes& file, const std::string& path) {
   constexpr std::uint64_t largest = 27 + 255 + 255 * 255;
   const std::uint64_t from = file.size() > largest ? file.size() - largest : 0;
@@ -159,7 +162,7 @@ Status check_ogg(const FileBytes& file, const std::string& path) {
   return {};
 }
 
-// Where the frames of an MP3 file begin: behind a tag, which may hold a picture.
+// Returns the offset of the first MP3 frame, which follows an optional ID3 tag (which may hold a picture).
 std::uint64_t behind_tag(const std::string& head) {
   if (!head.starts_with("ID3")) return 0;
   std::uint64_t size = 0;
@@ -179,15 +182,16 @@ std::optional<std::size_t> length_in_frame(const std::string& head) {
   return at;
 }
 
-// Returns whether another recording begins where the first one ends by its header: a frame with a length, or
-// more than the few frames by which a header may miscount. Tags are no recording.
+// Returns true if another recording begins at the offset where the header of the first one ends: a frame with
+// a length, or more data than the few frames by which a header may miscount. Tags do not count as a
+// recording.
 bool another_begins(const FileBytes& file, std::uint64_t end) {
   constexpr std::uint64_t kFewFrames = 8192;  // bytes
   const std::string head = file.at(end + behind_tag(file.at(end, 12)), 64);
   return length_in_frame(head) || (is_frame(head) && end + kFewFrames < file.size());
 }
 
-// The first frame of most encoders says how many bytes there are.
+// Compares the file size with the byte count that most encoders store in the first frame.
 Status check_mp3(const FileBytes& file, std::uint64_t start, const std::string& path) {
   const std::string head = file.at(start, 64);
   const std::optional<std::size_t> at = length_in_frame(head);

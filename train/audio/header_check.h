@@ -1,6 +1,6 @@
-// What a recording's first and last bytes show before a decoder sees them: that it is of a known format, and
-// whether it is whole. libsndfile shortens a file that was cut without a word, and mpg123 writes to the
-// terminal.
+// Checks a recording's first and last bytes before a decoder reads it: that the format is supported and that
+// the file is complete. The check is needed because libsndfile silently shortens a truncated file, and mpg123
+// writes to the terminal.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace octavo::train {
 
-// Leaves the file's position anywhere.
+// Leaves the file position unspecified.
 Status check_header(const InputFile& input, const std::string& path);
 
 }  // namespace octavo::train

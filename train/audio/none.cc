@@ -1,4 +1,5 @@
-// The functions of audio.h in a build without the libraries: each says what to install.
+// Implements audio.h in a build without the libraries: each function returns an error that names the packages
+// to install.
 // SPDX-License-Identifier: MIT
 #include "train/audio/audio.h"
 

@@ -10,14 +10,14 @@
 namespace octavo::train {
 namespace {
 
-// They tell these numbers from others of the same seed, and from each other.
+// These constants make the two random streams differ from each other and from other streams of the same seed.
 constexpr std::uint64_t kSpeed = 0x5370656564212121, kNoise = 0x4E6F697365212121;
 
 std::uint64_t mixed(const PerturbKey& key, std::uint64_t purpose) {
   return mix(mix((key.seed ^ purpose) + kStep) + key.draw);
 }
 
-// The mean of the squares.
+// Returns the mean of the squares.
 double power(std::span<const float> samples) {
   double sum = 0;
   for (const float x : samples) sum += static_cast<double>(x) * static_cast<double>(x);

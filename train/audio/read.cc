@@ -1,4 +1,4 @@
-// Whole clips; see audio.h.
+// Reads complete clips; see audio.h.
 // SPDX-License-Identifier: MIT
 #include "train/audio/audio.h"
 #include "train/audio/decoder.h"
@@ -35,7 +35,7 @@ std::string seconds_text(double seconds) {
   return decimal_text(std::round(seconds * 1000) / 1000, std::chars_format::fixed, 3) + " s";
 }
 
-// The part of the file that was asked for, in its frames.
+// The requested part of the file, in frames of the file.
 struct Part {
   std::int64_t first = 0, count = 0;
 };
@@ -73,7 +73,7 @@ Status read_part(const AudioRequest& request, Decoder& decoder, const Part& part
   if (Status status = decoder.seek(part.first); !status.ok()) return status;
   Result<Resampler> resampler = Resampler::make(from, to);
   if (!resampler.ok()) return resampler.status();
-  // A header may lie about frames, so memory grows with what is decoded.
+  // The header's frame count may be wrong, so memory grows with the decoded samples.
   samples.reserve(static_cast<std::size_t>(std::min(count + 1024, 64 * kPieceFrames)));
   std::vector<float> piece;
   for (std::int64_t left = part.count; left > 0;) {

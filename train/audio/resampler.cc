@@ -1,4 +1,4 @@
-// Streams through soxr; see resampler.h.
+// Resamples streams with soxr; see resampler.h.
 // SPDX-License-Identifier: MIT
 #include "train/audio/resampler.h"
 
@@ -10,7 +10,7 @@
 namespace octavo::train {
 
 std::int64_t resampled_count(std::int64_t samples, double from, double to) {
-  // 44,100 samples of 44.1 kHz are 16,000 of 16 kHz, whatever the last bit of the product says.
+  // The 1e-6 absorbs rounding: 44,100 samples at 44.1 kHz are exactly 16,000 at 16 kHz.
   return static_cast<std::int64_t>(std::ceil(static_cast<double>(samples) * to / from - 1e-6));
 }
 
@@ -18,7 +18,7 @@ Result<Resampler> Resampler::make(double from, double to) {
   Resampler made(from, to);
   if (from == to) return made;
   const soxr_quality_spec_t quality = soxr_quality_spec(SOXR_HQ, 0);
-  const soxr_runtime_spec_t threads = soxr_runtime_spec(1);  // clips are read by many threads already
+  const soxr_runtime_spec_t threads = soxr_runtime_spec(1);  // clips are already read by many threads
   soxr_error_t error = nullptr;
   made.state_.reset(soxr_create(from, to, 1, &error, nullptr, &quality, &threads));
   if (error != nullptr) {
@@ -42,7 +42,7 @@ Status Resampler::finish(std::vector<float>& out) {
   if (added_ > 0) {
     if (Status status = process(nullptr, 0, out); !status.ok()) return status;
   }
-  // soxr ends within a sample of this.
+  // soxr's total is within one sample of this count.
   const std::int64_t all = resampled_count(added_, from_, to_);
   out.resize(static_cast<std::size_t>(
       std::max<std::int64_t>(static_cast<std::int64_t>(out.size()) + all - given_, 0)));
@@ -50,7 +50,7 @@ Status Resampler::finish(std::vector<float>& out) {
   return {};
 }
 
-// No samples: the end.
+// `samples` == nullptr marks the end of the input.
 Status Resampler::process(const float* samples, std::size_t count, std::vector<float>& out) {
   do {
     const std::size_t before = out.size();

@@ -1,4 +1,4 @@
-// soxr's HQ filter over a stream of samples.
+// Resamples a stream of samples with soxr's HQ filter.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,16 +14,16 @@
 
 namespace octavo::train {
 
-// ceil(samples * to / from), up to rounding of the product.
+// Returns ceil(samples * to / from), with a tolerance for rounding.
 std::int64_t resampled_count(std::int64_t samples, double from, double to);
 
 class Resampler {
  public:
   static Result<Resampler> make(double from, double to);  // REQUIRES: both > 0
 
-  // Appends what comes of these samples; what they become may lag behind.
+  // Appends the output that is ready. soxr delays some output until later calls.
   Status add(std::span<const float> samples, std::vector<float>& out);
-  // Appends the rest, so that all that was appended is resampled_count() of all that was added.
+  // Appends the rest, so that the total appended is resampled_count() of the total added.
   Status finish(std::vector<float>& out);
 
  private:
@@ -34,7 +34,7 @@ class Resampler {
   Status process(const float* samples, std::size_t count, std::vector<float>& out);
 
   double from_, to_;
-  std::unique_ptr<soxr, Delete> state_;  // none: from == to
+  std::unique_ptr<soxr, Delete> state_;  // null if from == to
   std::int64_t added_ = 0, given_ = 0;
 };
 

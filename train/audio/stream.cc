@@ -1,4 +1,4 @@
-// A long recording in blocks; see audio.h.
+// Reads a long recording in blocks; see audio.h.
 // SPDX-License-Identifier: MIT
 #include "train/audio/audio.h"
 #include "train/audio/decoder.h"
@@ -13,14 +13,14 @@ struct AudioStream::State {
 
   Decoder decoder;
   Resampler resampler;
-  std::vector<float> piece, ready;  // decoded; at the asked rate, from `next` on
+  std::vector<float> piece, ready;  // decoded; at the requested rate, unread from `next` on
   std::size_t next = 0;
   bool ended = false;
 
   Status fill();
 };
 
-// Some more samples at the asked rate, unless the file has ended.
+// Decodes one more block and resamples it to the requested rate, unless the file has ended.
 Status AudioStream::State::fill() {
   constexpr std::int64_t frames = 1 << 14;
   ready.erase(ready.begin(), ready.begin() + static_cast<std::ptrdiff_t>(next));

@@ -1,4 +1,4 @@
-// Writing a recording; see audio.h.
+// Writes recordings; see audio.h.
 // SPDX-License-Identifier: MIT
 #include "train/audio/audio.h"
 #include "train/io/file_descriptor.h"
@@ -30,8 +30,8 @@ Result<int> format_of(const std::string& path) {
   return Status::invalid(path + ": expected a name that ends in .wav, .flac, .ogg or .mp3");
 }
 
-// A file that libsndfile writes through us, because some of its encoders ignore errors. Removed unless it was
-// kept.
+// A temporary file that libsndfile writes through the callbacks below, because some of its encoders ignore
+// write errors. The file is removed unless `kept` is set.
 struct Partial {
   std::string path;
   FileDescriptor descriptor;
@@ -82,7 +82,8 @@ SF_VIRTUAL_IO through_us() {
           write_to, [](void* file) -> sf_count_t { return ::lseek(number_of(file), 0, SEEK_CUR); }};
 }
 
-// Whether all were written. Not by libsndfile's conversion to integers, which does not round to the nearest.
+// Returns true if all samples were written. Rounds to integers here, because libsndfile's conversion does not
+// round to the nearest.
 bool write_samples(SNDFILE* file, bool integers, std::span<const float> samples) {
   std::vector<std::int16_t> rounded;
   std::vector<float> clipped;

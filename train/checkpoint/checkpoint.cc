@@ -44,7 +44,7 @@ Status with_state(const std::string& path, const std::function<Status(const Json
   }
 }
 
-// The tensors of a part, as views of its file.
+// The tensors of a part, as views of its open file.
 struct PartFile {
   std::optional<Safetensors> file;
   NamedTensors tensors;
@@ -118,7 +118,7 @@ Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const Run
 Result<RunState> load_checkpoint(const std::string& path, std::span<Stateful* const> parts,
                                  const BeforeLoad& before) {
   RunState state;
-  std::vector<Safetensors> files;  // which the tensors are views of
+  std::vector<Safetensors> files;  // the tensors of `saved` are views of these files
   std::vector<Stateful::Commit> commits;
   const auto in_path = [&](const Status& bad) { return Status(bad.code(), path + ": " + bad.message()); };
   const Status loaded = with_state(path, [&](const Json& json) -> Status {

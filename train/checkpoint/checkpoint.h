@@ -1,7 +1,6 @@
-// How a run goes into a checkpoint and comes back. A folder checkpoint-STEP holds a file NAME.safetensors for
-// each part that has tensors (model, optimizer), state.json with everything else, config.yaml,
-// evaluation.json where the step was evaluated, and the files of the task; docs/guides/train.md describes
-// them for readers in other languages.
+// Saves and loads checkpoints. A folder checkpoint-STEP holds a file NAME.safetensors for each part that has
+// tensors (model, optimizer), state.json with everything else, config.yaml, evaluation.json if the step was
+// evaluated, and the task's files. docs/guides/train.md describes the files for readers in other languages.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -26,37 +25,41 @@ namespace octavo::train {
 struct SavedCheckpoint {
   std::string path;
   std::int64_t bytes = 0;
-  std::string warning;  // what failed beside the checkpoint, such as the link `latest`; else empty
+  std::string warning;  // an error outside the checkpoint, such as a failed link `latest`
 };
 
-// What a checkpoint has of a part.
+// The content of a checkpoint for one part.
 struct SavedPart {
   std::string name;
-  NamedTensors tensors;  // of a checkpoint that is read: views of its file
+  NamedTensors tensors;  // when loading: views of the file
   nlohmann::ordered_json numbers;
 };
-// What the parts save now. All ranks call it: parts may gather over ranks, and then rank 0 has them whole.
+// Returns what the parts save now. All ranks call it, because parts may gather over ranks; rank 0 then has
+// the complete parts.
 std::vector<SavedPart> collect_parts(std::span<const Stateful* const> parts);
 
-// Waits for the device. `data`: what identifies the data. `evaluation`: of this step, if there was one.
-// `kept`: the task's files (Task::kept_files). On an error every earlier checkpoint is as it was.
+// Writes a checkpoint. Waits for the device. `data` identifies the data. `evaluation` is the evaluation of
+// this step, if there was one. `kept` holds the task's files (Task::kept_files). After an error every earlier
+// checkpoint is unchanged.
 Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const RunState& state,
                                         const nlohmann::ordered_json& data, std::span<const SavedPart> parts,
                                         const std::string& config_yaml,
                                         const std::optional<EvaluationRecord>& evaluation = {},
                                         const std::map<std::string, std::string>& kept = {});
 
-// May change what the parts will load; an error begins with what is wrong.
+// Is called before the parts are loaded, and may change what they will load. An error message begins with the
+// problem, because load_checkpoint() puts the path before it.
 using BeforeLoad = std::function<Status(std::vector<SavedPart>&)>;
 
-// An error says what differs and how, and leaves everything as it was. REQUIRES: verify_checkpoint(path).
+// Loads a checkpoint into `parts`. An error names what differs, and then nothing has changed. REQUIRES:
+// verify_checkpoint(path).
 Result<RunState> load_checkpoint(const std::string& path, std::span<Stateful* const> parts,
                                  const BeforeLoad& before = {});
 
-// Its counters alone: known before there is a model.
+// Returns the counters of a checkpoint. It needs no model.
 Result<RunState> saved_state(const std::string& path);
 
-// What identifies the data, as save_checkpoint() got it: known before there is a model. Null: none.
+// Returns the `data` that save_checkpoint() was given; null if there was none. It needs no model.
 Result<nlohmann::ordered_json> saved_data(const std::string& path);
 
 }  // namespace octavo::train

@@ -1,6 +1,6 @@
-// A part of a run that must survive: it has a name in the checkpoint, where its numbers are an object of
-// state.json and its tensors a file NAME.safetensors. A new one is added to
-// TrainingState (train/run/training_state.cc) and needs no edit elsewhere.
+// A part of a run that is saved in checkpoints. It has a name in the checkpoint: its numbers are an object of
+// that name in state.json, and its tensors are a file NAME.safetensors. A new part is added to TrainingState
+// (train/run/training_state.cc) and needs no edit elsewhere.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,17 +22,17 @@ class Stateful {
   Stateful(const Stateful&) = delete;
   Stateful& operator=(const Stateful&) = delete;
 
-  // A word, the same for ever.
+  // Returns the part's name in checkpoints, a single word that must never change.
   [[nodiscard]] virtual std::string_view name() const = 0;
-  // Adds to both. Tensors may be of any device.
+  // Adds the part's state to both arguments. Tensors may be on any device.
   virtual void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const = 0;
 
-  // Checks all of what was saved and changes nothing yet; the function does, and cannot fail. So a
-  // checkpoint is loaded whole or not at all. Tensors are views of a file, good until the function returns.
-  // May throw nlohmann::json::exception.
+  // Checks everything that was saved and changes nothing yet. The returned function applies it and cannot
+  // fail, so a checkpoint is loaded completely or not at all. The tensors are views of a file that stay valid
+  // until the function returns. May throw nlohmann::json::exception.
   using Commit = std::function<void()>;
   virtual Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) = 0;
-  // A checkpoint from before there was such a part has nothing of it: then load() is not called.
+  // Returns true if older checkpoints may lack this part. For such a checkpoint load() is not called.
   [[nodiscard]] virtual bool may_be_missing() const { return false; }
 };
 

@@ -18,7 +18,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::size_t kNamedTensors = 8;  // a message names no more
+constexpr std::size_t kNamedTensors = 8;  // the most tensors that a message lists
 constexpr std::string_view kWeightsFile = "model.safetensors";
 const std::string kFromKey = "training.init_from: ";
 const std::string kRenameKey = "training.init_rename: ";
@@ -36,12 +36,12 @@ bool is_folder(const std::string& path) {
   return stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
 }
 
-// The file that a path means.
+// Returns the weights file that a path refers to.
 Result<std::string> find_weights(const std::string& path, WarmStart& out) {
   if (!path_exists(path)) return Status::invalid(kFromKey + path + " does not exist");
   if (!is_folder(path)) return path;
   const std::string inside = path + '/' + std::string(kWeightsFile);
-  // Weights without a checkpoint's checksums are those of another program.
+  // A folder with weights but without a checkpoint's checksums was written by another program.
   if (path_exists(inside) && !path_exists(path + "/checksums.txt")) return inside;
   constexpr std::array<std::string_view, 1> kNeeded = {kWeightsFile};
   auto chosen = choose_checkpoint(path, "", kNeeded);
@@ -50,10 +50,10 @@ Result<std::string> find_weights(const std::string& path, WarmStart& out) {
   return chosen->path + '/' + std::string(kWeightsFile);
 }
 
-// Every tensor of the file under its name in the model.
+// Returns every tensor of the file under its name in the model.
 Result<std::vector<RenamedTensor>> rename_all(const InitSettings& init, const Safetensors& file) {
   std::vector<RenamedTensor> out;
-  std::map<std::string, const StoredTensor*> places;  // by the model's names
+  std::map<std::string, const StoredTensor*> places;  // keys: names in the model
   std::vector<bool> used(init.rename.size(), false);
   for (const StoredTensor& stored : file.tensors()) {
     std::string name = stored.name;

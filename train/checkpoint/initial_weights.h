@@ -1,6 +1,5 @@
-// The first weights of a run from another one: parameters and buffers of a run, a checkpoint or a safetensors
-// file take the places of the initial ones, by name. Nothing else is taken over: no optimizer states, no
-// step, no sampler.
+// Initializes a run's weights from another run, a checkpoint or a safetensors file: parameters and buffers
+// replace the initial values by name. Nothing else is loaded: no optimizer states, no step, no sampler state.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,21 +17,22 @@ namespace octavo::train {
 
 struct WarmStart {
   std::string file;                    // the safetensors file
-  std::int64_t used = 0;               // tensors of the model that have its values
-  std::int64_t converted = 0;          // of them, those of another dtype in the file
-  std::vector<std::string> missing;    // of the model: they keep their initial values
-  std::vector<std::string> left_over;  // of the file, as it calls them
-  std::string renewed;                 // which parts begin anew, and why; else empty
-  std::vector<std::string> skipped;    // why newer checkpoints of the run were not taken
+  std::int64_t used = 0;               // model tensors that were loaded
+  std::int64_t converted = 0;          // number of loaded tensors whose dtype in the file differs
+  std::vector<std::string> missing;    // names in the model that keep their initial values
+  std::vector<std::string> left_over;  // unused names of the file, before renaming
+  std::string renewed;                 // a line about the parts that are reinitialized, and why; else empty
+  std::vector<std::string> skipped;    // why newer checkpoints of the run were skipped
 
-  // Lines for the console: what was taken, and with init_strict: false what was not.
+  // Returns lines for the console: what was loaded and, with init_strict: false, what was not.
   [[nodiscard]] std::vector<std::string> lines() const;
 };
 
-// `model`: its parameters and buffers. Floating-point types are converted into each other, integers too. A
-// name that is missing or left over is an error unless init.strict is false; a wrong shape, a rule of
-// init.rename without effect and a file with nothing for the model always are. Where the file is of another
-// vocabulary, `fresh` begin anew. On an error nothing has changed. REQUIRES: init.from.
+// Loads the weights that init.from names into `model`, its parameters and buffers. Floating-point types are
+// converted into each other, and integer types too. A missing or unused name is an error unless init.strict
+// is false. A wrong shape, a rule of init.rename without effect and a file without any tensor of the model
+// are always errors. If the file has another vocabulary, the parts in `fresh` keep their initial values.
+// After an error nothing has changed. REQUIRES: init.from.
 Result<WarmStart> warm_start(const InitSettings& init, const NamedTensors& model,
                              const FreshParts& fresh = {});
 

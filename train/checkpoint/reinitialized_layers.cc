@@ -8,7 +8,8 @@
 namespace octavo::train {
 namespace {
 
-// Rows of a tensor in the file and in the model, where only those differ.
+// Returns the number of rows of a tensor in the file and in the model, if they differ and the other
+// dimensions do not.
 std::optional<std::pair<std::int64_t, std::int64_t>> other_rows(const std::string& name,
                                                                 const std::vector<RenamedTensor>& stored,
                                                                 const NamedTensors& model) {

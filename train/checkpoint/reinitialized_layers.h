@@ -1,5 +1,5 @@
-// Parts of a model that begin anew where its first weights come from one with another vocabulary: the rest is
-// taken over.
+// Model parts that keep their initial values when the weights come from a model with another vocabulary. The
+// other parts are loaded.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,11 +18,11 @@ struct RenamedTensor;
 struct FreshParts {
   std::string what;                                    // "decoder and joint"
   std::vector<std::string> by_token;                   // tensors with a row for every token
-  std::function<bool(const std::string& name)> holds;  // whether a tensor is of these parts
+  std::function<bool(const std::string& name)> holds;  // returns true if a tensor belongs to these parts
 };
 
-// Where a tensor of `by_token` has another number of rows in the file, the parts are taken out of both lists.
-// Then a line for the console, which says so.
+// If a tensor of `by_token` has another number of rows in the file, removes the parts from both lists and
+// returns a line for the console that says so. Otherwise returns nullopt.
 std::optional<std::string> set_apart(const FreshParts& fresh, std::vector<RenamedTensor>& stored,
                                      NamedTensors& model);
 

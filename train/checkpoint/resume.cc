@@ -19,7 +19,8 @@ namespace {
 constexpr std::uint64_t kConfigLimit = 1 << 20;
 const std::string kResumeKey = "training.resume_from_checkpoint: ";
 
-// Changes are refused only where nobody has asked for this very checkpoint.
+// Returns true if changes must be refused. They are allowed if the user named this checkpoint or asked for
+// `changed`.
 bool must_be_the_same(const Settings& settings) {
   const Resume& resume = settings.training.resume_from_checkpoint;
   return resume.latest && !resume.changed;
@@ -131,7 +132,7 @@ Status continue_settings(const std::string& checkpoint, const RunState& then, co
       experiment_differences(before, now, std::max<std::int64_t>(then.ranks, 1), ranks);
   if (!matter.empty() && must_be_the_same(settings))
     return another_run(settings, checkpoint, "settings", matter);
-  // This key says how a process starts, not what the run trains.
+  // This key determines how a process starts, not what the run trains.
   before.training.resume_from_checkpoint = now.training.resume_from_checkpoint;
   for (std::string& change : differences(before, now)) changes.push_back(std::move(change));
   return {};

@@ -1,9 +1,9 @@
-// Which checkpoint a run resumes from, and whether it is still the same run.
+// Finds the checkpoint that a run resumes from, and checks that it is still the same run.
 //
 // `resume_from_checkpoint: true` resumes only the same experiment on the same data. If the learning rate, the
-// model or the data has changed, that is an error that says what to do. `changed` (--resume) and the path of
-// a checkpoint resume all the same. Settings that only make a run longer or change its log are never refused.
-// Every change is shown and recorded.
+// model or the data has changed, the run fails with an error that names the remedy. `changed` (--resume) and
+// the path of a checkpoint resume despite changes. Settings that only make a run longer or change its log are
+// never refused. Every change is printed and recorded.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,30 +19,31 @@
 
 namespace octavo::train {
 
-// The checkpoint to go on from; empty: none. `restarted`: the launcher has started the run again, which then
-// goes on from its newest checkpoint, however it began.
+// Returns the checkpoint to resume from; empty if there is none. `restarted`: the launcher has restarted the
+// run, which then resumes from its newest checkpoint, no matter how it was started first.
 Result<std::string> find_resume(const Settings& settings, bool restarted, Console& console);
 
-// To resume from an older checkpoint of the folder, the newer ones must be removed first: otherwise the next
-// start would resume from them.
+// Returns an error if the folder has checkpoints newer than `step` and the settings name an older one. They
+// must be removed first: otherwise the next start would resume from them.
 Status check_newest(const Settings& settings, std::int64_t step);
 
-// What has changed since a checkpoint, as it is said and recorded.
+// The changes since a checkpoint, as they are printed and recorded.
 using Changes = std::vector<std::string>;
 
-// Refuses data that makes it another run. `changed`: why it does; empty: it does not.
+// Refuses to resume if the data makes it another run. `changed` lists the differences; empty if the data is
+// the same.
 Status continue_data(const std::string& checkpoint, const Settings& settings,
                      const std::vector<std::string>& changed, Changes& changes);
 
-// The settings that a checkpoint was saved with.
+// Returns the settings that a checkpoint was saved with.
 Result<Settings> saved_settings(const std::string& checkpoint);
 
-// Compares the settings with the checkpoint's, whose state is `then`. The passes of `settings` are those of
-// `ranks` ranks.
+// Compares the settings with the checkpoint's, whose state is `then`. The micro-batches per step of
+// `settings` are those of a run with `ranks` ranks.
 Status continue_settings(const std::string& checkpoint, const RunState& then, const Settings& settings,
                          std::int64_t ranks, Changes& changes, Console& console);
 
-// A folder that a second run could have: output_dir with a number after it.
+// Returns an unused folder for a second run: output_dir with a number appended.
 std::string free_folder(const Settings& settings);
 
 }  // namespace octavo::train

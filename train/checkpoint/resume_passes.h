@@ -1,4 +1,4 @@
-// The passes of a step where a run goes on with another number of ranks.
+// Computes the micro-batches per step of a run that resumes with another number of ranks.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,10 +11,10 @@
 
 namespace octavo::train {
 
-// The passes of each rank. A run that goes on from a checkpoint with the same batch settings keeps that
-// checkpoint's batches per step, whatever the number of ranks; where the ranks cannot divide them, the error
-// has what is possible. Other batch settings are taken as they are: continue_settings() compares them.
-// `checkpoint`: empty for a run that begins.
+// Returns the number of micro-batches per step of each rank. A run that resumes with the checkpoint's batch
+// settings keeps the checkpoint's batches per step, for any number of ranks. If the ranks cannot divide them,
+// the error lists the possible values. Changed batch settings are used as given: continue_settings() compares
+// them. `checkpoint` is empty for a new run.
 Result<std::int64_t> passes_of_ranks(const Settings& given, std::int64_t ranks,
                                      const std::string& checkpoint);
 

@@ -22,7 +22,7 @@ void to_json(Json& json, const RunState& state) {
 
 void from_json(const Json& json, RunState& state) {
   state.step = json.at("step").get<std::int64_t>();
-  // Version 0.1 called them tokens.
+  // Version 0.1 named this field tokens.
   state.units = json.at(json.contains("units") ? "units" : "tokens").get<std::int64_t>();
   state.position = json.at("sampler").at("draws").get<std::uint64_t>();
   state.samples = json.at("sampler").at("samples").get<std::int64_t>();

@@ -29,7 +29,7 @@ bool is_convertible(torch::ScalarType from, torch::ScalarType to) {
          (c10::isIntegralType(from, false) && c10::isIntegralType(to, false));
 }
 
-// Why a stored tensor cannot take a place; empty: it can.
+// Returns why a stored tensor cannot be copied into `place`; empty if it can.
 std::string misfit(const StoredTensor& stored, const torch::Tensor& place) {
   const auto type = scalar_type_of(stored.dtype);
   const bool fits = place.sizes().equals(stored.shape) && type && is_convertible(*type, place.scalar_type());

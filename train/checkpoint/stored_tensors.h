@@ -1,4 +1,4 @@
-// Tensors of safetensors files as torch sees them.
+// Converts tensors of safetensors files to torch tensors.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,35 +16,36 @@
 
 namespace octavo::train {
 
-// As the format spells it. Throws c10::Error for a type that is not saved.
+// Returns the format's name of a type. Throws c10::Error for a type that is not saved.
 std::string stored_dtype(torch::ScalarType type);
-// None: a type that torch has no plain tensors of.
+// Returns nullopt for a type for which torch has no plain tensors.
 std::optional<torch::ScalarType> scalar_type_of(std::string_view dtype);
 
 std::string tensor_text(std::string_view dtype, at::IntArrayRef shape);  // BF16 [70, 61]
 
-// A view of the file's bytes; a copy where they are not aligned to their elements, as other writers leave
-// them. Undefined where scalar_type_of() knows no type.
+// Returns a view of the file's bytes, or a copy if they are not aligned to their elements, as in files of
+// other writers. Returns an undefined tensor if scalar_type_of() does not support the dtype.
 torch::Tensor view_of_stored(const StoredTensor& stored);
 
-// A tensor of a file under the name that it has in a model.
+// A tensor of a file with its name in a model.
 struct RenamedTensor {
   std::string name;
   const StoredTensor* stored = nullptr;
 };
 
-// A file's tensors held against a model's: which take which places, and what does not fit.
+// The result of matching a file's tensors with a model's: the copies to make, and the differences.
 struct Fit {
   std::vector<std::pair<torch::Tensor, const StoredTensor*>> copies;
-  std::vector<std::string> missing;    // of the model
-  std::vector<std::string> left_over;  // of the file, as it calls them
+  std::vector<std::string> missing;    // names of the model
+  std::vector<std::string> left_over;  // names of the file, before renaming
   std::vector<std::string> misfits;    // `NAME is BF16 [70, 61], expected F32 [61]`
 };
 
-// Floating-point types fit each other, integers too. REQUIRES: no name twice.
+// Matches tensors by name. Floating-point types match each other, and so do integer types. REQUIRES: names
+// are unique.
 Fit fit_tensors(const std::vector<RenamedTensor>& stored, const NamedTensors& model);
 
-// Copies; how many were of another dtype. REQUIRES: no misfits.
+// Copies the tensors and returns how many had another dtype. REQUIRES: no misfits.
 std::int64_t copy_stored(const Fit& fit);
 
 }  // namespace octavo::train

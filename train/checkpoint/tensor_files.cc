@@ -12,7 +12,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::size_t kNamedDifferences = 8;  // a message names no more
+constexpr std::size_t kNamedDifferences = 8;  // the most differences that a message lists
 
 std::string text_of(const torch::Tensor& tensor) {
   return tensor_text(stored_dtype(tensor.scalar_type()), tensor.sizes());

@@ -1,4 +1,4 @@
-// Tensors of LibTorch in safetensors files, and the weights of a model in one.
+// Converts LibTorch tensors to and from safetensors files, and loads a model's weights.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,20 +13,21 @@
 
 namespace octavo::train {
 
-// What a writer of safetensors files takes. A tensor of a GPU is copied when its turn comes, one at a time.
-// Throws c10::Error for dtypes that such a file has not.
+// Returns the tensors in the form that a safetensors writer reads. GPU tensors are copied to the host one at
+// a time, when they are written. Throws c10::Error for dtypes that the format does not have.
 std::vector<TensorSource> sources_of(const NamedTensors& tensors);
 
-// Views of the file's bytes: they live as long as the file is open. `path` is what an error begins with.
+// Returns views of the file's bytes, valid as long as the file is open. Errors begin with `path`.
 Result<NamedTensors> views_of(const Safetensors& file, const std::string& path);
 
-// Why `saved` does not fit `wanted` (names, dtypes, shapes); empty if it does. Names no more than eight.
+// Returns why `saved` does not fit `wanted` (names, dtypes, shapes); empty if it does. Lists at most eight
+// differences.
 std::string differences(const NamedTensors& saved, const NamedTensors& wanted);
 
-// Copies each of `to` from the tensor of its name. REQUIRES: no differences.
+// Copies into each tensor of `to` the tensor of the same name. REQUIRES: no differences().
 void copy_tensors(const NamedTensors& from, const NamedTensors& to);
 
-// The weights of a checkpoint alone.
+// Loads only the weights of a checkpoint.
 Status load_weights(const std::string& checkpoint, const NamedTensors& to);
 
 }  // namespace octavo::train

@@ -1,4 +1,4 @@
-// Where a run says what it is doing.
+// The interface through which a run prints what it is doing.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,12 +13,13 @@ class Console {
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  // A state, which the next one replaces. It may be dropped where lines cannot be replaced. Its parts are
-  // separated by two blanks; those that a terminal has no columns for are dropped from the end.
+  // Prints a status line, which the next one replaces. It may be dropped if lines cannot be replaced. Its
+  // parts are separated by two blanks; parts that do not fit into the terminal's width are dropped from the
+  // end.
   virtual void progress(const std::string& line) = 0;
-  // A line that stays.
+  // Prints a line that stays.
   virtual void note(const std::string& line) = 0;
-  // Whether each line of progress takes the place of the one before, as on a terminal.
+  // Returns true if each status line replaces the one before, as on a terminal.
   [[nodiscard]] virtual bool replaces_lines() const { return false; }
 };
 

@@ -49,7 +49,7 @@ void Heartbeat::doing(std::string what) {
   if (idle) said(), wake_.notify_one();
 }
 
-// Under the lock: the next beat counts from now.
+// Restarts the silence period. REQUIRES: mutex_ is held.
 void Heartbeat::said() {
   next_ = Clock::now() + silence_;
   wait_ = silence_;

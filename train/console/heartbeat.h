@@ -15,13 +15,13 @@
 
 namespace octavo::train {
 
-// One thread may use it. The beats come from another thread, one call at a time.
+// One thread may use it. Heartbeat lines are printed by another thread, one call at a time.
 class Heartbeat : public Console {
  public:
-  // A second of silence where lines replace each other, else five.
+  // Uses one second of silence if the console replaces lines, else five.
   explicit Heartbeat(Console& console);
-  // The first beat comes after `silence`. Where lines replace each other the next come as soon again;
-  // elsewhere each waits twice as long as the one before, up to a minute, so that a log stays short.
+  // Prints the first heartbeat after `silence`. If the console replaces lines, later ones come at the same
+  // interval. Otherwise each interval is twice the one before, up to a minute, so that a log stays short.
   Heartbeat(Console& console, std::chrono::milliseconds silence);
   ~Heartbeat() override;
 
@@ -29,9 +29,9 @@ class Heartbeat : public Console {
   void note(const std::string& line) override;
   [[nodiscard]] bool replaces_lines() const override { return console_.replaces_lines(); }
 
-  // What is being done from now on; an empty text: nothing that takes long.
+  // Sets the current activity. An empty text means that nothing slow is running.
   void doing(std::string what);
-  // Who is told of it too, at once; nobody at first.
+  // Sets a listener that doing() calls immediately with each new activity; none by default.
   void tell(std::function<void(const std::string&)> listener) { listener_ = std::move(listener); }
 
  private:
@@ -44,11 +44,11 @@ class Heartbeat : public Console {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::string what_;
-  std::function<void(const std::string&)> listener_;  // of the caller's thread alone
+  std::function<void(const std::string&)> listener_;  // used only by the caller's thread
   Clock::time_point since_, next_;
   std::chrono::milliseconds wait_;
   bool end_ = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last member: the thread uses all members above
 };
 
 }  // namespace octavo::train

@@ -1,4 +1,4 @@
-// A console for one of several ranks. Rank 0 speaks for the run; from the others come warnings alone, with
+// A console for one of several ranks. Rank 0 prints everything; the other ranks print only warnings, with
 // their rank.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -11,7 +11,7 @@ namespace octavo::train {
 
 class RankConsole : public Console {
  public:
-  RankConsole(Console& console, int rank) : console_(console), rank_(rank) {}  // which outlives it
+  RankConsole(Console& console, int rank) : console_(console), rank_(rank) {}  // `console` must outlive it
 
   void progress(const std::string& line) override {
     if (rank_ == 0) console_.progress(line);

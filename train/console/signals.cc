@@ -14,7 +14,7 @@ constexpr int kLastInterrupt = 3;
 // NOLINTBEGIN: a handler can use nothing else
 volatile std::sig_atomic_t asked = 0;
 volatile std::sig_atomic_t interrupts = 0;
-std::string_view said_at_once;  // set before a handler is
+std::string_view said_at_once;  // set before a handler is installed
 // NOLINTEND
 
 void ask(int signal) {

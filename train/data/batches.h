@@ -1,9 +1,10 @@
-// How the positions of a run are divided into batches.
+// Divides the positions of a run into batches.
 //
-// A run takes positions 0, 1, 2, … one after the other, and its state is the next one. A position stands for
-// a draw of the order (order.h): for the draw of the same number, or, where a task puts samples of similar
-// length together, for another draw of the same window (buckets.h). A batch is the positions from p on, and
-// how many is a function of p: so a run resumes at any batch, and any machine knows which batch comes when.
+// A run consumes positions 0, 1, 2, … in order, and its state is the next position. A position stands for a
+// draw of the order (order.h): for the draw of the same number or, if a task groups samples of similar
+// length, for another draw of the same window (buckets.h). A batch is a range of positions that begins at p,
+// and its length is a function of p. So a run can resume at any batch, and every machine computes the same
+// batches.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -20,7 +21,8 @@ class Batches {
   Batches(const Batches&) = delete;
   Batches& operator=(const Batches&) = delete;
 
-  // Positions from this one to the end of its batch, 1 or more. Any thread may call it, again and again.
+  // Returns the number of positions from this one to the end of its batch, at least 1. Any thread may call it
+  // repeatedly.
   // REQUIRES: position >= order.start().
   [[nodiscard]] virtual std::int64_t rows_at(const Order& order, std::uint64_t position) const = 0;
 
@@ -28,11 +30,12 @@ class Batches {
     std::int64_t batches = 0;
     std::uint64_t end = 0;  // the position after the last one
   };
-  // The batches from the order's start on that have its first so many positions; the last one may have more.
+  // Counts the batches that contain the first `positions` positions of the order. The last batch may extend
+  // beyond them.
   [[nodiscard]] virtual Walk walk(const Order& order, std::uint64_t positions) const;
 };
 
-// Batches of one size. It is a run's where its task has none of its own.
+// Batches of one size, the default for tasks that do not define their own batches.
 class EqualBatches : public Batches {
  public:
   explicit EqualBatches(std::int64_t rows) : rows_(rows) {}  // REQUIRES: rows >= 1

@@ -1,5 +1,4 @@
-// See buckets.h. The constants are part of what a checkpoint promises: with others a resumed run would see
-// other batches.
+// See buckets.h. Changing these constants breaks resuming: a resumed run would get other batches.
 // SPDX-License-Identifier: MIT
 #include "train/data/buckets.h"
 
@@ -19,23 +18,23 @@
 namespace octavo::train {
 namespace {
 
-// Lengths change by up to a sixteenth before they are sorted: a few percent of padding more, and other
-// neighbours in each epoch.
+// Lengths are changed by up to a sixteenth before they are sorted. This costs a few percent more padding and
+// gives each sample other neighbours in each epoch.
 constexpr std::uint64_t kUnit = 1 << 16, kChange = kUnit / 16;
-constexpr double kTicks = 1e6;           // of a second, for the sort: whole numbers are the same everywhere
-constexpr double kMostTicks = 0x1p44;    // so that a product with kUnit + kChange fits in 64 bits
+constexpr double kTicks = 1e6;  // ticks per second, for the sort; integers are identical on every machine
+constexpr double kMostTicks = 0x1p44;    // keeps ticks x (kUnit + kChange) within 64 bits
 constexpr std::size_t kWindowsKept = 4;  // two that workers read from, and two of another stage
 constexpr unsigned kMostThreads = 16;
 
 struct Clip {
-  std::uint64_t key = 0;     // what is sorted by
-  std::uint32_t offset = 0;  // of its draw in the window
+  std::uint64_t key = 0;     // the sort key
+  std::uint32_t offset = 0;  // the index of its draw in the window
   ClipCost cost;
 };
 
 std::string number(double value) { return decimal_text(value, std::chars_format::general, 6); }
 
-// A batch while it grows.
+// A batch while clips are added to it.
 struct Growing {
   std::int64_t rows = 0, cells = 0;
   double longest = 0, seconds = 0;
@@ -56,7 +55,7 @@ struct Growing {
   [[nodiscard]] double padded() const { return static_cast<double>(rows) * longest; }
 };
 
-// The threads that plan windows.
+// Returns the number of threads that plan windows.
 std::uint64_t planning_threads() { return std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads); }
 
 }  // namespace
@@ -72,27 +71,28 @@ std::string BatchBudget::excess_text(const ClipCost& cost) const {
          std::to_string(cells.value_or(0)) + " (data.batch_cells)";
 }
 
-// Draws begin … end - 1, which are those positions too.
+// The draws begin … end - 1, which occupy the positions of the same numbers.
 struct BucketPlan::Bounds {
   std::uint64_t begin = 0, end = 0;
 };
 
 struct BucketPlan::Window {
   Bounds bounds;
-  std::vector<std::uint32_t> draws;  // by position; both count from the window's begin
-  std::vector<std::uint32_t> ends;   // of its batches, likewise
+  std::vector<std::uint32_t> draws;  // indices by position; both are relative to the window's begin
+  std::vector<std::uint32_t> ends;   // end positions of its batches, relative to the window's begin
   std::vector<Growing> batches;
 
-  // The batch that has this position.
+  // Returns the index of the batch that contains this position.
   [[nodiscard]] std::size_t batch_at(std::uint64_t position) const {
     const auto at = static_cast<std::uint32_t>(position - bounds.begin);
     return static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), at) - ends.begin());
   }
 };
 
-// The windows that were asked for last. One that is being planned is waited for: by a condition and not by a
-// future. A future's std::call_once hands its work over in a variable of the thread, and a program in which
-// LibTorch and we have a standard library each, as some toolchains link it, may read the other's and crash.
+// The windows that were requested last. If another thread is planning a window, callers wait with a condition
+// variable instead of a future. A future's std::call_once passes its function through a thread-local
+// variable. If a toolchain links LibTorch and this program with separate standard libraries, one may read the
+// other's variable and crash.
 struct BucketPlan::Kept {
   struct Planned {
     bool done = false;
@@ -117,11 +117,12 @@ BucketPlan::BucketPlan(Cost cost, const BatchBudget& budget, std::int64_t window
       kept_(std::make_unique<Kept>()) {}
 BucketPlan::~BucketPlan() = default;
 
-// An epoch has as few windows as it can, and window i of n begins at samples * i / n.
+// Divides an epoch into as few windows as possible. Window i of n begins at about samples * i / n.
 BucketPlan::Bounds BucketPlan::bounds(const Order& order, std::uint64_t position) const {
   const auto samples = static_cast<std::uint64_t>(order.samples());
   const std::uint64_t windows = (samples + window_ - 1) / window_;
-  const std::uint64_t small = samples / windows, larger = samples % windows;  // so many have one draw more
+  // The first `larger` windows have `small` + 1 draws, the others `small`.
+  const std::uint64_t small = samples / windows, larger = samples % windows;
   const std::uint64_t epoch = order.start() + order.epoch(position) * samples, within = position - epoch;
   const std::uint64_t index =
       within < larger * (small + 1) ? within / (small + 1) : larger + (within - larger * (small + 1)) / small;
@@ -144,7 +145,7 @@ BucketPlan::Window BucketPlan::plan(const Order& order, const Bounds& bounds) co
   std::sort(clips.begin(), clips.end(), [](const Clip& a, const Clip& b) {
     return a.key != b.key ? a.key < b.key : a.offset < b.offset;
   });
-  std::vector<std::uint32_t> firsts;  // of the batches, in `clips`
+  std::vector<std::uint32_t> firsts;  // first index in `clips` of each batch
   std::vector<Growing> grown;
   for (std::uint64_t i = 0; i < size; ++i) {
     if (grown.empty() || !grown.back().has_room(clips[i].cost, budget_)) {
@@ -176,7 +177,7 @@ std::shared_ptr<const BucketPlan::Window> BucketPlan::window(const Order& order,
   });
   if (at != entries.end()) {
     const std::shared_ptr<Kept::Planned> found = at->planned;
-    std::rotate(entries.begin(), at, at + 1);  // the last one used comes first
+    std::rotate(entries.begin(), at, at + 1);  // moves the most recently used entry to the front
     kept_->done.wait(lock, [&] { return found->done; });
     if (found->error != nullptr) std::rethrow_exception(found->error);
     return found->window;
@@ -218,7 +219,7 @@ std::vector<std::uint64_t> BucketPlan::draws(const Order& order, std::uint64_t f
 
 Batches::Walk BucketPlan::walk(const Order& order, std::uint64_t positions) const {
   const std::uint64_t end = order.start() + positions;
-  std::vector<Bounds> whole;  // windows that end before it
+  std::vector<Bounds> whole;  // windows that end at or before `end`
   std::uint64_t position = order.start();
   for (; position < end; position = whole.back().end) {
     const Bounds next = bounds(order, position);

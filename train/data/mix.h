@@ -1,4 +1,4 @@
-// Random numbers from counters: every bit of a result depends on every bit of the argument alone.
+// Counter-based random numbers: a result depends only on the argument, and every bit of it on every bit.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace octavo::train {
 
-// A bijection of 64 bits, the finalizer of SplitMix64; mix(key + n * kStep) for n = 1, 2, … is that
+// A bijection of 64 bits, the finalizer of SplitMix64. mix(key + n * kStep) for n = 1, 2, … is that
 // generator.
 constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15;
 
@@ -16,7 +16,7 @@ constexpr std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// The n-th number of a key, n = 1, 2, …: at least 0, below 1.
+// Returns the n-th number of a key in [0, 1), n = 1, 2, …
 constexpr double share_of(std::uint64_t key, std::uint64_t n) {
   return static_cast<double>(mix(key + n * kStep) >> 11) * 0x1p-53;
 }

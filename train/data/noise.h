@@ -1,5 +1,5 @@
-// Normal noise from counters: a number depends on the key and the counter alone, so it is the same wherever a
-// sample lies in a batch, on any device and for any number of processes.
+// Counter-based normal noise. A number depends only on the key and the counter, so it is independent of a
+// sample's place in a batch, of the device and of the number of processes.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,14 +9,15 @@
 
 namespace octavo::train {
 
-// Of a clip in a pass. `use` tells noises of one clip apart.
+// Returns the noise key of a clip (`draw`) in a step. `use` distinguishes several noises of one clip.
 constexpr std::uint64_t noise_key(std::uint64_t seed, std::uint64_t step, std::uint64_t draw,
                                   std::uint64_t use) {
   return mix(mix(mix((seed ^ use) + kStep) + step) + draw);
 }
 
-// With mean 0 and deviation 1, and at most 7 deviations away. Of 64 random bits, 48 are counted, and the rest
-// fill the steps between the counts: no function of a library, and so the same bits on any device.
+// Returns a number with mean 0 and standard deviation 1, at most 7 standard deviations from 0. Of 64 random
+// bits, 48 are summed (their popcount), and the other 16 fill the steps between two sums. It uses no library
+// function, so the bits are identical on every device.
 constexpr float normal_noise(std::uint64_t key, std::uint64_t counter) {
   const std::uint64_t bits = mix(key + (counter + 1) * kStep);
   std::uint64_t count = bits >> 16;

@@ -1,5 +1,5 @@
-// Draws to samples by a keyed permutation per epoch; see order.h. The constants are part of what a checkpoint
-// promises: with others a resumed run would see another order.
+// Maps draws to samples by a keyed permutation per epoch; see order.h. Changing these constants breaks
+// resuming: a resumed run would get another order.
 // SPDX-License-Identifier: MIT
 #include "train/data/order.h"
 
@@ -13,9 +13,9 @@ namespace octavo::train {
 namespace {
 
 constexpr std::uint64_t kRounds = 6;
-constexpr int kLeastHalfBits = 3;  // in halves of fewer bits six rounds do not make all orders equally likely
+constexpr int kLeastHalfBits = 3;  // with fewer, six rounds do not make all orders equally likely
 
-// A key made of the seed and of everything else that changes the order.
+// Returns a key made of the seed and of everything else that changes the order.
 std::uint64_t order_key(std::uint64_t seed, std::int64_t samples, std::uint64_t start) {
   std::uint64_t key = mix(seed + kStep);
   key = mix(key + kStep * static_cast<std::uint64_t>(samples));
@@ -29,8 +29,9 @@ Permutation::Permutation(std::uint64_t size, std::uint64_t key)
       key_(key),
       half_bits_(std::max(kLeastHalfBits, (static_cast<int>(std::bit_width(size - 1)) + 1) / 2)) {}
 
-// A Feistel network permutes the numbers of 2 * half_bits_ bits, fewer than 4 * size_ of them (64 at least).
-// A number that falls outside is mapped again until it is inside; this permutes the numbers below size_.
+// A Feistel network permutes the numbers of 2 * half_bits_ bits; there are fewer than 4 * size_ of them (or
+// 64). A result outside [0, size_) is mapped again until it is inside, which permutes the numbers below
+// size_.
 std::uint64_t Permutation::operator()(std::uint64_t index) const {
   const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
   do {

@@ -1,19 +1,19 @@
-// Batches that threads make ahead. What next() gives depends on positions alone: it is the same for any
-// number of workers. The queue is bounded (two batches per worker). Batches never end: the caller knows when
-// the run is over.
+// Prepares batches ahead in worker threads. The results of next() depend only on positions: they are the same
+// for any number of workers. The queue is bounded (two batches per worker). Batches never end: the caller
+// decides when the run is over.
 //
 //   auto batches = octavo::train::Prefetch<Batch>::start({rows_at, make}, first, 2);
 //   if (!batches.ok()) show(batches.status().message());
 //   Batch batch = batches->next();  // make(first, n), where n is rows_at(first)
 //   batches->position();            // first + n: the next batch is make(first + n, rows_at(first + n))
 //
-// One thread at a time may call it. Moved-from ones may only be destroyed or assigned to.
+// One thread at a time may call it. A moved-from object may only be destroyed or assigned to.
 //
-// A batch is numbered from the last reset on, and number n waits in slot n % slots. Where it begins is known
-// once its predecessor is claimed: so claims are made one after the other, and claiming_ is the right to make
-// the next one. rows_at may take long (it may plan thousands of samples), so it is called without the lock.
-// Invariant: taken_ <= claimed_ <= taken_ + slots; a worker writes only the slot of the number it has
-// claimed, without the lock, and nobody else touches a slot that is being filled.
+// Batches are numbered from the last reset, and batch n waits in slot n % slots. The start of a batch is
+// known only after its predecessor was claimed, so claims happen one after the other; claiming_ is true while
+// a worker makes a claim. rows_at may take long (it may compute thousands of samples), so it is called
+// without the lock. Invariant: taken_ <= claimed_ <= taken_ + slots. A worker writes only the slot of the
+// batch it has claimed, without the lock, and no other thread touches a slot that is being filled.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -39,14 +39,15 @@ namespace octavo::train {
 template <class T>
 class Prefetch {
  public:
-  // What batches are made of. Several threads call `make` at once; `rows_at` one at a time.
+  // The functions that produce batches. Several threads call `make` concurrently; `rows_at` is called by one
+  // at a time.
   struct Source {
     std::function<std::int64_t(std::uint64_t position)> rows_at;  // positions of the batch that begins there
     std::function<T(std::uint64_t position, std::int64_t rows)> make;
   };
 
-  // `workers` threads; 0: next() does the work. An error if threads cannot be started. REQUIRES: workers >=
-  // 0; rows_at gives 1 or more.
+  // Starts `workers` threads; with 0, next() does the work. Returns an error if threads cannot be started.
+  // REQUIRES: workers >= 0; rows_at returns 1 or more.
   static Result<Prefetch> start(Source source, std::uint64_t position, int workers) {
     auto work = std::make_unique<Work>(std::move(source), position, workers);
     if (const std::string problem = work->start(static_cast<std::size_t>(workers)); !problem.empty()) {
@@ -57,13 +58,13 @@ class Prefetch {
     return Prefetch(std::move(work));
   }
 
-  // Throws what the making of this batch threw.
+  // Returns the next batch. Rethrows what `rows_at` or `make` threw for it.
   T next() { return work_->next(); }
 
-  // Where the batch begins that next() gives next.
+  // Returns the position at which the next batch of next() begins.
   [[nodiscard]] std::uint64_t position() const { return work_->position(); }
 
-  // From now on next() gives batches of `source`, from `position` on. Those that were prepared are dropped.
+  // Makes next() return batches of `source` from `position` on. Prepared batches are dropped.
   void reset(Source source, std::uint64_t position) { work_->reset(std::move(source), position); }
 
  private:
@@ -83,10 +84,10 @@ class Prefetch {
         stopping_ = true;
       }
       to_do_.notify_all();
-      for (std::thread& thread : threads_) thread.join();  // they finish what they are making
+      for (std::thread& thread : threads_) thread.join();  // workers finish their current batch
     }
 
-    // Returns why fewer threads were started; empty: all were.
+    // Returns why fewer threads were started; empty if all were.
     std::string start(std::size_t workers) {
       StartedThreads started = start_threads(workers, [this] { work(); });
       threads_ = std::move(started.threads);
@@ -137,9 +138,9 @@ class Prefetch {
     enum class State { free, filling, filled };
     struct Slot {
       State state = State::free;
-      std::int64_t rows = 0;  // positions; 0: they could not be told
+      std::int64_t rows = 0;  // positions; 0 if rows_at threw
       std::optional<T> batch;
-      std::exception_ptr error;  // instead of a batch
+      std::exception_ptr error;  // set instead of a batch
     };
 
     [[nodiscard]] bool can_claim() const {
@@ -162,11 +163,11 @@ class Prefetch {
         lock.lock();
         slot.state = State::filled;
         --filling_;
-        filled_.notify_one();  // of the caller's thread: it alone waits for this
+        filled_.notify_one();  // only the caller's thread waits for this
       }
     }
 
-    // The batch that begins at `first`. Once its end is known, another worker may claim the next one.
+    // Makes the batch that begins at `first`. Once its end is known, another worker may claim the next one.
     void fill(Slot& slot, std::uint64_t first) {
       try {
         slot.rows = source_.rows_at(first);
@@ -190,17 +191,17 @@ class Prefetch {
     std::mutex mutex_;
     std::condition_variable to_do_;
     std::condition_variable filled_;
-    Source source_;              // changed only while nothing is being filled
-    std::uint64_t position_;     // of the batch that next() gives next; of the caller's thread alone
-    std::uint64_t claim_at_;     // of the batch that is claimed next; not known while claiming_
-    std::uint64_t taken_ = 0;    // batches that next() gave
-    std::uint64_t claimed_ = 0;  // batches that a worker has or had
+    Source source_;              // changed only while no slot is being filled
+    std::uint64_t position_;     // the position of the next() batch; used only by the caller's thread
+    std::uint64_t claim_at_;     // position of the next batch to claim; invalid while claiming_
+    std::uint64_t taken_ = 0;    // batches that next() has returned
+    std::uint64_t claimed_ = 0;  // batches that workers have claimed
     std::vector<Slot> slots_;
     int filling_ = 0;
     bool claiming_ = false;
     bool paused_ = false;
     bool stopping_ = false;
-    std::vector<std::thread> threads_;  // last: they use all of the above
+    std::vector<std::thread> threads_;  // last member: the threads use all members above
   };
 
   explicit Prefetch(std::unique_ptr<Work> work) : work_(std::move(work)) {}

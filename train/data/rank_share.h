@@ -1,5 +1,5 @@
-// How ranks share the batches of a run: each reads every `ranks`-th one, and all of them go on by the same
-// positions. So the batches of a step are the same ones for any number of ranks.
+// Divides the batches of a run among ranks: each rank reads every `ranks`-th batch, and all advance by the
+// same positions. So the batches of a step are the same for any number of ranks.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,12 +8,13 @@
 
 namespace octavo::train {
 
-// Of `source`, whose rows_at any thread may call: an item is `ranks` batches in a row, and `rank` makes its
-// own one of them. `Source` is Prefetch<T>::Source. REQUIRES: 0 <= rank < ranks.
+// Returns a source in which an item spans `ranks` consecutive batches of `source`, of which `make` produces
+// the one of `rank`. Any thread may call source.rows_at. `Source` is Prefetch<T>::Source. REQUIRES: 0 <= rank
+// < ranks.
 template <class Source>
 Source shared_by_rank(Source source, int rank, int ranks) {
   if (ranks == 1) return source;
-  // The position after `count` batches from `position` on.
+  // Returns the position after `count` batches that begin at `position`.
   const auto after = [rows_at = source.rows_at](std::uint64_t position, int count) {
     for (int i = 0; i < count; ++i) position += static_cast<std::uint64_t>(rows_at(position));
     return position;

@@ -13,18 +13,18 @@
 namespace octavo::train {
 namespace {
 
-// The sizes of the stages that remain when none may be larger than the data.
+// Returns the sizes of the stages, limited to the data, without the stages that would add nothing.
 std::vector<std::int64_t> sizes(const DataSettings& data, std::int64_t available) {
   std::vector<std::int64_t> out;
   for (const std::int64_t asked : data.stages.value_or(std::vector{data.max_samples})) {
     const std::int64_t size = asked < 0 ? available : std::min(asked, available);
-    if (!out.empty() && size == out.back()) break;  // it was all already
+    if (!out.empty() && size == out.back()) break;  // the stage before already has all the data
     out.push_back(size);
   }
   return out;
 }
 
-// Draws are counted in 64 bits.
+// Returns true if the number of draws fits in 64 bits.
 bool can_count(std::int64_t steps, std::int64_t per_step) {
   return steps <= std::numeric_limits<std::int64_t>::max() / per_step;
 }
@@ -38,9 +38,10 @@ Status too_many(std::string_view key, std::string_view value, std::int64_t per_s
 
 std::string text_of(double value) { return decimal_text(value, std::chars_format::general, 6); }
 
-// Draws of `epochs` passes, rounded up; none if there are too many to count.
+// Returns the draws of `epochs` epochs, rounded up; nullopt if there are too many to count.
 std::optional<std::int64_t> draws_of(double epochs, std::int64_t samples) {
-  // 0.07 passes over 100 samples are 7 draws, not the 8 that 7.000000000000001 would round up to.
+  // The factor absorbs rounding: 0.07 epochs of 100 samples are 7 draws, not 8, although the product is
+  // 7.000000000000001.
   const double draws = std::ceil(epochs * static_cast<double>(samples) * (1 - 0x1p-50));
   if (!(draws < 0x1p62)) return std::nullopt;
   return std::max<std::int64_t>(static_cast<std::int64_t>(draws), 1);
@@ -50,13 +51,13 @@ std::int64_t rounded_up(std::int64_t whole, std::int64_t part) {
   return whole / part + (whole % part != 0 ? 1 : 0);
 }
 
-// Steps of stages whose batches differ in size, one stage after the other.
+// Counts the steps of stages whose batches differ in size, one stage after the other.
 class Planner {
  public:
   Planner(const Batches& batches, std::uint64_t seed, std::int64_t per_step)
       : batches_(batches), seed_(seed), per_step_(per_step) {}
 
-  // More would take longer to plan than anybody waits.
+  // More draws would take too long to plan.
   static constexpr std::int64_t kMostDraws = std::int64_t{1} << 33;
 
   std::int64_t steps(std::int64_t samples, std::int64_t draws) {
@@ -72,7 +73,7 @@ class Planner {
  private:
   const Batches& batches_;
   std::uint64_t seed_, position_ = 0;
-  std::int64_t per_step_;  // batches
+  std::int64_t per_step_;  // batches per step
 };
 
 Status too_many_to_plan(double epochs) {

@@ -1,6 +1,6 @@
-// Threads that share work. The system may refuse a thread, for want of memory or because of a limit on
-// processes. std::thread then throws, and the destructors of the threads that have started end the process or
-// wait for ever. start_threads() returns the threads that did start instead.
+// Starts threads that share work. The system may refuse a thread, because memory is short or because of a
+// limit on processes. std::thread then throws, and the destructors of the threads that have started end the
+// process or wait for ever. start_threads() returns the threads that did start instead.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -38,8 +38,8 @@ StartedThreads start_threads(std::size_t count, const Work& work) {
   return out;
 }
 
-// Calls body(0) ... body(count - 1) from the calling thread and up to `threads` - 1 others. Throws what one
-// of the calls threw; then some numbers were not reached.
+// Calls body(0) ... body(count - 1) from the calling thread and up to `threads` - 1 others. Rethrows an
+// exception of one of the calls; then some indices were not processed.
 template <class Body>
 void for_each_index(std::uint64_t count, std::uint64_t threads, const Body& body) {
   std::atomic<std::uint64_t> next{0};

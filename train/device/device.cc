@@ -20,7 +20,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::int64_t kAlwaysCpuRanks = 2;  // so that ranks can be tried on a machine with one processor
+constexpr std::int64_t kAlwaysCpuRanks = 2;  // allows several ranks on a machine with one processor
 
 c10::Stream stream_of(const torch::Device& device) {
   return c10::impl::getDeviceGuardImpl(device.type())->getStream(device);
@@ -30,7 +30,7 @@ std::int64_t visible_gpus() {
   return torch::cuda::is_available() ? static_cast<std::int64_t>(torch::cuda::device_count()) : 0;
 }
 
-// Ranks take the GPUs in their order.
+// Returns an error if the config names a GPU by its index: ranks use the GPUs in their order.
 Status no_named_gpu(const Config& config) {
   const DeviceName& wanted = config.settings.training.device;
   if (!wanted.index) return {};
@@ -45,7 +45,8 @@ std::string got_num_gpus(const Config& config) {
          std::to_string(*config.settings.training.num_gpus);
 }
 
-// `num_gpus` asks for GPUs: where there is none, only `device: cpu` trains on the CPU.
+// Returns an error if `num_gpus` requests GPUs on a machine without any. Only `device: cpu` trains on the CPU
+// then.
 Status any_gpu(const Config& config) {
   const auto& asked = config.settings.training.num_gpus;
   const bool automatic = config.settings.training.device.kind == DeviceName::Kind::automatic;
@@ -56,7 +57,7 @@ Status any_gpu(const Config& config) {
                              " processes on the CPU");
 }
 
-// A process for each processor at most.
+// Limits the CPU ranks to one per processor.
 Status few_cpu_ranks(const Config& config) {
   const std::int64_t processors = sysconf(_SC_NPROCESSORS_ONLN);
   const std::int64_t most = std::max(processors, kAlwaysCpuRanks);
@@ -128,7 +129,7 @@ bool starts_ranks(const Config& config, const Place& place) {
 
 Status can_start_ranks(const Config& config) {
   if (Status bad = no_named_gpu(config); !bad.ok()) return bad;
-  // Whether there is any GPU at all.
+  // Fails if the requested device does not exist.
   if (const auto device = choose_device(config.settings.training.device); !device.ok())
     return device.status();
   if (Status bad = any_gpu(config); !bad.ok()) return bad;

@@ -22,14 +22,15 @@
 namespace octavo::train {
 namespace {
 
-constexpr int kErrors = 2;  // torch's level of its log at which warnings are left out
+constexpr int kErrors = 2;  // torch's log level that omits warnings
 
 c10::DeviceAllocator* allocator_of(const torch::Device& device) {
   if (device.is_cpu()) return nullptr;
   return dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
 }
 
-// An older LibTorch does not report this.
+// Returns the device's free and total bytes. The second overload is for an older LibTorch, which does not
+// report them.
 template <class Allocator>
 auto room(Allocator& allocator, c10::DeviceIndex index, int) -> decltype(allocator.getMemoryInfo(index)) {
   return allocator.getMemoryInfo(index);
@@ -97,7 +98,8 @@ class PeakMeter::Counter : public c10::MemoryReportingInfoBase {
 PeakMeter::PeakMeter(const torch::Device& device) : device_(device) {
   if (device.is_cpu()) {
     counter_ = std::make_shared<Counter>();
-    // torch warns of each thousandth block that was there before: it is counted on purpose from here on.
+    // torch warns about every thousandth freed block that was allocated before counting began. Here counting
+    // starts in mid-run on purpose.
     log_level_before_ = std::exchange(FLAGS_caffe2_log_level, std::max(FLAGS_caffe2_log_level, kErrors));
     guard_ = std::make_unique<c10::DebugInfoGuard>(c10::DebugInfoKind::PROFILER_STATE, counter_);
   } else {
@@ -158,7 +160,7 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
   if (owners.communication > 0) out += ", communication " + bytes_text(owners.communication);
   if (owners.fp8 > 0) out += ", FP8 codes of weights " + bytes_text(owners.fp8);
   if (owners.host() > 0) out += "; besides " + bytes_text(owners.host()) + " in host memory";
-  // Unknown on the CPU.
+  // Activations are unknown on the CPU.
   if (owners.activations > 0) out += ", activations and the rest " + bytes_text(owners.activations);
   if (device.reserved > 0) {
     // The memory of the micro-batches is free again by now, so the peak counts.

@@ -1,4 +1,4 @@
-// Memory: what the allocator reports, how much each owner holds, and the message when there is none left.
+// Memory: what the allocator reports, how much each owner holds, and the error message when it runs out.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,26 +15,26 @@
 namespace octavo::train {
 
 struct DeviceMemory {
-  std::int64_t allocated = 0, peak = 0, reserved = 0;  // of torch's allocator
+  std::int64_t allocated = 0, peak = 0, reserved = 0;  // by torch's allocator
   std::int64_t free = 0, total = 0;                    // of the device; 0: unknown
 };
 
-// All zero on the CPU, whose allocator keeps no count.
+// Returns zeros on the CPU, whose allocator keeps no count.
 DeviceMemory device_memory(const torch::Device& device);
 void reset_peak(const torch::Device& device);
-// Gives what torch's allocator holds for nobody back to the device.
+// Returns the unused memory in torch's caching allocator to the device.
 void release_cached_memory(const torch::Device& device);
 
-// Bytes of this process in RAM now; 0 where the system does not say.
+// Returns the bytes of this process in RAM; 0 if the system does not report them.
 std::int64_t host_memory();
 
-// Memory by owner at the peak of a step. The sum is `peak`.
+// Memory by owner at the peak of a step, in bytes. peak() is the sum of the parts on the device.
 struct MemoryByOwner {
   std::int64_t params = 0, grads = 0, states = 0, master = 0, workspace = 0;
-  std::int64_t activations = 0;    // and everything else that the passes hold
-  std::int64_t communication = 0;  // of ranks, beside what they communicate
+  std::int64_t activations = 0;    // and everything else that the micro-batches hold
+  std::int64_t communication = 0;  // buffers of the ranks' communication
   std::int64_t fp8 = 0;            // codes of weights, and states of scales
-  // In host memory, no part of the peak; copies: of weights and gradients.
+  // Bytes in host memory, not part of the peak. host_copies: copies of weights and gradients.
   std::int64_t host_states = 0, host_master = 0, host_copies = 0;
   [[nodiscard]] std::int64_t peak() const {
     return params + grads + states + master + workspace + communication + fp8 + activations;
@@ -42,9 +42,9 @@ struct MemoryByOwner {
   [[nodiscard]] std::int64_t host() const { return host_states + host_master + host_copies; }
 };
 
-// Measures the most that is allocated beyond `held` while it lives: by the allocator's peak, or on the CPU by
-// counting allocations of this thread and of the passes that it starts. One at a time: on the CPU torch's
-// warnings are off meanwhile.
+// Measures the peak of the memory allocated beyond what was allocated at construction. It reads the
+// allocator's peak, or on the CPU counts the allocations of this thread and of the forward and backward
+// passes that it starts. Only one may exist at a time, because on the CPU torch's warnings are off meanwhile.
 class PeakMeter {
  public:
   explicit PeakMeter(const torch::Device& device);
@@ -52,7 +52,8 @@ class PeakMeter {
   PeakMeter(const PeakMeter&) = delete;
   PeakMeter& operator=(const PeakMeter&) = delete;
 
-  // Beyond what was allocated when it began: the most since then or since restart(), and now.
+  // Bytes beyond what was allocated at construction: bytes() is the peak since then or since restart(), now()
+  // the current value.
   [[nodiscard]] std::int64_t bytes() const;
   [[nodiscard]] std::int64_t now() const;
   void restart();
@@ -66,18 +67,18 @@ class PeakMeter {
   std::unique_ptr<c10::DebugInfoGuard> guard_;
 };
 
-// The run's part of the message below.
+// The run's part of the message of explain_out_of_memory().
 struct TaskMemory {
-  std::string batch;               // what a pass held: "8 sequences of 512 bytes"
+  std::string batch;               // the micro-batch: "8 sequences of 512 bytes"
   std::vector<std::string> helps;  // settings that would help, as `key=value (why)`
 };
 
-// The message for a full device: what each owner holds, how much is fragmentation, what a pass held, and
-// which settings would help.
+// Returns the message for a full device: what each owner holds, how much is fragmentation, what a micro-batch
+// held, and which settings would help.
 std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& owners,
                                   const DeviceMemory& device, const TaskMemory& task);
 
-// A line per owner, aligned, with its share of the peak; and one of what is in host memory, if anything is.
+// Returns an aligned line per owner with its share of the peak, and a line for host memory if any is used.
 std::vector<std::string> memory_table(const MemoryByOwner& owners);
 
 }  // namespace octavo::train

@@ -12,10 +12,10 @@ namespace {
 
 constexpr std::size_t kInline = 232;
 
-// What every rank sends first, of one size for all of them.
+// The fixed-size header that every rank sends first.
 struct Head {
-  std::uint64_t calls = 0;  // CallList::hash
-  std::uint64_t call = 0;   // the exchange's name, hashed
+  std::uint64_t calls = 0;  // CallList::hash()
+  std::uint64_t call = 0;   // hash of the exchange's name
   std::uint64_t length = 0;
   char bytes[kInline] = {};
 };
@@ -100,14 +100,14 @@ std::vector<std::string> Exchange::all(std::string_view call, std::string_view m
   return texts;
 }
 
-// All ranks come here together, since all have seen the same heads.
+// All ranks call this together, because all have received the same headers.
 void Exchange::differ(std::string_view call, const CallList& calls, int other) {
   constexpr std::size_t kText = 4096;
   std::string mine = calls.text() + std::string(call) + "\n";
   mine.resize(kText);
   const std::string texts = round(mine);
   const auto text = [&](int rank) {
-    // A shorter text ends with zeros.
+    // A shorter text is padded with zeros.
     return lines_of(texts.substr(static_cast<std::size_t>(rank) * kText, kText).c_str());
   };
   const std::vector<std::string> first = text(0), second = text(other);

@@ -1,8 +1,8 @@
-// What hosts tell each other: each rank's bytes, to all ranks. A few bytes take one gather and one broadcast,
-// more take another round.
+// Exchanges bytes between the hosts of all ranks: every rank receives every rank's bytes. A few bytes take
+// one gather and one broadcast, more bytes take a second round.
 //
-// Every exchange carries the name of the call and a sum of all operations on tensors so far. Ranks that have
-// not made the same calls are an error that says which rank did what, instead of wrong numbers or a hang.
+// Every exchange carries the name of the call and a hash of all tensor operations so far. If ranks have made
+// different calls, that is an error that names the calls of two ranks, instead of wrong numbers or a hang.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,14 +16,14 @@
 
 namespace octavo::train {
 
-// Operations on tensors, in their order.
+// The list of tensor operations, in their order.
 class CallList {
  public:
   void add(const std::string& call);
-  // Those before are equal on all ranks.
+  // Forgets the calls so far, after they were found equal on all ranks.
   void checked() { since_.clear(); }
   [[nodiscard]] std::uint64_t hash() const { return hash_; }
-  // Since they were checked last, one a line.
+  // Returns the calls since the last checked(), one per line.
   [[nodiscard]] std::string text() const;
 
  private:
@@ -36,11 +36,11 @@ class Exchange {
   using Wait = std::function<void(const c10::intrusive_ptr<c10d::Work>&)>;
 
   Exchange(c10::intrusive_ptr<c10d::Backend> group, Wait wait);
-  // Everybody's bytes, by rank. Throws WorldError where ranks have made other calls.
+  // Returns all ranks' bytes, by rank. Throws WorldError if ranks have made different calls.
   std::vector<std::string> all(std::string_view call, std::string_view mine, CallList& calls);
 
  private:
-  // Every rank's `bytes`, of one size, one after the other.
+  // Returns every rank's `bytes`, concatenated. All ranks pass the same number of bytes.
   std::string round(std::string_view bytes);
   [[noreturn]] void differ(std::string_view call, const CallList& calls, int other);
 

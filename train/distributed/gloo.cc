@@ -1,4 +1,4 @@
-// Groups over gloo, for CPUs.
+// Creates process groups over gloo, for CPUs.
 // SPDX-License-Identifier: MIT
 #define USE_C10D_GLOO
 #include "train/distributed/group.h"

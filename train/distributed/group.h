@@ -1,5 +1,5 @@
-// Groups of ranks as c10d makes them. Each kind has a source of its own, because c10d's headers for them need
-// more than a LibTorch has.
+// Creates c10d process groups. Each kind has its own source file, because c10d's headers for them need more
+// than every LibTorch has.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,15 +12,15 @@
 namespace octavo::train {
 
 struct GroupPlan {
-  c10::intrusive_ptr<c10d::Store> store;  // in which the ranks of this group alone meet
+  c10::intrusive_ptr<c10d::Store> store;  // used only by the ranks of this group
   int rank = 0, ranks = 1;
   std::chrono::milliseconds timeout{0};
-  std::string address;  // of this machine, at which gloo listens; GLOO_SOCKET_IFNAME has precedence
-  int threads = 2;      // gloo: how many operations run at a time
+  std::string address;  // this machine's address for gloo; GLOO_SOCKET_IFNAME takes precedence
+  int threads = 2;      // gloo: number of concurrent operations
 };
 
 c10::intrusive_ptr<c10d::Backend> gloo_group(const GroupPlan& plan);
-// REQUIRES: the rank's GPU is the current device. Throws where this build has no NCCL.
+// REQUIRES: the rank's GPU is the current device. Throws if this build has no NCCL.
 c10::intrusive_ptr<c10d::Backend> nccl_group(const GroupPlan& plan);
 
 }  // namespace octavo::train

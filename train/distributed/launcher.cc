@@ -23,15 +23,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The processors that this process may use.
+// Returns the number of processors that this process may use.
 int usable_processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
   return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(CPU_COUNT(&set), 1) : 1;
 }
 
-// The texts of an argument list or an environment, ready for execve: a child of a process with threads may
-// not allocate.
+// The strings of an argument list or an environment, ready for execve: after fork(), a child of a process
+// with threads must not allocate.
 class TextList {
  public:
   explicit TextList(std::vector<std::string> texts) : texts_(std::move(texts)) {
@@ -52,7 +52,7 @@ TextList variables_of(int rank, int ranks, int port) {
     const std::size_t end = std::min(text.find('='), text.size());
     all[text.substr(0, end)] = end < text.size() ? text.substr(end + 1) : "";
   }
-  // Ranks that each take all processors are slower than one.
+  // If each rank used all processors, the ranks together would be slower than one.
   all.try_emplace("OMP_NUM_THREADS", std::to_string(std::max(usable_processors() / ranks, 1)));
   all["OCTAVO_LAUNCHER"] = "own";
   all["RANK"] = all["LOCAL_RANK"] = std::to_string(rank);
@@ -64,7 +64,8 @@ TextList variables_of(int rank, int ranks, int port) {
   return TextList(std::move(lines));
 }
 
-// While it lives, the signals of a run wait to be taken, in this thread and in those that it starts.
+// Blocks the signals of a run in this thread and in threads that it starts, so that next() can receive them.
+// The destructor restores the mask.
 class TakenSignals {
  public:
   TakenSignals() {
@@ -77,7 +78,7 @@ class TakenSignals {
   TakenSignals& operator=(const TakenSignals&) = delete;
 
   [[nodiscard]] const sigset_t& before() const { return before_; }
-  // The next one; 0: none came within this time.
+  // Returns the next signal; 0 if none came within this time.
   [[nodiscard]] int next(std::chrono::milliseconds within) const {
     const timespec time{within.count() / 1000, within.count() % 1000 * 1'000'000};
     return std::max(sigtimedwait(&taken_, nullptr, &time), 0);
@@ -106,7 +107,7 @@ std::string ending_of(int status) {
   return text;
 }
 
-// The processes of a run.
+// The rank processes of a run.
 class Ranks {
  public:
   explicit Ranks(StorePointer store) : store_(std::move(store)) {}
@@ -119,7 +120,7 @@ class Ranks {
 
   void add(pid_t id) { alive_.emplace(id, started_++); }
   [[nodiscard]] bool any() const { return !alive_.empty(); }
-  // Reads whether a rank does local work: its sign has changed within `silence`.
+  // Returns true if a rank does local work: its text in the store has changed within `silence`.
   [[nodiscard]] bool any_works(std::chrono::milliseconds silence) {
     const auto now = Clock::now();
     bool works = false;
@@ -143,7 +144,7 @@ class Ranks {
   void send(int signal) const {
     for (const auto& [id, rank] : alive_) kill(id, signal);
   }
-  // To the first that is left: rank 0, which tells the others.
+  // Forwards a signal to the first rank that is alive: rank 0, which informs the others.
   void pass_on(int signal) {
     passed_on_ = signal;
     const auto first = std::min_element(alive_.begin(), alive_.end(),
@@ -165,7 +166,7 @@ class Ranks {
  private:
   void ended(int rank, int status) {
     if (status == 0) return;
-    // The other ranks may end first where a signal comes before all are there.
+    // If a signal arrives before all ranks have joined, another rank may end before rank 0.
     if (rank == 0 && passed_on_ != 0 && WIFEXITED(status) && WEXITSTATUS(status) == 128 + passed_on_)
       outcome_.code = WEXITSTATUS(status);
     const std::string text = rank_text(rank) + " " + ending_of(status);
@@ -180,19 +181,19 @@ class Ranks {
       store_->set(kLauncherKey, to_store({rank, RankFailure::FoundBy::launcher, text}));
   }
 
-  struct Sign {  // of local work
+  struct Sign {  // the progress text of local work
     std::string text;
     Clock::time_point since;
   };
 
   StorePointer store_;
-  std::map<pid_t, int> alive_;  // and its rank
+  std::map<pid_t, int> alive_;  // process id to rank
   std::map<int, Sign> signs_;   // by rank
   int started_ = 0;
   std::optional<Clock::time_point> failed_;
-  std::string first_;     // what failed first
-  bool killing_ = false;  // those that are left
-  int passed_on_ = 0;     // the last signal that rank 0 got
+  std::string first_;     // the first failure
+  bool killing_ = false;  // the remaining ranks were killed
+  int passed_on_ = 0;     // the last signal forwarded to rank 0
   Launched outcome_;
 };
 
@@ -215,7 +216,7 @@ Result<Launched> launch(const LaunchPlan& plan) {
     ranks.add(id);
   }
   bool asked = false;
-  Clock::time_point worked{};  // when a rank did local work last
+  Clock::time_point worked{};  // the last time a rank did local work
   while (ranks.any()) {
     const int signal = signals.next(std::chrono::milliseconds(500));
     if (signal != 0 && signal != SIGCHLD) ranks.pass_on(signal);

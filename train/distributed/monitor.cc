@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kLeft = "left";
-constexpr std::uint64_t kSlowestBytesPerMillisecond = 1000;  // of local work, on the slowest disk: 1 MB/s
+constexpr std::uint64_t kSlowestBytesPerMillisecond = 1000;  // 1 MB/s, for the slowest disk
 
 std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
@@ -32,14 +32,14 @@ std::string seconds_text(Clock::duration time) {
 
 std::string local_work_key(int rank) { return "octavo/local_work/" + std::to_string(rank); }
 
-// What is known of a rank.
+// The last known state of a rank.
 struct Monitor::Seen {
-  std::string text;         // its last sign of life
-  Clock::time_point fresh;  // when that was new
+  std::string text;         // its last heartbeat
+  Clock::time_point fresh;  // when that heartbeat was first seen
   std::int64_t calls = 0;
   std::string doing;
-  std::int64_t seconds = 0;  // that it has been doing it, at that sign
-  Clock::time_point moved;   // when it came to another call
+  std::int64_t seconds = 0;  // since it began `doing`, at that heartbeat
+  Clock::time_point moved;   // when its number of calls last changed
   bool local = false;        // it does local work
   bool left = false;
 };
@@ -51,7 +51,7 @@ Monitor::Monitor(const Place& place, MonitorPlan plan, StorePointer watching, St
       telling_(std::move(telling), plan_.silence) {
   since_ = Clock::now();
   if (place_.leads()) watching_.set(key("failed"), "");
-  // Only our own launcher writes this key; under another one it must exist all the same.
+  // Only Octavo's own launcher writes this key. Under another launcher the key must still exist.
   if (place_.leads() && place_.launcher != Place::Launcher::own) watching_.set(kLauncherKey, "");
   beat();
 }
@@ -81,7 +81,7 @@ void Monitor::leave() {
       now = add(0);
     }
   } catch (const std::exception&) {
-    // The store is gone: so is who would read it.
+    // The store is gone, and so is the process that would read the value.
   }
 }
 
@@ -138,7 +138,7 @@ void Monitor::fail(const RankFailure& failure) {
   try {
     telling_.compare_set(key("failed"), "", to_store(failure));
   } catch (const std::exception&) {
-    // The other ranks notice that the store is gone.
+    // The other ranks detect that the store is gone.
   }
   learn(failure);
   const std::lock_guard lock(mutex_);
@@ -160,7 +160,7 @@ void Monitor::wake() {
 
 void Monitor::blame(const std::string& what) {
   std::unique_lock lock(mutex_);
-  // A connection that breaks is seen before the reason is.
+  // A broken connection is noticed before its reason is known.
   changed_.wait_for(lock, plan_.silence + 2 * plan_.beat, [&] { return failure_.has_value(); });
   heard_ = true;
   if (!failure_) throw WorldError({.text = "another rank is gone or has not come: " + what}, note_);
@@ -174,7 +174,7 @@ void Monitor::run() {
       if (changed_.wait_for(lock, plan_.beat, [&] { return stop_; })) return;
     }
     end_if_stuck();
-    std::string what;  // happened to the store
+    std::string what;  // the problem with the store
     try {
       show_local_work();
       if (failed()) continue;
@@ -194,7 +194,7 @@ void Monitor::run() {
   }
 }
 
-// "beats calls seconds local doing".
+// Writes the heartbeat in the form "beats calls seconds local doing".
 void Monitor::beat() {
   std::string doing;
   Clock::time_point since;
@@ -211,7 +211,7 @@ void Monitor::beat() {
                                                  doing);
 }
 
-// Also after a failure: the launcher must not kill a rank that still writes.
+// Runs after a failure too: the launcher must not kill a rank that still writes.
 void Monitor::show_local_work() {
   if (place_.launcher != Place::Launcher::own) return;
   bool local = false;
@@ -257,7 +257,8 @@ void Monitor::watch_rank(int rank, const std::string& text) {
   }
 }
 
-// A rank hangs where others have come further, and it has not moved for too long since.
+// Declares a failure if a rank hangs: other ranks have made more calls, and it has not moved within the
+// timeout.
 void Monitor::find_hang() {
   std::int64_t most = 0, least = std::numeric_limits<std::int64_t>::max();
   for (const auto& [rank, seen] : seen_) {
@@ -268,7 +269,7 @@ void Monitor::find_hang() {
   const auto now = Clock::now();
   for (auto& [rank, seen] : seen_) {
     if (seen.left) continue;
-    if (seen.calls == most || seen.local) seen.moved = now;  // no rank waits for it, or it works
+    if (seen.calls == most || seen.local) seen.moved = now;  // no rank waits for it, or it does local work
     if (seen.calls > least || now - seen.moved <= plan_.timeout) continue;
     return declare({rank, RankFailure::FoundBy::others,
                     rank_text(rank) + " hangs: the others have waited for it for " +
@@ -278,7 +279,7 @@ void Monitor::find_hang() {
   }
 }
 
-// The first failure counts, whichever rank has found it.
+// The first failure counts, no matter which rank found it.
 void Monitor::declare(const RankFailure& failure) {
   const std::string first = watching_.compare_set(key("failed"), "", to_store(failure));
   learn(first.empty() ? failure : from_store(first));
@@ -300,7 +301,7 @@ void Monitor::end_if_stuck() {
   const auto now = Clock::now();
   const bool overdue = local_depth_ > 0;
   if (!overdue && (heard_ || now - std::max(failed_at_, local_end_) < plan_.patience)) return;
-  // Rank 0 prints it for all; rank 1 does where rank 0 is what failed.
+  // Rank 0 prints the failure for all ranks; rank 1 prints it if rank 0 failed.
   const int speaker = failure_->rank == 0 ? 1 : 0;
   if (place_.rank == speaker || overdue) {
     std::string line = "octavo: " + failure_->text + note_;

@@ -1,9 +1,9 @@
-// Groups over NCCL, for GPUs.
+// Creates process groups over NCCL, for GPUs.
 //
-// c10d's own header for them needs CUDA's and NCCL's headers. Where CMake finds all of them
-// (cmake/OctavoNccl.cmake), it is used. Elsewhere the class is declared here a second time: with the two
-// constructors that are used, whose code is in LibTorch's CUDA part, and with more bytes than the real one
-// has. That is right only for versions whose layout was checked, so other versions are refused.
+// c10d's header for these groups needs CUDA's and NCCL's headers. If CMake finds all of them
+// (cmake/OctavoNccl.cmake), it is used. Otherwise this file declares the class again: with the two
+// constructors that it calls, whose code is in LibTorch's CUDA library, and with more bytes than the real
+// class has. That is correct only for versions whose layout was checked, so other versions are refused.
 // SPDX-License-Identifier: MIT
 #ifdef OCTAVO_NCCL_HEADER
 #define USE_C10D_NCCL
@@ -49,9 +49,9 @@ namespace octavo::train {
 #ifndef OCTAVO_NCCL_HEADER
 namespace {
 
-// Bytes of the real classes.
+// The sizes of the real classes in bytes.
 struct Layout {
-  int minor;  // of LibTorch 2
+  int minor;  // minor version of LibTorch 2
   std::size_t group, options;
 };
 constexpr Layout kChecked[] = {{11, 1112, 248}, {13, 1152, 264}};
@@ -71,9 +71,10 @@ static_assert(has_room(), "ProcessGroupNCCL is declared too small, or this versi
 
 c10::intrusive_ptr<c10d::Backend> nccl_group(const GroupPlan& plan) {
   using Nccl = c10d::ProcessGroupNCCL;
-  // NCCL finds its peers over sockets, also where the data goes over the GPUs' own links.
+  // NCCL finds its peers over sockets, even if the data goes over the GPUs' own links.
   if (plan.address == "127.0.0.1") setenv("NCCL_SOCKET_IFNAME", "lo", 0);
-  auto options = c10::make_intrusive<Nccl::Options>(true);  // reductions go before kernels that wait
+  // true: a high-priority stream, so that reductions run before kernels that wait.
+  auto options = c10::make_intrusive<Nccl::Options>(true);
   options->timeout = plan.timeout;
   return c10::make_intrusive<Nccl>(plan.store, plan.rank, plan.ranks, options);
 }

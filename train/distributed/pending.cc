@@ -68,14 +68,14 @@ void Pending::State::wait_on_stream() {
     monitor->blame(first_line(error.what()));
   }
   if (first) after_.emplace(event()).record(stream);
-  tensors.clear();  // they are used again after the work, in stream order
+  tensors.clear();  // freed memory is reused in stream order, after the work
 }
 
 bool Pending::State::is_over() { return device.is_cpu() ? done_->is.load() : after_ && after_->query(); }
 
 double Pending::State::seconds() {
   if (device.is_cpu()) return std::chrono::duration<double>(done_->at - begin_).count();
-  if (after_) after_->synchronize();  // else the time of the work is not known yet
+  if (after_) after_->synchronize();  // getDuration() needs completed work
   return static_cast<double>(work->getDuration()) / 1e3;
 }
 

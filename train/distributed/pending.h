@@ -1,4 +1,4 @@
-// Work on tensors that was queued, and how its time is measured.
+// Queued work on tensors, and the measurement of its time.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -20,26 +20,27 @@ struct Pending::State {
   State(c10::intrusive_ptr<c10d::Work> queued, std::vector<torch::Tensor> used, const torch::Device& where,
         std::shared_ptr<Monitor> watched);
 
-  // May be called again: what comes after the work is done once.
+  // May be called again: `afterwards` runs only once.
   void wait();
-  // Whether it has been waited for and is done, so that its time is known.
+  // Returns true if the work was waited for and is done, so that its time is known.
   [[nodiscard]] bool is_over();
-  // For what has been waited for: the time of the operation, and how much of it nothing hid. Waits.
+  // For work that was waited for: the seconds of the operation, and how many of them were not hidden by other
+  // work. Both wait for the work.
   [[nodiscard]] double seconds();
   [[nodiscard]] double waited();
 
   c10::intrusive_ptr<c10d::Work> work;
-  std::vector<torch::Tensor> tensors;  // alive until the work is done
+  std::vector<torch::Tensor> tensors;  // kept alive until the work is done
   torch::Device device;
   std::shared_ptr<Monitor> monitor;
-  std::function<void()> afterwards;  // what is left to do on the host when it is done
+  std::function<void()> afterwards;  // the remaining host work after the operation
 
  private:
   using Clock = std::chrono::steady_clock;
   void wait_on_host();
   void wait_on_stream();
 
-  // On the host. Shared with what is called when the work is done, which may be after this is gone.
+  // State on the CPU, shared with the completion callback, which may run after this object is destroyed.
   struct Done {
     std::atomic<bool> is{false};
     Clock::time_point at;
@@ -47,11 +48,11 @@ struct Pending::State {
   std::shared_ptr<Done> done_;
   Clock::time_point begin_;
   double waited_ = 0;
-  // On a GPU: around the first wait of the current stream.
+  // Events on a GPU, before and after the first wait of the current stream.
   std::optional<c10::Event> before_, after_;
 };
 
-// Waits for work of hosts.
+// Waits for work of the hosts' group.
 void wait_for_hosts(const c10::intrusive_ptr<c10d::Work>& work, const std::shared_ptr<Monitor>& monitor);
 
 }  // namespace octavo::train

@@ -7,7 +7,7 @@ namespace octavo::train {
 
 std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
 
-// "rank found_by text".
+// The stored form is "rank found_by text".
 std::string to_store(const RankFailure& failure) {
   return std::to_string(failure.rank) + ' ' + std::to_string(static_cast<int>(failure.found_by)) + ' ' +
          failure.text;

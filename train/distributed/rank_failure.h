@@ -11,24 +11,25 @@
 namespace octavo::train {
 
 struct RankFailure {
-  // `itself`: the rank reported its own error. `others`: another rank saw that it is gone or hangs.
+  // `itself`: the rank reported its own error. `others`: another rank found that it is gone or hangs.
   // `launcher`: the launcher saw its process end. `all`: every rank has the same error, from one call.
   enum class FoundBy { itself, others, launcher, all };
 
   static constexpr int kNoRank = -1;
-  int rank = kNoRank;  // kNoRank: it is not known which rank failed, or it was no rank
+  int rank = kNoRank;  // kNoRank: the failed rank is unknown, or it was not a rank
   FoundBy found_by = FoundBy::others;
-  std::string text;  // for the user, with the rank: "rank 1: out of memory"
+  std::string text;  // text for the user, including the rank: "rank 1: out of memory"
 };
 
-// The form in which a failure is kept in the store. Text of another form is a failure of no rank.
+// Convert a failure to and from its form in the store. Text of another form becomes a failure without a rank.
 std::string to_store(const RankFailure& failure);
 RankFailure from_store(std::string_view stored);
 
-// "rank 1".
+// Returns "rank 1".
 std::string rank_text(int rank);
 
-// Ends a run of several ranks. what() is the failure's text, and the newest checkpoint where one is known.
+// Ends a run of several ranks. what() is the failure's text, followed by the newest checkpoint if it is
+// known.
 class WorldError : public std::runtime_error {
  public:
   explicit WorldError(RankFailure failure, const std::string& note = {})

@@ -10,7 +10,7 @@
 namespace octavo::train {
 namespace {
 
-// The variables of an environment, with errors that name them.
+// Reads environment variables; errors name the variable.
 class Variables {
  public:
   Variables(const Environment& environment, std::string why) : of_(environment), why_(std::move(why)) {}
@@ -20,7 +20,7 @@ class Variables {
     return value == nullptr ? "" : value;
   }
 
-  // The first problem is kept; the value is the lowest then.
+  // Returns a variable's number. After an error it returns `lowest`; status() keeps the first error.
   int number(const char* name, int lowest, int highest, std::optional<int> otherwise = {}) {
     const std::string given = text(name);
     if (given.empty() && otherwise) return *otherwise;
@@ -61,7 +61,7 @@ Result<Place> from_torchrun(const Environment& environment, Place::Launcher laun
   place.launcher = launcher;
   place.ranks = variables.number("WORLD_SIZE", 1, kMostRanks);
   place.rank = variables.number("RANK", 0, place.ranks - 1);
-  // DeepSpeed's launcher calls it LOCAL_SIZE.
+  // DeepSpeed's launcher uses the name LOCAL_SIZE.
   const bool is_deepspeed =
       variables.text("LOCAL_WORLD_SIZE").empty() && !variables.text("LOCAL_SIZE").empty();
   place.local_ranks = variables.number(is_deepspeed ? "LOCAL_SIZE" : "LOCAL_WORLD_SIZE", 1, place.ranks);
@@ -73,13 +73,13 @@ Result<Place> from_torchrun(const Environment& environment, Place::Launcher laun
   const std::string served = variables.text("TORCHELASTIC_USE_AGENT_STORE");
   place.store_is_there = launcher == Place::Launcher::own || served == "True" || served == "1";
   if (!variables.status().ok()) return variables.status();
-  // `deepspeed --num_gpus=1` sets these variables for a single process, which needs no group. In a group,
+  // `deepspeed --num_gpus=1` sets these variables for a single process, which needs no group. With a group,
   // gradients could not be offloaded.
   if (is_deepspeed && place.ranks == 1) return Place{};
   return place;
 }
 
-// Of "2(x3),1" the number of tasks on node `node`; 0: there is none.
+// Returns the number of tasks on node `node` in a list such as "2(x3),1"; 0 if there is no such node.
 int tasks_on(std::string_view list, int node) {
   while (!list.empty()) {
     const std::string_view item = list.substr(0, list.find(','));
@@ -95,7 +95,7 @@ int tasks_on(std::string_view list, int node) {
   return 0;
 }
 
-// Of "gpu[07-09,12],login" the first: gpu07.
+// Returns the first host of a list: gpu07 for "gpu[07-09,12],login".
 std::string first_host(std::string_view list) {
   const std::size_t open = list.find_first_of("[,");
   if (open == std::string_view::npos || list[open] == ',') return std::string(list.substr(0, open));
@@ -125,11 +125,11 @@ Result<Place> from_slurm(const Environment& environment) {
   place.address = variables.text("MASTER_ADDR");
   if (place.address.empty()) place.address = first_host(variables.text("SLURM_STEP_NODELIST"));
   if (place.address.empty()) variables.problem("neither MASTER_ADDR nor SLURM_STEP_NODELIST is set");
-  // Jobs that share a machine, and the steps of one, must not meet in one store.
+  // Jobs that share a machine, and the steps of one job, must not share a store.
   const int job = variables.number("SLURM_JOB_ID", 0, 2147483647, 0);
   const int step = variables.number("SLURM_STEP_ID", 0, 2147483647, 0);
   place.port = variables.number("MASTER_PORT", 1, 65535, 20000 + (job % 10000 + step % 10000) % 10000);
-  // With --gpus-per-task a rank sees one GPU, which has number 0.
+  // With --gpus-per-task each rank sees only one GPU, with index 0.
   const std::string seen = variables.text("CUDA_VISIBLE_DEVICES");
   place.one_gpu_each = place.local_ranks > 1 && !seen.empty() && seen.find(',') == std::string::npos;
   if (!variables.status().ok()) return variables.status();
@@ -146,7 +146,8 @@ bool is_set(const Environment& environment, const char* name) {
 Result<Place> find_place(const Environment& environment) {
   if (is_set(environment, "OCTAVO_LAUNCHER")) return from_torchrun(environment, Place::Launcher::own);
   if (is_set(environment, "RANK")) return from_torchrun(environment, Place::Launcher::torchrun);
-  // An allocation's shell has SLURM_PROCID too; only a step of several tasks is a run of several ranks.
+  // The shell of an allocation has SLURM_PROCID too. Only a step with several tasks is a run of several
+  // ranks.
   const char* tasks = environment("SLURM_STEP_NUM_TASKS");
   if (is_set(environment, "SLURM_PROCID") && tasks != nullptr && std::strcmp(tasks, "1") != 0 &&
       *tasks != 0) {

@@ -20,12 +20,12 @@
 namespace octavo::train {
 namespace {
 
-// How much longer than rank 0 the others wait for what it reads: they may have come earlier.
+// The other ranks wait this much longer than rank 0, because they may have started earlier.
 constexpr std::chrono::milliseconds kLonger{60'000};
-// For TCPStore to report its own timeout, which says more.
+// Extra time for TCPStore to report its own timeout, whose message has more details.
 constexpr std::chrono::milliseconds kReport{2'000};
-// A group has no timeout of its own that could end a long save: the monitor ends operations, and names the
-// rank that is missing.
+// Groups have practically no timeout, because it could end a long save. The monitor ends operations instead,
+// and names the missing rank.
 constexpr std::chrono::milliseconds kGroupTimeout = std::chrono::hours(24 * 365);
 constexpr const char* kLoopback = "127.0.0.1";
 
@@ -46,7 +46,7 @@ std::string text_in(c10d::Store& store, const std::string& key) {
   return {bytes.begin(), bytes.end()};
 }
 
-// "rank 1", "ranks 1, 2".
+// Returns the ranks that have not joined, as "rank 1" or "ranks 1, 2".
 std::string missing_text(c10d::Store& store, int ranks) {
   std::string names;
   int count = 0;
@@ -59,8 +59,8 @@ std::string missing_text(c10d::Store& store, int ranks) {
 
 constexpr const char* kRoll = "roll";
 
-// Rank 0 reads which ranks are there and writes the list; the others read it. An error of the list begins
-// with '!' and is common to all ranks.
+// Collects the list of ranks. Rank 0 waits until all ranks have registered and writes the list; the others
+// read it. An error in the list begins with '!' and is the same for all ranks.
 Result<std::vector<Guest>> call_the_roll(c10d::Store& store, const Place& place,
                                          std::chrono::milliseconds timeout,
                                          std::optional<RankFailure>& common) {
@@ -103,11 +103,12 @@ Status same_devices(const std::vector<Guest>& guests, std::optional<RankFailure>
   return Status::invalid(common->text);
 }
 
-// The address of this machine that the others reach.
+// Returns an address of this machine that the other machines can reach.
 Result<std::string> reachable_address(const std::string& own, const std::vector<Guest>& guests) {
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
   if (!reaches_nobody(own) || (interface != nullptr && *interface != '\0')) return own;
-  // A machine may know its own name as a loopback address: the way to another one tells more.
+  // A machine may resolve its own name to a loopback address. The route to another machine shows its real
+  // address.
   for (const Guest& each : guests) {
     if (reaches_nobody(each.address)) continue;
     const std::string found = address_towards(each.address, 1);
@@ -152,7 +153,7 @@ Result<Roll> find_ranks(const Arrival& arrival, const Place& place, const std::s
   return roll;
 }
 
-// The other ranks would wait for rank 0 until the timeout.
+// Writes an error in place of the list, because the other ranks would wait for rank 0 until the timeout.
 void cancel_roll(const Arrival& arrival, const std::string& prefix, std::chrono::milliseconds limit) {
   try {
     TimedStore store(c10::make_intrusive<c10d::PrefixStore>(prefix, arrival.watching), limit);
@@ -166,7 +167,7 @@ struct Groups {
   c10::intrusive_ptr<c10d::Backend> tensors, hosts;
 };
 
-// Runs `get` in a thread, so that signals are obeyed although a program never answers or a rank never comes.
+// Runs `get` in a thread, so that signals are handled even if the store never answers or a rank never joins.
 // `late` is the error after `limit`.
 template <class Value>
 Result<Value> in_time(const std::function<Result<Value>()>& get, std::chrono::milliseconds limit,
@@ -193,7 +194,7 @@ std::string first_line(const std::exception& error) {
 
 Result<Meeting> meet(const Place& place, const torch::Device& device, const WorldOptions& options,
                      std::optional<RankFailure>& common) {
-  static std::atomic<int> met{0};  // a process may join a world after another
+  static std::atomic<int> met{0};  // a process may join several worlds, one after the other
   const std::string prefix = "octavo/" + std::to_string(place.restart) + "/" + std::to_string(met++) + "/";
   if (Status bad = enough_descriptors(16 + 2 * place.ranks); !bad.ok()) return bad;
   Meeting meeting;
@@ -222,7 +223,7 @@ Result<Meeting> meet(const Place& place, const torch::Device& device, const Worl
     if (Status bad = same_devices(roll->guests, common); !bad.ok()) return bad;
     meeting.monitor = roll->monitor;
     meeting.monitor->watch();
-    const auto fail = [&](const std::string& what) {  // else the others would wait
+    const auto fail = [&](const std::string& what) {  // without this report the others would wait
       meeting.monitor->fail({place.rank, RankFailure::FoundBy::itself, rank_text(place.rank) + ": " + what});
     };
     Result<std::string> address = place.one_machine() ? own : reachable_address(own, roll->guests);
@@ -242,7 +243,7 @@ Result<Meeting> meet(const Place& place, const torch::Device& device, const Worl
       if (device.is_cpu()) {
         made.tensors = gloo_group(tensors);
       } else {
-        c10::impl::getDeviceGuardImpl(device.type())->setDevice(device);  // of this thread
+        c10::impl::getDeviceGuardImpl(device.type())->setDevice(device);  // applies to this thread
         made.tensors = nccl_group(tensors);
         made.tensors->enableCollectivesTiming();
       }
@@ -261,7 +262,7 @@ Result<Meeting> meet(const Place& place, const torch::Device& device, const Worl
     return meeting;
   } catch (const std::exception& error) {
     const std::string text = "the ranks did not find each other: " + first_line(error);
-    if (meeting.monitor != nullptr) {  // else the others would wait
+    if (meeting.monitor != nullptr) {  // without this report the others would wait
       meeting.monitor->fail({place.rank, RankFailure::FoundBy::itself, rank_text(place.rank) + ": " + text});
     }
     return Status::failed(text);

@@ -1,5 +1,5 @@
-// How ranks find each other: through the store they learn that all are there and compute on the same kind of
-// device, and then make their groups.
+// Implements the rendezvous of ranks: through the store the ranks check that all have joined and compute on
+// the same kind of device, and then create their process groups.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,8 +18,8 @@ struct Meeting {
   c10::intrusive_ptr<c10d::Backend> tensors, hosts;
 };
 
-// Waits for all ranks of `place`. An error names those that have not come, or that differ; `common` is set
-// where every rank has the same one.
+// Waits for all ranks of `place`. An error names the ranks that have not joined or that differ. `common` is
+// set if every rank has the same error.
 Result<Meeting> meet(const Place& place, const torch::Device& device, const WorldOptions& options,
                      std::optional<RankFailure>& common);
 

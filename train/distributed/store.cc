@@ -26,7 +26,7 @@ struct FreeAddresses {
 };
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-// Null: `problem` says why.
+// Resolves a host name. Returns null after an error, which is in `problem`.
 Addresses resolve(const std::string& host, int port, int type, std::string& problem) {
   addrinfo hints{};
   hints.ai_socktype = type;
@@ -73,7 +73,7 @@ std::string text_of(const std::string& address, int port) {
   return (address.empty() ? "all addresses" : address) + ", port " + std::to_string(port);
 }
 
-// A socket that listens there. TCPStore would listen on every interface.
+// Returns a socket that listens at this address. TCPStore itself would listen on every interface.
 Result<int> listen_at(const std::string& address, int port) {
   std::string problem;
   const Addresses found = resolve(address, port, SOCK_STREAM, problem);
@@ -112,8 +112,8 @@ Result<StorePointer> client(const std::string& address, int port, std::chrono::m
   }
 }
 
-// While it lives, SIGPIPE is blocked in this thread and in those that it starts: a write to a closed socket
-// is then an error of that write alone.
+// Blocks SIGPIPE in this thread and in threads that it starts, so that a write to a closed socket is only an
+// error of that write. The destructor restores the mask.
 class NoBrokenPipes {
  public:
   NoBrokenPipes() {
@@ -178,7 +178,7 @@ Result<ServedStore> serve_store(const std::string& address, int port) {
 
 Result<StorePointer> open_store(const Place& place, std::chrono::milliseconds timeout) {
   if (place.store_is_there || !place.leads()) return connect_store(place, timeout);
-  // It stays until the process ends: the others may need it after this rank has left a world.
+  // The store stays until the process ends: other ranks may need it after this rank has left a world.
   static std::mutex mutex;
   static auto* const served = new std::vector<std::pair<int, StorePointer>>();
   const std::lock_guard lock(mutex);
@@ -186,7 +186,8 @@ Result<StorePointer> open_store(const Place& place, std::chrono::milliseconds ti
     if (port == place.port) return store;
   }
   std::string at = place.one_machine() ? "127.0.0.1" : address_towards(place.address, place.port);
-  // A machine that knows its own name as a loopback address: the others come from outside all the same.
+  // If a machine resolves its own name to a loopback address, listen on all addresses, because the other
+  // ranks connect from other machines.
   if (!place.one_machine() && is_loopback(at)) at.clear();
   Result<ServedStore> made = serve_store(at, place.port);
   if (!made.ok()) return made.status();
@@ -204,7 +205,7 @@ std::string address_towards(const std::string& target, int port) {
   const Addresses found = resolve(target, port, SOCK_DGRAM, problem);
   for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
     const Socket socket(*at);
-    // No packet is sent: to connect a datagram socket chooses a route.
+    // No packet is sent: connecting a datagram socket only chooses a route.
     if (socket.get() >= 0 && connect(socket.get(), at->ai_addr, at->ai_addrlen) == 0) {
       return own_end(socket.get(), nullptr);
     }

@@ -1,12 +1,12 @@
-// A message for a rank that C++ ends: an exception in a thread of a library, or memory that is too scarce
-// even to report that.
+// Prints a message if C++ terminates a rank: because of an exception in a library's thread, or if memory is
+// too scarce to report an error.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 namespace octavo::train {
 
-// From now on std::terminate prints "octavo: rank N: ..." with the exception before it aborts, and allocates
-// nothing for it.
+// Makes std::terminate print "octavo: rank N: ..." with the exception before it aborts. Printing allocates no
+// memory.
 void print_before_terminate(int rank);
 
 }  // namespace octavo::train

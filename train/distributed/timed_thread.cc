@@ -58,7 +58,7 @@ TimedThread::~TimedThread() {
 TimedThread::End TimedThread::run(std::function<void()> call, std::chrono::milliseconds limit,
                                   const std::function<bool()>& stop) {
   using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::milliseconds kLook{50};  // between two questions to `stop`
+  constexpr std::chrono::milliseconds kLook{50};  // between two calls of `stop`
   const auto end = Clock::now() + limit;
   std::unique_lock lock(state_->mutex);
   if (state_->lost) return End::late;

@@ -16,7 +16,7 @@
 
 namespace octavo::train {
 
-// One caller at a time.
+// One thread at a time may call it.
 class TimedThread {
  public:
   enum class End { done, late, stopped };
@@ -27,8 +27,8 @@ class TimedThread {
   TimedThread(const TimedThread&) = delete;
   TimedThread& operator=(const TimedThread&) = delete;
 
-  // Runs `call` and waits until it returns, for `limit` or until `stop` returns true. Throws what the call
-  // throws. After `late` or `stopped` the thread is lost: every later run() is `late` immediately.
+  // Runs `call` and waits until it returns, for `limit` or until `stop` returns true. Rethrows what the call
+  // throws. After `late` or `stopped` the thread is lost: every later run() returns `late` immediately.
   // REQUIRES: `call` owns everything that it uses, because it may outlive the caller.
   End run(std::function<void()> call, std::chrono::milliseconds limit,
           const std::function<bool()>& stop = {});
@@ -44,13 +44,12 @@ class StoreTimeout : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A store whose calls end within a limit.
+// A store whose calls end within a time limit.
 class TimedStore {
  public:
   TimedStore(StorePointer store, std::chrono::milliseconds limit) : store_(std::move(store)), limit_(limit) {}
 
-  // Returns what `call` returns for the store. Throws StoreTimeout where it took too long. REQUIRES: as
-  // run().
+  // Returns what `call` returns for the store. Throws StoreTimeout if it took too long. REQUIRES: see run().
   template <class Call>
   auto call(Call call) {
     using Value = decltype(call(*store_));
@@ -68,7 +67,7 @@ class TimedStore {
       return true;
     });
   }
-  // Replaces `expected` by `value`. Returns what the key has afterwards.
+  // Replaces `expected` by `value`. Returns the key's value afterwards.
   std::string compare_set(const std::string& key, const std::string& expected, const std::string& value) {
     return call([=](c10d::Store& store) { return store.compareSet(key, expected, value); });
   }

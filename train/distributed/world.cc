@@ -20,7 +20,7 @@ c10d::ReduceOp operation(World::Reduce how) {
   return how == World::Reduce::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
 }
 
-// Newer versions want to be told of an orderly end.
+// Calls shutdown(), which newer versions of LibTorch expect at an orderly end.
 template <class Group>
 void shut_down(Group& group) {
   if constexpr (requires { group.shutdown(); }) group.shutdown();
@@ -35,11 +35,12 @@ struct World::Impl {
   GroupPointer tensors, hosts;
   std::unique_ptr<Exchange> exchange;
   CallList calls;
-  std::deque<std::shared_ptr<Pending::State>> recent;  // whose time is not in `traffic` yet
+  std::deque<std::shared_ptr<Pending::State>> recent;  // operations whose time is not in `traffic` yet
   Traffic traffic;
-  std::optional<RankFailure> common;  // the error that all ranks have from their last call
+  std::optional<RankFailure> common;  // the error of the last call, if all ranks have it
 
-  // Notes an operation on a tensor, and refuses one that a group would get wrong in silence.
+  // Records an operation on a tensor, and rejects a tensor with which a group would silently compute wrong
+  // results.
   void note(const char* name, const torch::Tensor& tensor, int root = -1) {
     TORCH_CHECK(tensor.is_contiguous(), name, ": the tensor of ", tensor.sizes(), " is not contiguous");
     TORCH_CHECK(tensor.device().type() == device.type(), name, ": the tensor is on ", tensor.device(),
@@ -74,7 +75,8 @@ struct World::Impl {
     return Pending(std::move(state));
   }
 
-  // Gloo has no operation of its own for it. The sums are those of all_reduce, in bits.
+  // Implements reduce_scatter with all_reduce, because gloo has no such operation. The sums are bitwise those
+  // of all_reduce.
   Pending reduce_scatter_on_host(const torch::Tensor& part, const torch::Tensor& whole) {
     const torch::Tensor mine = whole.view(-1).narrow(0, part.numel() * place.rank, part.numel());
     const bool in_place = part.data_ptr() == mine.data_ptr();
@@ -91,7 +93,7 @@ struct World::Impl {
     return pending;
   }
 
-  // Everybody's bytes, by rank.
+  // Returns every rank's bytes, by rank.
   std::vector<std::string> tell(const std::string& call, std::string_view mine) {
     monitor->called();
     try {
@@ -111,10 +113,11 @@ World::~World() {
                                 [](const auto& each) { return each->work->isCompleted(); });
   if (!idle || std::uncaught_exceptions() > 0) fail("it ended in the middle of a step");
   if (impl_->monitor->failed()) {
-    // A group waits for its operations when it goes, and the others do not come: it stays.
+    // A group's destructor waits for its operations, which the other ranks never complete. So the groups are
+    // leaked.
     impl_->hosts.release();
     impl_->tensors.release();
-    impl_->exchange.release();  // NOLINT(bugprone-unused-return-value): it has a group too
+    impl_->exchange.release();  // it owns a group too
   } else {
     shut_down(*impl_->tensors);
   }
@@ -149,7 +152,7 @@ Result<std::unique_ptr<World>> World::join(const Place& place, const torch::Devi
   auto world = std::unique_ptr<World>(new World(std::move(impl)));
   if (device.is_cpu()) return world;
   try {
-    // NCCL connects at the first call; what is wrong is to be known now.
+    // NCCL connects at the first call. This call makes its errors appear now.
     world->all_reduce(torch::ones({1}, device)).wait();
     (void)world->take_traffic();
   } catch (const std::exception& error) {

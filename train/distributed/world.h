@@ -1,12 +1,13 @@
-// The ranks of a run, and what they do together: c10d's groups, NCCL on GPUs and gloo on CPUs, with errors
-// that say which rank failed and why.
+// The ranks of a run and their collective operations. It uses c10d's process groups (NCCL on GPUs, gloo on
+// CPUs), and its errors name the failed rank and the reason.
 //
 // A run has two channels. Tensors go through the device's group, in stream order, and the host does not wait
-// for them. What ranks must agree on (rows of a step, a signal, a status) goes through a group of the hosts,
-// and the host waits: a few bytes, less than a millisecond. A world without a group answers for its one rank.
+// for them. Values on which ranks must agree (rows of a step, a signal, a status) go through a group of the
+// hosts, and the host waits: a few bytes, less than a millisecond. In a world without a group, calls return
+// this rank's values.
 //
-// All ranks make the same calls in the same order, from one thread. A call throws WorldError where another
-// rank has failed, is gone, or has not come within the timeout; the world is of no use then.
+// All ranks make the same calls in the same order, from one thread. A call throws WorldError if another rank
+// has failed, is gone, or has not made the call within the timeout. After that the world cannot be used.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -27,7 +28,7 @@
 
 namespace octavo::train {
 
-// Work on tensors that was queued.
+// Queued work on tensors.
 class Pending {
  public:
   struct State;
@@ -37,17 +38,17 @@ class Pending {
   Pending(Pending&&) noexcept;
   Pending& operator=(Pending&&) noexcept;
 
-  // What is queued on the current stream from now on comes after the work; on the CPU it is done on return.
-  // May be called again.
+  // Orders later work on the current stream after this work. On the CPU it returns when the work is done. May
+  // be called again.
   void wait();
 
  private:
   std::shared_ptr<State> state_;
 };
 
-// What went through the device's group. `waited` is the part of `seconds` that nothing else hid.
+// Traffic through the device's group. `waited` is the part of `seconds` that was not hidden by other work.
 struct Traffic {
-  std::int64_t bytes = 0;  // that this rank has sent, by the algorithm's count: 2 (n-1)/n of an all_reduce
+  std::int64_t bytes = 0;  // sent by this rank, by the algorithm's count: 2 (n-1)/n of an all_reduce
   double seconds = 0, waited = 0;
 
   Traffic& operator+=(const Traffic& more) {
@@ -57,22 +58,22 @@ struct Traffic {
 };
 
 struct WorldOptions {
-  std::chrono::milliseconds timeout{600'000};  // for the others to come to a call
-  std::chrono::milliseconds start{600'000};    // for all of them to be there
-  // The monitor's times: `beat` between two signs of life; `silence` without one, after which a rank is gone;
-  // `patience` for this rank's thread to notice a failure; `local` for local work, besides a second for each
+  std::chrono::milliseconds timeout{600'000};  // limit for the other ranks to make a call
+  std::chrono::milliseconds start{600'000};    // limit for all ranks to join
+  // The monitor's times: `beat` between two heartbeats; `silence` without a heartbeat, after which a rank is
+  // gone; `patience` for this rank's thread to notice a failure; `local` for local work, plus one second per
   // megabyte.
   std::chrono::milliseconds beat{1'000}, silence{10'000}, patience{20'000}, local{3'600'000};
-  // While the ranks have not met: returns true where this process is to stop.
+  // Is called until all ranks have joined; returns true if this process should stop.
   std::function<bool()> stop = {};
 };
 
 class Monitor;
 
-// While it lives, this rank does work that needs no other rank and may take long, such as writing a
-// checkpoint. The other ranks wait for it beyond rank_timeout, and neither its monitor nor our launcher ends
-// it because another rank has failed. After WorldOptions::local and a second for each megabyte of the work,
-// it counts as any other work, so that endless work cannot block the run.
+// A scope in which this rank does work that needs no other rank and may take long, such as writing a
+// checkpoint. The other ranks wait for it beyond rank_timeout, and neither its monitor nor Octavo's launcher
+// ends it because another rank has failed. After WorldOptions::local plus one second per megabyte it counts
+// as other work, so that endless work cannot block the run.
 class LocalWork {
  public:
   LocalWork(std::shared_ptr<Monitor> monitor, const std::string& what, std::uint64_t bytes);
@@ -81,20 +82,20 @@ class LocalWork {
   LocalWork& operator=(const LocalWork&) = delete;
 
  private:
-  std::shared_ptr<Monitor> monitor_;  // null: there is no group
+  std::shared_ptr<Monitor> monitor_;  // null if there is no group
 };
 
 class World {
  public:
   enum class Reduce { sum, max };
 
-  // One process without a group: every call answers at once.
+  // Returns a world of one process without a group: every call returns immediately.
   static std::unique_ptr<World> alone();
-  // Rank 0 of so many, where no other is: calls end at once and change nothing. For plans, whose tensors hold
-  // nothing that could be summed.
+  // Returns rank 0 of a world of `ranks` ranks without the other ranks: calls return immediately and change
+  // nothing. It is for predictions, whose tensors hold no data that could be summed.
   static std::unique_ptr<World> imagined(int ranks);
-  // Waits for all ranks. The device is this rank's own; ranks that do not all have its type are an error.
-  // `failure` is set where the error is known to all ranks.
+  // Waits for all ranks. `device` is this rank's own device; all ranks must have the same device type.
+  // `failure` is set if all ranks have the same error.
   static Result<std::unique_ptr<World>> join(const Place& place, const torch::Device& device,
                                              const WorldOptions& options,
                                              std::optional<RankFailure>* failure = nullptr);
@@ -108,44 +109,46 @@ class World {
   [[nodiscard]] bool leads() const { return place().leads(); }
   [[nodiscard]] bool grouped() const { return place().grouped(); }
 
-  // Tensors: contiguous, on the device, of one size on all ranks: the next call of hosts checks that. They
-  // stay alive until the work is done.
+  // Operations on tensors. Tensors must be contiguous, on the device, and of the same size on all ranks; the
+  // next host operation checks the sizes. They stay alive until the work is done.
   Pending all_reduce(const torch::Tensor& tensor, Reduce how = Reduce::sum);
-  // `part` is this rank's 1/ranks of `whole`; it may be the view of it, and then the rest is undefined
-  // afterwards.
+  // `part` is this rank's 1/ranks of `whole`. It may be a view of `whole`; then the rest of `whole` is
+  // undefined afterwards.
   Pending reduce_scatter(const torch::Tensor& part, const torch::Tensor& whole);
   Pending all_gather(const torch::Tensor& whole, const torch::Tensor& part);
-  // The sum on rank `root`; elsewhere the tensor is undefined afterwards.
+  // Sums on rank `root`. On the other ranks the tensor is undefined afterwards.
   Pending reduce(const torch::Tensor& tensor, int root);
   Pending broadcast(const torch::Tensor& tensor, int root);
-  // Since it was asked last. Waits for the work so far, on a GPU too: for steps that are logged.
+  // Returns the traffic since the last call. Waits for the work so far, on a GPU too, so it is for steps that
+  // are logged.
   Traffic take_traffic();
 
-  // Hosts. Sums in the order of ranks: the same bits everywhere.
+  // Operations on host values. Sums are in the order of ranks, so they are bitwise equal on all ranks.
   void sum(std::span<double> values);
   void max(std::span<std::int64_t> values);
-  // Everybody's text, by rank.
+  // Returns all ranks' texts, by rank.
   std::vector<std::string> gather(const std::string& mine);
-  // Rank 0's text.
+  // Returns rank 0's text.
   std::string share(const std::string& text);
-  // The first error by rank, as "rank N: message"; on all ranks the same. Without a group: `mine`.
+  // Returns the first error by rank, as "rank N: message", the same on all ranks. Without a group it returns
+  // `mine`.
   Status agree(const Status& mine);
 
-  // What this rank is doing, for the message about a rank that hangs. Any thread; it costs no more than a
-  // copy.
+  // Sets what this rank is doing, for the message about a rank that hangs. Any thread may call it; it only
+  // copies the text.
   void doing(const std::string& what);
-  // What a message about a failure ends with: "; the newest checkpoint is ...".
+  // Sets the end of messages about failures: "; the newest checkpoint is ...".
   void remember(const std::string& note);
-  // Begins local work; `what` as in doing(), `bytes` that it reads or writes.
+  // Begins local work. `what` has the meaning of doing()'s; `bytes` is what the work reads or writes.
   [[nodiscard]] LocalWork local_work(const std::string& what, std::uint64_t bytes = 0) const;
   // Reports this rank's error to all others before the process ends: their calls then throw it. An error that
   // all ranks have from one call, such as agree(), is reported as such.
   void fail(const std::string& reason);
-  // Reports a failure that this rank has got from a call.
+  // Reports a failure that a call of this rank has returned.
   void fail(const RankFailure& failure);
-  // Notes an error that every rank has from one call.
+  // Records an error that every rank has from one call.
   void note_common_failure(RankFailure failure);
-  // The failure that ends the run, where it is known.
+  // Returns the failure that ends the run, if it is known.
   [[nodiscard]] std::optional<RankFailure> failure() const;
 
  private:

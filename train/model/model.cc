@@ -15,12 +15,12 @@
 namespace octavo::train {
 namespace {
 
-// The files that a model needs. The optimizer's, the largest, is not read.
+// The files that loading a model needs. The optimizer's file, the largest, is not read.
 constexpr std::array<std::string_view, 3> kFilesOfAModel = {"model.safetensors", "state.json", "config.yaml"};
 
 }  // namespace
 
-// Weights are drawn on the CPU in fp32, so that they are the same on every device.
+// Weights are initialized on the CPU in fp32, so that they are the same on every device.
 std::shared_ptr<torch::nn::Module> build_model(Task& task, const Settings& settings,
                                                const torch::Device& device, bool bf16) {
   seed_random(settings.training.seed, 0, 0);
@@ -29,11 +29,11 @@ std::shared_ptr<torch::nn::Module> build_model(Task& task, const Settings& setti
   return model;
 }
 
-// In bf16 are the weights of products; vectors (biases, norms) and buffers stay in fp32: they are small, and
+// Moves matmul weights to bf16. Vectors (biases, norms) and buffers stay in fp32: they are small, and
 // statistics need it.
 //
-// cuDNN adds up in one order, so that a run that goes on has the bits of one that was not interrupted, and
-// what is said to be fp32 is not TF32: torch would let it be.
+// cuDNN is set to deterministic algorithms, so that a resumed run is bitwise equal to an uninterrupted one.
+// TF32 is turned off, because torch would use it in cuDNN for fp32.
 void place_model(torch::nn::Module& model, const torch::Device& device, bool bf16) {
   at::globalContext().setDeterministicCuDNN(true);
   at::globalContext().setAllowTF32CuDNN(false);

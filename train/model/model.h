@@ -1,4 +1,4 @@
-// The model of a run: built from its settings, or loaded from a checkpoint.
+// Builds the model of a run from its settings, or loads it from a checkpoint.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,14 +16,14 @@
 
 namespace octavo::train {
 
-// With its first weights, in training mode. `bf16`: the weights of products are in bf16.
+// Returns the model with its initial weights, in training mode. `bf16`: matmul weights are in bf16.
 std::shared_ptr<torch::nn::Module> build_model(Task& task, const Settings& settings,
                                                const torch::Device& device, bool bf16);
 
-// Puts a model that was built on the CPU in fp32 where it trains: see build_model().
+// Moves a model that was built on the CPU in fp32 to its training device and dtypes: see build_model().
 void place_model(torch::nn::Module& model, const torch::Device& device, bool bf16);
 
-// Its tensors by name. Buffers are what it keeps beside its parameters, such as statistics.
+// Return the model's tensors by name. Buffers are tensors other than parameters, such as statistics.
 NamedTensors parameters_of(const torch::nn::Module& model);
 NamedTensors buffers_of(const torch::nn::Module& model);
 NamedTensors tensors_of(const torch::nn::Module& model);  // parameters, then buffers
@@ -37,7 +37,7 @@ struct LoadedModel {
   ChosenCheckpoint checkpoint;
 };
 
-// `run` and `which`: see choose_checkpoint().
+// Loads a model. For `run` and `which` see choose_checkpoint().
 Result<LoadedModel> load_model(const std::string& run, std::string_view which, const DeviceName& device);
 
 }  // namespace octavo::train

@@ -1,4 +1,4 @@
-// Ranking checkpoints and choosing those to remove; see best_checkpoints.h.
+// Ranks checkpoints and chooses those to remove; see best_checkpoints.h.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/best_checkpoints.h"
 
@@ -15,7 +15,7 @@ std::optional<EvaluationRecord> record_of(const CheckpointRef& checkpoint) {
   return record.ok() ? *record : std::nullopt;
 }
 
-// Saved for its metric alone, and not for being due.
+// Returns true if the checkpoint was saved only for its metric, and not because save_steps was due.
 bool is_only_best(const CheckpointRef& checkpoint) {
   const auto record = record_of(checkpoint);
   return record && record->only_best;
@@ -25,7 +25,7 @@ bool is_only_best(const CheckpointRef& checkpoint) {
 
 std::vector<RankedCheckpoint> rank_checkpoints(const std::string& run_folder, std::string_view metric) {
   std::vector<RankedCheckpoint> out;
-  std::optional<Better> better;  // as the newest one says
+  std::optional<Better> better;  // the direction in the newest record
   for (const CheckpointRef& checkpoint : list_checkpoints(run_folder)) {
     const auto record = record_of(checkpoint);
     const Metric* const found = record ? record->find(metric) : nullptr;
@@ -44,7 +44,7 @@ bool is_among_best(const std::string& run_folder, const Metric& metric, std::int
                    std::int64_t limit) {
   if (std::isnan(metric.value)) return false;
   const std::vector<RankedCheckpoint> ranked = rank_checkpoints(run_folder, metric.name);
-  // A later checkpoint can only be a torn one that the run went back from.
+  // A checkpoint of a later step can only be a damaged one that the run did not resume from.
   return std::ranges::count_if(ranked, [&](const RankedCheckpoint& each) {
            return each.checkpoint.step < step && !metric.better_than(each.value);
          }) < limit;

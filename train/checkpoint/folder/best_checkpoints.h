@@ -1,5 +1,5 @@
-// The best checkpoints of a run by a metric, and which checkpoints are kept. All of it is read from the
-// folders themselves: see evaluation_file.h.
+// Finds the best checkpoints of a run by a metric, and decides which checkpoints are kept. Everything is read
+// from the checkpoint folders themselves; see evaluation_file.h.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -21,27 +21,31 @@ struct RankedCheckpoint {
   double value = 0;
 };
 
-// The checkpoints that were evaluated by `metric`, the best first, of equal ones the older: a later one takes
-// its place only where it is better. One without a number, and one whose record cannot be read, is not among
-// them. Nothing but the records is read: verify_checkpoint() says whether one is whole.
+// Returns the checkpoints that were evaluated by `metric`, the best first. Of equal checkpoints the older
+// comes first: a later one ranks higher only if it is better. Checkpoints whose value is NaN, and those whose
+// record cannot be read, are skipped. Only the records are read: verify_checkpoint() checks that a checkpoint
+// is complete.
 std::vector<RankedCheckpoint> rank_checkpoints(const std::string& run_folder, std::string_view metric);
 
-// Whether a checkpoint of `step` with this value would be among the best `limit` of those before it.
+// Returns true if a checkpoint of `step` with this value would be among the best `limit` checkpoints of
+// earlier steps.
 bool is_among_best(const std::string& run_folder, const Metric& metric, std::int64_t step,
                    std::int64_t limit);
 
 struct KeepRule {
-  // >= 1; none: all but those that were saved for their metric alone.
+  // The number of newest checkpoints to keep, >= 1. nullopt: all except those that were saved only for their
+  // metric.
   std::optional<std::int64_t> newest = {};
-  std::string metric = {};  // besides them the best by this one; empty: none
+  std::string metric = {};  // also keeps the best checkpoints by this metric; empty: none
   std::int64_t best = 1;
 };
 
-// Removes what the rule does not keep, by remove_checkpoints(); never the newest.
+// Removes the checkpoints that the rule does not keep, with remove_checkpoints(). It never removes the
+// newest.
 Status prune_checkpoints(const std::string& run_folder, const KeepRule& rule);
 
-// Makes the link `best` name the best one that is there; none: nothing. For people and for paths: no code
-// reads it.
+// Makes the link `best` point to the best existing checkpoint; if there is none, does nothing. The link is
+// for users and their paths: no code reads it.
 Status point_best(const std::string& run_folder, std::string_view metric);
 
 }  // namespace octavo::train

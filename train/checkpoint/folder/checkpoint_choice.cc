@@ -1,4 +1,4 @@
-// Finding the checkpoint that a word means; see checkpoint_choice.h.
+// Chooses a checkpoint of a run by a word or a step; see checkpoint_choice.h.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_choice.h"
 
@@ -15,7 +15,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::size_t kNamed = 8;  // a message names no more checkpoints
+constexpr std::size_t kNamed = 8;  // the most checkpoints that a message lists
 constexpr std::string_view kLatest = "latest";
 constexpr std::string_view kBest = "best";
 
@@ -45,7 +45,7 @@ std::string number_text(double value) {
   return out.str();
 }
 
-// The metric that `best` means; empty: nothing was evaluated.
+// Returns the metric that `best` refers to; empty if no checkpoint was evaluated.
 std::string metric_of(const std::vector<CheckpointRef>& newest_first) {
   for (const CheckpointRef& each : newest_first) {
     const auto record = read_evaluation(each.path);

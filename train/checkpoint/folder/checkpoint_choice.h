@@ -1,5 +1,5 @@
-// One checkpoint of a run by a word: `--checkpoint best|latest|STEP` of every command that reads a trained
-// model.
+// Chooses one checkpoint of a run: implements `--checkpoint best|latest|STEP` of every command that reads a
+// trained model.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,14 +16,15 @@ namespace octavo::train {
 
 struct ChosenCheckpoint {
   std::string path;
-  std::string why;                   // of the best: "best by loss: 1.25"; else empty
-  std::vector<std::string> skipped;  // a message for each that would have come first, but is not whole
+  std::string why;                   // if the best was chosen: "best by loss: 1.25"; else empty
+  std::vector<std::string> skipped;  // a message for each better or newer checkpoint that is not complete
 };
 
-// `run`: a run's folder, or a checkpoint's, which is then the one. `which`: latest, best or the number of a
-// step; empty: latest. The best is by the metric that the newest evaluated checkpoint names (the run's
-// save_best), or by the first one that it has. The one that is chosen verifies, as a whole or in the given
-// files; one that is named by its step must. Errors say which checkpoints are there.
+// Chooses a checkpoint. `run` is a run's folder, or a checkpoint's folder, which is then the choice. `which`
+// is latest, best or the number of a step; empty means latest. The best is determined by the metric that the
+// newest evaluated checkpoint names (the run's save_best), or else by that checkpoint's first metric. The
+// chosen checkpoint passes verify_checkpoint(), completely or for the given files. If a checkpoint was
+// requested by its step and does not pass, that is an error. Errors list the existing checkpoints.
 Result<ChosenCheckpoint> choose_checkpoint(const std::string& run, std::string_view which,
                                            std::span<const std::string_view> files = {});
 

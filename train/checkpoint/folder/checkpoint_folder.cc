@@ -1,4 +1,4 @@
-// Finding, verifying and removing checkpoints; see checkpoint_folder.h.
+// Finds, verifies and removes checkpoints; see checkpoint_folder.h.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_folder.h"
 
@@ -69,7 +69,7 @@ Status verify_file(const std::string& path, const FileChecksum& expected) {
   return {};
 }
 
-// The step that a checkpoint's state.json has; none: there is no such file, or no step in it.
+// Returns the step in a checkpoint's state.json; nullopt if there is no such file or no step in it.
 std::optional<std::int64_t> step_in_state(const std::string& path) {
   const std::string file = path + "/state.json";
   if (!path_exists(file)) return std::nullopt;
@@ -81,7 +81,8 @@ std::optional<std::int64_t> step_in_state(const std::string& path) {
   return state["step"].get<std::int64_t>();
 }
 
-// A folder that was copied or renamed has the checksums of its content, but not the step of its name.
+// Checks that the folder's name has the step of state.json. A copied or renamed folder has correct checksums,
+// but another step in its name.
 Status check_step(const std::string& path) {
   const auto name = CheckpointName::parse(std::string_view(path).substr(path.rfind('/') + 1));
   const std::optional<std::int64_t> step = name ? step_in_state(path) : std::nullopt;
@@ -154,7 +155,8 @@ Status remove_checkpoints(const std::string& run_folder, std::vector<CheckpointR
     if (first.ok()) first = std::move(status);
   }
   if (!which.empty()) {
-    // Names first, and synced: after a power failure no checkpoint with missing files may reappear.
+    // All folders are renamed and synced before files are removed: after a power failure no checkpoint with
+    // missing files may reappear.
     if (Status status = sync_folder(run_folder); !status.ok()) return status;
   }
   Status left = remove_leftovers(run_folder);

@@ -1,4 +1,4 @@
-// Reading and clearing the names of a run folder; see checkpoint_names.h.
+// Parses, lists and cleans up the names in a run folder; see checkpoint_names.h.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_names.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "checkpoint-";
 
-// Where point_link() makes a link before it gets its name.
+// Returns the temporary path at which point_link() creates a link before renaming it.
 std::string link_beside(const std::string& run_folder, std::string_view link) {
   return run_folder + "/." + std::string(link) + ".partial";
 }

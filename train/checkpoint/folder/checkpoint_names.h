@@ -1,4 +1,4 @@
-// The names of checkpoint_folder.h, and what crashed writers leave under them.
+// The names of checkpoints (see checkpoint_folder.h), and the removal of crashed writers' leftovers.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -20,34 +20,35 @@ enum class CheckpointState { complete, partial, replaced };
 struct CheckpointName {
   std::int64_t step = 0;
   CheckpointState state = CheckpointState::complete;
-  int number =
-      0;  // of a partial or replaced one: above 0 where a leftover that cannot be removed has the name
+  int number = 0;  // of a partial or replaced one; above 0 if a leftover has the name
 
   [[nodiscard]] std::string text() const;
-  static std::optional<CheckpointName> parse(std::string_view text);  // of text() alone: not checkpoint-007
+  // Parses only what text() returns: not checkpoint-007.
+  static std::optional<CheckpointName> parse(std::string_view text);
   friend bool operator==(const CheckpointName&, const CheckpointName&) = default;
 };
 
-// RUN/checkpoint-STEP and the like.
+// Returns the path in the run folder, such as RUN/checkpoint-STEP.
 std::string checkpoint_path(const std::string& run_folder, CheckpointName name);
 
-// The name of this step and state that nothing in the run folder has. REQUIRES: partial or replaced.
+// Returns an unused name with this step and state. REQUIRES: state is partial or replaced.
 CheckpointName free_name(const std::string& run_folder, std::int64_t step, CheckpointState state);
 
-// The checkpoint names of a run folder, highest step and number first. No folder: none.
+// Returns the checkpoint names in a run folder, highest step and number first. Returns none if there is no
+// folder.
 Result<std::vector<CheckpointName>> checkpoint_names(const std::string& run_folder);
 
-// Whether something, even a dangling link, has this path.
+// Returns true if anything exists at this path, even a dangling link.
 [[nodiscard]] bool path_exists(const std::string& path);
 
 Status rename_path(const std::string& from, const std::string& to);
 
-// Makes RUN/LINK a link to the checkpoint of that name. It is replaced by a rename, so that it is never
-// missing.
+// Makes RUN/LINK a link to the checkpoint of this name. The link is replaced by a rename, so that it always
+// exists.
 Status point_link(const std::string& run_folder, std::string_view link, const std::string& name);
 
-// Removes partial checkpoints, replaced ones whose name is taken, and links that point_link() did not finish.
-// The error is of the first that stays; the others are removed all the same.
+// Removes partial checkpoints, replaced checkpoints whose step has a complete one, and temporary links of an
+// interrupted point_link(). If one cannot be removed, the others still are, and the first error is returned.
 Status remove_leftovers(const std::string& run_folder);
 
 }  // namespace octavo::train

@@ -1,6 +1,6 @@
-// The weights of a checkpoint in full precision, for other programs. bf16 weights are widened to fp32, and
-// with the master bits that the optimizer's file has beside them they are what the run itself steps from.
-// Tensors are read and widened one at a time.
+// Reads the weights of a checkpoint in full precision, for other programs. bf16 weights are widened to fp32.
+// If the optimizer's file has master bits for them, the result equals the weights that the run itself
+// updates. Tensors are read and widened one at a time.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,16 +17,16 @@ namespace octavo::train {
 
 class CheckpointWeights {
  public:
-  // `path` is a checkpoint's folder whose model.safetensors verifies. The optimizer's file is read, and
-  // verified, only where weights are in bf16.
+  // Opens the weights of a checkpoint folder `path`, whose model.safetensors must pass verification. The
+  // optimizer's file is read and verified only if weights are in bf16.
   static Result<CheckpointWeights> open(const std::string& path);
 
-  // In the order of the file. They live as long as this. A master's bits are taken to be in the order of a
-  // contiguous parameter, as all tasks have them.
+  // Returns the tensors in the order of the file. They are valid as long as this object. A master's bits are
+  // assumed to be in the order of a contiguous parameter; all tasks store them so.
   [[nodiscard]] std::vector<TensorSource> sources() const;
 
-  [[nodiscard]] std::size_t widened() const { return widened_; }  // tensors in bf16
-  [[nodiscard]] std::size_t masters() const { return masters_; }  // those of them that have further bits
+  [[nodiscard]] std::size_t widened() const { return widened_; }  // number of bf16 tensors
+  [[nodiscard]] std::size_t masters() const { return masters_; }  // number of bf16 tensors with master bits
 
  private:
   explicit CheckpointWeights(Safetensors model) : model_(std::move(model)) {}

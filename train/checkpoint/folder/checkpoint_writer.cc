@@ -1,4 +1,4 @@
-// How a checkpoint comes to be; see checkpoint_writer.h.
+// Writes checkpoints; see checkpoint_writer.h.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_writer.h"
 
@@ -15,13 +15,13 @@
 namespace octavo::train {
 namespace {
 
-// For the folder, checksums.txt and the file system's own use.
+// Bytes for the folder, checksums.txt and the file system's own use.
 constexpr std::uint64_t kOverhead = 64 * 1024;
 
 Status check_room(const std::string& run_folder, std::uint64_t bytes) {
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(run_folder, error);
-  // Where the file system cannot tell, this is no error: a write that fails reports it.
+  // If the file system does not report its free space, that is not an error: a failed write will report it.
   if (error || space.capacity == 0 || space.available >= bytes) return {};
   return Status::failed(run_folder + ": too little room for a checkpoint: it needs " + size_text(bytes) +
                         ", " + size_text(space.available) + " are free, " +
@@ -129,10 +129,10 @@ Status CheckpointWriter::commit() {
     return status;
   }
   partial_.release();
-  // From here on the checkpoint is there and whole: what fails is told, and ends nothing.
+  // From here on the checkpoint is complete and in its place: later errors become warnings.
   warn(sync_folder(run_folder_));
-  // The link is a convenience for people, and some file systems have no links. Nothing here reads it to find
-  // a checkpoint.
+  // The link is a convenience for users, and some file systems have no links. No code reads it to find a
+  // checkpoint.
   warn(point_link(run_folder_, kLatestName, name.text()));
   warn(remove_leftovers(run_folder_));
   return {};

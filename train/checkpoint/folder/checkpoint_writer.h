@@ -6,9 +6,9 @@
 //   if (status.ok()) status = writer->add_text("state.json", text);
 //   if (status.ok()) status = writer->commit();
 //
-// The files grow in RUN/.checkpoint-STEP.partial, each fsynced; commit() adds checksums.txt, renames the
-// folder and points RUN/latest at it. Whatever the moment of a crash, every checkpoint that was there before
-// is found by newest_checkpoint(); see checkpoint_folder.h for the names. REQUIRES: one writer per run folder
+// The files are written in RUN/.checkpoint-STEP.partial, and each is fsynced. commit() adds checksums.txt,
+// renames the folder and points RUN/latest at it. A crash at any moment leaves every earlier checkpoint
+// intact for newest_checkpoint(); see checkpoint_folder.h for the names. REQUIRES: one writer per run folder
 // at a time.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -30,26 +30,27 @@ namespace octavo::train {
 
 class CheckpointWriter {
  public:
-  // Makes the folders, after removing what crashed writers left; what stays is a warning(). Too little room
-  // for `expected_bytes` (of all files together; safetensors_size() helps) is an error that says how much is
-  // free, needed and missing.
+  // Creates the folders after removing the leftovers of crashed writers. A leftover that cannot be removed is
+  // a warning(). `expected_bytes` is the size of all files together; safetensors_size() computes a file's
+  // part. If the free space is smaller, the error names the bytes that are free, needed and missing.
   static Result<CheckpointWriter> begin(const std::string& run_folder, std::int64_t step,
                                         std::uint64_t expected_bytes);
 
-  // After an error the checkpoint is lost: destroy the writer, which removes what it has written. A disk that
-  // fills up gives a message with how much was written and how much is missing.
+  // Adds a file. After an error the checkpoint is lost: destroy the writer, which removes what it has
+  // written. If the disk fills up, the message names the bytes written and the bytes missing.
   Status add_tensors(const std::string& file_name, std::span<const TensorSource> sources,
                      const std::map<std::string, std::string>& metadata = {});
   Status add_text(const std::string& file_name, std::string_view text);
 
-  // Replaces a checkpoint of the same step, which a resumed run may write again. Once. An error: the
-  // checkpoint is not there; what fails after it has its name is a warning().
+  // Completes the checkpoint; may be called once. It replaces a checkpoint of the same step, which a resumed
+  // run may write again. After an error the checkpoint does not exist. Errors after the final rename are a
+  // warning().
   Status commit();
 
-  // What failed beside the checkpoint, which is saved all the same: a leftover that stays, `latest`; or
-  // empty.
+  // Returns errors that did not harm the saved checkpoint: a leftover that could not be removed, or a failed
+  // link `latest`. Empty if there were none.
   [[nodiscard]] const std::string& warning() const { return warning_; }
-  [[nodiscard]] std::uint64_t bytes_written() const { return written_; }  // of all files so far
+  [[nodiscard]] std::uint64_t bytes_written() const { return written_; }  // total of the files so far
 
  private:
   CheckpointWriter(std::string run_folder, std::int64_t step, std::uint64_t expected_bytes,
@@ -67,7 +68,7 @@ class CheckpointWriter {
   ScratchFolder partial_;  // removed with the writer, unless commit() has renamed it
   std::vector<FileChecksum> files_;
   std::string warning_;
-  Status failure_;  // of an earlier call: why this can no longer become a checkpoint
+  Status failure_;  // the error of an earlier call, after which the checkpoint cannot be committed
 };
 
 }  // namespace octavo::train

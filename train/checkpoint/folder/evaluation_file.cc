@@ -1,4 +1,4 @@
-// Writing and reading evaluation.json; see evaluation_file.h.
+// Writes and reads evaluation.json; see evaluation_file.h.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/evaluation_file.h"
 

@@ -1,7 +1,7 @@
-// evaluation.json of a checkpoint: the metrics of the evaluation at its step, and by which of them the run
-// keeps its best. A checkpoint whose step was not evaluated has none. So each checkpoint carries its own
-// numbers, and the best of a run is found from the folders that are there, whatever was killed or removed
-// before.
+// The file evaluation.json of a checkpoint: the metrics of the evaluation at its step, and the metric by
+// which the run ranks its best checkpoints. A checkpoint whose step was not evaluated has no such file.
+// Because each checkpoint carries its own metrics, the best of a run is found from the existing folders, even
+// after a crash or after checkpoints were removed.
 //
 //   {"metrics": [{"name": "loss", "value": 1.25, "better": "lower"}], "best_by": "loss", "only_best": false}
 // SPDX-License-Identifier: MIT
@@ -23,15 +23,16 @@ inline constexpr std::string_view kEvaluationName = "evaluation.json";
 struct EvaluationRecord {
   std::vector<Metric> metrics;
   std::string best_by;     // the run's save_best; empty: not set
-  bool only_best = false;  // saved for its metric alone: no step of save_steps and not the last
+  bool only_best = false;  // saved only for its metric: the step is neither due by save_steps nor the last
   friend bool operator==(const EvaluationRecord&, const EvaluationRecord&) = default;
 
-  [[nodiscard]] const Metric* find(std::string_view name) const;  // nullptr: none
+  [[nodiscard]] const Metric* find(std::string_view name) const;  // nullptr if there is none
 };
 
 std::string evaluation_text(const EvaluationRecord& record);
 
-// Of a checkpoint's folder. None: it was not evaluated. The error names the file.
+// Reads the file from a checkpoint's folder. Returns nullopt if the step was not evaluated. The error names
+// the file.
 Result<std::optional<EvaluationRecord>> read_evaluation(const std::string& checkpoint);
 
 }  // namespace octavo::train

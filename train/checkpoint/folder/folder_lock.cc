@@ -30,7 +30,7 @@ namespace octavo::train {
 namespace {
 
 constexpr const char* kName = "/.lock";
-constexpr int kAttempts = 100;  // at a file that its holder removes while it is opened
+constexpr int kAttempts = 100;  // tries to open a file that its holder may remove
 
 struct Holder {
   std::string host;
@@ -43,7 +43,7 @@ std::string this_host() {
   return name.data();
 }
 
-// Whether locks of this file may be known to this machine alone although they succeed.
+// Returns true if a lock on this file may be invisible to other machines although it succeeded.
 bool may_be_local([[maybe_unused]] const FileDescriptor& file) {
 #ifdef __linux__
   constexpr long kNfs = 0x6969;
@@ -81,7 +81,7 @@ bool same_file(const struct stat& a, const struct stat& b) {
 
 }  // namespace
 
-// The open file, and the thread that touches it.
+// The open lock file, and the thread that touches it.
 class FolderLock::Held {
  public:
   Held(FileDescriptor file, const std::string& folder)
@@ -101,15 +101,16 @@ class FolderLock::Held {
       wake_.notify_all();
       beating_.join();
     }
-    // Removed only while it is ours: somebody may have removed it by hand, and another process made a new
-    // one.
+    // The file is removed only if it is still this one: a user may have removed it by hand, and another
+    // process may have created a new one.
     struct stat mine {
     }, there{};
     if (::fstat(file_.get(), &mine) == 0 && ::lstat(path_.c_str(), &there) == 0 && same_file(mine, there))
       ::unlink(path_.c_str());
   }
 
-  // A file of another user can be locked and not written: then it names nobody.
+  // Writes the holder into the file. A file of another user can be locked but not written; then it names no
+  // holder.
   void sign(const std::string& host) {
     const std::string text = host + ' ' + std::to_string(::getpid()) + '\n';
     std::ignore = ::ftruncate(file_.get(), 0);
@@ -120,9 +121,10 @@ class FolderLock::Held {
     struct stat mine {
     }, there{};
     if (folder_file_.get() < 0 || ::fstat(folder_file_.get(), &mine) != 0)
-      return {};  // it cannot be compared
+      return {};  // the folder cannot be compared
     const bool found = ::stat(folder_.c_str(), &there) == 0;
-    // Other errors, as of a network file system or of permissions, do not show that the folder is gone.
+    // Other errors, such as those of a network file system or of permissions, do not prove that the folder is
+    // gone.
     if (found ? same_file(mine, there) : errno != ENOENT && errno != ENOTDIR) return {};
     return Status::failed("output_dir: " + folder_ + " was removed, moved or replaced while the run used it");
   }
@@ -138,7 +140,7 @@ class FolderLock::Held {
  private:
   FileDescriptor file_;
   std::string folder_;
-  FileDescriptor folder_file_;  // keeps the folder's inode number from being used again
+  FileDescriptor folder_file_;  // open, so that the folder's inode number is not reused
   std::string path_;
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -180,7 +182,7 @@ Status FolderLock::take(const std::string& folder) {
     }, there{};
     if (::fstat(file.get(), &mine) != 0)
       return system_error("output_dir: " + path, "look at the lock", errno);
-    // Its holder may have removed it since it was opened.
+    // The previous holder may have removed the file since it was opened.
     if (::lstat(path.c_str(), &there) != 0 || !same_file(mine, there)) continue;
 
     const bool unsure = !locked || may_be_local(file);

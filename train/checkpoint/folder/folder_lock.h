@@ -1,11 +1,11 @@
-// The lock of a run's folder, for one process at a time: FOLDER/.lock, which the system's flock() guards and
-// which names its holder. The system releases it when the process ends, however it does.
+// A lock on a run's folder, for one process at a time. The file FOLDER/.lock names the holder and is locked
+// with flock(). The system releases the lock when the process ends for any reason.
 //
-// What it reaches: all processes of one machine, and of others where the file system's locks do (NFS 4, NFS 3
-// with its lock daemon, Lustre with -o flock). Where they do not, or may not (NFS mounted with nolock or
-// local_lock), the holder touches the file every ten seconds, and whoever finds it touched within the last
-// minute by another machine stays out. That cannot tell two processes apart that start in the same instant,
-// and it relies on clocks that agree within a minute.
+// The lock excludes all processes of one machine, and of other machines if the file system's locks reach them
+// (NFS 4, NFS 3 with its lock daemon, Lustre with -o flock). If they do not or may not (NFS mounted with
+// nolock or local_lock), the holder touches the file every ten seconds, and another machine treats a file
+// touched within the last minute as locked. This method cannot separate two processes that start in the same
+// instant, and it needs clocks that agree within a minute.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,9 +17,9 @@
 
 namespace octavo::train {
 
-// The defaults are right; tests have others.
+// The defaults are correct for production; tests use others.
 struct FolderLockOptions {
-  bool system_locks = true;  // false: as on a file system that has none
+  bool system_locks = true;  // false: behave as on a file system without locks
   std::chrono::milliseconds beat{10'000};
   std::chrono::milliseconds stale{60'000};
   std::string host = {};  // empty: this machine's name
@@ -30,11 +30,12 @@ class FolderLock {
   explicit FolderLock(FolderLockOptions options = {});
   FolderLock(FolderLock&& other) noexcept;
   FolderLock& operator=(FolderLock&& other) noexcept;
-  ~FolderLock();  // gives it back
+  ~FolderLock();  // releases the lock
 
-  // Makes the folder where it is missing. Where another process has it, the error names the holder.
+  // Takes the lock, and creates the folder if it is missing. If another process holds the lock, the error
+  // names it.
   Status take(const std::string& folder);
-  // Returns an error if the folder was removed, moved or replaced since it was taken. ok() without take().
+  // Returns an error if the folder was removed, moved or replaced since take(). Returns ok() before take().
   [[nodiscard]] Status check() const;
 
  private:

@@ -1,4 +1,4 @@
-// What an evaluation gives, and which direction is better.
+// A metric of an evaluation: its name, its value and the direction in which it is better.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,6 +1,6 @@
-// LibTorch has gloo inside, but not gloo's headers, and c10d's header of a group over gloo includes them.
-// This folder declares what that header mentions. Only gloo.cc sees it, and makes none of these things
-// itself: all of them live in LibTorch, behind pointers.
+// LibTorch contains gloo but not gloo's headers, and c10d's header of ProcessGroupGloo includes them. This
+// folder declares what that header mentions. Only gloo.cc includes it. It creates none of these objects
+// itself: all of them are created inside LibTorch and used through pointers.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,3 +1,3 @@
-// Included by a header of c10d; nothing of it is needed. context.h says why this folder is here.
+// A header of c10d includes this file but needs nothing of it. ../context.h explains this folder.
 // SPDX-License-Identifier: MIT
 #pragma once

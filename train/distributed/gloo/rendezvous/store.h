@@ -1,4 +1,4 @@
-// What c10d's header derives from: see context.h.
+// Declares the base class of c10d's header; see ../context.h.
 // SPDX-License-Identifier: MIT
 #pragma once
 

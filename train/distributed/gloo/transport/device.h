@@ -1,4 +1,4 @@
-// What c10d's header mentions of gloo's transports: see context.h.
+// Declares gloo's transport types that c10d's header mentions; see ../context.h.
 // SPDX-License-Identifier: MIT
 #pragma once
 
