@@ -191,7 +191,7 @@ TEST_F(DeepSpeed, Stage2OffloadsGradientsWithTheOptimizer) {
   EXPECT_FALSE(goes(both, "", {"offload=none"}));
   EXPECT_FALSE(goes(both, "", {"parallel=ddp"}));
   EXPECT_FALSE(goes(both, "", {"deepspeed=null"}));
-  // Ranks sum gradients on their GPUs.
+  // Ranks sum gradients on their GPUs, so gradients are not offloaded.
   const auto ranks = given(both, "  num_gpus: 2\n");
   ASSERT_TRUE(ranks.ok()) << ranks.status().message();
   EXPECT_FALSE(ranks->settings.training.offload_gradients);

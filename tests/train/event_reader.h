@@ -90,7 +90,7 @@ inline std::string read_text(std::string_view message) {
   std::string out;
   for_each_field(message, [&](std::uint64_t field, ByteReader& reader) {
     if (field == 10 && reader.varint() == 7) return;                                           // DT_STRING
-    if (field == 22) return expect_message(reader.take(reader.varint()), "\x12\x02\x08\x01");  // of size 1
+    if (field == 22) return expect_message(reader.take(reader.varint()), "\x12\x02\x08\x01");  // shape [1]
     if (field != 82) unknown_field(field);
     out = reader.take(reader.varint());
   });

@@ -1,4 +1,4 @@
-// Folders, tensors and child processes for the tests of train/formats.
+// Helpers for the tests of train/formats: folders, tensors and child processes.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,4 +1,4 @@
-// Settings, parameters and comparisons for the tests of the trainer's parts.
+// Helpers for the tests of the trainer's parts: settings, parameters and comparisons.
 // SPDX-License-Identifier: MIT
 #pragma once
 

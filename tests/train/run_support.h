@@ -54,10 +54,10 @@ class TinyRun {
 
   [[nodiscard]] std::vector<Json> records(const std::string& kind = {}) const;
   [[nodiscard]] std::vector<std::int64_t> steps(const std::string& kind) const;
-  [[nodiscard]] std::size_t lines() const;  // of metrics.jsonl
+  [[nodiscard]] std::size_t lines() const;  // in metrics.jsonl
   [[nodiscard]] std::pair<std::string, std::string> bits(std::int64_t step) const;
   [[nodiscard]] Json state(std::int64_t step) const;
-  [[nodiscard]] Json header(std::int64_t step, const std::string& file) const;  // of a safetensors file
+  [[nodiscard]] Json header(std::int64_t step, const std::string& file) const;  // a safetensors file's header
   [[nodiscard]] std::string checkpoint(std::int64_t step) const;
   [[nodiscard]] bool has(std::int64_t step) const;
   // Returns the fields of the log that depend on neither time nor memory.

@@ -157,7 +157,7 @@ std::vector<Kind> kinds() {
         out.push_back({{asked, std::string("master_weights=") + master}});
     }
     if (plain_has(info.number)) out.push_back({{"optimizer=" + algorithm, "compute_dtype=float32"}, false});
-    // Each of the algorithm's switches.
+    // Adds one case for each of the algorithm's switches.
     for (const Option& option : info.options) {
       const std::string on =
           std::string(option.name) + (option.range == octavo::Range::flag ? "=true" : "=0.5");
