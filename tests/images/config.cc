@@ -1,4 +1,4 @@
-// The keys of the task `images` and of its model. No LibTorch.
+// Declares the config keys of the task `images` and of its model. Does not need LibTorch.
 // SPDX-License-Identifier: MIT
 #include "images/entry.h"
 #include "images/settings.h"
@@ -29,7 +29,7 @@ std::vector<Key> keys() {
        "images to train on"},
       {"data.validation_images", Setting{field(&I::validation_images, integer(1, kMaxSize)), "128"},
        "images to evaluate on, which are others"},
-      // The task compares the images themselves: see ImageTask::open().
+      // The task compares the images themselves; see ImageTask::open().
       {"data.generator_seed", Setting{field(&I::generator_seed, integer(0, kMaxSteps)), "1"},
        "images of another seed are other images", Effect::content},
   };

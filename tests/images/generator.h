@@ -1,4 +1,5 @@
-// Images that are computed from their number: stripes of four directions, the classes, with noise.
+// Draws images, each computed from its number alone: noisy stripes. The class is the stripes' direction
+// (four).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,7 +10,8 @@
 
 namespace octavo::train {
 
-// Draws image `number` into `pixels`, row by row, and returns its class. REQUIRES: image_size^2 pixels.
+// Draws image `number` into `pixels`, row by row, and returns its class. REQUIRES: `pixels` has image_size^2
+// elements.
 std::int64_t draw_image(const ImageSettings& settings, std::uint64_t number, std::span<std::uint8_t> pixels);
 
 }  // namespace octavo::train

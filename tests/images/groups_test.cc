@@ -1,4 +1,4 @@
-// Groups of parameters, where a model has norms and biases.
+// Tests parameter groups with a model that has norms and biases.
 // SPDX-License-Identifier: MIT
 #include "images/image_run.h"
 
@@ -36,7 +36,7 @@ TEST(Images, BiasesAndNormsDoNotDecay) {
 TEST(Images, GroupsDiffer) {
   const TempFolder folder;
   ImageRun run(folder, "run");
-  const Words groups = {"width=32",  // 9,216 weights of block1.conv: fewer than 4,096 would have fp32 states
+  const Words groups = {"width=32",  // block1.conv has 9,216 weights; below 4,096 its states would be fp32
                         "groups=[{params: \"block0*\", freeze: true}, {params: \"block1*\", state: 4bit}, "
                         "{params: head, learning_rate: 1.0e-1}]"};
   run.finish(groups);

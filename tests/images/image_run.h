@@ -1,4 +1,4 @@
-// Whole runs of the task `images`, many in one process.
+// Helpers for complete runs of the task `images`; several runs share one process.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -30,7 +30,7 @@ class ImageRun : public TinyRun {
   ImageRun(const TempFolder& folder, const std::string& name) : TinyRun(folder.path(), name) {
     yaml = kTask + ("output_dir: \"" + out + "\"\n");
   }
-  // The bytes of a tensor of its model.
+  // Returns the bytes of one tensor of the saved model.
   [[nodiscard]] std::string tensor(std::int64_t step, const std::string& name) const {
     const auto file = Safetensors::open(checkpoint(step) + "/model.safetensors");
     for (const StoredTensor& found : file->tensors()) {

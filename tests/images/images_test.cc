@@ -1,5 +1,5 @@
-// The second tenant of the trainer, a task of its own folder and a line in list.h: whole runs of it.
-// docs/guides/add_a_task.md shows its files.
+// Tests the task `images` with complete runs. It is the second task of the trainer: one folder, and one entry
+// in list.h. docs/guides/add_a_task.md shows its files.
 // SPDX-License-Identifier: MIT
 #include "images/image_run.h"
 #include "images/task.h"
@@ -22,7 +22,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// A run that nothing interrupted.
+// Returns a run that was not interrupted.
 const ImageRun& whole() {
   static const TempFolder folder;
   static const ImageRun run = [] {
@@ -90,7 +90,7 @@ TEST(Images, StatisticsAreSavedAndResumingIsTheSameRun) {
     EXPECT_EQ(header.at(each)["dtype"], "F32") << each;
   EXPECT_EQ(whole().counter(4, "block0.norm"), 4);
   EXPECT_EQ(whole().counter(12, "block1.norm"), 12);
-  EXPECT_TRUE(at::globalContext().deterministicCuDNN());  // the same on a GPU
+  EXPECT_TRUE(at::globalContext().deterministicCuDNN());  // so resuming is bit-exact on a GPU too
 }
 
 TEST(Images, NeitherWorkersNorRecomputedBlocksChangeABit) {
@@ -123,7 +123,7 @@ TEST(Images, InBfloat16VectorsAndStatisticsStayInFp32) {
   EXPECT_EQ(again.bits(12), run.bits(12));
 }
 
-// Vectors are fp32 in both, and statistics are no weights.
+// Vectors are fp32 in both precisions. Running statistics are buffers, so their type does not change either.
 TEST(Images, GoesOnInAnotherPrecisionWhereItIsAskedTo) {
   const TempFolder folder;
   ImageRun run(folder, "run");
@@ -164,7 +164,7 @@ TEST(Images, AWarmStartTakesStatisticsToo) {
   ImageRun run(folder, "run");
   run.finish({"init_from=" + whole().checkpoint(12), "max_steps=1", "eval_steps=null"});
   EXPECT_EQ(run.counter(1, "block0.norm"), 13);
-  const auto tensors = run.header(1, "model.safetensors").size() - 1;  // besides its metadata
+  const auto tensors = run.header(1, "model.safetensors").size() - 1;  // without the metadata entry
   EXPECT_EQ(run.records("init").at(0)["used"], tensors);
 }
 
@@ -232,7 +232,7 @@ TEST(Images, NoBatchNeedsMoreThanTheLargest) {
   EXPECT_THAT(task.read(order, 58, 2).draws, ElementsAre(58, 59));
 }
 
-// 4,096 images with 1,024 channels of 32 x 32: 17 GB.
+// The activations need 17 GB: 4,096 images with 1,024 channels of 32 x 32 pixels.
 TEST(Images, OutOfMemoryNamesItsAdvice) {
   const TempFolder folder;
   ImageRun run(folder, "run");

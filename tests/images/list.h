@@ -1,4 +1,4 @@
-// Text and the example of docs/guides/add_a_task.md, for OCTAVO_TASKS.
+// Lists the tasks of this test binary for OCTAVO_TASKS: text, and the example of docs/guides/add_a_task.md.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -35,7 +35,7 @@ torch::Tensor ConvNetImpl::forward(torch::Tensor x) {
     const Segment segment = [block](const std::vector<torch::Tensor>& in) mutable {
       return block->forward(in[0]);
     };
-    // The buffers are named, so that the second run does not count into the statistics again.
+    // The buffers are passed so that recomputing the block does not update the running statistics again.
     x = recompute_ ? recompute(segment, {x}, block->buffers()) : segment({x});
   }
   return project(x.mean({2, 3}), head_) + bias_;

@@ -1,4 +1,4 @@
-// A small classifier of images: blocks of convolution, BatchNorm and ReLU, then a mean over the pixels and a
+// A small image classifier: blocks of convolution, BatchNorm and ReLU, then a mean over the pixels and a
 // projection to the classes.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -27,7 +27,7 @@ class ConvNetImpl : public torch::nn::Module {
  public:
   ConvNetImpl(const ConvNetSettings& settings, std::int64_t classes);
 
-  // Images [rows, 1, size, size] from -1 to 1, to logits [rows, classes].
+  // Maps images [rows, 1, size, size], with values from -1 to 1, to logits [rows, classes].
   torch::Tensor forward(torch::Tensor x);
 
  private:

@@ -1,4 +1,4 @@
-// What the task `images` and its model read from a config: one field per key of config.cc.
+// The settings of the task `images` and of its model: one field per config key in config.cc.
 // SPDX-License-Identifier: MIT
 #pragma once
 

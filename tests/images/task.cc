@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kPixels = "pixels";  // [rows, 1, size, size], uint8
 constexpr const char* kLabels = "labels";  // [rows], int64
 constexpr const char* kSeed = "generator_seed";
-constexpr std::uint64_t kFirstValidation = std::uint64_t{1} << 40;  // numbers of images: others than to train
+constexpr std::uint64_t kFirstValidation = std::uint64_t{1} << 40;  // number of the first validation image
 
 }  // namespace
 
@@ -74,7 +74,7 @@ Batch ImageTask::read(const Order& order, std::uint64_t first, std::int64_t rows
   return out;
 }
 
-// In fp32 whatever the model computes in.
+// Returns fp32 logits; the model may compute in another type.
 torch::Tensor ImageTask::logits(const Batch& batch) {
   return model_->forward(batch.at(kPixels).to(torch::kFloat32) / 127.5 - 1).to(torch::kFloat32);
 }

@@ -1,4 +1,4 @@
-// The task `images`: a classifier of images that a generator makes.
+// The task `images`: classifies generated images.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,5 +1,5 @@
-// Whole runs whose batches differ in size, and of which some samples cannot be read: weights of passes,
-// resuming in the middle of a window, what is left out, and what the log says of it.
+// Tests complete runs with batches of different sizes and with samples that cannot be read: weights of
+// micro-batches, resuming in the middle of a window, skipped samples, and their log entries.
 // SPDX-License-Identifier: MIT
 #include "images/image_run.h"
 #include "images/task.h"
@@ -29,14 +29,14 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::Not;
 
-// What a test knows of the samples: each has a length, and some cannot be read.
+// Describes the samples of a test: their lengths, and which of them cannot be read.
 struct Samples {
   std::function<double(std::int64_t)> seconds = [](std::int64_t sample) {
     return 1.0 + static_cast<double>(sample * 37 % 64) / 8;
   };
   std::function<bool(std::int64_t)> bad = [](std::int64_t) { return false; };
-  std::function<void(std::uint64_t)> see = [](std::uint64_t) {};  // a draw that is read; any thread
-  bool plain_loss = false;  // a loss whose gradients are the mean of value() over the rows
+  std::function<void(std::uint64_t)> see = [](std::uint64_t) {};  // called with each draw read; any thread
+  bool plain_loss = false;  // use a loss whose gradients are the mean of value() over the rows
 
   static double value(std::uint64_t draw) { return 1.0 + static_cast<double>(draw % 7); }
 };
@@ -97,7 +97,7 @@ class UnevenTask : public ImageTask {
 };
 
 const BatchBudget kBudget{.rows = {}, .seconds = 30.0, .cells = {}};
-constexpr std::int64_t kWindow = 100;  // of 256 images: windows of 86, 85 and 85
+constexpr std::int64_t kWindow = 100;  // 256 images make windows of 86, 85 and 85
 
 class UnevenRun : public ImageRun {
  public:
@@ -144,7 +144,7 @@ class SlowTask : public ImageTask {
   }
 };
 
-// Two batches of 20 ms a step; without workers nothing reads ahead.
+// A step reads two batches, 20 ms each. Without workers nothing is prefetched.
 TEST(Uneven, ARunSaysHowLongAStepWaitsForData) {
   const TempFolder folder;
   UnevenRun run(folder, "slow");
@@ -221,7 +221,7 @@ TEST(Uneven, TheLogTellsRowsAndPadding) {
   EXPECT_FALSE(run.records("start").at(0).contains("batch_images")) << "there is no such number";
   double images = 0;
   for (const Json& record : run.records("train")) {
-    images += 4 * record["rows"].get<double>();  // two steps of two passes
+    images += 4 * record["rows"].get<double>();  // two steps of two micro-batches each
     EXPECT_NEAR(record["images"].get<double>(), images, 1e-6);
     EXPECT_GT(record["padding"].get<double>(), 0.0);
     EXPECT_LT(record["padding"].get<double>(), 0.2);
@@ -231,13 +231,13 @@ TEST(Uneven, TheLogTellsRowsAndPadding) {
   EXPECT_FALSE(run.state(12).contains("left_out"));
 }
 
-// Of a step: its rows, and the norm that its gradients must have.
+// The expected result of a step: its rows, and the norm of its gradients.
 struct Expected {
   std::int64_t rows = 0;
   double norm = 0;
 };
 
-// The first steps of so many batches, as a plan of its own says.
+// Computes the first `steps` steps of `passes` micro-batches each with a separate BucketPlan.
 std::vector<Expected> expected_steps(const Samples& samples, std::int64_t passes, std::int64_t steps,
                                      double weights) {
   const BucketPlan plan(
@@ -266,7 +266,8 @@ std::vector<Expected> expected_steps(const Samples& samples, std::int64_t passes
   return out;
 }
 
-// Passes of 3 to 30 rows count by their rows, some without any: the step is that of one large batch.
+// Micro-batches have 3 to 30 rows, some have none. Each is weighted by its rows, so the step must equal that
+// of one large batch.
 TEST(Uneven, PassesCountByTheirRows) {
   Samples samples;
   samples.plain_loss = true;
@@ -287,8 +288,9 @@ TEST(Uneven, PassesCountByTheirRows) {
       for (std::size_t i = 0; i < 6; ++i) {
         images += static_cast<double>(steps[i].rows);
         EXPECT_EQ(log[i]["images"].get<double>(), images);
-        if (steps[i].rows == 0) continue;  // no update, and no numbers of one
-        // Three roundings of bf16 (2^-9 each), where weights are; fp32 has room.
+        if (steps[i].rows == 0) continue;  // no update, so no numbers of an update
+        // The tolerance is three bf16 roundings (2^-9 each), which apply to bf16 weights; fp32 stays well
+        // below.
         EXPECT_NEAR(log[i]["grad_norm"].get<double>(), steps[i].norm, 0x1p-7 * steps[i].norm)
             << "step " << i + 1 << " in " << dtype;
       }
@@ -318,7 +320,7 @@ TEST(Uneven, WhatCannotBeReadIsLeftOutCountedAndSaved) {
   EXPECT_EQ(resumed.state(12), state);
 }
 
-// Draws 0 … 20 are bad: the first steps, in windows of one batch, have nothing to train on.
+// Draws 0 to 19 are bad. Windows have one batch, so the first five steps have nothing to train on.
 TEST(Uneven, AStepWithoutSamplesMakesNoUpdate) {
   const TempFolder folder;
   std::set<std::int64_t> first;

@@ -1,4 +1,4 @@
-// Ranks and devices that a config asks for, against those that are there.
+// Tests the check of a config's ranks and devices against the available ones.
 // SPDX-License-Identifier: MIT
 #include "train/device/device.h"
 
@@ -23,7 +23,7 @@ Config config_of(const std::string& device, std::optional<std::int64_t> gpus) {
   return config;
 }
 
-// Torchrun's variables, while it lives.
+// Sets torchrun's environment variables during its lifetime.
 class Started {
  public:
   Started(int ranks, int local_ranks)
@@ -80,7 +80,7 @@ TEST(RankDevice, MoreRanksThanGpusAreAnError) {
   EXPECT_EQ(can_start_ranks(config_of("auto", gpus + 1)).ok(), gpus == 0);
 }
 
-// `num_gpus` asks for GPUs: a run must not train on the CPU for days because a driver is missing.
+// `num_gpus` requests GPUs: a run must not train on the CPU for days because a driver is missing.
 TEST(RankDevice, SeveralGpusWhereThereIsNoneAreAnError) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "this machine has a GPU";
   const Config config = config_of("auto", 2);

@@ -1,4 +1,4 @@
-// An evaluation that ranks share.
+// Tests evaluations that are split over ranks.
 // SPDX-License-Identifier: MIT
 #include "train/run/evaluation.h"
 #include "ranks/ranks.h"
@@ -40,7 +40,7 @@ RANKS_TEST(tallies_are_added, 2, 3, 4) {
 RANKS_TEST(a_tally_that_one_rank_stops_is_none, 2, 3) {
   const bool stops = world.rank() == 1;
   EXPECT_FALSE(sum_over_ranks(world, stops ? std::nullopt : std::optional(share_of(world.rank()))));
-  // What is no number stays one, on all ranks.
+  // A NaN sum stays NaN on all ranks.
   Tally bad = share_of(world.rank());
   if (stops) bad.sums[0] = std::nan("");
   const auto all = sum_over_ranks(world, bad);

@@ -1,9 +1,9 @@
 // A task whose gradients are small multiples of a power of two: their sums are exact in fp32 and bf16, in any
-// order. So a training on any number of ranks, with any division of a step into passes, must have the bits of
-// one process, whatever its optimizer, states and rounding are.
+// order. Training on any number of ranks, with any division of a step into micro-batches, must therefore be
+// bit-identical to one process, for every optimizer, state format and rounding.
 //
-// A sample is one of eight patterns of whole numbers from -3 to 3; the gradient is their mean over the rows
-// of a step. It does not depend on the weights.
+// A sample is one of eight patterns of integers from -3 to 3. The gradient is their mean over the rows of a
+// step. It does not depend on the weights.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,7 +18,8 @@
 
 namespace octavo::ranks {
 
-// Batches of 1, 1 and 2 rows in turns: what three ranks take in a pass is a power of two.
+// Batches of 1, 1 and 2 rows in turn, so that three ranks together have four rows per micro-batch, a power of
+// two.
 class BatchesOfThree : public train::Batches {
  public:
   [[nodiscard]] std::int64_t rows_at(const train::Order& /*order*/, std::uint64_t position) const override {
@@ -26,8 +27,8 @@ class BatchesOfThree : public train::Batches {
   }
 };
 
-// Sizes with and without quantized states, another memory order, one that few samples have a gradient for,
-// and one that has none.
+// Parameters of sizes with and without quantized states, one in another memory order, one to which few
+// samples give a gradient, and one that never has a gradient.
 class ExactModel : public torch::nn::Module {
  public:
   static constexpr std::size_t kSometimes = 4, kUnused = 5;
@@ -50,7 +51,7 @@ class ExactTask : public train::ImageTask {
  public:
   static constexpr std::int64_t kPatterns = 8;
 
-  // For so many ranks; 1: one process. A pass of all ranks has four rows.
+  // `ranks` is the number of ranks; 1: one process. Over all ranks, a micro-batch has four rows.
   explicit ExactTask(int ranks) {
     if (ranks == 3) batches_ = std::make_unique<BatchesOfThree>();
   }
@@ -86,7 +87,7 @@ class ExactTask : public train::ImageTask {
 
   torch::Tensor loss(const train::Batch& batch, const train::PassKey& /*key*/) override {
     const torch::Tensor& rows = batch.at("patterns");
-    const bool all = (rows == 0).any().item<bool>();  // the others have nothing for kSometimes
+    const bool all = (rows == 0).any().item<bool>();  // other batches give kSometimes no gradient
     torch::Tensor sum = torch::zeros({});
     const std::vector<torch::Tensor> weights = exact_->parameters();
     for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -98,7 +99,7 @@ class ExactTask : public train::ImageTask {
     return sum / static_cast<double>(batch.rows());
   }
 
-  // Whole numbers as well: 10 batches, of which the last is smaller.
+  // The sums are integers too. There are 10 batches, and the last one is smaller.
   std::optional<train::Tally> tally(const train::EvaluationCall& call) override {
     train::Tally out{{0.0}, 0};
     for (std::int64_t first = call.rank * 4; first < 38; first += call.ranks * 4)
@@ -112,7 +113,7 @@ class ExactTask : public train::ImageTask {
  private:
   std::unique_ptr<train::Batches> batches_;
   std::shared_ptr<ExactModel> exact_;
-  std::vector<torch::Tensor> patterns_;  // of each parameter, [patterns, elements]
+  std::vector<torch::Tensor> patterns_;  // [patterns, elements] for each parameter
 };
 
 }  // namespace octavo::ranks

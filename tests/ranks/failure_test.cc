@@ -1,4 +1,4 @@
-// A rank that fails, dies or hangs: what the others say, and how soon.
+// Tests a rank that fails, dies or hangs: the messages of the other ranks, and how soon they end.
 // SPDX-License-Identifier: MIT
 #include "ranks/ranks.h"
 #include "train/console/signals.h"
@@ -27,7 +27,7 @@ using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A world that is quick to see what is wrong.
+// Joins a process group with short limits, so that failures are detected quickly.
 std::unique_ptr<World> join_nervously(milliseconds timeout, milliseconds silence) {
   return World::join(place_here(), torch::kCPU,
                      {.timeout = timeout,
@@ -41,7 +41,7 @@ std::vector<Ended> ends_of(const std::string& program, int ranks) {
   return Processes({.program = program, .ranks = ranks, .limit = std::chrono::seconds(30)}).wait();
 }
 
-// Connections to it are accepted by the system, and nothing reads them.
+// A listening socket whose connections the kernel accepts, but no program reads.
 class SilentListener {
  public:
   SilentListener() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -93,7 +93,7 @@ TEST(Failure, OfARankReachesAllOthers) {
 RANKS_PROGRAM(rank_1_dies) {
   const std::unique_ptr<World> world = join_nervously(kPatience, milliseconds(1500));
   world->doing("reading batches");
-  std::this_thread::sleep_for(milliseconds(300));  // a sign of life has said so
+  std::this_thread::sleep_for(milliseconds(300));  // long enough for a heartbeat that reports this work
   if (world->rank() == 1) kill(getpid(), SIGKILL);
   world->gather("");
   return 0;
@@ -109,7 +109,7 @@ TEST(Failure, ADeadRankIsMissed) {
   }
 }
 
-// Rank 0 is in work of its own and does not come back to hear of it.
+// Rank 0 sleeps outside of collective calls, so it cannot learn of the failure from one.
 RANKS_PROGRAM(rank_1_hangs) {
   const std::unique_ptr<World> world = join_nervously(milliseconds(1500), kPatience);
   world->doing("evaluating");
@@ -152,7 +152,7 @@ TEST(Failure, RanksThatDoNotComeAreNamed) {
   }
 }
 
-// A program that accepts connections and never answers is at the port of the store.
+// Connects to a program at the store's port that accepts connections and never answers.
 RANKS_PROGRAM(meets_a_silent_program) {
   const auto joined = World::join(place_here(), torch::kCPU, {.start = milliseconds(500)});
   std::cout << joined.status().message() << std::endl;
@@ -177,7 +177,7 @@ TEST(Failure, AProgramThatIsNotTheStoreIsNamed) {
                                   HasSubstr("it does not serve this run")));
 }
 
-// Waits for what never comes, for much longer than the test.
+// Waits for an event that never comes, for much longer than the test takes.
 RANKS_PROGRAM(is_told_to_stop) {
   const train::StopSignals signals("");
   std::ofstream(arguments.at(0) + getenv("RANK")) << "waiting";
@@ -191,7 +191,7 @@ RANKS_PROGRAM(is_told_to_stop) {
 TEST(Failure, ASignalIsObeyedBeforeTheRanksHaveMet) {
   const SilentListener listener;
   const std::string silent = std::to_string(listener.port()), file = scratch() + "/stop";
-  for (const char* rank : {"1", "0"}) {  // connecting to a silent program; waiting for another rank
+  for (const char* rank : {"1", "0"}) {  // 1: connects to a silent program; 0: waits for another rank
     std::map<std::string, std::string> variables = {
         {"RANK", rank}, {"LOCAL_RANK", rank}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "2"}};
     if (rank == std::string("1")) variables.insert({{"OCTAVO_LAUNCHER", ""}, {"MASTER_PORT", silent}});
@@ -208,7 +208,7 @@ TEST(Failure, ASignalIsObeyedBeforeTheRanksHaveMet) {
   }
 }
 
-// Rank 0 gets a signal while rank 1 waits for rank 2.
+// Rank 0 gets a stop request while rank 1 waits for rank 2.
 RANKS_PROGRAM(rank_0_is_told_to_stop) {
   if (place_here().rank == 2) return 0;
   const auto joined = World::join(
@@ -246,8 +246,8 @@ TEST(Failure, TooFewOpenFilesAreAnErrorAtOnce) {
   }
 }
 
-// Rank 0, which serves the store, stops without closing a connection, as where its machine loses power. A
-// child of it kills it when the others have noticed.
+// Rank 0, which serves the store, stops without closing a connection, as if its machine lost power. Its child
+// process kills it when the other ranks have noticed.
 RANKS_PROGRAM(rank_0_falls_silent) {
   const std::unique_ptr<World> world = join_nervously(kPatience, milliseconds(1500));
   const std::string done = scratch() + "/silent-";
@@ -266,7 +266,7 @@ RANKS_PROGRAM(rank_0_falls_silent) {
   int code = 3;
   if (world->rank() == 1) {
     std::this_thread::sleep_for(milliseconds(200));
-    world->fail("out of memory");  // which the store takes no more
+    world->fail("out of memory");  // the store no longer accepts it
   } else {
     try {
       world->gather("");
@@ -291,7 +291,7 @@ TEST(Failure, AStoreThatFallsSilentIsNoticed) {
   EXPECT_FALSE(ends[1].late || ends[2].late);
   EXPECT_EQ(ends[1].code, 3);
   EXPECT_EQ(ends[2].code, 4);
-  // LibTorch's own words come when the connection breaks at last.
+  // LibTorch's own error comes later, when the connection finally breaks.
   EXPECT_THAT(ends[2].output,
               testing::StartsWith("rank 0, which serves the store of the ranks, has not answered for 1 s\n"));
 }
@@ -312,7 +312,8 @@ TEST(Failure, IsTheSameAfterTheStore) {
   }
 }
 
-// The rank is a value: a reason may begin with any words.
+// The failed rank is stored as a separate value, so a reason that begins with another rank's number is not
+// misread.
 RANKS_PROGRAM(rank_1_fails_with_a_rank_in_its_reason) {
   const std::unique_ptr<World> world = join_nervously(kPatience, kPatience);
   if (world->rank() == 1) {

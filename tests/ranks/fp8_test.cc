@@ -1,5 +1,6 @@
-// Products in FP8 on ranks: the maxima of a step are those of all, so that two ranks have the scales, and the
-// bits, of one process that does their passes; and all have the choices of the first.
+// Tests FP8 matmuls on ranks. The amax values of a step are the maxima over all ranks, so two ranks have the
+// same scales, and the same bits, as one process that computes their micro-batches. All ranks use rank 0's
+// algorithm choices.
 // SPDX-License-Identifier: MIT
 #include "ranks/whole_run.h"
 #include "train/fp8_reference.h"
@@ -45,7 +46,7 @@ RANKS_TEST(two_ranks_train_in_fp8_to_the_bits_of_one_process, 2) {
   }
 }
 
-// Rank 1 has larger numbers of x, rank 0 of dy.
+// Rank 1 has larger amax values of x, rank 0 of dy.
 RANKS_TEST(maxima_are_those_of_all_ranks, 2, 3) {
   const train::Fp8Reference reference;
   train::Fp8Settings settings;
@@ -65,7 +66,7 @@ RANKS_TEST(all_ranks_have_the_choices_of_the_first, 2, 3) {
   settings.enabled = true;
   Fp8 fp8(settings, {{"weight", torch::ones({16, 32})}});
   const std::string shape = "1 64 16 32 0 0 1 0 0 0 ", times = " 9 9 9 5 5 5 1 1 1 2 2 2 1";
-  // Another shape, and the same with another choice.
+  // Rank 1 has another shape, and another choice for rank 0's shape.
   if (world.leads())
     fp8.adopt({shape + "7" + times});
   else

@@ -1,5 +1,5 @@
-// Gradients in buckets against plain sums of all ranks' gradients. Gradients are small whole numbers, so
-// every order of additions gives the same bits, in bf16 too.
+// Tests bucketed gradients against plain sums of all ranks' gradients. Gradients are small integers, so every
+// order of additions gives the same bits, in bf16 too.
 // SPDX-License-Identifier: MIT
 #include "train/optim/gradients.h"
 
@@ -35,7 +35,7 @@ using train::Piece;
 enum class Way { ddp, zero1, zero2 };
 constexpr Way kWays[] = {Way::ddp, Way::zero1, Way::zero2};
 
-// A model in the sense of gradients: parameters of several shapes and memory orders.
+// Returns a model's parameters, in several shapes and memory orders.
 NamedTensors shapes(torch::ScalarType type) {
   const auto zeros = [&](at::IntArrayRef sizes) { return torch::zeros(sizes, type); };
   NamedTensors out = {{"matrix", zeros({40, 30})},
@@ -50,20 +50,21 @@ NamedTensors shapes(torch::ScalarType type) {
   return out;
 }
 
-// What rank, pass and step give a parameter as gradient: whole numbers from 0 to 12.
+// Returns the gradient that a parameter gets on this rank in this micro-batch (`pass`) and step: integers
+// from 0 to 12.
 torch::Tensor gradient(const torch::Tensor& param, std::int64_t rank, std::int64_t pass, std::int64_t step) {
   const torch::Tensor flat = torch::arange(param.numel(), torch::kInt64);
   return ((flat * 5 + rank * 3 + pass + step) % 13).view(param.sizes()).to(param.scalar_type());
 }
 
-// The elements of a tensor in the memory order of `like`.
+// Returns the elements of `tensor` in the memory order of `like`.
 torch::Tensor in_memory_order(const torch::Tensor& tensor, const torch::Tensor& like) {
   torch::Tensor out = torch::empty_like(like, tensor.scalar_type()).detach();
   out.copy_(tensor);
   return out.as_strided({out.numel()}, {1}, 0);
 }
 
-// A rank's parameters, what its optimizer would step, and the gradients of both.
+// A rank's parameters, the tensors that its optimizer steps, and the gradients of both.
 struct Rig {
   Rig(World& in, Way chosen, const GradientPlan& wanted, torch::ScalarType type = torch::kFloat32,
       std::int64_t bucket_bytes = 4096)
@@ -86,7 +87,7 @@ struct Rig {
     gradients.emplace(world, layout, params, stepped, plan);
   }
 
-  // One backward pass in which the parameters that `used` names get their gradients.
+  // Runs one backward pass that gives gradients to the parameters for which `used` returns true.
   void pass(std::int64_t number, std::int64_t step, const std::function<bool(std::size_t)>& used) {
     torch::Tensor loss = torch::zeros({}, torch::TensorOptions().requires_grad(true)) * 0;
     for (std::size_t i = 0; i < params.size(); ++i) {
@@ -97,7 +98,8 @@ struct Rig {
     gradients->pass_done();
   }
 
-  // The gradient of what is stepped is the sum over ranks and passes of what `used` says.
+  // Checks that the gradient of each stepped tensor is the sum over the ranks and micro-batches for which
+  // `used` returns true.
   using Used = std::function<bool(std::int64_t rank, std::int64_t pass, std::size_t parameter)>;
   void check(std::int64_t passes, std::int64_t step, const Used& used) const {
     for (std::size_t i = 0; i < params.size(); ++i) {
@@ -166,8 +168,8 @@ RANKS_TEST(gradients_are_the_sums_of_all_ranks, 2, 3, 4) {
   }
 }
 
-// A parameter that some ranks or passes do not use, one that nobody uses, ranks with fewer passes and with
-// none: what is there is summed, and what nobody has stays without a gradient.
+// Some ranks or micro-batches do not use a parameter, one parameter is never used, and ranks have fewer
+// micro-batches or none. The existing gradients are summed; the unused parameter stays without a gradient.
 RANKS_TEST(gradients_that_some_have_not, 2, 3) {
   const auto passes_of = [](std::int64_t rank) { return rank == 1 ? 0 : 3 - rank; };
   for (const Way way : kWays) {
@@ -209,7 +211,7 @@ RANKS_TEST(gradient_bytes_are_the_layouts, 2, 3, 4) {
   }
 }
 
-// The first bucket is on its way while backward() still runs, and its gradients' memory is free.
+// The first bucket is sent while backward() still runs, and the memory of its gradients is freed.
 RANKS_TEST(gradients_go_while_backward_runs, 2) {
   for (const Way way : kWays) {
     Rig rig(world, way, {2});
@@ -243,8 +245,8 @@ RANKS_TEST(gradients_go_while_backward_runs, 2) {
   }
 }
 
-// Segments of recompute() that share weights give them gradients in parts. Where they say so, the bucket
-// waits for the last part; where they do not, what comes late is summed too.
+// Segments of recompute() that share weights produce their gradients in parts. With SegmentWeights::shared
+// the bucket waits for the last part. With SegmentWeights::own the late parts are summed too.
 RANKS_TEST(gradients_that_come_in_parts, 2, 3) {
   for (const Way way : kWays) {
     for (const auto weights : {train::SegmentWeights::shared, train::SegmentWeights::own}) {
@@ -255,7 +257,8 @@ RANKS_TEST(gradients_that_come_in_parts, 2, 3) {
           rig.gradients->expect(passes, passes);
           for (std::int64_t number = 0; number < passes; ++number) {
             torch::Tensor x = torch::ones({}).requires_grad_();
-            // Only rank 0's come in parts in the last pass: the others have nothing late, and take part.
+            // In the last micro-batch only rank 0's gradients come in parts. The other ranks have no late
+            // parts, but take part in the sum.
             const int parts = world.rank() == 0 || number + 1 < passes ? 3 : 1;
             for (int part = 0; part < parts; ++part) {
               const auto segment = [&rig, part, parts](const std::vector<torch::Tensor>& in) {
@@ -285,7 +288,7 @@ RANKS_TEST(gradients_that_come_in_parts, 2, 3) {
   }
 }
 
-// A gradient that is expanded, a parameter that is used twice, and frozen ones beside them.
+// Covers an expanded gradient, a parameter that is used twice, and frozen tensors next to them.
 RANKS_TEST(gradients_of_any_kind, 2) {
   for (const Way way : kWays) {
     Rig rig(world, way, {1});
@@ -304,7 +307,7 @@ RANKS_TEST(gradients_of_any_kind, 2) {
   }
 }
 
-// An error in a hook leaves backward(), with the parameter's name; a step can follow.
+// An error in a hook propagates out of backward() and contains the parameter's name. A step can follow.
 RANKS_TEST(gradients_that_are_sparse_are_refused, 2) {
   Rig rig(world, Way::ddp, {1}, torch::kFloat32, 1);
   const auto backward = [&] {
@@ -326,7 +329,7 @@ RANKS_TEST(gradients_that_are_sparse_are_refused, 2) {
   rig.check(1, 0, [](auto...) { return true; });
 }
 
-// A run's own: by its settings, its ranks, and the pieces that the optimizer steps.
+// Checks the gradients that a run makes from its settings, its ranks and the optimizer's pieces.
 RANKS_TEST(gradients_are_made_as_settings_ask, 2, 3) {
   for (const std::string way : {"ddp", "zero1", "zero2"}) {
     for (const std::string type : {"auto", "float32"}) {
@@ -367,7 +370,7 @@ RANKS_TEST(gradients_are_made_as_settings_ask, 2, 3) {
 
 namespace {
 
-// A small text model and its gradients, by whoever adds them up.
+// A small text model and its gradients, for any implementation that sums them.
 struct TextRig {
   TextRig(const train::BdhConfig& config, torch::ScalarType type, const torch::Device& device,
           at::IntArrayRef text)
@@ -404,11 +407,11 @@ struct TextRig {
   NamedTensors params;
   std::vector<torch::Tensor> all;
   std::vector<train::LaidParameter> laid;
-  torch::Tensor tokens;  // passes, rows, length
+  torch::Tensor tokens;  // [micro-batches, rows, length]
 };
 
-// What differs between one rank and a process without a group, whichever way, with layers that are computed
-// again too.
+// Returns the differences between one rank and a process without a group, for every parallel mode, with and
+// without recomputed layers.
 std::string differences_of_one_rank(World& world, const torch::Device& device) {
   std::string out;
   for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
@@ -445,7 +448,7 @@ TEST(BucketGradients, OfOneRankAreThoseOfOneProcess) {
   EXPECT_EQ(differences_of_one_rank(*World::alone(), torch::kCPU), "");
 }
 
-// The same over NCCL, and how long a step takes.
+// Runs the same comparison over NCCL, and measures the time of a step.
 RANKS_PROGRAM(gradients_on_a_gpu) {
   const torch::Device device(torch::kCUDA, 0);
   const std::unique_ptr<World> world = World::join(place_here(), device, {.timeout = kPatience}).value();

@@ -1,4 +1,4 @@
-// The own launcher: who is told what, and what is left when a rank fails.
+// Tests Octavo's launcher: the place that each rank gets, and the processes and messages after a rank fails.
 // SPDX-License-Identifier: MIT
 #include "train/distributed/launcher.h"
 #include "ranks/ranks.h"
@@ -26,7 +26,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Starts ranks that run `program`, as a usual process.
+// Starts the launcher, as a process without a place, with ranks that run `program`.
 Plan launching(const std::string& program, int ranks, const std::string& argument = "") {
   return {.program = "launch",
           .arguments = {program, std::to_string(ranks), argument},
@@ -38,7 +38,7 @@ Plan launching(const std::string& program, int ranks, const std::string& argumen
 
 volatile std::sig_atomic_t g_signal = 0;
 
-// A stranger connects to the store, asks many questions and closes the connection without reading an answer.
+// Connects to the store, sends many requests and closes the connection without reading an answer.
 void ask_and_leave(int port) {
   const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in at{};
@@ -46,7 +46,7 @@ void ask_and_leave(int port) {
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   at.sin_port = htons(static_cast<std::uint16_t>(port));
   ASSERT_EQ(connect(client, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
-  const std::uint32_t magic = 0x3C85F7CE;  // c10d's, after the request VALIDATE
+  const std::uint32_t magic = 0x3C85F7CE;  // c10d's magic number, which follows the request VALIDATE
   std::string bytes(1, '\0');
   bytes.append(reinterpret_cast<const char*>(&magic), sizeof magic);
   bytes.append(50, '\7');  // GETNUMKEYS
@@ -80,7 +80,7 @@ RANKS_PROGRAM(says_its_place) {
 TEST(Launcher, RanksFindEachOther) {
   const Ended ended = Processes(launching("says_its_place", 3)).wait().at(0);
   EXPECT_EQ(ended.code, 0) << ended.output;
-  // They share the processors that this process may use.
+  // The ranks share the processors that this process may use.
   cpu_set_t usable;
   ASSERT_EQ(sched_getaffinity(0, sizeof usable, &usable), 0);
   const std::string threads = std::to_string(std::max(CPU_COUNT(&usable) / 3, 1));
@@ -89,7 +89,7 @@ TEST(Launcher, RanksFindEachOther) {
   EXPECT_THAT(ended.output, AllOf(HasSubstr(all), HasSubstr("launcher: \n")));
 }
 
-// Rank 1 ends as the argument says; the others would go on for a minute.
+// Rank 1 ends as the argument says; the other ranks would run for one more minute.
 RANKS_PROGRAM(one_fails) {
   const Place place = place_here();
   if (place.rank == 1 && arguments.at(0) == "exit") return 3;
@@ -123,7 +123,7 @@ TEST(Launcher, TheOthersLearnHowARankWasEnded) {
                     HasSubstr("launcher: \n")));
 }
 
-// Each rank says which signal it got.
+// Each rank prints the signal that it got.
 RANKS_PROGRAM(waits_for_a_signal) {
   const Place place = place_here();
   struct sigaction action {};

@@ -1,5 +1,5 @@
-// The harness: registers a gtest test for each case and number of ranks, starts the groups, and is the ranks'
-// own main function.
+// The test harness: registers a gtest test for each case and number of ranks, starts the groups, and is the
+// main function of the ranks.
 // SPDX-License-Identifier: MIT
 #include "ranks/ranks.h"
 
@@ -31,8 +31,8 @@ std::map<std::string, int (*)(const Arguments&)>& programs() {
 
 std::string suite_of(int ranks) { return "Ranks" + std::to_string(ranks); }
 
-// A line for each event of a rank, in a file: the case, what happened, and the text with its ends of lines
-// escaped.
+// Writes one line to a file for each event of a rank: the case, the event, and the text with escaped
+// newlines.
 class Events {
  public:
   explicit Events(const std::string& file) : out_(file) {}
@@ -46,7 +46,8 @@ class Events {
   std::ofstream out_;
 };
 
-// Runs one case and says what gtest's assertions and exceptions have to say. False: the world is of no use.
+// Runs one case and records failed assertions and exceptions. Returns false if the process group is no longer
+// usable.
 bool run_case(const Case& one, World& world, Events& events) {
   events.say(one.name, "begin");
   world.doing("the case " + one.name);
@@ -56,7 +57,7 @@ bool run_case(const Case& one, World& world, Events& events) {
     testing::ScopedFakeTestPartResultReporter reporter(&results);
     try {
       one.body(world);
-      world.gather("");  // all ranks are at its end
+      world.gather("");  // waits until all ranks have finished the case
     } catch (const train::WorldError& error) {
       events.say(one.name, "failed", error.what());
       usable = false;
@@ -77,7 +78,7 @@ bool run_case(const Case& one, World& world, Events& events) {
   return usable;
 }
 
-// A rank of a group that runs cases: their names, after the file for its events.
+// Runs cases as one rank of a group. `arguments` are the file for its events, then the cases' names.
 int run_cases(const Arguments& arguments) {
   Events events(arguments.at(0) + "-" + std::to_string(place_here().rank));
   const std::set<std::string> chosen(arguments.begin() + 1, arguments.end());
@@ -88,7 +89,7 @@ int run_cases(const Arguments& arguments) {
   return 0;
 }
 
-// What the ranks of a group had to say, by case.
+// The failures that the ranks of a group reported, by case.
 struct Group {
   std::map<std::string, std::string> failures;
 };
@@ -142,7 +143,7 @@ Group start_group(int ranks) {
   return group;
 }
 
-// In the parent: the first case of a number of ranks starts the group.
+// Runs in the parent process. The first case of a number of ranks starts that group.
 class CaseTest : public testing::Test {
  public:
   CaseTest(int ranks, std::string name) : ranks_(ranks), name_(std::move(name)) {}

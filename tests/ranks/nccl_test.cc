@@ -1,4 +1,5 @@
-// A world over NCCL. One GPU holds one rank, which takes every path; what two GPUs do is not tested here.
+// Tests World over NCCL. One GPU holds one rank, which covers every code path; communication between two GPUs
+// is not tested here.
 // SPDX-License-Identifier: MIT
 #include "ranks/ranks.h"
 
@@ -91,7 +92,7 @@ TEST(Nccl, AFailedRankEnds) {
   EXPECT_THAT(ended.output, testing::HasSubstr("rank 0: on purpose\n"));
 }
 
-// A second rank on the one GPU: NCCL refuses it, and both ranks say so.
+// Starts a second rank on the only GPU: NCCL rejects it, and both ranks print the error.
 RANKS_PROGRAM(nccl_joins) {
   const auto joined = World::join(place_here(), torch::Device(torch::kCUDA, 0), {.timeout = kPatience});
   std::cout << joined.status().message() << std::endl;

@@ -1,5 +1,5 @@
-// How ranks open a run together and what they say: an error of one is an error of all, what differs is named,
-// and rank 0 alone writes.
+// Tests how ranks start a run together: an error on one rank is an error on all, messages name the
+// differences, and only rank 0 writes.
 // SPDX-License-Identifier: MIT
 #include "ranks/ranks.h"
 #include "train/console/rank_console.h"
@@ -26,13 +26,13 @@ std::shared_ptr<World> borrowed(World& world) {
   return {&world, [](World*) {}};
 }
 
-// The same folder on all ranks. The text is rank 0's.
+// A run with the same folder on all ranks. The training text is rank 0's.
 struct SharedRun : TinyRun {
   SharedRun(World& world, const std::string& name)
       : TinyRun(scratch(), name + std::to_string(world.ranks())), text(world.share(train::text_file())) {}
 
   Result<train::Outcome> go(World& world, const Words& words) { return go(borrowed(world), words); }
-  // In this process alone.
+  // Runs in this process alone.
   Result<train::Outcome> go_alone(const Words& words) { return go(World::alone(), words); }
 
   Result<train::Outcome> go(const std::shared_ptr<World>& world, Words words) {
@@ -147,7 +147,7 @@ RANKS_TEST(rank_0_alone_writes_and_speaks, 2) {
               AllOf(HasSubstr("Ranks"), HasSubstr("Communication")));
 }
 
-// Buckets, chunks and slots are planned by the code that makes them.
+// The prediction uses the code that makes buckets, chunks and slots.
 RANKS_TEST(memory_is_planned, 2) {
   for (const char* parallel : {"parallel=ddp", "parallel=zero1", "parallel=zero2"}) {
     SharedRun run(world, std::string("planned-") + parallel);
@@ -156,7 +156,7 @@ RANKS_TEST(memory_is_planned, 2) {
     if (!world.leads()) continue;
     const train::Json pair = run.records("end").at(0)["plan"];
     const double ratio = pair["peak"].get<double>() / pair["measured_peak"].get<double>();
-    // On the CPU ranks copy a bucket before they scatter its sums (World::reduce_scatter), and a GPU does
+    // On the CPU, ranks copy a bucket before they scatter its sums (World::reduce_scatter); on a GPU they do
     // not.
     const bool copied = std::string(parallel) == "parallel=zero2";
     EXPECT_GT(ratio, copied ? 0.85 : 0.97) << parallel;
@@ -164,7 +164,7 @@ RANKS_TEST(memory_is_planned, 2) {
   }
 }
 
-// Each rank's states are in host memory; what is saved has the same bytes.
+// Each rank's states are in host memory. The saved bytes are the same.
 RANKS_TEST(offloaded_states_of_ranks, 2) {
   const Words words = {"compute_dtype=bfloat16", "gradient_accumulation_steps=2", "max_steps=4",
                        "save_steps=4", "eval_steps=4"};
@@ -193,7 +193,7 @@ RANKS_TEST(offloaded_states_of_ranks, 2) {
       HasSubstr("training.offload: LAMB 8-bit measures whole parameters, of which ranks have parts here"));
 }
 
-// What a checkpoint sends to rank 0 is no step's.
+// The bytes that a checkpoint sends to rank 0 are not counted as a step's.
 RANKS_TEST(traffic_is_that_of_steps, 2) {
   SharedRun run(world, "traffic");
   const auto outcome = run.go(world, {"parallel=zero1", "save_steps=5", "logging_steps=2"});
@@ -206,7 +206,8 @@ RANKS_TEST(traffic_is_that_of_steps, 2) {
   }
 }
 
-// Four batches in a step: two ranks with two passes, then one process with four, then two ranks again.
+// A step has four batches: first two ranks with two micro-batches each, then one process with four, then two
+// ranks again.
 RANKS_TEST(a_run_goes_on_with_another_number_of_ranks, 2) {
   SharedRun whole(world, "stays"), run(world, "changes");
   const Words passes = {"gradient_accumulation_steps=2"};

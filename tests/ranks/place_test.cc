@@ -1,4 +1,4 @@
-// What environments say about a rank's place.
+// Tests how a rank's place is read from environment variables.
 // SPDX-License-Identifier: MIT
 #include "train/distributed/rank_info.h"
 
@@ -47,7 +47,7 @@ TEST(Place, NothingSaysThatAProcessIsAlone) {
   const Place place = *found({});
   EXPECT_FALSE(place.grouped());
   EXPECT_EQ(place.ranks, 1);
-  // The shell of an allocation, and a step of one task.
+  // The shell of an allocation, and a step with one task.
   EXPECT_FALSE(found({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}})->grouped());
   EXPECT_FALSE(found(kSlurm, {{"SLURM_STEP_NUM_TASKS", "1"}})->grouped());
 }
@@ -80,7 +80,7 @@ TEST(Place, AGroupOfOneIsAGroup) {
   EXPECT_TRUE(place.one_machine());
 }
 
-// Those of `deepspeed`, which has LOCAL_SIZE in the place of LOCAL_WORLD_SIZE.
+// `deepspeed` sets LOCAL_SIZE instead of LOCAL_WORLD_SIZE.
 TEST(Place, DeepSpeedsVariables) {
   Variables two = {
       {"RANK", "1"},       {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"},          {"LOCAL_SIZE", "2"},

@@ -1,6 +1,7 @@
-// A rank that writes a checkpoint is not ended because another rank fails, nor because it takes long.
+// Tests that a rank that writes a checkpoint is not ended, neither because another rank fails nor because
+// writing takes long.
 //
-// The disk of rank 0 is slow: a save takes longer than every limit of the monitor and of the launcher.
+// Rank 0's disk is slow: a save takes longer than every limit of the monitor and of the launcher.
 // SPDX-License-Identifier: MIT
 #include "ranks/exact_task.h"
 #include "ranks/whole_run.h"
@@ -29,8 +30,8 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr milliseconds kFsync{800};      // of each file of a checkpoint, which has five, and of its folder
-constexpr milliseconds kTimeout{4'000};  // for a rank that others wait for, at the start too
+constexpr milliseconds kFsync{800};      // per file of a checkpoint, which has five, and for its folder
+constexpr milliseconds kTimeout{4'000};  // for a rank that the others wait for, also at the start
 std::atomic<bool> g_slow_disk{false};
 
 bool is_slow(int descriptor) {
@@ -44,7 +45,7 @@ bool is_slow(int descriptor) {
 }  // namespace
 }  // namespace octavo::ranks
 
-// Instead of libc's, in this binary.
+// Replaces libc's fsync in this binary.
 extern "C" int fsync(int descriptor) {
   if (octavo::ranks::is_slow(descriptor)) std::this_thread::sleep_for(octavo::ranks::kFsync);
   return static_cast<int>(syscall(SYS_fsync, descriptor));
@@ -68,7 +69,7 @@ std::unique_ptr<World> join_with_slow_disk(milliseconds timeout = kTimeout,
       .value();
 }
 
-// On rank 1 every batch from a step on is an error.
+// If `fails` is true, reading a batch at position `from` or later is an error.
 class FailingTask : public ExactTask {
  public:
   FailingTask(bool fails, std::uint64_t from) : ExactTask(2), fails_(fails), from_(from) {}
@@ -92,7 +93,7 @@ enum class By { launcher, torchrun };
 
 std::string name_of(By by) { return by == By::launcher ? "launcher" : "torchrun"; }
 
-// Processes that our launcher starts, or that are started as torchrun would, where rank 0 serves the store.
+// Starts a program with Octavo's launcher, or as torchrun would, where rank 0 serves the store.
 std::unique_ptr<Processes> start(By by, const std::string& program, const std::string& argument) {
   if (by == By::launcher) {
     return std::make_unique<Processes>(
@@ -105,7 +106,8 @@ std::unique_ptr<Processes> start(By by, const std::string& program, const std::s
            .environment = {{"OCTAVO_LAUNCHER", ""}, {"MASTER_PORT", std::to_string(port)}}});
 }
 
-// Runs a program in both ways at the same time: most of it is waiting. `during` may act on the processes.
+// Runs a program with both launchers concurrently, because most of its time is waiting. `during` may act on
+// the processes.
 void in_both_ways(
     const std::string& program,
     const std::function<void(By by, const std::string& run, Processes& processes)>& during,
@@ -132,7 +134,7 @@ std::string text_of(const std::vector<Ended>& ends) {
 
 }  // namespace
 
-// Rank 1 is killed when rank 0 has begun to write.
+// Rank 1 is killed after rank 0 has begun to write.
 RANKS_PROGRAM(is_killed_while_rank_0_saves) {
   const std::unique_ptr<World> world = join_with_slow_disk();
   WholeRun run(arguments.at(0));
@@ -159,7 +161,7 @@ TEST(SlowSave, IsFinishedWhereAnotherRankIsKilled) {
                });
 }
 
-// Rank 1 fails with an error of its own; rank 0 saves the step that the run has reached.
+// Rank 1 fails with its own error. Rank 0 saves the step that the run has reached.
 RANKS_PROGRAM(fails_before_rank_0_saves) {
   const std::unique_ptr<World> world = join_with_slow_disk();
   WholeRun run(arguments.at(0));
@@ -178,7 +180,7 @@ TEST(SlowSave, AfterAFailureOfAnotherRankIsFinished) {
                                                   Not(HasSubstr("was killed"))));
                  WholeRun run(name);
                  EXPECT_EQ(train::verify_checkpoint(run.checkpoint(3)).message(), "");
-                 // The reason is recorded before the save, and what was saved after it.
+                 // The reason is logged before the save, and the saved step after it.
                  const auto ended = run.records("end");
                  ASSERT_EQ(ended.size(), 2U);
                  EXPECT_EQ(ended[0]["message"], reason);
@@ -190,7 +192,7 @@ TEST(SlowSave, AfterAFailureOfAnotherRankIsFinished) {
                });
 }
 
-// The whole command in all but name: it trains, saves, and writes the report.
+// Does what the complete command does: trains, saves, and writes the report.
 RANKS_PROGRAM(trains_text) {
   const std::unique_ptr<World> world = join_with_slow_disk();
   train::TinyRun run(scratch(), arguments.at(0));
@@ -237,7 +239,7 @@ TEST(LocalWork, MayTakeLongerThanARankIsWaitedFor) {
   }
 }
 
-// The limit is short here; a real one is an hour.
+// The limit is short here; in a real run it is one hour.
 RANKS_PROGRAM(works_for_ever) {
   const std::unique_ptr<World> world = join_with_slow_disk(milliseconds(1000), milliseconds(1000));
   if (world->leads()) {

@@ -1,6 +1,7 @@
-// ZeRO's shards against one process that has the same gradients: weights and saved states equal in bits for
-// every format and weight store, within the tolerance of sums where norms are clipped or measured; pieces
-// that are empty, steps that are left out, bytes by the layout, and states on any number of ranks.
+// Tests ZeRO's shards against one process that has the same gradients. Weights and saved states are
+// bit-identical for every format and weight store, and within the tolerance of sums where norms are clipped
+// or measured. Also covers empty pieces, skipped steps, bytes by the layout, and states on any number of
+// ranks.
 // SPDX-License-Identifier: MIT
 #include "ranks/ranks.h"
 #include "train/optim/bucket_layout.h"
@@ -20,10 +21,12 @@
 namespace octavo::train {
 namespace {
 
-// Several buckets, pieces within parameters, and parameters that some ranks have nothing of.
+// This bucket size gives several buckets, pieces within parameters, and parameters of which some ranks have
+// no elements.
 constexpr std::int64_t kBucket = 40'000;
 
-// Quantized ones: no multiple of a block, with dimensions, and of another memory order; small ones.
+// Returns parameters with quantized states (one that is not a multiple of a block, one with several
+// dimensions, one in another memory order) and small ones.
 NamedTensors model(torch::ScalarType type) {
   NamedTensors out = make_parameters(type);
   torch::manual_seed(8);
@@ -37,13 +40,13 @@ NamedTensors model(torch::ScalarType type) {
   return out;
 }
 
-// One chunk is enough for all of it.
+// Returns a model that fits in one chunk.
 NamedTensors tiny_model(torch::ScalarType type) {
   NamedTensors out = model(type);
   return {out[2], out[4], out[6]};
 }
 
-// Two groups; the second has fp32 states.
+// Makes two groups; the second has fp32 states.
 ParameterGroups grouped(const TrainingSettings& t, NamedTensors parameters) {
   ParameterGroups out = one_group(t.optimizer, t, std::move(parameters));
   out.options.push_back(out.options[0]);
@@ -52,14 +55,14 @@ ParameterGroups grouped(const TrainingSettings& t, NamedTensors parameters) {
   return out;
 }
 
-// Elements in the order in which `like` lies in memory.
+// Returns the elements of `tensor` in the memory order of `like`.
 torch::Tensor in_memory(const torch::Tensor& tensor, const torch::Tensor& like) {
   return torch::empty_strided(like.sizes(), like.strides(), tensor.options())
       .copy_(tensor)
       .as_strided({like.numel()}, {1});
 }
 
-// A run on one process, and the same on the ranks of a world.
+// A run in one process, and the same run on the ranks of a process group.
 struct Runs {
   TrainingSettings t;
   OptimizerPlan plan;
@@ -76,7 +79,7 @@ struct Runs {
     for (auto& [name, tensor] : parameters) tensor = tensor.detach().to(device).requires_grad_();
     one = grouped(t, parameters);
     groups = grouped(t, copies(parameters));
-    TrainingSettings plain = t;  // its states are with the weights
+    TrainingSettings plain = t;  // its states stay on the weights' device
     plain.offload = Offload::none, plain.offload_ratio = 1;
     alone = make_optimizer(plan, plain, one);
     auto made =
@@ -85,7 +88,7 @@ struct Runs {
     sharded = make_optimizer(plan, t, groups, shards.get());
   }
 
-  // Every third step "deep" has no gradient.
+  // Every third step, "deep" has no gradient.
   void step(std::int64_t number, double bad = 0) const {
     give_gradients(one.parameters, number);
     for (const auto& [name, param] : one.parameters) param.mutable_grad() = param.grad().to(param.device());
@@ -106,7 +109,7 @@ struct Runs {
   }
 };
 
-// The first steps, and those after a load in between, have the bits of one process; so has what is saved.
+// Checks that the first steps, the steps after a load, and the saved states are bit-identical to one process.
 void expect_bits(World& world, const Words& words) {
   SCOPED_TRACE(testing::PrintToString(words));
   const Runs runs(world, words);
@@ -117,7 +120,7 @@ void expect_bits(World& world, const Words& words) {
   const Saved mine = saved(*runs.sharded), whole = saved(*runs.alone);
   EXPECT_EQ(mine.numbers, whole.numbers);
   EXPECT_TRUE(world.leads() ? mine == whole : mine.tensors.empty());
-  // What one process saved is loaded by one and by these ranks.
+  // One process and these ranks load the states that one process saved.
   const Runs other(world, words);
   const auto numbers = nlohmann::ordered_json::parse(whole.numbers.dump());
   for (StepOptimizer* each : {other.alone.get(), other.sharded.get()}) {
@@ -130,7 +133,7 @@ void expect_bits(World& world, const Words& words) {
   const Saved later = saved(*other.sharded), later_whole = saved(*other.alone);
   EXPECT_TRUE(world.leads() ? later == later_whole : later.tensors.empty());
 
-  // This rank's bytes are those that the layout says, and those of all ranks are one process's.
+  // This rank's bytes equal the layout's prediction, and the sum over all ranks equals one process's bytes.
   const ParallelLayout& layout = other.shards->layout();
   const StepOptimizer::Bytes here = other.sharded->bytes(), all = other.alone->bytes();
   const auto planned = planned_bytes(other.plan, other.t, other.groups, layout, world.rank());
@@ -156,7 +159,7 @@ RANKS_TEST(shards_of_adamw_have_the_bits_of_one_process, 2, 3, 4) {
   }
 }
 
-// States in host memory, of all pieces or of some.
+// States are in host memory, for all pieces or for some.
 RANKS_TEST(offloaded_shards_have_the_bits_of_one_process, 2) {
   for (const char* offload : {"offload=host", "offload=stream"}) {
     expect_bits(world, {"optimizer=adamw_8bit", "master_weights=24", "max_grad_norm=0", offload});
@@ -177,8 +180,8 @@ RANKS_TEST(shards_of_other_families_have_the_bits_of_one_process, 3) {
 
 double largest(const torch::Tensor& t) { return t.numel() == 0 ? 0 : t.detach().abs().max().item<double>(); }
 
-// Weights within the tolerance of a number that every update is multiplied by, whose sum has another order
-// over ranks: it is a float of at most one unit more or less, and so is each rounding after it.
+// Expects weights within a tolerance. Every update is multiplied by a number whose sum has another order over
+// ranks: as a float it differs by at most one ulp, and so does each later rounding.
 void expect_near(World& world, const Words& words, int steps) {
   SCOPED_TRACE(testing::PrintToString(words));
   const Runs runs(world, words);
@@ -213,7 +216,8 @@ RANKS_TEST(what_ranks_sum_is_of_whole_parameters, 2, 3, 4) {
   expect_near(world, {"optimizer=adamw_8bit", "compute_dtype=float32", "max_grad_norm=0.5"}, 1);
 }
 
-// A gradient that is not finite, in the piece of one rank, leaves everything as it is on all.
+// A gradient that is not finite, in one rank's piece, makes all ranks skip the step and keep their weights
+// and states.
 RANKS_TEST(a_bad_gradient_of_one_rank_skips_on_all, 2, 3) {
   for (const double bad : {std::numeric_limits<double>::quiet_NaN(), HUGE_VAL}) {
     const Runs runs(world, {"optimizer=adamw_8bit", "master_weights=stochastic", "max_grad_norm=0"});
@@ -231,7 +235,7 @@ RANKS_TEST(a_bad_gradient_of_one_rank_skips_on_all, 2, 3) {
   }
 }
 
-// A rank that has nothing of the model counts, sums and saves with the others.
+// A rank without any elements of the model still takes part in counting, summing and saving.
 RANKS_TEST(a_rank_that_has_nothing_takes_part, 4) {
   for (const char* optimizer : {"optimizer=lamb_8bit", "optimizer=adamw_4bit-rank1"}) {
     const Runs runs(world, {optimizer, "compute_dtype=float32", "max_grad_norm=0"}, tiny_model);
@@ -246,7 +250,7 @@ RANKS_TEST(a_rank_that_has_nothing_takes_part, 4) {
   }
 }
 
-// A checkpoint that is written right after another was loaded is the same one; slices of any size make it.
+// A checkpoint written right after another one was loaded is identical to it, for any slice size.
 RANKS_TEST(shards_are_saved_before_a_step, 3) {
   const Runs runs(world, {"optimizer=adamw_4bit-rank1", "master_weights=24"}, model, /*slice_bytes=*/1001);
   EXPECT_TRUE(saved(*runs.sharded).tensors.empty());
@@ -258,8 +262,8 @@ RANKS_TEST(shards_are_saved_before_a_step, 3) {
   EXPECT_TRUE(world.leads() ? again == whole : again.tensors.empty());
 }
 
-// One rank has the bits of a process without a group, with clipping and what LAMB measures, too. Returns what
-// differs.
+// Compares one rank with a process without a group: the bits are equal, also with clipping and with LAMB's
+// norms. Returns the differences.
 std::string differences_of_one_rank(World& world, const torch::Device& device) {
   std::string out;
   std::vector<Words> all = {{"optimizer=lamb_8bit", "trust_ratio=true", "compute_dtype=float32"}};
@@ -304,7 +308,7 @@ TEST(Nccl, ShardsOfOneRankAreThoseOfOneProcess) {
   EXPECT_EQ(ended.code, 0) << ended.output;
 }
 
-// What is not there, or is of another kind, is an error that changes nothing, as on one process.
+// Missing states, or states of another format, are an error that changes nothing, as in one process.
 RANKS_TEST(shards_refuse_what_does_not_fit, 2) {
   const Runs runs(world, {"optimizer=adamw_8bit", "compute_dtype=float32"});
   const Runs other(world, {"optimizer=adamw_4bit", "compute_dtype=float32"});

@@ -1,8 +1,8 @@
-// Whole trainings on ranks against one process with the same batches in a step, over 20 steps.
+// Compares complete trainings on ranks with one process that has the same batches in a step, over 20 steps.
 //
-// Where sums are exact (exact_task.h), or have two terms, weights and saved states must be equal in bits.
-// Elsewhere they are near: the bound is measured, as the distance between two trainings of one process that
-// differ in the order of their sums alone. Ranks among themselves are always equal in bits.
+// Where sums are exact (exact_task.h) or have two terms, weights and saved states must be bit-identical.
+// Elsewhere they must be near: the bound is measured as the distance between two trainings in one process
+// that differ only in the order of their sums. Weights are always bit-identical among ranks.
 // SPDX-License-Identifier: MIT
 #include "ranks/exact_task.h"
 #include "ranks/whole_run.h"
@@ -34,7 +34,7 @@ struct Variant {
   Words words;
 };
 
-// Every state format, weight store and way to add gradients.
+// Returns variants with every state format and weight store, and with several numbers of micro-batches.
 std::vector<Variant> adamw() {
   const auto bf16 = [](const std::string& master) {
     return Words{"compute_dtype=bfloat16", "master_weights=" + master};
@@ -53,7 +53,7 @@ std::vector<Variant> adamw() {
           {"adamw_8bit", 4, {"compute_dtype=float16"}}};
 }
 
-// The other families whose updates are of single elements.
+// The other optimizer families with elementwise updates.
 std::vector<Variant> families() {
   return {{"adam_8bit", 1, {}},
           {"sgd_8bit", 4, {"nesterov=true"}},
@@ -75,7 +75,8 @@ Words words_of(const Variant& variant, int ranks) {
          passes(variant.passes) + variant.words;
 }
 
-// A training of one process. Groups run one after the other, and the first one that asks makes it.
+// Returns a training in one process. Groups run one after the other; the first one that needs this training
+// runs it.
 WholeRun alone(const Variant& variant) {
   WholeRun run("alone-" + std::to_string(std::hash<std::string>()(text_of(variant))));
   if (!run.has(kSteps)) {
@@ -107,7 +108,8 @@ void expect_bits(World& world, const Variant& variant, const std::string& parall
 const char* const kModes[] = {"ddp", "zero1", "zero2"};
 
 RANKS_TEST(adamw_has_the_bits_of_one_process, 2, 3, 4) {
-  // Two ranks try everything; three and four each format in one mode, three in another than four.
+  // Two ranks cover every combination. Three and four ranks cover each format in one mode, and those two
+  // modes differ.
   const std::vector<Variant> all = adamw();
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (std::size_t mode = 0; mode < 3; ++mode) {
@@ -122,7 +124,7 @@ RANKS_TEST(other_families_have_the_bits_of_one_process, 3) {
   for (std::size_t i = 0; i < all.size(); ++i) expect_bits(world, all[i], kModes[(i + 1) % 3]);
 }
 
-// The largest difference of weights, and the largest weight.
+// The largest difference between weights, and the largest weight.
 struct Distance {
   double most = 0, largest = 0;
 };
@@ -136,9 +138,9 @@ Distance distance(const NamedTensors& a, const NamedTensors& b) {
   return out;
 }
 
-// Norms of weights and updates are sums in double, in another order where they are shared: so the float of a
-// ratio may be another by one rounding. A step then differs by 2^-23 of its update, which is no larger than
-// the largest weight, and by a rounding of the weight; and so does each of the 20 steps.
+// Norms of weights and updates are sums in double, and shards add them in another order, so the trust ratio
+// as a float may differ by one rounding. A step then differs by 2^-23 of its update, which is no larger than
+// the largest weight, and by one rounding of the weight. Each of the 20 steps adds this difference.
 RANKS_TEST(lamb_and_lars_have_the_norms_of_whole_tensors, 2, 4) {
   for (const Variant& variant : {Variant{"lamb", 1, {"trust_ratio=true"}}, Variant{"lars", 4, {}}}) {
     for (const char* parallel : {"zero1", "zero2"}) {
@@ -170,13 +172,14 @@ WholeRun text_run(const std::string& name) {
 
 double evaluated(const WholeRun& run) { return run.records("eval").at(0)["loss"].get<double>(); }
 
-// Sums of two terms have one result. A language model with dropout: its masks are of samples.
+// Sums of two terms have only one result. The language model has dropout: masks depend on the sample, not on
+// the rank.
 RANKS_TEST(two_ranks_train_text_to_the_bits_of_one_process, 2) {
   const Words all = text_words(world, "adamw_8bit");
   int number = 0;
   for (const char* clip : {"max_grad_norm=1", "max_grad_norm=0"}) {
     for (const char* parallel : {"ddp", "zero1", "zero2"}) {
-      // A clipped norm is added in another order by shards.
+      // Shards add the clipped norm in another order.
       if (std::string(clip) == "max_grad_norm=1" && std::string(parallel) != "ddp") continue;
       WholeRun run = text_run("text-" + std::to_string(number++));
       EXPECT_EQ(run.go(&world, nullptr, all + Words{clip, std::string("parallel=") + parallel}), "");
@@ -185,14 +188,15 @@ RANKS_TEST(two_ranks_train_text_to_the_bits_of_one_process, 2) {
       WholeRun one = text_run("text-alone-" + std::to_string(number));
       EXPECT_EQ(one.go(nullptr, nullptr, all + Words{clip} + passes(2)), "");
       EXPECT_TRUE(run.bits(kSteps) == one.bits(kSteps)) << parallel << ' ' << clip;
-      // Two shares are added in double.
+      // The shares of two ranks are added in double.
       EXPECT_NEAR(evaluated(run), evaluated(one), 8 * 0x1p-53 * evaluated(one));
     }
   }
 }
 
-// Three gradients in another order: as far as one process is from itself when it takes the same samples in
-// one pass instead of three. A wrong batch, weight or mask is a thousand times further.
+// Three gradients are added in another order. The bound is the difference within one process between taking
+// the same samples in one micro-batch and in three. A wrong batch, weight or mask differs a thousand times
+// more.
 RANKS_TEST(three_ranks_train_text_within_the_tolerance_of_sums, 3) {
   const Words all = text_words(world, "adamw");
   WholeRun run = text_run("near");
@@ -209,8 +213,8 @@ RANKS_TEST(three_ranks_train_text_within_the_tolerance_of_sums, 3) {
   EXPECT_NEAR(evaluated(run), evaluated(three), 8 * std::abs(evaluated(once) - evaluated(three)) + 1e-6);
 }
 
-// BatchNorm: a pass has the statistics of its own rows, on a rank as in one process. What is kept of them is
-// the mean over ranks, and so it differs; weights do not.
+// With BatchNorm, a micro-batch uses the statistics of its own rows, on a rank as in one process. The running
+// statistics are the mean over ranks, so they differ; weights do not.
 RANKS_TEST(batch_norm_has_the_same_statistics_on_all_ranks, 2, 4) {
   for (const char* parallel : {"ddp", "zero2"}) {
     const std::string name = std::to_string(world.ranks()) + "-norm-" + parallel;
@@ -232,7 +236,7 @@ RANKS_TEST(batch_norm_has_the_same_statistics_on_all_ranks, 2, 4) {
   }
 }
 
-// From the fourth step on the second of two ranks can read nothing in every other one.
+// From the fourth step on, the second of two ranks can read nothing in every other step.
 class OftenNothing : public ExactTask {
  public:
   OftenNothing() : ExactTask(2) {}
@@ -243,7 +247,8 @@ class OftenNothing : public ExactTask {
   }
 };
 
-// A rank that has no pass in a step sums gradients right away, where its last update may still read them.
+// A rank without a micro-batch in a step sums gradients immediately, so it must first wait for its last
+// update, which may still read them.
 RANKS_TEST(a_rank_without_a_pass_waits_for_its_last_update, 2) {
   const auto trained = [&](const std::string& offload) {
     const test::Delays delays(offload == "none" ? 0 : 20000);
@@ -262,7 +267,7 @@ RANKS_TEST(a_rank_without_a_pass_waits_for_its_last_update, 2) {
   for (const char* offload : {"host", "stream"}) EXPECT_TRUE(trained(offload) == expected) << offload;
 }
 
-// Ranks 0 and 1 of the group as a world of their own.
+// Joins ranks 0 and 1 of the group to a separate process group.
 std::unique_ptr<World> first_two(const World& world) {
   Place place = world.place();
   place.ranks = place.local_ranks = 2;
@@ -276,13 +281,13 @@ RANKS_TEST(goes_on_with_other_numbers_of_ranks, 3) {
   WholeRun whole("resume-whole");
   EXPECT_EQ(whole.go(&world, task(), all + Words{"parallel=zero2", "save_steps=10"}), "");
   const Words from = {"resume_from_checkpoint=" + whole.checkpoint(10)};
-  // The same number, in another mode.
+  // The same number of ranks, in another mode.
   WholeRun same("resume-3");
   EXPECT_EQ(same.go(&world, task(), all + from + Words{"parallel=ddp"}), "");
   if (world.leads()) {
     EXPECT_TRUE(whole.bits(kSteps) == alone(variant).bits(kSteps));
     EXPECT_TRUE(same.bits(kSteps) == whole.bits(kSteps));
-    // One process: six passes in a step instead of two.
+    // One process has six micro-batches in a step instead of two.
     WholeRun one("resume-1");
     EXPECT_EQ(one.go(nullptr, task(), all + from), "");
     EXPECT_TRUE(one.bits(kSteps) == whole.bits(kSteps));
@@ -296,7 +301,7 @@ RANKS_TEST(goes_on_with_other_numbers_of_ranks, 3) {
       EXPECT_TRUE(fewer.bits(kSteps) == whole.bits(kSteps));
     }
   }
-  // Three batches in a step cannot be divided by two.
+  // Three batches in a step cannot be divided by two ranks.
   WholeRun odd("resume-odd");
   const Words odd_words = words_of({"adamw", 1, {}}, 3);
   EXPECT_EQ(odd.go(&world, task(), odd_words + Words{"max_steps=2"}), "");
@@ -309,7 +314,7 @@ RANKS_TEST(goes_on_with_other_numbers_of_ranks, 3) {
   }
 }
 
-// fp32 states are 8 bytes an element, once it has had a gradient, and fp32 gradients 4.
+// fp32 states take 8 bytes per element once it has had a gradient; fp32 gradients take 4.
 RANKS_TEST(states_and_gradients_have_the_bytes_of_the_layout, 2, 3, 4) {
   for (const std::string parallel : kModes) {
     WholeRun run(std::to_string(world.ranks()) + "-bytes-" + parallel);

@@ -1,4 +1,5 @@
-// Whole trainings of tiny models, on the ranks of a world and in one process, and what they leave behind.
+// Helpers for complete trainings of tiny models, on the ranks of a process group and in one process, and for
+// comparing their results.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -37,20 +38,21 @@ training:
   device: cpu
 )";
 
-// A folder under scratch(), the same one on all ranks.
+// A run in a folder under scratch(), the same one on all ranks.
 class WholeRun : public train::TinyRun {
  public:
   explicit WholeRun(const std::string& name) : TinyRun(scratch(), name), text_yaml(yaml) {
     yaml = kImages + ("output_dir: \"" + out + "\"\n");
   }
 
-  std::string text_yaml;  // of a language model, instead
+  std::string text_yaml;  // the config of a language model, to be used instead
 
-  // Called while the run still exists.
+  // Called after training, while the run still exists.
   std::function<void(const train::TrainingState&)> look = [](const train::TrainingState&) {};
-  NamedTensors parameters, buffers;  // at the end
+  NamedTensors parameters, buffers;  // copied at the end of the run
 
-  // On all ranks of the world; null: in this process alone. An empty text, or the error.
+  // Trains on all ranks of `world`, or in this process alone if it is null. Returns an empty string, or the
+  // error.
   std::string go(World* world, std::unique_ptr<train::Task> task, const Words& words) {
     auto config = train::parse(yaml, "run.yaml", words);
     if (!config.ok()) return config.status().message();
@@ -76,7 +78,7 @@ class WholeRun : public train::TinyRun {
   }
 };
 
-// The bytes of all tensors.
+// Returns the bytes of all tensors.
 inline std::string bytes_of(const NamedTensors& tensors) {
   std::string out;
   for (const auto& [name, tensor] : tensors) {
@@ -86,7 +88,7 @@ inline std::string bytes_of(const NamedTensors& tensors) {
   return out;
 }
 
-// Whether all ranks have these bytes.
+// Returns true if `bytes` is the same on all ranks.
 inline bool same_on_ranks(World& world, const std::string& bytes) {
   const std::string mine = std::to_string(std::hash<std::string>()(bytes));
   for (const std::string& each : world.gather(mine)) {

@@ -1,4 +1,4 @@
-// What a world promises, on gloo.
+// Tests World's guarantees on gloo.
 // SPDX-License-Identifier: MIT
 #include "ranks/ranks.h"
 #include "train/distributed/store.h"
@@ -29,7 +29,7 @@ torch::Tensor counted(std::int64_t count, torch::ScalarType type = torch::kFloat
   return torch::arange(count, torch::TensorOptions().dtype(type));
 }
 
-// 1 + 2 + ... + ranks.
+// Returns 1 + 2 + ... + ranks.
 int triangle(const World& world) { return world.ranks() * (world.ranks() + 1) / 2; }
 
 }  // namespace
@@ -137,7 +137,7 @@ RANKS_TEST(worlds_follow_each_other, 2) {
 
 namespace {
 
-// The addresses at which this process listens, as the kernel writes them.
+// Returns the addresses at which this process listens, as the kernel writes them.
 std::set<std::string> listening() {
   std::set<std::string> own, found;
   for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -160,7 +160,7 @@ std::set<std::string> listening() {
   return found;
 }
 
-// An address of this machine that is not a loopback one; empty: it has none.
+// Returns an address of this machine other than loopback, or an empty string if there is none.
 std::string outer_address() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return {};
@@ -190,7 +190,7 @@ RANKS_PROGRAM(serves) {
   return 0;
 }
 
-// As under torchrun or Slurm without a store of their own.
+// Ranks start as under torchrun or Slurm, without a store from the launcher.
 TEST(World, RankZeroServesTheStoreWhereNobodyElseDoes) {
   const int port = [] { return train::serve_store("127.0.0.1", 0).value().port; }();
   for (const Ended& each : Processes({.program = "serves",
@@ -203,7 +203,7 @@ TEST(World, RankZeroServesTheStoreWhereNobodyElseDoes) {
   }
 }
 
-// Each rank believes that it is on a machine of its own.
+// Each rank believes that it is on a separate machine.
 TEST(World, RanksOfSeveralMachinesMeetAtTheMastersAddress) {
   const std::string address = outer_address();
   if (address.empty()) GTEST_SKIP() << "this machine has no interface but loopback";

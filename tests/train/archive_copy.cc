@@ -1,6 +1,6 @@
-// archive_copy tar|torch|nemo|speech IN OUT: reads a file with train/formats and writes what it found, for
-// test_archives.py. `speech` reads a model by its path or its name of the hub, says what its config means,
-// and writes a `.nemo` archive or a folder of transformers.
+// archive_copy tar|torch|nemo|speech IN OUT: reads a file with train/formats and writes it again, for
+// test_archives.py. `speech` reads a model by its path or its hub name, prints its parsed config, and writes
+// a `.nemo` archive or a transformers folder.
 // SPDX-License-Identifier: MIT
 #include "train/formats/nemo.h"
 #include "train/formats/tar.h"

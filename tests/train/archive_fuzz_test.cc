@@ -1,4 +1,4 @@
-// Mutated archives; see fuzz.h. Ten million inputs for each reader:
+// Fuzzes the archive readers with mutated archives; see fuzz.h. Ten million inputs for each reader:
 //   OCTAVO_FUZZ_INPUTS=10000000 build/tests/train_archives_test --gtest_filter='ArchiveFuzz.*'
 // SPDX-License-Identifier: MIT
 #include "train/archive_support.h"
@@ -19,8 +19,8 @@
 namespace octavo::train {
 namespace {
 
-// Reads every byte, so that a sanitizer reports one that is not there. The sum goes where no optimiser may
-// leave it out.
+// Reads every byte, so that a sanitizer reports bytes outside of the input. The sum goes to a volatile
+// variable, so that the compiler does not optimize it away.
 void look_at(std::span<const std::byte> bytes) {
   static volatile unsigned sink = 0;
   unsigned sum = 0;
@@ -56,7 +56,7 @@ TEST(ArchiveFuzz, Tar) {
                                            tar_end(),
                                            std::string(512, '\0'),
                                            "ustar"};
-  // Most of a mutated header's sums are wrong, so the sum is put right now and then.
+  // Most mutated headers have a wrong checksum, so it is corrected in some inputs.
   fuzz(
       seeds, pieces,
       [](std::string_view given) {
@@ -146,7 +146,7 @@ TEST(ArchiveFuzz, Safetensors) {
                                            "\"data_offsets\":[0,5]",
                                            "null",
                                            "\xc3"};
-  // The length is put right now and then, or few inputs would reach the JSON.
+  // The length is corrected in some inputs, because otherwise few would reach the JSON parser.
   fuzz(
       seeds, pieces,
       [](std::string_view given) {
@@ -193,7 +193,7 @@ TEST(ArchiveFuzz, Pickle) {
       10);
 }
 
-// Whether the elements lie in the storage as the file gives them, so that there is no copy.
+// Returns true if the elements are contiguous in the storage, so that no copy is needed.
 bool is_dense(const PickledTensor& tensor) {
   std::int64_t next = 1;
   for (std::size_t i = tensor.shape.size(); i-- > 0; next *= tensor.shape[i]) {
@@ -202,7 +202,7 @@ bool is_dense(const PickledTensor& tensor) {
   return true;
 }
 
-// Copies may be anywhere; all else lies in the file.
+// Checks the tensors against the pickle. Copies may be anywhere; all other bytes must lie in the file.
 void expect_described(const TorchFile& opened, std::string_view file, std::string_view pickle) {
   const auto described = read_pickle(bytes_of(pickle));
   ASSERT_TRUE(described.ok()) << described.status().message();
@@ -220,7 +220,8 @@ void expect_described(const TorchFile& opened, std::string_view file, std::strin
   }
 }
 
-// The pickle is mutated, the archive around it is right: so mutations reach what lies behind both.
+// Only the pickle is mutated and the archive around it is valid, so that mutations get past the archive
+// reader.
 TEST(ArchiveFuzz, TorchFile) {
   using namespace pickled;
   const std::vector<std::string> seeds = {small_pickle()};

@@ -1,5 +1,5 @@
-// BDH in other precisions: gradients against differences in float64, logits in bf16 against fp32, and
-// checkpointed layers in bits.
+// Tests BDH in other precisions: gradients against finite differences in float64, bf16 logits against fp32,
+// and checkpointed layers bit by bit.
 // SPDX-License-Identifier: MIT
 #include "train/optim/precision.h"
 #include "train/parts_support.h"
@@ -10,13 +10,13 @@
 namespace octavo::train {
 namespace {
 
-// Weights far from zero: with those of a fresh model the attention hardly matters.
+// Draws weights far from zero, because with a fresh model's weights the attention hardly matters.
 void draw_weights(BdhImpl& model, double deviation) {
   const torch::NoGradGuard no_grad;
   for (torch::Tensor& param : model.parameters()) param.normal_(0.0, deviation);
 }
 
-// The rotation and the products of codes with themselves have a backward pass of their own.
+// The rotation and the matmuls of codes with themselves have their own backward passes.
 TEST(BdhPrecision, GradientsAreDifferencesInFloat64) {
   torch::manual_seed(11);
   BdhImpl model(BdhConfig{2, 8, 2, 8, 16, 0.0});
@@ -45,7 +45,7 @@ TEST(BdhPrecision, GradientsAreDifferencesInFloat64) {
       param.copy_(kept);
       return (up - down) / (2 * kStepSize);
     };
-    // Losses are rounded a few hundred times by 2^-53, and the third derivative is left out.
+    // The bound covers a few hundred roundings of the losses by 2^-53, and the omitted third derivative.
     const double near = 1e3 * 0x1p-53 * (value + 1) / kStepSize + 1e4 * kStepSize * kStepSize * scale;
     ASSERT_LT(near, 1e-5 * scale) << each.key();
     const std::int64_t stride = std::max<std::int64_t>(1, param.numel() / 50);
@@ -64,7 +64,7 @@ TEST(BdhPrecision, Bf16LogitsAreNearThoseOfFp32) {
     torch::manual_seed(12);
     const BdhConfig config{3, 64, 4, 16, kByteVocabulary, 0.0};
     BdhImpl model(config), exact(config);
-    {  // the same weights, which bf16 holds
+    {  // the same weights, which bf16 represents exactly
       const torch::NoGradGuard no_grad;
       for (std::size_t i = 0; i < model.parameters().size(); ++i) {
         torch::Tensor from = model.parameters()[i], to = exact.parameters()[i];
@@ -81,10 +81,11 @@ TEST(BdhPrecision, Bf16LogitsAreNearThoseOfFp32) {
       logits = model.forward(tokens).to(torch::kFloat32);
     }
     const torch::Tensor expected = exact.forward(tokens);
-    // Roundings to bf16 (half an ulp: 2^-9 to 2^-8 of the value) on the way through a layer: its input and
-    // code 2, the rotation 3 with its cosines, both factors of the scores and the scores 2 * 5 + 1, what is
-    // seen 1, its norm and the answer 2, their product 1, the decoder's result, its sum and two norms 4: 24
-    // in all, and 2 for the logits. They are independent, so they add up as their root.
+    // Counts the roundings to bf16 (half an ulp: 2^-9 to 2^-8 of the value) in a layer: its input and code 2,
+    // the rotation 3 with its cosines, both factors of the scores and the scores 2 * 5 + 1, the attention's
+    // output 1, its norm and the result 2, their product 1, the decoder's result, its sum and two norms 4.
+    // These are 24 in all, and 2 for the logits. They are independent, so the errors add up as the root of
+    // their sum of squares.
     const double bound = 0x1p-8 * std::sqrt(24.0 * static_cast<double>(config.n_layer) + 2);
     const double error = ((logits - expected).norm() / expected.norm()).item<double>();
     EXPECT_LT(error, bound);
@@ -105,7 +106,7 @@ TEST(BdhPrecision, CheckpointingGivesTheSameBits) {
         const AutocastScope autocast(torch::kCPU, dtype);
         logits = model.forward(tokens, {13, 1, torch::tensor({5, 6}, torch::kInt64)});
       }
-      logits.to(torch::kFloat32).square().mean().backward();  // outside of autocast, as the loop's
+      logits.to(torch::kFloat32).square().mean().backward();  // outside of autocast, as in the training loop
       NamedTensors& all = results.emplace_back();
       all.emplace_back("logits", logits.detach());
       all.emplace_back("random", torch::rand({4}));

@@ -1,4 +1,5 @@
-// BDH against numbers of the published implementation (make_bdh_golden.py): logits, loss and every gradient.
+// Compares BDH with numbers of the published implementation (make_bdh_golden.py): logits, loss and every
+// gradient.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/bdh.h"
 #include "train/nn/dropout.h"
@@ -18,7 +19,7 @@
 namespace octavo::train {
 namespace {
 
-// 0.2 sin(0.37 i + phase), in double, rounded once: the weights of make_bdh_golden.py.
+// Returns 0.2 sin(0.37 i + phase), computed in double and rounded once: the weights of make_bdh_golden.py.
 torch::Tensor wave(std::int64_t count, double phase) {
   return (0.2 * torch::sin(0.37 * torch::arange(count, torch::kFloat64) + phase)).to(torch::kFloat32);
 }
@@ -69,11 +70,11 @@ std::vector<Case> read_cases() {
   return cases;
 }
 
-// The golden numbers are of double. In double only the order of sums differs. In fp32 errors grow with the
-// number of terms of the longest sum (neurons of all heads) and with the layers they pass; 2^-24 is half an
-// ulp. The factor covers norms and attention, which divide by sums of the same kind, and weights that are
-// waves: nearly parallel, so that gradients of four layers are differences of terms some ten times larger.
-// The reference's own fp32 is off by as much.
+// Returns the relative tolerance. The golden numbers are computed in double. In double only the order of sums
+// differs. In fp32, errors grow with the number of terms of the longest sum (neurons of all heads) and with
+// the number of layers; 2^-24 is half an ulp. The factor covers norms and attention, which divide by sums of
+// the same kind, and the weights, which are waves: they are nearly parallel, so gradients of four layers are
+// differences of terms some ten times larger. The reference's own fp32 error is equally large.
 double tolerance(const Case& given, torch::ScalarType type) {
   if (type == torch::kFloat64) return 1e-11;
   const auto terms = static_cast<double>(given.config.neurons() * given.config.n_head);
@@ -85,7 +86,8 @@ void expect_near(const torch::Tensor& got, const Sampled& want, double relative,
   EXPECT_NEAR(flat.norm().item<double>(), want.norm, relative * want.norm) << what;
   const auto count = static_cast<std::int64_t>(want.values.size());
   const std::int64_t step = std::max<std::int64_t>(1, flat.numel() / 24);
-  // An element's error is that of the whole tensor's scale: small ones are differences of large terms.
+  // An element's error is relative to the largest element, because small elements are differences of large
+  // terms.
   const double scale = flat.abs().max().item<double>();
   for (std::int64_t i = 0; i < count; ++i) {
     const double element = flat[i * step].item<double>();
@@ -102,7 +104,7 @@ void expect_equals_reference(const Case& given, torch::ScalarType type) {
     const torch::NoGradGuard guard;
     double phase = 0.0;
     for (const char* name : {"decoder", "encoder", "encoder_v", "lm_head", "embed.weight"}) {
-      torch::Tensor weight = model->named_parameters()[name];  // a copy: the dictionary goes at once
+      torch::Tensor weight = model->named_parameters()[name];  // a copy: the dictionary is a temporary
       weight.copy_(wave(weight.numel(), phase).view(weight.sizes()));
       phase += 1.0;
     }
@@ -158,7 +160,7 @@ TEST(Bdh, DropoutActsInTrainingOnly) {
   EXPECT_FALSE(torch::equal(model->forward(input), once));
 }
 
-// Masks belong to texts, so a batch may be split and its rows change places: only sums are in another order.
+// Masks depend on the text, so a batch may be split and its rows reordered: only the order of sums changes.
 TEST(Bdh, DropoutDoesNotDependOnTheBatch) {
   torch::manual_seed(1);
   Bdh model(BdhConfig{3, 32, 2, 8, 256, 0.5});
@@ -174,8 +176,8 @@ TEST(Bdh, DropoutDoesNotDependOnTheBatch) {
   }
 }
 
-// The published order, texts first, with the same dropout: each layer has a mask of its own, and a text's
-// elements are counted head by head.
+// Computes the logits in the published order, texts first, with the same dropout: each layer has its own
+// mask, and a text's elements are counted head by head.
 torch::Tensor plain_logits(Bdh& model, const torch::Tensor& input, const DropoutPass& pass) {
   const BdhConfig& config = model->config();
   const auto weights = model->named_parameters();
@@ -227,7 +229,7 @@ TEST(Bdh, CheckpointingChangesNoGradient) {
     for (const torch::Tensor& parameter : model->parameters()) grads.back().push_back(parameter.grad());
   }
   ASSERT_EQ(grads[0].size(), 5U);
-  // Each layer's share is added to the shared weights in the same order, but by another path.
+  // Each layer's gradient is added to the shared weights in the same order, but by another code path.
   for (std::size_t i = 0; i < grads[0].size(); ++i) EXPECT_TRUE(torch::equal(grads[0][i], grads[1][i])) << i;
 }
 

@@ -1,5 +1,5 @@
-// BDH on a text that grows: the logits are those of the whole text computed again, and a token costs the same
-// whatever came before it.
+// Tests BDH on a growing text: the logits equal those of computing the complete text again, and a token costs
+// the same after a text of any length.
 // SPDX-License-Identifier: MIT
 #include "train/optim/precision.h"
 #include "train/parts_support.h"
@@ -14,13 +14,14 @@ namespace {
 
 const BdhConfig kConfig{3, 32, 4, 16, kByteVocabulary, 0.0};
 
-// Weights far from zero: with those of a fresh model the attention hardly matters.
+// Makes a model with weights far from zero, because with a fresh model's weights the attention hardly
+// matters.
 std::unique_ptr<BdhImpl> model_in(torch::ScalarType type, double deviation) {
   torch::manual_seed(21);
   auto model = std::make_unique<BdhImpl>(kConfig);
   const torch::NoGradGuard no_grad;
   for (torch::Tensor& param : model->parameters())
-    param.copy_(param.normal_(0.0, deviation).to(torch::kBFloat16));  // every precision holds them
+    param.copy_(param.normal_(0.0, deviation).to(torch::kBFloat16));  // exact in every precision
   model->to(type);
   model->eval();
   return model;
@@ -31,7 +32,7 @@ torch::Tensor some_tokens(std::int64_t length) {
   return torch::randint(256, {length});
 }
 
-// The logits after each piece.
+// Returns the logits after each piece.
 torch::Tensor in_pieces(TextModel& model, const torch::Tensor& tokens, const std::vector<int>& pieces) {
   const std::unique_ptr<GrowingText> text = model.begin_text();
   std::vector<torch::Tensor> out;
@@ -44,7 +45,7 @@ torch::Tensor in_pieces(TextModel& model, const torch::Tensor& tokens, const std
   return torch::stack(out);
 }
 
-// The same from whole texts.
+// Returns the logits at the same positions, computed from the complete text.
 torch::Tensor at_ends(TextModel& model, const torch::Tensor& tokens, const std::vector<int>& pieces) {
   const torch::Tensor logits = model.forward(tokens.unsqueeze(0))[0];
   std::vector<torch::Tensor> out;
@@ -64,8 +65,9 @@ TEST(BdhText, HasTheLogitsOfTheWholeText) {
   const torch::Tensor tokens = some_tokens(42);
   for (const auto type : {torch::kFloat64, torch::kFloat32}) {
     const auto model = model_in(type, 0.3);
-    // Sums in another order: over the neurons of all heads, or over the tokens, each layer once; 2^-24
-    // (2^-53) is half an ulp. 64: the norms divide by sums of the same kind. As in bdh_test.cc.
+    // Sums have another order: over the neurons of all heads, or over the tokens, once per layer. 2^-24
+    // (2^-53) is half an ulp. The factor 64 is for norms, which divide by sums of the same kind, as in
+    // bdh_test.cc.
     const auto terms = static_cast<double>(kConfig.neurons() * kConfig.n_head);
     const double half_ulp = type == torch::kFloat64 ? 0x1p-53 : 0x1p-24;
     const double near = 64.0 * static_cast<double>(kConfig.n_layer) * std::sqrt(terms) * half_ulp;
@@ -74,7 +76,7 @@ TEST(BdhText, HasTheLogitsOfTheWholeText) {
     EXPECT_EQ(got.scalar_type(), type);
     for (std::int64_t i = 0; i < expected.size(0); ++i)
       EXPECT_LT(relative(got[i], expected[i]), near) << type << " after piece " << i;
-    // What the test could not see otherwise: the oldest token matters at the end.
+    // The oldest token must matter at the end; otherwise the comparison above would not detect its loss.
     torch::Tensor other = tokens.clone();
     other[0] = (other[0] + 1) % 256;
     const torch::Tensor changed = in_pieces(*model, other, kPieces);
@@ -90,13 +92,13 @@ TEST(BdhText, IsAsGoodInBf16AsTheWholeText) {
     const auto model = model_in(weights, 0.02);
     const AutocastScope autocast(torch::kCPU, ComputeType::bfloat16);
     const torch::Tensor got = in_pieces(*model, tokens, kPieces).to(torch::kFloat32);
-    // The bound of Bf16LogitsAreNearThoseOfFp32 in bdh_precision_test.cc, which has the count of roundings.
+    // The bound is that of Bf16LogitsAreNearThoseOfFp32 in bdh_precision_test.cc, which counts the roundings.
     EXPECT_LT(relative(got, expected), 0x1p-8 * std::sqrt(24.0 * static_cast<double>(kConfig.n_layer) + 2));
     EXPECT_GT(relative(got, expected), 0x1p-12) << "computed in fp32?";
   }
 }
 
-// Elements that torch's operations are given while it lives.
+// Counts the elements of the inputs of torch's operators during its lifetime.
 class WorkCount {
  public:
   WorkCount() {
@@ -137,7 +139,7 @@ TEST(BdhText, EveryTokenCostsTheSame) {
   EXPECT_GT(costs[0], 0);
   EXPECT_EQ(costs[1], costs[0]);
   EXPECT_EQ(costs[2], costs[0]);
-  // And the count does see what grows.
+  // The count does detect work that grows.
   EXPECT_GT(cost(*model->begin_text(), some_tokens(400)), 20 * cost(*model->begin_text(), one));
 }
 

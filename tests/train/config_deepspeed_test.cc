@@ -1,5 +1,5 @@
-// Files of DeepSpeed: which keys become which values here, what is noted, and what is refused, with places.
-// The file of a guide is in config_guides_test.cc.
+// Tests DeepSpeed's config files: the settings that their keys become, the notes, and the errors with their
+// places. The file of a guide is in config_guides_test.cc.
 // SPDX-License-Identifier: MIT
 #include "train/config/deepspeed.h"
 
@@ -38,7 +38,7 @@ class DeepSpeed : public testing::Test {
     files_.write("run.yaml", "training:\n  deepspeed: ds.json\n" + yaml);
     return load(files_.path("run.yaml"), words);
   }
-  // Without the folder.
+  // Returns the error message without the folder.
   [[nodiscard]] std::string error(std::string_view json, const std::string& yaml = "",
                                   const Words& words = {}) const {
     std::string text = given(json, yaml, words).status().message();
@@ -76,7 +76,7 @@ TEST_F(DeepSpeed, EveryKeyThatMapsHasItsValue) {
                                          HasSubstr("fp16.loss_scale_window: without effect"),
                                          HasSubstr("zero_optimization.reduce_bucket_size: without effect")));
   EXPECT_THAT(to_table(*config), HasSubstr("training.deepspeed"));
-  // What is saved with the run has the values, and does not need the file.
+  // The config saved with the run contains the values and does not need the DeepSpeed file.
   const std::string saved = to_yaml(config->settings);
   EXPECT_THAT(saved, AllOf(HasSubstr("parallel: zero1\n"), testing::Not(HasSubstr("deepspeed"))));
   EXPECT_THAT(differences(parse(saved, "saved.yaml").value().settings, config->settings), IsEmpty());
@@ -113,7 +113,7 @@ TEST_F(DeepSpeed, TheConfigMustAgree) {
       error(R"({"optimizer": {"type": "AdamW"}})", "  optimizer: adamw_8bit\n"),
       AllOf(StartsWith("ds.json:1:16: optimizer.type (training.optimizer): got the text \"AdamW\", but "),
             HasSubstr("is adamw_8bit (run.yaml:3:3)")));
-  // The command line overrides both; a file that it names overrides the config.
+  // The command line overrides both. A file named on the command line overrides the config.
   EXPECT_EQ(given(clipped, "", {"max_grad_norm=2"})->settings.training.max_grad_norm, 2);
   const std::string other = "deepspeed=" + files_.write("other.json", R"({"gradient_clipping": 3})");
   const auto config = given("not read", "  max_grad_norm: 1\n", {other});
@@ -164,7 +164,7 @@ TEST_F(DeepSpeed, OptimizerStatesInHostMemory) {
       AllOf(HasSubstr("offload"), HasSubstr("stream"), HasSubstr("host")));
 }
 
-// Stage 2 with the optimizer on the CPU: DeepSpeed has gradients in host memory, too.
+// Stage 2 with the optimizer on the CPU: DeepSpeed then keeps gradients in host memory too.
 TEST_F(DeepSpeed, Stage2OffloadsGradientsWithTheOptimizer) {
   const std::string offload = R"("offload_optimizer": {"device": "cpu"})";
   const std::string both = R"({"zero_optimization": {"stage": 2, )" + offload + "}}";
@@ -185,13 +185,13 @@ TEST_F(DeepSpeed, Stage2OffloadsGradientsWithTheOptimizer) {
   EXPECT_FALSE(goes(R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}}})"));
   EXPECT_FALSE(goes(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "none"}}})"));
   EXPECT_FALSE(goes(R"({"zero_optimization": {"stage": 2}})"));
-  // What is given otherwise counts.
+  // Explicit settings take precedence.
   EXPECT_FALSE(goes(both, "  offload_gradients: false\n"));
   EXPECT_FALSE(goes(both, "", {"offload_gradients=false"}));
   EXPECT_FALSE(goes(both, "", {"offload=none"}));
   EXPECT_FALSE(goes(both, "", {"parallel=ddp"}));
   EXPECT_FALSE(goes(both, "", {"deepspeed=null"}));
-  // Ranks sum gradients on their GPUs.
+  // Ranks sum gradients on their GPUs, so gradients are not offloaded.
   const auto ranks = given(both, "  num_gpus: 2\n");
   ASSERT_TRUE(ranks.ok()) << ranks.status().message();
   EXPECT_FALSE(ranks->settings.training.offload_gradients);
@@ -261,8 +261,7 @@ TEST_F(DeepSpeed, AFileThatCannotBeRead) {
                     HasSubstr("(from the working directory)")));
 }
 
-// Every text is settings or an error with a place, never a crash; a mutated file is not read as more than it
-// is.
+// Every text gives settings or an error with a place, never a crash.
 TEST_F(DeepSpeed, AnyTextIsReadOrAnErrorWithItsPlace) {
   constexpr std::array<std::string_view, 16> kPieces = {
       "{", "}",  "[", "]", ",", ":", "\"", "\\", "null", "true", "1e999", "\"auto\"", "\"stage\": 2",

@@ -1,4 +1,4 @@
-// What a bad config gets: one message with the place, the key, what was given and what to do.
+// Tests the messages for bad configs: each has the place, the key, the given value and the fix.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 #include "train/config/node.h"
@@ -56,7 +56,7 @@ TEST(ConfigErrors, AValueThatYamlReadsAsNothingIsNoNull) {
     EXPECT_TRUE(parse("", "run.yaml", Words{"data.validation=" + value}).ok()) << value;
 }
 
-// The whole file is looked through for a task before its first unknown key is reported.
+// The complete file is searched for a task before its first unknown key is reported.
 TEST(ConfigErrors, AMegabyteOfUnknownKeysNamesTheFirst) {
   std::string text;
   for (int i = 0; text.size() + 40 < kMaxConfigBytes; ++i) text += "key_" + std::to_string(i) + ": 1\n";
@@ -146,7 +146,7 @@ TEST(ConfigErrors, OptionsThatTheAlgorithmDoesNotHave) {
   EXPECT_THAT(error_of("nesterov: false"), HasSubstr("training.optimizer is adamw_8bit (default)"));
   EXPECT_THAT(error_of("momentum: 0.5"), HasSubstr("the options of adamw are learning_rate, beta1"));
   EXPECT_THAT(error_of("optimizer: adamw", {"momentum=0.5"}), StartsWith("command line: training.momentum"));
-  // Neither the optimizer nor the fallback has it.
+  // Neither the optimizer nor the fallback has this option.
   EXPECT_THAT(error_of("{optimizer: lion, optimizer_fallback: adamw, momentum: 0.5}"),
               HasSubstr("the options of lion are"));
 }

@@ -1,4 +1,4 @@
-// The keys of products in FP8: their spellings, defaults and limits, and what they go together with.
+// Tests the keys of FP8 matmuls: spellings, defaults, limits, and combinations with other keys.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 

@@ -1,6 +1,6 @@
-// Random texts and mutated configs: every one is a Config or a Status with a place, never a crash or an
-// exception; and a Config written back is the same one. A second or so; OCTAVO_FUZZ_SECONDS and
-// OCTAVO_FUZZ_SEED as in api/fuzz_test.cc.
+// Fuzzes the config parser with random texts and mutated configs: each gives a Config or a Status with a
+// place, never a crash or an exception, and a Config that is written and read again is unchanged. Takes about
+// one second; OCTAVO_FUZZ_SECONDS and OCTAVO_FUZZ_SEED work as in api/fuzz_test.cc.
 // SPDX-License-Identifier: MIT
 #include "support/random.h"
 #include "train/config/config.h"
@@ -101,7 +101,7 @@ std::string random_pieces(Random& random) {
   return text;
 }
 
-// A few lines of values, most of them right.
+// Returns a few lines of keys and values, most of them valid.
 std::string random_lines(Random& random) {
   std::string text;
   for (std::uint64_t i = 1 + random.below(4); i > 0; --i) {
@@ -174,7 +174,7 @@ TEST(ConfigFuzz, EveryTextIsAConfigOrAStatus) {
     ASSERT_TRUE(again.ok()) << again.status().message() << "\n" << written;
     ASSERT_EQ(to_yaml(again->settings), written);
   }
-  // Both happened, or the texts were not what they should be.
+  // Both outcomes must occur; otherwise the generated texts are not useful.
   EXPECT_GT(accepted, 10);
   EXPECT_GT(refused, 10);
   RecordProperty("accepted", std::to_string(accepted));

@@ -1,4 +1,4 @@
-// How groups of parameters are read from YAML: values, errors with their place, and texts that read back.
+// Tests how parameter groups are read from YAML: values, errors with their place, and texts that read back.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 #include "train/config/group_codec.h"
@@ -19,7 +19,7 @@ std::vector<GroupSettings> groups(std::string_view text) {
   return parameter_groups().read(yaml(text)).value();
 }
 
-// "line:column: part: message"
+// Returns the problem as "line:column: part: message".
 std::string problem(std::string_view text) {
   const YamlNode node = yaml(text);
   EXPECT_FALSE(parameter_groups().read(node).has_value()) << text;
@@ -131,7 +131,7 @@ TEST(ConfigGroups, OfAConfig) {
   const auto plain = parse("", "run.yaml").value();
   EXPECT_THAT(plain.settings.training.groups, IsEmpty());
   EXPECT_EQ(plain.settings.training.no_decay.kind, NoDecay::Kind::automatic);
-  // They make another run; converting does not.
+  // Groups make another experiment; converting states does not.
   EXPECT_THAT(experiment_differences(plain.settings, config.settings), testing::SizeIs(2));
   EXPECT_THAT(
       experiment_differences(

@@ -1,5 +1,5 @@
-// The configs of guides for other trainers, block by block as those have them: what they mean here, and what
-// they are told where they ask for something that is not built in. Numbers and keys are the guides'.
+// Tests the configs of other trainers' guides, block by block as the guides have them: their meaning in
+// Octavo, and the errors for features that are not built in. Numbers and keys are those of the guides.
 // SPDX-License-Identifier: MIT
 #include "train/config/assignments.h"
 #include "train/config/config.h"
@@ -33,7 +33,7 @@ Config parsed(std::string_view text, const Words& words = {}) {
 
 TrainingSettings training_of(std::string_view text) { return parsed(text).settings.training; }
 
-// What a block is told that asks for something which is not built in.
+// Returns the error for a block that requests a feature which is not built in.
 std::string refusal(std::string_view text, const Words& words = {}) {
   const auto config = parse(text, "run.yaml", words);
   EXPECT_FALSE(config.ok()) << text;
@@ -87,7 +87,7 @@ TEST(BdhGuide, FourBitOptimizerBesideAnOptimizer) {
                   std::string(text == on + "optimizer: adamw" ? "true" : "false") +
                   ", but training.optimizer is " + named + " (run.yaml:2:1); remove one of them");
   }
-  // On the command line it replaces what the file names, unless that agrees.
+  // On the command line, the switch replaces the file's optimizer, unless they agree.
   EXPECT_EQ(chosen("", {"use_4bit_optimizer=false"}), kFloat);
   EXPECT_EQ(chosen("", {"USE_4BIT_OPTIMIZER=True"}), kEightBits);
   EXPECT_EQ(chosen("optimizer: adamw_8bit", {"use_4bit_optimizer=false"}), kFloat);
@@ -130,7 +130,7 @@ FP8_AMAX_COMPUTE_ALGO = "most_recent"  # "max" or "most_recent"
   EXPECT_EQ(all.recipe.amax_compute_algo, fp8::AmaxAlgo::most_recent);
 }
 
-// Its four whole configs, from the fastest to the one for tests.
+// The guide's four complete configs, from the fastest to the one for tests.
 TEST(BdhGuide, ExampleConfigs) {
   const auto is = [](std::string_view text, const OptimizerName& optimizer, bool fp8, ComputeType type) {
     const TrainingSettings training = training_of(text);
@@ -180,7 +180,7 @@ USE_4BIT_OPTIMIZER = True
   EXPECT_TRUE(parsed(off, {"USE_FP8=True"}).settings.training.fp8.enabled);
 }
 
-// ---- Parakeet: parts of a config that name no task are keys of any run ----
+// ---- Parakeet: config parts that name no task; their keys are valid in any run ----
 
 struct Part {
   std::string_view text;
@@ -237,7 +237,7 @@ TEST(ParakeetGuide, PartsWithoutAModelAreKeysOfAnyRun) {
       "to reduce further\n");
   EXPECT_EQ(plain.optimizer, kFloat);
   EXPECT_EQ(plain.per_device_train_batch_size, 8);
-  // Indented, as they stand in a list of the guide.
+  // Indented, as in a list of the guide.
   const TrainingSettings smaller = training_of(
       "   per_device_train_batch_size: 4  # From 8\n   gradient_accumulation_steps: 32  # From 16\n");
   EXPECT_EQ(smaller.per_device_train_batch_size, 4);
@@ -265,7 +265,7 @@ TEST(ParakeetGuide, ProgressiveTraining) {
   EXPECT_FALSE(training_of("resume_from_checkpoint: false").resume_from_checkpoint.latest);
 }
 
-// As transformers has it: max_steps counts where both are given.
+// As in transformers, max_steps takes precedence if both are given.
 TEST(ParakeetGuide, StepsForATestBesideEpochs) {
   const Config config = parsed("training:\n  num_train_epochs: 3\n  max_steps: 100  # Only 100 steps\n");
   EXPECT_EQ(config.settings.training.max_steps, 100);
@@ -302,7 +302,7 @@ TEST(ParakeetGuide, WorkersBelowEitherSection) {
               HasSubstr("did you mean data.dataloader_num_workers?"));
 }
 
-// ---- Parakeet: with its model, they are configs of the task `speech` ----
+// ---- Parakeet: configs with its model, which belong to the task `speech` ----
 
 constexpr std::string_view kWhole = R"(# config.yaml - Optimized for Full Dataset
 model:
@@ -330,7 +330,7 @@ TEST(ParakeetGuide, TheModelTellsTheTask) {
   EXPECT_EQ(s.data.max_samples, -1);
   EXPECT_EQ(s.training.optimizer, kEightBits);
   EXPECT_EQ(s.training.per_device_train_batch_size * s.training.gradient_accumulation_steps, 120);
-  // With its recordings each block is a whole config.
+  // With its recordings, each block is a complete config.
   const Words recordings = {"model.name=" + std::string(kParakeet), "train_manifest=train.json",
                             "val_manifest=val.json"};
   EXPECT_TRUE(check_complete(parsed(kWhole, recordings)).ok());
@@ -353,7 +353,7 @@ TEST(ParakeetGuide, TheModelTellsTheTask) {
     EXPECT_EQ(of_block.settings.task, "speech") << block;
     EXPECT_TRUE(check_complete(of_block).ok()) << block;
   }
-  // Without them it is told before it begins.
+  // Without recordings, the error is reported before the run begins.
   EXPECT_THAT(check_complete(config).message(),
               AllOf(StartsWith("data.train_manifest: not given"), HasSubstr("train.jsonl")));
   EXPECT_THAT(check_complete(parsed(kWhole, {"train_manifest=a"})).message(),
@@ -367,7 +367,7 @@ SpeechModelSettings model_of(std::string_view text, const Words& words = {}) {
   return with_speech_keys(*known_speech_model(s.model.name), s.own.get<SpeechKeys>());
 }
 
-// What the guide's script passes on to the parts of the model.
+// The guide's script sets checkpointing separately for the encoder and the decoder.
 TEST(ParakeetGuide, CheckpointingOfThePartsApart) {
   const SpeechModelSettings both = model_of(kWhole);
   EXPECT_TRUE(both.checkpoint_encoder && both.checkpoint_decoder);
@@ -389,7 +389,7 @@ TEST(ParakeetGuide, CheckpointingOfThePartsApart) {
 
 TEST(ParakeetGuide, NeMosOwnConfig) {
   const std::string where = "data.train_manifest and data.val_manifest (manifest_filepath)";
-  // NeMo's own config, which names neither task nor model.
+  // NeMo's own config, which names neither a task nor a model.
   constexpr std::string_view kNeMo = R"(model:
   train_ds:
     manifest_filepath: train.json
@@ -407,7 +407,7 @@ TEST(ParakeetGuide, NeMosOwnConfig) {
   EXPECT_EQ(parse("model: {spec_augment: {time_masks: 2}}", "run.yaml").status().message(),
             "run.yaml:1:24: model.spec_augment.time_masks: a key of the task speech, but the config names no "
             "task and no model; write task: speech");
-  // A config that says what it is of has a mistake in it.
+  // In a config that names its task or its model, such a key is a mistake.
   for (const char* text : {"task: text\nsample_rate: 16000", "model: {name: bdh}\nsample_rate: 16000"})
     EXPECT_THAT(parse(text, "run.yaml").status().message(),
                 HasSubstr("run.yaml:2:1: sample_rate: unknown key"));
@@ -463,7 +463,7 @@ TEST(ParakeetGuide, DeepSpeedAndSeveralGpus) {
       config->notes,
       ElementsAre(StartsWith(json + ":14:5: zero_optimization.contiguous_gradients: without effect: "),
                   StartsWith(json + ":15:5: zero_optimization.overlap_comm: without effect: ")));
-  // Its keys are not those of a config.
+  // Keys of DeepSpeed's file are not keys of a config.
   EXPECT_THAT(refusal(file("")), AllOf(StartsWith("run.yaml:2:3: train_batch_size: "),
                                        HasSubstr("per_device_train_batch_size"), HasSubstr("DeepSpeed")));
   EXPECT_THAT(refusal("gradient_accumulation_steps: now\nzero_optimization: {stage: 2}\n"),
@@ -534,7 +534,7 @@ model.n_layer=2
               HasSubstr("run.py:1:14: training.per_device_train_batch_size: got 1_000, expected an integer"));
 }
 
-// A script with code around its settings is not executed; the error has the command that copies them.
+// A script with code around its settings is not executed; the error has the command that copies the settings.
 TEST(Assignments, CodeIsNamedWithWhatToDo) {
   const auto error = [](std::string_view text, std::string_view name = "train.py") {
     return parse(text, name).status().message();
@@ -556,7 +556,7 @@ TEST(Assignments, CodeIsNamedWithWhatToDo) {
       {"torch.manual_seed(1)\n", "train.py:1:1: torch.manual_seed(1): Python code"}};
   for (const auto& [text, message] : all) EXPECT_THAT(error(text), StartsWith(message)) << text;
   EXPECT_THAT(error("import x", "my train.py"), HasSubstr(" SCRIPT.py > settings.py"));
-  // Values that are expressions, and therefore no YAML.
+  // Values that are Python expressions are not YAML.
   const std::pair<const char*, const char*> values[] = {
       {"USE_FP8 = True\n\nCOMPUTE_DTYPE = \"bfloat16\" if x else \"float16\"\nLR = 1\n",
        "train.py:3:1: COMPUTE_DTYPE = \"bfloat16\" if x else \"float16\": Python code is not executed; "},
@@ -569,7 +569,8 @@ TEST(Assignments, CodeIsNamedWithWhatToDo) {
     EXPECT_THAT(error(text), HasSubstr(" train.py > settings.py; ")) << text;
     EXPECT_THAT(error(text, "my_settings.py"), HasSubstr(" my_settings.py > config.py; ")) << text;
   }
-  // Mistakes that are not code keep YAML's message: a bracket that the file does not close, a YAML file.
+  // Mistakes that are not Python code keep YAML's message, such as a bracket that is not closed, or a YAML
+  // file.
   EXPECT_EQ(error("A = 1\ntrain = [\"a\"\n"), "train.py:3:1: not YAML: end of sequence flow not found");
   EXPECT_EQ(error("a: \"b\" if c\n", "a.yaml"), "a.yaml:1:8: not YAML: end of map not found");
   EXPECT_EQ(line_of(" a \r\n\n b", 1).text, "a");

@@ -1,5 +1,5 @@
-// The mapping of names of init_rename: what it takes, how it is written back, and what a rule makes of a
-// name.
+// Tests init_rename, the mapping of parameter names: accepted values, writing them back, and the names that a
+// rule gives.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 #include "train/config/init_codec.h"

@@ -1,4 +1,4 @@
-// Where the relative paths of a config lead: beside the file, or from the working directory.
+// Tests how a config's relative paths are resolved: relative to the file, or to the working directory.
 // SPDX-License-Identifier: MIT
 #include "train/config/paths.h"
 
@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using Words = std::vector<std::string>;
 using Paths = std::vector<std::string>;
 
-// Two folders, a config in one, the working directory the other.
+// Makes two folders: one contains a config, the other is the working directory.
 class ConfigPaths : public testing::Test {
  protected:
   ConfigPaths() {
@@ -52,7 +52,7 @@ TEST_F(ConfigPaths, BesideTheFileComesBeforeTheWorkingDirectory) {
   EXPECT_THAT(train_of("train: ./a.txt"), ElementsAre("../conf/a.txt"));
   EXPECT_THAT(train_of("train: a.txt", {}, files_.path("conf/run.yaml")),
               ElementsAre(files_.path("conf/a.txt")));
-  // Each entry of a list for itself; folders and patterns as well.
+  // Each entry of a list is resolved separately; folders and patterns too.
   files_.write("here/b.txt", "b");
   files_.write("here/books/c.md", "c");
   EXPECT_THAT(
@@ -114,7 +114,8 @@ TEST_F(ConfigPaths, AbsoluteOnesMeanTheSameEverywhere) {
   EXPECT_EQ(saved.own.get<TextSettings>().validation, std::nullopt);
   EXPECT_EQ(saved.output_dir, files_.path("here/runs/x"));
   EXPECT_EQ(saved.training.resume_from_checkpoint.path, files_.path("here/c"));
-  // One place, one name; but a link's parent is not the folder that it stands in.
+  // Different spellings of a folder give the same name. But the parent of a link's target is not the folder
+  // that contains the link.
   std::filesystem::create_directory_symlink(files_.path("conf"), files_.path("here/link"));
   Settings turns;
   turns.output_dir = "../here/./books/../../conf/../runs";
@@ -139,7 +140,7 @@ TEST_F(ConfigPaths, AFoldersNameIsNoPattern) {
   EXPECT_THAT(*config->settings.own.get<TextSettings>().train, ElementsAre("x\\[1]/*.txt", "x[1]/a.txt"));
 }
 
-// A task's new key of a path is found by its codec: no list has it.
+// The path keys of a new task are found by their codec; no list has to be updated.
 TEST(ConfigPathKeys, AreThoseOfTheCodecs) {
   Paths reads, makes;
   for (const Key& key : schema_of(declared_tasks().front()).keys()) {

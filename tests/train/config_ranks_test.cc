@@ -1,4 +1,4 @@
-// The keys of runs with several ranks, and which passes make a step of a fixed size.
+// Tests the keys of runs with several ranks, and the micro-batches that make a step of a fixed size.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 #include "train/config/passes.h"
@@ -70,7 +70,7 @@ TEST(RankSettings, PassesThatAreGivenMustAgree) {
             "gradient_accumulation_steps must be 16 with one rank: 1 x 16, 2 x 8, 4 x 4, 8 x 2 or 16 x 1");
   const Words one = {"global_batch_size=16", "batch_size=4", "gradient_accumulation_steps=1"};
   EXPECT_THAT(error_for(one, 2), HasSubstr("gradient_accumulation_steps is 1 and there are 2 ranks"));
-  // What no number of ranks could divide is found with the file's place.
+  // A value that no number of ranks can divide is reported with its place in the file.
   EXPECT_EQ(error_of("global_batch_size: 10\nbatch_size: 4\n"),
             "run.yaml:1:1: training.global_batch_size: got 10, but training.per_device_train_batch_size is 4 "
             "(run.yaml:2:1); it must be a multiple of 4, the samples of a rank's passes");
@@ -107,7 +107,7 @@ TEST(RankSettings, AreReadBackAndMakeNoOtherRun) {
                   settings_of({}),
                   settings_of({"num_gpus=1", "parallel=zero1", "reduce_dtype=float32", "rank_timeout=9"})),
               IsEmpty());
-  // The samples of a step, however they come about.
+  // Only the number of samples in a step matters, not how it is composed.
   EXPECT_THAT(experiment_differences(settings_of({"batch_size=16"}), fixed, 3, 1), IsEmpty());
   EXPECT_THAT(experiment_differences(settings_of({"batch_size=4", "gradient_accumulation_steps=2"}),
                                      settings_of({"batch_size=4", "gradient_accumulation_steps=1"}), 1, 2),

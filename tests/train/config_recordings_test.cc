@@ -1,4 +1,4 @@
-// The keys of recordings, the recipe that fills in what a config leaves out, and batches by a budget.
+// Tests the keys of recordings, the recipe that sets omitted keys, and batches limited by a budget.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 #include "train/config/paths.h"
@@ -102,7 +102,7 @@ TEST(RecordingConfig, ABudgetAloneOrWithACount) {
   EXPECT_EQ(rows(alone), kNoLimit);
   EXPECT_EQ(alone.origin("training.per_device_train_batch_size").text(), "default (recipe)");
   EXPECT_THAT(to_yaml(alone.settings), HasSubstr("per_device_train_batch_size: auto\n"));
-  // What is saved with a run means the same as what the user wrote.
+  // The config saved with a run has the same meaning as the user's config.
   EXPECT_EQ(rows(parsed(to_yaml(alone.settings))), kNoLimit);
   EXPECT_EQ(rows(parsed("task: speech\nbatch_cells: 200000\nbatch_size: 12")), 12);
   EXPECT_EQ(rows(parsed("task: speech")), 8);
@@ -117,7 +117,7 @@ TEST(RecordingConfig, ABudgetAloneOrWithACount) {
               HasSubstr("but data.train_manifest is a"));
 }
 
-// Models in files are trained further with NeMo's recipe; others begin with what all runs have.
+// Models in files are fine-tuned with NeMo's recipe; other models start with the defaults of all runs.
 TEST(RecordingConfig, TheRecipe) {
   const Config config = parsed("model: {name: nvidia/parakeet-tdt-0.6b-v3}\ntrain_manifest: a.jsonl");
   const TrainingSettings& training = config.settings.training;

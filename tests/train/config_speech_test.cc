@@ -1,4 +1,4 @@
-// The keys of the task `speech`: sizes, sections in sections, and what contradicts each other.
+// Tests the keys of the task `speech`: sizes, nested sections, and contradictions.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 #include "train/config/task_config.h"
@@ -72,7 +72,7 @@ TEST(SpeechConfig, SizesAndSectionsInSections) {
   EXPECT_EQ(augment.time_masks, 3);
   EXPECT_EQ(augment.freq_width, 4);
   EXPECT_EQ(augment.time_width, 20);
-  // As it is saved with a run, and flat.
+  // Covers the config as saved with a run, and flat keys.
   EXPECT_EQ(to_yaml(parsed(to_yaml(s))), to_yaml(s));
   EXPECT_THAT(to_yaml(s), HasSubstr("\n  encoder.d_model: 32\n"));
   for (const Words& words : {Words{"encoder.d_model=64"}, Words{"model.encoder.d_model=64"},

@@ -1,5 +1,5 @@
-// What a config means: defaults, flat and nested keys, other spellings, overrides, origins, and the ways back
-// to text.
+// Tests the meaning of a config: defaults, flat and nested keys, other spellings, overrides, origins, and
+// writing it as text.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 
@@ -193,7 +193,7 @@ TEST(Config, OptimizerNamesInBothSpellings) {
   for (const char* text : {"adamw_torch", "adamw_torch_fused", "adamw_apex_fused", "adamw_hf"})
     EXPECT_EQ(name_of(text), (OptimizerName{Algorithm::adamw, StateFormat::fp32})) << text;
   EXPECT_EQ(name_of("4bit-rank1-adam"), (OptimizerName{Algorithm::adam, StateFormat::int4_rank1}));
-  // Every described algorithm, as transformers and bitsandbytes spell it.
+  // Every described algorithm, in the spellings of transformers and bitsandbytes.
   for (const AlgorithmInfo& info : algorithms()) {
     const std::string base(info.name);
     EXPECT_EQ(name_of(base + "_bnb_8bit"), (OptimizerName{info.number, StateFormat::int8})) << base;
@@ -202,7 +202,7 @@ TEST(Config, OptimizerNamesInBothSpellings) {
   }
 }
 
-// As in the Python package, where bitsandbytes' paged classes are offload="auto".
+// Paged classes of bitsandbytes mean offload="auto", as in the Python package.
 TEST(Config, PagedOptimizersAreOffloaded) {
   const Config config = parsed("optim: paged_adamw_8bit");
   EXPECT_EQ(config.settings.training.optimizer, (OptimizerName{Algorithm::adamw, StateFormat::int8}));
@@ -220,7 +220,7 @@ TEST(Config, PagedOptimizersAreOffloaded) {
       EXPECT_EQ(training_of("optimizer: Paged" + std::string(info.title) + suffix).optimizer, expected);
     }
   }
-  // Where the config says where states are, that counts.
+  // An explicit `offload` key takes precedence.
   EXPECT_EQ(training_of("{optimizer: paged_lion_32bit, offload: none}").offload, Offload::none);
   EXPECT_TRUE(parsed("{optimizer: paged_lion_32bit, offload: host}").notes.empty());
   EXPECT_EQ(training_of("optimizer: paged_lion", {"offload=none"}).offload, Offload::none);
@@ -241,7 +241,7 @@ TEST(Config, OptionsAreGivenOrTheTrainersOrTheAlgorithms) {
   EXPECT_EQ(value_of(training_of("{optimizer: lion, beta2: null}"), "beta2"), 0.99);
   EXPECT_EQ(value_of(training_of("{optimizer: lion, beta1: null}"), "beta1"), 0.9);
   EXPECT_EQ(value_of(training_of("optimizer: sgd"), "lr"), 1e-3);
-  // The trainer's own recipes.
+  // The defaults of the trainer's own recipes.
   for (const AlgorithmInfo& info : algorithms()) {
     const TrainingSettings t = training_of("optimizer: " + std::string(info.name));
     if (find_option(info.number, "weight_decay") != nullptr) {
@@ -261,7 +261,7 @@ TEST(Config, OptionsAreGivenOrTheTrainersOrTheAlgorithms) {
   EXPECT_EQ(group_config(training_of("{optimizer: adam, amsgrad: on}"), Algorithm::adam).switches, 1u);
 }
 
-// With every algorithm, every key of its options sets what its formula gets, and is written and read back.
+// For every algorithm, every option's key sets the value in the formula, and is written and read back.
 TEST(Config, EveryOptionOfEveryAlgorithmIsAKey) {
   for (const AlgorithmInfo& info : algorithms()) {
     for (const Option& option : info.options) {
@@ -293,15 +293,15 @@ TEST(Config, EveryOptionOfEveryAlgorithmIsAKey) {
 }
 
 TEST(Config, OptionsOfAnotherOptimizer) {
-  // Values that are the keys' defaults ask for nothing: configs that were saved with a run have them all.
+  // Values equal to a key's default request nothing, because configs saved with a run contain every key.
   EXPECT_EQ(value_of(training_of("{optimizer: sgd, beta1: 0.9, beta2: null, eps: 1e-8}"), "momentum"), 0.9);
   EXPECT_EQ(to_yaml(settings_of("{optimizer: sgd}")), to_yaml(settings_of("{optimizer: sgd, beta1: 0.9}")));
-  // The command line names another optimizer: what the file says for the first one is dropped.
+  // The command line names another optimizer, so the file's options for the first one are dropped.
   const Config dropped = parsed("{optimizer: adamw, beta1: 0.8, amsgrad: true}", {"optimizer=sgd"});
   EXPECT_EQ(dropped.settings.training.options.at("beta1"), 0.9);
   EXPECT_FALSE(dropped.settings.training.options.contains("amsgrad"));
   EXPECT_EQ(dropped.origin("training.beta1").text(), "default");
-  // The fallback has it.
+  // The fallback has the option.
   const TrainingSettings t = training_of("{optimizer: lion_8bit, optimizer_fallback: adamw, eps: 1e-6}");
   EXPECT_EQ(hyper_params(t, Algorithm::adamw).eps, 1e-6);
   EXPECT_EQ(hyper_params(t, Algorithm::adamw).beta2, 0.999);
@@ -320,7 +320,7 @@ TEST(Config, SpellingsOfComputeDtype) {
   EXPECT_EQ(dtype("{bf16: false, fp16: true}"), ComputeType::float16);
   EXPECT_EQ(dtype("{bf16: true, fp16: false, compute_dtype: bf16}"), ComputeType::bfloat16);
   EXPECT_EQ(dtype("{bf16: false, compute_dtype: float16}"), ComputeType::float16);
-  // The command line overrides whichever spelling the file has.
+  // The command line overrides any spelling in the file.
   EXPECT_EQ(dtype("bf16: true", {"compute_dtype=float16"}), ComputeType::float16);
   EXPECT_EQ(dtype("compute_dtype: float16", {"bf16=true"}), ComputeType::bfloat16);
   EXPECT_EQ(dtype("compute_dtype: float16", {"fp16=false"}), ComputeType::float32);
@@ -386,7 +386,7 @@ TEST(Config, OverridesAndOrigins) {
   const Config config =
       parsed(kGuide, {"learning_rate=1", "training.learning_rate=3e-4", "model={n_layer: 2, n_head: 2}",
                       "validation=[a.txt, b.txt]", "optimizer_fallback="});
-  EXPECT_EQ(config.settings.training.learning_rate, 3e-4);  // the last one holds
+  EXPECT_EQ(config.settings.training.learning_rate, 3e-4);  // the last value is used
   EXPECT_EQ(config.settings.own.get<BdhSettings>().n_layer, 2);
   EXPECT_EQ(config.settings.own.get<TextSettings>().validation, (std::vector<std::string>{"a.txt", "b.txt"}));
   EXPECT_EQ(config.settings.training.optimizer_fallback, std::nullopt);
@@ -456,12 +456,12 @@ TEST(Config, FoldersAreNamedAfterTheFileAndWhatTheCommandLineChanges) {
   EXPECT_EQ(folder_of("run.yaml", "", {"training.learning_rate=0.0003"}), "runs/run-learning_rate=3.0e-04");
   EXPECT_EQ(folder_of("run.yaml", "", {"use_4bit_optimizer=true", "n_layer=2", "data.train=a/b c.txt"}),
             "runs/run-n_layer=2-train=a_b_c.txt-optimizer=adamw_8bit");
-  // The same run, longer, with other logs or somewhere else.
+  // A longer run, other logs or another device do not change the run's folder.
   EXPECT_EQ(folder_of("run.yaml", "",
                       {"max_steps=5", "logging_steps=1", "max_samples=9", "device=cpu",
                        "resume_from_checkpoint=false"}),
             "runs/run");
-  // Who goes on with other settings means the run that is there.
+  // resume_from_checkpoint=changed refers to the existing run.
   EXPECT_EQ(folder_of("run.yaml", "", {"lr=3e-4", "resume_from_checkpoint=changed"}), "runs/run");
   EXPECT_EQ(folder_of("run.yaml", "output_dir: here", {"lr=3e-4"}), "here");
   EXPECT_EQ(folder_of("run.yaml", "", {"lr=3e-4", "output_dir=there"}), "there");
@@ -512,13 +512,13 @@ TEST(Config, TheTaskFollowsFromTheModel) {
   EXPECT_EQ(error("model: {name: gpt9}"),
             "run.yaml:1:15: model.name: got gpt9, expected bdh, fastconformer, nvidia/parakeet-tdt-0.6b-v2, "
             "nvidia/parakeet-tdt-0.6b-v3, or the path of a model in files, such as ./model.nemo or ./FOLDER");
-  // A folder of transformers has any name, and only the speech task has models in files.
+  // A transformers folder may have any name. Only the speech task has models in files.
   for (const char* path : {"./speech-hf", "../a/b", "/models/mine"}) {
     const auto config = parse(std::string("model: {name: ") + path + "}\ndata: {generator: {clips: 4}}", "x");
     ASSERT_TRUE(config.ok()) << config.status().message();
     EXPECT_EQ(config->settings.task, "speech");
   }
-  // The task decides, and its keys say what it takes.
+  // If the task is given, the error lists the models of that task.
   EXPECT_THAT(error("{task: text, model: {name: gpt9}}"), HasSubstr("model.name: got gpt9, expected bdh"));
 }
 

@@ -1,5 +1,5 @@
-// States and weights of a checkpoint converted for a run with other settings: values within a step of the
-// coarser format, and the same bits where nothing has to change.
+// Tests the conversion of a checkpoint's states and weights for a run with other settings: values within a
+// step of the coarser format, and the same bits where nothing has to change.
 // SPDX-License-Identifier: MIT
 #include "train/optim/convert_states.h"
 #include "train/parts_support.h"
@@ -19,7 +19,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// What a run has saved: its settings, weights and states.
+// The settings, weights and states that a run has saved.
 struct Checkpoint {
   Words words;
   bool native = true;
@@ -52,10 +52,10 @@ Checkpoint trained(const Words& words, bool native = true, int steps = 3) {
 struct Converted {
   Status status;
   std::vector<std::string> changes;
-  Checkpoint run;  // goes on with other settings
+  Checkpoint run;  // resumes with other settings
 };
 
-// `from` continued with other settings, after `more` steps.
+// Resumes `from` with other settings and trains `more` steps.
 Converted converted(const Checkpoint& from, const Words& words, bool native = true, int more = 0) {
   Converted out;
   out.run = {words, native, {}, {}};
@@ -86,7 +86,7 @@ const Words kFp32 = {"optimizer=adamw", "compute_dtype=float32"};
 const Words k8bit = {"optimizer=adamw_8bit", "compute_dtype=float32"};
 const Words k4bit = {"optimizer=adamw_4bit", "compute_dtype=float32"};
 
-// A moment in fp32, whatever it was saved as.
+// Returns a moment in fp32, decoded from its saved format.
 torch::Tensor values(const Checkpoint& run, std::size_t param, std::size_t slot) {
   const auto& [name, tensor] = run.params[param];
   const TrainingSettings t = training(run.words);
@@ -111,7 +111,8 @@ torch::Tensor values(const Checkpoint& run, std::size_t param, std::size_t slot)
   return out;
 }
 
-// How far a value of [-1, 1] (of [0, 1] in a second moment) is from the nearest code of a format with blocks.
+// Returns the largest distance between a value in [-1, 1] ([0, 1] for a second moment) and the nearest code
+// of a format with blocks.
 double largest_distance(StateFormat format, Moment moment) {
   const int bits = describe(format)->moment[static_cast<std::size_t>(moment)].bits;
   MomentSpec spec;
@@ -134,12 +135,13 @@ double largest_distance(StateFormat format, Moment moment) {
   return out;
 }
 
-// The most that a value may change on its way into a format.
+// Returns the largest change of a value when it is converted to a format.
 torch::Tensor bound(StateFormat to, Moment moment, const torch::Tensor& before) {
   if (to == StateFormat::fp32) return torch::zeros_like(before);
   if (to == StateFormat::bf16) return before.abs() * 0x1p-8;
-  // A block's scale is at most the largest of all. Its reciprocal, the two products with it and the middle
-  // between two codes are rounded, each to half an ulp of a number up to 1.
+  // A block's scale is at most the largest absolute value of the tensor. Its reciprocal, the two
+  // multiplications with it and the midpoint between two codes are rounded, each to half an ulp of a number
+  // up to 1.
   return torch::full_like(before, largest_distance(to, moment) + 4 * 0x1p-24) * before.abs().max();
 }
 
@@ -200,7 +202,7 @@ TEST(ConvertStates, ARunGoesOnNearlyAsItWould) {
       << "the small one is fp32 in both";
 }
 
-// fp32 states of Octavo and of plain LibTorch are the same numbers.
+// fp32 states of Octavo and of plain LibTorch have the same values.
 TEST(ConvertStates, PlainAndNativeAreExchanged) {
   for (const Words& words : {kFp32, Words{"optimizer=adam", "amsgrad=true", "compute_dtype=float32"},
                              Words{"optimizer=sgd", "momentum=0.9", "compute_dtype=float32"}}) {
@@ -212,7 +214,7 @@ TEST(ConvertStates, PlainAndNativeAreExchanged) {
       const Converted back = converted(other.run, words, native);
       ASSERT_TRUE(back.status.ok()) << back.status.message();
       EXPECT_TRUE(same_bits(back.run.states.tensors, run.states.tensors));
-      // Momentum goes on: a first step would begin it anew.
+      // The momentum continues; a first step would start it anew.
       const Converted there = converted(run, words, !native, 3), here = converted(run, words, native, 3);
       for (std::size_t i = 0; i < run.params.size(); ++i) {
         const torch::Tensor &a = there.run.params[i].second, &b = here.run.params[i].second;
@@ -221,14 +223,14 @@ TEST(ConvertStates, PlainAndNativeAreExchanged) {
       }
     }
   }
-  // From a low-bit run on a device of ours to one that has none.
+  // Moves a low-bit run from a device with Octavo's backend to a device without it.
   const Converted plain = converted(trained(k8bit), kFp32, false);
   ASSERT_TRUE(plain.status.ok()) << plain.status.message();
   EXPECT_THAT(plain.changes, ElementsAre("optimizer states: 8bit -> fp32 (plain LibTorch) (2 parameters)",
                                          "optimizer states: fp32 -> fp32 (plain LibTorch) (1 parameter)"));
 }
 
-// The weight in fp32: with its master bits where it has them.
+// Returns the weight in fp32, with its master bits if it has them.
 torch::Tensor whole_weight(const Checkpoint& run, std::size_t i) {
   const auto& [name, param] = run.params[i];
   if (param.scalar_type() == torch::kFloat32) return param.detach().flatten();
@@ -250,7 +252,7 @@ torch::Tensor whole_weight(const Checkpoint& run, std::size_t i) {
 TEST(ConvertStates, MastersAndPrecisions) {
   struct Precision {
     Words words;
-    double step;  // of a weight of this precision, relative
+    double step;  // relative rounding step of a weight
   };
   const std::vector<Precision> all = {{{"optimizer=adamw_8bit", "compute_dtype=float32"}, 0},
                                       {{"optimizer=adamw_8bit", "master_weights=32"}, 0},
@@ -275,7 +277,7 @@ TEST(ConvertStates, MastersAndPrecisions) {
   }
   EXPECT_THAT(converted(trained(all[2].words), all[0].words).changes,
               ElementsAre("weights: bfloat16 with a 24-bit master -> float32 (3 parameters)"));
-  // A bf16 run of ours goes on with fp32 weights on a device of plain LibTorch's.
+  // A bf16 run with Octavo's backend resumes with fp32 weights on a device with plain LibTorch.
   const Checkpoint run = trained({"optimizer=adamw_8bit", "master_weights=32"});
   const Converted plain = converted(run, {"optimizer=adamw", "master_weights=32"}, false);
   ASSERT_TRUE(plain.status.ok()) << plain.status.message();
@@ -283,7 +285,7 @@ TEST(ConvertStates, MastersAndPrecisions) {
     EXPECT_TRUE(same_bits(whole_weight(run, i), whole_weight(plain.run, i)));
 }
 
-// A parameter that lies in memory in another order: moments and master bits have its order.
+// Tests a parameter with another memory order: moments and master bits have the same order.
 TEST(ConvertStates, AnotherMemoryOrder) {
   const TrainingSettings t = training(kFp32);
   const auto make_params = [] {
@@ -304,7 +306,7 @@ TEST(ConvertStates, AnotherMemoryOrder) {
   const Saved expected = saved(*plain);
   for (const char* part : {"w.exp_avg", "w.exp_avg_sq"}) {
     const torch::Tensor got = *find_tensor(run.states, part), want = *find_tensor(expected.tensors, part);
-    // The factor of clipping has the relative error of the norm: 210 squares, added in fp32 by torch.
+    // The clipping factor has the relative error of the norm, for which torch adds 210 squares in fp32.
     EXPECT_LE((got - want).abs().max().item<double>(), 210 * 0x1p-24 * want.abs().max().item<double>())
         << part;
     EXPECT_GT(want.abs().max().item<double>(), 0);
@@ -335,7 +337,7 @@ TEST(ConvertStates, Errors) {
               HasSubstr("wide: its optimizer states are those of adamw, expected lamb"));
   EXPECT_THAT(converted(trained(k8bit), {"optimizer=adam_8bit", "compute_dtype=float32"}).changes, IsEmpty())
       << "adam and adamw keep the same moments";
-  // Moments that options switch on.
+  // Options add moments that the checkpoint does not have.
   EXPECT_THAT(
       error(trained(kFp32), {"optimizer=adamw_8bit", "amsgrad=true", "compute_dtype=float32"}),
       AllOf(HasSubstr("there is no wide.moment_2, which AdamW keeps"), HasSubstr("other options of it")));
@@ -346,7 +348,7 @@ TEST(ConvertStates, Errors) {
   torn = trained(k8bit);
   torn.states.numbers["deep"]["format"] = "9bit";
   EXPECT_THAT(error(torn, k4bit), AllOf(HasSubstr("deep: "), HasSubstr("9bit")));
-  // What is missing is for load() to say.
+  // load(), not the conversion, reports what is missing.
   Checkpoint renamed = trained(k8bit);
   renamed.states.numbers["other"] = renamed.states.numbers["deep"];
   renamed.states.tensors.emplace_back("other.moment_0", torch::zeros({3}));

@@ -1,5 +1,5 @@
-// Batches of clips of similar length: every draw once, budgets kept, the same from any position and on any
-// thread, and little padding.
+// Tests batches of clips of similar length: every draw occurs once, budgets are kept, batches are the same
+// from any position and on any thread, and there is little padding.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 #include "train/data/buckets.h"
@@ -19,7 +19,7 @@
 namespace octavo::train {
 namespace {
 
-// 1 to 20 seconds; a clip's tokens follow its length loosely.
+// Returns a length of 1 to 20 seconds, and a number of tokens that follows it loosely.
 ClipCost cost_of(std::int64_t sample) {
   const std::uint64_t noise = mix(static_cast<std::uint64_t>(sample) * kStep + 5);
   const double seconds = 1 + static_cast<double>(noise % 19000) / 1000;
@@ -32,7 +32,7 @@ struct Found {
   std::vector<std::vector<std::uint64_t>> batches;  // draws
 };
 
-// All batches of [order.start(), until), one after the other.
+// Returns all batches of the positions [order.start(), until), one after the other.
 Found batches_of(const BucketPlan& plan, const Order& order, std::uint64_t until) {
   Found out;
   for (std::uint64_t position = order.start(); position < until;) {
@@ -93,7 +93,8 @@ TEST(Buckets, EveryDrawOfAnEpochOccursOnceAndBudgetsAreKept) {
   }
 }
 
-// 95 draws in windows of at most 10 are ten windows of 9 or 10, each a range of draws and of positions.
+// 95 draws in windows of at most 10 make ten windows of 9 or 10. Each window is a range of draws and of
+// positions.
 TEST(Buckets, AWindowHasTheDrawsOfItsPositions) {
   const BucketPlan plan(cost_of, kCount, 10);
   const Order order(95, 3, 7);
@@ -105,7 +106,7 @@ TEST(Buckets, AWindowHasTheDrawsOfItsPositions) {
   for (const auto& batch : found.batches) {
     size += batch.size();
     seen.insert(batch.begin(), batch.end());
-    if (*seen.begin() == begin && *seen.rbegin() == begin + size - 1) {  // whole
+    if (*seen.begin() == begin && *seen.rbegin() == begin + size - 1) {  // the window is complete
       windows.push_back(size);
       begin += size, size = 0;
       seen.clear();
@@ -121,7 +122,7 @@ TEST(Buckets, AnyPositionTellsTheEndOfItsBatch) {
   for (std::size_t i = 0; i < found.begins.size(); ++i) {
     const std::uint64_t end = found.begins[i] + found.batches[i].size();
     for (std::uint64_t at = found.begins[i]; at < end; ++at) {
-      const BucketPlan fresh(cost_of, kSeconds, 50);  // a run that resumes there
+      const BucketPlan fresh(cost_of, kSeconds, 50);  // a run that resumes at `at`
       ASSERT_EQ(fresh.rows_at(order, at), static_cast<std::int64_t>(end - at));
       ASSERT_EQ(fresh.draws(order, at, 1)[0], found.batches[i][at - found.begins[i]]);
     }
@@ -148,7 +149,7 @@ TEST(Buckets, NeighboursAndTheOrderOfBatchesAreRandom) {
   std::size_t same = 0;
   for (const auto& each : first) same += second.count(each);
   EXPECT_LT(static_cast<double>(same), 0.7 * static_cast<double>(first.size()));
-  // Long and short batches alternate: a sorted order would turn nowhere.
+  // Long and short batches alternate. In a sorted order the size would never change direction.
   int turns = 0;
   const Found found = batches_of(plan, order, 400);
   for (std::size_t i = 2; i < found.batches.size(); ++i) {
@@ -242,7 +243,7 @@ TEST(Buckets, ThreadsShareWindowsThatArePlannedOnce) {
     EXPECT_EQ(each.batches, expected.batches);
   }
   EXPECT_EQ(asked, 400);
-  batches_of(plan, order, 2000);  // other windows push the first ones out: memory does not grow
+  batches_of(plan, order, 2000);  // other windows evict the first ones: memory does not grow
   asked = 0;
   (void)plan.rows_at(order, 0);
   EXPECT_EQ(asked, 100);
@@ -281,7 +282,7 @@ TEST(Buckets, AWalkCountsWhatRowsGive) {
   }
 }
 
-// Checkpoints hold positions: another plan of the same window would be another run.
+// Checkpoints store positions, so a different plan of the same window would change a resumed run.
 TEST(Buckets, ThePlanOfAWindowStaysWhatItIs) {
   const BucketPlan plan(cost_of, kAll, 100);
   const Order order(250, 1337, 10);
@@ -303,7 +304,7 @@ std::vector<Stage> staged(std::vector<std::string> words, const Batches* own, st
   return *out;
 }
 
-// The steps of an epoch are its batches, by twos; a stage begins where the one before it ended.
+// An epoch's steps are its batches, two per step. A stage begins where the previous one ended.
 TEST(Buckets, EpochsAreCountedInBatches) {
   const BucketPlan plan(cost_of, kSeconds, 64);
   const std::vector<std::string> words = {"gradient_accumulation_steps=2", "data.seed=3"};

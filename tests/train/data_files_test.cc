@@ -1,4 +1,4 @@
-// The files of a text: how they are found, divided and known again.
+// Tests the files of a text: how they are found, split and recognized again.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/text_files.h"
 
@@ -83,7 +83,7 @@ TEST(RecordText, HoldsOutTheEndOfAFile) {
     return split.validation.size();
   };
   EXPECT_EQ(held_out(1009, 8), 100);
-  EXPECT_EQ(held_out(50, 8), 9);  // a tenth has no room for a window
+  EXPECT_EQ(held_out(50, 8), 9);  // a tenth is less than a window
   EXPECT_EQ(held_out(18, 8), 9);
   EXPECT_EQ(held_out(std::size_t{100} << 20, 8), std::int64_t{8} << 20);
 }
@@ -109,13 +109,13 @@ TEST(RecordText, HoldsOutTheEndOfEachFile) {
             std::string(100, 'a') + std::string(300, 'b') + std::string(200, 'c'));
   EXPECT_EQ(read(opened(three).train),
             std::string(900, 'a') + std::string(2700, 'b') + std::string(1800, 'c'));
-  // Shares of less than a window, 9 bytes, are added up.
+  // Shares smaller than a window, which has 9 bytes, are added up.
   EXPECT_THAT(held_out_of(recorded(write({40, 40, 40, 40, 40}), std::nullopt, 8)),
               ElementsAre(0, 0, 12, 0, 0));
   EXPECT_THAT(held_out_of(recorded(write({40, 400}), std::nullopt, 8)), ElementsAre(0, 44));
-  // Files that are smaller than a window: the end of all.
+  // All files are smaller than a window: the end of all files together is held out.
   EXPECT_THAT(held_out_of(recorded(write({6, 6, 6, 6}), std::nullopt, 8)), ElementsAre(0, 0, 3, 6));
-  // As version 0.1 had it.
+  // Version 0.1 held out the end of all files together.
   EXPECT_THAT(held_out_of(recorded(write({1000, 3000, 200}), std::nullopt, 8, HoldOut::end_of_all)),
               ElementsAre(0, 220, 200));
 }
@@ -170,7 +170,7 @@ TEST(Fingerprint, SeesEveryByteOfASmallFileAndBothEndsOfALargeOne) {
   EXPECT_FALSE(fingerprint(files.path("f"), std::int64_t{6} << 20).ok());
 }
 
-// What has become of a text of two files.
+// Compares a text of two files with its earlier record.
 class CompareText : public ::testing::Test {
  protected:
   TextChange compared(const Paths& paths, const std::optional<Paths>& validation = std::nullopt) {
@@ -220,7 +220,7 @@ TEST_F(CompareText, AnotherOneIsSaid) {
   files_.write("a", numbered(1000));
   EXPECT_THAT(compared({b_, a_}).changed, ElementsAre("data.train: the files have another order"));
   EXPECT_THAT(compared({a_}).changed, ElementsAre("data.train: " + b_ + " is missing"));
-  // A new file has a division of its own; the others keep theirs.
+  // A new file gets its own split; the other files keep theirs.
   const std::string c = files_.write("c", std::string(2000, 'c'));
   const TextChange more = compared({a_, c, b_});
   EXPECT_THAT(more.changed, ElementsAre("data.train: " + c + " is new"));

@@ -1,5 +1,5 @@
-// Batches are the windows of the sampler, for any number of workers, from any draw on, through resets and
-// destruction.
+// Tests that batches are the sampler's windows, for any number of workers, from any draw on, through resets
+// and destruction.
 // SPDX-License-Identifier: MIT
 #include "train/data/prefetch.h"
 
@@ -64,7 +64,7 @@ class Loader : public ::testing::TestWithParam<int> {
     return BatchLoader::start(maker(sampler), first_draw, GetParam()).value();
   }
 
-  // What a batch must hold, straight from the text.
+  // Returns the bytes that a batch must hold, read directly from the text.
   [[nodiscard]] Bytes expected(const Sampler& sampler, std::uint64_t first_draw) const {
     Bytes out;
     for (std::uint64_t row = 0; row < kRows; ++row) {
@@ -129,7 +129,7 @@ TEST_P(Loader, IsDestroyedWhileThreadsWorkOrWait) {
   for (int round = 0; round < 50; ++round) {
     BatchLoader loader = start(sampler(), 0);
     if (round % 3 == 1) (void)loader.next();
-    // The queue is full by then, mostly, and the workers wait for room.
+    // By then the queue is usually full, and the workers wait for space.
     if (round % 10 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     if (round % 3 == 2) loader = start(sampler(), 5);
   }
@@ -142,7 +142,7 @@ TEST_P(Loader, AMovedLoaderGoesOn) {
   expect_batches(second, sampler(), 2 * kRows, 3);
 }
 
-// Batches of 1 to 5 positions, by where they begin: the same ones for any number of workers.
+// Batches have 1 to 5 positions, depending on their first one. They are the same for any number of workers.
 TEST_P(Loader, BatchesMayDifferInSize) {
   const auto rows_at = [](std::uint64_t position) { return 1 + static_cast<std::int64_t>(position * 7 % 5); };
   const auto make = [](std::uint64_t first, std::int64_t rows) {
@@ -165,7 +165,7 @@ TEST_P(Loader, BatchesMayDifferInSize) {
   }
 }
 
-// Where a batch's size cannot be told, that is the batch's error, once and again.
+// If a batch's size cannot be computed, next() throws that error, repeatedly.
 TEST_P(Loader, ThrowsWhatItsRowsThrew) {
   const auto rows_at = [](std::uint64_t position) -> std::int64_t {
     if (position >= 4) throw std::runtime_error("no plan");
@@ -182,7 +182,7 @@ TEST_P(Loader, ThrowsWhatItsRowsThrew) {
 
 INSTANTIATE_TEST_SUITE_P(Workers, Loader, ::testing::Values(0, 1, 2, 7));
 
-// What goes wrong in a worker is the caller's error, at the batch where it went wrong.
+// An error in a worker is thrown to the caller, at the batch where it occurred.
 TEST_P(Loader, ThrowsWhatABatchThrew) {
   const auto make = [](std::uint64_t first_draw, std::int64_t /*rows*/) -> Batch {
     if (first_draw == 2 * kRows) throw std::runtime_error("clip 6 cannot be read");
@@ -238,7 +238,7 @@ TEST_P(Loader, WorkersMayRunWhereTheProcessMay) {
       const cpu_set_t mask = mask_of(thread);
       return CPU_EQUAL(&mask, &all) != 0;
     };
-    // A worker's first act; it may still be about to do it.
+    // A worker sets its affinity first, but may not have done so yet.
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (!std::all_of(workers.begin(), workers.end(), free) && std::chrono::steady_clock::now() < deadline)
       std::this_thread::yield();
@@ -246,7 +246,7 @@ TEST_P(Loader, WorkersMayRunWhereTheProcessMay) {
   }).join();
 }
 
-// Batches of 1, 2, 3, 1, … rows, which are their first position.
+// Batches have 1, 2, 3, 1, … rows. Each is represented by its first position.
 TEST(RankShare, RanksHaveTheBatchesOfOneProcess) {
   const auto rows_at = [](std::uint64_t position) { return static_cast<std::int64_t>(position % 3 + 1); };
   using Firsts = Prefetch<std::uint64_t>;

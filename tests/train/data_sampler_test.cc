@@ -1,4 +1,5 @@
-// The order of samples: a bijection per epoch, windows inside the range, and numbers that must never change.
+// Tests the order of samples: a bijection per epoch, windows inside the range, and numbers that must never
+// change.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/sampler.h"
 
@@ -12,7 +13,7 @@
 namespace octavo::train {
 namespace {
 
-// Offsets need no bytes: a range of an empty corpus will do.
+// Offsets need no bytes, so a range of an empty corpus is enough.
 TextRange range_of(std::int64_t size, std::int64_t begin = 0) { return {{}, begin, begin + size}; }
 
 std::vector<std::int64_t> offsets(const Sampler& sampler, std::uint64_t first, std::int64_t count) {
@@ -52,7 +53,7 @@ TEST(Permutation, LargeSizesStayInside) {
   EXPECT_LT(*images.rbegin(), size);
 }
 
-// Every place gets every value about equally often: 6 standard deviations of a binomial count.
+// Every position gets every value about equally often, within 6 standard deviations of a binomial count.
 TEST(Permutation, KeysGiveEvenlyDifferentOrders) {
   constexpr int kSize = 5, kKeys = 20000;
   int counts[kSize][kSize] = {};
@@ -78,7 +79,7 @@ TEST(Sampler, EachEpochHasEveryWindowOnce) {
     shifts.push_back(shift);
     for (std::int64_t i = 0; i < 99; ++i)
       ASSERT_EQ(all[static_cast<std::size_t>(i)], 50 + i * 10 + shift) << "epoch " << epoch;
-    EXPECT_EQ(all.back(), 50 + 990);  // moved back: there is no byte to spare
+    EXPECT_EQ(all.back(), 50 + 990);  // moved back, because there is no byte to spare
   }
   EXPECT_EQ(shifts.front(), 0);
   EXPECT_GT(std::set(shifts.begin(), shifts.end()).size(), 3U);
@@ -111,7 +112,7 @@ TEST(Sampler, OrderDependsOnSeedSamplesAndStart) {
   EXPECT_NE(base, order(1000, 1, 1));
 }
 
-// The order is part of what a checkpoint promises: a run that an older version began continues with it.
+// Checkpoints depend on the order: a run that an older version began continues with it.
 TEST(Sampler, GoldenOffsets) {
   const Sampler all(range_of(1000000), 512, Order(1953, 1337, 0));
   EXPECT_EQ(offsets(all, 0, 8),

@@ -1,4 +1,4 @@
-// The clips of the task `speech` and the masks of SpecAugment: functions of numbers.
+// Tests the clips of the task `speech` and the masks of SpecAugment, which are functions of numbers alone.
 // SPDX-License-Identifier: MIT
 #include "train/data/mix.h"
 #include "train/tasks/speech/augment.h"
@@ -66,7 +66,7 @@ TEST(Clips, AreFunctionsOfTheirNumbers) {
   EXPECT_EQ(clip_frames(other), 435);
 }
 
-// The bits of a clip, so that no machine or compiler has others.
+// Hashes the bits of a clip, which must be the same on every machine and with every compiler.
 TEST(Clips, HaveTheSameBitsEverywhere) {
   const GeneratorSettings all = settings();
   std::uint64_t sum = 0;
@@ -202,7 +202,7 @@ TEST(SpecAugment, WidthsInFramesAndShortClips) {
   for (std::uint64_t draw = 0; draw < 500; ++draw) {
     for (const MaskSpan& each : draw_masks(frames, 400, 80, {1, 1, draw}).time)
       widest = std::max(widest, each.end - each.start);
-    // Wider than the clip and the bands: what there is.
+    // A mask wider than the clip or the bands is cut to them.
     const Masks tiny = draw_masks(frames, 3, 8, {1, 1, draw});
     for (const MaskSpan& each : tiny.time) ASSERT_TRUE(each.start >= 0 && each.end <= 3);
     for (const MaskSpan& each : tiny.frequency) ASSERT_TRUE(each.start >= 0 && each.end <= 8);

@@ -1,4 +1,4 @@
-// Stages: what is left of a list when the data is small, and how steps are divided.
+// Tests stages: the part of a list that remains when there is little data, and how steps are divided.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 #include "train/data/stages.h"
@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 using Stages = std::vector<Stage>;
 
-// Four samples per step.
+// Plans stages with four samples per step.
 Result<Stages> plan(std::vector<std::string> words, std::int64_t available) {
   words.insert(words.begin(), {"per_device_train_batch_size=2", "gradient_accumulation_steps=2"});
   const auto config = parse("", "test", words);
@@ -58,7 +58,7 @@ TEST(Stages, EpochsAreOfEachStageAndRoundedUp) {
   EXPECT_EQ(*plan({"num_train_epochs=3", "stages=[1, 2, -1]"}, 5), (Stages{{1, 0, 1}, {2, 1, 3}, {5, 3, 7}}));
   EXPECT_EQ(*plan({"num_train_epochs=0.5"}, 16), (Stages{{16, 0, 2}}));
   EXPECT_EQ(*plan({"num_train_epochs=1e-6"}, 16), (Stages{{16, 0, 1}}));
-  // 0.07 * 400 is 28.000000000000004 in binary: seven steps all the same.
+  // 0.07 * 400 is 28.000000000000004 in binary, but must still be seven steps.
   EXPECT_EQ(*plan({"num_train_epochs=0.07"}, 400), (Stages{{400, 0, 7}}));
 }
 

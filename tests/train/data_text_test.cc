@@ -1,4 +1,4 @@
-// Text files as one sequence, windows to evaluate on, entropy; and errors.
+// Tests text files as one sequence, evaluation windows, entropy, and errors.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/text.h"
 
@@ -63,7 +63,7 @@ TEST(TextCorpus, CopiesShareTheMaps) {
     ASSERT_TRUE(corpus.ok());
     copy = *corpus;
   }
-  std::filesystem::remove(files.path("a"));  // the map outlives the name
+  std::filesystem::remove(files.path("a"));  // the mapping outlives the file's name
   EXPECT_EQ(read(copy, 1, 4), "ello");
 }
 
@@ -79,7 +79,8 @@ TEST(TextCorpus, ErrorsNameTheFile) {
   EXPECT_THAT(error("/dev/null"), StartsWith("/dev/null: is a pipe or a device"));
 }
 
-// The kernel answers such a read with SIGBUS, which would end the process without a message.
+// The kernel answers a read past the file's new end with SIGBUS, which would end the process without a
+// message.
 TEST(TextCorpus, AFileThatWasShortenedIsAnErrorAndNoSignal) {
   const TextFiles files;
   const std::size_t size = std::size_t{1} << 20;
@@ -107,7 +108,7 @@ TEST(TextCorpus, AFileThatWasShortenedIsAnErrorAndNoSignal) {
   EXPECT_THAT(messages, ::testing::Each(expected));
   EXPECT_EQ(error_of(), expected);
   EXPECT_EQ(read(*corpus, 0, 8), "0123" + numbered(4)) << "other bytes are read as before";
-  // The file grows again, but its bytes of before are gone: they are zero.
+  // The file grows again, but its former bytes are lost: they are zero.
   std::filesystem::resize_file(path, size);
   EXPECT_EQ(error_of(), "no error");
 }
@@ -165,8 +166,8 @@ TEST(UnigramEntropy, OfBytesAndOfRanges) {
   EXPECT_DOUBLE_EQ(estimated_unigram_entropy(TextRange{*corpus, 0, 200000}), quarter) << "all of a small one";
 }
 
-// 32 MiB of a, but for four bytes: two in the first and the last 64 KiB, which are looked at, and two that
-// lie between the pieces, which are not.
+// The text is 32 MiB of 'a' except for four bytes: two in the first and the last 64 KiB, which are sampled,
+// and two between the sampled pieces.
 TEST(UnigramEntropy, OfALargeRangeIsEstimated) {
   const TextFiles files;
   constexpr std::int64_t kSize = 32 << 20, kLooked = 16 << 20;

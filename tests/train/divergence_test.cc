@@ -76,7 +76,7 @@ TEST(Divergence, StatesOfFourBitsComeLastAndOnlyWithoutAnotherCause) {
         << other;
 }
 
-// Every proposal is a word that a command takes.
+// Every proposal is a valid command-line argument.
 TEST(Divergence, ProposalsCanBeAppendedToTheCommand) {
   const std::vector<std::string> words = {"optimizer=adamw_4bit", "use_fp8=true", "learning_rate=3e-4",
                                           "min_lr=1e-4"};

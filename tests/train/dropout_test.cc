@@ -1,5 +1,5 @@
-// Dropout by counters over torch tensors: the core's bits, gradients by the same mask, and independence of
-// where a sample lies, of torch's generators and of whether activations are computed again.
+// Tests counter-based dropout on torch tensors: the core's bits, gradients with the same mask, and
+// independence of a sample's position in the batch, of torch's generators and of recomputed activations.
 // SPDX-License-Identifier: MIT
 #include "train/nn/dropout.h"
 #include "train/nn/attention.h"
@@ -28,7 +28,7 @@ Tensor dropped(const Tensor& x, std::int64_t dim = 0, double probability = 0.3) 
   return dropout(x, probability, true, kPass, kLayer, dim);
 }
 
-// By the core, on a contiguous float32 tensor.
+// Applies the core library's dropout to a contiguous float32 tensor.
 Tensor by_the_core(const Tensor& x, std::int64_t outer, std::int64_t inner, const Tensor& samples) {
   Tensor out = torch::empty_like(x);
   DropoutArgs args;
@@ -54,7 +54,7 @@ TEST(TrainDropout, HasTheCoresBits) {
   EXPECT_TRUE(torch::equal(dropped(heads, 1), by_the_core(heads, 3, 50, kPass.samples)));
   const Tensor last = torch::randn({3, 50, 4});
   EXPECT_TRUE(torch::equal(dropped(last, 2), by_the_core(last, 150, 1, kPass.samples)));
-  // Of a view that is not contiguous: as its elements are counted.
+  // A view that is not contiguous: elements are counted in the order of its indices.
   const Tensor turned = torch::randn({50, 30, 4}).permute({2, 1, 0});
   EXPECT_TRUE(torch::equal(dropped(turned), dropped(turned.contiguous())));
   EXPECT_EQ(dropped(x).count_nonzero().item<std::int64_t>(),
@@ -68,7 +68,8 @@ TEST(TrainDropout, EveryTypeHasTheSameMask) {
     const Tensor y = dropped(x.to(type));
     EXPECT_EQ(y.scalar_type(), type);
     EXPECT_TRUE(torch::equal(y != 0, mask)) << type;
-    // x / 0.7 by another formula: within a unit of each type's last place.
+    // Each type computes x / 0.7 with another formula, so the result may differ by one unit in the last
+    // place.
     const double near = type == torch::kBFloat16 ? 0x1p-7 : type == torch::kFloat16 ? 0x1p-10 : 2e-5;
     EXPECT_TRUE(torch::allclose(y.to(torch::kFloat64), x.to(type).to(torch::kFloat64) / 0.7 * mask, near));
   }
@@ -80,12 +81,12 @@ TEST(TrainDropout, TheGradientHasTheSameMask) {
     const Tensor weight = torch::randn({4, 600}, type);
     (dropped(x) * weight).sum().backward();
     EXPECT_TRUE(torch::equal(x.grad(), dropped(weight))) << type;
-    // A gradient that is not contiguous: that of a sum is one number, expanded.
+    // A gradient that is not contiguous: the gradient of a sum is one expanded number.
     x.mutable_grad().reset();
     dropped(x).sum().backward();
     EXPECT_TRUE(torch::equal(x.grad(), dropped(torch::ones({4, 600}, type)))) << type;
   }
-  // And so has the gradient's gradient.
+  // The second derivative has the same mask too.
   Tensor x = torch::ones({4, 9}).requires_grad_(), weight = torch::ones({4, 9}).requires_grad_();
   const auto first = torch::autograd::grad({(dropped(x) * weight).sum()}, {x}, {}, {}, true);
   first[0].sum().backward();
@@ -109,13 +110,13 @@ TEST(TrainDropout, ABatchMayBeSplitAndTurned) {
     const Tensor index = torch::tensor(rows, torch::kInt64);
     EXPECT_TRUE(torch::equal(part(index), whole.index({index})));
   }
-  // Another layer, step or seed is another mask.
+  // Another layer, step or seed gives another mask.
   EXPECT_FALSE(torch::equal(dropout(x, 0.3, true, kPass, kLayer + 1), whole));
   EXPECT_FALSE(torch::equal(dropout(x, 0.3, true, {11, 13, kPass.samples}, kLayer), whole));
   EXPECT_FALSE(torch::equal(dropout(x, 0.3, true, {12, 12, kPass.samples}, kLayer), whole));
 }
 
-// Rows of a matrix that is a part of a larger one, with their gradients.
+// A part of a larger matrix has the mask of the larger matrix, and so have its gradients.
 TEST(TrainDropout, APitchMakesPaddingNotMatter) {
   constexpr std::int64_t kPitch = 65536;
   for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kFloat64}) {
@@ -130,7 +131,7 @@ TEST(TrainDropout, APitchMakesPaddingNotMatter) {
   }
 }
 
-// A clip's dropped probabilities are the same whatever batch it is in.
+// A clip's dropped probabilities are the same in any batch.
 TEST(TrainDropout, AttentionDropsTheSameInAnyBatch) {
   torch::manual_seed(4);
   const Tensor x = torch::randn({4, 9, 2, 8});
@@ -143,7 +144,7 @@ TEST(TrainDropout, AttentionDropsTheSameInAnyBatch) {
     const std::int64_t length = lengths[clip].item<std::int64_t>();
     const Tensor own = x.slice(0, clip, clip + 1).slice(1, 0, length);
     const DropoutPass pass{kPass.seed, kPass.step, kPass.samples.slice(0, clip, clip + 1)};
-    const Tensor near = positions.slice(0, 9 - length, 8 + length);  // of the same distances
+    const Tensor near = positions.slice(0, 9 - length, 8 + length);  // positions of the same distances
     const Tensor alone = relative_attention(own, own, own, near, bias, bias, lengths.slice(0, clip, clip + 1),
                                             {0.3, true, pass, kLayer});
     EXPECT_TRUE(torch::allclose(alone[0], all[clip].slice(0, 0, length), 1e-5, 1e-6)) << clip;

@@ -1,4 +1,4 @@
-// The loss on validation text against one by hand; evaluations leave no trace.
+// Compares the loss on validation text with one computed by hand, and tests that evaluations leave no trace.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/evaluate.h"
 
@@ -18,7 +18,7 @@ struct Validation {
   static constexpr std::int64_t kBlock = 12;
 
   explicit Validation(std::size_t windows) {
-    // Texts of their own kinds, so that windows have losses of their own.
+    // Windows have different kinds of text, so that their losses differ.
     std::string text;
     for (std::size_t i = 0; i < windows; ++i)
       text += i % 4 == 3 ? numbered(kBlock) : std::string(kBlock, 'a');
@@ -43,12 +43,12 @@ struct Validation {
 TEST(Evaluate, IsTheMeanOverAllWindows) {
   torch::manual_seed(4);
   BdhImpl model(BdhConfig{2, 16, 2, 8, kByteVocabulary, 0.5});
-  {  // losses far from ln 256, so that a window left out shows
+  {  // losses far from ln 256, so that a skipped window is noticed
     const torch::NoGradGuard no_grad;
     for (torch::Tensor& param : model.parameters()) param.mul_(20);
   }
   const Validation text(10);
-  // By hand: one window at a time, in double after the logits.
+  // Computes the expected losses one window at a time, in double after the logits.
   std::vector<double> by_window;
   {
     const torch::NoGradGuard no_grad;
@@ -69,7 +69,8 @@ TEST(Evaluate, IsTheMeanOverAllWindows) {
   for (const double loss : by_window) mean += loss / 10;
   for (const auto& [from, to] : {std::pair(0, 4), std::pair(4, 8), std::pair(8, 10)})
     for (int i = from; i < to; ++i) of_batches += by_window[static_cast<std::size_t>(i)] / (to - from) / 3;
-  // fp32 logits of a few layers and fp32 losses: far below what tells the two means apart.
+  // The error of a few layers' fp32 logits and of fp32 losses is far below the difference between the two
+  // means.
   const double near = 1e-5 * mean;
   ASSERT_GT(std::abs(of_batches - mean), 100 * near) << "batches of 4, 4 and 2, all counted alike";
   for (const std::int64_t rows : {4, 1, 3, 10, 64}) {
@@ -124,7 +125,7 @@ TEST(Evaluate, ChangesNoTraining) {
   EXPECT_FALSE(model.is_training());
 }
 
-// Says how often it was asked.
+// Counts its calls.
 class Counting : public TextModel {
  public:
   torch::Tensor logits(const torch::Tensor& tokens, const DropoutPass& /*pass*/) override {

@@ -1,6 +1,6 @@
-// Reads TensorBoard's event files, for tests: TFRecords with their checksums, and the fields of Event that
-// octavo writes. Throws where a byte is not as it should be. It shares no code with the writer: the checksum
-// is computed bit by bit.
+// Reads TensorBoard's event files for tests: TFRecords with their checksums, and the fields of Event that
+// Octavo writes. Throws if a byte is wrong. It shares no code with the writer: the checksum is computed bit
+// by bit.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -68,7 +68,7 @@ class ByteReader {
   std::string_view left_;
 };
 
-// Calls visit(field * 10 + wire type, reader) for each field; visit takes the value.
+// Calls visit(field * 10 + wire type, reader) for each field; visit must consume the value.
 template <class Visit>
 void for_each_field(std::string_view message, Visit visit) {
   for (ByteReader reader(message); !reader.done();) {
@@ -85,12 +85,12 @@ inline void expect_message(std::string_view got, std::string_view expected) {
   if (got != expected) throw std::runtime_error("event file: not the message of a text");
 }
 
-// A tensor of one string.
+// Reads a tensor of one string.
 inline std::string read_text(std::string_view message) {
   std::string out;
   for_each_field(message, [&](std::uint64_t field, ByteReader& reader) {
     if (field == 10 && reader.varint() == 7) return;                                           // DT_STRING
-    if (field == 22) return expect_message(reader.take(reader.varint()), "\x12\x02\x08\x01");  // of size 1
+    if (field == 22) return expect_message(reader.take(reader.varint()), "\x12\x02\x08\x01");  // shape [1]
     if (field != 82) unknown_field(field);
     out = reader.take(reader.varint());
   });

@@ -1,4 +1,4 @@
-// The best checkpoints of a run: how they are recorded, ranked, kept and chosen by a word.
+// Tests a run's best checkpoints: how they are recorded, ranked, kept and selected by name.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/best_checkpoints.h"
 #include "train/checkpoint/folder/checkpoint_choice.h"
@@ -22,7 +22,7 @@ using ::testing::Not;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// A checkpoint whose step was evaluated.
+// Saves a checkpoint whose step was evaluated.
 void save(const std::string& run, std::int64_t step, const EvaluationRecord& record) {
   auto writer = CheckpointWriter::begin(run, step, 1000);
   ASSERT_TRUE(writer.ok());

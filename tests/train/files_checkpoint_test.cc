@@ -1,4 +1,4 @@
-// Checkpoints as a run makes them: written, found although newer ones are torn, replaced and thinned out.
+// Tests checkpoints as a run makes them: written, found even if newer ones are torn, replaced and pruned.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/best_checkpoints.h"
 #include "train/files_support.h"
@@ -82,7 +82,7 @@ TEST(Checkpoint, OnlyTheFilesThatAreNeededAreRead) {
   EXPECT_THAT(verify_checkpoint(newest, other).message(), HasSubstr("weights.bin is not listed"));
 }
 
-// A copy under another name has the right checksums and would be the newest.
+// A copy under another name has valid checksums and would be the newest.
 TEST(Checkpoint, ACopyUnderAnotherNameIsPassedOver) {
   const TempFolder folder;
   const std::string run = folder.at("run");
@@ -103,11 +103,11 @@ TEST(Checkpoint, ACopyUnderAnotherNameIsPassedOver) {
                           run + "/checkpoint-99: its name is of step 99, but its state.json is of step 9" +
                               copied + "9, or remove it"));
   EXPECT_FALSE(verify_checkpoint(run + "/checkpoint-99").ok());
-  fs::rename(run + "/checkpoint-9", folder.at("my-model"));  // any other name says nothing about a step
+  fs::rename(run + "/checkpoint-9", folder.at("my-model"));  // any other name implies no step
   EXPECT_TRUE(verify_checkpoint(folder.at("my-model")).ok());
 }
 
-// Every way to be torn: made on the newest of three, which is then passed over with the message.
+// The newest of three checkpoints is torn in every possible way, and must be skipped with the message.
 TEST(Checkpoint, TornOnesArePassedOver) {
   struct Tear {
     std::function<void(const std::string&)> make;
@@ -198,12 +198,12 @@ TEST(Checkpoint, AReplacedOneCountsWhereACrashLeftItAlone) {
             (CheckpointRef{5, folder.at(".checkpoint-5.replaced")}));
   ASSERT_TRUE(prune_checkpoints(folder.path(), KeepRule{.newest = 1}).ok());
   EXPECT_THAT(names_in(folder.path()), ElementsAre(".checkpoint-5.replaced", "latest"));
-  ASSERT_TRUE(save_checkpoint(folder.path(), 6, 6).ok());  // another step leaves it
+  ASSERT_TRUE(save_checkpoint(folder.path(), 6, 6).ok());  // a checkpoint of another step leaves it
   EXPECT_THAT(steps_of(folder.path()), ElementsAre(6, 5));
   ASSERT_TRUE(save_checkpoint(folder.path(), 5, 2).ok());
   EXPECT_THAT(names_in(folder.path()), ElementsAre("checkpoint-5", "checkpoint-6", "latest"));
   EXPECT_EQ(checkpoint_seed(folder.at("checkpoint-5")), "2");
-  // Beside the new one it is a leftover.
+  // Next to the new checkpoint, the old one is a leftover.
   fs::copy(folder.at("checkpoint-6"), folder.at(".checkpoint-5.replaced"));
   EXPECT_EQ(list_checkpoints(folder.path())[1].path, folder.at("checkpoint-5"));
   ASSERT_TRUE(prune_checkpoints(folder.path(), KeepRule{.newest = 2}).ok());

@@ -1,5 +1,5 @@
-// A checkpoint meets what ends it: death at any moment, a full disk, a folder that cannot be written. What
-// was there before is there afterwards.
+// Tests checkpoints that cannot be finished: the process is killed at any moment, the disk is full, the
+// folder cannot be written. Earlier checkpoints must survive.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/best_checkpoints.h"
 #include "train/files_support.h"
@@ -30,9 +30,9 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// Kills a writer before each of its system calls in turn. `prepare` fills the run folder; afterwards the
-// newest checkpoint must be `before` (step and seed; none: -1) or the new one, none may be torn, and a next
-// run must get on.
+// Kills a writer before each of its system calls in turn. `prepare` fills the run folder. Afterwards the
+// newest checkpoint must be `before` (step and seed; none: -1) or the new one, none may be torn, and the next
+// run must work.
 void crash_everywhere(const std::function<void(const std::string&)>& prepare, std::int64_t step,
                       const std::pair<std::int64_t, std::string>& before, bool latest_holds) {
   const TempFolder folder;
@@ -100,7 +100,7 @@ TEST(Crash, ReplacingAfterACrashWhileReplacing) {
   crash_everywhere(prepare, 3, {3, "3"}, false);
 }
 
-// A limit on the size of files stands for a disk that fills up while a file grows.
+// A limit on the file size simulates a disk that fills up while a file grows.
 TEST(FullDisk, ThePreviousCheckpointSurvives) {
   const TempFolder folder;
   ASSERT_TRUE(save_checkpoint(folder.path(), 1, 1).ok());
@@ -108,7 +108,7 @@ TEST(FullDisk, ThePreviousCheckpointSurvives) {
     const rlimit limit{100'000, 100'000};
     std::signal(SIGXFSZ, SIG_IGN);
     if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return std::string("no limit");
-    return save_checkpoint(folder.path(), 2, 2, 400'000).message();  // which expects 800 kB
+    return save_checkpoint(folder.path(), 2, 2, 400'000).message();  // the writer expects 800 kB
   });
   EXPECT_THAT(message,
               StartsWith(folder.at(".checkpoint-2.partial/model.safetensors: cannot write: File too large")));
@@ -134,7 +134,7 @@ TEST(FullDisk, SingleFilesToo) {
 }
 
 #ifdef __linux__
-// A real one, of 1 MiB, where this process may mount it.
+// Uses a real file system of 1 MiB, if this process may mount it.
 TEST(FullDisk, OnASmallFileSystem) {
   const TempFolder folder;
   const std::string report = in_child([&]() -> std::string {
@@ -143,10 +143,10 @@ TEST(FullDisk, OnASmallFileSystem) {
       return "skip";
     }
     std::string text = save_checkpoint(folder.path(), 1, 1, 200'000).message();
-    text += "|" + save_checkpoint(folder.path(), 2, 2, 900'000).message();  // told before the first byte
+    text += "|" + save_checkpoint(folder.path(), 2, 2, 900'000).message();  // reported before the first byte
     {
       const TensorSource source = make_tensor("a", "U8", {2'000'000});
-      auto writer = CheckpointWriter::begin(folder.path(), 3, 0);  // not told: found out while writing
+      auto writer = CheckpointWriter::begin(folder.path(), 3, 0);  // size not given: fails while writing
       text += "|" + writer->add_tensors("model.safetensors", {&source, 1}).message();
       text += "|" + writer->commit().message();
     }
@@ -192,7 +192,7 @@ TEST(Unwritable, FoldersAreNamed) {
   EXPECT_THAT(names_in(run), ElementsAre("checkpoint-1", "latest"));
 }
 
-// Folders of another user: they can be renamed, and their files cannot be removed.
+// The folders belong to another user: they can be renamed, but their files cannot be removed.
 TEST(Unwritable, LeftoversThatStayEndNothing) {
   const TempFolder folder;
   const std::string run = folder.at("run");
@@ -220,7 +220,7 @@ TEST(Unwritable, LeftoversThatStayEndNothing) {
   });
   const std::string first = run + "/.checkpoint-9.partial/.nfs0001: cannot remove: Permission denied";
   EXPECT_EQ(report, first + "|" + first + "|" + first + "|" + first) << "each warns, and none fails";
-  // The new ones are there, older ones that can be removed are gone, and the rest is out of the way.
+  // The new checkpoints exist, older ones that can be removed are gone, and the rest is renamed.
   EXPECT_THAT(names_in(run),
               ElementsAre(".checkpoint-1.partial", ".checkpoint-3.replaced", ".checkpoint-4.partial",
                           ".checkpoint-9.partial", "checkpoint-3", "checkpoint-4", "latest"));
@@ -237,7 +237,7 @@ TEST(Unwritable, ReadersOnlyRead) {
   const TempFolder folder;
   ASSERT_TRUE(save_checkpoint(folder.path(), 1, 1).ok());
   ASSERT_TRUE(save_checkpoint(folder.path(), 2, 2).ok());
-  fs::create_directory(folder.at(".checkpoint-3.partial"));  // of a writer at work
+  fs::create_directory(folder.at(".checkpoint-3.partial"));  // folder of an active writer
   ASSERT_EQ(newest_checkpoint(folder.path())->found->step, 2);
   EXPECT_THAT(names_in(folder.path()), Contains(".checkpoint-3.partial"));
   EXPECT_THAT(list_checkpoints(folder.path()),

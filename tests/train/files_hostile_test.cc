@@ -1,5 +1,5 @@
-// Safetensors files that are torn or made to hurt: each is an error that names the file, or tensors that lie
-// inside it. Never a crash, an exception or a large allocation.
+// Tests safetensors files that are torn or malicious: each is an error that names the file, or its tensors
+// lie inside it. There is never a crash, an exception or a large allocation.
 // SPDX-License-Identifier: MIT
 #include "support/random.h"
 #include "train/files_support.h"
@@ -27,7 +27,7 @@ std::string file_of(const std::string& header, const std::string& data = "") {
 
 class Hostile : public testing::Test {
  protected:
-  // A file that opens may hold anything but what lies outside of it.
+  // Reads all bytes of a file that opens. They may have any values, but must lie inside the file.
   static void use(const Safetensors& file, std::size_t size) {
     std::size_t total = 0;
     unsigned sum = 0;
@@ -50,7 +50,7 @@ class Hostile : public testing::Test {
     return file;
   }
 
-  // The message without the path.
+  // Returns the error message without the path.
   std::string error_of(const std::string& bytes) {
     const auto file = open(bytes);
     EXPECT_FALSE(file.ok()) << bytes;
@@ -86,7 +86,7 @@ TEST_F(Hostile, EveryFlippedBit) {
       bytes[at] = static_cast<char>(static_cast<unsigned char>(bytes[at]) ^ (1u << bit));
       const bool opened = open(bytes).ok();
       EXPECT_FALSE(opened && at < 9) << at;                    // the length and the first brace
-      EXPECT_TRUE(opened || at < whole.size() - kData) << at;  // data is anyone's
+      EXPECT_TRUE(opened || at < whole.size() - kData) << at;  // data may have any value
     }
   }
 }
@@ -158,7 +158,7 @@ TEST_F(Hostile, TensorsThatDoNotFit) {
   EXPECT_THAT(error_of(one("U8", "5", "0,5")), HasSubstr("the file is cut short"));
   const std::string huge = "9223372036854775807";
   EXPECT_THAT(error_of(one("U8", huge, "0," + huge)), HasSubstr("the file is cut short"));
-  // Products that wrap to what the file has.
+  // Multiplications that overflow to the size of the file's data.
   EXPECT_THAT(error_of(one("F32", "4611686018427387905", "0,4")),
               HasSubstr("do not fit F32 [4611686018427387905]"));
   EXPECT_THAT(error_of(one("U8", "4294967296,4294967296,4", "0,4")), HasSubstr("do not fit"));
@@ -231,7 +231,7 @@ TEST_F(Hostile, MutatedHeaders) {
     }
     opened += open(file_of(text, whole.substr(8 + header))).ok() ? 1 : 0;
   }
-  EXPECT_GT(opened, 0);  // the mutations reach what lies behind the parser
+  EXPECT_GT(opened, 0);  // the mutations get past the parser
   EXPECT_LT(opened, 2500);
 }
 

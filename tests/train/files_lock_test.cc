@@ -1,4 +1,5 @@
-// One process per run folder: by the system's locks, and where there are none by a file that is kept fresh.
+// Tests that one process uses a run folder at a time: by the system's locks, or without them by a file that
+// is refreshed.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/folder_lock.h"
 #include "train/files_support.h"
@@ -44,7 +45,7 @@ TEST(FolderLock, OfAProcessThatDied) {
   in_child([&] {
     FolderLock lock;
     if (!lock.take(folder.path()).ok()) return std::string("not taken");
-    ::_exit(0);  // without giving it back
+    ::_exit(0);  // exits without releasing the lock
   });
   EXPECT_THAT(read_bytes(folder.at(".lock")), HasSubstr(" "));
   FolderLock next;
@@ -117,7 +118,7 @@ TEST(FolderLock, AHolderThatLostItsFileRemovesNoOther) {
   {
     FolderLock first;
     ASSERT_TRUE(first.take(folder.path()).ok());
-    std::filesystem::remove(folder.at(".lock"));  // by hand
+    std::filesystem::remove(folder.at(".lock"));  // removed by hand
     ASSERT_TRUE(other.take(folder.path()).ok());
   }
   FolderLock third;
@@ -132,12 +133,12 @@ TEST(FolderLock, WithoutTheSystemsLocksAFreshFileCounts) {
   {
     FolderLock first(here), second(there);
     ASSERT_TRUE(first.take(folder.path()).ok());
-    std::this_thread::sleep_for(600ms);  // it is kept fresh
+    std::this_thread::sleep_for(600ms);  // the file is refreshed
     EXPECT_THAT(error_of(second, folder.path()),
                 AllOf(HasSubstr(" on node1"),
                       HasSubstr("if that process is gone, start again in a minute, or remove")));
   }
-  // One that died there, and one that died here: a process number that nobody has.
+  // First the owner died on another node, then on this node; its process number is not in use.
   write_bytes(folder.at(".lock"), "node1 12\n");
   FolderLock second(there);
   EXPECT_FALSE(second.take(folder.path()).ok()) << "it may be alive";

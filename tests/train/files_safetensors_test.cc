@@ -1,4 +1,5 @@
-// Tensors come back as they were written, and what cannot be written is refused before the file is touched.
+// Tests that tensors are read as they were written, and that tensors that cannot be written are rejected
+// before the file is changed.
 // SPDX-License-Identifier: MIT
 #include "train/files_support.h"
 
@@ -50,7 +51,7 @@ TEST(Safetensors, EveryDtypeAndShapeComesBack) {
   ASSERT_TRUE(size.ok());
   EXPECT_EQ(*size, read_bytes(path).size());
 
-  // Odd sizes and mixed widths, yet every tensor lies where its elements want to.
+  // Sizes are odd and widths mixed, but every tensor is aligned to its elements.
   const auto file = Safetensors::open(path);
   for (const StoredTensor& tensor : file->tensors()) {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor.bytes.data()) % element_size(tensor.dtype), 0u);
@@ -106,7 +107,7 @@ TEST(Safetensors, SourcesAreAskedOnceInTheOrderOfTheFile) {
   const TempFolder folder;
   const std::string path = folder.at("a.safetensors");
   std::vector<std::string> asked;
-  std::string buffer;  // one for all of them
+  std::string buffer;  // shared by all tensors
   std::vector<TensorSource> sources;
   for (const auto& [name, dtype] : std::vector<std::pair<std::string, std::string>>{
            {"codes", "U8"}, {"weight", "F32"}, {"half", "BF16"}, {"bias", "F32"}}) {
@@ -135,7 +136,7 @@ TEST(Safetensors, MovedFilesKeepTheirBytes) {
   const Bytes bytes = first->find("a")->bytes;
   const Safetensors second = std::move(*first);
   EXPECT_EQ(second.find("a")->bytes.data(), bytes.data());
-  // A file that is replaced or removed in the meantime stays unchanged for those that have it open.
+  // A mapping that is open stays unchanged when the file is replaced or removed.
   ASSERT_TRUE(write_safetensors(path, {}).ok());
   EXPECT_EQ(text_of(bytes), text_of(*sources[0].bytes()));
 }
@@ -166,7 +167,7 @@ TEST(Safetensors, WhatCannotBeWrittenLeavesTheOldFile) {
   EXPECT_THAT(refused({{"a", "F32", {2}, {}}}), HasSubstr("no function that gives its bytes"));
   EXPECT_THAT(refused({{"\xff", "F32", {2}, good.bytes}}), HasSubstr("not UTF-8"));
   EXPECT_THAT(refused({good}, {{"a", "\xc3"}}), HasSubstr("not UTF-8"));
-  // Found out in the middle of the file.
+  // The error is found in the middle of the file.
   EXPECT_THAT(refused({good, {"a", "F32", {3}, good.bytes}}),
               HasSubstr("tensor \"a\": 8 bytes given, expected 12 for F32 [3]"));
   EXPECT_THAT(

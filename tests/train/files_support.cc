@@ -22,7 +22,8 @@
 
 namespace octavo::train {
 
-// In memory where it can be: no test here asks what a disk does, and thousands of files are synced.
+// Uses memory (/dev/shm) if possible, because no test here depends on a disk, and thousands of files are
+// synced.
 TempFolder::TempFolder() {
   for (const std::string& parent : {std::string("/dev/shm/"), testing::TempDir()}) {
     path_ = parent + "octavo_files_XXXXXX";
@@ -126,7 +127,7 @@ std::optional<bool> killed_at_call(int calls, const std::function<void()>& work)
   ::waitpid(child, &state, 0);
   if (!WIFSTOPPED(state)) return std::nullopt;
   ::ptrace(PTRACE_SETOPTIONS, child, nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
-  // A stop on the way into each call and one on the way out.
+  // The process stops on entry to and on exit from each system call.
   for (int stops = 0; stops < 2 * calls - 1;) {
     if (::ptrace(PTRACE_SYSCALL, child, nullptr, nullptr) != 0) return std::nullopt;
     ::waitpid(child, &state, 0);

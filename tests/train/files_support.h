@@ -1,4 +1,4 @@
-// Folders, tensors and child processes for the tests of train/formats.
+// Helpers for the tests of train/formats: folders, tensors and child processes.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace octavo::train {
 
-// A new folder, removed with what is in it.
+// A new folder that is removed with its contents.
 class TempFolder {
  public:
   TempFolder();
@@ -30,28 +30,28 @@ class TempFolder {
   std::string path_;
 };
 
-// Plainly, without the code under test.
+// Read and write files without the code under test.
 std::string read_bytes(const std::string& path);
 void write_bytes(const std::string& path, std::string_view bytes);
 std::vector<std::string> names_in(const std::string& folder);  // sorted
 
-// A tensor whose bytes are given by its seed.
+// Returns bytes that depend on the seed.
 std::string tensor_data(std::size_t bytes, std::uint64_t seed);
 TensorSource make_tensor(std::string name, std::string dtype, std::vector<std::int64_t> shape,
                          std::uint64_t seed = 1);
 std::string text_of(Bytes bytes);
 
-// A checkpoint as the trainer writes it, small: two files of tensors and state.json. `seed` tells two of the
-// same step apart. The checkpoint's own account of its seed is read back by checkpoint_seed().
+// Saves a small checkpoint as the trainer writes it: two tensor files and state.json. `seed` distinguishes
+// two checkpoints of the same step; checkpoint_seed() reads it back.
 Status save_checkpoint(const std::string& run_folder, std::int64_t step, std::uint64_t seed = 1,
                        std::size_t bytes = 600);
 std::string checkpoint_seed(const std::string& path);
 
-// Runs in a child process, so that limits, mounts and users can be changed; what it returns comes back.
+// Runs `work` in a child process, so that it can change limits, mounts and users. Returns its result.
 std::string in_child(const std::function<std::string()>& work);
 
-// Runs in a child process that dies (SIGKILL) just before its system call number `calls`. Whether it died:
-// false when it had finished by then. Nothing where processes cannot be traced.
+// Runs `work` in a child process that is killed (SIGKILL) just before its system call number `calls`. Returns
+// true if it was killed, false if it had finished before, and nothing if processes cannot be traced.
 std::optional<bool> killed_at_call(int calls, const std::function<void()>& work);
 
 }  // namespace octavo::train

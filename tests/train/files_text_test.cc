@@ -1,4 +1,4 @@
-// Text files that are replaced whole, and the list of checksums.
+// Tests text files that are replaced atomically, and the list of checksums.
 // SPDX-License-Identifier: MIT
 #include "train/files_support.h"
 #include "train/io/checksums.h"
@@ -42,7 +42,7 @@ TEST(TextFile, Errors) {
               HasSubstr("a/.b.partial: cannot create: Not a dir"));
   EXPECT_THAT(write_text_file(folder.path(), "x").message(), HasSubstr("is there and not a file"));
   EXPECT_THAT(write_text_file("/dev/null", "x").message(), HasSubstr("is there and not a file"));
-  // What would write through a link that someone put there is not followed.
+  // A link at the temporary file's path is not followed, so its target is not overwritten.
   std::filesystem::create_symlink("a", folder.at(".c.partial"));
   EXPECT_THAT(write_text_file(folder.at("c"), "x").message(), HasSubstr(".c.partial: cannot create"));
   EXPECT_EQ(read_bytes(folder.at("a")), "12345");
@@ -68,13 +68,13 @@ TEST(Sizes, ReadWell) {
   EXPECT_EQ(size_text(UINT64_MAX), "18.4 EB");
 }
 
-// As xxh128sum prints them.
+// The checksums are those that xxh128sum prints.
 TEST(Checksums, AreXxh3Of128Bits) {
   Hasher hasher;
   EXPECT_EQ(hasher.hex(), "99aa06d3014798d86001c324468d497f");
   hasher.add(std::as_bytes(std::span(std::string_view("octavo"))));
   EXPECT_EQ(hasher.hex(), "7d55611d5c05ec0b37d9270d496fbb19");
-  // In pieces it is the same.
+  // Adding the data in pieces gives the same checksum.
   const std::string data = tensor_data(100'000, 5);
   Hasher whole;
   whole.add(std::as_bytes(std::span(data)));

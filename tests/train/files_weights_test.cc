@@ -1,5 +1,5 @@
-// The weights of a checkpoint in full precision: bf16 with and without master bits, and files that do not
-// fit.
+// Tests the weights of a checkpoint in full precision: bf16 with and without master bits, and files that do
+// not match.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_weights.h"
 #include "train/files_support.h"
@@ -113,7 +113,7 @@ TEST(CheckpointWeights, FilesThatDoNotFit) {
   const auto bare = CheckpointWeights::open(save(folder, 4, model, {}));
   ASSERT_TRUE(bare.ok());
   EXPECT_EQ(bare->masters(), 0U);
-  // The optimizer's file, the largest, is not read for weights in fp32.
+  // The optimizer's file, which is the largest, is not read if weights are fp32.
   const std::string wide = save(folder, 5, {source("a", "F32", std::as_bytes(std::span(kValues)))}, model);
   write_bytes(wide + "/optimizer.safetensors", "torn");
   EXPECT_EQ(error_of(wide), "");

@@ -1,5 +1,5 @@
-// Products in FP8 through the trainer's door: which are in FP8 and which plain, recomputed segments in bits,
-// BDH with it, and what a run keeps of it.
+// Tests FP8 matmuls through the functions of train/nn/project.h: which matmuls are in FP8 and which stay
+// plain, recomputed segments bit by bit, BDH with FP8, and the saved FP8 state.
 // SPDX-License-Identifier: MIT
 #include "train/fp8_reference.h"
 #include "train/model/model.h"
@@ -36,7 +36,7 @@ std::map<std::string, Tensor> saved(const Fp8& fp8) {
 
 Tensor not_skipped() { return torch::zeros({}, torch::kUInt8); }
 
-// Two layers, as [in, out] and as [out, in].
+// Two layers: one with weights [in, out], one with [out, in].
 struct Layers {
   Tensor first, second, x;
 
@@ -50,7 +50,7 @@ struct Layers {
   [[nodiscard]] Tensor operator()(const Tensor& in) const {
     return in + project(project(in, first).relu_(), second.t());
   }
-  // The gradients, which are cleared.
+  // Returns the gradients and clears them.
   [[nodiscard]] std::vector<Tensor> grads() {
     std::vector<Tensor> out;
     for (Tensor* tensor : {&x, &first, &second}) {
@@ -128,7 +128,7 @@ TEST(Fp8Products, RecomputedSegmentsHaveTheSameBits) {
           y = again ? recompute([&](const std::vector<Tensor>& in) { return layers(in[0]); }, {y})
                     : layers(y);
       }
-      // No scope, and on a GPU another thread.
+      // Runs backward() without a scope, and in another thread, as on a GPU.
       std::thread([&] { y.square().sum().backward(); }).join();
       auto grads = layers.grads();
       grads.push_back(y.detach());
@@ -178,7 +178,7 @@ TEST(Fp8Products, BdhTrainsWithIt) {
     const auto states = saved(fp8);
     for (const auto& each : model->named_parameters()) {
       grads[recomputed][each.key()] = each.value().grad();
-      // Every weight of a product has seen x, w and dy; an embedding is looked up.
+      // Every weight of a matmul has amax values of x, w and dy. The embedding is looked up, not multiplied.
       const Tensor maxima = states.at(each.key()).select(1, 2);
       EXPECT_EQ((maxima > 0).all().item<bool>(), each.key() != "embed.weight") << each.key();
     }
@@ -234,7 +234,7 @@ TEST(Fp8Products, WhatARunKeeps) {
   EXPECT_THAT(refused.status().message(), AllOf(HasSubstr("its state of FP8 does not fit"),
                                                 HasSubstr("\"first\""), HasSubstr("keep amax_history_len")));
 
-  // Maxima over ranks.
+  // Sets amax values as a reduction over ranks does.
   {
     const ProductScope scope = second.scope();
     layers(layers.x).sum().backward();

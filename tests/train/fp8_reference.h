@@ -1,4 +1,4 @@
-// FP8 on the CPU, for tests.
+// Enables FP8 on the CPU for tests.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace octavo::train {
 
-// The CPU has FP8 while it lives.
+// Enables the CPU's FP8 reference implementation during its lifetime.
 class Fp8Reference {
  public:
   Fp8Reference() { setenv("OCTAVO_FP8_REFERENCE", "1", 1); }

@@ -1,7 +1,7 @@
-// Mutated files: what readers of them are fuzzed with. Every input is read or is a Status, never a crash, an
-// exception or bytes outside of it. A second or so for all readers of a test; OCTAVO_FUZZ_SECONDS and
-// OCTAVO_FUZZ_SEED as in api/fuzz_test.cc. OCTAVO_FUZZ_INPUTS=n gives each reader n inputs however long that
-// takes.
+// Fuzzes file readers with mutated files. Every input is read or gives a Status, never a crash, an exception
+// or bytes outside of the input. All readers of a test take about one second together; OCTAVO_FUZZ_SECONDS
+// and OCTAVO_FUZZ_SEED work as in api/fuzz_test.cc. OCTAVO_FUZZ_INPUTS=n gives each reader n inputs, without
+// a time limit.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -24,14 +24,14 @@
 namespace octavo::train {
 
 inline constexpr int kFuzzed = 6;             // readers that share a test's time
-inline constexpr std::int64_t kFewest = 200;  // inputs, however slow the machine is
+inline constexpr std::int64_t kFewest = 200;  // inputs, even on a slow machine
 
 inline double number_from(const char* name, double fallback) {
   const char* text = std::getenv(name);
   return text != nullptr ? std::atof(text) : fallback;
 }
 
-// Numbers that break sums and products, in the sizes that formats have them.
+// Returns a number that overflows sums or multiplications, in one of the sizes that formats use.
 inline std::string odd_number(test::Random& random) {
   const std::uint64_t values[] = {0,
                                   1,
@@ -84,7 +84,7 @@ inline std::string mutated(std::string text, std::span<const std::string> pieces
   return text;
 }
 
-// Reads it and looks at every byte that it gives. Whether there was something.
+// Reads the input and every byte that the result refers to. Returns true if the input was accepted.
 using Reader = std::function<bool(std::string_view)>;
 
 inline void check(const Status& status) {
@@ -108,7 +108,7 @@ inline void fuzz(std::span<const std::string> seeds, std::span<const std::string
     accepted += read(text) ? 1 : 0;
     ASSERT_FALSE(testing::Test::HasFailure()) << "OCTAVO_FUZZ_SEED=" << seed;
   }
-  // Both happened, or the inputs were not what they should be.
+  // Both outcomes must occur; otherwise the inputs are not useful.
   EXPECT_GE(accepted, accepted_at_least) << count;
   EXPECT_GT(count - accepted, 10) << count;
   testing::Test::RecordProperty("inputs", std::to_string(count));

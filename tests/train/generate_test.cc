@@ -1,4 +1,4 @@
-// Text that a model writes: choices, seeds, the context that it sees, and where it ends.
+// Tests text generation: choices, seeds, the context that the model sees, and the end of the text.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/bdh.h"
 #include "train/tasks/text/evaluate.h"
@@ -18,8 +18,8 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::SizeIs;
 
-// Says after which bytes it was asked, and wants the next letter. Its second choice is 'z', a little behind;
-// everything else is far off.
+// Records the lengths of its inputs, and predicts the next letter. Its second choice is 'z', with a slightly
+// lower logit; all others are far lower.
 class NextLetter : public TextModel {
  public:
   torch::Tensor logits(const torch::Tensor& tokens, const DropoutPass& /*pass*/) override {
@@ -62,7 +62,7 @@ TEST(Generate, TheFirstOfTheTopIsTheLikeliest) {
   torch::manual_seed(4);
   BdhImpl bdh(BdhConfig{2, 16, 2, 8, kByteVocabulary, 0.3});
   EXPECT_EQ(write(bdh, "To be", options(40, 1, 2.0)), write(bdh, "To be", options(40, 0, 0.0)));
-  // Equal logits, which low precision makes common: the first of them, at any temperature.
+  // Equal logits, which are common in low precision: the first of them is chosen, at any temperature.
   model.second = 1.0F;
   for (const std::uint64_t seed : {1U, 2U, 3U})
     EXPECT_EQ(write(model, "a", options(20, 1, 3.0, seed)), write(model, "a", options(20, 0, 0.0)));
@@ -71,7 +71,7 @@ TEST(Generate, TheFirstOfTheTopIsTheLikeliest) {
 TEST(Generate, TopKLeavesTheOthersOut) {
   NextLetter model;
   const std::string text =
-      write(model, "a", options(200, 2, 50.0));  // all nearly alike, but only two are left
+      write(model, "a", options(200, 2, 50.0));  // nearly equal probabilities, but only two choices
   EXPECT_THAT(text, SizeIs(200));
   char last = 'a';
   for (const char c : text) {
@@ -99,7 +99,7 @@ TEST(Generate, FollowsItsSeedAndTakesNoOthersNumbers) {
 TEST(Generate, ShowsTheModelNoMoreThanTheContext) {
   NextLetter model;
   write(model, "abc", options(8, 0, 0.0), 4);
-  // A full context starts again from its last half.
+  // When the context is full, its last half is computed again.
   EXPECT_THAT(model.lengths, ElementsAre(3, 4, 2, 3, 4, 2, 3, 4));
   EXPECT_FALSE(model.was_training);
   model.lengths.clear();
@@ -110,7 +110,7 @@ TEST(Generate, ShowsTheModelNoMoreThanTheContext) {
   EXPECT_THAT(model.lengths, Each(1));
 }
 
-// The same weights, each text computed as a whole.
+// Has the same weights, but computes each text from its beginning.
 class Recomputed : public TextModel {
  public:
   explicit Recomputed(BdhImpl& model) : model_(model) {}
@@ -125,7 +125,7 @@ class Recomputed : public TextModel {
 TEST(Generate, WritesTheSameWithAndWithoutAMemoryOfTheText) {
   torch::manual_seed(4);
   BdhImpl bdh(BdhConfig{2, 32, 2, 8, kByteVocabulary, 0.0});
-  {  // far from even chances
+  {  // makes the probabilities far from uniform
     const torch::NoGradGuard no_grad;
     for (torch::Tensor& param : bdh.parameters()) param.mul_(10);
   }

@@ -1,5 +1,5 @@
-// Parameter groups: which parameter has which options, what a step makes of them, and errors that name what
-// matches nothing.
+// Tests parameter groups: the options of each parameter, their effect on a step, and errors that name
+// patterns without a match.
 // SPDX-License-Identifier: MIT
 #include "train/optim/param_groups.h"
 #include "train/parts_support.h"
@@ -32,7 +32,7 @@ GroupSettings frozen(std::vector<std::string> params) {
   return out;
 }
 
-// A small network's names, each with the dimensions that it would have.
+// Returns parameters with the names of a small network, each with typical dimensions.
 NamedTensors network() {
   torch::manual_seed(5);
   NamedTensors out = {
@@ -74,7 +74,7 @@ TEST(Groups, AutoSparesBiasesAndNorms) {
   EXPECT_THAT(groups.group, ElementsAre(0, 1, 1, 0, 1, 1));
   EXPECT_THAT(group_lines(groups, t.optimizer, t),
               ElementsAre("4 parameters of 231 weights: weight_decay 0"));
-  // Where there is nothing to spare them from, all are alike.
+  // Without weight decay there is nothing to exempt, so all parameters have the same options.
   Words without = kPlainRun;
   without.push_back("weight_decay=0");
   EXPECT_EQ(resolve(training(without), {}, kAuto, network())->options.size(), 1U);
@@ -96,7 +96,7 @@ TEST(Groups, TheFirstThatMatchesCounts) {
   EXPECT_THAT(groups.options, testing::SizeIs(5));
   EXPECT_THAT(group_lines(groups, t.optimizer, t)[0],
               "1 parameter of 4.80k weights: learning_rate 0.001, 4bit states");
-  // The other order: the encoder's norm is the encoder's.
+  // In the other order, the encoder's norm belongs to the encoder's group.
   const ParameterGroups other = resolve(t, {encoder, norm}, kNone, network()).value();
   EXPECT_TRUE(other.options[other.group[2]] == of_encoder);
 }
@@ -106,7 +106,7 @@ TEST(Groups, Errors) {
               AllOf(HasSubstr("training.groups[0].params: no parameter's name matches \"encodr.*\""),
                     HasSubstr("near it are: encoder.0.weight, encoder.0.bias, encoder.norm.weight"),
                     HasSubstr("(of 6)")));
-  // One pattern of several, and one that would match a part of a name only.
+  // One of several patterns, and a pattern that matches only part of a name.
   EXPECT_THAT(
       error({group({"scale"}), group({"encoder.*", "decoder"})}),
       AllOf(HasSubstr("training.groups[1].params"), HasSubstr("near it are: decoder.weight, decoder.bias")));
@@ -119,7 +119,7 @@ TEST(Groups, Errors) {
   EXPECT_THAT(error({group({"*"})}, spared({"scale"})), IsEmpty());
 }
 
-// A step of each group is the step that a run with its options alone would take.
+// A step of each group equals the step of a run that has only its options.
 TEST(Groups, StepsAreThoseOfTheirOptions) {
   constexpr int kSteps = 4;
   for (const bool native : {true, false}) {
@@ -207,18 +207,18 @@ TEST(Groups, PlannedBytesAreThoseOfEachGroupsFormat) {
   const auto optimizer = make_optimizer(plan, t, groups);
   take_steps(*optimizer, groups.parameters, 1, 1);
   EXPECT_EQ(optimizer->bytes().states, planned.states);
-  // Codes and a scale for each 128: 4800 weights; bf16: 5490; fp32: 140.
+  // 4,800 weights have codes and one scale per 128; 5,490 weights have bf16 states, and 140 have fp32 states.
   EXPECT_EQ(planned.states, 2 * (4800 / 2 + 4 * 38) + 2 * 2 * 5490 + 2 * 4 * 140);
   EXPECT_EQ(planned_bytes(plan, t, with_states(groups, StateFormat::fp32)).states,
             2 * 4 * (4800 + 5490 + 140));
 }
 
-// What is saved is in the model's order and continues, whatever the groups are.
+// Saved states are in the model's order and can be resumed with any groups.
 TEST(Groups, SavedStatesContinueToTheSameBits) {
   const TrainingSettings t = training({"optimizer=adamw_8bit", "master_weights=24"});
   const auto make_one = [&](const NamedTensors& params) {
     GroupSettings decoder = group({"decoder.*"});
-    decoder.state = StateFormat::bf16;  // rounded stochastically: the parameters' numbers count
+    decoder.state = StateFormat::bf16;  // rounded stochastically, so the parameters' numbers matter
     return make_optimizer({t.optimizer, true, {}, true}, t, resolve(t, {decoder}, kAuto, params).value());
   };
   NamedTensors params = network();

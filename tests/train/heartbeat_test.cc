@@ -1,4 +1,4 @@
-// Signs of life while a run says nothing, and what a run of hours says.
+// Tests the heartbeat lines of a run that prints nothing else, and the note about a run that takes hours.
 // SPDX-License-Identifier: MIT
 #include "train/console/heartbeat.h"
 #include "train/task.h"
@@ -24,7 +24,7 @@ class Heard : public Console {
   void note(const std::string& line) override { add("note " + line); }
   [[nodiscard]] bool replaces_lines() const override { return terminal_; }
 
-  // Waits for as many lines.
+  // Waits for `count` lines.
   std::vector<std::string> lines(std::size_t count) {
     std::unique_lock lock(mutex_);
     more_.wait_for(lock, 60s, [&] { return lines_.size() >= count; });
@@ -76,8 +76,8 @@ TEST(Heartbeat, PassesOnWhatIsSaidAndIsSilentWithNothingToDo) {
   EXPECT_EQ(heard.lines(0)[1], "note b");
 }
 
-// Each waits twice as long as the one before: at most 1 + 2 + 4 + 8 + 16 ms and more before five are there,
-// so n of them take at least 2^n - 1 ms.
+// Each wait is twice as long as the one before, so five lines take at least 1 + 2 + 4 + 8 + 16 ms, and n
+// lines 2^n - 1 ms.
 TEST(Heartbeat, KeepsALogShort) {
   Heard heard(false);
   Heartbeat console(heard, 1ms);
@@ -97,7 +97,7 @@ TEST(Estimate, ARunOfHoursSaysSoAndWhatWouldHelp) {
   EXPECT_THAT(note, HasSubstr("on a GPU"));
   EXPECT_THAT(note, HasSubstr("n_embd is 256"));
   EXPECT_THAT(note, HasSubstr("block_size is 512"));
-  EXPECT_THAT(note, HasSubstr("max_steps=67 takes an hour"));  // 65 more
+  EXPECT_THAT(note, HasSubstr("max_steps=67 takes an hour"));  // 65 more steps
   EXPECT_THAT(long_run_note(config, shorter, 2, 3000, 55, false), Not(HasSubstr("on a GPU")));
   EXPECT_EQ(long_run_note(config, shorter, 0, 3600, 0.999, true), "");
   EXPECT_NE(long_run_note(config, shorter, 0, 3600, 1.001, true), "");

@@ -1,5 +1,5 @@
-// The small parts of the loop: learning rates, the numbers of finished steps, and random numbers that follow
-// from the step.
+// Tests small parts of the training loop: learning rates, the metrics of finished steps, and random numbers
+// that depend on the step.
 // SPDX-License-Identifier: MIT
 #include "train/device/device.h"
 #include "train/optim/lr_schedule.h"
@@ -14,7 +14,7 @@ namespace {
 
 const Words kSchedulers = {"cosine", "linear", "constant", "wsd"};
 
-// learning_rate 1, so that rates are fractions of it.
+// Returns settings with learning_rate 1, so that rates are fractions of it.
 TrainingSettings scheduled(const std::string& scheduler, Words words = {}) {
   words.insert(words.begin(), {"learning_rate=1", "min_lr=0.1", "lr_scheduler=" + scheduler});
   return training(words);
@@ -37,7 +37,7 @@ TEST(Schedule, EveryCourse) {
   EXPECT_DOUBLE_EQ(learning_rate(linear, 36, 110), 1.0 - 0.9 * 0.25);
   EXPECT_DOUBLE_EQ(learning_rate(cosine, 36, 110), 0.55 + 0.45 * std::sqrt(0.5));
   EXPECT_DOUBLE_EQ(learning_rate(scheduled("constant", warm), 110, 110), 1.0);
-  // A tenth of 110 steps is 11: from step 100 on.
+  // A tenth of 110 steps is 11, so the decay begins after step 100.
   const TrainingSettings wsd = scheduled("wsd", warm);
   EXPECT_DOUBLE_EQ(learning_rate(wsd, 100, 110), 1.0);
   EXPECT_DOUBLE_EQ(learning_rate(wsd, 101, 110), 1.0 - 0.9 / 11);
@@ -58,16 +58,16 @@ TEST(Schedule, TheLastStepIsOneBeforeTheLeastRate) {
 
 TEST(Schedule, Edges) {
   for (const std::string& scheduler : kSchedulers) {
-    // The run ends before the warmup does, or with it.
+    // The run ends before the warmup ends, or together with it.
     EXPECT_DOUBLE_EQ(learning_rate(scheduled(scheduler, {"warmup_steps=200"}), 100, 100), 0.5) << scheduler;
     EXPECT_DOUBLE_EQ(learning_rate(scheduled(scheduler, {"warmup_steps=100"}), 100, 100), 1.0) << scheduler;
-    // A least rate above the highest, which no config has, is no rise.
+    // A min_lr above learning_rate, which no config allows, does not raise the rate.
     TrainingSettings above = scheduled(scheduler);
     above.min_lr = 2.0;
     for (const int step : {1, 50, 100, 101})
       EXPECT_DOUBLE_EQ(learning_rate(above, step, 100), 1.0) << scheduler;
   }
-  // A decay longer than the run is as long as what the warmup leaves: linear's course.
+  // A decay longer than the run is cut to the steps after the warmup, like the linear schedule.
   const TrainingSettings longer = scheduled("wsd", {"decay_steps=500", "warmup_steps=10"});
   const TrainingSettings linear = scheduled("linear", {"warmup_steps=10"});
   for (const int step : {5, 10, 11, 60, 100})
@@ -100,7 +100,7 @@ TEST(StepMetrics, KeepsOrderAndDepth) {
   EXPECT_FALSE(readout.pop(true));
 }
 
-// Tensors that change after a push, as a loss scale does, change nothing that was pushed.
+// Changing a tensor after a push, as a loss scale does, does not change the pushed value.
 TEST(StepMetrics, CopiesWhatItIsGiven) {
   StepMetrics readout(torch::kCPU);
   const torch::Tensor loss = torch::tensor(2.0F), scale = torch::full({1}, 8.0F);
@@ -118,9 +118,9 @@ TEST(SeedRandom, FollowsFromSeedStepAndPass) {
     return torch::randn({8});
   };
   const torch::Tensor first = numbers(1337, 5, 1);
-  torch::rand({100});  // whatever was drawn before
+  torch::rand({100});  // any numbers drawn before
   EXPECT_TRUE(torch::equal(numbers(1337, 5, 1), first));
-  // Neighbours, and the same three numbers in other places.
+  // Neighbouring numbers, and the same three numbers in another order.
   std::vector<torch::Tensor> all;
   for (std::int64_t seed = 0; seed < 4; ++seed)
     for (std::int64_t step = 0; step < 4; ++step)
@@ -129,7 +129,7 @@ TEST(SeedRandom, FollowsFromSeedStepAndPass) {
     for (std::size_t j = 0; j < i; ++j) ASSERT_FALSE(torch::equal(all[i], all[j])) << i << ' ' << j;
 }
 
-// A bad batch leaves nothing behind, a good one what it did.
+// A skipped step leaves the buffers unchanged; a good step keeps its update.
 TEST(BufferSnapshot, UndoesWhatASkippedStepDid) {
   torch::nn::BatchNorm1d norm(3);
   NamedTensors buffers;

@@ -1,12 +1,12 @@
-"""Writes bdh_golden.txt: outputs and gradients of the published BDH implementation, which tests/train
-compares with.
+"""Writes bdh_golden.txt: outputs and gradients of the published BDH implementation, for the tests in
+tests/train.
 
 python tests/train/make_bdh_golden.py --reference PATH/TO/bdh
 
-PATH is a checkout of the reference (its bdh.py); nothing of it is kept but these numbers. Weights and tokens
-come from formulas that the test repeats, so the file holds results alone: the loss, sampled logits, and of
-every parameter's gradient the norm and sampled elements. They are computed in double: in fp32 the reference's
-own rounding would be most of what a comparison shows.
+PATH is a checkout of the reference (its bdh.py); the file contains only numbers computed with it. Weights
+and tokens are computed from formulas that the test repeats, so the file has only results: the loss, sampled
+logits, and the norm and sampled elements of every parameter's gradient. They are computed in double, because
+in fp32 the reference's own rounding errors would dominate the comparison.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PARAMETERS = ("decoder", "encoder", "encoder_v", "lm_head", "embed.weight")
 
 
 def wave(count: int, phase: float) -> torch.Tensor:
-    """0.2 sin(0.37 i + phase), in double, rounded once."""
+    """Returns 0.2 sin(0.37 i + phase), computed in double and rounded once."""
     i = torch.arange(count, dtype=torch.float64)
     return (0.2 * torch.sin(0.37 * i + phase)).to(torch.float32)
 
@@ -58,7 +58,7 @@ def main() -> int:
         with torch.no_grad():
             for phase, key in enumerate(PARAMETERS):
                 named[key].copy_(wave(named[key].numel(), phase).view_as(named[key]))
-        frequencies = model.attn.freqs.clone()  # the reference wants them in fp32
+        frequencies = model.attn.freqs.clone()  # the reference needs them in fp32
         model.double()
         model.attn.freqs = frequencies
         logits, loss = model(tokens(batch, length, 0), tokens(batch, length, 37))

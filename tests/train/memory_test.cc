@@ -1,4 +1,4 @@
-// Memory by owner: measured peaks, and the message for a user whose device is full.
+// Tests memory by owner: measured peaks, and the message for a user whose device is full.
 // SPDX-License-Identifier: MIT
 #include "train/device/memory.h"
 
@@ -19,7 +19,7 @@ constexpr std::int64_t kSlack = 4096;  // small tensors and alignment
 torch::Tensor megabytes(std::int64_t count) { return torch::empty({count * kMiB}, torch::kUInt8); }
 
 TEST(PeakMeter, CountsTheMostThatIsHeldAtOnce) {
-  const torch::Tensor before = megabytes(16);  // not the meter's
+  const torch::Tensor before = megabytes(16);  // allocated before the meter
   const PeakMeter meter(torch::kCPU);
   EXPECT_EQ(meter.bytes(), 0);
   { const torch::Tensor a = megabytes(3), b = megabytes(2); }
@@ -131,7 +131,7 @@ TEST(OutOfMemory, NamesOwnersAndFragmentation) {
   EXPECT_THAT(explain("x", {}), Not(HasSubstr("allocator"))) << "the CPU";
 }
 
-// Without a plan: the order is fixed, and there are no figures.
+// Returns the proposals without a prediction: their order is fixed, and they have no numbers.
 std::vector<std::string> helps(const Words& words, bool gpu = true, bool evaluating = false) {
   const Settings all = settings(words);
   const std::unique_ptr<Task> task = make_task(all.task);
@@ -190,7 +190,7 @@ TEST(OutOfMemory, NamesOnlySettingsThatWouldHelp) {
               HasSubstr("what would help: a smaller model or a device with more memory"));
 }
 
-// The batches that it proposes make the same step. Sums of gradients are there already where there was
+// The proposed batch sizes make the same step. fp32 sums of gradients already exist if there was
 // accumulation, and fp32 weights need none.
 TEST(OutOfMemory, ProposesTheSameStepInSmallerMicroBatches) {
   EXPECT_EQ(
@@ -209,7 +209,7 @@ TEST(OutOfMemory, ProposesTheSameStepInSmallerMicroBatches) {
   EXPECT_THAT(help({"batch_size=1"}), Not(HasSubstr("batch_size=")));
 }
 
-// States are made smaller, not another optimizer's.
+// Proposes smaller states, but not another algorithm.
 TEST(OutOfMemory, KeepsTheAlgorithm) {
   EXPECT_THAT(help({"optimizer=adamw"}),
               HasSubstr("optimizer=adamw_8bit (2.03 bytes of state per weight instead of 8)"));

@@ -1,5 +1,5 @@
-// Optimizer states in host memory as the loop sees them: planned bytes, gradients that are taken while
-// backward() runs, and checkpoints that do not tell where states were.
+// Tests optimizer states in host memory as the training loop uses them: predicted bytes, gradients that are
+// consumed while backward() runs, and checkpoints that do not depend on where the states are.
 // SPDX-License-Identifier: MIT
 #include "train/nn/recompute.h"
 #include "train/optim/gradients.h"
@@ -86,7 +86,7 @@ TEST(Offload, SavesWhatOthersLoad) {
   }
 }
 
-// What a parameter's gradient comes from: once, or in parts, as segments that are computed again give it.
+// Returns a loss that gives each parameter its gradient at once, or in parts as recomputed segments do.
 torch::Tensor loss_of(const NamedTensors& parameters, std::int64_t seed, bool in_parts) {
   torch::manual_seed(static_cast<std::uint64_t>(seed));
   torch::Tensor loss = torch::zeros({});
@@ -103,7 +103,7 @@ torch::Tensor loss_of(const NamedTensors& parameters, std::int64_t seed, bool in
   return loss.to(torch::kFloat32);
 }
 
-// The gradients of a run and its optimizer; the weights after some steps.
+// Trains some steps with a run's gradients and its optimizer. Returns the weights and sets `states`.
 NamedTensors trained(const Words& words, torch::ScalarType type, std::int64_t passes, bool in_parts,
                      bool take, Saved& states) {
   const TrainingSettings t = training(with(words, {"gradient_accumulation_steps=" + std::to_string(passes)}));
@@ -122,8 +122,7 @@ NamedTensors trained(const Words& words, torch::ScalarType type, std::int64_t pa
   for (std::int64_t step = 1; step <= 3; ++step) {
     gradients->clear();
     gradients->expect(passes, passes);
-    if (step == 2)
-      pass(99), gradients->clear(), gradients->expect(passes, passes);  // a step that was given up
+    if (step == 2) pass(99), gradients->clear(), gradients->expect(passes, passes);  // an abandoned step
     for (std::int64_t i = 0; i < passes; ++i) {
       pass(10 * step + i);
       const bool here = params[0].second.grad().defined();

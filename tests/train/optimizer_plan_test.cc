@@ -1,4 +1,5 @@
-// Which optimizer runs where, and states that do not fit: errors that name what differs and change nothing.
+// Tests which optimizer runs on which device, and states that do not match: errors name the difference and
+// change nothing.
 // SPDX-License-Identifier: MIT
 #include "train/parts_support.h"
 
@@ -11,8 +12,8 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// The error when `other` is given to an optimizer of `words`, which must be unchanged afterwards, and step as
-// one that was never asked.
+// Returns the error of loading `other` into an optimizer of `words`. The optimizer must be unchanged
+// afterwards, and step like one that loaded nothing.
 std::string load_error(const Words& words, const Saved& other, bool native = true) {
   const TrainingSettings t = training(words);
   const bool bf16 = native && t.compute_dtype == ComputeType::bfloat16;
@@ -57,7 +58,7 @@ TEST(StepOptimizerLoad, AnotherAlgorithm) {
   Saved of_adamw = saved_after_steps(k8bit, make_parameters());
   EXPECT_THAT(load_error(lion, of_adamw),
               HasSubstr("wide: its optimizer states are those of adamw, expected lion"));
-  // As large, and of another meaning.
+  // The states have the same size, but another meaning.
   EXPECT_THAT(load_error(lion, saved_after_steps(sgd, make_parameters())),
               HasSubstr("those of sgd, expected lion"));
   EXPECT_THAT(
@@ -65,7 +66,7 @@ TEST(StepOptimizerLoad, AnotherAlgorithm) {
                  saved_after_steps({"optimizer=sgd", "compute_dtype=float32"}, make_parameters(), false),
                  false),
       HasSubstr("those of sgd, expected adamw"));
-  // Version 0.1 did not write it down: the sizes show it.
+  // Version 0.1 did not save the algorithm, but the sizes differ.
   for (auto& [name, state] : of_adamw.numbers.items()) state.erase("algorithm");
   EXPECT_THAT(load_error(lion, of_adamw), HasSubstr("wide: 8bit states"));
   const NamedTensors params = make_parameters();
@@ -109,7 +110,7 @@ TEST(StepOptimizerLoad, TornStates) {
     torn.tensors.erase(torn.tensors.begin() + 3);
     EXPECT_THAT(load_error(kFp32, torn, native), HasSubstr("deep"));
   }
-  // All bytes are there, but not where they belong: only the last parameter shows it.
+  // All bytes are present, but not where they belong; only the last parameter shows it.
   Saved swapped = saved_after_steps(k8bit, make_parameters());
   swapped.numbers["deep"]["block_size"] = 64;
   EXPECT_THAT(load_error(k8bit, swapped),
@@ -127,7 +128,7 @@ TEST(OptimizerPlan, WithABackend) {
   EXPECT_FALSE(plan_optimizer(training({"fp16=true"}), torch::kCPU, true).value().bf16_weights);
 }
 
-// A device that Octavo has no code for.
+// Plans the optimizer for a device without an Octavo backend.
 Result<OptimizerPlan> elsewhere(const Words& words) {
   return plan_optimizer(training(words), torch::kMPS, false);
 }
@@ -180,7 +181,7 @@ TEST(OptimizerPlan, FormatsOfGroupsNeedABackend) {
               HasSubstr("the states of training.groups are fp32, too"));
 }
 
-// Values that depend on the optimizer's name, such as beta2, are those of the fallback.
+// Defaults that depend on the optimizer's name, such as beta2, are those of the fallback.
 TEST(OptimizerPlan, TheFallbackStepsAsIfItHadBeenAskedFor) {
   const TrainingSettings fallen =
       training({"optimizer=lion_8bit", "optimizer_fallback=adamw", "compute_dtype=float32"});

@@ -1,4 +1,4 @@
-// Which rank has what of a model.
+// Tests which rank has which part of a model.
 // SPDX-License-Identifier: MIT
 #include "train/optim/shard_layout.h"
 
@@ -27,7 +27,7 @@ std::vector<LaidParameter> some_parameters(unsigned seed, bool with_whole) {
 }
 
 TEST(ParallelLayout, ASmallOne) {
-  // In reverse: 300 elements at 0, 10 at 512, 600 at 768; to 1,536 with the padding of two ranks.
+  // In reverse order: 300 elements at 0, 10 at 512, 600 at 768; padded to 1,536 for two ranks.
   const std::vector<LaidParameter> parameters = {{600}, {10}, {300}};
   const auto layout = ParallelLayout::make(parameters, 2, 256, true);
   ASSERT_EQ(layout.buckets().size(), 1U);
@@ -41,12 +41,12 @@ TEST(ParallelLayout, ASmallOne) {
   EXPECT_EQ(layout.piece(1, 0), (Piece{0, 10}));
   EXPECT_EQ(layout.piece(0, 0), Piece{});
   EXPECT_EQ(layout.piece(0, 1), (Piece{0, 600}));
-  // Three ranks have 512 each, so the last parameter is cut at 256.
+  // Three ranks have 512 elements each, so the last parameter is cut at 256.
   const auto three = ParallelLayout::make(parameters, 3, 256, true);
   EXPECT_EQ(three.buckets()[0].elements, 1536);
   EXPECT_EQ(three.piece(0, 1), (Piece{0, 256}));
   EXPECT_EQ(three.piece(0, 2), (Piece{256, 600}));
-  // Nothing is divided and nothing is at the end.
+  // Without shards nothing is divided, and there is no padding at the end.
   const auto plain = ParallelLayout::make(parameters, 3, 256, false);
   EXPECT_EQ(plain.buckets()[0].elements, 768 + 600);
   EXPECT_EQ(plain.piece(0, 2), (Piece{0, 600}));

@@ -1,4 +1,4 @@
-// Settings, parameters and comparisons for the tests of the trainer's parts.
+// Helpers for the tests of the trainer's parts: settings, parameters and comparisons.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,11 +22,12 @@ namespace octavo::train {
 
 using Words = std::vector<std::string>;
 
-// The defaults with these words (learning_rate=0.1).
+// Returns the default settings with these overrides (for example learning_rate=0.1).
 inline Settings settings(const Words& words = {}) { return parse("", "test", words).value().settings; }
 inline TrainingSettings training(const Words& words = {}) { return settings(words).training; }
 
-// One that is quantized and no multiple of a block, one with dimensions, and a small one, which is not.
+// Makes three parameters: a quantized one that is not a multiple of a block, one with several dimensions, and
+// a small one that is not quantized.
 inline NamedTensors make_parameters(torch::ScalarType type = torch::kFloat32) {
   torch::manual_seed(7);
   NamedTensors out = {
@@ -55,7 +56,7 @@ inline bool same_bits(const NamedTensors& a, const NamedTensors& b) {
   return same;
 }
 
-// Gradients of step number `step`, times `factor`.
+// Sets the gradients of step number `step`, multiplied by `factor`.
 inline void give_gradients(const NamedTensors& parameters, std::int64_t step, double factor = 1.0) {
   torch::manual_seed(static_cast<std::uint64_t>(1000 + step));
   for (const auto& [name, param] : parameters)
@@ -77,7 +78,7 @@ inline std::unique_ptr<StepOptimizer> make(const TrainingSettings& settings, con
                 : make_plain_optimizer(settings.optimizer, settings, std::move(groups));
 }
 
-// What a function says that throws an error of torch.
+// Returns the message of the torch error that `fn` throws.
 template <class Fn>
 std::string torch_error(Fn&& fn) {
   try {
@@ -88,7 +89,7 @@ std::string torch_error(Fn&& fn) {
   return "no error";
 }
 
-// What save() gives, with tensors of their own, as a file has them.
+// The output of save(), with copied tensors, as a file contains them.
 struct Saved {
   NamedTensors tensors;
   nlohmann::ordered_json numbers = nlohmann::ordered_json::object();

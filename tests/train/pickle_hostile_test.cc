@@ -1,4 +1,4 @@
-// Pickles that are torn or made to hurt: each is an error that names the opcode, the byte and the global.
+// Tests pickles that are torn or malicious: each is an error that names the opcode, the byte and the global.
 // SPDX-License-Identifier: MIT
 #include "train/archive_support.h"
 #include "train/formats/pickle.h"
@@ -87,7 +87,7 @@ TEST(PickleHostile, StacksAndMarks) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"R", "takes 2 values from a stack that has 0"},
       {"NR", "takes 2 values from a stack that has 1"},
-      {"NN(NR", "takes 2 values from a stack that has 1"},  // what lies below a mark is not taken
+      {"NN(NR", "takes 2 values from a stack that has 1"},  // values below a mark are not popped
       {"t", "there is no MARK"},
       {"u", "there is no MARK"},
       {"}(Nu", "a key without a value"},
@@ -155,7 +155,8 @@ TEST(PickleHostile, Memo) {
   EXPECT_THAT(error_of(kStart + "}q\1"), HasSubstr("memo 1, expected at most 0"));
   EXPECT_THAT(error_of(kStart + "}r\xff\xff\xff\xff"), HasSubstr("memo 4294967295, expected at most 0"));
   EXPECT_TRUE(read_pickle(bytes_of(kStart + "}" + std::string("q\0q\1q\0", 6) + ".")).ok());
-  // A dict in itself, and tuples of tuples that would have 2^1000 leaves: no value is walked.
+  // A dict that contains itself, and tuples of tuples that would have 2^1000 leaves: values are not
+  // traversed.
   const std::string get = std::string("h\0", 2);
   EXPECT_THAT(error_of(kStart + "}" + std::string("q\0", 2) + text("a") + get + "s."),
               HasSubstr("\"a\" is a dict, expected a tensor"));
@@ -175,7 +176,7 @@ TEST(PickleHostile, DeepAndLong) {
   EXPECT_THAT(error_of(kStart + ")" + std::string(kMany, '\x85') + "."),
               HasSubstr("is a tuple, expected a dict"));
   EXPECT_THAT(error_of(std::string(kPickleLimit + 1, ')')), HasSubstr("expected at most 16777216"));
-  // A shape of very many extents, used again and again.
+  // A shape with very many extents.
   const std::string extents = tuple(std::string(kMany / 2, 'N'));
   EXPECT_THAT(error_of(dict(text("a") + tensor(storage("0", 1), 0, std::string(65 * 2, 'K'), ""))),
               HasSubstr("65 extents and 0 strides"));
@@ -185,7 +186,7 @@ TEST(PickleHostile, DeepAndLong) {
               HasSubstr("is a tuple, expected a number"));
 }
 
-// A memo repeats a long text for two bytes, so a small file could name gigabytes.
+// A memo repeats a long text with two bytes, so a small file could contain gigabytes of names.
 TEST(PickleHostile, NamesThatRepeatOrAreLong) {
   const std::string name(kNameLimit, 'n');
   const std::string again = std::string("h\0", 2) + std::string("h\1", 2);

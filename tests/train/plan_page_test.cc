@@ -1,4 +1,5 @@
-// The page of a plan, read as a text. tests/apps/test_plan_page.py moves its controls in a browser.
+// Tests the page of a prediction (plan_page) as text. tests/apps/test_plan_page.py moves its controls in a
+// browser.
 // SPDX-License-Identifier: MIT
 #include "train/report/plan_page.h"
 
@@ -36,7 +37,7 @@ Json small_plan() {
                 "fragmentation": 55000000, "step_seconds": 1.254, "units": 8192}]})");
 }
 
-// The page between its style and its data.
+// Returns the page between its style and its data.
 std::string body_of(const Json& plan) {
   const std::string page = plan_page(plan);
   const std::size_t begin = page.find("<body>");
@@ -75,7 +76,7 @@ TEST(PlanPage, HasEveryNumberWithoutScript) {
                            "<noscript>"}) {
     EXPECT_THAT(body, HasSubstr(part));
   }
-  EXPECT_THAT(body, Not(HasSubstr("communication")));  // nothing of it
+  EXPECT_THAT(body, Not(HasSubstr("communication")));  // this plan has none
 }
 
 TEST(PlanPage, SaysByHowMuchAPlanDoesNotFit) {

@@ -1,4 +1,5 @@
-// plan_page_writer IN OUT: the page of the plan that IN has as JSON, for tests/apps/test_plan_page.py.
+// plan_page_writer IN OUT: writes the page of the prediction that IN contains as JSON, for
+// tests/apps/test_plan_page.py.
 // SPDX-License-Identifier: MIT
 #include "train/report/plan_page.h"
 

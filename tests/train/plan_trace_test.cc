@@ -1,5 +1,5 @@
-// Plans of steps on tensors without memory: allocations counted by hand, autocast against torch's own on the
-// CPU, and whole plans of both tasks, which are compared with each other and with sums that are known.
+// Tests predictions of steps on tensors without memory: allocations counted by hand, autocast compared with
+// torch's on the CPU, and complete predictions of both tasks, compared with each other and with known sums.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 #include "train/optim/precision.h"
@@ -32,7 +32,7 @@ using octavo::plan::Owner;
 using octavo::plan::Work;
 using ::testing::HasSubstr;
 
-// Bytes at the end, and the most at once.
+// The bytes held at the end, and the peak.
 struct Bytes {
   std::int64_t now = 0, most = 0;
 };
@@ -62,7 +62,7 @@ TEST(FakeDevice, CountsWhatIsHeldAndViewsOnce) {
     EXPECT_EQ(count(device.events()).now, 8192);
     y.add_(1).relu_();
     EXPECT_EQ(count(device.events()).now, 8192);
-    y = torch::relu(y);  // the old one goes when the new one is there
+    y = torch::relu(y);  // the old tensor is freed once the new one exists
     EXPECT_EQ(count(device.events()).now, 8192);
     EXPECT_EQ(count(device.events()).most, 12288);
   }
@@ -76,7 +76,7 @@ TEST(FakeDevice, KeepsWhatTheBackwardPassNeeds) {
   const std::int64_t inputs = 4 * (64 * 32 + 32 * 16), y = 4 * 64 * 16;
   device.forget_kernels();
   torch::Tensor loss = torch::relu(x.mm(w)).mean();
-  EXPECT_EQ(count(device.events()).now, inputs + y + 4);  // relu keeps its result, and x.mm(w) is gone
+  EXPECT_EQ(count(device.events()).now, inputs + y + 4);  // relu keeps its result, and x.mm(w) is freed
   loss.backward();
   loss.reset();
   EXPECT_EQ(count(device.events()).now, 2 * inputs);
@@ -85,7 +85,7 @@ TEST(FakeDevice, KeepsWhatTheBackwardPassNeeds) {
   EXPECT_EQ(products, 3);
 }
 
-// As torch 2.11 allocated them on an H200.
+// The bytes are those that torch 2.11 allocated on an H200.
 TEST(FakeDevice, PartialSumsTakeMemoryForAMoment) {
   const auto h200 = octavo::plan::find_gpu("h200").value();
   EXPECT_EQ(row_sum_bytes(h200, 32'000, 256), 65'536'000);
@@ -139,7 +139,7 @@ TEST(FakeDevice, IsOneAtATimeAndLeavesNothing) {
   EXPECT_TRUE(again.events().empty());
 }
 
-// torch's lists of operators are the CPU's, too, for what models use.
+// For the operators that models use, torch's autocast lists are the same on the CPU.
 TEST(FakeDevice, AutocastGivesTheTypesOfTorchs) {
   const auto types = [](const torch::Device& device) {
     const AutocastScope autocast(device, ComputeType::bfloat16);
@@ -156,7 +156,7 @@ TEST(FakeDevice, AutocastGivesTheTypesOfTorchs) {
   forget_fake_casts();
 }
 
-// What torch computes on the CPU has the shapes and types that rules of ours give.
+// Octavo's rules give the shapes and types that torch computes on the CPU.
 TEST(FakeDevice, RulesGiveTheShapesOfTheCpu) {
   namespace F = torch::nn::functional;
   using Inputs = std::vector<torch::Tensor>;
@@ -202,7 +202,7 @@ TEST(FakeDevice, RulesGiveTheShapesOfTheCpu) {
       for (torch::Tensor& each : x)
         if (each.is_floating_point()) each.requires_grad_();
       const torch::Tensor y = function(x);
-      if (!y.is_complex()) y.sum().backward();  // no model learns through a transform of its input
+      if (!y.is_complex()) y.sum().backward();  // no model needs gradients through a transform of its input
       std::string text = c10::str(y.sizes(), " ", y.scalar_type(), ":");
       for (const torch::Tensor& each : x)
         if (each.grad().defined()) text += c10::str(" ", each.grad().sizes(), " ", each.grad().scalar_type());
@@ -273,7 +273,7 @@ class Plans : public testing::Test {
 };
 
 TEST_F(Plans, TheHostThatWasMeasuredCounts) {
-  // On the CPU the layers are computed, too: longer than a launch, and shorter than a second.
+  // On the CPU the layers are computed too: this takes longer than a launch, and less than a second.
   const auto here = measure_launch(::torch::Device(::torch::kCPU));
   ASSERT_TRUE(here.ok()) << here.status().message();
   EXPECT_GT(*here, 1e-6);
@@ -301,7 +301,8 @@ TEST_F(Plans, TheHostThatWasMeasuredCounts) {
   EXPECT_FALSE(has(assumed, "measured here"));
 }
 
-// Decoder and encoders of 64 x 1024, embedding and head of 256 x 64; bf16, 8-bit states with a scale for 256.
+// Decoder and encoders are 64 x 1024, embedding and head 256 x 64. Weights are bf16, states 8-bit with one
+// scale per 256 elements.
 TEST_F(Plans, StaticMemoryIsExact) {
   const Plan found = plan(bdh());
   const std::int64_t parameters = 3 * 64 * 1024 + 2 * 256 * 64;
@@ -311,7 +312,7 @@ TEST_F(Plans, StaticMemoryIsExact) {
   EXPECT_EQ(found.states.master, parameters);
   const Plan wide = plan(bdh(), {"training.optimizer=adamw"});
   EXPECT_EQ(wide.states.states, 8 * parameters);
-  // The same activations: what differs at the peak are states.
+  // Activations are equal, so only the states differ at the peak.
   EXPECT_EQ(of(wide, Owner::activations), of(found, Owner::activations));
 }
 
@@ -349,7 +350,8 @@ TEST_F(Plans, EverySettingOfATrainingRuns) {
     EXPECT_GT(plan(speech(), {head}).step_seconds, 0);
 }
 
-// bf16: the CPU updates a copy of each weight by a copy of its gradient; sums over passes are fp32.
+// In bf16 the CPU updates a copy of each weight with a copy of its gradient. Sums over micro-batches are
+// fp32.
 TEST_F(Plans, CountCopiesInHostMemory) {
   const auto copies = [&](const std::vector<std::string>& words) {
     const Plan found = plan(bdh(), words);
@@ -376,7 +378,7 @@ TEST_F(Plans, CountCopiesInHostMemory) {
               testing::Contains(HasSubstr("of copies of weights and gradients")));
 }
 
-// A step needs less than an evaluation of many rows, and more than one of few.
+// A step needs less memory than an evaluation of many rows, and more than one of few rows.
 TEST_F(Plans, CountEvaluations) {
   const Plan few = plan(bdh(), {"per_device_eval_batch_size=1"});
   EXPECT_EQ(few.peak, few.memory.allocated);
@@ -391,10 +393,10 @@ TEST_F(Plans, CountEvaluations) {
   EXPECT_EQ(sum, many.total());
   const std::vector<std::string> lines = plan_lines(many);
   EXPECT_THAT(lines, testing::Contains(HasSubstr("the peak is an evaluation's")));
-  // Only as many as there are to evaluate on.
+  // There are at most as many rows as samples to evaluate.
   EXPECT_LT(plan(bdh(), {"per_device_eval_batch_size=64", "max_eval_samples=2"}).evaluation_rows, 3);
   EXPECT_EQ(plan(speech(), {"per_device_eval_batch_size=64"}).evaluation_rows, 4);
-  // A smaller batch to evaluate is the remedy, and costs a step nothing.
+  // The advice is a smaller evaluation batch, which does not slow down a step.
   PlanRequest small = on("h100");
   small.gpu.memory = many.total() - 1;
   const LoadWith load = [this](const std::vector<std::string>& words) {
@@ -416,7 +418,8 @@ TEST_F(Plans, RanksDivideStatesAndTalk) {
   EXPECT_GT(zero.states.states, one.states.states / 5);
   EXPECT_GT(ddp.units_per_second, 2 * one.units_per_second);
   EXPECT_GE(ddp.step_seconds, one.step_seconds);
-  // Buckets are there whole, or as a part of them with two more in turns.
+  // With ddp, buckets are complete. With zero2, there is one part of each and two more buckets, used in
+  // turns.
   const Plan two = plan(bdh(), {"training.parallel=zero2"}, on("h100", 4));
   EXPECT_EQ(of(two, Owner::communication) > 0, true);
   EXPECT_EQ(of(ddp, Owner::communication), 0);
@@ -462,7 +465,7 @@ TEST_F(Plans, SolvesForTheLargestBatch) {
   EXPECT_THAT(solve(Solve::model, bdh(), small).value().text, HasSubstr("model.n_embd="));
 }
 
-// 24 rows of a step: 3 GPUs can divide them, 2 cannot.
+// A step has 24 rows: 3 GPUs can divide them, 2 cannot.
 TEST_F(Plans, GpusAreThoseThatCanDivideAGlobalBatch) {
   const LoadWith load = [this](const std::vector<std::string>& words) {
     std::vector<std::string> all = {"optimizer=adamw", "global_batch_size=24",
@@ -478,13 +481,13 @@ TEST_F(Plans, GpusAreThoseThatCanDivideAGlobalBatch) {
   EXPECT_EQ(solve(Solve::gpus, load, small).value().num_gpus, 3);
   small.gpu.memory = small.gpu.context;
   EXPECT_THAT(solve(Solve::gpus, load, small).value().text, HasSubstr("training.global_batch_size"));
-  // Passes follow from rows there.
+  // The number of micro-batches follows from the rows.
   small = on("h100", 3);
   small.gpu.memory = three;
   const auto advice = advise(load, small, plan(load, {}, small)).value();
   EXPECT_THAT(advice, testing::Contains(testing::Field(
                           &Advice::words, testing::ElementsAre("training.per_device_train_batch_size=4"))));
-  // The points of the page have the passes of a rank.
+  // The points of the page have the micro-batches of one rank.
   const auto data = what_if("run.yaml", load, on("h100", 3), plan(load, {}, on("h100", 3))).value();
   for (const auto& point : data["points"])
     EXPECT_EQ(point["units"].get<std::int64_t>(),
@@ -510,7 +513,7 @@ TEST_F(Plans, AdvisesWhatSavesAndSaysWhatItCosts) {
   }
 }
 
-// Lines of the message about a full device, with planned figures.
+// Tests the lines of the message about a full device, with predicted numbers.
 class FullDevices : public Plans {
  protected:
   static std::vector<std::string> helps(const LoadWith& load, const std::vector<std::string>& words,
@@ -543,7 +546,7 @@ TEST_F(FullDevices, FirstHalfTheBatchWithItsPlannedMemoryThenTheAdviceInItsOrder
                                 bytes_text(need(half)) + " instead of " + bytes_text(need(now)) + ", "),
           ::testing::EndsWith("% time: the same step in micro-batches of 1/2; fp32 sums of gradients add " +
                               bytes_text(half.gradient_sums) + ")")));
-  // The others are in the order of advise().
+  // The other lines are in the order of advise().
   const LoadWith load = [&](const std::vector<std::string>& more) {
     std::vector<std::string> all = words;
     all.insert(all.end(), more.begin(), more.end());
@@ -574,7 +577,8 @@ TEST_F(FullDevices, AccumulationThatIsThereNeedsNoMoreSums) {
   EXPECT_THAT(helps(bdh(), checkpointed), ::testing::Each(::testing::Not(HasSubstr("checkpointing"))));
 }
 
-// 6,300,000 parameters and two rows of 16 bytes: sums take more than half the activations.
+// With 6,300,000 parameters and two rows of 16 bytes, sums of gradients need more than half of the
+// activations.
 TEST_F(FullDevices, HalfTheBatchThatNeedsMoreIsNotProposedFirst) {
   const std::vector<std::string> words = {"batch_size=2", "block_size=16",
                                           "model.mlp_internal_dim_multiplier=512"};
@@ -623,7 +627,7 @@ TEST(PlanAgainst, SaysHowFarApart) {
   slow.data_waited = 0.05;
   EXPECT_THAT(plan_against(plan, slow), HasSubstr("(-20.0%); it waited 50 ms of that for data"));
   EXPECT_EQ(pair_json(plan, slow)["data_waited"], 0.05);
-  // The GPU had work meanwhile: the step is hardly longer than planned.
+  // The GPU was busy during the wait: the step is hardly longer than predicted.
   slow.step_seconds = 0.21;
   EXPECT_THAT(plan_against(plan, slow), testing::Not(HasSubstr("data")));
 }

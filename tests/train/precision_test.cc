@@ -1,4 +1,4 @@
-// Gradients of several passes, which add up in fp32, and loss scaling.
+// Tests gradients of several micro-batches, which are summed in fp32, and loss scaling.
 // SPDX-License-Identifier: MIT
 #include "train/optim/precision.h"
 
@@ -12,7 +12,7 @@
 namespace octavo::train {
 namespace {
 
-// A backward pass that gives `param` the gradient `value` everywhere.
+// Runs a backward pass that gives every element of `param` the gradient `value`.
 void pass(const torch::Tensor& param, double value) {
   (param * torch::full({}, value, param.options().requires_grad(false))).sum().backward();
 }
@@ -20,12 +20,12 @@ void pass(const torch::Tensor& param, double value) {
 TEST(GradientSums, OfBf16WeightsAreFp32) {
   const NamedTensors params = {{"w", torch::zeros({3}, torch::kBFloat16).requires_grad_()}};
   const torch::Tensor& w = params[0].second;
-  // 1 + 2^-9 is 1 in bf16, however often; in fp32 every sum is exact.
+  // 1 + 2^-9 rounds to 1 in bf16, any number of times; in fp32 every sum is exact.
   pass(w, 1.0);
   for (int i = 0; i < 255; ++i) pass(w, 0x1p-9);
   ASSERT_EQ(w.grad()[0].item<float>(), 1.0F) << "what torch's own accumulation gives";
   GradientSums sums(params, 256);
-  for (int step = 0; step < 2; ++step) {  // the second begins anew
+  for (int step = 0; step < 2; ++step) {  // the second step starts from zero
     sums.clear();
     EXPECT_FALSE(w.grad().defined());
     for (int i = 0; i < 256; ++i) {
@@ -98,8 +98,9 @@ TEST(GradientSums, OfSeveralPassesAreTheGradientOfTheLargeBatch) {
     sums.pass_done();
   }
   sums.finish();
-  // The same fp32 terms in another order. The longest sums are over neurons of all heads and over the
-  // positions of all rows; errors of 2^-24 each add up as their root, in every layer, times 8 for the norms.
+  // The same fp32 terms are added in another order. The longest sums are over the neurons of all heads and
+  // over the positions of all rows. Errors of 2^-24 each add up as the root of their sum of squares, in every
+  // layer, times 8 for the norms.
   const double near = 8 * 2 * std::sqrt(16 * 8 + 4 * 12) * 0x1p-24;
   for (std::size_t i = 0; i < params.size(); ++i) {
     const torch::Tensor error = params[i].second.grad() - whole[i];
@@ -118,7 +119,7 @@ TEST(LossScaler, HalvesAtASkippedStepAndDoublesAfter2000GoodOnes) {
   for (int i = 0; i < 1500; ++i) scaler.update(good);
   scaler.update(bad);
   EXPECT_EQ(scale_of(scaler), 32768.0);
-  for (int i = 0; i < 1999; ++i) scaler.update(good);  // counted anew
+  for (int i = 0; i < 1999; ++i) scaler.update(good);  // the count started again
   EXPECT_EQ(scale_of(scaler), 32768.0);
 
   nlohmann::ordered_json numbers;

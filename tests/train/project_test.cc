@@ -1,4 +1,4 @@
-// Products with weights: torch's bits, also under autocast, and shapes that do not fit are refused by name.
+// Tests matmuls with weights: torch's bits, also under autocast, and errors that name mismatched shapes.
 // SPDX-License-Identifier: MIT
 #include "train/nn/project.h"
 #include "train/optim/precision.h"

@@ -1,5 +1,5 @@
-// Activations that are computed again: gradients in bits those of the plain segment, with dropout, autocast,
-// nesting, and buffers that are updated once.
+// Tests recomputed activations: gradients are bit-identical to those of the plain segment, with dropout,
+// autocast, nesting, and buffers that are updated once.
 // SPDX-License-Identifier: MIT
 #include "train/nn/recompute.h"
 #include "train/optim/precision.h"
@@ -49,7 +49,7 @@ Outcome train(Net& net, Forward&& forward) {
   Outcome out;
   out.output = forward(x);
   out.output.square().sum().backward();
-  out.next_random = torch::randn({4});  // the generator is where it was
+  out.next_random = torch::randn({4});  // the generator's state is unchanged
   out.input_grad = x.grad();
   out.grads = net.grads();
   return out;
@@ -71,7 +71,7 @@ TEST(Recompute, GradientsAreThoseOfThePlainSegment) {
   const auto segment = [&](const std::vector<Tensor>& in) { return net.block(in[0]); };
   const auto kept =
       train(net, [&](const Tensor& x) { return recompute(segment, {recompute(segment, {x})}); });
-  EXPECT_EQ(net.runs, 4);  // each once more, in the backward pass
+  EXPECT_EQ(net.runs, 4);  // each runs once more in the backward pass
   expect_equal(plain, kept);
 }
 
@@ -103,7 +103,7 @@ TEST(Recompute, WorksUnderAutocast) {
   const auto kept = with_autocast([&](const Tensor& x) { return recompute(segment, {x}); });
   expect_equal(plain, kept);
   EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
-  // bf16 products: not what fp32 gives.
+  // The matmuls are in bf16, so the result differs from fp32.
   EXPECT_FALSE(torch::equal(plain.output, train(net, [&](const Tensor& x) { return net.block(x); }).output));
 }
 
@@ -115,7 +115,7 @@ TEST(Recompute, SeveralInputsOfWhichSomeNeedNoGradient) {
   expect_equal(plain, train(net, [&](const Tensor& x) { return recompute(segment, {x, scale}); }));
 }
 
-// Convolutions with a BatchNorm of which each pass updates the statistics and the counter.
+// Convolutions with a BatchNorm. Each forward pass updates its statistics and its counter.
 struct Convolutions {
   torch::nn::Conv2d convolution{torch::nn::Conv2dOptions(3, 3, 3).padding(1)};
   torch::nn::BatchNorm2d norm{3};
@@ -132,7 +132,7 @@ struct Convolutions {
       }
     }
   }
-  // What three steps leave: outputs, buffers and gradients.
+  // Returns the outputs, buffers and gradients of three steps.
   template <class Forward>
   std::vector<Tensor> train(Forward&& forward) {
     norm->reset_running_stats();
@@ -161,7 +161,7 @@ TEST(Recompute, BuffersAreUpdatedOnce) {
   EXPECT_EQ(net.norm->num_batches_tracked.item<std::int64_t>(), 6);
   expect_equal(plain, net.train([&](const Tensor& x) { return net.recomputed(net.recomputed(x)); }));
   EXPECT_EQ(net.norm->num_batches_tracked.item<std::int64_t>(), 6);
-  // One graph has the same module inside and outside of a segment.
+  // One graph uses the same module inside and outside of a segment.
   expect_equal(plain, net.train([&](const Tensor& x) { return net.recomputed(net.block(x)); }));
   expect_equal(plain, net.train([&](const Tensor& x) { return net.block(net.recomputed(x)); }));
 }
@@ -181,8 +181,8 @@ TEST(Recompute, BuffersAreUpdatedOnceUnderAutocast) {
       return forward(x);
     });
   };
-  // The block is used once: a plain pass casts a weight once for all its uses and adds their gradients in
-  // bf16, segments add theirs in fp32.
+  // The block is used once, because a plain forward pass casts a weight once for all its uses and adds their
+  // gradients in bf16, while segments add theirs in fp32.
   const auto plain = with_autocast([&](const Tensor& x) { return net.block(x); });
   expect_equal(plain, with_autocast([&](const Tensor& x) { return net.recomputed(x); }));
   EXPECT_FALSE(torch::equal(plain[0], net.train([&](const Tensor& x) { return net.block(x); })[0]));
@@ -215,7 +215,7 @@ TEST(Recompute, WithoutGradientsTheSegmentIsJustCalled) {
     EXPECT_FALSE(recompute(segment, {x.clone().requires_grad_()}).requires_grad());
   }
   EXPECT_EQ(net.runs, 1);
-  // No input needs a gradient but the parameters do: nothing is dropped, so that they get theirs.
+  // The input does not need a gradient, but the parameters do: the graph is kept, so that they get theirs.
   recompute(segment, {x}).sum().backward();
   EXPECT_EQ(net.runs, 2);
   EXPECT_TRUE(net.first->weight.grad().defined());

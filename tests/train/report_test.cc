@@ -1,5 +1,5 @@
-// The parts of the report that need no browser: thinning and means of curves, escaping, numbers as text, and
-// how a run's folder is read. tests/apps/test_report.py looks at whole pages.
+// Tests the parts of the report that need no browser: thinning and means of curves, escaping, numbers as
+// text, and reading a run's folder. tests/apps/test_report.py tests complete pages.
 // SPDX-License-Identifier: MIT
 #include "train/report/report.h"
 
@@ -158,7 +158,7 @@ class RunFolder : public ::testing::Test {
     EXPECT_TRUE(run.ok()) << run.status().message();
     return std::move(run).value();
   }
-  // The page without its style and scripts.
+  // Returns the page without its style and scripts.
   std::string shown() const {
     const std::vector<std::string> folders = {folder_.string()};
     const std::string page = make_report(folders).value();

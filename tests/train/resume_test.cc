@@ -1,5 +1,5 @@
-// Whole runs of a tiny model in this process: what a second start goes on with, what it refuses, and what is
-// recorded. Starts of the command are in tests/apps.
+// Tests complete runs of a tiny model in this process: what a second start resumes, what it rejects, and what
+// is logged. tests/apps starts the command itself.
 // SPDX-License-Identifier: MIT
 #include "train/console/signals.h"
 #include "train/trainer.h"
@@ -25,7 +25,7 @@ using testing::Not;
 
 class RunAgain : public testing::Test {
  protected:
-  // A start of the run in out(); `words` override what a tiny run has.
+  // Starts the run in out(). `words` override the settings of the tiny run.
   Result<Outcome> start(const Words& words = {}, const std::string& at = "") {
     Words all = {"n_layer=1",
                  "n_embd=16",
@@ -74,7 +74,7 @@ class RunAgain : public testing::Test {
     return run(at).bits(step).first;
   }
 
-  // Takes a member out of state.json, and makes the list of checksums fit.
+  // Removes a member from state.json, and updates the list of checksums.
   static void drop_from_state(const std::string& checkpoint, const std::string& member) {
     nlohmann::ordered_json state = nlohmann::ordered_json::parse(read_bytes(checkpoint + "/state.json"));
     ASSERT_EQ(state.erase(member), 1u);
@@ -118,7 +118,7 @@ TEST_F(RunAgain, TheSameStartAgainSaysWhatToDo) {
   EXPECT_THAT(console_.said, HasSubstr("output_dir=" + out() + "-3")) << "one that is free";
 }
 
-// The config lies beside its text, the run in the working directory of its first start.
+// The config is next to its text; the run is in the working directory of its first start.
 TEST_F(RunAgain, GoesOnFromAnotherWorkingDirectory) {
   const std::filesystem::path before = std::filesystem::current_path();
   for (const char* each : {"conf", "first", "second"}) std::filesystem::create_directory(files_.path(each));
@@ -145,13 +145,13 @@ TEST_F(RunAgain, GoesOnFromAnotherWorkingDirectory) {
               AllOf(HasSubstr("going on from " + saved + "/checkpoint-2"), HasSubstr("max_steps: 2 -> 4"),
                     Not(HasSubstr("data.train: ")), Not(HasSubstr("output_dir: "))));
   EXPECT_TRUE(std::filesystem::is_empty(files_.path("second")));
-  // Paths that lead to the same place are no change; the bits are those of a run that stayed.
+  // Paths that lead to the same place are not a change, and the bits equal those of a run that was not moved.
   EXPECT_EQ(start_in("first", "../conf/run.yaml", {"max_steps=6"}), "out/checkpoint-6") << console_.said;
   EXPECT_THAT(console_.said, AllOf(Not(HasSubstr("data.train: ")), Not(HasSubstr("output_dir: "))));
   EXPECT_EQ(start_in("second", "../conf/run.yaml", {"max_steps=6"}), "out/checkpoint-6") << console_.said;
   EXPECT_EQ(read_bytes(saved + "/checkpoint-6/model.safetensors"),
             read_bytes(files_.path("second/out/checkpoint-6/model.safetensors")));
-  // Where the file is neither here nor there.
+  // The file is in neither place.
   std::filesystem::remove(files_.path("conf/near"));
   EXPECT_THAT(
       start_in("first", "../conf/run.yaml", {"max_steps=8"}),
@@ -214,9 +214,9 @@ TEST_F(RunAgain, AnotherTextIsRefused) {
                                               HasSubstr(text_ + " had 4000 bytes"), HasSubstr("--resume")));
   finishes({"max_steps=6", "resume_from_checkpoint=changed"});
   EXPECT_THAT(messages("change"), testing::Contains(HasSubstr(text_ + " had 4000 bytes")));
-  finishes({"max_steps=8"});  // by now it is this one
+  finishes({"max_steps=8"});  // the run now uses the changed text
 
-  // The same text elsewhere is the same text.
+  // The same text in another file is not a change.
   finishes({"max_steps=9", "data.train=" + files_.write("moved", other)});
 }
 
@@ -232,7 +232,7 @@ TEST_F(RunAgain, AGrownTextChangesNoBit) {
   EXPECT_EQ(records("eval", "grown").back()["loss"], records("eval").back()["loss"]);
 }
 
-// A checkpoint of version 0.1 has no record of its text. It held out the end of all files together.
+// A checkpoint of version 0.1 does not record its text. That version held out the end of all files together.
 TEST_F(RunAgain, CheckpointsWithoutARecordOfTheTextGoOn) {
   const std::string second = files_.write("second", std::string(2000, 'y'));
   const Words two = {"data.train=[" + text_ + ", " + second + "]"};
@@ -318,7 +318,7 @@ TEST_F(RunAgain, ARunWhoseLastStepsWereSkippedFailsAndSavesNothing) {
   EXPECT_FALSE(records("warning").empty());
 }
 
-// The advised number counts from where the next start counts, also where a checkpoint lies before the stage.
+// The advised number counts from the same step as the next start, also if a checkpoint is before the stage.
 TEST_F(RunAgain, OneStepFurtherThanSkippedStepsIsOneStepFurther) {
   const Words bad = {"max_steps=2",
                      "max_samples=40",
@@ -424,7 +424,7 @@ TEST_F(RunAgain, ADataChangeThatLeavesNoStepIsAnError) {
   EXPECT_EQ(refuses({"data.stages=[40, -1]", "max_samples=-1"}),
             "data.stages: got -1 (224 samples) after 40 samples, but all steps end at step 4" + end +
                 "max_steps=8");
-  finishes({"max_samples=10", "max_steps=8"});  // what it proposes
+  finishes({"max_samples=10", "max_steps=8"});  // as the message proposes
 
   finishes(with(epochs, "max_samples=-1"), "all");
   EXPECT_EQ(
@@ -472,7 +472,7 @@ TEST_F(RunAgain, TheLockIsTakenBeforeTheCheckpointIsChosen) {
   finishes({"max_steps=2"});
   FolderLock other;
   ASSERT_TRUE(other.take(out()).ok());
-  // A checkpoint that is torn would be said, had it been looked at.
+  // A torn checkpoint would be reported if it were read.
   std::ofstream(out() + "/checkpoint-2/model.safetensors") << "torn";
   EXPECT_THAT(refuses(), HasSubstr("another octavo train is using " + out()));
   EXPECT_THAT(console_.said, Not(HasSubstr("not resumed from")));

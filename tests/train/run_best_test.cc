@@ -1,5 +1,5 @@
-// Whole runs that keep their best checkpoints: which are saved and kept, also by a run that was stopped, and
-// what is refused.
+// Tests complete runs that keep their best checkpoints: which ones are saved and kept, also by a run that was
+// stopped, and which settings are rejected.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/best_checkpoints.h"
 #include "train/checkpoint/folder/checkpoint_choice.h"
@@ -18,7 +18,7 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
-// A learning rate that is too high: the loss goes up and down.
+// The learning rate is too high, so the loss goes up and down.
 const Words kUpAndDown = {"learning_rate=2", "lr_scheduler=constant", "warmup_steps=0", "max_steps=8",
                           "eval_steps=1",    "save_steps=null",       "sample_tokens=0"};
 
@@ -33,7 +33,7 @@ std::vector<std::int64_t> kept(const TinyRun& run) {
   return out;
 }
 
-// The steps of the lowest losses in the log, and the last step.
+// Returns the steps of the lowest losses in the log, and the last step.
 std::vector<std::int64_t> best_and_last(const TinyRun& run, std::size_t limit) {
   std::vector<std::pair<double, std::int64_t>> losses;
   for (const Json& record : run.records("eval")) losses.emplace_back(record["loss"], record["step"]);
@@ -67,8 +67,8 @@ TEST(BestRun, OfTheNewestNothingIsTaken) {
   const TempFolder folder;
   TinyRun run(folder.path(), "run");
   run.finish(with({"save_best=loss", "save_total_limit=2"}));
-  // save_steps is null: beside the best, and the last, the newest two are the last two that were the best in
-  // their time.
+  // save_steps is null, so besides the best and the last checkpoint, the newest two are the last two that
+  // were the best when they were saved.
   const std::vector<std::int64_t> there = kept(run);
   const std::vector<std::int64_t> expected = best_and_last(run, 1);
   for (const std::int64_t step : expected) EXPECT_THAT(there, testing::Contains(step));

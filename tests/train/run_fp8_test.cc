@@ -1,5 +1,5 @@
-// Whole runs with products in FP8, on the CPU's reference of them: what is saved and goes on, what a step
-// means, and what is said where there is none.
+// Tests complete runs with FP8 matmuls, using the CPU's reference implementation: saving and resuming, the
+// meaning of a step, and the messages where FP8 is not available.
 // SPDX-License-Identifier: MIT
 #include "train/fp8_reference.h"
 #include "train/run/dry_run.h"
@@ -67,7 +67,7 @@ TEST(Fp8Run, OtherRecipesGoOnToo) {
   }
 }
 
-// A pass that is run again sees the scales of the first one, and adds nothing to the maxima.
+// A recomputed forward pass uses the scales of the first one, and adds nothing to the amax values.
 TEST(Fp8Run, ActivationsThatAreComputedAgainHaveTheSameBits) {
   const Fp8Reference reference;
   const TempFolder folder;
@@ -87,7 +87,7 @@ TEST(Fp8Run, EvaluationsLeaveNoTrace) {
   expect_equal(often, never, 6, "");
 }
 
-// The floats of a tensor of a checkpoint.
+// Returns the floats of a tensor in a checkpoint.
 std::vector<float> floats_of(const TinyRun& run, std::int64_t step, const std::string& name) {
   const std::string bytes = scales(run, step);
   std::uint64_t header = 0;
@@ -118,7 +118,7 @@ TEST(Fp8Run, EveryStepMovesTheHistoryOn) {
     }
     EXPECT_NE(state[0], 1.0F) << "the scale has changed";
   }
-  // Three steps later all of its maxima are others; those of w are of weights that have moved.
+  // Three steps later all amax values differ; those of w differ because the weights have changed.
   EXPECT_NE(early, late);
   const std::vector<float> unused = floats_of(run, 6, "embed.weight");
   EXPECT_EQ(unused[0], 1.0F) << "it is looked up, not multiplied";
@@ -160,7 +160,7 @@ TEST(Fp8Run, ARehearsalTellsItToo) {
   EXPECT_THAT(lines, HasSubstr("FP8 codes"));
 }
 
-// 24 is no multiple of 16.
+// 24 is not a multiple of 16, so these matmuls stay plain.
 TEST(Fp8Run, ProductsThatStayPlainAreNamedAndHaveTheirBits) {
   const Fp8Reference reference;
   const TempFolder folder;

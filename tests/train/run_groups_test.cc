@@ -1,4 +1,4 @@
-// Whole runs with groups of parameters, and runs that go on with states of another format or precision.
+// Tests complete runs with parameter groups, and runs that resume with states of another format or precision.
 // SPDX-License-Identifier: MIT
 #include "train/run_support.h"
 
@@ -39,7 +39,7 @@ TEST(RunGroups, EachParameterAsItsGroupSays) {
   EXPECT_EQ(states["decoder"]["format"], "4bit");
   EXPECT_EQ(states["encoder"]["format"], "8bit");
   EXPECT_FALSE(run.header(12, "optimizer.safetensors").contains("embed.weight.moment_0"));
-  // 8 192 frozen weights take no memory for gradients.
+  // 8,192 frozen weights use no memory for gradients.
   const TinyRun& whole = whole_run();
   EXPECT_EQ(whole.records("memory").back()["owners"]["grads"].get<std::int64_t>() -
                 run.records("memory").back()["owners"]["grads"].get<std::int64_t>(),
@@ -51,7 +51,7 @@ TEST(RunGroups, EachParameterAsItsGroupSays) {
                "training.groups: [{params: \"embed*\", freeze: true}");
 }
 
-// All of this model's parameters have two dimensions, so nothing is spared.
+// All of this model's parameters have two dimensions, so the default exempts none of them from weight decay.
 TEST(RunGroups, TheDefaultSparesNothingInThisModel) {
   const TempFolder folder;
   TinyRun run(folder.path(), "run");
@@ -111,7 +111,7 @@ TEST(ConvertStatesRun, AnotherPrecisionGoesOn) {
   EXPECT_EQ(back.header(12, "optimizer.safetensors")["encoder.master"]["dtype"], "I16");
 }
 
-// Where nothing has to be converted, nothing changes.
+// If nothing has to be converted, nothing changes.
 TEST(ConvertStatesRun, TheSameKindKeepsItsBits) {
   const TempFolder folder;
   TinyRun run(folder.path(), "run");

@@ -1,5 +1,5 @@
-// The log of a run: what is on each line, what a resumed run drops, and TensorBoard's event files, decoded by
-// a reader of their own that checks every checksum.
+// Tests the log of a run: the content of each line, the lines that a resumed run drops, and TensorBoard's
+// event files, decoded by a separate reader that checks every checksum.
 // SPDX-License-Identifier: MIT
 #include "train/log/run_log.h"
 
@@ -102,7 +102,7 @@ TEST_F(RunLogTest, NumbersThatAreNotFiniteBecomeNullAndStayInTensorBoard) {
   RunLog log = open(0);
   json record = train_record(1, std::nan(""));
   record["grad_norm"] = std::numeric_limits<double>::infinity();
-  record["lr"] = 1e300;  // finite, but no float
+  record["lr"] = 1e300;  // finite, but too large for a float
   expect_ok(log.write(record));
   const json line = records().at(0);
   EXPECT_TRUE(line.at("loss").is_null());
@@ -189,7 +189,7 @@ TEST_F(RunLogTest, AFullDiskIsAnErrorThatNamesThePath) {
   EXPECT_THAT(status.message(), HasSubstr("/dev/full: cannot append 4 bytes: No space left"));
 }
 
-// The limit on a file's size stands in for a disk that fills up in the middle of a line.
+// A limit on the file size simulates a disk that fills up in the middle of a line.
 TEST_F(RunLogTest, AWriteThatFailsInTheMiddleIsTakenBack) {
   const auto path = (root_ / "file").string();
   auto file = AppendFile::open(path, AppendFile::Mode::create_new);

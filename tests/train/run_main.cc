@@ -1,5 +1,5 @@
-// The tests of whole runs fork, so torch must have no threads of its own. OpenMP reads that from the
-// environment before main() begins: where it is not there, the program starts again with it.
+// Main function of the tests of complete runs. They fork, so torch must not have threads of its own. OpenMP
+// reads OMP_NUM_THREADS before main() begins, so if it is not set, the program sets it and restarts itself.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// Whole runs with optimizer states in host memory: every file of a checkpoint has the bytes that it has
-// without, and a run goes on wherever its states lie.
+// Tests complete runs with optimizer states in host memory: every file of a checkpoint has the same bytes as
+// without offloading, and a run resumes independently of where its states were.
 // SPDX-License-Identifier: MIT
 #include "train/run/dry_run.h"
 #include "train/run_support.h"
@@ -47,7 +47,7 @@ TEST(OffloadRun, HasTheBytesOfARunWithout) {
   EXPECT_FALSE(plain.records("memory").at(0).contains("host"));
 }
 
-// Gradients come in parts there.
+// With recomputed activations, gradients come in parts.
 TEST(OffloadRun, WithActivationsThatAreComputedAgain) {
   const TempFolder folder;
   for (const char* type : {"compute_dtype=float32", "compute_dtype=bfloat16"}) {

@@ -1,4 +1,4 @@
-// How a run begins: with weights from elsewhere, or as a rehearsal that writes nothing.
+// Tests how a run begins: with initial weights from a file, or as a dry run that writes nothing.
 // SPDX-License-Identifier: MIT
 #include "train/run/dry_run.h"
 #include "train/run/measured_plan.h"
@@ -14,7 +14,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// One step that changes no weight.
+// Trains one step that changes no weight.
 const Words kStill = {"max_steps=1", "learning_rate=1e-30", "weight_decay=0", "eval_steps=null",
                       "sample_tokens=0"};
 
@@ -96,7 +96,7 @@ std::string rehearse(TinyRun& run, const Words& words, std::int64_t steps) {
   return out;
 }
 
-// Two small batches say what a larger one needs, where a model cannot be planned.
+// Two small batches predict the memory of a larger one, for models that cannot be predicted otherwise.
 TEST(MeasuredPlan, LiesOnTheLineThroughSmallBatches) {
   const TempFolder folder;
   const TinyRun run(folder.path(), "run");
@@ -175,7 +175,7 @@ TEST(DryRun, ReadsNoCheckpointAndChangesNone) {
   const auto bits = run.bits(4);
   const std::size_t lines = run.lines();
   const std::vector<std::string> names = names_in(run.out);
-  // Another learning rate: a real start would be refused.
+  // Another learning rate: a real start would be rejected.
   EXPECT_THAT(rehearse(run, {"max_steps=4", "learning_rate=1"}, 100), HasSubstr("dry run: 4 steps"));
   EXPECT_EQ(run.bits(4), bits);
   EXPECT_EQ(run.lines(), lines);

@@ -1,4 +1,5 @@
-// Checkpoints of a run: everything comes back in bits, and one that does not fit is refused whole, by name.
+// Tests checkpoints of a run: everything is restored bit by bit, and a checkpoint that does not match is
+// rejected as a whole, with the name of the mismatch.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/checkpoint.h"
 
@@ -19,7 +20,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// A run in miniature.
+// A minimal run.
 struct TinyRun {
   explicit TinyRun(const Words& words, NamedTensors given = {})
       : training(octavo::train::training(words)),
@@ -124,14 +125,14 @@ TEST(RunState, OfARunWithoutSteps) {
   const TextFiles files;
   TinyRun run(kBf16), loaded(kBf16);
   RunState state = some_state();
-  state.loss_sum = std::numeric_limits<double>::quiet_NaN();  // JSON has none
+  state.loss_sum = std::numeric_limits<double>::quiet_NaN();  // JSON has no NaN
   const auto read = load_checkpoint(save(files, run, state), loaded.parts());
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read->loss_sum, 0.0);
   EXPECT_TRUE(saved(*loaded.optimizer).tensors.empty());
 }
 
-// The error when the checkpoint is loaded into `run`, which must stay unchanged.
+// Returns the error of loading the checkpoint into `run`, which must stay unchanged.
 std::string load_error(const std::string& path, TinyRun& run) {
   take_steps(*run.optimizer, run.parameters, 50, 51);
   const NamedTensors before = copies(run.parameters);
@@ -209,7 +210,7 @@ TEST(RunState, StateFilesOfOthers) {
   };
   EXPECT_THAT(error("\"format\": 1", "\"format\": 9"), HasSubstr("state.json: format 9, expected 1"));
   EXPECT_THAT(error("{", "["), HasSubstr("it was not saved by octavo train"));
-  EXPECT_THAT(error("\"units\"", "\"unets\""), HasSubstr("tokens"));  // as version 0.1 called them
+  EXPECT_THAT(error("\"units\"", "\"unets\""), HasSubstr("tokens"));  // the name in version 0.1
   EXPECT_THAT(error("\"loss_scale\"", "\"loss_scala\""), HasSubstr("it has no loss_scale"));
   EXPECT_THAT(error("\"block_size\": 0", "\"block_size\": \"x\""), HasSubstr("state.json"));
   EXPECT_THAT(error("\"good_steps\"", "\"goad_steps\""), HasSubstr("good_steps"));
@@ -231,8 +232,7 @@ TEST(RunState, WhatIdentifiesTheDataIsKept) {
   EXPECT_EQ(saved_data(save(files, run)).value(), (nlohmann::ordered_json{{"name", "some data"}}));
 }
 
-// Statistics of a BatchNorm are tensors of the model like its weights, and a new part needs nothing but a
-// name.
+// BatchNorm's statistics are tensors of the model like its weights. A new component only needs a name.
 class Counter : public Stateful {
  public:
   [[nodiscard]] std::string_view name() const override { return "counter"; }
@@ -262,7 +262,7 @@ TEST(RunState, ANewPartNeedsOnlyItsName) {
   ASSERT_TRUE(load_checkpoint(files.path("run/checkpoint-12"), back).ok());
   EXPECT_EQ(counter.count, 7);
   EXPECT_TRUE(same_bits(counter.all, torch::arange(5)));
-  // What was saved before there was such a part is loaded without it.
+  // A checkpoint that was saved before the component existed is loaded without it.
   counter.count = 3;
   std::vector<Stateful*> more = loaded.parts();
   more.insert(more.begin(), &counter);

@@ -1,5 +1,5 @@
-// Runs that are stopped, killed, or fail: what is saved, what is said, and that the same command goes on to
-// the same bits.
+// Tests runs that are stopped, killed, or fail: what is saved and logged, and that the same command resumes
+// to the same bits.
 // SPDX-License-Identifier: MIT
 #include "train/run_support.h"
 
@@ -41,7 +41,8 @@ TEST(RunStop, KilledAtRandomPointsItEndsWithTheSameBits) {
   TinyRun run(folder.path(), "0");
   int kills = 0, resumed = 0;
   for (int attempt = 1; kills < 20 && attempt < 400; ++attempt) {
-    // Points of the run rather than times: the machine may be slow. The whole run has 16 lines.
+    // The process is killed at points of the run rather than at times, because the machine may be slow. The
+    // complete run has 16 lines.
     const std::size_t lines = chance() % 16;
     const auto further = std::chrono::microseconds(chance() % 30'000);
     resumed += fs::exists(run.out + "/latest") ? 1 : 0;
@@ -53,7 +54,7 @@ TEST(RunStop, KilledAtRandomPointsItEndsWithTheSameBits) {
     if (code == 128 + SIGKILL) continue;
     ASSERT_EQ(code, 0) << read_bytes(run.out + ".error");
     EXPECT_EQ(run.bits(12), whole_run().bits(12));
-    run = TinyRun(folder.path(), std::to_string(attempt));  // it was too late: start again
+    run = TinyRun(folder.path(), std::to_string(attempt));  // killed too late: start again
   }
   EXPECT_EQ(kills, 20);
   EXPECT_GT(resumed, 0);
@@ -84,14 +85,14 @@ TEST(RunStop, ASignalSavesAndTheSameCommandGoesOn) {
                         "max_steps=" + std::to_string(target)};
     run.finish(more);
     EXPECT_THAT(run.said, HasSubstr("changed since the checkpoint: training.max_steps: 100000"));
-    if (signal != SIGINT) continue;  // one comparison does for all
+    if (signal != SIGINT) continue;  // one comparison is enough
     TinyRun straight(folder.path(), "straight");
     straight.finish(more);
     EXPECT_EQ(run.bits(target), straight.bits(target));
   }
 }
 
-// The evaluation of step 6 is wanted, but a signal comes first: the next start makes up for it.
+// A signal arrives before the evaluation of step 6 is done; the next start makes up for it.
 TEST(RunStop, AnEvaluationThatASignalCutShortIsMadeUpFor) {
   const TempFolder folder;
   TinyRun run(folder.path(), "run");
@@ -128,7 +129,7 @@ TEST(RunStop, DivergenceStopsTheRunAndKeepsWhatIsGood) {
   again.finish({"resume_from_checkpoint=" + run.checkpoint(4), "max_steps=8"});
 }
 
-// Runs with a limit on a resource; its exit code.
+// Runs in a child process with a limit on a resource. Returns its exit code.
 int limited(TinyRun& run, const Words& words, __rlimit_resource resource, rlim_t limit) {
   Child child([&] {
     const rlimit both{limit, limit};
@@ -208,7 +209,7 @@ TEST(RunStop, NothingIsWrittenIntoAFolderThatReplacedTheRuns) {
   EXPECT_TRUE(fs::exists(run.out + "-moved/checkpoint-4"));
 }
 
-// 262,144 tokens of 8,192 neurons: 8.6 GB of codes.
+// The codes need 8.6 GB: 262,144 tokens of 8,192 neurons.
 TEST(RunStop, OutOfMemorySaysWhatWouldHelp) {
   const TempFolder folder;
   TinyRun run(folder.path(), "run");
@@ -222,7 +223,7 @@ TEST(RunStop, OutOfMemorySaysWhatWouldHelp) {
                     HasSubstr("gradient_checkpointing=true (")));
 }
 
-// 65,536 neurons: 25 MB of weights, and for the 5,760 tokens of an evaluation 1.5 GB of codes.
+// With 65,536 neurons, weights need 25 MB, and the codes for an evaluation's 5,760 tokens 1.5 GB.
 TEST(RunStop, OutOfMemoryInAnEvaluationSavesTheStep) {
   const TempFolder folder;
   TinyRun run(folder.path(), "run");

@@ -46,7 +46,7 @@ const TempFolder& folder_of_all() {
   return folder;
 }
 
-// Sentences, so that there is something to learn.
+// Returns random sentences, so that there is something to learn.
 std::string some_text(std::size_t bytes) {
   static constexpr const char* kWords[] = {"the cat", "a dog", "the old king", "her sister",
                                            "sees",    "finds", "likes",        "and then"};

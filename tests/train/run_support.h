@@ -1,5 +1,5 @@
-// Whole runs of the trainer on tiny models, many in one process: a config, the run, and what it leaves
-// behind.
+// Helpers for complete runs of the trainer on tiny models, many in one process: a config, the run, and its
+// results.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -24,7 +24,7 @@ namespace octavo::train {
 using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 
-// Keeps every line; `each` may act on it.
+// Records every line. `each` may react to it.
 class Recorder : public Console {
  public:
   void progress(const std::string& line) override { add(line); }
@@ -40,46 +40,46 @@ class Recorder : public Console {
   }
 };
 
-// 12 steps of a model of 57k parameters, an evaluation every 6 and a checkpoint every 4.
+// A run of 12 steps with a model of 57k parameters, an evaluation every 6 steps and a checkpoint every 4.
 class TinyRun {
  public:
-  // In a folder of its own under `folder`; the run's output is there too.
+  // The run has its own folder under `folder`, which also contains its output.
   TinyRun(const std::string& folder, const std::string& name);
 
-  // With these words after the config. Adds to `said`, the error's message too.
+  // Trains with these words after the config. Appends the output, and any error message, to `said`.
   Result<Outcome> train(const Words& words = {});
-  // The same, and expects that it succeeds, or that it fails with a message that has `part`.
+  // Train, and expect success, or an error whose message contains `part`.
   void finish(const Words& words = {});
   void fail(const Words& words, const std::string& part);
 
   [[nodiscard]] std::vector<Json> records(const std::string& kind = {}) const;
   [[nodiscard]] std::vector<std::int64_t> steps(const std::string& kind) const;
-  [[nodiscard]] std::size_t lines() const;  // of metrics.jsonl
+  [[nodiscard]] std::size_t lines() const;  // in metrics.jsonl
   [[nodiscard]] std::pair<std::string, std::string> bits(std::int64_t step) const;
   [[nodiscard]] Json state(std::int64_t step) const;
-  [[nodiscard]] Json header(std::int64_t step, const std::string& file) const;  // of a safetensors file
+  [[nodiscard]] Json header(std::int64_t step, const std::string& file) const;  // a safetensors file's header
   [[nodiscard]] std::string checkpoint(std::int64_t step) const;
   [[nodiscard]] bool has(std::int64_t step) const;
-  // What depends on neither time nor memory.
+  // Returns the fields of the log that depend on neither time nor memory.
   [[nodiscard]] std::vector<Json> curves() const;
 
   std::string out, yaml, said;
   std::function<void(const std::string&)> each;
 };
 
-// A child process, which signals and limits reach. It is killed where it is still there at the end.
+// A child process, so that signals and limits affect only it. The destructor kills it if it still runs.
 class Child {
  public:
-  // Its exit code is what `work` returns.
+  // Starts the process. Its exit code is the result of `work`.
   explicit Child(const std::function<int()>& work);
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // Waits until `ready`; false where the process ended before, or three minutes have passed.
+  // Waits until `ready` returns true. Returns false if the process ended before, or after three minutes.
   bool wait_until(const std::function<bool()>& ready);
   void send(int signal) const;
-  int wait();  // its exit code, or 128 + the signal that ended it
+  int wait();  // returns its exit code, or 128 + the signal that ended it
 
  private:
   bool ended();
@@ -87,13 +87,13 @@ class Child {
   int code_ = -1;
 };
 
-// 0, 128 + the signal, or 1 and the message in OUT.error.
+// Trains. Returns 0, 128 + the signal, or 1 with the message in OUT.error.
 int exit_code(TinyRun& run, const Words& words);
 
-// A run that nothing interrupted; made once. Do not change it.
+// Returns a run that was not interrupted. It is made once; do not change it.
 const TinyRun& whole_run();
 
-// The text that all runs train on.
+// Returns the path of the text that all runs train on.
 const std::string& text_file();
 
 }  // namespace octavo::train

@@ -1,5 +1,5 @@
-// Whole runs: what they log, resuming to the same bits in every precision, stages, and settings that must not
-// change a bit.
+// Tests complete runs: their logs, resuming to the same bits in every precision, stages, and settings that
+// must not change a bit.
 // SPDX-License-Identifier: MIT
 #include "train/run_support.h"
 
@@ -37,10 +37,11 @@ TEST(Run, LogsLearningRateTokensAndMemory) {
   const Json owners = run.records("memory").at(0)["owners"];
   EXPECT_EQ(owners["params"], 4 * kParams);
   EXPECT_EQ(owners["grads"], 4 * kParams);
-  // Two moments of a byte, and of every 256 an fp32 scale: all five tensors are multiples of 256.
+  // Two moments of one byte per weight, and one fp32 scale per 256 elements: all five tensors are multiples
+  // of 256.
   EXPECT_EQ(owners["states"], 2 * (kParams + kParams / 256 * 4));
   EXPECT_EQ(owners["master"], 0);
-  // At least what the backward pass needs of two layers: the codes of 64 tokens.
+  // At least the codes of 64 tokens, which the backward pass of two layers needs.
   EXPECT_GT(owners["activations"].get<std::int64_t>(), 2 * 4 * 64 * 2 * 128);
   EXPECT_EQ(run.records("end").at(0)["reason"], "finished");
 }
@@ -92,7 +93,7 @@ TEST(Run, NeitherWorkersNorCheckpointedLayersChangeABit) {
 
 TEST(Run, AccumulationEqualsTheLargeBatch) {
   const TempFolder folder;
-  // With dropout: masks belong to samples, not to their places in a batch.
+  // Uses dropout, because masks depend on the sample, not on its position in a batch.
   const Words common = {"dropout=0.2",     "optimizer=adamw", "max_steps=3",
                         "logging_steps=1", "eval_steps=null", "save_steps=null"};
   const auto with = [&](Words words) {
@@ -111,7 +112,7 @@ TEST(Run, AccumulationEqualsTheLargeBatch) {
       const auto value = a[i][key].get<double>();
       EXPECT_NEAR(b[i][key].get<double>(), value, relative * value) << key << " of step " << i + 1;
     };
-    // fp32 sums of a few thousand terms in another order: 2^-24 * sqrt(4096) of relative error, doubled.
+    // fp32 sums of a few thousand terms have another order: a relative error of 2^-24 * sqrt(4096), doubled.
     near("loss", 0x1p-17);
     near("grad_norm", 0x1p-15);
   }
@@ -221,7 +222,7 @@ TEST(Run, TheOtherGuidesSwitchOfTheOptimizerIsLogged) {
   EXPECT_THAT(run.said, HasSubstr("use_4bit_optimizer: true is 8-bit AdamW"));
 }
 
-// Every optimizer in the two common precisions, two of them in the rarer ones.
+// Every optimizer runs in the two common precisions, and two of them in the rarer ones.
 class Matrix : public testing::TestWithParam<std::tuple<const char*, const char*, const char*>> {};
 
 TEST_P(Matrix, ResumesToTheSameBits) {

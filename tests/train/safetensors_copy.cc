@@ -1,4 +1,4 @@
-// safetensors_copy IN OUT: reads a file with train/formats and writes what it found, for test_safetensors.py.
+// safetensors_copy IN OUT: reads a file with train/formats and writes it again, for test_safetensors.py.
 // SPDX-License-Identifier: MIT
 #include "train/formats/safetensors.h"
 

@@ -1,4 +1,4 @@
-// The shares that ranks have of an evaluation, against the whole of one process.
+// Compares the evaluation shares of several ranks with the complete evaluation of one process.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace octavo::train {
 
-// REQUIRES: an evaluation of two to 16 batches, so that some of 17 ranks have nothing.
+// REQUIRES: an evaluation of 2 to 16 batches, so that some of 17 ranks have no batch.
 inline void expect_shares_add_up(Task& task) {
   const auto share = [&](int rank, int ranks) {
     auto out = task.tally({torch::kCPU, [] { return false; }, rank, ranks});
@@ -41,8 +41,8 @@ inline void expect_shares_add_up(Task& task) {
     const Evaluation found = task.evaluation(all);
     EXPECT_EQ(found.units, whole.units);
     ASSERT_EQ(found.metrics.size(), whole.metrics.size());
-    // Each batch gives the same numbers; 16 of one sign are added in double in another order: 2 x 15
-    // roundings of 2^-53, in numerator and denominator.
+    // Each batch gives the same numbers. At most 16 numbers of one sign are added in double in another order:
+    // 2 x 15 roundings of 2^-53, in the numerator and in the denominator.
     for (std::size_t i = 0; i < whole.metrics.size(); ++i)
       EXPECT_NEAR(found.metrics[i].value, whole.metrics[i].value,
                   60 * 0x1p-53 * std::abs(whole.metrics[i].value))

@@ -1,5 +1,5 @@
-// The optimizer as the loop sees it: Octavo's own and plain LibTorch's do the same, leave the same steps out,
-// use the planned memory, and continue from what they saved to the same bits.
+// Tests the optimizer as the training loop uses it: Octavo's and plain LibTorch's make the same updates, skip
+// the same steps, use the predicted memory, and resume from saved states to the same bits.
 // SPDX-License-Identifier: MIT
 #include "train/config/options.h"
 #include "train/parts_support.h"
@@ -29,10 +29,10 @@ void expect_parity(const Words& words) {
     for (auto* each : {native.get(), plain.get()}) each->set_learning_rate(kRate / step);
     give_gradients(ours, step, 1024.0);
     give_gradients(theirs, step, 1024.0);
-    const double norm = std::sqrt(70 * 61 + 3 * 40 * 36 + 33);  // of normal numbers, about
+    const double norm = std::sqrt(70 * 61 + 3 * 40 * 36 + 33);  // approximate norm of standard normal numbers
     native->step();
     plain->step();
-    // fp32 sums of 9,000 squares, in lanes of at least 32.
+    // fp32 sums of 9,000 squares, in at least 32 lanes.
     EXPECT_NEAR(native->grad_norm().item<double>(), plain->grad_norm().item<double>(),
                 9000.0 / 32 * 0x1p-24 * 1024 * norm);
     EXPECT_NEAR(native->grad_norm().item<double>(), 1024 * norm, 0.05 * 1024 * norm) << "as it lay there";
@@ -40,8 +40,8 @@ void expect_parity(const Words& words) {
     EXPECT_EQ(plain->skipped().item<int>(), 0);
   }
   for (std::size_t i = 0; i < ours.size(); ++i) {
-    // Each step rounds the parameter to half an ulp and its update, of at most 10 rates, a few times; the
-    // factor of clipping has the relative error of the norm.
+    // Each step rounds the parameter to half an ulp, and its update of at most 10 learning rates a few times.
+    // The clipping factor has the relative error of the norm.
     const double bound = kSteps * 0x1p-24 * (largest(ours[i].second) + (8 + 9000.0 / 32) * 10 * kRate);
     EXPECT_LE(largest(ours[i].second - theirs[i].second), bound) << words[0] << ", " << ours[i].first;
     EXPECT_GT(largest(ours[i].second - before[i].second), 100 * bound) << words[0] << ", " << ours[i].first;
@@ -67,7 +67,7 @@ TEST(StepOptimizer, AnUnknownAlgorithmIsAnError) {
   EXPECT_THROW(make(t, make_parameters()), c10::Error);
 }
 
-// Every option that is set arrives in the formula: a step with it is another step.
+// Every option reaches the formula: a step with it differs from one without it.
 TEST(StepOptimizer, EveryOptionChangesTheSteps) {
   for (const AlgorithmInfo& info : algorithms()) {
     const Words start = {"optimizer=" + std::string(info.name), "compute_dtype=float32", "max_grad_norm=0"};
@@ -82,10 +82,10 @@ TEST(StepOptimizer, EveryOptionChangesTheSteps) {
     for (const Option& option : info.options) {
       if (option.name == "lr") continue;
       const std::string key = std::string(option.name) + "=";
-      Words without = {};  // what the option needs to count
+      Words without = {};  // settings that the option needs to have an effect
       if (option.name == "dampening" || option.name == "nesterov") without = {"momentum=0.5"};
       if (option.name == "trust_coefficient") without = {"trust_ratio=true"};
-      std::string other = option.optional ? "10" : "0.25";  // the length of a schedule is a number of steps
+      std::string other = option.optional ? "10" : "0.25";  // a schedule's length is a number of steps
       if (option.range == octavo::Range::flag) other = option.value == 0.0 ? "true" : "false";
       Words with = without;
       with.push_back(key + other);
@@ -109,7 +109,7 @@ TEST(StepOptimizer, ClipsAfterTheLossScale) {
       optimizer->step();
       return (before - params[0].second.detach());
     };
-    EXPECT_LE(largest(step(0.25F, 0.125F) - torch::tensor({0.25F, 0.125F})), 0x1p-24);  // short enough
+    EXPECT_LE(largest(step(0.25F, 0.125F) - torch::tensor({0.25F, 0.125F})), 0x1p-24);  // not clipped
     EXPECT_LE(largest(step(30.0F, 40.0F) - torch::tensor({0.3F, 0.4F})), 2e-7) << "0.5 times (0.6, 0.8)";
   }
 }
@@ -157,7 +157,7 @@ std::vector<Kind> kinds() {
         out.push_back({{asked, std::string("master_weights=") + master}});
     }
     if (plain_has(info.number)) out.push_back({{"optimizer=" + algorithm, "compute_dtype=float32"}, false});
-    // Each of the algorithm's switches.
+    // Adds one case for each of the algorithm's switches.
     for (const Option& option : info.options) {
       const std::string on =
           std::string(option.name) + (option.range == octavo::Range::flag ? "=true" : "=0.5");
@@ -203,7 +203,7 @@ TEST(StepOptimizer, HoldsWhatWasPlanned) {
     ASSERT_EQ(plan.native, kind.native);
     NamedTensors params = make_parameters(kind.type());
     params.emplace_back("scalar", torch::ones({}, kind.type()).requires_grad_());
-    params.emplace_back("deepest",  // more dimensions than the core knows
+    params.emplace_back("deepest",  // more dimensions than the core supports
                         torch::ones({2, 2, 2, 2, 2, 2, 2, 2, 2, 9}, kind.type()).requires_grad_());
     const StepOptimizer::Bytes planned = planned_bytes(plan, t, params);
     const auto optimizer = make_optimizer(plan, t, params);

@@ -1,5 +1,5 @@
-// Tar archives, under gzip or not, that are torn or made to hurt: each is an error that names the file and a
-// byte. Never a crash, an exception or a large allocation.
+// Tests tar archives, with and without gzip, that are torn or malicious: each is an error that names the file
+// and a byte. There is never a crash, an exception or a large allocation.
 // SPDX-License-Identifier: MIT
 #include "train/archive_support.h"
 #include "train/files_support.h"
@@ -22,7 +22,7 @@ std::string error_of(const std::string& archive) {
   return entries.ok() ? "" : entries.status().message();
 }
 
-// The names of a right archive.
+// Returns the names and contents of a valid archive, or the error.
 std::string names_of(const std::string& archive) {
   const auto entries = read_tar(bytes_of(archive));
   if (!entries.ok()) return entries.status().message();
@@ -59,7 +59,7 @@ TEST(TarHostile, EveryFlippedBitOfAHeader) {
   for (std::size_t at = 0; at < 512 * 8; ++at) {
     std::string bytes = whole;
     bytes[at / 8] = static_cast<char>(static_cast<unsigned char>(bytes[at / 8]) ^ (1u << at % 8));
-    // The sum's own blanks and zeros may differ; nothing else may.
+    // Only the blanks and zeros of the checksum field may differ.
     const auto entries = read_tar(bytes_of(bytes));
     EXPECT_TRUE(!entries.ok() || (at / 8 >= 148 && at / 8 < 156)) << at / 8;
   }
@@ -167,7 +167,7 @@ TEST(TarHostile, Gzip) {
   EXPECT_THAT(inflate_gzip(bytes_of(whole + "x"), 99).status().message(), HasSubstr("is not gzip"));
   EXPECT_EQ(text_of(inflate_gzip(bytes_of(whole + whole + std::string(20, '\0')), 99)->bytes()).size(), 30u);
   EXPECT_THAT(inflate_gzip(bytes_of(whole + whole), 29).status().message(), HasSubstr("the limit"));
-  for (std::size_t at = 80; at < whole.size() * 8; ++at) {  // behind the header, whose time is anyone's
+  for (std::size_t at = 80; at < whole.size() * 8; ++at) {  // after the header, whose time may have any value
     std::string bytes = whole;
     bytes[at / 8] = static_cast<char>(static_cast<unsigned char>(bytes[at / 8]) ^ (1u << at % 8));
     const auto flipped = inflate_gzip(bytes_of(bytes), 99);
@@ -204,7 +204,7 @@ TEST(TarHostile, WritersRefuseToo) {
   EXPECT_THAT(error({{"a", 2, give("xyz")}}), HasSubstr("gives more than the 2 bytes"));
   EXPECT_THAT(error({{"a", UINT64_MAX, give("x")}}), HasSubstr("too large"));
   EXPECT_THAT(error({{"a", 1, nullptr}}), HasSubstr("no function"));
-  EXPECT_EQ(names_of(read_bytes(folder.at("x"))), "a=x;b=;");  // none of them touched the file
+  EXPECT_EQ(names_of(read_bytes(folder.at("x"))), "a=x;b=;");  // no error changed the file
   EXPECT_THAT(names_in(folder.path()), ::testing::ElementsAre("x"));
 }
 

@@ -1,4 +1,4 @@
-// What a model wrote, as a terminal gets it.
+// Tests how text written by a model is prepared for a terminal.
 // SPDX-License-Identifier: MIT
 #include "train/strings/terminal_text.h"
 
@@ -37,7 +37,7 @@ TEST(TerminalText, ByteByByte) {
   EXPECT_EQ(text.end(), "");
 }
 
-// No byte is lost and none of the controls is there, whatever the bytes.
+// For any bytes, no byte is lost and no control character remains.
 TEST(TerminalText, EveryPairOfBytes) {
   for (int first = 0; first < 256; ++first) {
     for (int second = 0; second < 256; ++second) {

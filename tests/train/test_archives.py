@@ -1,6 +1,6 @@
-"""train/formats and Python read each other's archives: what tarfile and torch.save write is read by us,
-written again and read by tarfile, zipfile and torch.load. OCTAVO_ARCHIVE_COPY is the program of
-archive_copy.cc."""
+"""Tests that train/formats and Python read each other's archives: train/formats reads archives of tarfile and
+torch.save and writes them again, and tarfile, zipfile and torch.load read the result. OCTAVO_ARCHIVE_COPY is
+the path of the program built from archive_copy.cc."""
 
 import collections
 import gzip
@@ -58,13 +58,13 @@ def test_tensors_of_every_dtype_come_back(tmp_path):
     assert copy("torch", tmp_path / "theirs.pt", tmp_path / "ours.pt") == (0, "")
     assert_same(load(tmp_path / "ours.pt"), tensors)
     assert_same(torch.load(tmp_path / "ours.pt", weights_only=True, mmap=True), tensors)
-    # Every CRC and every header, as another reader of zip sees them.
+    # Another zip reader checks every CRC and every header.
     with zipfile.ZipFile(tmp_path / "ours.pt") as opened:
         assert opened.testzip() is None
         assert opened.read("archive/byteorder") == b"little"
     for tensor in torch.load(tmp_path / "ours.pt", weights_only=True, mmap=True).values():
         assert tensor.data_ptr() % 64 == 0 or tensor.numel() == 0
-    # A second copy has the same bytes: nothing of the first depends on how it was saved.
+    # A copy of the copy has the same bytes: they do not depend on how the input was saved.
     assert copy("torch", tmp_path / "ours.pt", tmp_path / "again.pt") == (0, "")
     assert (tmp_path / "again.pt").read_bytes() == (tmp_path / "ours.pt").read_bytes()
 
@@ -107,7 +107,7 @@ def test_state_dicts_of_modules(tmp_path):
     torch.save(module.state_dict(), tmp_path / "theirs.pt")
     assert copy("torch", tmp_path / "theirs.pt", tmp_path / "ours.pt") == (0, "")
     module.load_state_dict(load(tmp_path / "ours.pt"))
-    # More than 256 names and values: the long forms of the memo's opcodes.
+    # More than 256 names and values need the long forms of the memo's opcodes.
     many = {f"layer.{i}": torch.full((i % 3,), float(i)) for i in range(700)}
     torch.save(many, tmp_path / "theirs.pt")
     assert copy("torch", tmp_path / "theirs.pt", tmp_path / "ours.pt") == (0, "")
@@ -173,7 +173,7 @@ def archive(path, mode="w", tar_format=tarfile.PAX_FORMAT, files=None):
         for name, data in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(data)
-            info.mtime = 1.5  # a fraction, which pax writes in its own header
+            info.mtime = 1.5  # a fraction, which pax writes in a separate header
             opened.addfile(info, io.BytesIO(data))
 
 
@@ -195,7 +195,7 @@ def test_tar_of_every_kind(tmp_path, mode, tar_format):
 def test_long_names_are_read(tmp_path, tar_format):
     name = "/".join(["a folder with a long name"] * 5) + "/model_weights.ckpt"
     archive(tmp_path / "theirs", "w", tar_format, {name: b"x"})
-    # What we write has short names alone, so the refusal shows what was read.
+    # train/formats writes only short names, so its error contains the name that was read.
     _, message = copy("tar", tmp_path / "theirs", tmp_path / "ours")
     assert f'file "{name}": the name has {len(name)} bytes, expected 1 to 99' in message
 
@@ -221,7 +221,7 @@ def test_nemo_comes_back(tmp_path, mode):
     for name in ("./model_config.yaml", "./0a_tokenizer.model"):
         assert written[name] == files[name]
     assert_same(load(io.BytesIO(written["./model_weights.ckpt"])), state)
-    # Other programs too; GNU tar complains about what it does not know.
+    # GNU tar can read it too; it prints warnings about features that it does not support.
     command = ["tar", "-tvf", tmp_path / "ours.nemo"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True)
     assert listed.stderr == ""

@@ -1,5 +1,6 @@
-"""train/formats and the `safetensors` package read each other's files: what the package writes is read by us,
-written again and read by the package. OCTAVO_SAFETENSORS_COPY is the program of safetensors_copy.cc."""
+"""Tests that train/formats and the `safetensors` package read each other's files: train/formats reads a file
+of the package and writes it again, and the package reads the result. OCTAVO_SAFETENSORS_COPY is the path of
+the program built from safetensors_copy.cc."""
 
 import json
 import os

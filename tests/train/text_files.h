@@ -1,4 +1,4 @@
-// Files for the tests of train/data: a folder of their own, removed at the end.
+// Files for the tests of train/data, in a folder that is removed at the end.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -35,7 +35,7 @@ class TextFiles {
   std::filesystem::path folder_;
 };
 
-// Bytes among which a window's place can be told: no two of its pieces of 4 bytes are alike.
+// Returns bytes from which a window's position can be determined: no two of its 4-byte pieces are equal.
 inline std::string numbered(std::size_t size) {
   std::string out(size, '\0');
   for (std::size_t i = 0; i < size; ++i) {

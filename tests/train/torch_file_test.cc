@@ -1,5 +1,5 @@
-// Torch files: tensors that do not fit their storages are errors, strides are followed, and what is written
-// is read. What Python makes of it is test_archives.py's.
+// Tests torch files: tensors that do not fit their storages are errors, strides are applied, and written
+// files can be read. test_archives.py tests them with Python.
 // SPDX-License-Identifier: MIT
 #include "train/formats/torch_file.h"
 #include "train/archive_support.h"
@@ -16,7 +16,7 @@ using namespace pickled;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// A file with one tensor `a` of bytes.
+// Returns a file with one tensor `a` of bytes.
 std::string one(std::uint32_t elements, std::uint32_t offset, const std::string& shape,
                 const std::string& strides, const std::string& data = "abcdef") {
   return torch_of(dict(text("a") + tensor(storage("0", elements, "ByteStorage"), offset, shape, strides)),
@@ -88,7 +88,7 @@ TEST(TorchFile, EveryFlippedBit) {
     bytes[at / 8] = static_cast<char>(static_cast<unsigned char>(was) ^ (1u << at % 8));
     if (const auto file = TorchFile::read(bytes_of(bytes)); file.ok()) {
       for (const StoredTensor& tensor : file->tensors()) {
-        const std::string data = text_of(tensor.bytes);  // reads them all
+        const std::string data = text_of(tensor.bytes);  // reads all bytes
         EXPECT_LE(data.size(), bytes.size());
       }
     }
@@ -105,7 +105,7 @@ TEST(TorchFile, Strides) {
   EXPECT_EQ(data_of(one(6, 0, numbers({2, 2, 2}), numbers({1, 2, 1}))), "abcdbcde" + std::string());
   EXPECT_EQ(data_of(one(6, 3, "", "")), "d");
   EXPECT_EQ(data_of(one(6, 5, numbers({1, 1}), numbers({99, 77}))), "f");
-  // The stride of an extent of 1 is any number, and is not added to others.
+  // The stride of an extent of 1 may be any number, and is not added to the others.
   const std::string any = "\x8a\x08" + little(INT64_MAX, 8);
   EXPECT_EQ(data_of(one(6, 0, numbers({2, 1, 2}), number(3) + any + number(2))), "acdf");
   EXPECT_EQ(data_of(one(6, 6, numbers({0}), numbers({1}))), "");
@@ -129,14 +129,14 @@ TEST(TorchFile, TensorsThatDoNotFit) {
               HasSubstr("has 6 bytes, expected 5 elements of U8"));
   EXPECT_THAT(error_of(one(minus, 0, numbers({1}), numbers({1}))),
               HasSubstr("has 6 bytes, expected -1 elements"));
-  // Products and sums that wrap.
+  // Multiplications and sums that overflow.
   const std::string huge = "\x8a\x08" + little(INT64_MAX, 8);
   const std::string half = "\x8a\x08" + little(std::uint64_t{1} << 62, 8);
   EXPECT_THAT(error_of(one(6, 0, huge + huge, numbers({0, 0}))), HasSubstr("less than 2^63 bytes"));
   EXPECT_THAT(error_of(one(6, 0, numbers({3}), half)), HasSubstr("does not fit"));
   EXPECT_THAT(error_of(one(6, 0, numbers({3, 3}), half + half)), HasSubstr("does not fit"));
   EXPECT_THAT(error_of(one(6, 0, numbers({2, 2}), huge + huge)), HasSubstr("does not fit"));
-  // Few bytes that become many.
+  // A few bytes expand to many.
   EXPECT_THAT(error_of(one(6, 0, huge, numbers({0}))),
               HasSubstr("its strides repeat elements: 9223372036854775807 bytes"));
   EXPECT_THAT(error_of(one(6, 0, numbers({1 << 25}), numbers({0}))),
@@ -209,7 +209,7 @@ TEST(NemoArchive, WhatIsWrittenIsRead) {
     const StoredTensor* tensor = archive.weights().find(source.name);
     ASSERT_NE(tensor, nullptr);
     EXPECT_EQ(text_of(tensor->bytes), text_of(*source.bytes()));
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor->bytes.data()) % 64, 0u);  // mapped as they lie
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor->bytes.data()) % 64, 0u);  // mapped without a copy
   }
   EXPECT_THAT(write_nemo(folder.at("y.nemo"), "", sources, {{"model_config.yaml", ""}}).message(),
               HasSubstr("given twice"));

@@ -1,5 +1,5 @@
-// The transducer loss with its joint network over torch tensors: against a lattice that autograd
-// differentiates, as part of a model, and beside what is computed again.
+// Tests the transducer loss with its joint network on torch tensors: against a lattice that autograd
+// differentiates, as part of a model, and in recomputed segments.
 // SPDX-License-Identifier: MIT
 #include "train/nn/transducer.h"
 #include "train/nn/recompute.h"
@@ -31,7 +31,7 @@ TransducerOptions options() {
   return out;
 }
 
-// A joint network and what it reads; all need gradients.
+// A joint network and its inputs; all of them need gradients.
 struct Case {
   explicit Case(torch::ScalarType type = torch::kFloat32) {
     torch::manual_seed(3);
@@ -52,7 +52,7 @@ struct Case {
   Tensor targets = torch::tensor({{1, 0, 3}, {0, 0, 0}, {2, 2, 0}}, torch::kInt64);
 };
 
-// -log P of one clip's logits [frames, labels + 1, outputs], by its definition.
+// Returns -log P of one clip's logits [frames, labels + 1, outputs], computed by definition.
 Tensor lattice(const Tensor& logits, const Tensor& labels, const TransducerOptions& with) {
   const std::int64_t frames = logits.size(0), last = logits.size(1) - 1;
   const Tensor tokens = logits.slice(-1, 0, kBlank + 1).log_softmax(-1) - with.sigma;
@@ -108,8 +108,8 @@ TEST(TrainTransducer, KeepsTypesAndFrozenTensors) {
   const Case half(torch::kBFloat16);
   const auto gradients = half.gradients(half.loss());
   EXPECT_EQ(gradients[0].scalar_type(), torch::kBFloat16);
-  EXPECT_EQ(gradients[2].scalar_type(), torch::kFloat32);  // the weight's own
-  // A weight in fp32 is rounded for the product, and its gradient is not.
+  EXPECT_EQ(gradients[2].scalar_type(), torch::kFloat32);  // the weight's own type
+  // A weight in fp32 is rounded for the matmul, but its gradient is not.
   Case rounded(torch::kBFloat16);
   rounded.weight = half.weight.detach().to(torch::kBFloat16).to(torch::kFloat32).requires_grad_();
   EXPECT_TRUE(torch::equal(rounded.loss(), half.loss()));
@@ -143,7 +143,7 @@ TEST(TrainTransducer, DropoutAndOmegaFollowThePass) {
   const Tensor plain = with.loss(how, {0.0, true, pass, 2});
   EXPECT_FALSE(torch::equal(plain, with.loss()));
   EXPECT_EQ(with.gradients(plain)[3].slice(0, kBlank + 1).count_nonzero().item<std::int64_t>(), 0);
-  EXPECT_TRUE(torch::equal(with.loss(how, {0.0, false, {}, 2}), with.loss()));  // in training alone
+  EXPECT_TRUE(torch::equal(with.loss(how, {0.0, false, {}, 2}), with.loss()));  // only in training
 }
 
 TEST(TrainTransducer, WorksInsideWhatIsComputedAgain) {

@@ -1,5 +1,5 @@
-// Weights from elsewhere: by name, in any precision, renamed; what does not fit is named, and then nothing
-// changes.
+// Tests initial weights from a file: matched by name, in any precision, renamed. Mismatches are named, and
+// then nothing changes.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/initial_weights.h"
 
@@ -44,7 +44,7 @@ void save(const std::string& run, std::int64_t step, const NamedTensors& tensors
   ASSERT_TRUE(writer->commit().ok());
 }
 
-// A parameter with gradients and two buffers, one of integers.
+// Makes a model of one parameter with gradients and two buffers, one of integers.
 NamedTensors make_model(torch::ScalarType type = torch::kFloat32) {
   torch::manual_seed(3);
   return {{"encoder.weight", torch::randn({5, 7}).to(type).requires_grad_()},
@@ -59,7 +59,7 @@ NamedTensors zeros_like(const NamedTensors& tensors) {
   return out;
 }
 
-// The error, after which the model is what it was.
+// Returns the error of warm_start(), which must not change the model.
 std::string error_of(const InitSettings& init, const NamedTensors& model) {
   const NamedTensors before = copies(model);
   const auto done = warm_start(init, model);
@@ -124,7 +124,7 @@ TEST(WarmStart, AnotherVocabularyBeginsItsPartsAnew) {
       ElementsAre(
           HasSubstr(": 3 tensors"),
           "another vocabulary: head.weight has 12 rows here and 9 there, so head start anew (2 tensors)"));
-  // The same vocabulary: everything is taken. Other shapes than rows are no vocabulary.
+  // With the same vocabulary, all tensors are used. Only a different number of rows is another vocabulary.
   model[3].second = torch::zeros({9, 4});
   EXPECT_EQ(warm_start({.from = path}, model, fresh)->used, 5);
   EXPECT_TRUE(same_bits(model[4].second, torch::ones({3})));
@@ -153,7 +153,7 @@ TEST(WarmStart, WhatIsMissingOrLeftOverIsListed) {
           HasSubstr(": 1 tensors"),
           HasSubstr("missing in it, so initialised as usual: 2 tensors: norm.running_mean, norm.count"),
           HasSubstr("left over from it: 2 tensors: head.weight, head.bias")));
-  // A file of something else is no warm start, however lenient one is.
+  // A file of another model is an error, even if `strict` is false.
   const std::string other = write(files, {{"x", torch::ones({1})}}, "other.safetensors");
   EXPECT_THAT(error_of({.from = other, .strict = false}, model),
               HasSubstr("none of its names is in the model; it has x, expected encoder.weight, "));

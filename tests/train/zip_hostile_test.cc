@@ -1,5 +1,5 @@
-// Zip archives that are torn or made to hurt: each is an error that names a byte, or entries that lie inside
-// the archive and overlap no other.
+// Tests zip archives that are torn or malicious: each is an error that names a byte, or its entries lie
+// inside the archive and do not overlap.
 // SPDX-License-Identifier: MIT
 #include "train/archive_support.h"
 #include "train/files_support.h"
@@ -46,7 +46,7 @@ constexpr std::size_t kSecond = 30 + 1 + 3;
 constexpr std::size_t kDirectory = kSecond + 30 + 1 + 4;
 constexpr std::size_t kEnd = kDirectory + 2 * (46 + 1);
 
-// The same with a zip64 record and locator.
+// Returns the same archive with a zip64 record and locator.
 std::string with_zip64(std::uint64_t count, std::uint64_t size, std::uint64_t at, std::uint64_t record) {
   return kWhole.substr(0, kEnd) + "PK\6\6" + little(44, 8) + little(0, 12) + little(count, 8) +
          little(count, 8) + little(size, 8) + little(at, 8) + "PK\6\7" + little(0, 4) + little(record, 8) +
@@ -106,7 +106,7 @@ TEST(ZipHostile, Zip64) {
     EXPECT_THAT(error_of(with_zip64(2, size + 1, huge, kEnd)), HasSubstr("does not end here"));
   }
   EXPECT_THAT(error_of(with_zip64(2, size, kDirectory, kEnd - 1)), HasSubstr("where none is"));
-  // An entry's own numbers: an extra field of `numbers`.
+  // An entry's own zip64 numbers are in an extra field.
   const auto extra = [](const std::string& field, std::uint32_t bytes) {
     const std::string name = "a";
     const std::string file = "PK\3\4" + std::string(22, '\0') + little(1, 2) + little(0, 2) + name + "data";
@@ -133,7 +133,7 @@ TEST(ZipHostile, Zip64) {
               HasSubstr("too short"));
 }
 
-// A file with a hole of 5 GiB, which takes no room: sizes and places that only zip64 can say.
+// Writes a file with a hole of 5 GiB, which uses no disk space. Its sizes and offsets need zip64.
 TEST(ZipHostile, WhatIsWrittenBeyondFourGigabytesIsRead) {
   constexpr std::uint64_t kHole = std::uint64_t{5} << 30;
   const TempFolder folder;
@@ -168,7 +168,7 @@ TEST(ZipHostile, WhatIsWrittenBeyondFourGigabytesIsRead) {
 }
 
 TEST(ZipHostile, Entries) {
-  const std::size_t central = kDirectory;  // of the first entry
+  const std::size_t central = kDirectory;  // record of the first entry
   EXPECT_THAT(error_of(with(kWhole, central + 8, little(1, 2))), HasSubstr("file \"b\": encrypted"));
   EXPECT_THAT(error_of(with(kWhole, central + 10, little(8, 2))), HasSubstr("compressed by method 8"));
   EXPECT_THAT(error_of(with(kWhole, central + 20, little(2, 4))), HasSubstr("two sizes"));
@@ -184,7 +184,7 @@ TEST(ZipHostile, Entries) {
   EXPECT_THAT(error_of(with(kWhole, 26, little(0xffff, 2))), HasSubstr("do not fit the archive"));
   EXPECT_THAT(error_of(with(kWhole, 8, little(8, 2))), HasSubstr("another name or method"));
   EXPECT_THAT(error_of(zip_of({{"a", ""}, {"a", "x"}})), HasSubstr("file \"a\": given twice"));
-  // An archive inside an entry: both names lead into the same bytes.
+  // An archive inside an entry: two entries refer to the same bytes.
   const std::string inner =
       "PK\3\4" + std::string(14, '\0') + little(1, 4) + little(1, 4) + little(1, 2) + little(0, 2) + "ax";
   const std::string outer = zip_of({{"b", inner}, {"a", "x"}});
