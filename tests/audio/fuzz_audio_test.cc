@@ -1,5 +1,5 @@
-// Fuzzes recordings with mutations; see fuzz.h. Recordings of every format are probed, read completely and in
-// part, and streamed.
+// Fuzzes recordings with mutations; see tests/train/fuzz.h. Recordings of every format are probed, read
+// completely and in part, and streamed.
 //   OCTAVO_FUZZ_INPUTS=1000000 build/tests/audio_test --gtest_filter='AudioFuzz.*'
 // SPDX-License-Identifier: MIT
 #include "audio/recordings.h"

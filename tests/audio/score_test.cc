@@ -87,7 +87,7 @@ std::vector<std::int64_t> numbers(const std::vector<ScoredClip>& clips) {
 
 TEST(Score, SumsErrorsAndKnowsTheWorst) {
   Evaluated set({{"the cat sat", "the cat sat"},
-                 {"a b c d", "x a b d"},  // an insertion and a deletion
+                 {"a b c d", "x a b d"},    // an insertion and a deletion
                  {"one two", "four five"},  // worse: the same number of errors in fewer words
                  {"", "noise"},
                  {"yes", ""}});

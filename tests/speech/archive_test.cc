@@ -208,7 +208,7 @@ TEST(SpeechConfig, SymbolsAtOneFrameOfNemo) {
   EXPECT_THAT(
       read_nemo_config(nemo_yaml() + "decoding: {greedy: {max_symbols: 0}}\n", "x").status().message(),
       HasSubstr("decoding.greedy.max_symbols: got 0, expected"));
-  // transformers has a key of another name.
+  // The key has a different name in transformers.
   SpeechConfig rnnt;
   rnnt.model.head = SpeechHead::rnnt;
   rnnt.model.max_symbols = 7;

@@ -131,7 +131,7 @@ TEST(Greedy, EqualsThePlainLoop) {
       empty += length == 0 ? 1 : 0;
     }
   }
-  // The cases are there.
+  // The random cases cover each situation.
   EXPECT_GT(labels, 1000U);
   EXPECT_GT(stays, 100U);
   EXPECT_GT(jumps, 20U);
