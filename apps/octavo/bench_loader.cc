@@ -46,7 +46,7 @@ ClipSet manifest_clips(const std::string& path) {
   return set;
 }
 
-// Uses a folder in memory if one exists, because only decoding is measured.
+// Returns a path in $TMPDIR or else in memory, if /dev/shm is writable, because only decoding is measured.
 std::string scratch_path() {
   const char* given = std::getenv("TMPDIR");
   const std::string folder = given != nullptr ? given : ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";

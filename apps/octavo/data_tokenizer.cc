@@ -81,7 +81,7 @@ std::vector<std::string> all_texts(const TokenizerFlags& flags) {
 
 void make_tokenizer(const TokenizerFlags& flags) {
   if (!train::tokenizer_built_in())
-    take(train::Tokenizer::from_bytes("", ""));  // returns the error that names what to install
+    take(train::Tokenizer::from_bytes("", ""));  // throws the error that names what to install
   const std::string model = flags.folder + "/tokenizer.model";
   if (!flags.force && train::path_exists(model))
     throw Failure(kExitUsage, model + ": is there already; choose another folder, or --force replaces it");

@@ -96,7 +96,7 @@ std::string unheard_text(const std::vector<train::LeftOutClip>& unheard) {
 
 json group_json(const GroupScore& group) {
   const WordErrors& e = group.errors;
-  return {{"wer", e.rate()},  // null if there are no words, because the rate is infinite
+  return {{"wer", e.rate()},  // null if the rate is infinite (errors without words)
           {"errors", e.errors()},     {"substitutions", e.substitutions},
           {"deletions", e.deletions}, {"insertions", e.insertions},
           {"words", e.words},         {"clips", group.clips},

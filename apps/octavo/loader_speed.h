@@ -22,7 +22,7 @@ ClipSet make_clips(const std::string& folder, const std::string& extension, int 
                    double seconds);
 
 struct LoaderSpeed {
-  // clips read without an error, and their samples at the requested rate
+  // Clips read without an error, and their samples at the requested rate.
   std::int64_t clips = 0, samples = 0;
   std::int64_t bad = 0;
   std::string error;   // of the first bad clip

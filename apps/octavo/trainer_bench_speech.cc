@@ -143,7 +143,7 @@ train::SpeechModelSettings bench_model(const std::string& size, const std::strin
 void run_bench_speech(const SpeechBenchRequest& request) {
   const torch::Device device =
       take(train::choose_device(training_of(request, request.optimizers.front()).device), "--device");
-  // checks all optimizers before any work
+  // Checks all optimizers before any work.
   for (const std::string& optimizer : request.optimizers) training_of(request, optimizer);
   Models models(request);
   SpeechBench bench{request, train::device_text(device), 0, "", {}};

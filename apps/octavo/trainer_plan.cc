@@ -83,8 +83,8 @@ std::string gpu_of(const PlanCommand& request, const train::Settings& settings) 
   return request.gpu == "this" && index ? "this:" + std::to_string(*index) : request.gpu;
 }
 
-// Measures the launch time of a kernel, if the prediction is for a GPU of this machine. Returns 0 if it is
-// not measured.
+// Measures the host's time to launch a kernel, if the prediction is for a GPU of this machine. Returns 0 if
+// it is not measured.
 double launch_seconds(const plan::Gpu& gpu) {
   if (gpu.device < 0) return 0;
   const auto found =

@@ -150,7 +150,7 @@ def measured(page, folder, width, *flags):
     """Returns the findings of _MEASURE in a frame of `width` pixels. A headless window is at least 500
     pixels wide."""
     text = page.read_text(encoding="utf-8")
-    # the policy correctly forbids the injected script
+    # The policy correctly forbids the injected script.
     text, policies = re.subn(r"<meta http-equiv=[^>]*>", "", text)
     assert policies == 1
     script = "<script>setTimeout(() => {" + _MEASURE.replace("\\\\", "\\") + "}, 500);</script></body>"

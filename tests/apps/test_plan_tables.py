@@ -90,7 +90,7 @@ def test_configs_are_those_of_the_guides() -> None:
         assert f"per_device_eval_batch_size={evaluation} " in words
         assert f"gradient_accumulation_steps={accumulation} " in words
         assert guides.CLIPS_OF[words] == f"{train} / {evaluation} / {accumulation}"
-    # no row of Parakeet is planned without its accumulation setting
+    # No row of Parakeet is planned without its accumulation setting.
     for table in (guides.TABLE, guides.STRATEGIES):
         rows = [key for key in table.keys if not key[0].startswith("BDH")]
         assert {key[1] for key in rows} <= set(guides.CLIPS_OF.values())

@@ -339,7 +339,7 @@ def test_sample(whole):
     assert text.startswith(b"Once")
     assert len(text) == len(b"Once") + 20 + 1
     assert sample(whole.out / "checkpoint-12", *options) == text
-    # The prompt is longer than the model's context, and the inverse of the temperature overflows in fp32.
+    # The prompt is longer than the model's context, and the temperature causes an overflow in fp32.
     assert len(sample(whole.out, "--prompt", "x" * 50, "--tokens", "10", "--temperature", "1e-40")) == 61
 
 

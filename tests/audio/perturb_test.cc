@@ -53,7 +53,7 @@ TEST(Perturb, NoiseHasTheAskedRatioAndRepeats) {
   std::vector<float> mixed = voice;
   add_noise(mixed, noise, {.clip = 0, .snr = 20, .start = 0.5});  // starts at the second sample of the noise
   for (std::size_t i = 0; i < mixed.size(); ++i) {
-    // a tenth as loud as the voice
+    // The noise is a tenth as loud as the voice.
     ASSERT_NEAR(mixed[i] - voice[i], noise[(i + 1) % 3] / 0.1F * 0.05F, 1e-6);
   }
 }

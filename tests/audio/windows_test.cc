@@ -93,7 +93,7 @@ TEST(Windows, TheSeamIsWhereBothHeardTheSame) {
   // The label nearest to the middle, 80, is the seam: the labels after it are those of the second window.
   EXPECT_THAT(merged({{101, 79, 0}, {1, 80, 2}, {102, 90, 1}}, {{101, 17, 1}, {102, 31, 1}, {103, 50, 1}}),
               ElementsAre(Emission{101, 79, 0}, Emission{102, 91, 1}, Emission{103, 110, 1}));
-  // The same label at a different time is a separate label.
+  // Equal labels at different times are separate labels.
   EXPECT_THAT(tokens_of(merged({{101, 66, 1}, {101, 76, 1}}, {{101, 26, 1}})), ElementsAre(101, 101, 101));
 }
 

@@ -161,7 +161,7 @@ TEST(SpeechExport, AnotherTokenizerTakesThePlaceOfTheFirst) {
   EXPECT_EQ(archive_tokenizer(*other)->bytes(), second.bytes());
   EXPECT_EQ(other->other_files()->size(), 3U) << "no file of the first one";
 
-  // The same exports to folders for transformers.
+  // The exports are repeated with folders for transformers.
   ASSERT_TRUE(export_speech_model(weights, before, &*nemo, folder.at("hub"), {}, &first).ok());
   const std::vector<std::string> names = {
       "config.json",           "generation_config.json", "model.safetensors", "preprocessor_config.json",

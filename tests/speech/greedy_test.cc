@@ -187,7 +187,7 @@ TEST(Greedy, AsksThePredictionNetworkOncePerLabel) {
     all += row.size();
   }
   EXPECT_GT(all, 3 * most);
-  // + 2: the start, and the blanks at the end
+  // Two more: the start, and the blanks at the end.
   EXPECT_LE(head.predictions, static_cast<std::int64_t>(most) + 2);
 }
 

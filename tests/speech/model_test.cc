@@ -336,7 +336,7 @@ TEST(SpeechModel, TheSmallestClipsAreFinite) {
 
 TEST(SpeechModel, CtcIsTorchsWithThreeReductions) {
   torch::manual_seed(1);
-  // the last clip has too few frames for its labels
+  // The last clip has too few frames for its labels.
   const Clips clips = random_clips({80, 64, 16}, {5, 0, 3});
   const std::map<std::string, std::vector<double>> shares = {{"mean_batch", {1. / 3, 1. / 3, 1. / 3}},
                                                              {"mean", {1. / 15, 1. / 3, 1. / 9}},

@@ -285,7 +285,7 @@ TEST(Charsmap, RandomUnitsAreRefusedOrHarmless) {
   const Charsmap good = Charsmap::of(model.charsmap);
   ASSERT_GT(good.units.size(), 10000U);
   EXPECT_EQ(charsmap_problem(good), "");
-  // includes characters that are normalized
+  // The text includes characters that are normalized.
   std::string text = "three \xEF\xBC\xA1\xC2\xBD\xE3\x8D\xBB boats";
   for (int byte = 1; byte < 256; ++byte) text += static_cast<char>(byte);
   std::uint64_t state = 11;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kSteps = 3;
 constexpr double kZeros = 0.5;
-// row length of 1-d tensors in rows without a gradient; rows cross quantization blocks
+// Row length of 1-d tensors, if rows have no gradient; rows cross quantization blocks.
 constexpr std::int64_t kRow = 48;
 
 std::vector<TensorShape> fixed_shapes() {

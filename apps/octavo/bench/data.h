@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <span>
 
-// The same functions run on the GPU and produce the same numbers.
+// The GPU runs these functions, too, and produces the same numbers.
 #if defined(__CUDACC__)
 #define OCTAVO_CLI_HD __host__ __device__
 #else
@@ -41,7 +41,7 @@ OCTAVO_CLI_HD inline std::int32_t sample(std::uint64_t stream, std::int64_t inde
   return (static_cast<std::int32_t>(sum) - 131070) * (1 << shift);
 }
 
-// Each converts such units to one element type.
+// Element types: each struct converts units of 2^-24 to its type.
 struct AsF32 {
   using Type = float;
   OCTAVO_CLI_HD static float of(std::int32_t units) { return static_cast<float>(units) * 0x1p-24F; }

@@ -16,7 +16,7 @@ namespace octavo::cli {
 namespace {
 
 constexpr std::int64_t kAlign = 512;  // the alignment of frameworks' allocators
-// bytes that one copy of a forward or backward pass moves
+// The bytes that one copy of a forward or backward pass moves.
 constexpr std::int64_t kPassOnCpu = 1 << 20, kPassOnGpu = 1 << 26;
 constexpr double kMaxNorm = 1.0;
 constexpr std::uint64_t kFnvStart = 0xcbf29ce484222325ULL;

@@ -15,7 +15,7 @@ class Validator;
 
 namespace octavo::cli {
 
-// a benchmark without flags runs only this optimizer
+// A benchmark without flags runs only this optimizer.
 inline constexpr const char* kDefaultOptimizer = "adamw";
 
 // Parses the library's names of element types and those of common frameworks.

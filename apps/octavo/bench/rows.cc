@@ -15,9 +15,9 @@ namespace octavo::cli {
 namespace {
 
 constexpr std::int64_t kTokens = 512;       // per batch
-constexpr std::int64_t kRoutes = 24;        // routed tokens of a small batch: about 15 of 64 experts get one
+constexpr std::int64_t kRoutes = 24;        // routes of a small batch: about 15 of 64 experts get one or more
 constexpr double kIdleExperts = 1.0 / 8.0;  // share of experts that a router never chooses
-// the stream of the shuffle; streams of steps count from 1
+// The stream of the shuffle; the streams of steps are numbered from 1.
 constexpr std::uint64_t kOrder = ~std::uint64_t{0};
 
 // Returns a random number below `count`. REQUIRES: `count` is far below 2^32.
@@ -29,7 +29,7 @@ std::int64_t below(std::uint64_t stream, std::int64_t index, std::int64_t count)
 // Returns the stream that all tensors with `rows` rows share: for the order of their rows (kOrder), or for
 // the batch of a step.
 std::uint64_t stream_of_rows(std::int64_t rows, std::uint64_t kind) {
-  // complemented: the streams of tensors count from 0
+  // The number is complemented, because the streams of tensors are numbered from 0.
   return stream_of(~static_cast<std::uint64_t>(rows), kind);
 }
 

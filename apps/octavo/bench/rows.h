@@ -4,8 +4,8 @@
 //
 // Touched rows are scattered: a shuffle gives every row a rank. The shuffle depends only on the number of
 // rows, so that all tensors of an expert have the same rank. Only the first `alive` ranks may have a
-// gradient. With `draws`, a step draws that number of ranks by Zipf's law (rank k with weight 1/k), with
-// replacement. Without `draws`, all `alive` ranks have a gradient at every step.
+// gradient. With `draws`, a step makes `draws` draws among these ranks by Zipf's law (rank k with weight
+// 1/k), with replacement. Without `draws`, all `alive` ranks have a gradient at every step.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -44,7 +44,7 @@ class Bench {
 
   // Times every row between copies. Returns the size of one copy in bytes.
   std::int64_t time_rows() {
-    // before the copies, which take seconds, and again after them, because they use memory too
+    // Checks before the copies, which take seconds, and again after them, because they use memory, too.
     check_memory();
     progress_.say("timing: copy");
     CopyMeter meter(device_);

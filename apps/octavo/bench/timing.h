@@ -18,11 +18,11 @@ struct HostTiming {
 struct Timing {
   double ms_median = 0.0;
   double ms_min = 0.0;
-  double copy_gb_per_s = 0.0;      // measured right before and after
+  double copy_gb_per_s = 0.0;      // measured around the same time
   std::optional<double> ms_guard;  // median with the guard on; GPU only, like the next two
   std::optional<double> ms_clip;   // the norm plus the step with the guard on, clipped by that norm
   std::optional<HostTiming> host;
-  // shares of elements in rows that the timed step, or any step so far, touched
+  // Shares of elements in rows that the timed step, or any step so far, touched.
   double touched = 1.0, ever_touched = 1.0;
 };
 

@@ -15,13 +15,13 @@
 #include <string_view>
 #include <utility>
 
-extern char** environ;  // some versions of unistd.h do not declare it
+extern char** environ;  // NOLINT(readability-redundant-declaration): not every unistd.h has it
 
 namespace octavo::recordings {
 namespace {
 
 constexpr const char* kProgram = "espeak-ng";
-// bytes of the WAV header that espeak-ng writes, which has no other chunks
+// The bytes of the WAV header that espeak-ng writes, which has no other chunks.
 constexpr std::size_t kHeader = 44;
 constexpr std::size_t kMostText = 10000;  // bytes; less than a socket accepts in one send
 

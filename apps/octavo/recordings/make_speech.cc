@@ -30,7 +30,7 @@ using train::mix;
 constexpr const char* kMade = "made.json";
 constexpr std::uint64_t kMostRecord = 1 << 20;  // limit of the size of made.json in bytes
 constexpr int kLowestPitch = 40, kHighestPitch = 60;
-constexpr int kMostTries = 50;           // average draws per new sentence
+constexpr int kMostTries = 50;           // maximum draws per wanted sentence, on average
 constexpr std::uint64_t kMostExtra = 2;  // sentences of a joined clip after its first
 constexpr double kLongestPause = 0.7;    // seconds between two sentences
 constexpr double kLongestJoined = 15;    // seconds of a joined clip; training skips clips of more than 20

@@ -2,13 +2,13 @@
 //
 //   = rule           begins a rule; its alternatives follow, one per line or between " / ", and earlier ones
 //                    are chosen more often
-//   fox:foxes        an alternative with two forms; templates take the first unless they ask
+//   fox:foxes        an alternative with two forms; templates use the first, or with .2 the second
 //
 // Inside an alternative:
 //
 //   <rule>           an alternative of that rule, expanded       <rule.2>   its second form
-//   <x=rule>         the same, remembered until the tale ends    {x} {x.2}  what is remembered in x
-//   [a|b|c]          one of them, expanded; an empty one is allowed
+//   <x=rule>         the same, remembered until the tale ends    {x} {x.2}  the remembered value of x
+//   [a|b|c]          one of these choices, expanded; a choice may be empty
 //   @                a or an, by the letter that follows         ^          the next letter is a capital
 //   ~                a new paragraph                             +          a new line
 //
