@@ -384,7 +384,7 @@ def test_checksums_do_not_depend_on_how_they_are_computed(extra):
     assert len(scalar) == len(info()["optimizers"]) * len(info()["states"])
     assert checksums(*extra, "--threads", "1") == scalar
     assert checksums(*extra, "--guard", "--shape", "gpt2", "--grad-offset", "3") == scalar
-    # The C++ implementations_test compares them for every store; this test checks that the command selects them.
+    # The C++ implementations_test compares them for every store; here the command must select them.
     if extra:
         return
     for each in info()["implementations"]:
