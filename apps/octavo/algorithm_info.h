@@ -1,4 +1,4 @@
-// The descriptions of the algorithms for `octavo info`: as JSON, and as a table of it.
+// Describes the algorithms for `octavo info`, as JSON and as a table.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace octavo::cli {
 
-// What an algorithm is called, keeps and takes.
+// Returns the algorithm's name, moments, switches and options.
 nlohmann::ordered_json algorithm_json(const AlgorithmInfo& info);
 
-// A row for each of a list of them.
+// Returns a table with one row for each element of `algorithms`.
 std::string algorithm_table(const nlohmann::ordered_json& algorithms);
 
 }  // namespace octavo::cli

@@ -1,4 +1,4 @@
-// `octavo bench`: one subcommand per thing that is measured.
+// Adds `octavo bench`, with one subcommand for each kind of measurement.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/common/cli.h"
 

@@ -1,5 +1,5 @@
-// `octavo bench loader`: clips a second that the threads of a loader decode, to hold against what a GPU
-// takes.
+// Implements `octavo bench loader`: measures how many clips per second the loader's threads decode, for
+// comparison with the GPU's throughput.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/hardware_json.h"
@@ -46,7 +46,7 @@ ClipSet manifest_clips(const std::string& path) {
   return set;
 }
 
-// In memory where there is a folder for that: it is the decoding that is measured.
+// Returns a path in $TMPDIR or else in memory, if /dev/shm is writable, because only decoding is measured.
 std::string scratch_path() {
   const char* given = std::getenv("TMPDIR");
   const std::string folder = given != nullptr ? given : ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";

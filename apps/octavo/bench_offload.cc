@@ -1,4 +1,5 @@
-// `octavo bench offload`: iterations of a made-up model with its states on the device and in host memory.
+// `octavo bench offload`: times iterations of a synthetic model with its states on the device and in host
+// memory.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench/offload.h"
 #include "apps/octavo/common/cli.h"

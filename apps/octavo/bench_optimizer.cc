@@ -1,5 +1,5 @@
-// `octavo bench optimizer`: for each optimizer and state format, first a check of what it computes, then its
-// time, beside the copy speed of the same device in the same run.
+// Implements `octavo bench optimizer`: for each optimizer and state format, checks the results, then times
+// the step and compares it with the copy speed of the same device in the same run.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench/run.h"
 #include "apps/octavo/common/cli.h"

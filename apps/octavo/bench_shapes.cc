@@ -1,5 +1,5 @@
-// `octavo bench shapes`: the tensors that the benchmarks run over, and which of their rows have gradients,
-// for other programs to run over too.
+// Implements `octavo bench shapes`: lists the tensors that the benchmarks run over and which of their rows
+// have gradients, so that other programs can run over them too.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench/rows.h"
 #include "apps/octavo/bench/shapes.h"
@@ -26,7 +26,7 @@ std::vector<std::int64_t> sizes(const TensorShape& tensor) {
   return {tensor.dims.begin(), tensor.dims.begin() + tensor.ndim};
 }
 
-// Its gradient's rows, where some have none.
+// Adds "gradient", the rule of its rows, if some rows have no gradient.
 json tensor_json(const TensorShape& tensor, double zeros) {
   json out = {{"name", tensor.name}, {"shape", sizes(tensor)}};
   if (tensor.role == TensorRole::adapter_out) out["zero_weights"] = true;

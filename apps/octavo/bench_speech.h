@@ -1,5 +1,5 @@
-// The command line of `octavo bench speech`: read by `octavo`, which becomes octavo-trainer, and read again
-// there, where the work is done.
+// Defines the command line of `octavo bench speech`. `octavo` parses it and execs octavo-trainer, which
+// parses it again and does the work.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -34,10 +34,10 @@ struct SpeechBenchRequest {
   bool json = false;
 };
 
-// `speech` among the subcommands of bench.
+// Adds the subcommand `speech` to bench.
 void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenchRequest&)>& action);
 
-// What octavo-trainer reads as the same request.
+// Returns the arguments that octavo-trainer parses back into `request`.
 std::vector<std::string> arguments_of(const SpeechBenchRequest& request);
 
 }  // namespace octavo::cli

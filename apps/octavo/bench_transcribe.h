@@ -1,5 +1,5 @@
-// The command line of `octavo bench transcribe`: read by `octavo`, which becomes octavo-trainer, and read
-// again there, where the work is done.
+// Defines the command line of `octavo bench transcribe`. `octavo` parses it and execs octavo-trainer, which
+// parses it again and does the work.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -26,10 +26,10 @@ struct TranscribeBenchRequest {
   bool json = false;
 };
 
-// `transcribe` among the subcommands of bench.
+// Adds the subcommand `transcribe` to bench.
 void add_bench_transcribe(CLI::App& bench, const std::function<void(const TranscribeBenchRequest&)>& action);
 
-// What octavo-trainer reads as the same request.
+// Returns the arguments that octavo-trainer parses back into `request`.
 std::vector<std::string> arguments_of(const TranscribeBenchRequest& request);
 
 }  // namespace octavo::cli

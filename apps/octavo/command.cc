@@ -25,19 +25,21 @@
 namespace octavo::cli {
 namespace {
 
-// An empty message: another process has said it.
+// Prints "octavo: MESSAGE" on stderr and returns `exit_code`. An empty message means that another process has
+// printed it.
 int complain(int exit_code, std::string message) {
   if (message.empty()) return exit_code;
   while (!message.empty() && message.back() == '\n') message.pop_back();
-  // A message may have names and values of a file: control characters in them must not reach the terminal.
+  // A message may contain names and values from a file. Control characters in them must not reach the
+  // terminal.
   std::cerr << "octavo: " << train::terminal_text(message) << '\n';
   return exit_code;
 }
 
-// What was wrong with the command line, and where to look. Some of CLI11's messages are replaced by clearer
-// ones.
+// Returns the error in the command line and the --help that explains it. Clearer messages replace some of
+// CLI11's.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App* at = &app;  // the subcommand that found an unknown argument, or the last one that was given
+  const CLI::App* at = &app;  // the subcommand that found an unknown argument, or the last one given
   std::string path = "octavo";
   while (at->remaining().empty() && !at->get_subcommands().empty()) {
     at = at->get_subcommands().front();

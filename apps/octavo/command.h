@@ -1,6 +1,6 @@
-// One run of a program with subcommands: the command line is read, one subcommand works, and every failure
-// becomes one line on stderr ("octavo: ...") and an exit code: 0 done, 1 failed, 2 wrong usage, or what the
-// Failure says.
+// Runs a program with subcommands: parses the command line and runs one subcommand. Every failure becomes one
+// line on stderr ("octavo: ...") and an exit code: 0 success, 1 failure, 2 wrong usage, or the code of the
+// Failure.
 // SPDX-License-Identifier: MIT
 #pragma once
 

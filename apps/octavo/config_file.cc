@@ -18,7 +18,7 @@ std::function<void()> add_config_file(CLI::App& command, std::string& file,
   command.add_option("--config", *option, "The run's config, instead of the first word")->type_name("FILE");
   return [option, &file, &overrides] {
     if (option->empty()) return;
-    // Without a file in front of them, the first of the settings was parsed as the file.
+    // Without a preceding file argument, CLI11 has parsed the first override as the file.
     if (!file.empty() && file.find('=') == std::string::npos) {
       throw CLI::ValidationError("the config is given twice, as " + file + " and as --config " + *option +
                                  "; give one of them");

@@ -1,5 +1,5 @@
-// The config file of `octavo train` and `octavo plan`: the first word of the command line, or the value of
-// --config, as scripts of other trainers have it.
+// Parses the config file argument of `octavo train` and `octavo plan`: the first positional argument, or the
+// value of --config, which scripts of other trainers use.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,9 +13,9 @@ class App;
 
 namespace octavo::cli {
 
-// Adds the file and the settings that replace those of the file to a command. The returned function, for the
-// command's callback, sets `file` and `overrides` to what was given; `file` is empty where there is none.
-// REQUIRES: `file` and `overrides` live until the command line is parsed.
+// Adds the config file and the overrides of its settings to a command. The returned function, to be called in
+// the command's callback, sets `file` and `overrides` to the parsed values; `file` is empty if none was
+// given. REQUIRES: `file` and `overrides` live until the command line is parsed.
 std::function<void()> add_config_file(CLI::App& command, std::string& file,
                                       std::vector<std::string>& overrides);
 

@@ -1,6 +1,6 @@
-// `octavo data`: what models are trained on; data_speech.cc has what concerns recordings. make-text writes
-// the tales of tales/make_text.h, without a look at any network; a file that is there is only replaced on
-// request, and always as a whole.
+// Implements `octavo data`, which makes and checks training data; data_speech.cc implements the subcommands
+// for recordings. make-text writes the tales of tales/make_text.h and needs no network. An existing file is
+// replaced only with --force, and always atomically.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench/shapes.h"
 #include "apps/octavo/common/cli.h"
@@ -38,7 +38,7 @@ std::uint64_t parse_seed(const std::string& text) {
   return value;
 }
 
-// Calls use(piece) with the text, a tale at a time and `bytes` in all, until it returns false.
+// Calls use(piece) with one tale at a time, `bytes` bytes in total, until it returns false.
 template <class Use>
 void tell(std::int64_t bytes, std::uint64_t seed, Use use) {
   tales::TextMaker maker(seed);
@@ -76,7 +76,7 @@ void write_text(const std::string& path, std::int64_t bytes, std::uint64_t seed)
 void make_text(const MakeTextFlags& flags) {
   const std::int64_t bytes = parse_numel(flags.bytes, "--bytes");
   const std::uint64_t seed = parse_seed(flags.seed);
-  std::error_code ignored;  // the file's own errors report what is wrong with the path
+  std::error_code ignored;  // errors from opening the file describe what is wrong with the path
   const bool there = std::filesystem::exists(flags.path, ignored);
   const bool same = there && !flags.force && holds_text(flags.path, bytes, seed);
   if (there && !flags.force && !same)

@@ -1,5 +1,5 @@
-// `octavo data check`: every clip of manifests is decoded; a table of what was found, and a page with
-// histograms.
+// Implements `octavo data check`: decodes every clip of the manifests, prints a table of the findings, and
+// writes an HTML page with histograms.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/progress.h"
@@ -21,7 +21,7 @@
 namespace octavo::cli {
 namespace {
 
-constexpr std::size_t kShown = 3;  // places of a kind; the page has more
+constexpr std::size_t kShown = 3;  // findings printed per kind; the page has more
 
 struct CheckFlags {
   std::vector<std::string> manifests;

@@ -1,4 +1,5 @@
-// `octavo data make-speech` and `octavo data split`: recordings to try the trainer on, and manifests in two.
+// Implements `octavo data make-speech`, which makes recordings to try the trainer with, and `octavo data
+// split`, which splits a manifest in two.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/progress.h"
@@ -69,7 +70,7 @@ struct SplitFlags {
   bool force = false;
 };
 
-// all.jsonl: all.train.jsonl
+// Returns all.train.jsonl for all.jsonl and the part "train".
 std::string beside(const std::string& manifest, const char* part) {
   const std::filesystem::path path(manifest);
   const std::string extension = path.extension().empty() ? ".jsonl" : path.extension().string();

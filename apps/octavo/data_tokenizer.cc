@@ -1,5 +1,5 @@
-// `octavo data make-tokenizer`: a SentencePiece model from the texts of manifests, in a folder as NeMo's
-// script makes it. The same texts in the same order give the same bytes.
+// Implements `octavo data make-tokenizer`: trains a SentencePiece model on the texts of manifests and writes
+// it with the same files as NeMo's script. The same texts in the same order give the same bytes.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/table.h"
@@ -50,7 +50,7 @@ void each_text(const std::string& path, const TokenizerFlags& flags, const UseTe
   const std::vector<train::ManifestSource> sources = {{path, 1}};
   train::ManifestOptions options;
   options.min_duration = 0;
-  options.max_duration = 1e9;  // whatever a run leaves out, its words are words
+  options.max_duration = 1e9;  // clips that a run skips for their length still contribute their words
   options.bad = flags.skip_bad ? train::BadClips::skip : train::BadClips::error;
   options.text_field = flags.text_field;
   options.how_to_skip = "--skip-bad";
@@ -81,7 +81,7 @@ std::vector<std::string> all_texts(const TokenizerFlags& flags) {
 
 void make_tokenizer(const TokenizerFlags& flags) {
   if (!train::tokenizer_built_in())
-    take(train::Tokenizer::from_bytes("", ""));  // its error says what to install
+    take(train::Tokenizer::from_bytes("", ""));  // throws the error that names what to install
   const std::string model = flags.folder + "/tokenizer.model";
   if (!flags.force && train::path_exists(model))
     throw Failure(kExitUsage, model + ": is there already; choose another folder, or --force replaces it");
@@ -98,7 +98,7 @@ void make_tokenizer(const TokenizerFlags& flags) {
   if (error) throw Failure(kExitFailure, flags.folder + ": cannot make the folder: " + error.message());
   std::int64_t tokens = 0;
   for (const std::string& text : texts) tokens += std::ssize(tokenizer.encode(text));
-  // The model last: a folder with it is whole.
+  // The model is written last: a folder that contains it is complete.
   auto files = take(train::nemo_tokenizer_files(tokenizer));
   for (const char* name : {"vocab.txt", "tokenizer.vocab", "tokenizer.model"})
     check(train::write_text_file(flags.folder + '/' + name, files.at(name)));

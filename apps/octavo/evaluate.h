@@ -1,5 +1,5 @@
-// The command line of `octavo evaluate`: read by `octavo`, which becomes octavo-trainer, and read again
-// there, where the work is done.
+// Defines the command line of `octavo evaluate`. `octavo` parses it and execs octavo-trainer, which parses it
+// again and does the work.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,10 +16,10 @@ class App;
 namespace octavo::cli {
 
 struct EvaluateRequest {
-  std::string model;  // a run's folder, a checkpoint's, or the files of a model
+  std::string model;  // a run's folder, a checkpoint's folder, or a model's files
   std::vector<std::string> manifests;
   std::string checkpoint;
-  std::string json;  // a file; empty: none
+  std::string json;  // output path; empty: no file
   std::optional<std::int64_t> limit;
   std::int64_t worst = 10;
   std::optional<double> batch_seconds;
@@ -29,11 +29,11 @@ struct EvaluateRequest {
 
 void add_evaluate(CLI::App& app, const std::function<void(const EvaluateRequest&)>& action);
 
-// Throws a Failure where a manifest is not there, or the file of --json could not be written: before the
-// work, and not after it.
+// Throws a Failure if a manifest cannot be read or the file of --json could not be written, so that such
+// errors appear before the work and not after it.
 void check_evaluate(const EvaluateRequest& request);
 
-// What octavo-trainer reads as the same request.
+// Returns the arguments that octavo-trainer parses back into `request`.
 std::vector<std::string> arguments_of(const EvaluateRequest& request);
 
 }  // namespace octavo::cli

@@ -47,7 +47,7 @@ std::string left_out_text(std::size_t shown, std::size_t all) {
              : "";
 }
 
-// The largest groups first.
+// Lists the largest groups first.
 std::string groups_text(const std::string& title, const Score::Groups& groups) {
   if (groups.empty()) return {};
   std::vector<Score::Groups::const_iterator> order;
@@ -96,7 +96,7 @@ std::string unheard_text(const std::vector<train::LeftOutClip>& unheard) {
 
 json group_json(const GroupScore& group) {
   const WordErrors& e = group.errors;
-  return {{"wer", e.rate()},  // infinite, where nothing was said: null
+  return {{"wer", e.rate()},  // null if the rate is infinite (errors without words)
           {"errors", e.errors()},     {"substitutions", e.substitutions},
           {"deletions", e.deletions}, {"insertions", e.insertions},
           {"words", e.words},         {"clips", group.clips},
@@ -121,7 +121,7 @@ std::string evaluation_text(const train::ManifestScore& done) {
          groups_text("speaker", score.speakers()) + worst_text(score.worst()) + unheard_text(score.unheard());
 }
 
-// The names of a manifest's fields are those of NeMo.
+// Manifest fields have NeMo's names.
 json evaluation_json(const train::ManifestScore& done) {
   const Score& score = done.score;
   json out = group_json(score.total());

@@ -1,4 +1,4 @@
-// What `octavo evaluate` says: a page for a terminal, and the same as JSON.
+// Formats the output of `octavo evaluate`, as text for a terminal and as JSON.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace octavo::cli {
 
-// Of long lists the first are shown; the JSON has all.
+// The text shows only the start of long lists; the JSON has all elements.
 std::string evaluation_text(const train::ManifestScore& score);
 nlohmann::ordered_json evaluation_json(const train::ManifestScore& score);
 

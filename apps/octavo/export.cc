@@ -1,4 +1,5 @@
-// `octavo export`: the model of a run in the files of other programs, as its task writes them. No LibTorch.
+// Implements `octavo export`: writes the model of a run in the formats of other programs, as its task defines
+// them. Does not need LibTorch.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/export.h"
 #include "apps/octavo/common/cli.h"
@@ -26,7 +27,8 @@ struct ExportFlags {
   bool force = false;
 };
 
-// A checkpoint with other files than its own would be torn.
+// Throws if the target is a run's or a checkpoint's folder, because foreign files would corrupt a checkpoint,
+// or if it exists and `force` is off.
 void check_target(const std::string& target, bool force) {
   if (!train::path_exists(target)) return;
   if (train::path_exists(target + "/checksums.txt") || !train::list_checkpoints(target).empty())

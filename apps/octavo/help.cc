@@ -11,8 +11,8 @@
 namespace octavo::cli {
 namespace {
 
-constexpr std::size_t kColumn = 30;  // where the sentences begin
-constexpr double kNoMaximum = 1e15;  // a larger maximum is only that of the type
+constexpr std::size_t kColumn = 30;  // column where the descriptions begin
+constexpr double kNoMaximum = 1e15;  // larger maximums are only the limit of the type
 
 std::string wrapped_line(const std::string& line, std::size_t indent) {
   return wrapped(line, output_width(), indent) + '\n';
@@ -25,7 +25,7 @@ std::string entry(const std::string& name, const std::string& sentence) {
   return wrapped_line(left + std::string(kColumn - left.size(), ' ') + sentence, kColumn);
 }
 
-// The parser joins a type and its check to one text: "INT:INT in [0 - 100]".
+// CLI11 joins a type and its check into one text: "INT:INT in [0 - 100]".
 struct Type {
   std::string name, check;
 };
@@ -44,7 +44,7 @@ std::string choices_of(const std::string& check) {
   return out;
 }
 
-// Returns "0 to 100" for "INT in [0 - 100]", and "at least 0" if the maximum is only that of the type.
+// Returns "0 to 100" for "INT in [0 - 100]", and "at least 0" if the maximum is only the limit of the type.
 std::string range_of(const std::string& check) {
   if (check == "POSITIVE") return "above 0";
   if (check == "NONNEGATIVE") return "at least 0";

@@ -1,5 +1,5 @@
-// The text of --help, as wide as the terminal: names and values of options on the left, sentences on the
-// right.
+// Formats the text of --help to the width of the terminal: names and values of options on the left,
+// descriptions on the right.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,7 +18,7 @@ class HelpFormatter : public CLI::Formatter {
   [[nodiscard]] std::string make_option_usage(const CLI::Option* option) const override;
 };
 
-// The text of a positional argument that is required although the parser does not check it.
+// Marks a positional argument as required in the help although CLI11 does not check it.
 inline constexpr const char* kRequiredText = "REQUIRED";
 
 }  // namespace octavo::cli

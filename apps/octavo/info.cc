@@ -1,4 +1,5 @@
-// `octavo info`: what this build and machine offer. Every list and table comes from the library's own lists.
+// Implements `octavo info`: shows what this build and this machine support. Every list and table is generated
+// from the library's own lists.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/algorithm_info.h"
 #include "apps/octavo/bench/algorithm.h"
@@ -27,7 +28,8 @@ using json = nlohmann::ordered_json;
 
 constexpr std::size_t kNames = 9;  // columns before a value: "CPU      "
 
-// State bytes per parameter of a large tensor, or nothing where the library does not offer the pair.
+// Returns the state bytes per parameter of a large tensor, or nothing if the library does not support the
+// combination.
 std::optional<double> bytes_per_param(Algorithm algorithm, StateFormat format) {
   const GroupConfig config = usual_config(algorithm);
   TensorSpec spec;
@@ -40,7 +42,7 @@ std::optional<double> bytes_per_param(Algorithm algorithm, StateFormat format) {
   return static_cast<double>(needs->state_bytes()) / static_cast<double>(spec.numel);
 }
 
-// Backends that run every formula on this machine: the CPU, and CUDA where a GPU can be used.
+// Returns the backends that run every algorithm on this machine: the CPU, and CUDA if a GPU is usable.
 std::vector<std::string> backends(const GpuReport& gpus) {
   std::vector<std::string> out;
   if (!implementations().empty()) out.emplace_back("cpu");
@@ -109,7 +111,8 @@ json gather() {
 
 std::vector<std::string> strings(const json& list) { return list; }
 
-// Optimizers down, states across; a cell has the state's bytes per parameter.
+// Formats a table with optimizers as rows and state formats as columns. Cells hold the state bytes per
+// parameter.
 std::string support_table(const json& info) {
   std::vector<Table::Column> columns = {{"optimizer"}};
   for (const auto& state : info["states"]) columns.push_back({state.get<std::string>(), Table::Align::right});
@@ -126,7 +129,7 @@ std::string support_table(const json& info) {
   return table.text(output_width());
 }
 
-// A line per GPU, or why there is none, and the versions of CUDA.
+// Returns one line per GPU, or the reason why there is none, and the versions of CUDA.
 std::string gpu_text(const json& info) {
   std::string out;
   for (const auto& gpu : info["gpus"]) {
@@ -144,7 +147,7 @@ std::string gpu_text(const json& info) {
   return out;
 }
 
-// Whether `octavo train` can run, with which LibTorch, or why not.
+// Returns which LibTorch `octavo train` uses, or why it cannot run.
 std::string trainer_text(const json& trainer) {
   if (!trainer["available"].get<bool>()) return "trainer  none: " + trainer["note"].get<std::string>() + '\n';
   const json& libtorch = trainer["libtorch"];
@@ -173,7 +176,7 @@ std::string text(const json& info) {
     table.add({each["name"], mark, each["description"]});
   }
   out += table.text(output_width());
-  // The library treats an empty value as not given.
+  // The library treats an empty value like an unset variable.
   const char* const forced = std::getenv("OCTAVO_FORCE_IMPL");
   out += forced != nullptr && *forced != '\0'
              ? "(chosen by OCTAVO_FORCE_IMPL)\n\n"
@@ -186,7 +189,7 @@ std::string text(const json& info) {
   return out;
 }
 
-// Breaks lines that are too long; the value of a line begins after the columns of its name.
+// Breaks lines that are too long. Continuation lines are indented to the value's column.
 std::string fitted(const std::string& lines) {
   std::istringstream in(lines);
   std::string out;

@@ -1,4 +1,5 @@
-// The flags that `octavo evaluate` and `octavo transcribe` share: which model listens, and on what.
+// Defines the flags that `octavo evaluate` and `octavo transcribe` share: the model, its checkpoint, and the
+// device.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -14,9 +14,9 @@
 namespace octavo::cli {
 namespace {
 
-constexpr std::int64_t kFewest = 2;  // clips of a thread, however short the time is
+constexpr std::int64_t kFewest = 2;  // clips per thread, even if the time is up
 
-// Something that packs about as well as speech does: three tones that come and go, over quiet noise.
+// Generates a signal that compresses about as well as speech: three tones that come and go, over quiet noise.
 std::vector<float> voice(std::uint64_t number, int rate, double seconds) {
   const std::uint64_t key = train::mix(number + train::kStep);
   std::vector<float> samples(static_cast<std::size_t>(std::llround(seconds * rate)));

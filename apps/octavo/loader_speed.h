@@ -1,4 +1,4 @@
-// How fast recordings are decoded: clips of a manifest, or of our own making, by several threads.
+// Measures how fast several threads decode recordings: clips of a manifest, or generated clips.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,26 +10,27 @@
 
 namespace octavo::cli {
 
-// Clips that are measured together.
+// A set of clips that is measured together.
 struct ClipSet {
   std::string name;  // "FLAC 16000 Hz", or the manifest's path
   std::vector<train::AudioRequest> clips;
 };
 
-// Writes `count` clips into `folder` by these extension and rate: a voice of tones over noise, each another.
-// Throws a Failure.
+// Writes `count` clips into `folder`, in the format of `extension` and at `rate` Hz. Each is a different
+// voice of tones over noise. Throws a Failure.
 ClipSet make_clips(const std::string& folder, const std::string& extension, int rate, int count,
                    double seconds);
 
 struct LoaderSpeed {
-  std::int64_t clips = 0, samples = 0;  // read without an error; at the asked rate
+  // Clips read without an error, and their samples at the requested rate.
+  std::int64_t clips = 0, samples = 0;
   std::int64_t bad = 0;
-  std::string error;   // the first of the bad ones
+  std::string error;   // of the first bad clip
   double elapsed = 0;  // seconds
 };
 
-// Reads them in their order, again and again, for `seconds`: `workers` threads, each a clip at a time.
-// REQUIRES: some clips, workers >= 1.
+// Reads the clips in order, repeatedly, for `seconds` seconds, with `workers` threads that each read one clip
+// at a time. REQUIRES: at least one clip, workers >= 1.
 LoaderSpeed measure_loader(const ClipSet& set, int workers, double seconds);
 
 }  // namespace octavo::cli

@@ -1,4 +1,4 @@
-// The command `octavo`.
+// The program `octavo`.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/command.h"
 #include "apps/octavo/common/cli.h"
@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
     octavo::cli::add_info(app);
     octavo::cli::add_bench(app);
     octavo::cli::add_train_commands(app);
-    // A subcommand inherits the footer that its parent has when it is added, so this comes last.
+    // A subcommand inherits the parent's footer at the time it is added, so the footer is set last.
     app.footer(kFooter + app.get_footer());
   });
 }

@@ -1,4 +1,4 @@
-// A build without the trainer has no commands of it.
+// Replaces train_commands.cc in a build without the trainer: adds no commands.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/common/cli.h"
 

@@ -1,5 +1,5 @@
-// The command line of `octavo plan`: read by `octavo`, which checks it and becomes octavo-trainer, and read
-// again there.
+// Defines the command line of `octavo plan`. `octavo` parses and checks it and execs octavo-trainer, which
+// parses it again.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,17 +18,17 @@ struct PlanCommand {
   std::string file;
   std::vector<std::string> overrides;
   std::string gpu = "this";
-  std::int64_t num_gpus = 0, gpus_per_host = 8;  // 0: as the config has it
-  double network = 50;                           // GB a second of a GPU, each way, to other hosts
-  std::string solve;                             // batch, length, model, gpus; empty: nothing
+  std::int64_t num_gpus = 0, gpus_per_host = 8;  // 0: use the config's number
+  double network = 50;                           // GB/s per GPU to other hosts, in each direction
+  std::string solve;                             // batch, length, model or gpus; empty: none
   bool advise = false;
-  std::string html;  // a page's path
+  std::string html;  // path of the output page
   bool json = false;
-  bool measure = false;  // steps with two small batches here, instead of a plan
+  bool measure = false;  // measure steps with two small batches here instead of predicting
 };
 
 void add_plan(CLI::App& app, const std::function<void(const PlanCommand&)>& action);
-// Its words, for octavo-trainer.
+// Returns the arguments that octavo-trainer parses back into `request`.
 std::vector<std::string> arguments_of(const PlanCommand& request);
 
 }  // namespace octavo::cli

@@ -1,4 +1,4 @@
-// `octavo report`: one HTML page about a run, or about several side by side.
+// Implements `octavo report`: writes one HTML page about a run, or about several side by side.
 // SPDX-License-Identifier: MIT
 #include "train/report/report.h"
 #include "apps/octavo/common/cli.h"

@@ -51,7 +51,7 @@ json row_json(const SpeechBench& bench, const SpeechBenchRow& row) {
   return out;
 }
 
-// What tells the rows apart, then columns of numbers.
+// Returns the columns that identify a row, followed by columns of numbers.
 std::vector<Table::Column> columns_of(const std::vector<std::string>& numbers) {
   std::vector<Table::Column> out = {{"optimizer"}, {"checkpointing"}, {"clips", Table::Align::right}};
   for (const std::string& title : numbers) out.push_back({title, Table::Align::right});
@@ -108,7 +108,7 @@ std::string time_text(const SpeechBench& bench) {
   });
 }
 
-// Rows that differ in the optimizer alone have the same products: those of the first are shown.
+// Shows only the matmuls of the first row: rows that differ only in the optimizer have the same matmuls.
 std::string products_text(const SpeechBench& bench) {
   for (const SpeechBenchRow& row : bench.rows) {
     if (!row.measure || row.measure->products.empty()) continue;

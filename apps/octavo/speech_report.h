@@ -1,4 +1,4 @@
-// What `octavo bench speech` measured, as tables for people and as JSON. No LibTorch.
+// Formats the results of `octavo bench speech` as text tables and as JSON. Does not need LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,14 +16,14 @@ struct SpeechBenchRow {
   std::string optimizer, checkpointing;
   std::int64_t clips = 0;
   std::optional<train::SpeechMeasure> measure;
-  std::string error;  // where there is none
+  std::string error;  // set if there is no measure
 };
 
 struct SpeechBench {
   const SpeechBenchRequest& request;
   std::string device;
   std::int64_t parameters = 0;
-  std::string weights;  // their dtype
+  std::string weights;  // dtype of the weights
   std::vector<SpeechBenchRow> rows;
 };
 

@@ -1,4 +1,4 @@
-// What a run says, on a terminal.
+// Prints a run's messages on a terminal.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace octavo::cli {
 
-// Progress on a terminal, and now and then a line elsewhere.
+// Rewrites the progress line on a terminal; elsewhere prints a progress line at most every 5 seconds.
 class TerminalConsole : public train::Console {
  public:
   void progress(const std::string& line) override {

@@ -1,5 +1,5 @@
-// The command lines of `octavo train` and `octavo sample`: read by `octavo`, which checks them and becomes
-// octavo-trainer, and read again there, where the work is done.
+// Defines the command lines of `octavo train` and `octavo sample`. `octavo` parses and checks them and execs
+// octavo-trainer, which parses them again and does the work.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -25,11 +25,11 @@ struct TrainRequest {
 };
 
 struct SampleRequest {
-  std::string run;         // its folder, or a checkpoint's
-  std::string checkpoint;  // of the run: best, latest or a step; empty: latest
+  std::string run;         // a run's folder, or a checkpoint's folder
+  std::string checkpoint;  // best, latest or a step of the run; empty: latest
   std::string prompt = "\n";
   std::int64_t tokens = 200;
-  std::int64_t top_k = 0;  // 0: all
+  std::int64_t top_k = 0;  // 0: sample from all tokens
   double temperature = 1.0;
   std::int64_t seed = 1337;
   std::string device = "auto";

@@ -1,6 +1,6 @@
-// The commands of the trainer; no_train_commands.cc stands in its place in a build without it. Training,
-// sampling and the benchmark of a whole step need LibTorch, which takes a second to load: they are checked
-// here and done by octavo-trainer, which this process becomes.
+// Adds the trainer's commands; no_train_commands.cc replaces this file in a build without the trainer.
+// Training, sampling and the benchmark of a complete step need LibTorch, which takes a second to load. This
+// process only checks their command lines and then execs octavo-trainer.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench_speech.h"
 #include "apps/octavo/bench_transcribe.h"
@@ -29,7 +29,7 @@
 namespace octavo::cli {
 namespace {
 
-// MKL, which LibTorch may load, aborts the process where the working directory was removed.
+// MKL, which LibTorch may load, aborts the process if the working directory was removed.
 void check_working_directory() {
   std::error_code bad;
   std::ignore = std::filesystem::current_path(bad);
@@ -103,8 +103,8 @@ void add_train_commands(CLI::App& app) {
                    [](const SpeechBenchRequest& request) { become_trainer(arguments_of(request)); });
   add_bench_transcribe(*app.get_subcommand("bench"),
                        [](const TranscribeBenchRequest& request) { become_trainer(arguments_of(request)); });
-  // The launchers of DeepSpeed and of older versions of torch put it in front of all other words. The
-  // environment has the same number.
+  // The launchers of DeepSpeed and of older versions of torch put this option before all other arguments.
+  // LOCAL_RANK in the environment has the same number.
   app.add_option("--local_rank,--local-rank", "Ignored: LOCAL_RANK in the environment counts")->group("");
   add_train(app, train);
   add_plan(app, plan);

@@ -1,6 +1,5 @@
-// The program octavo-trainer: what `octavo train`, `octavo plan`, `octavo sample`, `octavo transcribe`,
-// `octavo evaluate`, `octavo bench speech` and `octavo bench transcribe` do, in a process that loads
-// LibTorch.
+// The program octavo-trainer. It runs `octavo train`, `octavo plan`, `octavo sample`, `octavo transcribe`,
+// `octavo evaluate`, `octavo bench speech` and `octavo bench transcribe` in a process that loads LibTorch.
 // SPDX-License-Identifier: MIT
 #include "train/trainer.h"
 
@@ -82,7 +81,7 @@ void run_rank(const train::Config& config, const TrainRequest& request, std::ost
       << '\n';
 }
 
-// As `words` say, once for each rank.
+// Starts the command `words` once for each rank.
 void run_ranks(const train::Config& config, const std::vector<std::string>& words) {
   check(train::can_start_ranks(config));
   train::LaunchPlan plan;
@@ -90,15 +89,16 @@ void run_ranks(const train::Config& config, const std::vector<std::string>& word
   plan.command = words;
   const train::Launched done = take(train::launch(plan));
   if (done.code == 0) return;
-  std::string left;  // for what no rank could say
+  std::string left;  // for failures that no rank could print
   const auto checkpoints = train::list_checkpoints(config.settings.output_dir);
   if (!done.message.empty() && !checkpoints.empty())
     left = "; the newest checkpoint is " + checkpoints.front().path;
   throw Failure(done.code, done.message + left);
 }
 
-// Returns what a rank other than 0 prints. Rank 0 prints the failure that ends a run, and our launcher prints
-// what it has seen. Another rank prints its own errors, and rank 1 prints that rank 0 is gone or hangs.
+// Returns the failure that a rank other than 0 prints. Rank 0 prints the failure that ends a run, and
+// octavo's launcher prints the failures it detects. Another rank prints only its own errors; rank 1 also
+// prints that rank 0 has exited or hangs.
 Failure printed_by_rank(const Failure& error, const train::Place& place,
                         const std::optional<train::RankFailure>& failure) {
   using FoundBy = train::RankFailure::FoundBy;
@@ -114,7 +114,7 @@ void run_training(const TrainRequest& request, const std::vector<std::string>& w
   const train::Config config = take(train::load(request.file, request.overrides));
   const train::Place place = take(train::place_of(config));
   if (train::starts_ranks(config, place)) return run_ranks(config, words);
-  std::optional<train::RankFailure> failure;  // that ends the run
+  std::optional<train::RankFailure> failure;  // the failure that ended the run
   if (place.leads()) return run_rank(config, request, std::cout, failure);
   std::ostream nowhere(nullptr);
   try {
@@ -142,7 +142,7 @@ void run_sampling(const SampleRequest& request) {
   options.top_k = request.top_k;
   options.temperature = request.temperature;
   options.seed = static_cast<std::uint64_t>(request.seed);
-  // A terminal gets no control characters; a file or a pipe gets the bytes.
+  // A terminal gets no control characters; a file or a pipe gets the raw bytes.
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   train::TerminalText shown;
   std::cout << (terminal ? train::terminal_text(request.prompt) : request.prompt);
@@ -153,7 +153,7 @@ void run_sampling(const SampleRequest& request) {
   std::cout << shown.end() << '\n';
 }
 
-// What LibTorch says without its backtrace.
+// Rethrows LibTorch's errors without their backtraces.
 template <class Action>
 auto plainly(Action action) {
   return [action](const auto& request) {
@@ -187,7 +187,7 @@ int main(int argc, char** argv) {
   const int code =
       octavo::cli::run_command(argc, argv, [&](CLI::App& app) { octavo::cli::add_commands(app, words); });
   if (code == 0 || !place.ok() || !place->grouped()) return code;
-  // A rank that ends because another one failed may have threads that still wait for that one.
+  // Threads of a rank that ends because another rank failed may still wait for the failed rank.
   std::cout.flush();
   _exit(code);
 }

@@ -1,4 +1,4 @@
-// What octavo-trainer measures.
+// The benchmarks that run in octavo-trainer.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace octavo::cli {
 
-// The model that --size and --head name. Throws a Failure where --size names none.
+// Returns the model that --size and --head name. Throws a Failure if --size names no model.
 train::SpeechModelSettings bench_model(const std::string& size, const std::string& head);
 
 struct SpeechBenchRequest;

@@ -1,4 +1,4 @@
-// `octavo bench speech`: measures a row for each combination that was asked for.
+// Implements `octavo bench speech`: measures one row for each requested combination.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench_speech.h"
 #include "apps/octavo/common/cli.h"
@@ -28,7 +28,7 @@ namespace {
 
 using train::SpeechModelSettings;
 
-// "12/512".
+// Parses "12/512".
 std::optional<std::pair<std::int64_t, std::int64_t>> layers_and_width(const std::string& size) {
   std::int64_t layers = 0, width = 0;
   const char* const end = size.data() + size.size();
@@ -57,7 +57,8 @@ train::TrainingSettings training_of(const SpeechBenchRequest& request, const std
   return take(train::parse("", "the command line", words)).settings.training;
 }
 
-// The model of the last row, which the next one takes where it can: weights take seconds to draw.
+// Keeps the model of the last row and reuses it if the next row allows it, because initializing the weights
+// takes seconds.
 class Models {
  public:
   explicit Models(const SpeechBenchRequest& request) : settings_(bench_model(request.size, request.head)) {}
@@ -98,7 +99,7 @@ void measure_row(SpeechBench& bench, SpeechBenchRow& row, const torch::Device& d
     bench.weights = "float32";
     if (plan.bf16_weights)
       bench.weights = std::string("bfloat16, master ") + train::master_name(train::weight_store(training));
-    take(train::plan_fp8(training.fp8, device));  // an error where there is none
+    take(train::plan_fp8(training.fp8, device));  // an error if FP8 is not supported
     row.measure = train::measure_step(model, load, plan, training, device);
     model.zero_grad();
   } catch (const c10::OutOfMemoryError&) {
@@ -111,7 +112,7 @@ void measure_row(SpeechBench& bench, SpeechBenchRow& row, const torch::Device& d
 }  // namespace
 
 train::SpeechModelSettings bench_model(const std::string& size, const std::string& head) {
-  train::SpeechModelSettings out;  // v3's
+  train::SpeechModelSettings out;  // the settings of v3
   if (const auto parakeet = train::known_speech_model("parakeet-tdt-0.6b-" + size)) {
     out = *parakeet;
   } else if (size == "tiny") {
@@ -135,14 +136,15 @@ train::SpeechModelSettings bench_model(const std::string& size, const std::strin
   out.head = head == "ctc"    ? train::SpeechHead::ctc
              : head == "rnnt" ? train::SpeechHead::rnnt
                               : train::SpeechHead::tdt;
-  out.omega = 0;  // every step takes the same loss
+  out.omega = 0;  // every step computes the same loss
   return out;
 }
 
 void run_bench_speech(const SpeechBenchRequest& request) {
   const torch::Device device =
       take(train::choose_device(training_of(request, request.optimizers.front()).device), "--device");
-  for (const std::string& optimizer : request.optimizers) training_of(request, optimizer);  // before any work
+  // Checks all optimizers before any work.
+  for (const std::string& optimizer : request.optimizers) training_of(request, optimizer);
   Models models(request);
   SpeechBench bench{request, train::device_text(device), 0, "", {}};
   {

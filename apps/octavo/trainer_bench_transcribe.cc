@@ -1,4 +1,5 @@
-// `octavo bench transcribe`: a model with random weights hears made-up sound, from memory and from files.
+// Implements `octavo bench transcribe`: a model with random weights transcribes synthetic sound, from memory
+// and from files.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench_transcribe.h"
 #include "apps/octavo/common/cli.h"
@@ -43,9 +44,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Samples = std::vector<float>;
 
-constexpr std::size_t kDifferent = 32;  // sounds; a clip is one of them
+constexpr std::size_t kDifferent = 32;  // number of distinct sounds; each clip is one of them
 
-// A voice of a kind: harmonics of a pitch that moves, loud and quiet in turn, and noise.
+// Generates a voice-like sound: harmonics of a moving pitch, alternately loud and quiet, and noise.
 Samples make_sound(double seconds, int rate, std::size_t number) {
   Samples out(static_cast<std::size_t>(seconds * rate));
   std::minstd_rand random(static_cast<unsigned>(number) + 1);
@@ -62,12 +63,12 @@ Samples make_sound(double seconds, int rate, std::size_t number) {
   return out;
 }
 
-// As many tokens as the model has, each a word.
+// Makes a tokenizer with `tokens` tokens (the model's number), each a word.
 train::Tokenizer make_tokenizer(std::int64_t tokens) {
   std::int64_t line = 0;
   const auto next = [&](std::string& out) {
     out = "w" + std::to_string(line);
-    return line++ < tokens;  // one of them is <unk>
+    return line++ < tokens;  // one token is <unk>
   };
   return take(
       train::Tokenizer::from_bytes(take(train::train_tokenizer({.vocabulary = tokens, .kind = "word"}, next)),
@@ -97,13 +98,13 @@ class Bench {
       sounds_.push_back(make_sound(request.seconds, listener_.rate(), i));
   }
 
-  // Gives blank a bias with which about as many tokens come out as were asked for.
+  // Sets blank's bias so that the model emits about the requested number of tokens per second.
   void set_rate() {
     const torch::NoGradGuard no_grad;
     torch::Tensor bias = head("bias"), weight = head("weight");
-    weight.mul_(10);  // so that frames differ
+    weight.mul_(10);  // makes frames differ
     const torch::Tensor blank = bias[settings_.blank()];
-    double low = -32, high = 32;  // of the bias: many tokens, and none
+    double low = -32, high = 32;  // bounds of the bias: many tokens at `low`, none at `high`
     double best = high, miss = request_.tokens_per_second;
     for (int i = 0; i < 14; ++i) {
       const double middle = (low + high) / 2;
@@ -193,7 +194,7 @@ class Bench {
                   const Count& count) {
     const std::vector<std::string> paths = files(extension, clips);
     train::TranscribeOptions options;
-    options.window = request_.seconds + 1;  // one each
+    options.window = request_.seconds + 1;  // each file fits one window
     options.listening = listening(batch_seconds);
     const auto done = [&](std::size_t, Result<train::HeardFile> file) {
       const train::HeardFile heard = take(std::move(file));

@@ -1,4 +1,4 @@
-// `octavo evaluate`: a manifest's recordings through a listener, and the word errors of what it hears.
+// Implements `octavo evaluate`: transcribes a manifest's recordings and counts the word errors.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/trainer_evaluate.h"
 
@@ -29,9 +29,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kGpuBatchSeconds = 1200, kOtherBatchSeconds = 120;  // as --help says
+constexpr double kGpuBatchSeconds = 1200, kOtherBatchSeconds = 120;  // stated in --help, too
 
-// No clip is too short or too long to be evaluated.
+// Opens the manifests without limits on clip length, so that every clip is evaluated.
 train::Manifest open_manifests(const std::vector<std::string>& paths) {
   std::vector<train::ManifestSource> sources;
   for (const std::string& path : paths) sources.push_back({path});
@@ -42,7 +42,7 @@ train::Manifest open_manifests(const std::vector<std::string>& paths) {
   return take(train::Manifest::open(sources, options));
 }
 
-// Lines of progress, not too many of them.
+// Prints progress lines, at most one per second on a terminal and one per 5 seconds elsewhere.
 class Heard {
  public:
   explicit Heard(std::int64_t clips) : clips_(clips) {}

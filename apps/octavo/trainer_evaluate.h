@@ -1,4 +1,4 @@
-// What octavo-trainer does for `octavo evaluate`.
+// Runs `octavo evaluate` in octavo-trainer.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -40,7 +40,7 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 std::string time_text(double slower) {
-  const double percent = std::round(100 * (slower - 1)) + 0.0;  // + 0.0: no "-0%"
+  const double percent = std::round(100 * (slower - 1)) + 0.0;  // + 0.0 avoids "-0%"
   return (percent >= 0 ? "+" : "") + fixed(percent, 0) + "%";
 }
 
@@ -77,13 +77,14 @@ nlohmann::ordered_json json_of(const std::vector<train::Advice>& advice) {
   return out;
 }
 
-// The GPU that the run would take, where none was named.
+// Returns the GPU that the run would use if the command line names none.
 std::string gpu_of(const PlanCommand& request, const train::Settings& settings) {
   const auto& index = settings.training.device.index;
   return request.gpu == "this" && index ? "this:" + std::to_string(*index) : request.gpu;
 }
 
-// What plans take from this machine, where they are made for its GPU; 0 where it is not measured.
+// Measures the host's time to launch a kernel, if the prediction is for a GPU of this machine. Returns 0 if
+// it is not measured.
 double launch_seconds(const plan::Gpu& gpu) {
   if (gpu.device < 0) return 0;
   const auto found =
@@ -93,7 +94,7 @@ double launch_seconds(const plan::Gpu& gpu) {
   return found.ok() ? *found : 0;
 }
 
-// On the GPU that was asked for, which is one of this machine's.
+// Measures steps on the requested GPU, which must be a GPU of this machine.
 train::Plan measured(const PlanCommand& request, const train::LoadWith& load,
                      const train::PlanRequest& wanted) {
   if (wanted.gpu.device < 0)
@@ -108,7 +109,8 @@ train::Plan measured(const PlanCommand& request, const train::LoadWith& load,
   return take(train::measure_plan(there, wanted, console));
 }
 
-// Where the GPU is that was asked for, steps take the place of a plan that cannot be made.
+// Predicts the run. If a prediction is not supported and the requested GPU is a local one, measures steps
+// instead.
 train::Plan planned(const PlanCommand& request, const train::LoadWith& load, const train::Settings& settings,
                     const train::PlanRequest& wanted) {
   if (request.measure) return measured(request, load, wanted);

@@ -1,4 +1,4 @@
-// `octavo plan` in the process that loads LibTorch.
+// Runs `octavo plan` in octavo-trainer, the process that loads LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 

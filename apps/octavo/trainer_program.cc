@@ -1,5 +1,6 @@
-// Looks for octavo-trainer and its LibTorch; see trainer_program.h. The check is by files alone: to load
-// LibTorch takes a second, and once the trainer has been started only the loader's own message would be left.
+// Looks for octavo-trainer and its LibTorch; see trainer_program.h. It only checks files, because loading
+// LibTorch takes a second, and after the trainer has started only the dynamic loader's message could explain
+// a missing library.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/trainer_program.h"
 
@@ -29,7 +30,7 @@ bool exists(const std::string& path) {
   return std::filesystem::exists(path, bad);
 }
 
-// Whether the loader would find it in one of the user's own folders.
+// Returns whether the dynamic loader would find LibTorch in a folder of LD_LIBRARY_PATH.
 bool on_library_path() {
   std::istringstream folders(variable("LD_LIBRARY_PATH"));
   for (std::string folder; std::getline(folders, folder, ':');)

@@ -1,4 +1,4 @@
-// The program octavo-trainer: where it is, which LibTorch it was built with, and which one it will load.
+// Locates the program octavo-trainer, the LibTorch it was built with, and the one it will load.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,16 +7,17 @@
 namespace octavo::cli {
 
 struct TrainerProgram {
-  std::string path;              // beside this program
-  std::string libtorch_version;  // at build time; empty in a build without it
-  std::string libtorch_folder;   // what OCTAVO_LIBTORCH names, else that of build time
-  bool libtorch_cuda = false;    // whether that is a CUDA build
-  std::string problem;           // why it cannot run, and what to do; empty where it can
+  std::string path;              // in the folder of this program
+  std::string libtorch_version;  // at build time; empty in a build without the trainer
+  std::string libtorch_folder;   // the value of OCTAVO_LIBTORCH, or else the folder at build time
+  bool libtorch_cuda = false;    // libtorch_folder has a CUDA build
+  std::string problem;           // why it cannot run and how to fix it; empty if it can run
 };
 
 TrainerProgram find_trainer();
 
-// Makes the loader of a program that this process becomes look into OCTAVO_LIBTORCH first, where that is set.
+// Makes the dynamic loader search OCTAVO_LIBTORCH first, if it is set, in the program that this process
+// execs.
 void prefer_given_libtorch();
 
 }  // namespace octavo::cli

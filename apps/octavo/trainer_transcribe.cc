@@ -1,4 +1,4 @@
-// `octavo transcribe`: a listener, files through it, and transcripts out.
+// Implements `octavo transcribe`: transcribes files and writes or prints the transcripts.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/trainer_transcribe.h"
 #include "apps/octavo/common/cli.h"
@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// Transcripts in files, or on stdout in the order of the recordings.
+// Writes transcripts to files, or prints them on stdout in the order of the recordings.
 class Transcripts {
  public:
   explicit Transcripts(const TranscribeRequest& request)
@@ -54,8 +54,8 @@ class Transcripts {
   }
 
  private:
-  // Whole or not at all. Not forced to the disk: that would take longer than to hear it, and it can be heard
-  // again.
+  // Writes the file atomically. It does not call fsync, which would take longer than transcribing the
+  // recording, and the recording can be transcribed again.
   static void write(const std::string& path, const std::string& text) {
     const std::string partial = path + ".partial";
     std::error_code bad;

@@ -1,4 +1,4 @@
-// What octavo-trainer hears, and writes down.
+// Runs `octavo transcribe` in octavo-trainer.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace octavo::cli {
 
-// Of --device, --dtype and --checkpoint.
+// Returns the options for the values of --device, --dtype and --checkpoint.
 train::ListenerOptions listener_options(const std::string& device, const std::string& dtype,
                                         const std::string& checkpoint = {});
 

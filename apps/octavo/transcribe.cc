@@ -87,7 +87,7 @@ std::vector<std::string> output_paths(const TranscribeRequest& request) {
     if (!fresh)
       throw Failure(kExitUsage, other->second + " and " + audio + " would both be written to " + path +
                                     "; give them in two calls with two folders");
-    std::error_code ignored;  // what is wrong with the folder is said when it is written to
+    std::error_code ignored;  // writing to the folder reports its errors later
     if (!request.force && std::filesystem::exists(path, ignored))
       throw Failure(kExitUsage, path + ": is there already; choose another folder, or --force replaces it");
     out.push_back(std::move(path));

@@ -1,5 +1,5 @@
-// Rows with and without gradients in the benchmark's workloads: how many, which, and what steps leave in the
-// states of those that never had one.
+// Tests rows with and without gradients in the benchmark's workloads: how many there are, which ones, and the
+// optimizer states that steps leave in rows that never had a gradient.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench/algorithm.h"
 #include "apps/octavo/bench/options.h"
@@ -38,7 +38,7 @@ TEST(BenchRows, ZerosAreAnExactShareOfRowsAndNoVectors) {
     EXPECT_EQ(rows.masks_at(1), rows.masks_at(2));
     EXPECT_NEAR(rows.share(rows.masks_at(1)), 1.0 - zeros, 1e-12);
   }
-  // Scattered, not the first ones: each thousand rows holds some of the 90%.
+  // The rows are scattered: each thousand rows holds some of the 10% with a gradient.
   const std::vector<std::byte> masks = GradRows(flat, 0.9).masks_at(1);
   for (std::size_t at = 0; at < masks.size(); at += 1000) {
     const auto part = std::count(masks.begin() + static_cast<std::ptrdiff_t>(at),
@@ -66,7 +66,7 @@ TEST(BenchRows, TokensAreDrawnByZipf) {
   }
   EXPECT_EQ(rows.masks_at(7), rows.masks_at(7));
   EXPECT_NE(rows.masks_at(7), rows.masks_at(8));
-  // The most frequent tokens are in every batch, most of the others were drawn a few times or never.
+  // The most frequent tokens are in every batch; most of the others are drawn a few times or never.
   EXPECT_EQ(*std::ranges::max_element(hits), kSteps);
   EXPECT_GT(count(ever), 50'257 / 4);
   EXPECT_LT(count(ever), 50'257 * 3 / 4);
@@ -108,7 +108,7 @@ TEST(BenchRows, AnAdapterStartsWithoutWeightsOnOneSideAndGradientsOnTheOther) {
   }
 }
 
-// fp32 states: their bytes are the moments themselves.
+// Uses fp32 states, whose bytes are the moments themselves.
 TEST(BenchRows, StepsLeaveZeroMomentsWhereNoGradientWas) {
   const std::unique_ptr<BenchDevice> host = make_host_device(2);
   RunSpec run;
@@ -137,8 +137,8 @@ TEST(BenchRows, StepsLeaveZeroMomentsWhereNoGradientWas) {
   EXPECT_GT(moments, 0);
 }
 
-// The norm of 2^15 gradients of deviation 0.0023 is 0.41: a norm that is never clipped leaves the step as it
-// is.
+// The norm of 2^15 gradients with standard deviation 0.0023 is 0.41, below the limit of 1, so clipping does
+// not change the step.
 TEST(BenchWorkload, AStepThatAsksForTheNormClipsOnlyLongGradients) {
   const std::unique_ptr<BenchDevice> host = make_host_device(1);
   RunSpec run;

@@ -1,7 +1,7 @@
-"""Pages for tests: their elements without a browser, what headless Chromium makes of them, and hostile texts.
+"""Helpers for tests of HTML pages: their elements without a browser, their rendering in headless Chromium,
+and hostile texts.
 
-Where there is no Chromium, tests that ask for it skip, unless OCTAVO_REQUIRE_CHROMIUM=1, which makes that a
-failure.
+Without Chromium, tests that need it are skipped, or fail with OCTAVO_REQUIRE_CHROMIUM=1.
 """
 
 import base64
@@ -68,7 +68,7 @@ def chromium():
 
 
 class Browsed:
-    """What a browser made of a page: its DOM when all scripts had run, its log, and its requests."""
+    """The state of a page in a browser: its DOM after all scripts have run, its log, and its requests."""
 
     def __init__(self, page, folder, *flags):
         net_log = folder / "net.json"
@@ -103,8 +103,8 @@ class Browsed:
         return re.search(r"<title>(.*?)</title>", self.dom, re.DOTALL).group(1)
 
 
-# A script that posts to the parent page: boxes beyond the frame's width, words that are broken inside, tiles
-# and parts of bars that are narrower than their text, and the colours of owners.
+# A script that posts its measurements to the parent page: boxes beyond the frame's width, words broken across
+# lines, tiles and parts of bars that are narrower than their text, and the colors of owners.
 _MEASURE = """
 const out = { width: innerWidth, page: document.documentElement.scrollWidth };
 Object.assign(out, { beyond: [], broken: [], tiles: [], labels: [], colours: {} });
@@ -147,9 +147,11 @@ parent.postMessage(JSON.stringify(out), "*");
 
 
 def measured(page, folder, width, *flags):
-    """The findings of _MEASURE in a frame of `width` pixels. A headless window has 500 pixels or more."""
+    """Returns the findings of _MEASURE in a frame of `width` pixels. A headless window is at least 500
+    pixels wide."""
     text = page.read_text(encoding="utf-8")
-    text, policies = re.subn(r"<meta http-equiv=[^>]*>", "", text)  # it forbids the script, as it should
+    # The policy correctly forbids the injected script.
+    text, policies = re.subn(r"<meta http-equiv=[^>]*>", "", text)
     assert policies == 1
     script = "<script>setTimeout(() => {" + _MEASURE.replace("\\\\", "\\") + "}, 500);</script></body>"
     (folder / "inside.html").write_text(text.replace("</body>", script), encoding="utf-8")

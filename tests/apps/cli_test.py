@@ -1,4 +1,5 @@
-"""The command `octavo` from outside: JSON keys, byte counts, checksums across implementations, errors.
+"""Tests the command `octavo` as a subprocess: JSON keys, byte counts, checksums across implementations,
+errors.
 
 OCTAVO_BIN (or OCTAVO_COMMAND) names the binary; the default is build/bin/octavo. No timing is asserted.
 """
@@ -140,7 +141,7 @@ def test_info_says_which_trainer_there_is(tmp_path):
         assert re.fullmatch(r"\d+\.\d+\.\d+", libtorch["version"])
         assert (pathlib.Path(libtorch["path"]) / "lib" / "libtorch.so").exists()
         assert f"LibTorch {libtorch['version']}, {libtorch['build'].upper()} build" in octavo("info").stdout
-    # A copy without the program beside it has no trainer, and says so.
+    # A copy without octavo-trainer in its folder has no trainer and reports this.
     alone = tmp_path / "octavo"
     shutil.copy(BINARY, alone)
     library = {"LD_LIBRARY_PATH": str(pathlib.Path(BINARY).parents[1] / "lib")}
@@ -151,10 +152,10 @@ def test_info_says_which_trainer_there_is(tmp_path):
 
 
 def trainer_environment(folder, pattern, names):
-    """Returns a function that starts a trainer which prints the lines with `pattern` of its environment, and
-    the environment of this process without `names`.
+    """Returns a function that runs a stand-in trainer and returns the lines of its environment that match
+    `pattern`, and the environment of this process without `names`.
 
-    LibTorch reads variables when it is loaded, so they must be set before.
+    LibTorch reads these variables when it is loaded, so they must be set before.
     """
     if not info()["trainer"]["libtorch"]:
         pytest.skip("this octavo was built without the trainer")
@@ -204,7 +205,7 @@ def test_the_trainer_starts_with_expandable_segments_unless_the_user_chose(tmp_p
 
 
 def test_the_trainer_takes_the_standard_library_before_libtorch():
-    """LibTorch exports a std::filesystem of its own. That of torch 2.11 with CUDA crashed our programs."""
+    """LibTorch exports its own std::filesystem. The one of torch 2.11 with CUDA crashed our programs."""
     trainer = pathlib.Path(BINARY).with_name("octavo-trainer")
     listed = subprocess.run(["readelf", "-dW", trainer], capture_output=True, text=True, check=True).stdout
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", listed)
@@ -255,7 +256,7 @@ def test_forced_implementation_is_reported():
 
 
 def test_timed_row_has_every_key_and_consistent_numbers():
-    # One run for the row and for the norm: each measures copies of 1 GiB.
+    # One run measures the row and the norm, because each run copies 1 GiB for the copy speed.
     flags = ["--numel", "2^18", "--state", "8bit", "--threads", "1", "--repeat", "3", "--norm"]
     out = octavo_json("bench", "optimizer", *flags)
     assert {"version", "cpu", "rows"} <= out.keys()
@@ -284,12 +285,12 @@ def test_rows_without_gradients_are_sections_of_one_run():
     assert [tuple(row[key] for key in keys) for row in out["norms"]] == sections
     full, half, tokens, fewer = out["rows"]
     assert (full["touched"], full["ever_touched"]) == (1, 1)
-    # 98 rows of 1024 elements, the last of which has 672.
+    # There are 98 rows of 1024 elements; the last one has 672.
     assert half["touched"] == half["ever_touched"] == pytest.approx(0.5, abs=0.01)
     for row in (tokens, fewer):
         assert 100 / 50_257 < row["touched"] < 512 / 50_257
         assert row["touched"] < row["ever_touched"] < 2 * 512 / 50_257
-    assert fewer["touched"] < tokens["touched"]  # fewer tokens are more often the same
+    assert fewer["touched"] < tokens["touched"]  # fewer distinct tokens are drawn repeatedly more often
     assert all(row["moved_bytes_per_param"] == pytest.approx(14.12, abs=0.01) for row in out["rows"])
     assert len({row["checksum"] for row in out["rows"]}) == 1
     text = octavo("bench", "optimizer", *shapes, *flags).stdout
@@ -310,8 +311,8 @@ def test_model_shapes_have_their_totals(shape):
     assert (row["tensors"], row["numel"]) == TENSORS[shape]
 
 
-# The sizes of Parakeet's tensors, less the biases of the subsampling convolutions, written a second time:
-# (numel, how often).
+# The sizes of Parakeet's tensors, without the biases of the subsampling convolutions, as an independent
+# second list: (numel, count).
 PARAKEET = [
     *((2304, 3), (65536, 2), (1024 * 4096, 1), (1024, 1)),  # subsampling
     *((1024, 24 * 14), (4096 * 1024, 24 * 4), (2048 * 1024, 24), (9216, 24), (1024 * 1024, 24 * 6)),  # layers
@@ -320,7 +321,7 @@ PARAKEET = [
 ]
 
 
-# Two moments; where there are blocks, tensors below 4096 elements keep fp32 states.
+# There are two moments. With blocks, tensors below 4096 elements keep fp32 states.
 @pytest.mark.parametrize(
     ("state", "bits", "block"),
     [
@@ -383,7 +384,8 @@ def test_checksums_do_not_depend_on_how_they_are_computed(extra):
     assert len(scalar) == len(info()["optimizers"]) * len(info()["states"])
     assert checksums(*extra, "--threads", "1") == scalar
     assert checksums(*extra, "--guard", "--shape", "gpt2", "--grad-offset", "3") == scalar
-    if extra:  # implementations_test compares them for every store; here the command must choose them
+    # The C++ implementations_test compares them for every store; here the command must select them.
+    if extra:
         return
     for each in info()["implementations"]:
         if each["supported"] and each["name"] != "scalar":
@@ -392,7 +394,7 @@ def test_checksums_do_not_depend_on_how_they_are_computed(extra):
 
 def test_checksums_depend_on_what_is_computed():
     plain = checksums()
-    for each in info()["algorithms"]:  # without a second moment, in which alone these differ from 4bit
+    for each in info()["algorithms"]:  # without a second moment, these formats equal 4bit
         if all(moment["moment"] == "first" for moment in each["moments"]):
             for state in ("4bit-rank1", "4bit/8bit"):
                 assert plain.pop((each["name"], state)) == plain[each["name"], "4bit"]
@@ -415,7 +417,7 @@ def test_every_switch_of_every_optimizer_runs():
             assert row["error"] is None
             assert switch in row["switches"]
             assert row["state_bytes_per_param"] == 4 * len(moments)
-    # An optimizer that does not have the switch runs as it is.
+    # An optimizer without the switch runs unchanged.
     rows = dry_rows("--optimizer", "lion,adam", "--switch", "amsgrad", "--state", "fp32")
     assert [row["switches"] for row in rows] == [[], ["amsgrad"]]
 
@@ -673,7 +675,7 @@ def test_the_name_alone_prints_help():
 
 
 def subcommands(*words):
-    """Each command's words, from the lists that --help prints."""
+    """Yields the words of each command, from the lists that --help prints."""
     said = octavo(*words, "--help").stdout
     yield words
     for name in re.findall(r"^  ([a-z-]+)  ", said.partition("Subcommands:")[2].partition("\n\n")[0], re.M):
@@ -691,7 +693,8 @@ def test_help_is_for_readers():
             assert noise not in said, (words, noise)
         assert not re.search(r"\bmps\b", said, re.I), (words, "device: mps is an error")
         assert ("Start here:" in said) == (words == ()), words
-        # A sentence does not begin with these words: the option's name is not a part of it.
+        # A description must not begin with these words, because the option's name is not part of the
+        # sentence.
         for sentence in re.findall(r"^(?: {30}|  -.{27} )(\S.*)", said, re.M):
             assert sentence.split()[0] not in {"Of", "That", "What", "Whether", "As"}, (words, sentence)
         assert max(map(len, said.splitlines())) <= 100, words

@@ -1,4 +1,4 @@
-"""Run folders for the tests of `octavo report`: what a training run leaves behind, without a training run."""
+"""Writes run folders for the tests of `octavo report` without running a training."""
 
 import json
 import math
@@ -25,7 +25,7 @@ SAMPLE = (
 
 
 def to_yaml(config):
-    """Strings as JSON, which YAML reads too."""
+    """Writes strings as JSON, which is valid YAML."""
     lines = []
     for section, keys in config.items():
         if isinstance(keys, dict):
@@ -37,7 +37,7 @@ def to_yaml(config):
 
 
 def write_run(folder, records, config=CONFIG):
-    """`records` are objects, or strings that stand for themselves as lines."""
+    """Writes a run folder. `records` are objects, or strings that are written as lines unchanged."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(to_yaml(config), encoding="utf-8")
     lines = [each if isinstance(each, str) else json.dumps(each) for each in records]
@@ -76,7 +76,8 @@ def learning_rate(step, steps, peak=1e-3, warmup=200):
 
 
 def realistic(seed=0, steps=3000, every=10, speed=212000, floor=1.38, device_bytes=6_210_000_000, **begin):
-    """The records of a whole run: a loss that falls with noise, evaluations, checkpoints, samples."""
+    """Returns the records of a complete run: a loss that falls with noise, evaluations, checkpoints,
+    samples."""
     rng = random.Random(seed)
     time = 1794747600.0 + 7200 * seed
     records = [start(**begin)]

@@ -1,5 +1,5 @@
-// The generated corpus: its bytes never change, its grammar is correct, and its text is neither trivial nor
-// noise.
+// Tests the generated corpus: its bytes never change, its grammar is correct, and its text is neither trivial
+// nor noise.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/tales/make_text.h"
 #include "apps/octavo/tales/spoken.h"
@@ -27,8 +27,8 @@ std::size_t matches(const std::string& text, const char* pattern) {
       std::distance(std::sregex_iterator(text.begin(), text.end(), regex), std::sregex_iterator()));
 }
 
-// Other words or another grammar give other bytes, and results that were published on these are not
-// comparable any more.
+// Changed words or grammar change the bytes, and results published on the old text are then no longer
+// comparable.
 TEST(MakeText, GoldenBytes) {
   const std::string text = make_text(2'000'000, 1);
   EXPECT_EQ(text.substr(0, 64), "Tale 1: How Jasbert found the ring\n\nOnce upon a time there lived");
@@ -88,7 +88,7 @@ TEST(MakeText, ArticlesAndCapitalsAgree) {
   EXPECT_EQ(matches(text, R"(\n[a-z])"), 0U);
 }
 
-// The ending of a name says whether it is "he" or "she".
+// The ending of a name determines the pronoun, "he" or "she".
 TEST(MakeText, PronounsAgreeWithNames) {
   const std::string text = make_text(300'000, 6);
   EXPECT_GT(matches(text, R"(whose name was [A-Z]\w*[ae]\. She )"), 5U);
@@ -105,7 +105,7 @@ TEST(MakeText, EntropyIsThatOfText) {
   EXPECT_LT(entropy, 3.4);
 }
 
-// Models were measured on these sentences: others make other figures.
+// Published measurements of models use these sentences; other sentences would change the figures.
 TEST(Spoken, GoldenSentences) {
   SentenceMaker maker(1);
   std::string all = maker.next();

@@ -1,4 +1,4 @@
-"""`octavo bench loader`: its rows, a manifest's clips, and what it refuses. No time is asserted."""
+"""Tests `octavo bench loader`: its rows, a manifest's clips, and rejected options. No time is asserted."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""`octavo bench offload`: residences agree in bits, the trace, and what it refuses. No time is checked."""
+"""Tests `octavo bench offload`: residences give equal bits, the trace, and rejected options. No time is
+checked."""
 
 import json
 import os

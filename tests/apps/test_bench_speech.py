@@ -1,5 +1,5 @@
-"""`octavo bench speech`: its rows, what must hold between them, its tables, and what it refuses. No time is
-asserted."""
+"""Tests `octavo bench speech`: its rows, relations between them, its tables, and rejected options. No time
+is asserted."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def rows_of(**options):
     done = speech("--json", **options)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
-    assert "unknown size" not in done.stderr  # what torch says where the meter misses something
+    assert "unknown size" not in done.stderr  # torch prints this if the meter misses an operation
     return json.loads(done.stdout)
 
 
@@ -71,7 +71,7 @@ def test_rows_of_optimizers_with_and_without_checkpointing():
         assert small["memory"]["states"] < 2 * parameters
         saved = full["memory"]["states"] - small["memory"]["states"]
         assert full["memory"]["peak"] - small["memory"]["peak"] == pytest.approx(saved, rel=0.05)
-        assert full["loss"] != small["loss"]  # other steps were taken
+        assert full["loss"] != small["loss"]  # the optimizers made different steps
     off, on = rows["adamw", "off"], rows["adamw", "on"]
     assert on["memory"]["activations"] < off["memory"]["activations"] / 2
     assert on["memory"]["peak"] < off["memory"]["peak"]
@@ -104,7 +104,8 @@ def test_micro_batches_add_up():
     assert three["clips_per_second"] == pytest.approx(3 * 2e3 / three["step_ms"])
     assert three["loss"] == pytest.approx(one["loss"], rel=1e-4)  # every micro-batch has the same clips
     assert sum(three["parts"].values()) == pytest.approx(three["step_ms"])
-    # Later micro-batches begin with the fp32 gradients of those before; activations are those of the first.
+    # Later micro-batches start with the fp32 gradients of the earlier ones; activations equal those of the
+    # first.
     assert three["memory"]["activations"] == one["memory"]["activations"]
     assert three["memory"]["peak"] - one["memory"]["peak"] > 0.5 * one["memory"]["gradients"]
     assert "3 micro-batches a step" in speech(accumulation="3").stdout
@@ -113,7 +114,7 @@ def test_micro_batches_add_up():
 def test_sums_of_bf16_gradients_are_counted():
     one, two = (rows_of(dtype="bfloat16", accumulation=each)["rows"][0]["memory"] for each in ("1", "2"))
     ratio = two["gradients"] / one["gradients"]
-    assert 2.9 < ratio < 3  # bf16 and an fp32 sum, but for the few parameters that are fp32
+    assert 2.9 < ratio < 3  # bf16 gradients and an fp32 sum, except for the few fp32 parameters
     assert two["peak"] - one["peak"] > one["gradients"]
 
 

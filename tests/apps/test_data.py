@@ -1,4 +1,5 @@
-"""`octavo data make-text` from outside: sizes, the same bytes again, files that are kept, errors.
+"""Tests `octavo data make-text` as a subprocess: sizes, reproducible bytes, files that are not replaced,
+errors.
 
 OCTAVO_BIN (or OCTAVO_COMMAND) names the binary; the default is build/bin/octavo.
 """

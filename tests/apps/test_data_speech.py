@@ -1,7 +1,7 @@
-"""`octavo data make-speech`, `split` and `check` from outside.
+"""Tests `octavo data make-speech`, `split` and `check` as subprocesses.
 
-A stand-in for espeak-ng comes first in PATH: it writes a tone that follows from the text, so tests
-need no voices, and notes how it was called. OCTAVO_BIN (or OCTAVO_COMMAND) names the binary; the default is
+A stand-in for espeak-ng comes first in PATH, so that tests need no voices. It writes a tone that depends
+on the text, and logs its arguments. OCTAVO_BIN (or OCTAVO_COMMAND) names the binary; the default is
 build/bin/octavo.
 """
 
@@ -46,7 +46,7 @@ def octavo(tmp_path, monkeypatch):
     script = programs / "stand_in.py"
     script.write_text(STAND_IN)
     stand_in = programs / "espeak-ng"
-    # By a shell: the first line of a program cannot name an interpreter whose path has a space.
+    # A shell script is needed, because a #! line cannot name an interpreter whose path contains a space.
     stand_in.write_text(f'#!/bin/sh\nexec "{sys.executable}" -SE "{script}" "$@"\n')
     stand_in.chmod(stand_in.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
@@ -76,7 +76,7 @@ def assert_fails(done, exit_code, *words):
         assert word in done.stderr
 
 
-# One sentence a clip, without silence around it.
+# One sentence per clip, without silence around it.
 BARE = ["--silence", 0, "--joined", 0]
 
 
@@ -94,7 +94,7 @@ def test_make_speech(tmp_path, octavo):
     assert {each["speaker"] for each in train} == {"en-us", "en-gb+f3"}
     assert {each["lang"] for each in train} == {"en"}
     calls = [line.split("|") for line in (tmp_path / "spoken").read_text().splitlines()]
-    assert len(calls) == 2 + 15  # every voice is tried before anything is made
+    assert len(calls) == 2 + 15  # every voice is tried before any clip is made
     for each in train + val:
         assert each["text"] == each["text"].lower().strip()
         samples = math.ceil(100 * len(each["text"]) * 16000 / 22050)
@@ -133,15 +133,15 @@ def read_wav(path):
 
 
 def silences(samples, least=0.02, rate=16000):
-    """The silence before and after the speech, and the pauses in it of at least `least` seconds."""
+    """Returns the silence before and after the speech, and the pauses of at least `least` seconds in it."""
     loud = [i for i, sample in enumerate(samples) if abs(sample) > 300]
     pauses = [(b - a) / rate for a, b in itertools.pairwise(loud) if b - a > least * rate]
     return loud[0] / rate, (len(samples) - loud[-1]) / rate, pauses
 
 
 def test_make_speech_has_silence_and_joined_clips(tmp_path, octavo):
-    """A model that was trained on single sentences without silence recognizes nothing else."""
-    # The length of a line differs from all others, so that its tone does, too.
+    """A model trained on single sentences without silence recognizes nothing else."""
+    # Each line has a different length, so that its tone differs, too.
     lines = [f"line {'very ' * (1 + i % 3)}{i}" for i in range(100)]
     (tmp_path / "lines.txt").write_text("\n".join(lines))
     args = ["--text", tmp_path / "lines.txt", "--format", "wav", "--clips", 48, "--val-clips", 12]
@@ -166,7 +166,7 @@ def test_make_speech_has_silence_and_joined_clips(tmp_path, octavo):
             samples = read_wav(folder / clip["audio_filepath"])
             assert clip["duration"] == pytest.approx(len(samples) / 16000, abs=6e-4)
             lead, tail, pauses = silences(samples)
-            assert len(pauses) <= len(said) - 1  # a pause may be shorter than what counts as one
+            assert len(pauses) <= len(said) - 1  # a pause may be shorter than the threshold
             speech = sum(math.ceil(100 * len(each) * 16000 / 22050) for each in said) / 16000
             assert clip["duration"] == pytest.approx(speech + lead + tail + sum(pauses), abs=0.1)
             leads.append(lead)
@@ -187,7 +187,7 @@ def test_make_speech_has_silence_and_joined_clips(tmp_path, octavo):
     other = tmp_path / "other"
     assert octavo("make-speech", other, *args, "--silence", 0.4, "--seed", 2).returncode == 0
     assert (other / "train.jsonl").read_text() != (folder / "train.jsonl").read_text()
-    # Shorter silences are another plan, and the folder is not replaced without --force.
+    # Shorter silences make a different plan, and the folder is not replaced without --force.
     assert_fails(octavo("make-speech", folder, *args, "--silence", 0.3), 1, str(folder), "--force")
     assert_fails(octavo("make-speech", tmp_path / "no", *args, "--joined", 1.5), 2, "--joined")
 
@@ -241,11 +241,11 @@ def test_split(tmp_path, octavo):
     train = (tmp_path / "all.train.jsonl").read_text().splitlines()
     val = (tmp_path / "all.val.jsonl").read_text().splitlines()
     assert sorted(train + val) == sorted(lines)  # the same bytes
-    assert [line for line in lines if line in train] == train  # in their order
+    assert [line for line in lines if line in train] == train  # in the original order
     recordings = [{json.loads(line)["audio_filepath"] for line in part} for part in (train, val)]
     assert recordings[0].isdisjoint(recordings[1])
 
-    # The order of the lines does not matter, another seed does.
+    # The order of the lines does not matter, but the seed does.
     manifest.write_text("\n".join(reversed(lines)))
     assert octavo("split", manifest, "--share", "0.2", "--force").returncode == 0
     assert sorted((tmp_path / "all.val.jsonl").read_text().splitlines()) == sorted(val)
@@ -309,7 +309,7 @@ def tone(seconds, pitch=0.1, height=8000, rate=16000):
 
 
 def test_check(tmp_path, octavo):
-    """Every kind of finding, once or as often as it is said here."""
+    """Every kind of finding occurs as often as `found` expects."""
     write_wav(tmp_path / "good.wav", tone(2))
     write_wav(tmp_path / "copy.wav", tone(2))
     write_wav(tmp_path / "stereo.wav", tone(2, 0.07), rate=8000, channels=2)

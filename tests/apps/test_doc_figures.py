@@ -1,4 +1,4 @@
-"""The figures of README and docs that the command computes: each is read from the page and compared."""
+"""Compares the figures in the README and the docs with those that the command computes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def octavo(*arguments: str) -> Any:
 
 
 def parakeet() -> dict[str, dict[str, Any]]:
-    """AdamW on Parakeet's tensors, by format."""
+    """Returns the rows of AdamW on Parakeet's tensors, by format."""
     rows = octavo("bench", "optimizer", "--shape", "parakeet", "--dry-run", "--state", "all")["rows"]
     return {row["state"]: row for row in rows}
 
@@ -32,7 +32,8 @@ def page(name: str) -> str:
 
 
 def table(name: str, head: str) -> list[list[str]]:
-    """The cells of the rows of the page's table whose first line begins so, without backticks and stars."""
+    """Returns the cells of the page's table whose first line begins with `head`, without backticks and
+    stars."""
     lines = page(name).splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith(head))
     rows = []
@@ -44,13 +45,14 @@ def table(name: str, head: str) -> list[list[str]]:
 
 
 def same(text: str, value: float) -> bool:
-    """Whether the text is the value, rounded to as many digits as it has."""
+    """Returns whether the text is the value, rounded to the text's number of digits."""
     digits = len(text.partition(".")[2])
     return abs(float(text.replace(",", "")) - value) <= 0.5 * 10.0**-digits * (1 + 1e-9)
 
 
 def support_table() -> str:
-    """Optimizers down, formats across; those that keep the same bytes in every format share a row."""
+    """Formats optimizers as rows and formats as columns. Optimizers with the same bytes in every format
+    share a row."""
     found = octavo("info")
     rows: dict[tuple[str, ...], list[str]] = {}
     for optimizer in found["optimizers"]:
@@ -63,7 +65,7 @@ def support_table() -> str:
 
 
 def test_bytes_of_every_optimizer_and_format() -> None:
-    """README's table, which says that `octavo info` prints it. OCTAVO_UPDATE_DOCS=1 writes it."""
+    """Checks the README's table of `octavo info`. OCTAVO_UPDATE_DOCS=1 writes it."""
     whole = re.compile(r"^\| \| fp32 .*\n(?:\|.*\n)+", re.MULTILINE)
     if os.environ.get("OCTAVO_UPDATE_DOCS"):
         (ROOT / "README.md").write_text(whole.sub(support_table(), page("README.md"), count=1))

@@ -1,6 +1,6 @@
-"""`octavo evaluate`: a tiny model, and its word errors on a manifest with clips that cannot be read.
+"""Tests `octavo evaluate`: the word errors of a tiny model on a manifest with clips that cannot be read.
 
-Sums, tables and marks are in tests/audio/score_test.cc.
+Sums, tables and marks are tested in tests/audio/score_test.cc.
 """
 
 import json
@@ -64,7 +64,8 @@ def field(number, data):
 
 
 def tokenizer():
-    """A SentencePiece model of single letters, byte by byte: pieces, scores, and which one is unknown."""
+    """Returns a SentencePiece model of single letters, encoded by hand: pieces, scores, and the unknown
+    piece."""
     out = b""
     for number, piece in enumerate(PIECES):
         kind = bytes([3 << 3, 2 if number == 0 else 1])

@@ -1,5 +1,5 @@
-"""`octavo export`: what a tiny run of speech writes for transformers and NeMo, and what it refuses. Which
-precision weights have is in tests/train/files_weights_test.cc."""
+"""Tests `octavo export`: the files that it writes for transformers and NeMo from a tiny speech run, and
+rejected arguments. The precision of the weights is tested in tests/train/files_weights_test.cc."""
 
 import io
 import itertools
@@ -23,7 +23,7 @@ torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 import test_speech_archives as archives  # noqa: E402
 
-# The files of a folder for transformers if the model is a transducer without a tokenizer.
+# The files of an exported transformers folder for a transducer without a tokenizer.
 FILES = ["config.json", "generation_config.json", "model.safetensors", "preprocessor_config.json"]
 SIZES = """\
   vocab_size: 6
@@ -89,7 +89,7 @@ def test_a_folder_that_transformers_loads(random_run):
     )
     config = json.loads((random_run / "hf" / "config.json").read_text())
     assert (config["vocab_size"], config["dtype"]) == (7, "float32")
-    # It begins another run, with the weights that this one ended with.
+    # The folder starts another run with the final weights of this run.
     assert "weights from" in octavo(
         random_run, "train", "run.yaml", "model.name=./hf", "model.encoder={}", "output_dir=second"
     )
@@ -161,7 +161,7 @@ def write_clip(path, seconds, seed):
 
 @pytest.fixture(scope="module")
 def spoken(tmp_path_factory):
-    """Recordings with a tokenizer: what models of every head are trained on for one step."""
+    """Makes recordings and a tokenizer; models of every head are trained on them for one step."""
     folder = tmp_path_factory.mktemp("spoken")
     lines = []
     for i in range(8):
@@ -175,7 +175,7 @@ def spoken(tmp_path_factory):
 
 
 def vary(folder, head):
-    """Gives the head other weights, with which frames of an untrained model have different tokens."""
+    """Randomizes the head's weights, so that frames of an untrained model have different tokens."""
     torch.manual_seed(1)
     path = folder / f"{head}-hf" / "model.safetensors"
     model = archives.load_in_transformers(path.parent, head)
@@ -197,7 +197,7 @@ def vary(folder, head):
             weights["decoder.decoder_projector.weight"] *= 3
             bias = weights["joint.head.bias"]
             bias[model.config.blank_token_id] += 12 if head == "rnnt" else 5
-            # Never the duration 0: transformers has no limit of a TDT model's tokens at one frame.
+            # Excludes duration 0, because transformers has no limit on a TDT model's tokens at one frame.
             bias[model.config.vocab_size : model.config.vocab_size + 1] -= 1e4
     safetensors.save_file(weights, path, metadata={"format": "pt"})
 
@@ -211,7 +211,8 @@ def exported(folder, head):
 
 
 def features_of(paths, nemo):
-    """As ParakeetFeatureExtractor makes them, whose filters need librosa; here they are the archive's."""
+    """Computes features like ParakeetFeatureExtractor, whose filters need librosa; these filters are the
+    archive's."""
     with tarfile.open(nemo) as opened:
         state = torch.load(io.BytesIO(opened.extractfile("./model_weights.ckpt").read()), weights_only=True)
     window, filters = (state[f"preprocessor.featurizer.{name}"] for name in ("window", "fb"))
@@ -226,7 +227,7 @@ def features_of(paths, nemo):
         )
         bands = torch.log(filters[0] @ spectrum.abs() ** 2 + 2**-24).T[: len(x) // 160]
         features.append((bands - bands.mean(0)) / (bands.std(0) + 1e-5))
-    # One frame of padding more than the longest clip, as theirs.
+    # ParakeetFeatureExtractor also pads to one frame more than the longest clip.
     lengths = torch.tensor([len(each) for each in features])
     padded = torch.zeros(len(features), int(lengths.max()) + 1, filters.shape[1])
     for row, each in zip(padded, features, strict=True):
@@ -247,7 +248,7 @@ def test_transformers_transcribes_as_octavo_does(spoken, head, batch):
     ours = {each["audio_filepath"]: each["text"] for each in found}
     model = archives.load_in_transformers(folder, head)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    # As the processor decides it where it is not told.
+    # This is the processor's default.
     merges = "<blank>" not in tokenizer.get_vocab()
     theirs = {}
     for first in range(0, len(clips), batch):

@@ -1,5 +1,6 @@
-"""What users of some guides type first: --config, DeepSpeed's launcher, examples/train/run_training.sh and
-its parakeet.yaml, a script of settings. What their configs mean is in tests/train/config_guides_test.cc.
+"""Tests the first commands of some guides: --config, DeepSpeed's launcher, examples/train/run_training.sh
+with its parakeet.yaml, and a script of settings. The meaning of their configs is tested in
+tests/train/config_guides_test.cc.
 """
 
 import json
@@ -26,7 +27,7 @@ data: {train: tales.txt, block_size: 32, max_eval_samples: 2}
 training: {compute_dtype: float32, per_device_train_batch_size: 2, max_steps: 2, device: cpu}
 output_dir: run
 """
-# Clips that the trainer makes, for a model without files.
+# Settings that generate clips and create the model without downloaded files.
 GENERATED = (
     "model.pretrained=false",
     "train_manifest=null",
@@ -50,7 +51,7 @@ def folder(tmp_path):
 
 
 def run(folder, *words, code=0, **variables):
-    """What the command printed, on stdout and stderr."""
+    """Returns the command's output on stdout and stderr."""
     done = subprocess.run(
         [str(word) for word in words],
         cwd=folder,
@@ -65,7 +66,7 @@ def run(folder, *words, code=0, **variables):
 
 
 def settings(table):
-    """Of --print-config: each key and its value."""
+    """Returns the keys and values that --print-config prints."""
     return dict(re.findall(r"^(\S+\.\S+)  +(\S+)", table, re.MULTILINE))
 
 
@@ -96,7 +97,7 @@ def test_the_config_may_be_an_option(folder, command):
 
 
 def launched(folder, rank, ranks, port):
-    """A process as DeepSpeed 0.19's launcher starts it, with --no_python."""
+    """Starts a process like DeepSpeed 0.19's launcher with --no_python."""
     variables = {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -136,13 +137,13 @@ def test_the_script_trains_a_config(folder):
     assert (folder / "run" / "checkpoint-1").is_dir()
     said = run(folder, "bash", script, "none.yaml", code=2, OCTAVO=BINARY)
     assert said == "run_training.sh: none.yaml: there is no such config\n"
-    # Several ranks by the config alone.
+    # The config alone starts several ranks.
     said = run(folder, "bash", script, "config.yaml", "num_gpus=2", "output_dir=two", OCTAVO=BINARY)
     assert "2 ranks (ddp)" in said
 
 
 def test_the_script_chooses_the_config(folder, tmp_path_factory):
-    """The argument, then ./config.yaml, then the parakeet.yaml beside the script."""
+    """The script takes the argument, then ./config.yaml, then the parakeet.yaml in its own folder."""
     empty, scripts = tmp_path_factory.mktemp("empty"), tmp_path_factory.mktemp("scripts")
     script = scripts / "run_training.sh"
     shutil.copy(EXAMPLES / "run_training.sh", script)
@@ -187,8 +188,8 @@ training:
   resume_from_checkpoint: false
 output_dir: run
 """
-# The lines of a guide for five million clips, word for word. A comment has the last step and the number of
-# samples of the run before it.
+# The lines of a guide for five million clips, verbatim. Each comment has the last step and the number of
+# samples of the preceding run.
 STAGES = """\
 sed -i 's/max_samples:.*/max_samples: 100000/' config.yaml
 bash run_training.sh
@@ -207,7 +208,7 @@ bash run_training.sh
 
 
 def test_the_script_trains_in_stages_of_max_samples(tmp_path):
-    """The script lies beside config.yaml, as the guide has it."""
+    """The script is in the folder of config.yaml, as in the guide."""
     shutil.copy(EXAMPLES / "run_training.sh", tmp_path)
     (tmp_path / "tales.txt").write_text("a tale. " * 1_200_000)
     (tmp_path / "config.yaml").write_text(STAGED)
@@ -225,7 +226,7 @@ def test_the_script_trains_in_stages_of_max_samples(tmp_path):
 
 
 def test_the_script_finds_the_command(folder):
-    """Beside itself in a checkout, else on the PATH."""
+    """The script finds the command in its own checkout, or else on the PATH."""
     scripts = folder / "a checkout" / "examples" / "train"
     scripts.mkdir(parents=True)
     for name in ("run_training.sh", "parakeet.yaml"):
@@ -263,7 +264,7 @@ def test_the_example_of_parakeet(folder):
         "training.gradient_accumulation_steps": "6",
     }
     assert {key: found[key] for key in expected} == expected
-    # The settings in its comments, switched on.
+    # The settings in its comments are switched on.
     text = (EXAMPLES / "parakeet.yaml").read_text()
     other = re.sub(r"^  # ((max_steps|num_gpus): \d+) .*$", r"  \1", text, flags=re.MULTILINE)
     (folder / "other.yaml").write_text(other)
@@ -271,7 +272,7 @@ def test_the_example_of_parakeet(folder):
     assert settings(said)["training.num_gpus"] == "2"
     assert settings(said)["training.max_steps"] == "100"
     assert "num_train_epochs: without effect: training.max_steps is 100" in " ".join(said.split())
-    # Without the model a message says how to get it.
+    # If the model is missing, a message names the command that downloads it.
     missing = run(folder, BINARY, "train", EXAMPLES / "parakeet.yaml", code=2, HF_HOME=str(folder))
     assert "hf download nvidia/parakeet-tdt-0.6b-v3" in missing
     planned = run(folder, BINARY, "plan", EXAMPLES / "parakeet.yaml", *GENERATED, "--gpu", "a100")
@@ -279,7 +280,7 @@ def test_the_example_of_parakeet(folder):
 
 
 def test_the_plan_of_deepspeeds_file(folder):
-    """Stage 2 with its optimizer on the CPU takes gradients off the GPU, and their sums over passes."""
+    """DeepSpeed's stage 2 with a CPU optimizer offloads gradients and their fp32 sums over micro-batches."""
     zero = '{"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": true}}'
     (folder / "ds.json").write_text(
         f'{{"gradient_clipping": 1.0, "bf16": {{"enabled": true}}, "zero_optimization": {zero}}}'
@@ -296,7 +297,7 @@ def test_the_plan_of_deepspeeds_file(folder):
 
 
 def test_a_script_with_code_is_told_what_to_do(folder):
-    """The command of the message makes a config of the script's settings."""
+    """The command in the message makes a config from the script's settings."""
     script = "import torch\n\nUSE_FP8 = False\nUSE_4BIT_OPTIMIZER = True\nN = len([])\n"
     (folder / "train.py").write_text(script)
     said = run(folder, BINARY, "train", "train.py", code=2)
@@ -310,7 +311,8 @@ def test_a_script_with_code_is_told_what_to_do(folder):
 
 
 def test_a_value_that_is_code_is_named(folder):
-    """The line of a script that Python would have to compute, and that a copy of the settings still has."""
+    """An error names a line that would need Python to compute it and that a copy of the settings still
+    contains."""
     line = 'COMPUTE_DTYPE = "bfloat16" if torch.cuda.is_available() else "float16"'
     (folder / "settings.py").write_text(f"USE_FP8 = False\n{line}\n")
     said = run(folder, BINARY, "train", "settings.py", code=2)

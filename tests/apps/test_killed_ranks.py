@@ -1,7 +1,7 @@
-"""A rank of `octavo train num_gpus=2` that is killed at any moment: the run ends, and the same command
-goes on from the newest checkpoint to the bits of a run that nothing killed.
+"""Kills a rank of `octavo train num_gpus=2` at random moments. The run ends, and the same command resumes
+from the newest checkpoint and reaches the bits of an uninterrupted run.
 
-What ranks compute is tested by tests/ranks. No timing is asserted, but each wait has a limit.
+The computation of the ranks is tested by tests/ranks. No timing is asserted, but each wait has a limit.
 """
 
 import json
@@ -20,7 +20,7 @@ TRAINER = pathlib.Path(BINARY).with_name("octavo-trainer")
 
 pytestmark = pytest.mark.skipif(not TRAINER.exists(), reason="this build has no octavo-trainer (LibTorch)")
 
-# Stochastic rounding, dropout and quantized states: each would show a step that is done otherwise.
+# Stochastic rounding, dropout and quantized states would each reveal a step that is computed differently.
 CONFIG = """\
 model: {n_layer: 1, n_embd: 32, n_head: 2, mlp_internal_dim_multiplier: 8, dropout: 0.1}
 data: {train: TEXT, block_size: 16, dataloader_num_workers: 1, max_eval_samples: 4}
@@ -42,9 +42,9 @@ training:
 output_dir: OUT
 """
 STEPS = 160
-KILLS = 5  # of each way
+KILLS = 5  # for each value of `way`
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-LIMIT = 60  # seconds in which all ranks end when one is gone
+LIMIT = 60  # seconds until all ranks have exited after one was killed
 
 
 class Run:
@@ -68,7 +68,7 @@ class Run:
         )
 
     def step(self):
-        """The last one in the log."""
+        """Returns the last step in the log."""
         try:
             whole = (self.out / "metrics.jsonl").read_text().rpartition("\n")[0]
             return max((json.loads(line)["step"] for line in whole.splitlines()), default=0)
@@ -81,7 +81,7 @@ class Run:
 
 
 def ranks_of(process):
-    """The processes that the launcher has started, rank 0 first."""
+    """Returns the pids of the processes that the launcher started, rank 0 first."""
     path = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
     try:
         return sorted(int(pid) for pid in path.read_text().split())
@@ -90,7 +90,7 @@ def ranks_of(process):
 
 
 def wait_for(process, ready):
-    """Until it is so; False where the process has ended before."""
+    """Waits until ready() is true. Returns False if the process ends before."""
     end = time.monotonic() + 120
     while time.monotonic() < end:
         if ready():
@@ -102,7 +102,8 @@ def wait_for(process, ready):
 
 
 def kill_a_rank(run, chance):
-    """Starts the command and kills a rank, while it sets up or steps later: its exit code and message."""
+    """Starts the command and kills a rank during setup or a few steps later. Returns its exit code and
+    message."""
     before = run.step()
     process = run.start()
     assert wait_for(process, lambda: len(ranks_of(process)) == 2)
@@ -130,7 +131,7 @@ def finish(run):
     return run.bits()
 
 
-# With DDP rank 0 saves the step that it has reached when another one is killed; with ZeRO it cannot.
+# With DDP, rank 0 saves its current step when another rank is killed; with ZeRO it cannot.
 @pytest.mark.parametrize("way", ["zero2", "ddp"])
 def test_goes_on_to_the_same_bits(tmp_path, way):
     whole = finish(Run(tmp_path, "whole", way))
@@ -142,7 +143,7 @@ def test_goes_on_to_the_same_bits(tmp_path, way):
         kills += code != 0
         if code != 0:
             assert "rank" in err, f"exit {code}\n{err}"
-        else:  # it came to its end first, on a slow machine
+        else:  # on a slow machine the run may finish first
             assert run.bits() == whole
             runs += 1
             assert runs < 5, "steps are too fast to be interrupted"

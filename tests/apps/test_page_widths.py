@@ -1,8 +1,8 @@
-"""The pages on a phone and on a desktop, in headless Chromium: nothing lies beyond the page's width, no word
-is broken inside, tiles and bars hold their texts, and owners have colours that can be told apart.
+"""Tests the pages at phone and desktop widths in headless Chromium: no box extends beyond the page's
+width, no word is broken, tiles and bars hold their texts, and the colors of owners are distinguishable.
 
-OCTAVO_BIN (or OCTAVO_COMMAND) names the binary, OCTAVO_PLAN_PAGE_WRITER the program that makes a plan's page
-of JSON. browser.py says when the tests skip.
+OCTAVO_BIN (or OCTAVO_COMMAND) names the binary. OCTAVO_PLAN_PAGE_WRITER names the program that makes a
+plan's page from JSON. browser.py describes when the tests are skipped.
 """
 
 import itertools
@@ -35,7 +35,7 @@ def octavo(*words, cwd):
 
 
 def report(folder):
-    """A report of a speech run, which has one tile more, and examples."""
+    """Writes a report of a speech run, which has one more tile, and examples."""
     records = realistic(steps=400)
     records[0]["unit"] = "clips"
     for each in records:
@@ -76,7 +76,7 @@ def check(folder):
 
 
 def plan(folder):
-    """Parts of 1% to 40%, and a number of each tile that is as long as it gets."""
+    """Writes a plan's page with parts of 1% to 40%, and the longest possible number in each tile."""
     sizes = {
         **{"weights": 1210, "gradients": 1210, "optimizer states": 1280, "master bits": 605},
         **{"activations": 2900, "workspace": 17, "communication": 50, "rounding": 40},
@@ -128,7 +128,7 @@ def test_texts_stay_where_they_belong(tmp_path, make, width):
 
 
 def channels(colour):
-    """Red, green and blue from 0 to 255, of rgb(…) or of color(srgb …)."""
+    """Returns red, green and blue from 0 to 255, from rgb(…) or color(srgb …)."""
     numbers = [float(number) for number in re.findall(r"[\d.]+", colour)][:3]
     return [255 * number for number in numbers] if "srgb" in colour else numbers
 

@@ -1,4 +1,5 @@
-"""benchmarks/parakeet_strategies.py with a tiny model on the CPU: every strategy runs, and its table."""
+"""Tests benchmarks/parakeet_strategies.py with a tiny model on the CPU: every strategy runs, and its
+table."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`octavo plan` as a user types it: the table, JSON, what fits, advice, the page, and errors.
+"""Tests `octavo plan` as a subprocess: the table, JSON, what fits, advice, the page, and errors.
 
 OCTAVO_BIN (or OCTAVO_COMMAND) names the binary; the default is build/bin/octavo.
 """
@@ -58,10 +58,10 @@ def test_a_table_for_people(config):
 
 
 def test_it_takes_less_than_five_seconds(config):
-    """Not a time of a step: a plan is for people who wait for it."""
+    """Limits the time of the command itself, because a user waits for it."""
     begin = time.monotonic()
     planned(config, "--gpu", "h200")
-    assert time.monotonic() - begin < 30  # a machine may be busy; it takes half a second
+    assert time.monotonic() - begin < 30  # generous for a busy machine; it usually takes half a second
 
 
 def test_the_peak_of_a_model_that_was_measured(config):
@@ -73,7 +73,7 @@ def test_the_peak_of_a_model_that_was_measured(config):
 
 
 def test_any_number_of_micro_batches_is_planned_at_once(config):
-    """The third and later micro-batches are those of the second once more."""
+    """Each micro-batch after the second one adds the same costs."""
 
     def kernels(passes):
         found = planned(config, "--gpu", "h200", "batch_size=1", f"gradient_accumulation_steps={passes}")
@@ -87,7 +87,7 @@ def test_any_number_of_micro_batches_is_planned_at_once(config):
 
 
 def test_evaluations_count(config):
-    """2 sequences train and 32 are evaluated: 7.56 GB on an H200, of which a step takes 1.68 GB."""
+    """Trains 2 sequences and evaluates 32: 7.56 GB on an H200, of which a step uses 1.68 GB."""
     words = ("model.n_embd=512", "dropout=0.1", "gradient_checkpointing=true", "batch_size=2")
     found = planned(config, "--gpu", "h200", *words, "per_device_eval_batch_size=32", "max_eval_samples=32")
     assert found["memory"]["allocated"] == pytest.approx(7.56e9, rel=0.01)
@@ -105,7 +105,7 @@ def write_recording(path, seconds):
 
 @pytest.fixture
 def recordings(tmp_path):
-    """A config of a small model on eight recordings of three seconds."""
+    """Writes a config of a small model and eight recordings of three seconds."""
     words = ["a", "small", "model", "hears", "words", "and", "says", "what", "it", "heard"]
     for name, seconds in (("train", 3.0), ("val", 1.5)):
         lines = []
@@ -133,14 +133,14 @@ def recordings(tmp_path):
 
 
 def test_recordings(recordings):
-    """Features are computed on the GPU, from sound: their kernels and memory are a part of the plan."""
+    """Features are computed from sound on the GPU, so their kernels and memory are part of the prediction."""
     config = recordings
     for head in ("tdt", "rnnt", "ctc"):
         found = planned(config, "--gpu", "h100", f"head={head}")
         assert "aten::_fft_r2c" in found["time"]["kernels"]
         assert found["batch"]["rows"] == 4
-    # A batch of clips is limited by seconds: advice divides that, too. A half saves less than the sums of
-    # gradients take that accumulation needs.
+    # A batch of clips is limited in seconds, and advice divides this limit, too. Half the limit saves less
+    # than the gradient sums of accumulation need.
     clips = ("head=ctc", "batch_size=auto", "data.batch_seconds=24")
     advice = planned(config, "--gpu", "h100", *clips, "--advise")["advice"]
     quarter = ["data.batch_seconds=6", "training.gradient_accumulation_steps=4"]
@@ -150,7 +150,7 @@ def test_recordings(recordings):
         planned(config, *with_ctc, *words)["memory"]["owners"]["activations"]
         for words in ((), ("speed_perturb=[0.5]",))
     ]
-    assert activations[1] > 1.4 * activations[0]  # half as fast is twice as long
+    assert activations[1] > 1.4 * activations[0]  # half the speed doubles the length
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,8 @@ def test_recordings(recordings):
     ],
 )
 def test_a_full_device_is_told_half_the_batch_first(recordings, limit, first):
-    """2,048 channels on eight clips of 20 s: the first tensor has 2.6 GB, and the process may have 2 GiB."""
+    """Uses 2,048 channels and eight clips of 20 s: the first tensor has 2.6 GB, and the process is limited
+    to 2 GiB."""
     write_recording(recordings.parent / "long.wav", 20)
     line = json.dumps({"audio_filepath": "long.wav", "duration": 20, "text": "a small model"}) + "\n"
     (recordings.parent / "long.jsonl").write_text(8 * line)
@@ -220,7 +221,8 @@ def test_json_adds_up(config):
 
 
 def test_a_gpu_without_bf16_units_is_named(config):
-    """A V100 has tensor cores for float16 alone: bf16 counts at the rate of fp32, and a line says so."""
+    """A V100's tensor cores support float16 only, so bf16 counts at the rate of fp32, and a warning is
+    printed."""
     slow, fast = (planned(config, "--gpu", "v100", f"compute_dtype={each}") for each in ("bf16", "fp16"))
     assert slow["gpu"]["name"] == "NVIDIA V100 SXM2 16 GB"
     warning = (
@@ -258,7 +260,7 @@ def test_few_settings_are_advised_where_one_is_not_enough(config):
     first = advice[0]
     assert first["fits"]
     assert not any(each["fits"] for each in advice if len(each["settings"]) == 1)
-    # Checkpointing and micro-batches of a half: two changes, the second of which has two keys.
+    # Checkpointing and micro-batches of half the size are two changes; the second one has two keys.
     assert len(first["settings"]) <= 3
     for each in advice:
         assert len(set(keys(each["settings"]))) == len(each["settings"])
@@ -267,12 +269,13 @@ def test_few_settings_are_advised_where_one_is_not_enough(config):
 
 
 def test_everything_is_advised_once_where_pairs_are_not_enough(config):
-    """Four settings of different keys: what is left is little more than the weights."""
+    """The advice combines settings with four different keys; little more than the weights remains on the
+    GPU."""
     words = ("optimizer=adamw", "gradient_checkpointing=false", "batch_size=16", "model.n_embd=512")
     most = ("gradient_checkpointing=true", "offload=host", "offload_gradients=true")
     small = ("master_weights=stochastic", "batch_size=2", "gradient_accumulation_steps=8")
     smallest = planned(config, "--gpu", "3GB", *words, *most, *small)["memory"]["total"]
-    size = f"{smallest / 1.052e9 + 0.01:.2f}GB"  # of a card of so many GB a plan may use 5% more bytes
+    size = f"{smallest / 1.052e9 + 0.01:.2f}GB"  # a plan may use 5% more bytes than the nominal GB of a GPU
     found = planned(config, "--gpu", size, *words, "--advise")
     for each in found["advice"]:
         assert len(set(keys(each["settings"]))) == len(each["settings"]), each

@@ -1,8 +1,8 @@
-"""The page of a plan in headless Chromium: its controls against sums made here by hand, and what it asks for.
+"""Tests a plan's page in headless Chromium: its controls against sums computed by hand, and its requests.
 
-OCTAVO_PLAN_PAGE_WRITER is the program of tests/train/plan_page_writer.cc, which makes a page of JSON: most
-tests need nothing else, and skip without it. OCTAVO_BIN (or OCTAVO_COMMAND) names the octavo of the others.
-browser.py says when tests skip for want of a browser.
+OCTAVO_PLAN_PAGE_WRITER is the program of tests/train/plan_page_writer.cc, which makes a page from JSON.
+Most tests need nothing else, and are skipped without it. OCTAVO_BIN (or OCTAVO_COMMAND) names the octavo
+of the other tests. browser.py describes when tests are skipped because there is no browser.
 """
 
 import base64
@@ -31,7 +31,7 @@ def point(rows, length, checkpointing, activations, seconds, fragmentation=1 * G
     }
 
 
-# Numbers that are easy to add up. `now`: 2 + 4 + 8 + 2 + 20 + 2 + 1 + 1 = 40 GB.
+# These numbers are easy to add. `now` is 2 + 4 + 8 + 2 + 20 + 2 + 1 + 1 = 40 GB.
 PLAN = {
     "title": "run.yaml on Big",
     "config": "run.yaml",
@@ -75,7 +75,8 @@ PLAN = {
     ],
 }
 
-# Moves controls one after the other and notes what the page says. A select's option is known by its text.
+# Changes controls one after another and records the page's texts. A select's option is identified by its
+# text.
 DRIVER = """
 const changes = CHANGES, out = [];
 const noted = () => ({
@@ -118,13 +119,13 @@ def page_of(plan, folder):
 
 
 def moved(plan, folder, *changes):
-    """What the page says behind each change, and after the button that undoes them all."""
+    """Returns the page's texts after each change, and after the button that undoes all changes."""
     return driven(page_of(plan, folder), folder, *changes)
 
 
 def driven(page, folder, *changes):
     text = page.read_text(encoding="utf-8")
-    # The page's policy forbids the driver, as it should: it goes.
+    # The page's policy correctly forbids the driver, so the test removes the policy.
     text, policies = re.subn(r"<meta http-equiv=[^>]*>", "", text)
     assert policies == 1
     driver = "<script>{" + DRIVER.replace("CHANGES", json.dumps(changes)) + "}</script></body>"
@@ -152,12 +153,12 @@ def test_rows_lie_on_lines_through_the_nearest_plans(tmp_path):
     between, beyond, below, slid, odd, _ = moved(
         PLAN, tmp_path, {"rows": "48"}, {"rows": "96"}, {"rows": "1"}, {"rows-range": "24"}, {"rows": "-3.5"}
     )
-    # Half way from 32 to 64; the workspace is that of 32, the first of two that are as near.
+    # 48 is halfway from 32 to 64. The workspace is that of 32, the first of two equally near points.
     assert between["rows"]["activations"] == "30.0 GB"
     assert between["rows"]["fragmentation"] == "2.00 GB"
     assert between["rows"]["workspace"] == "2.00 GB"
     assert (between["step"], between["rate"]) == ("600 ms", "41.0k tokens/s")
-    # 60 GB, 5 GB, 1.2 s: one more step of the same line. 2 + 4 + 8 + 2 + 60 + 4 + 5 + 1 = 86.
+    # 60 GB, 5 GB and 1.2 s extrapolate the same line. 2 + 4 + 8 + 2 + 60 + 4 + 5 + 1 = 86.
     assert beyond["rows"]["in all"] == "86.0 GB"
     assert (beyond["verdict"], beyond["step"]) == ("does not fit", "1.2 s")
     assert beyond["note"] == "86.0 GB of 80.0 GB, 6.00 GB too much"
@@ -178,7 +179,7 @@ def test_what_evaluations_add_lies_between_those_of_plans(tmp_path):
     now, between, beyond, _ = moved(plan, tmp_path, {}, {"rows": "24"}, {"rows": "96"})
     assert (now["rows"]["evaluation"], now["rows"]["in all"]) == ("1.00 GB", "41.0 GB")
     assert between["rows"]["evaluation"] == "3.00 GB"
-    assert beyond["rows"]["in all"] == "86.0 GB"  # steps need more than evaluations there
+    assert beyond["rows"]["in all"] == "86.0 GB"  # there, steps need more memory than evaluations
 
 
 def test_the_largest_number_of_rows_is_the_last_that_fits(tmp_path):
@@ -186,12 +187,13 @@ def test_the_largest_number_of_rows_is_the_last_that_fits(tmp_path):
         *(PLAN, tmp_path, {}, {"checkpointing": "off", "rows": "32"}, {"checkpointing": "on", "rows": "87"}),
         *({"rows": "88"}, {"gpu": "Small", "rows": "1"}),
     )
-    # Beyond 64 rows: 21 GB, activations of 40 + 0.625 (r - 64), fragmentation of 3 + 0.0625 (r - 64).
+    # Beyond 64 rows: 21 GB, plus activations of 40 + 0.625 (r - 64) and fragmentation of 3 + 0.0625 (r - 64).
     assert most["most"] == at["most"] == over["most"] == "up to 87"
     assert (at["verdict"], over["verdict"]) == ("fits", "does not fit")
-    # A lone plan: 61 GB that grow with the rows and 19 GB that do not fill the GPU to the last byte.
+    # Without checkpointing there is a single point: 61 GB grow with the rows, 19 GB are fixed, and one more
+    # row does not fit.
     assert (full["verdict"], full["most"], full["limit"]) == ("fits", "up to 32", [])
-    # 18.5 GB besides activations of 4 + 0.5 r.
+    # 18.5 GB plus activations of 4 + 0.5 r.
     assert (small["verdict"], small["most"]) == ("fits", "up to 3")
 
 
@@ -281,7 +283,7 @@ def test_hostile_texts_do_not_run_and_nothing_is_requested(tmp_path):
 )
 @pytest.mark.parametrize(("size", "fits"), [("8GB", "fits"), ("3GB", "does not fit"), ("24GB", "fits")])
 def test_a_size_opens_with_its_own_verdict_and_time(tmp_path, size, fits):
-    """8GB and 3GB are cards of no name, 24GB is an L4."""
+    """8GB and 3GB are cards without a name; 24GB is an L4."""
     (tmp_path / "text.txt").write_text("once upon a time there was a miller " * 2000)
     (tmp_path / "run.yaml").write_text(
         "model: {name: bdh, n_layer: 6, n_embd: 256, n_head: 4}\n"

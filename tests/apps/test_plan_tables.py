@@ -1,5 +1,6 @@
-"""docs/guides/which_card.md, which scripts/plan_tables writes: that every row is there, and that rows of each
-table are what the command plans now. Each plan starts the trainer, so that only some rows are planned again.
+"""Tests docs/guides/which_card.md, which scripts/plan_tables writes: every row exists, and sampled rows of
+each table equal the current output of the command. Each prediction starts the trainer, so only some rows
+are recomputed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def plain(cells: Sequence[str]) -> list[str]:
 
 
 def written(table: tables.Table) -> list[list[str]]:
-    """The rows of the page's table, which has this first line."""
+    """Returns the rows of the page's table with this table's header."""
     return rows_of(PAGE, "| " + " | ".join(table.head) + " |")
 
 
@@ -62,7 +63,7 @@ def test_words_are_those_of_the_script() -> None:
 
 
 def test_deepspeed_is_named_as_not_run_on_parakeet() -> None:
-    """The guide's row is of DeepSpeed, and ours next to it are plans of `offload`."""
+    """The guide's row describes DeepSpeed; the rows next to it are plans of our `offload`."""
     section = PAGE.partition("\n## Parakeet 0.6B: all 5.2M clips on A100s\n")[2].partition("\n## ")[0]
     assert "DeepSpeed itself was never run on Parakeet; [" in " ".join(section.split())
     assert "](../benchmarks.md#deepspeed)" in section
@@ -70,7 +71,7 @@ def test_deepspeed_is_named_as_not_run_on_parakeet() -> None:
 
 
 def test_measured_figures_are_found() -> None:
-    """A heading of benchmarks.md that changes is an error; a row that changes would leave cells empty."""
+    """A changed heading in benchmarks.md is an error; a changed row would leave cells empty."""
     assert all(measured(tables.SPEECH, ("adamw_8bit", "on", "32"), (3, 4)))
     assert all(measured(tables.OFFLOADED, ("offload: stream",), (1, 2, 4)))
     found = [sum(bool(row[-3]) for row in written(tables.PRECISION_OF_BDH))]
@@ -79,7 +80,8 @@ def test_measured_figures_are_found() -> None:
 
 
 def test_configs_are_those_of_the_guides() -> None:
-    """Clips of a pass, of an evaluation and accumulation: what the guides' YAML has, and what is planned."""
+    """The planned clips per micro-batch, clips per evaluation and accumulation equal those of the guides'
+    YAML."""
     pages = {"SMALL": (8, 4, 16), "EIGHT_BIT": (16, 8, 8), "CHECKPOINTED": (24, 12, 5)}
     pages |= {"FULL": (20, 10, 6), "TWO": (32, 16, 2)}
     for name, (train, evaluation, accumulation) in pages.items():
@@ -88,7 +90,8 @@ def test_configs_are_those_of_the_guides() -> None:
         assert f"per_device_eval_batch_size={evaluation} " in words
         assert f"gradient_accumulation_steps={accumulation} " in words
         assert guides.CLIPS_OF[words] == f"{train} / {evaluation} / {accumulation}"
-    for table in (guides.TABLE, guides.STRATEGIES):  # no row of Parakeet is planned without its accumulation
+    # No row of Parakeet is planned without its accumulation setting.
+    for table in (guides.TABLE, guides.STRATEGIES):
         rows = [key for key in table.keys if not key[0].startswith("BDH")]
         assert {key[1] for key in rows} <= set(guides.CLIPS_OF.values())
 
@@ -102,7 +105,7 @@ def test_four_questions(planner: Planner) -> None:
 def test_claims_of_guides(planner: Planner) -> None:
     full = next(key for key in guides.CLAIMS if key[0] == "Parakeet: 8-bit states, all samples")
     check(guides.TABLE, planner, full)
-    # The guide's 4-bit optimizer is AdamW with states of 8 bits.
+    # The guide's "4-bit" optimizer is AdamW with 8-bit states.
     check(guides.TABLE, planner, ("BDH 100M, bf16, 8-bit AdamW, A100", "32 rows", "3.2 GB, 1,350 tokens/s"))
 
 
@@ -110,7 +113,7 @@ def test_claims_of_guides(planner: Planner) -> None:
 def test_cards(planner: Planner) -> None:
     check(cards.TABLE, planner, (SMALLEST, "BDH 101M"))
     rows = written(cards.TABLE)
-    for card in cards.CARDS:  # the line of a card names batches of its rows
+    for card in cards.CARDS:  # a card's line names batches from its rows
         line = next(line for line in PAGE.splitlines() if line.startswith(f"- **{card}**: "))
         for model in cards.MODELS:
             row = next(row for row in rows if row[:2] == [card, model])

@@ -1,7 +1,8 @@
-"""`octavo report`: its files and errors, the page without a browser, and the page in headless Chromium.
+"""Tests `octavo report`: its files and errors, the page without a browser, and the page in headless
+Chromium.
 
-OCTAVO_BIN (or OCTAVO_COMMAND) names the binary; the default is build/bin/octavo. browser.py says when
-the tests with Chromium skip.
+OCTAVO_BIN (or OCTAVO_COMMAND) names the binary; the default is build/bin/octavo. browser.py describes when
+the tests with Chromium are skipped.
 """
 
 import copy
@@ -50,7 +51,7 @@ def three_runs(root):
 
 
 def hostile_run(folder):
-    """Every text that a run can write, hostile."""
+    """Writes a run in which every text that a run can write is hostile."""
     config = copy.deepcopy(CONFIG)
     for i, text in enumerate(HOSTILE):
         config["training"][f"key{i}"] = text.replace("\u0000", "")
@@ -182,7 +183,7 @@ def test_a_comparison_shows_only_settings_that_differ(tmp_path):
         ["training.optimizer", "adamw_fp32", "adamw_8bit", "adamw_4bit"],
     ]
     assert settings.count('class="differs"') == 2
-    assert ["learning_rate", "0.001"] in Elements(page).rows  # among those that all share
+    assert ["learning_rate", "0.001"] in Elements(page).rows  # in the table of common settings
 
 
 def test_runs_of_one_name_are_told_apart(tmp_path):
@@ -247,7 +248,7 @@ def test_a_browser_draws_every_chart_of_a_run(tmp_path, flags):
     assert seen.console == []
     assert charts(seen) == 5
     assert seen.title == "run · Octavo"
-    # Chart.js gives a canvas that it drew its size.
+    # Chart.js sets the size of a canvas that it draws.
     sizes = [int(each) for each in re.findall(r"<canvas [^>]*width=\"(\d+)\"", seen.dom)]
     assert len(sizes) == 5
     assert min(sizes) > 300
@@ -311,16 +312,16 @@ def test_hostile_texts_do_not_run_and_nothing_is_requested(tmp_path):
     page = tmp_path / "page.html"
     page_of(hostile_run(tmp_path / "<img src=x onerror=alert(1)>"), output=page)
     seen = Browsed(page, tmp_path)
-    assert seen.console == []  # a script that the policy stopped, or a request, would be here
+    assert seen.console == []  # a script that the policy blocked, or a request, would appear here
     assert seen.title == "&lt;img src=x onerror=alert(1)&gt; · Octavo"
-    assert charts(seen) == 2 + len(HOSTILE)  # a metric each
+    assert charts(seen) == 2 + len(HOSTILE)  # one chart per metric
     assert not re.search(r"<(img|iframe)\b", seen.dom)
     urls = set(re.findall(r'"url":"([^"]+)"', (tmp_path / "net.json").read_text(encoding="utf-8")))
     assert not [url for url in urls if "example.com" in url or url.startswith(page.parent.as_uri() + "/x")]
 
 
 def test_the_browser_would_show_errors_requests_and_scripts(tmp_path):
-    """What the tests before this one rely on."""
+    """Checks that the detection in the preceding tests works."""
     page = tmp_path / "page.html"
     hostile = f"<html><title>x</title>{HOSTILE[0]}<img src='https://example.com/x.png'><script>none()</script></html>"
     page.write_text(hostile, encoding="utf-8")

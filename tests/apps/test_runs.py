@@ -1,5 +1,5 @@
-"""`octavo train` started again: in which folder, with which settings, after which signals; and
-`octavo sample` on a terminal. What one process can show is in tests/train/resume_test.cc.
+"""Tests restarts of `octavo train` (the folder, the settings, signals), and `octavo sample` on a terminal.
+Behavior within a single process is tested in tests/train/resume_test.cc.
 """
 
 import fcntl
@@ -78,7 +78,7 @@ def test_another_experiment_has_a_folder_of_its_own(folder):
 
 
 def test_two_interrupts_at_once_leave_a_checkpoint(folder):
-    """As `make` or a launcher does, which passes on the Ctrl-C that its child got too."""
+    """`make` or a launcher does this: it forwards a Ctrl-C that its child has also received."""
     process = subprocess.Popen(
         [BINARY, "train", "run.yaml", "max_steps=100000", "eval_steps=null"],
         cwd=folder,
@@ -99,7 +99,7 @@ def test_two_interrupts_at_once_leave_a_checkpoint(folder):
 
 def test_a_terminal_gets_no_control_characters(folder):
     octavo(folder, "train", "run.yaml")
-    # A file that no sample needs is not read: it may be damaged.
+    # A file that sampling does not need may be damaged, because it is not read.
     with (folder / "runs/run/checkpoint-2/optimizer.safetensors").open("ab") as states:
         states.write(b"x")
     words = [BINARY, "sample", "runs/run", "--prompt", "\x1b[31mred", "--tokens", "0"]
@@ -144,7 +144,7 @@ def test_a_text_that_is_there_twice_is_mentioned(folder):
 
 
 def on_a_terminal(folder, columns, *words):
-    """What the command writes to a terminal of so many columns, as text."""
+    """Returns the command's output on a terminal of `columns` columns, as text."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     said = b""
@@ -177,7 +177,7 @@ def test_the_line_of_progress_keeps_the_time_left(folder, columns):
     assert len(unfinished) > 10
     for line in unfinished:
         assert len(line) < columns
-        # Whole parts, the most important first.
+        # The line has complete parts, the most important ones first.
         parts = line.split("  ")
         assert re.fullmatch(r"eta [0-9:.]+ ?[a-z0-9 ]*", parts[1]), line
         assert re.fullmatch(r"loss \d+\.\d{4}( \(eval \d+\.\d{4}\))?", parts[2]), line
@@ -219,7 +219,7 @@ def test_a_path_that_is_nowhere_names_the_places(folder, tmp_path_factory):
 
 
 def test_closed_standard_streams_reach_no_file_of_the_run(folder):
-    """The first files that a program opens get the numbers 0 to 2 where these are closed."""
+    """If the descriptors 0 to 2 are closed, the first files that a program opens get these numbers."""
 
     def close_all():
         for number in range(3):
@@ -246,14 +246,14 @@ def test_closed_standard_streams_reach_no_file_of_the_run(folder):
 
 def test_control_characters_of_a_file_do_not_reach_the_terminal(folder):
     evil = "\x1b]0;title\x07\x1b[31m"
-    # A name in the header of a safetensors file.
+    # The header of a safetensors file contains a hostile name.
     header = json.dumps({evil: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
     weights = folder / "weights.safetensors"
     weights.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
-    # A path and a text in a manifest.
+    # A manifest contains a hostile path and text.
     line = {"audio_filepath": evil + ".wav", "duration": 1, "text": "a"}
     (folder / "clips.jsonl").write_text(json.dumps(line) + "\n")
-    # A path in a config, by the escapes of YAML.
+    # A config contains a hostile path in YAML escapes.
     (folder / "evil.yaml").write_text(TINY.replace("text.txt", json.dumps(evil).replace("\\u00", "\\x")))
     for words, code in (
         (["train", "run.yaml", f"init_from={weights}"], 2),
@@ -296,7 +296,7 @@ def last_steps(folder, name):
     return [line["step"] for line in lines if line["kind"] == "end"]
 
 
-# docs/guides/train.md has these numbers.
+# docs/guides/train.md states these numbers.
 @pytest.mark.parametrize(
     ("length", "by_hand", "in_stages"),
     [("num_train_epochs: 1", [25, 125, 250], [25, 150, 400]), ("max_steps: 6", [6, 12, 18], [2, 4, 6])],
@@ -315,8 +315,8 @@ def test_progressive_training_by_editing_the_file(folder, length, by_hand, in_st
         record = json.loads(line)
         if record["kind"] == "train":
             rates[record["step"]] = record["lr"]
-    assert rates[by_hand[0] + 1] > 2 * rates[by_hand[0]]  # the schedule is that of the longer run
-    # An unchanged file trains nothing and exits with 0. A change that leaves no step is an error.
+    assert rates[by_hand[0] + 1] > 2 * rates[by_hand[0]]  # the schedule of the longer run applies
+    # An unchanged file trains nothing and exits with 0. A change after which no step remains is an error.
     said = octavo(folder, "train", "hand.yaml")
     assert f"nothing to do: the run is complete, runs/hand/checkpoint-{by_hand[2]} is at step" in said
     (folder / "hand.yaml").write_text(edited.replace("SAMPLES", "500"))
@@ -357,7 +357,7 @@ def test_a_thread_that_cannot_be_started_is_named(folder):
         os.setuid(65534)
         resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
 
-    with tempfile.TemporaryDirectory() as there:  # pytest's folders are root's alone
+    with tempfile.TemporaryDirectory() as there:  # only root can access pytest's folders
         shutil.copytree(folder, there, dirs_exist_ok=True)
         pathlib.Path(there).chmod(0o777)
         done = subprocess.run(

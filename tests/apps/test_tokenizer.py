@@ -1,4 +1,4 @@
-"""`octavo data make-tokenizer` from outside: what it writes, the same bytes again, errors.
+"""Tests `octavo data make-tokenizer` as a subprocess: its output files, reproducible bytes, errors.
 
 OCTAVO_BIN (or OCTAVO_COMMAND) names the binary; the default is build/bin/octavo.
 """
@@ -40,7 +40,7 @@ def test_a_folder_as_nemo_makes_it(tmp_path, manifest):
     done = make_tokenizer(tmp_path / "a", manifest, "--vocab-size", 40)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert "40 tokens (bpe) of 60 texts" in done.stdout  # clips of every length
+    assert "40 tokens (bpe) of 60 texts" in done.stdout  # clips of every length are included
     assert f"model.tokenizer.dir: {tmp_path / 'a'}" in done.stdout
     assert sorted(os.listdir(tmp_path / "a")) == ["tokenizer.model", "tokenizer.vocab", "vocab.txt"]
     scores = (tmp_path / "a" / "tokenizer.vocab").read_text().splitlines()
@@ -49,7 +49,7 @@ def test_a_folder_as_nemo_makes_it(tmp_path, manifest):
     assert (tmp_path / "a" / "vocab.txt").read_text().splitlines() == [
         line.split("\t")[0] for line in scores[1:]
     ]
-    # Texts in a file, the same ones: the same bytes.
+    # A .txt file with the same texts gives the same bytes.
     texts = [json.loads(line)["text"] for line in manifest.read_text().splitlines()]
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n\n")
     assert make_tokenizer(tmp_path / "b", tmp_path / "texts.txt", "--vocab-size", 40).returncode == 0

@@ -1,8 +1,9 @@
-"""`octavo train` and `octavo sample` as a user types them: what a run leaves, signals, pipes and errors.
+"""Tests `octavo train` and `octavo sample` as subprocesses: a run's output files, signals, pipes and
+errors.
 
-What a run computes (resuming to the same bits, stages, precisions, failures) is tested in one process by
-tests/train/run_test.cc and run_stop_test.cc: each start of the trainer loads LibTorch, which takes a second.
-No timing is asserted.
+The results of a run (resuming to the same bits, stages, precisions, failures) are tested in one process by
+tests/train/run_test.cc and run_stop_test.cc, because each start of the trainer loads LibTorch, which takes
+a second. No timing is asserted.
 """
 
 import json
@@ -51,7 +52,7 @@ def text(tmp_path_factory):
 
 
 class Run:
-    """A config file, and the command on it."""
+    """A config file and the command that trains it."""
 
     def __init__(self, folder, text, config=TINY):
         self.folder = pathlib.Path(folder)
@@ -85,7 +86,7 @@ class Run:
         return log.read_bytes().count(b"\n") if log.exists() else 0
 
     def wait_for_lines(self, process, count):
-        """Until the log has `count` lines; fails where the process ends before, or after a minute."""
+        """Waits until the log has `count` lines. Fails if the process ends before, or after a minute."""
         deadline = time.monotonic() + 60
         while self.lines() < count:
             assert process.poll() is None, process.communicate()
@@ -95,7 +96,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, text):
-    """A run that nothing interrupted; tests only read it."""
+    """Returns an uninterrupted run, which tests only read."""
     run = Run(tmp_path_factory.mktemp("whole"), text)
     run.printed, run.said = run.train()
     return run
@@ -229,7 +230,7 @@ TORCHRUN = {
     ],
 )
 def test_bad_ranks(tmp_path, text, words, variables, parts):
-    """Each is told once, before anything has begun: no rank waits for another one."""
+    """Each error is reported once, before any work begins: no rank waits for another one."""
     run = Run(tmp_path, text)
     process = run.start(*words, **variables)
     out, err = process.communicate(timeout=30)
@@ -242,7 +243,7 @@ def test_bad_ranks(tmp_path, text, words, variables, parts):
 
 
 def test_a_signal_is_obeyed_before_all_ranks_are_there(tmp_path, text):
-    """Rank 0 of two, and no other: it serves the store and waits."""
+    """Only rank 0 of two ranks is started: it serves the store and waits."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     run = Run(tmp_path, text)
@@ -274,7 +275,7 @@ def test_two_ranks_train_as_one(tmp_path, text, whole):
     (saved, other) = ((each.out / "checkpoint-12" / "config.yaml").read_text() for each in (run, whole))
     assert "num_gpus: 2" in saved
     assert "num_gpus: null" in other
-    # On one rank it goes on with the same samples in a step.
+    # On one rank the run resumes with the same number of samples per step.
     _, said = run.train("num_gpus=1", "global_batch_size=2", "batch_size=1", "max_steps=13")
     assert "step 12 of 13" in said
 
@@ -338,7 +339,7 @@ def test_sample(whole):
     assert text.startswith(b"Once")
     assert len(text) == len(b"Once") + 20 + 1
     assert sample(whole.out / "checkpoint-12", *options) == text
-    # A prompt longer than the model's context, a temperature that overflows in fp32.
+    # The prompt is longer than the model's context, and the temperature causes an overflow in fp32.
     assert len(sample(whole.out, "--prompt", "x" * 50, "--tokens", "10", "--temperature", "1e-40")) == 61
 
 

@@ -1,5 +1,6 @@
-"""`octavo transcribe`: a tiny model hears files; formats, folders, bad files and what is refused. What it
-hears is held to its parts in tests/speech/listener_test.cc; long files: tests/audio/transcribe_test.cc."""
+"""Tests `octavo transcribe` with a tiny model: formats, folders, bad files and rejected arguments. The
+transcripts are compared with their parts in tests/speech/listener_test.cc; long files are tested in
+tests/audio/transcribe_test.cc."""
 
 import json
 import os
@@ -51,7 +52,7 @@ def octavo(folder, *words, code=0):
 
 def write_sound(path, seconds, rate=16000):
     count = int(seconds * rate)
-    # A chirp in pulses.
+    # The sound is a chirp in pulses.
     samples = [int(8000 * (i // 1000 % 3) * (((i * i) // 40000) % 200 - 100) / 200) for i in range(count)]
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
@@ -61,13 +62,13 @@ def write_sound(path, seconds, rate=16000):
 
 
 def sentence_pieces():
-    """A SentencePiece model: messages of protocol buffers, of which these fields are enough."""
+    """Returns a SentencePiece model: protocol buffer messages with the minimal set of fields."""
 
     def field(number, payload):
         assert len(payload) < 128
         return bytes([number << 3 | 2, len(payload)]) + payload
 
-    def piece(text, kind):  # 1: a piece, 2: the unknown
+    def piece(text, kind):  # 1: a normal piece, 2: the unknown piece
         return field(1, field(1, text.encode()) + b"\x15" + struct.pack("<f", 0) + bytes([3 << 3, kind]))
 
     texts = [("\u2581" if i % 2 else "") + chr(ord("a") + i) for i in range(1, TOKENS)]
@@ -79,15 +80,16 @@ def sentence_pieces():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with `run` (of generated clips), `model` (files that hear) and recordings."""
+    """Makes a folder with `run` (of generated clips), `model` (files of a model that can transcribe) and
+    recordings."""
     out = tmp_path_factory.mktemp("transcribe")
     (out / "run.yaml").write_text(RUN)
     octavo(out, "train", "run.yaml")
     octavo(out, "export", "run", "model")
     (out / "model" / "tokenizer.model").write_bytes(sentence_pieces())
     weights = safetensors.load_file(out / "model" / "model.safetensors")
-    weights["joint.head.weight"] *= 50  # so that frames differ, and some have labels
-    weights["joint.head.bias"][0] = -1e4  # the unknown
+    weights["joint.head.weight"] *= 50  # makes frames differ, so that some have labels
+    weights["joint.head.bias"][0] = -1e4  # the unknown piece
     safetensors.save_file(weights, out / "model" / "model.safetensors", metadata={"format": "pt"})
     write_sound(out / "one.wav", 3)
     write_sound(out / "two.wav", 5, rate=22050)

@@ -1,5 +1,5 @@
-// Recordings that are missing, cut short, empty or lie: each is an error that names the file, the value and
-// the reason.
+// Tests recordings that are missing, truncated, empty, or have false headers: each is an error that names the
+// file, the value and the reason.
 // SPDX-License-Identifier: MIT
 #include "audio/recordings.h"
 #include "train/audio/audio.h"
@@ -24,13 +24,13 @@ using testing::HasSubstr;
 
 class BadAudio : public testing::Test {
  protected:
-  // A file of these bytes.
+  // Writes a file with these bytes.
   std::string file(const std::string& bytes, const std::string& name = "a.wav") {
     const std::string path = folder_.at(name);
     write_bytes(path, bytes);
     return path;
   }
-  // Of three seconds.
+  // Writes a recording of three seconds.
   std::string recording(const std::string& name) {
     const std::string path = folder_.at(name);
     EXPECT_TRUE(write_audio(path, sweep(100, 3000, 3, 16000), 16000).ok());
@@ -44,7 +44,7 @@ class BadAudio : public testing::Test {
     const auto info = probe_audio(path);
     return info.ok() ? "no error" : info.status().message();
   }
-  // That probing, reading and streaming all say this.
+  // Expects that probing, reading and streaming all fail with this message.
   static void expect_refused(const std::string& path, const testing::Matcher<const std::string&>& text) {
     EXPECT_THAT(probe_error(path), AllOf(testing::StartsWith(path + ": "), text));
     EXPECT_THAT(read_error({.path = path}), AllOf(testing::StartsWith(path + ": "), text));
@@ -94,7 +94,7 @@ TEST_F(BadAudio, WavFilesThatAreCutShort) {
   expect_refused(file(wav_file({}, kSecond).substr(0, 32043)), HasSubstr("cut short"));
 }
 
-// The length that each has in its header, and a file without it.
+// Each of these formats has its length in the header, and the file is shorter.
 TEST_F(BadAudio, RarerFormatsThatAreCutShort) {
   const auto big = [](std::uint32_t value) {
     const std::string text = little(value, 4);
@@ -115,7 +115,7 @@ TEST_F(BadAudio, RarerFormatsThatAreCutShort) {
                  HasSubstr("promises 5000 bytes"));
 }
 
-// A program that writes into a pipe does not know the length: it puts a large one there, or all ones.
+// A program that writes into a pipe does not know the length, so it writes a large one, or all ones.
 TEST_F(BadAudio, WavFilesOfAPipeAreRead) {
   for (const std::int64_t told : {0xFFFFFFFFLL, 0x7FFFF000LL, 0x80000000LL}) {
     const std::string path = file(wav_file({.data_bytes = told}, kSecond));
@@ -132,7 +132,7 @@ TEST_F(BadAudio, RatesThatLie) {
                  HasSubstr("says 7 samples a second, expected 1000 to"));
   expect_refused(file(wav_file({.rate = 2000000000}, kSecond)), HasSubstr("2000000000 samples a second"));
   expect_refused(file(wav_file({.rate = 0}, kSecond)), HasSubstr("a.wav"));
-  // Told to be faster than it is: the seconds that a manifest has are not there.
+  // The header's rate is higher than the true one, so the seconds that a manifest requests do not exist.
   EXPECT_THAT(read_error({.path = file(wav_file({.rate = 44100}, kSecond)), .seconds = 1.0}),
               HasSubstr("1.000 s from 0.000 s on were asked for, it has 0.363 s at 44100 Hz"));
 }
@@ -163,7 +163,7 @@ TEST_F(BadAudio, CompressedFilesThatAreCutShort) {
   }
 }
 
-// What lies before the damage can be read.
+// The samples before the damage can be read.
 TEST_F(BadAudio, TheStartOfACutFlacFileIsRead) {
   const std::string path = recording("a.flac");
   const std::string bytes = read_bytes(path);
@@ -176,7 +176,7 @@ TEST_F(BadAudio, TheStartOfACutFlacFileIsRead) {
 TEST_F(BadAudio, AFlacFileOfUnknownLengthIsRead) {
   const std::string path = recording("a.flac");
   std::string bytes = read_bytes(path);
-  bytes[21] = static_cast<char>(bytes[21] & 0xF0);  // the 36 bits of STREAMINFO's samples
+  bytes[21] = static_cast<char>(bytes[21] & 0xF0);  // the 36 bits of STREAMINFO's number of samples
   for (std::size_t i = 22; i < 26; ++i) bytes[i] = 0;
   write_bytes(path, bytes);
   const auto clip = read_audio({.path = path, .offset = 1, .seconds = 2.0});
@@ -197,21 +197,22 @@ TEST_F(BadAudio, SamplesThatAreNoNumbers) {
   }
 }
 
-// The decoder would stop at the end of the first recording.
+// Such files are rejected because the decoder would stop at the end of the first recording.
 TEST_F(BadAudio, SeveralRecordingsInOneFileAreRefused) {
   for (const char* name : {"a.mp3", "a.ogg"}) {
     const std::string path = folder_.at(name);
     ASSERT_TRUE(write_audio(path, tone(440, 0.3, 16000), 16000).ok());
     const std::string first = read_bytes(path), second = read_bytes(recording(name));
     EXPECT_EQ(probe_error(path), "no error");
-    // The last case has the same recording twice: an OGG file then has one serial number.
+    // The last case has the same recording twice, so that both parts of the OGG file have the same serial
+    // number.
     for (const std::string& joined : {first + second, first + second + first, second + second}) {
       write_bytes(path, joined);
       expect_refused(path,
                      AllOf(HasSubstr("contains several recordings in one file ("), HasSubstr("ffmpeg")));
     }
   }
-  // A tag at the end is no recording.
+  // A tag at the end is not a recording.
   const std::string path = recording("a.mp3");
   write_bytes(path, read_bytes(path) + "TAG" + std::string(125, ' ') + std::string(20'000, 'x'));
   EXPECT_EQ(probe_error(path), "no error");
@@ -220,7 +221,7 @@ TEST_F(BadAudio, SeveralRecordingsInOneFileAreRefused) {
 TEST_F(BadAudio, AFlacFileCannotHaveMoreSamplesThanItsBytesHold) {
   const std::string path = recording("a.flac");
   std::string bytes = read_bytes(path);
-  bytes[21] = static_cast<char>(bytes[21] | 0x0F);  // the 36 bits of STREAMINFO's samples
+  bytes[21] = static_cast<char>(bytes[21] | 0x0F);  // the 36 bits of STREAMINFO's number of samples
   for (std::size_t i = 22; i < 26; ++i) bytes[i] = '\xFF';
   write_bytes(path, bytes);
   expect_refused(path, HasSubstr("its header promises 68719476735 samples, but its "));
@@ -254,7 +255,7 @@ TEST_F(BadAudio, WhatCannotBeWritten) {
   EXPECT_TRUE(names_in(folder_.path()).empty());
 }
 
-// A disk that is full: nothing is left, and what was there stays.
+// When the disk is full, no partial file remains and an existing file is not changed.
 TEST_F(BadAudio, AFullDiskLeavesNothing) {
   for (const char* name : {"a.wav", "a.flac", "a.ogg", "a.mp3"}) {
     const std::string path = folder_.at(name);

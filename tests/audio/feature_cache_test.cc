@@ -1,5 +1,5 @@
-// Features that are kept in a folder: found again by any run with the same settings, made again where a file
-// or a recording has changed; a full disk ends nothing but the keeping.
+// Tests the feature cache: any run with the same settings finds the features; they are recomputed if a cached
+// file or a recording has changed; a full disk only stops the caching.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/feature_cache.h"
 
@@ -59,15 +59,15 @@ TEST_F(FeatureCacheTest, FindsWhatARunHasKept) {
   }
   const FeatureCache cache = open();
   EXPECT_EQ(cache.find(clip_), features_);
-  // Python can read it.
+  // Python can read the file.
   EXPECT_THAT(Safetensors::open(cache.path(clip_))->find("features")->shape, ::testing::ElementsAre(10, 4));
-  // Another part of the recording, and another recording.
+  // Different parts of the recording and a different recording are not found.
   EXPECT_FALSE(cache.find({clip_.audio, 0.5, 2.5}));
   EXPECT_FALSE(cache.find({clip_.audio, 0.25, 2}));
   EXPECT_FALSE(cache.find({folder_.at("b.wav"), 0.5, 2}));
   EXPECT_EQ(cache.text(), "data.cache_features: features of 1 clips were read from " +
                               folder_.at("kept/here") + ", and of 0 written");
-  // Recordings may be removed when all are kept.
+  // Recordings may be removed once all their features are cached.
   ASSERT_EQ(std::remove(clip_.audio.c_str()), 0);
   EXPECT_EQ(cache.find(clip_), features_);
 }
@@ -75,7 +75,7 @@ TEST_F(FeatureCacheTest, FindsWhatARunHasKept) {
 TEST_F(FeatureCacheTest, ModelsWithOtherFeaturesShareIt) {
   open().keep(clip_, features_);
   const FeatureSettings first = settings_;
-  settings_.dither = 0.5;  // is not kept
+  settings_.dither = 0.5;  // dither is not part of the cached features
   EXPECT_TRUE(open().find(clip_));
   FeatureTables tables = make_feature_tables(settings_);
   EXPECT_TRUE(open(tables).find(clip_));
@@ -129,7 +129,7 @@ TEST_F(FeatureCacheTest, AFullDiskEndsNothingButTheKeeping) {
   EXPECT_THAT(said, AllOf(HasSubstr("features of 1 clips were read"), HasSubstr("and of 1 written"),
                           HasSubstr("; then no more, because "), HasSubstr("cannot write"),
                           EndsWith("make room, or write to another disk")));
-  // What was kept is there, and nothing else.
+  // The cached features remain, and no other files do.
   const FeatureCache cache = open();
   EXPECT_EQ(cache.find(clip_), features_);
   const std::string place = cache.path(other), beside = place.substr(0, place.rfind('/') + 1);
@@ -153,7 +153,7 @@ TEST_F(FeatureCacheTest, ThreadsShareIt) {
   EXPECT_EQ(cache.report().kept, 80);
 }
 
-// Two runs with one folder write the same clips in the same order, as a sweep with one seed does.
+// Two runs with one folder write the same clips in the same order, like the runs of a sweep with one seed.
 TEST_F(FeatureCacheTest, TwoRunsThatShareAFolderKeepEverything) {
   const FeatureCache first = open(), second = open();
   constexpr int kClips = 200;
@@ -171,7 +171,7 @@ TEST_F(FeatureCacheTest, TwoRunsThatShareAFolderKeepEverything) {
   }
 }
 
-// A file that another run is writing has its own name, so it stays when this run's write fails.
+// A file that another run is writing has its own name, so it is not removed when this run's write fails.
 TEST_F(FeatureCacheTest, AFailedWriteRemovesNoFileOfAnotherRun) {
   const FeatureCache cache = open();
   cache.keep(clip_, features_);

@@ -1,5 +1,5 @@
-// Mutated recordings; see train/fuzz.h. Those of every format are probed, read whole and in part, and
-// streamed.
+// Fuzzes recordings with mutations; see tests/train/fuzz.h. Recordings of every format are probed, read
+// completely and in part, and streamed.
 //   OCTAVO_FUZZ_INPUTS=1000000 build/tests/audio_test --gtest_filter='AudioFuzz.*'
 // SPDX-License-Identifier: MIT
 #include "audio/recordings.h"
@@ -12,7 +12,7 @@
 #include <cmath>
 
 #if defined(__SANITIZE_ADDRESS__)
-// libsndfile 1.2 forgets the memory of an OGG file that it cannot open.
+// libsndfile 1.2 leaks the memory of an OGG file that it cannot open.
 extern "C" const char* __lsan_default_suppressions();   // NOLINT(bugprone-reserved-identifier)
 extern "C" const char* __lsan_default_suppressions() {  // NOLINT(bugprone-reserved-identifier)
   return "leak:vorbis_info_init\n";
@@ -26,7 +26,7 @@ void expect_sound(std::span<const float> samples) {
   for (const float x : samples) ASSERT_TRUE(std::isfinite(x));
 }
 
-// Whether it can be read to its end.
+// Returns whether the file can be read to its end.
 bool read_all(const std::string& path) {
   const auto info = probe_audio(path);
   if (!info.ok()) check(info.status());
@@ -63,7 +63,7 @@ void fuzz_recordings(std::span<const std::string> seeds, std::span<const std::st
       5);
 }
 
-// What is written with this extension, at two rates.
+// Returns recordings written with this extension, at two rates.
 std::vector<std::string> written(const std::string& extension) {
   const TempFolder folder;
   std::vector<std::string> seeds;
@@ -104,7 +104,8 @@ TEST(AudioFuzz, Flac) {
   fuzz_recordings(written(".flac"), pieces);
 }
 
-// The checksum of a page: without it a mutated page is left out, and few mutations would reach a decoder.
+// Fixes the checksum of each page. The decoder skips pages with wrong checksums, so few mutations would reach
+// it otherwise.
 std::string with_sums(std::string file) {
   const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(file[at]); };
   for (std::size_t page = file.find("OggS"); page != std::string::npos; page = file.find("OggS", page + 4)) {

@@ -1,4 +1,4 @@
-// The model that a checkpoint keeps comes back as it was.
+// Tests that the model description in a checkpoint is read back unchanged.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/kept_model.h"
 
@@ -13,7 +13,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Nothing in it is as a new one has it.
+// Returns a model whose every setting differs from the default.
 KeptModel other_model() {
   KeptModel out;
   SpeechModelSettings& m = out.model;

@@ -1,4 +1,5 @@
-// Clips through a listener: which batches they make, and that threads change nothing.
+// Tests batched transcription: how clips are grouped into batches, and that the number of threads has no
+// effect.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/listening.h"
 
@@ -24,7 +25,7 @@ TEST(Listening, BatchesAreOfSimilarLengthsAndWithinTheBudget) {
   EXPECT_THAT(plan_batches({}, {}), ElementsAre());
 }
 
-// Hears how long a clip is, and its first sample.
+// "Transcribes" a clip as its length and its first sample.
 std::vector<Heard> count_samples(std::span<const std::span<const float>> clips) {
   std::vector<Heard> out;
   for (const auto& clip : clips)
@@ -59,7 +60,7 @@ TEST(Listening, EveryClipIsHeardWhateverTheThreads) {
                texts[i] = heard.ok() ? heard->text : heard.status().message();
              });
     EXPECT_EQ(in_memory, 0);
-    EXPECT_LT(most, 70);  // three batches, of which the last has most
+    EXPECT_LT(most, 70);  // three batches, the last of which has the most clips
     EXPECT_GT(batches, 10U);
     for (std::size_t i = 0; i < kClips; ++i) {
       const std::string number = std::to_string(i);

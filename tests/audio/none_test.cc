@@ -1,4 +1,4 @@
-// A build without the libraries: every function says what to install.
+// Tests a build without the audio libraries: every function's error names what to install.
 // SPDX-License-Identifier: MIT
 #include "train/audio/audio.h"
 

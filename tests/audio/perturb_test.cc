@@ -1,4 +1,4 @@
-// Speeds and noise by counters.
+// Tests speed and noise perturbation, whose random numbers are counter-based.
 // SPDX-License-Identifier: MIT
 #include "train/audio/perturb.h"
 
@@ -25,7 +25,7 @@ TEST(Perturb, SpeedsAreDrawnEquallyOftenAndByTheDrawAlone) {
   for (std::uint64_t draw = 0; draw < 300; ++draw) {
     equal += draw_speed(speeds, {7, draw}) == draw_speed(speeds, {8, draw}) ? 1 : 0;
   }
-  EXPECT_LT(equal, 150);  // another seed, other speeds
+  EXPECT_LT(equal, 150);  // a different seed gives different speeds
 }
 
 TEST(Perturb, NoiseIsDrawnInItsRange) {
@@ -51,9 +51,10 @@ TEST(Perturb, NoiseHasTheAskedRatioAndRepeats) {
   for (std::size_t i = 0; i < voice.size(); ++i) voice[i] = i % 2 == 0 ? 0.5F : -0.5F;
   const std::vector<float> noise = {0.1F, 0.1F, -0.1F};
   std::vector<float> mixed = voice;
-  add_noise(mixed, noise, {.clip = 0, .snr = 20, .start = 0.5});  // begins at its second sample
+  add_noise(mixed, noise, {.clip = 0, .snr = 20, .start = 0.5});  // starts at the second sample of the noise
   for (std::size_t i = 0; i < mixed.size(); ++i) {
-    ASSERT_NEAR(mixed[i] - voice[i], noise[(i + 1) % 3] / 0.1F * 0.05F, 1e-6);  // a tenth as loud
+    // The noise is a tenth as loud as the voice.
+    ASSERT_NEAR(mixed[i] - voice[i], noise[(i + 1) % 3] / 0.1F * 0.05F, 1e-6);
   }
 }
 

@@ -1,4 +1,4 @@
-// Recordings of every format, rate and number of channels, read whole, in parts and as a stream.
+// Tests recordings of every format, rate and number of channels, read completely, in parts and as a stream.
 // SPDX-License-Identifier: MIT
 #include "audio/recordings.h"
 #include "train/audio/audio.h"
@@ -17,7 +17,7 @@ namespace {
 struct Format {
   const char* extension;
   const char* name;
-  double error;  // of a sample; those that compress with losses have more
+  double error;  // tolerance per sample; larger for lossy formats
 };
 constexpr Format kFormats[] = {
     {".wav", "WAV", 2e-5}, {".flac", "FLAC", 2e-5}, {".ogg", "OGG", 0.08}, {".mp3", "MP3", 0.08}};
@@ -28,7 +28,7 @@ std::vector<float> samples_of(const AudioRequest& request) {
   return clip.ok() ? clip->samples : std::vector<float>();
 }
 
-// The largest difference, `margin` samples at the ends left out.
+// Returns the largest difference, without `margin` samples at each end.
 double difference(std::span<const float> a, std::span<const float> b, std::size_t margin = 0) {
   EXPECT_EQ(a.size(), b.size());
   double most = 0;
@@ -69,10 +69,10 @@ TEST(ReadAudio, PartsAreTheSamplesOfTheWhole) {
     const std::vector<float> whole = samples_of({.path = path});
     ASSERT_EQ(whole.size(), 48000u) << path;
     const auto part = samples_of({.path = path, .offset = 1.25, .seconds = 0.5});
-    // A decoder of MP3 that begins in the middle differs in its first frames by rounding.
+    // An MP3 decoder that starts in the middle differs by rounding in its first frames.
     EXPECT_LE(difference(part, std::span(whole).subspan(20000, 8000)), 1e-4) << path;
     EXPECT_LE(difference(samples_of({.path = path, .offset = 2.5}), std::span(whole).subspan(40000)), 1e-4);
-    // To the end and a little more: durations are rounded.
+    // The request exceeds the end slightly, because durations are rounded.
     EXPECT_EQ(samples_of({.path = path, .offset = 2.5, .seconds = 0.5 + kShortfallAllowed / 2}).size(),
               8000u);
   }

@@ -1,5 +1,5 @@
-// Recordings for tests: sounds as functions of time, and WAV files byte by byte, so that any of their numbers
-// can lie.
+// Generates recordings for tests: synthetic sounds, and WAV files assembled byte by byte, so that any header
+// field can be false.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace octavo::train {
 
-// A sine.
+// Returns a sine wave.
 inline std::vector<float> tone(double hertz, double seconds, int rate, double loud = 0.5) {
   std::vector<float> samples(static_cast<std::size_t>(std::lround(seconds * rate)));
   for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -25,7 +25,7 @@ inline std::vector<float> tone(double hertz, double seconds, int rate, double lo
   return samples;
 }
 
-// A tone that rises from `low` to `high`: no two parts of it are alike.
+// Returns a tone that rises from `low` to `high`, so that no two parts of it are equal.
 inline std::vector<float> sweep(double low, double high, double seconds, int rate) {
   std::vector<float> samples(static_cast<std::size_t>(std::lround(seconds * rate)));
   for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -36,11 +36,11 @@ inline std::vector<float> sweep(double low, double high, double seconds, int rat
   return samples;
 }
 
-// What a WAV file's header says; nothing: what is true.
+// The fields of a WAV header; -1 writes the true value.
 struct WavHeader {
   std::uint32_t rate = 16000, channels = 1;
   std::int64_t bytes_per_second = -1, data_bytes = -1;
-  bool floats = false;  // of 32 bits; else integers of 16
+  bool floats = false;  // 32-bit floats; else 16-bit integers
 };
 
 inline std::string wav_file(const WavHeader& header, const std::string& data) {

@@ -1,5 +1,5 @@
-// The word errors of a manifest, heard by a function that knows clips by how loud they are, and what
-// `octavo evaluate` says of them.
+// Tests the word errors of a manifest, with a fake recognizer that identifies clips by their loudness, and
+// the report of `octavo evaluate`.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/score.h"
 
@@ -27,10 +27,10 @@ using testing::Not;
 
 struct Spoken {
   std::string said, heard;
-  std::string more = {};  // of the line: `, "lang": "de"`
+  std::string more = {};  // further fields of the manifest line: `, "lang": "de"`
 };
 
-// Clip n is n + 1 percent loud and half a second long.
+// A manifest whose clip n has (n + 1) percent of full scale and is half a second long.
 class Evaluated {
  public:
   explicit Evaluated(std::vector<Spoken> clips) : clips_(std::move(clips)) {
@@ -87,8 +87,8 @@ std::vector<std::int64_t> numbers(const std::vector<ScoredClip>& clips) {
 
 TEST(Score, SumsErrorsAndKnowsTheWorst) {
   Evaluated set({{"the cat sat", "the cat sat"},
-                 {"a b c d", "x a b d"},    // an insertion, a deletion
-                 {"one two", "four five"},  // as many errors in fewer words: worse
+                 {"a b c d", "x a b d"},    // an insertion and a deletion
+                 {"one two", "four five"},  // worse: the same number of errors in fewer words
                  {"", "noise"},
                  {"yes", ""}});
   const ManifestScore done = set.score();

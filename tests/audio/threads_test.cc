@@ -1,5 +1,5 @@
-// Threads that the system refuses: the work is done by fewer, or by the caller alone, without a hang or an
-// abort. Errors and exceptions of shared work.
+// Tests that work completes on fewer threads, or on the caller alone, if the system refuses to start threads:
+// no hang and no abort. Also tests errors and exceptions in shared work.
 // SPDX-License-Identifier: MIT
 #include "train/data/threads.h"
 
@@ -24,7 +24,7 @@
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define OCTAVO_SANITIZED 1  // their threads need memory that a limited process does not get
+#define OCTAVO_SANITIZED 1  // a sanitizer's threads need more memory than the limited process has
 #endif
 
 namespace octavo::train {
@@ -33,9 +33,9 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr int kMany = 1000;  // their stacks do not fit into a limited process
+constexpr int kMany = 1000;  // threads whose stacks do not fit into a limited process
 
-// Runs in a child process that has addresses for `megabytes` more. A child that hangs is ended.
+// Runs `work` in a child process whose address space can grow by `megabytes` MiB. Kills a child that hangs.
 std::string with_few_addresses(std::uint64_t megabytes, const std::function<std::string()>& work) {
   return in_child([&] {
     ::alarm(60);

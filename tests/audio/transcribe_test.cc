@@ -1,5 +1,5 @@
-// Files through a listener that reads tokens off the samples: a frame of 80 ms is as loud as its token's
-// number.
+// Tests the transcription of files with a fake recognizer that reads tokens from the samples: the loudness of
+// a frame of 80 ms encodes its token's number.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/transcribe.h"
 
@@ -38,7 +38,7 @@ const Tokenizer& tokenizer() {
   return made;
 }
 
-// A word about every second, whose tokens follow each other frame by frame.
+// Returns samples with about one word per second; the tokens of a word are in consecutive frames.
 std::vector<float> spoken(const std::vector<std::string>& words) {
   std::vector<float> out;
   for (std::size_t second = 0; second < words.size(); ++second) {
@@ -146,7 +146,7 @@ TEST(Transcribe, WordsHaveTheirPiecesAndTimes) {
   EXPECT_EQ(heard.text, "three boats");
   EXPECT_EQ(heard.tokens, tokens);
   ASSERT_EQ(heard.words.size(), 2U);
-  std::int64_t second = 1;  // where the second word begins
+  std::int64_t second = 1;  // index of the second word's first token
   while (!begins_word(tokenizer(), ids[static_cast<std::size_t>(second)])) ++second;
   EXPECT_EQ(heard.words[0], (HeardWord{"three", 0, 0.08 * static_cast<double>(second)}));
   EXPECT_EQ(heard.words[1].end, 0.08 * (static_cast<double>(ids.size()) - 1 + 4));

@@ -1,4 +1,4 @@
-// What was heard, in the formats of files.
+// Tests the file formats of transcripts.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/transcript_file.h"
 
@@ -21,7 +21,7 @@ TEST(TranscriptFile, CuesEndWithSentencesPausesAndRoom) {
   for (int i = 0; i < 30; ++i) many.push_back({"\u00e4\u00e4\u00e4\u00e4", 0.1 * i, 0.1 * i + 0.1});
   const auto cues = cues_of(many);
   ASSERT_EQ(cues.size(), 2U);
-  EXPECT_EQ(cues[0].text.size(), 17U * 8 + 16);  // 84 characters, of two bytes but for the spaces
+  EXPECT_EQ(cues[0].text.size(), 17U * 8 + 16);  // 84 characters; all except the spaces have two bytes
 }
 
 const Heard kHeard{"One <boat> & no more.",

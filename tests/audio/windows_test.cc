@@ -1,4 +1,5 @@
-// Long recordings: windows cover them, and what was heard twice in an overlap is there once.
+// Tests long recordings: windows cover them, and labels recognized twice in an overlap appear once in the
+// result.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/windows.h"
 
@@ -45,8 +46,8 @@ std::vector<std::int64_t> tokens_of(const Transcript& transcript) {
   return out;
 }
 
-// What a window hears of a recording: labels in it, timed by up to `jitter` frames otherwise, and near an
-// edge that is none of the recording's some are missed or taken for others.
+// Returns the fake transcript of one window: the labels in it, shifted by up to `jitter` frames. Within
+// `deaf` frames of an edge inside the recording, some labels are missing or replaced.
 Transcript hear(const Transcript& all, const HearingWindow& window, std::int64_t frames, std::int64_t jitter,
                 std::int64_t deaf, std::mt19937& random) {
   Transcript out;
@@ -60,7 +61,7 @@ Transcript hear(const Transcript& all, const HearingWindow& window, std::int64_t
     Emission heard{each.token, frame, each.duration};
     if (near_begin || near_end) {
       if (random() % 3 == 0) continue;
-      if (random() % 3 == 0) heard.token += 1000;  // another word
+      if (random() % 3 == 0) heard.token += 1000;  // replaced by another label
     }
     out.push_back(heard);
   }
@@ -85,14 +86,14 @@ TEST(Windows, NoLabelIsLostOrDoubled) {
 }
 
 Transcript merged(const Transcript& a, const Transcript& b) {
-  return merge_windows({{{0, 100}, a}, {{60, 100}, b}}, begins);  // the overlap is 60 to 100
+  return merge_windows({{{0, 100}, a}, {{60, 100}, b}}, begins);  // the overlap is frames 60 to 100
 }
 
 TEST(Windows, TheSeamIsWhereBothHeardTheSame) {
-  // What follows the label that is nearest to the middle, 80, is as the second window heard it.
+  // The label nearest to the middle, 80, is the seam: the labels after it are those of the second window.
   EXPECT_THAT(merged({{101, 79, 0}, {1, 80, 2}, {102, 90, 1}}, {{101, 17, 1}, {102, 31, 1}, {103, 50, 1}}),
               ElementsAre(Emission{101, 79, 0}, Emission{102, 91, 1}, Emission{103, 110, 1}));
-  // The same label at another time is another one.
+  // Equal labels at different times are separate labels.
   EXPECT_THAT(tokens_of(merged({{101, 66, 1}, {101, 76, 1}}, {{101, 26, 1}})), ElementsAre(101, 101, 101));
 }
 
@@ -101,14 +102,14 @@ TEST(Windows, WithoutACommonLabelItIsBetweenWords) {
   EXPECT_THAT(
       tokens({{101, 70, 1}, {1, 79, 1}, {2, 81, 1}, {102, 95, 1}}, {{105, 17, 1}, {3, 21, 1}, {106, 28, 1}}),
       ElementsAre(101, 1, 2, 106));
-  // One word, heard as two: the first window's stays.
+  // Both windows recognize the one word differently: the first window's label stays.
   EXPECT_THAT(tokens({{101, 78, 3}}, {{104, 19, 1}, {105, 24, 1}}), ElementsAre(101, 105));
-  // Both begin it on the other's side: it is there all the same.
+  // Each window places the word beyond the seam, on the other's side: the word is kept nevertheless.
   EXPECT_THAT(tokens({{101, 82, 1}}, {{104, 18, 1}, {105, 50, 1}}), ElementsAre(104, 105));
-  // One heard nothing.
+  // One window recognized nothing.
   EXPECT_THAT(tokens({}, {{101, 30, 1}}), ElementsAre(101));
   EXPECT_THAT(tokens({{101, 30, 1}, {102, 70, 1}}, {}), ElementsAre(101, 102));
-  // A language without spaces.
+  // The language has no spaces.
   EXPECT_THAT(tokens({{1, 50, 1}, {2, 85, 1}}, {{3, 20, 1}, {4, 60, 1}, {5, 90, 1}}),
               ElementsAre(1, 2, 4, 5));
 }

@@ -1,6 +1,7 @@
-// Relative attention by its kernels: every length that shares a row out differently, against the plain
-// composition in double precision with the same masks; zeros where a clip has ended; the same bits each time.
-// The kernels between products also by themselves, element by element.
+// Tests the kernels of relative attention, for every length that distributes a row over threads differently,
+// against the plain composition in double precision with the same masks. Outputs are zero beyond a clip's
+// end, and repeated runs give the same bits. The kernels between matmuls are also tested separately, element
+// by element.
 // SPDX-License-Identifier: MIT
 #include "nn/gpu.h"
 #include "train/nn/attention.h"
@@ -25,7 +26,7 @@ struct Case {
   double drop = 0.0;
 };
 
-// On the CPU, in fp32 with values that `type` has.
+// Returns inputs on the CPU, in fp32, with values that `type` represents exactly.
 std::vector<Tensor> inputs_of(const Case& c, torch::ScalarType type) {
   const std::vector<std::int64_t> activations{c.batch, c.frames, c.heads, c.size};
   std::vector<Tensor> out{torch::randn(activations),       torch::randn(activations),
@@ -35,12 +36,12 @@ std::vector<Tensor> inputs_of(const Case& c, torch::ScalarType type) {
   return out;
 }
 
-// The dropout of a case.
+// The dropout settings of a case.
 constexpr std::uint32_t kLayer = 7;
 DropoutPass pass_of(const Case& c, torch::Device device) {
   return {5, 6, torch::arange(c.batch, torch::kInt64).mul(3).add(40).to(device)};
 }
-// `x` [batch, heads, T, keys] with what attention drops of probabilities dropped.
+// Applies attention's dropout of probabilities to `x` [batch, heads, T, keys].
 Tensor dropped_as_probabilities(const Case& c, const Tensor& x) {
   const DropoutPass pass = pass_of(c, x.device());
   const Tensor head = torch::arange(c.heads, pass.samples.options());
@@ -48,7 +49,8 @@ Tensor dropped_as_probabilities(const Case& c, const Tensor& x) {
                              (pass.samples.unsqueeze(1) * c.heads + head).reshape({-1})};
   return dropout(x.flatten(0, 1), c.drop, true, of_heads, kLayer, 0, cuda::kKeyPitch).view_as(x);
 }
-// By query and key, in double: -1 where the clip has ended, 0 where dropped, else the factor.
+// Returns a factor per query and key, in double: -1 beyond the clip's end, 0 if dropped, else the dropout
+// scale.
 Tensor kept_of(const Case& c) {
   const Tensor real = torch::arange(c.frames).unsqueeze(0) < torch::tensor(c.lengths).unsqueeze(1);
   const Tensor seen = (real.unsqueeze(2) & real.unsqueeze(1)).unsqueeze(1);
@@ -72,14 +74,14 @@ Results run(const Case& c, const std::vector<Tensor>& leaves, const Tensor& weig
   return out;
 }
 
-// What each of a result's terms may be off by. bf16 has an error of 2^-8 at most in each of a probability,
-// the gradient before the softmax, that behind it and the result, and scores of a size of about 2 have one
-// too; fp32's are sums of a few thousand terms.
+// Returns the error bound for each term of a result. bf16 has an error of at most 2^-8 in each probability,
+// in the gradients before and after the softmax, and in the result; scores of size 2 have such an error, too.
+// In fp32 the results are sums of a few thousand terms.
 double bound(torch::ScalarType type) { return type == torch::kBFloat16 ? 4 * 0x1p-8 : 2e-5; }
 
-// The roots of the sums of squares of the terms that the output and the gradients are sums of, before they
-// cancel: errors of terms that roundings give are independent, so they add up as these do, while the results
-// themselves may be as small as they like. With two keys the gradients of a row's scores are g and -g.
+// The root sum squares of the terms that the output and the gradients are sums of, before cancellation.
+// Rounding errors of the terms are independent, so they add up like these terms, while the results themselves
+// may be arbitrarily small. With two keys the gradients of a row's scores are g and -g.
 struct Terms {
   double out, grads[6];
 
@@ -92,7 +94,7 @@ struct Terms {
     const Tensor dout = heads_first(weight.view({c.batch, c.frames, c.heads, c.size}));
     const double scale = 1.0 / std::sqrt(static_cast<double>(c.size));
     const Tensor frame = torch::arange(c.frames);
-    const Tensor column = c.frames - 1 - frame.unsqueeze(1) + frame;  // of query and key, by distance
+    const Tensor column = c.frames - 1 - frame.unsqueeze(1) + frame;  // distance index of query and key
     const Tensor by_distance = place.matmul(positions.mT());
     const Tensor scores =
         (content.matmul(k.mT()) + by_distance.gather(3, column.expand({c.batch, c.heads, -1, -1}))) * scale;
@@ -159,7 +161,7 @@ TEST_F(AttentionCuda, SmallOnesEqualThePlainComposition) {
   }
 }
 
-// The kernels between products by themselves, element by element.
+// Runs the kernels between matmuls separately and checks them element by element.
 class ProbabilityKernels {
  public:
   ProbabilityKernels(const Case& c, torch::ScalarType type)
@@ -170,7 +172,7 @@ class ProbabilityKernels {
         lengths_(torch::tensor(c.lengths).cuda()),
         samples_(pass_of(c, torch::kCUDA).samples) {}
 
-  // Scores where the clip has ended, and what pads rows, are no numbers: nothing may come of them.
+  // Scores beyond the clip's end and the padding of rows are NaN, so that any use of them shows.
   void expect_right() {
     const Tensor scores = input(), by_distance = input();
     Tensor p = padded(scores), places = no_numbers(by_distance_sizes());
@@ -199,7 +201,7 @@ class ProbabilityKernels {
     const Tensor factor = pr * work().scale;
     expect_near("gradients of scores", real(ds), factor * (g - (pr * g).sum(3, true)),
                 factor * (g.abs() + (pr * g).abs().sum(3, true)));
-    // By distance they are the same numbers elsewhere, with zeros around them.
+    // By distance the gradients have the same values in other places, with zeros around them.
     Tensor moved = torch::zeros_like(dplaces);
     by_key(moved).copy_(ds.slice(3, 0, case_.frames).transpose(0, 1));
     EXPECT_TRUE(torch::equal(dplaces, moved));
@@ -207,7 +209,7 @@ class ProbabilityKernels {
     EXPECT_EQ(p.slice(3, case_.frames).count_nonzero().item<std::int64_t>(), 0);
   }
 
-  // A rounding of the result, fp32's errors of the exponent and the sums, and what is too small for fp32.
+  // Allows one rounding of the result, fp32 errors of exp and of the sums, and values too small for fp32.
   void expect_near(const char* name, const Tensor& got, const Tensor& want, const Tensor& terms) const {
     const double unit = type_ == torch::kBFloat16 ? 0x1p-8 : 0.0;
     const Tensor off = (got - want).abs() - (want.abs() * (unit + 1e-5) + terms * 4e-6 + 1e-37);
@@ -220,7 +222,7 @@ class ProbabilityKernels {
     if (case_.drop > 0.0) out.drop = {samples_.const_data_ptr<std::int64_t>(), case_.drop, 5, 6, kLayer};
     return out;
   }
-  // By query and key on the CPU, in double.
+  // Returns scores by query and key on the CPU, in double.
   [[nodiscard]] Tensor input() const {
     const Tensor all = torch::randn({case_.batch, case_.heads, case_.frames, case_.frames}) * 4;
     return all.to(type_).to(torch::kFloat64).masked_fill(kept_.lt(0), NAN);
@@ -239,7 +241,7 @@ class ProbabilityKernels {
   [[nodiscard]] std::vector<std::int64_t> by_distance_sizes() const {
     return {case_.heads, case_.batch, case_.frames, shape_.distances()};
   }
-  // What scores by distance are for keys: a view [heads, batch, query, key].
+  // Returns a view [heads, batch, query, key] of scores by distance.
   [[nodiscard]] Tensor by_key(const Tensor& x) const {
     const std::int64_t frames = case_.frames, row = shape_.distances();
     return x.as_strided({case_.heads, case_.batch, frames, frames},
@@ -271,7 +273,7 @@ TEST_F(AttentionCuda, SmallKernelsElementByElement) {
   }
 }
 
-// Frames apart in memory, as slices of one product are.
+// Frames are not adjacent in memory, as in slices of the result of one matmul.
 TEST_F(AttentionCuda, TakesSlicesOfOneTensor) {
   const Case c{2, 70, 4, 32, {70, 50}, 0.1};
   const std::vector<Tensor> values = inputs_of(c, torch::kFloat32);
@@ -290,7 +292,7 @@ TEST_F(AttentionCuda, TakesSlicesOfOneTensor) {
     EXPECT_TRUE(torch::equal(got.grads[i], expected.grads[i])) << kNames[i];
 }
 
-// Contiguous for torch, whatever the stride of the single frame is.
+// torch treats the tensor as contiguous for any stride of its single frame.
 TEST_F(AttentionCuda, TakesSingleFramesOfAnyStride) {
   const Case c{3, 1, 2, 16, {1, 1, 1}};
   const std::vector<Tensor> values = inputs_of(c, torch::kFloat32);
@@ -319,13 +321,13 @@ TEST_F(AttentionCuda, GivesTheSameBitsAgain) {
     EXPECT_TRUE(torch::equal(first.grads[i], second.grads[i])) << kNames[i];
 }
 
-// A size of heads that has no whole vectors.
+// A head size that is not a multiple of the vector size uses the plain composition.
 TEST_F(AttentionCuda, OtherSizesTakeThePlainWay) {
   expect_equals_plain({2, 20, 2, 12, {20, 11}, 0.2}, torch::kFloat32);
   expect_equals_plain({2, 20, 2, 12, {20, 11}, 0.2}, torch::kBFloat16);
 }
 
-// Parameters in fp32 beside activations in bf16.
+// Parameters are fp32 and activations are bf16.
 TEST_F(AttentionCuda, GradientsHaveTheTypesOfTheirTensors) {
   const Case c{2, 40, 2, 16, {40, 30}};
   const std::vector<Tensor> values = inputs_of(c, torch::kBFloat16);
@@ -336,7 +338,7 @@ TEST_F(AttentionCuda, GradientsHaveTheTypesOfTheirTensors) {
     EXPECT_EQ(got.grads[i].scalar_type(), mixed[i].scalar_type()) << kNames[i];
 }
 
-// No test: what a layer of Parakeet takes. Run with --gtest_also_run_disabled_tests.
+// Not a test: times one attention layer of Parakeet. Run with --gtest_also_run_disabled_tests.
 TEST_F(AttentionCuda, DISABLED_Times) {
   const Case c{32, 250, 8, 128, std::vector<std::int64_t>(32, 250), 0.1};
   const std::vector<Tensor> on_gpu = leaves(inputs_of(c, torch::kBFloat16), torch::kCUDA, torch::kBFloat16);

@@ -1,4 +1,4 @@
-// The plain compositions of nn/convolution.h and nn/residual.h against loops over elements.
+// Tests the plain compositions of train/nn/convolution.h and train/nn/residual.h against loops over elements.
 // SPDX-License-Identifier: MIT
 #include "train/nn/convolution.h"
 #include "train/nn/residual.h"
@@ -28,7 +28,7 @@ BatchNorm batch_norm(std::int64_t channels) {
 
 double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
-// depthwise(mask(GLU z)), element by element.
+// Computes depthwise(mask(GLU z)) element by element.
 Tensor mixed(const Tensor& z, const Tensor& lengths, const Tensor& weight) {
   const std::int64_t frames = z.size(1), channels = weight.size(0), width = weight.size(2);
   Tensor out = torch::zeros({z.size(0), frames, channels}, kWide);
@@ -65,7 +65,7 @@ TEST(TrainConvModule, EqualsLoopsOverElements) {
     norm.frozen = frozen;
     return std::pair(conv_module(z, lengths, weight, norm, training), norm);
   };
-  // All positions count, those beyond the lengths too.
+  // The statistics include all positions, even those beyond the lengths.
   const auto [out, norm] = run(true, false);
   EXPECT_TRUE(torch::allclose(out, normed(y, before, flat.mean(0), flat.var(0, false)), 1e-10, 1e-12));
   EXPECT_TRUE(torch::allclose(norm.running_mean, 0.9 * before.running_mean + 0.1 * flat.mean(0), 1e-10));

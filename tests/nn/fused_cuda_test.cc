@@ -1,6 +1,6 @@
-// The functions of train/nn that have CUDA kernels, against themselves in float64, which takes the plain
-// composition: values, every gradient, statistics and masks; and twice the same bits. What single elements
-// may differ by is rounding; here sums over a tensor are compared, which a wrong element would move.
+// Tests the functions of train/nn that have CUDA kernels against their plain compositions, which run in
+// float64 on the CPU: values, all gradients, statistics and masks; repeated runs give the same bits. Single
+// elements may differ by rounding, so norms over a tensor are compared; a wrong element would change them.
 // SPDX-License-Identifier: MIT
 #include "nn/gpu.h"
 #include "train/nn/convolution.h"
@@ -30,10 +30,10 @@ class NnCuda : public NnGpuTest {
   }
 };
 
-// What the result of one rounding may be off by; fp32's leaves room for the sums inside.
+// Returns the tolerance for one rounding; for fp32 it also covers the sums inside.
 double unit(torch::ScalarType type) { return type == torch::kBFloat16 ? 0x1p-8 : 3e-6; }
 
-// The error's norm beside the tensor's, and its largest element beside the tensor's largest.
+// Compares the error's norm with the tensor's norm, and its largest element with the tensor's largest.
 void expect_near(const std::string& name, const Tensor& got, const Tensor& want, double relative) {
   ASSERT_EQ(got.sizes(), want.sizes()) << name;
   const Tensor error = got.detach().cpu().to(torch::kFloat64) - want.detach().cpu();
@@ -51,7 +51,8 @@ Tensor on_gpu(const Tensor& x, torch::ScalarType type) {
 }
 Tensor rounded(const Tensor& x, torch::ScalarType type) { return x.to(type).to(torch::kFloat64); }
 
-// Inputs of conv_module in float64 that `type` holds exactly where it holds them.
+// Inputs of conv_module in float64, rounded to values that `type` (or fp32, for parameters) represents
+// exactly.
 struct Conv {
   Tensor z, lengths, weight, upstream;
   BatchNorm norm;
@@ -82,8 +83,8 @@ struct Conv {
     out.norm.num_batches_tracked = norm.num_batches_tracked.cuda();
     return out;
   }
-  // y is kept in the activations' type, so what normalising makes of its rounding counts: more where a
-  // channel's mean is larger than its deviation.
+  // y is stored in the activations' type, and normalization amplifies its rounding error if a channel's mean
+  // exceeds its standard deviation.
   [[nodiscard]] double amplification() const {
     const torch::NoGradGuard no_grad;
     const Tensor mask = torch::arange(z.size(1)).unsqueeze(0) < lengths.unsqueeze(1);
@@ -92,7 +93,7 @@ struct Conv {
     const Tensor mean = y.mean(torch::IntArrayRef{0, 2}), var = y.var(torch::IntArrayRef{0, 2}, false);
     return 1.0 + (mean.abs() / (var + norm.eps).sqrt()).max().item<double>();
   }
-  // The output, the gradients and the buffers.
+  // Returns the output, the gradients and the buffers.
   Tensors run() {
     const Tensor out = conv_module(z, lengths, weight, norm, training);
     out.backward(upstream);
@@ -143,7 +144,7 @@ TEST_F(NnCuda, ConvModuleStatisticsOfMeansFarFromZero) {
   Conv gpu = plain.gpu(torch::kFloat32);
   conv_module(gpu.z, gpu.lengths, gpu.weight, gpu.norm, true);
   conv_module(plain.z, plain.lengths, plain.weight, plain.norm, true);
-  // y itself is rounded to fp32, by 2^-24 of 4000 beside a deviation of 1: 2.4e-4 for an element.
+  // y itself is rounded to fp32: 2^-24 of 4000, with a standard deviation of 1, is 2.4e-4 per element.
   expect_near("mean", gpu.norm.running_mean, plain.norm.running_mean, 1e-6);
   expect_near("variance", gpu.norm.running_var, plain.norm.running_var, 1e-4);
 }
@@ -206,7 +207,7 @@ struct Norm {
     out.pass.samples = kSamples.cuda();
     return out;
   }
-  // `used`: bit 0 the sum has a gradient, bit 1 the norm has one.
+  // Bit 0 of `used`: the sum has a gradient. Bit 1: the norm has a gradient.
   Tensors run(int used) {
     const auto [s, n] = add_norm(x, y, 0.5, weight, bias, 1e-5, {probability, true, pass, kLayer});
     Tensor loss = torch::zeros({}, s.options());

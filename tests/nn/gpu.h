@@ -1,4 +1,4 @@
-// What the GPU tests of train/nn share: they are skipped where there is no GPU, and compare with the plain
+// Shared code of the GPU tests of train/nn. They are skipped without a GPU, and compare with the plain
 // composition in double precision on the CPU.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -19,7 +19,7 @@ class NnGpuTest : public ::testing::Test {
   }
 };
 
-// Leaves with the values of `tensors`, elsewhere and in another type.
+// Returns leaf tensors with the values of `tensors`, on another device and in another type.
 inline std::vector<torch::Tensor> leaves(const std::vector<torch::Tensor>& tensors, torch::Device device,
                                          torch::ScalarType type) {
   std::vector<torch::Tensor> out;

@@ -1,5 +1,6 @@
-// Features by their kernels against the plain composition on the CPU: with and without dither, clips that end
-// anywhere, sizes that are no powers of two; the same bits each time, and in any batch.
+// Tests the feature kernels against the plain composition on the CPU: with and without dither, with clips of
+// any length, and with FFT sizes that are not powers of two. Repeated runs give the same bits, and a clip's
+// features do not depend on its batch.
 // SPDX-License-Identifier: MIT
 #include "nn/gpu.h"
 #include "train/nn/mel.h"
@@ -21,7 +22,7 @@ struct Case {
   double dither;
 };
 
-// Triangles of equal width, some of which may have one bin.
+// Returns triangles of equal width, some of which may cover only one bin.
 Tensor filters_of(const Case& c) {
   const std::int64_t bins = c.size / 2 + 1;
   const Tensor at = torch::arange(bins, torch::kFloat32).unsqueeze(0);
@@ -61,7 +62,7 @@ TEST_F(MelCuda, AreThoseOfTheComposition) {
     ASSERT_EQ(found.sizes(), wanted.sizes());
     EXPECT_LT((found.cpu() - wanted).abs().max().item<double>(), 1e-4);
     EXPECT_TRUE(found.equal(features(c, audio, c.lengths, {3, 8, 1}, torch::kCUDA)));
-    // The last clip alone, with other numbers behind its end.
+    // The last clip is computed alone, with different samples after its end.
     const std::int64_t length = c.lengths[2], frames = length / c.hop;
     Tensor alone = torch::cat({audio[2].narrow(0, 0, length), torch::ones({100})}).unsqueeze(0);
     const Tensor one = features(c, alone, {length}, {1}, torch::kCUDA);
@@ -70,7 +71,7 @@ TEST_F(MelCuda, AreThoseOfTheComposition) {
   }
 }
 
-// No test: what 32 clips of 20 s take. Run with --gtest_also_run_disabled_tests.
+// Not a test: times the features of 32 clips of 20 s. Run with --gtest_also_run_disabled_tests.
 TEST_F(MelCuda, DISABLED_Times) {
   const Case c{512, 400, 160, 128, 320000, std::vector<std::int64_t>(32, 320000), 1e-5};
   const Tensor audio = 0.1 * torch::randn({32, c.samples}, torch::kCUDA);

@@ -1,7 +1,8 @@
-// The stem by its kernels against the plain composition in double precision. With small whole numbers every
-// sum is exact, also in bf16, so results are equal to the bit and no ReLU may choose otherwise: these cases
-// have odd counts of frames and bands, clips that end anywhere, and channels of more than one block. Then
-// real numbers, whose gradients are compared in fp32 alone: in bf16 a ReLU near zero may choose otherwise.
+// Tests the subsampling kernels against the plain composition in double precision. With small whole numbers
+// every sum is exact, even in bf16, so results are bitwise equal and every ReLU has the same sign. These
+// cases have odd numbers of frames and bands, clips of any length, and channels of more than one block. With
+// real numbers, gradients are compared in fp32 only, because in bf16 a ReLU near zero may have the other
+// sign.
 // SPDX-License-Identifier: MIT
 #include "nn/gpu.h"
 #include "train/nn/subsampling.h"
@@ -28,7 +29,7 @@ struct Case {
   std::vector<std::int64_t> lengths;
 };
 
-// Values of a shape; the number is that of the terms which they will be multiplied with and added up.
+// Makes values of a shape; the number is the number of terms in the sums that the values enter.
 using Make = std::function<Tensor(const std::vector<std::int64_t>&, double)>;
 
 Tensor whole(const std::vector<std::int64_t>& sizes, double terms) {
@@ -47,7 +48,7 @@ Tensors parameters_of(const Case& c, const Make& make) {
           make(one, 1),  make(taps, 9), make(one, 1),  make(points, channels), make(one, 1)};
 }
 
-// The output and the gradients of all parameters, which stay in fp32 or are double.
+// Returns the output and the gradients of all parameters, which are fp32 or double.
 Tensors run(const Case& c, const Tensor& features, const Tensors& p, const Tensor& upstream) {
   const Tensor lengths = torch::tensor(c.lengths, torch::kInt64).to(features.device());
   const Tensor out =
@@ -100,7 +101,8 @@ TEST_F(SubsamplingCuda, WholeNumbersAreExact) {
   }
 }
 
-// fp32 sums of some hundred terms; ReLUs that near to zero are rarer than the elements are many.
+// The sums are fp32 with a few hundred terms. ReLU inputs close enough to zero to flip are so rare that these
+// cases contain none.
 TEST_F(SubsamplingCuda, RealNumbersEqualThePlainComposition) {
   for (const Case& c : {Case{3, 50, 24, 16, {50, 25, 0}}, Case{2, 67, 33, 40, {67, 30}}}) {
     const Both results = both(c, torch::kFloat32, real, 1);
@@ -111,7 +113,7 @@ TEST_F(SubsamplingCuda, RealNumbersEqualThePlainComposition) {
   }
 }
 
-// The output's error in bf16 is that of four roundings, one after the other.
+// The output's error in bf16 is at most that of four successive roundings.
 TEST_F(SubsamplingCuda, Bf16OutputEqualsThePlainComposition) {
   const Case c{3, 203, 128, 64, {203, 101, 8}};
   const Both results = both(c, torch::kBFloat16, real, 1);
@@ -129,7 +131,7 @@ TEST_F(SubsamplingCuda, GivesTheSameBitsAgain) {
   for (std::size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(torch::equal(first[i], second[i])) << kNames[i];
 }
 
-// Channels that are no whole vectors, and features that need a gradient.
+// A number of channels that is not a multiple of the vector size, and features that need a gradient.
 TEST_F(SubsamplingCuda, OthersTakeThePlainWay) {
   expect_exact({2, 50, 24, 12, {50, 25}}, torch::kFloat32, 6);
   const Case c{2, 20, 16, 8, {20, 11}};
@@ -138,8 +140,7 @@ TEST_F(SubsamplingCuda, OthersTakeThePlainWay) {
   EXPECT_TRUE(features.grad().defined());
 }
 
-// No test: what the stem takes for 32 clips of 20 s, and its memory. Run with
-// --gtest_also_run_disabled_tests.
+// Not a test: times the subsampling of 32 clips of 20 s. Run with --gtest_also_run_disabled_tests.
 TEST_F(SubsamplingCuda, DISABLED_Times) {
   const Case c{32, 2000, 128, 256, std::vector<std::int64_t>(32, 2000)};
   const Tensor features = torch::randn({32, 2000, 128}).to(torch::kCUDA, torch::kBFloat16);

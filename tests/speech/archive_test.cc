@@ -1,5 +1,6 @@
-// Speech models in files of NeMo and transformers: names, configs, the hub's cache, and what is written back.
-// What Python's torch, tarfile and transformers say about the same files is in train/test_archives.py.
+// Tests speech models in files of NeMo and transformers: names, configs, the hub's cache, and exported files.
+// The same files are checked with Python's torch, tarfile and transformers in
+// tests/speech/test_speech_archives.py.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/archive.h"
 #include "speech/nemo_yaml.h"
@@ -49,7 +50,7 @@ TEST(SpeechNames, AllOfV3BothWays) {
   EXPECT_EQ(transformers_name("decoder.decoder_layers.0.bias"), "ctc_head.bias");
 }
 
-// NeMo's joint network has no dropout module if its dropout is 0, so its last layer has another number.
+// If its dropout is 0, NeMo's joint network has no dropout module, so its last layer has a different number.
 TEST(SpeechNames, TheJointNetworkWithoutDropout) {
   EXPECT_EQ(nemo_name("joint.head.weight", 0.2), "joint.joint_net.2.weight");
   EXPECT_EQ(nemo_name("joint.head.weight", 0), "joint.joint_net.1.weight");
@@ -66,7 +67,7 @@ TEST(SpeechNames, OthersAreNone) {
     EXPECT_EQ(nemo_name(name, 0.2), std::nullopt) << name;
     EXPECT_EQ(transformers_name(name), std::nullopt) << name;
   }
-  // A name of one side is none of the other, or two tensors could become one.
+  // A name of one format is not valid in the other; otherwise two tensors could get the same name.
   EXPECT_EQ(transformers_name("encoder.layers.1.conv.norm.weight"), std::nullopt);
   EXPECT_EQ(nemo_name("encoder.layers.1.conv.batch_norm.weight", 0.2), std::nullopt);
   EXPECT_TRUE(is_preprocessor_name("preprocessor.featurizer.window"));
@@ -125,7 +126,7 @@ TEST(SpeechConfig, OfNemoWithOtherHeads) {
   ASSERT_TRUE(ctc.ok()) << ctc.status().message();
   EXPECT_EQ(ctc->model.head, SpeechHead::ctc);
   EXPECT_EQ(ctc->model.reduction, "mean_batch");
-  // Absent, the loss's numbers are NeMo's, not ours.
+  // If the config omits them, the loss's numbers are NeMo's defaults, not ours.
   const auto bare = read_nemo_config(with(nemo_yaml(), "    sigma: 0.03\n    omega: 0.2\n", ""), "x");
   ASSERT_TRUE(bare.ok()) << bare.status().message();
   EXPECT_EQ(bare->model.sigma, 0);
@@ -176,7 +177,7 @@ TEST(SpeechConfig, OfNemoThatTheModelIsNot) {
   EXPECT_FALSE(read_nemo_config("encoder: [1]", "x").ok());
 }
 
-// NeMo passes null to its constructors, where it is as good as false.
+// NeMo passes null to its constructors, where it has the effect of false.
 TEST(SpeechConfig, NullOfNemoIsOff) {
   const std::string off =
       with(with(nemo_yaml(), "xscaling: false", "xscaling: null"), "use_bias: false", "use_bias: null");
@@ -207,7 +208,7 @@ TEST(SpeechConfig, SymbolsAtOneFrameOfNemo) {
   EXPECT_THAT(
       read_nemo_config(nemo_yaml() + "decoding: {greedy: {max_symbols: 0}}\n", "x").status().message(),
       HasSubstr("decoding.greedy.max_symbols: got 0, expected"));
-  // transformers has a key of another name.
+  // The key has a different name in transformers.
   SpeechConfig rnnt;
   rnnt.model.head = SpeechHead::rnnt;
   rnnt.model.max_symbols = 7;
@@ -216,7 +217,7 @@ TEST(SpeechConfig, SymbolsAtOneFrameOfNemo) {
   EXPECT_EQ(read_transformers_config(*text, "x")->model.max_symbols, 7);
 }
 
-// NeMo's hybrid has a CTC head besides; its transducer is a model as any other.
+// NeMo's hybrid model has an additional CTC head; its transducer is read like any other.
 TEST(SpeechArchive, ReadsTheTransducerOfAHybrid) {
   const TempFolder folder;
   const std::string path = folder.at("a.nemo");
@@ -234,7 +235,7 @@ TEST(SpeechArchive, ReadsTheTransducerOfAHybrid) {
   ASSERT_EQ(archive->tensors().size(), 1U);
   EXPECT_EQ(archive->tensors()[0].name, "decoder.decoder_projector.bias");
   EXPECT_THAT(archive->config().notes, ElementsAre(HasSubstr("hybrid of a transducer and CTC")));
-  // Its config is of both heads, so an archive of the transducer cannot keep it.
+  // Its config describes both heads, so an archive with only the transducer cannot keep it.
   const std::vector<TensorSource> weights = {make_tensor("decoder.decoder_projector.bias", "F32", {5}, 3)};
   EXPECT_THAT(write_nemo_model(folder.at("b.nemo"), *archive, weights).message(), HasSubstr("is a hybrid"));
 }
@@ -300,7 +301,7 @@ TEST(SpeechConfig, OfTransformers) {
   }
 }
 
-// Texts that are nearly a config: each is read or refused, with a line of text.
+// Mutated configs are either read or rejected with a one-line message.
 TEST(SpeechConfig, MutatedTexts) {
   const std::string yaml = nemo_yaml();
   const std::string json = *transformers_config(
@@ -410,7 +411,7 @@ TEST(SpeechArchive, SaysWhatItsFeaturesAre) {
     return read_nemo_config(yaml.replace(place, from.size(), to), "config");
   };
   const std::string section = "  features: 32\n";
-  // What is not there is as NeMo's constructor has it.
+  // Absent keys have the defaults of NeMo's constructor.
   const auto plain = read(section, section);
   ASSERT_TRUE(plain.ok()) << plain.status().message();
   EXPECT_TRUE(plain->notes.empty());
@@ -436,7 +437,7 @@ TEST(SpeechArchive, SaysWhatItsFeaturesAre) {
               HasSubstr("window_size: got 0.05 (800 samples)"));
   EXPECT_THAT(refused("  mag_power: 1.0\n"), HasSubstr("preprocessor.mag_power"));
   EXPECT_THAT(refused("  pad_to: max\n"), HasSubstr("preprocessor.pad_to: got max"));
-  // NeMo reads null as "off": no pre-emphasis, and what the model here cannot leave out is refused.
+  // NeMo reads null as "off": preemph is then 0, and steps that this model cannot skip are rejected.
   const auto without = read(section, section + "  preemph: null\n");
   ASSERT_TRUE(without.ok()) << without.status().message();
   EXPECT_EQ(without->features.preemph, 0);
@@ -481,7 +482,7 @@ TEST(SpeechArchive, KeepsItsFeaturesInTransformersFolders) {
   ASSERT_TRUE(archive.ok()) << archive.status().message();
   EXPECT_EQ(archive->features(), features);
   EXPECT_TRUE(archive->feature_tables()->window.empty());
-  // Its file stays as it is, with what the model here does not know; other features make another.
+  // The preprocessor config is copied unchanged, including unknown keys; different features write a new file.
   std::string text = read_bytes(folder.at("a/preprocessor_config.json"));
   text.insert(text.find('{') + 1, "\"mine\": 1, ");
   write_bytes(folder.at("a/preprocessor_config.json"), text);
@@ -490,7 +491,7 @@ TEST(SpeechArchive, KeepsItsFeaturesInTransformersFolders) {
   features.preemph = 0.8;
   ASSERT_TRUE(write_transformers_model(folder.at("c"), model, &*archive, weights, features).ok());
   EXPECT_EQ(SpeechArchive::open(folder.at("c"))->features(), features);
-  // As transformers 5 writes it.
+  // transformers 5 writes the features into processor_config.json.
   ASSERT_EQ(::unlink(folder.at("c/preprocessor_config.json").c_str()), 0);
   write_bytes(folder.at("c/processor_config.json"), "{\"feature_extractor\": " + text + "}");
   EXPECT_EQ(SpeechArchive::open(folder.at("c"))->features().preemph, 0.9);
@@ -552,7 +553,7 @@ TEST(SpeechArchive, ComesBackInBothKinds) {
     EXPECT_EQ(read_bytes(folder.at(std::string("again/") + file)),
               read_bytes(folder.at(std::string("hub/") + file)));
   }
-  // By the target's name.
+  // The suffix of the target's name selects the format.
   weights.push_back(make_tensor("decoder.decoder_projector.bias", "F32", {5}, 3));
   weights[0].shape = {2, 3};
   const auto error = [&](const SpeechModelSettings& as, const SpeechArchive* origin, const char* target) {
@@ -569,7 +570,7 @@ TEST(SpeechArchive, ComesBackInBothKinds) {
   SpeechModelSettings longer = archive->settings();
   longer.durations.back() += 1;
   EXPECT_THAT(error(longer, &*archive, "f.nemo"), HasSubstr("the durations of the model are not those"));
-  // Into a folder that is there; a write that fails leaves no model, and of a new folder nothing.
+  // Exports into an existing folder. A failed write leaves no loadable model, and nothing of a new folder.
   write_bytes(folder.at("bare/notes.txt"), "mine");
   EXPECT_EQ(error(model, nullptr, "bare"), "");
   EXPECT_EQ(read_bytes(folder.at("bare/notes.txt")), "mine");
@@ -582,13 +583,13 @@ TEST(SpeechArchive, ComesBackInBothKinds) {
   const auto before = names_in(folder.path());
   EXPECT_THAT(error(model, nullptr, "new"), HasSubstr("no bytes"));
   EXPECT_EQ(names_in(folder.path()), before);
-  // Two names of NeMo's archive that would be one here.
+  // Two names in NeMo's archive would become the same name here.
   const std::vector<TensorSource> twins = {make_tensor("joint.pred.bias", "F32", {5}, 3),
                                            make_tensor("decoder.decoder_projector.bias", "F32", {5}, 3)};
   ASSERT_TRUE(write_nemo(folder.at("twins.nemo"), nemo_yaml(), twins).ok());
   EXPECT_THAT(SpeechArchive::open(folder.at("twins.nemo")).status().message(),
               HasSubstr("tensor \"decoder.decoder_projector.bias\": given twice"));
-  // A damaged config beside good weights, and the other way.
+  // A damaged config next to good weights, and missing weights next to a good config.
   write_bytes(folder.at("again/config.json"), "{\"model_type\": \"bert\"}");
   EXPECT_THAT(SpeechArchive::open(folder.at("again")).status().message(), HasSubstr("model_type is bert"));
   ASSERT_EQ(::unlink(folder.at("hub/model.safetensors").c_str()), 0);

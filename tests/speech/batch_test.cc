@@ -1,4 +1,4 @@
-// Batches of the task `speech`: what is in them, what is refused, and what SpecAugment leaves of them.
+// Tests batches of the task `speech`: their contents, rejected batches, and the effect of SpecAugment.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/batch.h"
 
@@ -66,7 +66,7 @@ TEST(SpeechBatch, HasClipsOfAnyLengthPaddedWithZeros) {
   }
   EXPECT_EQ(clips.features.size(1), longest);
   EXPECT_EQ(refused(batch), "");
-  // A clip is the same in another batch.
+  // A clip has the same features in another batch.
   const Batch alone = made.task.read(order, 46, 1);
   EXPECT_TRUE(torch::equal(clips_of(alone).features[0],
                            clips.features[2].slice(0, 0, clips.feature_lengths_on_host[2])));
@@ -100,7 +100,7 @@ TEST(SpeechBatch, WhatDoesNotFitIsNamed) {
 }
 
 TEST(SpeechBatch, TrainingFramesAreThoseOfNemo) {
-  FeatureSettings settings;  // Parakeet's: pad_to is 0
+  FeatureSettings settings;  // Parakeet's settings: pad_to is 0
   EXPECT_EQ(settings.padded_frames(64), 65);
   const torch::Tensor features = torch::ones({2, 64, 3});
   const torch::Tensor padded = padded_for_training(features, 64, settings);
@@ -144,7 +144,7 @@ TEST(SpeechBatch, MasksAreOfTrainingAloneAndOfDrawAndStep) {
   EXPECT_EQ(loss(1), loss(2));
 }
 
-// What the guard of a step looks at.
+// The guard of the training step checks the loss.
 TEST(SpeechBatch, OneFeatureThatIsNoNumberMakesTheLossNone) {
   Made made({"spec_augment.freq_masks=0", "spec_augment.time_masks=0"});
   Batch batch = made.task.read(Order(32, 1, 0), 0, 2);

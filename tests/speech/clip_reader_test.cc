@@ -1,4 +1,4 @@
-// Lines of manifests as clips: what is read, what training does to it, and every way in which a clip is bad.
+// Tests reading manifest lines as clips: the samples and tokens, speed and noise, and every kind of bad clip.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/clip_reader.h"
 
@@ -85,7 +85,7 @@ TEST_F(ClipReaderTest, WhatABatchHasNoRoomForIsBad) {
   tight.batch_seconds = 0.5;
   EXPECT_THAT(why(clip, tight),
               AllOf(HasSubstr("it has 0.75 s, but a batch has 0.5 s"), HasSubstr("data.batch_seconds")));
-  // At the slowest speed it may be in a batch beside others, so that is what counts.
+  // At the slowest speed the clip may be in a batch with others, so its length at that speed counts.
   tight.batch_seconds = 0.8;
   EXPECT_EQ(why(clip, tight), "");
   tight.speed_perturb = {0.9, 1.0};
@@ -117,7 +117,7 @@ TEST_F(ClipReaderTest, SpeedAndNoiseAreOfSeedAndDraw) {
   EXPECT_EQ(lengths.size(), 3U);
   EXPECT_EQ(reader(settings).read(clip)->samples.size(), 8000U) << "evaluation plays as recorded";
 
-  // Ten seconds of noise; of them, what the clip needs is read.
+  // The recording has ten seconds of noise, of which only the part that the clip needs is read.
   const ManifestEntry noise = entry("noise.wav", tone(5000, 10, 16000), "");
   write_bytes(folder.at("noise.jsonl"),
               nlohmann::json{{"audio_filepath", noise.audio}, {"duration", 10}}.dump() + "\n");
@@ -159,7 +159,7 @@ TEST(SkippedClips, AreListedOnceAndAfterAResumeToo) {
   EXPECT_EQ(std::ranges::count(first, '\n'), 2);
   EXPECT_EQ(nlohmann::json::parse(first.substr(0, first.find('\n'))),
             nlohmann::json::parse(R"({"place": "a.jsonl:1", "audio": "x.wav", "reason": "is \"silent\""})"));
-  // A crash in the middle of a line, and a second start.
+  // The file ends with a partial line after a crash, and the run starts a second time.
   write_bytes(folder.at(kSkippedName), first + "{\"place\": \"a.js");
   SkippedClips more;
   EXPECT_TRUE(more.add({"a.jsonl:7", "y.wav", "gone"}).ok());

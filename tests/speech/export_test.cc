@@ -1,5 +1,5 @@
-// Models with another tokenizer than the one they began with, or with none to begin with: in NeMo's and
-// transformers' files.
+// Tests exports of models whose tokenizer was replaced, and of models without an original tokenizer, to
+// NeMo's and transformers' files.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/export.h"
 #include "speech/nemo_yaml.h"
@@ -52,7 +52,7 @@ std::vector<TensorSource> some_weights() {
           make_tensor("decoder.decoder_projector.bias", "F32", {5}, 3)};
 }
 
-// NeMo numbers the modules of the joint network, and without dropout it has one less.
+// NeMo numbers the modules of the joint network, which has one module less without dropout.
 TEST(SpeechExport, NamesTheJointNetworkByItsDropout) {
   const Tokenizer tokenizer = tokenizer_of(40);
   const TempFolder folder;
@@ -100,7 +100,7 @@ TEST(SpeechExport, AModelThatBeganHereAsNemo) {
     }
     EXPECT_TRUE(archive->config().notes.empty());
     EXPECT_EQ(archive->features(), features);
-    // The tables are those of the features, and the tokenizer is inside.
+    // The tables match the features, and the archive contains the tokenizer.
     const auto tables = archive->feature_tables();
     ASSERT_TRUE(tables.ok()) << tables.status().message();
     EXPECT_EQ(tables->window, make_feature_tables(features).window);
@@ -110,7 +110,7 @@ TEST(SpeechExport, AModelThatBeganHereAsNemo) {
     EXPECT_EQ(inside->bytes(), tokenizer.bytes());
     ASSERT_EQ(archive->tensors().size(), 2U);
     EXPECT_EQ(archive->tensors()[0].name, weights[0].name);
-    // What NeMo's constructors ask for.
+    // NeMo's constructors require these keys.
     const ConfigJson config = ConfigJson::parse(archive->config_text());
     EXPECT_EQ(config.at("sample_rate"), 16000);
     EXPECT_EQ(config.at("tokenizer").at("type"), "bpe");
@@ -127,7 +127,7 @@ TEST(SpeechExport, AModelThatBeganHereAsNemo) {
       EXPECT_EQ(config.at("labels")[0], tokenizer.piece(0));
       EXPECT_THAT(config.at("target").get<std::string>(), HasSubstr("EncDecRNNTBPEModel"));
     }
-    // NeMo's transcribe() reads validation_ds, and its features are padded unless pad_to is 0.
+    // NeMo's transcribe() reads validation_ds, and NeMo pads the features unless pad_to is 0.
     for (const char* section : {"train_ds", "validation_ds"}) {
       EXPECT_TRUE(config.at(section).at("manifest_filepath").is_null());
       EXPECT_EQ(config.at(section).at("sample_rate"), 16000);
@@ -139,7 +139,7 @@ TEST(SpeechExport, AModelThatBeganHereAsNemo) {
     if (head != SpeechHead::ctc) {
       EXPECT_EQ(config.at("decoding").at("greedy").at("max_symbols"), 10);
     }
-    // Once more from there: nothing changes.
+    // A second export from this archive gives the same bytes.
     ASSERT_TRUE(export_speech_model(weights, read, &*archive, folder.at("b.nemo"), features, &*inside).ok());
     EXPECT_EQ(read_bytes(folder.at("b.nemo")), read_bytes(path));
   }
@@ -161,7 +161,7 @@ TEST(SpeechExport, AnotherTokenizerTakesThePlaceOfTheFirst) {
   EXPECT_EQ(archive_tokenizer(*other)->bytes(), second.bytes());
   EXPECT_EQ(other->other_files()->size(), 3U) << "no file of the first one";
 
-  // Folders of transformers.
+  // The exports are repeated with folders for transformers.
   ASSERT_TRUE(export_speech_model(weights, before, &*nemo, folder.at("hub"), {}, &first).ok());
   const std::vector<std::string> names = {
       "config.json",           "generation_config.json", "model.safetensors", "preprocessor_config.json",
@@ -178,16 +178,16 @@ TEST(SpeechExport, AnotherTokenizerTakesThePlaceOfTheFirst) {
   EXPECT_EQ(json.at("added_tokens").back().at("id"), second.size());
   EXPECT_EQ(json.at("added_tokens").back().at("content"),
             ConfigJson::parse(read_bytes(folder.at("hub2/tokenizer_config.json"))).at("pad_token"));
-  // The same one: the folder's files stay as they are.
+  // With the same tokenizer, the folder's files stay unchanged.
   ASSERT_TRUE(export_speech_model(weights, before, &*hub, folder.at("hub3"), {}, &first).ok());
   EXPECT_EQ(read_bytes(folder.at("hub3/special_tokens_map.json")), "{}");
-  // From a folder to NeMo, which was not possible without the tokenizer's model.
+  // An export from a folder to NeMo needs the tokenizer's model.
   ASSERT_TRUE(export_speech_model(weights, before, &*hub, folder.at("c.nemo"), {}, &first).ok());
   EXPECT_EQ(archive_tokenizer(*SpeechArchive::open(folder.at("c.nemo")))->bytes(), first.bytes());
 }
 
-// transformers has a config for generate(), and takes a tokenizer without `<blank>` for CTC's, whose repeated
-// tokens it merges.
+// transformers needs a config for generate(). It treats a tokenizer without `<blank>` as a CTC tokenizer and
+// merges its repeated tokens.
 TEST(SpeechExport, FoldersSayHowToDecode) {
   const Tokenizer tokenizer = tokenizer_of(40);
   const std::int64_t blank = tokenizer.size();
@@ -219,7 +219,7 @@ TEST(SpeechExport, FoldersSayHowToDecode) {
   }
 }
 
-// Folders of version 0.2 named blank `<pad>` for every head and had no generation_config.json.
+// Folders of version 0.2 named the blank `<pad>` for every head and had no generation_config.json.
 TEST(SpeechExport, AFolderOfVersion02IsRepaired) {
   const TempFolder folder;
   const Tokenizer tokenizer = tokenizer_of(40);
@@ -256,7 +256,7 @@ TEST(SpeechExport, ATargetWithAnotherSuffixIsRefused) {
   EXPECT_EQ(written("mine.hf"), "") << "a folder that is there";
 }
 
-// A hybrid's config does not fit its transducer, so another one is written.
+// A hybrid's config does not fit its transducer alone, so a new config is written.
 TEST(SpeechExport, AHybridBecomesATransducer) {
   const TempFolder folder;
   const Tokenizer tokenizer = tokenizer_of(40);
@@ -274,7 +274,7 @@ TEST(SpeechExport, AHybridBecomesATransducer) {
   EXPECT_FALSE(SpeechArchive::open(folder.at("b.nemo"))->config().hybrid);
 }
 
-// A checkpoint that keeps tokenizer and sizes is exported when the archive that it began with is gone.
+// A checkpoint that contains its tokenizer and sizes can be exported after its original archive was deleted.
 TEST(SpeechExport, ACheckpointNeedsNoOtherFiles) {
   const TempFolder folder;
   const Tokenizer tokenizer = tokenizer_of(40);
@@ -312,7 +312,7 @@ TEST(SpeechExport, WhatDoesNotFitIsNamed) {
   model.feed_forward += 1;
   EXPECT_THAT(error("a.nemo"), AllOf(HasSubstr("feed-forward"), HasSubstr("write a folder of transformers")));
   EXPECT_EQ(error("folder"), "");
-  // A tokenizer of characters has no tokenizer.json.
+  // A tokenizer of type char has no tokenizer.json.
   model.feed_forward -= 1;
   const Tokenizer letters = tokenizer_of(30, "char");
   model.vocabulary = letters.size();

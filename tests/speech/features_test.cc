@@ -1,5 +1,5 @@
-// Features of recordings: against the reference and its formula, alone and in a batch, with dither, and what
-// is refused.
+// Tests the features of recordings: against the reference and its formula, alone and in a batch, with dither,
+// and rejected inputs.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/features.h"
 
@@ -24,7 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Two clips, the second shorter: make_features_golden.py.
+// Two clips, the second one shorter; written by make_features_golden.py.
 struct Recorded {
   Recorded() : file(Safetensors::open(OCTAVO_TEST_SPEECH_DIR "/features.safetensors")) {
     EXPECT_TRUE(file.ok()) << file.status().message();
@@ -84,7 +84,7 @@ TEST(Features, OfAClipAreTheSameInABatch) {
     for (const bool dither : {false, true}) {
       const auto batch = dither ? featurizer(audio, recorded.samples, pass_with({4, 9}, device))
                                 : featurizer(audio, recorded.samples);
-      // What lies behind a clip's end does not count.
+      // Samples after a clip's end have no effect.
       const torch::Tensor alone =
           torch::cat({audio[1].narrow(0, 0, 6553), torch::ones({5}, audio.options())});
       const std::array<std::int64_t, 1> samples = {6553};
@@ -116,10 +116,10 @@ TEST(Features, DitherDependsOnSeedStepAndDrawAlone) {
     EXPECT_TRUE(x[0].equal(x[2]));
     EXPECT_GT(distance(x[0], x[1]), 1);
     EXPECT_GT(distance(x[0], featurizer(audio, samples, pass_with({5, 6, 5}, device, 4)).frames[0]), 1);
-    // Of silence it is all there is; without it nothing is left.
+    // Dither is the only content of silence; without it the features are zero.
     EXPECT_EQ(featurizer(audio, samples).frames.abs().max().item<double>(), 0);
-    // At its usual strength it is far below what the logarithm adds, and fp32's last place is all that is
-    // left of it in low bands: devices are compared where it is loud.
+    // At its usual strength, dither is far below the logarithm's guard value, and only the last bit of fp32
+    // remains of it in low bands. Devices are therefore compared with strong dither.
     const torch::Tensor y =
         Featurizer(loud, device)(audio, samples, pass_with({5, 6, 5}, device)).frames.cpu();
     if (first.defined())
@@ -146,7 +146,7 @@ TEST(Features, NoiseIsNormal) {
   EXPECT_NEAR(fourth / kCount, 3, 0.15);
   EXPECT_NEAR(neighbours / kCount, 0, 0.01);
   EXPECT_NEAR(static_cast<double>(beyond) / kCount, 0.0455, 0.003);
-  // The same numbers for ever: runs go on with them.
+  // These numbers must never change, because runs resume with them.
   EXPECT_EQ(normal_noise(noise_key(1, 2, 3, 4), 0), -0.0557393618F);
   EXPECT_EQ(normal_noise(noise_key(1, 2, 3, 4), 1), 1.19617951F);
 }

@@ -1,4 +1,4 @@
-// Greedy decoding against the loop as it is written down: one row, one frame, one label at a time.
+// Tests greedy decoding against a plain loop over rows, frames and labels.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/greedy.h"
 
@@ -18,7 +18,8 @@ namespace {
 using Durations = std::vector<std::int64_t>;
 constexpr std::int64_t kTokens = 5, kHidden = 6, kWidth = 4;
 
-// A head with random weights, in float64: other shapes of a product change no choice.
+// A head with random weights in float64, so that rounding in matmuls of other shapes does not change any
+// decision.
 class RandomHead : public TransducerHead {
  public:
   RandomHead(unsigned seed, Durations durations, double blank_bias, const torch::Device& device = torch::kCPU)
@@ -65,7 +66,7 @@ class RandomHead : public TransducerHead {
 
 std::int64_t best(const torch::Tensor& scores) { return scores.argmax().item<std::int64_t>(); }
 
-// frames [length, width].
+// REQUIRES: `frames` is [length, width].
 Transcript plain_loop(TransducerHead& head, const torch::Tensor& frames, std::int64_t max_symbols) {
   Transcript out;
   auto [g, state] = head.predict(torch::full({1}, head.blank(), torch::kInt64), {});
@@ -130,7 +131,7 @@ TEST(Greedy, EqualsThePlainLoop) {
       empty += length == 0 ? 1 : 0;
     }
   }
-  // The cases are there.
+  // The random cases cover each situation.
   EXPECT_GT(labels, 1000U);
   EXPECT_GT(stays, 100U);
   EXPECT_GT(jumps, 20U);
@@ -173,12 +174,12 @@ TEST(Greedy, OfTheModelEqualsThePlainLoop) {
   }
 }
 
-// One prediction for the labels of all rows, and frames without one cost none.
+// One call predicts the labels of all rows, and frames without a label need no call.
 TEST(Greedy, AsksThePredictionNetworkOncePerLabel) {
   RandomHead head(2, {0, 1, 2}, 2.0);
   const torch::Tensor x = torch::randn({16, 64, kWidth}, torch::kFloat64);
   GreedyOptions options;
-  options.window = 64;  // the next label is always in it
+  options.window = 64;  // always contains the next label
   const auto got = decode_greedy(head, x, torch::full({16}, 64, torch::kInt64), options);
   std::size_t most = 0, all = 0;
   for (const Transcript& row : got) {
@@ -186,17 +187,18 @@ TEST(Greedy, AsksThePredictionNetworkOncePerLabel) {
     all += row.size();
   }
   EXPECT_GT(all, 3 * most);
-  EXPECT_LE(head.predictions, static_cast<std::int64_t>(most) + 2);  // the start, and the blanks at the end
+  // Two more: the start, and the blanks at the end.
+  EXPECT_LE(head.predictions, static_cast<std::int64_t>(most) + 2);
 }
 
-// Scores by table: [frame][labels so far] = {token, index of the duration}; blank with index 0 elsewhere.
+// Scores from a table: [frame][labels so far] = {token, index of the duration}; elsewhere blank with index 0.
 class ScriptedHead : public TransducerHead {
  public:
   using Script = std::map<std::pair<std::int64_t, std::int64_t>, std::pair<std::int64_t, std::int64_t>>;
   ScriptedHead(Script script, Durations durations)
       : script_(std::move(script)), durations_(std::move(durations)) {}
 
-  torch::Tensor project(const torch::Tensor& frames) override { return frames; }  // its number
+  torch::Tensor project(const torch::Tensor& frames) override { return frames; }  // a frame is its own number
   std::pair<torch::Tensor, PredictorState> predict(const torch::Tensor& tokens,
                                                    const PredictorState& state) override {
     const torch::Tensor n = state.h.defined() ? state.h[0] + 1 : torch::zeros({tokens.size(0), 1});
@@ -232,18 +234,18 @@ std::string scripted(const ScriptedHead::Script& script, const Durations& durati
 
 TEST(Greedy, KnownScripts) {
   EXPECT_EQ(scripted({}, {0, 1}, 5), "");
-  // A blank of duration 0 advances by 1, one of duration 3 by 3: a label at frame 2 is not seen.
+  // A blank of duration 0 advances by 1 and one of duration 3 by 3, so that the label at frame 2 is skipped.
   EXPECT_EQ(scripted({{{1, 0}, {5, 1}}, {{2, 0}, {4, 0}}, {{4, 0}, {3, 0}}}, {0, 3}, 6), "3@4+0 ");
-  // Durations count by value. A label may lead beyond the last frame.
+  // Durations are used by value, not by index. A label's duration may extend beyond the last frame.
   EXPECT_EQ(scripted({{{0, 0}, {1, 0}}, {{4, 1}, {2, 2}}, {{4, 2}, {3, 0}}}, {4, 1, 0}, 6),
             "1@0+4 2@4+0 3@4+4 ");
-  // Two labels at a frame, then the next frame's turn; a frame that was left counts anew.
+  // After max_symbols labels at a frame the next frame follows; the counter restarts at each frame.
   ScriptedHead::Script all;
   for (std::int64_t t = 0; t < 3; ++t)
     for (std::int64_t u = 0; u < 20; ++u) all[{t, u}] = {1, 0};
   EXPECT_EQ(scripted(all, {0, 1}, 3, 2), "1@0+0 1@0+0 1@1+0 1@1+0 1@2+0 1@2+0 ");
   EXPECT_EQ(scripted(all, {}, 2, 3), "1@0+0 1@0+0 1@0+0 1@1+0 1@1+0 1@1+0 ");
-  // Frame 0 gives a label that stays and one that leaves: frame 1 has both its turns.
+  // Frame 0 gives a label that stays and one that advances; frame 1 still allows max_symbols labels.
   EXPECT_EQ(
       scripted({{{0, 0}, {1, 0}}, {{0, 1}, {2, 1}}, {{1, 2}, {3, 0}}, {{1, 3}, {4, 0}}, {{1, 4}, {4, 0}}},
                {0, 1}, 2, 2),

@@ -1,4 +1,5 @@
-// Models of files and of checkpoints that hear: what the parts give one by one, and what cannot hear.
+// Tests transcription with models from files and from checkpoints: results equal those of the single parts,
+// and models that cannot transcribe are errors.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/listener.h"
 
@@ -49,7 +50,7 @@ SpeechModelSettings model_settings(SpeechHead head) {
   return out;
 }
 
-// Random weights that give labels at some frames.
+// Returns a model with random weights that emits labels at some frames.
 SpeechModel make_model(SpeechHead head) {
   torch::manual_seed(5);
   SpeechModel out(model_settings(head));
@@ -81,7 +82,7 @@ std::vector<float> sound(std::size_t samples, double pitch) {
   return out;
 }
 
-// The parts, one clip at a time.
+// Runs the parts of the pipeline on a single clip.
 Transcript heard_alone(SpeechModelImpl& model, const std::vector<float>& samples) {
   const torch::NoGradGuard no_grad;
   model.eval();
@@ -138,7 +139,7 @@ data: {generator: {clips: 8}}
 training: {max_steps: 7}
 )";
 
-// A checkpoint as a run writes it.
+// Writes a checkpoint like a run does.
 std::string write_checkpoint(const TempFolder& folder, const std::string& config,
                              const std::map<std::string, std::string>& kept) {
   auto writer = CheckpointWriter::begin(folder.at("run"), 7, 1000);
@@ -173,7 +174,7 @@ TEST(Listener, OfARunAndOfACheckpoint) {
   EXPECT_THAT(Listener::open(run, options).status().message(), AllOf(HasSubstr("8"), HasSubstr("7")));
   options.checkpoint = "7";
   EXPECT_TRUE(Listener::open(run, options).ok());
-  // Another precision than the file's.
+  // The compute type differs from the type of the file's weights.
   options.dtype = ComputeType::bfloat16;
   auto narrow = Listener::open(run, options);
   ASSERT_TRUE(narrow.ok()) << narrow.status().message();

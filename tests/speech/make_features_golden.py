@@ -1,10 +1,10 @@
-"""Writes what speech_test compares features with: a padded batch of two clips, its features by transformers'
-ParakeetFeatureExtractor (fp32), and the same by the formula in float64.
+"""Writes the expected features of speech_test: a padded batch of two clips, its features by transformers'
+ParakeetFeatureExtractor (fp32), and the same features by the formula in float64.
 
 python tests/speech/make_features_golden.py --out tests/speech/features.safetensors
 
 The file in the tree was written with transformers 5.22.0 and torch 2.13.0 on a CPU. transformers takes its
-filters from librosa; where that is not installed, its own function gives the same numbers.
+filters from librosa; if librosa is not installed, its own function gives the same numbers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def filters(bands: int) -> np.ndarray:
 
 
 def clip(samples: int, seed: int) -> np.ndarray:
-    """A voice: harmonics that glide, with pauses, on a little noise, in 16 bits; silent at first."""
+    """Returns a synthetic voice in 16 bits: gliding harmonics with pauses and a little noise; silent at
+    first."""
     noise = np.random.default_rng(seed)
     time = np.arange(samples) / RATE
     phase = 2 * np.pi * np.cumsum(110 + 40 * np.sin(2 * np.pi * 3 * time + seed)) / RATE
@@ -41,7 +42,7 @@ def clip(samples: int, seed: int) -> np.ndarray:
 
 
 def exact(x: np.ndarray) -> np.ndarray:
-    """The formula of train/nn/mel.h for one clip."""
+    """Returns the result of the formula of train/nn/mel.h for one clip."""
     frames = len(x) // HOP
     x = np.concatenate([x[:1], x[1:] - 0.97 * x[:-1]])
     x = np.pad(x, SIZE // 2)
@@ -68,7 +69,7 @@ def main() -> None:
     clips = [clip(length, i) for i, length in enumerate(LENGTHS)]
     audio = [each.astype(np.float32) / 32768 for each in clips]
     found = extractor()(audio, sampling_rate=RATE, return_tensors="pt")
-    # The reference has a frame more, which is zeros.
+    # The reference has one more frame, which is zero.
     longest = max(LENGTHS) // HOP
     features = found.input_features[:, :longest].contiguous()
     wanted = torch.zeros(features.shape, dtype=torch.float64)

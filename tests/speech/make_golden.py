@@ -1,11 +1,12 @@
-"""Writes what speech_test compares with: transformers' ParakeetForTDT with random weights, in training mode
-without dropout, on a padded batch. Weights, inputs, results, gradients and BatchNorm's statistics.
+"""Writes the expected results of speech_test: transformers' ParakeetForTDT with random weights, in
+training mode without dropout, on a padded batch. The file has weights, inputs, results, gradients and
+BatchNorm's statistics.
 
 python tests/speech/make_golden.py --size tiny --out golden.safetensors
 OCTAVO_TEST_SPEECH_GOLDEN=golden.safetensors build/tests/speech_test --gtest_filter='*AFileGivenByHand*'
 
-`--size v3` is the model of 0.6B parameters; the file then has 5 GB. parakeet_tiny.safetensors is such a file,
-written with transformers 5.17.0 and torch 2.13.0 on a CPU.
+`--size v3` is the model of 0.6B parameters; its file has 5 GB. parakeet_tiny.safetensors is such a file
+for `tiny`, written with transformers 5.17.0 and torch 2.13.0 on a CPU.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ ENCODERS = {
     "v3": {"num_mel_bins": 128},
 }
 HEADS = {"tiny": {"vocab_size": 33, "decoder_hidden_size": 48, "blank_token_id": 32}, "v3": {}}
-# Frames and labels of the clips.
+# The numbers of frames and of labels of the clips.
 CLIPS = {"tiny": ((80, 64, 48), (5, 4, 3)), "v3": ((200, 160, 73), (8, 5, 3))}
-# What transformers has on and the model has not.
+# Options that are on by default in transformers and that the model does not have.
 OFF = {
     "attention_bias": False,
     "convolution_bias": False,
@@ -63,14 +64,15 @@ def main() -> None:
     torch.manual_seed(1)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     model = build(args.size).to(args.device).train()
-    with torch.no_grad():  # norms that differ between channels
+    with torch.no_grad():  # makes norms differ between channels
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     frames, labels = (torch.tensor(lengths) for lengths in CLIPS[args.size])
     config = model.config
     features = torch.randn(len(frames), int(frames.max()), config.encoder_config.num_mel_bins)
-    # As real features are: transformers' first convolution looks beyond a clip's end, NeMo's and ours do not.
+    # Zeros like real features: transformers' first convolution reads beyond a clip's end, NeMo's and ours do
+    # not.
     features[torch.arange(features.shape[1]) >= frames[:, None]] = 0
     targets = torch.randint(PAD + 1, config.blank_token_id, (len(labels), int(labels.max())))
     targets[torch.arange(targets.shape[1]) >= labels[:, None]] = PAD

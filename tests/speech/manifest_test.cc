@@ -1,5 +1,5 @@
-// Manifests: what a line may be, what is left out and why, several manifests with weights, memory, and lines
-// that nobody wrote.
+// Tests manifests: the forms of a line, skipped lines and reasons, several manifests with weights, memory,
+// and random lines.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/manifest.h"
 
@@ -40,7 +40,7 @@ Result<Manifest> open(const std::string& path, const ManifestOptions& options = 
   return Manifest::open(sources, options);
 }
 
-// Behind the path.
+// Returns the part of the message after the path.
 std::string problem(const TextFiles& files, const std::string& text) {
   const std::string path = files.write("bad.jsonl", text);
   const auto manifest = open(path);
@@ -249,7 +249,7 @@ TEST(Manifest, ManifestsWithoutClipsAreErrors) {
   }
 }
 
-// Clips a0, a1, …
+// Returns lines for the clips a0, a1, …
 std::string clips(const std::string& name, int count) {
   std::string out;
   for (int i = 0; i < count; ++i) out += line('/' + name + std::to_string(i), 1, "");
@@ -361,7 +361,7 @@ TEST(Manifest, ALineTakesSixteenBytes) {
   const auto mixed = Manifest::open(twice);
   ASSERT_TRUE(mixed.ok());
   EXPECT_EQ(mixed->bytes(), 2 * kLines * 16 + kLines * 5 / 2 * 4);
-  // Several threads at once.
+  // Several threads read concurrently.
   std::vector<std::thread> threads;
   std::atomic<int> wrong = 0;
   for (int worker = 0; worker < 4; ++worker) {
@@ -375,8 +375,8 @@ TEST(Manifest, ALineTakesSixteenBytes) {
   EXPECT_EQ(wrong, 0);
 }
 
-// Lines with bytes changed, dropped and repeated: an entry or an error with a place, and never more than
-// that.
+// Lines with changed, dropped and repeated bytes give an entry or an error with a location; nothing else may
+// happen.
 TEST(ManifestFuzz, NoLineDoesHarm) {
   const TextFiles files;
   const std::string good =

@@ -1,6 +1,6 @@
-// The model against a tiny one of transformers with the same weights, in training mode on a padded batch:
-// encoder, logits, loss, every gradient and the statistics of BatchNorm. And the published model's names and
-// sizes.
+// Tests the model against a tiny model of transformers with the same weights, in training mode on a padded
+// batch: encoder, logits, loss, every gradient and the statistics of BatchNorm. Also tests the published
+// model's names and sizes.
 // SPDX-License-Identifier: MIT
 #include "model_support.h"
 #include "train/checkpoint/tensor_files.h"
@@ -27,7 +27,7 @@ class Golden {
     for (const auto& [name, tensor] : *views) tensors_[name] = tensor;
   }
   [[nodiscard]] const torch::Tensor& at(const std::string& name) const { return tensors_.at(name); }
-  // Results, not inputs.
+  // Returns the number of result tensors (not inputs or weights).
   [[nodiscard]] std::size_t results() const {
     return static_cast<std::size_t>(std::count_if(tensors_.begin(), tensors_.end(), [](const auto& each) {
       return each.first.starts_with("out.") || each.first.starts_with("g.") ||
@@ -41,7 +41,7 @@ class Golden {
     for (auto& each : model.named_buffers()) each.value().copy_(at("w." + each.key()));
   }
 
-  // Sizes are those of the weights.
+  // Derives the settings from the sizes of the weights.
   [[nodiscard]] SpeechModelSettings settings() const {
     SpeechModelSettings out = tiny_model();
     const auto size = [&](const std::string& name, std::int64_t dim) { return at("w." + name).size(dim); };
@@ -72,10 +72,10 @@ class Golden {
   std::map<std::string, torch::Tensor> tensors_;
 };
 
-// What a pass gives: results, gradients and buffers by name, on the CPU.
+// The results of one forward and backward pass: outputs, gradients and buffers by name, on the CPU.
 using Results = std::map<std::string, torch::Tensor>;
 
-// Without frames beyond a clip's length, which mean nothing: versions of transformers differ there.
+// Zeroes frames beyond a clip's length: they have no meaning, and versions of transformers differ there.
 void keep_real_frames(const Golden& golden, Results& results) {
   const torch::Tensor& lengths = golden.at("out.enc_lengths");
   for (const char* name : {"out.encoder", "out.logits"}) {
@@ -92,7 +92,7 @@ Results run(const Golden& golden, torch::ScalarType type, Loss kind,
   SpeechModelImpl model(golden.settings());
   golden.load_into(model);
   model.to(device, type);
-  for (auto& each : model.named_buffers()) {  // to() makes numbers of batches floating point too
+  for (auto& each : model.named_buffers()) {  // to() also converts num_batches_tracked to floating point
     if (each.key().ends_with("num_batches_tracked")) each.value().set_data(each.value().to(torch::kInt64));
   }
   Clips clips = golden.clips();
@@ -119,8 +119,8 @@ Results run(const Golden& golden, torch::ScalarType type, Loss kind,
   return out;
 }
 
-// The file's results of these names. Transformers trains the row of blank, which NeMo and this model leave as
-// it is.
+// Returns the file's results of these names. Transformers trains the embedding row of blank, which NeMo and
+// this model do not, so its gradient is zeroed.
 Results results_of(const Golden& golden, const Results& names) {
   Results out;
   for (const auto& [name, tensor] : names) out[name] = golden.at(name).clone();
@@ -131,12 +131,12 @@ Results results_of(const Golden& golden, const Results& names) {
 
 double largest(const torch::Tensor& x) { return x.abs().max().to(torch::kFloat64).item<double>(); }
 
-// Numbers of fp32 are off by what fp32 costs. How much that is, fp64 with the same weights shows: the
-// furthest number of `others` is at most four times as far from fp64 as the furthest of `fp32`. Where that
-// happens to be exact, the unit is the last place of the largest number.
+// Compares fp32 results by their distance from fp64 results with the same weights: the largest error of
+// `others` is at most four times the largest error of `fp32`. If the latter happens to be zero, the unit is
+// the last place of the largest number.
 //
-// cuDNN's LSTM takes approximations of sigmoid and tanh: what passes through it on a GPU is off by `gates` of
-// the largest number besides.
+// cuDNN's LSTM approximates sigmoid and tanh, so results that pass through it on a GPU may have an additional
+// error of `gates` times the largest number.
 void expect_as_close(const Results& others, const Results& fp32, const Results& fp64, double gates = 0.0) {
   for (const auto& [name, other] : others) {
     const torch::Tensor& exact = fp64.at(name);
@@ -149,7 +149,7 @@ void expect_as_close(const Results& others, const Results& fp32, const Results& 
   }
 }
 
-// Which itself is close.
+// Checks that `fp32` itself is close to `fp64`.
 void expect_close(const Results& fp32, const Results& fp64) {
   for (const auto& [name, exact] : fp64)
     EXPECT_LE(largest(fp32.at(name).to(torch::kFloat64) - exact), 1e-3 * largest(exact) + 1e-8) << name;
@@ -178,9 +178,9 @@ TEST(SpeechGolden, OnAGpuAsOnTheCpu) {
   expect_as_close(run(golden, torch::kFloat32, Loss::tiled, torch::kCUDA), fp32, fp64, gates);
 }
 
-// What a file of many activations is held to: its results as above; gradients within 2^-6 of their largest
-// number besides. A gradient jumps where the input of a ReLU is so near to zero that fp32 has it on the other
-// side, and among hundreds of thousands of them some are.
+// The criterion for a file with many activations: results as above, and gradients with an additional
+// tolerance of 2^-6 of their largest number. A gradient jumps if the input of a ReLU is so close to zero that
+// it has the other sign in fp32, and among hundreds of thousands of inputs some are.
 void expect_close_but_for_kinks(const Results& others, const Results& fp32, const Results& fp64) {
   Results smooth;
   for (const auto& [name, other] : others) {
@@ -196,7 +196,7 @@ void expect_close_but_for_kinks(const Results& others, const Results& fp32, cons
   expect_as_close(smooth, fp32, fp64);
 }
 
-// See make_golden.py. On a GPU where there is one.
+// See make_golden.py. Runs on a GPU if there is one.
 TEST(SpeechGolden, AFileGivenByHand) {
   const char* path = std::getenv("OCTAVO_TEST_SPEECH_GOLDEN");
   if (path == nullptr) GTEST_SKIP() << "OCTAVO_TEST_SPEECH_GOLDEN names no file";
@@ -209,7 +209,7 @@ TEST(SpeechGolden, AFileGivenByHand) {
   expect_close_but_for_kinks(run(golden, torch::kFloat32, Loss::tiled, device), fp32, fp64);
 }
 
-// Name to shape and kind.
+// Returns shape and kind by name.
 std::map<std::string, std::string> published() {
   std::ifstream file(OCTAVO_TEST_SPEECH_DIR "/parakeet_v3_names.txt");
   std::map<std::string, std::string> out;
@@ -233,7 +233,7 @@ std::map<std::string, std::string> tensors_with_shapes(const torch::nn::Module& 
   return out;
 }
 
-// Of a model with one layer, as if it had all.
+// Returns the parameter count of the complete model, given a model with one layer.
 std::int64_t parameters_in(const SpeechModelImpl& one) {
   std::int64_t out = 0;
   for (const auto& each : one.named_parameters())
@@ -245,14 +245,14 @@ std::int64_t parameters_in(const SpeechModelImpl& one) {
 TEST(SpeechGolden, NamesAndSizesAreThePublishedOnes) {
   const auto wanted = published();
   EXPECT_EQ(wanted.size(), 723U);
-  // All layers, but narrow: the names.
+  // The names of a narrow model with all layers.
   SpeechModelSettings narrow = tiny_model();
   narrow.encoder_layers = SpeechModelSettings().encoder_layers;
   std::set<std::string> names, wanted_names;
   for (const auto& [name, shape] : tensors_with_shapes(SpeechModelImpl(narrow))) names.insert(name);
   for (const auto& [name, shape] : wanted) wanted_names.insert(name);
   EXPECT_EQ(names, wanted_names);
-  // One layer of the real width: the shapes and the counts.
+  // The shapes and counts of a model with one layer of the real width.
   SpeechModelSettings settings;
   settings.encoder_layers = 1;
   const SpeechModelImpl v3(settings);

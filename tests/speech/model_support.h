@@ -13,7 +13,7 @@
 
 namespace octavo::train {
 
-// The model of parakeet_tiny.safetensors: without dropout.
+// Returns the settings of parakeet_tiny.safetensors' model, which has no dropout.
 inline SpeechModelSettings tiny_model() {
   SpeechModelSettings out;
   out.mel_bands = 32;
@@ -36,7 +36,7 @@ inline SpeechModelSettings with_dropout(SpeechModelSettings settings) {
   return settings;
 }
 
-// Clips with their lengths in both places.
+// Clips with their lengths on the device and on the host.
 struct Clips {
   torch::Tensor features, targets;
   std::vector<std::int64_t> frames, labels;
@@ -47,7 +47,7 @@ struct Clips {
   [[nodiscard]] SpeechClips view() const { return {features, lengths(), targets, frames, labels}; }
 };
 
-// Clips of random features; targets of a clip depend on its place alone. The seed is torch's.
+// Returns clips of random features and random targets, drawn with torch's current seed.
 inline Clips random_clips(std::vector<std::int64_t> frames, std::vector<std::int64_t> labels,
                           std::int64_t bands = 32, std::int64_t vocabulary = 32) {
   const auto most = [](const auto& all) { return *std::max_element(all.begin(), all.end()); };
@@ -62,14 +62,14 @@ inline DropoutPass pass_of(const std::vector<std::int64_t>& samples,
   return {7, 3, torch::tensor(samples, torch::kInt64).to(device)};
 }
 
-// The model's logits for all cells, [batch, T, U + 1, outputs], without the joint's dropout.
+// Returns the model's logits for all cells, [batch, T, U + 1, outputs], without the joint's dropout.
 inline torch::Tensor logits_of(SpeechModelImpl& model, const Encoded& encoded, const torch::Tensor& targets,
                                const DropoutPass& pass) {
   return model.joint(model.project(encoded.frames).unsqueeze(2),
                      model.predictions(targets, pass).unsqueeze(1));
 }
 
-// The clips' losses by the plain recursion, in fp64.
+// Returns the clips' losses, computed by the plain recursion in fp64.
 inline torch::Tensor plain_losses(SpeechModelImpl& model, const Clips& clips, const torch::Tensor& logits) {
   std::vector<torch::Tensor> losses;
   for (std::size_t i = 0; i < clips.frames.size(); ++i) {

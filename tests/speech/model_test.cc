@@ -1,4 +1,4 @@
-// The speech model: what is computed again, what is frozen, dropout, heads, precisions and the smallest
+// Tests the speech model: recomputed activations, frozen parts, dropout, heads, precisions and the smallest
 // clips.
 // SPDX-License-Identifier: MIT
 #include "train/model/model.h"
@@ -26,7 +26,7 @@ using Tensors = std::map<std::string, torch::Tensor>;
 SpeechModel make(const SpeechModelSettings& settings) {
   torch::manual_seed(5);
   SpeechModel out(settings);
-  // Statistics and affine parameters that differ between channels.
+  // Gives statistics and affine parameters values that differ between channels.
   const torch::NoGradGuard no_grad;
   for (auto& each : out->named_parameters())
     if (each.value().dim() == 1) each.value().add_(torch::randn_like(each.value()) * 0.1);
@@ -59,7 +59,8 @@ bool finite(const Tensors& tensors) {
                      [](const auto& each) { return each.second.isfinite().all().template item<bool>(); });
 }
 
-// Gradients and buffers after a pass whose activations are computed again, or not.
+// Returns the gradients and buffers after a forward and backward pass, with recomputed activations if
+// `again`.
 std::pair<Tensors, Tensors> pass_with(bool again, bool frozen_front, const torch::Device& device, bool bf16) {
   SpeechModelSettings settings = with_dropout(tiny_model());
   settings.checkpoint_encoder = settings.checkpoint_decoder = again;
@@ -96,9 +97,10 @@ TEST(SpeechModel, CheckpointingChangesNoBit) {
   expect_checkpointing_changes_no_bit(torch::kCPU, true);
 }
 
-// Encoder and projections in FP8, on the CPU's reference: every weight of a product takes part, and what is
-// computed again has the same bits. How near gradients are is asked of products alone: those of this small
-// model with random weights turn around when torch rounds the weights to E4M3, without any product in FP8.
+// Runs the encoder and the projections in FP8, on the CPU's reference: every weight of a matmul is used in
+// FP8, and recomputation gives the same bits. The accuracy of gradients is tested for single matmuls only: in
+// this small model with random weights, gradients change completely even if torch only rounds the weights to
+// E4M3, without any FP8 matmul.
 TEST(SpeechModel, ProductsInFp8) {
   const Fp8Reference reference;
   const auto pass = [](bool in_fp8, bool again) {
@@ -143,7 +145,7 @@ TEST(SpeechModel, ProductsInFp8) {
   }
 }
 
-// Every parameter's module is told of before it is used, and the encoder's layers one by one.
+// The gate is called for every parameter's module before its use, and for the encoder's layers one by one.
 TEST(SpeechModel, TellsWhichWeightsItIsAboutToUse) {
   for (const SpeechHead head : {SpeechHead::tdt, SpeechHead::ctc}) {
     SpeechModelSettings settings = tiny_model();
@@ -166,7 +168,7 @@ TEST(SpeechModel, TellsWhichWeightsItIsAboutToUse) {
 
 TEST(SpeechModel, CheckpointingChangesNoBitOnAGpu) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
-  at::globalContext().setDeterministicCuDNN(true);  // as the trainer does
+  at::globalContext().setDeterministicCuDNN(true);  // like the trainer
   expect_checkpointing_changes_no_bit(torch::kCUDA, false);
   expect_checkpointing_changes_no_bit(torch::kCUDA, true);
 }
@@ -181,7 +183,7 @@ TEST(SpeechModel, RowsComputedAgainInPartsGiveTheSameGradients) {
                                         random({4, 4, 1, 1}), random({4})};
   for (torch::Tensor& weight : weights) weight.requires_grad_();
   weights[3].requires_grad_(false);
-  std::vector<std::int64_t> most;  // rows of a call
+  std::vector<std::int64_t> most;  // rows per call
   const auto segment = [&most](const std::vector<torch::Tensor>& in, const std::vector<torch::Tensor>& w) {
     most.push_back(in[0].size(0));
     return subsample(in[0], in[1], {w[0], w[1], {{{w[2], w[3], w[4], w[5]}, {w[6], w[7], w[8], w[9]}}}});
@@ -227,7 +229,7 @@ TEST(SpeechModel, FrozenBatchNormIsThatOfEvaluation) {
   EXPECT_TRUE(model->encode(clips.features, clips.lengths(), {}).frames.equal(training));
 }
 
-// BatchNorm is frozen, so that clips do not see each other.
+// BatchNorm is frozen, so that clips do not influence each other.
 TEST(SpeechModel, AClipsDropoutDependsOnNeitherPlaceNorPadding) {
   torch::manual_seed(1);
   const Clips clips = random_clips({80, 48}, {5, 3});
@@ -247,7 +249,7 @@ TEST(SpeechModel, AClipsDropoutDependsOnNeitherPlaceNorPadding) {
   const auto [alone, labels_alone] = run(second, pass_of({9}));
   const auto [beside, labels_beside] = run(clips, pass_of({4, 9}));
   const auto [other, labels_other] = run(second, pass_of({10}));
-  // The same numbers but for the order of sums in products.
+  // The values are equal except for the order of sums in matmuls.
   EXPECT_TRUE(alone.allclose(beside, 0, 1e-5)) << (alone - beside).abs().max();
   EXPECT_TRUE(labels_alone.allclose(labels_beside, 0, 1e-6));
   EXPECT_GT((alone - other).abs().max().item<float>(), 0.1);
@@ -299,7 +301,8 @@ TEST(SpeechModel, TransducersAreThePlainRecursions) {
     const auto largest = [](const torch::Tensor& x) { return x.abs().max().item<double>(); };
     double of_all = 0;
     for (const auto& [name, grad] : right) of_all = std::max(of_all, largest(grad));
-    // Those of attention's scores are small differences of larger numbers.
+    // The gradients of attention's scores are small differences of larger numbers, hence the absolute
+    // tolerance.
     for (const auto& [name, grad] : right)
       EXPECT_LE(largest(got.at(name) - grad), largest(grad) * 1e-5 + of_all * 1e-7) << name;
   }
@@ -319,7 +322,7 @@ TEST(SpeechModel, TheSmallestClipsAreFinite) {
         EXPECT_TRUE(finite(gradients(*model)));
       }
     }
-    // One frame for BatchNorm: its mean moves by a tenth, and its variance is zero.
+    // BatchNorm sees a single frame: its mean moves by a tenth, and its variance is zero.
     SpeechModel model = make(settings);
     const Tensors before = buffers(*model);
     model->loss(random_clips({8}, {0}).view(), pass_of({0})).backward();
@@ -333,7 +336,8 @@ TEST(SpeechModel, TheSmallestClipsAreFinite) {
 
 TEST(SpeechModel, CtcIsTorchsWithThreeReductions) {
   torch::manual_seed(1);
-  const Clips clips = random_clips({80, 64, 16}, {5, 0, 3});  // the last has too few frames for its labels
+  // The last clip has too few frames for its labels.
+  const Clips clips = random_clips({80, 64, 16}, {5, 0, 3});
   const std::map<std::string, std::vector<double>> shares = {{"mean_batch", {1. / 3, 1. / 3, 1. / 3}},
                                                              {"mean", {1. / 15, 1. / 3, 1. / 9}},
                                                              {"mean_volume", {1. / 8, 1. / 8, 1. / 8}}};
@@ -358,8 +362,8 @@ TEST(SpeechModel, CtcIsTorchsWithThreeReductions) {
   }
 }
 
-// bf16 has 8 bits: a result of n roundings is off by sqrt(n) 2^-9 of its size, on average. A layer has
-// about 30.
+// bf16 has 8 bits: the relative error after n roundings is sqrt(n) 2^-9 on average. A layer has about 30
+// roundings.
 TEST(SpeechModel, Bf16IsCloseToFp32) {
   torch::manual_seed(1);
   const Clips clips = random_clips({80, 61}, {5, 3});

@@ -1,4 +1,4 @@
-// The config of a small model of NeMo, for tests.
+// The config of a small NeMo model, for tests.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace octavo::train {
 
-// As NeMo writes it, with the keys that matter; `labels` are three.
+// Returns the relevant keys in NeMo's format, with three `labels`.
 inline std::string nemo_yaml() {
   return R"(sample_rate: 16000
 compute_eval_loss: false

@@ -1,4 +1,4 @@
-// The losses of transducers, written as their recursions read, with autograd: what models are held against.
+// The transducer losses as direct recursions with autograd: the reference that models are compared with.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,16 +9,17 @@
 
 namespace octavo::train {
 
-// Minus the log of the sum over alignments of one clip, for logits [T, U + 1, tokens + durations] whose last
-// token is blank. Without durations it is RNN-T: a label stays in its frame, and blank advances by one.
+// Returns minus the log of the sum over the alignments of one clip, for logits [T, U + 1, tokens + durations]
+// whose last token is blank. Without durations it is the RNN-T loss: a label stays in its frame, and blank
+// advances by one.
 inline torch::Tensor plain_transducer(const torch::Tensor& logits, const std::vector<std::int64_t>& labels,
                                       const std::vector<std::int64_t>& durations, double sigma) {
   const auto frames = logits.size(0), count = static_cast<std::int64_t>(labels.size());
   const auto kinds = static_cast<std::int64_t>(durations.size()), tokens = logits.size(2) - kinds;
   const torch::Tensor wide = logits.to(torch::kFloat64);
   const torch::Tensor token = wide.narrow(2, 0, tokens).log_softmax(2) - (durations.empty() ? 0.0 : sigma);
-  // Numbers of cells, then of their durations. The last position has no label to come, and reads that of
-  // blank.
+  // Scalars per cell, and per cell and duration. The last position has no next label; it reads blank's score
+  // instead.
   const auto numbers = [](const torch::Tensor& x) { return x.cpu().flatten().unbind(); };
   std::vector<std::int64_t> next_labels = labels;
   next_labels.push_back(tokens - 1);
@@ -32,7 +33,7 @@ inline torch::Tensor plain_transducer(const torch::Tensor& logits, const std::ve
   };
   const auto lengths = durations.empty() ? std::vector<std::int64_t>{0, 1} : durations;
   std::vector<std::vector<torch::Tensor>> into(static_cast<std::size_t>(
-      (frames + 1) * (count + 1)));  // arcs that end in a cell, or behind the last frame
+      (frames + 1) * (count + 1)));  // arcs that end in a cell or after the last frame
   const auto arcs = [&](std::int64_t t, std::int64_t u) -> std::vector<torch::Tensor>& {
     return into[cell(t, u)];
   };

@@ -1,5 +1,5 @@
-// Whole runs on recordings: files of several formats and rates, batches by seconds, perturbation; they go on
-// to the same bits, and go without bad clips or say which one is bad.
+// Tests complete runs on recordings: files of several formats and rates, batches limited in seconds,
+// perturbation. They resume to the same bits, and skip bad clips or report the bad clip.
 // SPDX-License-Identifier: MIT
 #include "speech/spoken_tones.h"
 #include "train/run/dry_run.h"
@@ -40,7 +40,7 @@ training:
   device: cpu
 )";
 
-// 24 clips to train on, 6 to evaluate on, noise, and a tokenizer.
+// A corpus of 24 training clips, 6 evaluation clips, noise, and a tokenizer.
 const TempFolder& corpus() {
   static const TempFolder folder;
   static const bool made = [] {
@@ -65,7 +65,7 @@ class RecordingRun : public TinyRun {
                      "\"\ntrain_manifest: \"" + corpus().at(train) + "\"\nval_manifest: \"" +
                      corpus().at("val.jsonl") + "\"\n");
   }
-  // Places in manifests, without their folders, and reasons.
+  // Returns the reasons by location in the manifests, without folders.
   [[nodiscard]] std::map<std::string, std::string> skipped() const {
     std::map<std::string, std::string> all;
     const std::string text = read_bytes(out + "/" + kSkippedName);
@@ -105,7 +105,7 @@ TEST(RecordingRun, TrainsAndEvaluatesOnRecordings) {
 
 TEST(RecordingRun, IsPlanned) {
   const Json pair = whole().records("end").at(0)["plan"];
-  // The plan is of the longest clips. The step that was measured has others, so nothing is said of it.
+  // The prediction is for the longest clips. The measured step has other clips, so no comparison is printed.
   EXPECT_EQ(whole().said.find("plan: ") == std::string::npos, !pair["largest_batch"].get<bool>());
   const double ratio = pair["peak"].get<double>() / pair["measured_peak"].get<double>();
   EXPECT_GT(ratio, 0.95) << pair;
@@ -136,8 +136,8 @@ TEST(RecordingRun, LearnsTheLanguage) {
             0.7 * run.records("train").front()["loss"].get<double>());
 }
 
-// NeMo's features have a frame of padding after the longest clip. BatchNorm counts it in training where the
-// clip has a multiple of eight frames, so that the padding makes a frame of the encoder.
+// NeMo's features have one frame of padding after the longest clip. In training BatchNorm includes it if the
+// clip has a multiple of eight frames, because the padding then produces one more encoder frame.
 TEST(RecordingRun, TrainsWithTheFrameOfPaddingThatNemosFeaturesHave) {
   const TempFolder folder;
   const auto config =
@@ -208,7 +208,7 @@ TEST(RecordingRun, FeaturesThatAreKeptNeedNoRecordings) {
   EXPECT_THAT(again.said, HasSubstr(", and of 0 written"));
 }
 
-// Returns the settings that the message about a full device proposes, a line each.
+// Returns the settings that the out-of-memory message proposes, one per line.
 std::vector<std::string> helps_of(const RecordingRun& run, const Words& words) {
   Words all = {"encoder.feat_in=80",
                "encoder.subsampling_conv_channels=256"};  // more than a megabyte to save
@@ -257,7 +257,7 @@ TEST(RecordingRun, AFullDeviceIsToldHalfTheBatchFirstAndToDropDataLast) {
     EXPECT_THAT(line, AllOf(testing::Not(HasSubstr("checkpointing")), testing::Not(HasSubstr("sums"))));
 }
 
-// Every way in which a clip can be bad, among good ones.
+// Writes a manifest with every kind of bad clip, among good ones.
 const std::string& bad_manifest() {
   static const std::string name = [] {
     const TempFolder& folder = corpus();
@@ -286,7 +286,7 @@ const std::string& bad_manifest() {
 TEST(RecordingRun, GoesWithoutBadClipsAndListsThem) {
   const TempFolder folder;
   RecordingRun run(folder, "run", bad_manifest());
-  // Two epochs: each bad clip is met twice, and listed once.
+  // In two epochs each bad clip is read twice, but listed once.
   const Words words = {"bad_clips=skip", "max_steps=null", "num_train_epochs=2", "save_steps=3",
                        "eval_steps=null"};
   run.finish(words);
@@ -309,7 +309,7 @@ TEST(RecordingRun, GoesWithoutBadClipsAndListsThem) {
   EXPECT_THAT(run.said, HasSubstr("10 clips were left out; " + run.out + "/skipped.jsonl lists them"));
   EXPECT_THAT(run.records("end").back().dump(), HasSubstr("10 clips were left out"));
 
-  // The clips that are left out are positions of the run, so it goes on to the same bits.
+  // Skipped clips count as positions of the run, so it resumes to the same bits.
   const std::int64_t last = run.steps("train").back();
   RecordingRun resumed(folder, "resumed", bad_manifest());
   Words again = words;

@@ -1,4 +1,5 @@
-// Whole runs of the task `speech`: they learn, go on to the same bits after any end, and say what is wrong.
+// Tests complete runs of the task `speech`: they learn, resume to the same bits after any end, and report
+// errors.
 // SPDX-License-Identifier: MIT
 #include "train/config/task_config.h"
 #include "train/formats/safetensors.h"
@@ -22,7 +23,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// With every dropout, BatchNorm, and clips of different lengths.
+// The model has every dropout and BatchNorm, and clips of different lengths.
 constexpr const char* kSpeech = R"(model:
   name: fastconformer
   vocab_size: 6
@@ -129,7 +130,7 @@ TEST(SpeechRun, WorkersDoNotChangeABit) {
   EXPECT_EQ(run.bits(6), whole().bits(6));
 }
 
-// The first convolutions add their gradients up clip by clip then, in another order.
+// With recomputation, the first convolutions sum their gradients clip by clip, which is a different order.
 TEST(SpeechRun, ActivationsThatAreComputedAgain) {
   const TempFolder folder;
   const Words both = {"gradient_checkpointing=true"};
@@ -152,7 +153,7 @@ TEST(SpeechRun, ActivationsThatAreComputedAgain) {
   other.finish({both[0], "resume_from_checkpoint=" + whole().checkpoint(4), "eval_steps=null"});
 }
 
-// Each layer waits for its own weights. Only large ones are offloaded.
+// Each layer waits for its own weights. Only large weights are offloaded.
 TEST(SpeechRun, StatesInHostMemoryChangeNoBit) {
   const TempFolder folder;
   SpeechRun plain(folder, "plain"), host(folder, "host"), stream(folder, "stream");
@@ -229,7 +230,7 @@ TEST(SpeechRun, OtherClipsAreAnotherRunAndMoreAreNot) {
   EXPECT_THAT(run.said, HasSubstr("data.generator.clips: there were 32, and are 40"));
 }
 
-// Features that are not numbers: the guard leaves weights as they were.
+// The features overflow fp32: the guard leaves the weights unchanged.
 TEST(SpeechRun, FeaturesThatAreNotFiniteAreSkipped) {
   const TempFolder folder;
   SpeechRun run(folder, "run");
@@ -245,7 +246,7 @@ TEST(SpeechRun, ModelsInFilesThatAreNotThere) {
   EXPECT_FALSE(std::filesystem::exists(run.out));
 }
 
-// As transformers has it: its weights and sizes begin the run, and a run that goes on has its own.
+// A folder for transformers: a new run starts with its weights and sizes; a resumed run uses its own weights.
 TEST(SpeechRun, ModelsInFilesBeginARun) {
   const TempFolder folder;
   const auto config = parse(kSpeech, "run.yaml");
@@ -278,7 +279,7 @@ TEST(SpeechRun, ModelsInFilesBeginARun) {
              "data.generator.vocabulary: got 7");
 }
 
-// The example of examples/train, short.
+// Runs the example of examples/train for fewer steps.
 TEST(SpeechRun, TheExampleLoadsAndLearns) {
   std::ifstream file(std::string(OCTAVO_TEST_EXAMPLES_DIR) + "/speech_generated.yaml");
   ASSERT_TRUE(file.good());

@@ -1,12 +1,12 @@
-// speech_tensors MODEL eval|train IN OUT: what the model of a .nemo archive or a folder of transformers
-// computes for a batch, for tests/peers/nemo. IN and OUT are safetensors files.
+// speech_tensors MODEL eval|train IN OUT: writes the tensors that the model of a .nemo archive or a
+// transformers folder computes for a batch, for tests/peers/nemo. IN and OUT are safetensors files.
 //
 // IN has `audio` (float32, [clips, samples], 16-bit samples / 32768), `audio_lengths`, `targets` and
 // `target_lengths` (int64). OUT has the features and the encoder's frames with their lengths, the logits of
-// all cells, the loss and, of `eval`, the greedy tokens (-1 after a clip's last) and their frames. `train`
-// is a training step without dither and SpecAugment: OUT has the gradients and BatchNorm's new statistics
-// under NeMo's names. The program computes as the trainer does: the batch, the features and their padding are
-// made by the trainer's functions.
+// all cells, the loss and, for `eval`, the greedy tokens (-1 after a clip's last token) and their frames.
+// `train` is a training step without dither and SpecAugment: OUT has the gradients and BatchNorm's new
+// statistics under NeMo's names. The program uses the trainer's functions for the batch, the features and
+// their padding.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/tensor_files.h"
 #include "train/model/model.h"
@@ -30,7 +30,7 @@
 namespace octavo::train {
 namespace {
 
-// The program's errors are LibTorch's: they carry the message to main().
+// Errors are thrown as LibTorch errors, which carry the message to main().
 template <class T>
 T value_of(Result<T> result) {
   TORCH_CHECK(result.ok(), result.status().message());
@@ -44,7 +44,7 @@ torch::Tensor tensor_of(const Safetensors& file, const std::string& path, const 
   TORCH_CHECK(false, path, " has no tensor ", name);
 }
 
-// The clips as the trainer's reader gives them.
+// Returns the clips in the form of the trainer's reader.
 std::vector<ReadClip> read_clips(const std::string& path) {
   const Safetensors file = value_of(Safetensors::open(path));
   const torch::Tensor audio = tensor_of(file, path, "audio"), targets = tensor_of(file, path, "targets");

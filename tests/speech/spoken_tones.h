@@ -1,5 +1,5 @@
-// A language of tones for tests: a word is a sine, a recording is words in a row. Recordings, manifests and a
-// tokenizer for it, in a folder.
+// A language of tones for tests: a word is a sine wave, and a recording is a sequence of words. Writes
+// recordings and manifests in this language, and a tokenizer for it.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -26,7 +26,7 @@ inline constexpr std::array<SpokenWord, 4> kSpokenWords = {
     {{"low", 300}, {"mid", 700}, {"high", 1500}, {"peep", 3000}}};
 inline constexpr double kWordSeconds = 0.25;
 
-// Clip `number` says one to three words, which depend on it alone.
+// Returns the one to three words of clip `number`, which depend only on the number.
 inline std::string spoken_text(int number) {
   std::string out;
   for (int i = 0; i <= number % 3; ++i)
@@ -53,7 +53,7 @@ inline std::string manifest_line(const std::string& audio, double seconds, const
   return nlohmann::json{{"audio_filepath", audio}, {"duration", seconds}, {"text", text}}.dump() + '\n';
 }
 
-// Clips first … first + count - 1 as files of the folder; their lines of a manifest.
+// Writes clips first … first + count - 1 as files in the folder. Returns their manifest lines.
 inline std::string write_spoken(const TempFolder& folder, int first, int count, int rate = 16000,
                                 const std::string& extension = ".wav") {
   std::string lines;
@@ -67,7 +67,7 @@ inline std::string write_spoken(const TempFolder& folder, int first, int count, 
   return lines;
 }
 
-// Its letters, so that every word of the language can be written.
+// Returns a tokenizer of the language's letters, which can write every word.
 inline std::string spoken_tokenizer() {
   static const std::string made = [] {
     int left = 40;

@@ -1,6 +1,6 @@
-"""Speech models that Python's torch.save, tarfile and transformers write are read, written back and read by
-them again. OCTAVO_ARCHIVE_COPY is the program of train/archive_copy.cc. Without transformers, its part is
-skipped."""
+"""Speech models written by Python's torch.save, tarfile and transformers are read, exported and read by
+them again. OCTAVO_ARCHIVE_COPY is the program of tests/train/archive_copy.cc. Without transformers, its
+tests are skipped."""
 
 import importlib
 import inspect
@@ -28,7 +28,7 @@ DURATIONS = [0, 1, 2, 3, 4]
 
 
 def nemo_state(head="tdt"):
-    """The state dict of a model of NeMo with these sizes. Its names are written down apart from our table."""
+    """Returns the state dict of a NeMo model with these sizes. Its names are an independent second list."""
     torch.manual_seed(0)
     s = SIZES
     c, d, p = s["channels"], s["d"], s["predictor"]
@@ -140,7 +140,7 @@ TOKENIZER = {"./0a_tokenizer.model": bytes(range(256)) * 3, "./0b_vocab.txt": "a
 def write_nemo(path, state, config, mode="w"):
     weights = io.BytesIO()
     torch.save(state, weights)
-    # JSON is YAML.
+    # JSON is valid YAML.
     files = {"./model_config.yaml": json.dumps(config, indent=1, ensure_ascii=False).encode()} | TOKENIZER
     with tarfile.open(path, mode) as opened:
         for name, data in (files | {"./model_weights.ckpt": weights.getvalue()}).items():
@@ -205,7 +205,7 @@ def test_sizes(tmp_path):
         "joint_dropout": 0.2,
     }
     assert {name: said[name] for name in expected} == {name: str(value) for name, value in expected.items()}
-    # The same from the folder, which has no numbers of the loss.
+    # The folder gives the same settings, except that it does not store the loss's settings.
     again, error = copy(tmp_path / "ours", tmp_path / "again")
     assert error == ""
     loss = {"sigma", "omega", "reduction"}
@@ -224,7 +224,7 @@ def test_hub(tmp_path, monkeypatch):
     _, error = copy("someone/parakeet", tmp_path / "ours.nemo")
     assert "hf download someone/parakeet" in error
     assert str(tmp_path / "hub") in error
-    # As hf lays it out: files are links to blobs.
+    # hf stores files in this layout, as links to blobs.
     model = tmp_path / "hub" / "models--someone--parakeet"
     for folder in ("blobs", "refs", "snapshots/12ab"):
         (model / folder).mkdir(parents=True)
@@ -252,7 +252,7 @@ def test_features_as_transformers_names_them(tmp_path):
     assert copy(tmp_path / "theirs.nemo", tmp_path / "ours")[1] == ""
     written = json.loads((tmp_path / "ours" / "preprocessor_config.json").read_text())
     assert written.pop("feature_extractor_type") == "ParakeetFeatureExtractor"
-    # The module itself: the class needs librosa when it is made.
+    # The signature is read from the class without an instance, because creating one needs librosa.
     module = importlib.import_module("transformers.models.parakeet.feature_extraction_parakeet")
     names = set(inspect.signature(module.ParakeetFeatureExtractor.__init__).parameters)
     assert names - {"self", "kwargs"} <= set(written)
@@ -300,7 +300,7 @@ def test_transformers_loads_what_we_write(tmp_path, head):
     assert torch.equal(ours[layer + "conv.norm.running_mean"], state[layer + "conv.batch_norm.running_mean"])
     assert ours[layer + "conv.norm.num_batches_tracked"] == 7
 
-    # What transformers saves is read, and is the same again.
+    # A folder saved by transformers can be read, and its copy is equal.
     model.save_pretrained(tmp_path / "theirs")
     said, error = copy(tmp_path / "theirs", tmp_path / "again")
     assert error == ""
@@ -319,7 +319,8 @@ def test_another_model(tmp_path):
         in error
     )
     assert not (tmp_path / "ours.nemo").exists()
-    # transformers' own standards are another model: 80 bands are taken, biases and scaling are not.
+    # The defaults of transformers describe a different model: 80 bands are supported, biases and scaling are
+    # not.
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "config.json").write_text('{"model_type": "parakeet_tdt", "encoder_config": {}}')
     _, error = copy(tmp_path / "folder", tmp_path / "ours")

@@ -1,4 +1,4 @@
-// SentencePiece models: trained, opened, there and back; and what is none.
+// Tests SentencePiece models: training, opening, round trips, and invalid models.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/tokenizer.h"
 
@@ -77,7 +77,7 @@ TEST(Tokenizer, TextsThereAndBack) {
     const auto foreign = tokenizer.encode("三");
     EXPECT_TRUE(
         std::ranges::any_of(foreign, [&](std::int64_t token) { return tokenizer.is_unknown(token); }));
-    // In a folder, as NeMo's tokenizer.dir.
+    // A folder can be opened, too, like NeMo's tokenizer.dir.
     EXPECT_TRUE(Tokenizer::open(files.path("")).ok());
   }
 }
@@ -104,7 +104,7 @@ TEST(Tokenizer, WhatIsNoneIsRefused) {
   const auto bytes = trained({.vocabulary = 40});
   ASSERT_TRUE(bytes.ok());
   for (std::size_t size = 0; size < bytes->size();
-       size += 37) {  // cut off anywhere: a smaller model or an error
+       size += 37) {  // truncated anywhere: a smaller model or an error
     const auto cut = Tokenizer::from_bytes(bytes->substr(0, size), "cut");
     if (cut.ok()) {
       EXPECT_LE(cut->size(), 40);
@@ -114,13 +114,13 @@ TEST(Tokenizer, WhatIsNoneIsRefused) {
 
 TEST(Tokenizer, TrainingSaysWhatIsWrong) {
   EXPECT_THAT(trained({.vocabulary = 40}, 0).status().message(), HasSubstr("no text"));
-  // What the text does not give is no error: there are fewer tokens.
+  // A text with too few pieces is not an error: the model has fewer tokens.
   EXPECT_LT(Tokenizer::from_bytes(trained({.vocabulary = 100000}).value(), "it").value().size(), 200);
   EXPECT_THAT(trained({.vocabulary = 3}).status().message(),
               HasSubstr("a tokenizer of 3 tokens could not be trained"));
 }
 
-// tokenizer.json has all of a model: text is the same tokens through it.
+// tokenizer.json contains the complete model: a text gives the same tokens with it.
 TEST(TokenizerJson, ThereAndBack) {
   for (const TokenizerPlan& plan : {TokenizerPlan{.vocabulary = 60, .symbols = {"<|ms|>"}},
                                     TokenizerPlan{.vocabulary = 60, .kind = "unigram"},
@@ -143,7 +143,7 @@ TEST(TokenizerJson, ThereAndBack) {
       EXPECT_EQ(second->encode(text), first.encode(text)) << text;
       EXPECT_EQ(second->decode(second->encode(text)), first.decode(first.encode(text)));
     }
-    // The model itself comes back, but for scores of BPE, of which the order counts.
+    // The model survives the round trip, except for BPE scores, of which only the order matters.
     const PieceModel back = read_tokenizer_json(json, "back").value();
     EXPECT_EQ(back.charsmap, model.charsmap);
     EXPECT_EQ(back.algorithm, model.algorithm);
@@ -191,7 +191,7 @@ TEST(TokenizerJson, WhatWouldBeLostIsRefused) {
           .ok());
 }
 
-// A NeMo config whose vocabulary has so many tokens.
+// Returns a NeMo config with a vocabulary of `tokens` tokens.
 std::string yaml_of(std::int64_t tokens, const std::string& tokenizer) {
   std::string out = nemo_yaml();
   const auto replace = [&](const std::string& from, const std::string& to) {
@@ -246,7 +246,7 @@ TEST(PieceModel, BytesThatAreNoModelAreErrors) {
       bytes[(state >> 33) % bytes.size()] = static_cast<char>(state >> 20);
     }
     bytes.erase(bytes.size() - static_cast<std::size_t>(i) % 50);
-    const auto model = read_piece_model(bytes, "it");  // nothing but an answer is expected
+    const auto model = read_piece_model(bytes, "it");  // any result without a crash is correct
     if (model.ok()) {
       EXPECT_FALSE(model->pieces.empty());
     }
@@ -254,7 +254,7 @@ TEST(PieceModel, BytesThatAreNoModelAreErrors) {
   EXPECT_FALSE(read_piece_model("", "it").ok());
 }
 
-// The charsmap is in memory as the trie's size, its units of 32 bits, and texts.
+// The in-memory format is the trie's size, its 32-bit units, and the texts.
 struct Charsmap {
   std::vector<std::uint32_t> units;
   std::string texts;
@@ -279,20 +279,21 @@ struct Charsmap {
 
 std::string charsmap_problem(const Charsmap& charsmap) { return check_charsmap(charsmap.bytes()).message(); }
 
-// SentencePiece follows the trie without a check, out of its memory if the units say so.
+// SentencePiece follows the trie without bounds checks, so that bad units can make it read outside the trie.
 TEST(Charsmap, RandomUnitsAreRefusedOrHarmless) {
   PieceModel model = read_piece_model(trained({.vocabulary = 60}).value(), "it").value();
   const Charsmap good = Charsmap::of(model.charsmap);
   ASSERT_GT(good.units.size(), 10000U);
   EXPECT_EQ(charsmap_problem(good), "");
-  std::string text = "three \xEF\xBC\xA1\xC2\xBD\xE3\x8D\xBB boats";  // with characters that are normalized
+  // The text includes characters that are normalized.
+  std::string text = "three \xEF\xBC\xA1\xC2\xBD\xE3\x8D\xBB boats";
   for (int byte = 1; byte < 256; ++byte) text += static_cast<char>(byte);
   std::uint64_t state = 11;
   const auto random = [&] { return (state = state * 6364136223846793005U + 1442695040888963407U) >> 32; };
   int refused = 0;
   for (int i = 0; i < 400; ++i) {
     Charsmap bad = good;
-    // In blocks that searches often look at, the first of which is the root's.
+    // The changes are in blocks that lookups often use; the first of them is the root's block.
     for (int change = 0; change < 1 << i % 10; ++change) {
       const std::size_t block = i % 2 == 0 ? 256 * (bad.units[0] >> 18) : 0;
       const std::size_t range = block == 0 ? bad.units.size() : 256;
@@ -318,7 +319,7 @@ TEST(Charsmap, WhatIsWrongIsSaid) {
   const auto unit = [](std::uint32_t offset, std::uint32_t leaf, std::uint32_t label) {
     return offset << 10 | leaf << 8 | label;
   };
-  std::ranges::fill(small.units, 1);  // a label that no place here has
+  std::ranges::fill(small.units, 1);  // a label that no unit matches
   small.units[257] = 2;
   small.units[513] = 2;
   small.units[0] = unit(256, 0, 0);
@@ -343,7 +344,7 @@ TEST(Charsmap, WhatIsWrongIsSaid) {
   EXPECT_THAT(check_charsmap("abc").message(), HasSubstr("it has 3 bytes"));
   EXPECT_THAT(check_charsmap(std::string("\x00\x01\x00\x00", 4) + "abcd").message(),
               HasSubstr("its trie has 256 bytes, expected a multiple of 4 up to 4"));
-  // SentencePiece has memory for 32 texts of one path: a path of bytes `a`, base by base.
+  // SentencePiece has space for 32 texts per path. The path is a sequence of bytes `a`, base by base.
   for (const std::uint32_t texts : {32U, 33U}) {
     Charsmap chain{std::vector<std::uint32_t>(256 * (std::size_t{texts} + 2), 1), std::string(1, '\0')};
     chain.units[0] = unit(256, 0, 0);
@@ -356,7 +357,7 @@ TEST(Charsmap, WhatIsWrongIsSaid) {
     chain.units[256 * (texts + 1) + 1] = 2;
     EXPECT_EQ(charsmap_problem(chain).empty(), texts == 32) << charsmap_problem(chain);
   }
-  // A map of the denormalizer is followed too, and the last one of a message counts.
+  // The denormalizer's map is checked too, and the last map in a message takes effect.
   PieceModel model = read_piece_model(trained({.vocabulary = 60}).value(), "it").value();
   const std::string bytes = write_piece_model(model);
   model.charsmap = small.bytes();

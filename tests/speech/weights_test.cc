@@ -1,4 +1,5 @@
-// Weights of an archive in a model: every dtype that converts, and every tensor that does not fit by name.
+// Tests loading an archive's weights into a model: every dtype that converts, and the names of all tensors
+// that do not fit.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/weights.h"
 
@@ -55,7 +56,8 @@ TEST(SpeechWeights, AreTakenInAnyPrecision) {
   }
 }
 
-// What the model calls its tensors and how it shapes them is what the archive has, and comes back to the bit.
+// Checks that the model's tensor names and shapes equal the archive's, and that an export gives the same
+// bytes.
 void expect_the_same_archive(const std::string& yaml) {
   const TempFolder folder;
   const auto config = read_nemo_config(yaml, "x");
@@ -109,15 +111,15 @@ TEST(SpeechWeights, EveryHeadAsTransformersHasIt) {
     const NamedTensors before = tensors_of(*first), after = tensors_of(*second);
     for (std::size_t i = 0; i < before.size(); ++i)
       EXPECT_TRUE(after[i].second.equal(before[i].second)) << after[i].first;
-    // The other heads' models list what differs.
+    // Loading into a model with another head lists the differences.
     small.head = head == SpeechHead::ctc ? SpeechHead::rnnt : SpeechHead::ctc;
     const std::string message = load_archive(*archive, tensors_of(*SpeechModel(small))).status().message();
     EXPECT_THAT(message, AllOf(HasSubstr("missing in it"), HasSubstr("left over from it")));
   }
 }
 
-// Another vocabulary: the encoder's weights, and decoder and joint as they began, as NeMo's
-// change_vocabulary.
+// With another vocabulary, the encoder's weights are loaded, and decoder and joint keep their initial
+// weights, like NeMo's change_vocabulary.
 TEST(SpeechWeights, AnotherVocabularyBeginsDecoderAndJointAnew) {
   for (const SpeechHead head : {SpeechHead::tdt, SpeechHead::ctc}) {
     const TempFolder folder;
@@ -144,7 +146,7 @@ TEST(SpeechWeights, AnotherVocabularyBeginsDecoderAndJointAnew) {
                                             tensors))));
     for (const auto& [name, tensor] : tensors_of(*second))
       EXPECT_TRUE(tensor.equal(name.starts_with("encoder.") ? then[name] : before[name])) << name;
-    // Other differences of these parts are none of a vocabulary.
+    // Other differences in these parts are not treated as a changed vocabulary.
     small.vocabulary -= 5;
     small.durations = {0, 1, 2};
     if (head == SpeechHead::tdt) {

@@ -1,4 +1,4 @@
-// The word error rate: words, counts and alignment, against every alignment written out.
+// Tests the word error rate: words, counts and alignment, against a search over all alignments.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/wer.h"
 
@@ -18,7 +18,7 @@ TEST(Wer, WordsAreWhatWhitespaceSeparates) {
   EXPECT_EQ(split_words(" \t\r\n\v\f"), Words{});
   EXPECT_EQ(split_words("one"), Words{"one"});
   EXPECT_EQ(split_words("  one\ttwo \n three "), (Words{"one", "two", "three"}));
-  // What Python's str.split() takes for whitespace, and what it does not.
+  // The first list has characters that Python's str.split() treats as whitespace, the second list others.
   for (const char* space : {"\x1c", "\x1d", "\x1e", "\x1f", "\u0085", "\u00a0", "\u1680", "\u2000", "\u2005",
                             "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"}) {
     const std::string text = std::string(space) + "à" + space + space + "b" + space;
@@ -29,7 +29,7 @@ TEST(Wer, WordsAreWhatWhitespaceSeparates) {
     const std::string text = std::string("a") + other + "b";
     EXPECT_EQ(split_words(text), Words{text}) << text;
   }
-  // Not UTF-8: a cut character, a byte of the middle, an overlong blank.
+  // Not UTF-8: a truncated character, a continuation byte, an overlong blank.
   for (const std::string text : {"a\xe3\x80", "\x80\xa0z", "a\xc0\xa0z", "\xe2\x80"}) {
     EXPECT_EQ(split_words(text), Words{text});
   }
@@ -69,12 +69,12 @@ TEST(Wer, SumsOverASet) {
 TEST(Wer, AlignmentOfRepeatedWords) {
   using Alignment = std::vector<AlignedWord>;
   EXPECT_EQ(align_words("a a", "a"),
-            (Alignment{{Edit::deletion, "a", ""}, {Edit::none, "a", "a"}}));  // pairs are taken from the end
+            (Alignment{{Edit::deletion, "a", ""}, {Edit::none, "a", "a"}}));  // words are paired from the end
   EXPECT_EQ(align_words("x y", "z"), (Alignment{{Edit::deletion, "x", ""}, {Edit::substitution, "y", "z"}}));
   EXPECT_EQ(align_words("z", "x y"), (Alignment{{Edit::insertion, "", "x"}, {Edit::substitution, "z", "y"}}));
 }
 
-// Every alignment, last edit first; of those with the fewest edits the first in the order of enumeration.
+// Enumerates every alignment from the last edit; keeps the first alignment with the fewest edits.
 struct Search {
   const Words &reference, &hypothesis;
   std::vector<AlignedWord> path, best;

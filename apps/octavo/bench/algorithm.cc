@@ -1,4 +1,4 @@
-// Algorithms for the benchmark, by their descriptions; see algorithm.h.
+// Benchmark configurations of the algorithms, derived from their descriptions; see algorithm.h.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench/algorithm.h"
 
@@ -7,8 +7,8 @@
 namespace octavo::cli {
 namespace {
 
-constexpr double kDecay = 0.01;    // so that what a step does with it is measured, and in the checksum
-constexpr double kSwitched = 0.9;  // of a switch that is a number: momentum
+constexpr double kDecay = 0.01;    // nonzero, so that weight decay is measured and in the checksum
+constexpr double kSwitched = 0.9;  // value of a switch that is a number, such as momentum
 
 bool is_on(const GroupConfig& config, const Option& option) {
   const int bit = option.switches ? switch_bit(config.algorithm, option.name) : -1;

@@ -1,5 +1,5 @@
-// What the benchmark and `octavo info` ask an algorithm's description: its switches by name, and numbers to
-// run it with.
+// Derives what the benchmark and `octavo info` need from an algorithm's description: the names of its
+// switches, and hyperparameters to run it with.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,7 +14,8 @@
 
 namespace octavo::cli {
 
-// The algorithm as it is used most: without what switches add, unless it keeps no moments then (momentum).
+// Returns the most common configuration: without the moments that switches add, unless the algorithm has no
+// moments without them (then momentum is on).
 GroupConfig usual_config(Algorithm algorithm);
 
 // The names of the switches that are on, in the description's order.
@@ -22,10 +23,10 @@ std::vector<std::string_view> switch_names(const GroupConfig& config);
 // The name of every switch of these algorithms, once.
 std::vector<std::string_view> all_switches(std::span<const Algorithm> among);
 
-// "optimizer" or "optimizer switch": the switches that usual_config has are not said.
+// Returns "optimizer" or "optimizer switch". Switches that usual_config turns on are omitted.
 std::string algorithm_label(const GroupConfig& config);
 
-// The description's defaults, with weight decay, and a value for each switch that is on.
+// Returns the description's defaults, plus weight decay and a value for each switch that is on.
 HyperParams usual_hyper(const GroupConfig& config);
 
 }  // namespace octavo::cli

@@ -1,4 +1,4 @@
-// Checksums, and the comparison of GPU and CPU; see check.h.
+// Computes checksums and compares the GPU with the CPU; see check.h.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench/check.h"
 
@@ -15,7 +15,8 @@ namespace {
 
 constexpr int kSteps = 3;
 constexpr double kZeros = 0.5;
-constexpr std::int64_t kRow = 48;  // of vectors, where rows have no gradient: across blocks
+// Row length of 1-d tensors, if rows have no gradient; rows cross quantization blocks.
+constexpr std::int64_t kRow = 48;
 
 std::vector<TensorShape> fixed_shapes() {
   std::vector<TensorShape> shapes;
@@ -54,7 +55,7 @@ std::string hex(std::byte value) {
   return text.data();
 }
 
-// The first piece that differs, with its first differing byte; empty where nothing differs.
+// Returns the first piece that differs and its first differing byte, or an empty string if all are equal.
 std::string difference(const std::vector<Workload::Piece>& cpu, const std::vector<Workload::Piece>& gpu) {
   for (std::size_t i = 0; i < cpu.size(); ++i) {
     const auto &a = cpu[i].bytes, &b = gpu[i].bytes;

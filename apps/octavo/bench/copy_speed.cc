@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kWanted = std::int64_t{1} << 30;
 
-// With less, the caches would be measured instead of the memory.
+// Smaller copies would measure the caches instead of the memory.
 std::int64_t least(const BenchDevice& device) { return std::int64_t{1} << (device.on_gpu() ? 28 : 26); }
 
 }  // namespace

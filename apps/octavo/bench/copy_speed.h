@@ -1,5 +1,6 @@
-// The ceiling that benchmarks compare with: how fast a device copies its own memory. Shared machines change
-// speed from minute to minute, so copies are timed right before and right after what is compared.
+// Measures how fast a device copies its own memory: the ceiling that benchmarks compare with. The speed of
+// shared machines changes from minute to minute, so copies are timed right before and right after each
+// measurement.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,24 +12,26 @@
 
 namespace octavo::cli {
 
-// Of at least one value; the mean of the middle two where their number is even.
+// Returns the median, which is the mean of the middle two for an even number of values. REQUIRES: at least
+// one value.
 double median(std::vector<double> values);
 
-// Milliseconds of some copies, by each of the two ways.
+// Copy times in milliseconds, for each of the two copy methods.
 struct CopySamples {
   std::vector<double> library, streaming;
 };
 
 class CopyMeter {
  public:
-  // Buffers of 1 GiB each side, less when memory is short (then note() says so); a Failure if there is too
-  // little. The device must outlive it.
+  // Allocates two buffers of 1 GiB each, or smaller ones when memory is short (then note() explains it).
+  // Throws a Failure if there is too little memory. The device must outlive the meter.
   explicit CopyMeter(BenchDevice& device);
 
-  // `repeat` copies by each way.
+  // Times `repeat` copies with each method.
   CopySamples sample(int repeat);
 
-  // The better way's median over both sets of samples; 10^9 bytes a second, read and written bytes counted.
+  // Returns the faster method's median over both sets of samples, in 10^9 bytes per second. Read and written
+  // bytes are both counted.
   [[nodiscard]] double gb_per_s(const CopySamples& before, const CopySamples& after) const;
 
   [[nodiscard]] std::int64_t bytes() const { return from_.size; }

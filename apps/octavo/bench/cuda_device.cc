@@ -1,8 +1,8 @@
-// A GPU as a benchmark device: memory, a stream of its own, events for time, and two copies (cudaMemcpyAsync
-// and a kernel). Every CUDA error becomes a Failure with the runtime's message.
+// A GPU as a benchmark device: memory, a separate stream, events for timing, and two copy methods
+// (cudaMemcpyAsync and a kernel). Every CUDA error becomes a Failure with the runtime's message.
 //
-// The command and the library each hold the static CUDA runtime; both work in the device's primary context,
-// so both can use the same memory and streams.
+// The command and the library each link the static CUDA runtime. Both work in the device's primary context,
+// so they can use the same memory and streams.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench/cuda_device.h"
 
@@ -50,7 +50,7 @@ class Event {
   Event& operator=(Event&&) = delete;
 
   void record(cudaStream_t stream) { check_cuda(cudaEventRecord(event_, stream), "recording a CUDA event"); }
-  // REQUIRES: both have passed.
+  // REQUIRES: both events have completed.
   [[nodiscard]] double ms_since(const Event& start) const {
     float elapsed = 0.0F;
     check_cuda(cudaEventElapsedTime(&elapsed, start.event_, event_), "reading CUDA events");
@@ -101,7 +101,7 @@ class CudaDevice final : public BenchDevice {
     if (bytes.empty()) return;
     check_cuda(cudaMemcpyAsync(to, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream_.get()),
                "copying to the device");
-    wait();  // the caller's bytes may go
+    wait();  // the caller may free `bytes` after the return
   }
 
   std::vector<std::byte> read(const void* from, std::int64_t bytes) override {
@@ -124,8 +124,8 @@ class CudaDevice final : public BenchDevice {
     check_cuda(cudaStreamSynchronize(stream_.get()), "waiting for " + device_name(device()));
   }
 
-  // Nothing waits in between, so that the device is busy from the second call on and the host's time to queue
-  // a call is not counted, unless it is longer than the call itself.
+  // Does not wait between calls, so that the device is busy from the second call on. The host's time to
+  // enqueue a call is not counted, unless it exceeds the call's time on the device.
   std::vector<double> time_ms(int repeat, const std::function<void()>& work) override {
     std::vector<Event> starts(static_cast<std::size_t>(repeat)), ends(static_cast<std::size_t>(repeat));
     for (std::size_t i = 0; i < starts.size(); ++i) {
@@ -141,7 +141,8 @@ class CudaDevice final : public BenchDevice {
 
   void mark() override { marks_.emplace_back().record(stream_.get()); }
 
-  // Events know how long ago they passed, and the host knows what time it is.
+  // Converts to host time: records and waits for one more event, and subtracts each mark's elapsed time from
+  // the host clock.
   std::vector<double> marks_us() override {
     Event now;
     now.record(stream_.get());

@@ -1,5 +1,5 @@
-// A GPU as a benchmark device. No CUDA header is included here: a build without CUDA has it too, with an
-// error in its place (no_cuda_device.cc).
+// A GPU as a benchmark device. This header includes no CUDA header, because a build without CUDA includes it
+// too; there make_cuda_device throws an error (no_cuda_device.cc).
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,4 +1,4 @@
-// Data and copies on the GPU; see cuda_kernels.h.
+// Kernels that fill and copy GPU memory; see cuda_kernels.h.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench/cuda_kernels.h"
 
@@ -8,7 +8,7 @@ namespace octavo::cli {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kVectors = 4;  // of 16 bytes, that a thread has on their way at once
+constexpr int kVectors = 4;  // 16-byte loads in flight per thread
 
 template <class As>
 __global__ void fill_kernel(typename As::Type* data, std::uint64_t stream, int shift, std::int64_t numel,
@@ -30,7 +30,7 @@ cudaError_t launch_fill_as(void* data, std::uint64_t stream_of_data, int shift, 
   return cudaGetLastError();
 }
 
-// Streaming loads and stores: nothing is read again, so caches keep nothing of it.
+// Uses streaming loads and stores: no data is read again, so the caches need not keep any.
 __global__ void __launch_bounds__(kThreads) copy_kernel(uint4* to, const uint4* from, std::int64_t count) {
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * (kThreads * kVectors) + threadIdx.x;
   uint4 values[kVectors];

@@ -7,7 +7,7 @@
 namespace octavo::cli {
 namespace {
 
-// Row by row, so that rows without numbers cost no more than their bytes.
+// Works row by row, so that rows without data cost only a fill with zeros.
 template <class As>
 void fill_as(void* data, std::uint64_t stream, int shift, const RowMask& mask, std::int64_t begin,
              std::int64_t end) {

@@ -1,4 +1,4 @@
-// Names of devices, and which of them can be used; see device.h.
+// Parses device names and opens devices; see device.h.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench/device.h"
 

@@ -1,8 +1,8 @@
-// Where a benchmark runs, the CPU or a GPU: its memory, its clock, and its ways to copy. What is measured,
-// and how it is reported, knows no more of a device than this.
+// The device that a benchmark runs on, the CPU or a GPU: its memory, its clock, and its copy methods.
+// Measuring and reporting code uses devices only through this interface.
 //
-// Work on a GPU is queued on one stream of its own: fill, write, copy and whatever is given stream() are in
-// order; read, time_ms and wait return when it is done. Errors are Failures.
+// GPU work is enqueued on one separate stream: fill, write, copy and work launched on stream() run in order.
+// read, time_ms and wait return when that work is done. Errors are Failures.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace octavo::cli {
 
-// Memory of a device.
+// A block of device memory.
 struct Buffer {
   std::shared_ptr<std::byte> bytes;
   std::int64_t size = 0;
@@ -30,7 +30,7 @@ struct Buffer {
 
 enum class CopyWay : std::uint8_t {
   library,    // memcpy; cudaMemcpyAsync
-  streaming,  // our own: a loop of streaming stores; a kernel
+  streaming,  // a loop of streaming stores; a kernel
 };
 
 class BenchDevice {
@@ -45,9 +45,10 @@ class BenchDevice {
   // Bytes that can be allocated now.
   [[nodiscard]] virtual std::int64_t free_memory() const = 0;
 
-  // Zeroed, on a page boundary; a null buffer for 0 bytes.
+  // Returns zeroed memory on a page boundary, or a null buffer for 0 bytes.
   virtual Buffer allocate(std::int64_t bytes) = 0;
-  // The first `numel` elements of a stream of data.h, zeros where the mask (in the device's memory) has none.
+  // Writes the first `numel` elements of a data.h stream, and zeros in rows that the mask (in the device's
+  // memory) excludes.
   virtual void fill(void* data, DType dtype, std::uint64_t stream, int shift, std::int64_t numel,
                     const RowMask& mask) = 0;
   void fill(void* data, DType dtype, std::uint64_t stream, int shift, std::int64_t numel) {
@@ -58,24 +59,24 @@ class BenchDevice {
   virtual void copy(CopyWay way, std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
   virtual void wait() = 0;
 
-  // Milliseconds of each of `repeat` calls of work, one right behind the other. On a GPU: of what a call
-  // queues, by events around it.
+  // Calls `work` `repeat` times, back to back, and returns the milliseconds of each call. On a GPU, events
+  // measure the work that each call enqueues.
   virtual std::vector<double> time_ms(int repeat, const std::function<void()>& work) = 0;
 
-  // Notes the point that the device's work has reached; marks_us says when that was, in microseconds of the
-  // steady clock, for all that were noted since the last time. It returns when they have passed.
+  // mark() records the current point of the device's work. marks_us() waits until all marks since its last
+  // call have been reached, and returns their times in microseconds of the steady clock.
   virtual void mark() = 0;
   virtual std::vector<double> marks_us() = 0;
 
   [[nodiscard]] bool on_gpu() const { return device().kind == DeviceKind::cuda; }
 };
 
-// "cpu", "cuda", "cuda:1"; anything else is a usage Failure.
+// Parses "cpu", "cuda" or "cuda:1"; anything else is a usage Failure.
 Device parse_device(const std::string& text);
-// "cpu", "cuda:1".
+// Returns "cpu" or "cuda:1".
 std::string device_name(Device device);
 
-// A Failure where there is no such device, or this build cannot use it. `threads`: of the CPU.
+// Throws a Failure if the device does not exist or this build cannot use it. `threads` applies to the CPU.
 std::unique_ptr<BenchDevice> make_device(Device device, int threads);
 std::unique_ptr<BenchDevice> make_host_device(int threads);
 

@@ -1,6 +1,6 @@
-// The CPU as a benchmark device: memory touched by the threads that use it, wall-clock time, and two copies:
-// memcpy and a loop of streaming stores. Streaming stores skip the read that an ordinary store makes of its
-// cache line; memcpy may or may not use them.
+// The CPU as a benchmark device: memory first touched by the threads that use it, wall-clock time, and two
+// copy methods: memcpy and a loop of streaming stores. Streaming stores skip the read of the cache line that
+// an ordinary store causes. memcpy may or may not use them.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench/data.h"
 #include "apps/octavo/bench/device.h"
@@ -41,8 +41,9 @@ void stream_line(std::byte* to, const std::byte* from) {
 void stream_line(std::byte* to, const std::byte* from) { std::memcpy(to, from, kLine); }
 #endif
 
-// Four pages at a time, a line of each in turn: more of the memory's banks are busy, 15 to 25% faster than
-// one page after another. REQUIRES: both on a cache line, `bytes` a multiple of one.
+// Copies four pages at a time, one cache line of each in turn. This keeps more memory banks busy and is 15 to
+// 25% faster than one page after another. REQUIRES: both pointers are aligned to a cache line, and `bytes` is
+// a multiple of a line.
 void stream_copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
   constexpr std::int64_t kPage = 4096, kPages = 4;
   std::int64_t i = 0;

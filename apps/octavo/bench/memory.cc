@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::align_val_t kPage{4096};
 
-// The number a one-line file holds, or `otherwise` (no such file, "max").
+// Returns the number that a one-line file holds, or `otherwise` (no such file, or "max").
 std::int64_t number_in(const char* path, std::int64_t otherwise) {
   std::ifstream file(path);
   std::int64_t value = 0;

@@ -1,5 +1,5 @@
-// Memory and threads for benchmarks: page-aligned buffers, work in contiguous slices, and how much memory is
-// free.
+// Memory and threads for benchmarks: page-aligned buffers, loops split into contiguous slices over threads,
+// and the amount of free memory.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace octavo::cli {
 
-// Uninitialised bytes on a page boundary, as allocators give large tensors. Throws std::bad_alloc.
+// Uninitialized bytes on a page boundary, like large tensors from an allocator. Throws std::bad_alloc.
 class PageBuffer {
  public:
   PageBuffer() = default;
@@ -32,10 +32,12 @@ class PageBuffer {
 void for_slices(int threads, std::int64_t count, std::int64_t grain,
                 const std::function<void(std::int64_t begin, std::int64_t end)>& work);
 
-// Zeroes `buffer` from the threads that will use it, so that every page exists and lies near them.
+// Zeroes `buffer` with the threads that will use it, so that every page exists and is on those threads' NUMA
+// node.
 void touch(const PageBuffer& buffer, int threads);
 
-// Bytes that can be allocated without swapping; the largest int64 where the system does not say.
+// Returns the bytes that can be allocated without swapping, or the largest int64 if the system does not
+// report them.
 std::int64_t available_memory();
 
 }  // namespace octavo::cli

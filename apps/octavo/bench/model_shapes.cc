@@ -1,14 +1,14 @@
-// The tensors of known models; see model_shapes.h.
+// The tensor lists of well-known models; see model_shapes.h.
 //
 // gpt2: GPT-2 124M with its vocabulary padded to 50,304 rows (head tied to wte): 148 tensors, 124,475,904
 // parameters.
 //
-// gpt2-embedding: GPT-2's table of tokens alone, with the rows that it has, 50,257.
+// gpt2-embedding: GPT-2's token embedding alone, with its original 50,257 rows.
 //
 // parakeet: Parakeet TDT 0.6B v3, 646 tensors, 627,006,854 parameters: the list with which the published
-// numbers of other libraries were measured. It leaves out the biases (256 elements each) of the five
-// subsampling convolutions encoder.pre_encode.conv.*, which the model itself has: 651 trainable tensors and
-// 627,008,134 parameters, the 725 tensors of its state dictionary without the feature extractor's two and
+// numbers of other libraries were measured. It omits the biases (256 elements each) of the five subsampling
+// convolutions encoder.pre_encode.conv.*, which the model has. The model has 651 trainable tensors and
+// 627,008,134 parameters: the 725 tensors of its state dictionary without the feature extractor's two and
 // each layer's three batch-norm statistics.
 //
 // moe: two layers of a transformer with 64 experts each, whose weights are stacked as [expert, out, in].
@@ -32,7 +32,7 @@ void add(List& out, const std::string& name, Sizes sizes, TensorRole role = Tens
   out.emplace_back(name, sizes).role = role;
 }
 
-// A weight and its bias, as long as the weight's first dimension unless given.
+// Adds a weight and its bias. The bias has the size of the weight's first dimension unless `bias` is given.
 void add_with_bias(List& out, const std::string& name, Sizes weight, std::int64_t bias = 0) {
   add(out, name + ".weight", weight);
   add(out, name + ".bias", {bias > 0 ? bias : *weight.begin()});
@@ -50,7 +50,7 @@ List gpt2_tensors() {
   for (int layer = 0; layer < 12; ++layer) {
     const std::string at = "h." + std::to_string(layer) + ".";
     add_with_bias(out, at + "ln_1", {kWidth});
-    add_with_bias(out, at + "attn.c_attn", {kWidth, 3 * kWidth}, 3 * kWidth);  // Conv1D keeps [in, out]
+    add_with_bias(out, at + "attn.c_attn", {kWidth, 3 * kWidth}, 3 * kWidth);  // Conv1D stores [in, out]
     add_with_bias(out, at + "attn.c_proj", {kWidth, kWidth});
     add_with_bias(out, at + "ln_2", {kWidth});
     add_with_bias(out, at + "mlp.c_fc", {kWidth, 4 * kWidth}, 4 * kWidth);
@@ -93,7 +93,7 @@ void add_parakeet_layer(List& out, const std::string& at) {
 List parakeet_tensors() {
   constexpr std::int64_t kChannels = 256, kWidth = 1024, kHidden = 640, kVocabulary = 8192, kDurations = 5;
   List out;
-  const std::string conv = "encoder.pre_encode.conv.";  // without biases: see the first comment
+  const std::string conv = "encoder.pre_encode.conv.";  // without biases: see the comment at the top
   add(out, conv + "0.weight", {kChannels, 1, 3, 3});
   for (const auto& [depthwise, pointwise] : {std::pair("2", "3"), std::pair("5", "6")}) {
     add(out, conv + depthwise + ".weight", {kChannels, 1, 3, 3});

@@ -1,4 +1,4 @@
-// The tensor lists of models that benchmarks run over; what each holds is said in model_shapes.cc.
+// The tensor lists of the models that benchmarks run over; model_shapes.cc documents each.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,4 +1,4 @@
-// What a build without CUDA has in place of cuda_device.cc.
+// Replaces cuda_device.cc in a build without CUDA.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench/cuda_device.h"
 #include "apps/octavo/common/cli.h"

@@ -15,7 +15,7 @@ RunSpec without_states(RunSpec run) {
   run.config.momentum = false;
   for (const AlgorithmInfo& info : algorithms()) {
     run.config.algorithm = info.number;
-    if (slots(info.number, 0).empty()) break;  // it keeps nothing
+    if (slots(info.number, 0).empty()) break;  // an algorithm without moments
   }
   run.state = StateFormat::fp32;
   run.store = WeightStore::nearest;

@@ -1,5 +1,4 @@
-// The norm of a list of gradients, as the benchmark runs it: gradients of its own and the NormGroup over
-// them.
+// The benchmark of the gradient norm: a separate set of gradients and the NormGroup over them.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,16 +8,16 @@
 
 namespace octavo::cli {
 
-// The run whose buffers are parameters and gradients alone, in the dtypes of `run`.
+// Returns a run that allocates only parameters and gradients, in the dtypes of `run`.
 RunSpec without_states(RunSpec run);
 
 class NormWorkload {
  public:
   NormWorkload(BenchDevice& device, const RunSpec& run, const BenchTensors& tensors);
 
-  // On a GPU it is queued.
+  // Computes the norm once. On a GPU the work is only enqueued.
   void step();
-  // Runs it and waits.
+  // Computes the norm and waits for it.
   GradNorm result();
 
  private:

@@ -1,4 +1,4 @@
-// Rows of `octavo bench offload`; see offload.h.
+// Measures the rows of `octavo bench offload`; see offload.h.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench/offload.h"
 
@@ -19,7 +19,7 @@
 namespace octavo::cli {
 namespace {
 
-// On a GPU about ViT-g: 1.1G parameters in 40 layers, a forward pass of 60 ms.
+// The GPU preset is close to ViT-g: 1.1G parameters in 40 layers, a forward pass of 60 ms.
 struct Preset {
   std::int64_t layers, numel;
   double work_ms;

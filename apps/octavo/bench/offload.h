@@ -1,5 +1,5 @@
-// What `octavo bench offload` measures: iterations of one model with its states on the device, in host memory
-// and streamed, and whether their weights end up with the same bits.
+// Implements `octavo bench offload`: times iterations of one model with its states on the device, in host
+// memory and streamed, and checks that the final weights are bitwise equal.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -29,11 +29,11 @@ void add_offload_options(CLI::App& command, OffloadFlags& flags);
 
 struct OffloadRow {
   Residence residence = Residence::device;
-  double ms = 0.0;        // of an iteration: wall time of all, without waiting between them
-  double model_ms = 0.0;  // of the passes alone, in the same run
+  double ms = 0.0;        // per iteration: total wall time, without synchronization between iterations
+  double model_ms = 0.0;  // per iteration without the step, in the same run
   std::int64_t device_bytes = 0, host_bytes = 0;
   std::uint64_t checksum = 0;
-  std::string note;  // why memory is not pinned
+  std::string note;  // why host memory is not pinned
 };
 
 struct OffloadResult {
@@ -42,12 +42,12 @@ struct OffloadResult {
   std::vector<OffloadRow> rows;
 };
 
-// A usage Failure where flags are wrong. With a trace the iterations of the one residence that is not
-// `device` are written there.
+// Throws a usage Failure if flags are wrong. With `trace`, the iterations of the one residence that is not
+// `device` are written to that file.
 OffloadResult run_offload(const OffloadFlags& flags);
 std::string offload_table(const OffloadResult& result);
 std::string offload_json(const OffloadResult& result);
-// Empty, or which residences' weights differ from the first row's.
+// Returns an empty string, or which residences' weights differ from the first row's.
 std::string offload_errors(const OffloadResult& result);
 
 }  // namespace octavo::cli

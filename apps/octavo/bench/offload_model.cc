@@ -15,8 +15,9 @@
 namespace octavo::cli {
 namespace {
 
-constexpr std::int64_t kAlign = 512;                                // as framework's allocators give it
-constexpr std::int64_t kPassOnCpu = 1 << 20, kPassOnGpu = 1 << 26;  // bytes that one copy of a pass moves
+constexpr std::int64_t kAlign = 512;  // the alignment of frameworks' allocators
+// The bytes that one copy of a forward or backward pass moves.
+constexpr std::int64_t kPassOnCpu = 1 << 20, kPassOnGpu = 1 << 26;
 constexpr double kMaxNorm = 1.0;
 constexpr std::uint64_t kFnvStart = 0xcbf29ce484222325ULL;
 
@@ -24,7 +25,7 @@ constexpr std::array kResidences = {std::pair{Residence::device, "device"},
                                     std::pair{Residence::host, "host"},
                                     std::pair{Residence::stream, "stream"}};
 
-// The one that benchmarks run where nobody names another.
+// The optimizer that benchmarks run by default.
 Algorithm usual_algorithm() { return take(parse_algorithm(kDefaultOptimizer)); }
 
 std::int64_t rounded_up(std::int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
@@ -89,10 +90,10 @@ OffloadModel::OffloadModel(BenchDevice& device, const OffloadSpec& spec)
 }
 
 OffloadModel::~OffloadModel() {
-  (void)engine_.synchronize();  // before the buffers go
+  (void)engine_.synchronize();  // the buffers are freed after this
 }
 
-// One slab for all, tensor after tensor, so that copies of neighbours are one copy.
+// Places all states in one slab, in the order of the tensors, so that neighbors are copied together.
 void OffloadModel::place_states() {
   const GroupConfig config{.algorithm = usual_algorithm(), .device = device_.device()};
   const TensorLayout needs = take(layout(config, tensors_.front().tensor.spec));
@@ -139,7 +140,7 @@ void OffloadModel::backward(bool take) {
   ++passes_;
   for (std::size_t i = handles_.size(); i-- > 0;) {
     work(2 * spec_.copies, "backward ", i);
-    // The layer's weight was waited for, so its last gradient has been read.
+    // forward() waited for this layer's weight, so the step has already read its last gradient.
     device_.fill(grads_at_[i], spec_.dtype, stream_of(i, passes_), kGradShift, spec_.numel);
     if (take) {
       const void* const grad = grads_at_[i];

@@ -1,6 +1,6 @@
-// A model of equal layers whose optimizer's states live somewhere: what `octavo bench offload` trains. A
-// layer's forward and backward pass are copies on the device, as many as take the time asked for; its
-// gradient is made on the device; its update is the library's, through the engine.
+// The model that `octavo bench offload` trains: equal layers, with optimizer states on the device or in host
+// memory. A layer's forward and backward passes are copies on the device, repeated until they take the
+// requested time. Its gradient is made on the device. The library's engine updates its weights.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -21,42 +21,44 @@ struct OffloadSpec {
   DType dtype = DType::bf16;  // of weights and gradients
   std::int64_t layers = 1;
   std::int64_t numel = 1;       // of each layer
-  bool take_gradients = false;  // offloaded gradients leave the device in the backward pass
+  bool take_gradients = false;  // offload gradients to host memory in the backward pass
   bool clip = false;            // by the norm of all gradients
-  int copies = 1;               // of the forward pass of a layer; twice as many of its backward pass
+  int copies = 1;               // for the forward pass of a layer; the backward pass makes twice this number
   int threads = 1;
 };
 
-// The name of a residence, and the residence of a name; another one is a usage Failure.
+// Convert between residences and their names. An unknown name is a usage Failure.
 std::string residence_name(Residence residence);
 Residence parse_residence(std::string_view text);
 
-// Copies of what a layer's passes copy that take about `ms` on the device.
+// Returns the number of copies that take about `ms` milliseconds on the device.
 int copies_for(BenchDevice& device, double ms);
 
 class OffloadModel {
  public:
-  // The device must outlive it.
+  // The device must outlive the model.
   OffloadModel(BenchDevice& device, const OffloadSpec& spec);
   ~OffloadModel();
   OffloadModel(const OffloadModel&) = delete;
   OffloadModel& operator=(const OffloadModel&) = delete;
 
-  // Forward and backward pass, and the step, whose end the next forward pass waits for, layer by layer.
+  // Runs the forward and backward passes and the step. The next forward pass waits for the step layer by
+  // layer.
   void iterate();
-  // The same without a step.
+  // Runs the forward and backward passes without a step.
   void pass();
-  // Returns when nothing is under way.
+  // Waits until all work is complete.
   void finish();
-  // Iterations whose passes are noted in the trace, layer by layer. Returns when nothing is under way.
+  // Runs iterations and records their forward and backward passes in the trace, layer by layer. Waits until
+  // all work is complete.
   void trace(int iterations);
 
-  // Of all weights. REQUIRES: finish.
+  // Returns a checksum of all weights. REQUIRES: finish() has been called.
   [[nodiscard]] std::uint64_t checksum() const;
   [[nodiscard]] std::int64_t device_state_bytes() const { return device_states_.size; }
-  // States, and what the engine keeps: copies of weights and gradients.
+  // Returns the host memory of the states and of the engine (copies of weights and gradients).
   [[nodiscard]] std::int64_t host_bytes() const { return host_states_.bytes() + engine_.host_bytes(); }
-  // Why host memory is not pinned; empty where it is, or where there is no GPU to pin it for.
+  // Returns why host memory is not pinned. Empty if it is pinned, or if there is no GPU to pin it for.
   [[nodiscard]] std::string why_not_pinned() const;
 
  private:
@@ -66,7 +68,8 @@ class OffloadModel {
   void step();
   void work(int copies, const char* pass, std::size_t layer);
   [[nodiscard]] bool takes() const { return spec_.take_gradients && spec_.residence != Residence::device; }
-  // Memory of the device for the engine, at least `bytes` of it; what it replaces is no longer in use.
+  // Grows `buffer`, which is device memory for the engine, to at least `bytes`. Waits until the replaced
+  // memory is no longer in use.
   std::span<std::byte> room(Buffer& buffer, std::int64_t bytes);
 
   BenchDevice& device_;
@@ -80,7 +83,7 @@ class OffloadModel {
   std::vector<void*> grads_at_;
   std::uint64_t passes_ = 0;
   bool traced_ = false;
-  std::vector<std::string> labels_;  // of pairs of the device's marks
+  std::vector<std::string> labels_;  // one per pair of device marks
 };
 
 }  // namespace octavo::cli

@@ -20,8 +20,8 @@ constexpr std::int64_t kFlatOnCpu = std::int64_t{1} << 26, kFlatOnGpu = std::int
 constexpr int kRepeatOnCpu = 10, kRepeatOnGpu = 20;
 constexpr int kMaxThreads = 1024;
 
-// Calls parse(name) for each of a comma-separated list. "all" is not one of its names; an error says that it
-// could have been.
+// Calls parse(name) for each name of a comma-separated list. The caller has handled "all" before; errors
+// mention that it is accepted, too.
 template <class Parse>
 auto parse_names(const std::string& text, Parse parse) {
   std::vector<decltype(parse(std::string_view()))> out;
@@ -37,7 +37,7 @@ auto parse_names(const std::string& text, Parse parse) {
   return out;
 }
 
-// A comma-separated list of names, or all of them.
+// Parses a comma-separated list of names; "all" selects every element of `all`.
 template <class T>
 std::vector<T> parse_list(const std::string& flag, const std::string& text, std::span<const T> all,
                           Result<T> (*parse)(std::string_view)) {
@@ -53,7 +53,7 @@ std::vector<std::string> parse_shapes(const std::string& text) {
   });
 }
 
-// Names of switching options; each must be one of an optimizer that runs.
+// Parses names of switching options. Each must be a switch of one of the chosen optimizers.
 std::vector<std::string> parse_switches(const BenchFlags& flags, std::span<const Algorithm> chosen) {
   if (flags.switches.empty()) return {};
   const std::vector<std::string_view> known = all_switches(chosen);
@@ -71,7 +71,7 @@ std::vector<std::string> parse_switches(const BenchFlags& flags, std::span<const
   return out;
 }
 
-// The switches that the algorithm has; those of other optimizers of the run are not for it.
+// Turns on those of `switches` that this algorithm has. The others belong to other optimizers of the run.
 GroupConfig switched(Algorithm algorithm, std::span<const std::string> switches) {
   GroupConfig config = usual_config(algorithm);
   for (const std::string& each : switches) {

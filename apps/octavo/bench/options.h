@@ -1,4 +1,4 @@
-// The options of `octavo bench optimizer`: what the user wrote, and what it asks for.
+// The options of `octavo bench optimizer`: the flags as given, and the validated plan made from them.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,11 +15,12 @@ class Validator;
 
 namespace octavo::cli {
 
-inline constexpr const char* kDefaultOptimizer = "adamw";  // a benchmark without flags runs one, the usual
+// A benchmark without flags runs only this optimizer.
+inline constexpr const char* kDefaultOptimizer = "adamw";
 
-// The library's names of an element type, and those that frameworks use.
+// Parses the library's names of element types and those of common frameworks.
 DType parse_element(const std::string& flag, const std::string& text);
-// Accepts digits only, and a value in the range.
+// Accepts only digits, with a value in the range.
 CLI::Validator whole_number(std::int64_t low, std::int64_t high, bool power_of_two = false);
 
 struct BenchFlags {
@@ -33,15 +34,15 @@ struct BenchFlags {
   bool guard = false, norm = false, json = false, dry_run = false;
 };
 
-// Adds the options to a subcommand; parsing writes them to `flags`, which must live until then.
+// Adds the options to a subcommand. Parsing writes them to `flags`, which must live until then.
 void add_bench_options(CLI::App& command, BenchFlags& flags);
 
 struct BenchPlan {
   Device device;
   std::vector<std::string> shapes;  // names for tensor_list
   std::int64_t flat_numel = 0;
-  std::vector<double> zeros;  // shares of rows; each shape is a section for each of them
-  std::vector<RunSpec> runs;  // at least one; the rows for each section
+  std::vector<double> zeros;  // shares of rows without a gradient; each shape has one section for each share
+  std::vector<RunSpec> runs;  // at least one; the rows of each section
   Repeats repeats;
 };
 

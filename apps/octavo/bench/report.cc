@@ -1,4 +1,4 @@
-// JSON and table of the optimizer benchmark; see report.h.
+// Formats the results of the optimizer benchmark as JSON and as a table; see report.h.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench/report.h"
 
@@ -36,7 +36,7 @@ std::int64_t block_size(const RunSpec& run) {
   return preset > 0 && run.block_size > 0 ? run.block_size : preset;
 }
 
-// Adds what was measured, null where nothing was.
+// Adds the timing, with null for values that were not measured.
 void add_timing(json& out, const BenchRun& common, std::int64_t moved, const std::optional<Timing>& timing,
                 const std::string& error) {
   const auto timed = [&](auto value) { return timing ? json(value(*timing)) : json(); };
@@ -100,7 +100,7 @@ json norm_json(const BenchRun& common, const BenchSection& section) {
   return out;
 }
 
-// What runs, and the copy speed: one value, or the range over the rows.
+// Describes the device and the copy speed: one value, or the range over the rows.
 std::string headline(const BenchRun& run, const std::vector<BenchSection>& sections) {
   std::string out;
   if (on_gpu(run)) {
@@ -125,7 +125,7 @@ std::string headline(const BenchRun& run, const std::vector<BenchSection>& secti
   return out + '\n';
 }
 
-// The rows that the timed step reached, where it did not reach all.
+// Returns the share of elements in rows that the timed step touched; empty if it touched all rows.
 std::string touched_text(const BenchSection& section) {
   for (const BenchRow& row : section.rows) {
     if (!row.timing || row.timing->touched == 1.0) continue;
@@ -145,7 +145,7 @@ std::string section_title(const BenchSection& section) {
          (first.guard ? ", guard on" : "") + '\n' + touched_text(section) + '\n';
 }
 
-// ms, GB/s, % of copy.
+// Returns the cells ms, GB/s and % of copy.
 std::vector<std::string> timing_cells(bool gpu, std::int64_t moved, const std::optional<Timing>& timing,
                                       const std::string& error) {
   if (!error.empty()) return {"error", "-", "-"};

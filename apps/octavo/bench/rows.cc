@@ -14,23 +14,26 @@
 namespace octavo::cli {
 namespace {
 
-constexpr std::int64_t kTokens = 512;       // of a batch
-constexpr std::int64_t kRoutes = 24;        // of a small batch to its experts: about 15 of 64 get one
-constexpr double kIdleExperts = 1.0 / 8.0;  // that a router never chooses
-constexpr std::uint64_t kOrder = ~std::uint64_t{0};  // the stream of the shuffle; those of steps count from 1
+constexpr std::int64_t kTokens = 512;       // per batch
+constexpr std::int64_t kRoutes = 24;        // routes of a small batch: about 15 of 64 experts get one or more
+constexpr double kIdleExperts = 1.0 / 8.0;  // share of experts that a router never chooses
+// The stream of the shuffle; the streams of steps are numbered from 1.
+constexpr std::uint64_t kOrder = ~std::uint64_t{0};
 
-// A number below `count`, which is far below 2^32.
+// Returns a random number below `count`. REQUIRES: `count` is far below 2^32.
 std::int64_t below(std::uint64_t stream, std::int64_t index, std::int64_t count) {
   const std::uint64_t random = splitmix64(stream, static_cast<std::uint64_t>(index)) >> 32;
   return static_cast<std::int64_t>((random * static_cast<std::uint64_t>(count)) >> 32);
 }
 
-// What tensors with as many rows share: the order of their rows, and the batch of a step.
+// Returns the stream that all tensors with `rows` rows share: for the order of their rows (kOrder), or for
+// the batch of a step.
 std::uint64_t stream_of_rows(std::int64_t rows, std::uint64_t kind) {
-  return stream_of(~static_cast<std::uint64_t>(rows), kind);  // the streams of tensors count from 0
+  // The number is complemented, because the streams of tensors are numbered from 0.
+  return stream_of(~static_cast<std::uint64_t>(rows), kind);
 }
 
-// The first `wanted` rows of a shuffle.
+// Returns the first `wanted` rows of a shuffle.
 std::vector<std::int64_t> shuffled(std::int64_t rows, std::int64_t wanted) {
   std::vector<std::int64_t> out(static_cast<std::size_t>(rows));
   std::iota(out.begin(), out.end(), 0);

@@ -1,10 +1,11 @@
-// Which rows of a tensor have a gradient at a step: all of them, or as in models whose batches reach some
-// rows only. A row without a gradient has exact zeros in it; one that never had any has zero moments.
+// Decides which rows of a tensor have a gradient at a step: all of them, or only some, as in models whose
+// batches touch few rows. A row without a gradient holds exact zeros; a row that never had a gradient has
+// zero moments.
 //
-// Rows are scattered: a shuffle that depends on their number alone gives every row a rank, so that the
-// weights of an expert are those of one expert in all of its tensors. The first `alive` ranks may have a
-// gradient, the others never do. With `draws`, a step draws that many of them by Zipf's law (rank k as 1/k),
-// with replacement; without, every one of them has a gradient at every step.
+// Touched rows are scattered: a shuffle gives every row a rank. The shuffle depends only on the number of
+// rows, so that all tensors of an expert have the same rank. Only the first `alive` ranks may have a
+// gradient. With `draws`, a step makes `draws` draws among these ranks by Zipf's law (rank k with weight
+// 1/k), with replacement. Without `draws`, all `alive` ranks have a gradient at every step.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,43 +20,45 @@
 namespace octavo::cli {
 
 struct RowRule {
-  std::int64_t row = 0;   // elements; the last row of a vector may have fewer
-  std::int64_t rows = 0;  // 0: a tensor without rows, or with a gradient in all of them
+  std::int64_t row = 0;   // elements per row; the last row of a vector may have fewer
+  std::int64_t rows = 0;  // 0: the tensor has no rows, or all of them have a gradient
   std::int64_t alive = 0;
   std::int64_t draws = 0;
 };
 
-// By the tensor's role, and where it has rows: `zeros` of them never have a gradient.
+// Derives the rule from the tensor's role. If the tensor has rows, the share `zeros` of them never has a
+// gradient.
 RowRule row_rule(const TensorShape& tensor, double zeros);
 
-// "0.5" or "0,0.5,0.99"; a usage Failure names the flag --zeros.
+// Parses "0.5" or "0,0.5,0.99". A usage Failure names the flag --zeros.
 std::vector<double> parse_zeros(const std::string& text);
 
-// The rules of a list of tensors at work: one byte per row, the tensors' bytes one behind the other.
+// Applies the rules to a list of tensors. Masks have one byte per row and are stored one tensor after
+// another.
 class GradRows {
  public:
-  GradRows() = default;  // every element of every tensor, always
+  GradRows() = default;  // all elements of all tensors have a gradient at every step
   GradRows(std::span<const TensorShape> tensors, double zeros);
 
-  // Whether some row of some tensor has no gradient; whether the rows differ from step to step.
+  // some_without(): some row of some tensor has no gradient. change(): the rows differ from step to step.
   [[nodiscard]] bool some_without() const { return bytes_ > 0; }
   [[nodiscard]] bool change() const { return change_; }
 
-  // Bytes of all masks; the place of a tensor's: its mask's `touched` is an offset from `masks`.
+  // bytes() is the size of all masks. mask() returns a tensor's mask, whose `touched` points into `masks`.
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
   [[nodiscard]] RowMask mask(std::size_t tensor, const std::byte* masks) const;
-  // Which rows have a gradient at a step, 1 or 0.
+  // Returns one byte per row: 1 if the row has a gradient at this step, else 0.
   [[nodiscard]] std::vector<std::byte> masks_at(std::int64_t step) const;
 
-  // The share of all elements that lie in rows of which `masks` says 1.
+  // Returns the share of all elements in rows that are 1 in `masks`.
   [[nodiscard]] double share(std::span<const std::byte> masks) const;
 
  private:
   struct Tensor {
     RowRule rule;
-    std::int64_t numel = 0, at = 0;         // elements; where its mask starts
-    std::vector<std::int64_t> row_of_rank;  // of those alive
-    std::vector<double> weight_up_to;       // of the ranks, where rows are drawn
+    std::int64_t numel = 0, at = 0;         // elements; offset of its mask
+    std::vector<std::int64_t> row_of_rank;  // for alive ranks only
+    std::vector<double> weight_up_to;       // cumulative weights of the ranks, if rows are drawn
   };
   std::vector<Tensor> tensors_;
   std::int64_t bytes_ = 0;

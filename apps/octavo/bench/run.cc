@@ -15,10 +15,10 @@
 namespace octavo::cli {
 namespace {
 
-constexpr int kCopiesOnCpu = 5, kCopiesOnGpu = 10;                 // at most, before and after each row
-constexpr std::int64_t kWorkspaceMargin = std::int64_t{64} << 20;  // tables that a GPU keeps
+constexpr int kCopiesOnCpu = 5, kCopiesOnGpu = 10;                 // the maximum before and after each row
+constexpr std::int64_t kWorkspaceMargin = std::int64_t{64} << 20;  // for tables that a GPU keeps
 
-// The work of one invocation: rows are filled in place.
+// Runs one invocation; rows are filled in place.
 class Bench {
  public:
   Bench(const BenchFlags& flags, const BenchPlan& plan, BenchDevice& device)
@@ -42,9 +42,10 @@ class Bench {
     for (BenchSection& section : sections_) section.norm->error = error;
   }
 
-  // Times every row between copies; the bytes of one copy.
+  // Times every row between copies. Returns the size of one copy in bytes.
   std::int64_t time_rows() {
-    check_memory();  // before the copies, which take seconds, and after: they take memory too
+    // Checks before the copies, which take seconds, and again after them, because they use memory, too.
+    check_memory();
     progress_.say("timing: copy");
     CopyMeter meter(device_);
     if (!meter.note().empty()) progress_.note(meter.note());
@@ -98,7 +99,7 @@ class Bench {
     return {tensor_list(section.shape, plan_.flat_numel), section.zeros};
   }
 
-  // Whether anything that is timed has rows without a gradient.
+  // Returns whether any tensor of any section has rows without a gradient.
   [[nodiscard]] bool zero_rows() const {
     return std::ranges::any_of(sections_, [&](const BenchSection& section) {
       return std::ranges::any_of(tensors_of(section).shapes, [&](const TensorShape& tensor) {
@@ -107,7 +108,8 @@ class Bench {
     });
   }
 
-  // A GPU's ceiling is the same for all rows: the best copy of the run. (A CPU's drifts with its neighbours.)
+  // Uses the best copy of the run as the ceiling of all rows: on a GPU the ceiling is constant. (A CPU's
+  // varies with the load of other processes.)
   void share_ceiling() {
     double best = 0.0;
     const auto each = [&](auto&& f) {

@@ -1,4 +1,4 @@
-// One invocation of the optimizer benchmark: checks what each row computes, then times it between copies.
+// One invocation of the optimizer benchmark: checks the results of each row, then times it between copies.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,10 +15,10 @@ struct BenchResult {
   std::vector<BenchSection> sections;
 };
 
-// Throws a Failure where nothing can be measured; the error of a single row is in its section.
+// Throws a Failure if nothing can be measured. The error of a single row is stored in its section.
 BenchResult run_bench(const BenchFlags& flags);
 
-// "2 of 8 rows failed: flat name 8bit: …", or nothing.
+// Returns "2 of 8 rows failed: flat name 8bit: …", or an empty string.
 std::string errors_of(const std::vector<BenchSection>& sections);
 
 }  // namespace octavo::cli

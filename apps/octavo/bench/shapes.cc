@@ -1,4 +1,4 @@
-// The names behind `octavo bench optimizer --shape`, and the parser of --numel.
+// The names that `octavo bench optimizer --shape` accepts, and the parser of --numel.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench/shapes.h"
 

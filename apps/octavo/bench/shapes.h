@@ -13,12 +13,12 @@
 
 namespace octavo::cli {
 
-// What a tensor is to its model: it decides which rows have a gradient at a step (rows.h).
+// A tensor's role in its model; it determines which rows have a gradient at a step (rows.h).
 enum class TensorRole : std::uint8_t {
-  dense,        // every row, always
-  tokens,       // a table of tokens: the rows of those in the batch
-  experts,      // a row is an expert: those that got a token
-  adapter_in,   // LoRA's A: none as long as B is zero
+  dense,        // every row, at every step
+  tokens,       // a token embedding: the rows of the tokens in the batch
+  experts,      // a row is an expert: the experts that got a token
+  adapter_in,   // LoRA's A: no row while B is zero
   adapter_out,  // LoRA's B: every row; its weights start at zero
 };
 
@@ -27,20 +27,20 @@ struct TensorShape {
   std::array<std::int64_t, kMaxDims> dims{};
   int ndim = 0;
   TensorRole role = TensorRole::dense;
-  std::int64_t row = 0;  // elements of one: what the first dimension counts; 0 for a vector, which has none
+  std::int64_t row = 0;  // elements per index of the first dimension; 0 for a vector, which has no rows
 
   TensorShape(std::string tensor_name, std::initializer_list<std::int64_t> sizes);
   [[nodiscard]] std::int64_t numel() const;
 };
 
-// Names that tensor_list takes.
+// Returns the names that tensor_list accepts.
 std::vector<std::string> shape_names();
 
-// "flat": one dimension of `flat_numel`, in rows of 1024. The others: as documented in model_shapes.cc.
-// An unknown name is a usage Failure that lists the known ones.
+// Returns the tensors of a name. "flat" is one dimension of `flat_numel`, in rows of 1024; model_shapes.cc
+// documents the others. An unknown name is a usage Failure that lists the accepted names.
 std::vector<TensorShape> tensor_list(std::string_view name, std::int64_t flat_numel);
 
-// 67108864, 2^26, 64M (K or k, M, G: powers of 1000), 64Mi (Ki, Mi, Gi: powers of 1024); 1 to 2^50.
+// Parses 67108864, 2^26, 64M (K or k, M, G: powers of 1000) or 64Mi (Ki, Mi, Gi: powers of 1024); 1 to 2^50.
 // Anything else is a usage Failure that names the flag.
 std::int64_t parse_numel(std::string_view text, std::string_view flag = "--numel");
 

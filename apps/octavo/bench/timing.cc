@@ -14,14 +14,14 @@ namespace {
 
 constexpr int kWarmUpsCpu = 2;
 constexpr int kWarmUpsGpu = 5;
-// Before them, on a GPU, where filling costs nothing: each with gradients of its own.
+// Steps before the warm-ups on a GPU, where filling is cheap; each step has new gradients.
 constexpr int kSettleGpu = 5;
-// Where the rows with a gradient change: after 300 idle steps a first moment has decayed below 2^-50. A CPU
-// would take minutes for as many.
+// Used if the rows with a gradient change from step to step: after 300 idle steps a first moment has decayed
+// below 2^-50. A CPU would need minutes for 300 steps.
 constexpr int kSettleRowsCpu = 20;
 constexpr int kSettleRowsGpu = 300;
-// Calls whose host time is taken. A device's queue holds about 1000 launches and a full one makes the caller
-// wait, so the queue is emptied after every batch.
+// Calls whose host time is measured. A device's queue holds about 1000 launches, and a full queue blocks the
+// caller, so the queue is drained after every batch.
 constexpr int kBatches = 20;
 constexpr int kCallsPerBatch = 10;
 
@@ -55,7 +55,7 @@ Timing summary(const std::vector<double>& milliseconds) {
   return out;
 }
 
-// Warm-ups and timed calls right behind them.
+// Runs the warm-ups and, immediately after them, the timed calls.
 std::vector<double> time_calls(BenchDevice& device, int repeat, const std::function<void()>& work) {
   for (int i = 0; i < warm_ups(device); ++i) work();
   return device.time_ms(repeat, work);
@@ -85,7 +85,7 @@ Timing time_steps(BenchDevice& device, const RunSpec& run, const BenchTensors& t
   workload.check_taken();
   out.ms_clip = median(time_calls(device, repeats.timed, [&] { workload.clip_and_step(); }));
   workload.check_taken();
-  out.host = time_host(device, workload);  // last: gradients that move reach other rows
+  out.host = time_host(device, workload);  // last, because moved gradients touch other rows
   return out;
 }
 

@@ -1,6 +1,6 @@
-// Buffers, bytes and steps of one optimizer over one list of tensors; see workload.h.
-// One arena per kind of buffer (params, grads, residuals, each moment's codes and scales), tensors one after
-// another: what a framework's allocator gives.
+// Buffers, bytes and steps of one optimizer over one list of tensors; see workload.h. There is one arena per
+// kind of buffer (params, grads, residuals, each moment's codes and scales), with the tensors one after
+// another, as a framework's allocator would place them.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/bench/workload.h"
 
@@ -14,8 +14,8 @@
 namespace octavo::cli {
 namespace {
 
-constexpr std::int64_t kAlignment = 512;  // of every tensor, as torch's CUDA allocator gives it
-constexpr std::int64_t kMove = 256;       // of gradients, in bytes: see Workload::move_grads
+constexpr std::int64_t kAlignment = 512;  // bytes, of every tensor, as in torch's CUDA allocator
+constexpr std::int64_t kMove = 256;       // bytes that gradients are moved by; see Workload::move_grads
 constexpr std::int64_t kArenas = 3 + 2 * kMaxSlots;
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -80,7 +80,7 @@ Workload::Workload(BenchDevice& device, const RunSpec& run, const BenchTensors& 
     args_[i].id = i;
     layouts_.push_back(take(layout(run_.config, specs[i])));
   }
-  // place(bytes(tensor), put(tensor, address)): an arena with room for every tensor.
+  // place(bytes(tensor), put(tensor, address)) allocates one arena for all tensors.
   const auto place = [&](auto bytes, auto put) {
     std::int64_t total = 0;
     for (std::size_t i = 0; i < args_.size(); ++i) total += aligned(bytes(i));
@@ -105,7 +105,7 @@ Workload::Workload(BenchDevice& device, const RunSpec& run, const BenchTensors& 
           [slot](TensorArgs& t, std::byte* at) { t.state[slot].scales = reinterpret_cast<float*>(at); });
   }
   for (std::size_t i = 0; i < args_.size(); ++i) {
-    if (tensors.shapes[i].role != TensorRole::adapter_out)  // memory is zeroed
+    if (tensors.shapes[i].role != TensorRole::adapter_out)  // memory is already zero
       device_.fill(args_[i].param, args_[i].spec.param_dtype, stream_of(i, 0), kWeightShift,
                    args_[i].spec.numel);
     elsewhere_.push_back(static_cast<const std::byte*>(args_[i].grad) + kMove);
@@ -121,7 +121,7 @@ void Workload::fill_grads(std::int64_t step) {
   for (std::size_t i = 0; i < touched_.size(); ++i) ever_touched_[i] |= touched_[i];
   device_.write(masks_.data(), touched_);
   for (std::size_t i = 0; i < args_.size(); ++i) {
-    // The buffer is ours; only the optimizer sees it as const.
+    // This class owns the buffer; const applies only to the optimizer's view.
     device_.fill(const_cast<void*>(args_[i].grad), args_[i].spec.grad_dtype,
                  stream_of(i, static_cast<std::uint64_t>(step)), kGradShift, args_[i].spec.numel,
                  rows_.mask(i, masks_.data()));

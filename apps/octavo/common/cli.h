@@ -1,5 +1,6 @@
-// What the subcommands share: how they fail, how they join the command line, and small formatting helpers.
-// Invariant: only main.cc prints errors and chooses the process's exit code; a subcommand throws a Failure.
+// Helpers that the subcommands share: errors, registration on the command line, and formatting. Invariant:
+// only run_command (command.cc) prints errors and chooses the process's exit code; a subcommand throws a
+// Failure.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -31,8 +32,8 @@ class Failure : public std::runtime_error {
   int exit_code_;
 };
 
-// Throws if `status` is not ok. `flag` replaces the library's name of the argument ("[octavo] state: ") in
-// its message: the user gave the flag.
+// Throws a Failure if `status` is not ok. `flag` replaces the library's name of the argument ("[octavo]
+// state: ") in the message, because the user gave the flag.
 inline void check(const Status& status, std::string_view flag = {}) {
   if (status.ok()) return;
   std::string message(status.message());
@@ -43,14 +44,14 @@ inline void check(const Status& status, std::string_view flag = {}) {
   throw Failure(status.code() == StatusCode::invalid_argument ? kExitUsage : kExitFailure, message);
 }
 
-// The value of `result`, or check's failure.
+// Returns the value of `result`, or throws as check() does.
 template <class T>
 T take(Result<T> result, std::string_view flag = {}) {
   check(result.status(), flag);
   return std::move(*result);
 }
 
-// "a, b, c".
+// Returns "a, b, c".
 template <class Names>
 std::string joined(const Names& names, std::string_view between = ", ") {
   std::string out;
@@ -61,16 +62,16 @@ std::string joined(const Names& names, std::string_view between = ", ") {
   return out;
 }
 
-// A number with every digit that it needs, for a command line.
+// Formats a number with all significant digits, for a command line.
 inline std::string exact(double value) {
   std::array<char, 32> out{};
   return {out.data(), std::to_chars(out.data(), out.data() + out.size(), value).ptr};
 }
 
-// Each adds its subcommand, with the work as its callback. The app must outlive the parse.
+// Each function adds its subcommand, with the work as its callback. The app must outlive the parse.
 void add_info(CLI::App& app);
 void add_bench(CLI::App& app);
-// Those of the trainer, in a build that has it.
+// Adds the trainer's commands, in a build that has the trainer.
 void add_train_commands(CLI::App& app);
 void add_data(CLI::App& app);
 void add_export(CLI::App& app);

@@ -9,7 +9,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-// CUDA writes 13.0 as 13000 and 12.8 as 12080.
+// Converts CUDA's version numbers: 13000 is 13.0 and 12080 is 12.8.
 json version_text(int version) {
   if (version == 0) return {};
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);

@@ -1,4 +1,4 @@
-// What machines are made of, as `octavo info` and the benchmarks' JSON say it.
+// Describes the hardware as JSON, for `octavo info` and the benchmarks.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,16 +10,18 @@
 
 namespace octavo::cli {
 
-// {"model", "cores", "features"}.
+// Returns {"model", "cores", "features"}.
 nlohmann::ordered_json cpu_json();
 
-// {"name", "compute_capability", "multiprocessors", "memory_bytes", "usable", "note", "fp8_conversion"}.
+// Returns {"name", "compute_capability", "multiprocessors", "memory_bytes", "usable", "note",
+// "fp8_conversion"}.
 nlohmann::ordered_json gpu_json(const GpuInfo& gpu);
 
-// {"runtime", "driver"}: "13.0" each; null without CUDA, and a null driver where there is none.
+// Returns {"runtime", "driver"}, each like "13.0". Returns null without CUDA; "driver" is null without a
+// driver.
 nlohmann::ordered_json cuda_json(const GpuReport& report);
 
-// "9.0".
+// Returns a string like "9.0".
 std::string compute_capability(const GpuInfo& gpu);
 
 }  // namespace octavo::cli

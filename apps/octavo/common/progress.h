@@ -6,7 +6,7 @@
 
 namespace octavo::cli {
 
-// One line rewritten on a terminal, a line each elsewhere.
+// Rewrites one line on a terminal; prints separate lines elsewhere.
 class Progress {
  public:
   Progress();
@@ -14,7 +14,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   void say(std::string_view what);
-  // A line that stays.
+  // Prints a line that is not overwritten.
   void note(std::string_view what);
 
  private:

@@ -1,4 +1,4 @@
-// Tables and numbers for people; see table.h.
+// Formats tables and numbers as text; see table.h.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/common/table.h"
 
@@ -16,7 +16,7 @@
 namespace octavo::cli {
 namespace {
 
-// Of UTF-8: its characters, not its bytes.
+// Returns the number of UTF-8 characters, not bytes.
 std::size_t width_of(std::string_view text) {
   return static_cast<std::size_t>(
       std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
@@ -27,7 +27,7 @@ std::string padded(const std::string& text, std::size_t width, Table::Align alig
   return align == Table::Align::left ? text + blanks : blanks + text;
 }
 
-// Returns at least one line.
+// Breaks `text` into lines of at most `width` characters. Returns at least one line.
 std::vector<std::string> wrapped_lines(std::string_view text, std::size_t width, std::size_t indent = 0) {
   std::vector<std::string> out;
   std::string line;
@@ -39,7 +39,7 @@ std::vector<std::string> wrapped_lines(std::string_view text, std::size_t width,
       if (end != std::string_view::npos && width_of(text.substr(0, at)) > room) break;
       if (text.find_first_not_of(' ') < at) end = at;
     }
-    if (end == std::string_view::npos) break;  // one long word is left
+    if (end == std::string_view::npos) break;  // only one long word remains
     line += text.substr(0, end);
     while (line.ends_with(' ')) line.pop_back();
     out.push_back(std::exchange(line, std::string(indent, ' ')));
@@ -82,7 +82,7 @@ std::string Table::text(std::size_t width) const {
   }
   std::string out;
   const auto add_row = [&](auto&& cell) {
-    std::vector<std::vector<std::string>> lines;  // of each column
+    std::vector<std::vector<std::string>> lines;  // for each column
     std::size_t height = 1;
     for (std::size_t c = 0; c < columns_.size(); ++c) {
       const std::string text = cell(c);
@@ -122,7 +122,7 @@ std::string fixed(double value, int decimals) {
 
 std::string grouped(std::int64_t value) {
   std::string out = std::to_string(value);
-  const std::size_t first = value < 0 ? 1 : 0;  // of the digits
+  const std::size_t first = value < 0 ? 1 : 0;  // index of the first digit
   for (std::size_t at = out.size(); at > first + 3;) out.insert(at -= 3, 1, ',');
   return out;
 }

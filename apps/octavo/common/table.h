@@ -1,4 +1,4 @@
-// Tables for people: columns as wide as their widest cell, text to the left and numbers to the right.
+// Formats tables as text: columns as wide as their widest cell, text left-aligned and numbers right-aligned.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,11 +22,11 @@ class Table {
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  // REQUIRES: as many cells as columns.
+  // REQUIRES: one cell per column.
   void add(std::vector<std::string> cells);
 
-  // Title line, rule, rows; each line ends with '\n' and has no trailing blanks. Where lines would be longer
-  // than `width` characters, the texts of the widest columns are broken at blanks.
+  // Returns the title line, the rule and the rows. Each line ends with '\n' and has no trailing blanks. If
+  // lines would exceed `width` characters, the texts of the widest columns are broken at blanks.
   [[nodiscard]] std::string text(std::size_t width = std::numeric_limits<std::size_t>::max()) const;
 
  private:
@@ -34,20 +34,20 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// `text` in lines of at most `width` characters, broken at blanks. Lines after the first are indented by
-// `indent`. A word that is longer stays in one piece.
+// Breaks `text` at blanks into lines of at most `width` characters. Lines after the first are indented by
+// `indent`. Longer words are not broken.
 std::string wrapped(std::string_view text, std::size_t width, std::size_t indent = 0);
 
-// The columns of the terminal that stdout is; 100 where stdout is a pipe or a file.
+// Returns the width of the terminal in columns, or 100 if stdout is a pipe or a file.
 std::size_t output_width();
 
-// `value` with `decimals` digits after the point.
+// Formats `value` with `decimals` digits after the point.
 std::string fixed(double value, int decimals);
 
-// 124475904 as "124,475,904".
+// Formats 124475904 as "124,475,904".
 std::string grouped(std::int64_t value);
 
-// "1.0 GiB", "512.0 MiB": bytes for people.
+// Formats a byte count with a binary unit: "1.0 GiB", "512.0 MiB".
 std::string human_bytes(std::int64_t bytes);
 
 }  // namespace octavo::cli

@@ -1,4 +1,4 @@
-// Descriptors are closed on exec, so that a program that another thread starts does not hold them open.
+// Descriptors are close-on-exec, so that a program started by another thread does not keep them open.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/recordings/espeak.h"
 
@@ -21,8 +21,9 @@ namespace octavo::recordings {
 namespace {
 
 constexpr const char* kProgram = "espeak-ng";
-constexpr std::size_t kHeader = 44;       // bytes of its WAV header, which never has other chunks
-constexpr std::size_t kMostText = 10000;  // bytes; what a socket takes at once is more
+// The bytes of the WAV header that espeak-ng writes, which has no other chunks.
+constexpr std::size_t kHeader = 44;
+constexpr std::size_t kMostText = 10000;  // bytes; less than a socket accepts in one send
 
 class Descriptor {
  public:
@@ -47,7 +48,8 @@ Status system_error(const Reader& reader, const char* call, int error) {
   return failed(reader, std::string(call) + ": " + std::strerror(error));
 }
 
-// Starts the program between two descriptors. What it says of errors is left out: the exit code tells.
+// Starts the program with the two descriptors as its stdin and stdout. Its error messages are discarded; only
+// the exit code is used.
 int start(const Reader& reader, int input, int output, pid_t& process) {
   std::vector<std::string> words = {kProgram,
                                     "-v",
@@ -92,7 +94,7 @@ std::uint32_t number_at(std::string_view bytes, std::size_t at, int count) {
   return out;
 }
 
-// The lengths in the header are made up, for the program does not know them yet when it writes it.
+// The lengths in the header are placeholders, because the program writes the header before it knows them.
 Result<SpokenText> samples_of(std::string_view wav, const Reader& reader) {
   if (wav.size() < kHeader || !wav.starts_with("RIFF") || wav.substr(8, 4) != "WAVE")
     return failed(reader, "it wrote no WAV file but " + std::to_string(wav.size()) + " bytes");
@@ -112,7 +114,7 @@ Result<SpokenText> speak(const std::string& text, const Reader& reader) {
     return Status::invalid("a text to speak: got " + std::to_string(text.size()) + " bytes, expected 1 to " +
                            std::to_string(kMostText));
   std::array<int, 2> in{}, out{};
-  // A socket: a program that ends early would make a write to a pipe a signal.
+  // A socket is used because writing to a pipe raises SIGPIPE if the program ends early.
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in.data()) != 0)
     return system_error(reader, "socketpair", errno);
   Descriptor input(in[0]), its_input(in[1]);

@@ -1,4 +1,4 @@
-// Texts read aloud by espeak-ng, which is a program of its own: every call starts it once.
+// Synthesizes speech with espeak-ng, a separate program: every call starts it once.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,7 +10,7 @@
 namespace octavo::recordings {
 
 struct Reader {
-  std::string voice;  // as `espeak-ng -v` has it: "en-us", "en-gb+f3"
+  std::string voice;  // a value of `espeak-ng -v`: "en-us", "en-gb+f3"
   int words_per_minute = 175;
   int pitch = 50;  // 0 to 99
 };
@@ -20,8 +20,8 @@ struct SpokenText {
   int rate = 0;
 };
 
-// May be called from any number of threads. An error where espeak-ng is missing, does not know the voice, or
-// has nothing to say.
+// Synthesizes `text`. Thread-safe. Returns an error if espeak-ng is missing, does not know the voice, or
+// produces no sound.
 Result<SpokenText> speak(const std::string& text, const Reader& reader);
 
 }  // namespace octavo::recordings

@@ -28,9 +28,9 @@ using train::kStep;
 using train::mix;
 
 constexpr const char* kMade = "made.json";
-constexpr std::uint64_t kMostRecord = 1 << 20;  // bytes of it
+constexpr std::uint64_t kMostRecord = 1 << 20;  // limit of the size of made.json in bytes
 constexpr int kLowestPitch = 40, kHighestPitch = 60;
-constexpr int kMostTries = 50;           // sentences for one that is new
+constexpr int kMostTries = 50;           // maximum draws per wanted sentence, on average
 constexpr std::uint64_t kMostExtra = 2;  // sentences of a joined clip after its first
 constexpr double kLongestPause = 0.7;    // seconds between two sentences
 constexpr double kLongestJoined = 15;    // seconds of a joined clip; training skips clips of more than 20
@@ -43,7 +43,7 @@ struct Clip {
   double seconds = 0;
 };
 
-// Number `at` of a clip's own: 0 … count - 1.
+// Returns draw number `at` of a clip's key: 0 … count - 1.
 std::uint64_t below(std::uint64_t key, std::uint64_t at, std::uint64_t count) {
   return mix(key + (at + 1) * kStep) % count;
 }
@@ -111,7 +111,8 @@ Status make_folder(const std::string& path) {
   return Status::failed(path + ": the folder cannot be made: " + std::strerror(errno));
 }
 
-// Whether the folder holds what the record says; an error where it holds something else.
+// Returns whether the folder already holds the recordings of `record`. Returns an error if it holds anything
+// else and `force` is off.
 Result<bool> holds(const std::string& folder, nlohmann::ordered_json& record, bool force) {
   if (const auto text = train::read_text_file(folder + "/" + kMade, kMostRecord); text.ok()) {
     auto there = nlohmann::ordered_json::parse(*text, nullptr, false);
@@ -216,7 +217,7 @@ Result<std::vector<std::string>> texts_of(const SpeechPlan& plan) {
 Result<MadeSpeech> make_speech(const std::string& folder, const SpeechPlan& plan, bool force, int threads,
                                const Advance& advance) {
   if (!train::audio_built_in())
-    return train::write_audio(folder, {}, plan.rate);  // which says what to install
+    return train::write_audio(folder, {}, plan.rate);  // returns the error that names what to install
   const auto texts = texts_of(plan);
   if (!texts.ok()) return texts.status();
   MadeSpeech out;
@@ -235,13 +236,13 @@ Result<MadeSpeech> make_speech(const std::string& folder, const SpeechPlan& plan
     out.val_seconds = record.value("val_seconds", 0.0);
     return out;
   }
-  for (const std::string& voice : plan.voices) {  // nothing is made where one of them cannot speak
+  for (const std::string& voice : plan.voices) {  // stops before any work if a voice does not work
     if (const auto spoken = speak(texts->front(), {voice}); !spoken.ok()) return spoken.status();
   }
   for (const std::string& each : {folder, folder + "/train", folder + "/val"}) {
     if (Status bad = make_folder(each); !bad.ok()) return bad;
   }
-  std::remove((folder + "/" + kMade).c_str());  // until all is written it is not true
+  std::remove((folder + "/" + kMade).c_str());  // made.json is valid only after all files are written
   std::vector<Clip> clips = clips_of(plan, *texts);
   const auto speak_one = [&](std::int64_t i) {
     return speak_clip(folder, plan.rate, clips[static_cast<std::size_t>(i)]);

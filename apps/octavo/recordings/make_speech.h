@@ -1,13 +1,13 @@
-// Makes a folder of recordings for demos and tests that cannot download one: espeak-ng reads sentences aloud
-// in several voices. The files have 16 kHz. One manifest lists the clips to train on, another one held-out
-// clips with other sentences.
+// Makes a folder of recordings for demos and tests that cannot download any: espeak-ng speaks sentences in
+// several voices. By default the files have a sample rate of 16 kHz. One manifest lists the training clips,
+// another one held-out clips with other sentences.
 //
 // A clip has silence around its sentence, and a share of the clips have two or three sentences with pauses.
 // A model that was trained on single sentences without silence recognizes nothing else: an untrimmed
 // recording is wrong, and a long one gives a few words.
 //
-// The sentences, voice, speed, pitch and silences of a clip depend on the seed, the plan and the clip's
-// number only. The samples are espeak-ng's: another release of it may speak otherwise.
+// The sentences, voice, speed, pitch and silences of a clip depend only on the seed, the plan and the clip's
+// number. The samples depend on the release of espeak-ng, too.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -24,29 +24,30 @@ namespace octavo::recordings {
 struct SpeechPlan {
   std::int64_t clips = 3000, val_clips = 200;
   std::vector<std::string> voices = {"en-us", "en-gb", "en-us+f2", "en-gb+f3", "en-us+m3", "en-gb-scotland"};
-  int slowest = 150, fastest = 190;  // words a minute
-  double silence = 0.8;              // seconds before and after the sentences of a clip, at most
+  int slowest = 150, fastest = 190;  // words per minute
+  double silence = 0.8;              // maximum seconds of silence before and after the sentences of a clip
   double joined = 0.33;              // share of the clips with more than one sentence, 0 to 1
   std::uint64_t seed = 1;
   int rate = 16000;
-  std::string format = "flac";         // an extension that write_audio() knows
-  std::vector<std::string> sentences;  // to read instead of the grammar's; none: those
+  std::string format = "flac";         // a file name extension that write_audio() supports
+  std::vector<std::string> sentences;  // sentences to speak; empty: sentences of the grammar
 };
 
 struct MadeSpeech {
   double seconds = 0, val_seconds = 0;
-  std::int64_t words = 0;  // different ones
+  std::int64_t words = 0;  // different words
   bool was_there = false;
 };
 
-// Writes FOLDER/train/*.flac, FOLDER/val/*.flac, then FOLDER/train.jsonl and FOLDER/val.jsonl, last of all
-// FOLDER/made.json: what the folder was made of. A folder that has it for the same plan is left alone; one
-// with other things in it is an error unless `force`, which replaces files of the same names.
+// Writes FOLDER/train/*.flac and FOLDER/val/*.flac, then FOLDER/train.jsonl and FOLDER/val.jsonl, and finally
+// FOLDER/made.json, which describes the plan. A folder whose made.json describes the same plan is not
+// changed. Any other folder that is not empty is an error unless `force`, which replaces files of the same
+// names.
 Result<MadeSpeech> make_speech(const std::string& folder, const SpeechPlan& plan, bool force, int threads,
                                const Advance& advance);
 
-// Returns the texts of a plan without duplicates: those to train on, then the held-out ones. A clip begins
-// with the text of its number or has it alone. Too few different texts are an error.
+// Returns the texts of a plan without duplicates: the training texts, then the held-out texts. Clip i begins
+// with text i, or consists of it. Too few different texts are an error.
 Result<std::vector<std::string>> texts_of(const SpeechPlan& plan);
 
 }  // namespace octavo::recordings

@@ -1,4 +1,4 @@
-// Work on numbered things by several threads, which take the next number each time.
+// Runs numbered tasks on several threads; each thread repeatedly claims the next number.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,14 +17,14 @@ namespace octavo::recordings {
 
 using Advance = std::function<void(std::int64_t done)>;  // called by one thread at a time
 
-// As many threads as the machine has processors, for 0.
+// Returns `wanted`, or the number of the machine's processors if `wanted` is 0.
 inline int threads_for(int wanted) {
   return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-// Calls work(i) for 0 … count - 1. After an error only lower numbers are worked on, and the error of the
-// lowest number is returned, so that it does not depend on the threads. Throws what work(i) throws. Where the
-// system refuses threads, fewer do the work.
+// Calls work(i) for 0 … count - 1. After an error, only lower numbers are still processed, and the error of
+// the lowest number is returned, so that the result does not depend on thread timing. Exceptions of work(i)
+// propagate. If the system refuses to start threads, fewer threads do the work.
 template <class Work>
 Status for_each_number(std::int64_t count, int threads, const Advance& advance, Work work) {
   std::mutex lock;

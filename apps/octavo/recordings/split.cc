@@ -67,7 +67,8 @@ const char* name_of(SplitField field) {
   return "";
 }
 
-// Lines with the numbers of their groups. The manifest was opened: every line is an entry.
+// Splits the manifest into lines, each with the number of its group. REQUIRES: Manifest::open() succeeded, so
+// that every line is an entry.
 Status read_lines(const std::string& path, std::string_view text, const SplitPlan& plan,
                   const train::ManifestOptions& options, std::vector<Line>& lines,
                   std::vector<Group>& groups) {
@@ -96,8 +97,8 @@ Status read_lines(const std::string& path, std::string_view text, const SplitPla
   return {};
 }
 
-// The line for a manifest in `folder`: the same bytes where its paths are absolute or the folder is the old
-// one.
+// Returns the line for a manifest in `folder`, with relative paths adjusted. The line is unchanged if its
+// paths are absolute or `folder` is the original folder.
 std::string line_for(std::string_view line, const fs::path& from, const fs::path& folder) {
   std::string out(line);
   if (from == folder) return out;
@@ -119,7 +120,7 @@ fs::path folder_of(const fs::path& folder) {
   return bad ? fs::absolute(folder) : out;
 }
 
-// Holds out groups, those with the lowest hashes first.
+// Marks groups as held out, in increasing order of their hashes.
 Status choose(const std::string& path, std::int64_t wanted, std::int64_t all, std::vector<Group>& groups) {
   std::vector<std::size_t> order(groups.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;

@@ -1,8 +1,8 @@
-// A manifest in two: one to train on, one to evaluate on. Clips that belong together (of one recording,
-// unless another field is named) are on the same side. Lines are copied as they are; relative paths change
-// where a part lies in another folder.
+// Splits a manifest in two: one for training, one for evaluation. Clips with the same value of a field (by
+// default the recording) stay on the same side. Lines are copied unchanged, except that relative paths are
+// adjusted if a part is in another folder.
 //
-// The held-out part is the groups whose hash with the seed is lowest, so the order of the lines does not
+// The held-out part consists of the groups with the lowest seeded hashes, so the order of the lines does not
 // matter.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -18,8 +18,8 @@ namespace octavo::recordings {
 enum class SplitField : std::uint8_t { audio, text, speaker, lang };
 
 struct SplitPlan {
-  double share = 0.05;                // of the clips that are held out, above 0 and below 1
-  std::optional<std::int64_t> clips;  // so many instead
+  double share = 0.05;                // share of the clips to hold out, above 0 and below 1
+  std::optional<std::int64_t> clips;  // number of clips to hold out instead
   SplitField together = SplitField::audio;
   std::uint64_t seed = 1;
 };
@@ -34,9 +34,9 @@ struct Split {
   SplitPart train, val;
 };
 
-// Reads `manifest`; the parts' lines are for files in the folders given. As many groups are held out as it
-// takes to have at least the clips that the plan asks for. An error where nothing would be left to train on,
-// a line is no entry, or has no such field.
+// Reads `manifest`. The parts' lines are meant for files in the given folders. Holds out the fewest groups
+// that contain at least the requested clips. Returns an error if no clip would be left to train on, if a line
+// is not an entry, or if it lacks the field.
 Result<Split> split_manifest(const std::string& manifest, const SplitPlan& plan,
                              const std::string& train_folder, const std::string& val_folder);
 

@@ -1,5 +1,5 @@
-// Threads look at single clips; what they found is put together afterwards in the order of the lines, so that
-// the result does not depend on them.
+// Threads examine single clips. Their findings are merged afterwards in the order of the lines, so that the
+// result does not depend on thread timing.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/recordings/survey.h"
 
@@ -21,12 +21,12 @@ using train::fixed;
 using train::ManifestEntry;
 
 struct ClipFacts {
-  float peak = 0, level = 0, clipped = 0;  // clipped: a share of the samples
+  float peak = 0, level = 0, clipped = 0;  // clipped: share of the samples
   double seconds = 0, file_seconds = 0;
   std::uint64_t samples_hash = 0;
   int rate = 0, channels = 0;
   std::int32_t tokens = 0;
-  std::string format;  // short: no memory of its own
+  std::string format;  // short enough to need no heap memory
   std::unique_ptr<std::string> error, unknown;
 };
 
@@ -75,7 +75,7 @@ std::string unknown_in(const train::Tokenizer& tokenizer, const std::string& tex
   return out;
 }
 
-// A recording is decoded at its own rate: another would move the peaks.
+// Decodes the recording at its own rate, because resampling would change the peaks.
 ClipFacts look_at(const ManifestEntry& entry, const SurveyPlan& plan) {
   ClipFacts out;
   const auto info = train::probe_audio(entry.audio);
@@ -108,7 +108,7 @@ class Collector {
   Collector(const train::Manifest& manifest, const SurveyPlan& plan, Survey& out)
       : manifest_(manifest), plan_(plan), out_(out) {}
 
-  // How far the clips of a recording reach, before any of them is added.
+  // Records where the clips of a recording end. REQUIRES: called for all clips before the first add().
   void reach(const ManifestEntry& entry) {
     double& end = ends_[entry.audio];
     end = std::max(end, entry.offset + entry.duration);
@@ -144,7 +144,7 @@ class Collector {
       find(Kind::clipped, index, entry,
            train::percent_text(facts.clipped) + " of the samples are at full scale");
     if (const double rest = facts.file_seconds - ends_[entry.audio]; rest > kMoreAudio) {
-      ends_[entry.audio] = facts.file_seconds;  // said once
+      ends_[entry.audio] = facts.file_seconds;  // report this only once
       find(Kind::more_audio, index, entry,
            "the recording has " + fixed(facts.file_seconds, 1) + " s, the last " + fixed(rest, 1) +
                " of them in no clip");
@@ -188,7 +188,7 @@ class Collector {
   std::unordered_map<std::string, double> ends_;
 };
 
-// Lines that the manifest did not take.
+// Adds the lines that the manifest skipped.
 void add_left_out(const train::Manifest& manifest, Survey& out) {
   const train::ManifestReport& report = manifest.report();
   Findings& bad = out.findings[static_cast<std::size_t>(Kind::bad_line)];
@@ -197,7 +197,7 @@ void add_left_out(const train::Manifest& manifest, Survey& out) {
   left.count = report.left_out() - report.bad;
   for (std::int64_t i = 0; i < report.left_out() && bad.first.size() + left.first.size() < 2 * kListed; ++i) {
     const train::LeftOutClip clip = manifest.left_out(i);
-    Findings& of = clip.audio.empty() ? bad : left;  // a line that is no entry names none
+    Findings& of = clip.audio.empty() ? bad : left;  // a line that is not an entry has no audio path
     if (of.first.size() < kListed) of.first.push_back({clip.place, clip.audio, clip.reason});
   }
 }

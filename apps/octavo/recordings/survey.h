@@ -1,5 +1,5 @@
-// What is in manifests and the recordings that they name: every clip is decoded and looked at. Findings are
-// facts about single clips, each with the line that has it; the rest are counts.
+// Surveys manifests and their recordings by decoding every clip. Findings are facts about single clips, each
+// with its line in the manifest; the other results are counts.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace octavo::recordings {
 
-// The order is that of the page: what spoils a run comes first.
+// Kinds are in the order of the page: findings that spoil a run come first.
 enum class Kind : std::uint8_t {
   bad_line,
   unreadable,
@@ -37,8 +37,8 @@ inline constexpr std::size_t kKinds = 11;
 
 struct KindWords {
   const char* name;     // "unreadable"
-  const char* meaning;  // a sentence for people
-  bool serious;         // a run stops at it, skips it, or learns something wrong from it
+  const char* meaning;  // a sentence for the page
+  bool serious;         // a run stops at the clip, skips it, or learns something wrong from it
 };
 const KindWords& words_of(Kind kind);
 
@@ -61,12 +61,12 @@ struct Survey {
   train::ManifestReport manifest;
   Amount heard;  // clips that could be decoded
   std::array<Findings, kKinds> findings;
-  std::vector<float> durations, levels, peaks, pace;  // seconds; dBFS (RMS); dBFS; characters a second
-  std::vector<float> tokens;                          // of a clip; empty without a tokenizer
+  std::vector<float> durations, levels, peaks, pace;  // seconds; dBFS (RMS); dBFS; characters per second
+  std::vector<float> tokens;                          // per clip; empty without a tokenizer
   std::map<std::string, Amount> rates, formats, channels, languages, speakers;
-  std::map<std::string, std::int64_t> characters;  // how often each comes
-  std::map<std::string, std::int64_t> unknown;     // those that the tokenizer does not have
-  double audio_seconds_per_second = 0;             // how fast decoding was
+  std::map<std::string, std::int64_t> characters;  // number of occurrences
+  std::map<std::string, std::int64_t> unknown;     // characters without a token
+  double audio_seconds_per_second = 0;             // decoding speed
 
   [[nodiscard]] const Findings& of(Kind kind) const { return findings[static_cast<std::size_t>(kind)]; }
   [[nodiscard]] std::int64_t serious() const;
@@ -74,16 +74,16 @@ struct Survey {
 
 struct SurveyPlan {
   train::ManifestOptions options;
-  const train::Tokenizer* tokenizer = nullptr;  // none: any character is right
+  const train::Tokenizer* tokenizer = nullptr;  // null: no character is a finding
   int threads = 0;
 };
 
-// Beyond these a clip is a finding.
+// A clip beyond one of these thresholds is a finding.
 inline constexpr double kSilentPeak = 1e-3;     // -60 dBFS
-inline constexpr double kClippedLevel = 0.999;  // of full scale
-inline constexpr double kClippedShare = 1e-3;   // of the samples
-inline constexpr double kFastest = 35;          // characters a second
-inline constexpr double kMoreAudio = 1;         // seconds of a recording that no clip of the manifest has
+inline constexpr double kClippedLevel = 0.999;  // share of full scale
+inline constexpr double kClippedShare = 1e-3;   // share of the samples
+inline constexpr double kFastest = 35;          // characters per second
+inline constexpr double kMoreAudio = 1;         // seconds of a recording that no clip of the manifest covers
 
 Result<Survey> survey_recordings(std::span<const std::string> manifests, const SurveyPlan& plan,
                                  const std::function<void(std::int64_t done, std::int64_t all)>& advance);

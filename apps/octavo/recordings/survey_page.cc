@@ -24,7 +24,7 @@ constexpr std::size_t kMostNames = 60;  // rows of a table of names
 
 std::string count_text(std::int64_t count) { return train::grouped(static_cast<double>(count)); }
 
-// Bars of equal width from the smallest value to the largest; a value per bar's title.
+// Draws bars of equal width from the smallest value to the largest. Each bar's title has its range and count.
 std::string histogram(const std::string& title, const std::string& unit, std::vector<float> values,
                       int digits) {
   if (values.empty()) return {};
@@ -138,7 +138,7 @@ std::string make_up(const Survey& survey) {
          "\n";
 }
 
-// The rare ones are those to look at.
+// Lists the rarest characters first, because they are the most suspicious.
 std::string characters(const Survey& survey) {
   std::vector<std::pair<std::string, std::int64_t>> rows(survey.characters.begin(), survey.characters.end());
   std::ranges::stable_sort(rows, [](const auto& a, const auto& b) { return a.second < b.second; });

@@ -1,4 +1,4 @@
-// The page of a survey: one HTML file without script that needs no network.
+// Renders a survey as one HTML page without scripts that needs no network.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,4 +1,4 @@
-// Parsing and expanding; see grammar.h.
+// Parses and expands grammars; see grammar.h.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/tales/grammar.h"
 
@@ -25,7 +25,7 @@ void for_each_part(std::string_view text, std::string_view separator, Use use) {
   }
 }
 
-// Where the bracket that opens at `at` closes. REQUIRES: it does.
+// Returns the position of the bracket that closes the one at `at`. REQUIRES: it exists.
 std::size_t closing(std::string_view text, std::size_t at, char open, char close) {
   int depth = 0;
   for (;; ++at) {
@@ -34,7 +34,7 @@ std::size_t closing(std::string_view text, std::size_t at, char open, char close
   }
 }
 
-// The choices of [a|b|c], whose own brackets may hold others.
+// Splits the inside of [a|b|c] into its choices. Brackets may be nested.
 std::vector<std::string_view> choices(std::string_view inside) {
   std::vector<std::string_view> out;
   int depth = 0;
@@ -50,7 +50,7 @@ std::vector<std::string_view> choices(std::string_view inside) {
   return out;
 }
 
-// fox:foxes has two forms; a colon before a space is one.
+// Returns the first or second form of fox:foxes. A colon that no letter follows does not separate forms.
 std::string_view form(std::string_view text, bool second) {
   const std::size_t colon = text.find(':');
   if (colon == std::string_view::npos || colon + 1 == text.size() || !is_letter(text[colon + 1])) return text;
@@ -63,11 +63,11 @@ bool take_second(std::string_view& reference) {
   return true;
 }
 
-// Puts articles, capitals and paragraphs in place.
+// Replaces the marks for articles, capitals and paragraphs.
 std::string finish(std::string_view draft) {
   std::string out;
   out.reserve(draft.size() + draft.size() / 8);
-  bool capital = true;  // for the next letter
+  bool capital = true;  // capitalize the next letter
   for (std::size_t i = 0; i < draft.size(); ++i) {
     const char c = draft[i];
     if (c == '^') {
@@ -83,7 +83,7 @@ std::string finish(std::string_view draft) {
       if (next != draft.end() && is_vowel(*next)) out += 'n';
     } else {
       out += is_letter(c) && std::exchange(capital, false) ? upper(c) : c;
-      // A sentence follows: `. `, `." `, `! ` and `? `, but not `?" `, which `he asked` follows.
+      // These end a sentence: `. `, `." `, `! ` and `? `. `?" ` does not, because `he asked` follows it.
       const bool ends = c == '.' || c == '!' || c == '?';
       const bool space = i + 1 < draft.size() && draft[i + 1] == ' ';
       const bool quoted = c == '"' && i > 0 && draft[i - 1] == '.';
@@ -170,7 +170,8 @@ void Expander::append_rule(std::string_view reference, std::string& out) {
     out.append("<").append(reference).append(">");
     return;
   }
-  // The smaller of two draws: earlier alternatives are more common, as words are in a language.
+  // Takes the smaller of two draws, so that earlier alternatives are more frequent, like frequent words of a
+  // language.
   const std::string_view chosen = (*all)[std::min(below(all->size()), below(all->size()))];
   if (name.empty()) {
     append(form(chosen, second), out);

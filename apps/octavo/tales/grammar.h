@@ -1,18 +1,19 @@
-// A text grammar in a notation of its own, and what expands it. A grammar is text:
+// Defines a notation for text grammars and expands them. A grammar is text:
 //
 //   = rule           begins a rule; its alternatives follow, one per line or between " / ", and earlier ones
 //                    are chosen more often
-//   fox:foxes        an alternative with two forms; templates take the first unless they ask
+//   fox:foxes        an alternative with two forms; templates use the first, or with .2 the second
 //
-// In an alternative:
+// Inside an alternative:
 //
 //   <rule>           an alternative of that rule, expanded       <rule.2>   its second form
-//   <x=rule>         the same, remembered until the tale ends    {x} {x.2}  what is remembered in x
-//   [a|b|c]          one of them, expanded; an empty one is allowed
+//   <x=rule>         the same, remembered until the tale ends    {x} {x.2}  the remembered value of x
+//   [a|b|c]          one of these choices, expanded; a choice may be empty
 //   @                a or an, by the letter that follows         ^          the next letter is a capital
 //   ~                a new paragraph                             +          a new line
 //
-// A sentence begins with a capital without ^. What is remembered is expanded once: it is the same ever after.
+// A sentence begins with a capital without ^. A remembered value is expanded once and stays the same
+// afterwards.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -28,13 +29,13 @@ extern const std::string_view kTaleWords;
 extern const std::string_view kTaleSentences;
 extern const std::string_view kSpokenSentences;
 
-// The rules of all, parsed once. A reference to a rule that is not there is kept as it is written, where
-// tests see it.
+// The rules of all grammar texts, parsed once. A reference to an undefined rule stays unexpanded in the
+// output, where tests detect it.
 class Grammar {
  public:
   static const Grammar& tales();
 
-  // Null where there is none.
+  // Returns null if there is no such rule.
   [[nodiscard]] const std::vector<std::string_view>* find(std::string_view rule) const;
 
  private:
@@ -42,18 +43,18 @@ class Grammar {
   std::unordered_map<std::string_view, std::vector<std::string_view>> rules_;
 };
 
-// Expands templates with the choices that a key makes. The same key and calls give the same text.
+// Expands templates; a key determines the random choices. The same key and calls give the same text.
 class Expander {
  public:
   Expander(const Grammar& grammar, std::uint64_t key) : grammar_(grammar), key_(key) {}
 
-  // {name} stands for what the pattern comes to now, which is given back.
+  // Expands the pattern, stores the result as {name}, and returns it.
   const std::string& remember(const std::string& name, std::string_view pattern);
 
-  // The template's text, with articles, capitals and paragraphs in place.
+  // Returns the template's text, with articles, capitals and paragraphs.
   std::string expand(std::string_view pattern);
 
-  // A number below `count`, every one equally likely. REQUIRES: count >= 1.
+  // Returns a uniformly distributed number below `count`. REQUIRES: count >= 1.
   std::uint64_t below(std::uint64_t count);
 
  private:

@@ -1,4 +1,4 @@
-// Casts a tale, has the grammar tell it, and counts them; see make_text.h.
+// Chooses the characters of a tale and expands the grammar; see make_text.h.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/tales/make_text.h"
 
@@ -11,7 +11,8 @@
 namespace octavo::tales {
 namespace {
 
-// A name that nobody has yet and whose ending tells the pronoun, and what else the sentences ask of a role.
+// Chooses a role's name, which is unique in the tale and whose ending fits the pronoun, and the role's other
+// attributes.
 void cast(Expander& tale, const std::string& role, std::vector<std::string>& names) {
   const bool she = tale.below(2) == 0;
   std::string name;

@@ -1,10 +1,10 @@
-// A corpus made by a grammar: short tales in English, for demos and tests that cannot download one. It has
-// structure that a small model can learn (agreement, names and pronouns that recur in a tale, quotes that
-// close, chapters that are counted) and enough chance that it cannot be learnt by heart.
+// Generates a corpus from a grammar: short tales in English, for demos and tests that cannot download one. It
+// has structure that a small model can learn (agreement, names and pronouns that recur in a tale, closing
+// quotes, numbered chapters) and enough randomness that it cannot be memorized.
 //
-// The bytes follow from the seed by integer arithmetic alone, so they are the same on every machine, and a
-// shorter text is the beginning of a longer one. A change of the words or the grammar changes every byte:
-// tests keep a hash.
+// The bytes depend only on the seed and are computed with integer arithmetic, so they are the same on every
+// machine. A shorter text is a prefix of a longer one. Changing the words or the grammar changes every byte:
+// tests check a hash.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,7 +17,7 @@ class TextMaker {
  public:
   explicit TextMaker(std::uint64_t seed) : seed_(seed) {}
 
-  // The next tale: a heading and its paragraphs, a few kB of ASCII that end with an empty line.
+  // Returns the next tale: a heading and its paragraphs, a few kB of ASCII that end with an empty line.
   std::string next();
 
  private:
@@ -25,7 +25,7 @@ class TextMaker {
   std::uint64_t tales_ = 0;
 };
 
-// The first `bytes` bytes of all tales. REQUIRES: bytes >= 0.
+// Returns the first `bytes` bytes of all tales. REQUIRES: bytes >= 0.
 std::string make_text(std::int64_t bytes, std::uint64_t seed);
 
 }  // namespace octavo::tales

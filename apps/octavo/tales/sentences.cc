@@ -1,6 +1,6 @@
-// The sentences of the tales; see grammar.h for the notation. h is the hero, f the friend, o the
-// stranger; each has a name, a .kind and a .trait, and .he, .him, .his, .self. {thing} and {town} last for
-// the tale.
+// The sentences of the tales; see grammar.h for the notation. h is the hero, f the friend, o the stranger.
+// Each has a name, a .kind, a .trait, and the pronouns .he, .him, .his and .self. {thing} and {town} stay the
+// same throughout a tale.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/tales/grammar.h"
 

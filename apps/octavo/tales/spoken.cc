@@ -8,7 +8,7 @@
 
 namespace octavo::tales {
 
-// A choice in brackets takes each word equally often: a model needs examples of all of them.
+// A choice in brackets is uniform: a model needs examples of every word.
 const std::string_view kSpokenSentences = R"(
 = spoken
 the <s_trait> <s_beast> <s_did> the <s_look> <s_object>

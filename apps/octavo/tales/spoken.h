@@ -1,8 +1,7 @@
-// Short sentences to be read aloud: a few words each, of about two hundred different ones, in small letters
-// and without punctuation, so that a small model can learn to hear them.
+// Generates short sentences for speech synthesis: a few words each, from a vocabulary of about two hundred,
+// in lower case and without punctuation, so that a small model can learn to transcribe them.
 //
-// The sentences follow from the seed alone, as the tales do. A change of the words or the grammar changes
-// them.
+// Like the tales, the sentences depend only on the seed. Changing the words or the grammar changes them.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,7 +14,7 @@ class SentenceMaker {
  public:
   explicit SentenceMaker(std::uint64_t seed) : seed_(seed) {}
 
-  // The next sentence, without a line's end. It may be one that was there before.
+  // Returns the next sentence, without a line break. Sentences may repeat.
   std::string next();
 
  private:

@@ -1,5 +1,5 @@
-// The vocabulary of the tales; see grammar.h for the notation. Words that sound otherwise than they
-// begin (hour, unicorn, one) stay out: the article goes by the letter.
+// The vocabulary of the tales; see grammar.h for the notation. Words whose first sound differs from their
+// first letter (hour, unicorn, one) are omitted, because the article is chosen by the letter.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/tales/grammar.h"
 
