@@ -16,8 +16,8 @@ namespace {
 // The value of masked scores. Its exponential is zero in any row that has an unmasked score.
 constexpr double kMasked = -1e30;
 
-// Returns a view of scores by distance [.., T, 2 T - 1] as scores by key [.., T, T]: row i begins at column T
-// - 1 - i.
+// Returns scores by distance [.., T, 2 T - 1] as scores by key [.., T, T], a view. Its row i begins at column
+// T - 1 - i.
 torch::Tensor by_key(const torch::Tensor& scores) {
   const std::int64_t length = scores.size(-2), row = scores.size(-1);
   const torch::Tensor dense = scores.contiguous();

@@ -25,9 +25,7 @@ struct AttentionShape {
   std::int64_t size;  // of a head; a multiple of 8
 
   [[nodiscard]] constexpr std::int64_t channels() const { return heads * size; }
-  [[nodiscard]] constexpr std::int64_t keys() const {
-    return (frames + 7) / 8 * 8;
-  }  // in a row of scores, with padding
+  [[nodiscard]] constexpr std::int64_t keys() const { return (frames + 7) / 8 * 8; }  // per row
   [[nodiscard]] constexpr std::int64_t distances() const { return (2 * frames - 1 + 7) / 8 * 8; }
 };
 

@@ -15,7 +15,7 @@ struct MelShape {
 
   [[nodiscard]] constexpr std::int64_t bins() const { return size / 2 + 1; }
 };
-inline constexpr std::int64_t kMostMelShared = 48 << 10;  // bytes per block
+inline constexpr std::int64_t kMostMelShared = 48 << 10;  // bytes of shared memory per block
 inline constexpr int kMelRows = 8;                        // frames per block of mel_bands(): one per warp
 // Returns true if the shape fits the shared memory of a block of either kernel, and the size of a grid.
 constexpr bool mel_fits(const MelShape& shape) {
