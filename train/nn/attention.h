@@ -13,8 +13,8 @@ namespace octavo::train {
 // `positions` [2 T - 1, heads, size] is p of i - j = T - 1 - r, and the biases are [heads, size]. Queries
 // attend to the keys before their row's length (`lengths`, int64 [batch], on the device). A query at or
 // beyond its row's length attends to nothing, and its output is zero. Dropout of the probabilities uses the
-// sample number samples[row] * heads + head, and the element number 65536 i + j for query i and key j, so
-// that a clip's mask does not depend on its batch.
+// sample number drop.pass.samples[row] * heads + head, and the element number 65536 i + j for query i and key
+// j, so that a clip's mask does not depend on its batch.
 torch::Tensor relative_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                                  const torch::Tensor& positions, const torch::Tensor& bias_u,
                                  const torch::Tensor& bias_v, const torch::Tensor& lengths, const Drop& drop);

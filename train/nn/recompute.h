@@ -7,8 +7,7 @@
 // those without checkpointing. The second run's changes to the buffers are undone, so buffers are updated
 // once, by the first run. Segments may nest. Gradients go to the inputs and, by accumulation, to every
 // parameter that the segment uses: call backward(), as training does; torch::autograd::grad() does not see
-// the parameters.
-// SPDX-License-Identifier: MIT
+// these parameters.
 #pragma once
 
 #include <torch/types.h>

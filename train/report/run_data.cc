@@ -33,7 +33,7 @@ void add_point(Curve& curve, double step, const Record& record, std::string_view
   if (const Record* value = member(record, path)) add_point(curve, step, *value);
 }
 
-// Finds the run's unit. The logs of versions without tasks do not name it, but have a member batch_<unit>.
+// Finds the run's unit. Logs of versions without tasks do not name it, but have a member batch_<unit>.
 void find_unit(RunData& run) {
   constexpr std::string_view kBatch = "batch_";
   if (const auto unit = text_in(run.start, "/unit")) {

@@ -43,7 +43,7 @@ struct RunData {
   std::vector<std::pair<std::string, std::string>> settings;  // training.learning_rate, 0.001
 
   Record start;  // start record of the last session; null if there is none
-  Record end;    // end record of the last session; null if it has not ended
+  Record end;    // end record of the last session; null if there is none
   Record memory;
   std::vector<Record> evaluations, samples, checkpoints, stages, warnings, changes;
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr std::int64_t kMostShared = kMostMelShared;
-constexpr std::int64_t kMostFrames = 16;  // per block
+constexpr std::int64_t kMostFrames = 16;  // frames per block
 constexpr int kRows = kMelRows;
 
 std::int64_t frames_of_block(const MelShape& shape) {

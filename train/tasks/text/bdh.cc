@@ -147,8 +147,8 @@ torch::Tensor BdhImpl::answer(const torch::Tensor& code, const torch::Tensor& se
              .relu_();
 }
 
-// Returns the answers [heads, batch * length, neurons] after dropout. The mask is that of [heads, batch,
-// elements of a text], so that a text has the same mask in any batch.
+// Applies dropout to the answers [heads, batch * length, neurons], as [heads, batch, elements of a text], so
+// that a text has the same mask in any batch.
 torch::Tensor BdhImpl::dropped(const torch::Tensor& x, const torch::Tensor& answers, const DropoutPass& pass,
                                std::int64_t layer) const {
   if (!is_training() || config_.dropout == 0.0) return answers;
@@ -176,8 +176,8 @@ torch::Tensor BdhImpl::layer(const torch::Tensor& x, const Angles& turn, const D
   return merge(x, answers);
 }
 
-// A text that the model generates. The attention output of a token is the sum over all tokens s before it of
-// (q . k_s) x_s, which is q . (sum of k_s x_s^T). The sum in brackets is the only state of a layer.
+// The state of a text during generation. The attention output of a token is the sum over all tokens s before
+// it of (q . k_s) x_s, which is q . (sum of k_s x_s^T). Each layer stores only the sum in brackets.
 class BdhImpl::Text : public GrowingText {
  public:
   explicit Text(BdhImpl& model) : model_(model), past_(static_cast<std::size_t>(model.config_.n_layer)) {}

@@ -36,8 +36,8 @@ struct TextRecord {
 
 // Returns the files that the entries name, in the order of the entries. An entry is a file, a folder (all
 // files in it and below, sorted by path), or a pattern with * ? or [ ] (all matches, sorted by path). Hidden
-// and empty files of folders and patterns are omitted. Errors begin with `key`. `settings` contain the places
-// where the entries were searched.
+// and empty files of folders and patterns are omitted. Errors begin with `key`, and name the places, from
+// `settings`, that were searched.
 Result<std::vector<std::string>> find_text_files(const std::string& key, std::span<const std::string> entries,
                                                  const Settings& settings);
 

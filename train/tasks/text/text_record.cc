@@ -63,8 +63,7 @@ Result<std::vector<FileRecord>> records_of(std::string_view key, const std::vect
   return out;
 }
 
-// Returns an error: `data.train: corpus.txt: 100 bytes are too few for a block_size of 512, which takes 513;
-// …`
+// Returns an error such as `data.train: corpus.txt: 100 bytes are too few for a block_size of 512, …`
 Status too_short(std::string_view key, const std::vector<FileRecord>& files, std::int64_t block_size,
                  std::int64_t needed, std::string_view why) {
   constexpr std::size_t kNamed = 4;
