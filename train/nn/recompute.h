@@ -8,6 +8,7 @@
 // once, by the first run. Segments may nest. Gradients go to the inputs and, by accumulation, to every
 // parameter that the segment uses: call backward(), as training does; torch::autograd::grad() does not see
 // these parameters.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <torch/types.h>
