@@ -13,11 +13,11 @@
 namespace octavo::train {
 namespace {
 
-// What masked scores become: their exponentials are zero in any row that has a score.
+// The value of masked scores. Its exponential is zero in any row that has an unmasked score.
 constexpr double kMasked = -1e30;
 
-// Scores by distance, [.., T, 2 T - 1], as scores by key, [.., T, T]: row i begins at column T - 1 - i. A
-// view.
+// Returns scores by distance [.., T, 2 T - 1] as scores by key [.., T, T], a view. Its row i begins at column
+// T - 1 - i.
 torch::Tensor by_key(const torch::Tensor& scores) {
   const std::int64_t length = scores.size(-2), row = scores.size(-1);
   const torch::Tensor dense = scores.contiguous();
@@ -26,7 +26,7 @@ torch::Tensor by_key(const torch::Tensor& scores) {
                           dense.storage_offset() + length - 1);
 }
 
-// The sample of each head of each row.
+// Returns `pass` with one sample number for each head of each row.
 DropoutPass for_heads(const DropoutPass& pass, std::int64_t heads) {
   const torch::Tensor head = torch::arange(heads, pass.samples.options());
   return {pass.seed, pass.step, (pass.samples.unsqueeze(1) * heads + head).reshape({-1})};

@@ -1,6 +1,7 @@
-// relative_attention by torch's batched products and the kernels of nn/cuda/attention.h. Kept for the
-// backward pass: the probabilities before dropout, and queries, keys, values and positions as products read
-// them. Scores by distance, the one thing with 2 T columns, live within a pass.
+// Computes relative_attention() with torch's batched matmuls and the kernels of train/nn/cuda/attention.h.
+// Saved for the backward pass: the probabilities before dropout, and queries, keys, values and positions in
+// the layout of the matmuls. The scores by distance, the only tensors with 2 T columns, exist only during a
+// forward or backward pass.
 // SPDX-License-Identifier: MIT
 #include "train/nn/attention_fused.h"
 
@@ -22,7 +23,7 @@ using ::torch::autograd::variable_list;
 
 constexpr const char* kName = "relative_attention";
 
-// A call, but for the tensors that have gradients.
+// The arguments of a call, except the tensors that have gradients.
 struct AttentionCall : KernelMask {
   AttentionCall(const at::Tensor& q, const at::Tensor& ends, const Drop& drop)
       : KernelMask(q, drop),
@@ -37,8 +38,9 @@ struct AttentionCall : KernelMask {
 };
 using Call = c10::intrusive_ptr<AttentionCall>;
 
-// [batch, T, heads, size] as the kernel reads it: frames may be apart, by the same distance all.
-// The stride of a single frame means nothing, of a contiguous tensor too; then clips are the rows.
+// Returns the number of elements between consecutive frames of x [batch, T, heads, size]. The kernel supports
+// any distance that is the same for all frames. If T is 1, the stride of the frames is meaningless, even in a
+// contiguous tensor, and the stride of the clips is used.
 std::int64_t row_pitch(const at::Tensor& x) { return x.size(1) == 1 ? x.stride(0) : x.stride(1); }
 bool has_even_rows(const at::Tensor& x) {
   return x.stride(3) == 1 && x.stride(2) == x.size(3) && x.stride(0) == x.size(1) * row_pitch(x) &&
@@ -46,7 +48,7 @@ bool has_even_rows(const at::Tensor& x) {
 }
 at::Tensor with_even_rows(const at::Tensor& x) { return has_even_rows(x) ? x : kernel_input(x); }
 
-// What the products read, in the order of cuda::Heads.
+// The inputs of the matmuls, in the order of cuda::Heads.
 struct HeadTensors {
   at::Tensor content, place, keys, values, positions;
 
@@ -80,7 +82,7 @@ HeadTensors split(const cuda::AttentionShape& shape, const variable_list& inputs
 }
 
 struct Probabilities {
-  at::Tensor kept, dropped;  // the same tensor where none are dropped
+  at::Tensor kept, dropped;  // the same tensor if nothing is dropped
 };
 Probabilities attend(const AttentionCall& call, const HeadTensors& heads, const KernelScope& scope) {
   at::Tensor scores = at::bmm(heads.content, heads.keys.mT());
@@ -93,7 +95,7 @@ Probabilities attend(const AttentionCall& call, const HeadTensors& heads, const 
   return {scores, call.drops() ? dropped : scores};
 }
 
-// Gradients of q, k, v, the positions and the biases from those of the output's heads.
+// Returns the gradients of q, k, v, the positions and the biases, from the gradient of the output's heads.
 variable_list gradients(const AttentionCall& call, const at::Tensor& dout, const at::Tensor& kept,
                         const variable_list& heads, const KernelScope& scope) {
   const cuda::AttentionShape& s = call.shape;
@@ -167,7 +169,7 @@ struct AttentionFunction : ::torch::autograd::Function<AttentionFunction> {
     const at::ScalarType bias = context->saved_data["bias"].toScalarType();
     out[4] = out[4].to(bias);
     out[5] = out[5].to(bias);
-    out.emplace_back();  // for the call, which is no tensor
+    out.emplace_back();  // no gradient for `call`, which is not a tensor
     return out;
   }
 };

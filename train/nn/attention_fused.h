@@ -1,4 +1,5 @@
-// relative_attention by CUDA kernels; where a build has none, for plans alone (nn/fused.h).
+// Computes relative_attention() with CUDA kernels. A build without the kernels uses this code only for
+// predictions (train/nn/fused.h).
 // SPDX-License-Identifier: MIT
 #pragma once
 

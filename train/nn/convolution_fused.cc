@@ -1,5 +1,5 @@
-// conv_module by its CUDA kernels (nn/cuda/convolution.h). Kept for the backward pass: z, y between the
-// depthwise convolution and the norm, and the statistics.
+// Computes conv_module() with the CUDA kernels of train/nn/cuda/convolution.h. Saved for the backward pass:
+// z, the output y of the depthwise convolution, and the statistics.
 // SPDX-License-Identifier: MIT
 #include "train/nn/convolution_fused.h"
 
@@ -18,7 +18,7 @@ using torch::autograd::variable_list;
 cuda::ConvShape conv_shape(const at::Tensor& z) { return {is_bf16(z), z.size(0), z.size(1), z.size(2) / 2}; }
 
 struct ConvModuleFunction : torch::autograd::Function<ConvModuleFunction> {
-  // REQUIRES: what conv_is_fusible() asks. `frozen`: no statistics of this batch.
+  // REQUIRES: conv_is_fusible(). `frozen`: the running statistics are used instead of this batch's.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& z, const at::Tensor& weight,
                             const at::Tensor& gamma, const at::Tensor& beta, const at::Tensor& lengths,
                             const BatchNorm* norm, bool frozen) {

@@ -1,4 +1,5 @@
-// conv_module by CUDA kernels; where a build has none, for plans alone (nn/fused.h).
+// Computes conv_module() with CUDA kernels. A build without the kernels uses this code only for predictions
+// (train/nn/fused.h).
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -16,7 +16,7 @@ using ::torch::Tensor;
 using ::torch::autograd::AutogradContext;
 using ::torch::autograd::variable_list;
 
-// One call, but for the tensors.
+// The arguments of a call, except the tensors.
 struct Mask : ::torch::CustomClassHolder {
   Mask(double drop, const DropoutPass& pass, std::uint32_t number, std::int64_t batch_dim,
        std::int64_t row_pitch)
@@ -32,8 +32,8 @@ struct Mask : ::torch::CustomClassHolder {
   std::int64_t dim, pitch;
 };
 
-// False where the core has no code for the device or the type; any other failure throws. REQUIRES: contiguous
-// tensors.
+// Returns false if the core has no code for the device or the type. Throws on any other failure. REQUIRES:
+// contiguous tensors.
 bool drop_native(const Mask& mask, const Tensor& from, const Tensor& samples, const Tensor& to) {
   const int dtype = native::dtype_number(from.scalar_type());
   const ::torch::Device device = from.device();
@@ -71,7 +71,7 @@ Tensor drop(const Mask& mask, const Tensor& x, const Tensor& samples) {
   const Tensor from = x.contiguous();
   const Tensor to = ::torch::empty_like(from, ::torch::MemoryFormat::Contiguous);
   if (drop_native(mask, from, samples, to)) return to;
-  // What each element is multiplied by; zero where it is dropped.
+  // Each element's factor; zero if the element is dropped.
   const Tensor factors = ::torch::ones(x.sizes(), ::torch::kFloat32);
   TORCH_CHECK(drop_native(mask, factors, samples.cpu(), factors), "dropout: no code for float32 on the CPU");
   const Tensor there = factors.to(x.device());
@@ -87,7 +87,8 @@ struct DropoutFunction : ::torch::autograd::Function<DropoutFunction> {
     return drop(*mask, x, samples);
   }
 
-  // The gradient of a product with constants is the same product.
+  // The forward pass multiplies by constants; the backward pass multiplies the gradient by the same
+  // constants.
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const auto mask = c10::static_intrusive_pointer_cast<Mask>(context->saved_data["mask"].toCapsule());
     return {apply(grads[0], context->get_saved_variables()[0], mask), Tensor(), Tensor()};

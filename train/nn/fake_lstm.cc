@@ -13,7 +13,7 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// One product for all inputs, then a step for each position, one behind the other.
+// Records one matmul for all inputs, then one matmul per position, in sequence.
 void record(std::int64_t batch, std::int64_t length, std::int64_t inputs, std::int64_t width,
             std::int64_t times) {
   for (std::int64_t i = 0; i < times; ++i) {
@@ -28,7 +28,7 @@ struct FakeLstm : torch::autograd::Function<FakeLstm> {
                         std::int64_t width) {
     const std::int64_t batch = x.size(0), length = x.size(1);
     const Tensor out = torch::empty({batch, length, width}, x.options());
-    // Of each position: four gates, the cell and its tanh.
+    // Saved for each position: four gates, the cell and its tanh.
     const Tensor kept = torch::empty({length, batch, 6 * width}, x.options());
     const Tensor workspace = torch::empty({length, batch, 4 * width}, x.options());
     record(batch, length, x.size(2), width, 1);

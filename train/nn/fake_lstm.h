@@ -1,5 +1,5 @@
-// What cuDNN's LSTM takes, for plans: on tensors without memory torch would put it together from steps, which
-// take other memory.
+// A fake of cuDNN's LSTM, for memory and time predictions. On tensors without memory torch would decompose
+// the LSTM into steps, which need a different amount of memory.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace octavo::train {
 
-// A layer over x [batch, length, inputs] with all of its weights in one piece: [batch, length, width].
-// REQUIRES: x.is_meta().
+// Runs a layer over x [batch, length, inputs], with all of its weights in one tensor. Returns [batch, length,
+// width].
 torch::Tensor fake_lstm(const torch::Tensor& x, const torch::Tensor& weights, std::int64_t width);
 
 }  // namespace octavo::train

@@ -1,4 +1,4 @@
-// How many frames the encoder makes of those of the features. No LibTorch.
+// The number of encoder frames for a number of feature frames. Does not need LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,7 +7,7 @@
 namespace octavo::train {
 
 inline constexpr std::int64_t kSubsampling = 8;
-// Frames, or bands, that remain: each stage halves and rounds up.
+// Returns the number of frames, or bands, after subsampling: each stage halves the number and rounds up.
 constexpr std::int64_t subsampled(std::int64_t count) { return (count + kSubsampling - 1) / kSubsampling; }
 
 }  // namespace octavo::train

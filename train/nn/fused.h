@@ -1,5 +1,5 @@
-// What the functions of train/nn with CUDA kernels share: whether a kernel takes a tensor, and how it gets
-// it. A kernel's gradient has no gradient of its own.
+// Shared code of the functions of train/nn that have CUDA kernels: it checks if the kernels support a tensor,
+// and prepares their inputs. The gradients of these kernels cannot be differentiated again.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,18 +14,19 @@
 
 namespace octavo::train {
 
-// Whether the build has the kernels of train/nn/cuda. The functions around them are in every build: on a fake
-// device (train/predict) they allocate as on a GPU, and launch nothing.
+// True if the build has the kernels of train/nn/cuda. The functions that launch them are in every build: on a
+// fake device (train/predict) they allocate as on a GPU, and launch nothing.
 #if defined(OCTAVO_TRAIN_CUDA)
 inline constexpr bool kHasKernels = true;
 #else
 inline constexpr bool kHasKernels = false;
 #endif
 
-// Whether the build has code for that GPU. Asked once of each.
+// Returns true if the build has code for this GPU. The result is cached per device.
 bool has_code_for(const torch::Device& device);
 
-// Activations that the kernels take: bf16 or fp32 on a GPU, and most of them rows of whole vectors.
+// Returns true if the kernels support the type and device of x: bf16 or fp32 on a GPU. Most kernels also need
+// rows of full vectors, which fusible() checks.
 inline bool has_kernel_type(const torch::Tensor& x) {
   return (is_fake_gpu(x) || (kHasKernels && x.is_cuda() && has_code_for(x.device()))) &&
          (x.scalar_type() == torch::kBFloat16 || x.scalar_type() == torch::kFloat32) && x.numel() > 0;
@@ -35,22 +36,22 @@ inline bool fusible(const torch::Tensor& x) {
 }
 inline bool is_bf16(const torch::Tensor& x) { return x.scalar_type() == torch::kBFloat16; }
 
-// As a kernel reads it: contiguous, from a multiple of sixteen bytes on.
+// Returns x as kernels read it: contiguous and aligned to 16 bytes.
 inline torch::Tensor kernel_input(const torch::Tensor& x) {
   const torch::Tensor out = x.contiguous();
   return reinterpret_cast<std::uintptr_t>(out.const_data_ptr()) % 16 == 0 ? out : out.clone();
 }
-// The same of a parameter, in fp32.
+// Returns a parameter as kernels read it: fp32, contiguous and aligned to 16 bytes.
 inline torch::Tensor kernel_parameter(const torch::Tensor& x) { return kernel_input(x.to(torch::kFloat32)); }
 
-// The stream of x's device, with that device current.
+// Makes x's device current for the lifetime of the object, and launches kernels on its stream.
 class KernelScope {
  public:
   explicit KernelScope(const torch::Tensor& x);
 
-  // launch(stream) queues kernels that read and write `uses` and returns null, or what CUDA says is wrong. It
-  // is a generic lambda, so that a build without the kernels does not ask for them. On a fake device nothing
-  // is launched; its recorder is told of the memory.
+  // Calls launch(stream), which enqueues kernels that read and write `uses`, and returns null or CUDA's error
+  // message. `launch` is a generic lambda, so that a build without the kernels does not reference them. On a
+  // fake device nothing is launched; the recorder receives the memory traffic.
   template <class F>
   void run(const char* name, at::TensorList uses, const F& launch) const {
     if (fake_) return record_kernel(name, uses);

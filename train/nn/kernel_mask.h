@@ -1,4 +1,4 @@
-// The dropout of a function with CUDA kernels, between its forward and its backward pass.
+// The dropout of a function with CUDA kernels, kept from its forward pass to its backward pass.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace octavo::train {
 
-// It owns what `call` points to; without samples it drops nothing.
+// Owns the memory that `call` points to. Without samples nothing is dropped.
 struct KernelMask : ::torch::CustomClassHolder {
   KernelMask() = default;
   KernelMask(const at::Tensor& x, const Drop& drop) {

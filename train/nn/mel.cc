@@ -22,9 +22,9 @@ void check_dither(const torch::Tensor& audio, const MelOptions& options, const D
               "mel_features: the dither needs the number of each clip, int64 [", audio.size(0), ']');
 }
 
-// [clips, samples] on the CPU.
+// Returns the dither noise, [clips, samples] on the CPU.
 torch::Tensor dither_noise(const torch::Tensor& audio, const DropoutPass& pass, double deviation) {
-  if (audio.is_meta()) return torch::empty_like(audio);  // a plan draws nothing
+  if (audio.is_meta()) return torch::empty_like(audio);  // predictions draw no random numbers
   const torch::Tensor draws = pass.samples.cpu().contiguous();
   const torch::Tensor out = torch::empty(audio.sizes(), torch::kFloat32);
   const std::int64_t samples = audio.size(1);
@@ -43,7 +43,7 @@ torch::Tensor dither_noise(const torch::Tensor& audio, const DropoutPass& pass, 
   return out;
 }
 
-// Samples as the frames take them.
+// Returns the samples with dither and pre-emphasis, and with zeros after each clip's end.
 torch::Tensor emphasized(const torch::Tensor& audio, const torch::Tensor& lengths, const MelOptions& options,
                          const DropoutPass& pass) {
   torch::Tensor x = audio;
@@ -55,11 +55,11 @@ torch::Tensor emphasized(const torch::Tensor& audio, const torch::Tensor& length
   return x.masked_fill(length_mask(lengths, x.size(1)).logical_not(), 0.0);
 }
 
-// [clips, frames, bins].
+// Returns the power spectrum, [clips, frames, bins].
 torch::Tensor power_spectrum(const torch::Tensor& x, std::int64_t frames, const MelTables& tables,
                              std::int64_t hop) {
   const std::int64_t size = tables.window.size(0), half = size / 2;
-  // A frame is around its sample: half of the first one is before the clip.
+  // A frame is centered on its sample: half of the first frame is before the clip.
   const torch::Tensor padded = torch::constant_pad_nd(x, {half, half});
   const torch::Tensor spectrum =
       torch::fft_rfft(padded.unfold(1, size, hop).narrow(1, 0, frames) * tables.window);
@@ -74,7 +74,7 @@ torch::Tensor normalized(const torch::Tensor& x, const torch::Tensor& lengths) {
     return (each.masked_fill(outside, 0.0).sum(1, false, torch::kFloat64) / number).unsqueeze(1);
   };
   const torch::Tensor centred = x - mean(x, count).to(torch::kFloat32);
-  // A clip of one frame has no deviation.
+  // The divisor is at least 1, because a clip of one frame has no standard deviation.
   const torch::Tensor deviation = mean(centred * centred, (count - 1).clamp_min(1)).sqrt();
   return (centred / (deviation + kLeastDeviation).to(torch::kFloat32)).masked_fill_(outside, 0.0);
 }
@@ -99,7 +99,7 @@ MelTables make_mel_tables(const torch::Tensor& window, const torch::Tensor& filt
   }
   const torch::Tensor packed = torch::zeros({width, bands}), starts = torch::empty({bands}, torch::kInt32);
   for (std::int64_t band = 0; band < bands; ++band) {
-    // So that a band near the end has bins for all its weights, of which the last are zero.
+    // A band near the last bin starts earlier, so that each of its `width` weights has a bin.
     const std::int64_t start = std::min(first[static_cast<std::size_t>(band)], bins - width);
     starts.data_ptr<std::int32_t>()[band] = static_cast<std::int32_t>(start);
     for (std::int64_t k = 0; k < width; ++k)

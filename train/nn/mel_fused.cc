@@ -10,8 +10,8 @@ namespace octavo::train {
 namespace {
 
 constexpr const char* kName = "mel_features";
-// Frames are transformed in multiples of this. torch keeps a plan for each number of frames that it has seen,
-// and batches of recordings hardly ever have the same.
+// The number of transformed frames is rounded up to a multiple of this. torch caches an FFT plan for each
+// number of frames, and batches of recordings rarely have the same number.
 constexpr std::int64_t kPlanRows = 4096;
 
 cuda::MelShape mel_shape(const torch::Tensor& audio, std::int64_t frames, const MelTables& tables,

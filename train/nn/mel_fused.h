@@ -1,4 +1,4 @@
-// Features by CUDA kernels (nn/cuda/mel.h). The header has no CUDA.
+// Computes mel_features() with CUDA kernels (train/nn/cuda/mel.h). This header does not need CUDA.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,11 +6,12 @@
 
 namespace octavo::train {
 
-// What tells the noise of the dither from others of the same seed; and what a deviation is at least.
+// kDitherUse distinguishes the dither noise from other noise of the same seed. kLeastDeviation is added to
+// each standard deviation, so that no division is by zero.
 inline constexpr std::uint64_t kDitherUse = 0x4469746865722121;
 inline constexpr double kLeastDeviation = 1e-5;
 
-// Whether the kernels take it.
+// Returns true if the kernels support these arguments.
 bool mel_is_fusible(const torch::Tensor& audio, std::int64_t frames, const MelTables& tables,
                     const MelOptions& options);
 

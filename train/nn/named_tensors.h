@@ -1,4 +1,4 @@
-// Tensors by name, in an order: a model's parameters, a checkpoint's contents.
+// An ordered list of named tensors: a model's parameters, a checkpoint's contents.
 // SPDX-License-Identifier: MIT
 #pragma once
 

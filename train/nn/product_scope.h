@@ -1,6 +1,6 @@
-// What the door for products (project.h) takes its precision from: the context of products in FP8 that this
-// thread has, or none. Its type is hidden here: the adapter's header has a namespace octavo::torch, which
-// would hide LibTorch's in every source of the trainer.
+// The FP8 context of the current thread, which sets the precision of the matmuls in project.h. Its type is
+// hidden here: the adapter's header has a namespace octavo::torch, which would hide LibTorch's in every
+// source file of the trainer.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,11 +8,11 @@
 
 namespace octavo::train {
 
-// A std::shared_ptr<octavo::torch::fp8::Context>; null: products are plain.
+// A std::shared_ptr<octavo::torch::fp8::Context>; null: matmuls are torch's, not FP8.
 using ProductContext = std::shared_ptr<void>;
 [[nodiscard]] ProductContext product_context();
 
-// Sets it for a scope of this thread.
+// Sets this thread's context for the lifetime of the object.
 class ProductScope {
  public:
   explicit ProductScope(const ProductContext& context);

@@ -1,9 +1,9 @@
-// The one door for products of activations with weights. A model calls these for each of them, so that the
-// precision of such products is chosen here and not in every model: they are torch's, or in FP8 where this
-// thread has a context of it (product_scope.h). Products of activations with each other (attention) do not
-// pass here.
+// The single entry point for matmuls of activations with weights. Models call these functions for every such
+// matmul, so that its precision is chosen here and not in every model: torch's matmul, or an FP8 matmul if
+// this thread has an FP8 context (product_scope.h). Matmuls of activations with each other (attention) do not
+// use these functions.
 //
-// A weight is [in, out]: the last dimension of the activations is summed over. It may be a view of a
+// A weight is [in, out]: the last dimension of the activations is summed over. A weight may be a view of a
 // parameter.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -12,15 +12,15 @@
 
 namespace octavo::train {
 
-// x [.., in] with weight [in, out]: [.., out].
+// Returns the matmul of x [.., in] with weight [in, out]: [.., out].
 torch::Tensor project(const torch::Tensor& x, const torch::Tensor& weight);
 
-// A weight for each of a number of groups (heads, experts): x [groups, rows, in] with weight
-// [groups, in, out]: [groups, rows, out].
+// Returns a batched matmul with one weight per group (head, expert): x [groups, rows, in] with weight
+// [groups, in, out] gives [groups, rows, out].
 torch::Tensor project_batched(const torch::Tensor& x, const torch::Tensor& weight);
-// The same for one x [rows, in] of all groups.
+// Returns project_batched() for one x [rows, in] that all groups share.
 torch::Tensor project_to_groups(const torch::Tensor& x, const torch::Tensor& weight);
-// The same, summed over the groups: [rows, out].
+// Returns project_batched() summed over the groups: [rows, out].
 torch::Tensor project_and_sum(const torch::Tensor& x, const torch::Tensor& weight);
 
 }  // namespace octavo::train

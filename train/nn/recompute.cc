@@ -43,7 +43,7 @@ class RandomState {
 
  private:
   void add(at::Device device) {
-    if (device.is_meta()) return;  // nothing is drawn there
+    if (device.is_meta()) return;  // fake tensors draw no random numbers
     at::Generator generator = at::globalContext().defaultGenerator(device);
     const std::lock_guard<std::mutex> lock(generator.mutex());
     states_.emplace_back(device, generator.get_state());
@@ -52,7 +52,8 @@ class RandomState {
   std::vector<std::pair<at::Device, Tensor>> states_;
 };
 
-// Restores, for a scope, the autocast settings of its creation, in whichever thread the backward pass runs.
+// The autocast settings at the object's creation. apply() sets them in the current thread, which in the
+// backward pass may be another thread.
 class Autocast {
  public:
   explicit Autocast(at::DeviceType device)
@@ -79,7 +80,7 @@ class AutocastScope {
     at::autocast::increment_nesting();
   }
   ~AutocastScope() {
-    // Clears the cache, so that no code outside finds weights that were cast in here.
+    // Clears the cache, so that code outside the scope does not find weights that were cast inside it.
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
     for (const Autocast& one : before_) one.apply();
   }
@@ -90,14 +91,15 @@ class AutocastScope {
   std::vector<Autocast> before_;
 };
 
-// The buffers of a segment, and what they hold now. They are written through aliases without a version: a
-// graph may have saved a buffer (that of a BatchNorm does), and finds the values it knows when it is used.
+// The buffers of a segment, and copies of their values. restore() writes the buffers through aliases without
+// a version counter: an autograd graph may have saved a buffer (a BatchNorm's graph does), and the buffer
+// holds the saved values again whenever the graph is used.
 class BufferValues {
  public:
   explicit BufferValues(const std::vector<Tensor>& buffers) {
     const torch::NoGradGuard no_grad;
     for (const Tensor& buffer : buffers) {
-      if (!buffer.defined()) continue;  // a BatchNorm that keeps no statistics registers such ones
+      if (!buffer.defined()) continue;  // a BatchNorm without statistics registers undefined buffers
       buffers_.push_back(buffer.variable_data());
       values_.push_back(buffers_.back().clone());
     }
@@ -113,7 +115,7 @@ class BufferValues {
   std::vector<Tensor> buffers_, values_;
 };
 
-// The buffers of a segment hold what they held before its first run, for a scope.
+// Sets a segment's buffers to their values before its first run, for the lifetime of the object.
 class BufferScope {
  public:
   explicit BufferScope(const BufferValues& wanted) : before_(wanted.buffers()) { wanted.restore(); }
@@ -125,8 +127,8 @@ class BufferScope {
   BufferValues before_;
 };
 
-// The backward passes of segments with shared parameters that are running. Of all threads, because a pass in
-// a pass may be another thread's.
+// The number of running backward passes of segments with shared parameters, over all threads, because a
+// nested backward pass may run in another thread.
 std::atomic<int> shared_passes{0};
 
 class SharedScope {
@@ -144,7 +146,7 @@ class SharedScope {
   bool shared_;
 };
 
-// What a backward pass needs to run a segment again.
+// The state that a backward pass needs to run a segment again.
 struct Replay : torch::CustomClassHolder {
   Replay(Segment segment, const std::vector<Tensor>& inputs, const std::vector<Tensor>& state,
          SegmentWeights uses)
@@ -155,7 +157,7 @@ struct Replay : torch::CustomClassHolder {
   RandomState random;
   BufferValues buffers;
   std::vector<Autocast> autocast;
-  ProductContext products;  // a backward pass has none, and may be another thread's
+  ProductContext products;  // saved because the backward pass's thread has no context
   SegmentWeights weights;
 };
 
@@ -174,7 +176,7 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
     variable_list inputs;
     for (const Tensor& saved : context->get_saved_variables())
       inputs.push_back(saved.detach().requires_grad_(saved.requires_grad()));
-    const BufferScope buffers(replay->buffers);  // until the gradients are there: they may depend on them
+    const BufferScope buffers(replay->buffers);  // until the gradients are computed, which may depend on them
     Tensor output;
     {
       const torch::AutoGradMode with_grad(true);
@@ -189,7 +191,7 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
       const SharedScope shared(replay->weights);
       torch::autograd::backward({output}, {grads[0]});
     }
-    variable_list out{Tensor()};  // for the replay argument, which is no tensor
+    variable_list out{Tensor()};  // no gradient for `replay`, which is not a tensor
     for (const Tensor& input : inputs) out.push_back(input.requires_grad() ? input.grad() : Tensor());
     return out;
   }

@@ -1,13 +1,13 @@
-// Activations that are computed again (activation checkpointing): a segment of a model keeps nothing for the
-// backward pass but its inputs, and runs once more in it. It costs one more forward pass of the segment and
-// saves the memory inside it.
+// Activation checkpointing: a segment of a model keeps only its inputs for the backward pass, which runs the
+// segment again. This costs one more forward pass of the segment and saves the memory of its activations.
 //
-// The second run sees what the first saw: the same random numbers (the generators of the CPU and of the
-// inputs' devices are set back, and afterwards restored), the same autocast settings, the same precision of
-// products (product_scope.h) and the same values in the segment's buffers, so gradients are those of the
-// plain segment. What the second run does to the buffers is undone, so they are updated once, by the first.
-// Segments may nest. Gradients go to the inputs and, by accumulation, to every parameter that the segment
-// uses: call backward(), as training does; torch::autograd::grad() does not see those parameters.
+// The second run sees the same state as the first: the same random numbers (the generators of the CPU and of
+// the inputs' devices are set back, and restored afterwards), the same autocast settings, the same precision
+// of matmuls (product_scope.h) and the same values in the segment's buffers. The gradients therefore equal
+// those without checkpointing. The second run's changes to the buffers are undone, so buffers are updated
+// once, by the first run. Segments may nest. Gradients go to the inputs and, by accumulation, to every
+// parameter that the segment uses: call backward(), as training does; torch::autograd::grad() does not see
+// these parameters.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,18 +22,19 @@ namespace octavo::train {
 // another thread, with equal inputs. Tensors that need gradients must be inputs or parameters (leaves).
 using Segment = std::function<torch::Tensor(const std::vector<torch::Tensor>&)>;
 
-// Whether a segment's parameters are those of no other segment. Each segment gives its parameters gradients
-// on its own, so shared ones get theirs in parts.
+// `own`: no other segment uses the segment's parameters. `shared`: other segments may use them. Each segment
+// computes gradients separately, so shared parameters receive their gradient in several parts.
 enum class SegmentWeights { own, shared };
 
-// segment(inputs). Where gradients are off, or no input needs one, it is just called. `buffers` are the
-// tensors that the segment changes in place, such as a BatchNorm's running statistics: module->buffers().
+// Returns segment(inputs). If gradients are off, or no input needs a gradient, the segment is only called.
+// `buffers` are the tensors that the segment changes in place, such as a BatchNorm's running statistics:
+// module->buffers().
 torch::Tensor recompute(Segment segment, std::vector<torch::Tensor> inputs,
                         std::vector<torch::Tensor> buffers = {},
                         SegmentWeights weights = SegmentWeights::own);
 
-// Whether the backward pass of a segment with shared parameters is running: a parameter that gets a gradient
-// now may get more in the same pass.
+// Returns true while the backward pass of a segment with shared parameters is running: a parameter that
+// receives a gradient now may receive more in the same backward pass.
 bool gradients_come_again();
 
 }  // namespace octavo::train

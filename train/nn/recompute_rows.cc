@@ -32,7 +32,7 @@ struct Rows : torch::CustomClassHolder {
   }
 
   RowSegment run;
-  std::size_t inputs;  // of the function's tensors; the others are parameters
+  std::size_t inputs;  // number of inputs among the function's tensors; the others are parameters
   std::int64_t at_once;
 };
 
@@ -90,7 +90,7 @@ struct RowsFunction : torch::autograd::Function<RowsFunction> {
           sums[i] = widened(found[i]);
       }
     });
-    variable_list out(1 + all.size());  // none for the first argument, which is no tensor, and for the inputs
+    variable_list out(1 + all.size());  // no gradients for `rows`, which is not a tensor, and the inputs
     std::size_t next = 0;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       if (parameters[i].requires_grad())

@@ -1,5 +1,5 @@
-// What stands between the products of a layer: residual sums, LayerNorm, SiLU, each with its dropout. Inside
-// in fp32; results are in the activations' dtype, whatever the dtype of the norm's weights.
+// The operations between the matmuls of a layer: residual sums, LayerNorm and SiLU, each with its dropout.
+// They compute in fp32; results have the activations' dtype, whatever the dtype of the norm's weights.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,16 +11,16 @@
 
 namespace octavo::train {
 
-// LayerNorm over the last dimension.
+// Returns the LayerNorm of x over its last dimension.
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                          double eps);
 
-// s = x + scale * drop(y), and the LayerNorm of s as it is stored.
+// Returns s = x + scale * drop(y), and the LayerNorm of s as it is stored (rounded to its dtype).
 std::pair<torch::Tensor, torch::Tensor> add_norm(const torch::Tensor& x, const torch::Tensor& y, double scale,
                                                  const torch::Tensor& weight, const torch::Tensor& bias,
                                                  double eps, const Drop& drop);
 
-// drop(SiLU(x)).
+// Returns drop(SiLU(x)).
 torch::Tensor silu_dropout(const torch::Tensor& x, const Drop& drop);
 
 }  // namespace octavo::train

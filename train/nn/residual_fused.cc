@@ -1,5 +1,6 @@
-// add_norm, layer_norm and silu_dropout by their CUDA kernels (nn/cuda/residual.h). Kept for the backward
-// pass: the sum s and two numbers for each row; the input of silu_dropout. Masks are made again.
+// Computes add_norm(), layer_norm() and silu_dropout() with the CUDA kernels of train/nn/cuda/residual.h.
+// Saved for the backward pass: the sum s and two numbers for each row; the input of silu_dropout. The
+// backward pass recomputes masks.
 // SPDX-License-Identifier: MIT
 #include "train/nn/residual_fused.h"
 
@@ -27,7 +28,7 @@ cuda::NormShape norm_shape(const at::Tensor& x) {
   return {is_bf16(x), rows, rows / x.size(0), channels};
 }
 
-// Queues the forward pass. `y` may be undefined: then s is x and `sum` is not written.
+// Enqueues the forward pass. `y` may be undefined: then s is x and `sum` is not written.
 void run_norm(const at::Tensor& x, const at::Tensor& y, double scale, const KernelMask& mask,
               const at::Tensor& weight, const at::Tensor& bias, double eps, const at::Tensor& sum,
               const at::Tensor& out, const at::Tensor& statistics) {
@@ -45,7 +46,7 @@ void run_norm(const at::Tensor& x, const at::Tensor& y, double scale, const Kern
 struct NormGradients {
   at::Tensor dx, dy, dweight, dbias;
 };
-// `ds` may be undefined; dy is made where `with_y` is true.
+// Enqueues the backward pass. `ds` may be undefined. dy is computed only if `with_y` is true.
 NormGradients norm_gradients(const at::Tensor& ds, const at::Tensor& dout, const at::Tensor& s,
                              const at::Tensor& weight, const at::Tensor& statistics, double scale,
                              const KernelMask& mask, bool with_y) {
@@ -127,7 +128,7 @@ struct AddNormFunction : torch::autograd::Function<AddNormFunction> {
   }
 };
 
-// Queues it: forward, or backward where `dout` is defined.
+// Enqueues silu_dropout: the forward pass, or the backward pass if `dout` is defined.
 at::Tensor run_silu(const at::Tensor& x, const at::Tensor& dout, const KernelMask& mask) {
   at::Tensor out = at::empty_like(x);
   const KernelScope scope(x);

@@ -1,4 +1,5 @@
-// The functions of nn/residual.h by CUDA kernels; where a build has none, for plans alone (nn/fused.h).
+// The functions of train/nn/residual.h with CUDA kernels. A build without the kernels uses this code only for
+// predictions (train/nn/fused.h).
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -40,7 +40,7 @@ torch::Tensor subsample(const torch::Tensor& features, const torch::Tensor& leng
     convolved(stage.pointwise, stage.pointwise_bias);
     x = x.relu();
   }
-  return masked(x, left).transpose(1, 2).flatten(2);  // a frame's channels, each with its bands
+  return masked(x, left).transpose(1, 2).flatten(2);  // order within a frame: channel, then band
 }
 
 }  // namespace octavo::train

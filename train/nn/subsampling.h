@@ -1,4 +1,4 @@
-// The convolutions with which FastConformer makes one frame of eight.
+// FastConformer's subsampling convolutions, which reduce eight feature frames to one frame.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -20,10 +20,11 @@ struct SubsamplingWeights {
   std::array<Stage, 2> stages;
 };
 
-// A convolution with ReLU, then two pairs of convolutions with ReLU, each over frames and bands with padding
-// 1: features [batch, T, bands] to [batch, subsampled(T), channels * subsampled(bands)] in their dtype.
-// Before each convolution and at the end, frames at or beyond a row's length (int64 [batch], on the device,
-// in frames of the features) are zeros; lengths shrink as the frames do.
+// Applies a convolution with ReLU, then two pairs of convolutions with ReLU. Those of size 3 x 3 run over
+// frames and bands with padding 1. Returns [batch, subsampled(T), channels * subsampled(bands)] in the dtype
+// of `features` [batch, T, bands]. Before each convolution and at the end, frames at or beyond a row's length
+// (`lengths`, int64 [batch], on the device, in frames of the features) are set to zero; each stride of 2
+// halves the lengths too.
 torch::Tensor subsample(const torch::Tensor& features, const torch::Tensor& lengths,
                         const SubsamplingWeights& weights);
 

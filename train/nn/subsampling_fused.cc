@@ -1,6 +1,7 @@
-// subsample by torch's products and the kernels of nn/cuda/subsampling.h. Kept for the backward pass: the
-// features, what the first product gives, what the second reads, and the output. What the first product reads
-// is computed again. Nothing has a number for each channel of the first convolution's output.
+// Computes subsample() with torch's matmuls and the kernels of train/nn/cuda/subsampling.h. Saved for the
+// backward pass: the features, the output of the first matmul, the input of the second matmul, and the
+// output. The backward pass recomputes the input of the first matmul. The output of the first convolution,
+// the largest activation, is never in memory.
 // SPDX-License-Identifier: MIT
 #include "train/nn/subsampling_fused.h"
 
@@ -41,10 +42,10 @@ cuda::StemShape shape_of(const at::Tensor& features, const variable_list& parame
           parameters[kFirst].size(0)};
 }
 
-// [channels, 1, 3, 3] as kernels read it: [9, channels].
+// Returns a weight [channels, 1, 3, 3] in the layout of the kernels, [9, channels].
 at::Tensor taps(const at::Tensor& weight) { return kernel_parameter(weight.flatten(1).t()); }
 
-// What kernels read of the parameters of the convolutions that are not products.
+// The parameters of the convolutions that are not matmuls, in the layout of the kernels.
 struct Taps {
   at::Tensor first, first_bias, deep1, deep1_bias, deep2, deep2_bias;
 
@@ -66,12 +67,12 @@ struct Taps {
   }
 };
 
-// A level's positions, one in a row.
+// Returns an uninitialized tensor for the activations of a level, with one row per position.
 at::Tensor level(const cuda::StemShape& shape, int number, const at::TensorOptions& options) {
   return at::empty({shape.rows_at(number), shape.channels}, options);
 }
 
-// [channels, channels, 1, 1] as a product reads it.
+// Returns a weight [channels, channels, 1, 1] as a matrix for a matmul.
 at::Tensor matrix(const at::Tensor& weight, at::ScalarType type) { return weight.flatten(1).to(type); }
 
 at::Tensor product(const at::Tensor& y, const variable_list& parameters, std::size_t weight) {
@@ -79,8 +80,8 @@ at::Tensor product(const at::Tensor& y, const variable_list& parameters, std::si
   return at::addmm(parameters[weight + 1].to(type), y, matrix(parameters[weight], type).t());
 }
 
-// The gradient of a product's weight: over parts of the rows at once, because one product with so many terms
-// would leave most of a GPU idle; the parts are added in fp32.
+// Returns the gradient of a matmul's weight. A batched matmul over parts of the rows computes it, because a
+// single matmul with so many terms would leave most of a GPU idle. The parts are summed in fp32.
 at::Tensor weight_gradient(const at::Tensor& dz, const at::Tensor& y, std::int64_t batch) {
   const std::int64_t rows = dz.size(0) / batch, cut = rows % 4 == 0 ? 4 : 1;
   const auto parts = [&](const at::Tensor& x) { return x.view({batch * cut, rows / cut, x.size(1)}); };
@@ -142,7 +143,7 @@ struct SubsampleFunction : ::torch::autograd::Function<SubsampleFunction> {
     const at::Tensor dout = kernel_input(grads[0].to(type));
     const auto floats = in.options().dtype(at::kFloat);
     const at::Tensor partial = at::empty({cuda::stem_partial_size(shape)}, floats);
-    variable_list gradients(2 + kParameters);  // of the features and the lengths there are none
+    variable_list gradients(2 + kParameters);  // the features and the lengths have no gradient
     const auto set = [&](std::size_t which, const at::Tensor& value) {
       gradients[2 + which] = value.view_as(parameters[which]).to(parameters[which].scalar_type());
     };
@@ -167,7 +168,7 @@ struct SubsampleFunction : ::torch::autograd::Function<SubsampleFunction> {
     at::Tensor level2 = first_level(shape, kernels.first_work(in, ends), in, scope);
     set(kPoint1, weight_gradient(dz2, level2, shape.batch));
     set(kPoint1Bias, bias_gradient(dz2));
-    at::mm_out(level2, dz2, matrix(parameters[kPoint1], type));  // from here on a gradient
+    at::mm_out(level2, dz2, matrix(parameters[kPoint1], type));  // level2 holds a gradient from here on
     dz2.reset();
     const at::Tensor sums = at::empty({20, shape.channels}, floats);
     scope.run(kName, {in, level2, partial}, [&](auto stream) {

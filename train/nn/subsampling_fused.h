@@ -1,4 +1,5 @@
-// subsample by CUDA kernels; where a build has none, for plans alone (nn/fused.h).
+// Computes subsample() with CUDA kernels. A build without the kernels uses this code only for predictions
+// (train/nn/fused.h).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,7 +7,7 @@
 
 namespace octavo::train {
 
-// Features that need a gradient have none here.
+// Returns false if the features need a gradient: the kernels do not compute it.
 bool subsampling_is_fusible(const at::Tensor& features, const SubsamplingWeights& weights);
 // REQUIRES: subsampling_is_fusible, and lengths as subsample() checks them.
 at::Tensor subsample_fused(const at::Tensor& features, const at::Tensor& lengths,

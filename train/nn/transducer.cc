@@ -21,16 +21,16 @@ using ::torch::Tensor;
 using ::torch::autograd::AutogradContext;
 using ::torch::autograd::variable_list;
 
-// One call, but for the tensors.
+// The arguments of a call, except the tensors.
 struct JointCall : ::torch::CustomClassHolder {
   TransducerOptions options;
-  std::vector<std::int64_t> frames, labels;  // of each clip
+  std::vector<std::int64_t> frames, labels;  // lengths of each clip
   double dropout = 0.0;
   std::uint64_t seed = 0, step = 0;
   std::uint32_t layer = 0;
 };
 
-// What a call reads, in the form of the core.
+// The input tensors of a call, in the types and layout of the core.
 struct Inputs {
   Inputs(const Tensor& encoder, const Tensor& predictor, const Tensor& weights, const Tensor& biases,
          const Tensor& labels, const Tensor& numbers)
@@ -109,10 +109,10 @@ std::int64_t cells_of(const JointCall& call) {
   return cells;
 }
 
-// What a plan counts: the products, the logits that are written and read, and the hidden units. A lattice's
-// walk is a step for each frame and label, one behind the other.
+// Records a call's work for a prediction: the matmuls, and the bytes of logits and hidden units that are read
+// and written. The walk over the lattice, one sequential step per frame and label, is not recorded.
 void record_tiles(const Inputs& in, const JointCall& call, bool gradient) {
-  constexpr std::int64_t kTileCells = 8192;  // about as on a GPU, whose rows of logits are whole vectors
+  constexpr std::int64_t kTileCells = 8192;  // about the tile of a GPU, which pads rows to full vectors
   const std::int64_t vector = 16 / static_cast<std::int64_t>(in.f.element_size());
   const std::int64_t cells = cells_of(call), hidden = in.f.size(2);
   const std::int64_t outputs = (in.weight.size(0) + vector - 1) / vector * vector;
@@ -136,7 +136,7 @@ void record_tiles(const Inputs& in, const JointCall& call, bool gradient) {
 void record_loss(const Inputs& in, const JointCall& call) { record_tiles(in, call, false); }
 void record_gradient(const Inputs& in, const JointCall& call) { record_tiles(in, call, true); }
 
-using Maybe = std::optional<Tensor>;  // autograd takes an absent tensor in this form alone
+using Maybe = std::optional<Tensor>;  // autograd accepts an absent tensor only as an optional
 Maybe maybe(const Tensor& x) { return x.defined() ? Maybe(x) : std::nullopt; }
 
 struct JointFunction : ::torch::autograd::Function<JointFunction> {
@@ -175,10 +175,9 @@ struct JointFunction : ::torch::autograd::Function<JointFunction> {
     const Tensor grad_losses = upstream[0].to(::torch::kFloat32).contiguous();
     auto grads = native::sized<octavo_transducer_joint_grads>();
     grads.grad_losses = grad_losses.const_data_ptr<float>();
-    // Gradients of what needs one, in fp32; autograd puts them into the tensors' types.
+    // Gradients are in fp32, for the tensors that need one, and converted to the tensors' types below.
     const std::array<float**, 4> places = {&grads.encoder, &grads.predictor, &grads.weight, &grads.bias};
-    variable_list out(
-        7);  // the bias is the last that needs one, so its absence moves no number of the others
+    variable_list out(7);  // `bias` is last, so its absence shifts no index of the others
     for (std::size_t i = 0; i < places.size(); ++i) {
       if (!saved[i].defined() || !context->needs_input_grad(i)) continue;
       out[i] = ::torch::empty(saved[i].sizes(), in.f.options().dtype(::torch::kFloat32));
@@ -243,7 +242,7 @@ Tensor joint_loss(const Tensor& f, const Tensor& g, const Tensor& weight, const 
   call->layer = drop.layer;
   const bool known = native::dtype_number(f.scalar_type()) >= 0;
   const Tensor frames = known ? f : f.to(::torch::kFloat32);
-  // Without code for the GPU in the core the CPU computes.
+  // If the core has no code for the GPU, the CPU computes the loss.
   if (frames.is_cpu() || frames.is_meta() || octavo::has_cuda())
     return JointFunction::apply(frames, g, weight, maybe(bias), targets, maybe(samples), call);
   const auto here = [](const Tensor& x) { return x.defined() ? maybe(x.cpu()) : std::nullopt; };

@@ -1,5 +1,6 @@
 // The loss of a transducer (TDT, RNN-T) with its joint network: hidden = drop(relu(f + g)), logits = weight .
-// hidden + bias. All logits never exist at once (octavo/transducer.h), neither forward nor backward.
+// hidden + bias. The complete tensor of logits never exists, neither in the forward nor in the backward pass
+// (octavo/transducer.h).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,22 +17,22 @@ namespace octavo::train {
 
 struct TransducerOptions {
   std::int64_t blank = 0;
-  std::vector<std::int64_t> durations;  // of TDT, in the order of their outputs; none: RNN-T
+  std::vector<std::int64_t> durations;  // TDT durations, in the order of their outputs; empty: RNN-T
   double sigma = 0.0;
-  double omega = 0.0;  // in training alone: a loss that is compared should not be drawn
+  double omega = 0.0;  // used only in training: a loss that is compared must not be random
   std::string reduction = "mean_batch";
-  std::int64_t tile_cells = 0;  // 0: the backend's choice
+  std::int64_t tile_cells = 0;  // 0: the backend chooses
 };
 
-// 0-d in fp32; [batch] for the reduction `none`.
+// Returns the loss in fp32: 0-d, or [batch] for the reduction `none`.
 //
-// f is [batch, frames, hidden], g [batch, labels + 1, hidden], both projected with their biases; weight is
-// [tokens with blank + durations, hidden], bias [tokens with blank + durations] or undefined; targets are
-// int64 [batch, labels], where f is. Products are in f's type. Lengths are on the host, so that nobody waits
-// for a GPU. The mask of `drop` and the draw of omega depend on its pass alone.
+// f is [batch, frames, hidden] and g is [batch, labels + 1, hidden], both projected with their biases. weight
+// is [tokens with blank + durations, hidden]; bias is [tokens with blank + durations] or undefined. targets
+// are int64 [batch, labels], on f's device. Matmuls are in f's type. Lengths are on the host, so that the
+// host need not wait for a GPU. The mask of `drop` and the random draw of omega depend only on drop.pass.
 //
-// float32, bfloat16 and float16 on a device for which Octavo has code; others are computed in float32 or on
-// the CPU, and copied.
+// float32, bfloat16 and float16 run directly on a device that Octavo has code for. Other types are computed
+// in float32, other devices on the CPU, with copies.
 torch::Tensor joint_loss(const torch::Tensor& f, const torch::Tensor& g, const torch::Tensor& weight,
                          const torch::Tensor& bias, const torch::Tensor& targets,
                          std::span<const std::int64_t> frame_lengths,

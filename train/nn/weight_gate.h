@@ -1,4 +1,4 @@
-// Who tells that weights are about to be used.
+// A callback that runs before weights are used.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,7 +8,8 @@
 
 namespace octavo::train {
 
-// Called with a part of the model before a pass uses its parameters: their update may still be under way.
+// Called with a part of the model before a forward pass uses its parameters, because their update may still
+// be running.
 using WeightGate = std::function<void(const torch::nn::Module&)>;
 
 }  // namespace octavo::train

@@ -1,5 +1,5 @@
-// The precision inside a function of train/nn: sums, norms and probabilities are in fp32 at least, whatever
-// the activations are and whatever autocast would choose.
+// The precision inside the functions of train/nn: sums, norms and probabilities are in fp32 or a wider type,
+// whatever the dtype of the activations and whatever autocast would choose.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,12 +13,12 @@ inline torch::ScalarType wide_type(const torch::Tensor& x) {
 }
 inline torch::Tensor widened(const torch::Tensor& x) { return x.to(wide_type(x)); }
 
-// No autocast for a scope.
+// Disables autocast for the lifetime of the object.
 struct NoAutocast {
   c10::impl::ExcludeDispatchKeyGuard guard{c10::autocast_dispatch_keyset};
 };
 
-// [batch, length], true where a position is before its row's end.
+// Returns [batch, length], true where a position is before its row's end.
 inline torch::Tensor length_mask(const torch::Tensor& lengths, std::int64_t length) {
   return torch::arange(length, lengths.options()).unsqueeze(0) < lengths.unsqueeze(1);
 }

@@ -1,4 +1,4 @@
-// The files that are built into pages: embed.cmake writes their definitions.
+// Files that are embedded into the pages. embed.cmake generates their definitions.
 // SPDX-License-Identifier: MIT
 #pragma once
 

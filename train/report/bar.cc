@@ -7,8 +7,8 @@
 namespace octavo::train {
 namespace {
 
-// Pixels of the narrowest bar that has labels (page.css hides those of narrower pages), and of a label's
-// characters.
+// Widths in pixels: the narrowest bar that has labels (page.css hides labels on narrower pages), a character
+// of a label, and the margins of a label.
 constexpr double kNarrowestBar = 570, kCharacter = 8, kMargin = 12;
 
 bool has_place(const std::string& label, double share) {

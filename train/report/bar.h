@@ -1,4 +1,4 @@
-// A bar of parts that add up, as SVG: it needs no script.
+// A stacked bar as SVG, which needs no script.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,11 +10,11 @@ namespace octavo::train {
 
 struct BarPart {
   std::string name;
-  std::string style;  // a class that sets --owner, the colour
-  double bytes = 0;   // not above 0: left out
+  std::string style;  // a CSS class that sets --owner, the colour
+  double bytes = 0;   // the part is omitted if this is not above 0
 };
 
-// `scale`: the bytes of its whole width. `label` is for readers who do not see it.
+// Returns the SVG of a bar. `scale` is the number of bytes of its full width. `label` is for screen readers.
 std::string stacked_bar(std::string_view label, std::span<const BarPart> parts, double scale);
 
 }  // namespace octavo::train

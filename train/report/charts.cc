@@ -1,4 +1,4 @@
-// Which charts a page has: figures that wait for the script.
+// Lists the charts of a page, as figures that the page's script draws.
 // SPDX-License-Identifier: MIT
 #include "train/report/charts.h"
 
@@ -17,8 +17,8 @@ namespace {
 struct Chart {
   std::string id;
   std::string title;
-  Curve RunData::*curve = nullptr;   // none: that of the metric
-  Curve RunData::*second = nullptr;  // drawn in the same chart, or none
+  Curve RunData::*curve = nullptr;   // null: the curve of `metric`
+  Curve RunData::*second = nullptr;  // drawn in the same chart; may be null
   std::string metric = {};
 };
 
@@ -34,13 +34,14 @@ bool has_numbers(const Chart& chart, const RunData& run) {
   return has_numbers(run.*chart.curve) || (chart.second != nullptr && has_numbers(run.*chart.second));
 }
 
-// Of runs that count other things, no name is right for all.
+// Returns "Throughput" if the runs have different units, because the name of one unit is wrong for the
+// others.
 std::string throughput_title(std::span<const RunData> runs) {
   const bool same = std::ranges::all_of(runs, [&](const RunData& run) { return run.unit == runs[0].unit; });
   return same ? rate_name(runs.front()) : "Throughput";
 }
 
-// In the order of the page, whether there is data for them or not.
+// Returns the charts in the order of the page, including charts without data.
 std::vector<Chart> all_charts(std::span<const RunData> runs) {
   std::vector<Chart> out = {{"loss", "Loss", &RunData::train_loss, &RunData::eval_loss}};
   std::set<std::string> metrics;
@@ -73,7 +74,7 @@ std::string metric_note(const std::string& name, std::span<const RunData> runs) 
   return {};
 }
 
-// What stands in small type behind a chart's title.
+// Returns the text in small type after a chart's title.
 std::string note_of(const Chart& chart, std::span<const RunData> runs) {
   if (chart.curve == nullptr) return metric_note(chart.metric, runs);
   if (chart.curve == &RunData::eval_difference) return "to " + runs.front().name + "; below zero is better";

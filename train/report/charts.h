@@ -1,4 +1,4 @@
-// The charts that runs have data for, as figures that wait for the page's script.
+// The charts for which the runs have data, as figures that the page's script draws.
 // SPDX-License-Identifier: MIT
 #pragma once
 

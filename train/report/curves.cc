@@ -15,7 +15,7 @@ std::string json_number(double value, int digits) {
   return std::isfinite(value) ? significant(value, digits) : "null";
 }
 
-// Columns rather than pairs: half the bytes. Six digits are more than a screen shows.
+// Writes columns rather than pairs, which takes half the bytes. Six digits are more than a screen shows.
 std::string json_curve(const Curve& curve) {
   std::string x, y;
   for (const Point& point : thinned(curve)) {
@@ -29,7 +29,8 @@ std::string json_text(const std::string& text) {
   return Record(text).dump(-1, ' ', false, Record::error_handler_t::replace);
 }
 
-// A list: names are a run's own words, and not all of them are good names of members.
+// Writes a list, because the names of metrics are arbitrary texts, and not all of them are suitable as member
+// names.
 std::string json_metrics(const std::vector<MetricCurve>& metrics) {
   std::string out;
   for (const MetricCurve& metric : metrics) {
@@ -75,7 +76,7 @@ std::size_t smoothing_window(const Curve& curve) {
 }
 
 Curve smoothed(const Curve& curve, std::size_t window) {
-  std::vector<double> sums = {0}, counts = {0};  // of what comes before each point
+  std::vector<double> sums = {0}, counts = {0};  // over the points before each point
   for (const Point& point : curve) {
     const bool number = std::isfinite(point.y);
     sums.push_back(sums.back() + (number ? point.y : 0));

@@ -1,4 +1,4 @@
-// Curves on their way to the page: smoothed, thinned, and written as JSON.
+// Prepares curves for the page: smooths and thins them, and writes them as JSON.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,22 +12,25 @@ namespace octavo::train {
 
 inline constexpr std::size_t kMostPoints = 2000;
 
-// At most `most` points, in order: a longer curve is cut into equal parts, and of each the lowest and the
-// highest point are kept, with one gap where it had any; so are the curve's first and last points. No peak
-// and no dip is lost. REQUIRES: most >= 8.
+// Returns at most `most` points, in order. A longer curve is cut into equal parts. Of each part the lowest
+// and the highest point are kept, and one gap (NaN) if there is any; so are the curve's first and last
+// points. No peak and no dip is lost. REQUIRES: most >= 8.
 Curve thinned(const Curve& curve, std::size_t most = kMostPoints);
 
-// How many points the running mean covers, about: 1 where the curve is too short to need one.
+// Returns the approximate number of points that the running mean covers: 1 if the curve is too short to need
+// a running mean.
 std::size_t smoothing_window(const Curve& curve);
 
-// The mean of `window` points around each; near the start of fewer, equally many on both sides, since a loss
-// falls fast there; at the end of those that there are. Gaps stay gaps.
+// Returns the mean of `window` points around each point. Near the start, the mean is over fewer points,
+// equally many on both sides, because a loss falls fast there. Near the end, it is over the points that
+// exist. Gaps stay gaps.
 Curve smoothed(const Curve& curve, std::size_t window);
 
-// The eval_difference of every run but the first.
+// Sets the eval_difference of every run except the first.
 void add_differences(std::span<RunData> runs);
 
-// What the page's script draws: names, curves, and the colours' order. Not yet escaped for a <script>.
+// Returns the JSON that the page's script draws: names and curves, in the order of the colours. It is not yet
+// escaped for a <script>.
 std::string curves_json(std::span<const RunData> runs);
 
 }  // namespace octavo::train

@@ -1,5 +1,5 @@
-// What happened during the runs: samples, evaluations, stages, checkpoints, warnings. Of a long list the last
-// entries are shown. The page says how many are left out; metrics.jsonl has them all.
+// The events of the runs: samples, evaluations, stages, checkpoints, warnings. Only the last entries of a
+// long list are shown, with the total number; metrics.jsonl has all entries.
 // SPDX-License-Identifier: MIT
 #include "train/report/sections.h"
 #include "train/report/words.h"
@@ -18,7 +18,7 @@ constexpr std::size_t kMostSampleBytes = 20000;
 
 std::string step_text(const Record& record) { return grouped(number_in(record, "/step")); }
 
-// The last ones, at most `most`; says so where that leaves some out.
+// Returns the last records, at most `most`. Sets `note` if records are omitted.
 std::span<const Record> last_of(const std::vector<Record>& records, std::size_t most, std::string& note) {
   const std::size_t left_out = records.size() > most ? records.size() - most : 0;
   if (left_out > 0)
@@ -28,7 +28,7 @@ std::span<const Record> last_of(const std::vector<Record>& records, std::size_t 
   return std::span(records).subspan(left_out);
 }
 
-// A section with one table per run: `row` makes a row of a record.
+// Returns a section with one table per run. `row` makes a table row of a record.
 template <class Row>
 std::string tables(std::span<const RunData> runs, std::string_view id, std::string_view heading,
                    std::vector<Record> RunData::*list, const std::vector<Cell>& head, Row row) {
@@ -48,7 +48,7 @@ std::string bits_text(std::optional<double> nats) {
   return fixed(nats ? std::optional(*nats / std::numbers::ln2) : std::nullopt, 4);
 }
 
-// Metrics besides the loss have columns of their own.
+// Each metric besides the loss has its own column.
 HtmlTable evaluations_table(const RunData& run, std::span<const Record> evaluations) {
   const auto number = [](std::string text) { return Cell{std::move(text), "", "num"}; };
   const std::string bits = entropy_unit(run, "bits");

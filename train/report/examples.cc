@@ -1,5 +1,6 @@
-// What was said beside what was heard, of the last evaluation that has examples. A word that was missed is
-// deleted text, one that was not said inserted text: lines under them tell them apart, not colour alone.
+// Shows reference texts next to recognized texts, for the last evaluation that has examples. A missed word is
+// marked as deleted text, an added word as inserted text. Lines under the words distinguish them, not colour
+// alone.
 // SPDX-License-Identifier: MIT
 #include "train/report/sections.h"
 #include "train/strings/marked.h"
@@ -10,7 +11,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::size_t kMostExamples = 50;  // of a log that somebody else wrote
+constexpr std::size_t kMostExamples = 50;  // a log from another program may have more
 
 const Record* last_examples(const RunData& run) {
   for (auto each = run.evaluations.rbegin(); each != run.evaluations.rend(); ++each) {

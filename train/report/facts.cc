@@ -127,7 +127,7 @@ Fact time_fact(const RunData& run) {
           true};
 }
 
-// Of the last session, whose end has them.
+// Returns the pauses of the last session, from its end record.
 Fact pauses_fact(const RunData& run, const char* name, std::string_view path) {
   const std::optional<double> seconds = number_in(run.end, path), all = number_in(run.end, "/seconds");
   const bool known = seconds && all && *all > 0;
@@ -146,7 +146,7 @@ std::string batch_note(const RunData& run) {
   return units ? grouped(units) + ' ' + run.unit + " a step" : "";
 }
 
-// What a task says of its data: a text, or bytes.
+// Returns the task's description of its data: a text, or numbers of bytes.
 std::optional<Fact> data_fact(const RunData& run) {
   if (const auto text = text_in(run.start, "/data")) return Fact{"Data", *text};
   const std::optional<double> train = number_in(run.start, "/train_bytes");
@@ -155,7 +155,7 @@ std::optional<Fact> data_fact(const RunData& run) {
               bytes_text(number_in(run.start, "/validation_bytes")) + " to evaluate"};
 }
 
-// Of a run with ranks.
+// Returns the number of ranks, if the run has ranks.
 std::optional<Fact> ranks_fact(const RunData& run) {
   const std::optional<double> ranks = number_in(run.start, "/ranks");
   if (!ranks) return std::nullopt;
@@ -239,7 +239,7 @@ std::vector<std::vector<Fact>> facts_of(std::span<const RunData> runs) {
   std::vector<Fact> rows;
   for (const RunData& run : runs) {
     out.push_back(facts_of(run));
-    std::ptrdiff_t place = 0;  // behind the row of the fact before
+    std::ptrdiff_t place = 0;  // after the row of the previous fact
     for (const Fact& fact : out.back()) {
       auto at = find(rows, fact);
       if (at == rows.end()) at = rows.insert(rows.begin() + place, unknown(fact));

@@ -1,4 +1,4 @@
-// What is worth knowing about a run, as labelled values: the summary of one run and the rows of a comparison.
+// The key facts of a run as labelled values, for the summary of one run and the rows of a comparison.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,14 +16,15 @@ struct Fact {
   std::string label;
   std::string value;
   std::string note = {};
-  std::optional<double> rank = {};  // what is compared between runs
+  std::optional<double> rank = {};  // the value that is compared between runs
   Better better = Better::neither;
   bool headline = false;  // shown large
 };
 
-// Labels differ between runs of other tasks, and are in one order.
+// Returns the facts of a run, in a fixed order. Runs of different tasks have different labels.
 std::vector<Fact> facts_of(const RunData& run);
-// The facts of several runs by rows: the same labels for every run, with nothing known where it has none.
+// Returns the facts of several runs by rows. Every run has the same labels; the value is kUnknown if the run
+// does not have the fact.
 std::vector<std::vector<Fact>> facts_of(std::span<const RunData> runs);
 
 }  // namespace octavo::train

@@ -10,7 +10,7 @@
 namespace octavo::train {
 namespace {
 
-// The length of the UTF-8 character at the start of `text`, or 0 where there is none.
+// Returns the length of the UTF-8 character at the start of `text`, or 0 if the bytes are not UTF-8.
 std::size_t character_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -24,7 +24,7 @@ std::size_t character_length(std::string_view text) {
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates, and what is above U+10FFFF.
+  // Overlong forms, surrogates, and values above U+10FFFF are invalid.
   if ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f) ||
       (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f)) {
     return 0;
@@ -116,7 +116,7 @@ std::string element_of(std::string_view tag, std::string_view style, std::string
   return element(tag, style, escaped(text));
 }
 
-// 'sha256-…' of a script, as a policy wants it: in base64.
+// Converts the hexadecimal digits of the hash to base64.
 std::string script_source(const Asset& script) {
   static constexpr std::string_view kDigits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -127,13 +127,13 @@ std::string script_source(const Asset& script) {
     bits = (bits << 4) | static_cast<std::uint32_t>(c <= '9' ? c - '0' : c - 'a' + 10);
     for (held += 4; held >= 6; held -= 6) out += kDigits[(bits >> (held - 6)) & 63];
   }
-  if (held > 0) out += kDigits[(bits << (6 - held)) & 63];  // 256 bits: four are left, and one sign fills up
+  if (held > 0) out += kDigits[(bits << (6 - held)) & 63];  // 256 bits leave four; '=' is the padding
   return out + "='";
 }
 
 std::string page_head(std::string_view title, std::string_view scripts, std::string_view style) {
-  // Escaping keeps texts that others wrote from being executed. If it ever fails, the policy still allows
-  // only the page's own scripts and forbids every request.
+  // Escaping prevents texts from runs and configs from being executed. If it ever fails, the policy still
+  // allows only the page's own scripts and forbids every request.
   return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
          "'unsafe-inline'; "

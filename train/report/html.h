@@ -1,4 +1,4 @@
-// Pieces of HTML. Texts are escaped here, and no other code writes a text onto the page.
+// Builds HTML. Texts are escaped here; no other code writes a text to the page.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,11 +11,11 @@ namespace octavo::train {
 
 struct Asset;
 
-// For the inside of an element or of a quoted attribute. Control characters, which HTML cannot hold, become
-// their pictures (␀ and so on); bytes that are not UTF-8 become U+FFFD.
+// Escapes a text for the inside of an element or of a quoted attribute. Control characters, which HTML cannot
+// hold, become their pictures (␀ and so on); bytes that are not UTF-8 become U+FFFD.
 std::string escaped(std::string_view text);
 
-// A JSON text that can stand in a <script> element of any type.
+// Escapes a JSON text for a <script> element of any type.
 std::string json_for_script(std::string json);
 
 struct Cell {
@@ -39,21 +39,21 @@ class HtmlTable {
   std::vector<std::vector<Cell>> rows_;
 };
 
-// <tag class="style">inside</tag>; `inside` is HTML, element_of() takes a text.
+// Returns <tag class="style">inside</tag>. `inside` is HTML; element_of() takes a text and escapes it.
 std::string element(std::string_view tag, std::string_view style, std::string_view inside);
 std::string element_of(std::string_view tag, std::string_view style, std::string_view text);
 
-// 'sha256-…' of a script, as a policy wants it: in base64.
+// Returns the source of a script for a Content-Security-Policy: 'sha256-…' in base64.
 std::string script_source(const Asset& script);
 
-// Up to </head>, with the style that all pages have and `style`. `scripts`: the sources of scripts that the
-// page may run, as its policy names them; empty: none.
+// Returns the page up to </head>, with the style of all pages and `style`. `scripts` is the list of sources
+// of the scripts that the page may run, for its Content-Security-Policy; empty: none.
 std::string page_head(std::string_view title, std::string_view scripts, std::string_view style = {});
 
-// From behind </main>: a JSON text that scripts find in #data, and the scripts.
+// Returns the page after </main>: a JSON text that scripts find in #data, and the scripts.
 std::string page_end(std::string json, std::initializer_list<const Asset*> scripts);
 
-// A section with its heading; empty where `inside` is.
+// Returns a section with its heading, or an empty text if `inside` is empty.
 std::string section(std::string_view id, std::string_view heading, std::string_view inside);
 
 }  // namespace octavo::train

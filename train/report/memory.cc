@@ -30,7 +30,7 @@ std::optional<double> owned(const RunData& run, std::string_view key) {
   return bytes && *bytes >= 0 ? bytes : std::nullopt;
 }
 
-// What offload keeps there.
+// Returns the bytes that offload keeps in host memory.
 std::optional<double> on_host(const RunData& run) {
   std::optional<double> out;
   for (const char* key : {"states", "master", "copies"}) {
@@ -81,7 +81,7 @@ std::string memory_html(std::span<const RunData> runs) {
   for (const Owner& owner : kOwners) {
     const bool known = std::any_of(runs.begin(), runs.end(),
                                    [&](const RunData& run) { return owned(run, owner.key).has_value(); });
-    // Those that not every run has: of several ranks, and of products in FP8.
+    // Not every run has these owners: they need several ranks, or FP8 matmuls.
     if (!known && (owner.key == "communication" || owner.key == "fp8")) continue;
     std::vector<Cell> cells = {{std::string(owner.key), "", "owner o-" + std::string(owner.key)}};
     for (const RunData& run : runs) cells.push_back({bytes_text(owned(run, owner.key)), "", "num"});

@@ -44,7 +44,7 @@ std::string curves_html(std::span<const RunData> runs) {
   return out;
 }
 
-// Runs are told apart by their names, so no two may share one.
+// Gives every run a unique name, because the page distinguishes runs by their names.
 void name_apart(std::vector<RunData>& runs) {
   std::map<std::string, int> uses;
   for (const RunData& run : runs) ++uses[run.name];

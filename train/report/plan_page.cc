@@ -53,7 +53,7 @@ std::string plan_cards(const Record& plan) {
          "\n";
 }
 
-// Filled by plan.js.
+// Returns the element of the controls, which plan.js fills.
 std::string what_if(const Record& plan) {
   const auto none = [&](const char* list) { return plan_list(plan, list).empty(); };
   if (none("gpus") || none("states") || none("points")) return {};

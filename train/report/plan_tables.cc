@@ -13,14 +13,14 @@ namespace octavo::train {
 namespace {
 
 constexpr std::size_t kMostKernels = 12;
-constexpr std::size_t kOwnerColours = 11;  // of plan.css: one for each row of a plan
+constexpr std::size_t kOwnerColours = 11;  // colours in plan.css: one per row of a plan
 
 struct Named {
   std::string name;
   double value = 0;
 };
 
-// [["weights", 202], …]
+// Reads a list such as [["weights", 202], …].
 std::vector<Named> named_numbers(const Record& plan, const char* list) {
   std::vector<Named> out;
   for (const Record& row : plan_list(plan, list)) {

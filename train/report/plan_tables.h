@@ -1,4 +1,5 @@
-// The tables of a plan's page, and how its data is read: what is missing, or of another type, counts as none.
+// The tables of a plan's page, and functions that read its data. A member that is missing, or has an
+// unexpected type, counts as absent.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,12 +10,12 @@
 
 namespace octavo::train {
 
-// A list of the plan; empty where it has none.
+// Returns a list of the plan, or an empty list if the plan does not have it.
 const Record& plan_list(const Record& plan, const char* name);
-// The GPU that was asked for, or null.
+// Returns the requested GPU, or null.
 Record planned_gpu(const Record& plan);
 
-// Each is empty where the plan has nothing for it.
+// Each returns HTML, or an empty text if the plan has no data for it.
 std::string planned_memory(const Record& plan);
 std::string kernel_times(const Record& plan);
 std::string planned_points(const Record& plan);

@@ -1,6 +1,6 @@
-// The report of one run or several: one HTML page that needs nothing else, neither network nor other files.
-// Without script it has every table; with it, curves. Nothing that a run wrote (settings, samples, messages)
-// is ever read by a browser as markup or script.
+// The report of one or several runs: one HTML page that needs neither a network nor other files. Its tables
+// need no script; its curves do. A browser never interprets texts of a run (settings, samples, messages) as
+// markup or script.
 //
 //   auto page = octavo::train::make_report(folders);
 //   if (page.ok()) write_text_file("report.html", *page);
@@ -15,8 +15,8 @@
 
 namespace octavo::train {
 
-// Reads config.yaml and metrics.jsonl of every folder. Lines of metrics.jsonl that are no record are skipped,
-// and the page says how many. An error where a folder is no run.
+// Reads config.yaml and metrics.jsonl of every folder. Lines of metrics.jsonl that are not records are
+// skipped, and the page shows their number. Returns an error if a folder is not a run's folder.
 Result<std::string> make_report(std::span<const std::string> run_folders);
 
 }  // namespace octavo::train

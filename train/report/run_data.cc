@@ -33,7 +33,7 @@ void add_point(Curve& curve, double step, const Record& record, std::string_view
   if (const Record* value = member(record, path)) add_point(curve, step, *value);
 }
 
-// A log from before tasks does not name the unit, but has members that do.
+// Finds the run's unit. Logs of versions without tasks do not name it, but have a member batch_<unit>.
 void find_unit(RunData& run) {
   constexpr std::string_view kBatch = "batch_";
   if (const auto unit = text_in(run.start, "/unit")) {
@@ -86,7 +86,7 @@ void add_record(RunData& run, const std::string& kind, std::int64_t step, Record
   const std::optional<double> time = number_in(record, "/time");
   if (kind == "start") ++run.sessions;
   if (time) {
-    // The time between two sessions is not the run's.
+    // The time between two sessions does not count.
     if (kind != "start" && run.last_seen) run.seconds += std::max(0.0, *time - *run.last_seen);
     if (!run.began) run.began = time;
     run.last_seen = time;
@@ -117,7 +117,7 @@ void add_record(RunData& run, const std::string& kind, std::int64_t step, Record
     run.warnings.push_back(std::move(record));
   } else if (kind == "change") {
     run.changes.push_back(std::move(record));
-  }  // a kind of a later version is no error
+  }  // other kinds, from later versions, are ignored
 }
 
 Status read_metrics(const fs::path& path, RunData& run) {

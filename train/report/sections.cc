@@ -1,4 +1,4 @@
-// The top of the page: title, notices, and what is worth knowing about the runs.
+// The top of the page: title, notices, and the key facts of the runs.
 // SPDX-License-Identifier: MIT
 #include "train/report/sections.h"
 
@@ -16,7 +16,7 @@ std::string counted(std::size_t count, const std::string& one, const std::string
   return std::to_string(count) + " " + (count == 1 ? one : many);
 }
 
-// Where several runs are shown, a message names its run.
+// Returns the prefix of a run's messages: its name, if the page shows several runs.
 std::string speaker(std::span<const RunData> runs, const RunData& run) {
   return runs.size() > 1 ? run.name + ": " : std::string();
 }
@@ -48,7 +48,7 @@ std::string notices(std::span<const RunData> runs) {
   return out.empty() ? out : out + "\n";
 }
 
-// Which value of a row is the best; none where they do not differ.
+// Returns the index of the run with the best value of a row, or facts.size() if the values do not differ.
 std::size_t best_of(const std::vector<std::vector<Fact>>& facts, std::size_t row) {
   std::optional<std::size_t> best;
   bool differ = false;

@@ -1,5 +1,5 @@
-// The settings of the runs: of one run all, by section; of several those that differ, side by side, then the
-// rest.
+// The settings of the runs. For one run, all settings by section; for several runs, the settings that differ
+// side by side, then the others.
 // SPDX-License-Identifier: MIT
 #include "train/report/sections.h"
 #include "train/strings/numbers.h"
@@ -10,7 +10,7 @@
 namespace octavo::train {
 namespace {
 
-// Keys in the order of their first appearance over all runs.
+// Returns the keys of all runs, in the order of their first appearance.
 std::vector<std::string> all_keys(std::span<const RunData> runs) {
   std::vector<std::string> out;
   std::map<std::string, bool> seen;
@@ -29,7 +29,7 @@ std::string setting(const RunData& run, const std::string& key) {
   return kUnknown;
 }
 
-// A table per section of the config: model, data, training, and what is outside of any.
+// Returns a table per section of the config (model, data, training), and one for keys outside of a section.
 std::string settings_by_section(const std::vector<std::pair<std::string, std::string>>& settings) {
   std::vector<std::pair<std::string, HtmlTable>> tables;
   for (const auto& [key, value] : settings) {

@@ -1,4 +1,4 @@
-// What the page calls things, in the words of the run's own records.
+// Names and units on the page, computed from the run's own records.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,19 +8,19 @@
 
 namespace octavo::train {
 
-// Tokens per second
+// Returns the name of a run's throughput, such as "Tokens per second".
 std::string rate_name(const RunData& run);
-// "nats per token" of a run whose loss is an entropy, as its start says by naming that of the data; else
-// empty.
+// Returns the unit of the loss, such as "nats per token", where `of` is "nats" or "bits". Empty if the loss
+// is not an entropy: the run's start record then has no unigram_entropy.
 std::string entropy_unit(const RunData& run, const std::string& of);
 
 struct Ending {
-  std::string text;   // Finished
-  std::string style;  // a class: good, fair, bad, open
+  std::string text;   // such as "Finished"
+  std::string style;  // a CSS class: good, fair, bad, open
 };
 Ending ending_of(const RunData& run);
 
-// bdh · 25.3M parameters · cuda:0 NVIDIA H200
+// Returns the subtitle of a run, such as "bdh · 25.3M parameters · cuda:0 NVIDIA H200".
 std::string subtitle_of(const RunData& run);
 
 }  // namespace octavo::train

@@ -1,4 +1,4 @@
-// What the listed tasks read from a config. No LibTorch.
+// The config declarations of the listed tasks. Does not need LibTorch.
 // SPDX-License-Identifier: MIT
 #include "train/config/task_config.h"
 #include "train/tasks/list.h"

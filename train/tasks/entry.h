@@ -1,5 +1,5 @@
-// A task in the list: a type whose functions say what it reads and make it. They are defined in two
-// libraries, for a config is checked without LibTorch.
+// The list of tasks. An entry is a type whose static functions declare the task's config and create the task.
+// They are defined in two libraries, because a config is checked without LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 

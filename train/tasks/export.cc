@@ -1,4 +1,4 @@
-// Writes the models of the listed tasks.
+// Exports the models of the listed tasks.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/export.h"
 

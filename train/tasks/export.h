@@ -1,5 +1,5 @@
-// A trained model for other programs. A task that can write one has a function `export_model` in its entry;
-// one that has none says where its weights are. No LibTorch.
+// Exports a trained model for other programs. A task that supports this has a function `export_model` in its
+// entry. For other tasks, the error names the file with the weights. Does not need LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,13 +14,13 @@
 namespace octavo::train {
 
 struct ModelExport {
-  const Settings& settings;               // of the run
-  const std::string& checkpoint;          // its folder
-  std::span<const TensorSource> weights;  // under the model's names; those in floating point are in fp32
-  const std::string& target;              // a path; whatever is there may be replaced
+  const Settings& settings;               // the run's settings
+  const std::string& checkpoint;          // the checkpoint's folder
+  std::span<const TensorSource> weights;  // named as in the model; floating-point tensors are in fp32
+  const std::string& target;              // a path; existing files there may be replaced
 };
 
-// As the task of the settings does it. REQUIRES: that is one of declared_tasks().
+// Exports the model with the function of the settings' task. REQUIRES: the task is one of declared_tasks().
 Status export_model(const ModelExport& request);
 
 }  // namespace octavo::train

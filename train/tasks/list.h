@@ -1,7 +1,7 @@
-// The tasks of `octavo train`: a new one is its folder and a line here (docs/guides/add_a_task.md). The first
-// is the standard one.
+// The tasks of `octavo train`. A new task needs its folder and a line here (docs/guides/add_a_task.md). The
+// first task is the default.
 //
-// A build may have others: OCTAVO_TASKS names a header that defines `Tasks` instead, as the tests do.
+// A build may have other tasks: OCTAVO_TASKS names a header that defines `Tasks` instead, as the tests do.
 // SPDX-License-Identifier: MIT
 #pragma once
 

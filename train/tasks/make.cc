@@ -1,4 +1,4 @@
-// Makes the listed tasks.
+// Creates the listed tasks.
 // SPDX-License-Identifier: MIT
 #include "train/config/task_config.h"
 #include "train/task.h"

@@ -1,7 +1,7 @@
-// Softmax over scores by key and by distance, with masks and dropout, and its gradient. A warp has a row, or
-// a block where rows are long; a thread has units of eight neighbouring keys, which stay in its registers.
-// The window of scores by distance that belongs to a row begins anywhere: aligned vectors are loaded and
-// shifted.
+// Softmax over the sum of scores by key and scores by distance, with masks and dropout, and its gradient. A
+// warp processes a row, or a block does if rows are long. A thread keeps units of eight neighbouring keys in
+// its registers. A row's window of the scores by distance can begin at any column, so aligned vectors are
+// loaded and shifted.
 // SPDX-License-Identifier: MIT
 #include "train/nn/cuda/attention.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-constexpr int kRounds = 4;  // rows that a group takes one after the other
+constexpr int kRounds = 4;  // rows that a group processes in sequence
 
 struct Work {
   const std::int64_t* lengths;
@@ -24,7 +24,7 @@ struct Work {
   float scale;
 };
 
-// What lanes of a row do together.
+// Collective operations of the lanes that process a row.
 template <int kLanes>
 struct Group;
 template <>
@@ -65,8 +65,8 @@ __device__ inline void shift_words(std::uint32_t (&words)[kCount]) {
   for (int i = 0; i + kBy < kCount; ++i) words[i] = words[i + kBy];
 }
 
-// Elements [at, at + 8) of a row that begins at a multiple of sixteen bytes and has `count` elements, a
-// multiple of eight; those behind it are zeros. REQUIRES: at >= 0.
+// Returns elements [at, at + 8) of a row that begins at a multiple of 16 bytes and has `count` elements, a
+// multiple of eight. Elements after the row are zeros. REQUIRES: at >= 0.
 template <class T>
 __device__ inline Raw<T, 8> window(const T* row, int at, int count) {
   constexpr int kOf = 16 / sizeof(T), kVectors = 8 / kOf + 1;
@@ -101,7 +101,7 @@ __device__ inline float exp2_of(float x) {
   return out;
 }
 
-// The place of a thread's group, and the counters of its masks.
+// The position of a thread's group in the grid, and the counters of its masks.
 template <int kLanes>
 struct Place {
   int clip, head, length, lane, group;
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int u = 0; u < kUnits; ++u) {
       const int key = (u * kLanes + place.lane) * 8;
       if (key >= work.keys) break;
-      store<8>(row + key, x[u]);  // what is dropped is what the backward pass will find
+      store<8>(row + key, x[u]);  // rounds x: dropout must see what the backward pass loads
       if (drops == nullptr) continue;
       const formula::DropoutPlace at = dropout_place(query, key);
 #pragma unroll
@@ -219,7 +219,7 @@ template <class T, int kLanes, int kUnits>
 __global__ void __launch_bounds__(kThreads)
     probabilities_backward_kernel(const __grid_constant__ Work work, const T* probabilities, T* grads,
                                   T* dplaces, T* dropped) {
-  // A row's gradients between a vector of zeros and another.
+  // A row's gradients, with a vector of zeros before and after them.
   constexpr int kRow = kUnits * kLanes * 8 + 16;
   __shared__ alignas(16) T rows[kThreads / kLanes][kRow];
   const Place<kLanes> place(work);
@@ -301,14 +301,14 @@ Work work_of(const AttentionShape& shape, const ProbabilityWork& work) {
           static_cast<float>(work.scale)};
 }
 
-// How a row is shared out.
+// How a row is divided among lanes.
 template <int kLanesOf, int kUnitsOf>
 struct Cut {
   static constexpr int kLanes = kLanesOf, kUnits = kUnitsOf;
   static constexpr std::int64_t kKeys = std::int64_t{kLanes} * kUnits * 8;
 };
 
-// run(a Cut, the grid) for the smallest that has room for a row.
+// Calls run(a Cut, the grid) with the smallest Cut that holds a row.
 template <class Run>
 void with_cut(const AttentionShape& shape, Run&& run) {
   const auto with = [&](auto cut) {
@@ -325,7 +325,7 @@ void with_cut(const AttentionShape& shape, Run&& run) {
   static_assert(Cut<kThreads, 4>::kKeys >= kMostFrames);
 }
 
-// run(a pointer of the type) for the shape's.
+// Calls run(a null pointer to the shape's element type).
 template <class Run>
 void with_type(const AttentionShape& shape, Run&& run) {
   if (shape.bf16) return run(static_cast<Bf16*>(nullptr));

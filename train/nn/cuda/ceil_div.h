@@ -1,5 +1,5 @@
-// Sizes of grids, and of what they leave: in headers without CUDA, because a plan of memory needs them where
-// there is none.
+// Division that rounds up, for the sizes of grids and of their outputs. This header does not need CUDA,
+// because memory predictions also use the sizes in builds without CUDA.
 // SPDX-License-Identifier: MIT
 #pragma once
 

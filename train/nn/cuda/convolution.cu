@@ -1,7 +1,7 @@
-// conv_module on a GPU. A thread of the depthwise kernels owns two channels and walks over a run of frames
-// with the frames that the kernel sees in registers; a warp's access is 64 neighbouring channels. Runs are
-// long, so that few frames are read twice. The kernels between are plain passes over rows. Sums are partial
-// sums of blocks in fp32, finished in double in a fixed order.
+// conv_module() on a GPU. A thread of the depthwise kernels owns two channels and processes a run of frames
+// in order; the frames that the convolution kernel covers stay in registers. A warp accesses 64 neighbouring
+// channels. Runs are long, so that few frames are read twice. The other kernels process rows. Blocks compute
+// partial sums in fp32, which are added up in double in a fixed order.
 // SPDX-License-Identifier: MIT
 #include "train/nn/cuda/convolution.h"
 
@@ -18,7 +18,7 @@ constexpr int kWidth = kConvWidth, kReach = kWidth / 2;
 constexpr int kOwn = 2;                          // channels of a thread
 constexpr int kLanes = 32, kWarps = kConvWarps;  // a block: channels x runs
 constexpr int kBlockChannels = kLanes * kOwn;
-constexpr int kKept = kWidth - 1;  // frames that stay from one step to the next
+constexpr int kKept = kWidth - 1;  // frames that stay in registers from one step to the next
 
 struct Walk {
   const std::int64_t* lengths;
@@ -26,7 +26,7 @@ struct Walk {
   int run, channel_blocks;
 };
 
-// A thread's part.
+// A thread's part of the work.
 struct Place {
   std::int64_t channel, clip, part;  // `part` counts the blocks along the runs
   int begin, end, length;            // frames of the clip; length is at most their number
@@ -54,7 +54,7 @@ __device__ inline void load_weight(const float* weight, std::int64_t channel, fl
   }
 }
 
-// The gated values of kCount frames from `from` on; zeros outside [0, limit).
+// Loads the gated values of kCount frames from `from` on; zeros outside [0, limit).
 template <int kCount, class T>
 __device__ inline void load_gated(const T* z, std::int64_t channels, int from, int limit,
                                   float (*out)[kOwn]) {
@@ -79,14 +79,15 @@ __device__ inline void load_gated(const T* z, std::int64_t channels, int from, i
   }
 }
 
-// What rounding made negative; NaN stays.
+// Returns zero for a negative x, which is a rounding error. NaN stays NaN.
 template <class F>
 __device__ inline F at_least_zero(F x) {
   return x < F{0} ? F{0} : x;
 }
 
-// `partial` is [runs, 2, channels]: the mean and the sum of squares around it, of each run's frames as they
-// are stored. Sums are of differences from the run's first value, so that a mean far from zero costs no bits.
+// `partial` is [runs, 2, channels]: the mean of each run's frames as they are stored, and the sum of squared
+// differences from it. The sums are of differences from the run's first value, so that a mean far from zero
+// costs no precision.
 template <class T>
 __global__ void __launch_bounds__(kLanes* kWarps)
     mix_kernel(const __grid_constant__ Walk walk, const T* z, const float* weight, T* y, float* partial) {
@@ -144,7 +145,7 @@ struct Running {
   double momentum, eps;
 };
 
-// The statistics of all frames from those of the runs.
+// Computes the statistics of all frames from the statistics of the runs.
 __global__ void __launch_bounds__(1024)
     statistics_kernel(const __grid_constant__ Walk walk, const float* partial, Running running,
                       float* statistics) {
@@ -180,7 +181,7 @@ __global__ void frozen_statistics_kernel(std::int64_t channels, Running running,
   statistics[channels + channel] = static_cast<float>(rsqrt(running.var[channel] + running.eps));
 }
 
-// What a frame of kCount channels is normalised with.
+// The statistics and parameters that normalize kCount channels.
 template <int kCount>
 struct Normal {
   float mean[kCount], root[kCount], weight[kCount], bias[kCount];
@@ -199,7 +200,8 @@ struct Normal {
   [[nodiscard]] __device__ float out(float hat, int c) const { return hat * weight[c] + bias[c]; }
 };
 
-// Passes over rows: a block of 32 lanes of eight channels x kRowWarps rows takes kBlockRows rows.
+// The layout of kernels that process rows: a block of 32 lanes of eight channels x kRowWarps rows processes
+// kBlockRows rows.
 constexpr int kVector = 8, kRowWarps = 8, kTogether = 4, kBlockRows = kConvBlockRows;
 struct Rows {
   std::int64_t rows, channels;
@@ -297,7 +299,7 @@ __global__ void __launch_bounds__(32 * kRowWarps)
   }
 }
 
-// The gradient of y at kCount frames from `from` on; zeros outside [0, limit).
+// Computes the gradient of y at kCount frames from `from` on; zeros outside [0, limit).
 template <int kCount, class T>
 __device__ inline void load_mixed_gradient(const T* dout, const T* y, std::int64_t channels, int from,
                                            int limit, const Normal<kOwn>& normal,
@@ -327,7 +329,7 @@ __device__ inline void load_mixed_gradient(const T* dout, const T* y, std::int64
   }
 }
 
-// `means` are those of dn and dn * hat over all frames (zeros where statistics are frozen); `partial` is
+// `means` are the means of dn and dn * hat over all frames (zeros if statistics are frozen); `partial` is
 // [blocks of runs, channels, width].
 template <class T>
 __global__ void __launch_bounds__(kLanes* kWarps, sizeof(T) == 2 ? 4 : 1)

@@ -1,5 +1,5 @@
-// The kernels of conv_module as the host sees them. Every function queues its work on the stream and returns
-// null, or what CUDA says is wrong. All memory is on the device, contiguous and aligned to sixteen bytes.
+// Host functions that launch the kernels of conv_module(). Every function enqueues its work on the stream and
+// returns null, or CUDA's error message. All memory is on the device, contiguous and aligned to 16 bytes.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,43 +10,45 @@
 
 namespace octavo::train::cuda {
 
-inline constexpr int kConvWidth = 9;  // the one that the kernels are made for
+inline constexpr int kConvWidth = 9;  // the only width that the kernels support
 
-// How work is cut; a function of the shape alone, because the order of sums follows from it.
+// The shape, and how the work is divided. The division depends only on the shape, because it determines the
+// order of sums.
 struct ConvShape {
   bool bf16;  // else fp32: z, y, out and their gradients
   std::int64_t batch, frames;
   std::int64_t channels;  // a multiple of 8
-  int run = 64;           // frames that a thread walks over
+  int run = 64;           // consecutive frames that a thread processes
 
   [[nodiscard]] constexpr std::int64_t runs() const { return batch * ceil_div(frames, run); }
 };
-inline constexpr int kConvWarps = 4;       // runs of a block
-inline constexpr int kConvBlockRows = 64;  // of a block that passes over rows
-// fp32 values that hold the partial sums of any of the functions.
+inline constexpr int kConvWarps = 4;       // runs per block
+inline constexpr int kConvBlockRows = 64;  // rows per block, in kernels that process rows
+// Returns the number of fp32 values that hold the partial sums of any of the functions.
 constexpr std::int64_t conv_partial_size(const ConvShape& shape) {
   return shape.channels *
          std::max({2 * shape.runs(), 2 * ceil_div(shape.batch * shape.frames, kConvBlockRows),
                    ceil_div(shape.runs(), kConvWarps) * kConvWidth});
 }
 
-// Everything per channel is fp32 [channels]; `statistics` is the mean, then 1 / sqrt(variance + eps).
+// Pointers to values per channel are fp32 [channels]. `statistics` is the mean, then 1 / sqrt(variance +
+// eps).
 struct ConvNorm {
   const float *weight, *bias;
   float *running_mean, *running_var;
   std::int64_t* batches;  // may be null
   double momentum, eps;
-  bool frozen;  // statistics are the running ones, which stay
+  bool frozen;  // the running statistics are used, and not updated
 };
 
-// y = depthwise(mask(GLU z)) and the statistics, with the running ones brought up to date unless frozen.
+// Computes y = depthwise(mask(GLU z)) and the statistics, and updates the running statistics unless frozen.
 const char* conv_mix(const ConvShape& shape, const void* z, const std::int64_t* lengths, const float* weight,
                      const ConvNorm& norm, void* y, float* statistics, float* partial, void* stream);
-// out = SiLU of y normalised.
+// Computes out = SiLU(normalized y).
 const char* conv_normalise(const ConvShape& shape, const void* y, const float* statistics,
                            const ConvNorm& norm, void* out, void* stream);
-// The gradients of z, the depthwise weight [channels, width] and the norm: `dnorm` is [2, channels], its bias
-// and then its weight. `means` is [2, channels] of scratch.
+// Computes the gradients of z, the depthwise weight [channels, width] and the norm: `dnorm` is [2, channels],
+// the gradients of the norm's bias and then its weight. `means` is scratch memory [2, channels].
 const char* conv_backward(const ConvShape& shape, const void* dout, const void* z, const void* y,
                           const std::int64_t* lengths, const float* weight, const float* statistics,
                           const ConvNorm& norm, void* dz, float* dweight, float* dnorm, float* means,

@@ -1,4 +1,4 @@
-// The dropout inside a kernel as the host asks for it.
+// The arguments of a dropout inside a kernel, as the host passes them.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,10 +6,10 @@
 
 namespace octavo::train::cuda {
 
-// The samples' numbers are on the device.
+// `samples`, the sample numbers, is in device memory.
 struct DropCall {
   const std::int64_t* samples = nullptr;
-  double probability = 0.0;  // 0: nothing else is looked at
+  double probability = 0.0;  // 0: the other fields are not read
   std::uint64_t seed = 0, step = 0;
   std::uint32_t layer = 0;
 };

@@ -1,4 +1,4 @@
-// The masks of nn/dropout.h inside other kernels: eight neighbours at a time.
+// The masks of train/nn/dropout.h inside other kernels, for eight neighbouring elements at a time.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace octavo::train::cuda {
 
-// Of a call. A threshold of zero drops nothing.
+// The dropout arguments of a kernel. A threshold of zero drops nothing.
 struct Dropping {
   const std::int64_t* samples;
   std::uint64_t base;  // formula::dropout_base
@@ -16,8 +16,8 @@ struct Dropping {
   formula::Dropout how;
 };
 
-// The counters of a sample, near an element. REQUIRES: every element asked for has the same upper word in its
-// counter, as elements of a sample with fewer than 2^33 have.
+// The counters of a sample's elements. REQUIRES: the counters of all used elements have the same upper word,
+// which is so if the sample has fewer than 2^33 elements.
 class Counters {
  public:
   __device__ Counters(const Dropping& drop, formula::RoundKey key)
@@ -25,7 +25,7 @@ class Counters {
   __device__ Counters(const Dropping& drop, std::int64_t sample)
       : Counters(drop, formula::dropout_key(drop.base, sample < 0 ? 0 : drop.samples[sample], drop.layer)) {}
 
-  // The bits of the counter; each has sixteen for each of two elements.
+  // Returns the random bits of a counter: sixteen bits for each of two elements.
   [[nodiscard]] __device__ scalar::I32 bits(std::uint32_t counter) const {
     return formula::mix32(scalar::I32::of(counter), scalar::I32::of(key_.low), scalar::I32::of(second_));
   }
@@ -34,7 +34,7 @@ class Counters {
                          scalar::F32(how_.scale))
         .v;
   }
-  // Elements from `element` on, a multiple of eight.
+  // Applies the mask to the eight elements from `element` on, which is a multiple of eight.
   __device__ void drop8(std::uint64_t element, float* x) const {
     const formula::DropoutPlace place = formula::dropout_place(element);
     const auto counter = static_cast<std::uint32_t>(place.counter);

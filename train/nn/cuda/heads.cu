@@ -1,6 +1,6 @@
-// Activations between [batch, frames, heads, size] and what batched products read, and the sums that the
-// biases' gradients are. A thread has eight neighbouring channels, a block one frame, or a run of frames
-// where it adds up.
+// Transposes activations between [batch, frames, heads, size] and the layouts that batched matmuls read, and
+// computes the gradients of the biases, which are sums. A thread processes eight neighbouring channels. A
+// block processes one frame, or a run of frames if it computes sums.
 // SPDX-License-Identifier: MIT
 #include "train/nn/cuda/attention.h"
 #include "train/nn/cuda/launch.cuh"
@@ -13,7 +13,8 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kRun = kMergedFrames;
 
-// Where a thread's channels are. Counts are 32-bit numbers, because divisions of longer ones are slow.
+// The position of a thread's channels. Counts are 32-bit numbers, because divisions of 64-bit numbers are
+// slow.
 struct Spot {
   int batch, frames, heads, size, keys;
   int channel, head, within;
@@ -28,11 +29,11 @@ struct Spot {
         head(channel / size),
         within(channel - head * size) {}
   [[nodiscard]] __device__ bool outside() const { return head >= heads; }
-  // Of [batch, heads, rows, size].
+  // Returns an index into [batch, heads, rows, size].
   [[nodiscard]] __device__ std::int64_t clip_first(int clip, int rows, int row) const {
     return ((std::int64_t{clip} * heads + head) * rows + row) * size + within;
   }
-  // Of [heads, rows, size].
+  // Returns an index into [heads, rows, size].
   [[nodiscard]] __device__ std::int64_t head_first(int rows, int row) const {
     return (std::int64_t{head} * rows + row) * size + within;
   }
@@ -55,7 +56,7 @@ __device__ inline void store_sum(const float* x, const float* bias, T* to) {
   store<8>(to, sum);
 }
 
-// A block for each frame of keys, with those that pad them, and then for each position.
+// Uses one block for each frame of keys, including the padding, and then one for each position.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     split_kernel(const __grid_constant__ AttentionShape shape, const __grid_constant__ SplitWork work) {

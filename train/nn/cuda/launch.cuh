@@ -1,4 +1,4 @@
-// What launchers share.
+// Helpers of the host functions that launch kernels.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr std::int64_t kMostShared = kMostMelShared;
-constexpr std::int64_t kMostFrames = 16;  // of a block
+constexpr std::int64_t kMostFrames = 16;  // frames per block
 constexpr int kRows = kMelRows;
 
 std::int64_t frames_of_block(const MelShape& shape) {
@@ -25,10 +25,10 @@ std::int64_t shared_floats(const MelShape& shape) {
   return (frames_of_block(shape) - 1) * shape.hop + shape.size + 1;
 }
 
-// A block makes some frames of a clip. Their samples overlap: each is read and dithered once.
+// A block computes some frames of a clip. The frames overlap; the block reads and dithers each sample once.
 __global__ void __launch_bounds__(kThreads)
     frames_kernel(MelShape shape, MelFrames work, int block_frames, int count, float* out) {
-  extern __shared__ float dithered[];  // from the sample before the first frame on
+  extern __shared__ float dithered[];  // begins at the sample before the first frame
   const std::int64_t clip = blockIdx.y, first = std::int64_t{blockIdx.x} * block_frames;
   const std::int64_t before = first * shape.hop - shape.size / 2 - 1;
   const std::int64_t length = work.lengths[clip];
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A warp makes the bands of a frame.
+// A warp computes the bands of a frame.
 __global__ void __launch_bounds__(32 * kRows)
     bands_kernel(MelShape shape, const float2* spectrum, MelFilters filters, float guard, float* out) {
   extern __shared__ float powers[];
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(32 * kRows)
   }
 }
 
-// A block has 32 bands of a clip, each in a column of threads.
+// A block normalizes 32 bands of a clip, each in a column of threads.
 __global__ void __launch_bounds__(1024)
     normalize_kernel(MelShape shape, const std::int64_t* lengths, float least_deviation, float* x) {
   const std::int64_t clip = blockIdx.y, band = std::int64_t{blockIdx.x} * 32 + threadIdx.x;
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(1024)
     const double centred = column[t * shape.bands] - mean;
     squares += centred * centred;
   }
-  // A clip of one frame has no deviation.
+  // The divisor is at least 1, because a clip of one frame has no standard deviation.
   const auto deviation = static_cast<float>(sqrt(column_total(squares) / max(length - 1, 1)));
   for (int t = threadIdx.y; real && t < frames; t += 32)
     column[t * shape.bands] =

@@ -1,7 +1,7 @@
-// add_norm and layer_norm on a GPU. A warp takes a row and keeps it in registers between the mean, the
-// variance and the result, so that memory is passed once. In the backward pass the lanes also keep the sums
-// of the norm's gradients over the rows of their warp; the number of blocks is fixed, so that the order of
-// these sums is the same on every GPU.
+// add_norm() and layer_norm() on a GPU. A warp processes a row and keeps it in registers between the mean,
+// the variance and the result, so that memory is read once. In the backward pass the lanes also keep the sums
+// of the norm's gradients over the rows of their warp. The maximum number of blocks is fixed, so that the
+// order of these sums is the same on every GPU.
 // SPDX-License-Identifier: MIT
 #include "train/nn/cuda/residual.h"
 
@@ -23,7 +23,7 @@ struct Row {
 
 __device__ inline void load_floats(const float* from, float* out) { widen(load<float, kVector>(from), out); }
 
-// Lane l has the vectors l, l + 32, ... of a row.
+// Lane l processes the vectors l, l + 32, ... of a row.
 template <class T, int kVectors>
 __global__ void __launch_bounds__(32 * kWarps)
     norm_kernel(const __grid_constant__ Row shape, const __grid_constant__ NormForward work,
@@ -167,14 +167,14 @@ __global__ void __launch_bounds__(32 * kWarps, sizeof(T) == 2 ? 3 : 1)
       }
     }
   }
-  // The warps add theirs one after the other.
+  // The warps add their sums one after the other.
   for (int warp = 0; warp < kWarps; ++warp) {
     if (threadIdx.y == warp) {
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
 #pragma unroll
         for (int i = 0; i < kVector; ++i) {
-          const int at = (v * kVector + i) * 32 + lane;  // no two lanes in a bank
+          const int at = (v * kVector + i) * 32 + lane;  // no two lanes use the same bank
           cells[0][at] = dbias[v][i] + (warp == 0 ? 0.0F : cells[0][at]);
           cells[1][at] = dweight[v][i] + (warp == 0 ? 0.0F : cells[1][at]);
         }

@@ -1,6 +1,6 @@
-// silu_dropout on a GPU, both ways. Where the elements of a sample are whole blocks of two times
-// kDropoutPair, a warp takes blocks, and a lane's two vectors share the counters of their masks: half the
-// hashes. Everything else goes vector by vector.
+// silu_dropout() on a GPU, forward and backward. If the number of elements of a sample is a multiple of two
+// times kDropoutPair, a warp processes blocks of that size, and a lane's two vectors share the counters of
+// their masks, which halves the number of hashes. Otherwise each thread processes one vector.
 // SPDX-License-Identifier: MIT
 #include "train/nn/cuda/dropping.cuh"
 #include "train/nn/cuda/launch.cuh"
@@ -12,14 +12,14 @@ namespace {
 
 constexpr int kVector = 8, kThreads = 256;
 constexpr int kPair = formula::kDropoutPair, kBlock = 2 * kPair;
-constexpr int kTogether = 4;  // blocks that a warp takes one after the other
+constexpr int kTogether = 4;  // blocks that a warp processes in sequence
 static_assert(kPair == 32 * kVector);
 
 struct Work {
   std::int64_t numel, inner;
 };
 
-// The results of eight elements but for dropout.
+// Computes the results of eight elements, without dropout.
 template <bool kBackward>
 __device__ inline void bend(const float* x, const float* d, float* out) {
 #pragma unroll
@@ -119,7 +119,7 @@ void launch(const Work& work, const void* x, const void* dout, void* to, const D
 bool has_code() {
   cudaFuncAttributes attributes{};
   const bool found = cudaFuncGetAttributes(&attributes, silu_kernel<float, false>) == cudaSuccess;
-  if (!found) static_cast<void>(cudaGetLastError());  // told; it is nobody else's error
+  if (!found) static_cast<void>(cudaGetLastError());  // clears the error, which is handled here
   return found;
 }
 

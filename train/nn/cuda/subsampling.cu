@@ -1,6 +1,6 @@
-// The stem's forward pass. Arithmetic takes longer than memory where the first convolution is: a step along
-// the bands computes two of its columns and keeps the third, and reads 28 new features, the same for every
-// lane, by seven loads.
+// The stem's forward pass. The first convolution is limited by arithmetic, not by memory. Therefore a step
+// along the bands computes two columns of the first convolution and keeps the third, and reads 28 new
+// features, the same for every lane, with seven loads.
 // SPDX-License-Identifier: MIT
 #include "train/nn/cuda/launch.cuh"
 #include "train/nn/cuda/subsampling.cuh"
@@ -8,7 +8,8 @@
 namespace octavo::train::cuda {
 namespace {
 
-// Features that a run of level 2 sees: those of a frame are seven, and of the next four further on.
+// Frames of features that a run of level 2 reads: each frame reads seven, and the next frame's seven begin
+// four later.
 constexpr int kSeen = 4 * kStemRun + 3;
 
 template <class T>
@@ -129,7 +130,8 @@ __global__ void __launch_bounds__(kStemThreads)
   }
 }
 
-// A frame's [bands, channels] and [channels, bands], some channels at a time; a block has a frame.
+// Transposes a frame between [bands, channels] and [channels, bands], some channels at a time. A block
+// processes one frame.
 constexpr int kTurnChannels = 64, kTurnThreads = 256;
 constexpr int kMostTurned = static_cast<int>(StemShape::halved(kMostBands, 3));
 
@@ -149,7 +151,7 @@ __global__ void __launch_bounds__(kTurnThreads)
   }
   for (int begin = 0; begin < channels; begin += kTurnChannels) {
     const int count = min(kTurnChannels, channels - begin);
-    // Channels are neighbours in `apart`, bands in what is `together`.
+    // `apart` visits the layout with neighbouring channels, `together` the layout with neighbouring bands.
     const auto apart = [&](auto&& visit) {
       for (int i = threadIdx.x; i < bands * kTurnChannels; i += kTurnThreads) {
         const int band = i / kTurnChannels, c = i % kTurnChannels;
@@ -177,7 +179,7 @@ __global__ void __launch_bounds__(kTurnThreads)
   }
 }
 
-// run(a null pointer of the activations' type).
+// Calls run(a null pointer to the activations' type).
 template <class Run>
 const char* with_type(const StemShape& shape, Run&& run) {
   if (shape.bf16)

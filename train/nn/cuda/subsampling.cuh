@@ -1,5 +1,5 @@
-// What the stem's kernels share: a thread owns two neighbouring channels and walks along the bands of a
-// frame, a block a run of frames of one clip.
+// Shared code of the stem's kernels. A thread owns two neighbouring channels and processes the bands of a
+// frame in order. A block processes a run of frames of one clip.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,7 +16,7 @@ struct Stem {
   int frames[4], bands[4];
 };
 
-// `level`: of the frames that runs are of.
+// `level` is the level whose frames are divided into runs.
 inline Stem stem_of(const StemShape& shape, const std::int64_t* lengths, int level) {
   Stem out{lengths,
            static_cast<int>(shape.channels),
@@ -34,7 +34,7 @@ inline dim3 stem_grid(const StemShape& shape, const Stem& stem) {
           static_cast<unsigned>(ceil_div(shape.channels, kStemThreads * kStemOwn))};
 }
 
-// A thread's part.
+// A thread's part of the work.
 struct StemPlace {
   int clip, begin, channel;  // begin: the run's first frame
   int lengths[4];            // real frames at each level
@@ -47,7 +47,7 @@ struct StemPlace {
 #pragma unroll
     for (int i = 1; i < 4; ++i) lengths[i] = (lengths[i - 1] + 1) / 2;
   }
-  // The first band of a frame at a level, at the thread's channels.
+  // Returns the index of the first band of a frame of a level, at the thread's channels.
   [[nodiscard]] __device__ std::int64_t row(const Stem& stem, int level, int frame) const {
     return ((std::int64_t{clip} * stem.frames[level] + frame) * stem.bands[level]) * stem.channels + channel;
   }
@@ -60,15 +60,15 @@ __device__ inline void load_pairs(const float* from, int channels, int channel, 
 #pragma unroll
   for (int i = 0; i < kCount; ++i) widen(load<float, kStemOwn>(from + i * channels + channel), out[i]);
 }
-// To rows `first` and after of [20 or 10, channels] of a block.
+// Stores x to the rows from `first` on of a block's [20 or 10, channels].
 template <int kCount>
 __device__ inline void store_pairs(float* to, int first, int channels, int channel, Pair (&x)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) store<kStemOwn>(to + (first + i) * channels + channel, x[i]);
 }
 
-// Rows [from, from + rows) of a clip's features as fp32, `width` columns, with zeros where there are none or
-// the clip has ended.
+// Loads rows [from, from + rows) of a clip's features as fp32, `width` columns, with zeros outside the
+// features and after the clip's end.
 template <class T>
 __device__ inline void load_features(const Stem& stem, const StemPlace& place, const T* features, int from,
                                      int rows, int width, float* tile) {

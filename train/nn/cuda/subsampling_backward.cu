@@ -1,7 +1,7 @@
-// The stem's backward pass. A step along the bands has a cell of two by two points of the finer level, which
-// are its own, and the gradients of the four points of the coarser level that saw any of them: every pair of
-// points that meet in a kernel is in one cell. Sums are partial sums of blocks in fp32, finished in double in
-// a fixed order.
+// The stem's backward pass. Each step along the bands has a cell: two by two points of the finer level, which
+// only this step processes, and the gradients of the four points of the coarser level that used any of them.
+// Every pair of points that a convolution kernel connects is in exactly one cell. Blocks compute partial sums
+// in fp32, which are added up in double in a fixed order.
 // SPDX-License-Identifier: MIT
 #include "train/nn/cuda/launch.cuh"
 #include "train/nn/cuda/subsampling.cuh"
@@ -12,10 +12,10 @@
 namespace octavo::train::cuda {
 namespace {
 
-// Features that a run of level 2 owns, with one frame before them.
+// Frames of features that a run of level 2 owns, and one frame before them.
 constexpr int kOwned = 4 * kStemRun + 1;
 
-// The gradients that a cell needs: of its frame and the next, its band and the next.
+// The gradients that a cell needs: those of its frame and the next, at its band and the next.
 template <class T>
 class Coarse {
  public:
@@ -28,7 +28,7 @@ class Coarse {
       get(row, 0);
     }
   }
-  // Brings the next band in; what was next is the cell's.
+  // Loads the next band; the band that was next becomes the cell's band.
   __device__ void step(int band) {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
@@ -50,8 +50,8 @@ class Coarse {
   const T* from_[2];
 };
 
-// visit(tap, row, column) for every point (row, column) of the coarser level that saw the cell's point
-// (p, q), and by which tap of the kernel.
+// Calls visit(tap, row, column) for every point (row, column) of the coarser level that used the cell's point
+// (p, q) through that tap of the kernel.
 template <class Visit>
 __device__ inline void taps_of(int p, int q, Visit&& visit) {
 #pragma unroll

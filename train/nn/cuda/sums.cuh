@@ -1,5 +1,5 @@
-// The last step of sums that blocks have begun: partial sums [parts, columns] to their totals, in double and
-// always in the same order, so that a result does not depend on which block came first.
+// Adds up the partial sums of blocks, [parts, columns]. The sums are in double and always in the same order,
+// so that a result does not depend on the order in which blocks finish.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace octavo::train::cuda {
 
-// `scaled`, where it is not null, gets the totals times `factor`.
+// `scaled`, if not null, receives the totals times `factor`.
 static __global__ void __launch_bounds__(1024)
     column_sums_kernel(const float* partial, std::int64_t parts, std::int64_t columns, float* totals,
                        float* scaled, double factor) {

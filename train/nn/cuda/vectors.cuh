@@ -1,5 +1,5 @@
-// Neighbouring elements of an activation between memory and fp32 registers, the functions of a few
-// instructions that kernels of train/nn share, and sums over a block in a fixed order.
+// Loads and stores of neighbouring elements of an activation, which are fp32 in registers; small functions
+// that the kernels of train/nn share; and sums over a block in a fixed order.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,7 +13,8 @@ namespace octavo::train::cuda {
 
 using Bf16 = __nv_bfloat16;
 
-// kCount elements as they are in memory, by the widest loads that their alignment allows.
+// kCount elements as they are in memory, loaded and stored by the widest accesses that their alignment
+// allows.
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount < 16 ? sizeof(T) * kCount : 16) Raw {
   T at[kCount];
@@ -57,7 +58,7 @@ __device__ inline Raw<Bf16, kCount> narrow(const float* x, const Bf16*) {
   memcpy(&out, words, sizeof(out));
   return out;
 }
-// Stores x, and leaves in it what a later load gives.
+// Stores x, and sets x to the values that a later load returns.
 template <int kCount, class T>
 __device__ inline void store(T* to, float* x) {
   const Raw<T, kCount> raw = narrow<kCount>(x, to);
@@ -65,15 +66,15 @@ __device__ inline void store(T* to, float* x) {
   widen(raw, x);
 }
 
-// Within a few units in the last place for any x: 1 + e^-x is at least 1 and its reciprocal never a denormal
-// that matters; at infinity it is zero.
+// Returns the sigmoid of x within a few units in the last place, for any x: 1 + e^-x is at least 1 and its
+// reciprocal is never a denormal number that matters; if e^-x is infinite, the result is zero.
 __device__ inline float sigmoid(float x) {
   float power, out;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * -1.4426950408889634F));
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(1.0F + power));
   return out;
 }
-// The derivative of x * sigmoid(x).
+// Returns the derivative of x * sigmoid(x).
 __device__ inline float silu_slope(float x) {
   const float s = sigmoid(x);
   return s * (1.0F + x * (1.0F - s));
@@ -90,10 +91,11 @@ __device__ inline double warp_sum(double x) {
   return x;
 }
 
-// In a block of 32 x 32 threads: the sum of each column (threadIdx.x) over threadIdx.y, for all its threads.
+// Returns, in a block of 32 x 32 threads, the sum of each column (threadIdx.x) over threadIdx.y, to all
+// threads of the column.
 __device__ inline double column_total(double x) {
   __shared__ double cells[32][33];
-  __syncthreads();  // a call before may still be reading
+  __syncthreads();  // an earlier call may still be reading
   cells[threadIdx.y][threadIdx.x] = x;
   __syncthreads();
   const double sum = warp_sum(cells[threadIdx.x][threadIdx.y]);
@@ -103,11 +105,9 @@ __device__ inline double column_total(double x) {
   return cells[0][threadIdx.x];
 }
 
-// How many of a clip's frames are real.
+// Returns how many of a clip's frames are not padding.
 __device__ inline int within(std::int64_t length, int frames) {
   return length < 0 ? 0 : length < frames ? static_cast<int>(length) : frames;
 }
-
-// Where lengths or rows are divided among blocks.
 
 }  // namespace octavo::train::cuda

@@ -26,8 +26,8 @@ torch::Tensor layer_norm(const torch::Tensor& x) {
   return F::layer_norm(x, F::LayerNormFuncOptions({x.size(-1)}));
 }
 
-// RoPE rotates neurons in pairs, each pair with its own frequency: from one turn per 2 pi positions down to
-// one per nearly theta times as many.
+// Returns the frequencies of RoPE, which rotates neurons in pairs, each pair with its own frequency: from one
+// turn per 2 pi positions down to one turn per almost theta * 2 pi positions.
 torch::Tensor turns_per_position(std::int64_t neurons) {
   const torch::Tensor pair = torch::arange(neurons / 2, torch::kFloat32) * 2;
   return 1.0 / torch::pow(kTheta, pair / static_cast<double>(neurons)) / kTurn;
@@ -45,9 +45,10 @@ torch::Tensor turned_by(const torch::Tensor& v, const torch::Tensor& cosines, co
   return out;
 }
 
-// The products of rotated codes [.., length, neurons] with each other, [.., length, length]. It has its own
-// backward pass because autograd does not know that a rotation can be undone, so that only its result is
-// kept, nor that both factors are one tensor: it would compute two products instead of one.
+// Returns the dot products of rotated codes [.., length, neurons] with each other, [.., length, length]. The
+// function has its own backward pass because autograd does not know two facts. A rotation can be undone, so
+// only its result is saved. Both factors are the same tensor, so one matmul computes the gradient instead of
+// two.
 struct SelfScores : torch::autograd::Function<SelfScores> {
   using Context = torch::autograd::AutogradContext;
   using Tensors = torch::autograd::variable_list;
@@ -88,7 +89,7 @@ BdhImpl::BdhImpl(const BdhConfig& config) : config_(config) {
   encoder_ = register_parameter("encoder", normal({config.n_head, width, neurons}));
   encoder_v_ = register_parameter("encoder_v", normal({config.n_head, width, neurons}));
   lm_head_ = register_parameter("lm_head", normal({width, config.vocab_size}));
-  // A module as in the reference implementation, which gives the name "embed.weight".
+  // The embedding is a module, as in the reference implementation, so that its name is "embed.weight".
   auto embed = std::make_shared<torch::nn::Module>("Embedding");
   embed_ = embed->register_parameter("weight", normal({config.vocab_size, width}));
   register_module("embed", embed);
@@ -114,38 +115,40 @@ torch::Tensor BdhImpl::logits(const torch::Tensor& tokens, const DropoutPass& pa
 BdhImpl::Angles BdhImpl::angles(std::int64_t first, std::int64_t length, const torch::Device& device) const {
   const torch::NoGradGuard no_grad;
   const torch::Tensor places = torch::arange(first, first + length, frequencies_.options()).view({-1, 1});
-  // Whole turns are subtracted before the angle is computed: fp32 is not exact for large positions.
+  // Full turns are subtracted before the angle is computed, because fp32 is not exact for large positions.
   const torch::Tensor angle = (places * frequencies_).remainder(1.0) * kTurn;
   return {angle.cos().to(device), angle.sin().to(device)};
 }
 
-// They are the same at every step, except for the last batch of an evaluation, so they are kept.
+// Keeps the angles, which are the same at every step, and recomputes them if `length` or `device` changes.
 void BdhImpl::look_up_angles(std::int64_t length, const torch::Device& device) {
   const torch::Tensor& there = angles_.cosines;
   if (there.defined() && there.size(0) == length && there.device() == device) return;
   angles_ = angles(0, length, device);
 }
 
-// Heads are the first dimension everywhere: each weight multiplies the whole batch at once, and no tensor as
-// large as a code [heads, batch * length, neurons] is copied for its order.
+// Returns x with a first dimension of heads. Heads are the first dimension everywhere, so that each weight
+// multiplies the complete batch in one matmul, and no tensor as large as a code [heads, batch * length,
+// neurons] is copied to change its order.
 torch::Tensor BdhImpl::for_heads(const torch::Tensor& x) const {
   return x.unsqueeze(0).expand({config_.n_head, x.size(0), x.size(1), x.size(2)});
 }
 
-// x: [batch, length, width] to codes [heads, batch * length, neurons].
+// Returns the codes [heads, batch * length, neurons] of x [batch, length, width].
 torch::Tensor BdhImpl::encode(const torch::Tensor& x) const {
   return project_to_groups(x.reshape({x.size(0) * x.size(1), x.size(2)}), encoder_).relu_();
 }
 
-// What the neurons make of what each head and token has seen, [.., width] in the codes' order.
+// Returns the neurons' answers to `seen`, the attention output of each head and token, [.., width] in the
+// codes' order.
 torch::Tensor BdhImpl::answer(const torch::Tensor& code, const torch::Tensor& seen) const {
   return code *
          project_batched(layer_norm(seen).view({code.size(0), code.size(1), seen.size(-1)}), encoder_v_)
              .relu_();
 }
 
-// Answers [heads, batch * length, neurons] are [heads, batch, elements of a text]: a text has the same mask
-// in any batch.
+// Applies dropout to the answers [heads, batch * length, neurons], as [heads, batch, elements of a text], so
+// that a text has the same mask in any batch.
 torch::Tensor BdhImpl::dropped(const torch::Tensor& x, const torch::Tensor& answers, const DropoutPass& pass,
                                std::int64_t layer) const {
   if (!is_training() || config_.dropout == 0.0) return answers;
@@ -160,7 +163,7 @@ torch::Tensor BdhImpl::merge(const torch::Tensor& x, const torch::Tensor& answer
   return layer_norm(x + layer_norm(joined).view(x.sizes()));
 }
 
-// x: [batch, length, width].
+// Applies one layer to x [batch, length, width].
 torch::Tensor BdhImpl::layer(const torch::Tensor& x, const Angles& turn, const DropoutPass& pass,
                              std::int64_t number) const {
   const std::int64_t texts = config_.n_head * x.size(0), length = x.size(1);
@@ -169,12 +172,12 @@ torch::Tensor BdhImpl::layer(const torch::Tensor& x, const Angles& turn, const D
       SelfScores::apply(code.view({texts, length, config_.neurons()}), turn.cosines, turn.sines).tril(-1);
   const torch::Tensor seen = scores.bmm(for_heads(x).reshape({texts, length, x.size(2)}));
   torch::Tensor answers = answer(code, seen);
-  answers = dropped(x, answers, pass, number);  // those before go now: they are as large as the codes
+  answers = dropped(x, answers, pass, number);  // frees the previous answers, which are as large as the codes
   return merge(x, answers);
 }
 
-// A token sees sum over s before it of (q . k_s) x_s, which is q . (sum of k_s x_s^T): the sum in brackets is
-// all that a layer must keep.
+// The state of a text during generation. The attention output of a token is the sum over all tokens s before
+// it of (q . k_s) x_s, which is q . (sum of k_s x_s^T). Each layer stores only the sum in brackets.
 class BdhImpl::Text : public GrowingText {
  public:
   explicit Text(BdhImpl& model) : model_(model), past_(static_cast<std::size_t>(model.config_.n_layer)) {}
@@ -191,10 +194,11 @@ class BdhImpl::Text : public GrowingText {
   }
 
  private:
-  // What the new tokens see of the past and of each other; adds them to the past.
+  // Returns the attention output of the new tokens, over the past and over each other. Adds the new tokens to
+  // the past.
   torch::Tensor look_back(torch::Tensor& past, const torch::Tensor& x, const torch::Tensor& code,
                           const Angles& turn) const {
-    // Sums over a whole text are kept in fp32 at least, also under autocast.
+    // Sums over a complete text are in fp32 or a wider type, also under autocast.
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const auto type = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
     const torch::Tensor turned = turned_by(code.to(type), turn.cosines.to(type), turn.sines.to(type));

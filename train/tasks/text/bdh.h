@@ -21,7 +21,7 @@ struct BdhConfig {
   std::int64_t mlp_internal_dim_multiplier = 128;
   std::int64_t vocab_size = kByteVocabulary;
   double dropout = 0.1;
-  bool gradient_checkpointing = false;  // of each layer: see nn/recompute.h
+  bool gradient_checkpointing = false;  // of each layer; see train/nn/recompute.h
 
   // Neurons of one head.
   [[nodiscard]] std::int64_t neurons() const { return mlp_internal_dim_multiplier * n_embd / n_head; }
@@ -29,22 +29,22 @@ struct BdhConfig {
 
 class BdhImpl : public TextModel {
  public:
-  // Weights normal with deviation 0.02, from torch's generator. Throws c10::Error where the config is no
-  // model: sizes below 1, heads that do not divide the neurons, an odd number of neurons (rotations take
-  // pairs).
+  // Initializes the weights from a normal distribution with standard deviation 0.02, with torch's generator.
+  // Throws c10::Error if the config is invalid: sizes below 1, heads that do not divide the neurons, or an
+  // odd number of neurons per head (rotations need pairs).
   explicit BdhImpl(const BdhConfig& config);
 
   // Attention has no softmax, so the past of a layer is one sum of fixed size, n_head * neurons() * n_embd
-  // numbers: a token costs the same whatever came before it. REQUIRES: no gradient is wanted.
+  // numbers. Every token costs the same, however long the text before it is. REQUIRES: no gradient is needed.
   std::unique_ptr<GrowingText> begin_text() override;
 
-  // All layers have the same weights.
+  // Returns the number of layers, because all layers share their weights.
   [[nodiscard]] std::int64_t uses_of_weights() const override { return config_.n_layer; }
 
   [[nodiscard]] const BdhConfig& config() const { return config_; }
 
  private:
-  // Tokens are below vocab_size.
+  // REQUIRES: tokens are below vocab_size.
   torch::Tensor logits(const torch::Tensor& tokens, const DropoutPass& pass) override;
 
   class Text;
@@ -65,7 +65,7 @@ class BdhImpl : public TextModel {
   BdhConfig config_;
   // Named as in the reference, so that its state dicts load.
   torch::Tensor decoder_, encoder_, encoder_v_, lm_head_, embed_;
-  torch::Tensor frequencies_;  // of pairs of neurons: turns per position, fp32 whatever the weights are
+  torch::Tensor frequencies_;  // turns per position of each pair of neurons, fp32 whatever the weights are
   Angles angles_;              // for the last length and device
 };
 TORCH_MODULE(Bdh);

@@ -1,4 +1,4 @@
-// The keys of BDH. A model that is added declares its own in a file like this one.
+// The config keys of BDH. A new model declares its keys in a file like this one.
 // SPDX-License-Identifier: MIT
 #include "train/config/checks.h"
 #include "train/tasks/text/config.h"

@@ -1,4 +1,4 @@
-// The keys of the models of the task `text`; TextEntry::config() has those of the task.
+// The config keys of the models of the task `text`. TextEntry::config() has the keys of the task itself.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace octavo::train {
 
-// Of BDH: its keys, and their rule.
+// Return the keys of BDH, and check that their values fit together.
 std::vector<Key> bdh_keys();
 Status check_bdh(const Config& config);
 

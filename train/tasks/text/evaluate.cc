@@ -13,13 +13,14 @@
 namespace octavo::train {
 namespace {
 
-// The model's view of a text that grows at its end.
+// Passes a growing text to a model.
 class Writer {
  public:
   Writer(TextModel& model, std::int64_t context, const torch::Device& device, ComputeType compute_dtype)
       : model_(model), context_(context), device_(device), compute_dtype_(compute_dtype) {}
 
-  // Of what follows `text`, which begins with the text of the last call. On the CPU, in fp32.
+  // Returns the logits of the byte after `text`, on the CPU, in fp32. REQUIRES: `text` begins with the text
+  // of the previous call.
   torch::Tensor next_logits(const std::string& text) {
     const auto size = static_cast<std::int64_t>(text.size());
     if (seen_ == nullptr || size - first_ > context_) {
@@ -45,17 +46,18 @@ class Writer {
   torch::Device device_;
   ComputeType compute_dtype_;
   std::unique_ptr<GrowingText> seen_;
-  std::int64_t first_ = 0, known_ = 0;  // what it has seen is text[first_, known_)
+  std::int64_t first_ = 0, known_ = 0;  // the model has seen text[first_, known_)
 };
 
 std::int64_t choose(torch::Tensor logits, const SampleOptions& options, at::Generator& generator) {
-  // With top_k 1 exactly one is kept: low precision has many equal logits.
+  // top_k 1 keeps exactly one token, although many logits may be equal in low precision.
   if (options.temperature <= 0 || options.top_k == 1) return logits.argmax().item<std::int64_t>();
   if (options.top_k > 0 && options.top_k < logits.numel()) {
     const torch::Tensor least = std::get<0>(logits.topk(options.top_k))[-1];
     logits = logits.masked_fill(logits < least, -INFINITY);
   }
-  // In double and relative to the largest: a small temperature would overflow otherwise.
+  // The logits are in double and relative to the largest, because a small temperature would overflow
+  // otherwise.
   const torch::Tensor warm = (logits.to(torch::kFloat64) - logits.max()) / options.temperature;
   return torch::multinomial(torch::softmax(warm, -1), 1, false, generator).item<std::int64_t>();
 }
@@ -63,7 +65,7 @@ std::int64_t choose(torch::Tensor logits, const SampleOptions& options, at::Gene
 }  // namespace
 
 TokenBatch to_tokens(const torch::Tensor& bytes) {
-  // Bytes are copied to the device, which widens them.
+  // Only bytes are copied to the device, which then widens them.
   const torch::Tensor tokens = bytes.to(torch::kInt64);
   return {tokens.slice(1, 0, tokens.size(1) - 1), tokens.slice(1, 1)};
 }
@@ -107,7 +109,7 @@ std::string generate(TextModel& model, const std::string& prompt, std::int64_t c
   const torch::NoGradGuard no_grad;
   const EvalScope scope(model);
   Writer writer(model, context, device, compute_dtype);
-  // It has its own generator, on the CPU, so that the same seed gives the same choices on every device.
+  // The generator is separate and on the CPU, so that the same seed gives the same choices on every device.
   auto generator = at::make_generator<at::CPUGeneratorImpl>(options.seed);
   std::string text = prompt;
   for (std::int64_t i = 0; i < options.tokens; ++i) {

@@ -1,4 +1,4 @@
-// Folders and patterns to files; see text_files.h.
+// Resolves folders and patterns to files; see text_files.h.
 // SPDX-License-Identifier: MIT
 #include "train/config/paths.h"
 #include "train/io/file_descriptor.h"
@@ -38,7 +38,7 @@ Status add_folder(const std::string& folder, std::vector<std::string>& out) {
     const std::string path = folder + (folder.ends_with('/') ? "" : "/") + name;
     const Kind kind = kind_of(path);
     if (kind == Kind::file) out.push_back(path);
-    // A link to a folder could lead back here.
+    // A link to a folder could lead back to this folder.
     if (kind != Kind::folder || is_folder_link(path)) continue;
     if (Status bad = add_folder(path, out); !bad.ok()) return bad;
   }
@@ -85,7 +85,7 @@ Result<std::vector<std::string>> find_text_files(const std::string& key, std::sp
                                " (hidden and empty ones do not count)" + places_looked_at(settings, entry));
       }
     } else {
-      out.push_back(entry);  // what else is wrong with it is said when it is opened
+      out.push_back(entry);  // opening the file reports other errors
     }
   }
   return out;

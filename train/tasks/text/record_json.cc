@@ -36,7 +36,7 @@ Json to_json(const TextRecord& record) {
 
 Result<TextRecord> text_record(const Json& json) {
   TextRecord out{files_from_json(json.at("train")), files_from_json(json.at("validation"))};
-  // What open_split() relies on.
+  // open_split() relies on this.
   const bool fits = std::ranges::all_of(
       out.train, [](const FileRecord& file) { return file.held_out >= 0 && file.held_out <= file.size; });
   if (!fits) return Status::invalid("data: more bytes are held out than there are; state.json was changed");

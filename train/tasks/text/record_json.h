@@ -1,4 +1,4 @@
-// The record of a run's text as checkpoints keep it.
+// Converts the record of a run's text to and from the JSON in checkpoints.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,7 +10,8 @@ namespace octavo::train {
 
 nlohmann::ordered_json to_json(const TextRecord& record);
 
-// Throws nlohmann::json::exception where it is no record; an error where its numbers contradict each other.
+// Throws nlohmann::json::exception if the JSON is not a record. Returns an error if its numbers contradict
+// each other.
 Result<TextRecord> text_record(const nlohmann::ordered_json& json);
 
 }  // namespace octavo::train

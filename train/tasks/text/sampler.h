@@ -1,8 +1,8 @@
-// Which window of a text a draw gives; data/order.h has the order.
+// Maps draws to windows of a text. train/data/order.h has the order.
 //
-// From the second epoch on the windows are shifted by a random part of a block, the same for all of an epoch,
-// so that the text is cut elsewhere. No window leaves the first `samples` blocks (and their last target): the
-// last one moves back as far as needed.
+// From the second epoch on, all windows of an epoch are shifted by the same random part of a block, so that
+// the text is cut at other positions. No window extends beyond the first `samples` blocks (and their last
+// target): the last window moves back as far as needed.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,17 +18,18 @@ class Sampler {
   // REQUIRES: order.samples() <= sample_count(range, block_size, -1).
   Sampler(TextRange range, std::int64_t block_size, Order order);
 
-  // Of the window's first byte in the corpus. REQUIRES: draw >= order().start().
+  // Returns the offset of the window's first byte in the corpus. REQUIRES: draw >= order().start().
   [[nodiscard]] std::int64_t offset(std::uint64_t draw) const;
 
-  // The window's block_size + 1 bytes. REQUIRES: the same, and as many bytes in `out`.
+  // Reads the window's block_size + 1 bytes. REQUIRES: draw >= order().start(), and out.size() is block_size
+  // + 1.
   void read(std::uint64_t draw, std::span<std::uint8_t> out) const;
 
   [[nodiscard]] const Order& order() const { return order_; }
   [[nodiscard]] std::int64_t block_size() const { return block_size_; }
 
  private:
-  TextRange range_;  // ends where the last of the samples does
+  TextRange range_;  // ends at the end of the last sample
   std::int64_t block_size_;
   Order order_;
 };

@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kBytes = "bytes";  // of a batch: [rows, block_size + 1], uint8
+constexpr const char* kBytes = "bytes";  // name of a batch's tensor [rows, block_size + 1], uint8
 
 struct Found {
   std::vector<std::string> train;
@@ -83,7 +83,8 @@ Result<Task::DataChange> TextTask::open(const Opening& opening) {
   return change;
 }
 
-// A division that was made for a smaller block_size may have no room for a window of this one.
+// Checks that both parts of the text are long enough for a window: the division may have been made for a
+// smaller block_size.
 Status TextTask::check_windows(const std::string& checkpoint) const {
   const std::int64_t least = std::min(split_.train.size(), split_.validation.size());
   if (least > text_.block_size) return {};
@@ -187,7 +188,7 @@ std::vector<std::string> TextTask::memory_advice() const {
 
 Task::SizeKey TextTask::length_key() const { return {"data.block_size", text_.block_size, 16}; }
 
-// A head has an even number of neurons, and products want multiples of 16.
+// A head has an even number of neurons, and matmuls work best with multiples of 16.
 Task::SizeKey TextTask::model_key() const {
   return {"model.n_embd", model_settings_.n_embd, std::max<std::int64_t>(16, 2 * model_settings_.n_head)};
 }

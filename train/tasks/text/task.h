@@ -1,5 +1,5 @@
-// The task `text`: language models of bytes. Batches are windows of the text, one byte longer than a
-// sequence.
+// The task `text`: language models of bytes. The rows of a batch are windows of the text, one byte longer
+// than a sequence.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -43,7 +43,8 @@ class TextTask : public Task {
   [[nodiscard]] SizeKey model_key() const override;
   [[nodiscard]] std::string shorter_steps() const override;
 
-  // What the model writes after `prompt`; see generate(). REQUIRES: build().
+  // Returns the text that the model generates after `prompt`; see generate(). REQUIRES: build() has been
+  // called.
   std::string write(const std::string& prompt, const SampleOptions& options, const torch::Device& device,
                     const std::function<bool(char)>& each);
 

@@ -1,4 +1,4 @@
-// Mapped files as one sequence of bytes, and what is counted over it; see text.h.
+// Mapped files as one sequence of bytes, and the entropy of its bytes; see text.h.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/text.h"
 
@@ -27,11 +27,11 @@ Status cannot_read_mapped(const std::string& path, std::int64_t begin, std::int6
 }
 
 struct TextCorpus::Files {
-  std::vector<std::string> paths;    // of each map
-  std::vector<std::int64_t> begins;  // of each piece in its file
+  std::vector<std::string> paths;    // file of each map
+  std::vector<std::int64_t> begins;  // offset of each piece in its file
   std::vector<MappedFile> maps;
-  std::vector<std::span<const std::byte>> pieces;  // one of each map
-  std::vector<std::int64_t> ends;                  // of each piece in the whole
+  std::vector<std::span<const std::byte>> pieces;  // one per map
+  std::vector<std::int64_t> ends;                  // end of each piece in the corpus
 
   void add(const std::string& path, MappedFile map, std::size_t begin, std::size_t end) {
     paths.push_back(path);

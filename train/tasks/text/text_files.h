@@ -1,7 +1,6 @@
-// The files of a run's text: found by name, folder or pattern, told apart by what is in them, and divided
-// into a part to train on and a part to evaluate on. A checkpoint keeps the record, so that whoever resumes
-// knows whether the text is still the same, and goes on with the same division where files have grown.
-//
+// The files of a run's text. They are found by name, folder or pattern, identified by their content, and
+// divided into training and evaluation text. A checkpoint stores the record of the files: a resumed run
+// checks that the text is the same, and keeps the division if files have grown.
 //   auto paths = octavo::train::find_text_files("data.train", {"corpus/", "more/*.txt"}, settings);
 //   auto record = octavo::train::record_text(*paths, std::nullopt, 512);
 //   auto split = octavo::train::open_split(*record, 512);
@@ -23,47 +22,49 @@ namespace octavo::train {
 
 struct FileRecord {
   std::string path;
-  std::int64_t size = 0;      // of the part that the run uses: all of it, when the run began
-  std::string hash;           // fingerprint() of that part
-  std::int64_t held_out = 0;  // bytes at the end of that part that are evaluated on
+  std::int64_t size = 0;      // bytes that the run uses: all of them, when the run began
+  std::string hash;           // fingerprint() of these bytes
+  std::int64_t held_out = 0;  // bytes at their end that are used for evaluation
   friend bool operator==(const FileRecord&, const FileRecord&) = default;
 };
 
 struct TextRecord {
   std::vector<FileRecord> train;
-  std::vector<FileRecord> validation;  // none: the held-out parts of `train` are evaluated on
+  std::vector<FileRecord> validation;  // empty: the held-out parts of `train` are used
   friend bool operator==(const TextRecord&, const TextRecord&) = default;
 };
 
-// The files that the entries name, in that order: a file, a folder (all files in it and below, by path), or a
-// pattern with * ? or [ ] (what matches, by path). Hidden and empty files of folders and patterns are left
-// out. `key` is what errors begin with; `settings` know where the entries were looked for.
+// Returns the files that the entries name, in the order of the entries. An entry is a file, a folder (all
+// files in it and below, sorted by path), or a pattern with * ? or [ ] (all matches, sorted by path). Hidden
+// and empty files of folders and patterns are omitted. Errors begin with `key`, and name the places, from
+// `settings`, that were searched.
 Result<std::vector<std::string>> find_text_files(const std::string& key, std::span<const std::string> entries,
                                                  const Settings& settings);
 
-// The XXH3 of the first `size` bytes of a file, or of 64 pieces of 64 KiB, evenly spread, where they are more
-// than 4 MiB. Fewer bytes in the file: an error.
+// Returns the XXH3 hash of the first `size` bytes of a file or, if these are more than 4 MiB, of 64 pieces of
+// 64 KiB, evenly spread. Returns an error if the file has fewer bytes.
 Result<std::string> fingerprint(const std::string& path, std::int64_t size);
 
-// How much of several files is held out where. Version 0.1 took the end of all the text together.
+// The rule that holds out a part of several files: the end of each file or, as in version 0.1, the end of all
+// the text together.
 enum class HoldOut { each_file, end_of_all };
 
-// The files with their hashes. Without validation files a part is held out: a tenth of all the text, at least
-// one window and at most 8 MiB (or one window, where that is longer); from the end of each file in proportion
-// to its size, in pieces of at least one window. Text that is too short for a window is an error that says
-// what there is and what is needed.
+// Returns the record of the files, with their hashes. Without validation files, a part is held out: a tenth
+// of all the text, at least one window and at most 8 MiB (or one window, if that is longer). It is the end of
+// each file, in proportion to the file's size, in pieces of at least one window. Returns an error if the text
+// is too short for a window; the error has the number of bytes and the number needed.
 Result<TextRecord> record_text(const std::vector<std::string>& train,
                                const std::optional<std::vector<std::string>>& validation,
                                std::int64_t block_size, HoldOut rule = HoldOut::each_file);
 
-// REQUIRES: files as the record has them, or larger.
+// Opens the text. REQUIRES: the files are as recorded, or larger.
 Result<TextSplit> open_split(const TextRecord& record);
 
-// What a run that was trained on `then` does with `now`.
+// The result of comparing the text of a run at its checkpoint, `then`, with the text `now`.
 struct TextChange {
-  TextRecord record;                 // files of `then` keep their size and division; new ones have their own
-  std::vector<std::string> grown;    // what is said: parts of files that are not used
-  std::vector<std::string> changed;  // what makes it another text; empty: it is the same
+  TextRecord record;                 // files of `then` keep their size and division; new files have their own
+  std::vector<std::string> grown;    // messages about parts of files that are not used
+  std::vector<std::string> changed;  // messages about changes of the text; empty: the text is the same
 };
 Result<TextChange> compare_text(const TextRecord& then, const TextRecord& now);
 

@@ -1,5 +1,5 @@
-// A model of text that the trainer can train: bytes in, logits out. A new one also needs its name and keys in
-// config.cc and a line in make_text_model.
+// A text model that the trainer can train: bytes in, logits out. A new model also needs its name and keys in
+// config.cc and a line in make_text_model().
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,7 +15,7 @@ namespace octavo::train {
 
 constexpr std::int64_t kByteVocabulary = 256;
 
-// One text that grows, as a model sees it while it writes.
+// The state of a text to which tokens are appended during generation.
 class GrowingText {
  public:
   GrowingText() = default;
@@ -23,20 +23,21 @@ class GrowingText {
   GrowingText(const GrowingText&) = delete;
   GrowingText& operator=(const GrowingText&) = delete;
 
-  // Adds tokens [length] (int64, length >= 1); the logits [vocabulary] of the token that comes next.
+  // Appends tokens [length] (int64, length >= 1). Returns the logits [vocabulary] of the next token.
   virtual torch::Tensor append(const torch::Tensor& tokens) = 0;
 };
 
 class TextModel : public torch::nn::Module {
  public:
-  // Tokens [batch, length] (int64) to logits [batch, length, vocabulary]. A model that drops activations
-  // needs a pass with the numbers of its texts, in training only.
+  // Returns the logits [batch, length, vocabulary] of tokens [batch, length] (int64). In training, a model
+  // with dropout needs `pass` with the sample numbers of its texts.
   torch::Tensor forward(const torch::Tensor& tokens, const DropoutPass& pass = {}) {
     return logits(tokens, pass);
   }
 
-  // An empty text; the model must outlive it, and its weights must not change meanwhile. A model that can
-  // keep what it knows of a text overrides this: else append() computes the whole text again each time.
+  // Returns an empty text. The model must outlive it, and the model's weights must not change meanwhile. A
+  // model that can keep a state of the text overrides this function. Otherwise append() computes the complete
+  // text again each time.
   virtual std::unique_ptr<GrowingText> begin_text();
 
   // See Task.
@@ -46,8 +47,8 @@ class TextModel : public torch::nn::Module {
   virtual torch::Tensor logits(const torch::Tensor& tokens, const DropoutPass& pass) = 0;
 };
 
-// The model of model.name, on the CPU, in fp32, weights from torch's generator. Throws c10::Error where the
-// settings are no model.
+// Creates the model that model.name names, on the CPU, in fp32, with weights from torch's generator. Throws
+// c10::Error if the settings are invalid.
 std::shared_ptr<TextModel> make_text_model(const Settings& settings);
 
 }  // namespace octavo::train

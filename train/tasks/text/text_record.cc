@@ -1,4 +1,4 @@
-// What a text is told by, how it is divided, and what has become of it; see text_files.h.
+// Identifies a text by hashes, divides it, and compares it with an earlier record; see text_files.h.
 // SPDX-License-Identifier: MIT
 #include "train/io/checksums.h"
 #include "train/io/mapped_copy.h"
@@ -15,7 +15,7 @@ constexpr std::int64_t kMostHeldOut = std::int64_t{8} << 20;
 constexpr std::int64_t kMostHashed = std::int64_t{4} << 20;
 constexpr std::int64_t kPiece = std::int64_t{64} << 10;
 
-// The hash of the first `size` bytes of a mapped file.
+// Returns the hash of the first `size` bytes of a mapped file.
 Result<std::string> hash_of(const MappedFile& file, std::int64_t size, const std::string& path) {
   Hasher hasher;
   std::vector<std::byte> piece(static_cast<std::size_t>(std::min(size, kPiece)));
@@ -63,7 +63,7 @@ Result<std::vector<FileRecord>> records_of(std::string_view key, const std::vect
   return out;
 }
 
-// `data.train: corpus.txt: 100 bytes are too few for a block_size of 512, which takes 513; use more text …`
+// Returns an error such as `data.train: corpus.txt: 100 bytes are too few for a block_size of 512, …`
 Status too_short(std::string_view key, const std::vector<FileRecord>& files, std::int64_t block_size,
                  std::int64_t needed, std::string_view why) {
   constexpr std::size_t kNamed = 4;
@@ -83,8 +83,8 @@ void hold_out_at_the_end(std::vector<FileRecord>& files, std::int64_t bytes) {
   }
 }
 
-// Each file owes its share. A share that is too small for a window is added to the next file's, so that no
-// window of the evaluation is put together of many small ends.
+// Holds out a share of each file. A share that is too small for a window is added to the next file's share,
+// so that no evaluation window consists of many small ends.
 void hold_out_in_each(std::vector<FileRecord>& files, std::int64_t bytes, std::int64_t window) {
   const auto all = static_cast<double>(total(files));
   std::int64_t seen = 0, due = 0, before = 0;
@@ -115,9 +115,9 @@ bool begins_as(const FileRecord& now, const FileRecord& then) {
   return hash.ok() && *hash == then.hash;
 }
 
-// For each file of `now` the one of `then` that it is, or none. The file at the same place comes first;
-// others are asked only where the size is the same, for a file that has grown and moved is rare and hashes
-// cost time.
+// Returns, for each file of `now`, the index of the same file in `then`, if any. The file at the same index
+// is tried first. Others are tried only if the size or the path is equal, because a file that has grown and
+// moved is rare, and hashes cost time.
 std::vector<std::optional<std::size_t>> matches(const std::vector<FileRecord>& then,
                                                 const std::vector<FileRecord>& now) {
   std::vector<std::optional<std::size_t>> out(now.size());
@@ -140,7 +140,8 @@ std::string bytes_and_hash(const FileRecord& file) {
   return std::to_string(file.size) + " bytes with the hash " + file.hash;
 }
 
-// Compares one list of files; `out` gets those of `now` as the run goes on with them.
+// Compares one list of files. `out` has the files of `now`; records of unchanged or grown files are replaced
+// by those that the resumed run uses.
 void compare_files(const std::string& key, const std::vector<FileRecord>& then, std::vector<FileRecord>& out,
                    TextChange& change) {
   const auto found = matches(then, out);
@@ -199,7 +200,7 @@ Result<TextRecord> record_text(const std::vector<std::string>& train,
     // Both limits leave a window to train on: a tenth is less than the rest, and two windows fit.
     const std::int64_t bytes = std::max(std::min(size / 10, kMostHeldOut), window);
     if (rule == HoldOut::each_file) hold_out_in_each(out.train, bytes, window);
-    // Files that are all smaller than a window can leave less than one.
+    // If all files are smaller than a window, less than a window may be held out.
     if (held_out(out.train) < window) hold_out_at_the_end(out.train, bytes);
     return out;
   }
@@ -234,7 +235,7 @@ Result<TextChange> compare_text(const TextRecord& then, const TextRecord& now) {
         now.validation.empty()
             ? "data.validation: there were files, and now a part of data.train is held out"
             : "data.validation: a part of data.train was held out, and now there are files");
-    if (now.validation.empty()) return out;  // nothing was held out that could be again
+    if (now.validation.empty()) return out;  // no part was held out before, so none can be held out again
   }
   compare_files("data.train", then.train, out.record.train, out);
   if (!then.validation.empty()) compare_files("data.validation", then.validation, out.record.validation, out);

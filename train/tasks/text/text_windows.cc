@@ -1,4 +1,4 @@
-// The windows in a range of text; see text.h.
+// Counts and places the windows of a range of text; see text.h.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/text.h"
 
@@ -17,7 +17,7 @@ std::vector<std::int64_t> evaluation_offsets(const TextRange& range, std::int64_
   const std::int64_t taken = sample_count(range, block_size, limit);
   std::vector<std::int64_t> out;
   out.reserve(static_cast<std::size_t>(taken));
-  // Window number i * all / taken, rounded down, without a product that could overflow.
+  // `window` is i * all / taken, rounded down, computed without a multiplication that could overflow.
   std::int64_t window = 0;
   std::int64_t remainder = 0;
   for (std::int64_t i = 0; i < taken; ++i) {
