@@ -124,10 +124,10 @@ struct TrainingSettings {
   std::int64_t seed = 0;
 };
 
-// Stands for a folder named after the config file: see load() in config.h.
+// Placeholder for a folder named after the config file; see load() in config.h.
 inline constexpr const char* kAutomaticFolder = "auto";
 
-// Stands for the task that model.name belongs to; parse() and load() replace it with the task's name.
+// Placeholder for the task that model.name belongs to; parse() and load() replace it with the task's name.
 inline constexpr const char* kAutomaticTask = "auto";
 
 struct Settings {

@@ -9,7 +9,7 @@
 
 namespace octavo::train {
 
-inline constexpr std::size_t kDeepestJson = 200;  // no file of this project or of Hugging Face is nearly as deep
+inline constexpr std::size_t kDeepestJson = 200;  // deeper than any file of ours or Hugging Face
 
 // Returns the largest number of arrays and objects that are open at the same place. For a text that is not
 // JSON the number has no meaning.
