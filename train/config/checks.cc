@@ -26,7 +26,7 @@ std::string clash(const Config& config, std::string_view path, std::string_view 
 
 namespace {
 
-// Resolves the two keys for a run's length. The key that was given later in the order of precedence is used.
+// Resolves the two keys for a run's length. The key that was given at the later level of precedence is used.
 // If both were given in one file, or on one command line, max_steps is used, as in transformers.
 Status settle_length(Config& config) {
   TrainingSettings& training = config.settings.training;

@@ -489,7 +489,7 @@ Result<Config> parse(std::string_view text, std::string_view name, std::span<con
   bool offloads_gradients = false;
   for (const Level* level : {&*low, &*high}) {
     if (Status status = level->apply(*config); !status.ok()) return status;
-    // A DeepSpeed file that the command line names replaces the file's.
+    // A DeepSpeed file named on the command line replaces a DeepSpeed file named in the config file.
     const bool counts = level == &*high || high->find(config->schema->index("training.deepspeed")) == nullptr;
     const auto deepspeed = counts ? deepspeed_of(*level, *config) : std::optional<DeepSpeedLevel>();
     if (!deepspeed.ok()) return deepspeed.status();

@@ -137,7 +137,8 @@ Status check_format(const std::string& what, std::string_view key, const Optimiz
                              taken);
 }
 
-// Checks what the parameter groups set for the optimizer. (A fallback has fp32 states everywhere.)
+// Checks that the optimizer supports the settings of the parameter groups. (A fallback has fp32 states
+// everywhere.)
 Status check_groups(const Config& config) {
   const Algorithm algorithm = config.settings.training.optimizer.algorithm;
   const std::vector<GroupSettings>& groups = config.settings.training.groups;

@@ -191,7 +191,7 @@ HyperParams hyper_params(const TrainingSettings& training, Algorithm algorithm) 
 GroupConfig group_config(const TrainingSettings& training, Algorithm algorithm) {
   GroupConfig config;
   config.algorithm = algorithm;
-  config.momentum = false;  // a switch like the others
+  config.momentum = false;  // set below, like the other switches
   if (const AlgorithmInfo* info = describe(algorithm)) {
     for (const Option& option : info->options) {
       const bool on = option.switches && option_value(training, algorithm, option) != 0.0;

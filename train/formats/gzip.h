@@ -49,8 +49,7 @@ class HeapBytes {
 // The largest accepted compression ratio. Weights compress to half their size at best, so a file beyond this
 // ratio is an attack.
 inline constexpr std::uint64_t kInflatedRatio = 32;
-inline constexpr std::uint64_t kInflatedAllowance = std::uint64_t{64}
-                                                    << 20;  // bytes that any file may unpack to, in addition
+inline constexpr std::uint64_t kInflatedAllowance = std::uint64_t{64} << 20;  // bytes beyond the ratio
 
 [[nodiscard]] bool is_gzip(std::span<const std::byte> file);
 

@@ -19,12 +19,11 @@
 
 namespace octavo::train {
 
-inline constexpr std::size_t kPickleLimit = std::size_t{16}
-                                            << 20;           // bytes; 100 bytes are enough for a tensor
-inline constexpr std::size_t kDimensionLimit = 64;           // as in torch
-inline constexpr std::size_t kTensorLimit = 100'000;         // tensors in a state dict
-inline constexpr std::size_t kDictLimit = 4 * kTensorLimit;  // each tensor and each module has a dict
-inline constexpr std::size_t kNameLimit = 4096;              // bytes of a tensor's name or a storage's key
+inline constexpr std::size_t kPickleLimit = std::size_t{16} << 20;  // bytes; 100 are enough for a tensor
+inline constexpr std::size_t kDimensionLimit = 64;                  // as in torch
+inline constexpr std::size_t kTensorLimit = 100'000;                // tensors in a state dict
+inline constexpr std::size_t kDictLimit = 4 * kTensorLimit;         // each tensor and each module has a dict
+inline constexpr std::size_t kNameLimit = 4096;  // bytes of a tensor's name or a storage's key
 inline constexpr std::size_t kStackLimit = std::size_t{1} << 20;  // two values for each tensor of a dict
 
 // A storage as the pickle describes it. Its bytes are not in the pickle; they are found by its key.

@@ -17,13 +17,12 @@
 
 namespace octavo::train {
 
-inline constexpr std::uint64_t kLengthBytes = 8;            // bytes of the header's length field
-inline constexpr std::uint64_t kHeaderLimit = 100'000'000;  // bytes; as in the Python package
-inline constexpr std::string_view kMetadata =
-    "__metadata__";  // the only entry of a header that is not a tensor
+inline constexpr std::uint64_t kLengthBytes = 8;               // bytes of the header's length field
+inline constexpr std::uint64_t kHeaderLimit = 100'000'000;     // bytes; as in the Python package
+inline constexpr std::string_view kMetadata = "__metadata__";  // the only header entry that is not a tensor
 
-// Returns the number of bytes of a tensor; nullopt for an unknown dtype, a negative extent or more than 2^63
-// - 1 bytes.
+// Returns the number of bytes of a tensor; nullopt for an unknown dtype, a negative extent or a size of at
+// least 2^63 bytes.
 [[nodiscard]] std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
                                                         std::span<const std::int64_t> shape);
 

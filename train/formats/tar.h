@@ -24,8 +24,7 @@
 
 namespace octavo::train {
 
-inline constexpr std::uint64_t kInflatedLimit = std::uint64_t{16}
-                                                << 30;  // bytes of an archive after decompression
+inline constexpr std::uint64_t kInflatedLimit = std::uint64_t{16} << 30;  // bytes of a decompressed archive
 
 struct TarEntry {
   std::string name;  // without a leading `./`

@@ -1,6 +1,6 @@
-// Reads and writes checksums.txt, which proves that a checkpoint is complete. It has one line `HASH SIZE
-// NAME` per file, where HASH is the 128-bit XXH3 hash as xxh128sum prints it. The last line is for
-// checksums.txt itself and covers the bytes before that line, so that a list without its end is detected.
+// Reads and writes checksums.txt, which proves that a checkpoint is complete. Each file has one line `HASH
+// SIZE NAME`, where HASH is the 128-bit XXH3 hash as xxh128sum prints it. The last line is for checksums.txt
+// itself and covers the bytes before that line, so that a list without its end is detected.
 // SPDX-License-Identifier: MIT
 #pragma once
 
