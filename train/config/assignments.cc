@@ -11,14 +11,14 @@ namespace {
 constexpr std::string_view kBlank = " \t\r";
 constexpr std::string_view kNone = "None", kNull = "null";
 
-// The next line with its line break; it is taken from `text`.
+// Removes the next line, with its line break, from `text` and returns it.
 std::string_view take_line(std::string_view& text) {
   const std::string_view line = text.substr(0, std::min(text.find('\n'), text.size() - 1) + 1);
   text.remove_prefix(line.size());
   return line;
 }
 
-// The position of the `=` of an assignment; npos: the line is none.
+// Returns the position of the `=` of an assignment; npos if the line is not an assignment.
 std::size_t equals_in(std::string_view line) {
   constexpr std::string_view kFirst = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
   constexpr std::string_view kName = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789.";
@@ -30,8 +30,8 @@ std::size_t equals_in(std::string_view line) {
   return is_one ? at : std::string_view::npos;
 }
 
-// Returns whether a line without indentation begins a statement of Python other than an assignment. No key of
-// a config is one of these words.
+// Returns true if a line without indentation begins a Python statement other than an assignment. No key of a
+// config is one of these words.
 bool is_code(std::string_view line) {
   constexpr std::array<std::string_view, 12> kWords = {"import", "from", "def", "class", "if",     "for",
                                                        "while",  "with", "try", "async", "assert", "del"};
@@ -47,7 +47,7 @@ bool is_code(std::string_view line) {
   return next != std::string_view::npos && line[next] != ':' && line[next] != '=';
 }
 
-// What stands after the `=`.
+// Returns the value after the `=`, with None replaced by null.
 std::string value_text(std::string_view rest) {
   std::string out(rest);
   const std::size_t begin = rest.find_first_not_of(kBlank);

@@ -1,11 +1,10 @@
-// Lines of `NAME = value`, as Python scripts have their settings at the top: another way to write a flat
-// config.
+// Reads a flat config written as lines of `NAME = value`, like the settings at the top of a Python script.
 //
 //   USE_4BIT_OPTIMIZER = True
 //   COMPUTE_DTYPE = "bfloat16"  # a comment
 //
-// They become YAML with everything in its place, so errors name the line and the column of the file. No line
-// gets another meaning that YAML has one for.
+// The lines are converted to YAML and keep their places, so errors name the line and the column of the file.
+// A line that already has a meaning in YAML keeps it.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,11 +14,11 @@
 
 namespace octavo::train {
 
-// Whether the first line that is neither empty nor a comment is an assignment.
+// Returns true if the first line that is neither empty nor a comment is an assignment.
 bool has_assignments(std::string_view text);
 
 struct CodeLine {
-  int line;  // from 1
+  int line;  // counted from 1
   std::string_view text;
 };
 
@@ -27,12 +26,13 @@ struct CodeLine {
 // definition, a condition or loop, a call, a decorator or a docstring. No config has one.
 std::optional<CodeLine> find_code(std::string_view text);
 
-// Returns a line of the text without its line break and the blanks before and after; empty after the last
-// line.
+// Returns line `number` of the text (counted from 1) without leading and trailing whitespace. The text is
+// empty after the last line.
 CodeLine line_of(std::string_view text, int number);
 
-// The text with `NAME : value` for each such line, and null for None. Other lines stay as they are: those of
-// a list over several lines, for example. A value without a space before it moves by one column.
+// Converts each assignment `NAME = value` to `NAME : value`, and a value None to null. Other lines are
+// unchanged, for example the lines of a list that spans several lines. A value without a space before it
+// moves by one column.
 std::string assignments_as_yaml(std::string_view text);
 
 }  // namespace octavo::train

@@ -1,4 +1,5 @@
-// Rules between keys; see checks.h. A rule for one key alone is its type in schema.cc.
+// Checks the rules that involve several keys; see checks.h. A rule for a single key is part of its type in
+// schema.cc.
 // SPDX-License-Identifier: MIT
 #include "train/config/checks.h"
 
@@ -25,8 +26,8 @@ std::string clash(const Config& config, std::string_view path, std::string_view 
 
 namespace {
 
-// A run has two keys for its length. The one that was given later in the order of precedence is used; of two
-// in one file, or on one command line, max_steps, as in transformers.
+// Resolves the two keys for a run's length. The key that was given at the later level of precedence is used.
+// If both were given in one file, or on one command line, max_steps is used, as in transformers.
 Status settle_length(Config& config) {
   TrainingSettings& training = config.settings.training;
   Origin& steps = config.origins[config.schema->index("training.max_steps")];
@@ -57,14 +58,15 @@ Status settle_length(Config& config) {
   return {};
 }
 
-// Metrics belong to the task, so no type knows them. `val_wer` becomes `wer`.
+// Checks save_best here, because the metrics belong to the task and key types do not know the task. `val_wer`
+// becomes `wer`.
 Status settle_best(Config& config) {
   TrainingSettings& training = config.settings.training;
   const auto& metrics = find_task(config.settings.task)->metrics;
   std::string known;
   for (const std::string_view each : metrics) known += (known.empty() ? "" : " or ") + std::string(each);
   if (!training.save_best) {
-    // Its default is no contradiction wherever it is written: a saved config has every key.
+    // The default of save_best_limit is valid even if it is given, because a saved config has every key.
     const std::string_view limit = "training.save_best_limit";
     if (value_of(config, limit) == config.schema->setting(limit)->fallback) return {};
     return Status::invalid(clash(config, "training.save_best_limit", "training.save_best",
@@ -83,8 +85,9 @@ Status settle_best(Config& config) {
                          config.settings.task + " measures)");
 }
 
-// Passes follow from global_batch_size unless they are given. The ranks are not known yet: what no number of
-// them could divide is an error here, the rest is found by accumulation_for().
+// Computes gradient_accumulation_steps from global_batch_size unless it is given. The number of ranks is not
+// known yet. A size that no number of ranks can divide is an error here; accumulation_for() finds the other
+// errors.
 Status settle_passes(Config& config) {
   TrainingSettings& training = config.settings.training;
   const Origin& passes = config.origin("training.gradient_accumulation_steps");
@@ -108,7 +111,7 @@ Status settle_passes(Config& config) {
               "it must be a multiple of " + std::to_string(rank) + ", the samples of a rank's passes"));
   }
   if (training.accumulation_follows)
-    training.gradient_accumulation_steps = *training.global_batch_size / rank;  // of one rank
+    training.gradient_accumulation_steps = *training.global_batch_size / rank;  // for one rank
   return {};
 }
 
@@ -130,7 +133,7 @@ Status check_offload(const Config& config) {
   return {};
 }
 
-// A switch of another tool chooses the optimizer, so the log says which one.
+// Adds a note that names the optimizer if another tool's switch, use_4bit_optimizer, has chosen it.
 void note_optimizer_switch(Config& config) {
   constexpr std::string_view kSwitch = "use_4bit_optimizer";
   const Origin& origin = config.origin("training.optimizer");
@@ -142,7 +145,8 @@ void note_optimizer_switch(Config& config) {
                          std::string(on ? recipe::kSwitchOn : recipe::kSwitchOff));
 }
 
-// Who gives a detail of FP8 and says nowhere whether FP8 is meant may think that it is.
+// Adds a note for each FP8 setting that is given although training.fp8.enabled is not given, because the user
+// may expect FP8 to be on.
 void note_idle_fp8(Config& config) {
   if (config.origin("training.fp8.enabled").level != Origin::Level::standard) return;
   for (std::size_t i = 0; i < config.schema->size(); ++i) {

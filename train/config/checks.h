@@ -1,4 +1,4 @@
-// Rules between keys, checked once all values are known.
+// Checks the rules that involve several keys, after all values are set.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,15 +9,15 @@
 
 namespace octavo::train {
 
-// Resolves keys that belong together (max_steps and num_train_epochs), then refuses contradictions and what
-// is not built in yet. Errors name both places.
+// Resolves keys that depend on each other (max_steps and num_train_epochs), then rejects contradictions and
+// features that are not built in. Errors name the places of both keys.
 Status settle_and_check(Config& config);
 
-// `run.yaml:7:3: training.min_lr: got 1, but training.learning_rate is 0.001 (default); …`: for rules of
-// tasks too. REQUIRES: paths of keys.
+// Returns an error message such as `run.yaml:7:3: training.min_lr: got 1, but training.learning_rate is 0.001
+// (default); …`. Tasks use it for their rules too. REQUIRES: `path` and `other` are paths of keys.
 std::string clash(const Config& config, std::string_view path, std::string_view other, std::string_view fix);
 
-// The part of it that depends on the algorithm: its options (option_checks.cc).
+// Checks and completes the options of the chosen algorithm (option_checks.cc). settle_and_check() calls it.
 Status settle_options(Config& config);
 
 }  // namespace octavo::train

@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::size_t kTask = 0;
 
-// The two keys that choose, so that they are found under all their spellings.
+// Returns a schema of the two keys that determine the task, so that find_key() finds them in all their
+// spellings.
 const Schema& choosing() {
   static const Schema table({{"task", Refused{}, {}}, {"model.name", Refused{}, {}}});
   return table;
@@ -28,7 +29,8 @@ struct Choice {
 struct Choices {
   Choice task, model;
 
-  // What is no key here is one of the task's, or a mistake that is reported later.
+  // Records the values of the two keys. Any other key belongs to the task, or is a mistake that is reported
+  // later.
   void look(const Source& source, const YamlNode& map, std::string_view section = {}) {
     for (std::size_t i = 0; i < map.keys.size(); ++i) {
       const auto found = find_key(choosing(), section, map.keys[i].text, Suggest::no);
@@ -43,13 +45,13 @@ struct Choices {
   }
 };
 
-// A key that the standard task does not have, and another one has.
+// A key that the default task does not have, but another task has.
 struct Stranger {
   const Source* source = nullptr;
   const YamlNode* word = nullptr;
   std::string section;
   std::string_view task;
-  const Refused* refused = nullptr;  // where it has it only to say no
+  const Refused* refused = nullptr;  // set if the other task has the key only to reject it
 
   [[nodiscard]] Status error() const {
     const std::string about = at(*source, word->place) + ": " + (section.empty() ? "" : section + ".") +
@@ -60,7 +62,7 @@ struct Stranger {
   }
 };
 
-// The first one that can be reached through sections.
+// Returns the first such key, in the mapping or in its sections.
 std::optional<Stranger> find_stranger(const Source& source, const YamlNode& map, const TaskConfig& other,
                                       const std::string& section = {}) {
   for (std::size_t i = 0; i < map.keys.size(); ++i) {

@@ -1,4 +1,5 @@
-// Which task a config means, before its keys are known: the one that it names, or the one that has its model.
+// Determines the task of a config before its keys are looked up: the task that the config names, or the task
+// that has its model.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,14 +14,14 @@ namespace octavo::train {
 
 struct TaskConfig;
 
-// One level of precedence.
+// The mappings of one level of precedence: the file or the command line.
 struct Words {
   const Source* source;
   std::span<const YamlNode> maps;
 };
 
-// Later levels override. Nothing given: the first of declared_tasks(). An unknown task or model is an error
-// with its place.
+// Returns the task of a config. Later levels override earlier levels. If neither a task nor a model is given,
+// it is the first of declared_tasks(). The error for an unknown task or model contains its place.
 Result<const TaskConfig*> choose_task(const std::array<Words, 2>& levels);
 
 }  // namespace octavo::train

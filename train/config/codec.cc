@@ -1,5 +1,6 @@
-// The plain types: numbers, words, paths. Numbers are read whole, by the C++ library's locale-free parser:
-// 1e-3 is a number (some YAML readers take it for a word). "1e-3" in quotes, 0x10 and 1_000 are no numbers.
+// Implements the codecs of numbers, words and paths. Numbers are parsed by std::from_chars, which ignores the
+// locale, and must use the complete text. 1e-3 is a number (some YAML readers read it as a string). "1e-3" in
+// quotes, 0x10 and 1_000 are not numbers.
 // SPDX-License-Identifier: MIT
 #include "train/config/codec.h"
 
@@ -24,8 +25,8 @@ std::optional<T> number_in(const YamlNode& node) {
   return value;
 }
 
-// The shortest text that reads back as the same double. It has a point wherever it has an exponent: YAML
-// readers of version 1.1, Python's among them, take 1e-08 for a word.
+// Returns the shortest text that reads back as the same double. A number with an exponent also has a decimal
+// point, because YAML 1.1 readers, such as Python's, read 1e-08 as a string.
 std::string number_text(double value) {
   std::array<char, 32> buffer{};
   const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
@@ -74,7 +75,7 @@ std::string range_text(const Range& range) {
          number_text(range.high);
 }
 
-// A large limit is a power of two, and easier to read as one.
+// Returns a limit as text. Large limits are powers of two, which are easier to read as 2^N.
 std::string limit_text(std::int64_t limit) {
   const auto bits = static_cast<std::uint64_t>(limit);
   const bool is_large_power = limit >= (1 << 20) && std::has_single_bit(bits);
@@ -119,7 +120,8 @@ Codec<std::int64_t> batch_rows() {
   return {codec.expected + ", or auto", read, write};
 }
 
-// Units as this program writes them (8 GB is 8e9), and those of 1024. Written as a number.
+// Accepts decimal units, as this program writes them (8 GB is 8e9 bytes), and binary units (GiB). Writes a
+// number of bytes without a unit.
 Codec<std::int64_t> byte_size() {
   auto read = [](const YamlNode& node) -> std::optional<std::int64_t> {
     if (node.kind != YamlNode::Kind::scalar) return std::nullopt;
@@ -235,7 +237,7 @@ Codec<std::vector<std::int64_t>> stage_sizes() {
           write};
 }
 
-// As --resume of the command gives it.
+// The value that the command's --resume option gives.
 constexpr std::string_view kChanged = "changed";
 
 Codec<Resume> resume_choice() {

@@ -1,5 +1,6 @@
-// The types that a key can have. A codec reads a value from a YamlNode, writes it as YAML that reads back as
-// the same value, and says in words what it accepts; a key's Type is a codec bound to a field of Settings.
+// Defines the types that a key can have. A codec reads a value from a YamlNode, writes it as YAML that reads
+// back as the same value, and describes what it accepts. A key's Type is a codec bound to a field of
+// Settings.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,7 +19,8 @@
 
 namespace octavo::train {
 
-// What is wrong with a part of a value: "[1].state" at its place, "got 9bit, expected one of …".
+// The error in one part of a value: its place, the part ("[1].state") and the message ("got 9bit, expected
+// one of …").
 struct Problem {
   TextPlace place;
   std::string part;
@@ -30,13 +32,13 @@ struct Codec {
   std::string expected;  // "an integer from 1 to 8", after "expected "
   std::function<std::optional<T>(const YamlNode&)> read;
   std::function<std::string(const T&)> write;
-  // For a value that another tool takes: what to write instead. Empty where there is nothing to say.
+  // Returns advice for a value that another tool accepts: what to write instead. Empty for other values.
   std::function<std::string(const YamlNode&)> advice = {};
-  // For a value with parts: which one is wrong. Only asked where `read` gives nothing.
+  // For a value with parts: returns the error of the part that is wrong. Called only if `read` fails.
   std::function<Problem(const YamlNode&)> problem = {};
-  // The paths in a value, where the type has any: see paths.h.
+  // Returns pointers to the paths in a value. Empty if the type contains no paths (paths.h).
   std::function<std::vector<std::string*>(T&)> paths = {};
-  bool makes_paths = false;  // the run makes them; it does not read them
+  bool makes_paths = false;  // the run creates these paths; it does not read them
 };
 
 struct Range {
@@ -46,7 +48,7 @@ struct Range {
   bool below = false;  // high itself is not allowed
 };
 
-// The first name is written; all names are read.
+// A value and its names. `name` is written; both names are read.
 template <class E>
 struct Spelling {
   E value;
@@ -56,18 +58,18 @@ struct Spelling {
 
 Codec<bool> flag();
 Codec<std::int64_t> integer(std::int64_t low, std::int64_t high);
-Codec<std::int64_t> count_or_all();  // -1 is all
+Codec<std::int64_t> count_or_all();  // -1 means all
 Codec<std::int64_t> batch_rows();    // `auto` is kNoLimit
-Codec<std::int64_t> byte_size();     // a number, or one with a unit: 8 GB
+Codec<std::int64_t> byte_size();     // a number, optionally with a unit: 8 GB
 Codec<double> real(Range range);
-Codec<std::string> text(std::string expected);            // any, such as a name
-Codec<std::string> path();                                // to be read
-Codec<std::string> new_path();                            // to be made
-Codec<std::string> word(std::vector<std::string> words);  // one of them
-Codec<std::vector<std::string>> paths();                  // one or a list
-Codec<std::vector<std::int64_t>> stage_sizes();           // rising; -1 (all) may be the last
+Codec<std::string> text(std::string expected);            // any text, such as a name
+Codec<std::string> path();                                // a path that the run reads
+Codec<std::string> new_path();                            // a path that the run creates
+Codec<std::string> word(std::vector<std::string> words);  // one of `words`
+Codec<std::vector<std::string>> paths();                  // one path or a list of paths
+Codec<std::vector<std::int64_t>> stage_sizes();           // ascending; only the last may be -1 (all)
 Codec<OptimizerName> optimizer_name();
-// Returns whether a name is that of one of bitsandbytes' paged optimizers, which begin with `paged`.
+// Returns true for a name of one of bitsandbytes' paged optimizers, which begin with `paged`.
 bool is_paged_name(const YamlNode& node);
 Codec<DeviceName> device_name();
 Codec<Resume> resume_choice();
@@ -92,7 +94,7 @@ Codec<E> choice(std::vector<Spelling<E>> spellings) {
     for (const auto& spelling : spellings) {
       if (spelling.value == value) return std::string(spelling.name);
     }
-    return std::string("null");  // no reader gives a value without a name
+    return std::string("null");  // unreachable: every value that is read has a name
   };
   return {std::move(expected), std::move(read), std::move(write)};
 }
@@ -100,15 +102,15 @@ Codec<E> choice(std::vector<Spelling<E>> spellings) {
 struct Type {
   std::string expected;
   std::function<bool(const YamlNode&, Settings&)>
-      set;  // returns false and sets nothing where the value is not what is expected
+      set;  // returns false and changes nothing if the value is not as expected
   std::function<std::string(const Settings&)> show;
   std::function<std::string(const YamlNode&)> advice = {};         // may be empty
   std::function<Problem(const YamlNode&)> problem = {};            // may be empty
-  std::function<std::vector<std::string*>(Settings&)> paths = {};  // may be empty; as a codec has them
+  std::function<std::vector<std::string*>(Settings&)> paths = {};  // may be empty; see Codec::paths
   bool makes_paths = false;
 };
 
-// The section that a field belongs to, of a Settings or of a const one.
+// Returns the section that a field belongs to; const if `settings` is const.
 template <class Section, class S>
 auto& section_of(S& settings) {
   if constexpr (std::is_same_v<Section, Settings>) {
@@ -128,7 +130,7 @@ auto& section_of(S& settings) {
   }
 }
 
-// The paths of a field: of its value, where it has one.
+// Returns a function that lists the paths in a field's value. An optional field without a value has none.
 template <class Section, class Field, class T>
 std::function<std::vector<std::string*>(Settings&)> paths_of(Field Section::*member, const Codec<T>& codec) {
   if (!codec.paths) return {};
@@ -157,7 +159,8 @@ Type field(T Section::*member, Codec<T> codec) {
           std::move(codec.problem),  paths_of(member, codec), codec.makes_paths};
 }
 
-// An optional field also takes null, and the word that other tools use for it (`none`, unquoted).
+// Binds an optional field, which also accepts null and `none`: an unquoted word that other tools use for
+// null.
 template <class Section, class T>
 Type field(std::optional<T> Section::*member, Codec<T> codec, std::string_view none = "") {
   auto set = [member, read = codec.read, none](const YamlNode& node, Settings& settings) {

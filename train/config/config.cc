@@ -1,8 +1,9 @@
-// Merging default, file and command line. First the task is found, for it says which keys there are: see
-// choose_task. Then each level is collected: which key each word means, and whether a key is given twice.
-// What is not built in is refused. Then each level is applied: first the settings, then the switches. A
-// switch is another spelling of a setting and must not contradict a setting of its level. What a DeepSpeed
-// file says belongs to the level that names the file, and must not contradict it either.
+// Merges defaults, file and command line. First the task is determined, because it defines the keys
+// (choose_task.h). Then the assignments of each level are collected: the key of each word is looked up, and a
+// key that is given twice in a file is an error. Keys of features that are not built in are rejected. Then
+// each level is applied: first the settings, then the switches. A switch is another spelling of a setting and
+// must not contradict a setting of its level. The values of a DeepSpeed file belong to the level that names
+// the file, and must not contradict it either.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 
@@ -32,11 +33,11 @@ struct Assignment {
   std::size_t key;
   std::string word;  // as written
   YamlNode value;
-  TextPlace place;       // of the word
-  std::string via = {};  // the key of another tool's file, where it has the value from there
+  TextPlace place;       // place of the word
+  std::string via = {};  // the key in another tool's file, if the value is from there
 };
 
-// An error at a place: `run.yaml:7:3: ` before the message.
+// Returns the error with its place, such as `run.yaml:7:3: `, before the message.
 Status error_at(const Source& source, TextPlace place, const Status& status) {
   return {status.code(), at(source, place) + ": " + status.message()};
 }
@@ -46,7 +47,7 @@ std::string advice(const Type& type, const YamlNode& value) {
   return text.empty() ? text : "; " + text;
 }
 
-// One level of precedence: what a file, or all words of a command line, assign.
+// One level of precedence: the assignments of a file, or of all words of a command line.
 class Level {
  public:
   Level(const Schema& schema, Source source, Origin::Level rank)
@@ -79,7 +80,7 @@ class Level {
   [[nodiscard]] const std::vector<Assignment>& given() const { return given_; }
   [[nodiscard]] const Source& source() const { return source_; }
   [[nodiscard]] Origin::Level rank() const { return rank_; }
-  // Null where this level does not give the key.
+  // Returns null if this level does not give the key.
   [[nodiscard]] const Assignment* find(std::size_t key) const {
     const auto found = std::ranges::find(given_, key, &Assignment::key);
     return found == given_.end() ? nullptr : &*found;
@@ -124,12 +125,12 @@ class Level {
     return {rank_, source_.name, one.place.line, one.place.column, one.via};
   }
 
-  // What the user calls the key.
+  // Returns the name under which the user gave the key.
   [[nodiscard]] static std::string called(const Assignment& one, const Key& key) {
     return one.via.empty() ? std::string(key.path) : one.via + " (" + std::string(key.path) + ")";
   }
 
-  // Something else of this level has given the key, or a switch for it.
+  // Returns true if this level has already given the key, or a switch for it.
   [[nodiscard]] bool is_here(std::size_t key, const Config& config) const {
     return config.origins[key].level == rank_;
   }
@@ -178,7 +179,7 @@ class Level {
     const Type& type = schema_[target].setting()->type;
     const bool has_value = spelling->agrees != nullptr ? spelling->agrees(config.settings)
                                                        : type.show(config.settings) == spelling->value;
-    // This level has set it already, by the key itself or by another switch. Both must agree.
+    // If this level has already set the target, by its key or by another switch, both must agree.
     const bool has_it = is_here(target, config);
     if (has_it && has_value != *is_on) {
       return contradiction(one, shown(one.word), spelling->target, type.show(config.settings),
@@ -209,8 +210,8 @@ bool asks(const Assignment& one) {
   return one.value.kind != YamlNode::Kind::null && flag().read(one.value) != false;
 }
 
-// Keys of what is not built in. This comes before the values of the others are read: a file of another tool
-// has many that mean nothing here.
+// Rejects keys of features that are not built in. This check precedes the reading of other values, because
+// another tool's file has many values that have no meaning here.
 Status check_refused(const Schema& schema, const Level& file, const Level& words) {
   const auto last = [&](std::size_t key) {
     const Assignment* const over = words.find(key);
@@ -246,7 +247,7 @@ Result<Config> defaults(const TaskConfig& task) {
   return config;
 }
 
-// The task's own defaults, where the config gives no values.
+// Applies the task's own defaults to keys that the config does not give.
 Status apply_recipe(const TaskConfig& task, Config& config) {
   if (task.recipe == nullptr) return {};
   for (const Default& each : task.recipe(config)) {
@@ -261,7 +262,7 @@ Status apply_recipe(const TaskConfig& task, Config& config) {
   return {};
 }
 
-// A file or a command line as mappings, before anything is known of their keys.
+// A file or a command line as mappings, before their keys are looked up.
 struct Given {
   Source source;
   std::vector<YamlNode> maps;
@@ -290,7 +291,7 @@ Result<Given> given_by_file(std::string_view text, std::string_view name) {
   std::optional<TextPlace> not_yaml;
   auto root =
       assigns ? read_yaml(assignments_as_yaml(text), out.source, &not_yaml) : read_yaml(text, out.source);
-  if (assigns && not_yaml) {  // a value that is an expression of Python
+  if (assigns && not_yaml) {  // a value that is a Python expression
     const CodeLine line = line_of(text, not_yaml->line);
     if (!line.text.empty()) return code_status(line, out.source, true);
   }
@@ -303,7 +304,7 @@ Result<Given> given_by_file(std::string_view text, std::string_view name) {
   return out;
 }
 
-// Returns whether the user wrote null, or nothing at all.
+// Returns true if the value is empty or null as the user wrote it.
 bool writes_null(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(" \t");
   if (begin == std::string_view::npos) return true;
@@ -322,7 +323,7 @@ Result<Given> given_by_words(std::span<const std::string> words) {
     auto value = read_yaml(std::string_view(word).substr(equals + 1),
                            {out.source.name + ": " + shown(word.substr(0, equals)), false});
     if (!value.ok()) return value.status();
-    // A document marker, a directive or a comment.
+    // The value is a document marker, a directive or a comment.
     if (const auto text = std::string_view(word).substr(equals + 1);
         value->kind == YamlNode::Kind::null && !writes_null(text)) {
       return Status::invalid(out.source.name + ": " + shown(word.substr(0, equals)) + ": got " + shown(text) +
@@ -348,7 +349,7 @@ Result<Level> collected(const Given& given, const Schema& schema) {
 Result<std::string> read_file(const std::string& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
   if (file == nullptr) return Status::failed(path + ": cannot be opened: " + std::strerror(errno));
-  std::string text(kMaxConfigBytes + 1, '\0');  // one more than allowed: read_yaml then says so
+  std::string text(kMaxConfigBytes + 1, '\0');  // one more than allowed: read_yaml() reports it
   text.resize(std::fread(text.data(), 1, text.size(), file.get()));
   if (std::ferror(file.get()) != 0) return Status::failed(path + ": cannot be read: " + std::strerror(errno));
   return text;
@@ -372,7 +373,7 @@ struct DeepSpeedLevel {
   bool offloads_gradients;
 };
 
-// What the DeepSpeed file of a level says; nothing where it names none.
+// Returns the values of the DeepSpeed file that a level names; nullopt if it names none.
 Result<std::optional<DeepSpeedLevel>> deepspeed_of(const Level& level, Config& config) {
   const Assignment* const one = level.find(config.schema->index("training.deepspeed"));
   if (one == nullptr || !asks(*one)) return std::optional<DeepSpeedLevel>();
@@ -385,8 +386,9 @@ Result<std::optional<DeepSpeedLevel>> deepspeed_of(const Level& level, Config& c
   return std::optional(DeepSpeedLevel{std::move(out), given->offloads_gradients});
 }
 
-// DeepSpeed's ZeRO-2 with its optimizer on the CPU keeps gradients there as well. A value that is given for
-// offload_gradients counts; so does one for `parallel` or `offload` that replaces the file's.
+// Sets offload_gradients, because DeepSpeed's ZeRO-2 with its optimizer on the CPU keeps gradients in host
+// memory too. Changes nothing if offload_gradients is given, or if a given `parallel` or `offload` replaces
+// the file's value.
 void offload_gradients_too(Config& config) {
   TrainingSettings& training = config.settings.training;
   const Origin& offload = config.origin("training.offload");
@@ -403,8 +405,8 @@ void offload_gradients_too(Config& config) {
   gradients = offload;
 }
 
-// A paged optimizer of bitsandbytes has its states in host memory: it is the same optimizer with offload:
-// auto, unless the config says where states are.
+// Sets offload: auto for a paged optimizer of bitsandbytes, which keeps its states in host memory, unless the
+// config gives offload.
 void offload_paged_states(const Level& level, Config& config) {
   const std::size_t optimizer = config.schema->index("training.optimizer");
   const Assignment* const one = level.find(optimizer);
@@ -420,11 +422,11 @@ void offload_paged_states(const Level& level, Config& config) {
                          " with offload: auto (states in host memory); offload: none keeps them on the GPU");
 }
 
-// A part of a file's name, for any file system and shell.
+// Returns the text as a part of a file's name that is valid in any file system and shell.
 std::string plain_name(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    if (c == '"') continue;  // of YAML
+    if (c == '"') continue;  // a quote of YAML
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                        std::string_view("._=+-").find(c) != std::string_view::npos;
     out += plain ? c : '_';
@@ -437,7 +439,7 @@ std::string automatic_folder(std::string_view path, const Config& config) {
   std::string_view stem = path.substr(path.rfind('/') + 1);
   if (const auto dot = stem.rfind('.'); dot != std::string_view::npos && dot > 0) stem = stem.substr(0, dot);
   std::string name = plain_name(stem);
-  // Who goes on in spite of changes means the run as the file has it.
+  // With resume_from_checkpoint: changed, the folder is that of the file without the command line's changes.
   for (std::size_t i = 0;
        !config.settings.training.resume_from_checkpoint.changed && i < config.schema->size(); ++i) {
     const Key& key = (*config.schema)[i];
@@ -487,7 +489,7 @@ Result<Config> parse(std::string_view text, std::string_view name, std::span<con
   bool offloads_gradients = false;
   for (const Level* level : {&*low, &*high}) {
     if (Status status = level->apply(*config); !status.ok()) return status;
-    // One that the command line names takes the place of the file's.
+    // A DeepSpeed file named on the command line replaces a DeepSpeed file named in the config file.
     const bool counts = level == &*high || high->find(config->schema->index("training.deepspeed")) == nullptr;
     const auto deepspeed = counts ? deepspeed_of(*level, *config) : std::optional<DeepSpeedLevel>();
     if (!deepspeed.ok()) return deepspeed.status();

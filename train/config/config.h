@@ -1,14 +1,14 @@
-// A run's config: read from a YAML file and `key=value` words, checked, with the origin of every value. The
-// order of precedence is default, file, command line. Everything is derived from the table of the task that
-// the config names (schema.h).
+// Loads and checks a run's config from a YAML file and `key=value` arguments, and records the origin of every
+// value. The file overrides the defaults, and the command line overrides the file. The keys are defined by
+// the table of the task that the config names (schema.h).
 //
 //   std::vector<std::string> words = {"learning_rate=3e-4", "data.block_size=1024"};
 //   auto config = octavo::train::load("run.yaml", words);
 //   if (!config.ok()) show(config.status().message());  // run.yaml:7:3: learning_rat: unknown key; …
 //   use(config->settings.training.learning_rate);
 //
-// Nothing here throws or prints, or refuses a config because files, devices or memory are not there, but for
-// the file that training.deepspeed names, which is a part of the config.
+// These functions neither throw nor print. They do not reject a config because files, devices or memory are
+// missing, with one exception: the file that training.deepspeed names, because it is a part of the config.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -24,18 +24,18 @@
 
 namespace octavo::train {
 
-// Where a value was given.
-inline constexpr const char* kByRecipe = "recipe";  // Origin::via of a task's own defaults
+// Describes where a value was given (Origin).
+inline constexpr const char* kByRecipe = "recipe";  // Origin::via for a task's own defaults
 struct Origin {
-  enum class Level { standard, file, command_line };  // later ones override
+  enum class Level { standard, file, command_line };  // later levels override earlier levels
   Level level = Level::standard;
   std::string file = {};
   int line = 0;
   int column = 0;
-  std::string via = {};  // the key that was written, where it is another one: bf16 for compute_dtype
+  std::string via = {};  // the key as written, if it is another key: bf16 for compute_dtype
 
   [[nodiscard]] std::string text() const;   // default, run.yaml:7, command line (bf16)
-  [[nodiscard]] std::string place() const;  // the same with the column, as errors begin
+  [[nodiscard]] std::string place() const;  // text() with the column, as at the start of an error message
 };
 
 class Schema;
@@ -43,40 +43,41 @@ class Schema;
 struct Config {
   Settings settings;
   const Schema* schema = nullptr;  // the keys of the settings' task
-  std::vector<Origin> origins;     // one per key of it
-  std::vector<std::string> notes;  // what a user should know of values that have no effect
+  std::vector<Origin> origins;     // one per key of `schema`
+  std::vector<std::string> notes;  // messages for the user, such as values that have no effect
 
   // REQUIRES: `path` is a key's path, such as training.learning_rate.
   [[nodiscard]] const Origin& origin(std::string_view path) const;
 };
 
-// `name` is what errors call the text.
+// Parses and checks a config. Errors use `name` as the name of the text.
 Result<Config> parse(std::string_view text, std::string_view name,
                      std::span<const std::string> overrides = {});
-// Names the folder where output_dir is `auto`: runs/NAME after the file, with `-KEY=VALUE` for each setting
-// of the command line that makes another experiment. So the same command goes on with its run, and another
-// one has a run of its own. Relative paths are looked for beside the file, too: paths.h.
+// Reads a config file, then parses and checks it. If output_dir is `auto`, the folder is runs/NAME, where
+// NAME is the file's name followed by `-KEY=VALUE` for each command-line setting that makes another
+// experiment. So the same command resumes its run, and another command gets a separate folder. Relative paths
+// are also looked for in the file's folder (paths.h).
 Result<Config> load(const std::string& path, std::span<const std::string> overrides = {});
 
-// Checks what a run needs and a config that is only printed may leave out, such as data.train.
+// Checks for values that a run needs but a config that is only printed may omit, such as data.train.
 Status check_complete(const Config& config);
 
-// The whole config as YAML that parse() reads to the same settings: what is saved with a run.
+// Returns the complete config as YAML that parse() reads back to the same settings. It is saved with a run.
 std::string to_yaml(const Settings& settings);
 
-// The keys whose values differ, each as "training.learning_rate: 0.001 -> 0.0003".
+// Returns the keys whose values differ, each as "training.learning_rate: 0.001 -> 0.0003".
 std::vector<std::string> differences(const Settings& then, const Settings& now);
 
-// Those of the differences that make another experiment. The sequences per step count, however they are
-// divided into passes and among ranks.
+// Returns only the differences that make another experiment. Batch keys differ only if the number of
+// sequences per optimizer step does, however it is divided into micro-batches and among ranks.
 std::vector<std::string> experiment_differences(const Settings& then, const Settings& now,
                                                 std::int64_t ranks_then = 1, std::int64_t ranks_now = 1);
 
-// Every key: a line with its value and origin, and below it a line with its meaning, which begins with four
-// blanks. `octavo train --print-config` breaks the lines at the terminal's width.
+// Returns two lines for every key: its value and origin, then its meaning, indented by four blanks. `octavo
+// train --print-config` wraps the lines at the terminal's width.
 std::string to_table(const Config& config);
 
-// docs/config.md.
+// Returns the text of docs/config.md.
 std::string reference_page();
 
 }  // namespace octavo::train

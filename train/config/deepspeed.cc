@@ -1,4 +1,4 @@
-// See deepspeed.h. One table has the keys; a key that means something else than its value says has a
+// See deepspeed.h. The table kRows lists the supported keys. A key whose value must be converted has a
 // function.
 // SPDX-License-Identifier: MIT
 #include "train/config/deepspeed.h"
@@ -18,7 +18,7 @@ enum class Means { section, value, nothing, special };
 struct Row {
   std::string_view path;
   Means means;
-  std::string_view text = {};  // value: the trainer's key; nothing: why
+  std::string_view text = {};  // for value: the trainer's key; for nothing: the reason
 };
 
 constexpr std::string_view kOwnScale = "the loss is scaled dynamically, by the trainer's own rule";
@@ -78,7 +78,7 @@ constexpr std::array kRows = {
     Row{"wall_clock_breakdown", Means::nothing, kOwnLog},
 };
 
-// What to write instead of a section that is not read.
+// Advice on what to write instead of a section that is not read.
 struct Instead {
   std::string_view path, text;
 };
@@ -94,7 +94,7 @@ bool is_word(const YamlNode& node, std::string_view word) {
 
 char small_letter(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// Asks for nothing: the config's value counts.
+// Returns true for null and auto, which keep the config's own value.
 bool is_open(const YamlNode& node) { return node.kind == YamlNode::Kind::null || is_word(node, "auto"); }
 
 const YamlNode* item_of(const YamlNode& map, std::string_view key) {
@@ -102,7 +102,7 @@ const YamlNode* item_of(const YamlNode& map, std::string_view key) {
   return found == map.keys.end() ? nullptr : &map.items[static_cast<std::size_t>(found - map.keys.begin())];
 }
 
-// A section that names where something is offloaded to, and means nowhere.
+// Returns true if an offload section selects no device.
 bool is_nowhere(const YamlNode& node) {
   if (flag().read(node) == false) return true;
   const YamlNode* const device = node.kind == YamlNode::Kind::map ? item_of(node, "device") : nullptr;
@@ -229,7 +229,8 @@ class Reader {
                      "dynamic, or bf16");
   }
 
-  // DeepSpeed's optimizer for this device runs on the CPU, as `host` does.
+  // Sets training.offload to host, because DeepSpeed's optimizer for the device cpu runs on the CPU, as with
+  // `host`.
   void offload_to_host(const std::string& path, const YamlNode& word, TextPlace place) {
     add("training.offload", path, word, word_at("host", place));
   }

@@ -1,7 +1,8 @@
-// A file of DeepSpeed, or the same keys below training.deepspeed, as values of the trainer's own keys.
+// Converts a DeepSpeed config file, or the same keys below training.deepspeed, to values of the trainer's own
+// keys.
 //
-// What has no effect here gets a note, and what is left is an error: nothing is dropped in silence. "auto" is
-// the value that the config has. JSON is read as YAML, of which it is a part.
+// A key that has no effect here gets a note, and an unsupported key is an error: no key is dropped silently.
+// The value "auto" means the config's own value. JSON is read as YAML, because it is a subset of YAML.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,24 +16,24 @@
 
 namespace octavo::train {
 
-// A value for a key of the trainer.
+// A value for one of the trainer's keys.
 struct DeepSpeedValue {
   std::string_view key;  // training.parallel
   std::string from;      // zero_optimization.stage
-  YamlNode value;        // as the trainer's key takes it
-  TextPlace place;       // of the word in the file
+  YamlNode value;        // in the form that the trainer's key accepts
+  TextPlace place;       // place of the DeepSpeed key in the file
 };
 
 struct DeepSpeedSettings {
   std::vector<DeepSpeedValue> values;
-  // ZeRO-2 with its optimizer on the CPU: DeepSpeed then keeps gradients in host memory, too.
+  // True for ZeRO-2 with the optimizer on the CPU, because DeepSpeed then keeps gradients in host memory too.
   bool offloads_gradients = false;
   std::vector<std::string> notes;  // "ds.json:18:5: zero_optimization.overlap_comm: without effect: …"
 };
 
-// Errors have the place, the key and what to do.
+// Converts a parsed mapping. Errors contain the place, the key and the fix.
 Result<DeepSpeedSettings> read_deepspeed(const YamlNode& root, const Source& source);
-// Of a file's text.
+// Parses and converts the text of a file.
 Result<DeepSpeedSettings> parse_deepspeed(std::string_view text, const Source& source);
 
 }  // namespace octavo::train

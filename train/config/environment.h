@@ -1,13 +1,13 @@
-// The environment variables that `octavo` sets before it becomes octavo-trainer, because LibTorch and its
-// OpenMP runtime read them when they are loaded. The ranks that octavo-trainer starts inherit them.
+// Sets environment variables before `octavo` executes octavo-trainer in the same process, because LibTorch
+// and its OpenMP runtime read them when they are loaded. The ranks that octavo-trainer starts inherit them.
 //
-// Torch's allocator: expandable segments let it return and join memory that was cut into pieces of the wrong
-// size, so that a run whose batches differ in size does not fail because its free memory is fragmented.
+// PyTorch's allocator: expandable segments let it release and merge memory that was split into blocks of the
+// wrong size, so that a run whose batches differ in size does not fail because of fragmentation.
 //
-// OpenMP: idle threads spin by default, and on a machine with other work they take the processor from the
-// threads that compute. With OMP_WAIT_POLICY=passive they sleep instead.
+// OpenMP: idle threads spin by default, and on a machine with other work they take CPU time from the threads
+// that compute. With OMP_WAIT_POLICY=passive they sleep instead.
 //
-// This header needs no LibTorch.
+// This header does not include LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace octavo::train {
 
-inline constexpr const char* kAllocatorVariable = "PYTORCH_ALLOC_CONF";  // which we set
+inline constexpr const char* kAllocatorVariable = "PYTORCH_ALLOC_CONF";  // the variable that octavo sets
 inline constexpr const char* kExpandable = "expandable_segments:True";
 
 struct AllocatorChoice {
@@ -29,10 +29,10 @@ struct AllocatorChoice {
   [[nodiscard]] bool expandable() const { return value.find(kExpandable) != std::string::npos; }
 };
 
-// What the environment says of torch's allocator; none: nothing. A variable that is set and empty is a
-// choice, too.
+// Returns the setting of PyTorch's allocator in the environment; nullopt if there is none. A variable that is
+// set but empty counts as a setting.
 [[nodiscard]] inline std::optional<AllocatorChoice> allocator_choice() {
-  // The others are older names of the first, or for one kind of device.
+  // The other names are older, or specific to one kind of device.
   for (const char* const name :
        std::array{kAllocatorVariable, "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"}) {
     if (const char* const value = std::getenv(name); value != nullptr) return AllocatorChoice{name, value};
@@ -40,26 +40,28 @@ struct AllocatorChoice {
   return std::nullopt;
 }
 
-// What octavo-trainer gets: the user's choice, else expandable segments.
+// Returns the allocator setting of octavo-trainer: the user's setting if there is one, else expandable
+// segments.
 [[nodiscard]] inline AllocatorChoice trainer_allocator() {
   return allocator_choice().value_or(AllocatorChoice{kAllocatorVariable, kExpandable});
 }
 
-// Sets the allocator's variable for a program that this process becomes.
+// Sets the allocator's variable for the program that this process executes next (execv).
 inline void set_trainer_allocator() {
   const AllocatorChoice choice = trainer_allocator();
   setenv(choice.variable.c_str(), choice.value.c_str(), /*overwrite=*/0);
 }
 
-// Lets idle OpenMP threads of a program that this process becomes sleep. A choice of the user stays:
-// GOMP_SPINCOUNT (GNU's runtime) and KMP_BLOCKTIME (LLVM's and Intel's) set the same thing in finer steps.
+// Makes idle OpenMP threads sleep in the program that this process executes next (execv). A setting of the
+// user is kept: GOMP_SPINCOUNT (GNU's runtime) and KMP_BLOCKTIME (LLVM's and Intel's) control the same
+// behaviour in finer steps.
 inline void set_trainer_wait_policy() {
   for (const char* const name : {"GOMP_SPINCOUNT", "KMP_BLOCKTIME"})
     if (std::getenv(name) != nullptr) return;
   setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
 }
 
-// A line for people, about a GPU.
+// Returns the line that a run on a GPU logs about the allocator.
 [[nodiscard]] inline std::string allocator_line(const AllocatorChoice& choice) {
   return choice.expandable()
              ? "GPU memory in expandable segments (" + choice.text() + "; set it otherwise to change that)"

@@ -1,4 +1,5 @@
-// The keys of products in FP8. The names of formats, recipes and algorithms are the core's.
+// Defines the keys of FP8 matmuls. The core defines the names of formats, recipes and algorithms
+// (octavo/fp8.h).
 // SPDX-License-Identifier: MIT
 #include "train/config/fp8_settings.h"
 #include "train/config/schema.h"

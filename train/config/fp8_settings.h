@@ -1,4 +1,4 @@
-// Products in FP8, as a run chooses them: the recipe of octavo/fp8.h, and what the trainer adds to it.
+// The settings of FP8 matmuls: the recipe of octavo/fp8.h, and what the trainer adds to it.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,9 +6,10 @@
 
 namespace octavo::train {
 
-// Which passes of a product are in FP8: those that are faster so, by time, or all.
+// Selects the matmuls that run in FP8, among those of the forward and the backward pass: those measured to be
+// faster in FP8, or all.
 enum class Fp8Select { measure, always };
-// What a device without FP8 units means.
+// Selects what happens on a device without FP8 units: an error, or a warning and matmuls in compute_dtype.
 enum class Fp8Fallback { error, bf16 };
 
 struct Fp8Settings {

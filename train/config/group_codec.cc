@@ -16,12 +16,12 @@ constexpr const char* kGroupsExpected =
     "a list of mappings such as [{params: \"encoder.*\", learning_rate: 1e-4}]";
 constexpr const char* kPatternsExpected = "a pattern of names such as \"encoder.*\", or a list of them";
 
-// The keys of a group: how each is read and written.
+// A key of a group, and how it is read and written.
 struct GroupKey {
   std::string_view name;
   std::string expected;
   std::function<bool(const YamlNode&, GroupSettings&)> read;
-  std::function<std::string(const GroupSettings&)> write;  // empty: it was not given
+  std::function<std::string(const GroupSettings&)> write;  // returns an empty text if the key was not given
 };
 
 std::optional<std::vector<std::string>> patterns_in(const YamlNode& node) { return paths().read(node); }
@@ -68,7 +68,7 @@ std::string unknown_key(std::string_view word) {
          (near ? "did you mean " + std::string(like->name) + "?" : "a group has " + names_of_keys());
 }
 
-// What no key alone shows.
+// Returns the error of keys that contradict each other or have no effect; empty if there is none.
 std::string contradiction(const GroupSettings& group) {
   if (group.params.empty()) return "it has no params; name its parameters: params: \"encoder.*\"";
   const bool trains = group.weight_decay || group.learning_rate || group.state;

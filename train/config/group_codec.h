@@ -1,5 +1,5 @@
-// Reads and writes `training.groups` and `training.no_decay`. A list of mappings is too large for "got a
-// list, expected …": the reader says which part is wrong, and where it stands.
+// Reads and writes `training.groups` and `training.no_decay`. Errors name the part that is wrong and its
+// place, because "got a list, expected …" does not help with a long list of mappings.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,7 +13,7 @@ namespace octavo::train {
 Codec<std::vector<GroupSettings>> parameter_groups();
 Codec<NoDecay> no_decay_choice();
 
-// A state format by its name or an alias, with or without separators.
+// Accepts a state format by its name or an alias, with or without separators.
 Codec<StateFormat> state_name();
 
 }  // namespace octavo::train

@@ -1,4 +1,4 @@
-// See init_codec.h; the matching of a name is here too, beside what the patterns may be.
+// See init_codec.h. This file also matches names against patterns (renamed() of init_settings.h).
 // SPDX-License-Identifier: MIT
 #include "train/config/init_codec.h"
 
@@ -17,7 +17,7 @@ std::ptrdiff_t stars(std::string_view text) { return std::ranges::count(text, kA
 
 constexpr const char* kExpected = R"(a mapping of patterns such as {"encoder.*": "model.encoder.*"})";
 
-// What is wrong with one entry; empty: nothing.
+// Returns the error of one entry; empty if the entry is valid.
 std::string wrong(const YamlNode& from, const YamlNode& to) {
   if (to.kind != YamlNode::Kind::scalar || to.text.empty())
     return "got " + (to.text.empty() && to.kind == YamlNode::Kind::scalar ? "nothing" : shown(to)) +
@@ -28,7 +28,7 @@ std::string wrong(const YamlNode& from, const YamlNode& to) {
          std::to_string(stars(from.text)) + ": each is what the one at the same place of the pattern took";
 }
 
-// None: the value is good.
+// Returns the first error; nullopt if the value is valid.
 std::optional<Problem> first_problem(const YamlNode& node) {
   if (node.kind != YamlNode::Kind::map)
     return Problem{node.place, "", "got " + shown(node) + ", expected " + kExpected};
@@ -47,7 +47,7 @@ std::optional<std::vector<Rename>> read(const YamlNode& node) {
   return out;
 }
 
-// Always quoted: {a: b.*} is easily misread.
+// Returns the text in quotes. It is always quoted, because {a: b.*} is easily misread.
 std::string quoted(const std::string& text) {
   const std::string out = yaml_text(text);
   return out.front() == '"' ? out : '"' + out + '"';
@@ -60,7 +60,7 @@ std::string write(const std::vector<Rename>& rules) {
   return "{" + out + "}";
 }
 
-// Whether the whole of `name` fits, and what each * took.
+// Returns true if the complete `name` matches. Appends the text that each * matched to `took`.
 bool matches(std::string_view pattern, std::string_view name, std::vector<std::string_view>& took) {
   const std::size_t star = pattern.find(kAny);
   if (star == std::string_view::npos) return pattern == name;

@@ -1,5 +1,6 @@
-// Where a run's first weights come from instead of random numbers: `training.init_from`, `init_rename` and
-// `init_strict`; train/checkpoint/initial_weights.h holds them against a model.
+// The settings for initial weights that are read from a file instead of drawn at random:
+// `training.init_from`, `init_rename` and `init_strict`. train/checkpoint/initial_weights.h applies them to a
+// model.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,8 +10,8 @@
 
 namespace octavo::train {
 
-// A pattern of names in the file and what they are called in the model. `*` takes any text, dots too; each
-// `*` of `to` is what the one at the same place of `from` took.
+// Maps a pattern of names in the file to names in the model. `*` matches any text, including dots. Each `*`
+// in `to` is replaced by the text that the `*` at the same position of `from` matches.
 struct Rename {
   std::string from;
   std::string to;
@@ -19,12 +20,12 @@ struct Rename {
 
 struct InitSettings {
   std::optional<std::string> from = {};  // a run's folder, a checkpoint's, or a safetensors file
-  std::vector<Rename> rename = {};       // the first that matches a name counts
-  bool strict = true;                    // what is missing or left over is an error
+  std::vector<Rename> rename = {};       // the first rule that matches a name is used
+  bool strict = true;                    // missing and extra weights are errors
 };
 
-// What a rule makes of a name; none where it does not match the whole of it. Where several ways fit, each `*`
-// takes as little as it can, the first ones first.
+// Returns the name that a rule gives to `name`; nullopt if the rule does not match the complete name. If
+// several matches are possible, each `*` matches as little as possible, the leftmost `*` first.
 std::optional<std::string> renamed(const Rename& rule, const std::string& name);
 
 }  // namespace octavo::train

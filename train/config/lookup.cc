@@ -1,4 +1,4 @@
-// Finding keys; see lookup.h. The schema is small: everything is a walk over it.
+// Finds keys; see lookup.h. The schema is small, so all searches are linear.
 // SPDX-License-Identifier: MIT
 #include "train/config/lookup.h"
 
@@ -11,7 +11,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::size_t kLongestWord = 64;  // a longer word is like no key
+constexpr std::size_t kLongestWord = 64;  // a longer word is similar to no key
 
 std::string lower(std::string_view word) {
   std::string out(word);
@@ -21,21 +21,21 @@ std::string lower(std::string_view word) {
   return out;
 }
 
-// `model`, and `model.encoder` where a key is model.encoder.d_model.
+// Returns true for `model`, and for `model.encoder` if a key is model.encoder.d_model.
 bool is_section(const Schema& schema, std::string_view word) {
   const std::string start = std::string(word) + ".";
   return std::any_of(schema.keys().begin(), schema.keys().end(),
                      [&](const Key& key) { return !word.empty() && key.path.starts_with(start); });
 }
 
-// Whether a key that is called `name` may be meant by a word in the section.
+// Returns true if a word in the section may mean the key.
 bool is_inside(const Key& key, std::string_view section) {
   const std::string_view top = section.substr(0, section.find('.'));
   const Setting* const setting = key.setting();
   return section.empty() || key.section() == top || (setting != nullptr && setting->also_below == top);
 }
 
-// What a word is called in its section: below model.encoder, d_model is encoder.d_model.
+// Returns the name of a word relative to its top section: below model.encoder, d_model is encoder.d_model.
 std::string name_inside(std::string_view section, std::string_view word) {
   const auto dot = section.find('.');
   return (dot == std::string_view::npos ? "" : std::string(section.substr(dot + 1)) + ".") +
@@ -56,8 +56,9 @@ bool has_name(const Key& key, std::string_view name) {
   return setting != nullptr && std::ranges::find(setting->also, name) != setting->also.end();
 }
 
-// The path of the key that is most similar to section.name, or nothing where none is similar. Another section
-// counts as one mistake. So a key in the wrong section is found, and a key in the right section is preferred.
+// Returns the path of the key that is most similar to the word `written` in the section; empty if none is
+// similar. Another section counts as one edit, so a key in the wrong section is found, and a key in the right
+// section is preferred.
 std::string nearest(const Schema& schema, std::string_view section, std::string_view written) {
   if (written.size() > kLongestWord) return {};
   const std::string name = lower(written);
@@ -67,7 +68,7 @@ std::string nearest(const Schema& schema, std::string_view section, std::string_
   for (const Key& key : schema.keys()) {
     for (const std::string_view known : names_of(key)) {
       const std::size_t elsewhere = !section.empty() && section != key.section() ? 1 : 0;
-      // The last part of encoder.d_model, which is easily put one level too high or too low.
+      // The last part of a name such as encoder.d_model is easily put one level too high or too low.
       const std::string_view last = known.substr(known.rfind('.') + 1);
       const std::size_t moved = last.size() == known.size() ? elsewhere : 1;
       const std::size_t distance =

@@ -1,4 +1,5 @@
-// Names with a grammar of their own: optimizers (algorithm and state format in one word) and devices.
+// Parses and writes names that have their own grammar: optimizers (algorithm and state format in one word)
+// and devices.
 // SPDX-License-Identifier: MIT
 #include "train/config/codec.h"
 #include "train/config/group_codec.h"
@@ -17,7 +18,7 @@ namespace {
 
 constexpr int kMaxDeviceIndex = 1023;
 
-// Separators in names. With and without them it is one name: fp8-e5m2, fp8_e5m2 and fp8e5m2.
+// Separators in names. They are ignored: fp8-e5m2, fp8_e5m2 and fp8e5m2 are the same name.
 constexpr std::string_view kSeparators = "_-/";
 
 std::string squashed(std::string_view text) {
@@ -29,8 +30,8 @@ std::string squashed(std::string_view text) {
   return out;
 }
 
-// What other tools put into an optimizer's name to say whose code it is. The meaning is the same without:
-// X_torch_fused is X, X_bnb_8bit is X_8bit.
+// Words in other tools' optimizer names that name the implementation. They are ignored: X_torch_fused is X,
+// X_bnb_8bit is X_8bit.
 constexpr std::array<std::string_view, 5> kMakers = {"torch", "fused", "bnb", "hf", "apex"};
 
 // Prefix of bitsandbytes' paged optimizers; is_paged_name() tests for it.
@@ -50,11 +51,11 @@ std::optional<StateFormat> state_in(std::string_view squashed_name) {
   return std::nullopt;
 }
 
-// The algorithm and its format in either order.
+// Parses an algorithm and its format, in either order.
 std::optional<OptimizerName> algorithm_and_state(std::string_view text) {
   for (const Algorithm algorithm : all_algorithms()) {
     const std::string word = squashed(name(algorithm));
-    // A name may be the beginning of another one: what is left decides, which must be a format.
+    // An algorithm's name may be the beginning of another algorithm's name, so the rest must be a format.
     if (!text.starts_with(word) && !text.ends_with(word)) continue;
     const std::string_view left =
         text.starts_with(word) ? text.substr(word.size()) : text.substr(0, text.size() - word.size());
@@ -75,7 +76,7 @@ std::optional<OptimizerName> optimizer_in(const YamlNode& node) {
   return optimizer_named(is_paged_name(node) ? text.substr(kPaged.size()) : text);
 }
 
-// "_4bit_rank1": what follows the algorithm in a name; nothing for fp32.
+// Returns the part of a name after the algorithm, such as "_4bit_rank1"; empty for fp32.
 std::string state_suffix(StateFormat state) {
   if (state == StateFormat::fp32) return {};
   std::string out = "_" + std::string(name(state));

@@ -1,5 +1,5 @@
-// YAML text to YamlNode. It uses the library's events, not its nodes: events have every place, their cost is
-// that of the text, and an alias can be refused before it multiplies anything.
+// Parses YAML text to YamlNode. It uses the library's events, not its nodes: every event has a place, the
+// cost is proportional to the text's size, and an alias can be rejected before it is expanded.
 // SPDX-License-Identifier: MIT
 #include "train/config/node.h"
 
@@ -17,7 +17,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::size_t kMaxDepth = 8;  // a config needs three
+constexpr std::size_t kMaxDepth = 8;  // a config needs three levels
 constexpr std::size_t kMaxShown = 60;
 
 struct Refusal {
@@ -27,8 +27,8 @@ struct Refusal {
 
 TextPlace place_of(const YAML::Mark& mark) { return {mark.line + 1, mark.column + 1}; }
 
-// Keeps the first refusal and ignores later ones. A syntax error further on may be the cause, so it is
-// reported instead.
+// Builds the tree. Keeps the first refusal and ignores later ones. A syntax error later in the text may be
+// the cause, so the syntax error is reported instead.
 class TreeBuilder final : public YAML::EventHandler {
  public:
   YamlNode root;
@@ -64,7 +64,7 @@ class TreeBuilder final : public YAML::EventHandler {
   void OnMapEnd() override { close(); }
 
  private:
-  // The library's two marks for "no tag".
+  // The library's two tags for a node that has no tag.
   static constexpr std::string_view kNoTag = "?";
   static constexpr std::string_view kQuoted = "!";
 
@@ -109,11 +109,12 @@ class TreeBuilder final : public YAML::EventHandler {
     }
   }
 
-  std::vector<YamlNode> open_;  // the lists and maps around what comes next
+  std::vector<YamlNode> open_;  // the open lists and maps, outermost first
   int documents_ = 0;
 };
 
-// The length of the UTF-8 character that `text` starts with; 0 where it does not start with one.
+// Returns the length in bytes of the UTF-8 character at the start of `text`; 0 if the text starts with a
+// control character or with bytes that are not valid UTF-8.
 std::size_t character_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -123,7 +124,7 @@ std::size_t character_length(std::string_view text) {
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xC0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates, and what lies beyond U+10FFFF.
+  // Overlong forms, surrogates and code points above U+10FFFF are invalid.
   const bool bad = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F) ||
                    (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F);
   return bad ? 0 : length;

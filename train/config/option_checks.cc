@@ -1,6 +1,6 @@
-// What an algorithm's options must be, now that the algorithm is known; see checks.h.
-// A key may stand in a config for the sake of optimizer_fallback alone, and a default of the trainer that
-// the chosen algorithm does not share gives way to the algorithm's own.
+// Checks and completes an algorithm's options once the algorithm is known; see checks.h. A key may be in a
+// config only because optimizer_fallback needs it. If the trainer's default differs from the chosen
+// algorithm's own default, the algorithm's default is used.
 // SPDX-License-Identifier: MIT
 #include "train/config/checks.h"
 #include "train/config/options.h"
@@ -27,7 +27,7 @@ struct Asked {
   OptimizerName optimizer;
 };
 
-// The optimizer, and the fallback if there is one.
+// Returns the optimizer, and the fallback if there is one.
 std::vector<Asked> asked_for(const TrainingSettings& training) {
   std::vector<Asked> out = {{kOptimizerKey, training.optimizer}};
   if (training.optimizer_fallback)
@@ -43,8 +43,8 @@ bool is_default(const Key& key, const Config& config) {
   return shown_value(key, config) == key.setting()->fallback;
 }
 
-// The value of a key that was not given is the trainer's default. Where an algorithm that has the option has
-// another default, null stands for it.
+// Sets a key that was not given from the trainer's default to null, if an algorithm that has the option has
+// another default.
 void give_way(const Key& key, Config& config) {
   const std::string_view name = key.setting()->option;
   TrainingSettings& training = config.settings.training;
@@ -59,8 +59,9 @@ void give_way(const Key& key, Config& config) {
   }
 }
 
-// An option that nothing asked for has. A value that is the key's default asks for nothing. One that is
-// written below the optimizer (in the file, when the command line names another optimizer) is dropped.
+// Handles a given option that neither the optimizer nor the fallback has. The key's default value is
+// accepted. A value that is given below the optimizer's level (in the file, if the command line names another
+// optimizer) is dropped. Any other value is an error.
 Status settle_foreign(const Key& key, Config& config) {
   Origin& origin = config.origins[config.schema->index(key.path)];
   const Origin& optimizer = config.origin(kOptimizerKey);
@@ -84,7 +85,7 @@ Status settle_foreign(const Key& key, Config& config) {
   return {};
 }
 
-// The core's own checks of ranges, and of options that do not go together, by a step of no tensors.
+// Runs the core's checks of ranges and of incompatible options, by a step without tensors.
 Status check_values(const Asked& asked, const Config& config) {
   const TrainingSettings& training = config.settings.training;
   StepArgs args;
@@ -93,7 +94,7 @@ Status check_values(const Asked& asked, const Config& config) {
   args.threads = 1;
   const Status bad = step(group_config(training, asked.optimizer.algorithm), {}, args).status();
   if (bad.ok()) return {};
-  // "[algorithm] option: got 5, expected …": the option's key is where the user looks.
+  // The core's message is "[algorithm] option: got 5, expected …". The error names the option's key instead.
   std::string message(bad.message());
   if (const auto tag = message.find("] "); tag != std::string::npos) message = message.substr(tag + 2);
   std::string option = message.substr(0, std::min(message.find(':'), message.size()));
@@ -117,12 +118,13 @@ Status check_values(const Asked& asked, const Config& config) {
                           std::string(octavo::name(asked.optimizer.algorithm)) + ")"};
 }
 
-// `what` is the part of the key `key` that asks for the optimizer.
+// Checks that the optimizer's algorithm supports its state format. `what` is the part of `key` that names the
+// optimizer.
 Status check_format(const std::string& what, std::string_view key, const OptimizerName& optimizer,
                     const Config& config) {
   const AlgorithmInfo& info = *describe(optimizer.algorithm);
   const auto excluded = [&](StateFormat format) {
-    const auto number = static_cast<std::uint32_t>(format);  // a format of another list has a larger number
+    const auto number = static_cast<std::uint32_t>(format);  // formats outside the mask have larger numbers
     return number < 32 && ((info.excluded_formats >> number) & 1U) != 0;
   };
   if (!excluded(optimizer.state)) return {};
@@ -135,7 +137,8 @@ Status check_format(const std::string& what, std::string_view key, const Optimiz
                              taken);
 }
 
-// What the groups of parameters ask for. (A fallback has fp32 states everywhere.)
+// Checks that the optimizer supports the settings of the parameter groups. (A fallback has fp32 states
+// everywhere.)
 Status check_groups(const Config& config) {
   const Algorithm algorithm = config.settings.training.optimizer.algorithm;
   const std::vector<GroupSettings>& groups = config.settings.training.groups;

@@ -1,4 +1,4 @@
-// Values and keys of the algorithms' options; see options.h.
+// Computes values and keys of the algorithms' options; see options.h.
 // SPDX-License-Identifier: MIT
 #include "train/config/options.h"
 
@@ -22,15 +22,15 @@ using recipe::kKnown;
 using recipe::kMomentum;
 using recipe::Known;
 
-constexpr std::string_view kRate = "lr";  // the key learning_rate, which has a course of its own
+constexpr std::string_view kRate = "lr";  // set by the key learning_rate, and follows the scheduler
 
 const Known* find_known(std::string_view name) {
   const auto* const found = std::ranges::find(kKnown, name, &Known::name);
   return found == kKnown.end() ? nullptr : found;
 }
 
-// Momentum of 0.9 is a recipe for algorithms that keep nothing without it. Where it comes on top of other
-// moments, it is off unless it is asked for.
+// Returns true if the trainer's default of 0.9 applies to an algorithm's momentum. It is meant for algorithms
+// that keep no states without momentum. If an algorithm has other moments, momentum is off unless it is set.
 bool wants_momentum(Algorithm algorithm, const Option& option) {
   return !option.switches || slots(algorithm, 0).empty();
 }
@@ -41,8 +41,8 @@ std::optional<double> number(std::string_view text) {
   return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-// What the option is where the config says nothing, by algorithm ("a, b 0.999; c 0.99", or one value that is
-// everyone's). Those with the key's own default, `usual`, are left out.
+// Returns the option's defaults by algorithm ("a, b 0.999; c 0.99"), or the only value if all algorithms
+// share it. Algorithms whose default is `usual`, the key's own default, are omitted.
 std::string defaults_text(std::string_view name, std::string_view usual) {
   std::vector<std::pair<std::string, std::string>> groups;  // value, names
   for (const AlgorithmInfo& info : algorithms()) {
@@ -89,7 +89,8 @@ std::string meaning_of(std::string_view name) {
   return what + (defaults.empty() ? "" : (usual == "null" ? "; null: " : "; default with ") + defaults);
 }
 
-// A range that has a place for every algorithm's; each one's own is checked when the optimizer is known.
+// Returns a range that contains every algorithm's range. The algorithm's own range is checked when the
+// optimizer is known.
 Range range_of(std::string_view name) {
   constexpr Range kNotNegative{.low = 0}, kPositive{.low = 0, .above = true};
   constexpr Range kFraction{.low = 0, .high = 1, .below = true};
@@ -112,7 +113,7 @@ bool is_flag(std::string_view name) {
   });
 }
 
-// A codec of numbers for either: a flag is 0 or 1.
+// Returns a codec that stores numbers and flags as numbers: a flag is 0 or 1.
 Codec<double> codec_of(std::string_view name) {
   if (!is_flag(name)) return real(range_of(name));
   auto read = [](const YamlNode& node) -> std::optional<double> {
@@ -138,7 +139,8 @@ Type type_of(const std::string& name) {
   return {codec.expected + ", or null", std::move(set), std::move(show)};
 }
 
-// The options of all algorithms but the learning rate: those above first, then in the descriptions' order.
+// Returns the options of all algorithms except the learning rate: first those of kKnown, then the others in
+// the order of the descriptions.
 std::vector<std::string_view> all_options() {
   std::vector<std::string_view> out;
   const auto add = [&](std::string_view name) {
@@ -189,7 +191,7 @@ HyperParams hyper_params(const TrainingSettings& training, Algorithm algorithm) 
 GroupConfig group_config(const TrainingSettings& training, Algorithm algorithm) {
   GroupConfig config;
   config.algorithm = algorithm;
-  config.momentum = false;  // a switch like the others
+  config.momentum = false;  // set below, like the other switches
   if (const AlgorithmInfo* info = describe(algorithm)) {
     for (const Option& option : info->options) {
       const bool on = option.switches && option_value(training, algorithm, option) != 0.0;
@@ -215,7 +217,7 @@ std::string option_text(const Option& option, double value) {
 }
 
 std::vector<Key> option_keys() {
-  static std::deque<std::string> texts;  // what the keys' views point at
+  static std::deque<std::string> texts;  // owns the texts that the keys' views refer to
   const auto keep = [](std::string text) -> std::string_view { return texts.emplace_back(std::move(text)); };
   std::vector<Key> out;
   for (const std::string_view name : all_options()) {

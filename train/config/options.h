@@ -1,6 +1,6 @@
-// The options of an algorithm, as a run uses them: what the config gives, else the trainer's own default,
-// else that of the algorithm's description. Their keys are made from the descriptions (options.cc), so a new
-// algorithm has its keys without an edit here.
+// Determines the options of an algorithm in a run: the config's value, else the trainer's default, else the
+// default in the algorithm's description. The options' keys are made from the descriptions (options.cc), so a
+// new algorithm needs no change here.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,24 +14,25 @@
 
 namespace octavo::train {
 
-// The algorithm's option of that name; null where it has none.
+// Returns the algorithm's option of that name; null if it has none.
 const Option* find_option(Algorithm algorithm, std::string_view name);
 
-// The trainer's default of a key, as YAML; "null" where each algorithm has its own.
+// Returns the trainer's default of a key as YAML; "null" if each algorithm has its own default.
 std::string_view key_default(std::string_view option);
-// What an option is where the config says nothing.
+// Returns the value of an option that the config does not set.
 double option_default(Algorithm algorithm, const Option& option);
-// What it is in this run. REQUIRES: an option of the algorithm.
+// Returns the value of an option in this run. REQUIRES: an option of the algorithm.
 double option_value(const TrainingSettings& training, Algorithm algorithm, const Option& option);
 
-// Everything that a step needs of them, and what fixes the moments.
+// hyper_params() returns the option values for a step. group_config() returns the option switches, which
+// determine the moments.
 HyperParams hyper_params(const TrainingSettings& training, Algorithm algorithm);
 GroupConfig group_config(const TrainingSettings& training, Algorithm algorithm);
 
-// "lr, beta1, beta2": the keys that the algorithm has.
+// Returns the keys of the algorithm's options: "learning_rate, beta1, beta2".
 std::string option_names(Algorithm algorithm);
 
-// A value as YAML: true or false for a flag.
+// Returns a value as YAML: true or false for a flag.
 std::string option_text(const Option& option, double value);
 
 }  // namespace octavo::train

@@ -16,7 +16,7 @@ std::string counted_ranks(std::int64_t ranks) {
   return ranks == 1 ? "one rank" : std::to_string(ranks) + " ranks";
 }
 
-// Ascending. REQUIRES: number >= 1.
+// Returns the divisors in ascending order. REQUIRES: number >= 1.
 std::vector<std::int64_t> divisors(std::int64_t number) {
   std::vector<std::int64_t> low, high;
   for (std::int64_t each = 1; each * each <= number; ++each) {
@@ -28,7 +28,7 @@ std::vector<std::int64_t> divisors(std::int64_t number) {
   return low;
 }
 
-// "1, 2, 3 or 6"; of many, those around the one that would be next to `near`.
+// Returns the numbers as "1, 2, 3 or 6". If there are more than kMostShown, returns those around `near`.
 template <class Write>
 std::string listed(const std::vector<std::int64_t>& numbers, std::int64_t near, const Write& write) {
   std::size_t first = 0;

@@ -1,5 +1,5 @@
-// Which passes make a step: per_device_train_batch_size x gradient_accumulation_steps x ranks samples, which
-// global_batch_size may fix.
+// Computes the number of micro-batches (`passes`) per optimizer step. A step has per_device_train_batch_size
+// x gradient_accumulation_steps x ranks samples, which global_batch_size may fix.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,13 +12,14 @@
 
 namespace octavo::train {
 
-// The passes of each rank. Where global_batch_size is given, they follow from it, and passes that are given
-// besides must agree. The error has what is possible with so many ranks. REQUIRES: settings that parse() or
-// load() gave, ranks >= 1.
+// Returns the number of micro-batches per rank and step. It is computed from global_batch_size if that is
+// given; a given gradient_accumulation_steps must then agree. The error lists what is possible with this
+// number of ranks. REQUIRES: settings returned by parse() or load(), ranks >= 1.
 Result<std::int64_t> accumulation_for(const TrainingSettings& training, std::int64_t ranks);
 
-// What would make a step of `global` samples: other passes for these ranks, or other ranks. `per_device` is
-// what did not. REQUIRES: all of them >= 1.
+// Returns, for an error, what would make a step of `global` samples: other batch sizes and numbers of
+// micro-batches for these ranks, or other numbers of ranks. `per_device` is the batch size that did not fit.
+// REQUIRES: all of them >= 1.
 std::string possible_passes(std::int64_t global, std::int64_t per_device, std::int64_t ranks);
 
 }  // namespace octavo::train

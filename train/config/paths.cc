@@ -1,5 +1,5 @@
-// See paths.h. The operating system's own calls, for std::filesystem does not get on with LibTorch's wheels
-// (train/io/folders.h).
+// See paths.h. This file calls the operating system directly, because std::filesystem is incompatible with
+// LibTorch's wheels (train/io/folders.h).
 // SPDX-License-Identifier: MIT
 #include "train/config/paths.h"
 
@@ -32,13 +32,13 @@ bool has_match(const std::string& pattern) {
   return any;
 }
 
-// Empty where it cannot be told.
+// Returns an empty string if the working directory cannot be determined.
 std::string working_directory() {
   std::array<char, PATH_MAX> folder{};
   return ::getcwd(folder.data(), folder.size()) == nullptr ? std::string() : folder.data();
 }
 
-// A folder's name may have the marks of a pattern; in front of one they are letters.
+// Escapes the pattern characters in a folder's name, so that they are literal in a pattern.
 std::string as_letters(std::string_view folder) {
   std::string out;
   for (const char c : folder) {
@@ -48,7 +48,8 @@ std::string as_letters(std::string_view folder) {
   return out;
 }
 
-// REQUIRES: a folder.
+// Joins a folder and a path. If the path is a pattern, the folder's name is escaped. REQUIRES: `folder` is
+// not empty.
 std::string joined(const std::string& folder, const std::string& path) {
   const std::string between = folder.ends_with('/') ? "" : "/";
   const bool is_pattern = path.find_first_of(kPatternMarks) != std::string::npos;
@@ -56,14 +57,14 @@ std::string joined(const std::string& folder, const std::string& path) {
   return is_pattern && !is_there(plain) ? as_letters(folder) + between + path : plain;
 }
 
-// ./a/./b is a/b. What `..` means depends on links, so it stays.
+// Removes `.` from a path: ./a/./b becomes a/b. `..` is kept, because its meaning depends on symbolic links.
 std::string without_dots(std::string path) {
   for (auto at = path.find("/./"); at != std::string::npos; at = path.find("/./", at)) path.erase(at, 2);
   while (path.starts_with("./") && path.size() > 2) path.erase(0, 2);
   return path;
 }
 
-// With / at the end; nothing for the working directory itself.
+// Returns the folder of a file, with / at the end; empty for the working directory itself.
 std::string folder_of(const std::string& file) {
   const std::string plain = without_dots(file);
   return plain.substr(0, plain.rfind('/') + 1);
@@ -74,7 +75,8 @@ bool is_plain_folder(const std::string& path) {
   return ::lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
 }
 
-// /a/b/../c is /a/c unless b is a link. So one place has one name, whichever folder it was named from.
+// Replaces /a/b/../c with /a/c unless b is a symbolic link. So a place has one name, independent of the
+// folder from which it was named.
 std::string without_parents(std::string path) {
   auto at = path.find("/../");
   while (at != std::string::npos) {
@@ -91,7 +93,7 @@ std::string absolute(const std::string& path) {
   return without_parents(here.empty() ? path : joined(here, without_dots(path)));
 }
 
-// `beside`: where the path would be beside the config.
+// Returns the end of an error that names both places. `beside` is the path in the config's folder.
 std::string two_places(const std::string& path, const std::string& beside) {
   if (!is_relative(path)) return {};
   const std::string here = absolute(path), there = absolute(beside);

@@ -1,8 +1,9 @@
-// Where the relative paths of a config lead. Which keys have paths is known by their codecs (codec.h): what a
-// run reads, path() and paths(), and what it makes, new_path().
+// Resolves the relative paths of a config. A key's codec (codec.h) defines whether it has paths that the run
+// reads, path() and paths(), or creates, new_path().
 //
-// A path to read in a file: beside the file if it is there, else from the working directory. A path on the
-// command line, and one that the run makes: from the working directory.
+// A path to read that is given in the config file is relative to the file's folder if it exists there, else
+// to the working directory. A path given on the command line and a path that the run creates are relative to
+// the working directory.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,23 +13,24 @@
 
 namespace octavo::train {
 
-// Puts the file's folder before the paths that are there. Keeps the places of those that are nowhere, for
-// places_looked_at. `file`: the config's path. A pattern with * ? or [ ] is there if a name matches.
+// Prepends the folder of `file`, the config's path, to the paths that exist there. For paths that exist
+// nowhere, records the places for places_looked_at(). A pattern with * ? or [ ] exists if a name matches it.
 void resolve_paths(Config& config, const std::string& file);
 
-// A path to read that stands in a config file: beside the file if it is there, else as it is.
+// Resolves a path to read that is given in the config file `file`: returns the path in the file's folder if
+// it exists there, else `path`.
 std::string found_path(const std::string& path, const std::string& file);
-// The end of an error about such a path, as places_looked_at has it. `file`: empty on a command line.
+// Returns the end of an error about such a path, like places_looked_at(). `file` is empty for a command line.
 std::string looked_at(const std::string& path, const std::string& file);
 
-// The same settings for any working directory: all their paths begin with /.
+// Returns the settings with absolute paths, so that they are valid in any working directory.
 Settings with_absolute_paths(Settings settings);
 
-// The same settings without what only this machine may know: their paths are empty.
+// Returns the settings with empty paths, because paths may differ between machines.
 Settings without_paths(Settings settings);
 
-// "; looked at /conf/corpus.txt (beside the config) and /home/corpus.txt (from the working directory)": the
-// end of an error about a path of the settings that is not there. Nothing for a path that says it all.
+// Returns the end of an error about a path of the settings that does not exist: "; looked at /conf/corpus.txt
+// (beside the config) and /home/corpus.txt (from the working directory)". Empty for an absolute path.
 std::string places_looked_at(const Settings& settings, const std::string& path);
 
 }  // namespace octavo::train

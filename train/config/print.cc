@@ -1,5 +1,5 @@
-// A config as text: the YAML that is saved with a run, the table of --print-config, and the reference in
-// docs/.
+// Writes a config as text: the YAML that is saved with a run, the table of --print-config, and the reference
+// in docs/.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 #include "train/config/options.h"
@@ -14,7 +14,8 @@
 namespace octavo::train {
 namespace {
 
-// Columns are padded to the widest entry up to a limit: one long path must not push everything right.
+// Columns are padded to the widest entry, up to this limit, so that one long path does not push everything to
+// the right.
 constexpr std::size_t kWidestColumn = 36;
 
 std::string padded(std::string text, std::size_t width) {
@@ -32,7 +33,7 @@ std::string also_text(const Setting& setting) {
   return out.empty() ? out : out + ")";
 }
 
-// `level`: of the headings.
+// Returns a table for each section. `level` is the Markdown prefix of the headings.
 std::string settings_tables(const std::vector<Key>& keys, std::string_view level) {
   std::string out;
   std::string_view section = "?";
@@ -67,7 +68,8 @@ std::string switches_table(const std::vector<Key>& keys) {
   return out;
 }
 
-// `level`: of the heading. Nothing where no key is refused.
+// Returns the table of refused keys; empty if no key is refused. `level` is the Markdown prefix of the
+// heading.
 std::string refused_table(const std::vector<Key>& keys, std::string_view level) {
   std::string rows;
   for (const Key& key : keys) {
@@ -89,7 +91,7 @@ std::optional<std::string> difference(const Key& key, const Settings& then, cons
   return std::string(key.path) + ": " + before + " -> " + after;
 }
 
-// An option that is null has a value all the same: that of the algorithm.
+// Returns the value that a setting has in effect. An option that is null has the algorithm's value.
 std::string effective(const Setting& setting, const Settings& settings) {
   const Algorithm algorithm = settings.training.optimizer.algorithm;
   const std::string given = setting.type.show(settings);
@@ -99,13 +101,13 @@ std::string effective(const Setting& setting, const Settings& settings) {
                            : option_text(*option, option_value(settings.training, algorithm, *option));
 }
 
-// An option that is the business of other algorithms alone.
+// Returns true for an unset option that the chosen algorithm does not have.
 bool is_foreign(const Setting& setting, const Settings& settings) {
   return setting.brief && setting.type.show(settings) == "null" &&
          find_option(settings.training.optimizer.algorithm, setting.option) == nullptr;
 }
 
-// The names of all algorithms, and one of them with each format.
+// Lists the names of all algorithms, and one algorithm with each format.
 std::string optimizers_text() {
   std::string names, examples;
   for (const Algorithm algorithm : all_algorithms()) {

@@ -1,6 +1,6 @@
-// What the trainer takes where a config says nothing, and the words of other tools that are named after an
-// algorithm. The only place of the trainer's sources that names one: a default must be some algorithm, and
-// transformers calls its keys adam_beta1 for every optimizer.
+// The trainer's defaults, and keys and values of other tools that are named after an algorithm. No other
+// source of the trainer names an algorithm. This one must: a default must be some algorithm, and transformers
+// calls its keys adam_beta1 for every optimizer.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,11 +11,11 @@
 namespace octavo::train::recipe {
 
 inline constexpr std::string_view kOptimizer = "adamw_8bit";
-inline constexpr std::string_view kWithFp32 = "adamw";  // the same with other states: what messages advise
+inline constexpr std::string_view kWithFp32 = "adamw";  // other state formats; messages recommend these
 inline constexpr std::string_view kWith8bit = "adamw_8bit";
 inline constexpr std::string_view kWith4bit = "adamw_4bit";
-// A run logs one of these where use_4bit_optimizer has chosen the optimizer: kWith8bit for true, kWithFp32
-// for false.
+// A run logs one of these if use_4bit_optimizer has chosen the optimizer: kWith8bit for true, kWithFp32 for
+// false.
 inline constexpr std::string_view kSwitchOn =
     "true is 8-bit AdamW (optimizer: adamw_8bit); the states of optimizer: adamw_4bit take about half of its "
     "memory";
@@ -33,15 +33,15 @@ inline constexpr std::string_view kDeepSpeedSize =
     "a word of DeepSpeed's file: name the file in training.deepspeed, or write per_device_train_batch_size "
     "(the "
     "samples of a pass) and global_batch_size (those of a step)";
-// An optimizer of DeepSpeed that is not the one of this name.
+// A name that means another optimizer in DeepSpeed than here.
 inline constexpr std::string_view kDeepSpeedOther = "adam";
 inline constexpr std::string_view kDeepSpeedMeans =
     "which is AdamW in DeepSpeed unless adam_w_mode is false: write AdamW, or remove it and write optimizer: "
     "adam "
     "in the config";
 
-// How a model that was trained before is trained further, where a config says nothing: NeMo's recipe for
-// speech models, whose optimizer is kWithFp32. Its warm-up is a tenth of the steps where that is shorter.
+// The defaults for fine-tuning a pretrained model: NeMo's recipe for speech models, whose optimizer is
+// kWithFp32. The warm-up has kFineTuningWarmup steps, or a tenth of all steps if that is less.
 inline constexpr std::int64_t kFineTuningWarmup = 5000;
 struct Value {
   std::string_view path, value;
@@ -54,13 +54,13 @@ inline constexpr std::array<Value, 7> kFineTuning = {{{"training.learning_rate",
                                                       {"training.max_grad_norm", "0"},
                                                       {"training.num_train_epochs", "50"}}};
 
-// The options that the trainer has more to say of than their descriptions.
+// An option for which the trainer adds to the algorithm's description.
 struct Known {
   std::string_view name;
-  std::string_view fallback;   // of the key: a recipe, or what nearly all algorithms have
-  std::string_view also = {};  // other tools' name
+  std::string_view fallback;   // the key's default: recommended, or that of nearly all algorithms
+  std::string_view also = {};  // the name in other tools
   std::string_view meaning = {};
-  bool fraction = false;  // narrower than the description's: from 0 to below 1
+  bool fraction = false;  // the range is from 0 to below 1, which is narrower than the description's
 };
 inline constexpr std::string_view kDecay = "weight_decay", kMomentum = "momentum";
 inline constexpr std::array<Known, 5> kKnown = {

@@ -1,6 +1,6 @@
-// Every key that all runs have, its type and limits, its default and its meaning; the keys of the algorithms'
-// options come from their descriptions (options.cc), those of a task and its models from the task. A new key
-// is a field in settings.h, a row here, and docs/config.md written again (OCTAVO_UPDATE_DOCS=1
+// Defines the keys of every run: their types and limits, defaults and meanings. The keys of the algorithms'
+// options are made from their descriptions (options.cc); those of a task and its models come from the task. A
+// new key needs a field in settings.h, a row here and an updated docs/config.md (OCTAVO_UPDATE_DOCS=1
 // build/tests/train_config_test).
 // SPDX-License-Identifier: MIT
 #include "train/config/schema.h"
@@ -24,12 +24,13 @@ using T = TrainingSettings;
 using namespace recipe;
 
 constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
-// The keys of the algorithms' options stand before this one.
+// The keys of the algorithms' options are inserted before this key.
 constexpr std::string_view kOptionsBefore = "training.no_decay";
-// And those of FP8 before this one.
+// The FP8 keys are inserted before this key.
 constexpr std::string_view kFp8Before = "training.master_weights";
 
-// `auto` is what follows from global_batch_size, which settle_and_check() finds.
+// Returns the type of gradient_accumulation_steps. settle_and_check() computes the value for `auto` from
+// global_batch_size.
 Type passes() {
   const Codec<std::int64_t> codec = integer(1, kMaxSize);
   const auto set = [read = codec.read](const YamlNode& node, Settings& settings) {
@@ -51,7 +52,8 @@ bool has_small_states(const Settings& settings) {
   return settings.training.optimizer.state != StateFormat::fp32;
 }
 
-// parse() reads what it names; here it is only shown.
+// Returns the type of training.deepspeed, which only stores a text to show. parse() reads the file or the
+// mapping.
 Type deepspeed_file() {
   const auto set = [read = text("").read](const YamlNode& node, Settings& settings) {
     std::string& shown = settings.training.deepspeed;
@@ -296,7 +298,7 @@ std::vector<Key> make_whole(const TaskConfig& task) {
     if (!key.section().empty() && std::ranges::find(sections, key.section()) == sections.end())
       sections.push_back(key.section());
   }
-  sections.emplace_back();  // what is in none comes last
+  sections.emplace_back();  // keys without a section come last
   for (const std::string_view section : sections) {
     const bool general_first = section == "training";
     add(general_first ? general : own, section);
@@ -314,7 +316,7 @@ std::vector<Key> general_keys() {
 
 const Schema& schema_of(const TaskConfig& task) {
   static const auto* const all = [] {
-    auto* out = new std::map<std::string_view, Schema>();  // for as long as the process lives
+    auto* out = new std::map<std::string_view, Schema>();  // never freed
     for (const TaskConfig& each : declared_tasks()) out->emplace(each.name, Schema(make_whole(each)));
     return out;
   }();

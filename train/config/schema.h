@@ -1,5 +1,6 @@
-// The keys of a config: one table for each task, from which reading, checking, printing and docs/config.md
-// are derived. What every run has is in schema.cc; a task declares the rest (task_config.h).
+// Defines the keys of a config: one table for each task, from which reading, checking, printing and
+// docs/config.md are derived. The keys of every run are in schema.cc; a task declares the others
+// (task_config.h).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,41 +15,41 @@ namespace octavo::train {
 
 struct TaskConfig;
 
-// A key with a value of its own.
+// A key that has its own value.
 struct Setting {
   Type type;
   std::string_view fallback;                // the default, as YAML
-  std::vector<std::string_view> also = {};  // names that other tools give it
+  std::vector<std::string_view> also = {};  // names in other tools
   std::string_view also_below = {};         // another section in which the key may be given
-  std::string_view option = {};             // the algorithms' option that it sets, if any: see options.h
-  bool brief = false;                       // to_yaml leaves it out where it is null
-  bool spent = false;                       // other keys have what it says: it is not saved with a run
+  std::string_view option = {};             // the algorithms' option that it sets, if any (options.h)
+  bool brief = false;                       // to_yaml() omits it if it is null
+  bool spent = false;  // its content is copied to other keys, so it is not saved with a run
 };
 
-// A yes-or-no spelling of another key's value. true sets that value. false excludes it: a key that would have
-// had it gets `otherwise`.
+// A boolean spelling of one value of the key `target`. True sets `value`. False excludes `value`: if the
+// target would have it, the target gets `otherwise`.
 struct Switch {
   std::string_view target;
   std::string_view value;
   std::string_view otherwise;
-  // For a switch that describes many values of the target: returns whether the present one is among those
-  // that agree with true. A value that is given and agrees with the switch is kept. Null: only `value`
-  // agrees.
+  // For a switch that stands for several values of the target: returns true if the target's current value
+  // agrees with true. A value that is given and agrees with the switch is kept. Null: only `value` agrees.
   bool (*agrees)(const Settings&) = nullptr;
 };
 
-// A known key of another tool for a feature that is not built in. The values false and null ask for nothing.
+// A key of another tool for a feature that is not built in. The values false and null are accepted, because
+// they do not request the feature.
 struct Refused {
   std::string_view reason;
-  std::string_view of = {};  // the key that asks for the feature, of which this is a detail; false there:
-                             // nothing is asked here either
+  std::string_view of = {};  // the key that enables the feature, if this key is a detail of it; if that key
+                             // is false, this key is accepted too
 };
 
-// What another value means to a run that goes on.
+// Describes how a changed value affects a run that is resumed.
 enum class Effect {
-  experiment,  // it is not the same experiment any more
-  content,     // a path: what is in the files counts, which the task compares
-  none,        // the run is longer, or is written or placed otherwise
+  experiment,  // it becomes another experiment
+  content,     // a path: only the content of the files counts, which the task compares
+  none,        // only the run's length, output or placement changes
 };
 
 struct Key {
@@ -72,34 +73,34 @@ inline constexpr std::size_t kNoKey = static_cast<std::size_t>(-1);
 
 class Schema {
  public:
-  // REQUIRES: the keys of a section lie together.
+  // REQUIRES: the keys of a section are contiguous.
   explicit Schema(std::vector<Key> keys) : keys_(std::move(keys)) {}
 
-  // In the order in which they are printed.
+  // Returns the keys in the order in which they are printed.
   [[nodiscard]] const std::vector<Key>& keys() const { return keys_; }
   [[nodiscard]] std::size_t size() const { return keys_.size(); }
   [[nodiscard]] const Key& operator[](std::size_t index) const { return keys_[index]; }
-  // kNoKey where there is none of that path.
+  // Returns kNoKey if no key has that path.
   [[nodiscard]] std::size_t index(std::string_view path) const;
-  [[nodiscard]] const Setting* setting(std::string_view path) const;  // null where there is none
+  [[nodiscard]] const Setting* setting(std::string_view path) const;  // null if no setting has that path
 
  private:
   std::vector<Key> keys_;
 };
 
-// What every run has.
+// Returns the keys of every run.
 std::vector<Key> general_keys();
-// That and what the task declares; made once.
+// Returns the keys of every run and of the task. Built once.
 const Schema& schema_of(const TaskConfig& task);
-// Of settings that parse() or load() gave.
+// Returns the schema of settings that parse() or load() returned.
 const Schema& schema_of(const Settings& settings);
 
-// The keys of the algorithms' options, made from their descriptions (options.cc).
+// Returns the keys of the algorithms' options, which are made from their descriptions (options.cc).
 std::vector<Key> option_keys();
-// The keys below training.fp8 (fp8_keys.cc).
+// Returns the keys below training.fp8 (fp8_keys.cc).
 std::vector<Key> fp8_keys();
 
-// Limits that keep products of sizes within 64 bits; they are not advice.
+// Limits that keep multiplied sizes within 64 bits. They are not recommendations.
 inline constexpr std::int64_t kMaxSize = std::int64_t{1} << 24;
 inline constexpr std::int64_t kMaxSteps = std::int64_t{1} << 48;
 inline constexpr Range kPositive{.low = 0, .above = true};

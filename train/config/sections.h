@@ -1,4 +1,5 @@
-// The settings that tasks and models declare: a struct of each, found by its type. A copy is a copy of all.
+// Holds the settings that tasks and models declare: one struct of each type, found by its type. Copying a
+// Sections copies all structs.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,7 +11,7 @@ namespace octavo::train {
 
 class Sections {
  public:
-  // Default-made where nothing was set yet.
+  // Returns the struct. Default-constructs it on first use.
   template <class Section>
   Section& get() {
     std::any& held = held_[typeid(Section)];

@@ -1,7 +1,7 @@
-// The settings that every run has as C++ types: one field per key of schema.cc, which has the meanings, the
-// defaults and the limits. What a task and its models add lies in `own`, in structs that they declare
-// (task_config.h). The fields start empty; only parse() and load() of config.h fill them, so a Settings in
-// use is complete and checked.
+// The settings of every run as C++ types: one field per key of schema.cc, which defines the meanings, the
+// defaults and the limits. The settings that a task and its models add are in `own`, in structs that they
+// declare (task_config.h). The fields start empty. Only parse() and load() of config.h fill them, so a
+// Settings in use is complete and checked.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -21,22 +21,24 @@
 
 namespace octavo::train {
 
-// What the passes compute in.
+// The precision of the forward and backward pass.
 enum class ComputeType { float32, bfloat16, float16 };
 enum class Scheduler { cosine, linear, constant, wsd };
 
-// What ranks share: gradients alone, or the optimizer's states too, or both of them by parts. `automatic` is
-// ddp.
+// The distribution of the optimizer over ranks. ddp: each rank has the complete optimizer. zero1: each rank
+// has a part of the states and masters. zero2: each rank also keeps only that part of the gradients.
+// `automatic` is ddp.
 enum class Parallel { automatic, ddp, zero1, zero2 };
-// What gradients are summed over ranks in. `automatic` is their own type.
+// The type in which gradients are summed over ranks. `automatic` is their own type, or float32 if a step has
+// several micro-batches.
 enum class ReduceType { automatic, float32 };
 
-// Where the optimizer's states live: with the weights, in host memory and updated by the CPU, or there and
-// brought through the device. `automatic` is stream for what gpu_state_budget does not hold, and none on the
-// CPU.
+// The location of the optimizer's states. none: with the weights. host: in host memory, updated by the CPU.
+// stream: in host memory, copied through the device and updated there. `automatic` is stream for states that
+// exceed gpu_state_budget, and none on the CPU.
 enum class Offload { none, host, stream, automatic };
 
-// The master of bf16 weights. `automatic` is resolved: see weight_store().
+// The master copy of bf16 weights. weight_store() resolves `automatic`.
 enum class MasterWeights { automatic, bits24, bits32, stochastic, none };
 
 struct OptimizerName {
@@ -48,18 +50,18 @@ struct OptimizerName {
 struct DeviceName {
   enum class Kind { automatic, cpu, cuda };
   Kind kind = Kind::automatic;
-  std::optional<int> index;  // of cuda alone; none is the current device
+  std::optional<int> index;  // only for cuda; nullopt is the current device
   friend bool operator==(const DeviceName&, const DeviceName&) = default;
 };
 
 struct Resume {
-  bool latest = false;   // from the newest checkpoint of output_dir, if there is one
-  std::string path;      // or from this one, which must be there
-  bool changed = false;  // with `latest`: it must be there, and settings and data may have changed since
+  bool latest = false;   // resume from the newest checkpoint of output_dir, if there is one
+  std::string path;      // or resume from this checkpoint, which must exist
+  bool changed = false;  // with `latest`: requires a checkpoint, but settings and data may differ
   friend bool operator==(const Resume&, const Resume&) = default;
 };
 
-// Of per_device_train_batch_size: as many samples as what else limits a batch allows.
+// The value of per_device_train_batch_size for `auto`: only the task's own limits bound a batch.
 inline constexpr std::int64_t kNoLimit = std::int64_t{1} << 24;
 
 struct ModelSettings {
@@ -82,7 +84,8 @@ struct TrainingSettings {
   std::int64_t warmup_steps = 0;
   std::optional<std::int64_t> decay_steps;
   double min_lr = 0;
-  // The algorithms' options by name, flags as 0 and 1; options.h says what one is that is not here.
+  // The algorithms' options by name; flags are 0 and 1. options.h defines the value of an option that is not
+  // in the map.
   std::map<std::string, double, std::less<>> options;
   NoDecay no_decay;
   std::vector<GroupSettings> groups;
@@ -91,16 +94,16 @@ struct TrainingSettings {
   MasterWeights master_weights{};
   Offload offload{};
   bool offload_gradients = false;
-  double offload_ratio = 1;                      // of the states' bytes that leave the device
-  std::optional<std::int64_t> gpu_state_budget;  // bytes of states that stay on the device instead
+  double offload_ratio = 1;                      // fraction of the states' bytes that leaves the device
+  std::optional<std::int64_t> gpu_state_budget;  // bytes of states kept on the device
   std::int64_t per_device_train_batch_size = 0;
   std::int64_t per_device_eval_batch_size = 0;
-  std::int64_t gradient_accumulation_steps = 0;  // of one rank: accumulation_for() has those of several
-  bool accumulation_follows = false;             // from global_batch_size: it was given as auto
+  std::int64_t gradient_accumulation_steps = 0;  // for one rank; accumulation_for() computes it for several
+  bool accumulation_follows = false;             // auto: computed from global_batch_size
   std::optional<std::int64_t> global_batch_size;
-  double max_grad_norm = 0;                // 0: no clipping
-  std::optional<std::int64_t> max_steps;   // exactly one of the two
-  std::optional<double> num_train_epochs;  // has a value
+  double max_grad_norm = 0;               // 0: no clipping
+  std::optional<std::int64_t> max_steps;  // exactly one of max_steps and num_train_epochs is set
+  std::optional<double> num_train_epochs;
   std::optional<std::int64_t> eval_steps;
   std::optional<std::int64_t> save_steps;
   std::optional<std::int64_t> save_total_limit;
@@ -112,19 +115,19 @@ struct TrainingSettings {
   std::vector<Rename> init_rename;
   bool init_strict = true;
   bool convert_states = false;
-  std::optional<std::int64_t> num_gpus;  // none: as many ranks as were started
+  std::optional<std::int64_t> num_gpus;  // nullopt: the number of ranks that were started
   Parallel parallel{};
   ReduceType reduce_dtype{};
   double rank_timeout = 0;  // seconds
-  std::string deepspeed;    // for people: the other settings have what it says
+  std::string deepspeed;    // only for display; its content is copied to the other settings
   DeviceName device;
   std::int64_t seed = 0;
 };
 
-// Stands for a folder that is named after the config file: see load() in config.h.
+// Placeholder for a folder named after the config file; see load() in config.h.
 inline constexpr const char* kAutomaticFolder = "auto";
 
-// Stands for the task that model.name belongs to; parse() and load() put its name in place.
+// Placeholder for the task that model.name belongs to; parse() and load() replace it with the task's name.
 inline constexpr const char* kAutomaticTask = "auto";
 
 struct Settings {
@@ -133,13 +136,13 @@ struct Settings {
   DataSettings data;
   TrainingSettings training;
   std::string output_dir;
-  Sections own;  // of the task and its model
-  // Relative paths of the file that were neither beside it nor in the working directory: where they would be
-  // beside it. For errors: places_looked_at() in paths.h.
+  Sections own;  // settings of the task and its model
+  // Maps relative paths of the file that exist neither in the file's folder nor in the working directory to
+  // their places in the file's folder. places_looked_at() in paths.h uses them for errors.
   std::map<std::string, std::string> beside_config;
 };
 
-// The value that `master_weights: auto` stands for.
+// Returns how weights are stored. Resolves `master_weights: auto`.
 [[nodiscard]] inline WeightStore weight_store(const TrainingSettings& training) {
   if (training.compute_dtype != ComputeType::bfloat16) return WeightStore::nearest;
   switch (training.master_weights) {

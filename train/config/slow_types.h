@@ -12,8 +12,8 @@ namespace octavo::train {
 // Returns true if GPUs of this compute capability have tensor cores for bfloat16.
 constexpr bool has_bfloat16_units(int compute_major) { return compute_major >= 8; }
 
-// "compute_dtype: bfloat16 is slow on …; use compute_dtype=float16" for a GPU before compute capability 8.0,
-// whose tensor cores do not support bfloat16. Empty if the type is not slow there.
+// Returns the warning "compute_dtype: bfloat16 is slow on …; use compute_dtype=float16" for a GPU before
+// compute capability 8.0, whose tensor cores do not support bfloat16. Empty if the type is not slow there.
 std::string slow_type_text(ComputeType type, std::string_view gpu, int compute_major, int compute_minor);
 
 }  // namespace octavo::train

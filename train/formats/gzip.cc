@@ -1,4 +1,4 @@
-// Unpacking with zlib, which checks each member's CRC and length; see gzip.h.
+// Decompresses with zlib, which checks each member's CRC and length; see gzip.h.
 // SPDX-License-Identifier: MIT
 #include "train/formats/gzip.h"
 
@@ -27,7 +27,7 @@ class Inflater {
     if (started_) inflateEnd(&stream_);
   }
 
-  // One round: what zlib says, and how far it came.
+  // Calls inflate() once, advances by the bytes that it used and produced, and returns zlib's code.
   int round(HeapBytes& out) {
     if (!started_) return Z_MEM_ERROR;
     const std::span<const std::byte> rest = file_.subspan(at_);
@@ -44,7 +44,7 @@ class Inflater {
     return code;
   }
 
-  // Whether another member follows; zeros may pad the last one.
+  // Returns true if another member follows. Otherwise skips zeros, which may pad the last member.
   bool next_member() {
     const auto rest = file_.subspan(at_);
     if (is_gzip(rest)) return inflateReset(&stream_) == Z_OK;
@@ -71,7 +71,7 @@ class Inflater {
 bool HeapBytes::grow(std::size_t limit) {
   const std::size_t wanted =
       std::min(limit, std::max(kFirstRoom, capacity_ > limit / 2 ? limit : 2 * capacity_));
-  // realloc, because it moves the pages of a large block and not their bytes.
+  // realloc() is used because it moves the pages of a large block and not their bytes.
   auto* moved = static_cast<std::byte*>(std::realloc(data_.get(), wanted));
   if (moved == nullptr) return false;
   static_cast<void>(data_.release());

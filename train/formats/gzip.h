@@ -1,6 +1,6 @@
-// Files compressed by gzip, unpacked into memory. What a file says about its size is not believed: memory
-// grows as bytes arrive, up to a limit and a multiple of the file, so that a small file cannot take the
-// machine's memory.
+// Decompresses gzip files into memory. The size that a file states is not trusted: memory grows as bytes
+// arrive, up to a limit and a multiple of the file's size, so that a small file cannot exhaust the machine's
+// memory.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace octavo::train {
 
-// Bytes of its own. Moving it keeps them where they are.
+// A growable byte buffer. Moving the object does not move the bytes in memory.
 class HeapBytes {
  public:
   HeapBytes() = default;
@@ -32,9 +32,9 @@ class HeapBytes {
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return {data_.get(), size_}; }
   [[nodiscard]] std::span<std::byte> room() { return {data_.get() + size_, capacity_ - size_}; }
-  void take(std::size_t count) { size_ += count; }  // of the room, now written
+  void take(std::size_t count) { size_ += count; }  // marks bytes of room() as written
 
-  // More room, and not more than `limit` bytes in all. False: there is no memory.
+  // Enlarges the buffer to at most `limit` bytes in total. Returns false if there is not enough memory.
   bool grow(std::size_t limit);
 
  private:
@@ -46,13 +46,14 @@ class HeapBytes {
   std::size_t capacity_ = 0;
 };
 
-// Weights shrink to a half at best; what unpacks to more than this many times its size was made to hurt.
+// The largest accepted compression ratio. Weights compress to half their size at best, so a file beyond this
+// ratio is an attack.
 inline constexpr std::uint64_t kInflatedRatio = 32;
-inline constexpr std::uint64_t kInflatedAllowance = std::uint64_t{64} << 20;  // bytes that any file may have
+inline constexpr std::uint64_t kInflatedAllowance = std::uint64_t{64} << 20;  // bytes beyond the ratio
 
 [[nodiscard]] bool is_gzip(std::span<const std::byte> file);
 
-// The content of all members. Errors begin with the byte of the compressed file.
+// Returns the decompressed content of all members. Errors begin with the byte offset in the compressed file.
 Result<HeapBytes> inflate_gzip(std::span<const std::byte> file, std::uint64_t limit);
 
 }  // namespace octavo::train

@@ -1,4 +1,4 @@
-// The parts of a `.nemo` archive; see nemo.h.
+// See nemo.h.
 // SPDX-License-Identifier: MIT
 #include "train/formats/nemo.h"
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kConfig = "model_config.yaml";
 constexpr std::string_view kWeights = "model_weights.ckpt";
-constexpr std::string_view kRoot = "model_weights";  // as torch.save calls it for that name
+constexpr std::string_view kRoot = "model_weights";  // torch.save's root folder for that file name
 constexpr std::size_t kConfigLimit = std::size_t{16} << 20;
 
 TarSource text_source(std::string_view name, std::string_view text) {

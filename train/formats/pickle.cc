@@ -1,5 +1,5 @@
-// What a state dict is made of: the globals that are known, storages, tensors and the dict. See pickle.h and
-// pickle_machine.h.
+// Implements the parts of a state dict: the supported globals, storages, tensors and the dict. See pickle.h
+// and pickle_machine.h.
 // SPDX-License-Identifier: MIT
 #include "train/formats/pickle.h"
 
@@ -63,7 +63,8 @@ Status PickleMachine::push_global() {
                              "you trust it, and save its state_dict() alone");
 }
 
-// ('storage', torch.FloatStorage, '0', 'cpu', 6): where the storage was does not matter here.
+// Reads the id of a storage: ('storage', torch.FloatStorage, '0', 'cpu', 6). The device of the storage is
+// ignored.
 Status PickleMachine::load_storage() {
   if (Status status = need(1); !status.ok()) return status;
   constexpr std::array kParts = {PickleKind::text, PickleKind::storage_class, PickleKind::text,
@@ -99,7 +100,7 @@ Status PickleMachine::reduce() {
   return push(items_of(arguments)[0]);
 }
 
-// storage, offset, shape, strides, requires_grad, backward_hooks
+// The arguments are storage, offset, shape, strides, requires_grad, backward_hooks.
 Status PickleMachine::rebuild_tensor(const PickleValue& arguments) {
   constexpr std::array kParts = {PickleKind::storage, PickleKind::integer, PickleKind::tuple,
                                  PickleKind::tuple,   PickleKind::truth,   PickleKind::dict};
@@ -121,7 +122,7 @@ Status PickleMachine::rebuild_tensor(const PickleValue& arguments) {
   return push({PickleKind::tensor, static_cast<std::uint32_t>(tensors_.size() - 1), 0});
 }
 
-// Attributes of a dict: torch keeps versions of modules there, which nobody needs.
+// Ignores the attributes of a dict: torch keeps versions of modules there, which are not needed.
 Status PickleMachine::build() {
   if (Status status = need(2); !status.ok()) return status;
   if (Status status = expect(pop(), PickleKind::dict, "the state of an object"); !status.ok()) return status;

@@ -1,10 +1,10 @@
-// The pickle of a state dict, read by a machine that knows the opcodes, classes and functions that torch.save
-// writes for one, and no other: nothing is imported, called or executed. Everything else is an error that
-// names the opcode, its byte and the global.
+// Reads the pickle of a state dict with a virtual machine that supports only the opcodes, classes and
+// functions that torch.save writes for a state dict: nothing is imported, called or executed. Everything else
+// is an error that names the opcode, its byte offset and the global.
 //
-// Values refer to each other by numbers and are never walked to any depth, so cycles and nesting cost
-// nothing. Every opcode adds a bounded amount, so the machine's memory is proportional to the size of the
-// pickle: some 25 bytes for each of its bytes at most.
+// Values refer to each other by indices and are never traversed recursively, so cycles and nesting are
+// harmless. Every opcode adds a bounded amount of memory, so the machine's memory is proportional to the size
+// of the pickle: at most about 25 bytes for each of its bytes.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -21,32 +21,33 @@ namespace octavo::train {
 
 inline constexpr std::size_t kPickleLimit = std::size_t{16} << 20;  // bytes; 100 are enough for a tensor
 inline constexpr std::size_t kDimensionLimit = 64;                  // as in torch
-inline constexpr std::size_t kTensorLimit = 100'000;                // of a state dict
-inline constexpr std::size_t kDictLimit = 4 * kTensorLimit;         // each tensor has one, and each module
+inline constexpr std::size_t kTensorLimit = 100'000;                // tensors in a state dict
+inline constexpr std::size_t kDictLimit = 4 * kTensorLimit;         // each tensor and each module has a dict
 inline constexpr std::size_t kNameLimit = 4096;  // bytes of a tensor's name or a storage's key
 inline constexpr std::size_t kStackLimit = std::size_t{1} << 20;  // two values for each tensor of a dict
 
-// A storage as the pickle describes it; its bytes are elsewhere, under its key.
+// A storage as the pickle describes it. Its bytes are not in the pickle; they are found by its key.
 struct PickledStorage {
-  std::string_view dtype;  // as in safetensors.h
+  std::string_view dtype;  // spelled as in safetensors.h
   std::string_view key;
   std::int64_t elements = 0;
 };
 
-// Numbers as the pickle has them: nothing is checked but that they are integers.
+// A tensor as the pickle describes it. Its numbers are not checked, except that they are integers.
 struct PickledTensor {
   std::string_view name;
   PickledStorage storage;
   std::int64_t offset = 0;  // in elements
   std::vector<std::int64_t> shape;
-  std::vector<std::int64_t> strides;  // as many
+  std::vector<std::int64_t> strides;  // same length as `shape`
 };
 
-// The tensors in the order of the dict, no name twice: the memo could repeat one for two bytes, so all names
-// together are no longer than the pickle. The texts lie in `pickle`. Errors begin with a byte.
+// Returns the tensors in the order of the dict. Names are unique: the memo could repeat a name for two bytes,
+// so without this rule all names together could be longer than the pickle. The texts are views of `pickle`.
+// Errors begin with a byte offset.
 Result<std::vector<PickledTensor>> read_pickle(std::span<const std::byte> pickle);
 
-// How torch calls the storage of a dtype, `FloatStorage`. Empty: there is none.
+// Returns torch's name of the storage class of a dtype, such as `FloatStorage`; empty if there is none.
 [[nodiscard]] std::string_view torch_storage(std::string_view dtype);
 
 }  // namespace octavo::train

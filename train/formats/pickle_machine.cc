@@ -1,4 +1,4 @@
-// Opcodes, stack and memo; see pickle_machine.h.
+// Implements the opcodes, the stack and the memo; see pickle_machine.h.
 // SPDX-License-Identifier: MIT
 #include "train/formats/pickle_machine.h"
 
@@ -25,7 +25,7 @@ Status cut_short() { return Status::invalid("the pickle ends too early: it is cu
 
 }  // namespace
 
-// What follows an opcode.
+// Reads the argument of an opcode.
 template <class T>
 Result<T> PickleMachine::argument() {
   if (pickle_.size() - at_ < sizeof(T)) return cut_short();
@@ -40,7 +40,7 @@ Status PickleMachine::push_number() {
   return push({PickleKind::integer, 0, static_cast<Number>(*value)});
 }
 
-// Python numbers the memo from 0 upwards, so a number beyond the next one is made up.
+// Python numbers memo entries from 0 upwards, so an index beyond the next free index is invalid.
 template <class T>
 Status PickleMachine::put() {
   const Result<T> index = argument<T>();
@@ -178,7 +178,7 @@ Status PickleMachine::push_long() {
   for (std::size_t i = 0; i < *size; ++i) {
     value |= std::to_integer<std::uint64_t>(pickle_[at_ + i]) << (8 * i);
   }
-  // The sign is the highest bit that is there.
+  // The sign is the highest stored bit.
   const auto missing = static_cast<unsigned>(64 - 8 * *size);
   if (*size > 0) value = static_cast<std::uint64_t>(static_cast<std::int64_t>(value << missing) >> missing);
   at_ += *size;
@@ -216,7 +216,7 @@ PickleValue PickleMachine::pop() {
   return top;
 }
 
-// Goes down to the last mark and removes it: the number of values above it.
+// Removes the last mark and returns the number of values above it.
 Result<std::size_t> PickleMachine::unmark() {
   if (marks_.empty()) return Status::invalid("there is no MARK");
   const std::size_t count = height();
@@ -244,7 +244,7 @@ Status PickleMachine::push_dict() {
   return push({PickleKind::dict, static_cast<std::uint32_t>(dicts_.size() - 1), 0});
 }
 
-// `count` values, keys and values by turns, into the dict below them.
+// Moves the top `count` values of the stack, which alternate between keys and values, to the dict below them.
 Status PickleMachine::set_items(std::size_t count) {
   if (count % 2 != 0) return Status::invalid("a key without a value");
   if (Status status = need(count + 1); !status.ok()) return status;
@@ -270,7 +270,7 @@ Status PickleMachine::expect(const PickleValue& value, PickleKind kind, std::str
                          std::string(kind_name(kind)));
 }
 
-// Whether a tuple has these kinds.
+// Checks that a tuple has items of these kinds.
 Status PickleMachine::expect_items(const PickleValue& tuple, std::span<const PickleKind> kinds,
                                    std::string_view what) const {
   if (Status status = expect(tuple, PickleKind::tuple, what); !status.ok()) return status;

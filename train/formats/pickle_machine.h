@@ -1,5 +1,5 @@
-// The machine behind pickle.h: a stack, a memo, and values that are numbers. The opcodes are in
-// pickle_machine.cc; what a state dict is made of is in pickle.cc.
+// The virtual machine of pickle.h: a stack, a memo, and values that are indices. The opcodes are in
+// pickle_machine.cc; the parts of a state dict are in pickle.cc.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -30,8 +30,9 @@ enum class PickleKind : std::uint8_t {
   tensor
 };
 
-// `first` and `count` say where a text lies in the pickle or a tuple in the pool of items. `first` alone is
-// the number of anything else that has one; `count` is an integer's value.
+// A value of the machine. `first` and `count` are the range of a text in the pickle, or of a tuple in the
+// pool of items. For an integer, `count` is its value. For other kinds, `first` is the index of the object,
+// if it has one.
 struct PickleValue {
   PickleKind kind = PickleKind::none;
   std::uint32_t first = 0;
@@ -42,7 +43,7 @@ class PickleMachine {
  public:
   explicit PickleMachine(std::span<const std::byte> pickle) : pickle_(pickle) {}
 
-  // To the end of the pickle. Called once.
+  // Runs to the end of the pickle. Must be called only once.
   Result<std::vector<PickledTensor>> run();
 
  private:
@@ -54,9 +55,9 @@ class PickleMachine {
   };
   using Items = std::vector<std::pair<PickleValue, PickleValue>>;
 
-  Status step();  // one opcode
+  Status step();  // executes one opcode
 
-  // What follows an opcode.
+  // Read the argument of an opcode.
   template <class T>
   Result<T> argument();
   Result<std::string_view> line();
@@ -78,7 +79,7 @@ class PickleMachine {
   Status get();
   Status protocol();
 
-  // What only a state dict needs.
+  // Operations that only a state dict needs.
   Status push_global();
   Status load_storage();
   Status reduce();
@@ -86,7 +87,8 @@ class PickleMachine {
   Status build();
   [[nodiscard]] Result<std::vector<PickledTensor>> finish() const;
 
-  // The values above the last mark, or above the bottom: what lies below is not taken.
+  // Returns the number of values above the last mark, or of all values if there is no mark. Values below the
+  // mark must not be popped.
   [[nodiscard]] std::size_t height() const { return stack_.size() - (marks_.empty() ? 0 : marks_.back()); }
   [[nodiscard]] Status need(std::size_t count) const;
   PickleValue pop();
@@ -111,9 +113,9 @@ class PickleMachine {
   std::uint8_t opcode_ = 0;
   bool stopped_ = false;
   std::vector<PickleValue> stack_;
-  std::vector<std::size_t> marks_;  // heights of the stack
+  std::vector<std::size_t> marks_;  // heights of the stack at the MARKs
   std::vector<PickleValue> memo_;
-  std::vector<PickleValue> items_;  // of all tuples
+  std::vector<PickleValue> items_;  // items of all tuples
   std::vector<Items> dicts_;
   std::vector<PickledStorage> storages_;
   std::vector<Tensor> tensors_;

@@ -1,4 +1,4 @@
-// Names of opcodes, as Python's pickletools has them; see pickle_opcodes.h.
+// Lists the names of opcodes as in Python's pickletools; see pickle_opcodes.h.
 // SPDX-License-Identifier: MIT
 #include "train/formats/pickle_opcodes.h"
 

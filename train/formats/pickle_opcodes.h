@@ -1,4 +1,4 @@
-// The opcodes of Python's pickle that a state dict needs, and the names of all of them for messages.
+// Defines the opcodes of Python's pickle that a state dict needs, and the names of all opcodes for messages.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -37,7 +37,7 @@ enum class Opcode : std::uint8_t {
   proto = 0x80,
 };
 
-// `0x52 REDUCE`; a byte that is no opcode of any protocol has no name.
+// Returns text such as `0x52 REDUCE`. A byte that is not an opcode of any protocol has no name.
 std::string opcode_text(std::uint8_t opcode);
 
 }  // namespace octavo::train

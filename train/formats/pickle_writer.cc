@@ -1,5 +1,5 @@
-// Opcodes for tensors; no memo, since texts and globals cost less than their bookkeeping. See
-// pickle_writer.h.
+// Writes the opcodes for tensors. It writes no memo, because texts and globals cost less than their
+// bookkeeping. See pickle_writer.h.
 // SPDX-License-Identifier: MIT
 #include "train/formats/pickle_writer.h"
 
@@ -17,7 +17,7 @@
 namespace octavo::train {
 namespace {
 
-// A pickle as it grows.
+// Builds the bytes of a pickle.
 class PickleText {
  public:
   PickleText& operator<<(Opcode opcode) {
@@ -73,7 +73,7 @@ std::vector<std::int64_t> strides_of(std::span<const std::int64_t> shape) {
   std::int64_t stride = 1;
   for (std::size_t i = shape.size(); i-- > 0;) {
     strides[i] = stride;
-    // Without an overflow: an extent of 0 may stand beside any others.
+    // This avoids an overflow: a shape with an extent of 0 may have any other extents.
     const std::int64_t extent = std::max<std::int64_t>(shape[i], 1);
     stride = stride > INT64_MAX / extent ? INT64_MAX : stride * extent;
   }

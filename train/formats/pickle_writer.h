@@ -1,4 +1,4 @@
-// The pickle of a state dict, for torch.load(weights_only=True); see pickle.h for reading one.
+// Writes the pickle of a state dict for torch.load(weights_only=True). pickle.h reads such pickles.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace octavo::train {
 
-// An OrderedDict of contiguous tensors, the storage of each under its number in `sources`.
-// REQUIRES: dtypes with a storage class in torch, and shapes that tensor_bytes() takes.
+// Returns the pickle of an OrderedDict of contiguous tensors. The key of each storage is the tensor's index
+// in `sources`. REQUIRES: dtypes with a storage class in torch, and shapes that tensor_bytes() accepts.
 std::string pickle_of(std::span<const TensorSource> sources);
 
 }  // namespace octavo::train

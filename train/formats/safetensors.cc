@@ -1,5 +1,4 @@
-// Opening a safetensors file: the header is checked against the size of the file before a tensor is handed
-// out.
+// Opens safetensors files: the header is checked against the size of the file before a tensor is returned.
 // SPDX-License-Identifier: MIT
 #include "train/formats/safetensors.h"
 
@@ -13,7 +12,7 @@
 namespace octavo::train {
 namespace {
 
-// The header's text, from a file that is at least this long.
+// Returns the header's text, after checking that the file contains all of it.
 Result<std::string_view> find_header(Bytes file) {
   if (file.size() < kLengthBytes) {
     return Status::invalid(std::to_string(file.size()) +
@@ -32,7 +31,8 @@ Result<std::string_view> find_header(Bytes file) {
   return std::string_view(reinterpret_cast<const char*>(header.data()), header.size());
 }
 
-// Sorts the entries as their bytes lie and checks that these fill `room` without holes or overlaps.
+// Sorts the entries by the position of their bytes, and checks that these fill `room` bytes without gaps or
+// overlaps.
 Status check_layout(std::vector<HeaderEntry>& entries, std::uint64_t room) {
   std::sort(entries.begin(), entries.end(), [](const HeaderEntry& a, const HeaderEntry& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);

@@ -1,4 +1,4 @@
-// Dtypes, sizes and the words of messages; see safetensors_format.h.
+// See safetensors_format.h.
 // SPDX-License-Identifier: MIT
 #include "train/formats/safetensors_format.h"
 

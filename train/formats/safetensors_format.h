@@ -1,4 +1,4 @@
-// What the reader and the writer of safetensors files share.
+// Defines what the reader and the writer of safetensors files share: sizes, texts, the layout and the header.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,24 +17,26 @@
 
 namespace octavo::train {
 
-inline constexpr std::uint64_t kLengthBytes = 8;               // of the header's length
-inline constexpr std::uint64_t kHeaderLimit = 100'000'000;     // as in the Python package
-inline constexpr std::string_view kMetadata = "__metadata__";  // the one entry of a header that is no tensor
+inline constexpr std::uint64_t kLengthBytes = 8;               // bytes of the header's length field
+inline constexpr std::uint64_t kHeaderLimit = 100'000'000;     // bytes; as in the Python package
+inline constexpr std::string_view kMetadata = "__metadata__";  // the only header entry that is not a tensor
 
-// The bytes of a tensor. None: an unknown dtype, a negative extent or more than 2^63 - 1 bytes.
+// Returns the number of bytes of a tensor; nullopt for an unknown dtype, a negative extent or a size of at
+// least 2^63 bytes.
 [[nodiscard]] std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
                                                         std::span<const std::int64_t> shape);
 
-// Names come from foreign files: they are shown in JSON's quotes, in ASCII, and cut where they are long.
+// Returns a name for messages: in JSON's quotes, in ASCII, and truncated if it is long, because names come
+// from untrusted files.
 std::string quote_name(std::string_view name);
 std::string shape_text(std::span<const std::int64_t> shape);  // [2, 3]
 std::string known_dtypes();
 
-// A file laid out before it is written.
+// The layout of a file that will be written.
 struct SafetensorsPlan {
-  std::string header;              // padded, without its length
-  std::vector<std::size_t> order;  // of the sources in the file
-  std::uint64_t size = 0;          // of the file
+  std::string header;              // padded, without the length field
+  std::vector<std::size_t> order;  // indices of the sources, in the order of the file
+  std::uint64_t size = 0;          // bytes of the file
 };
 
 Result<SafetensorsPlan> plan_safetensors(std::span<const TensorSource> sources,
@@ -45,17 +47,17 @@ struct HeaderEntry {
   std::string name;
   std::string dtype;
   std::vector<std::int64_t> shape;
-  std::uint64_t begin = 0;  // of its bytes, from the end of the header
+  std::uint64_t begin = 0;  // offset of its first byte from the end of the header
   std::uint64_t end = 0;
 };
 
 struct SafetensorsHeader {
-  std::vector<HeaderEntry> entries;  // in the order of the text
+  std::vector<HeaderEntry> entries;  // in the order of the header
   std::map<std::string, std::string> metadata;
 };
 
-// Checks only the form: that the JSON is a header. Errors begin with the tensor or the byte, so that the
-// caller can put a path before them.
+// Parses a header. Checks only that the JSON has the form of a header. Errors begin with the tensor or the
+// byte offset, so that the caller can put a path before them.
 Result<SafetensorsHeader> parse_header(std::string_view text);
 
 }  // namespace octavo::train

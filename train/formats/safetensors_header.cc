@@ -1,5 +1,6 @@
-// The JSON header of a safetensors file, event by event: what does not belong there ends the parse at once,
-// so that neither depth nor size of hostile JSON costs anything. See parse_header() in safetensors_format.h.
+// Parses the JSON header of a safetensors file event by event (SAX). An unexpected event ends the parse
+// immediately, so that neither depth nor size of hostile JSON costs anything. See parse_header() in
+// safetensors_format.h.
 // SPDX-License-Identifier: MIT
 #include "train/formats/safetensors_format.h"
 
@@ -111,7 +112,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
 
   HeaderEntry& entry() { return header.entries.back(); }
 
-  // What an error is about, to be followed by what is wrong.
+  // Returns the start of an error message: the part of the header that is wrong.
   std::string what() {
     switch (place_) {
       case Place::start:
@@ -156,7 +157,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
 
   Place place_ = Place::start;
   std::string key_;
-  unsigned fields_ = 0;  // of the tensor at hand: 1 dtype, 2 shape, 4 data_offsets
+  unsigned fields_ = 0;  // fields of the current tensor: 1 dtype, 2 shape, 4 data_offsets
   std::uint64_t offsets_ = 0;
   bool has_metadata_ = false;
 };
@@ -164,7 +165,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
 }  // namespace
 
 Result<SafetensorsHeader> parse_header(std::string_view text) {
-  // The JSON library takes a zero byte for the end of the text and would ignore what follows.
+  // The JSON library interprets a zero byte as the end of the text and would ignore the rest.
   if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos) return not_json(zero + 1);
   HeaderHandler handler;
   if (!Json::sax_parse(text.begin(), text.end(), &handler)) return Status::invalid(handler.error);

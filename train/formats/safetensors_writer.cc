@@ -1,4 +1,4 @@
-// Writing tensors: the whole file is laid out first, then the bytes are fetched one tensor at a time. See
+// Writes tensors: the complete layout is computed first, then the bytes are fetched one tensor at a time. See
 // safetensors.h.
 // SPDX-License-Identifier: MIT
 #include "train/formats/safetensors_format.h"
@@ -30,7 +30,7 @@ Status check_source(const TensorSource& source, std::set<std::string_view>& name
   return {};
 }
 
-// Throws for what is not UTF-8.
+// Throws if a text is not UTF-8.
 std::string json_text(const nlohmann::json& value) { return value.dump(); }
 
 std::string header_text(std::span<const TensorSource> sources, std::span<const std::size_t> order,

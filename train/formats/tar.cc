@@ -1,4 +1,4 @@
-// Walking a tar archive, block by block; see tar.h.
+// Reads a tar archive block by block; see tar.h.
 // SPDX-License-Identifier: MIT
 #include "train/formats/tar.h"
 
@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kEntryLimit = 100'000;
 constexpr std::uint64_t kLongNameLimit = 4096;
 constexpr std::uint64_t kPaxLimit = 1 << 20;
-constexpr std::uint64_t kPaddingLimit = 16 << 20;  // of zeros after the end
+constexpr std::uint64_t kPaddingLimit = 16 << 20;  // bytes of zeros after the end
 
 bool all_zero(std::span<const std::byte> bytes) {
   return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
@@ -41,7 +41,7 @@ class TarReader {
 
   [[nodiscard]] std::span<const std::byte> rest() const { return archive_.subspan(at_); }
 
-  // One header and what it describes. False: the end.
+  // Reads one header and its entry. Returns false at the end of the archive.
   Result<bool> next() {
     header_ = at_;
     if (rest().size() < kTarBlock) return cut_short();
@@ -137,7 +137,7 @@ class TarReader {
   }
   static Status cut_short() { return Status::invalid("the archive is cut short"); }
 
-  // Two blocks of zeros; more zeros fill the last record.
+  // Reads the end of the archive: two blocks of zeros, and more zeros that fill the last record.
   Result<bool> end() {
     if (pending_.path || pending_.size)
       return Status::invalid("a long name or a size without a file after it");

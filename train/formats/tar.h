@@ -1,7 +1,7 @@
-// Archives of `tar`: ustar, with the long names of GNU tar and of pax, packed by gzip or not. Files are read
-// through a memory map, so the entries of a plain archive cost no memory; an archive is hostile until open()
-// has checked it. Nothing is unpacked to a disk. Links, devices, sparse files, names that lead out of a
-// folder and two files of one name are errors.
+// Reads and writes tar archives: ustar, with the long names of GNU tar and of pax. An archive that is read
+// may be compressed with gzip. Files are read through a memory map, so the entries of an uncompressed archive
+// need no memory. An archive is untrusted until open() has checked it. Nothing is extracted to a disk. Links,
+// devices, sparse files, names that lead out of a folder and duplicate names are errors.
 //
 //   auto archive = octavo::train::TarArchive::open("model.nemo");
 //   if (archive.ok()) use(archive->find("model_config.yaml")->bytes);
@@ -24,15 +24,16 @@
 
 namespace octavo::train {
 
-inline constexpr std::uint64_t kInflatedLimit = std::uint64_t{16} << 30;  // bytes of an archive under gzip
+inline constexpr std::uint64_t kInflatedLimit = std::uint64_t{16} << 30;  // bytes of a decompressed archive
 
 struct TarEntry {
   std::string name;  // without a leading `./`
   std::span<const std::byte> bytes;
-  std::uint64_t header = 0;  // where its header begins, for messages
+  std::uint64_t header = 0;  // byte offset of its header, for messages
 };
 
-// The files of an archive that lies in memory, in its order. Errors begin with a byte of it.
+// Returns the files of an archive in memory, in the order of the archive. Errors begin with a byte offset in
+// the archive.
 Result<std::vector<TarEntry>> read_tar(std::span<const std::byte> archive);
 
 class TarArchive {
@@ -40,24 +41,24 @@ class TarArchive {
   static Result<TarArchive> open(const std::string& path, std::uint64_t inflated_limit = kInflatedLimit);
 
   [[nodiscard]] std::span<const TarEntry> entries() const { return entries_; }
-  [[nodiscard]] const TarEntry* find(std::string_view name) const;  // nullptr: none
+  [[nodiscard]] const TarEntry* find(std::string_view name) const;  // nullptr if there is none
 
  private:
   TarArchive() = default;
 
   MappedFile file_;
-  HeapBytes inflated_;  // in place of the file, if that is compressed
+  HeapBytes inflated_;  // used instead of `file_` if the file is compressed
   std::vector<TarEntry> entries_;
 };
 
 struct TarSource {
-  std::string name;  // as it is to stand in the archive, at most 99 bytes: `./model_config.yaml`
+  std::string name;  // name in the archive, at most 99 bytes: `./model_config.yaml`
   std::uint64_t size = 0;
-  std::function<Status(const ByteSink&)> write;  // called once; gives `size` bytes
+  std::function<Status(const ByteSink&)> write;  // called once; must write `size` bytes
 };
 
-// Written beside its place, fsynced and renamed. Times and owners are zero, so equal contents give equal
-// files.
+// Writes an archive to a partial file in the same folder, which is fsynced and renamed. Times and owners are
+// zero, so equal contents give equal files.
 Status write_tar(const std::string& path, std::span<const TarSource> sources);
 
 }  // namespace octavo::train

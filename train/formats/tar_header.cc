@@ -1,4 +1,4 @@
-// Headers of tar archives and of pax, from bytes that nobody has checked; see tar_header.h.
+// Parses unchecked headers of tar archives and of pax; see tar_header.h.
 // SPDX-License-Identifier: MIT
 #include "train/formats/tar_header.h"
 
@@ -19,7 +19,8 @@ std::string_view text_field(std::span<const std::byte> block, TarField field) {
   return text.substr(0, text.find('\0'));
 }
 
-// Octal digits between blanks, or GNU's binary: 0x80, then the number, most significant byte first.
+// Parses octal digits between blanks, or GNU tar's binary form: 0x80, then the number, most significant byte
+// first.
 std::optional<std::uint64_t> number_field(std::span<const std::byte> block, TarField field) {
   const auto bytes = block.subspan(field.at, field.size);
   std::uint64_t value = 0;
@@ -88,7 +89,7 @@ Result<TarHeader> parse_tar_header(std::span<const std::byte> block) {
   header.size = *size;
   header.type = static_cast<char>(block[kTarType.at]);
   header.name = text_field(block, kTarName);
-  // GNU keeps other things where ustar has the first part of a long name.
+  // GNU tar stores other data where ustar has the first part of a long name.
   if (magic != "ustar ") {
     if (const std::string_view prefix = text_field(block, kTarPrefix); !prefix.empty()) {
       header.name = std::string(prefix) + "/" + header.name;
@@ -97,7 +98,7 @@ Result<TarHeader> parse_tar_header(std::span<const std::byte> block) {
   return header;
 }
 
-// Records of `LENGTH KEY=VALUE\n`, where the length counts the whole record.
+// Parses records of `LENGTH KEY=VALUE\n`, where LENGTH counts the complete record.
 Result<PaxFields> parse_pax(std::string_view text) {
   PaxFields fields;
   while (!text.empty()) {

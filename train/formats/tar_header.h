@@ -1,4 +1,4 @@
-// The blocks of a tar archive: what the reader and the writer share.
+// Reads and writes the header blocks of tar archives, for the reader and the writer.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,7 +15,7 @@
 namespace octavo::train {
 
 inline constexpr std::size_t kTarBlock = 512;
-inline constexpr std::size_t kTarRecord = 20 * kTarBlock;  // archives are padded to whole ones
+inline constexpr std::size_t kTarRecord = 20 * kTarBlock;  // archives are padded to complete records
 
 // Fields of a header block.
 struct TarField {
@@ -30,14 +30,14 @@ inline constexpr TarField kTarSize{124, 12};
 inline constexpr TarField kTarTime{136, 12};
 inline constexpr TarField kTarSum{148, 8};
 inline constexpr TarField kTarType{156, 1};
-inline constexpr char kSparseFile = 'S';  // GNU's type of a file with holes; pax has a record for it
+inline constexpr char kSparseFile = 'S';  // GNU tar's type of a sparse file; pax has a record for it
 inline constexpr TarField kTarMagic{257, 6};
 inline constexpr TarField kTarPrefix{345, 155};
 
-// The error of a file with holes, whose bytes in the archive are not the file's.
+// Returns the error for a sparse file, whose bytes in the archive are not the file's bytes.
 [[nodiscard]] Status sparse_file();
 
-// The sum of the block's bytes with the sum's own field as blanks.
+// Returns the checksum of a header block: the sum of its bytes, with the checksum field counted as blanks.
 [[nodiscard]] std::uint64_t tar_sum(std::span<const std::byte> block);
 
 struct TarHeader {
@@ -46,21 +46,20 @@ struct TarHeader {
   char type = '0';
 };
 
-// The header of a plain file.
-// REQUIRES: a name that fits its field.
+// Returns the header of a plain file. REQUIRES: the name fits its field.
 std::array<std::byte, kTarBlock> make_tar_header(std::string_view name, std::uint64_t size);
 
-// REQUIRES: one block, and not of zeros alone.
+// REQUIRES: `block` is one block, and not all of its bytes are zero.
 Result<TarHeader> parse_tar_header(std::span<const std::byte> block);
 
-// What a pax header changes in the entry after it.
+// The fields that a pax header changes in the entry after it.
 struct PaxFields {
   std::optional<std::string> path;
   std::optional<std::uint64_t> size;
 };
 Result<PaxFields> parse_pax(std::string_view text);
 
-// The name without `./` at its front, or an error if it leads out of a folder or cannot be shown.
+// Returns the name without a leading `./`, or an error if the name leads out of a folder or cannot be shown.
 Result<std::string> safe_tar_name(std::string_view name);
 
 }  // namespace octavo::train

@@ -1,4 +1,5 @@
-// Writing a tar archive that every tar reads: ustar headers, and GNU's binary size where octal digits end.
+// Writes tar archives that every tar program reads: ustar headers, and GNU tar's binary form for sizes that
+// do not fit the octal digits.
 // SPDX-License-Identifier: MIT
 #include "train/formats/safetensors_format.h"
 #include "train/formats/tar.h"
@@ -58,7 +59,7 @@ Status write_zeros(OutputFile& file, std::uint64_t count) {
   return {};
 }
 
-// How many bytes of padding make `size` whole pieces.
+// Returns the number of padding bytes that complete the last piece of `size` bytes.
 std::uint64_t padding_of(std::uint64_t size, std::uint64_t piece) { return (piece - size % piece) % piece; }
 
 Status write_entry(OutputFile& file, const TarSource& source) {
@@ -91,7 +92,7 @@ std::array<std::byte, kTarBlock> make_tar_header(std::string_view name, std::uin
   put_octal(block, kTarTime, 0);
   put_text(block, kTarType, "0");
   put_text(block, kTarMagic, std::string_view("ustar\00000", 8));  // a zero byte, then the version
-  // Six digits, a zero byte and a blank, as every tar writes it.
+  // The checksum has six digits, a zero byte and a blank, as every tar program writes it.
   put_octal(block, {kTarSum.at, kTarSum.size - 1}, tar_sum(block));
   block[kTarSum.at + kTarSum.size - 1] = std::byte{' '};
   return block;

@@ -1,4 +1,4 @@
-// Sorting and finding names; see tensor_list.h.
+// See tensor_list.h.
 // SPDX-License-Identifier: MIT
 #include "train/formats/tensor_list.h"
 

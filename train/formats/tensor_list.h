@@ -1,4 +1,4 @@
-// The tensors of an opened file, in its order and by name: what every reader of weights gives.
+// The tensors of an opened file, in the order of the file and by name. Every reader of weights returns them.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,19 +17,19 @@ using Bytes = std::span<const std::byte>;
 
 struct StoredTensor {
   std::string name;
-  std::string dtype;  // as safetensors.h spells it
+  std::string dtype;  // spelled as in safetensors.h
   std::vector<std::int64_t> shape;
-  Bytes bytes;  // contiguous; valid while the file is open; aligned only if the writer saw to it, as ours do
+  Bytes bytes;  // contiguous; valid while the file is open; aligned only if the writer aligned it, as ours do
 };
 
 class TensorList {
  public:
   TensorList() = default;
-  // An error where two have the same name.
+  // Returns an error if two tensors have the same name.
   static Result<TensorList> of(std::vector<StoredTensor> tensors);
 
   [[nodiscard]] std::span<const StoredTensor> all() const { return tensors_; }
-  [[nodiscard]] const StoredTensor* find(std::string_view name) const;  // nullptr: none
+  [[nodiscard]] const StoredTensor* find(std::string_view name) const;  // nullptr if there is none
 
  private:
   std::vector<StoredTensor> tensors_;

@@ -1,4 +1,4 @@
-// From the entries and the pickle of a torch file to tensors; see torch_file.h.
+// Converts the entries and the pickle of a torch file to tensors; see torch_file.h.
 // SPDX-License-Identifier: MIT
 #include "train/formats/torch_file.h"
 
@@ -16,10 +16,11 @@ namespace octavo::train {
 namespace {
 
 constexpr std::string_view kPickleName = "/data.pkl";
-// Strides can repeat bytes without end; so all copies together may take what the file takes, and a bit more.
+// Strides can repeat bytes without limit. So all copies together may take at most the size of the file plus
+// this number of bytes.
 constexpr std::uint64_t kCopyAllowance = 16 << 20;
 
-// The folder that holds everything, with its slash.
+// Returns the folder that contains all entries, with its slash.
 Result<std::string_view> find_root(std::span<const ZipEntry> entries) {
   std::string_view root;
   for (const ZipEntry& entry : entries) {
@@ -57,8 +58,8 @@ Result<Bytes> storage_bytes(std::span<const ZipEntry> entries, const std::string
   return entry->bytes;
 }
 
-// REQUIRES: tensor_bytes() gave a number for the tensor. The elements from its first to behind its last one;
-// none if that is no number.
+// Returns the number of elements from the tensor's first to its last element in the storage; nullopt if a
+// stride is negative or the number does not fit. REQUIRES: tensor_bytes() returned a number for the tensor.
 std::optional<std::uint64_t> extent_of(const PickledTensor& tensor) {
   constexpr std::uint64_t kLimit = INT64_MAX;
   std::uint64_t last = 0;
@@ -81,7 +82,8 @@ bool is_contiguous(const PickledTensor& tensor) {
   return true;
 }
 
-// REQUIRES: not empty, and all elements inside `storage`.
+// Returns a contiguous copy of a tensor. REQUIRES: the tensor is not empty, and all its elements are inside
+// its storage.
 std::vector<std::byte> contiguous(const PickledTensor& tensor, const std::byte* first, std::size_t bytes) {
   const std::size_t size = element_size(tensor.storage.dtype);
   std::vector<std::byte> copy(bytes);
@@ -100,10 +102,10 @@ std::vector<std::byte> contiguous(const PickledTensor& tensor, const std::byte* 
   return copy;
 }
 
-// Where a tensor's elements lie in its storage, in bytes; checked.
+// The bytes of a tensor's elements in its storage; checked.
 struct Range {
   Bytes bytes;
-  std::size_t size = 0;  // of the contiguous tensor
+  std::size_t size = 0;  // bytes of the contiguous tensor
 };
 
 Result<Range> range_of(const PickledTensor& tensor, Bytes storage) {

@@ -1,7 +1,7 @@
-// Tensors in a file of torch.save: a zip archive with a pickle that describes a state dict and one entry for
-// each storage. Python's torch.load(weights_only=True) reads what is written here. Reading executes nothing
-// (pickle.h), and a file is hostile until it has been checked: nothing that it says is allocated or touched
-// before it is known to lie inside the file.
+// Reads and writes files of torch.save: a zip archive with a pickle that describes a state dict, and one
+// entry for each storage. Python's torch.load(weights_only=True) reads the files written here. Reading
+// executes no code (pickle.h). A file is untrusted until it has been checked: before a range that it states
+// is known to be inside the file, nothing is allocated for it and none of its bytes are accessed.
 //
 //   auto file = octavo::train::TorchFile::open("model_weights.ckpt");
 //   if (file.ok()) use(file->find("encoder.weight")->bytes);
@@ -26,11 +26,13 @@ namespace octavo::train {
 class TorchFile {
  public:
   static Result<TorchFile> open(const std::string& path);
-  // A file that lies in memory, which must outlive this. Errors begin with an entry or a byte of it.
+  // Reads a file from memory, which must outlive the returned object. Errors begin with an entry or a byte
+  // offset.
   static Result<TorchFile> read(Bytes file);
 
-  // In the order of the dict. The bytes are contiguous, whatever the strides were. Those of tensors that
-  // share a storage may be the same; they lie in the file unless the tensor had to be copied.
+  // Returns the tensors in the order of the dict. Their bytes are contiguous, whatever the strides were.
+  // Tensors that share a storage may share bytes. The bytes are part of the file, unless the tensor had to be
+  // copied.
   [[nodiscard]] std::span<const StoredTensor> tensors() const { return tensors_.all(); }
   [[nodiscard]] const StoredTensor* find(std::string_view name) const { return tensors_.find(name); }
 
@@ -38,19 +40,19 @@ class TorchFile {
   TorchFile() = default;
 
   MappedFile file_;
-  std::deque<std::vector<std::byte>> copies_;  // of tensors with gaps or other orders
+  std::deque<std::vector<std::byte>> copies_;  // copies of tensors whose strides have gaps or another order
   TensorList tensors_;
 };
 
-// A file laid out before it is written.
+// The layout of a file that will be written.
 struct TorchPlan {
   std::string pickle;
   std::string root;        // the folder of all entries
-  std::uint64_t size = 0;  // of the file
+  std::uint64_t size = 0;  // bytes of the file
 };
 
-// Dtypes that torch has no storage class for (unsigned ones above 8 bits, F8) are errors. `root` is the
-// folder of all entries: torch takes the file's name without its end.
+// Computes the layout of a file. Dtypes without a storage class in torch (unsigned types wider than 8 bits,
+// F8) are errors. `root` is the folder of all entries: torch uses the file's name without its extension.
 Result<TorchPlan> plan_torch_file(std::span<const TensorSource> sources, std::string root = "archive");
 Status write_planned(const ByteSink& sink, const TorchPlan& plan, std::span<const TensorSource> sources);
 

@@ -1,4 +1,5 @@
-// Writing a torch file: laid out first, then the bytes are fetched one tensor at a time. See torch_file.h.
+// Writes torch files: the layout is computed first, then the bytes are fetched one tensor at a time. See
+// torch_file.h.
 // SPDX-License-Identifier: MIT
 #include "train/formats/pickle.h"
 #include "train/formats/pickle_writer.h"
@@ -51,7 +52,7 @@ Status add_text(ZipWriter& zip, const std::string& name, const std::string& text
   return zip.end();
 }
 
-// `source.bytes` is called only where it is written.
+// Adds a tensor. Calls `source.bytes` only if bytes are written, not if they are only counted.
 Status add_tensor(ZipWriter& zip, const std::string& name, const TensorSource& source) {
   const std::uint64_t size = tensor_bytes(source.dtype, source.shape).value_or(0);
   if (Status status = zip.begin(name, size); !status.ok()) return status;

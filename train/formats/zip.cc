@@ -1,4 +1,4 @@
-// Reading a zip archive from its end, where its directory is; see zip.h.
+// Reads a zip archive from its end, where its directory is; see zip.h.
 // SPDX-License-Identifier: MIT
 #include "train/formats/zip.h"
 
@@ -28,7 +28,7 @@ struct Directory {
 
 struct CentralEntry {
   std::string_view name;
-  std::uint64_t place = 0;  // of this record
+  std::uint64_t place = 0;  // byte offset of this record
   std::uint64_t size = 0;
   std::uint64_t header = 0;
 };
@@ -37,7 +37,7 @@ Status cut_short() {
   return Status::invalid("no end of a zip archive: the file is torn or of another format");
 }
 
-// The last record may be followed by a comment that fills the file.
+// Returns the byte offset of the end record. A comment that fills the file may follow it.
 std::optional<std::size_t> find_end(Bytes file) {
   if (file.size() < kZipEndSize) return std::nullopt;
   const std::size_t last = file.size() - kZipEndSize;
@@ -78,7 +78,7 @@ Result<Directory> find_directory(Bytes file) {
   return directory;
 }
 
-// The numbers that did not fit 32 bits, in the order that the format has for them.
+// Reads the numbers that did not fit 32 bits, in the order that the format defines.
 Status read_extra64(Bytes extra, std::span<std::uint64_t* const> wanted) {
   while (!wanted.empty()) {
     if (extra.size() < 4) return Status::invalid("the zip64 field is missing");
@@ -95,7 +95,7 @@ Status read_extra64(Bytes extra, std::span<std::uint64_t* const> wanted) {
   return {};
 }
 
-// The record at the front of `rest`, which is cut by it.
+// Parses the record at the start of `rest` and removes it from `rest`.
 Result<CentralEntry> next_entry(Bytes& rest) {
   if (rest.size() < kZipCentralSize || u32(rest, 0) != kZipCentral) {
     return Status::invalid("no record of the zip archive's directory; the archive is damaged");
@@ -127,7 +127,7 @@ Result<CentralEntry> next_entry(Bytes& rest) {
   return entry;
 }
 
-// `data` is what lies before the directory.
+// Returns the entry with its bytes. `data` is the part of the archive before the directory.
 Result<ZipEntry> find_bytes(Bytes data, const CentralEntry& entry) {
   const std::string what = "file " + quote_name(entry.name) + ": ";
   if (data.size() < kZipLocalSize || entry.header > data.size() - kZipLocalSize ||
@@ -151,7 +151,8 @@ Result<ZipEntry> find_bytes(Bytes data, const CentralEntry& entry) {
   return ZipEntry{entry.name, local.subspan(begin, static_cast<std::size_t>(entry.size)), entry.header};
 }
 
-// Each from its header to the end of its bytes. Otherwise a small archive could hold large files many times.
+// Checks that no entries overlap, each from its header to the end of its bytes. Otherwise a small archive
+// could contain large files many times.
 Status check_overlaps(Bytes archive, std::vector<ZipEntry>& entries) {
   std::ranges::sort(entries, {}, &ZipEntry::header);
   std::uint64_t end = 0;

@@ -1,4 +1,4 @@
-// Local headers, descriptors, the directory and its end; see zip_writer.h.
+// Writes local headers, data descriptors, the directory and its end record; see zip_writer.h.
 // SPDX-License-Identifier: MIT
 #include "train/formats/zip_writer.h"
 
@@ -32,7 +32,7 @@ Status ZipWriter::begin(const std::string& name, std::uint64_t size) {
     append_little(extra, std::uint16_t{16});
     extra.append(16, '\0');
   }
-  // torch's own padding: a field `FB` whose content nobody reads.
+  // Padding as in torch: a field `FB` whose content is ignored.
   const std::uint64_t bare = at_ + kZipLocalSize + name.size() + extra.size() + 4;
   const auto padding = static_cast<std::uint16_t>((kAlignment - bare % kAlignment) % kAlignment);
   extra += "FB";

@@ -1,5 +1,5 @@
-// Numbers in foreign bytes, least significant byte first, whatever this machine's own order is; and how an
-// error gets its place put before it.
+// Reads and writes little-endian numbers, independent of this machine's byte order, and puts places before
+// error messages.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -34,7 +34,7 @@ void append_little(std::string& out, T value) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// `WHERE: MESSAGE`, with the code as it was.
+// Returns the status with the message `WHERE: MESSAGE` and the same code.
 [[nodiscard]] inline Status placed(std::string_view where, const Status& status) {
   return {status.code(), std::string(where) + ": " + status.message()};
 }

@@ -1,4 +1,4 @@
-// The hash and the text of checksums.txt; see checksums.h.
+// Implements the hash and the text format of checksums.txt; see checksums.h.
 // SPDX-License-Identifier: MIT
 #include "train/io/checksums.h"
 

@@ -1,6 +1,6 @@
-// checksums.txt, the proof that a checkpoint is whole: a line `HASH SIZE NAME` per file, where HASH is the
-// XXH3 of 128 bits as xxh128sum prints it. The last line is of checksums.txt itself: of the bytes before that
-// line, so that a list that lost its end is noticed.
+// Reads and writes checksums.txt, which proves that a checkpoint is complete. Each file has one line `HASH
+// SIZE NAME`, where HASH is the 128-bit XXH3 hash as xxh128sum prints it. The last line is for checksums.txt
+// itself and covers the bytes before that line, so that a list without its end is detected.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,7 +18,7 @@ namespace octavo::train {
 
 inline constexpr std::string_view kChecksumsName = "checksums.txt";
 
-// XXH3, 128 bits, of bytes that come in pieces.
+// Computes the 128-bit XXH3 hash of bytes that are added in pieces.
 class Hasher {
  public:
   Hasher();
@@ -27,7 +27,7 @@ class Hasher {
   ~Hasher();
 
   void add(std::span<const std::byte> bytes);
-  [[nodiscard]] std::string hex() const;  // 32 digits
+  [[nodiscard]] std::string hex() const;  // 32 hexadecimal digits
 
  private:
   struct State;
@@ -43,7 +43,8 @@ struct FileChecksum {
 
 std::string format_checksums(std::span<const FileChecksum> files);
 
-// Errors say the line and what is wrong with it. `path` is what they call the text.
+// Parses the text of checksums.txt. Errors contain the line and what is wrong with it; `path` is the text's
+// name in errors.
 Result<std::vector<FileChecksum>> parse_checksums(std::string_view text, const std::string& path);
 
 }  // namespace octavo::train

@@ -1,4 +1,4 @@
-// Descriptors, folders and the words of errors; see file_descriptor.h.
+// See file_descriptor.h.
 // SPDX-License-Identifier: MIT
 #include "train/io/file_descriptor.h"
 
@@ -34,7 +34,7 @@ Status sync_folder(const std::string& path) {
   const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() < 0) return system_error(path, "open the folder", errno);
   const int error = sync_descriptor(folder);
-  // Some network file systems have no fsync of folders, and nothing else can be done there.
+  // Some network file systems do not support fsync of folders, and there is no alternative.
   if (error != 0 && error != EINVAL && error != ENOTSUP) return system_error(path, "sync the folder", error);
   return {};
 }

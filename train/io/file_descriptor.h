@@ -1,4 +1,4 @@
-// An open file of the operating system, closed when its owner goes; and how its errors read.
+// Defines a file descriptor that its destructor closes, and helpers for syncing, paths and error messages.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -28,22 +28,23 @@ class FileDescriptor {
   int number_ = -1;
 };
 
-// `PATH: cannot ACTION: REASON`, with the reason that errno value stands for.
+// Returns the error `PATH: cannot ACTION: REASON`, where REASON describes the errno value `error`.
 Status system_error(const std::string& path, std::string_view action, int error);
 
-// fsync of a file, which is retried when a signal interrupts it. 0, or an errno value.
+// Calls fsync, and calls it again if a signal interrupts it. Returns 0 or an errno value.
 int sync_descriptor(const FileDescriptor& descriptor);
 
-// Makes what was renamed, made or removed in a folder survive a loss of power.
+// Syncs a folder, so that files renamed, created or removed in it stay so after a power failure.
 Status sync_folder(const std::string& path);
 
-// The folder that a path is in: `.` for a bare name.
+// Returns the folder that a path is in: `.` for a bare name.
 std::string parent_folder(const std::string& path);
 
-// Whether a name is of one file inside its folder: not empty or hidden, no slash, no blank, printable ASCII.
+// Returns true if `name` is a plain file name: not empty, not hidden, and printable ASCII without slashes and
+// blanks.
 [[nodiscard]] bool is_plain_name(std::string_view name);
 
-// 999 -> `999 bytes`, 1234567 -> `1.2 MB`.
+// Returns `999 bytes` for 999 and `1.2 MB` for 1234567.
 std::string size_text(std::uint64_t bytes);
 
 }  // namespace octavo::train

@@ -1,6 +1,6 @@
-// Folders by the operating system's own calls. Not by std::filesystem: LibTorch's wheels carry and export a
-// copy of it from another compiler, whose iterators and remove_all() do not fit ours and crash the process
-// that has both.
+// Lists and removes folders with system calls. It does not use std::filesystem, because LibTorch's wheels
+// contain and export a copy of it from another compiler. The iterators and remove_all() of that copy are
+// incompatible with ours and crash a process that has both.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,10 +11,12 @@
 
 namespace octavo::train {
 
-// Names of what is in a folder, without `.` and `..`, in no order. No folder: none.
+// Returns the names of a folder's entries, without `.` and `..`, in no particular order. Returns no names if
+// the folder does not exist.
 Result<std::vector<std::string>> list_folder(const std::string& path);
 
-// Removes a file or a folder with all that is in it; links are removed, not followed. Nothing there: done.
+// Removes a file, or a folder with all its contents. Symbolic links are removed, not followed. Succeeds if
+// the path does not exist.
 Status remove_tree(const std::string& path);
 
 }  // namespace octavo::train

@@ -9,13 +9,13 @@
 
 namespace octavo::train {
 
-inline constexpr std::size_t kDeepestJson = 200;  // no file of ours or of Hugging Face comes near
+inline constexpr std::size_t kDeepestJson = 200;  // deeper than any file of ours or Hugging Face
 
 // Returns the largest number of arrays and objects that are open at the same place. For a text that is not
 // JSON the number has no meaning.
 inline std::size_t json_depth(std::string_view text) {
   std::size_t depth = 0, deepest = 0;
-  bool inside = false;  // a string
+  bool inside = false;  // inside a string
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (inside && c == '\\') {

@@ -10,7 +10,7 @@
 namespace octavo::train {
 namespace {
 
-// The copy that a thread is making.
+// The copy that a thread is performing.
 struct Copy {
   const std::byte* begin = nullptr;
   const std::byte* end = nullptr;
@@ -25,7 +25,8 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
   const bool fault = info->si_code > 0;  // not sent by kill() or raise()
   if (fault && current_copy != nullptr && address >= current_copy->begin && address < current_copy->end)
     siglongjmp(current_copy->failed, 1);
-  // After the return a fault happens again, and the previous action handles it. A sent signal is sent again.
+  // After the handler returns, a fault occurs again, and the previous action handles it. A signal that was
+  // sent is raised again.
   sigaction(SIGBUS, &action_before, nullptr);
   if (!fault) raise(signal);
 }

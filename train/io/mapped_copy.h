@@ -9,9 +9,9 @@
 
 namespace octavo::train {
 
-// Copies `from`, a part of a mapped file, to `to`. Returns false if a byte could not be read; `to` then holds
-// anything. Any number of threads may call it. The first call installs a handler of SIGBUS for the process; a
-// SIGBUS from anywhere else gets the action that was set before.
+// Copies `from`, a part of a mapped file, to `to`. Returns false if a byte could not be read; the content of
+// `to` is then undefined. Any number of threads may call it. The first call installs a SIGBUS handler for the
+// process; a SIGBUS from any other code gets the action that was set before.
 [[nodiscard]] bool copy_mapped(std::span<const std::byte> from, void* to);
 
 }  // namespace octavo::train

@@ -1,4 +1,4 @@
-// Opening and mapping files; see mapped_file.h.
+// See mapped_file.h.
 // SPDX-License-Identifier: MIT
 #include "train/io/mapped_file.h"
 

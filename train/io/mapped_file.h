@@ -1,5 +1,5 @@
-// A regular file mapped for reading, and the way every reader here opens one: a folder, a pipe or a device
-// is an error, never a wait.
+// Opens and maps regular files for reading. All readers open their files here: a folder, a pipe or a device
+// is an error, and opening it never blocks.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -21,7 +21,8 @@ struct InputFile {
 
   static Result<InputFile> open(const std::string& path);
 
-  // The next bytes; fewer than asked for only at the end of the file. `path` is for the error.
+  // Reads the next bytes into `out` and returns their number, which is less than out.size() only at the end
+  // of the file. `path` is used in errors.
   Result<std::size_t> read(std::span<std::byte> out, const std::string& path);
 };
 

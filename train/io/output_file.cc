@@ -1,4 +1,4 @@
-// Writing, syncing and naming a file; see output_file.h.
+// See output_file.h.
 // SPDX-License-Identifier: MIT
 #include "train/io/output_file.h"
 
@@ -13,7 +13,7 @@
 namespace octavo::train {
 namespace {
 
-// Small enough that the hashed bytes are still in the cache when they are written.
+// Pieces are small enough that the hashed bytes are still in the cache when they are written.
 constexpr std::size_t kPiece = 1 << 20;
 
 }  // namespace
@@ -56,7 +56,8 @@ Status OutputFile::write_error(int error) const {
 }
 
 Status OutputFile::sync() {
-  // Some file systems reserve space only when they write to the disk, so a full disk may show only here.
+  // Some file systems reserve space only when they write to the disk, so a full disk may be reported only
+  // here.
   const int error = sync_descriptor(descriptor_);
   return error == 0 ? Status() : write_error(error);
 }

@@ -1,5 +1,5 @@
-// A file being written, front to back: hashed on the way, fsynced at the end, removed if it does not get
-// there.
+// Writes a file sequentially. The bytes are hashed on the way, the file is fsynced at the end, and a file
+// that is not finished is removed.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -23,12 +23,12 @@ struct WriteProgress {
   std::uint64_t total = 0;   // bytes in all of them
 };
 
-// Takes bytes in the order of a file.
+// Accepts the bytes of a file in order.
 using ByteSink = std::function<Status(std::span<const std::byte>)>;
 
 class OutputFile {
  public:
-  // Replaces what is there.
+  // Creates the file, or truncates an existing file.
   static Result<OutputFile> create(const std::string& path, WriteProgress progress);
 
   OutputFile(OutputFile&& other) noexcept = default;
@@ -37,12 +37,12 @@ class OutputFile {
 
   Status write(std::span<const std::byte> bytes);
 
-  // To the disk. The file stays.
+  // Syncs the file to the disk and keeps it.
   Status finish();
-  // The same, then it becomes `path`, in the same folder.
+  // Syncs the file to the disk and renames it to `path`, in the same folder.
   Status finish_as(const std::string& path);
-  // It becomes `path` without waiting for the disk: for data that can be made again. After a power failure
-  // the file may be incomplete.
+  // Renames the file to `path` without waiting for the disk. This is only for data that can be generated
+  // again: after a power failure the file may be incomplete.
   Status rename_to(const std::string& path);
 
   [[nodiscard]] FileChecksum checksum(const std::string& name) const { return {hasher_.hex(), size_, name}; }
@@ -54,15 +54,15 @@ class OutputFile {
   Status sync();
   [[nodiscard]] Status write_error(int error) const;
 
-  FileDescriptor descriptor_;  // open while there is something to remove
+  FileDescriptor descriptor_;  // open while the destructor must remove the file
   std::string path_;
   WriteProgress progress_;
   std::uint64_t size_ = 0;
   Hasher hasher_;
 };
 
-// Where a file grows before finish_as() gives it its name: `.NAME.partial` beside it. An error where `path`
-// is something other than a file: a rename would replace a device.
+// Returns the path under which a file is written before finish_as() renames it: `.NAME.partial` in the same
+// folder. Fails if `path` exists and is not a regular file, because a rename would replace a device.
 Result<std::string> partial_path(const std::string& path);
 
 }  // namespace octavo::train

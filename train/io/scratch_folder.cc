@@ -1,4 +1,4 @@
-// Making and removing a folder; see scratch_folder.h.
+// See scratch_folder.h.
 // SPDX-License-Identifier: MIT
 #include "train/io/scratch_folder.h"
 
@@ -17,7 +17,7 @@ Result<ScratchFolder> ScratchFolder::make(const std::string& path) {
 }
 
 ScratchFolder::~ScratchFolder() {
-  if (!path_.empty()) (void)remove_tree(path_);  // what stays is removed by the next writer
+  if (!path_.empty()) (void)remove_tree(path_);  // the next writer removes what remains
 }
 
 }  // namespace octavo::train

@@ -1,4 +1,4 @@
-// A folder that is removed, with what is in it, when its owner goes; unless it was released.
+// A folder that its destructor removes with all its contents, unless release() was called.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,7 +18,7 @@ class ScratchFolder {
   }
   ~ScratchFolder();
 
-  // Makes the folder. REQUIRES: its parent is there, and it is not.
+  // Creates the folder. REQUIRES: the parent folder exists, and the folder does not.
   static Result<ScratchFolder> make(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return path_; }

@@ -1,4 +1,4 @@
-// Whole text files; see text_file.h.
+// See text_file.h.
 // SPDX-License-Identifier: MIT
 #include "train/io/text_file.h"
 

@@ -1,5 +1,5 @@
-// Whole text files: written so that a reader sees the old text or the new one, even after a crash; read with
-// a limit.
+// Reads and writes complete text files. A write is atomic: a reader sees the old text or the new text, even
+// after a crash. A read has a size limit.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,10 +11,11 @@
 
 namespace octavo::train {
 
-// Written to `.NAME.partial` beside, fsynced, renamed. After an error the old file is as it was.
+// Writes the text to `.NAME.partial` in the same folder, fsyncs it and renames it. After an error the old
+// file is unchanged.
 Status write_text_file(const std::string& path, std::string_view text);
 
-// A file of more than `limit` bytes is an error.
+// Reads a text file. A file of more than `limit` bytes is an error.
 Result<std::string> read_text_file(const std::string& path, std::uint64_t limit);
 
 }  // namespace octavo::train

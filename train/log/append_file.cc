@@ -46,7 +46,7 @@ Status AppendFile::append(std::string_view bytes) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int error = errno;
-      // A partial record would damage the next one: it is removed. If that fails too, readers skip it.
+      // A partial record would damage the next record, so it is removed. If that fails too, readers skip it.
       if (left.size() < bytes.size() && ::ftruncate(descriptor_.get(), size_) != 0)
         size_ += bytes.size() - left.size();
       return system_error(path_, "append " + std::to_string(bytes.size()) + " bytes", error);
@@ -60,7 +60,7 @@ Status AppendFile::append(std::string_view bytes) {
 Status AppendFile::sync() {
   while (::fsync(descriptor_.get()) != 0) {
     if (errno == EINTR) continue;
-    if (errno == EINVAL || errno == EROFS) break;  // a pipe or a device: nothing to wait for
+    if (errno == EINVAL || errno == EROFS) break;  // a pipe or a device, which cannot be synced
     return system_error(path_, "write it to the disk", errno);
   }
   return {};

@@ -1,5 +1,5 @@
-// A file that only grows. A write that fails midway (a full disk) is undone, so that the file has only
-// complete records. No user-space buffer: what append() accepted survives the death of the process.
+// An append-only file. A write that fails midway (a full disk) is undone, so that the file has only complete
+// records. There is no user-space buffer: data that append() has accepted survives a crash of the process.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -20,7 +20,7 @@ class AppendFile {
   static Result<AppendFile> open(const std::string& path, Mode mode);
 
   Status append(std::string_view bytes);
-  Status sync();  // to the disk
+  Status sync();  // syncs the file to the disk
 
   [[nodiscard]] const std::string& path() const { return path_; }
 

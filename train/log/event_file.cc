@@ -26,8 +26,8 @@ void append_little_endian(std::string& out, Unsigned value) {
   }
 }
 
-// The fields of a message. Numbers are those of tensorflow/core/util/event.proto, and of summary.proto,
-// tensor.proto and tensor_shape.proto in framework/.
+// Encodes the fields of a message. Field numbers are from tensorflow/core/util/event.proto, and from
+// summary.proto, tensor.proto and tensor_shape.proto in framework/.
 class Message {
  public:
   Message& varint(std::uint32_t field, std::uint64_t value) {
@@ -111,7 +111,7 @@ std::string scalars_event(double wall_time, std::int64_t step, std::span<const S
   return tfrecord(event(wall_time, step).bytes(5, summary.text()).text());
 }
 
-// A tensor of one string, for the plugin `text`.
+// The value is a tensor of one string, for the plugin `text`.
 std::string text_event(double wall_time, std::int64_t step, std::string_view tag, std::string_view markdown) {
   constexpr std::uint64_t kString = 7;  // DT_STRING
   const Message size = Message().varint(1, 1);

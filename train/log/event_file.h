@@ -1,5 +1,5 @@
-// The bytes of TensorBoard's event files, written by hand: protocol buffers of three message types (Event,
-// Summary, SessionLog), each framed as a TFRecord with masked CRC32C checksums. No I/O here.
+// Encodes TensorBoard's event files without a protobuf library: protocol buffers of three message types
+// (Event, Summary, SessionLog), each framed as a TFRecord with masked CRC32C checksums. There is no I/O here.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,20 +15,20 @@ struct Scalar {
   float value = 0;
 };
 
-// CRC-32C (Castagnoli) of `bytes`; masked: as TFRecords store it, so that a checksum of data that holds
-// checksums stays sound.
+// Returns the CRC-32C (Castagnoli) of `bytes`. The masked form is what TFRecords store, so that a checksum of
+// data that contains checksums stays reliable.
 std::uint32_t crc32c(std::string_view bytes);
 std::uint32_t masked_crc32c(std::string_view bytes);
 
-// Length, checksum of the length, data, checksum of the data.
+// Returns a TFRecord: the length, the checksum of the length, the data, the checksum of the data.
 std::string tfrecord(std::string_view data);
 
-// Whole records. `wall_time` is in unix seconds.
-std::string version_event(double wall_time);  // the first of every file
-// TensorBoard drops what it has of this step and of later ones, from every earlier file of the folder.
+// The functions below return complete records. `wall_time` is in Unix seconds.
+std::string version_event(double wall_time);  // the first record of every file
+// Makes TensorBoard drop the data of this and later steps that it has read from earlier files of the folder.
 std::string session_start_event(double wall_time, std::int64_t step);
 std::string scalars_event(double wall_time, std::int64_t step, std::span<const Scalar> scalars);
-// A text in Markdown, which TensorBoard shows under Text.
+// Returns a record with a Markdown text, which TensorBoard shows under Text.
 std::string text_event(double wall_time, std::int64_t step, std::string_view tag, std::string_view markdown);
 
 }  // namespace octavo::train

@@ -12,8 +12,8 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-// As numbers of characters, for a backslash does not help inside of a table or before every sign. Line breaks
-// would end the table.
+// Escapes Markdown as numeric character references, because a backslash does not work inside a table or
+// before every character. Line breaks become blanks, because they would end the table.
 std::string plain_markdown(std::string_view text) {
   constexpr std::string_view kMarkup = "\\`*_{}[]()<>#+-.!|~&";
   std::string out;
@@ -26,7 +26,8 @@ std::string plain_markdown(std::string_view text) {
   return out;
 }
 
-// In UTF-8, or TensorBoard would fail: what is not becomes U+FFFD, as in metrics.jsonl.
+// Returns a text of an example. Bytes that are not UTF-8 become U+FFFD, as in metrics.jsonl, because
+// TensorBoard would fail on them.
 std::string text_of(const json& example, const char* name) {
   const auto at = example.find(name);
   if (at == example.end() || !at->is_string()) return {};

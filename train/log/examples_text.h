@@ -1,5 +1,5 @@
-// The examples of an evaluation as a table in Markdown, for TensorBoard: what was said beside what was heard,
-// with the words that differ in bold.
+// Formats the examples of an evaluation as a Markdown table for TensorBoard: the reference next to the
+// transcript, with the words that differ in bold.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace octavo::train {
 
-// Of a record's member `examples`; empty where it has none. Texts are shown as they are: nothing in them is
-// markup.
+// Formats a record's member `examples`; empty if the record has none. Texts are escaped, so nothing in them
+// is markup.
 std::string examples_markdown(const nlohmann::ordered_json& record);
 
 }  // namespace octavo::train

@@ -28,13 +28,14 @@ using json = nlohmann::ordered_json;
 constexpr std::string_view kMetrics = "metrics.jsonl";
 constexpr std::string_view kEvents = "events.out.tfevents.";
 
-// What of a record TensorBoard shows: its kind, a path into it, the tag.
+// A member of a record that TensorBoard shows: the kind of the record, the JSON path of the member, and the
+// tag.
 struct TagRule {
   std::string_view kind;
   std::string_view path;
   std::string_view tag;
 };
-// train_loss, lr and val_wer are where users of NeMo look.
+// Users of NeMo look for the tags train_loss, lr and val_wer.
 constexpr std::array<TagRule, 14> kTagRules{{
     {"train", "/loss", "train/loss"},
     {"train", "/loss", "train_loss"},
@@ -51,7 +52,7 @@ constexpr std::array<TagRule, 14> kTagRules{{
     {"train", "/memory/device", "memory/device"},
     {"train", "/memory/host", "memory/host"},
 }};
-constexpr std::string_view kRate = "_per_second";  // of what a task counts
+constexpr std::string_view kRate = "_per_second";  // suffix of the task's throughput
 
 double unix_seconds() {
   const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
@@ -62,7 +63,7 @@ Status failure(const fs::path& path, const std::string& doing, const std::error_
   return Status::failed(path.string() + ": cannot " + doing + ": " + error.message());
 }
 
-// The step of a line that is a record, or -1.
+// Returns the step of a line that is a record, or -1.
 std::int64_t step_of(const std::string& line) {
   const json record = json::parse(line, nullptr, false);
   if (!record.is_object()) return -1;
@@ -71,7 +72,7 @@ std::int64_t step_of(const std::string& line) {
   return step->get<std::int64_t>();
 }
 
-// The first metrics.N.jsonl that is free. REQUIRES: metrics.jsonl is there.
+// Renames metrics.jsonl to the first metrics.N.jsonl that is free. REQUIRES: metrics.jsonl exists.
 Status set_aside(const fs::path& metrics) {
   std::error_code error;
   for (int number = 1;; ++number) {
@@ -82,7 +83,8 @@ Status set_aside(const fs::path& metrics) {
   }
 }
 
-// Written beside and renamed: a crash in between leaves the old file or the new one. REQUIRES: it is there.
+// Drops all lines after `step`. The result is written to another file and renamed, so that a crash leaves the
+// old file or the new file. REQUIRES: metrics.jsonl exists.
 Status drop_after(const fs::path& metrics, std::int64_t step) {
   std::ifstream in(metrics, std::ios::binary);
   if (!in)
@@ -108,8 +110,8 @@ Status drop_after(const fs::path& metrics, std::int64_t step) {
   return status;
 }
 
-// TensorBoard reads the event files of a folder in the order of their names, so a new one must be the last
-// even where two runs begin within a second.
+// Opens a new event file. TensorBoard reads the event files of a folder in the order of their names, so the
+// new name must be the last, even if two runs begin within a second.
 Result<AppendFile> new_event_file(const fs::path& folder, double now) {
   auto seconds = static_cast<std::int64_t>(now);
   const auto names = list_folder(folder.string());
@@ -117,7 +119,7 @@ Result<AppendFile> new_event_file(const fs::path& folder, double now) {
   for (const std::string& name : *names) {
     if (!name.starts_with(kEvents)) continue;
     const std::int64_t other = std::strtoll(name.c_str() + kEvents.size(), nullptr, 10);
-    if (other >= seconds && other < seconds + 86400) seconds = other + 1;  // further away: not a time of ours
+    if (other >= seconds && other < seconds + 86400) seconds = other + 1;  // names further ahead are not ours
   }
   std::string digits = std::to_string(seconds);
   digits.insert(0, digits.size() < 10 ? 10 - digits.size() : 0, '0');
@@ -133,8 +135,9 @@ float to_float(double value) {
   return static_cast<float>(value);
 }
 
-// Whether TensorBoard shows a member that a task has named: its throughput, and what an evaluation calls a
-// metric. A record that calls none one is of a run whose only metric was the loss.
+// Returns true if TensorBoard shows a member that the task has named: its throughput, and the metrics of an
+// evaluation, which are listed in the member "better". A record without this list is from a run whose only
+// metric was the loss.
 bool is_tasks_own(const json& record, const std::string& kind, const std::string& name) {
   if (kind == "train") return name.ends_with(kRate);
   if (kind != "eval") return false;

@@ -1,12 +1,13 @@
-// The log of a run: metrics.jsonl, one JSON object per line, and beside it an event file for TensorBoard.
+// Writes the log of a run: metrics.jsonl, with one JSON object per line, and a TensorBoard event file in the
+// same folder.
 //
-//   auto log = octavo::train::RunLog::open("runs/first", 0);  // or the step of the checkpoint to go on from
+//   auto log = octavo::train::RunLog::open("runs/first", 0);  // or the step of the checkpoint to resume from
 //   if (!log.ok()) return log.status();
 //   Status wrote = log->write({{"kind", "train"}, {"step", 10}, {"loss", 3.1}, {"lr", 1e-3}});
 //
 // A record is an object with "kind" and "step"; docs/guides/report.md lists the kinds. Invariants: a line is
-// written whole or not at all, as far as the file system lets us; steps never go back within a file.
-// One thread at a time.
+// written completely or not at all, as far as the file system allows it; steps never decrease within a file.
+// Only one thread may use a RunLog at a time.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -23,19 +24,20 @@ namespace octavo::train {
 
 class RunLog {
  public:
-  // Makes the folder where it is missing. With `resume_step` 0 the log begins anew, and a metrics.jsonl that
-  // is there becomes metrics.1.jsonl (the first free number). Above 0 the log goes on after that step: lines
-  // of later steps, and lines that are no record (a torn last one), are dropped, atomically. Either way a new
-  // event file begins, which makes TensorBoard drop what it replaces.
+  // Creates the folder if it does not exist. With `resume_step` 0 a new log begins, and an existing
+  // metrics.jsonl is renamed to metrics.1.jsonl (the first free number). With `resume_step` above 0 the log
+  // resumes after that step: lines of later steps, and lines that are not records (a torn last line), are
+  // dropped atomically. In both cases a new event file begins, which makes TensorBoard drop the data that it
+  // replaces.
   static Result<RunLog> open(const std::string& run_folder, std::int64_t resume_step);
 
-  // Adds one line, with "time" (unix seconds) as its first member, and hands it to the operating system
-  // before it returns. Numbers that are not finite become null, bytes that are not UTF-8 become U+FFFD.
-  // Records of the kinds "train" and "eval" go to TensorBoard too, there with numbers as they are; the
-  // examples of an evaluation as a text.
+  // Adds one line, with "time" (Unix seconds) as its first member, and passes it to the operating system
+  // before it returns. Numbers that are not finite become null, and bytes that are not UTF-8 become U+FFFD.
+  // Records of the kinds "train" and "eval" are also written for TensorBoard, there with their numbers
+  // unchanged. The examples of an evaluation are written there as a text.
   Status write(const nlohmann::ordered_json& record);
 
-  // Waits until all that was written is on the disk.
+  // Waits until all written data is on the disk.
   Status flush();
 
  private:

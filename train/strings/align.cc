@@ -10,13 +10,13 @@
 namespace octavo::train {
 namespace {
 
-// Whitespace beyond ASCII, as UTF-8. A character's first byte is never a later one of another, so bytes can
-// be compared where a character begins and where the text is not UTF-8.
+// Non-ASCII whitespace as UTF-8. The first byte of a character is never a continuation byte, so bytes can be
+// compared at any position, even if the text is not valid UTF-8.
 constexpr std::array<std::string_view, 19> kSpaces = {
     "\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006",
     "\u2007", "\u2008", "\u2009", "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"};
 
-// Bytes of the whitespace that the text begins with; 0: it begins with none.
+// Returns the number of bytes of the whitespace character at the start of the text; 0 if there is none.
 std::size_t space_at(std::string_view text) {
   const char c = text.front();
   if (c == ' ' || (c >= '\t' && c <= '\r') || (c >= '\x1c' && c <= '\x1f')) return 1;
@@ -28,7 +28,8 @@ std::size_t space_at(std::string_view text) {
 
 using Words = std::vector<std::string_view>;
 
-// The last edit of the alignment of the first i words with the first j, at [i * (columns + 1) + j].
+// Returns a table: at [i * (columns + 1) + j] is the last edit of the alignment of the first i words of
+// `rows` with the first j words of `columns`.
 std::vector<Edit> last_edits(const Words& rows, const Words& columns) {
   const std::size_t width = columns.size() + 1;
   std::vector<Edit> out((rows.size() + 1) * width, Edit::insertion);

@@ -1,4 +1,4 @@
-// The text of a number, with a decimal point in every locale.
+// Formats a number with a decimal point in every locale.
 // SPDX-License-Identifier: MIT
 #pragma once
 

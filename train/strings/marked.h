@@ -1,5 +1,5 @@
-// What was said beside what was heard, with the words that differ marked: for terminals, pages and
-// TensorBoard. Marks are signs or elements around words, never colour alone.
+// Marks the words that differ between a reference and its transcript (the hypothesis), for terminals, HTML
+// pages and TensorBoard. Marks are characters or HTML elements around words, never colour alone.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,20 +11,20 @@
 
 namespace octavo::train {
 
-// How a medium shows words.
+// Defines how a medium shows words.
 struct Marks {
-  std::string_view missed, missed_end;  // around a word of the reference that was not heard, or not so
-  std::string_view wrong, wrong_end;    // around a word of the hypothesis that was not said
+  std::string_view missed, missed_end;  // around a reference word that was substituted or deleted
+  std::string_view wrong, wrong_end;    // around a hypothesis word that was substituted or inserted
   std::string (*show)(std::string_view word);
 };
 
-// The words of each side, with a blank between two.
+// The words of each side, separated by blanks.
 struct MarkedPair {
   std::string reference, hypothesis;
 };
 MarkedPair marked(const std::vector<AlignedWord>& alignment, const Marks& marks);
 
-// For a terminal, in git's signs for words: [-missed-] and {+wrong+}.
+// Marks words for a terminal as git's word diff does: [-missed-] and {+wrong+}.
 MarkedPair marked_for_terminal(std::string_view reference, std::string_view hypothesis);
 
 }  // namespace octavo::train

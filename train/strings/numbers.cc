@@ -16,7 +16,7 @@ std::string rounded(double value, int digits) {
   return decimal_text(value, std::chars_format::fixed, digits);
 }
 
-// Three digits or more and a unit: 51.4 MB.
+// Returns about three digits and a unit: 51.4 MB.
 template <std::size_t N>
 std::string scaled(double value, const std::array<const char*, N>& units, const char* between) {
   std::size_t unit = 0;

@@ -18,7 +18,7 @@ std::string escaped(std::string_view bytes) {
   return out;
 }
 
-// Bytes of the character that begins with this one; 0: none does.
+// Returns the number of bytes of the character that begins with this byte; 0 if no character does.
 std::size_t length_of(unsigned char first) {
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first < 0xE0) return 2;
@@ -26,7 +26,8 @@ std::size_t length_of(unsigned char first) {
   return first >= 0xF0 && first < 0xF5 ? 4 : 0;
 }
 
-// REQUIRES: as many bytes as the first asks for, all but the first of them 10xxxxxx.
+// Returns true if the character is valid and not a control character other than newline and tab. REQUIRES:
+// the number of bytes that the first byte indicates, and all others are 10xxxxxx.
 bool shows(std::string_view bytes) {
   constexpr std::array<std::uint32_t, 5> kLeast = {0, 0, 0x80, 0x800, 0x10000};
   constexpr std::array<std::uint32_t, 5> kMask = {0, 0x7F, 0x1F, 0x0F, 0x07};

@@ -1,5 +1,6 @@
-// Bytes of a model as a terminal can show them. A model over bytes can write any sequence, and some would
-// move the cursor, change colours or rename the window: control characters and what is no UTF-8 become \xNN.
+// Escapes a model's output for a terminal. A byte-level model can generate any bytes, and some sequences
+// would move the cursor, change colours or rename the window. Control characters other than newline and tab,
+// and bytes that are not valid UTF-8, become \xNN.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,11 +9,11 @@
 
 namespace octavo::train {
 
-// Byte by byte: a character of several bytes comes when its last one does.
+// Escapes one byte at a time. A character of several bytes is returned with its last byte.
 class TerminalText {
  public:
   std::string put(char byte);
-  std::string end();  // what is left of a character that was cut short
+  std::string end();  // returns the escaped bytes of an incomplete character
 
  private:
   std::string pending_;
