@@ -126,12 +126,12 @@ class Task {
   virtual Status load_first_weights() { return {}; }
   // Returns the parts of the model that depend on its vocabulary. They are not loaded from a model with
   // another vocabulary.
-  [[nodiscard]] virtual FreshParts fresh_parts() const { return {}; }
+  [[nodiscard]] virtual ReinitializedLayers reinitialized_layers() const { return {}; }
 
   // Returns the number of training samples. REQUIRES: open().
   [[nodiscard]] virtual std::int64_t samples() const = 0;
-  // Returns how positions are divided into batches, if the task decides that (train/data/buckets.h). Null:
-  // all batches have per_device_train_batch_size rows. The result lives as long as the task. REQUIRES:
+  // Returns how positions are divided into batches, if the task decides that (train/data/length_buckets.h).
+  // Null: all batches have per_device_train_batch_size rows. The result lives as long as the task. REQUIRES:
   // open().
   [[nodiscard]] virtual const Batches* batches() const { return nullptr; }
   // Returns the batch of positions first … first + rows - 1, on the host. If batches() is null, position p is
@@ -154,7 +154,7 @@ class Task {
 
   // Returns files that a trained model needs besides weights and settings, such as its tokenizer, by name.
   // Every checkpoint contains them. REQUIRES: build().
-  [[nodiscard]] virtual std::map<std::string, std::string> kept_files() const { return {}; }
+  [[nodiscard]] virtual std::map<std::string, std::string> checkpoint_extra_files() const { return {}; }
 
   // Returns the mean loss of a batch's rows on the device, 0-d, in fp32. Micro-batches of a step are weighted
   // by their rows.

@@ -70,7 +70,8 @@ void close_run(Run& run, TrainingLoop& loop, Result<Outcome>& outcome, Heartbeat
   if (outcome.ok() && report.ok()) outcome->report = *report;
 }
 
-Result<Outcome> run_all(const Config& config, Heartbeat& console, const std::shared_ptr<World>& world) {
+Result<Outcome> run_all(const Config& config, Heartbeat& console,
+                        const std::shared_ptr<ProcessGroup>& world) {
   console.doing("setting up: data, model and optimizer");
   auto started = start_run(config, console, Purpose::run, world);
   if (!started.ok()) return started.status();
@@ -88,9 +89,9 @@ Result<Outcome> run_all(const Config& config, Heartbeat& console, const std::sha
 
 }  // namespace
 
-Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<World> world,
+Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<ProcessGroup> world,
                       std::optional<RankFailure>* failure) {
-  auto place = world != nullptr ? Result<Place>(world->place()) : place_of(config);
+  auto place = world != nullptr ? Result<RankInfo>(world->place()) : rank_info_of(config);
   if (!place.ok()) return place.status();
   RankConsole own(console, place->rank);
   Heartbeat heartbeat(own);

@@ -20,7 +20,7 @@
 
 namespace octavo::train {
 
-class World;
+class ProcessGroup;
 
 // Errors: bad data or settings, divergence (ten steps in a row without finite gradients), exhausted memory.
 // The message names the checkpoint to resume from. Handles SIGINT, SIGTERM and SIGHUP while it runs.
@@ -29,7 +29,7 @@ class World;
 // If the environment makes this process one of several ranks (train/distributed/rank_info.h), it joins the
 // others, and they train together; only rank 0 writes and prints. `world`: a process group that exists
 // already. `failure`: set to a failure that all ranks know, so that one rank prints it; see rank_failure.h.
-Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<World> world = nullptr,
+Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<ProcessGroup> world = nullptr,
                       std::optional<RankFailure>* failure = nullptr);
 
 }  // namespace octavo::train

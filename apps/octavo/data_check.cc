@@ -26,7 +26,7 @@ constexpr std::size_t kShown = 3;  // findings printed per kind; the page has mo
 struct CheckFlags {
   std::vector<std::string> manifests;
   std::string tokenizer, output;
-  recordings::SurveyPlan plan;
+  recordings::SurveyOptions plan;
 };
 
 std::string page_path(const CheckFlags& flags) {

@@ -25,7 +25,7 @@ constexpr std::uint64_t kMostText = std::uint64_t{1} << 28;  // bytes
 
 struct SpeechFlags {
   std::string folder, text;
-  recordings::SpeechPlan plan;
+  recordings::SpeechBenchOptions plan;
   int threads = 0;
   bool force = false;
 };
@@ -42,7 +42,7 @@ std::vector<std::string> lines_of(const std::string& path) {
 }
 
 void make_speech(SpeechFlags& flags) {
-  recordings::SpeechPlan& plan = flags.plan;
+  recordings::SpeechBenchOptions& plan = flags.plan;
   if (plan.voices.empty()) throw Failure(kExitUsage, "--voices: got none, expected at least one");
   if (plan.slowest > plan.fastest)
     throw Failure(kExitUsage, "--slowest: got " + std::to_string(plan.slowest) +
@@ -66,7 +66,7 @@ void make_speech(SpeechFlags& flags) {
 
 struct SplitFlags {
   std::string manifest, train, val, together = "audio";
-  recordings::SplitPlan plan;
+  recordings::SplitOptions plan;
   bool force = false;
 };
 

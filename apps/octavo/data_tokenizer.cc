@@ -28,7 +28,7 @@ namespace {
 struct TokenizerFlags {
   std::string folder;
   std::vector<std::string> inputs;
-  train::TokenizerPlan plan;
+  train::TokenizerOptions plan;
   std::string text_field = "text";
   bool skip_bad = false;
   bool force = false;

@@ -2,7 +2,7 @@
 #include "apps/octavo/evaluate.h"
 
 #include "apps/octavo/common/cli.h"
-#include "apps/octavo/listening_flags.h"
+#include "apps/octavo/recognition_flags.h"
 
 #include <CLI/CLI.hpp>
 

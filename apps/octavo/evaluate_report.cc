@@ -2,9 +2,9 @@
 #include "apps/octavo/evaluate_report.h"
 
 #include "apps/octavo/common/table.h"
-#include "train/strings/marked.h"
 #include "train/strings/numbers.h"
 #include "train/strings/terminal_text.h"
+#include "train/strings/word_diff.h"
 
 #include <nlohmann/json.hpp>
 
@@ -76,7 +76,7 @@ std::string worst_text(const std::vector<train::ScoredClip>& worst) {
   if (worst.empty()) return {};
   std::string out = "\nThe clips with the most errors ([-said-] and not heard so, {+heard+} and not said):\n";
   for (const train::ScoredClip& clip : worst) {
-    const train::MarkedPair pair = train::marked_for_terminal(clip.reference, clip.hypothesis);
+    const train::WordDiff pair = train::diff_for_terminal(clip.reference, clip.hypothesis);
     out += "  " + terminal_text(clip.place) + "  " + terminal_text(clip.audio) + "  " +
            counted(clip.errors.errors(), "error") + " in " + counted(clip.errors.words, "word") +
            "\n    said:  " + pair.reference + "\n    heard: " + pair.hypothesis + '\n';
@@ -84,7 +84,7 @@ std::string worst_text(const std::vector<train::ScoredClip>& worst) {
   return out;
 }
 
-std::string unheard_text(const std::vector<train::LeftOutClip>& unheard) {
+std::string unheard_text(const std::vector<train::SkippedClip>& unheard) {
   if (unheard.empty()) return {};
   const std::size_t shown = std::min(unheard.size(), kMostUnheard);
   std::string out = '\n' + counted(std::ssize(unheard), "clip") + " could not be heard and " +
@@ -142,7 +142,7 @@ json evaluation_json(const train::ManifestScore& done) {
                             {"words", clip.errors.words}});
   }
   out["unheard"] = json::array();
-  for (const train::LeftOutClip& clip : score.unheard())
+  for (const train::SkippedClip& clip : score.unheard())
     out["unheard"].push_back(
         {{"place", clip.place}, {"audio_filepath", clip.audio}, {"reason", clip.reason}});
   return out;

@@ -84,7 +84,7 @@ void run_rank(const train::Config& config, const TrainRequest& request, std::ost
 // Starts the command `words` once for each rank.
 void run_ranks(const train::Config& config, const std::vector<std::string>& words) {
   check(train::can_start_ranks(config));
-  train::LaunchPlan plan;
+  train::LaunchOptions plan;
   plan.ranks = static_cast<int>(*config.settings.training.num_gpus);
   plan.command = words;
   const train::Launched done = take(train::launch(plan));
@@ -99,7 +99,7 @@ void run_ranks(const train::Config& config, const std::vector<std::string>& word
 // Returns the failure that a rank other than 0 prints. Rank 0 prints the failure that ends a run, and
 // octavo's launcher prints the failures it detects. Another rank prints only its own errors; rank 1 also
 // prints that rank 0 has exited or hangs.
-Failure printed_by_rank(const Failure& error, const train::Place& place,
+Failure printed_by_rank(const Failure& error, const train::RankInfo& place,
                         const std::optional<train::RankFailure>& failure) {
   using FoundBy = train::RankFailure::FoundBy;
   const std::string what = error.what();
@@ -112,7 +112,7 @@ Failure printed_by_rank(const Failure& error, const train::Place& place,
 
 void run_training(const TrainRequest& request, const std::vector<std::string>& words) {
   const train::Config config = take(train::load(request.file, request.overrides));
-  const train::Place place = take(train::place_of(config));
+  const train::RankInfo place = take(train::rank_info_of(config));
   if (train::starts_ranks(config, place)) return run_ranks(config, words);
   std::optional<train::RankFailure> failure;  // the failure that ended the run
   if (place.leads()) return run_rank(config, request, std::cout, failure);
@@ -182,7 +182,7 @@ void add_commands(CLI::App& app, const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv, argv + argc);
-  const auto place = octavo::train::find_place([](const char* name) { return std::getenv(name); });
+  const auto place = octavo::train::rank_from_environment([](const char* name) { return std::getenv(name); });
   if (place.ok() && place->grouped()) octavo::train::print_before_terminate(place->rank);
   const int code =
       octavo::cli::run_command(argc, argv, [&](CLI::App& app) { octavo::cli::add_commands(app, words); });

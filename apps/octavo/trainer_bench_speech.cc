@@ -88,7 +88,8 @@ class Models {
 void measure_row(SpeechBench& bench, SpeechBenchRow& row, const torch::Device& device, Models& models) {
   const SpeechBenchRequest& request = bench.request;
   const train::TrainingSettings training = training_of(request, row.optimizer);
-  const train::OptimizerPlan plan = take(train::plan_optimizer(training, device, train::has_backend(device)));
+  const train::OptimizerChoice plan =
+      take(train::choose_optimizer(training, device, train::has_backend(device)));
   const train::SpeechLoad load{row.clips, std::llround(train::kFramesPerSecond * request.seconds),
                                request.tokens, request.steps};
   try {
@@ -99,7 +100,7 @@ void measure_row(SpeechBench& bench, SpeechBenchRow& row, const torch::Device& d
     bench.weights = "float32";
     if (plan.bf16_weights)
       bench.weights = std::string("bfloat16, master ") + train::master_name(train::weight_store(training));
-    take(train::plan_fp8(training.fp8, device));  // an error if FP8 is not supported
+    take(train::choose_fp8(training.fp8, device));  // an error if FP8 is not supported
     row.measure = train::measure_step(model, load, plan, training, device);
     model.zero_grad();
   } catch (const c10::OutOfMemoryError&) {

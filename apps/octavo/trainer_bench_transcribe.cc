@@ -13,8 +13,8 @@
 #include "train/io/scratch_folder.h"
 #include "train/model/model.h"
 #include "train/strings/numbers.h"
-#include "train/tasks/speech/listener.h"
 #include "train/tasks/speech/model.h"
+#include "train/tasks/speech/recognizer.h"
 #include "train/tasks/speech/tokenizer.h"
 #include "train/tasks/speech/transcribe.h"
 
@@ -122,7 +122,7 @@ class Bench {
   Row measure(const std::string& from, double batch_seconds) {
     Row row{from, batch_seconds, 0, 0, 0};
     std::int64_t tokens = 0;
-    const auto count = [&](double seconds, const train::Heard& heard) {
+    const auto count = [&](double seconds, const train::Transcription& heard) {
       row.sound += seconds;
       tokens += std::ssize(heard.tokens);
     };
@@ -147,13 +147,13 @@ class Bench {
   }
 
  private:
-  using Count = std::function<void(double, const train::Heard&)>;
+  using Count = std::function<void(double, const train::Transcription&)>;
 
-  train::Listener make_listener() {
+  train::Recognizer make_listener() {
     train::FeatureSettings features;
     features.features = settings_.mel_bands;
-    return take(train::Listener::of(model_, make_tokenizer(settings_.vocabulary), features,
-                                    listener_options(request_.device, request_.dtype)));
+    return take(train::Recognizer::of(model_, make_tokenizer(settings_.vocabulary), features,
+                                      listener_options(request_.device, request_.dtype)));
   }
 
   [[nodiscard]] torch::Tensor head(const std::string& what) const {
@@ -164,15 +164,15 @@ class Bench {
     std::vector<std::span<const float>> clips;
     double seconds = 0, tokens = 0;
     for (std::size_t i = 0; i < std::min<std::size_t>(4, sounds_.size()); ++i) clips.emplace_back(sounds_[i]);
-    for (const train::Heard& each : listener_.hear(clips)) {
+    for (const train::Transcription& each : listener_.hear(clips)) {
       seconds += request_.seconds;
       tokens += static_cast<double>(each.tokens.size());
     }
     return tokens / seconds;
   }
 
-  [[nodiscard]] train::ListeningOptions listening(double batch_seconds) const {
-    train::ListeningOptions out;
+  [[nodiscard]] train::BatchRecognitionOptions listening(double batch_seconds) const {
+    train::BatchRecognitionOptions out;
     out.batch_seconds = batch_seconds;
     out.batch_clips = static_cast<std::size_t>(request_.clips);
     out.threads = request_.threads;
@@ -180,14 +180,15 @@ class Bench {
   }
 
   void hear_memory(std::int64_t clips, double batch_seconds, const Count& count) {
-    std::vector<train::ClipToHear> all;
+    std::vector<train::ClipInput> all;
     for (std::int64_t i = 0; i < clips; ++i) {
       const Samples& sound = sounds_[static_cast<std::size_t>(i) % sounds_.size()];
       all.push_back({request_.seconds, [&sound]() -> Result<Samples> { return sound; }});
     }
-    train::hear_all(
-        listener_.hearing().hear, all, listening(batch_seconds),
-        [&](std::size_t, Result<train::Heard> heard) { count(request_.seconds, take(std::move(heard))); });
+    train::transcribe_all(listener_.hearing().hear, all, listening(batch_seconds),
+                          [&](std::size_t, Result<train::Transcription> heard) {
+                            count(request_.seconds, take(std::move(heard)));
+                          });
   }
 
   void hear_files(const std::string& extension, std::int64_t clips, double batch_seconds,
@@ -225,7 +226,7 @@ class Bench {
   const TranscribeBenchRequest& request_;
   train::SpeechModelSettings settings_;
   std::shared_ptr<train::SpeechModelImpl> model_;
-  train::Listener listener_;
+  train::Recognizer listener_;
   std::vector<Samples> sounds_;
   std::optional<train::ScratchFolder> folder_;
 };

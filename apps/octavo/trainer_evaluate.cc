@@ -11,7 +11,7 @@
 #include "train/console/signals.h"
 #include "train/io/text_file.h"
 #include "train/strings/terminal_text.h"
-#include "train/tasks/speech/listener.h"
+#include "train/tasks/speech/recognizer.h"
 
 #include <nlohmann/json.hpp>
 
@@ -43,9 +43,9 @@ train::Manifest open_manifests(const std::vector<std::string>& paths) {
 }
 
 // Prints progress lines, at most one per second on a terminal and one per 5 seconds elsewhere.
-class Heard {
+class Transcription {
  public:
-  explicit Heard(std::int64_t clips) : clips_(clips) {}
+  explicit Transcription(std::int64_t clips) : clips_(clips) {}
 
   void show(std::int64_t done, const train::GroupScore& score) {
     const auto now = Clock::now();
@@ -66,7 +66,7 @@ class Heard {
   std::optional<Clock::time_point> said_;
 };
 
-train::ManifestScore listen(train::Listener& listener, const train::Manifest& manifest,
+train::ManifestScore listen(train::Recognizer& listener, const train::Manifest& manifest,
                             const EvaluateRequest& request) {
   const bool cpu = listener.device_text().starts_with("cpu");
   train::ScoreOptions options;
@@ -76,7 +76,7 @@ train::ManifestScore listen(train::Listener& listener, const train::Manifest& ma
   options.listening.batch_seconds =
       request.batch_seconds.value_or(cpu ? kOtherBatchSeconds : kGpuBatchSeconds);
   options.listening.threads = request.threads;
-  Heard heard(std::min(manifest.size(), request.limit.value_or(manifest.size())));
+  Transcription heard(std::min(manifest.size(), request.limit.value_or(manifest.size())));
   return train::score_manifest(
       manifest, [&](auto clips) { return listener.hear(clips); }, options,
       {[] { return train::StopSignals::received() != 0; },
@@ -96,7 +96,7 @@ void write_json(const EvaluateRequest& request, const train::ManifestScore& scor
 void run_evaluate(const EvaluateRequest& request) {
   check_evaluate(request);
   const train::Manifest manifest = open_manifests(request.manifests);
-  train::Listener listener = take(train::Listener::open(
+  train::Recognizer listener = take(train::Recognizer::open(
       request.model, listener_options(request.device, request.dtype, request.checkpoint)));
   for (const std::string& line : listener.notes()) std::cerr << train::terminal_text(line) << '\n';
   const train::StopSignals signals(

@@ -7,7 +7,7 @@
 #include "train/config/config.h"
 #include "train/predict/advise.h"
 #include "train/predict/host.h"
-#include "train/predict/plan.h"
+#include "train/predict/prediction.h"
 #include "train/predict/what_if.h"
 #include "train/report/plan_page.h"
 #include "train/run/measured_plan.h"
@@ -44,7 +44,7 @@ std::string time_text(double slower) {
   return (percent >= 0 ? "+" : "") + fixed(percent, 0) + "%";
 }
 
-void show(const std::vector<train::Advice>& advice, const train::Plan& plan) {
+void show(const std::vector<train::Advice>& advice, const train::Prediction& plan) {
   const bool enough = std::ranges::any_of(advice, &train::Advice::fits);
   if (plan.fits())
     std::cout << "nothing is needed: it fits" << (advice.empty() ? "" : "; what settings would save besides:")
@@ -95,8 +95,8 @@ double launch_seconds(const plan::Gpu& gpu) {
 }
 
 // Measures steps on the requested GPU, which must be a GPU of this machine.
-train::Plan measured(const PlanCommand& request, const train::LoadWith& load,
-                     const train::PlanRequest& wanted) {
+train::Prediction measured(const PlanCommand& request, const train::LoadWith& load,
+                           const train::PredictionRequest& wanted) {
   if (wanted.gpu.device < 0)
     throw Failure(kExitUsage, "--measure runs steps on this machine's GPU, and --gpu is " + request.gpu +
                                   "; use --gpu this, or leave --measure out");
@@ -111,8 +111,8 @@ train::Plan measured(const PlanCommand& request, const train::LoadWith& load,
 
 // Predicts the run. If a prediction is not supported and the requested GPU is a local one, measures steps
 // instead.
-train::Plan planned(const PlanCommand& request, const train::LoadWith& load, const train::Settings& settings,
-                    const train::PlanRequest& wanted) {
+train::Prediction planned(const PlanCommand& request, const train::LoadWith& load,
+                          const train::Settings& settings, const train::PredictionRequest& wanted) {
   if (request.measure) return measured(request, load, wanted);
   auto plan = train::make_plan(settings, wanted);
   if (plan.ok()) return std::move(*plan);
@@ -133,13 +133,13 @@ void run_plan(const PlanCommand& request) {
     return train::load(request.file, all);
   };
   const train::Config config = take(load({}));
-  train::PlanRequest wanted;
+  train::PredictionRequest wanted;
   wanted.gpu = take(plan::find_gpu(gpu_of(request, config.settings)), "--gpu");
   wanted.num_gpus = request.num_gpus > 0 ? request.num_gpus : config.settings.training.num_gpus.value_or(1);
   wanted.gpus_per_host = request.gpus_per_host;
   wanted.network = 1e9 * request.network;
   if (!request.measure) wanted.launch_seconds = launch_seconds(wanted.gpu);
-  const train::Plan found = planned(request, load, config.settings, wanted);
+  const train::Prediction found = planned(request, load, config.settings, wanted);
   nlohmann::ordered_json json = train::plan_json(found);
   if (!request.json)
     for (const std::string& line : train::plan_lines(found)) std::cout << line << '\n';

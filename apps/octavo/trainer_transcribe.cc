@@ -7,7 +7,7 @@
 #include "train/config/config.h"
 #include "train/strings/numbers.h"
 #include "train/strings/terminal_text.h"
-#include "train/tasks/speech/listener.h"
+#include "train/tasks/speech/recognizer.h"
 #include "train/tasks/speech/transcribe.h"
 #include "train/tasks/speech/transcript_file.h"
 
@@ -86,13 +86,13 @@ std::string rate_text(double seconds, double took) {
 
 }  // namespace
 
-train::ListenerOptions listener_options(const std::string& device, const std::string& dtype,
-                                        const std::string& checkpoint) {
+train::RecognizerOptions listener_options(const std::string& device, const std::string& dtype,
+                                          const std::string& checkpoint) {
   const auto training = [](const std::string& flag, const std::string& key, const std::string& value) {
     const std::string words[] = {"training." + key + '=' + value};
     return take(train::parse("", flag, words), flag).settings.training;
   };
-  train::ListenerOptions out;
+  train::RecognizerOptions out;
   out.checkpoint = checkpoint;
   out.device = training("--device", "device", device).device;
   if (dtype != "auto") out.dtype = training("--dtype", "compute_dtype", dtype).compute_dtype;
@@ -101,7 +101,7 @@ train::ListenerOptions listener_options(const std::string& device, const std::st
 
 void run_transcribe(const TranscribeRequest& request) {
   check_transcribe(request);
-  train::Listener listener = take(train::Listener::open(
+  train::Recognizer listener = take(train::Recognizer::open(
       request.model, listener_options(request.device, request.dtype, request.checkpoint)));
   for (const std::string& line : listener.notes()) std::cerr << train::terminal_text(line) << '\n';
   Transcripts transcripts(request);

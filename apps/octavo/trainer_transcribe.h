@@ -2,15 +2,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/speech/listener.h"
+#include "train/tasks/speech/recognizer.h"
 
 #include <string>
 
 namespace octavo::cli {
 
 // Returns the options for the values of --device, --dtype and --checkpoint.
-train::ListenerOptions listener_options(const std::string& device, const std::string& dtype,
-                                        const std::string& checkpoint = {});
+train::RecognizerOptions listener_options(const std::string& device, const std::string& dtype,
+                                          const std::string& checkpoint = {});
 
 struct TranscribeRequest;
 void run_transcribe(const TranscribeRequest& request);

@@ -2,7 +2,7 @@
 #include "apps/octavo/transcribe.h"
 
 #include "apps/octavo/common/cli.h"
-#include "apps/octavo/listening_flags.h"
+#include "apps/octavo/recognition_flags.h"
 #include "train/tasks/speech/transcript_file.h"
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,6 @@
 // Tests that the model description in a checkpoint is read back unchanged.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/kept_model.h"
+#include "train/tasks/speech/bundled_model.h"
 
 #include "train/text_files.h"
 
@@ -14,8 +14,8 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 // Returns a model whose every setting differs from the default.
-KeptModel other_model() {
-  KeptModel out;
+BundledModel other_model() {
+  BundledModel out;
   SpeechModelSettings& m = out.model;
   for (std::int64_t* size :
        {&m.mel_bands, &m.subsampling_channels, &m.encoder_layers, &m.width, &m.heads, &m.feed_forward,
@@ -33,8 +33,8 @@ KeptModel other_model() {
   return out;
 }
 
-void expect_same(const KeptModel& a, const KeptModel& b) {
-  const auto files = kept_files(a, ""), others = kept_files(b, "");
+void expect_same(const BundledModel& a, const BundledModel& b) {
+  const auto files = checkpoint_extra_files(a, ""), others = checkpoint_extra_files(b, "");
   EXPECT_EQ(files, others);
   EXPECT_EQ(a.features, b.features);
   EXPECT_EQ(a.model.head, b.model.head);
@@ -44,21 +44,21 @@ void expect_same(const KeptModel& a, const KeptModel& b) {
   EXPECT_EQ(a.model.outputs(), b.model.outputs());
 }
 
-TEST(KeptModel, ComesBack) {
-  for (const KeptModel& model : {KeptModel{}, other_model()}) {
+TEST(BundledModel, ComesBack) {
+  for (const BundledModel& model : {BundledModel{}, other_model()}) {
     const TextFiles folder;
-    for (const auto& [name, bytes] : kept_files(model, "pieces")) folder.write(name, bytes);
+    for (const auto& [name, bytes] : checkpoint_extra_files(model, "pieces")) folder.write(name, bytes);
     const auto read = read_kept_model(folder.path(""));
     ASSERT_TRUE(read.ok() && read->has_value()) << read.status().message();
     expect_same(**read, model);
   }
-  EXPECT_NE(kept_files({}, ""), kept_files(other_model(), ""));
+  EXPECT_NE(checkpoint_extra_files({}, ""), checkpoint_extra_files(other_model(), ""));
   const TextFiles empty;
   const auto none = read_kept_model(empty.path(""));
   EXPECT_TRUE(none.ok() && !none->has_value());
 }
 
-TEST(KeptModel, WhatIsDamagedIsNamed) {
+TEST(BundledModel, WhatIsDamagedIsNamed) {
   const TextFiles folder;
   for (const char* text : {"", "{", "[]", "{\"model\": {\"head\": \"tdt\"}}",
                            "{\"model\": {\"head\": 3, \"mel_bands\": \"x\"}}"}) {

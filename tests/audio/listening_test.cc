@@ -1,7 +1,7 @@
 // Tests batched transcription: how clips are grouped into batches, and that the number of threads has no
 // effect.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/listening.h"
+#include "train/tasks/speech/batch_recognition.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,8 +26,8 @@ TEST(Listening, BatchesAreOfSimilarLengthsAndWithinTheBudget) {
 }
 
 // "Transcribes" a clip as its length and its first sample.
-std::vector<Heard> count_samples(std::span<const std::span<const float>> clips) {
-  std::vector<Heard> out;
+std::vector<Transcription> count_samples(std::span<const std::span<const float>> clips) {
+  std::vector<Transcription> out;
   for (const auto& clip : clips)
     out.push_back(
         {std::to_string(clip.size()) + ':' + std::to_string(clip.empty() ? 0 : int(clip[0])), {}, {}});
@@ -38,7 +38,7 @@ TEST(Listening, EveryClipIsHeardWhateverTheThreads) {
   constexpr std::size_t kClips = 100;
   for (const int threads : {1, 3, 0}) {
     std::atomic<int> in_memory = 0, most = 0;
-    std::vector<ClipToHear> clips;
+    std::vector<ClipInput> clips;
     for (std::size_t i = 0; i < kClips; ++i) {
       clips.push_back({static_cast<double>(i), [&, i]() -> Result<std::vector<float>> {
                          most = std::max(most.load(), ++in_memory);
@@ -53,12 +53,12 @@ TEST(Listening, EveryClipIsHeardWhateverTheThreads) {
       ++batches;
       return count_samples(batch);
     };
-    hear_all(hear, clips, {.batch_seconds = 400, .threads = threads},
-             [&](std::size_t i, Result<Heard> heard) {
-               --in_memory;
-               EXPECT_EQ(texts[i], "") << "twice";
-               texts[i] = heard.ok() ? heard->text : heard.status().message();
-             });
+    transcribe_all(hear, clips, {.batch_seconds = 400, .threads = threads},
+                   [&](std::size_t i, Result<Transcription> heard) {
+                     --in_memory;
+                     EXPECT_EQ(texts[i], "") << "twice";
+                     texts[i] = heard.ok() ? heard->text : heard.status().message();
+                   });
     EXPECT_EQ(in_memory, 0);
     EXPECT_LT(most, 70);  // three batches, the last of which has the most clips
     EXPECT_GT(batches, 10U);
@@ -72,14 +72,15 @@ TEST(Listening, EveryClipIsHeardWhateverTheThreads) {
 }
 
 TEST(Listening, WhatHearingThrowsEndsIt) {
-  std::vector<ClipToHear> clips;
+  std::vector<ClipInput> clips;
   for (int i = 0; i < 50; ++i)
     clips.push_back({1.0, []() -> Result<std::vector<float>> { return std::vector<float>(1); }});
-  const HearBatch hear = [](std::span<const std::span<const float>>) -> std::vector<Heard> {
+  const HearBatch hear = [](std::span<const std::span<const float>>) -> std::vector<Transcription> {
     throw std::runtime_error("no device");
   };
-  EXPECT_THROW(hear_all(hear, clips, {.batch_seconds = 2}, [](std::size_t, const Result<Heard>&) {}),
-               std::runtime_error);
+  EXPECT_THROW(
+      transcribe_all(hear, clips, {.batch_seconds = 2}, [](std::size_t, const Result<Transcription>&) {}),
+      std::runtime_error);
 }
 
 }  // namespace

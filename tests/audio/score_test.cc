@@ -63,8 +63,8 @@ class Evaluated {
   }
 
  private:
-  std::vector<Heard> hear(std::span<const std::span<const float>> batch) {
-    std::vector<Heard> out;
+  std::vector<Transcription> hear(std::span<const std::span<const float>> batch) {
+    std::vector<Transcription> out;
     for (const auto& clip : batch) {
       EXPECT_EQ(clip.size(), 8000U);
       const auto number = static_cast<std::size_t>(std::lround(100 * clip[4000])) - 1;

@@ -6,7 +6,7 @@
 #include "apps/octavo/recordings/parallel.h"
 #include "train/data/prefetch.h"
 #include "train/files_support.h"
-#include "train/tasks/speech/listening.h"
+#include "train/tasks/speech/batch_recognition.h"
 #include "train/tasks/speech/transcribe.h"
 
 #include <gmock/gmock.h>
@@ -74,12 +74,13 @@ TEST_F(RefusedThreads, ClipsAreReadByFewerOrByTheCaller) {
     EXPECT_EQ(with_few_addresses(
                   megabytes,
                   [] {
-                    std::vector<ClipToHear> clips(
+                    std::vector<ClipInput> clips(
                         kMany, {1.0, []() -> Result<std::vector<float>> { return std::vector<float>(1); }});
                     int done = 0;
-                    hear_all([](auto batch) { return std::vector<Heard>(batch.size()); }, clips,
-                             {.batch_seconds = 2, .threads = kMany},
-                             [&](std::size_t, const Result<Heard>& heard) { done += heard.ok(); });
+                    transcribe_all(
+                        [](auto batch) { return std::vector<Transcription>(batch.size()); }, clips,
+                        {.batch_seconds = 2, .threads = kMany},
+                        [&](std::size_t, const Result<Transcription>& heard) { done += heard.ok(); });
                     return std::to_string(done);
                   }),
               std::to_string(kMany))

@@ -50,15 +50,15 @@ std::vector<float> spoken(const std::vector<std::string>& words) {
   return out;
 }
 
-std::vector<Heard> hear(std::span<const std::span<const float>> clips) {
-  std::vector<Heard> out;
+std::vector<Transcription> hear(std::span<const std::span<const float>> clips) {
+  std::vector<Transcription> out;
   for (const auto& clip : clips) {
-    Heard& heard = out.emplace_back();
+    Transcription& heard = out.emplace_back();
     for (std::size_t i = 0; (i + 1) * kFrame <= clip.size(); ++i) {
       const auto token = std::lround(static_cast<double>(clip[i * kFrame + kFrame / 2]) * kLoud) - 1;
       if (token >= 0) heard.tokens.push_back({token, static_cast<std::int64_t>(i), 1});
     }
-    heard = heard_of(heard.tokens, tokenizer(), 0.08);
+    heard = make_transcription(heard.tokens, tokenizer(), 0.08);
   }
   return out;
 }
@@ -71,7 +71,7 @@ struct Done {
 
 Done transcribe(const std::vector<std::string>& paths, const TranscribeOptions& options) {
   Done out;
-  const Hearing hearing{hear, &tokenizer(), kRate, 0.08};
+  const RecognizerInfo hearing{hear, &tokenizer(), kRate, 0.08};
   transcribe_files(hearing, paths, options,
                    {[&](std::size_t i, Result<HeardFile> file) {
                       EXPECT_FALSE(out.heard.contains(paths[i]) || out.bad.contains(paths[i])) << "twice";
@@ -142,15 +142,15 @@ TEST(Transcribe, WordsHaveTheirPiecesAndTimes) {
   const auto ids = tokenizer().encode("three boats");
   Transcript tokens;
   for (std::size_t i = 0; i < ids.size(); ++i) tokens.push_back({ids[i], static_cast<std::int64_t>(i), 4});
-  const Heard heard = heard_of(tokens, tokenizer(), 0.08);
+  const Transcription heard = make_transcription(tokens, tokenizer(), 0.08);
   EXPECT_EQ(heard.text, "three boats");
   EXPECT_EQ(heard.tokens, tokens);
   ASSERT_EQ(heard.words.size(), 2U);
   std::int64_t second = 1;  // index of the second word's first token
   while (!begins_word(tokenizer(), ids[static_cast<std::size_t>(second)])) ++second;
-  EXPECT_EQ(heard.words[0], (HeardWord{"three", 0, 0.08 * static_cast<double>(second)}));
+  EXPECT_EQ(heard.words[0], (TranscribedWord{"three", 0, 0.08 * static_cast<double>(second)}));
   EXPECT_EQ(heard.words[1].end, 0.08 * (static_cast<double>(ids.size()) - 1 + 4));
-  EXPECT_EQ(heard_of({}, tokenizer(), 0.08).text, "");
+  EXPECT_EQ(make_transcription({}, tokenizer(), 0.08).text, "");
 }
 
 }  // namespace

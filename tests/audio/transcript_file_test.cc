@@ -17,20 +17,20 @@ TEST(TranscriptFile, CuesEndWithSentencesPausesAndRoom) {
           {{"Two", 0, 0.4}, {"boats.", 0.4, 0.8}, {"One", 0.8, 1.0}, {"sank", 2.4, 2.8}, {"here", 2.9, 9.5}}),
       ElementsAre(Cue{0, 0.8, "Two boats."}, Cue{0.8, 1.0, "One"}, Cue{2.4, 2.8, "sank"},
                   Cue{2.9, 9.5, "here"}));
-  std::vector<HeardWord> many;
+  std::vector<TranscribedWord> many;
   for (int i = 0; i < 30; ++i) many.push_back({"\u00e4\u00e4\u00e4\u00e4", 0.1 * i, 0.1 * i + 0.1});
   const auto cues = cues_of(many);
   ASSERT_EQ(cues.size(), 2U);
   EXPECT_EQ(cues[0].text.size(), 17U * 8 + 16);  // 84 characters; all except the spaces have two bytes
 }
 
-const Heard kHeard{"One <boat> & no more.",
-                   {{"One", 0.08, 0.4},
-                    {"<boat>", 0.4, 1},
-                    {"&", 1.04, 1.1},
-                    {"no", 3661.5, 3662},
-                    {"more.", 3662, 3663.25}},
-                   {}};
+const Transcription kHeard{"One <boat> & no more.",
+                           {{"One", 0.08, 0.4},
+                            {"<boat>", 0.4, 1},
+                            {"&", 1.04, 1.1},
+                            {"no", 3661.5, 3662},
+                            {"more.", 3662, 3663.25}},
+                           {}};
 
 TEST(TranscriptFile, TextAndJson) {
   EXPECT_EQ(transcript_text(TranscriptFormat::text, "a.wav", 3, kHeard), "One <boat> & no more.\n");
@@ -51,7 +51,7 @@ TEST(TranscriptFile, Subtitles) {
             "01:01:01.500 --> 01:01:03.250\nno more.\n");
   EXPECT_EQ(transcript_text(TranscriptFormat::srt, "a.wav", 3, {}), "");
   EXPECT_EQ(transcript_text(TranscriptFormat::vtt, "a.wav", 3, {}), "WEBVTT\n");
-  std::vector<HeardWord> many;
+  std::vector<TranscribedWord> many;
   for (int i = 0; i < 12; ++i) many.push_back({"words", 0.1 * i, 0.1 * i + 0.1});
   EXPECT_EQ(transcript_text(TranscriptFormat::srt, "", 3, {"", many, {}}),
             "1\n00:00:00,000 --> 00:00:01,200\nwords words words words words words\nwords words words words "

@@ -15,11 +15,11 @@ namespace {
 using testing::ElementsAre;
 
 TEST(Windows, CoverARecordingAndOverlap) {
-  EXPECT_THAT(cut_windows(1, 250, 25), ElementsAre(HearingWindow{0, 1}));
-  EXPECT_THAT(cut_windows(300, 250, 25), ElementsAre(HearingWindow{0, 300}));
-  EXPECT_THAT(cut_windows(301, 250, 25), ElementsAre(HearingWindow{0, 176}, HearingWindow{125, 176}));
-  EXPECT_THAT(cut_windows(7, 2, 0), ElementsAre(HearingWindow{0, 2}, HearingWindow{1, 2}, HearingWindow{3, 2},
-                                                HearingWindow{5, 2}));
+  EXPECT_THAT(cut_windows(1, 250, 25), ElementsAre(RecognitionWindow{0, 1}));
+  EXPECT_THAT(cut_windows(300, 250, 25), ElementsAre(RecognitionWindow{0, 300}));
+  EXPECT_THAT(cut_windows(301, 250, 25), ElementsAre(RecognitionWindow{0, 176}, RecognitionWindow{125, 176}));
+  EXPECT_THAT(cut_windows(7, 2, 0), ElementsAre(RecognitionWindow{0, 2}, RecognitionWindow{1, 2},
+                                                RecognitionWindow{3, 2}, RecognitionWindow{5, 2}));
   for (const std::int64_t longest : {1, 7, 250}) {
     for (const std::int64_t margin : {0, 1, 25}) {
       for (std::int64_t frames = 1; frames < 40000; frames = frames * 5 / 3 + 1) {
@@ -48,8 +48,8 @@ std::vector<std::int64_t> tokens_of(const Transcript& transcript) {
 
 // Returns the fake transcript of one window: the labels in it, shifted by up to `jitter` frames. Within
 // `deaf` frames of an edge inside the recording, some labels are missing or replaced.
-Transcript hear(const Transcript& all, const HearingWindow& window, std::int64_t frames, std::int64_t jitter,
-                std::int64_t deaf, std::mt19937& random) {
+Transcript hear(const Transcript& all, const RecognitionWindow& window, std::int64_t frames,
+                std::int64_t jitter, std::int64_t deaf, std::mt19937& random) {
   Transcript out;
   for (const Emission& each : all) {
     std::int64_t frame =
@@ -75,8 +75,8 @@ TEST(Windows, NoLabelIsLostOrDoubled) {
     Transcript all;
     for (std::int64_t frame = 0; frame < frames; frame += 1 + static_cast<std::int64_t>(random() % 6))
       all.push_back({static_cast<std::int64_t>(random() % 140), frame, 1});
-    std::vector<WindowHeard> heard;
-    for (const HearingWindow& window : cut_windows(frames, 100, 25))
+    std::vector<RecognizedWindow> heard;
+    for (const RecognitionWindow& window : cut_windows(frames, 100, 25))
       heard.push_back({window, hear(all, window, frames, 1, 12, random)});
     ASSERT_GT(heard.size(), 3U);
     const Transcript merged = merge_windows(heard, begins);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "images/model.h"
 
-#include "train/nn/project.h"
 #include "train/nn/recompute.h"
+#include "train/nn/weight_matmul.h"
 
 #include <torch/torch.h>
 
@@ -38,7 +38,7 @@ torch::Tensor ConvNetImpl::forward(torch::Tensor x) {
     // The buffers are passed so that recomputing the block does not update the running statistics again.
     x = recompute_ ? recompute(segment, {x}, block->buffers()) : segment({x});
   }
-  return project(x.mean({2, 3}), head_) + bias_;
+  return weight_matmul(x.mean({2, 3}), head_) + bias_;
 }
 
 }  // namespace octavo::train

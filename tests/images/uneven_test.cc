@@ -4,7 +4,7 @@
 #include "images/image_run.h"
 #include "images/task.h"
 #include "train/console/heartbeat.h"
-#include "train/data/buckets.h"
+#include "train/data/length_buckets.h"
 #include "train/run/start.h"
 #include "train/run/training_loop.h"
 
@@ -46,7 +46,7 @@ class UnevenTask : public ImageTask {
   UnevenTask(Samples samples, std::unique_ptr<Batches> batches)
       : samples_(std::move(samples)), batches_(std::move(batches)) {}
   UnevenTask(const Samples& samples, const BatchBudget& budget, std::int64_t window)
-      : UnevenTask(samples, std::make_unique<BucketPlan>(
+      : UnevenTask(samples, std::make_unique<LengthBuckets>(
                                 [samples](std::int64_t sample) {
                                   return ClipCost{samples.seconds(sample), 1};
                                 },
@@ -55,7 +55,7 @@ class UnevenTask : public ImageTask {
   [[nodiscard]] const Batches* batches() const override { return batches_.get(); }
 
   [[nodiscard]] Batch read(const Order& order, std::uint64_t first, std::int64_t rows) const override {
-    const auto* plan = dynamic_cast<const BucketPlan*>(batches_.get());
+    const auto* plan = dynamic_cast<const LengthBuckets*>(batches_.get());
     if (plan == nullptr) return ImageTask::read(order, first, rows);
     std::vector<std::uint64_t> draws, numbers;
     double length = 0, longest = 0;
@@ -237,10 +237,10 @@ struct Expected {
   double norm = 0;
 };
 
-// Computes the first `steps` steps of `passes` micro-batches each with a separate BucketPlan.
+// Computes the first `steps` steps of `passes` micro-batches each with a separate LengthBuckets.
 std::vector<Expected> expected_steps(const Samples& samples, std::int64_t passes, std::int64_t steps,
                                      double weights) {
-  const BucketPlan plan(
+  const LengthBuckets plan(
       [&](std::int64_t sample) {
         return ClipCost{samples.seconds(sample), 1};
       },

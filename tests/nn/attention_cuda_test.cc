@@ -38,15 +38,14 @@ std::vector<Tensor> inputs_of(const Case& c, torch::ScalarType type) {
 
 // The dropout settings of a case.
 constexpr std::uint32_t kLayer = 7;
-DropoutPass pass_of(const Case& c, torch::Device device) {
+DropoutKey pass_of(const Case& c, torch::Device device) {
   return {5, 6, torch::arange(c.batch, torch::kInt64).mul(3).add(40).to(device)};
 }
 // Applies attention's dropout of probabilities to `x` [batch, heads, T, keys].
 Tensor dropped_as_probabilities(const Case& c, const Tensor& x) {
-  const DropoutPass pass = pass_of(c, x.device());
+  const DropoutKey pass = pass_of(c, x.device());
   const Tensor head = torch::arange(c.heads, pass.samples.options());
-  const DropoutPass of_heads{pass.seed, pass.step,
-                             (pass.samples.unsqueeze(1) * c.heads + head).reshape({-1})};
+  const DropoutKey of_heads{pass.seed, pass.step, (pass.samples.unsqueeze(1) * c.heads + head).reshape({-1})};
   return dropout(x.flatten(0, 1), c.drop, true, of_heads, kLayer, 0, cuda::kKeyPitch).view_as(x);
 }
 // Returns a factor per query and key, in double: -1 beyond the clip's end, 0 if dropped, else the dropout
@@ -64,7 +63,7 @@ struct Results {
 };
 Results run(const Case& c, const std::vector<Tensor>& leaves, const Tensor& weight) {
   const torch::Device device = leaves[0].device();
-  const DropoutPass pass = pass_of(c, device);
+  const DropoutKey pass = pass_of(c, device);
   const Tensor lengths = torch::tensor(c.lengths, torch::kInt64).to(device);
   Results out{relative_attention(leaves[0], leaves[1], leaves[2], leaves[3], leaves[4], leaves[5], lengths,
                                  {c.drop, true, pass, kLayer}),
@@ -342,7 +341,7 @@ TEST_F(AttentionCuda, GradientsHaveTheTypesOfTheirTensors) {
 TEST_F(AttentionCuda, DISABLED_Times) {
   const Case c{32, 250, 8, 128, std::vector<std::int64_t>(32, 250), 0.1};
   const std::vector<Tensor> on_gpu = leaves(inputs_of(c, torch::kBFloat16), torch::kCUDA, torch::kBFloat16);
-  const DropoutPass pass = pass_of(c, torch::kCUDA);
+  const DropoutKey pass = pass_of(c, torch::kCUDA);
   const Tensor lengths = torch::tensor(c.lengths, torch::kInt64).cuda();
   const Tensor weight = torch::randn({32, 250, 1024}).cuda().to(torch::kBFloat16);
   const auto forward = [&](double drop) {

@@ -85,7 +85,7 @@ TEST(TrainAddNorm, IsTheSumAndItsLayerNorm) {
   torch::manual_seed(2);
   const Tensor x = torch::randn({2, 5, 12}, kWide), y = torch::randn({2, 5, 12}, kWide);
   const Tensor weight = torch::randn({12}, kWide), bias = torch::randn({12}, kWide);
-  const DropoutPass pass{3, 4, torch::tensor({8, 1}, torch::kInt64)};
+  const DropoutKey pass{3, 4, torch::tensor({8, 1}, torch::kInt64)};
   const auto [s, n] = add_norm(x, y, 0.5, weight, bias, 1e-5, {0.3, true, pass, 7});
   const Tensor sum = x + 0.5 * dropout(y, 0.3, true, pass, 7);
   EXPECT_TRUE(torch::allclose(s, sum, 1e-12));
@@ -99,7 +99,7 @@ TEST(TrainAddNorm, IsTheSumAndItsLayerNorm) {
 TEST(TrainAddNorm, WeightsMayBeWiderThanActivations) {
   const Tensor x = torch::randn({2, 5, 16}), weight = torch::randn({16}), bias = torch::randn({16});
   const Tensor narrow = x.to(torch::kBFloat16);
-  const DropoutPass none;
+  const DropoutKey none;
   const auto [s, n] = add_norm(narrow, narrow, 1.0, weight, bias, 1e-5, {0.0, true, none, 0});
   EXPECT_EQ(s.scalar_type(), torch::kBFloat16);
   EXPECT_EQ(n.scalar_type(), torch::kBFloat16);

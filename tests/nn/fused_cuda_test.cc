@@ -186,7 +186,7 @@ constexpr std::uint32_t kLayer = 6;
 
 struct Norm {
   Tensor x, y, weight, bias, upstream_s, upstream_n;
-  DropoutPass pass{5, 6, kSamples};
+  DropoutKey pass{5, 6, kSamples};
   double probability = 0.1;
 
   Norm(torch::ScalarType type, std::int64_t frames, std::int64_t channels) {

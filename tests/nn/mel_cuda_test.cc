@@ -77,7 +77,7 @@ TEST_F(MelCuda, DISABLED_Times) {
   const Tensor audio = 0.1 * torch::randn({32, c.samples}, torch::kCUDA);
   const Tensor lengths = torch::tensor(c.lengths, torch::kInt64).to(torch::kCUDA);
   const MelTables tables = make_mel_tables(window_of(c), filters_of(c), torch::kCUDA);
-  const DropoutPass pass{1, 2, torch::arange(32, torch::TensorOptions(torch::kInt64).device(torch::kCUDA))};
+  const DropoutKey pass{1, 2, torch::arange(32, torch::TensorOptions(torch::kInt64).device(torch::kCUDA))};
   const auto call = [&] {
     return mel_features(audio, lengths, 2000, tables, {160, 0.97, 0x1p-24, 1e-5}, pass);
   };

@@ -46,18 +46,18 @@ class Started {
 };
 
 TEST(RankDevice, TheCommandStartsRanksOnlyWhereNobodyElseHas) {
-  EXPECT_TRUE(starts_ranks(config_of("cpu", 2), place_of(config_of("cpu", 2)).value()));
-  EXPECT_FALSE(starts_ranks(config_of("cpu", 1), Place{}));
-  EXPECT_FALSE(starts_ranks(config_of("cpu", {}), Place{}));
+  EXPECT_TRUE(starts_ranks(config_of("cpu", 2), rank_info_of(config_of("cpu", 2)).value()));
+  EXPECT_FALSE(starts_ranks(config_of("cpu", 1), RankInfo{}));
+  EXPECT_FALSE(starts_ranks(config_of("cpu", {}), RankInfo{}));
   const Started started(2, 2);
-  EXPECT_FALSE(starts_ranks(config_of("cpu", 2), place_of(config_of("cpu", 2)).value()));
+  EXPECT_FALSE(starts_ranks(config_of("cpu", 2), rank_info_of(config_of("cpu", 2)).value()));
 }
 
 TEST(RankDevice, ANumberThatIsNotTheLaunchersIsAnError) {
   const Started started(8, 4);
   for (const std::optional<std::int64_t> fine : {std::optional<std::int64_t>(), {4}, {8}})
-    EXPECT_TRUE(place_of(config_of("cpu", fine)).ok());
-  const auto place = place_of(config_of("cpu", 2));
+    EXPECT_TRUE(rank_info_of(config_of("cpu", fine)).ok());
+  const auto place = rank_info_of(config_of("cpu", 2));
   ASSERT_FALSE(place.ok());
   EXPECT_THAT(place.status().message(),
               HasSubstr("training.num_gpus: got 2, but 8 ranks were started, 4 of them on this machine"));
@@ -68,7 +68,7 @@ TEST(RankDevice, ANamedGpuIsAnErrorForSeveralRanks) {
   EXPECT_THAT(can_start_ranks(config_of("cuda:1", 2)).message(), message);
   const Started started(2, 2);
   const Config config = config_of("cuda:1", {});
-  EXPECT_THAT(rank_device(config, place_of(config).value()).status().message(),
+  EXPECT_THAT(rank_device(config, rank_info_of(config).value()).status().message(),
               AllOf(message, HasSubstr("run.yaml:2")));
 }
 
@@ -89,8 +89,8 @@ TEST(RankDevice, SeveralGpusWhereThereIsNoneAreAnError) {
   EXPECT_THAT(can_start_ranks(config).message(), message);
   EXPECT_TRUE(can_start_ranks(config_of("cpu", 2)).ok());
   const Started started(2, 2);
-  EXPECT_THAT(rank_device(config, place_of(config).value()).status().message(), message);
-  EXPECT_TRUE(rank_device(config_of("auto", {}), place_of(config).value())->is_cpu());
+  EXPECT_THAT(rank_device(config, rank_info_of(config).value()).status().message(), message);
+  EXPECT_TRUE(rank_device(config_of("auto", {}), rank_info_of(config).value())->is_cpu());
 }
 
 TEST(RankDevice, ACpuHasAProcessorForEachRank) {
@@ -103,8 +103,8 @@ TEST(RankDevice, ACpuHasAProcessorForEachRank) {
 }
 
 TEST(RankDevice, EachRankHasItsOwn) {
-  Place place;
-  place.launcher = Place::Launcher::torchrun;
+  RankInfo place;
+  place.launcher = RankInfo::Launcher::torchrun;
   place.ranks = place.local_ranks = 2;
   place.rank = place.local_rank = 1;
   EXPECT_TRUE(rank_device(config_of("cpu", {}), place)->is_cpu());

@@ -28,12 +28,12 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 // Joins a process group with short limits, so that failures are detected quickly.
-std::unique_ptr<World> join_nervously(milliseconds timeout, milliseconds silence) {
-  return World::join(place_here(), torch::kCPU,
-                     {.timeout = timeout,
-                      .beat = milliseconds(100),
-                      .silence = silence,
-                      .patience = milliseconds(500)})
+std::unique_ptr<ProcessGroup> join_nervously(milliseconds timeout, milliseconds silence) {
+  return ProcessGroup::join(place_here(), torch::kCPU,
+                            {.timeout = timeout,
+                             .beat = milliseconds(100),
+                             .silence = silence,
+                             .patience = milliseconds(500)})
       .value();
 }
 
@@ -69,7 +69,7 @@ void sleep_long() { std::this_thread::sleep_for(std::chrono::seconds(60)); }
 }  // namespace
 
 RANKS_PROGRAM(rank_1_fails) {
-  const std::unique_ptr<World> world = join_nervously(kPatience, kPatience);
+  const std::unique_ptr<ProcessGroup> world = join_nervously(kPatience, kPatience);
   world->remember("; the newest checkpoint is step-7");
   if (world->rank() == 1) {
     world->fail("out of memory");
@@ -91,7 +91,7 @@ TEST(Failure, OfARankReachesAllOthers) {
 }
 
 RANKS_PROGRAM(rank_1_dies) {
-  const std::unique_ptr<World> world = join_nervously(kPatience, milliseconds(1500));
+  const std::unique_ptr<ProcessGroup> world = join_nervously(kPatience, milliseconds(1500));
   world->doing("reading batches");
   std::this_thread::sleep_for(milliseconds(300));  // long enough for a heartbeat that reports this work
   if (world->rank() == 1) kill(getpid(), SIGKILL);
@@ -111,7 +111,7 @@ TEST(Failure, ADeadRankIsMissed) {
 
 // Rank 0 sleeps outside of collective calls, so it cannot learn of the failure from one.
 RANKS_PROGRAM(rank_1_hangs) {
-  const std::unique_ptr<World> world = join_nervously(milliseconds(1500), kPatience);
+  const std::unique_ptr<ProcessGroup> world = join_nervously(milliseconds(1500), kPatience);
   world->doing("evaluating");
   world->gather("");
   if (world->rank() == 1) sleep_long();
@@ -138,7 +138,7 @@ RANKS_PROGRAM(rank_1_never_comes) {
     std::this_thread::sleep_for(std::chrono::seconds(5));
     return 7;
   }
-  const auto joined = World::join(place_here(), torch::kCPU, {.start = milliseconds(4000)});
+  const auto joined = ProcessGroup::join(place_here(), torch::kCPU, {.start = milliseconds(4000)});
   std::cout << joined.status().message() << std::endl;
   return 1;
 }
@@ -154,7 +154,7 @@ TEST(Failure, RanksThatDoNotComeAreNamed) {
 
 // Connects to a program at the store's port that accepts connections and never answers.
 RANKS_PROGRAM(meets_a_silent_program) {
-  const auto joined = World::join(place_here(), torch::kCPU, {.start = milliseconds(500)});
+  const auto joined = ProcessGroup::join(place_here(), torch::kCPU, {.start = milliseconds(500)});
   std::cout << joined.status().message() << std::endl;
   return 1;
 }
@@ -181,9 +181,9 @@ TEST(Failure, AProgramThatIsNotTheStoreIsNamed) {
 RANKS_PROGRAM(is_told_to_stop) {
   const train::StopSignals signals("");
   std::ofstream(arguments.at(0) + getenv("RANK")) << "waiting";
-  const auto joined = World::join(place_here(), torch::kCPU, {.start = std::chrono::hours(1), .stop = [] {
-                                                                return train::StopSignals::received() != 0;
-                                                              }});
+  const auto joined = ProcessGroup::join(
+      place_here(), torch::kCPU,
+      {.start = std::chrono::hours(1), .stop = [] { return train::StopSignals::received() != 0; }});
   std::cout << joined.status().message() << std::endl;
   return 0;
 }
@@ -211,7 +211,7 @@ TEST(Failure, ASignalIsObeyedBeforeTheRanksHaveMet) {
 // Rank 0 gets a stop request while rank 1 waits for rank 2.
 RANKS_PROGRAM(rank_0_is_told_to_stop) {
   if (place_here().rank == 2) return 0;
-  const auto joined = World::join(
+  const auto joined = ProcessGroup::join(
       place_here(), torch::kCPU,
       {.start = std::chrono::hours(1), .stop = [begin = std::chrono::steady_clock::now()] {
          return place_here().leads() && std::chrono::steady_clock::now() - begin > milliseconds(500);
@@ -229,7 +229,7 @@ TEST(Failure, ARankThatIsToldToStopSendsTheOthersHome) {
 RANKS_PROGRAM(has_few_descriptors) {
   const rlimit few{16, 16};
   setrlimit(RLIMIT_NOFILE, &few);
-  const auto joined = World::join(place_here(), torch::kCPU, {});
+  const auto joined = ProcessGroup::join(place_here(), torch::kCPU, {});
   std::cout << joined.status().message() << std::endl;
   std::cout << train::launch({.ranks = 2, .command = {"ranks_test"}}).status().message() << std::endl;
   return 1;
@@ -249,7 +249,7 @@ TEST(Failure, TooFewOpenFilesAreAnErrorAtOnce) {
 // Rank 0, which serves the store, stops without closing a connection, as if its machine lost power. Its child
 // process kills it when the other ranks have noticed.
 RANKS_PROGRAM(rank_0_falls_silent) {
-  const std::unique_ptr<World> world = join_nervously(kPatience, milliseconds(1500));
+  const std::unique_ptr<ProcessGroup> world = join_nervously(kPatience, milliseconds(1500));
   const std::string done = scratch() + "/silent-";
   world->gather("");
   if (world->leads()) {
@@ -270,7 +270,7 @@ RANKS_PROGRAM(rank_0_falls_silent) {
   } else {
     try {
       world->gather("");
-    } catch (const train::WorldError& error) {
+    } catch (const train::ProcessGroupError& error) {
       std::cout << error.what() << std::endl;
       code = error.failure().rank == 0 ? 4 : 5;
     }
@@ -315,14 +315,14 @@ TEST(Failure, IsTheSameAfterTheStore) {
 // The failed rank is stored as a separate value, so a reason that begins with another rank's number is not
 // misread.
 RANKS_PROGRAM(rank_1_fails_with_a_rank_in_its_reason) {
-  const std::unique_ptr<World> world = join_nervously(kPatience, kPatience);
+  const std::unique_ptr<ProcessGroup> world = join_nervously(kPatience, kPatience);
   if (world->rank() == 1) {
     world->fail("rank 0 of the matrix is deficient");
     return 3;
   }
   try {
     world->gather("");
-  } catch (const train::WorldError& error) {
+  } catch (const train::ProcessGroupError& error) {
     std::cout << error.failure().rank << ' ' << error.what() << std::endl;
   }
   return 1;
@@ -348,7 +348,7 @@ TEST(Failure, ATerminatedRankPrintsWhy) {
 RANKS_PROGRAM(devices_differ) {
   const bool other = place_here().rank == 2;
   const auto joined =
-      World::join(place_here(), other ? torch::Device(torch::kMeta) : torch::Device(torch::kCPU), {});
+      ProcessGroup::join(place_here(), other ? torch::Device(torch::kMeta) : torch::Device(torch::kCPU), {});
   std::cout << joined.status().message() << std::endl;
   return joined.ok() ? 0 : 1;
 }

@@ -13,7 +13,7 @@ namespace octavo::ranks {
 namespace {
 
 using train::Fp8;
-using train::Fp8Plan;
+using train::Fp8Choice;
 
 Words operator+(Words a, const Words& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -78,7 +78,7 @@ RANKS_TEST(all_ranks_have_the_choices_of_the_first, 2, 3) {
 }
 
 RANKS_TEST(one_device_without_fp8_means_none_for_all, 2, 3) {
-  Fp8Plan plan{true, {}};
+  Fp8Choice plan{true, {}};
   train::agree(world, plan);
   EXPECT_TRUE(plan.enabled);
   if (world.rank() == 1) plan = {false, "no units"};

@@ -27,7 +27,7 @@ namespace {
 
 using testing::HasSubstr;
 using train::BucketGradients;
-using train::GradientPlan;
+using train::GradientOptions;
 using train::NamedTensors;
 using train::ParallelLayout;
 using train::Piece;
@@ -66,7 +66,7 @@ torch::Tensor in_memory_order(const torch::Tensor& tensor, const torch::Tensor& 
 
 // A rank's parameters, the tensors that its optimizer steps, and the gradients of both.
 struct Rig {
-  Rig(World& in, Way chosen, const GradientPlan& wanted, torch::ScalarType type = torch::kFloat32,
+  Rig(ProcessGroup& in, Way chosen, const GradientOptions& wanted, torch::ScalarType type = torch::kFloat32,
       std::int64_t bucket_bytes = 4096)
       : world(in), way(chosen), plan(wanted), params(shapes(type)) {
     plan.each_pass = way == Way::zero2;
@@ -130,9 +130,9 @@ struct Rig {
     }
   }
 
-  World& world;
+  ProcessGroup& world;
   Way way;
-  GradientPlan plan;
+  GradientOptions plan;
   NamedTensors params;
   ParallelLayout layout;
   std::vector<torch::Tensor> stepped;
@@ -334,7 +334,7 @@ RANKS_TEST(gradients_are_made_as_settings_ask, 2, 3) {
   for (const std::string way : {"ddp", "zero1", "zero2"}) {
     for (const std::string type : {"auto", "float32"}) {
       const auto t = train::training({"optimizer=adamw_8bit", "parallel=" + way, "reduce_dtype=" + type});
-      const auto plan = train::plan_optimizer(t, torch::kCPU, true).value();
+      const auto plan = train::choose_optimizer(t, torch::kCPU, true).value();
       const auto groups = train::one_group(t.optimizer, t, train::make_parameters(torch::kBFloat16));
       std::unique_ptr<train::ShardedWeights> shards;
       const ParallelLayout layout = train::lay_out(groups, world.ranks(), way != "ddp");
@@ -360,7 +360,7 @@ RANKS_TEST(gradients_are_made_as_settings_ask, 2, 3) {
         EXPECT_EQ(stepped.grad().element_size(), size);
         EXPECT_TRUE((stepped.grad() == world.ranks() * (world.ranks() + 1) / 2).all().item<bool>()) << way;
       }
-      const auto alone = World::alone();
+      const auto alone = ProcessGroup::alone();
       EXPECT_NE(
           dynamic_cast<train::GradientSums*>(train::make_gradients(*alone, groups, t, 1, nullptr).get()),
           nullptr);
@@ -394,7 +394,7 @@ struct TextRig {
     }
     gradients.finish();
   }
-  [[nodiscard]] BucketGradients buckets(World& world, Way way, std::int64_t bytes) const {
+  [[nodiscard]] BucketGradients buckets(ProcessGroup& world, Way way, std::int64_t bytes) const {
     return {world,
             ParallelLayout::make(laid, 1, 256, way != Way::ddp, bytes),
             params,
@@ -412,7 +412,7 @@ struct TextRig {
 
 // Returns the differences between one rank and a process without a group, for every parallel mode, with and
 // without recomputed layers.
-std::string differences_of_one_rank(World& world, const torch::Device& device) {
+std::string differences_of_one_rank(ProcessGroup& world, const torch::Device& device) {
   std::string out;
   for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
     for (const std::int64_t passes : {1, 2}) {
@@ -445,13 +445,14 @@ std::string differences_of_one_rank(World& world, const torch::Device& device) {
 }  // namespace
 
 TEST(BucketGradients, OfOneRankAreThoseOfOneProcess) {
-  EXPECT_EQ(differences_of_one_rank(*World::alone(), torch::kCPU), "");
+  EXPECT_EQ(differences_of_one_rank(*ProcessGroup::alone(), torch::kCPU), "");
 }
 
 // Runs the same comparison over NCCL, and measures the time of a step.
 RANKS_PROGRAM(gradients_on_a_gpu) {
   const torch::Device device(torch::kCUDA, 0);
-  const std::unique_ptr<World> world = World::join(place_here(), device, {.timeout = kPatience}).value();
+  const std::unique_ptr<ProcessGroup> world =
+      ProcessGroup::join(place_here(), device, {.timeout = kPatience}).value();
   const std::string different = differences_of_one_rank(*world, device);
   std::cout << different;
   train::BdhConfig config;

@@ -27,7 +27,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 // Starts the launcher, as a process without a place, with ranks that run `program`.
-Plan launching(const std::string& program, int ranks, const std::string& argument = "") {
+ProcessOptions launching(const std::string& program, int ranks, const std::string& argument = "") {
   return {.program = "launch",
           .arguments = {program, std::to_string(ranks), argument},
           .ranks = 1,
@@ -57,7 +57,7 @@ void ask_and_leave(int port) {
 }  // namespace
 
 RANKS_PROGRAM(launch) {
-  train::LaunchPlan plan;
+  train::LaunchOptions plan;
   plan.ranks = std::stoi(arguments.at(1));
   plan.command = {"ranks_test", "--program=" + arguments.at(0), arguments.at(2)};
   plan.ask_after = std::chrono::milliseconds(1000);
@@ -68,7 +68,7 @@ RANKS_PROGRAM(launch) {
 }
 
 RANKS_PROGRAM(says_its_place) {
-  const std::unique_ptr<World> world = join_here();
+  const std::unique_ptr<ProcessGroup> world = join_here();
   const std::string mine = std::to_string(world->place().local_rank) + " of " +
                            std::to_string(world->place().local_ranks) + " with " + getenv("OMP_NUM_THREADS");
   for (const std::string& each : world->gather(mine)) {
@@ -91,7 +91,7 @@ TEST(Launcher, RanksFindEachOther) {
 
 // Rank 1 ends as the argument says; the other ranks would run for one more minute.
 RANKS_PROGRAM(one_fails) {
-  const Place place = place_here();
+  const RankInfo place = place_here();
   if (place.rank == 1 && arguments.at(0) == "exit") return 3;
   if (place.rank == 1) kill(getpid(), SIGKILL);
   signal(SIGTERM, SIG_IGN);
@@ -125,11 +125,11 @@ TEST(Launcher, TheOthersLearnHowARankWasEnded) {
 
 // Each rank prints the signal that it got.
 RANKS_PROGRAM(waits_for_a_signal) {
-  const Place place = place_here();
+  const RankInfo place = place_here();
   struct sigaction action {};
   action.sa_handler = [](int number) { g_signal = number; };
   sigaction(SIGTERM, &action, nullptr);
-  const std::unique_ptr<World> world = join_here();
+  const std::unique_ptr<ProcessGroup> world = join_here();
   if (place.leads()) std::ofstream(arguments.at(0)) << getpid();
   double stop[] = {0};
   for (int i = 0; i < 2000 && stop[0] == 0; ++i) {
@@ -170,7 +170,7 @@ TEST(Launcher, RanksDieWithIt) {
 }
 
 RANKS_PROGRAM(is_asked_by_a_stranger) {
-  const std::unique_ptr<World> world = join_here();
+  const std::unique_ptr<ProcessGroup> world = join_here();
   if (world->leads()) {
     for (int i = 0; i < 200; ++i) ask_and_leave(world->place().port);
   }

@@ -48,7 +48,7 @@ class Events {
 
 // Runs one case and records failed assertions and exceptions. Returns false if the process group is no longer
 // usable.
-bool run_case(const Case& one, World& world, Events& events) {
+bool run_case(const Case& one, ProcessGroup& world, Events& events) {
   events.say(one.name, "begin");
   world.doing("the case " + one.name);
   testing::TestPartResultArray results;
@@ -58,7 +58,7 @@ bool run_case(const Case& one, World& world, Events& events) {
     try {
       one.body(world);
       world.gather("");  // waits until all ranks have finished the case
-    } catch (const train::WorldError& error) {
+    } catch (const train::ProcessGroupError& error) {
       events.say(one.name, "failed", error.what());
       usable = false;
     } catch (const std::exception& error) {
@@ -82,7 +82,7 @@ bool run_case(const Case& one, World& world, Events& events) {
 int run_cases(const Arguments& arguments) {
   Events events(arguments.at(0) + "-" + std::to_string(place_here().rank));
   const std::set<std::string> chosen(arguments.begin() + 1, arguments.end());
-  std::unique_ptr<World> world = join_here();
+  std::unique_ptr<ProcessGroup> world = join_here();
   for (const Case& one : cases()) {
     if (chosen.count(one.name) != 0 && !run_case(one, *world, events)) return 1;
   }
@@ -127,7 +127,7 @@ Group start_group(int ranks) {
       if (suite.GetTestInfo(j)->should_run()) chosen.emplace_back(suite.GetTestInfo(j)->name());
     }
   }
-  Plan plan;
+  ProcessOptions plan;
   plan.program = "cases";
   plan.ranks = ranks;
   plan.limit = std::chrono::seconds(150);
@@ -210,14 +210,15 @@ bool add_program(const std::string& name, int (*body)(const Arguments&)) {
 
 std::string scratch() { return getenv("OCTAVO_RANKS_SCRATCH"); }
 
-Place place_here() {
-  const Place place = train::find_place([](const char* name) -> const char* { return getenv(name); }).value();
+RankInfo place_here() {
+  const RankInfo place =
+      train::rank_from_environment([](const char* name) -> const char* { return getenv(name); }).value();
   if (!place.grouped()) throw std::runtime_error("this process is no rank");
   return place;
 }
 
-std::unique_ptr<World> join_here(std::chrono::milliseconds timeout) {
-  return World::join(place_here(), torch::kCPU, {.timeout = timeout, .start = 3 * kPatience}).value();
+std::unique_ptr<ProcessGroup> join_here(std::chrono::milliseconds timeout) {
+  return ProcessGroup::join(place_here(), torch::kCPU, {.timeout = timeout, .start = 3 * kPatience}).value();
 }
 
 }  // namespace octavo::ranks

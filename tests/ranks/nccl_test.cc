@@ -1,5 +1,5 @@
-// Tests World over NCCL. One GPU holds one rank, which covers every code path; communication between two GPUs
-// is not tested here.
+// Tests ProcessGroup over NCCL. One GPU holds one rank, which covers every code path; communication between
+// two GPUs is not tested here.
 // SPDX-License-Identifier: MIT
 #include "ranks/ranks.h"
 
@@ -14,8 +14,8 @@
 namespace octavo::ranks {
 namespace {
 
-std::unique_ptr<World> join_on_gpu() {
-  return World::join(place_here(), torch::Device(torch::kCUDA, 0), {.timeout = kPatience}).value();
+std::unique_ptr<ProcessGroup> join_on_gpu() {
+  return ProcessGroup::join(place_here(), torch::Device(torch::kCUDA, 0), {.timeout = kPatience}).value();
 }
 
 void check(bool fine, const char* what) {
@@ -25,7 +25,7 @@ void check(bool fine, const char* what) {
 }  // namespace
 
 RANKS_PROGRAM(nccl_paths) {
-  const std::unique_ptr<World> world = join_on_gpu();
+  const std::unique_ptr<ProcessGroup> world = join_on_gpu();
   const torch::Device device(torch::kCUDA, 0);
   for (const auto type :
        {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kFloat16, torch::kInt64}) {
@@ -33,7 +33,7 @@ RANKS_PROGRAM(nccl_paths) {
     const auto one = given.clone(), other = torch::empty_like(given);
     world->all_reduce(one).wait();
     check(torch::equal(one, given), "all_reduce");
-    world->all_reduce(one, World::Reduce::max).wait();
+    world->all_reduce(one, ProcessGroup::Reduce::max).wait();
     world->reduce_scatter(one, one).wait();
     world->reduce_scatter(other, one).wait();
     check(torch::equal(other, given), "reduce_scatter");
@@ -65,13 +65,13 @@ RANKS_PROGRAM(nccl_paths) {
 }
 
 RANKS_PROGRAM(nccl_fails) {
-  const std::unique_ptr<World> world = join_on_gpu();
+  const std::unique_ptr<ProcessGroup> world = join_on_gpu();
   const torch::Tensor tensor = torch::ones({1024}, torch::kCUDA);
   world->all_reduce(tensor);
   world->fail("on purpose");
   try {
     world->gather("");
-  } catch (const train::WorldError& error) {
+  } catch (const train::ProcessGroupError& error) {
     std::cout << error.what() << std::endl;
   }
   return 0;
@@ -94,7 +94,8 @@ TEST(Nccl, AFailedRankEnds) {
 
 // Starts a second rank on the only GPU: NCCL rejects it, and both ranks print the error.
 RANKS_PROGRAM(nccl_joins) {
-  const auto joined = World::join(place_here(), torch::Device(torch::kCUDA, 0), {.timeout = kPatience});
+  const auto joined =
+      ProcessGroup::join(place_here(), torch::Device(torch::kCUDA, 0), {.timeout = kPatience});
   std::cout << joined.status().message() << std::endl;
   return joined.ok() ? 0 : 1;
 }

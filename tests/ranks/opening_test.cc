@@ -22,20 +22,20 @@ using testing::StartsWith;
 using train::TinyRun;
 using train::Words;
 
-std::shared_ptr<World> borrowed(World& world) {
-  return {&world, [](World*) {}};
+std::shared_ptr<ProcessGroup> borrowed(ProcessGroup& world) {
+  return {&world, [](ProcessGroup*) {}};
 }
 
 // A run with the same folder on all ranks. The training text is rank 0's.
 struct SharedRun : TinyRun {
-  SharedRun(World& world, const std::string& name)
+  SharedRun(ProcessGroup& world, const std::string& name)
       : TinyRun(scratch(), name + std::to_string(world.ranks())), text(world.share(train::text_file())) {}
 
-  Result<train::Outcome> go(World& world, const Words& words) { return go(borrowed(world), words); }
+  Result<train::Outcome> go(ProcessGroup& world, const Words& words) { return go(borrowed(world), words); }
   // Runs in this process alone.
-  Result<train::Outcome> go_alone(const Words& words) { return go(World::alone(), words); }
+  Result<train::Outcome> go_alone(const Words& words) { return go(ProcessGroup::alone(), words); }
 
-  Result<train::Outcome> go(const std::shared_ptr<World>& world, Words words) {
+  Result<train::Outcome> go(const std::shared_ptr<ProcessGroup>& world, Words words) {
     words.insert(words.begin(), "data.train=" + text);
     const auto config = train::parse(yaml, "run.yaml", words);
     EXPECT_TRUE(config.ok()) << config.status().message();
@@ -156,8 +156,8 @@ RANKS_TEST(memory_is_planned, 2) {
     if (!world.leads()) continue;
     const train::Json pair = run.records("end").at(0)["plan"];
     const double ratio = pair["peak"].get<double>() / pair["measured_peak"].get<double>();
-    // On the CPU, ranks copy a bucket before they scatter its sums (World::reduce_scatter); on a GPU they do
-    // not.
+    // On the CPU, ranks copy a bucket before they scatter its sums (ProcessGroup::reduce_scatter); on a GPU
+    // they do not.
     const bool copied = std::string(parallel) == "parallel=zero2";
     EXPECT_GT(ratio, copied ? 0.85 : 0.97) << parallel;
     EXPECT_LT(ratio, 1.03) << parallel;

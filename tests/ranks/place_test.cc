@@ -14,17 +14,17 @@ using testing::AllOf;
 using testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
 
-Result<Place> found(const Variables& variables, const Variables& instead = {}) {
+Result<RankInfo> found(const Variables& variables, const Variables& instead = {}) {
   Variables all = variables;
   for (const auto& [name, value] : instead) all[name] = value;
-  return find_place([&](const char* name) -> const char* {
+  return rank_from_environment([&](const char* name) -> const char* {
     const auto at = all.find(name);
     return at == all.end() ? nullptr : at->second.c_str();
   });
 }
 
 std::string problem(const Variables& variables, const Variables& instead) {
-  const Result<Place> place = found(variables, instead);
+  const Result<RankInfo> place = found(variables, instead);
   return place.ok() ? "no problem" : place.status().message();
 }
 
@@ -43,8 +43,8 @@ const Variables kSlurm = {{"SLURM_PROCID", "3"},
                           {"SLURM_JOB_ID", "1234567"},
                           {"SLURM_STEP_ID", "2"}};
 
-TEST(Place, NothingSaysThatAProcessIsAlone) {
-  const Place place = *found({});
+TEST(RankInfo, NothingSaysThatAProcessIsAlone) {
+  const RankInfo place = *found({});
   EXPECT_FALSE(place.grouped());
   EXPECT_EQ(place.ranks, 1);
   // The shell of an allocation, and a step with one task.
@@ -52,9 +52,9 @@ TEST(Place, NothingSaysThatAProcessIsAlone) {
   EXPECT_FALSE(found(kSlurm, {{"SLURM_STEP_NUM_TASKS", "1"}})->grouped());
 }
 
-TEST(Place, TorchrunsVariables) {
-  const Place place = *found(kTorchrun);
-  EXPECT_EQ(place.launcher, Place::Launcher::torchrun);
+TEST(RankInfo, TorchrunsVariables) {
+  const RankInfo place = *found(kTorchrun);
+  EXPECT_EQ(place.launcher, RankInfo::Launcher::torchrun);
   EXPECT_EQ(place.rank, 5);
   EXPECT_EQ(place.ranks, 8);
   EXPECT_EQ(place.local_rank, 1);
@@ -64,28 +64,28 @@ TEST(Place, TorchrunsVariables) {
   EXPECT_FALSE(place.store_is_there);
   EXPECT_FALSE(place.one_machine());
   EXPECT_EQ(place.restart, 0);
-  const Place again =
+  const RankInfo again =
       *found(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "3"}});
   EXPECT_TRUE(again.store_is_there);
   EXPECT_EQ(again.restart, 3);
-  const Place own = *found(kTorchrun, {{"OCTAVO_LAUNCHER", "own"}});
-  EXPECT_EQ(own.launcher, Place::Launcher::own);
+  const RankInfo own = *found(kTorchrun, {{"OCTAVO_LAUNCHER", "own"}});
+  EXPECT_EQ(own.launcher, RankInfo::Launcher::own);
   EXPECT_TRUE(own.store_is_there);
 }
 
-TEST(Place, AGroupOfOneIsAGroup) {
-  const Place place =
+TEST(RankInfo, AGroupOfOneIsAGroup) {
+  const RankInfo place =
       *found(kTorchrun, {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}});
   EXPECT_TRUE(place.grouped());
   EXPECT_TRUE(place.one_machine());
 }
 
 // `deepspeed` sets LOCAL_SIZE instead of LOCAL_WORLD_SIZE.
-TEST(Place, DeepSpeedsVariables) {
+TEST(RankInfo, DeepSpeedsVariables) {
   Variables two = {
       {"RANK", "1"},       {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"},          {"LOCAL_SIZE", "2"},
       {"CROSS_RANK", "0"}, {"CROSS_SIZE", "1"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}};
-  const Place place = *found(two);
+  const RankInfo place = *found(two);
   EXPECT_TRUE(place.grouped());
   EXPECT_EQ(place.rank, 1);
   EXPECT_EQ(place.ranks, 2);
@@ -101,9 +101,9 @@ TEST(Place, DeepSpeedsVariables) {
       found(two, {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"LOCAL_SIZE", "1"}})->grouped());
 }
 
-TEST(Place, SlurmsVariables) {
-  const Place place = *found(kSlurm);
-  EXPECT_EQ(place.launcher, Place::Launcher::slurm);
+TEST(RankInfo, SlurmsVariables) {
+  const RankInfo place = *found(kSlurm);
+  EXPECT_EQ(place.launcher, RankInfo::Launcher::slurm);
   EXPECT_EQ(place.rank, 3);
   EXPECT_EQ(place.ranks, 5);
   EXPECT_EQ(place.local_rank, 1);
@@ -112,9 +112,10 @@ TEST(Place, SlurmsVariables) {
   EXPECT_EQ(place.port, 24569);
   EXPECT_FALSE(place.store_is_there);
   EXPECT_FALSE(place.one_gpu_each);
-  const Place last = *found(kSlurm, {{"SLURM_PROCID", "4"}, {"SLURM_NODEID", "2"}, {"SLURM_LOCALID", "0"}});
+  const RankInfo last =
+      *found(kSlurm, {{"SLURM_PROCID", "4"}, {"SLURM_NODEID", "2"}, {"SLURM_LOCALID", "0"}});
   EXPECT_EQ(last.local_ranks, 1);
-  const Place given =
+  const RankInfo given =
       *found(kSlurm, {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29501"}, {"CUDA_VISIBLE_DEVICES", "3"}});
   EXPECT_EQ(given.address, "10.0.0.1");
   EXPECT_EQ(given.port, 29501);
@@ -125,7 +126,7 @@ TEST(Place, SlurmsVariables) {
   EXPECT_EQ(found(kSlurm, {{"SLURM_STEP_NODELIST", "n[3,5].cluster,x"}})->address, "n3.cluster");
 }
 
-TEST(Place, WhatIsWrongIsNamed) {
+TEST(RankInfo, WhatIsWrongIsNamed) {
   EXPECT_THAT(problem(kTorchrun, {{"WORLD_SIZE", ""}}), HasSubstr("WORLD_SIZE is not set, but RANK is"));
   EXPECT_THAT(problem(kTorchrun, {{"MASTER_ADDR", ""}}), HasSubstr("MASTER_ADDR is not set"));
   EXPECT_THAT(problem(kTorchrun, {{"RANK", "8"}}), HasSubstr("RANK=8 is not a number from 0 to 7"));

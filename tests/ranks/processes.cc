@@ -16,7 +16,7 @@
 namespace octavo::ranks {
 namespace {
 
-std::vector<std::string> environment_of(const Plan& plan, int rank, int port) {
+std::vector<std::string> environment_of(const ProcessOptions& plan, int rank, int port) {
   std::map<std::string, std::string> all;
   for (char** each = environ; *each != nullptr; ++each) {
     const std::string text = *each;
@@ -46,7 +46,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return all;
 }
 
-pid_t start(const Plan& plan, int rank, int port, const std::string& file) {
+pid_t start(const ProcessOptions& plan, int rank, int port, const std::string& file) {
   std::vector<std::string> environment = environment_of(plan, rank, port);
   std::vector<std::string> words{"ranks_test", "--program=" + plan.program};
   words.insert(words.end(), plan.arguments.begin(), plan.arguments.end());
@@ -82,7 +82,7 @@ struct Processes::Store {
   train::ServedStore served;
 };
 
-Processes::Processes(const Plan& plan)
+Processes::Processes(const ProcessOptions& plan)
     : store_(std::make_unique<Store>()), end_(std::chrono::steady_clock::now() + plan.limit) {
   static int group = 0;
   const std::string name = scratch() + "/output-" + std::to_string(++group) + "-";

@@ -1,5 +1,5 @@
 // Helpers for tests of several ranks. A case is a body that every rank of a group runs with the group's
-// World:
+// ProcessGroup:
 //
 //   RANKS_TEST(sums_are_equal, 2, 3) { ... EXPECT_EQ(world.ranks(), ...); }
 //
@@ -12,11 +12,11 @@
 // A test that needs separate processes (a rank that is killed, a complete command) is a program, which a
 // usual TEST starts with Processes:
 //
-//   RANKS_PROGRAM(dies) { const Place place = place_here(); ...; return 0; }
+//   RANKS_PROGRAM(dies) { const RankInfo place = place_here(); ...; return 0; }
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/distributed/world.h"
+#include "train/distributed/process_group.h"
 
 #include <sys/types.h>
 
@@ -27,8 +27,8 @@
 
 namespace octavo::ranks {
 
-using train::Place;
-using train::World;
+using train::ProcessGroup;
+using train::RankInfo;
 
 // The longest time that a rank waits for the others in a test. A hang takes this long.
 inline constexpr std::chrono::milliseconds kPatience{20'000};
@@ -36,7 +36,7 @@ inline constexpr std::chrono::milliseconds kPatience{20'000};
 struct Case {
   std::string name;
   std::vector<int> counts;
-  void (*body)(World& world);
+  void (*body)(ProcessGroup& world);
 };
 bool add_case(Case one);
 
@@ -44,15 +44,15 @@ using Arguments = std::vector<std::string>;
 bool add_program(const std::string& name, int (*body)(const Arguments& arguments));
 
 // Returns this process's place. REQUIRES: it has one.
-Place place_here();
+RankInfo place_here();
 // Joins the CPU process group at this process's place.
-std::unique_ptr<World> join_here(std::chrono::milliseconds timeout = kPatience);
+std::unique_ptr<ProcessGroup> join_here(std::chrono::milliseconds timeout = kPatience);
 // Waits until the file exists. Returns false if it does not appear within 30 s.
 bool wait_for_file(const std::string& file);
 // Returns a folder that all ranks of this binary's run share. It is removed at the end.
 std::string scratch();
 
-struct Plan {
+struct ProcessOptions {
   std::string program;
   Arguments arguments{};
   int ranks = 2;
@@ -71,7 +71,7 @@ struct Ended {
 // Processes of this binary that run a program. Each has its place in its environment.
 class Processes {
  public:
-  explicit Processes(const Plan& plan);
+  explicit Processes(const ProcessOptions& plan);
   ~Processes();  // kills the processes that still run
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
@@ -93,9 +93,9 @@ class Processes {
 }  // namespace octavo::ranks
 
 #define RANKS_TEST(name, ...)                                                                                \
-  static void ranks_case_##name(octavo::train::World& world);                                                \
+  static void ranks_case_##name(octavo::train::ProcessGroup& world);                                         \
   static const bool ranks_added_##name = octavo::ranks::add_case({#name, {__VA_ARGS__}, ranks_case_##name}); \
-  static void ranks_case_##name([[maybe_unused]] octavo::train::World& world)
+  static void ranks_case_##name([[maybe_unused]] octavo::train::ProcessGroup& world)
 
 #define RANKS_PROGRAM(name)                                                                               \
   static int ranks_program_##name(const octavo::ranks::Arguments& arguments);                             \

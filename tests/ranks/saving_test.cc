@@ -56,16 +56,16 @@ namespace {
 
 bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
-std::unique_ptr<World> join_with_slow_disk(milliseconds timeout = kTimeout,
-                                           milliseconds local = 3 * kPatience) {
+std::unique_ptr<ProcessGroup> join_with_slow_disk(milliseconds timeout = kTimeout,
+                                                  milliseconds local = 3 * kPatience) {
   g_slow_disk = place_here().leads();
-  return World::join(place_here(), torch::kCPU,
-                     {.timeout = timeout,
-                      .start = kPatience,
-                      .beat = milliseconds(100),
-                      .silence = milliseconds(3000),
-                      .patience = milliseconds(300),
-                      .local = local})
+  return ProcessGroup::join(place_here(), torch::kCPU,
+                            {.timeout = timeout,
+                             .start = kPatience,
+                             .beat = milliseconds(100),
+                             .silence = milliseconds(3000),
+                             .patience = milliseconds(300),
+                             .local = local})
       .value();
 }
 
@@ -96,14 +96,14 @@ std::string name_of(By by) { return by == By::launcher ? "launcher" : "torchrun"
 // Starts a program with Octavo's launcher, or as torchrun would, where rank 0 serves the store.
 std::unique_ptr<Processes> start(By by, const std::string& program, const std::string& argument) {
   if (by == By::launcher) {
-    return std::make_unique<Processes>(
-        Plan{.program = "launch", .arguments = {program, "2", argument}, .ranks = 1, .placed = false});
+    return std::make_unique<Processes>(ProcessOptions{
+        .program = "launch", .arguments = {program, "2", argument}, .ranks = 1, .placed = false});
   }
   const int port = [] { return train::serve_store("127.0.0.1", 0).value().port; }();
   return std::make_unique<Processes>(
-      Plan{.program = program,
-           .arguments = {argument},
-           .environment = {{"OCTAVO_LAUNCHER", ""}, {"MASTER_PORT", std::to_string(port)}}});
+      ProcessOptions{.program = program,
+                     .arguments = {argument},
+                     .environment = {{"OCTAVO_LAUNCHER", ""}, {"MASTER_PORT", std::to_string(port)}}});
 }
 
 // Runs a program with both launchers concurrently, because most of its time is waiting. `during` may act on
@@ -136,7 +136,7 @@ std::string text_of(const std::vector<Ended>& ends) {
 
 // Rank 1 is killed after rank 0 has begun to write.
 RANKS_PROGRAM(is_killed_while_rank_0_saves) {
-  const std::unique_ptr<World> world = join_with_slow_disk();
+  const std::unique_ptr<ProcessGroup> world = join_with_slow_disk();
   WholeRun run(arguments.at(0));
   if (world->rank() == 1) {
     std::thread([partial = run.out + "/.checkpoint-4.partial"] {
@@ -163,7 +163,7 @@ TEST(SlowSave, IsFinishedWhereAnotherRankIsKilled) {
 
 // Rank 1 fails with its own error. Rank 0 saves the step that the run has reached.
 RANKS_PROGRAM(fails_before_rank_0_saves) {
-  const std::unique_ptr<World> world = join_with_slow_disk();
+  const std::unique_ptr<ProcessGroup> world = join_with_slow_disk();
   WholeRun run(arguments.at(0));
   auto task = std::make_unique<FailingTask>(world->rank() == 1, 3 * 4);
   const std::string error = run.go(world.get(), std::move(task), exact_words(40));
@@ -194,13 +194,13 @@ TEST(SlowSave, AfterAFailureOfAnotherRankIsFinished) {
 
 // Does what the complete command does: trains, saves, and writes the report.
 RANKS_PROGRAM(trains_text) {
-  const std::unique_ptr<World> world = join_with_slow_disk();
+  const std::unique_ptr<ProcessGroup> world = join_with_slow_disk();
   train::TinyRun run(scratch(), arguments.at(0));
   const auto config = train::parse(run.yaml, "run.yaml",
                                    Words{"data.train=" + world->share(train::text_file()), "max_steps=100000",
                                          "save_steps=4", "eval_steps=null"});
   train::Recorder recorder;
-  const std::shared_ptr<World> borrowed(world.get(), [](World*) {});
+  const std::shared_ptr<ProcessGroup> borrowed(world.get(), [](ProcessGroup*) {});
   const auto outcome = train::train(*config, recorder, borrowed);
   if (!outcome.ok()) std::cout << outcome.status().message() << std::endl;
   return outcome.ok() ? 128 + outcome->signal : 1;
@@ -223,7 +223,7 @@ TEST(SlowSave, IsFinishedWhereTheRunIsToldToStop) {
 }
 
 RANKS_PROGRAM(works_locally) {
-  const std::unique_ptr<World> world = join_with_slow_disk(milliseconds(1000));
+  const std::unique_ptr<ProcessGroup> world = join_with_slow_disk(milliseconds(1000));
   if (world->leads()) {
     const train::LocalWork work = world->local_work("reading a book");
     std::this_thread::sleep_for(milliseconds(2500));
@@ -241,7 +241,7 @@ TEST(LocalWork, MayTakeLongerThanARankIsWaitedFor) {
 
 // The limit is short here; in a real run it is one hour.
 RANKS_PROGRAM(works_for_ever) {
-  const std::unique_ptr<World> world = join_with_slow_disk(milliseconds(1000), milliseconds(1000));
+  const std::unique_ptr<ProcessGroup> world = join_with_slow_disk(milliseconds(1000), milliseconds(1000));
   if (world->leads()) {
     const train::LocalWork work = world->local_work("reading a book");
     std::this_thread::sleep_for(3 * kPatience);

@@ -65,16 +65,16 @@ torch::Tensor in_memory(const torch::Tensor& tensor, const torch::Tensor& like) 
 // A run in one process, and the same run on the ranks of a process group.
 struct Runs {
   TrainingSettings t;
-  OptimizerPlan plan;
+  OptimizerChoice plan;
   ParameterGroups one, groups;
   std::unique_ptr<StepOptimizer> alone;
   std::unique_ptr<ShardedWeights> shards;
   std::unique_ptr<StepOptimizer> sharded;
 
-  Runs(World& world, const Words& words, NamedTensors (*make_model)(torch::ScalarType) = model,
+  Runs(ProcessGroup& world, const Words& words, NamedTensors (*make_model)(torch::ScalarType) = model,
        std::int64_t slice_bytes = kSliceBytes, const torch::Device& device = torch::kCPU)
       : t(training(words)) {
-    plan = plan_optimizer(t, torch::kCPU, true).value();
+    plan = choose_optimizer(t, torch::kCPU, true).value();
     NamedTensors parameters = make_model(plan.bf16_weights ? torch::kBFloat16 : torch::kFloat32);
     for (auto& [name, tensor] : parameters) tensor = tensor.detach().to(device).requires_grad_();
     one = grouped(t, parameters);
@@ -110,7 +110,7 @@ struct Runs {
 };
 
 // Checks that the first steps, the steps after a load, and the saved states are bit-identical to one process.
-void expect_bits(World& world, const Words& words) {
+void expect_bits(ProcessGroup& world, const Words& words) {
   SCOPED_TRACE(testing::PrintToString(words));
   const Runs runs(world, words);
   for (std::int64_t number = 1; number <= 2; ++number) {
@@ -182,7 +182,7 @@ double largest(const torch::Tensor& t) { return t.numel() == 0 ? 0 : t.detach().
 
 // Expects weights within a tolerance. Every update is multiplied by a number whose sum has another order over
 // ranks: as a float it differs by at most one ulp, and so does each later rounding.
-void expect_near(World& world, const Words& words, int steps) {
+void expect_near(ProcessGroup& world, const Words& words, int steps) {
   SCOPED_TRACE(testing::PrintToString(words));
   const Runs runs(world, words);
   const NamedTensors before = copies(runs.one.parameters);
@@ -264,7 +264,7 @@ RANKS_TEST(shards_are_saved_before_a_step, 3) {
 
 // Compares one rank with a process without a group: the bits are equal, also with clipping and with LAMB's
 // norms. Returns the differences.
-std::string differences_of_one_rank(World& world, const torch::Device& device) {
+std::string differences_of_one_rank(ProcessGroup& world, const torch::Device& device) {
   std::string out;
   std::vector<Words> all = {{"optimizer=lamb_8bit", "trust_ratio=true", "compute_dtype=float32"}};
   for (const StateFormat format : all_state_formats()) {
@@ -290,12 +290,12 @@ std::string differences_of_one_rank(World& world, const torch::Device& device) {
 }
 
 TEST(Shards, OfOneRankAreThoseOfOneProcess) {
-  EXPECT_EQ(differences_of_one_rank(*World::alone(), torch::kCPU), "");
+  EXPECT_EQ(differences_of_one_rank(*ProcessGroup::alone(), torch::kCPU), "");
 }
 
 RANKS_PROGRAM(nccl_shards) {
   const torch::Device device(torch::kCUDA, 0);
-  auto world = World::join(ranks::place_here(), device, {.timeout = ranks::kPatience});
+  auto world = ProcessGroup::join(ranks::place_here(), device, {.timeout = ranks::kPatience});
   const std::string differ = differences_of_one_rank(*world.value(), device);
   std::cout << differ << (differ.empty() ? "ok" : "differs") << std::endl;
   return differ.empty() ? 0 : 1;
@@ -320,7 +320,7 @@ RANKS_TEST(shards_refuse_what_does_not_fit, 2) {
   EXPECT_EQ(ranks.message(), one.message());
 
   const TrainingSettings t = training({"optimizer=adamw", "compute_dtype=float32"});
-  const OptimizerPlan plain = plan_optimizer(t, torch::kCPU, /*has_backend=*/false).value();
+  const OptimizerChoice plain = choose_optimizer(t, torch::kCPU, /*has_backend=*/false).value();
   const ParameterGroups groups = one_group(t.optimizer, t, model(torch::kFloat32));
   const auto refused = ShardedWeights::make(world, plain, groups, lay_out(groups, world.ranks(), true));
   EXPECT_THAT(refused.status().message(), testing::HasSubstr("parallel: ddp"));

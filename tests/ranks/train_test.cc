@@ -85,7 +85,7 @@ WholeRun alone(const Variant& variant) {
   return run;
 }
 
-void expect_bits(World& world, const Variant& variant, const std::string& parallel) {
+void expect_bits(ProcessGroup& world, const Variant& variant, const std::string& parallel) {
   const std::string what = text_of(variant) + ' ' + parallel;
   static int number = 0;
   WholeRun run(std::to_string(world.ranks()) + "-exact" + std::to_string(number++));
@@ -159,7 +159,7 @@ RANKS_TEST(lamb_and_lars_have_the_norms_of_whole_tensors, 2, 4) {
   }
 }
 
-Words text_words(World& world, const std::string& optimizer) {
+Words text_words(ProcessGroup& world, const std::string& optimizer) {
   return {"data.train=" + world.share(train::text_file()), "optimizer=" + optimizer, "max_steps=20",
           "eval_steps=null", "save_steps=null"};
 }
@@ -268,10 +268,10 @@ RANKS_TEST(a_rank_without_a_pass_waits_for_its_last_update, 2) {
 }
 
 // Joins ranks 0 and 1 of the group to a separate process group.
-std::unique_ptr<World> first_two(const World& world) {
-  Place place = world.place();
+std::unique_ptr<ProcessGroup> first_two(const ProcessGroup& world) {
+  RankInfo place = world.place();
   place.ranks = place.local_ranks = 2;
-  return World::join(place, torch::kCPU, {.timeout = kPatience}).value();
+  return ProcessGroup::join(place, torch::kCPU, {.timeout = kPatience}).value();
 }
 
 RANKS_TEST(goes_on_with_other_numbers_of_ranks, 3) {
@@ -293,7 +293,7 @@ RANKS_TEST(goes_on_with_other_numbers_of_ranks, 3) {
     EXPECT_TRUE(one.bits(kSteps) == whole.bits(kSteps));
   }
   if (world.rank() < 2) {
-    const std::unique_ptr<World> two = first_two(world);
+    const std::unique_ptr<ProcessGroup> two = first_two(world);
     WholeRun fewer("resume-2");
     EXPECT_EQ(fewer.go(two.get(), task(), all + from + Words{"parallel=zero1"}), "");
     EXPECT_TRUE(same_on_ranks(*two, bytes_of(fewer.parameters)));
@@ -306,7 +306,7 @@ RANKS_TEST(goes_on_with_other_numbers_of_ranks, 3) {
   const Words odd_words = words_of({"adamw", 1, {}}, 3);
   EXPECT_EQ(odd.go(&world, task(), odd_words + Words{"max_steps=2"}), "");
   if (world.rank() < 2) {
-    const std::unique_ptr<World> two = first_two(world);
+    const std::unique_ptr<ProcessGroup> two = first_two(world);
     WholeRun refused("resume-refused");
     EXPECT_THAT(refused.go(two.get(), task(),
                            odd_words + Words{"max_steps=4", "resume_from_checkpoint=" + odd.checkpoint(2)}),

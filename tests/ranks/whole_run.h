@@ -53,12 +53,12 @@ class WholeRun : public train::TinyRun {
 
   // Trains on all ranks of `world`, or in this process alone if it is null. Returns an empty string, or the
   // error.
-  std::string go(World* world, std::unique_ptr<train::Task> task, const Words& words) {
+  std::string go(ProcessGroup* world, std::unique_ptr<train::Task> task, const Words& words) {
     auto config = train::parse(yaml, "run.yaml", words);
     if (!config.ok()) return config.status().message();
     train::Recorder listener;
     train::Heartbeat heartbeat(listener);
-    const std::shared_ptr<World> borrowed(world, [](World*) {});
+    const std::shared_ptr<ProcessGroup> borrowed(world, [](ProcessGroup*) {});
     auto run = train::start_run(*config, heartbeat, train::Purpose::run,
                                 world == nullptr ? nullptr : borrowed, std::move(task));
     if (!run.ok()) return run.status().message();
@@ -89,7 +89,7 @@ inline std::string bytes_of(const NamedTensors& tensors) {
 }
 
 // Returns true if `bytes` is the same on all ranks.
-inline bool same_on_ranks(World& world, const std::string& bytes) {
+inline bool same_on_ranks(ProcessGroup& world, const std::string& bytes) {
   const std::string mine = std::to_string(std::hash<std::string>()(bytes));
   for (const std::string& each : world.gather(mine)) {
     if (each != mine) return false;

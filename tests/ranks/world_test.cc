@@ -1,4 +1,4 @@
-// Tests World's guarantees on gloo.
+// Tests ProcessGroup's guarantees on gloo.
 // SPDX-License-Identifier: MIT
 #include "ranks/ranks.h"
 #include "train/distributed/store.h"
@@ -23,14 +23,14 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-using train::WorldError;
+using train::ProcessGroupError;
 
 torch::Tensor counted(std::int64_t count, torch::ScalarType type = torch::kFloat32) {
   return torch::arange(count, torch::TensorOptions().dtype(type));
 }
 
 // Returns 1 + 2 + ... + ranks.
-int triangle(const World& world) { return world.ranks() * (world.ranks() + 1) / 2; }
+int triangle(const ProcessGroup& world) { return world.ranks() * (world.ranks() + 1) / 2; }
 
 }  // namespace
 
@@ -46,7 +46,7 @@ RANKS_TEST(tensors_are_reduced, 2, 3, 4) {
   for (const auto type :
        {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kFloat16, torch::kInt64}) {
     torch::Tensor sum = counted(37, type) * (world.rank() + 1), max = sum.clone();
-    train::Pending first = world.all_reduce(sum), second = world.all_reduce(max, World::Reduce::max);
+    train::Pending first = world.all_reduce(sum), second = world.all_reduce(max, ProcessGroup::Reduce::max);
     second.wait();
     first.wait();
     first.wait();
@@ -129,7 +129,7 @@ RANKS_TEST(a_tensor_that_gloo_gets_wrong_is_refused, 2) {
 }
 
 RANKS_TEST(worlds_follow_each_other, 2) {
-  const std::unique_ptr<World> another = join_here();
+  const std::unique_ptr<ProcessGroup> another = join_here();
   torch::Tensor sum = torch::ones({3});
   another->all_reduce(sum).wait();
   EXPECT_EQ(sum.sum().item<float>(), 6.0F);
@@ -180,7 +180,7 @@ std::string outer_address() {
 RANKS_TEST(nothing_listens_but_on_loopback, 2) { EXPECT_THAT(listening(), testing::ElementsAre("0100007F")); }
 
 RANKS_PROGRAM(serves) {
-  const auto joined = World::join(place_here(), torch::kCPU, {.timeout = kPatience});
+  const auto joined = ProcessGroup::join(place_here(), torch::kCPU, {.timeout = kPatience});
   if (!joined.ok()) throw std::runtime_error(joined.status().message());
   double ranks[] = {1};
   (*joined)->sum(ranks);
@@ -191,7 +191,7 @@ RANKS_PROGRAM(serves) {
 }
 
 // Ranks start as under torchrun or Slurm, without a store from the launcher.
-TEST(World, RankZeroServesTheStoreWhereNobodyElseDoes) {
+TEST(ProcessGroup, RankZeroServesTheStoreWhereNobodyElseDoes) {
   const int port = [] { return train::serve_store("127.0.0.1", 0).value().port; }();
   for (const Ended& each : Processes({.program = "serves",
                            .environment = {{"OCTAVO_LAUNCHER", ""},
@@ -204,7 +204,7 @@ TEST(World, RankZeroServesTheStoreWhereNobodyElseDoes) {
 }
 
 // Each rank believes that it is on a separate machine.
-TEST(World, RanksOfSeveralMachinesMeetAtTheMastersAddress) {
+TEST(ProcessGroup, RanksOfSeveralMachinesMeetAtTheMastersAddress) {
   const std::string address = outer_address();
   if (address.empty()) GTEST_SKIP() << "this machine has no interface but loopback";
   const int port = [&] { return train::serve_store(address, 0).value().port; }();
@@ -221,7 +221,7 @@ TEST(World, RanksOfSeveralMachinesMeetAtTheMastersAddress) {
   }
 }
 
-TEST(World, APortInUseIsRankZerosError) {
+TEST(ProcessGroup, APortInUseIsRankZerosError) {
   const train::ServedStore other = train::serve_store("127.0.0.1", 0).value();
   const Ended ended = Processes({.program = "serves",
                                  .ranks = 1,
@@ -236,7 +236,7 @@ TEST(World, APortInUseIsRankZerosError) {
 }
 
 RANKS_PROGRAM(differ_in_size) {
-  const std::unique_ptr<World> world = join_here();
+  const std::unique_ptr<ProcessGroup> world = join_here();
   world->broadcast(torch::ones({4}), 0).wait();
   torch::Tensor some = torch::ones({world->rank() == 0 ? 4 : 8});
   world->broadcast(some, world->rank());
@@ -244,7 +244,7 @@ RANKS_PROGRAM(differ_in_size) {
   return 0;
 }
 
-TEST(World, RanksThatCallSomethingElseAreNamed) {
+TEST(ProcessGroup, RanksThatCallSomethingElseAreNamed) {
   for (const Ended& ended : Processes({.program = "differ_in_size"}).wait()) {
     EXPECT_EQ(ended.code, 1);
     EXPECT_THAT(ended.output,
@@ -253,8 +253,8 @@ TEST(World, RanksThatCallSomethingElseAreNamed) {
   }
 }
 
-TEST(World, AloneAnswersAtOnce) {
-  const std::unique_ptr<World> world = World::alone();
+TEST(ProcessGroup, AloneAnswersAtOnce) {
+  const std::unique_ptr<ProcessGroup> world = ProcessGroup::alone();
   EXPECT_FALSE(world->grouped());
   torch::Tensor tensor = counted(4);
   world->all_reduce(tensor).wait();

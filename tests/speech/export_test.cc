@@ -8,9 +8,9 @@
 #include "train/files_support.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/archive_tokenizer.h"
+#include "train/tasks/speech/bundled_model.h"
 #include "train/tasks/speech/entry.h"
 #include "train/tasks/speech/feature_tables.h"
-#include "train/tasks/speech/kept_model.h"
 #include "train/tasks/speech/tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -287,7 +287,7 @@ TEST(SpeechExport, ACheckpointNeedsNoOtherFiles) {
   const std::string target = folder.at("a.nemo"), checkpoint = folder.path();
   const ModelExport request{config->settings, checkpoint, weights, target};
   EXPECT_THAT(SpeechEntry::export_model(request).message(), HasSubstr("gone.nemo"));
-  for (const auto& [name, bytes] : kept_files({model, features}, tokenizer.bytes()))
+  for (const auto& [name, bytes] : checkpoint_extra_files({model, features}, tokenizer.bytes()))
     write_bytes(folder.at(name), bytes);
   const Status done = SpeechEntry::export_model(request);
   ASSERT_TRUE(done.ok()) << done.message();

@@ -48,7 +48,7 @@ double distance(const torch::Tensor& a, const torch::Tensor& b) {
   return (a.cpu() - b.cpu()).abs().max().item<double>();
 }
 
-DropoutPass pass_with(std::vector<std::int64_t> draws, const torch::Device& device, std::uint64_t step = 3) {
+DropoutKey pass_with(std::vector<std::int64_t> draws, const torch::Device& device, std::uint64_t step = 3) {
   return {7, step, torch::tensor(draws, torch::kInt64).to(device)};
 }
 

@@ -1,7 +1,7 @@
 // Tests transcription with models from files and from checkpoints: results equal those of the single parts,
 // and models that cannot transcribe are errors.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/listener.h"
+#include "train/tasks/speech/recognizer.h"
 
 #include "speech/model_support.h"
 #include "train/checkpoint/folder/checkpoint_writer.h"
@@ -9,9 +9,9 @@
 #include "train/files_support.h"
 #include "train/model/model.h"
 #include "train/tasks/speech/archive.h"
+#include "train/tasks/speech/bundled_model.h"
 #include "train/tasks/speech/features.h"
 #include "train/tasks/speech/greedy.h"
-#include "train/tasks/speech/kept_model.h"
 #include "train/tasks/speech/tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -97,12 +97,12 @@ Transcript heard_alone(SpeechModelImpl& model, const std::vector<float>& samples
               : decode_greedy(model, encoded.frames, encoded.lengths))[0];
 }
 
-const ListenerOptions kOnCpu{.device = {DeviceName::Kind::cpu, {}}};
+const RecognizerOptions kOnCpu{.device = {DeviceName::Kind::cpu, {}}};
 
-TEST(Listener, HearsWhatThePartsGiveWhateverTheBatch) {
+TEST(Recognizer, HearsWhatThePartsGiveWhateverTheBatch) {
   for (const SpeechHead head : {SpeechHead::tdt, SpeechHead::rnnt, SpeechHead::ctc}) {
     const TempFolder folder;
-    auto listener = Listener::open(write_folder(folder, head), kOnCpu);
+    auto listener = Recognizer::open(write_folder(folder, head), kOnCpu);
     ASSERT_TRUE(listener.ok()) << listener.status().message();
     EXPECT_EQ(listener->rate(), 16000);
     EXPECT_DOUBLE_EQ(listener->frame_seconds(), 0.08);
@@ -110,7 +110,7 @@ TEST(Listener, HearsWhatThePartsGiveWhateverTheBatch) {
     const std::vector<std::vector<float>> sounds = {
         sound(40000, 900), {}, sound(16000, 2000), sound(200, 500), sound(60001, 300)};
     const std::vector<std::span<const float>> clips(sounds.begin(), sounds.end());
-    const std::vector<Heard> heard = listener->hear(clips);
+    const std::vector<Transcription> heard = listener->hear(clips);
     ASSERT_EQ(heard.size(), 5U);
     SpeechModel model = make_model(head);
     std::size_t labels = 0;
@@ -118,7 +118,7 @@ TEST(Listener, HearsWhatThePartsGiveWhateverTheBatch) {
       EXPECT_EQ(heard[i].tokens, heard_alone(*model, sounds[i])) << i;
       labels += heard[i].tokens.size();
       std::string text;
-      for (const HeardWord& word : heard[i].words) text += (text.empty() ? "" : " ") + word.text;
+      for (const TranscribedWord& word : heard[i].words) text += (text.empty() ? "" : " ") + word.text;
       EXPECT_EQ(heard[i].text, text);
     }
     EXPECT_GT(labels, 0U);
@@ -155,46 +155,46 @@ std::string write_checkpoint(const TempFolder& folder, const std::string& config
 std::map<std::string, std::string> all_files() {
   FeatureSettings features;
   features.features = 32;
-  return kept_files({model_settings(SpeechHead::tdt), features}, pieces());
+  return checkpoint_extra_files({model_settings(SpeechHead::tdt), features}, pieces());
 }
 
-TEST(Listener, OfARunAndOfACheckpoint) {
+TEST(Recognizer, OfARunAndOfACheckpoint) {
   const TempFolder folder;
   const std::string run = write_checkpoint(folder, kSmall, {{"tokenizer.model", pieces()}});
   const std::vector<float> samples = sound(48000, 700);
   const std::vector<std::span<const float>> clips = {samples};
   SpeechModel model = make_model(SpeechHead::tdt);
-  ListenerOptions options = kOnCpu;
+  RecognizerOptions options = kOnCpu;
   for (const std::string& name : {run, run + "/checkpoint-7"}) {
-    auto listener = Listener::open(name, options);
+    auto listener = Recognizer::open(name, options);
     ASSERT_TRUE(listener.ok()) << listener.status().message();
     EXPECT_EQ(listener->hear(clips)[0].tokens, heard_alone(*model, samples));
   }
   options.checkpoint = "8";
-  EXPECT_THAT(Listener::open(run, options).status().message(), AllOf(HasSubstr("8"), HasSubstr("7")));
+  EXPECT_THAT(Recognizer::open(run, options).status().message(), AllOf(HasSubstr("8"), HasSubstr("7")));
   options.checkpoint = "7";
-  EXPECT_TRUE(Listener::open(run, options).ok());
+  EXPECT_TRUE(Recognizer::open(run, options).ok());
   // The compute type differs from the type of the file's weights.
   options.dtype = ComputeType::bfloat16;
-  auto narrow = Listener::open(run, options);
+  auto narrow = Recognizer::open(run, options);
   ASSERT_TRUE(narrow.ok()) << narrow.status().message();
   EXPECT_EQ(narrow->hear(clips).size(), 1U);
 }
 
-TEST(Listener, NeedsNoFilesButTheCheckpoints) {
+TEST(Recognizer, NeedsNoFilesButTheCheckpoints) {
   const TempFolder folder, other;
   const std::vector<float> samples = sound(48000, 700);
   const std::vector<std::span<const float>> clips = {samples};
-  auto listener = Listener::open(write_checkpoint(folder, kOfFiles, all_files()), kOnCpu);
+  auto listener = Recognizer::open(write_checkpoint(folder, kOfFiles, all_files()), kOnCpu);
   ASSERT_TRUE(listener.ok()) << listener.status().message();
   EXPECT_EQ(listener->hear(clips)[0].tokens, heard_alone(*make_model(SpeechHead::tdt), samples));
-  EXPECT_THAT(Listener::open(write_checkpoint(other, kOfFiles, {}), kOnCpu).status().message(),
+  EXPECT_THAT(Recognizer::open(write_checkpoint(other, kOfFiles, {}), kOnCpu).status().message(),
               HasSubstr("/gone/away.nemo: does not exist"));
 }
 
-TEST(Listener, WhatCannotHearSaysWhy) {
+TEST(Recognizer, WhatCannotHearSaysWhy) {
   const auto problem = [](const std::string& name) {
-    return Listener::open(name, kOnCpu).status().message();
+    return Recognizer::open(name, kOnCpu).status().message();
   };
   {
     const TempFolder folder;
@@ -204,9 +204,9 @@ TEST(Listener, WhatCannotHearSaysWhy) {
   const TempFolder folder;
   EXPECT_THAT(problem(folder.at("nothing")), HasSubstr("does not exist"));
   const std::string model = write_folder(folder, SpeechHead::tdt);
-  ListenerOptions best = kOnCpu;
+  RecognizerOptions best = kOnCpu;
   best.checkpoint = "best";
-  EXPECT_THAT(Listener::open(model, best).status().message(), HasSubstr("no run's folder"));
+  EXPECT_THAT(Recognizer::open(model, best).status().message(), HasSubstr("no run's folder"));
   int line = 0;
   const auto other = train_tokenizer({.vocabulary = 20}, [&](std::string& out) {
     out = "a boat";

@@ -57,15 +57,15 @@ inline Clips random_clips(std::vector<std::int64_t> frames, std::vector<std::int
           std::move(labels)};
 }
 
-inline DropoutPass pass_of(const std::vector<std::int64_t>& samples,
-                           const torch::Device& device = torch::kCPU) {
+inline DropoutKey pass_of(const std::vector<std::int64_t>& samples,
+                          const torch::Device& device = torch::kCPU) {
   return {7, 3, torch::tensor(samples, torch::kInt64).to(device)};
 }
 
 // Returns the model's logits for all cells, [batch, T, U + 1, outputs], without the joint's dropout.
 inline torch::Tensor logits_of(SpeechModelImpl& model, const Encoded& encoded, const torch::Tensor& targets,
-                               const DropoutPass& pass) {
-  return model.joint(model.project(encoded.frames).unsqueeze(2),
+                               const DropoutKey& pass) {
+  return model.joint(model.weight_matmul(encoded.frames).unsqueeze(2),
                      model.predictions(targets, pass).unsqueeze(1));
 }
 

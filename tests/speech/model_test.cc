@@ -116,7 +116,7 @@ TEST(SpeechModel, ProductsInFp8) {
     for (int step = 0; step < 2; ++step) {
       model->zero_grad();
       fp8.step_done(torch::zeros({}));
-      const ProductScope scope = in_fp8 ? fp8.scope() : ProductScope(nullptr);
+      const MatmulPrecisionScope scope = in_fp8 ? fp8.scope() : MatmulPrecisionScope(nullptr);
       loss().backward();
     }
     Tensors out = gradients(*model);
@@ -241,7 +241,7 @@ TEST(SpeechModel, AClipsDropoutDependsOnNeitherPlaceNorPadding) {
                      clips.targets.narrow(0, 1, 1).narrow(1, 0, 3),
                      {48},
                      {3}};
-  const auto run = [&](const Clips& some, const DropoutPass& pass) {
+  const auto run = [&](const Clips& some, const DropoutKey& pass) {
     const torch::Tensor frames = model->encode(some.features, some.lengths(), pass).frames;
     const torch::Tensor labels = model->predictions(some.targets, pass);
     return std::pair{frames[-1].narrow(0, 0, 6), labels[-1].narrow(0, 0, 4)};
@@ -358,7 +358,7 @@ TEST(SpeechModel, CtcIsTorchsWithThreeReductions) {
     EXPECT_TRUE(losses[2].isinf().item<bool>());
     const double wanted = share[0] * losses[0].item<double>() + share[1] * losses[1].item<double>();
     EXPECT_NEAR(loss.item<double>(), wanted, wanted * 1e-5) << reduction;
-    EXPECT_THROW(model->project(logits), c10::Error);
+    EXPECT_THROW(model->weight_matmul(logits), c10::Error);
   }
 }
 
@@ -368,7 +368,7 @@ TEST(SpeechModel, Bf16IsCloseToFp32) {
   torch::manual_seed(1);
   const Clips clips = random_clips({80, 61}, {5, 3});
   SpeechModel model = make(with_dropout(tiny_model()));
-  const DropoutPass pass = pass_of({1, 2});
+  const DropoutKey pass = pass_of({1, 2});
   const auto run = [&] {
     const Encoded encoded = model->encode(clips.features, clips.lengths(), pass);
     const torch::Tensor logits = logits_of(*model, encoded, clips.targets, pass);

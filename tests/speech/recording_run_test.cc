@@ -154,15 +154,15 @@ TEST(RecordingRun, TrainsWithTheFrameOfPaddingThatNemosFeaturesHave) {
   FeatureSettings settings;
   settings.features = 16;
   const std::int64_t samples = 64 * settings.hop();
-  ReadClip clip{spoken_samples("low mid high", 16000), {1, 2}, {}};
+  LoadedClip clip{spoken_samples("low mid high", 16000), {1, 2}, {}};
   clip.samples.resize(static_cast<std::size_t>(samples));
-  Batch batch = make_batch(settings, std::vector<ReadClip>{clip});
+  Batch batch = make_batch(settings, std::vector<LoadedClip>{clip});
   batch.draws = {0};
   const torch::Tensor frames =
       Featurizer(settings, torch::kCPU)(batch.at("audio"), std::span(&samples, 1)).frames;
   ASSERT_EQ(frames.size(1), 64);
   const auto loss_of = [&](const torch::Tensor& features) {
-    const DropoutPass pass{7, 3, torch::zeros({1}, torch::kInt64)};
+    const DropoutKey pass{7, 3, torch::zeros({1}, torch::kInt64)};
     return model->loss(clips_of(batch, features), pass).item<float>();
   };
   const auto loss = [&] { return task.loss(batch, {7, 3}).item<float>(); };

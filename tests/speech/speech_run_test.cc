@@ -5,7 +5,7 @@
 #include "train/formats/safetensors.h"
 #include "train/run/dry_run.h"
 #include "train/run_support.h"
-#include "train/strings/marked.h"
+#include "train/strings/word_diff.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/model_config.h"
 
@@ -96,8 +96,8 @@ TEST(SpeechRun, LogsLossAndWordErrorsAndShowsWhatItHears) {
   EXPECT_EQ(first["reference"], before["reference"]) << "the same clips at each evaluation";
   const auto words = [](const Json& text) { return split_words(text.get_ref<const std::string&>()).size(); };
   EXPECT_GE(words(first["reference"]), 1U);
-  EXPECT_THAT(run.said, HasSubstr(marked_for_terminal(first["reference"].get<std::string>(),
-                                                      first["hypothesis"].get<std::string>())
+  EXPECT_THAT(run.said, HasSubstr(diff_for_terminal(first["reference"].get<std::string>(),
+                                                    first["hypothesis"].get<std::string>())
                                       .reference));
   EXPECT_TRUE(run.records("sample").empty()) << "examples are enough";
   EXPECT_THAT(run.said, AllOf(HasSubstr("32 clips of up to 0.64 s to train on and 4 to evaluate on"),

@@ -45,12 +45,12 @@ torch::Tensor tensor_of(const Safetensors& file, const std::string& path, const 
 }
 
 // Returns the clips in the form of the trainer's reader.
-std::vector<ReadClip> read_clips(const std::string& path) {
+std::vector<LoadedClip> read_clips(const std::string& path) {
   const Safetensors file = value_of(Safetensors::open(path));
   const torch::Tensor audio = tensor_of(file, path, "audio"), targets = tensor_of(file, path, "targets");
   const torch::Tensor samples = tensor_of(file, path, "audio_lengths"),
                       labels = tensor_of(file, path, "target_lengths");
-  std::vector<ReadClip> out;
+  std::vector<LoadedClip> out;
   for (std::int64_t i = 0; i < audio.size(0); ++i) {
     const std::int64_t count = samples[i].item<std::int64_t>(), said = labels[i].item<std::int64_t>();
     const auto* const sound = audio.const_data_ptr<float>() + i * audio.size(1);
@@ -107,7 +107,7 @@ NamedTensors compute(const std::string& name, bool training, const std::string& 
     return out;
   }
   const torch::Tensor logits = ctc ? model->ctc_logits(encoded.frames)
-                                   : model->joint(model->project(encoded.frames).unsqueeze(2),
+                                   : model->joint(model->weight_matmul(encoded.frames).unsqueeze(2),
                                                   model->predictions(clips.targets, {}).unsqueeze(1));
   const std::vector<Transcript> transcripts =
       ctc ? decode_ctc(logits, encoded.lengths)

@@ -39,7 +39,7 @@ std::string sentence(int number) {
   return out;
 }
 
-Result<std::string> trained(const TokenizerPlan& plan, int lines = 300) {
+Result<std::string> trained(const TokenizerOptions& plan, int lines = 300) {
   int line = 0;
   return train_tokenizer(plan, [&](std::string& out) {
     out = sentence(line);
@@ -122,9 +122,9 @@ TEST(Tokenizer, TrainingSaysWhatIsWrong) {
 
 // tokenizer.json contains the complete model: a text gives the same tokens with it.
 TEST(TokenizerJson, ThereAndBack) {
-  for (const TokenizerPlan& plan : {TokenizerPlan{.vocabulary = 60, .symbols = {"<|ms|>"}},
-                                    TokenizerPlan{.vocabulary = 60, .kind = "unigram"},
-                                    TokenizerPlan{.vocabulary = 330, .byte_fallback = true}}) {
+  for (const TokenizerOptions& plan : {TokenizerOptions{.vocabulary = 60, .symbols = {"<|ms|>"}},
+                                       TokenizerOptions{.vocabulary = 60, .kind = "unigram"},
+                                       TokenizerOptions{.vocabulary = 330, .byte_fallback = true}}) {
     const auto first = Tokenizer::from_bytes(trained(plan).value(), "first").value();
     const PieceModel model = read_piece_model(first.bytes(), "first").value();
     ASSERT_EQ(std::ssize(model.pieces), first.size());

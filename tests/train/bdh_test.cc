@@ -178,7 +178,7 @@ TEST(Bdh, DropoutDoesNotDependOnTheBatch) {
 
 // Computes the logits in the published order, texts first, with the same dropout: each layer has its own
 // mask, and a text's elements are counted head by head.
-torch::Tensor plain_logits(Bdh& model, const torch::Tensor& input, const DropoutPass& pass) {
+torch::Tensor plain_logits(Bdh& model, const torch::Tensor& input, const DropoutKey& pass) {
   const BdhConfig& config = model->config();
   const auto weights = model->named_parameters();
   const auto norm = [](const torch::Tensor& x) { return torch::layer_norm(x, {x.size(-1)}, {}, {}, 1e-5); };
@@ -212,7 +212,7 @@ TEST(Bdh, DropoutIsByLayerAndElement) {
   }
   model->to(torch::kFloat64);
   const torch::Tensor input = tokens(2, 8, 0);
-  const DropoutPass pass{1, 2, torch::tensor({7, 4}, torch::kInt64)};
+  const DropoutKey pass{1, 2, torch::tensor({7, 4}, torch::kInt64)};
   const torch::Tensor expected = plain_logits(model, input, pass);
   // The model's angles are in fp32.
   EXPECT_TRUE(

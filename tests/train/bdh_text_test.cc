@@ -34,7 +34,7 @@ torch::Tensor some_tokens(std::int64_t length) {
 
 // Returns the logits after each piece.
 torch::Tensor in_pieces(TextModel& model, const torch::Tensor& tokens, const std::vector<int>& pieces) {
-  const std::unique_ptr<GrowingText> text = model.begin_text();
+  const std::unique_ptr<GenerationState> text = model.begin_text();
   std::vector<torch::Tensor> out;
   std::int64_t at = 0;
   for (const int piece : pieces) {
@@ -124,7 +124,7 @@ class WorkCount {
 TEST(BdhText, EveryTokenCostsTheSame) {
   const torch::NoGradGuard no_grad;
   const auto model = model_in(torch::kFloat32, 0.02);
-  const auto cost = [](GrowingText& text, const torch::Tensor& tokens) {
+  const auto cost = [](GenerationState& text, const torch::Tensor& tokens) {
     const WorkCount count;
     text.append(tokens);
     return WorkCount::so_far();

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/assignments.h"
 #include "train/config/config.h"
-#include "train/config/passes.h"
+#include "train/config/micro_batches.h"
 #include "train/tasks/speech/model_config.h"
 #include "train/tasks/text/settings.h"
 #include "train/text_files.h"

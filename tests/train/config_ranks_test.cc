@@ -1,7 +1,7 @@
 // Tests the keys of runs with several ranks, and the micro-batches that make a step of a fixed size.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
-#include "train/config/passes.h"
+#include "train/config/micro_batches.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -26,9 +26,9 @@ struct Checkpoint {
   NamedTensors params;
   Saved states;
 
-  [[nodiscard]] OptimizerPlan plan() const {
+  [[nodiscard]] OptimizerChoice plan() const {
     const TrainingSettings t = training(words);
-    return plan_optimizer(t, native ? torch::kCPU : torch::kMPS, native).value();
+    return choose_optimizer(t, native ? torch::kCPU : torch::kMPS, native).value();
   }
 };
 
@@ -60,7 +60,7 @@ Converted converted(const Checkpoint& from, const Words& words, bool native = tr
   Converted out;
   out.run = {words, native, {}, {}};
   const TrainingSettings t = training(words);
-  const OptimizerPlan plan = out.run.plan();
+  const OptimizerChoice plan = out.run.plan();
   out.run.params = in_type(make_parameters(), plan.bf16_weights);
   const ParameterGroups groups = one_group(plan.name, t, out.run.params);
   nlohmann::ordered_json numbers = from.states.numbers;

@@ -2,7 +2,7 @@
 // from any position and on any thread, and there is little padding.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
-#include "train/data/buckets.h"
+#include "train/data/length_buckets.h"
 #include "train/data/mix.h"
 #include "train/data/stages.h"
 
@@ -33,7 +33,7 @@ struct Found {
 };
 
 // Returns all batches of the positions [order.start(), until), one after the other.
-Found batches_of(const BucketPlan& plan, const Order& order, std::uint64_t until) {
+Found batches_of(const LengthBuckets& plan, const Order& order, std::uint64_t until) {
   Found out;
   for (std::uint64_t position = order.start(); position < until;) {
     const std::int64_t rows = plan.rows_at(order, position);
@@ -76,7 +76,7 @@ TEST(Buckets, EveryDrawOfAnEpochOccursOnceAndBudgetsAreKept) {
   for (const BatchBudget& budget : {kSeconds, kCells, kCount, kAll}) {
     for (const std::int64_t samples : {1, 7, 100, 333}) {
       for (const std::int64_t window : {1, 10, 100, 1000}) {
-        const BucketPlan plan(cost_of, budget, window);
+        const LengthBuckets plan(cost_of, budget, window);
         const std::uint64_t start = 41;
         const Order order(samples, 3, start);
         const std::uint64_t end = start + 2 * static_cast<std::uint64_t>(samples);
@@ -96,7 +96,7 @@ TEST(Buckets, EveryDrawOfAnEpochOccursOnceAndBudgetsAreKept) {
 // 95 draws in windows of at most 10 make ten windows of 9 or 10. Each window is a range of draws and of
 // positions.
 TEST(Buckets, AWindowHasTheDrawsOfItsPositions) {
-  const BucketPlan plan(cost_of, kCount, 10);
+  const LengthBuckets plan(cost_of, kCount, 10);
   const Order order(95, 3, 7);
   const Found found = batches_of(plan, order, 7 + 95);
   std::set<std::uint64_t> seen;
@@ -116,13 +116,13 @@ TEST(Buckets, AWindowHasTheDrawsOfItsPositions) {
 }
 
 TEST(Buckets, AnyPositionTellsTheEndOfItsBatch) {
-  const BucketPlan plan(cost_of, kSeconds, 50);
+  const LengthBuckets plan(cost_of, kSeconds, 50);
   const Order order(120, 3, 0);
   const Found found = batches_of(plan, order, 240);
   for (std::size_t i = 0; i < found.begins.size(); ++i) {
     const std::uint64_t end = found.begins[i] + found.batches[i].size();
     for (std::uint64_t at = found.begins[i]; at < end; ++at) {
-      const BucketPlan fresh(cost_of, kSeconds, 50);  // a run that resumes at `at`
+      const LengthBuckets fresh(cost_of, kSeconds, 50);  // a run that resumes at `at`
       ASSERT_EQ(fresh.rows_at(order, at), static_cast<std::int64_t>(end - at));
       ASSERT_EQ(fresh.draws(order, at, 1)[0], found.batches[i][at - found.begins[i]]);
     }
@@ -132,7 +132,7 @@ TEST(Buckets, AnyPositionTellsTheEndOfItsBatch) {
 }
 
 TEST(Buckets, NeighboursAndTheOrderOfBatchesAreRandom) {
-  const BucketPlan plan(cost_of, kSeconds, 1000);
+  const LengthBuckets plan(cost_of, kSeconds, 1000);
   const Order order(400, 3, 0);
   const auto pairs = [&](std::uint64_t from) {
     std::set<std::pair<std::int64_t, std::int64_t>> out;
@@ -160,9 +160,9 @@ TEST(Buckets, NeighboursAndTheOrderOfBatchesAreRandom) {
 }
 
 TEST(Buckets, PaddingIsSmallAndTheSurveyCountsIt) {
-  const BucketPlan plan(cost_of, kSeconds, 1000);
+  const LengthBuckets plan(cost_of, kSeconds, 1000);
   const Order order(3000, 3, 50);
-  const BucketPlan::Survey survey = plan.survey(order);
+  const LengthBuckets::Survey survey = plan.survey(order);
   const Found found = batches_of(plan, order, 50 + 3000);
   EXPECT_EQ(survey.batches, static_cast<std::int64_t>(found.batches.size()));
   double seconds = 0, padded = 0, largest = 0;
@@ -192,7 +192,7 @@ TEST(Buckets, PaddingIsSmallAndTheSurveyCountsIt) {
 }
 
 TEST(Buckets, ByCountAllBatchesButOneOfAWindowAreFull) {
-  const BucketPlan plan(cost_of, kCount, 100);
+  const LengthBuckets plan(cost_of, kCount, 100);
   const Found found = batches_of(plan, Order(205, 1, 0), 205);  // windows of 69, 68, 68
   std::map<std::size_t, int> sizes;
   for (const auto& batch : found.batches) ++sizes[batch.size()];
@@ -206,7 +206,7 @@ TEST(Buckets, AClipBeyondTheBudgetIsAloneAndTold) {
     return ClipCost{2, 10};
   };
   const BatchBudget budget{.rows = {}, .seconds = 20.0, .cells = 1000};
-  const BucketPlan plan(cost, budget, 100);
+  const LengthBuckets plan(cost, budget, 100);
   const Order order(30, 1, 0);
   int alone = 0;
   for (const auto& batch : batches_of(plan, order, 30).batches) {
@@ -225,13 +225,13 @@ TEST(Buckets, AClipBeyondTheBudgetIsAloneAndTold) {
 
 TEST(Buckets, ThreadsShareWindowsThatArePlannedOnce) {
   std::atomic<int> asked = 0;
-  const BucketPlan plan(
+  const LengthBuckets plan(
       [&](std::int64_t sample) {
         ++asked;
         return cost_of(sample);
       },
       kSeconds, 100);
-  const BucketPlan quiet(cost_of, kSeconds, 100);
+  const LengthBuckets quiet(cost_of, kSeconds, 100);
   const Order order(400, 9, 0);
   const Found expected = batches_of(quiet, order, 400);
   std::vector<Found> got(4);
@@ -250,7 +250,7 @@ TEST(Buckets, ThreadsShareWindowsThatArePlannedOnce) {
 }
 
 TEST(Buckets, WhatTheCostThrowsIsTheCallers) {
-  const BucketPlan plan(
+  const LengthBuckets plan(
       [](std::int64_t sample) -> ClipCost {
         if (sample == 50) throw std::runtime_error("line 50");
         return {1, 1};
@@ -263,7 +263,7 @@ TEST(Buckets, WhatTheCostThrowsIsTheCallers) {
 }
 
 TEST(Buckets, AWalkCountsWhatRowsGive) {
-  const BucketPlan plan(cost_of, kSeconds, 64);
+  const LengthBuckets plan(cost_of, kSeconds, 64);
   for (const std::uint64_t start : {0U, 1000U}) {
     const Order order(150, 3, start);
     for (const std::uint64_t positions : {1U, 63U, 75U, 76U, 150U, 151U, 400U}) {
@@ -284,7 +284,7 @@ TEST(Buckets, AWalkCountsWhatRowsGive) {
 
 // Checkpoints store positions, so a different plan of the same window would change a resumed run.
 TEST(Buckets, ThePlanOfAWindowStaysWhatItIs) {
-  const BucketPlan plan(cost_of, kAll, 100);
+  const LengthBuckets plan(cost_of, kAll, 100);
   const Order order(250, 1337, 10);
   std::uint64_t sum = 0;
   for (std::uint64_t position = 10; position < 510;) {
@@ -306,7 +306,7 @@ std::vector<Stage> staged(std::vector<std::string> words, const Batches* own, st
 
 // An epoch's steps are its batches, two per step. A stage begins where the previous one ended.
 TEST(Buckets, EpochsAreCountedInBatches) {
-  const BucketPlan plan(cost_of, kSeconds, 64);
+  const LengthBuckets plan(cost_of, kSeconds, 64);
   const std::vector<std::string> words = {"gradient_accumulation_steps=2", "data.seed=3"};
   auto with = [&](std::initializer_list<std::string> more) {
     std::vector<std::string> all = words;

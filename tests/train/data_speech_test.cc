@@ -28,7 +28,7 @@ GeneratorSettings settings() {
   return out;
 }
 
-std::vector<float> features(const GeneratorSettings& all, const ClipPlan& plan, std::int64_t bands = kBands) {
+std::vector<float> features(const GeneratorSettings& all, const ClipSpec& plan, std::int64_t bands = kBands) {
   std::vector<float> out(static_cast<std::size_t>(plan.frames * bands));
   make_features(all, plan, bands, out);
   return out;
@@ -39,7 +39,7 @@ TEST(Clips, AreFunctionsOfTheirNumbers) {
   std::set<std::int64_t> lengths;
   std::map<std::int64_t, int> heard;
   for (std::uint64_t number = 0; number < 200; ++number) {
-    const ClipPlan plan = plan_clip(all, 5, number), again = plan_clip(all, 5, number);
+    const ClipSpec plan = plan_clip(all, 5, number), again = plan_clip(all, 5, number);
     EXPECT_EQ(plan.tokens, again.tokens);
     EXPECT_EQ(features(all, plan), features(all, again));
     EXPECT_GE(plan.frames, 150);
@@ -55,7 +55,7 @@ TEST(Clips, AreFunctionsOfTheirNumbers) {
   GeneratorSettings other = all;
   other.seed = 8;
   EXPECT_NE(plan_clip(all, 5, 3).tokens, plan_clip(other, 5, 3).tokens);
-  const ClipPlan longest = plan_clip(all, 5, 3, true);
+  const ClipSpec longest = plan_clip(all, 5, 3, true);
   EXPECT_EQ(longest.frames, clip_frames(all));
   EXPECT_EQ(longest.tokens.size(), 9U);
   other.seconds = 0.16;
@@ -82,7 +82,7 @@ TEST(Clips, NoiseIsAsLoudAsAsked) {
   GeneratorSettings all = settings();
   all.noise = 0.5;
   all.seconds = 20;
-  const ClipPlan loud = plan_clip(all, 5, 1, true);
+  const ClipSpec loud = plan_clip(all, 5, 1, true);
   const std::vector<float> noisy = features(all, loud);
   all.noise = 0;
   const std::vector<float> clean = features(all, loud);
@@ -105,7 +105,7 @@ TEST(Clips, TokensCanBeToldApart) {
   constexpr std::int64_t kTokens = 32, kWide = 80;
   std::vector<std::vector<float>> loudest(kTokens);
   for (std::int64_t token = 0; token < kTokens; ++token) {
-    const ClipPlan plan{.key = 1, .frames = 40, .tokens = {token}};
+    const ClipSpec plan{.key = 1, .frames = 40, .tokens = {token}};
     const std::vector<float> made = features(all, plan, kWide);
     loudest[static_cast<std::size_t>(token)].assign(made.begin() + 22 * kWide, made.begin() + 23 * kWide);
   }
@@ -125,7 +125,7 @@ TEST(Clips, TokensCanBeToldApart) {
 TEST(Clips, EqualTokensInARowHaveAGap) {
   GeneratorSettings all = settings();
   all.noise = 0;
-  const ClipPlan plan{.key = 5, .frames = 80, .tokens = {3, 3}};
+  const ClipSpec plan{.key = 5, .frames = 80, .tokens = {3, 3}};
   const std::vector<float> made = features(all, plan);
   const auto power = [&](std::int64_t frame) {
     double out = 0;

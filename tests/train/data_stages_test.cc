@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 using Stages = std::vector<Stage>;
 
-// Plans stages with four samples per step.
+// Predictions stages with four samples per step.
 Result<Stages> plan(std::vector<std::string> words, std::int64_t available) {
   words.insert(words.begin(), {"per_device_train_batch_size=2", "gradient_accumulation_steps=2"});
   const auto config = parse("", "test", words);

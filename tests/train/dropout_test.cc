@@ -21,7 +21,7 @@ namespace {
 using ::testing::HasSubstr;
 using torch::Tensor;
 
-const DropoutPass kPass{11, 12, torch::tensor({5, 3, 70, 9}, torch::kInt64)};
+const DropoutKey kPass{11, 12, torch::tensor({5, 3, 70, 9}, torch::kInt64)};
 constexpr std::uint32_t kLayer = 4;
 
 Tensor dropped(const Tensor& x, std::int64_t dim = 0, double probability = 0.3) {
@@ -143,7 +143,7 @@ TEST(TrainDropout, AttentionDropsTheSameInAnyBatch) {
   for (const std::int64_t clip : {0, 2}) {
     const std::int64_t length = lengths[clip].item<std::int64_t>();
     const Tensor own = x.slice(0, clip, clip + 1).slice(1, 0, length);
-    const DropoutPass pass{kPass.seed, kPass.step, kPass.samples.slice(0, clip, clip + 1)};
+    const DropoutKey pass{kPass.seed, kPass.step, kPass.samples.slice(0, clip, clip + 1)};
     const Tensor near = positions.slice(0, 9 - length, 8 + length);  // positions of the same distances
     const Tensor alone = relative_attention(own, own, own, near, bias, bias, lengths.slice(0, clip, clip + 1),
                                             {0.3, true, pass, kLayer});

@@ -128,7 +128,7 @@ TEST(Evaluate, ChangesNoTraining) {
 // Counts its calls.
 class Counting : public TextModel {
  public:
-  torch::Tensor logits(const torch::Tensor& tokens, const DropoutPass& /*pass*/) override {
+  torch::Tensor logits(const torch::Tensor& tokens, const DropoutKey& /*pass*/) override {
     ++asked;
     return torch::zeros({tokens.size(0), tokens.size(1), kByteVocabulary});
   }

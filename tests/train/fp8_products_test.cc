@@ -1,10 +1,10 @@
-// Tests FP8 matmuls through the functions of train/nn/project.h: which matmuls are in FP8 and which stay
-// plain, recomputed segments bit by bit, BDH with FP8, and the saved FP8 state.
+// Tests FP8 matmuls through the functions of train/nn/weight_matmul.h: which matmuls are in FP8 and which
+// stay plain, recomputed segments bit by bit, BDH with FP8, and the saved FP8 state.
 // SPDX-License-Identifier: MIT
 #include "train/fp8_reference.h"
 #include "train/model/model.h"
-#include "train/nn/project.h"
 #include "train/nn/recompute.h"
+#include "train/nn/weight_matmul.h"
 #include "train/optim/fp8.h"
 #include "train/parts_support.h"
 #include "train/tasks/text/bdh.h"
@@ -48,7 +48,7 @@ struct Layers {
   }
   [[nodiscard]] NamedTensors parameters() const { return {{"first", first}, {"second", second}}; }
   [[nodiscard]] Tensor operator()(const Tensor& in) const {
-    return in + project(project(in, first).relu_(), second.t());
+    return in + weight_matmul(weight_matmul(in, first).relu_(), second.t());
   }
   // Returns the gradients and clears them.
   [[nodiscard]] std::vector<Tensor> grads() {
@@ -68,14 +68,14 @@ TEST(Fp8Products, TheDoorUsesTheScope) {
   ASSERT_TRUE(fp8.active());
   const Tensor plain = layers.x.matmul(layers.first);
   {
-    const ProductScope scope = fp8.scope();
-    const Tensor y = project(layers.x, layers.first);
+    const MatmulPrecisionScope scope = fp8.scope();
+    const Tensor y = weight_matmul(layers.x, layers.first);
     EXPECT_FALSE(torch::equal(y, plain));
     EXPECT_TRUE(torch::allclose(y, plain, 0.1, 0.3));
-    const ProductScope none(nullptr);
-    EXPECT_TRUE(torch::equal(project(layers.x, layers.first), plain));
+    const MatmulPrecisionScope none(nullptr);
+    EXPECT_TRUE(torch::equal(weight_matmul(layers.x, layers.first), plain));
   }
-  EXPECT_TRUE(torch::equal(project(layers.x, layers.first), plain));
+  EXPECT_TRUE(torch::equal(weight_matmul(layers.x, layers.first), plain));
 }
 
 TEST(Fp8Products, GroupsWithoutFp8HaveTheBitsOfTorch) {
@@ -86,15 +86,17 @@ TEST(Fp8Products, GroupsWithoutFp8HaveTheBitsOfTorch) {
   const auto grads = [&](const Tensor& y, const Tensor& dy) {
     return torch::autograd::grad({y}, {x, w}, {dy});
   };
-  const Tensor y = project_to_groups(x.reshape({20, 12}), w);
+  const Tensor y = weight_matmul_to_groups(x.reshape({20, 12}), w);
   EXPECT_TRUE(torch::equal(y, heads.bmm(w)));
   const auto of_door = grads(y, mix), of_torch = grads(heads.bmm(w), mix);
   for (std::size_t i = 0; i < 2; ++i) EXPECT_TRUE(torch::equal(of_door[i], of_torch[i])) << i;
-  EXPECT_TRUE(torch::equal(project_and_sum(heads, w), heads.bmm(w).sum(0)));
+  EXPECT_TRUE(torch::equal(grouped_weight_matmul_sum(heads, w), heads.bmm(w).sum(0)));
   EXPECT_THAT(
-      torch_error([&] { project_to_groups(x, w); }),
-      HasSubstr("project_to_groups: got activations [2, 10, 12] and weights [3, 12, 8], expected [rows"));
-  EXPECT_THAT(torch_error([&] { project_and_sum(x, w); }), HasSubstr("project_and_sum: got activations"));
+      torch_error([&] { weight_matmul_to_groups(x, w); }),
+      HasSubstr(
+          "weight_matmul_to_groups: got activations [2, 10, 12] and weights [3, 12, 8], expected [rows"));
+  EXPECT_THAT(torch_error([&] { grouped_weight_matmul_sum(x, w); }),
+              HasSubstr("project_and_sum: got activations"));
 }
 
 TEST(Fp8Products, GroupsInFp8) {
@@ -102,12 +104,12 @@ TEST(Fp8Products, GroupsInFp8) {
   torch::manual_seed(4);
   const Tensor x = torch::randn({32, 16}), w = torch::randn({3, 16, 48}).requires_grad_();
   const Fp8 fp8(with_history(), {{"w", w}});
-  const ProductScope scope = fp8.scope();
+  const MatmulPrecisionScope scope = fp8.scope();
   const Tensor heads = x.expand({3, 32, 16});
-  const Tensor y = project_to_groups(x, w);
+  const Tensor y = weight_matmul_to_groups(x, w);
   EXPECT_FALSE(torch::equal(y, heads.bmm(w)));
-  EXPECT_TRUE(torch::equal(y, project_batched(heads, w)));
-  const Tensor sum = project_and_sum(heads, w);
+  EXPECT_TRUE(torch::equal(y, grouped_weight_matmul(heads, w)));
+  const Tensor sum = grouped_weight_matmul_sum(heads, w);
   EXPECT_FALSE(torch::equal(sum, heads.bmm(w).sum(0)));
   EXPECT_TRUE(torch::allclose(sum, y.sum(0), 1e-5, 1e-4));
 }
@@ -122,7 +124,7 @@ TEST(Fp8Products, RecomputedSegmentsHaveTheSameBits) {
     for (int step = 0; step < 3; ++step) {
       Tensor y;
       {
-        const ProductScope scope = fp8.scope();
+        const MatmulPrecisionScope scope = fp8.scope();
         y = layers.x;
         for (int block = 0; block < 2; ++block)
           y = again ? recompute([&](const std::vector<Tensor>& in) { return layers(in[0]); }, {y})
@@ -160,13 +162,13 @@ TEST(Fp8Products, BdhTrainsWithIt) {
     const Tensor plain = model->forward(tokens);
     {
       const torch::NoGradGuard no_grad;  // scales that fit the gradients
-      const ProductScope scope = fp8.scope();
+      const MatmulPrecisionScope scope = fp8.scope();
       EXPECT_FALSE(torch::equal(model->forward(tokens), plain));
     }
     for (int step = 0; step < 2; ++step) {
       model->zero_grad();
       {
-        const ProductScope scope = fp8.scope();
+        const MatmulPrecisionScope scope = fp8.scope();
         logits[recomputed] = model->forward(tokens);
       }
       logits[recomputed].square().sum().backward();
@@ -194,7 +196,7 @@ TEST(Fp8Products, WhatARunKeeps) {
   Layers layers;
   const auto step = [&](Fp8& fp8, double factor, bool skipped = false) {
     {
-      const ProductScope scope = fp8.scope();
+      const MatmulPrecisionScope scope = fp8.scope();
       (layers(layers.x * factor) * factor).sum().backward();
     }
     (void)layers.grads();
@@ -205,10 +207,10 @@ TEST(Fp8Products, WhatARunKeeps) {
   step(first, 1.0);
   NamedTensors tensors;
   nlohmann::ordered_json numbers;
-  Fp8Part(first).save(tensors, numbers);
+  Fp8Component(first).save(tensors, numbers);
   EXPECT_EQ(tensors.size(), 2U);
   Fp8 second(with_history(), layers.parameters());
-  Fp8Part part(second);
+  Fp8Component part(second);
   EXPECT_EQ(part.name(), "fp8");
   const auto commit = part.load(tensors, numbers);
   ASSERT_TRUE(commit.ok()) << commit.status().message();
@@ -236,7 +238,7 @@ TEST(Fp8Products, WhatARunKeeps) {
 
   // Sets amax values as a reduction over ranks does.
   {
-    const ProductScope scope = second.scope();
+    const MatmulPrecisionScope scope = second.scope();
     layers(layers.x).sum().backward();
   }
   const Tensor own = second.amaxes();
@@ -254,8 +256,8 @@ TEST(Fp8Products, WithoutFp8ADeviceIsRefusedOrPlain) {
   const auto news = fp8.news();
   ASSERT_EQ(news.size(), 1U);
   EXPECT_THAT(news[0], AllOf(HasSubstr("fp8: "), HasSubstr("got cpu"), HasSubstr("stay plain")));
-  const ProductScope scope = fp8.scope();
-  EXPECT_TRUE(torch::equal(project(layers.x, layers.first), layers.x.matmul(layers.first)));
+  const MatmulPrecisionScope scope = fp8.scope();
+  EXPECT_TRUE(torch::equal(weight_matmul(layers.x, layers.first), layers.x.matmul(layers.first)));
   fp8.step_done(not_skipped());
   EXPECT_EQ(fp8.amaxes().numel(), 0);
   NamedTensors tensors;

@@ -22,7 +22,7 @@ using testing::SizeIs;
 // lower logit; all others are far lower.
 class NextLetter : public TextModel {
  public:
-  torch::Tensor logits(const torch::Tensor& tokens, const DropoutPass& /*pass*/) override {
+  torch::Tensor logits(const torch::Tensor& tokens, const DropoutKey& /*pass*/) override {
     lengths.push_back(tokens.size(1));
     was_training = was_training || is_training();
     torch::Tensor out = torch::full({tokens.size(0), tokens.size(1), kByteVocabulary}, -20.0F);
@@ -114,7 +114,7 @@ TEST(Generate, ShowsTheModelNoMoreThanTheContext) {
 class Recomputed : public TextModel {
  public:
   explicit Recomputed(BdhImpl& model) : model_(model) {}
-  torch::Tensor logits(const torch::Tensor& tokens, const DropoutPass& pass) override {
+  torch::Tensor logits(const torch::Tensor& tokens, const DropoutKey& pass) override {
     return model_.forward(tokens, pass);
   }
 

@@ -202,7 +202,7 @@ TEST(Groups, PlannedBytesAreThoseOfEachGroupsFormat) {
   small.state = StateFormat::int4;
   bf16.state = StateFormat::bf16;
   const ParameterGroups groups = resolve(t, {small, bf16, frozen({"scale"})}, kAuto, params).value();
-  const OptimizerPlan plan{t.optimizer, true, {}, false};
+  const OptimizerChoice plan{t.optimizer, true, {}, false};
   const StepOptimizer::Bytes planned = planned_bytes(plan, t, groups);
   const auto optimizer = make_optimizer(plan, t, groups);
   take_steps(*optimizer, groups.parameters, 1, 1);

@@ -17,9 +17,9 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-class Heard : public Console {
+class Transcription : public Console {
  public:
-  explicit Heard(bool terminal) : terminal_(terminal) {}
+  explicit Transcription(bool terminal) : terminal_(terminal) {}
   void progress(const std::string& line) override { add(line); }
   void note(const std::string& line) override { add("note " + line); }
   [[nodiscard]] bool replaces_lines() const override { return terminal_; }
@@ -44,7 +44,7 @@ class Heard : public Console {
 };
 
 TEST(Heartbeat, SaysWhatIsBeingDoneUntilSomethingElseIs) {
-  Heard heard(true);
+  Transcription heard(true);
   Heartbeat console(heard, 5ms);
   console.doing("step 1/3, forward");
   for (const std::string& line : heard.lines(3)) {
@@ -57,7 +57,7 @@ TEST(Heartbeat, SaysWhatIsBeingDoneUntilSomethingElseIs) {
 }
 
 TEST(Heartbeat, PassesOnWhatIsSaidAndIsSilentWithNothingToDo) {
-  Heard heard(false);
+  Transcription heard(false);
   {
     Heartbeat console(heard, 1ms);
     console.progress("a");
@@ -79,7 +79,7 @@ TEST(Heartbeat, PassesOnWhatIsSaidAndIsSilentWithNothingToDo) {
 // Each wait is twice as long as the one before, so five lines take at least 1 + 2 + 4 + 8 + 16 ms, and n
 // lines 2^n - 1 ms.
 TEST(Heartbeat, KeepsALogShort) {
-  Heard heard(false);
+  Transcription heard(false);
   Heartbeat console(heard, 1ms);
   const auto begin = std::chrono::steady_clock::now();
   console.doing("slow");

@@ -16,7 +16,7 @@ Words with(const Words& words, const Words& more) {
   return out;
 }
 
-OptimizerPlan plan_of(const TrainingSettings& t) { return plan_optimizer(t, torch::kCPU, true).value(); }
+OptimizerChoice plan_of(const TrainingSettings& t) { return choose_optimizer(t, torch::kCPU, true).value(); }
 
 TEST(Offload, BytesAreThoseThatWerePlanned) {
   const Words base = {"optimizer=adamw_8bit", "master_weights=24"};
@@ -48,7 +48,7 @@ TEST(Offload, BytesAreThoseThatWerePlanned) {
 
 TEST(Offload, NeedsOurOwnOptimizers) {
   const auto plan = [](const char* offload) {
-    return plan_optimizer(
+    return choose_optimizer(
         training({"optimizer=adamw", "compute_dtype=float32", std::string("offload=") + offload}),
         torch::Device("mps:0"), /*has_backend=*/false);
   };
@@ -111,7 +111,7 @@ NamedTensors trained(const Words& words, torch::ScalarType type, std::int64_t pa
   const auto optimizer = make(t, params);
   std::unique_ptr<Gradients> gradients;
   if (take)
-    gradients = std::make_unique<TakenGradients>(params, passes, *optimizer);
+    gradients = std::make_unique<OffloadedGradients>(params, passes, *optimizer);
   else
     gradients = std::make_unique<GradientSums>(params, passes);
   const auto pass = [&](std::int64_t seed) {

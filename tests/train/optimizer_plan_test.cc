@@ -117,25 +117,25 @@ TEST(StepOptimizerLoad, TornStates) {
               AllOf(HasSubstr("deep: 8bit"), HasSubstr("block_size 64, expected")));
 }
 
-TEST(OptimizerPlan, WithABackend) {
+TEST(OptimizerChoice, WithABackend) {
   const TrainingSettings t = training({"optimizer=lion_4bit", "optimizer_fallback=adamw"});
-  const OptimizerPlan plan = plan_optimizer(t, torch::kCPU, true).value();
+  const OptimizerChoice plan = choose_optimizer(t, torch::kCPU, true).value();
   EXPECT_TRUE(plan.native);
   EXPECT_TRUE(plan.name == t.optimizer);
   EXPECT_TRUE(plan.bf16_weights);
   EXPECT_THAT(plan.warning, IsEmpty());
-  EXPECT_FALSE(plan_optimizer(training({"bf16=false"}), torch::kCPU, true).value().bf16_weights);
-  EXPECT_FALSE(plan_optimizer(training({"fp16=true"}), torch::kCPU, true).value().bf16_weights);
+  EXPECT_FALSE(choose_optimizer(training({"bf16=false"}), torch::kCPU, true).value().bf16_weights);
+  EXPECT_FALSE(choose_optimizer(training({"fp16=true"}), torch::kCPU, true).value().bf16_weights);
 }
 
-// Plans the optimizer for a device without an Octavo backend.
-Result<OptimizerPlan> elsewhere(const Words& words) {
-  return plan_optimizer(training(words), torch::kMPS, false);
+// Predictions the optimizer for a device without an Octavo backend.
+Result<OptimizerChoice> elsewhere(const Words& words) {
+  return choose_optimizer(training(words), torch::kMPS, false);
 }
 
-TEST(OptimizerPlan, PlainWhereThereIsNoBackend) {
+TEST(OptimizerChoice, PlainWhereThereIsNoBackend) {
   for (const char* name : {"optimizer=adamw", "optimizer=adam", "optimizer=sgd"}) {
-    const OptimizerPlan plan = elsewhere({name}).value();
+    const OptimizerChoice plan = elsewhere({name}).value();
     EXPECT_FALSE(plan.native);
     EXPECT_FALSE(plan.bf16_weights) << "autocast alone";
     EXPECT_THAT(plan.warning, IsEmpty());
@@ -144,7 +144,7 @@ TEST(OptimizerPlan, PlainWhereThereIsNoBackend) {
   EXPECT_TRUE(elsewhere({"optimizer=adamw", "fp16=true"}).ok());
 }
 
-TEST(OptimizerPlan, Errors) {
+TEST(OptimizerChoice, Errors) {
   const auto error = [](const Words& words) { return elsewhere(words).status().message(); };
   EXPECT_THAT(
       error({"optimizer=adamw_8bit"}),
@@ -162,17 +162,17 @@ TEST(OptimizerPlan, Errors) {
   }
 }
 
-TEST(OptimizerPlan, TheFallbackIsUsedWithAWarning) {
-  const OptimizerPlan plan = elsewhere({"optimizer=lion_8bit", "optimizer_fallback=adamw"}).value();
+TEST(OptimizerChoice, TheFallbackIsUsedWithAWarning) {
+  const OptimizerChoice plan = elsewhere({"optimizer=lion_8bit", "optimizer_fallback=adamw"}).value();
   EXPECT_TRUE(plan.name == (OptimizerName{Algorithm::adamw, StateFormat::fp32}));
   EXPECT_FALSE(plan.native);
   EXPECT_THAT(plan.warning, AllOf(HasSubstr("AdamW fp32 is used instead of Lion 8-bit (optimizer_fallback)"),
                                   HasSubstr("no Octavo code for mps")));
 }
 
-TEST(OptimizerPlan, FormatsOfGroupsNeedABackend) {
+TEST(OptimizerChoice, FormatsOfGroupsNeedABackend) {
   const std::string groups = "groups=[{params: \"*\", state: 8bit}]";
-  EXPECT_TRUE(plan_optimizer(training({"optimizer=adamw", groups}), torch::kCPU, true).ok());
+  EXPECT_TRUE(choose_optimizer(training({"optimizer=adamw", groups}), torch::kCPU, true).ok());
   EXPECT_THAT(elsewhere({"optimizer=adamw", groups}).status().message(),
               AllOf(HasSubstr("training.groups: their state formats cannot be used here"),
                     HasSubstr("remove `state` from the groups")));
@@ -182,7 +182,7 @@ TEST(OptimizerPlan, FormatsOfGroupsNeedABackend) {
 }
 
 // Defaults that depend on the optimizer's name, such as beta2, are those of the fallback.
-TEST(OptimizerPlan, TheFallbackStepsAsIfItHadBeenAskedFor) {
+TEST(OptimizerChoice, TheFallbackStepsAsIfItHadBeenAskedFor) {
   const TrainingSettings fallen =
       training({"optimizer=lion_8bit", "optimizer_fallback=adamw", "compute_dtype=float32"});
   const TrainingSettings asked = training(kFp32);
@@ -196,7 +196,7 @@ TEST(OptimizerPlan, TheFallbackStepsAsIfItHadBeenAskedFor) {
   EXPECT_TRUE(same_bits(params, expected));
 }
 
-TEST(OptimizerPlan, Texts) {
+TEST(OptimizerChoice, Texts) {
   EXPECT_EQ(optimizer_text({Algorithm::adamw, StateFormat::int8}), "AdamW 8-bit");
   EXPECT_EQ(optimizer_text({Algorithm::adam, StateFormat::int4_rank1}), "Adam 4-bit-rank1");
   EXPECT_EQ(optimizer_text({Algorithm::lion, StateFormat::fp32}), "Lion fp32");

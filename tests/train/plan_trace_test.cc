@@ -5,10 +5,10 @@
 #include "train/optim/precision.h"
 #include "train/predict/advise.h"
 #include "train/predict/autocast.h"
-#include "train/predict/fake_device.h"
 #include "train/predict/host.h"
-#include "train/predict/plan.h"
+#include "train/predict/prediction.h"
 #include "train/predict/reductions.h"
+#include "train/predict/trace_device.h"
 #include "train/predict/what_if.h"
 #include "train/strings/numbers.h"
 
@@ -53,8 +53,8 @@ torch::Tensor fake(at::IntArrayRef sizes, torch::ScalarType type = torch::kFloat
   return torch::empty(sizes, torch::TensorOptions(type).device(torch::kMeta));
 }
 
-TEST(FakeDevice, CountsWhatIsHeldAndViewsOnce) {
-  const FakeDevice device;
+TEST(TraceDevice, CountsWhatIsHeldAndViewsOnce) {
+  const TraceDevice device;
   {
     const torch::Tensor x = fake({4, 256}), view = x.view({1024}), same = x.t();
     EXPECT_EQ(count(device.events()).now, 4096);
@@ -70,8 +70,8 @@ TEST(FakeDevice, CountsWhatIsHeldAndViewsOnce) {
 }
 
 // y = relu(x w) and its mean: forward keeps x, w and y, and backward makes dy, dx and dw.
-TEST(FakeDevice, KeepsWhatTheBackwardPassNeeds) {
-  FakeDevice device;
+TEST(TraceDevice, KeepsWhatTheBackwardPassNeeds) {
+  TraceDevice device;
   const torch::Tensor x = fake({64, 32}).requires_grad_(), w = fake({32, 16}).requires_grad_();
   const std::int64_t inputs = 4 * (64 * 32 + 32 * 16), y = 4 * 64 * 16;
   device.forget_kernels();
@@ -86,12 +86,12 @@ TEST(FakeDevice, KeepsWhatTheBackwardPassNeeds) {
 }
 
 // The bytes are those that torch 2.11 allocated on an H200.
-TEST(FakeDevice, PartialSumsTakeMemoryForAMoment) {
+TEST(TraceDevice, PartialSumsTakeMemoryForAMoment) {
   const auto h200 = octavo::plan::find_gpu("h200").value();
   EXPECT_EQ(row_sum_bytes(h200, 32'000, 256), 65'536'000);
   EXPECT_EQ(row_sum_bytes(h200, 128'000, 256), 138'412'032);
   EXPECT_EQ(row_sum_bytes(h200, 64, 4096), 0) << "one block has all rows";
-  FakeDevice device;
+  TraceDevice device;
   device.set_gpu(h200);
   const torch::Tensor x = fake({8, 4000, 256}, torch::kBFloat16);
   const Bytes before = count(device.events());
@@ -102,8 +102,8 @@ TEST(FakeDevice, PartialSumsTakeMemoryForAMoment) {
   EXPECT_EQ(count(device.events()).most - before.now, 65'536'000 + 512);
 }
 
-TEST(FakeDevice, OwnersAreThoseOfTheMoment) {
-  FakeDevice device;
+TEST(TraceDevice, OwnersAreThoseOfTheMoment) {
+  TraceDevice device;
   device.set_owner(Owner::weights);
   const torch::Tensor w = fake({1024});
   device.set_owner(Owner::activations);
@@ -118,8 +118,8 @@ TEST(FakeDevice, OwnersAreThoseOfTheMoment) {
   EXPECT_EQ(of(Owner::activations), 0);
 }
 
-TEST(FakeDevice, TakesWhatIsMadeOnTheCpuWhileItIsAsked) {
-  FakeDevice device;
+TEST(TraceDevice, TakesWhatIsMadeOnTheCpuWhileItIsAsked) {
+  TraceDevice device;
   device.catch_cpu(true);
   const torch::nn::Linear layer(8, 4);
   device.catch_cpu(false);
@@ -130,17 +130,17 @@ TEST(FakeDevice, TakesWhatIsMadeOnTheCpuWhileItIsAsked) {
   EXPECT_EQ(count(device.events()).now, 4 * (8 * 4 + 4));
 }
 
-TEST(FakeDevice, IsOneAtATimeAndLeavesNothing) {
+TEST(TraceDevice, IsOneAtATimeAndLeavesNothing) {
   {
-    const FakeDevice device;
-    EXPECT_THROW(FakeDevice(), c10::Error);
+    const TraceDevice device;
+    EXPECT_THROW(TraceDevice(), c10::Error);
   }
-  const FakeDevice again;
+  const TraceDevice again;
   EXPECT_TRUE(again.events().empty());
 }
 
 // For the operators that models use, torch's autocast lists are the same on the CPU.
-TEST(FakeDevice, AutocastGivesTheTypesOfTorchs) {
+TEST(TraceDevice, AutocastGivesTheTypesOfTorchs) {
   const auto types = [](const torch::Device& device) {
     const AutocastScope autocast(device, ComputeType::bfloat16);
     const auto at = torch::TensorOptions(torch::kFloat32).device(device);
@@ -151,13 +151,13 @@ TEST(FakeDevice, AutocastGivesTheTypesOfTorchs) {
                                           torch::mse_loss(y, y).scalar_type()};
   };
   const auto real = types(torch::kCPU);
-  const FakeDevice device;
-  EXPECT_EQ(types(FakeDevice::device()), real);
+  const TraceDevice device;
+  EXPECT_EQ(types(TraceDevice::device()), real);
   forget_fake_casts();
 }
 
 // Octavo's rules give the shapes and types that torch computes on the CPU.
-TEST(FakeDevice, RulesGiveTheShapesOfTheCpu) {
+TEST(TraceDevice, RulesGiveTheShapesOfTheCpu) {
   namespace F = torch::nn::functional;
   using Inputs = std::vector<torch::Tensor>;
   using Function = std::function<torch::Tensor(const Inputs&)>;
@@ -209,13 +209,13 @@ TEST(FakeDevice, RulesGiveTheShapesOfTheCpu) {
       return text;
     };
     const std::string expected = result(inputs(torch::kCPU));
-    const FakeDevice device;
-    EXPECT_EQ(result(inputs(FakeDevice::device())), expected) << name;
+    const TraceDevice device;
+    EXPECT_EQ(result(inputs(TraceDevice::device())), expected) << name;
   }
 }
 
-TEST(FakeDevice, NamesAnOperatorThatItCannotRun) {
-  const FakeDevice device;
+TEST(TraceDevice, NamesAnOperatorThatItCannotRun) {
+  const TraceDevice device;
   try {
     (void)torch::nonzero(fake({4}));
     FAIL() << "nonzero has no size before it is computed";
@@ -224,7 +224,7 @@ TEST(FakeDevice, NamesAnOperatorThatItCannotRun) {
   }
 }
 
-class Plans : public testing::Test {
+class Predictions : public testing::Test {
  protected:
   void SetUp() override {
     folder_ = std::filesystem::temp_directory_path() / ("octavo-plan-" + std::to_string(::getpid()));
@@ -255,24 +255,24 @@ class Plans : public testing::Test {
         "per_device_train_batch_size: 4}\n";
     return [config](const std::vector<std::string>& words) { return parse(config, "test", words); };
   }
-  static PlanRequest on(const char* gpu, std::int64_t count = 1) {
-    PlanRequest request;
+  static PredictionRequest on(const char* gpu, std::int64_t count = 1) {
+    PredictionRequest request;
     request.gpu = octavo::plan::find_gpu(gpu).value();
     request.num_gpus = count;
     return request;
   }
-  static Plan plan(const LoadWith& load, const std::vector<std::string>& words = {},
-                   const PlanRequest& request = on("h100")) {
+  static Prediction plan(const LoadWith& load, const std::vector<std::string>& words = {},
+                         const PredictionRequest& request = on("h100")) {
     return make_plan(load(words).value().settings, request).value();
   }
-  static std::int64_t of(const Plan& plan, Owner owner) {
+  static std::int64_t of(const Prediction& plan, Owner owner) {
     return plan.memory.owners[static_cast<std::size_t>(owner)];
   }
 
   std::filesystem::path folder_;
 };
 
-TEST_F(Plans, TheHostThatWasMeasuredCounts) {
+TEST_F(Predictions, TheHostThatWasMeasuredCounts) {
   // On the CPU the layers are computed too: this takes longer than a launch, and less than a second.
   const auto here = measure_launch(::torch::Device(::torch::kCPU));
   ASSERT_TRUE(here.ok()) << here.status().message();
@@ -280,18 +280,18 @@ TEST_F(Plans, TheHostThatWasMeasuredCounts) {
   EXPECT_LT(*here, 1e-2);
   EXPECT_FALSE(measure_launch(::torch::Device(::torch::kCUDA, 99)).ok());
 
-  PlanRequest request = on("h100");
-  const Plan assumed = plan(bdh(), {}, request);
+  PredictionRequest request = on("h100");
+  const Prediction assumed = plan(bdh(), {}, request);
   EXPECT_EQ(assumed.launch_seconds, 0);
   request.launch_seconds = 90e-6;
-  const Plan slow = plan(bdh(), {}, request);
+  const Prediction slow = plan(bdh(), {}, request);
   EXPECT_NEAR(slow.compute.host_seconds - assumed.compute.host_seconds,
               (90e-6 - kFastLaunch) * static_cast<double>(slow.launches), 1e-9);
   EXPECT_EQ(slow.slow_host_seconds(), assumed.slow_host_seconds());
   EXPECT_GT(slow.step_seconds, assumed.step_seconds);
   EXPECT_EQ(slow.compute.gpu_seconds, assumed.compute.gpu_seconds);
   EXPECT_EQ(slow.bound(), "the host, which launches kernels");
-  const auto has = [](const Plan& of, const std::string& text) {
+  const auto has = [](const Prediction& of, const std::string& text) {
     return std::ranges::any_of(plan_lines(of),
                                [&](const std::string& line) { return line.find(text) != std::string::npos; });
   };
@@ -303,20 +303,20 @@ TEST_F(Plans, TheHostThatWasMeasuredCounts) {
 
 // Decoder and encoders are 64 x 1024, embedding and head 256 x 64. Weights are bf16, states 8-bit with one
 // scale per 256 elements.
-TEST_F(Plans, StaticMemoryIsExact) {
-  const Plan found = plan(bdh());
+TEST_F(Predictions, StaticMemoryIsExact) {
+  const Prediction found = plan(bdh());
   const std::int64_t parameters = 3 * 64 * 1024 + 2 * 256 * 64;
   EXPECT_EQ(found.parameters, parameters);
   EXPECT_EQ(of(found, Owner::weights), 2 * parameters);
   EXPECT_EQ(found.states.states, 2 * parameters + 2 * 4 * parameters / 256);
   EXPECT_EQ(found.states.master, parameters);
-  const Plan wide = plan(bdh(), {"training.optimizer=adamw"});
+  const Prediction wide = plan(bdh(), {"training.optimizer=adamw"});
   EXPECT_EQ(wide.states.states, 8 * parameters);
   // Activations are equal, so only the states differ at the peak.
   EXPECT_EQ(of(wide, Owner::activations), of(found, Owner::activations));
 }
 
-TEST_F(Plans, ActivationsGrowWithRowsAndShrinkWithCheckpointing) {
+TEST_F(Predictions, ActivationsGrowWithRowsAndShrinkWithCheckpointing) {
   const auto activations = [&](const std::vector<std::string>& words) {
     return of(plan(bdh(), words), Owner::activations);
   };
@@ -327,9 +327,9 @@ TEST_F(Plans, ActivationsGrowWithRowsAndShrinkWithCheckpointing) {
   EXPECT_LT(activations({"model.gradient_checkpointing=true", "batch_size=16"}), sixteen);
 }
 
-TEST_F(Plans, EverySettingOfATrainingRuns) {
+TEST_F(Predictions, EverySettingOfATrainingRuns) {
   for (const LoadWith& load : {bdh(), speech()}) {
-    const Plan plain = plan(load);
+    const Prediction plain = plan(load);
     for (const std::vector<std::string>& words :
          {std::vector<std::string>{"compute_dtype=float32", "optimizer=adamw"},
           {"use_fp8=true", "fp8.select=always"},
@@ -339,7 +339,7 @@ TEST_F(Plans, EverySettingOfATrainingRuns) {
           {"offload=stream"},
           {"offload=host", "offload_gradients=true"},
           {"compute_dtype=float16"}}) {
-      const Plan other = plan(load, words);
+      const Prediction other = plan(load, words);
       EXPECT_GT(other.step_seconds, 0) << words.front();
       EXPECT_GT(other.memory.allocated, of(other, Owner::weights)) << words.front();
       EXPECT_EQ(other.parameters, plain.parameters);
@@ -352,9 +352,9 @@ TEST_F(Plans, EverySettingOfATrainingRuns) {
 
 // In bf16 the CPU updates a copy of each weight with a copy of its gradient. Sums over micro-batches are
 // fp32.
-TEST_F(Plans, CountCopiesInHostMemory) {
+TEST_F(Predictions, CountCopiesInHostMemory) {
   const auto copies = [&](const std::vector<std::string>& words) {
-    const Plan found = plan(bdh(), words);
+    const Prediction found = plan(bdh(), words);
     return static_cast<double>(found.states.host_copies) / static_cast<double>(found.parameters);
   };
   EXPECT_EQ(copies({}), 0);
@@ -369,9 +369,9 @@ TEST_F(Plans, CountCopiesInHostMemory) {
   EXPECT_LT(gradients({"offload=host", "offload_gradients=true", "gradient_accumulation_steps=3"}),
             gradients({"offload=host"}))
       << "the sums over passes are in host memory too";
-  const Plan ranks = plan(bdh(), {"offload=stream", "offload_gradients=true"}, on("h100", 2));
+  const Prediction ranks = plan(bdh(), {"offload=stream", "offload_gradients=true"}, on("h100", 2));
   EXPECT_EQ(ranks.states.host_copies, 0) << "ranks keep gradients";
-  PlanRequest cpu;
+  PredictionRequest cpu;
   cpu.cpu = true;
   EXPECT_EQ(plan(bdh(), {"offload=auto"}, cpu).states.host_states, 0) << "they are in host memory as it is";
   EXPECT_THAT(plan_lines(plan(bdh(), {"offload=host"})),
@@ -379,11 +379,11 @@ TEST_F(Plans, CountCopiesInHostMemory) {
 }
 
 // A step needs less memory than an evaluation of many rows, and more than one of few rows.
-TEST_F(Plans, CountEvaluations) {
-  const Plan few = plan(bdh(), {"per_device_eval_batch_size=1"});
+TEST_F(Predictions, CountEvaluations) {
+  const Prediction few = plan(bdh(), {"per_device_eval_batch_size=1"});
   EXPECT_EQ(few.peak, few.memory.allocated);
-  const Plan many = plan(bdh(), {"batch_size=1", "per_device_eval_batch_size=64"}),
-             step = plan(bdh(), {"batch_size=1", "per_device_eval_batch_size=1"});
+  const Prediction many = plan(bdh(), {"batch_size=1", "per_device_eval_batch_size=64"}),
+                   step = plan(bdh(), {"batch_size=1", "per_device_eval_batch_size=1"});
   EXPECT_EQ(many.memory.allocated, step.memory.allocated);
   EXPECT_GT(many.peak, many.memory.allocated);
   EXPECT_GE(many.total() - step.total(), many.peak - step.peak - (2 << 20));
@@ -397,7 +397,7 @@ TEST_F(Plans, CountEvaluations) {
   EXPECT_LT(plan(bdh(), {"per_device_eval_batch_size=64", "max_eval_samples=2"}).evaluation_rows, 3);
   EXPECT_EQ(plan(speech(), {"per_device_eval_batch_size=64"}).evaluation_rows, 4);
   // The advice is a smaller evaluation batch, which does not slow down a step.
-  PlanRequest small = on("h100");
+  PredictionRequest small = on("h100");
   small.gpu.memory = many.total() - 1;
   const LoadWith load = [this](const std::vector<std::string>& words) {
     std::vector<std::string> all = {"batch_size=1", "per_device_eval_batch_size=64"};
@@ -410,9 +410,9 @@ TEST_F(Plans, CountEvaluations) {
                           &Advice::words, testing::Contains(HasSubstr("per_device_eval_batch_size")))));
 }
 
-TEST_F(Plans, RanksDivideStatesAndTalk) {
-  const Plan one = plan(bdh()), ddp = plan(bdh(), {}, on("h100", 4)),
-             zero = plan(bdh(), {"training.parallel=zero1"}, on("h100", 4));
+TEST_F(Predictions, RanksDivideStatesAndTalk) {
+  const Prediction one = plan(bdh()), ddp = plan(bdh(), {}, on("h100", 4)),
+                   zero = plan(bdh(), {"training.parallel=zero1"}, on("h100", 4));
   EXPECT_EQ(ddp.states.states, one.states.states);
   EXPECT_LT(zero.states.states, one.states.states / 3);
   EXPECT_GT(zero.states.states, one.states.states / 5);
@@ -420,22 +420,22 @@ TEST_F(Plans, RanksDivideStatesAndTalk) {
   EXPECT_GE(ddp.step_seconds, one.step_seconds);
   // With ddp, buckets are complete. With zero2, there is one part of each and two more buckets, used in
   // turns.
-  const Plan two = plan(bdh(), {"training.parallel=zero2"}, on("h100", 4));
+  const Prediction two = plan(bdh(), {"training.parallel=zero2"}, on("h100", 4));
   EXPECT_EQ(of(two, Owner::communication) > 0, true);
   EXPECT_EQ(of(ddp, Owner::communication), 0);
   EXPECT_LT(of(two, Owner::gradients), of(ddp, Owner::gradients));
   EXPECT_GE(of(ddp, Owner::weights), of(one, Owner::weights));
 }
 
-TEST_F(Plans, SayWhereTheHostMayBeTheLimit) {
-  const Plan small = plan(bdh());
+TEST_F(Predictions, SayWhereTheHostMayBeTheLimit) {
+  const Prediction small = plan(bdh());
   EXPECT_NEAR(small.slow_host_seconds() / small.compute.host_seconds, 35.0 / 18.0, 0.01);
   EXPECT_THAT(plan_lines(small), testing::Contains(HasSubstr("the host may be the limit: to launch ")));
-  const Plan large = plan(bdh(), {"batch_size=2048", "per_device_eval_batch_size=1"});
+  const Prediction large = plan(bdh(), {"batch_size=2048", "per_device_eval_batch_size=1"});
   EXPECT_THAT(plan_lines(large), testing::Not(testing::Contains(HasSubstr("the host may be"))));
 }
 
-TEST_F(Plans, RanksDivideAGlobalBatch) {
+TEST_F(Predictions, RanksDivideAGlobalBatch) {
   const std::vector<std::string> words = {"global_batch_size=64"};
   EXPECT_EQ(plan(bdh(), words).passes, 8);
   EXPECT_EQ(plan(bdh(), words, on("h100", 4)).passes, 2);
@@ -443,15 +443,15 @@ TEST_F(Plans, RanksDivideAGlobalBatch) {
   EXPECT_THAT(uneven.status().message(), HasSubstr("global_batch_size"));
 }
 
-TEST_F(Plans, AreTheSameTwiceAndDoNotTouchTheGenerator) {
+TEST_F(Predictions, AreTheSameTwiceAndDoNotTouchTheGenerator) {
   const torch::Tensor before = at::globalContext().defaultGenerator(torch::kCPU).get_state().clone();
   const std::string first = plan_json(plan(bdh())).dump();
   EXPECT_EQ(first, plan_json(plan(bdh())).dump());
   EXPECT_TRUE(at::globalContext().defaultGenerator(torch::kCPU).get_state().equal(before));
 }
 
-TEST_F(Plans, SolvesForTheLargestBatch) {
-  PlanRequest small = on("8GB");
+TEST_F(Predictions, SolvesForTheLargestBatch) {
+  PredictionRequest small = on("8GB");
   small.gpu.memory = small.gpu.context + (std::int64_t{200} << 20);
   const Solution found = solve(Solve::batch, bdh(), small).value();
   ASSERT_EQ(found.words.size(), 1U);
@@ -466,7 +466,7 @@ TEST_F(Plans, SolvesForTheLargestBatch) {
 }
 
 // A step has 24 rows: 3 GPUs can divide them, 2 cannot.
-TEST_F(Plans, GpusAreThoseThatCanDivideAGlobalBatch) {
+TEST_F(Predictions, GpusAreThoseThatCanDivideAGlobalBatch) {
   const LoadWith load = [this](const std::vector<std::string>& words) {
     std::vector<std::string> all = {"optimizer=adamw", "global_batch_size=24",
                                     "model.mlp_internal_dim_multiplier=512"};
@@ -476,7 +476,7 @@ TEST_F(Plans, GpusAreThoseThatCanDivideAGlobalBatch) {
   const std::int64_t one = plan(load).total(),
                      three = plan(load, {"training.parallel=zero2"}, on("h100", 3)).total();
   ASSERT_LT(three, one);
-  PlanRequest small = on("h100");
+  PredictionRequest small = on("h100");
   small.gpu.memory = three;
   EXPECT_EQ(solve(Solve::gpus, load, small).value().num_gpus, 3);
   small.gpu.memory = small.gpu.context;
@@ -494,32 +494,32 @@ TEST_F(Plans, GpusAreThoseThatCanDivideAGlobalBatch) {
               point["rows"].get<std::int64_t>() * point["length"].get<std::int64_t>());
 }
 
-TEST_F(Plans, AdvisesWhatSavesAndSaysWhatItCosts) {
-  PlanRequest small = on("h100");
+TEST_F(Predictions, AdvisesWhatSavesAndSaysWhatItCosts) {
+  PredictionRequest small = on("h100");
   const LoadWith load = [this](const std::vector<std::string>& words) {
     std::vector<std::string> all = {"optimizer=adamw", "batch_size=16"};
     all.insert(all.end(), words.begin(), words.end());
     return bdh()(all);
   };
-  const Plan now = plan(load);
+  const Prediction now = plan(load);
   small.gpu.memory = now.total() - (std::int64_t{4} << 20);
   const auto advice = advise(load, small, plan(load, {}, small)).value();
   ASSERT_FALSE(advice.empty());
   EXPECT_TRUE(advice.front().fits);
   for (const Advice& each : advice) {
-    const Plan then = plan(load, each.words, small);
+    const Prediction then = plan(load, each.words, small);
     EXPECT_EQ(each.saves, now.total() - then.total()) << each.why;
     EXPECT_EQ(each.fits, then.fits()) << each.why;
   }
 }
 
 // Tests the lines of the message about a full device, with predicted numbers.
-class FullDevices : public Plans {
+class FullDevices : public Predictions {
  protected:
   static std::vector<std::string> helps(const LoadWith& load, const std::vector<std::string>& words,
-                                        const PlanRequest& request = on("h100")) {
+                                        const PredictionRequest& request = on("h100")) {
     const Settings settings = load(words).value().settings;
-    const Plan now = make_plan(settings, request).value();
+    const Prediction now = make_plan(settings, request).value();
     const std::unique_ptr<Task> task = make_task(settings.task);
     EXPECT_TRUE(task->open({settings, "", nullptr}).ok());
     FullDevice full{settings, *task, &now};
@@ -527,14 +527,14 @@ class FullDevices : public Plans {
     return memory_help(full);
   }
   // Returns the bytes that steps need, without evaluations.
-  static std::int64_t need(const Plan& plan) { return plan.memory.reserved + plan.gpu.context; }
+  static std::int64_t need(const Prediction& plan) { return plan.memory.reserved + plan.gpu.context; }
 };
 
 TEST_F(FullDevices, FirstHalfTheBatchWithItsPlannedMemoryThenTheAdviceInItsOrder) {
   const std::vector<std::string> words = {"batch_size=256", "block_size=256"};
-  const PlanRequest request = on("h100");
-  const Plan now = plan(bdh(), words),
-             half = plan(bdh(), {"batch_size=128", "block_size=256", "gradient_accumulation_steps=2"});
+  const PredictionRequest request = on("h100");
+  const Prediction now = plan(bdh(), words),
+                   half = plan(bdh(), {"batch_size=128", "block_size=256", "gradient_accumulation_steps=2"});
   EXPECT_EQ(now.gradient_sums, 0);
   EXPECT_EQ(half.gradient_sums, 4 * half.trained) << "4 bytes a parameter";
   const auto lines = helps(bdh(), words);
@@ -582,9 +582,9 @@ TEST_F(FullDevices, AccumulationThatIsThereNeedsNoMoreSums) {
 TEST_F(FullDevices, HalfTheBatchThatNeedsMoreIsNotProposedFirst) {
   const std::vector<std::string> words = {"batch_size=2", "block_size=16",
                                           "model.mlp_internal_dim_multiplier=512"};
-  const Plan now = plan(bdh(), words),
-             half = plan(bdh(), {"batch_size=1", "block_size=16", "model.mlp_internal_dim_multiplier=512",
-                                 "gradient_accumulation_steps=2"});
+  const Prediction now = plan(bdh(), words), half = plan(bdh(), {"batch_size=1", "block_size=16",
+                                                                 "model.mlp_internal_dim_multiplier=512",
+                                                                 "gradient_accumulation_steps=2"});
   ASSERT_GT(need(half), need(now));
   const auto lines = helps(bdh(), words);
   ASSERT_FALSE(lines.empty());
@@ -595,12 +595,12 @@ TEST_F(FullDevices, HalfTheBatchThatNeedsMoreIsNotProposedFirst) {
                 ", and fp32 sums of gradients add " + bytes_text(half.gradient_sums));
 }
 
-TEST_F(Plans, SayWhatIsWrongWithARunFirst) {
+TEST_F(Predictions, SayWhatIsWrongWithARunFirst) {
   const auto bad = make_plan(bdh()({"data.train=/no/such/file"}).value().settings, on("h100"));
   EXPECT_THAT(bad.status().message(), HasSubstr("/no/such/file"));
 }
 
-TEST_F(Plans, TheDataOfAPageHasPointsAndFormats) {
+TEST_F(Predictions, TheDataOfAPageHasPointsAndFormats) {
   const auto data = what_if("run.yaml", bdh(), on("h100"), plan(bdh())).value();
   EXPECT_EQ(data["states"].size(), 3U);
   EXPECT_EQ(data["points"].size(), 16U);
@@ -611,29 +611,30 @@ TEST_F(Plans, TheDataOfAPageHasPointsAndFormats) {
 }
 
 TEST(PlanAgainst, SaysHowFarApart) {
-  Plan plan;
+  Prediction plan;
   plan.memory.allocated = 1100;
   plan.peak = 1500;
   plan.step_seconds = 0.2;
-  EXPECT_THAT(plan_against(plan, {1000, 0.25, /*evaluated=*/false}), HasSubstr("(+10.0%)"));
-  EXPECT_THAT(plan_against(plan, {1000, 0.25}), HasSubstr("(+50.0%)"));
-  EXPECT_THAT(plan_against(plan, {1000, 0.25}), HasSubstr("200 ms a step, measured 250 ms (-20.0%)"));
-  EXPECT_THAT(plan_against(plan, {1000, 0.25, true, /*settled=*/false}),
+  EXPECT_THAT(compare_with_measured(plan, {1000, 0.25, /*evaluated=*/false}), HasSubstr("(+10.0%)"));
+  EXPECT_THAT(compare_with_measured(plan, {1000, 0.25}), HasSubstr("(+50.0%)"));
+  EXPECT_THAT(compare_with_measured(plan, {1000, 0.25}),
+              HasSubstr("200 ms a step, measured 250 ms (-20.0%)"));
+  EXPECT_THAT(compare_with_measured(plan, {1000, 0.25, true, /*settled=*/false}),
               HasSubstr("measured 250 ms in the first steps"));
   Measured slow{1000, 0.25};
-  EXPECT_FALSE(pair_json(plan, slow).contains("data_waited"));
+  EXPECT_FALSE(comparison_json(plan, slow).contains("data_waited"));
   slow.data_waited = 0.01;
-  EXPECT_THAT(plan_against(plan, slow), testing::Not(HasSubstr("data")));
+  EXPECT_THAT(compare_with_measured(plan, slow), testing::Not(HasSubstr("data")));
   slow.data_waited = 0.05;
-  EXPECT_THAT(plan_against(plan, slow), HasSubstr("(-20.0%); it waited 50 ms of that for data"));
-  EXPECT_EQ(pair_json(plan, slow)["data_waited"], 0.05);
+  EXPECT_THAT(compare_with_measured(plan, slow), HasSubstr("(-20.0%); it waited 50 ms of that for data"));
+  EXPECT_EQ(comparison_json(plan, slow)["data_waited"], 0.05);
   // The GPU was busy during the wait: the step is hardly longer than predicted.
   slow.step_seconds = 0.21;
-  EXPECT_THAT(plan_against(plan, slow), testing::Not(HasSubstr("data")));
+  EXPECT_THAT(compare_with_measured(plan, slow), testing::Not(HasSubstr("data")));
 }
 
 TEST(PlanAgainst, ComparesBatchesOfOneSizeOnly) {
-  Plan plan;
+  Prediction plan;
   plan.memory.allocated = plan.peak = 1500;
   plan.step_seconds = 0.2;
   EXPECT_TRUE(is_as_large(plan, 0)) << "all batches have the same length";
@@ -642,12 +643,12 @@ TEST(PlanAgainst, ComparesBatchesOfOneSizeOnly) {
   EXPECT_FALSE(is_as_large(plan, 900));
   Measured found{1000, 0.1};
   found.usual_batch = false;
-  EXPECT_EQ(plan_against(plan, found), "plan: 1.50 kB, measured 1.00 kB (+50.0%)");
+  EXPECT_EQ(compare_with_measured(plan, found), "plan: 1.50 kB, measured 1.00 kB (+50.0%)");
   found.largest_batch = false;
-  EXPECT_EQ(plan_against(plan, found), "");
-  EXPECT_EQ(pair_json(plan, found)["largest_batch"], false);
+  EXPECT_EQ(compare_with_measured(plan, found), "");
+  EXPECT_EQ(comparison_json(plan, found)["largest_batch"], false);
   found.usual_batch = true;
-  EXPECT_EQ(plan_against(plan, found), "plan: 200 ms a step, measured 100 ms (+100.0%)");
+  EXPECT_EQ(compare_with_measured(plan, found), "plan: 200 ms a step, measured 100 ms (+100.0%)");
 }
 
 }  // namespace

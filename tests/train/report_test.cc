@@ -7,8 +7,8 @@
 #include "train/report/facts.h"
 #include "train/report/html.h"
 #include "train/report/run_data.h"
-#include "train/strings/marked.h"
 #include "train/strings/numbers.h"
+#include "train/strings/word_diff.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -128,7 +128,7 @@ TEST(Numbers, AreWrittenForPeople) {
 
 TEST(Marked, WordsThatDifferHaveSignsAroundThem) {
   const auto pair = [](const char* reference, const char* hypothesis) {
-    const MarkedPair out = marked_for_terminal(reference, hypothesis);
+    const WordDiff out = diff_for_terminal(reference, hypothesis);
     return out.reference + " / " + out.hypothesis;
   };
   EXPECT_EQ(pair("the cat sat", "the cat sat"), "the cat sat / the cat sat");

@@ -105,7 +105,7 @@ TEST(MeasuredPlan, LiesOnTheLineThroughSmallBatches) {
     all.insert(all.end(), words.begin(), words.end());
     return parse(run.yaml, "run.yaml", all);
   };
-  PlanRequest request;
+  PredictionRequest request;
   request.gpu = octavo::plan::find_gpu("h100").value();
   Recorder recorder;
   const auto plan = measure_plan(load, request, recorder);
@@ -134,7 +134,7 @@ TEST(MeasuredPlan, OfOneRowIsThatRowsAndOfTwoGpusIsNone) {
     words.insert(words.begin(), "batch_size=1");
     return parse(run.yaml, "run.yaml", words);
   };
-  PlanRequest request;
+  PredictionRequest request;
   request.gpu = octavo::plan::find_gpu("h100").value();
   Recorder recorder;
   EXPECT_EQ(measure_plan(load, request, recorder)->measured_rows, std::vector<std::int64_t>{1});

@@ -31,15 +31,15 @@ struct TinyRun {
         optimizer(make(training, parameters)),
         scaler(torch::kCPU, training.compute_dtype) {}
 
-  [[nodiscard]] std::vector<Stateful*> parts() { return {&model_part, &scaler_part, &optimizer_part}; }
+  [[nodiscard]] std::vector<Checkpointable*> parts() { return {&model_part, &scaler_part, &optimizer_part}; }
 
   TrainingSettings training;
   NamedTensors parameters;
   std::unique_ptr<StepOptimizer> optimizer;
   LossScaler scaler;
-  ModelPart model_part{parameters};
-  ScalerPart scaler_part{scaler};
-  OptimizerPart optimizer_part{*optimizer};
+  ModelComponent model_part{parameters};
+  LossScaleComponent scaler_part{scaler};
+  OptimizerComponent optimizer_part{*optimizer};
 };
 
 RunState some_state() {
@@ -68,10 +68,10 @@ const Words kFp16 = {"optimizer=adamw", "fp16=true"};
 
 // Saves `run` as checkpoint-12.
 std::string save(const TextFiles& files, TinyRun& run, const RunState& state = some_state()) {
-  const std::vector<Stateful*> parts = run.parts();
-  const std::vector<const Stateful*> saved_parts(parts.begin(), parts.end());
+  const std::vector<Checkpointable*> parts = run.parts();
+  const std::vector<const Checkpointable*> saved_parts(parts.begin(), parts.end());
   const auto saved = save_checkpoint(files.path("run"), state, {{"name", "some data"}},
-                                     collect_parts(saved_parts), "a: config\n");
+                                     collect_components(saved_parts), "a: config\n");
   EXPECT_TRUE(saved.ok()) << saved.status().message();
   EXPECT_EQ(saved->path, "checkpoint-12");
   const std::string path = files.path("run/checkpoint-12");
@@ -108,10 +108,10 @@ TEST(RunState, ComesBackInBits) {
 TEST(RunState, HasTheFilesOfTheTask) {
   const TextFiles files;
   TinyRun run(kBf16);
-  const std::vector<Stateful*> parts = run.parts();
-  const std::vector<const Stateful*> all(parts.begin(), parts.end());
+  const std::vector<Checkpointable*> parts = run.parts();
+  const std::vector<const Checkpointable*> all(parts.begin(), parts.end());
   const std::string bytes("a\0b\n", 4);
-  ASSERT_TRUE(save_checkpoint(files.path("run"), some_state(), {}, collect_parts(all), "", {},
+  ASSERT_TRUE(save_checkpoint(files.path("run"), some_state(), {}, collect_components(all), "", {},
                               {{"words.model", bytes}})
                   .ok());
   const std::string path = files.path("run/checkpoint-12");
@@ -233,7 +233,7 @@ TEST(RunState, WhatIdentifiesTheDataIsKept) {
 }
 
 // BatchNorm's statistics are tensors of the model like its weights. A new component only needs a name.
-class Counter : public Stateful {
+class Counter : public Checkpointable {
  public:
   [[nodiscard]] std::string_view name() const override { return "counter"; }
   void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override {
@@ -245,7 +245,7 @@ class Counter : public Stateful {
     if (found < 0) return Status::invalid("count: got " + std::to_string(found) + ", expected none below 0");
     return Commit([this, found, tensor = tensors.at(0).second.clone()] { count = found, all = tensor; });
   }
-  [[nodiscard]] bool may_be_missing() const override { return true; }
+  [[nodiscard]] bool is_optional() const override { return true; }
 
   std::int64_t count = 7;
   torch::Tensor all = torch::arange(5);
@@ -255,16 +255,16 @@ TEST(RunState, ANewPartNeedsOnlyItsName) {
   const TextFiles files;
   TinyRun run(kBf16), loaded(kBf16);
   Counter saved_counter, counter;
-  const std::vector<const Stateful*> parts = {&run.model_part, &saved_counter};
-  ASSERT_TRUE(save_checkpoint(files.path("run"), some_state(), {}, collect_parts(parts), "").ok());
+  const std::vector<const Checkpointable*> parts = {&run.model_part, &saved_counter};
+  ASSERT_TRUE(save_checkpoint(files.path("run"), some_state(), {}, collect_components(parts), "").ok());
   counter.count = 0, counter.all = torch::zeros({5}, torch::kInt64);
-  const std::vector<Stateful*> back = {&loaded.model_part, &counter};
+  const std::vector<Checkpointable*> back = {&loaded.model_part, &counter};
   ASSERT_TRUE(load_checkpoint(files.path("run/checkpoint-12"), back).ok());
   EXPECT_EQ(counter.count, 7);
   EXPECT_TRUE(same_bits(counter.all, torch::arange(5)));
   // A checkpoint that was saved before the component existed is loaded without it.
   counter.count = 3;
-  std::vector<Stateful*> more = loaded.parts();
+  std::vector<Checkpointable*> more = loaded.parts();
   more.insert(more.begin(), &counter);
   ASSERT_TRUE(load_checkpoint(save(files, run), more).ok());
   EXPECT_EQ(counter.count, 3);

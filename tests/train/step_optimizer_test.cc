@@ -199,7 +199,7 @@ TEST(StepOptimizer, HoldsWhatWasPlanned) {
   for (const Kind& kind : kinds()) {
     SCOPED_TRACE(testing::PrintToString(kind.words) + (kind.native ? "" : ", plain"));
     const TrainingSettings t = training(kind.words);
-    const OptimizerPlan plan = plan_optimizer(t, torch::kCPU, kind.native).value();
+    const OptimizerChoice plan = choose_optimizer(t, torch::kCPU, kind.native).value();
     ASSERT_EQ(plan.native, kind.native);
     NamedTensors params = make_parameters(kind.type());
     params.emplace_back("scalar", torch::ones({}, kind.type()).requires_grad_());

@@ -132,7 +132,7 @@ TEST(TrainTransducer, KeepsTypesAndFrozenTensors) {
 
 TEST(TrainTransducer, DropoutAndOmegaFollowThePass) {
   const Case with;
-  const DropoutPass pass{5, 6, torch::tensor({9, 8, 7}, torch::kInt64)}, next{5, 7, pass.samples};
+  const DropoutKey pass{5, 6, torch::tensor({9, 8, 7}, torch::kInt64)}, next{5, 7, pass.samples};
   TransducerOptions how = options();
   const Tensor loss = with.loss(how, {0.4, true, pass, 2});
   EXPECT_TRUE(torch::equal(with.loss(how, {0.4, true, pass, 2}), loss));
@@ -148,7 +148,7 @@ TEST(TrainTransducer, DropoutAndOmegaFollowThePass) {
 
 TEST(TrainTransducer, WorksInsideWhatIsComputedAgain) {
   const Case with;
-  const DropoutPass pass{5, 6, torch::tensor({9, 8, 7}, torch::kInt64)};
+  const DropoutKey pass{5, 6, torch::tensor({9, 8, 7}, torch::kInt64)};
   const auto head = [&](const std::vector<Tensor>& in) {
     return joint_loss(in[0].tanh(), in[1], with.weight, with.bias, with.targets, kFrames, kLabels, options(),
                       {0.3, true, pass, 1});

@@ -59,19 +59,19 @@ NamedTensors zeros_like(const NamedTensors& tensors) {
   return out;
 }
 
-// Returns the error of warm_start(), which must not change the model.
+// Returns the error of load_initial_weights(), which must not change the model.
 std::string error_of(const InitSettings& init, const NamedTensors& model) {
   const NamedTensors before = copies(model);
-  const auto done = warm_start(init, model);
+  const auto done = load_initial_weights(init, model);
   EXPECT_FALSE(done.ok());
   EXPECT_TRUE(same_bits(model, before));
   return done.status().message();
 }
 
-TEST(WarmStart, TakesWeightsAndBuffersByName) {
+TEST(InitialWeights, TakesWeightsAndBuffersByName) {
   const TextFiles files;
   const NamedTensors there = make_model(), model = zeros_like(there);
-  const auto done = warm_start({.from = write(files, {there[2], there[0], there[1]})}, model);
+  const auto done = load_initial_weights({.from = write(files, {there[2], there[0], there[1]})}, model);
   ASSERT_TRUE(done.ok()) << done.status().message();
   EXPECT_TRUE(same_bits(model, there));
   EXPECT_TRUE(model[0].second.requires_grad());
@@ -83,13 +83,13 @@ TEST(WarmStart, TakesWeightsAndBuffersByName) {
               ElementsAre("weights from " + files.path("weights.safetensors") + ": 3 tensors"));
 }
 
-TEST(WarmStart, ConvertsPrecisions) {
+TEST(InitialWeights, ConvertsPrecisions) {
   const TextFiles files;
   for (const auto from : {torch::kFloat32, torch::kBFloat16, torch::kFloat16, torch::kFloat64}) {
     for (const auto to : {torch::kFloat32, torch::kBFloat16, torch::kFloat16}) {
       NamedTensors there = make_model(from), model = zeros_like(make_model(to));
       there[2].second = there[2].second.to(torch::kInt32);
-      const auto done = warm_start({.from = write(files, there)}, model);
+      const auto done = load_initial_weights({.from = write(files, there)}, model);
       ASSERT_TRUE(done.ok()) << done.status().message();
       EXPECT_TRUE(same_bits(model[0].second, there[0].second.to(to)));
       EXPECT_TRUE(same_bits(model[2].second, there[2].second.to(torch::kInt64)));
@@ -104,7 +104,7 @@ TEST(WarmStart, ConvertsPrecisions) {
                     HasSubstr("norm.count is F32 [], expected I64 []")));
 }
 
-TEST(WarmStart, AnotherVocabularyBeginsItsPartsAnew) {
+TEST(InitialWeights, AnotherVocabularyBeginsItsPartsAnew) {
   const TextFiles files;
   NamedTensors there = make_model(), model = zeros_like(there);
   there.emplace_back("head.weight", torch::ones({9, 4}));
@@ -113,9 +113,9 @@ TEST(WarmStart, AnotherVocabularyBeginsItsPartsAnew) {
   model.emplace_back("head.gate", torch::zeros({3}));
   const std::string path = write(files, there);
   EXPECT_THAT(error_of({.from = path}, model), HasSubstr("head.weight is F32 [9, 4], expected F32 [12, 4]"));
-  const FreshParts fresh = {
+  const ReinitializedLayers fresh = {
       "head", {"head.weight"}, [](const std::string& name) { return name.starts_with("head."); }};
-  const auto done = warm_start({.from = path}, model, fresh);
+  const auto done = load_initial_weights({.from = path}, model, fresh);
   ASSERT_TRUE(done.ok()) << done.status().message();
   EXPECT_TRUE(same_bits(model[0].second, there[0].second));
   EXPECT_TRUE(same_bits(model[4].second, torch::zeros({3})));
@@ -126,13 +126,13 @@ TEST(WarmStart, AnotherVocabularyBeginsItsPartsAnew) {
           "another vocabulary: head.weight has 12 rows here and 9 there, so head start anew (2 tensors)"));
   // With the same vocabulary, all tensors are used. Only a different number of rows is another vocabulary.
   model[3].second = torch::zeros({9, 4});
-  EXPECT_EQ(warm_start({.from = path}, model, fresh)->used, 5);
+  EXPECT_EQ(load_initial_weights({.from = path}, model, fresh)->used, 5);
   EXPECT_TRUE(same_bits(model[4].second, torch::ones({3})));
   model[3].second = torch::zeros({12, 5});
-  EXPECT_THAT(warm_start({.from = path}, model, fresh).status().message(), HasSubstr("[12, 5]"));
+  EXPECT_THAT(load_initial_weights({.from = path}, model, fresh).status().message(), HasSubstr("[12, 5]"));
 }
 
-TEST(WarmStart, WhatIsMissingOrLeftOverIsListed) {
+TEST(InitialWeights, WhatIsMissingOrLeftOverIsListed) {
   const TextFiles files;
   const NamedTensors there = make_model();
   const std::string path =
@@ -143,7 +143,7 @@ TEST(WarmStart, WhatIsMissingOrLeftOverIsListed) {
       "training.init_from: " + path +
           ": it does not fit the model: missing in it: norm.running_mean, norm.count; left over from it: "
           "head.weight, head.bias; give names with init_rename, or allow it with init_strict: false");
-  const auto done = warm_start({.from = path, .strict = false}, model);
+  const auto done = load_initial_weights({.from = path, .strict = false}, model);
   ASSERT_TRUE(done.ok());
   EXPECT_TRUE(same_bits(model[0].second, there[0].second));
   EXPECT_TRUE(same_bits(model[1].second, torch::zeros({5})));
@@ -159,7 +159,7 @@ TEST(WarmStart, WhatIsMissingOrLeftOverIsListed) {
               HasSubstr("none of its names is in the model; it has x, expected encoder.weight, "));
 }
 
-TEST(WarmStart, ManyNamesAreCounted) {
+TEST(InitialWeights, ManyNamesAreCounted) {
   const TextFiles files;
   NamedTensors there = make_model();
   for (int i = 0; i < 12; ++i) there.emplace_back("extra." + std::to_string(i), torch::ones({1}));
@@ -167,7 +167,7 @@ TEST(WarmStart, ManyNamesAreCounted) {
               AllOf(HasSubstr("extra.7 and 4 more"), Not(HasSubstr("extra.8"))));
 }
 
-TEST(WarmStart, WrongShapesAreAlwaysErrors) {
+TEST(InitialWeights, WrongShapesAreAlwaysErrors) {
   const TextFiles files;
   NamedTensors there = make_model();
   there[0].second = torch::ones({7, 5});
@@ -178,7 +178,7 @@ TEST(WarmStart, WrongShapesAreAlwaysErrors) {
   }
 }
 
-TEST(WarmStart, NamesAreChangedByTheFirstRuleThatMatches) {
+TEST(InitialWeights, NamesAreChangedByTheFirstRuleThatMatches) {
   const TextFiles files;
   const NamedTensors there = make_model();
   NamedTensors named = there;
@@ -187,8 +187,8 @@ TEST(WarmStart, NamesAreChangedByTheFirstRuleThatMatches) {
   named[2].first = "model.norm.count";
   const std::string path = write(files, named);
   const NamedTensors model = zeros_like(there);
-  const auto done =
-      warm_start({.from = path, .rename = {{"model.*.gamma", "*.weight"}, {"model.*", "*"}}}, model);
+  const auto done = load_initial_weights(
+      {.from = path, .rename = {{"model.*.gamma", "*.weight"}, {"model.*", "*"}}}, model);
   ASSERT_TRUE(done.ok()) << done.status().message();
   EXPECT_TRUE(same_bits(model, there));
 
@@ -201,7 +201,7 @@ TEST(WarmStart, NamesAreChangedByTheFirstRuleThatMatches) {
               AllOf(HasSubstr("would both be model.norm.running_mean"), HasSubstr("model.norm.count")));
 }
 
-TEST(WarmStart, FromACheckpointARunOrAFolderOfWeights) {
+TEST(InitialWeights, FromACheckpointARunOrAFolderOfWeights) {
   const TextFiles files;
   const std::string run = files.path("run");
   NamedTensors first = make_model(), second = make_model();
@@ -210,9 +210,9 @@ TEST(WarmStart, FromACheckpointARunOrAFolderOfWeights) {
   save(run, 10, second);
   const NamedTensors model = zeros_like(first);
   const auto from = [&](const std::string& path) {
-    const auto done = warm_start({.from = path}, model);
+    const auto done = load_initial_weights({.from = path}, model);
     EXPECT_TRUE(done.ok()) << done.status().message();
-    return done.ok() ? *done : WarmStart();
+    return done.ok() ? *done : InitialWeights();
   };
   EXPECT_EQ(from(run).file, run + "/checkpoint-10/model.safetensors");
   EXPECT_TRUE(same_bits(model[0].second, second[0].second));
@@ -222,7 +222,7 @@ TEST(WarmStart, FromACheckpointARunOrAFolderOfWeights) {
   EXPECT_TRUE(same_bits(model[0].second, second[0].second));
 
   std::filesystem::resize_file(run + "/checkpoint-10/model.safetensors", 10);
-  const WarmStart older = from(run);
+  const InitialWeights older = from(run);
   EXPECT_THAT(older.lines().front(), AllOf(HasSubstr("warning: skipped "), HasSubstr("checkpoint-10")));
   EXPECT_THAT(older.file, HasSubstr("checkpoint-5"));
   EXPECT_THAT(error_of({.from = run + "/checkpoint-10"}, model), HasSubstr("it is cut short"));

@@ -64,17 +64,17 @@ Result<PartFile> open_part(const std::string& path) {
 
 }  // namespace
 
-std::vector<SavedPart> collect_parts(std::span<const Stateful* const> parts) {
-  std::vector<SavedPart> out;
-  for (const Stateful* part : parts) {
-    SavedPart& each = out.emplace_back(SavedPart{std::string(part->name()), {}, Json::object()});
+std::vector<SavedComponent> collect_components(std::span<const Checkpointable* const> parts) {
+  std::vector<SavedComponent> out;
+  for (const Checkpointable* part : parts) {
+    SavedComponent& each = out.emplace_back(SavedComponent{std::string(part->name()), {}, Json::object()});
     part->save(each.tensors, each.numbers);
   }
   return out;
 }
 
 Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const RunState& state,
-                                        const Json& data, std::span<const SavedPart> parts,
+                                        const Json& data, std::span<const SavedComponent> parts,
                                         const std::string& config_yaml,
                                         const std::optional<EvaluationRecord>& evaluation,
                                         const std::map<std::string, std::string>& kept) {
@@ -84,7 +84,7 @@ Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const Run
   const std::map<std::string, std::string> metadata = {{"format", "pt"}};
   std::vector<std::pair<std::string, std::vector<TensorSource>>> files;
   std::uint64_t expected = config_yaml.size();
-  for (const SavedPart& part : parts) {
+  for (const SavedComponent& part : parts) {
     json[part.name] = part.numbers;
     if (part.tensors.empty()) continue;
     files.emplace_back(file_of(part.name), sources_of(part.tensors));
@@ -115,22 +115,22 @@ Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const Run
                          static_cast<std::int64_t>(writer->bytes_written()), writer->warning()};
 }
 
-Result<RunState> load_checkpoint(const std::string& path, std::span<Stateful* const> parts,
+Result<RunState> load_checkpoint(const std::string& path, std::span<Checkpointable* const> parts,
                                  const BeforeLoad& before) {
   RunState state;
   std::vector<Safetensors> files;  // the tensors of `saved` are views of these files
-  std::vector<Stateful::Commit> commits;
+  std::vector<Checkpointable::Commit> commits;
   const auto in_path = [&](const Status& bad) { return Status(bad.code(), path + ": " + bad.message()); };
   const Status loaded = with_state(path, [&](const Json& json) -> Status {
     from_json(json, state);
-    std::vector<SavedPart> saved;
-    std::vector<Stateful*> loading;
-    for (Stateful* part : parts) {
+    std::vector<SavedComponent> saved;
+    std::vector<Checkpointable*> loading;
+    for (Checkpointable* part : parts) {
       const std::string name(part->name());
       auto file = open_part(path + '/' + file_of(name));
       if (!file.ok()) return file.status();
       const bool there = json.contains(name) || file->file;
-      if (!there && part->may_be_missing()) continue;
+      if (!there && part->is_optional()) continue;
       if (!there) {
         return Status::invalid(path + ": it has no " + name +
                                ": it was saved by another version of octavo, or is not whole");
@@ -150,7 +150,7 @@ Result<RunState> load_checkpoint(const std::string& path, std::span<Stateful* co
     return {};
   });
   if (!loaded.ok()) return loaded;
-  for (const Stateful::Commit& commit : commits) commit();
+  for (const Checkpointable::Commit& commit : commits) commit();
   return state;
 }
 

@@ -29,31 +29,31 @@ struct SavedCheckpoint {
 };
 
 // The content of a checkpoint for one part.
-struct SavedPart {
+struct SavedComponent {
   std::string name;
   NamedTensors tensors;  // when loading: views of the file
   nlohmann::ordered_json numbers;
 };
 // Returns what the parts save now. All ranks call it, because parts may gather over ranks; rank 0 then has
 // the complete parts.
-std::vector<SavedPart> collect_parts(std::span<const Stateful* const> parts);
+std::vector<SavedComponent> collect_components(std::span<const Checkpointable* const> parts);
 
 // Writes a checkpoint. Waits for the device. `data` identifies the data. `evaluation` is the evaluation of
-// this step, if there was one. `kept` holds the task's files (Task::kept_files). After an error every earlier
-// checkpoint is unchanged.
+// this step, if there was one. `kept` holds the task's files (Task::checkpoint_extra_files). After an error
+// every earlier checkpoint is unchanged.
 Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const RunState& state,
-                                        const nlohmann::ordered_json& data, std::span<const SavedPart> parts,
-                                        const std::string& config_yaml,
+                                        const nlohmann::ordered_json& data,
+                                        std::span<const SavedComponent> parts, const std::string& config_yaml,
                                         const std::optional<EvaluationRecord>& evaluation = {},
                                         const std::map<std::string, std::string>& kept = {});
 
 // Is called before the parts are loaded, and may change what they will load. An error message begins with the
 // problem, because load_checkpoint() puts the path before it.
-using BeforeLoad = std::function<Status(std::vector<SavedPart>&)>;
+using BeforeLoad = std::function<Status(std::vector<SavedComponent>&)>;
 
 // Loads a checkpoint into `parts`. An error names what differs, and then nothing has changed. REQUIRES:
 // verify_checkpoint(path).
-Result<RunState> load_checkpoint(const std::string& path, std::span<Stateful* const> parts,
+Result<RunState> load_checkpoint(const std::string& path, std::span<Checkpointable* const> parts,
                                  const BeforeLoad& before = {});
 
 // Returns the counters of a checkpoint. It needs no model.

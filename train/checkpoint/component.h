@@ -15,12 +15,12 @@
 
 namespace octavo::train {
 
-class Stateful {
+class Checkpointable {
  public:
-  Stateful() = default;
-  virtual ~Stateful() = default;
-  Stateful(const Stateful&) = delete;
-  Stateful& operator=(const Stateful&) = delete;
+  Checkpointable() = default;
+  virtual ~Checkpointable() = default;
+  Checkpointable(const Checkpointable&) = delete;
+  Checkpointable& operator=(const Checkpointable&) = delete;
 
   // Returns the part's name in checkpoints, a single word that must never change.
   [[nodiscard]] virtual std::string_view name() const = 0;
@@ -33,7 +33,7 @@ class Stateful {
   using Commit = std::function<void()>;
   virtual Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) = 0;
   // Returns true if older checkpoints may lack this part. For such a checkpoint load() is not called.
-  [[nodiscard]] virtual bool may_be_missing() const { return false; }
+  [[nodiscard]] virtual bool is_optional() const { return false; }
 };
 
 }  // namespace octavo::train

@@ -37,7 +37,7 @@ bool is_folder(const std::string& path) {
 }
 
 // Returns the weights file that a path refers to.
-Result<std::string> find_weights(const std::string& path, WarmStart& out) {
+Result<std::string> find_weights(const std::string& path, InitialWeights& out) {
   if (!path_exists(path)) return Status::invalid(kFromKey + path + " does not exist");
   if (!is_folder(path)) return path;
   const std::string inside = path + '/' + std::string(kWeightsFile);
@@ -82,7 +82,7 @@ Result<std::vector<RenamedTensor>> rename_all(const InitSettings& init, const Sa
       first_of(names));
 }
 
-Status check_fit(const InitSettings& init, const WarmStart& out, const std::vector<std::string>& misfits,
+Status check_fit(const InitSettings& init, const InitialWeights& out, const std::vector<std::string>& misfits,
                  std::size_t places) {
   if (!misfits.empty())
     return Status::invalid(kFromKey + out.file + ": it is of another model: " + first_of(misfits, "; "));
@@ -102,7 +102,7 @@ Status check_fit(const InitSettings& init, const WarmStart& out, const std::vect
 
 }  // namespace
 
-std::vector<std::string> WarmStart::lines() const {
+std::vector<std::string> InitialWeights::lines() const {
   std::vector<std::string> out;
   for (const std::string& reason : skipped) out.push_back("warning: skipped " + reason);
   out.push_back(
@@ -120,8 +120,9 @@ std::vector<std::string> WarmStart::lines() const {
   return out;
 }
 
-Result<WarmStart> warm_start(const InitSettings& init, const NamedTensors& all, const FreshParts& fresh) {
-  WarmStart out;
+Result<InitialWeights> load_initial_weights(const InitSettings& init, const NamedTensors& all,
+                                            const ReinitializedLayers& fresh) {
+  InitialWeights out;
   auto path = find_weights(*init.from, out);
   if (!path.ok()) return path.status();
   out.file = *path;
@@ -131,7 +132,7 @@ Result<WarmStart> warm_start(const InitSettings& init, const NamedTensors& all, 
   if (!places.ok()) return places.status();
 
   NamedTensors model = all;
-  if (auto line = set_apart(fresh, *places, model)) out.renewed = std::move(*line);
+  if (auto line = drop_reinitialized(fresh, *places, model)) out.renewed = std::move(*line);
   Fit fit = fit_tensors(*places, model);
   out.missing = std::move(fit.missing);
   out.left_over = std::move(fit.left_over);

@@ -15,7 +15,7 @@
 
 namespace octavo::train {
 
-struct WarmStart {
+struct InitialWeights {
   std::string file;                    // the safetensors file
   std::int64_t used = 0;               // model tensors that were loaded
   std::int64_t converted = 0;          // number of loaded tensors whose dtype in the file differs
@@ -33,7 +33,7 @@ struct WarmStart {
 // is false. A wrong shape, a rule of init.rename without effect and a file without any tensor of the model
 // are always errors. If the file has another vocabulary, the parts in `fresh` keep their initial values.
 // After an error nothing has changed. REQUIRES: init.from.
-Result<WarmStart> warm_start(const InitSettings& init, const NamedTensors& model,
-                             const FreshParts& fresh = {});
+Result<InitialWeights> load_initial_weights(const InitSettings& init, const NamedTensors& model,
+                                            const ReinitializedLayers& fresh = {});
 
 }  // namespace octavo::train

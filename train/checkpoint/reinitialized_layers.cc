@@ -25,8 +25,8 @@ std::optional<std::pair<std::int64_t, std::int64_t>> other_rows(const std::strin
 
 }  // namespace
 
-std::optional<std::string> set_apart(const FreshParts& fresh, std::vector<RenamedTensor>& stored,
-                                     NamedTensors& model) {
+std::optional<std::string> drop_reinitialized(const ReinitializedLayers& fresh,
+                                              std::vector<RenamedTensor>& stored, NamedTensors& model) {
   for (const std::string& name : fresh.by_token) {
     const auto rows = other_rows(name, stored, model);
     if (!rows) continue;

@@ -15,7 +15,7 @@ namespace octavo::train {
 
 struct RenamedTensor;
 
-struct FreshParts {
+struct ReinitializedLayers {
   std::string what;                                    // "decoder and joint"
   std::vector<std::string> by_token;                   // tensors with a row for every token
   std::function<bool(const std::string& name)> holds;  // returns true if a tensor belongs to these parts
@@ -23,7 +23,7 @@ struct FreshParts {
 
 // If a tensor of `by_token` has another number of rows in the file, removes the parts from both lists and
 // returns a line for the console that says so. Otherwise returns nullopt.
-std::optional<std::string> set_apart(const FreshParts& fresh, std::vector<RenamedTensor>& stored,
-                                     NamedTensors& model);
+std::optional<std::string> drop_reinitialized(const ReinitializedLayers& fresh,
+                                              std::vector<RenamedTensor>& stored, NamedTensors& model);
 
 }  // namespace octavo::train

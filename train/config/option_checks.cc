@@ -22,14 +22,14 @@ namespace {
 constexpr std::string_view kOptimizerKey = "training.optimizer";
 constexpr std::string_view kGroupsKey = "training.groups";
 
-struct Asked {
+struct RequestedOptimizer {
   std::string_view key;
   OptimizerName optimizer;
 };
 
 // Returns the optimizer, and the fallback if there is one.
-std::vector<Asked> asked_for(const TrainingSettings& training) {
-  std::vector<Asked> out = {{kOptimizerKey, training.optimizer}};
+std::vector<RequestedOptimizer> asked_for(const TrainingSettings& training) {
+  std::vector<RequestedOptimizer> out = {{kOptimizerKey, training.optimizer}};
   if (training.optimizer_fallback)
     out.push_back({"training.optimizer_fallback", *training.optimizer_fallback});
   return out;
@@ -50,7 +50,7 @@ void give_way(const Key& key, Config& config) {
   TrainingSettings& training = config.settings.training;
   const auto value = training.options.find(name);
   if (value == training.options.end()) return;
-  for (const Asked& asked : asked_for(training)) {
+  for (const RequestedOptimizer& asked : asked_for(training)) {
     const Option* const option = find_option(asked.optimizer.algorithm, name);
     if (option != nullptr && option_default(asked.optimizer.algorithm, *option) != value->second) {
       training.options.erase(value);
@@ -86,7 +86,7 @@ Status settle_foreign(const Key& key, Config& config) {
 }
 
 // Runs the core's checks of ranges and of incompatible options, by a step without tensors.
-Status check_values(const Asked& asked, const Config& config) {
+Status check_values(const RequestedOptimizer& asked, const Config& config) {
   const TrainingSettings& training = config.settings.training;
   StepArgs args;
   args.hyper = hyper_params(training, asked.optimizer.algorithm);
@@ -160,8 +160,8 @@ Status check_groups(const Config& config) {
 Status settle_options(Config& config) {
   for (const Key& key : config.schema->keys()) {
     if (key.setting() == nullptr || key.setting()->option.empty()) continue;
-    const std::vector<Asked> asked = asked_for(config.settings.training);
-    const bool has = std::ranges::any_of(asked, [&](const Asked& each) {
+    const std::vector<RequestedOptimizer> asked = asked_for(config.settings.training);
+    const bool has = std::ranges::any_of(asked, [&](const RequestedOptimizer& each) {
       return find_option(each.optimizer.algorithm, key.setting()->option) != nullptr;
     });
     if (config.origin(key.path).level == Origin::Level::standard) {
@@ -170,7 +170,7 @@ Status settle_options(Config& config) {
       if (Status status = settle_foreign(key, config); !status.ok()) return status;
     }
   }
-  for (const Asked& asked : asked_for(config.settings.training)) {
+  for (const RequestedOptimizer& asked : asked_for(config.settings.training)) {
     if (Status status = check_format(std::string(asked.key), asked.key, asked.optimizer, config);
         !status.ok())
       return status;

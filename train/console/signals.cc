@@ -14,7 +14,7 @@ constexpr int kLastInterrupt = 3;
 // NOLINTBEGIN: a handler can use nothing else
 volatile std::sig_atomic_t asked = 0;
 volatile std::sig_atomic_t interrupts = 0;
-std::string_view said_at_once;  // set before a handler is installed
+std::string_view first_message_;  // set before a handler is installed
 // NOLINTEND
 
 void ask(int signal) {
@@ -23,7 +23,7 @@ void ask(int signal) {
   interrupts = interrupts + 1;
   if (interrupts == 1) {
     const int before = errno;
-    std::ignore = write(STDERR_FILENO, said_at_once.data(), said_at_once.size());
+    std::ignore = write(STDERR_FILENO, first_message_.data(), first_message_.size());
     errno = before;
   }
   if (interrupts < kLastInterrupt) return;
@@ -42,7 +42,7 @@ const char* signal_name(int signal) {
 }
 
 StopSignals::StopSignals(const char* said) {
-  said_at_once = said;
+  first_message_ = said;
   static_assert(kHandled.size() == kSignals);
   asked = 0;
   interrupts = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/device/device.h"
 
-#include "train/config/passes.h"
+#include "train/config/micro_batches.h"
 #include "train/config/slow_types.h"
 #include "train/data/mix.h"
 
@@ -109,8 +109,9 @@ Result<torch::Device> choose_device(const DeviceName& wanted) {
   return torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(index));
 }
 
-Result<Place> place_of(const Config& config) {
-  Result<Place> place = find_place([](const char* name) -> const char* { return std::getenv(name); });
+Result<RankInfo> rank_info_of(const Config& config) {
+  Result<RankInfo> place =
+      rank_from_environment([](const char* name) -> const char* { return std::getenv(name); });
   if (!place.ok() || !place->grouped()) return place;
   const auto& asked = config.settings.training.num_gpus;
   if (asked && *asked != place->local_ranks && *asked != place->ranks) {
@@ -123,7 +124,7 @@ Result<Place> place_of(const Config& config) {
   return place;
 }
 
-bool starts_ranks(const Config& config, const Place& place) {
+bool starts_ranks(const Config& config, const RankInfo& place) {
   return !place.grouped() && config.settings.training.num_gpus.value_or(1) > 1;
 }
 
@@ -141,7 +142,7 @@ Status can_start_ranks(const Config& config) {
           config.origin("training.global_batch_size").place() + ": " + passes.status().message()};
 }
 
-Result<torch::Device> rank_device(const Config& config, const Place& place) {
+Result<torch::Device> rank_device(const Config& config, const RankInfo& place) {
   const DeviceName& wanted = config.settings.training.device;
   if (!place.grouped()) return choose_device(wanted);
   if (place.ranks > 1) {

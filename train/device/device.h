@@ -23,17 +23,17 @@ Result<torch::Device> choose_device(const DeviceName& wanted);
 
 // Returns this process's place, from its environment. If num_gpus is set, it must be the number of ranks on
 // this machine, or of all ranks.
-Result<Place> place_of(const Config& config);
+Result<RankInfo> rank_info_of(const Config& config);
 
 // Returns true if the command must start ranks itself: several are requested, and this process is not one of
 // them.
-bool starts_ranks(const Config& config, const Place& place);
+bool starts_ranks(const Config& config, const RankInfo& place);
 // Checks that this machine has the devices for the ranks to be started, and that the ranks can divide a step.
 // Nothing is allocated on a GPU.
 Status can_start_ranks(const Config& config);
 
 // Returns the rank's device: its own GPU, or the CPU. Without a group it is the device of the settings.
-Result<torch::Device> rank_device(const Config& config, const Place& place);
+Result<torch::Device> rank_device(const Config& config, const RankInfo& place);
 
 // Returns true if this build's optimizers have code for the device.
 bool has_backend(const torch::Device& device);

@@ -116,10 +116,10 @@ void Exchange::differ(std::string_view call, const CallList& calls, int other) {
   const auto said = [&](const std::vector<std::string>& lines) {
     return at < lines.size() ? lines[at] : std::string("nothing");
   };
-  throw WorldError({other, RankFailure::FoundBy::all,
-                    "ranks are out of step: rank 0 is in " + said(first) + ", " + rank_text(other) +
-                        " is in " + said(second) +
-                        "; all ranks must have the same model, data and settings"});
+  throw ProcessGroupError({other, RankFailure::FoundBy::all,
+                           "ranks are out of step: rank 0 is in " + said(first) + ", " + rank_text(other) +
+                               " is in " + said(second) +
+                               "; all ranks must have the same model, data and settings"});
 }
 
 }  // namespace octavo::train

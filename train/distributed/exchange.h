@@ -36,7 +36,7 @@ class Exchange {
   using Wait = std::function<void(const c10::intrusive_ptr<c10d::Work>&)>;
 
   Exchange(c10::intrusive_ptr<c10d::Backend> group, Wait wait);
-  // Returns all ranks' bytes, by rank. Throws WorldError if ranks have made different calls.
+  // Returns all ranks' bytes, by rank. Throws ProcessGroupError if ranks have made different calls.
   std::vector<std::string> all(std::string_view call, std::string_view mine, CallList& calls);
 
  private:

@@ -9,7 +9,7 @@
 
 namespace octavo::train {
 
-c10::intrusive_ptr<c10d::Backend> gloo_group(const GroupPlan& plan) {
+c10::intrusive_ptr<c10d::Backend> gloo_group(const GroupOptions& plan) {
   using Gloo = c10d::ProcessGroupGloo;
   auto options = Gloo::Options::create(plan.timeout);
   options->threads = plan.threads;

@@ -11,7 +11,7 @@
 
 namespace octavo::train {
 
-struct GroupPlan {
+struct GroupOptions {
   c10::intrusive_ptr<c10d::Store> store;  // used only by the ranks of this group
   int rank = 0, ranks = 1;
   std::chrono::milliseconds timeout{0};
@@ -19,8 +19,8 @@ struct GroupPlan {
   int threads = 2;      // gloo: number of concurrent operations
 };
 
-c10::intrusive_ptr<c10d::Backend> gloo_group(const GroupPlan& plan);
+c10::intrusive_ptr<c10d::Backend> gloo_group(const GroupOptions& plan);
 // REQUIRES: the rank's GPU is the current device. Throws if this build has no NCCL.
-c10::intrusive_ptr<c10d::Backend> nccl_group(const GroupPlan& plan);
+c10::intrusive_ptr<c10d::Backend> nccl_group(const GroupOptions& plan);
 
 }  // namespace octavo::train

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/distributed/launcher.h"
 
-#include "train/distributed/monitor.h"
 #include "train/distributed/rank_failure.h"
 #include "train/distributed/store.h"
+#include "train/distributed/watchdog.h"
 
 #include <sched.h>
 #include <sys/prctl.h>
@@ -199,7 +199,7 @@ class Ranks {
 
 }  // namespace
 
-Result<Launched> launch(const LaunchPlan& plan) {
+Result<Launched> launch(const LaunchOptions& plan) {
   const TakenSignals signals;
   if (Status bad = enough_descriptors(16 + 2 * plan.ranks); !bad.ok()) return bad;
   Result<ServedStore> served = serve_store("127.0.0.1", 0);

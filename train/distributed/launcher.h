@@ -16,7 +16,7 @@
 
 namespace octavo::train {
 
-struct LaunchPlan {
+struct LaunchOptions {
   int ranks = 1;
   std::vector<std::string> command;  // the program and its arguments
   // Times after a failure and after the last local work: SIGTERM for the remaining ranks, then SIGKILL.
@@ -31,7 +31,7 @@ struct Launched {
 
 // Starts the ranks and waits until all have ended. REQUIRES: the process has no threads that handle signals,
 // and is not a rank.
-Result<Launched> launch(const LaunchPlan& plan);
+Result<Launched> launch(const LaunchOptions& plan);
 
 // The key of the store under which the launcher reports that a rank is gone, as a RankFailure.
 inline constexpr const char* kLauncherKey = "octavo/launcher";

@@ -24,7 +24,7 @@ void Pending::wait() {
 }
 
 Pending::State::State(c10::intrusive_ptr<c10d::Work> queued, std::vector<torch::Tensor> used,
-                      const torch::Device& where, std::shared_ptr<Monitor> watched)
+                      const torch::Device& where, std::shared_ptr<Watchdog> watched)
     : work(std::move(queued)), tensors(std::move(used)), device(where), monitor(std::move(watched)) {
   if (!device.is_cpu()) return;
   begin_ = Clock::now();
@@ -85,7 +85,7 @@ double Pending::State::waited() {
   return before_->elapsedTime(*after_) / 1e3;
 }
 
-void wait_for_hosts(const c10::intrusive_ptr<c10d::Work>& work, const std::shared_ptr<Monitor>& monitor) {
+void wait_for_hosts(const c10::intrusive_ptr<c10d::Work>& work, const std::shared_ptr<Watchdog>& monitor) {
   Pending(std::make_shared<Pending::State>(work, std::vector<torch::Tensor>(), torch::kCPU, monitor)).wait();
 }
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/distributed/monitor.h"
-#include "train/distributed/world.h"
+#include "train/distributed/process_group.h"
+#include "train/distributed/watchdog.h"
 
 #include <c10/core/Event.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -18,7 +18,7 @@ namespace octavo::train {
 
 struct Pending::State {
   State(c10::intrusive_ptr<c10d::Work> queued, std::vector<torch::Tensor> used, const torch::Device& where,
-        std::shared_ptr<Monitor> watched);
+        std::shared_ptr<Watchdog> watched);
 
   // May be called again: `afterwards` runs only once.
   void wait();
@@ -32,7 +32,7 @@ struct Pending::State {
   c10::intrusive_ptr<c10d::Work> work;
   std::vector<torch::Tensor> tensors;  // kept alive until the work is done
   torch::Device device;
-  std::shared_ptr<Monitor> monitor;
+  std::shared_ptr<Watchdog> monitor;
   std::function<void()> afterwards;  // the remaining host work after the operation
 
  private:
@@ -53,6 +53,6 @@ struct Pending::State {
 };
 
 // Waits for work of the hosts' group.
-void wait_for_hosts(const c10::intrusive_ptr<c10d::Work>& work, const std::shared_ptr<Monitor>& monitor);
+void wait_for_hosts(const c10::intrusive_ptr<c10d::Work>& work, const std::shared_ptr<Watchdog>& monitor);
 
 }  // namespace octavo::train

@@ -30,9 +30,9 @@ std::string rank_text(int rank);
 
 // Ends a run of several ranks. what() is the failure's text, followed by the newest checkpoint if it is
 // known.
-class WorldError : public std::runtime_error {
+class ProcessGroupError : public std::runtime_error {
  public:
-  explicit WorldError(RankFailure failure, const std::string& note = {})
+  explicit ProcessGroupError(RankFailure failure, const std::string& note = {})
       : std::runtime_error(failure.text + note), failure_(std::move(failure)) {}
   [[nodiscard]] const RankFailure& failure() const { return failure_; }
 

@@ -55,9 +55,9 @@ class Variables {
 
 constexpr int kMostRanks = 1 << 20;
 
-Result<Place> from_torchrun(const Environment& environment, Place::Launcher launcher) {
+Result<RankInfo> from_torchrun(const Environment& environment, RankInfo::Launcher launcher) {
   Variables variables(environment, "RANK is");
-  Place place;
+  RankInfo place;
   place.launcher = launcher;
   place.ranks = variables.number("WORLD_SIZE", 1, kMostRanks);
   place.rank = variables.number("RANK", 0, place.ranks - 1);
@@ -71,11 +71,11 @@ Result<Place> from_torchrun(const Environment& environment, Place::Launcher laun
   place.address = variables.text("MASTER_ADDR");
   if (place.address.empty()) variables.problem("MASTER_ADDR is not set, but RANK is");
   const std::string served = variables.text("TORCHELASTIC_USE_AGENT_STORE");
-  place.store_is_there = launcher == Place::Launcher::own || served == "True" || served == "1";
+  place.store_is_there = launcher == RankInfo::Launcher::own || served == "True" || served == "1";
   if (!variables.status().ok()) return variables.status();
   // `deepspeed --num_gpus=1` sets these variables for a single process, which needs no group. With a group,
   // gradients could not be offloaded.
-  if (is_deepspeed && place.ranks == 1) return Place{};
+  if (is_deepspeed && place.ranks == 1) return RankInfo{};
   return place;
 }
 
@@ -106,10 +106,10 @@ std::string first_host(std::string_view list) {
          std::string(after.substr(0, after.find(',')));
 }
 
-Result<Place> from_slurm(const Environment& environment) {
+Result<RankInfo> from_slurm(const Environment& environment) {
   Variables variables(environment, "SLURM_PROCID is");
-  Place place;
-  place.launcher = Place::Launcher::slurm;
+  RankInfo place;
+  place.launcher = RankInfo::Launcher::slurm;
   place.ranks = variables.number("SLURM_STEP_NUM_TASKS", 1, kMostRanks);
   place.rank = variables.number("SLURM_PROCID", 0, place.ranks - 1);
   const int node = variables.number("SLURM_NODEID", 0, kMostRanks);
@@ -143,9 +143,9 @@ bool is_set(const Environment& environment, const char* name) {
 
 }  // namespace
 
-Result<Place> find_place(const Environment& environment) {
-  if (is_set(environment, "OCTAVO_LAUNCHER")) return from_torchrun(environment, Place::Launcher::own);
-  if (is_set(environment, "RANK")) return from_torchrun(environment, Place::Launcher::torchrun);
+Result<RankInfo> rank_from_environment(const Environment& environment) {
+  if (is_set(environment, "OCTAVO_LAUNCHER")) return from_torchrun(environment, RankInfo::Launcher::own);
+  if (is_set(environment, "RANK")) return from_torchrun(environment, RankInfo::Launcher::torchrun);
   // The shell of an allocation has SLURM_PROCID too. Only a step with several tasks is a run of several
   // ranks.
   const char* tasks = environment("SLURM_STEP_NUM_TASKS");
@@ -153,7 +153,7 @@ Result<Place> find_place(const Environment& environment) {
       *tasks != 0) {
     return from_slurm(environment);
   }
-  return Place{};
+  return RankInfo{};
 }
 
 }  // namespace octavo::train

@@ -11,7 +11,7 @@
 
 namespace octavo::train {
 
-struct Place {
+struct RankInfo {
   // torchrun: torchrun itself, or a launcher that sets the same variables, such as DeepSpeed's.
   enum class Launcher { none, own, torchrun, slurm };
   Launcher launcher = Launcher::none;
@@ -34,6 +34,6 @@ struct Place {
 using Environment = std::function<const char*(const char* name)>;
 
 // Returns the process's place. An error names the variable and the problem.
-Result<Place> find_place(const Environment& environment);
+Result<RankInfo> rank_from_environment(const Environment& environment);
 
 }  // namespace octavo::train

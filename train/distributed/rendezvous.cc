@@ -29,7 +29,7 @@ constexpr std::chrono::milliseconds kReport{2'000};
 constexpr std::chrono::milliseconds kGroupTimeout = std::chrono::hours(24 * 365);
 constexpr const char* kLoopback = "127.0.0.1";
 
-struct Guest {
+struct Member {
   std::string device, address;
 };
 
@@ -61,9 +61,9 @@ constexpr const char* kRoll = "roll";
 
 // Collects the list of ranks. Rank 0 waits until all ranks have registered and writes the list; the others
 // read it. An error in the list begins with '!' and is the same for all ranks.
-Result<std::vector<Guest>> call_the_roll(c10d::Store& store, const Place& place,
-                                         std::chrono::milliseconds timeout,
-                                         std::optional<RankFailure>& common) {
+Result<std::vector<Member>> exchange_members(c10d::Store& store, const RankInfo& place,
+                                             std::chrono::milliseconds timeout,
+                                             std::optional<RankFailure>& common) {
   if (place.leads()) {
     std::string roll;
     try {
@@ -86,15 +86,15 @@ Result<std::vector<Guest>> call_the_roll(c10d::Store& store, const Place& place,
     common = RankFailure{.found_by = RankFailure::FoundBy::all, .text = roll.substr(1)};
     return Status::failed(common->text);
   }
-  std::vector<Guest> guests;
+  std::vector<Member> guests;
   std::istringstream lines(roll);
-  for (Guest each; lines >> each.device >> each.address;) guests.push_back(each);
+  for (Member each; lines >> each.device >> each.address;) guests.push_back(each);
   return guests;
 }
 
-Status same_devices(const std::vector<Guest>& guests, std::optional<RankFailure>& common) {
+Status same_devices(const std::vector<Member>& guests, std::optional<RankFailure>& common) {
   const auto other = std::find_if(guests.begin(), guests.end(),
-                                  [&](const Guest& each) { return each.device != guests[0].device; });
+                                  [&](const Member& each) { return each.device != guests[0].device; });
   if (other == guests.end()) return {};
   const int rank = static_cast<int>(other - guests.begin());
   common = RankFailure{rank, RankFailure::FoundBy::all,
@@ -104,12 +104,12 @@ Status same_devices(const std::vector<Guest>& guests, std::optional<RankFailure>
 }
 
 // Returns an address of this machine that the other machines can reach.
-Result<std::string> reachable_address(const std::string& own, const std::vector<Guest>& guests) {
+Result<std::string> reachable_address(const std::string& own, const std::vector<Member>& guests) {
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
   if (!reaches_nobody(own) || (interface != nullptr && *interface != '\0')) return own;
   // A machine may resolve its own name to a loopback address. The route to another machine shows its real
   // address.
-  for (const Guest& each : guests) {
+  for (const Member& each : guests) {
     if (reaches_nobody(each.address)) continue;
     const std::string found = address_towards(each.address, 1);
     if (!reaches_nobody(found)) return found;
@@ -126,12 +126,12 @@ struct Arrival {
 
 // The result of the roll call.
 struct Roll {
-  std::shared_ptr<Monitor> monitor;
-  std::vector<Guest> guests;
+  std::shared_ptr<Watchdog> monitor;
+  std::vector<Member> guests;
   std::optional<RankFailure> common;
 };
 
-Result<Arrival> arrive(const Place& place, std::chrono::milliseconds timeout) {
+Result<Arrival> arrive(const RankInfo& place, std::chrono::milliseconds timeout) {
   Result<StorePointer> root = open_store(place, timeout);
   if (!root.ok()) return root.status();
   Result<StorePointer> watching = connect_store(place, timeout);
@@ -139,15 +139,15 @@ Result<Arrival> arrive(const Place& place, std::chrono::milliseconds timeout) {
   return Arrival{*root, *watching};
 }
 
-Result<Roll> find_ranks(const Arrival& arrival, const Place& place, const std::string& prefix,
-                        const std::string& guest, const WorldOptions& options) {
+Result<Roll> find_ranks(const Arrival& arrival, const RankInfo& place, const std::string& prefix,
+                        const std::string& guest, const ProcessGroupOptions& options) {
   Roll roll;
-  const MonitorPlan plan{prefix,          options.timeout,  options.beat,
-                         options.silence, options.patience, std::max(options.local, options.timeout)};
-  roll.monitor = std::make_shared<Monitor>(place, plan, arrival.watching, arrival.root);
+  const WatchdogOptions plan{prefix,          options.timeout,  options.beat,
+                             options.silence, options.patience, std::max(options.local, options.timeout)};
+  roll.monitor = std::make_shared<Watchdog>(place, plan, arrival.watching, arrival.root);
   c10d::PrefixStore store(prefix, arrival.root);
   store.set("here/" + std::to_string(place.rank), guest);
-  Result<std::vector<Guest>> guests = call_the_roll(store, place, options.start, roll.common);
+  Result<std::vector<Member>> guests = exchange_members(store, place, options.start, roll.common);
   if (!guests.ok() && !roll.common) return guests.status();
   if (guests.ok()) roll.guests = std::move(*guests);
   return roll;
@@ -171,7 +171,7 @@ struct Groups {
 // `late` is the error after `limit`.
 template <class Value>
 Result<Value> in_time(const std::function<Result<Value>()>& get, std::chrono::milliseconds limit,
-                      const WorldOptions& options, const std::string& late) {
+                      const ProcessGroupOptions& options, const std::string& late) {
   TimedThread thread;
   auto got = std::make_shared<std::optional<Result<Value>>>();
   const auto end = thread.run([got, get] { got->emplace(get()); }, limit, options.stop);
@@ -192,7 +192,7 @@ std::string first_line(const std::exception& error) {
 
 }  // namespace
 
-Result<Meeting> meet(const Place& place, const torch::Device& device, const WorldOptions& options,
+Result<Meeting> meet(const RankInfo& place, const torch::Device& device, const ProcessGroupOptions& options,
                      std::optional<RankFailure>& common) {
   static std::atomic<int> met{0};  // a process may join several worlds, one after the other
   const std::string prefix = "octavo/" + std::to_string(place.restart) + "/" + std::to_string(met++) + "/";
@@ -239,7 +239,8 @@ Result<Meeting> meet(const Place& place, const torch::Device& device, const Worl
     const auto make = [=]() -> Result<Groups> {
       Groups made;
       made.hosts = gloo_group({group_store("hosts"), place.rank, place.ranks, kGroupTimeout, own_address, 1});
-      const GroupPlan tensors{group_store("tensors"), place.rank, place.ranks, kGroupTimeout, own_address, 2};
+      const GroupOptions tensors{group_store("tensors"), place.rank,  place.ranks,
+                                 kGroupTimeout,          own_address, 2};
       if (device.is_cpu()) {
         made.tensors = gloo_group(tensors);
       } else {

@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/distributed/monitor.h"
-#include "train/distributed/world.h"
+#include "train/distributed/process_group.h"
+#include "train/distributed/watchdog.h"
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -14,13 +14,13 @@
 namespace octavo::train {
 
 struct Meeting {
-  std::shared_ptr<Monitor> monitor;
+  std::shared_ptr<Watchdog> monitor;
   c10::intrusive_ptr<c10d::Backend> tensors, hosts;
 };
 
 // Waits for all ranks of `place`. An error names the ranks that have not joined or that differ. `common` is
 // set if every rank has the same error.
-Result<Meeting> meet(const Place& place, const torch::Device& device, const WorldOptions& options,
+Result<Meeting> meet(const RankInfo& place, const torch::Device& device, const ProcessGroupOptions& options,
                      std::optional<RankFailure>& common);
 
 }  // namespace octavo::train

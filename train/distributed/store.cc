@@ -176,7 +176,7 @@ Result<ServedStore> serve_store(const std::string& address, int port) {
   }
 }
 
-Result<StorePointer> open_store(const Place& place, std::chrono::milliseconds timeout) {
+Result<StorePointer> open_store(const RankInfo& place, std::chrono::milliseconds timeout) {
   if (place.store_is_there || !place.leads()) return connect_store(place, timeout);
   // The store stays until the process ends: other ranks may need it after this rank has left a world.
   static std::mutex mutex;
@@ -195,7 +195,7 @@ Result<StorePointer> open_store(const Place& place, std::chrono::milliseconds ti
   return made->store;
 }
 
-Result<StorePointer> connect_store(const Place& place, std::chrono::milliseconds timeout) {
+Result<StorePointer> connect_store(const RankInfo& place, std::chrono::milliseconds timeout) {
   const bool loopback = place.one_machine() && !place.store_is_there;
   return client(loopback ? "127.0.0.1" : place.address, place.port, timeout);
 }

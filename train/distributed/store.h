@@ -24,9 +24,9 @@ struct ServedStore {
 Result<ServedStore> serve_store(const std::string& address, int port);
 
 // Returns the store of this place. Rank 0 serves it, once per process, unless the launcher does.
-Result<StorePointer> open_store(const Place& place, std::chrono::milliseconds timeout);
+Result<StorePointer> open_store(const RankInfo& place, std::chrono::milliseconds timeout);
 // Opens another connection to the store, for another thread: a connection serves one request at a time.
-Result<StorePointer> connect_store(const Place& place, std::chrono::milliseconds timeout);
+Result<StorePointer> connect_store(const RankInfo& place, std::chrono::milliseconds timeout);
 
 // Returns an error if this process may not open `count` more files and sockets. Without this check c10d would
 // silently try to connect until its timeout.

@@ -44,7 +44,7 @@ Result<NemoArchive> NemoArchive::open(const std::string& path, std::uint64_t inf
 
 Status write_nemo(const std::string& path, std::string_view config, std::span<const TensorSource> weights,
                   const std::map<std::string, std::string>& files) {
-  const Result<TorchPlan> plan = plan_torch_file(weights, std::string(kRoot));
+  const Result<TorchFileLayout> plan = plan_torch_file(weights, std::string(kRoot));
   if (!plan.ok()) return placed(path, plan.status());
   std::vector<TarSource> sources = {text_source(kConfig, config)};
   for (const auto& [name, text] : files) sources.push_back(text_source(name, text));

@@ -33,15 +33,15 @@ std::string shape_text(std::span<const std::int64_t> shape);  // [2, 3]
 std::string known_dtypes();
 
 // The layout of a file that will be written.
-struct SafetensorsPlan {
+struct SafetensorsLayout {
   std::string header;              // padded, without the length field
   std::vector<std::size_t> order;  // indices of the sources, in the order of the file
   std::uint64_t size = 0;          // bytes of the file
 };
 
-Result<SafetensorsPlan> plan_safetensors(std::span<const TensorSource> sources,
-                                         const std::map<std::string, std::string>& metadata);
-Status write_planned(OutputFile& file, const SafetensorsPlan& plan, std::span<const TensorSource> sources);
+Result<SafetensorsLayout> plan_safetensors(std::span<const TensorSource> sources,
+                                           const std::map<std::string, std::string>& metadata);
+Status write_planned(OutputFile& file, const SafetensorsLayout& plan, std::span<const TensorSource> sources);
 
 struct HeaderEntry {
   std::string name;

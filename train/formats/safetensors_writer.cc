@@ -54,9 +54,9 @@ std::string header_text(std::span<const TensorSource> sources, std::span<const s
 
 }  // namespace
 
-Result<SafetensorsPlan> plan_safetensors(std::span<const TensorSource> sources,
-                                         const std::map<std::string, std::string>& metadata) {
-  SafetensorsPlan plan;
+Result<SafetensorsLayout> plan_safetensors(std::span<const TensorSource> sources,
+                                           const std::map<std::string, std::string>& metadata) {
+  SafetensorsLayout plan;
   std::set<std::string_view> names;
   for (const TensorSource& source : sources) {
     if (Status status = check_source(source, names); !status.ok()) return status;
@@ -83,7 +83,7 @@ Result<SafetensorsPlan> plan_safetensors(std::span<const TensorSource> sources,
   return plan;
 }
 
-Status write_planned(OutputFile& file, const SafetensorsPlan& plan, std::span<const TensorSource> sources) {
+Status write_planned(OutputFile& file, const SafetensorsLayout& plan, std::span<const TensorSource> sources) {
   std::array<std::byte, kLengthBytes> length{};
   for (std::size_t i = 0; i < length.size(); ++i) {
     length[i] = static_cast<std::byte>(plan.header.size() >> (8 * i) & 0xff);
@@ -107,14 +107,14 @@ Status write_planned(OutputFile& file, const SafetensorsPlan& plan, std::span<co
 
 Result<std::uint64_t> safetensors_size(std::span<const TensorSource> sources,
                                        const std::map<std::string, std::string>& metadata) {
-  const Result<SafetensorsPlan> plan = plan_safetensors(sources, metadata);
+  const Result<SafetensorsLayout> plan = plan_safetensors(sources, metadata);
   if (!plan.ok()) return plan.status();
   return plan->size;
 }
 
 Status write_safetensors(const std::string& path, std::span<const TensorSource> sources,
                          const std::map<std::string, std::string>& metadata) {
-  const Result<SafetensorsPlan> plan = plan_safetensors(sources, metadata);
+  const Result<SafetensorsLayout> plan = plan_safetensors(sources, metadata);
   if (!plan.ok()) return {plan.status().code(), path + ": " + plan.status().message()};
   const Result<std::string> partial = partial_path(path);
   if (!partial.ok()) return partial.status();

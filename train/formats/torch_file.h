@@ -45,7 +45,7 @@ class TorchFile {
 };
 
 // The layout of a file that will be written.
-struct TorchPlan {
+struct TorchFileLayout {
   std::string pickle;
   std::string root;        // the folder of all entries
   std::uint64_t size = 0;  // bytes of the file
@@ -53,8 +53,9 @@ struct TorchPlan {
 
 // Computes the layout of a file. Dtypes without a storage class in torch (unsigned types wider than 8 bits,
 // F8) are errors. `root` is the folder of all entries: torch uses the file's name without its extension.
-Result<TorchPlan> plan_torch_file(std::span<const TensorSource> sources, std::string root = "archive");
-Status write_planned(const ByteSink& sink, const TorchPlan& plan, std::span<const TensorSource> sources);
+Result<TorchFileLayout> plan_torch_file(std::span<const TensorSource> sources, std::string root = "archive");
+Status write_planned(const ByteSink& sink, const TorchFileLayout& plan,
+                     std::span<const TensorSource> sources);
 
 Status write_torch_file(const std::string& path, std::span<const TensorSource> sources);
 

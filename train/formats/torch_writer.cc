@@ -72,7 +72,7 @@ Status add_tensor(ZipWriter& zip, const std::string& name, const TensorSource& s
   return zip.end();
 }
 
-Status add_all(ZipWriter& zip, const TorchPlan& plan, std::span<const TensorSource> sources) {
+Status add_all(ZipWriter& zip, const TorchFileLayout& plan, std::span<const TensorSource> sources) {
   if (Status status = add_text(zip, plan.root + "/data.pkl", plan.pickle); !status.ok()) return status;
   if (Status status = add_text(zip, plan.root + "/byteorder", "little"); !status.ok()) return status;
   for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -85,7 +85,7 @@ Status add_all(ZipWriter& zip, const TorchPlan& plan, std::span<const TensorSour
 
 }  // namespace
 
-Result<TorchPlan> plan_torch_file(std::span<const TensorSource> sources, std::string root) {
+Result<TorchFileLayout> plan_torch_file(std::span<const TensorSource> sources, std::string root) {
   std::set<std::string_view> names;
   std::uint64_t bytes = 0;
   if (sources.size() > kTensorLimit) {
@@ -99,7 +99,7 @@ Result<TorchPlan> plan_torch_file(std::span<const TensorSource> sources, std::st
       return Status::invalid("the tensors have more than 2^62 bytes together");
     bytes += size;
   }
-  TorchPlan plan;
+  TorchFileLayout plan;
   plan.root = std::move(root);
   plan.pickle = pickle_of(sources);
   if (plan.pickle.size() > kPickleLimit) {
@@ -112,13 +112,14 @@ Result<TorchPlan> plan_torch_file(std::span<const TensorSource> sources, std::st
   return plan;
 }
 
-Status write_planned(const ByteSink& sink, const TorchPlan& plan, std::span<const TensorSource> sources) {
+Status write_planned(const ByteSink& sink, const TorchFileLayout& plan,
+                     std::span<const TensorSource> sources) {
   ZipWriter zip(&sink);
   return add_all(zip, plan, sources);
 }
 
 Status write_torch_file(const std::string& path, std::span<const TensorSource> sources) {
-  const Result<TorchPlan> plan = plan_torch_file(sources);
+  const Result<TorchFileLayout> plan = plan_torch_file(sources);
   if (!plan.ok()) return placed(path, plan.status());
   const Result<std::string> partial = partial_path(path);
   if (!partial.ok()) return partial.status();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/log/examples_text.h"
 
-#include "train/strings/marked.h"
+#include "train/strings/word_diff.h"
 
 #include <nlohmann/json.hpp>
 
@@ -43,7 +43,7 @@ std::string examples_markdown(const json& record) {
   for (const json& each : *examples) {
     if (!each.is_object()) continue;
     const std::string reference = text_of(each, "reference"), hypothesis = text_of(each, "hypothesis");
-    const MarkedPair pair =
+    const WordDiff pair =
         marked(align_words(reference, hypothesis), {"**", "**", "**", "**", plain_markdown});
     out += "| " + plain_markdown(text_of(each, "name")) + " | " + pair.reference + " | " + pair.hypothesis +
            " |\n";

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/nn/attention.h"
 
+#include "train/nn/accumulation_type.h"
 #include "train/nn/attention_fused.h"
 #include "train/nn/cuda/attention.h"
 #include "train/nn/fused.h"
-#include "train/nn/wide.h"
 
 #include <torch/torch.h>
 
@@ -27,14 +27,14 @@ torch::Tensor by_key(const torch::Tensor& scores) {
 }
 
 // Returns `pass` with one sample number for each head of each row.
-DropoutPass for_heads(const DropoutPass& pass, std::int64_t heads) {
+DropoutKey for_heads(const DropoutKey& pass, std::int64_t heads) {
   const torch::Tensor head = torch::arange(heads, pass.samples.options());
   return {pass.seed, pass.step, (pass.samples.unsqueeze(1) * heads + head).reshape({-1})};
 }
 
 torch::Tensor dropped(const torch::Tensor& probabilities, const Drop& drop) {
   if (!drop.training || drop.probability == 0.0) return probabilities;
-  const DropoutPass pass = for_heads(drop.pass, probabilities.size(1));
+  const DropoutKey pass = for_heads(drop.pass, probabilities.size(1));
   return dropout(probabilities.flatten(0, 1), drop.probability, true, pass, drop.layer, 0, cuda::kKeyPitch)
       .view_as(probabilities);
 }
@@ -59,7 +59,7 @@ torch::Tensor relative_attention(const torch::Tensor& q, const torch::Tensor& k,
   if (attention_is_fusible(q, k, v))
     return relative_attention_fused(q, k, v, positions, bias_u, bias_v, lengths, drop);
   const NoAutocast no_autocast;
-  const auto type = wide_type(q);
+  const auto type = accumulation_type(q);
   const auto heads_first = [&](const torch::Tensor& x) { return x.to(type).transpose(1, 2); };
   const torch::Tensor query = heads_first(q);
   const torch::Tensor content = (query + bias_u.to(type).unsqueeze(1)).matmul(heads_first(k).mT());

@@ -5,10 +5,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/nn/attention_fused.h"
 
+#include "train/nn/accumulation_type.h"
 #include "train/nn/cuda/attention.h"
 #include "train/nn/fused.h"
 #include "train/nn/kernel_mask.h"
-#include "train/nn/wide.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/torch.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/nn/convolution.h"
 
+#include "train/nn/accumulation_type.h"
 #include "train/nn/convolution_fused.h"
 #include "train/nn/fused.h"
-#include "train/nn/wide.h"
 
 #include <torch/torch.h>
 
@@ -18,7 +18,7 @@ torch::Tensor conv_module(const torch::Tensor& z, const torch::Tensor& lengths, 
   if (conv_is_fusible(z, weight, norm))
     return conv_module_fused(z, lengths, weight, norm, !training || norm.frozen);
   const NoAutocast no_autocast;
-  const auto type = wide_type(z);
+  const auto type = accumulation_type(z);
   const torch::Tensor gated =
       torch::glu(z.to(type), 2) * length_mask(lengths, z.size(1)).unsqueeze(2).to(type);
   const torch::Tensor mixed = torch::conv1d(gated.mT(), weight.to(type), {}, 1, (width - 1) / 2, 1,

@@ -18,7 +18,7 @@ using ::torch::autograd::variable_list;
 
 // The arguments of a call, except the tensors.
 struct Mask : ::torch::CustomClassHolder {
-  Mask(double drop, const DropoutPass& pass, std::uint32_t number, std::int64_t batch_dim,
+  Mask(double drop, const DropoutKey& pass, std::uint32_t number, std::int64_t batch_dim,
        std::int64_t row_pitch)
       : probability(drop),
         seed(pass.seed),
@@ -97,7 +97,7 @@ struct DropoutFunction : ::torch::autograd::Function<DropoutFunction> {
 
 }  // namespace
 
-bool check_dropout(const Tensor& x, double probability, bool training, const DropoutPass& pass,
+bool check_dropout(const Tensor& x, double probability, bool training, const DropoutKey& pass,
                    std::int64_t dim) {
   TORCH_CHECK(probability >= 0.0 && probability < 1.0, "dropout: the probability is ", probability,
               ", expected at least 0 and below 1");
@@ -115,7 +115,7 @@ bool check_dropout(const Tensor& x, double probability, bool training, const Dro
   return true;
 }
 
-Tensor dropout(const Tensor& x, double probability, bool training, const DropoutPass& pass,
+Tensor dropout(const Tensor& x, double probability, bool training, const DropoutKey& pass,
                std::uint32_t layer, std::int64_t dim, std::int64_t pitch) {
   if (!check_dropout(x, probability, training, pass, dim)) return x;
   return DropoutFunction::apply(x, pass.samples.contiguous(),

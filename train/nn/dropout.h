@@ -11,7 +11,7 @@
 namespace octavo::train {
 
 // The values that the masks of a forward pass depend on, besides the layer.
-struct DropoutPass {
+struct DropoutKey {
   std::uint64_t seed = 0, step = 0;
   torch::Tensor samples;  // sample numbers, int64 [batch], on the activations' device
 };
@@ -25,18 +25,18 @@ struct DropoutPass {
 // float32, bfloat16 and float16 on a device that Octavo has code for need one read and one write of memory.
 // For other types and devices the mask is computed on the CPU and copied: slow, but the same elements are
 // dropped.
-torch::Tensor dropout(const torch::Tensor& x, double probability, bool training, const DropoutPass& pass,
+torch::Tensor dropout(const torch::Tensor& x, double probability, bool training, const DropoutKey& pass,
                       std::uint32_t layer, std::int64_t dim = 0, std::int64_t pitch = 0);
 
 // Returns true if dropout() with these arguments drops elements. Throws if the arguments are invalid.
-bool check_dropout(const torch::Tensor& x, double probability, bool training, const DropoutPass& pass,
+bool check_dropout(const torch::Tensor& x, double probability, bool training, const DropoutKey& pass,
                    std::int64_t dim = 0);
 
 // The dropout arguments of a function that contains a dropout.
 struct Drop {
   double probability;
   bool training;
-  const DropoutPass& pass;
+  const DropoutKey& pass;
   std::uint32_t layer;
 };
 inline torch::Tensor dropout(const torch::Tensor& x, const Drop& drop, std::int64_t dim = 0) {

@@ -23,7 +23,7 @@ void record_kernel(const char* name, at::TensorList uses, std::int64_t launches)
   recorder->kernel(name, bytes, launches);
 }
 
-void record_product(const char* name, const FakeProduct& product, torch::ScalarType type) {
+void record_matmul(const char* name, const FakeMatmul& product, torch::ScalarType type) {
   const FakeRecorder* const recorder = fake_recorder();
   if (recorder != nullptr && recorder->product) recorder->product(name, product, type);
 }

@@ -13,7 +13,7 @@
 namespace octavo::train {
 
 // A matmul among a function's kernels: `batch` times [rows, inner] . [inner, columns].
-struct FakeProduct {
+struct FakeMatmul {
   std::int64_t batch = 1, rows = 0, columns = 0, inner = 0;
   bool fp8 = false;
 };
@@ -21,7 +21,7 @@ struct FakeProduct {
 struct FakeRecorder {
   // Records kernels that read or write `bytes` bytes in total, in `launches` launches.
   std::function<void(const char* name, double bytes, std::int64_t launches)> kernel;
-  std::function<void(const char* name, const FakeProduct& product, torch::ScalarType type)> product;
+  std::function<void(const char* name, const FakeMatmul& product, torch::ScalarType type)> product;
   bool of_cpu = false;  // tensors without memory represent CPU tensors, not GPU tensors
 };
 // Returns a reference to this thread's recorder; null: there is none.
@@ -33,6 +33,6 @@ bool is_fake_cpu(const torch::Tensor& x);
 
 // Records kernels that read or write each of these tensors once. Undefined tensors are ignored.
 void record_kernel(const char* name, at::TensorList uses, std::int64_t launches = 1);
-void record_product(const char* name, const FakeProduct& product, torch::ScalarType type);
+void record_matmul(const char* name, const FakeMatmul& product, torch::ScalarType type);
 
 }  // namespace octavo::train

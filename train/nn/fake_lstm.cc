@@ -17,9 +17,9 @@ using torch::autograd::variable_list;
 void record(std::int64_t batch, std::int64_t length, std::int64_t inputs, std::int64_t width,
             std::int64_t times) {
   for (std::int64_t i = 0; i < times; ++i) {
-    record_product("lstm", {1, batch * length, 4 * width, inputs}, torch::kFloat32);
+    record_matmul("lstm", {1, batch * length, 4 * width, inputs}, torch::kFloat32);
     for (std::int64_t t = 0; t < length; ++t)
-      record_product("lstm", {1, batch, 4 * width, width}, torch::kFloat32);
+      record_matmul("lstm", {1, batch, 4 * width, width}, torch::kFloat32);
   }
 }
 

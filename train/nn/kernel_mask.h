@@ -21,7 +21,7 @@ struct KernelMask : ::torch::CustomClassHolder {
   [[nodiscard]] bool drops() const { return samples.defined(); }
 
   at::Tensor samples;
-  cuda::DropCall call;
+  cuda::DropoutArgs call;
 };
 
 }  // namespace octavo::train

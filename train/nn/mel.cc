@@ -2,9 +2,9 @@
 #include "train/nn/mel.h"
 
 #include "train/data/noise.h"
+#include "train/nn/accumulation_type.h"
 #include "train/nn/fused.h"
 #include "train/nn/mel_fused.h"
-#include "train/nn/wide.h"
 
 #include <ATen/Parallel.h>
 #include <torch/torch.h>
@@ -15,7 +15,7 @@
 namespace octavo::train {
 namespace {
 
-void check_dither(const torch::Tensor& audio, const MelOptions& options, const DropoutPass& pass) {
+void check_dither(const torch::Tensor& audio, const MelOptions& options, const DropoutKey& pass) {
   if (options.dither == 0) return;
   TORCH_CHECK(pass.samples.defined() && pass.samples.dim() == 1 && pass.samples.size(0) == audio.size(0) &&
                   pass.samples.scalar_type() == torch::kInt64,
@@ -23,7 +23,7 @@ void check_dither(const torch::Tensor& audio, const MelOptions& options, const D
 }
 
 // Returns the dither noise, [clips, samples] on the CPU.
-torch::Tensor dither_noise(const torch::Tensor& audio, const DropoutPass& pass, double deviation) {
+torch::Tensor dither_noise(const torch::Tensor& audio, const DropoutKey& pass, double deviation) {
   if (audio.is_meta()) return torch::empty_like(audio);  // predictions draw no random numbers
   const torch::Tensor draws = pass.samples.cpu().contiguous();
   const torch::Tensor out = torch::empty(audio.sizes(), torch::kFloat32);
@@ -45,7 +45,7 @@ torch::Tensor dither_noise(const torch::Tensor& audio, const DropoutPass& pass, 
 
 // Returns the samples with dither and pre-emphasis, and with zeros after each clip's end.
 torch::Tensor emphasized(const torch::Tensor& audio, const torch::Tensor& lengths, const MelOptions& options,
-                         const DropoutPass& pass) {
+                         const DropoutKey& pass) {
   torch::Tensor x = audio;
   if (options.dither != 0) x = x + dither_noise(audio, pass, options.dither).to(audio.device());
   if (options.preemphasis != 0 && x.size(1) > 1) {
@@ -109,7 +109,7 @@ MelTables make_mel_tables(const torch::Tensor& window, const torch::Tensor& filt
 }
 
 torch::Tensor mel_features(const torch::Tensor& audio, const torch::Tensor& lengths, std::int64_t frames,
-                           const MelTables& tables, const MelOptions& options, const DropoutPass& pass) {
+                           const MelTables& tables, const MelOptions& options, const DropoutKey& pass) {
   TORCH_CHECK(audio.dim() == 2 && audio.scalar_type() == torch::kFloat32, "mel_features: the audio is ",
               audio.scalar_type(), ' ', audio.sizes(), ", expected Float [batch, samples]");
   TORCH_CHECK(lengths.dim() == 1 && lengths.size(0) == audio.size(0) &&

@@ -42,6 +42,6 @@ struct MelOptions {
 // samples has n / hop frames. The dither noise depends on `pass` as dropout does, and on the sample's
 // position in its clip.
 torch::Tensor mel_features(const torch::Tensor& audio, const torch::Tensor& lengths, std::int64_t frames,
-                           const MelTables& tables, const MelOptions& options, const DropoutPass& pass = {});
+                           const MelTables& tables, const MelOptions& options, const DropoutKey& pass = {});
 
 }  // namespace octavo::train

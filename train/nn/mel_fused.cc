@@ -29,7 +29,7 @@ bool mel_is_fusible(const torch::Tensor& audio, std::int64_t frames, const MelTa
 
 torch::Tensor mel_features_fused(const torch::Tensor& audio, const torch::Tensor& lengths,
                                  std::int64_t frames, const MelTables& tables, const MelOptions& options,
-                                 const DropoutPass& pass) {
+                                 const DropoutKey& pass) {
   const cuda::MelShape shape = mel_shape(audio, frames, tables, options);
   const KernelScope scope(audio);
   const torch::Tensor from = audio.contiguous(), ends = lengths.contiguous();

@@ -18,6 +18,6 @@ bool mel_is_fusible(const torch::Tensor& audio, std::int64_t frames, const MelTa
 // REQUIRES: mel_is_fusible, and arguments that mel_features() has checked.
 torch::Tensor mel_features_fused(const torch::Tensor& audio, const torch::Tensor& lengths,
                                  std::int64_t frames, const MelTables& tables, const MelOptions& options,
-                                 const DropoutPass& pass);
+                                 const DropoutKey& pass);
 
 }  // namespace octavo::train

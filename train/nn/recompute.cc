@@ -2,7 +2,7 @@
 #include "train/nn/recompute.h"
 
 #include "train/nn/fake.h"
-#include "train/nn/product_scope.h"
+#include "train/nn/matmul_precision.h"
 
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
@@ -157,7 +157,7 @@ struct Replay : torch::CustomClassHolder {
   RandomState random;
   BufferValues buffers;
   std::vector<Autocast> autocast;
-  ProductContext products;  // saved because the backward pass's thread has no context
+  MatmulPrecision products;  // saved because the backward pass's thread has no context
   SegmentWeights weights;
 };
 
@@ -183,7 +183,7 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
       const RandomState now(inputs);
       replay->random.restore();
       const AutocastScope scope(replay->autocast, inputs);
-      const ProductScope products(replay->products);
+      const MatmulPrecisionScope products(replay->products);
       output = replay->run(inputs);
       now.restore();
     }

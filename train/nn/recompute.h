@@ -3,7 +3,7 @@
 //
 // The second run sees the same state as the first: the same random numbers (the generators of the CPU and of
 // the inputs' devices are set back, and restored afterwards), the same autocast settings, the same precision
-// of matmuls (product_scope.h) and the same values in the segment's buffers. The gradients therefore equal
+// of matmuls (matmul_precision.h) and the same values in the segment's buffers. The gradients therefore equal
 // those without checkpointing. The second run's changes to the buffers are undone, so buffers are updated
 // once, by the first run. Segments may nest. Gradients go to the inputs and, by accumulation, to every
 // parameter that the segment uses: call backward(), as training does; torch::autograd::grad() does not see

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/nn/recompute_rows.h"
 
+#include "train/nn/accumulation_type.h"
 #include "train/nn/fused.h"
-#include "train/nn/wide.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/torch.h>
@@ -87,7 +87,7 @@ struct RowsFunction : torch::autograd::Function<RowsFunction> {
         if (sums[i].defined())
           sums[i].add_(found[i]);
         else
-          sums[i] = widened(found[i]);
+          sums[i] = to_accumulation_type(found[i]);
       }
     });
     variable_list out(1 + all.size());  // no gradients for `rows`, which is not a tensor, and the inputs

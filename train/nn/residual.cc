@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/nn/residual.h"
 
+#include "train/nn/accumulation_type.h"
 #include "train/nn/fused.h"
 #include "train/nn/residual_fused.h"
-#include "train/nn/wide.h"
 
 #include <torch/torch.h>
 
@@ -13,7 +13,7 @@ torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight, co
                          double eps) {
   if (norm_is_fusible(x, weight)) return layer_norm_fused(x, weight, bias, eps);
   const NoAutocast no_autocast;
-  const auto type = wide_type(x);
+  const auto type = accumulation_type(x);
   return torch::layer_norm(x.to(type), {x.size(-1)}, weight.to(type), bias.to(type), eps).to(x.scalar_type());
 }
 

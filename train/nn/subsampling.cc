@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/nn/subsampling.h"
 
+#include "train/nn/accumulation_type.h"
 #include "train/nn/fused.h"
 #include "train/nn/subsampling_fused.h"
-#include "train/nn/wide.h"
 
 #include <torch/torch.h>
 

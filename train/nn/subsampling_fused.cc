@@ -5,9 +5,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/nn/subsampling_fused.h"
 
+#include "train/nn/accumulation_type.h"
 #include "train/nn/cuda/subsampling.h"
 #include "train/nn/fused.h"
-#include "train/nn/wide.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/torch.h>

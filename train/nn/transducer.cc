@@ -121,7 +121,7 @@ void record_tiles(const Inputs& in, const JointCall& call, bool gradient) {
   const auto bytes = static_cast<double>(cells) * static_cast<double>(in.f.element_size());
   const double logits = bytes * static_cast<double>(outputs), units = bytes * static_cast<double>(hidden);
   const auto product = [&](std::int64_t height, std::int64_t width, std::int64_t inner) {
-    record_product("joint_loss", {tiles, height, width, inner}, type);
+    record_matmul("joint_loss", {tiles, height, width, inner}, type);
   };
   product(rows, outputs, hidden);
   if (gradient) {

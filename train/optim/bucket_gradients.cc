@@ -27,8 +27,8 @@ void BucketGradients::Queued::done() {
   *this = Queued();
 }
 
-BucketGradients::BucketGradients(World& world, ParallelLayout layout, NamedTensors parameters,
-                                 std::vector<torch::Tensor> stepped, const GradientPlan& plan)
+BucketGradients::BucketGradients(ProcessGroup& world, ParallelLayout layout, NamedTensors parameters,
+                                 std::vector<torch::Tensor> stepped, const GradientOptions& plan)
     : world_(world),
       plan_(plan),
       parameters_(std::move(parameters)),

@@ -15,7 +15,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/distributed/world.h"
+#include "train/distributed/process_group.h"
 #include "train/optim/bucket_tensors.h"
 #include "train/optim/gradients.h"
 
@@ -32,8 +32,8 @@ class BucketGradients final : public Gradients {
   // `stepped`: the tensors that the optimizer steps, by parameter: the parameters themselves, or the rank's
   // pieces of them. REQUIRES: a layout of these parameters and this world, divided if plan.each_pass; the
   // world outlives this object.
-  BucketGradients(World& world, ParallelLayout layout, NamedTensors parameters,
-                  std::vector<torch::Tensor> stepped, const GradientPlan& plan);
+  BucketGradients(ProcessGroup& world, ParallelLayout layout, NamedTensors parameters,
+                  std::vector<torch::Tensor> stepped, const GradientOptions& plan);
   ~BucketGradients() override;
 
   void clear() override;
@@ -70,8 +70,8 @@ class BucketGradients final : public Gradients {
   void agree_on_gradients(std::vector<bool>& late);
   void reduce_late(std::size_t bucket);
 
-  World& world_;
-  GradientPlan plan_;
+  ProcessGroup& world_;
+  GradientOptions plan_;
   NamedTensors parameters_;
   BucketTensors tensors_;
   Tensors stepped_, given_;     // by parameter; `given_`: gradients that finish() sets

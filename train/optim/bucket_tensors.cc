@@ -18,7 +18,7 @@ std::int64_t flat_bytes(const Bucket& bucket, torch::ScalarType type) {
 }  // namespace
 
 BucketTensors::BucketTensors(ParallelLayout layout, int rank, const NamedTensors& parameters,
-                             const GradientPlan& plan)
+                             const GradientOptions& plan)
     : layout_(std::move(layout)), rank_(rank), plan_(plan) {
   for (const auto& [name, param] : parameters) {
     TORCH_CHECK(param.is_non_overlapping_and_dense(), name, ": its elements do not lie one after the other");

@@ -14,7 +14,7 @@
 
 namespace octavo::train {
 
-struct GradientPlan {
+struct GradientOptions {
   std::int64_t passes = 1;      // micro-batches of a step, at most
   bool reduce_in_fp32 = false;  // else in the gradients' own type; sums of several micro-batches are fp32
   bool each_pass = false;       // ZeRO-2: each micro-batch is reduced, and only chunks are kept
@@ -24,7 +24,7 @@ class BucketTensors {
  public:
   using Tensors = std::vector<torch::Tensor>;
 
-  BucketTensors(ParallelLayout layout, int rank, const NamedTensors& parameters, const GradientPlan& plan);
+  BucketTensors(ParallelLayout layout, int rank, const NamedTensors& parameters, const GradientOptions& plan);
 
   [[nodiscard]] const ParallelLayout& layout() const { return layout_; }
   [[nodiscard]] std::size_t count() const { return mine_.size(); }
@@ -55,7 +55,7 @@ class BucketTensors {
 
   ParallelLayout layout_;
   int rank_;
-  GradientPlan plan_;
+  GradientOptions plan_;
   std::vector<Shape> shapes_;  // by parameter
   Tensors whole_, mine_;       // by bucket
   Tensors slots_;

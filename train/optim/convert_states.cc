@@ -88,7 +88,7 @@ struct StateKind {
 
 class Converter {
  public:
-  Converter(const OptimizerPlan& plan, const TrainingSettings& training, const ParameterGroups& groups,
+  Converter(const OptimizerChoice& plan, const TrainingSettings& training, const ParameterGroups& groups,
             SavedRun& saved)
       : plan_(plan),
         groups_(groups),
@@ -239,7 +239,7 @@ class Converter {
     for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
       if (Status bad = moment(name, param, slot, *from, to); !bad.ok()) return bad;
     }
-    // Plain LibTorch does not count the steps of every algorithm (SGD's are saved as 0). Converted moments
+    // Plain LibTorch does not count the steps of every algorithm (some are saved as 0). Converted moments
     // are filled, so the step is at least 1.
     const bool filled = describe(plan_.name.algorithm)->first_step_fills;
     if (filled && entry.at("step").get<std::int64_t>() == 0) entry["step"] = 1;
@@ -278,7 +278,7 @@ class Converter {
     return {};
   }
 
-  const OptimizerPlan& plan_;
+  const OptimizerChoice& plan_;
   const ParameterGroups& groups_;
   SavedRun& saved_;
   Store states_, weights_;
@@ -289,7 +289,7 @@ class Converter {
 
 }  // namespace
 
-Result<std::vector<std::string>> convert_states(const OptimizerPlan& plan, const TrainingSettings& training,
+Result<std::vector<std::string>> convert_states(const OptimizerChoice& plan, const TrainingSettings& training,
                                                 const ParameterGroups& groups, SavedRun& saved) {
   return Converter(plan, training, groups, saved).run();
 }

@@ -30,7 +30,7 @@ struct SavedRun {
 
 // Changes `saved` so that a run with this plan and these groups can load it. Returns a line for each kind of
 // change, for the console and the log. On an error `saved` may be partly changed.
-Result<std::vector<std::string>> convert_states(const OptimizerPlan& plan, const TrainingSettings& training,
+Result<std::vector<std::string>> convert_states(const OptimizerChoice& plan, const TrainingSettings& training,
                                                 const ParameterGroups& groups, SavedRun& saved);
 
 }  // namespace octavo::train

@@ -65,7 +65,7 @@ Fp8::~Fp8() {
 
 bool Fp8::active() const { return parts_->context != nullptr; }
 
-ProductScope Fp8::scope() const { return ProductScope(parts_->context); }
+MatmulPrecisionScope Fp8::scope() const { return MatmulPrecisionScope(parts_->context); }
 
 void Fp8::step_done(const Tensor& skipped) {
   if (active()) parts_->context->step_done(skipped);
@@ -104,26 +104,26 @@ void Fp8::save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const {
   numbers[kDecisions] = state.decisions;
 }
 
-Result<Stateful::Commit> Fp8::load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) {
+Result<Checkpointable::Commit> Fp8::load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) {
   adapter::State state;
   state.tensors = tensors;
   state.decisions = numbers.at(kDecisions).get<std::vector<std::string>>();
-  if (!active()) return Stateful::Commit([] {});
+  if (!active()) return Checkpointable::Commit([] {});
   // Scales and measured times are valid only for their format and recipe.
   if (const auto then = numbers.at(kSettings).get<std::string>(); then != settings_) {
     anew_ = "those of the checkpoint have other settings (" + then + ")";
-    return Stateful::Commit([] {});
+    return Checkpointable::Commit([] {});
   }
   // A run that fell back to bf16 has saved no tensors.
   if (state.tensors.empty() && parts_->context->options().recipe == fp8::name(fp8::Recipe::delayed))
-    return Stateful::Commit([] {});
+    return Checkpointable::Commit([] {});
   try {
     parts_->context->check(state);
   } catch (const c10::Error& error) {
     return Status::invalid(std::string("its state of FP8 does not fit: ") + error.what_without_backtrace() +
                            "; use the FP8 settings it was saved with, or start in another output_dir");
   }
-  return Stateful::Commit([this, state] {
+  return Checkpointable::Commit([this, state] {
     parts_->context->load(state);
     anew_.clear();
   });

@@ -1,4 +1,4 @@
-// FP8 matmuls of a run. Owns the FP8 context that matmuls with weights (train/nn/project.h) use during
+// FP8 matmuls of a run. Owns the FP8 context that matmuls with weights (train/nn/weight_matmul.h) use during
 // forward passes, and handles it in steps, checkpoints and the log. The FP8 computation is in
 // octavo/torch/fp8.h.
 //
@@ -13,8 +13,8 @@
 
 #include "train/checkpoint/component.h"
 #include "train/config/fp8_settings.h"
+#include "train/nn/matmul_precision.h"
 #include "train/nn/named_tensors.h"
-#include "train/nn/product_scope.h"
 
 #include <memory>
 #include <string>
@@ -40,7 +40,7 @@ class Fp8 {
   // Returns false if the device has no FP8. All other functions then do nothing.
   [[nodiscard]] bool active() const;
   // Returns a scope in which this thread's matmuls with weights are in FP8.
-  [[nodiscard]] ProductScope scope() const;
+  [[nodiscard]] MatmulPrecisionScope scope() const;
 
   // Ends a step. Call it after the optimizer's step. `skipped`: StepOptimizer::skipped(); the host does not
   // wait for it.
@@ -67,12 +67,12 @@ class Fp8 {
   // Returns why a resumed run starts with initial scales and no choices; empty: they were loaded from the
   // checkpoint.
   [[nodiscard]] const std::string& anew() const { return anew_; }
-  // Implement Stateful for Fp8Part. State that was saved with other settings is not loaded.
+  // Implement Checkpointable for Fp8Component. State that was saved with other settings is not loaded.
   void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const;
-  Result<Stateful::Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers);
+  Result<Checkpointable::Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers);
 
  private:
-  struct Parts;  // the adapter's types; product_scope.h explains why they are hidden
+  struct Parts;  // the adapter's types; matmul_precision.h explains why they are hidden
   std::unique_ptr<Parts> parts_;
   std::string settings_;  // text of the recipe
   std::string anew_ = "the checkpoint has none";
@@ -80,9 +80,9 @@ class Fp8 {
 
 // The FP8 state in a checkpoint. If the checkpoint was saved without FP8, scales start from their initial
 // values.
-class Fp8Part : public Stateful {
+class Fp8Component : public Checkpointable {
  public:
-  explicit Fp8Part(Fp8& fp8) : fp8_(fp8) {}  // `fp8` outlives this object
+  explicit Fp8Component(Fp8& fp8) : fp8_(fp8) {}  // `fp8` outlives this object
 
   [[nodiscard]] std::string_view name() const override { return "fp8"; }
   void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override {
@@ -91,7 +91,7 @@ class Fp8Part : public Stateful {
   Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override {
     return fp8_.load(tensors, numbers);
   }
-  [[nodiscard]] bool may_be_missing() const override { return true; }
+  [[nodiscard]] bool is_optional() const override { return true; }
 
  private:
   Fp8& fp8_;

@@ -10,20 +10,20 @@
 
 namespace octavo::train {
 
-Result<Fp8Plan> plan_fp8(const Fp8Settings& settings, const ::torch::Device& device) {
-  if (!settings.enabled) return Fp8Plan{};
+Result<Fp8Choice> choose_fp8(const Fp8Settings& settings, const ::torch::Device& device) {
+  if (!settings.enabled) return Fp8Choice{};
   const std::string why =
       octavo::torch::fp8::why_unsupported(device, static_cast<std::uint32_t>(settings.recipe.recipe));
-  if (why.empty()) return Fp8Plan{true, {}};
+  if (why.empty()) return Fp8Choice{true, {}};
   if (settings.fallback == Fp8Fallback::bf16)
-    return Fp8Plan{false,
-                   "training.fp8: " + why + "; products are computed without FP8 (fp8.fallback: bf16)"};
+    return Fp8Choice{false,
+                     "training.fp8: " + why + "; products are computed without FP8 (fp8.fallback: bf16)"};
   return Status::unsupported("training.fp8: " + why +
                              "; set fp8.enabled: false (use_fp8), or fp8.fallback: bf16 to train without FP8 "
                              "where there is none");
 }
 
-void agree(World& world, Fp8Plan& plan) {
+void agree(ProcessGroup& world, Fp8Choice& plan) {
   std::int64_t without = plan.enabled ? 0 : 1;
   world.max(std::span(&without, 1));
   if (without == 0 || !plan.enabled) return;
@@ -36,15 +36,15 @@ std::string fp8_text(const Fp8Settings& settings) {
                                            : "; of each product with a weight the faster way, by time");
 }
 
-void reduce_maxima(World& world, Fp8& fp8) {
+void reduce_maxima(ProcessGroup& world, Fp8& fp8) {
   if (!world.grouped()) return;
   const ::torch::Tensor maxima = fp8.amaxes();
   if (maxima.numel() == 0) return;
-  world.all_reduce(maxima, World::Reduce::max).wait();
+  world.all_reduce(maxima, ProcessGroup::Reduce::max).wait();
   fp8.set_amaxes(maxima);
 }
 
-void share_choices(World& world, Fp8& fp8) {
+void share_choices(ProcessGroup& world, Fp8& fp8) {
   const nlohmann::json mine = fp8.decisions();
   fp8.adopt(nlohmann::json::parse(world.share(mine.dump())).get<std::vector<std::string>>());
 }

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "train/config/fp8_settings.h"
-#include "train/distributed/world.h"
+#include "train/distributed/process_group.h"
 #include "train/optim/fp8.h"
 
 #include <octavo/status.h>
@@ -16,24 +16,24 @@
 
 namespace octavo::train {
 
-struct Fp8Plan {
+struct Fp8Choice {
   bool enabled = false;
   std::string warning;  // why FP8 is off although the settings enable it
 };
 
 // Decides whether FP8 is used on a device. If the device has no FP8, returns a plan without it (fp8.fallback:
 // bf16) or an error with the possible fixes.
-Result<Fp8Plan> plan_fp8(const Fp8Settings& settings, const torch::Device& device);
+Result<Fp8Choice> choose_fp8(const Fp8Settings& settings, const torch::Device& device);
 // Turns FP8 off on all ranks if any rank's device does not have it. Collective.
-void agree(World& world, Fp8Plan& plan);
+void agree(ProcessGroup& world, Fp8Choice& plan);
 
 // Returns a line for the log that describes the settings.
 std::string fp8_text(const Fp8Settings& settings);
 
 // Replaces the maxima (amaxes) by their maximum over all ranks, in one collective. Call it on all ranks
 // before step_done().
-void reduce_maxima(World& world, Fp8& fp8);
+void reduce_maxima(ProcessGroup& world, Fp8& fp8);
 // Copies rank 0's choices to all ranks. Call it between steps.
-void share_choices(World& world, Fp8& fp8);
+void share_choices(ProcessGroup& world, Fp8& fp8);
 
 }  // namespace octavo::train

@@ -57,7 +57,7 @@ NamedTensors left_here(const NamedTensors& parameters, StepOptimizer& optimizer)
 
 }  // namespace
 
-TakenGradients::TakenGradients(NamedTensors parameters, std::int64_t passes, StepOptimizer& optimizer)
+OffloadedGradients::OffloadedGradients(NamedTensors parameters, std::int64_t passes, StepOptimizer& optimizer)
     : optimizer_(optimizer),
       parameters_(std::move(parameters)),
       passes_(passes),
@@ -67,13 +67,13 @@ TakenGradients::TakenGradients(NamedTensors parameters, std::int64_t passes, Ste
   }
 }
 
-void TakenGradients::clear() {
+void OffloadedGradients::clear() {
   rest_.clear();
   for (const std::size_t i : taken_) parameters_[i].second.mutable_grad().reset();
   optimizer_.drop();
 }
 
-void TakenGradients::pass_done() {
+void OffloadedGradients::pass_done() {
   rest_.pass_done();
   if (passes_ == 1) return;
   for (const std::size_t i : taken_) {

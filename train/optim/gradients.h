@@ -65,10 +65,10 @@ class GradientSums final : public Gradients {
 // gradient that comes in parts (train/nn/recompute.h) stays on the device until its micro-batch ends. If
 // torch accumulates micro-batches in it, as in GradientSums, it stays until the step. The sums are
 // bit-identical to those of GradientSums.
-class TakenGradients final : public Gradients {
+class OffloadedGradients final : public Gradients {
  public:
   // REQUIRES: an optimizer of these parameters, which outlives this object.
-  TakenGradients(NamedTensors parameters, std::int64_t passes, StepOptimizer& optimizer);
+  OffloadedGradients(NamedTensors parameters, std::int64_t passes, StepOptimizer& optimizer);
 
   void clear() override;
   void expect(std::int64_t /*passes*/, std::int64_t /*most*/) override {}

@@ -9,14 +9,14 @@
 
 namespace octavo::train {
 
-std::unique_ptr<Gradients> make_gradients(World& world, const ParameterGroups& groups,
+std::unique_ptr<Gradients> make_gradients(ProcessGroup& world, const ParameterGroups& groups,
                                           const TrainingSettings& training, std::int64_t passes,
                                           const ShardedWeights* weights, StepOptimizer* optimizer) {
   const bool one = !world.grouped() && world.ranks() == 1;
   if (one && training.offload_gradients && optimizer != nullptr)
-    return std::make_unique<TakenGradients>(groups.parameters, passes, *optimizer);
+    return std::make_unique<OffloadedGradients>(groups.parameters, passes, *optimizer);
   if (one) return std::make_unique<GradientSums>(groups.parameters, passes);
-  GradientPlan plan;
+  GradientOptions plan;
   plan.passes = passes;
   plan.reduce_in_fp32 = training.reduce_dtype == ReduceType::float32;
   plan.each_pass = training.parallel == Parallel::zero2;

@@ -129,7 +129,7 @@ class NativeOptimizer : public StepOptimizer {
   }
 
   void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override {
-    std::vector<PieceOfState> pieces;
+    std::vector<StateShard> pieces;
     for (std::size_t i = 0; i < stepped_.size(); ++i) {
       const ParamState* state = optimizer_->state_of(stepped_[i].second);
       if (state != nullptr) pieces.push_back({i, kind_of(i), state});
@@ -195,12 +195,12 @@ class NativeOptimizer : public StepOptimizer {
         optimizer_->set_shard(piece, {shards_->piece(i).begin, parameters_[i].second.numel(), kAllRanks});
       }
     }
-    const auto over_ranks = [world = &shards_->world()](World::Reduce how) {
+    const auto over_ranks = [world = &shards_->world()](ProcessGroup::Reduce how) {
       return [world, how](std::uint32_t, const ::torch::Tensor& values) {
         world->all_reduce(values, how).wait();
       };
     };
-    optimizer_->set_norm_reduce(over_ranks(World::Reduce::sum), over_ranks(World::Reduce::max));
+    optimizer_->set_norm_reduce(over_ranks(ProcessGroup::Reduce::sum), over_ranks(ProcessGroup::Reduce::max));
   }
 
   // Returns the kind of a complete parameter's state, also before its first step creates it.

@@ -76,7 +76,7 @@ std::int64_t copies_of(const TensorSpec& spec, Residence residence, const Traini
   return spec.numel * (weight + gradient);
 }
 // Places states in the order of the groups, as the optimizer does.
-std::vector<PlacedState> place_states(const OptimizerPlan& plan, const TrainingSettings& training,
+std::vector<PlacedState> place_states(const OptimizerChoice& plan, const TrainingSettings& training,
                                       const ParameterGroups& groups, const std::vector<TensorSpec>& specs) {
   std::vector<TensorLayout> layouts;
   std::vector<const TensorSpec*> placed;
@@ -154,9 +154,9 @@ std::string reason_against(const OptimizerName& name, const TrainingSettings& tr
 
 }  // namespace
 
-Result<OptimizerPlan> plan_optimizer(const TrainingSettings& training, const torch::Device& device,
-                                     bool has_backend) {
-  OptimizerPlan plan{training.optimizer, has_backend, {}, false};
+Result<OptimizerChoice> choose_optimizer(const TrainingSettings& training, const torch::Device& device,
+                                         bool has_backend) {
+  OptimizerChoice plan{training.optimizer, has_backend, {}, false};
   std::string against = reason_against(plan.name, training, device, has_backend);
   if (!against.empty()) {
     if (!training.optimizer_fallback) {
@@ -240,19 +240,19 @@ Status check_algorithm(const nlohmann::ordered_json& state, const std::string& p
                          "; use the optimizer that it was saved with, or start in another output_dir");
 }
 
-PlannedStates planned_states(const OptimizerPlan& plan, const TrainingSettings& training,
+PlannedStates planned_states(const OptimizerChoice& plan, const TrainingSettings& training,
                              const ParameterGroups& groups) {
   std::vector<TensorSpec> specs;
   for (std::size_t i = 0; i < groups.parameters.size(); ++i) specs.push_back(spec_of(groups, i, training));
   return planned(place_states(plan, training, groups, specs));
 }
 
-StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
+StepOptimizer::Bytes planned_bytes(const OptimizerChoice& plan, const TrainingSettings& training,
                                    const ParameterGroups& groups) {
   return planned_states(plan, training, groups).bytes;
 }
 
-PlannedStates planned_states(const OptimizerPlan& plan, const TrainingSettings& training,
+PlannedStates planned_states(const OptimizerChoice& plan, const TrainingSettings& training,
                              const ParameterGroups& groups, const ParallelLayout& layout, int rank) {
   std::vector<TensorSpec> specs;
   for (std::size_t i = 0; i < groups.parameters.size(); ++i) {
@@ -263,24 +263,24 @@ PlannedStates planned_states(const OptimizerPlan& plan, const TrainingSettings& 
   return planned(place_states(plan, training, groups, specs));
 }
 
-StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
+StepOptimizer::Bytes planned_bytes(const OptimizerChoice& plan, const TrainingSettings& training,
                                    const ParameterGroups& groups, const ParallelLayout& layout, int rank) {
   return planned_states(plan, training, groups, layout, rank).bytes;
 }
 
-StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
+StepOptimizer::Bytes planned_bytes(const OptimizerChoice& plan, const TrainingSettings& training,
                                    const NamedTensors& parameters) {
   return planned_bytes(plan, training, one_group(plan.name, training, parameters));
 }
 
-std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerPlan& plan, const TrainingSettings& training,
+std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerChoice& plan, const TrainingSettings& training,
                                               ParameterGroups groups, const ShardedWeights* shards) {
   TORCH_CHECK(plan.native || shards == nullptr, "plain LibTorch's optimizers step whole parameters");
   return plan.native ? make_native_optimizer(plan.name, training, std::move(groups), shards)
                      : make_plain_optimizer(plan.name, training, std::move(groups));
 }
 
-std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerPlan& plan, const TrainingSettings& training,
+std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerChoice& plan, const TrainingSettings& training,
                                               NamedTensors parameters) {
   return make_optimizer(plan, training, one_group(plan.name, training, std::move(parameters)));
 }

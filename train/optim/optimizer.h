@@ -73,7 +73,7 @@ class StepOptimizer {
 };
 
 // The optimizer that a run will use. It is chosen before anything is allocated.
-struct OptimizerPlan {
+struct OptimizerChoice {
   OptimizerName name;
   bool native = true;         // Octavo's own optimizer; else plain LibTorch's
   std::string warning;        // why `name` is not the requested optimizer; else empty
@@ -82,8 +82,8 @@ struct OptimizerPlan {
 
 // Chooses the optimizer. If training.optimizer cannot run on the device, optimizer_fallback is used; without
 // a fallback the result is an error with the reason. `has_backend`: Octavo has code for the device.
-Result<OptimizerPlan> plan_optimizer(const TrainingSettings& training, const torch::Device& device,
-                                     bool has_backend);
+Result<OptimizerChoice> choose_optimizer(const TrainingSettings& training, const torch::Device& device,
+                                         bool has_backend);
 
 // Returns the name of the setting in octavo::torch and in the config.
 const char* offload_name(Offload offload);
@@ -91,7 +91,7 @@ const char* offload_name(Offload offload);
 // Returns octavo::torch's name for the master weights of bf16 weights: "24", "32", "stochastic" or "none".
 const char* master_name(WeightStore store);
 
-// Returns the title of the algorithm and its state format, for example "AdamW 8-bit".
+// Returns the title of the algorithm and its state format, for example "Title 8-bit".
 std::string optimizer_text(const OptimizerName& name);
 
 // The states that an optimizer of the plan will create: their bytes, and the bytes of each buffer on the
@@ -101,29 +101,29 @@ struct PlannedStates {
   std::vector<std::int64_t> buffers;  // codes and scales of moments
   std::vector<std::int64_t> masters;
 };
-PlannedStates planned_states(const OptimizerPlan& plan, const TrainingSettings& training,
+PlannedStates planned_states(const OptimizerChoice& plan, const TrainingSettings& training,
                              const ParameterGroups& groups);
 // Returns a rank's part of them.
-PlannedStates planned_states(const OptimizerPlan& plan, const TrainingSettings& training,
+PlannedStates planned_states(const OptimizerChoice& plan, const TrainingSettings& training,
                              const ParameterGroups& groups, const ParallelLayout& layout, int rank);
 
 // Returns the bytes of moments, scales and master bits that the optimizer will allocate for the groups, with
 // separate figures for host memory.
-StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
+StepOptimizer::Bytes planned_bytes(const OptimizerChoice& plan, const TrainingSettings& training,
                                    const ParameterGroups& groups);
 // Returns a rank's part of them.
-StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
+StepOptimizer::Bytes planned_bytes(const OptimizerChoice& plan, const TrainingSettings& training,
                                    const ParameterGroups& groups, const ParallelLayout& layout, int rank);
 // Returns the bytes for one group with the run's own options.
-StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
+StepOptimizer::Bytes planned_bytes(const OptimizerChoice& plan, const TrainingSettings& training,
                                    const NamedTensors& parameters);
 
 // Creates the optimizer. With `shards`, which are of the same groups and outlive it, it steps their pieces.
 // REQUIRES: parameters of the plan's dtype on their device; a native plan if `shards` is given. Throws
 // c10::Error.
-std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerPlan& plan, const TrainingSettings& training,
+std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerChoice& plan, const TrainingSettings& training,
                                               ParameterGroups groups, const ShardedWeights* shards = nullptr);
-std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerPlan& plan, const TrainingSettings& training,
+std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerChoice& plan, const TrainingSettings& training,
                                               NamedTensors parameters);
 
 }  // namespace octavo::train

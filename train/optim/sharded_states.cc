@@ -66,7 +66,7 @@ struct Segment {
 // Allocates the complete states on rank 0 and fills them from the streams of all ranks.
 class Streams {
  public:
-  Streams(const ShardedWeights& shards, std::span<const PieceOfState> pieces)
+  Streams(const ShardedWeights& shards, std::span<const StateShard> pieces)
       : shards_(shards), world_(shards.world()), pieces_(pieces), wholes_(pieces.size()) {
     for (std::size_t i = 0; i < pieces.size() && world_.leads(); ++i)
       wholes_[i] = empty_state(pieces[i].kind);
@@ -127,8 +127,8 @@ class Streams {
   }
 
   const ShardedWeights& shards_;
-  World& world_;
-  std::span<const PieceOfState> pieces_;
+  ProcessGroup& world_;
+  std::span<const StateShard> pieces_;
   std::vector<ParamState> wholes_;
 };
 
@@ -149,7 +149,7 @@ std::unique_ptr<ParamState> cut_state(const ShardedWeights& shards, std::size_t 
   return out;
 }
 
-std::vector<ParamState> gather_states(const ShardedWeights& shards, std::span<const PieceOfState> pieces) {
+std::vector<ParamState> gather_states(const ShardedWeights& shards, std::span<const StateShard> pieces) {
   Streams streams(shards, pieces);
   for (int rank = 0; rank < shards.world().ranks(); ++rank) streams.run(rank);
   return streams.take();

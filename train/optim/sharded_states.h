@@ -22,7 +22,7 @@ std::unique_ptr<octavo::torch::ParamState> cut_state(const ShardedWeights& shard
                                                      const octavo::torch::ParamState& whole);
 
 // This rank's piece of a parameter's state.
-struct PieceOfState {
+struct StateShard {
   std::size_t parameter = 0;
   octavo::torch::Kind kind;  // of the complete state
   const octavo::torch::ParamState* mine = nullptr;
@@ -32,6 +32,6 @@ struct PieceOfState {
 // states, in host memory; the others get states without tensors. A rank's bytes are sent as one stream, in
 // slices of at most slice_bytes().
 std::vector<octavo::torch::ParamState> gather_states(const ShardedWeights& shards,
-                                                     std::span<const PieceOfState> pieces);
+                                                     std::span<const StateShard> pieces);
 
 }  // namespace octavo::train

@@ -8,7 +8,7 @@
 
 namespace octavo::train {
 
-Result<std::unique_ptr<ShardedWeights>> ShardedWeights::make(World& world, const OptimizerPlan& plan,
+Result<std::unique_ptr<ShardedWeights>> ShardedWeights::make(ProcessGroup& world, const OptimizerChoice& plan,
                                                              const ParameterGroups& groups,
                                                              ParallelLayout layout,
                                                              std::int64_t slice_bytes) {
@@ -22,7 +22,7 @@ Result<std::unique_ptr<ShardedWeights>> ShardedWeights::make(World& world, const
   return std::unique_ptr<ShardedWeights>(new ShardedWeights(world, groups, std::move(layout), slice_bytes));
 }
 
-ShardedWeights::ShardedWeights(World& world, const ParameterGroups& groups, ParallelLayout layout,
+ShardedWeights::ShardedWeights(ProcessGroup& world, const ParameterGroups& groups, ParallelLayout layout,
                                std::int64_t slice_bytes)
     : world_(world),
       layout_(std::move(layout)),

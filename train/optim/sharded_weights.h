@@ -8,7 +8,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/distributed/world.h"
+#include "train/distributed/process_group.h"
 #include "train/optim/optimizer.h"
 #include "train/optim/param_groups.h"
 #include "train/optim/shard_layout.h"
@@ -31,14 +31,14 @@ class ShardedWeights {
   // Moves the trained parameters into the flat tensors. Existing handles to the parameters see the new
   // memory. Do not give the parameters other memory afterwards. Returns an error if the plan's optimizer
   // cannot step pieces. REQUIRES: a divided layout of these groups and this world, which outlives the result.
-  static Result<std::unique_ptr<ShardedWeights>> make(World& world, const OptimizerPlan& plan,
+  static Result<std::unique_ptr<ShardedWeights>> make(ProcessGroup& world, const OptimizerChoice& plan,
                                                       const ParameterGroups& groups, ParallelLayout layout,
                                                       std::int64_t slice_bytes = kSliceBytes);
   ~ShardedWeights();
   ShardedWeights(const ShardedWeights&) = delete;
   ShardedWeights& operator=(const ShardedWeights&) = delete;
 
-  [[nodiscard]] World& world() const { return world_; }
+  [[nodiscard]] ProcessGroup& world() const { return world_; }
   [[nodiscard]] const ParallelLayout& layout() const { return layout_; }
   [[nodiscard]] std::int64_t slice_bytes() const { return slice_bytes_; }
 
@@ -58,10 +58,10 @@ class ShardedWeights {
   [[nodiscard]] std::int64_t padding_bytes() const { return padding_bytes_; }
 
  private:
-  ShardedWeights(World& world, const ParameterGroups& groups, ParallelLayout layout,
+  ShardedWeights(ProcessGroup& world, const ParameterGroups& groups, ParallelLayout layout,
                  std::int64_t slice_bytes);
 
-  World& world_;
+  ProcessGroup& world_;
   ParallelLayout layout_;
   std::int64_t slice_bytes_;
   std::vector<torch::Tensor> flats_;   // by bucket

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/predict/advise.h"
 
+#include "train/config/micro_batches.h"
 #include "train/config/options.h"
-#include "train/config/passes.h"
 #include "train/config/paths.h"
 #include "train/strings/numbers.h"
 
@@ -111,14 +111,15 @@ bool has_fp8(const octavo::plan::Gpu& gpu) {
   return gpu.flops[static_cast<std::size_t>(octavo::plan::Precision::fp8)] > 0;
 }
 
-// Plans a run with other settings. Its data is opened once, and again only if settings of `data` differ.
-class Plans {
+// Predictions a run with other settings. Its data is opened once, and again only if settings of `data`
+// differ.
+class Predictions {
  public:
-  Plans(const LoadWith& load, const PlanRequest& request, Task& task)
+  Predictions(const LoadWith& load, const PredictionRequest& request, Task& task)
       : load_(load), request_(request), task_(task) {}
 
   // Returns nullopt if the settings are invalid together with the others or with the model.
-  std::optional<Plan> operator()(const std::vector<std::string>& words) const {
+  std::optional<Prediction> operator()(const std::vector<std::string>& words) const {
     auto config = load_(words);
     if (!config.ok()) return std::nullopt;
     const bool data = std::ranges::any_of(words, [](const auto& word) { return word.starts_with("data."); });
@@ -130,16 +131,16 @@ class Plans {
 
  private:
   const LoadWith& load_;
-  const PlanRequest& request_;
+  const PredictionRequest& request_;
   Task& task_;
 };
 
 // Returns the bytes of device memory that a run needs in steps, in evaluations, or in both.
-using Need = std::int64_t (*)(const Plan&);
+using Need = std::int64_t (*)(const Prediction&);
 
-std::int64_t total_need(const Plan& plan) { return plan.total(); }
+std::int64_t total_need(const Prediction& plan) { return plan.total(); }
 
-Advice advice_of(const Idea& idea, const Plan& now, const Plan& then, Need need = total_need) {
+Advice advice_of(const Idea& idea, const Prediction& now, const Prediction& then, Need need = total_need) {
   const bool timed = now.units_per_second > 0 && then.units_per_second > 0;
   Advice out = {idea.words,
                 idea.why,
@@ -154,7 +155,7 @@ Advice advice_of(const Idea& idea, const Plan& now, const Plan& then, Need need 
 }
 
 // Returns advice for each idea that can be planned.
-std::vector<Advice> singles(const std::vector<Idea>& ideas, const Plans& plans, const Plan& now,
+std::vector<Advice> singles(const std::vector<Idea>& ideas, const Predictions& plans, const Prediction& now,
                             Need need = total_need) {
   std::vector<Advice> out;
   for (const Idea& idea : ideas)
@@ -209,7 +210,7 @@ std::vector<Advice> combinations(const std::vector<Advice>& each, std::size_t si
 // Returns combinations of `size` settings with which the run fits. Combinations whose single savings add up
 // to enough are tried first, the cheapest in time first. The others follow, because savings do not always add
 // up.
-std::vector<Advice> fitting(const Plans& plans, const Plan& now, const std::vector<Advice>& each,
+std::vector<Advice> fitting(const Predictions& plans, const Prediction& now, const std::vector<Advice>& each,
                             std::size_t size) {
   constexpr std::size_t kMostPlans = 24, kMostShown = 3;
   const std::int64_t needed = now.total() - now.gpu.memory;
@@ -232,7 +233,7 @@ std::vector<Advice> fitting(const Plans& plans, const Plan& now, const std::vect
 // Adds settings one after the other, cheapest first, until the run fits. Of two settings with a common key,
 // keeps the setting with the smaller total. This can change when others have been added, so all are tried
 // twice. Returns nullopt if the run does not fit with any of these sets.
-std::optional<Advice> together(const Plans& plans, const Plan& now, std::vector<Advice> each) {
+std::optional<Advice> together(const Predictions& plans, const Prediction& now, std::vector<Advice> each) {
   std::ranges::sort(each, {}, [](const Advice& a) {
     return (a.slower - 1) / static_cast<double>(std::max<std::int64_t>(a.saves, 1));
   });
@@ -288,12 +289,13 @@ std::vector<std::int64_t> counts_of_gpus(const TrainingSettings& training) {
 
 }  // namespace
 
-Result<std::vector<Advice>> advise(const LoadWith& load, const PlanRequest& request, const Plan& now) {
+Result<std::vector<Advice>> advise(const LoadWith& load, const PredictionRequest& request,
+                                   const Prediction& now) {
   auto config = load({});
   if (!config.ok()) return config.status();
   const std::unique_ptr<Task> task = make_task(config->settings.task);
   if (auto opened = task->open({config->settings, "", nullptr}); !opened.ok()) return opened.status();
-  const Plans plans(load, request, *task);
+  const Predictions plans(load, request, *task);
   Machine machine = {true, has_fp8(request.gpu), request.num_gpus, 0};
   if (now.evaluation > 0 && now.evaluation_rows > 1)
     machine.evaluation_rows =
@@ -317,10 +319,10 @@ Result<std::vector<Advice>> advise(const LoadWith& load, const PlanRequest& requ
 
 namespace {
 
-std::int64_t need_of_steps(const Plan& plan) {
+std::int64_t need_of_steps(const Prediction& plan) {
   return plan.cpu ? plan.memory.allocated : plan.memory.reserved + plan.gpu.context;
 }
-std::int64_t need_of_evaluations(const Plan& plan) { return plan.cpu ? plan.peak : plan.total(); }
+std::int64_t need_of_evaluations(const Prediction& plan) { return plan.cpu ? plan.peak : plan.total(); }
 
 // Returns the words as on a command line, where keys need no prefix `training.`.
 std::string words_text(const std::vector<std::string>& words) {
@@ -341,14 +343,14 @@ std::string help_text(const Advice& advice, std::int64_t now, bool timed) {
 // Returns memory_help() with figures from plans, or nullopt if nothing could be planned.
 std::optional<std::vector<std::string>> planned_help(const FullDevice& full, const LoadWith& load,
                                                      const std::vector<Idea>& ideas) {
-  const Plan& now = *full.plan;
-  PlanRequest request;
+  const Prediction& now = *full.plan;
+  PredictionRequest request;
   request.gpu = now.gpu, request.cpu = now.cpu;
   request.num_gpus = now.num_gpus, request.launch_seconds = now.launch_seconds;
   const std::unique_ptr<Task> task = make_task(full.settings.task);
   if (!task->open({full.settings, "", nullptr}).ok()) return std::nullopt;
   const Need need = full.evaluating ? need_of_evaluations : need_of_steps;
-  std::vector<Advice> advice = singles(ideas, Plans(load, request, *task), now, need);
+  std::vector<Advice> advice = singles(ideas, Predictions(load, request, *task), now, need);
   if (advice.empty()) return std::nullopt;
   const bool smaller = advice.front().words == ideas.front().words &&
                        advice.front().relief == (full.evaluating ? Relief::evaluation : Relief::micro_batch);
@@ -405,13 +407,13 @@ std::vector<std::string> memory_help(const FullDevice& full) {
   return out;
 }
 
-Result<Solution> solve(Solve what, const LoadWith& load, const PlanRequest& request) {
+Result<Solution> solve(Solve what, const LoadWith& load, const PredictionRequest& request) {
   auto config = load({});
   if (!config.ok()) return config.status();
   if (what == Solve::gpus) {
     Solution out;
     for (const std::int64_t count : counts_of_gpus(config->settings.training)) {
-      PlanRequest more = request;
+      PredictionRequest more = request;
       more.num_gpus = count;
       std::vector<std::string> words;
       if (count > 1) words.emplace_back("training.parallel=zero2");
@@ -439,7 +441,7 @@ Result<Solution> solve(Solve what, const LoadWith& load, const PlanRequest& requ
   // Returns the bytes that the run needs, or the largest integer if it cannot be planned.
   const auto total = [&](std::int64_t multiple) {
     auto with = load({word(multiple * key->step)});
-    auto plan = with.ok() ? make_plan(with->settings, request) : Result<Plan>(with.status());
+    auto plan = with.ok() ? make_plan(with->settings, request) : Result<Prediction>(with.status());
     if (plan.ok()) return plan->total();
     problem = plan.status();
     return std::numeric_limits<std::int64_t>::max();

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "train/config/config.h"
-#include "train/predict/plan.h"
+#include "train/predict/prediction.h"
 
 #include <octavo/status.h>
 
@@ -39,13 +39,14 @@ struct Advice {
 // Settings that save memory: those after which the run fits come first, and among equals the cheaper in time.
 // If no setting is enough alone, pairs are tried, then three together, then the cheapest ones until it fits.
 // A suggestion never has a key twice.
-Result<std::vector<Advice>> advise(const LoadWith& load, const PlanRequest& request, const Plan& now);
+Result<std::vector<Advice>> advise(const LoadWith& load, const PredictionRequest& request,
+                                   const Prediction& now);
 
 // A run whose device has no memory left.
 struct FullDevice {
   const Settings& settings;  // with the number of micro-batches of a rank
   const Task& task;
-  const Plan* plan = nullptr;  // of the run; may be null
+  const Prediction* plan = nullptr;  // of the run; may be null
   bool gpu = true, fp8 = false;
   std::int64_t ranks = 1;
   bool evaluating = false;  // the device was full in an evaluation, not in a step
@@ -66,6 +67,6 @@ struct Solution {
 };
 // Finds the largest value that fits, or the smallest number of GPUs. Returns the errors of make_plan(), and
 // an error if the task has no such key.
-Result<Solution> solve(Solve what, const LoadWith& load, const PlanRequest& request);
+Result<Solution> solve(Solve what, const LoadWith& load, const PredictionRequest& request);
 
 }  // namespace octavo::train

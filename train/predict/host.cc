@@ -4,7 +4,7 @@
 #include "train/device/device.h"
 #include "train/optim/precision.h"
 #include "train/predict/autocast.h"
-#include "train/predict/fake_device.h"
+#include "train/predict/trace_device.h"
 
 #include <torch/torch.h>
 
@@ -78,8 +78,8 @@ class Layers {
 
 // Returns the number of kernel launches of a step, counted as plans count them.
 std::int64_t launches_of_step() {
-  FakeDevice fake;
-  Layers layers(FakeDevice::device());
+  TraceDevice fake;
+  Layers layers(TraceDevice::device());
   fake.forget_kernels();
   layers.step();
   forget_fake_casts();

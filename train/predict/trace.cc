@@ -2,7 +2,7 @@
 #include "train/predict/trace.h"
 
 #include "train/data/stages.h"
-#include "train/distributed/world.h"
+#include "train/distributed/process_group.h"
 #include "train/model/model.h"
 #include "train/optim/bucket_layout.h"
 #include "train/optim/fp8.h"
@@ -104,12 +104,12 @@ class Tracing {
   const TraceRequest& request_;
   Settings settings_;
   const TrainingSettings& training_;
-  FakeDevice fake_;
-  OptimizerPlan plan_;
+  TraceDevice fake_;
+  OptimizerChoice plan_;
   std::shared_ptr<::torch::nn::Module> model_;
   ParameterGroups groups_;
   PlannedStates states_;
-  std::unique_ptr<World> world_;
+  std::unique_ptr<ProcessGroup> world_;
   std::unique_ptr<ShardedWeights> shards_;
   std::unique_ptr<Gradients> gradients_;
   std::unique_ptr<Fp8> fp8_;
@@ -119,15 +119,15 @@ class Tracing {
 };
 
 Status Tracing::build() {
-  auto plan = plan_optimizer(training_, FakeDevice::device(), /*has_backend=*/true);
+  auto plan = choose_optimizer(training_, TraceDevice::device(), /*has_backend=*/true);
   if (!plan.ok()) return plan.status();
   plan_ = *plan;
-  if (request_.device == FakeDevice::Of::gpu) fake_.set_gpu(request_.gpu);
+  if (request_.device == TraceDevice::Of::gpu) fake_.set_gpu(request_.gpu);
   fake_.set_owner(Owner::weights);
   fake_.catch_cpu(true);
   model_ = request_.task.build(settings_);
   fake_.catch_cpu(false);
-  place_model(*model_, FakeDevice::device(), plan_.bf16_weights);
+  place_model(*model_, TraceDevice::device(), plan_.bf16_weights);
   // Weights are moved to the GPU with their training types. Other tensors of the model's construction stay on
   // the host.
   std::vector<::torch::Tensor> placed;
@@ -140,7 +140,7 @@ Status Tracing::build() {
   freeze(groups_);
   for (const auto& [name, tensor] : parameters) out_.parameters += tensor.numel();
   for (const auto& [name, tensor] : groups_.parameters) out_.trained += tensor.numel();
-  world_ = World::imagined(request_.ranks);
+  world_ = ProcessGroup::pretend(request_.ranks);
   if (request_.ranks > 1 && divides_states(training_)) {
     const ParallelLayout layout = lay_out(groups_, request_.ranks, true);
     states_ = planned_states(plan_, training_, groups_, layout, 0);
@@ -177,7 +177,7 @@ Status Tracing::build() {
   out_.gradient_sums = gradients_->sum_bytes();
   for (const auto& [name, param] : groups_.parameters)
     out_.gradient_bytes += static_cast<std::int64_t>(param.nbytes());
-  const int handles = request_.device == FakeDevice::Of::gpu ? kHandles : 0;
+  const int handles = request_.device == TraceDevice::Of::gpu ? kHandles : 0;
   for (int i = 0; i < handles; ++i) fake_.take(blas_workspace(request_.gpu), Owner::workspace);
   return {};
 }
@@ -204,12 +204,12 @@ Order Tracing::order() const {
 // Traces a micro-batch, in the same order as Stepper::pass() (train/run/step.h).
 void Tracing::pass(const Batch& host, std::int64_t number) {
   fake_.set_owner(Owner::batch);
-  const Batch batch = to_device(host, FakeDevice::device());
+  const Batch batch = to_device(host, TraceDevice::device());
   fake_.set_owner(Owner::activations);
   ::torch::Tensor loss;
   {
-    const AutocastScope autocast(FakeDevice::device(), training_.compute_dtype);
-    const ProductScope products = fp8_ != nullptr ? fp8_->scope() : ProductScope(nullptr);
+    const AutocastScope autocast(TraceDevice::device(), training_.compute_dtype);
+    const MatmulPrecisionScope products = fp8_ != nullptr ? fp8_->scope() : MatmulPrecisionScope(nullptr);
     loss = request_.task.loss(batch, {static_cast<std::uint64_t>(training_.seed), number}) / 1.0;
   }
   forget_fake_casts();
@@ -272,9 +272,9 @@ void Tracing::evaluate() {
   const Batch host = request_.task.largest_to_evaluate(order(), training_.per_device_eval_batch_size);
   out_.evaluation_rows = host.rows();
   fake_.set_owner(Owner::batch);
-  const Batch batch = to_device(host, FakeDevice::device());
+  const Batch batch = to_device(host, TraceDevice::device());
   fake_.set_owner(Owner::activations);
-  const AutocastScope autocast(FakeDevice::device(), training_.compute_dtype);
+  const AutocastScope autocast(TraceDevice::device(), training_.compute_dtype);
   request_.task.loss(batch, {static_cast<std::uint64_t>(training_.seed), 1});
 }
 
@@ -288,7 +288,7 @@ Result<StepTrace> Tracing::run() {
     evaluate();
     forget_fake_casts();
   } catch (const c10::Error& error) {
-    const bool gpu = request_.device == FakeDevice::Of::gpu;
+    const bool gpu = request_.device == TraceDevice::Of::gpu;
     return Status::unsupported(
         std::string(error.what_without_backtrace()) +
         (gpu ? "; where the GPU is, octavo plan --measure runs a few steps instead" : ""));

@@ -5,7 +5,7 @@
 
 #include "train/config/settings.h"
 #include "train/optim/optimizer.h"
-#include "train/predict/fake_device.h"
+#include "train/predict/trace_device.h"
 #include "train/task.h"
 
 #include <octavo/plan.h>
@@ -44,7 +44,7 @@ struct TraceRequest {
   std::int64_t rows;  // of a micro-batch, at most the number that the settings allow
   int ranks = 1;
   const octavo::plan::Gpu& gpu;
-  FakeDevice::Of device = FakeDevice::Of::gpu;
+  TraceDevice::Of device = TraceDevice::Of::gpu;
 };
 
 // Traces a step. Returns an error for settings that are not a valid model or optimizer, and for an operator

@@ -15,7 +15,9 @@ using Json = nlohmann::ordered_json;
 using octavo::plan::Owner;
 using octavo::plan::Precision;
 
-std::int64_t of(const Plan& plan, Owner owner) { return plan.memory.owners[static_cast<std::size_t>(owner)]; }
+std::int64_t of(const Prediction& plan, Owner owner) {
+  return plan.memory.owners[static_cast<std::size_t>(owner)];
+}
 
 const char* zero_name(Parallel parallel) {
   return parallel == Parallel::zero1 ? "zero1" : parallel == Parallel::zero2 ? "zero2" : "none";
@@ -38,7 +40,7 @@ Json gpus_json(const octavo::plan::Gpu& planned) {
   return out;
 }
 
-Json point_json(const Plan& plan, std::int64_t length, bool checkpointing, std::int64_t units) {
+Json point_json(const Prediction& plan, std::int64_t length, bool checkpointing, std::int64_t units) {
   return {{"rows", plan.rows},
           {"length", length},
           {"checkpointing", checkpointing},
@@ -59,7 +61,7 @@ struct Point {
 
 // Returns plans for two batches smaller and one larger than the run's, and for half and twice the run's
 // length, each with and without checkpointing.
-Json points_json(const LoadWith& load, const PlanRequest& request, const Plan& run,
+Json points_json(const LoadWith& load, const PredictionRequest& request, const Prediction& run,
                  const Task::SizeKey& length) {
   const std::int64_t least = 1, now = std::max(length.now, least), rows = run.rows;
   std::vector<Point> points;
@@ -79,7 +81,7 @@ Json points_json(const LoadWith& load, const PlanRequest& request, const Plan& r
       if (point.length != now) words.push_back(length.key + "=" + std::to_string(point.length));
       auto config = load(words);
       if (!config.ok()) continue;
-      PlanRequest one = request;
+      PredictionRequest one = request;
       one.num_gpus = 1;
       auto plan = make_plan(config->settings, one);
       if (!plan.ok()) continue;
@@ -90,14 +92,14 @@ Json points_json(const LoadWith& load, const PlanRequest& request, const Plan& r
   return out;
 }
 
-Json states_json(const LoadWith& load, const PlanRequest& request, const Settings& settings) {
+Json states_json(const LoadWith& load, const PredictionRequest& request, const Settings& settings) {
   Json out = Json::array();
   const std::string algorithm(name(settings.training.optimizer.algorithm));
   for (const char* const state : {"fp32", "8bit", "4bit"}) {
     const std::string optimizer = std::string(state) == "fp32" ? algorithm : algorithm + "_" + state;
     auto config = load({"training.optimizer=" + optimizer, "training.per_device_train_batch_size=1"});
     if (!config.ok()) continue;
-    PlanRequest one = request;
+    PredictionRequest one = request;
     one.num_gpus = 1;
     auto plan = make_plan(config->settings, one);
     if (!plan.ok()) continue;
@@ -110,8 +112,8 @@ Json states_json(const LoadWith& load, const PlanRequest& request, const Setting
 
 }  // namespace
 
-Result<Json> what_if(const std::string& file, const LoadWith& load, const PlanRequest& request,
-                     const Plan& now) {
+Result<Json> what_if(const std::string& file, const LoadWith& load, const PredictionRequest& request,
+                     const Prediction& now) {
   auto config = load({});
   if (!config.ok()) return config.status();
   const Settings& settings = config->settings;

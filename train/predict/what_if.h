@@ -4,7 +4,7 @@
 #pragma once
 
 #include "train/predict/advise.h"
-#include "train/predict/plan.h"
+#include "train/predict/prediction.h"
 
 #include <octavo/status.h>
 
@@ -17,6 +17,6 @@ namespace octavo::train {
 // Returns the data for plan_page() (train/report/plan_page.h). `name`: the config's name. Takes one or two
 // seconds.
 Result<nlohmann::ordered_json> what_if(const std::string& name, const LoadWith& load,
-                                       const PlanRequest& request, const Plan& now);
+                                       const PredictionRequest& request, const Prediction& now);
 
 }  // namespace octavo::train

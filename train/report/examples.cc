@@ -3,8 +3,8 @@
 // alone.
 // SPDX-License-Identifier: MIT
 #include "train/report/sections.h"
-#include "train/strings/marked.h"
 #include "train/strings/numbers.h"
+#include "train/strings/word_diff.h"
 
 #include <algorithm>
 
@@ -31,7 +31,7 @@ std::vector<Cell> row_of(const Record& example) {
   const std::string reference = text_in(example, "/reference").value_or(""),
                     hypothesis = text_in(example, "/hypothesis").value_or("");
   const std::vector<AlignedWord> alignment = align_words(reference, hypothesis);
-  const MarkedPair pair = marked(alignment, {"<del>", "</del>", "<ins>", "</ins>", escaped});
+  const WordDiff pair = marked(alignment, {"<del>", "</del>", "<ins>", "</ins>", escaped});
   return {{text_in(example, "/name").value_or(kUnknown)},
           {"", "", "", pair.reference},
           {"", "", "", pair.hypothesis},

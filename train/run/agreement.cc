@@ -20,7 +20,7 @@ constexpr std::size_t kShownLine = 200;  // characters of a line that differs
 Status caught(const std::function<Status()>& stage) {
   try {
     return stage();
-  } catch (const WorldError&) {
+  } catch (const ProcessGroupError&) {
     throw;  // the process group has failed: no rank can be asked
   } catch (const c10::Error& error) {
     return Status::failed("LibTorch: " + error_text(error));
@@ -57,11 +57,11 @@ std::string trimmed(const std::string& line) {
 
 }  // namespace
 
-Status run_on_all_ranks(World& world, const std::function<Status()>& stage) {
+Status run_on_all_ranks(ProcessGroup& world, const std::function<Status()>& stage) {
   return world.grouped() ? world.agree(caught(stage)) : stage();
 }
 
-Status check_equal_across_ranks(World& world, std::span<const NamedText> texts) {
+Status check_equal_across_ranks(ProcessGroup& world, std::span<const NamedText> texts) {
   if (!world.grouped()) return {};
   std::string mine;
   for (const NamedText& each : texts) mine += hash_of(each.text);

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/distributed/world.h"
+#include "train/distributed/process_group.h"
 
 #include <octavo/status.h>
 
@@ -16,7 +16,7 @@ namespace octavo::train {
 // Runs a stage on every rank. If it fails on any rank, by a status or an exception, all ranks return the
 // error of the lowest rank that failed, which names that rank. Without a process group, exceptions of the
 // stage pass through.
-Status run_on_all_ranks(World& world, const std::function<Status()>& stage);
+Status run_on_all_ranks(ProcessGroup& world, const std::function<Status()>& stage);
 
 // A text that must be equal on all ranks.
 struct NamedText {
@@ -26,6 +26,6 @@ struct NamedText {
 
 // Returns an error, equal on all ranks, if a text differs. It names the text, the ranks, and the first line
 // that differs. Ranks exchange hashes, and then the text that differs. REQUIRES: the same names on all ranks.
-Status check_equal_across_ranks(World& world, std::span<const NamedText> texts);
+Status check_equal_across_ranks(ProcessGroup& world, std::span<const NamedText> texts);
 
 }  // namespace octavo::train

@@ -43,14 +43,14 @@ void BufferSnapshot::give(Kind& kind, const torch::Tensor& values) {
   at::_foreach_copy_(kind.buffers, parts);
 }
 
-void BufferSnapshot::average_across_ranks(World& world) {
+void BufferSnapshot::average_across_ranks(ProcessGroup& world) {
   if (world.ranks() == 1) return;
   const torch::NoGradGuard no_grad;
   for (Kind& kind : kinds_) {
     const torch::Tensor now = flat(kind.buffers);
     if (!now.is_floating_point()) {
       const torch::Tensor most = now.to(torch::kInt64);  // groups know no bool
-      world.all_reduce(most, World::Reduce::max).wait();
+      world.all_reduce(most, ProcessGroup::Reduce::max).wait();
       give(kind, most);
       continue;
     }

@@ -92,10 +92,10 @@ Status Checkpointer::save(Reason reason) {
   const bool again = saved_step_ == counters_.step;
   if (again && reason != Reason::best) return {};
   const auto begin = std::chrono::steady_clock::now();
-  World& world = *run_.services.world;
+  ProcessGroup& world = *run_.services.world;
   run_.services.console.doing(run_.step_text() + ", saving a checkpoint");
   // Ranks communicate here: an exception of one must end the others, too, and is not for them to agree on.
-  const std::vector<SavedPart> parts = run_.state.save();
+  const std::vector<SavedComponent> parts = run_.state.save();
   const Status status = run_on_all_ranks(
       world, [&] { return world.leads() ? write(parts, reason == Reason::best && !again) : Status(); });
   if (!status.ok()) {
@@ -121,18 +121,18 @@ Status Checkpointer::save(Reason reason) {
 }
 
 // Sets the newest checkpoint before other ranks are asked again: another rank may fail in the meantime.
-Status Checkpointer::write(std::span<const SavedPart> parts, bool only_best) {
+Status Checkpointer::write(std::span<const SavedComponent> parts, bool only_best) {
   const Settings& settings = *run_.config.settings;
   const bool evaluated = evaluated_step_ == counters_.step;
   if (evaluated) evaluation_->only_best = only_best;
   std::uint64_t bytes = 0;
-  for (const SavedPart& part : parts) bytes += static_cast<std::uint64_t>(bytes_of(part.tensors));
+  for (const SavedComponent& part : parts) bytes += static_cast<std::uint64_t>(bytes_of(part.tensors));
   // Rank 0 has everything that it writes: what happens to another rank must not end it.
   const LocalWork saving =
       run_.services.world->local_work("saving " + CheckpointName{counters_.step}.text(), bytes);
   auto saved =
       save_checkpoint(settings.output_dir, counters_, run_.task.data_record(), parts, run_.config.yaml,
-                      evaluated ? evaluation_ : std::nullopt, run_.task.kept_files());
+                      evaluated ? evaluation_ : std::nullopt, run_.task.checkpoint_extra_files());
   if (!saved.ok()) return saved.status();
   saved_step_ = counters_.step;
   saved_bytes_ = saved->bytes;

@@ -50,7 +50,7 @@ class Checkpointer {
   [[nodiscard]] bool failed() const { return failed_; }
 
  private:
-  Status write(std::span<const SavedPart> parts, bool only_best);
+  Status write(std::span<const SavedComponent> parts, bool only_best);
   void set_newest(const std::string& checkpoint);
   [[nodiscard]] bool among_best() const;
   void remove_superseded();

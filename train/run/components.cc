@@ -12,11 +12,11 @@ namespace octavo::train {
 
 using Json = nlohmann::ordered_json;
 
-void ModelPart::save(NamedTensors& tensors, Json& /*numbers*/) const {
+void ModelComponent::save(NamedTensors& tensors, Json& /*numbers*/) const {
   tensors.insert(tensors.end(), tensors_.begin(), tensors_.end());
 }
 
-Result<Stateful::Commit> ModelPart::load(const NamedTensors& tensors, const Json& /*numbers*/) {
+Result<Checkpointable::Commit> ModelComponent::load(const NamedTensors& tensors, const Json& /*numbers*/) {
   if (const std::string differ = differences(tensors, tensors_); !differ.empty()) {
     return Status::invalid(
         "its weights are of another model or precision: " + differ +
@@ -26,17 +26,20 @@ Result<Stateful::Commit> ModelPart::load(const NamedTensors& tensors, const Json
   return Commit([this, tensors] { copy_tensors(tensors, tensors_); });
 }
 
-void ScalerPart::save(NamedTensors& /*tensors*/, Json& numbers) const { scaler_.save(numbers); }
+void LossScaleComponent::save(NamedTensors& /*tensors*/, Json& numbers) const { scaler_.save(numbers); }
 
-Result<Stateful::Commit> ScalerPart::load(const NamedTensors& /*tensors*/, const Json& numbers) {
+Result<Checkpointable::Commit> LossScaleComponent::load(const NamedTensors& /*tensors*/,
+                                                        const Json& numbers) {
   LossScaler loaded = scaler_;
   loaded.load(numbers);
   return Commit([this, loaded] { scaler_ = loaded; });
 }
 
-void OptimizerPart::save(NamedTensors& tensors, Json& numbers) const { optimizer_.save(tensors, numbers); }
+void OptimizerComponent::save(NamedTensors& tensors, Json& numbers) const {
+  optimizer_.save(tensors, numbers);
+}
 
-Result<Stateful::Commit> OptimizerPart::load(const NamedTensors& tensors, const Json& numbers) {
+Result<Checkpointable::Commit> OptimizerComponent::load(const NamedTensors& tensors, const Json& numbers) {
   if (Status bad = optimizer_.load(tensors, numbers); !bad.ok()) return bad;
   return Commit([] {});
 }

@@ -8,14 +8,14 @@
 
 namespace octavo::train {
 
-inline constexpr std::string_view kModelPart = "model", kOptimizerPart = "optimizer";
+inline constexpr std::string_view kModelComponent = "model", kOptimizerComponent = "optimizer";
 
 // Parameters and buffers, such as the statistics of a BatchNorm.
-class ModelPart : public Stateful {
+class ModelComponent : public Checkpointable {
  public:
-  explicit ModelPart(NamedTensors tensors) : tensors_(std::move(tensors)) {}
+  explicit ModelComponent(NamedTensors tensors) : tensors_(std::move(tensors)) {}
 
-  [[nodiscard]] std::string_view name() const override { return kModelPart; }
+  [[nodiscard]] std::string_view name() const override { return kModelComponent; }
   void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override;
   Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override;
 
@@ -23,9 +23,9 @@ class ModelPart : public Stateful {
   NamedTensors tensors_;
 };
 
-class ScalerPart : public Stateful {
+class LossScaleComponent : public Checkpointable {
  public:
-  explicit ScalerPart(LossScaler& scaler) : scaler_(scaler) {}  // which outlives it
+  explicit LossScaleComponent(LossScaler& scaler) : scaler_(scaler) {}  // which outlives it
 
   [[nodiscard]] std::string_view name() const override { return "loss_scale"; }
   void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override;
@@ -37,11 +37,11 @@ class ScalerPart : public Stateful {
 
 // StepOptimizer::load() checks everything and then changes it, and load() here does the same, so this must be
 // the last component of a run.
-class OptimizerPart : public Stateful {
+class OptimizerComponent : public Checkpointable {
  public:
-  explicit OptimizerPart(StepOptimizer& optimizer) : optimizer_(optimizer) {}  // which outlives it
+  explicit OptimizerComponent(StepOptimizer& optimizer) : optimizer_(optimizer) {}  // which outlives it
 
-  [[nodiscard]] std::string_view name() const override { return kOptimizerPart; }
+  [[nodiscard]] std::string_view name() const override { return kOptimizerComponent; }
   void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override;
   Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override;
 

@@ -15,7 +15,7 @@
 
 namespace octavo::train {
 
-std::vector<NamedText> settings_facts(const Settings& given, const torch::Device& device) {
+std::vector<NamedText> settings_texts(const Settings& given, const torch::Device& device) {
   Settings settings = without_paths(given);
   settings.training.num_gpus.reset();  // machines may have different numbers of ranks
   return {{"version of octavo", std::string(version())},
@@ -23,7 +23,7 @@ std::vector<NamedText> settings_facts(const Settings& given, const torch::Device
           {"config", to_yaml(settings)}};
 }
 
-std::vector<NamedText> model_facts(const Task& task, const TrainingState& state) {
+std::vector<NamedText> model_texts(const Task& task, const TrainingState& state) {
   std::ostringstream parameters;
   for (const NamedTensors* tensors : {&state.parameters, &state.buffers}) {
     for (const auto& [name, tensor] : *tensors)
@@ -33,7 +33,7 @@ std::vector<NamedText> model_facts(const Task& task, const TrainingState& state)
           {"model", parameters.str()}};
 }
 
-void share_weights(World& world, const torch::nn::Module& model) {
+void share_weights(ProcessGroup& world, const torch::nn::Module& model) {
   if (!world.grouped()) return;
   const torch::NoGradGuard no_grad;
   for (const auto& [name, tensor] : tensors_of(model)) {

@@ -31,7 +31,7 @@ bool DivergenceGuard::weights_in_doubt() const {
   return counters_.skipped_in_a_row > 0 && !overflow;
 }
 
-Status DivergenceGuard::add_step(const StepNumbers& numbers) {
+Status DivergenceGuard::add_step(const StepMetric& numbers) {
   last_ = numbers;
   if (!last_.skipped) {
     counters_.skipped_in_a_row = 0;

@@ -23,12 +23,12 @@ class DivergenceGuard {
         first_bad_(counters_.step - counters_.skipped_in_a_row + 1) {}
 
   // Counts a finished step. Returns an error if training has diverged.
-  Status add_step(const StepNumbers& numbers);
+  Status add_step(const StepMetric& numbers);
   // Counts a step that had samples (`trained`) or none. Returns an error after too many steps without
   // samples.
   Status note_samples(bool trained);
 
-  [[nodiscard]] const StepNumbers& last() const { return last_; }  // the newest counted step
+  [[nodiscard]] const StepMetric& last() const { return last_; }  // the newest counted step
   [[nodiscard]] bool diverged() const;
   // Returns settings to try after a step was skipped. REQUIRES: a step was skipped.
   [[nodiscard]] std::string advice() const;
@@ -47,7 +47,7 @@ class DivergenceGuard {
   Run& run_;
   Console& console_;
   RunState& counters_;
-  StepNumbers last_;
+  StepMetric last_;
   std::int64_t first_bad_;  // the first of the steps that are being skipped; read only after one
   std::int64_t empty_in_a_row_ = 0;
 };

@@ -5,7 +5,7 @@
 #include "train/console/rank_console.h"
 #include "train/console/signals.h"
 #include "train/device/device.h"
-#include "train/predict/plan.h"
+#include "train/predict/prediction.h"
 #include "train/run/divergence_advice.h"
 #include "train/run/errors.h"
 #include "train/run/evaluation.h"
@@ -69,7 +69,7 @@ std::int64_t evaluations_of(const Run& run) {
 
 std::int64_t checkpoint_bytes(const Run& run) {
   std::int64_t total = 0;
-  for (const SavedPart& part : run.state.save()) total += bytes_of(part.tensors);
+  for (const SavedComponent& part : run.state.save()) total += bytes_of(part.tensors);
   return total;
 }
 
@@ -257,10 +257,10 @@ std::vector<std::string> Rehearsal::lines() const {
   }
   out.push_back(speed_line());
   if (run_.config.forecast != nullptr)  // its batch is that of these steps
-    out.push_back(plan_against(*run_.config.forecast, {.peak = measured_peak(),
-                                                       .step_seconds = step_seconds(),
-                                                       .evaluated = false,
-                                                       .data_waited = data_waited()}));
+    out.push_back(compare_with_measured(*run_.config.forecast, {.peak = measured_peak(),
+                                                                .step_seconds = step_seconds(),
+                                                                .evaluated = false,
+                                                                .data_waited = data_waited()}));
   out.push_back(time_line());
   for (std::string& line : disk_lines()) out.push_back(std::move(line));
   if (run_.state.counters.left_out > 0) {
@@ -293,7 +293,7 @@ DryRun Rehearsal::done() const {
 }
 
 Result<DryRun> rehearse(const Config& config, std::int64_t steps, bool evaluates, Heartbeat& console,
-                        const std::shared_ptr<World>& world) {
+                        const std::shared_ptr<ProcessGroup>& world) {
   auto run = start_run(config, console, Purpose::dry_run, world);
   if (!run.ok()) return run.status();
   Rehearsal rehearsal(**run);
@@ -310,7 +310,7 @@ Result<DryRun> rehearse(const Config& config, std::int64_t steps, bool evaluates
 
 Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console, bool evaluates,
                        std::optional<RankFailure>* failure) {
-  const auto place = place_of(config);
+  const auto place = rank_info_of(config);
   if (!place.ok()) return place.status();
   RankConsole own(console, place->rank);
   Heartbeat heartbeat(own);

@@ -20,7 +20,7 @@ std::vector<std::string> helps(const Run& run, bool evaluating) {
   settings.training.fp8.enabled = run.config.fp8.enabled;
   Fp8Settings fp8 = settings.training.fp8;
   fp8.enabled = true;
-  const auto fp8_plan = plan_fp8(fp8, run.services.device);
+  const auto fp8_plan = choose_fp8(fp8, run.services.device);
   FullDevice full{settings, run.task, run.config.forecast.get()};
   full.gpu = !run.services.device.is_cpu();
   full.fp8 = full.gpu && fp8_plan.ok() && fp8_plan->enabled;

@@ -33,7 +33,7 @@ std::vector<Example> examples_in_order(const std::vector<std::string>& texts) {
 
 }  // namespace
 
-std::optional<Tally> sum_over_ranks(World& world, std::optional<Tally> mine) {
+std::optional<Tally> sum_over_ranks(ProcessGroup& world, std::optional<Tally> mine) {
   if (!world.grouped()) return mine;
   std::array<std::int64_t, 1> stopped{mine ? 0 : 1};
   world.max(stopped);
@@ -49,7 +49,7 @@ std::optional<Tally> sum_over_ranks(World& world, std::optional<Tally> mine) {
   return all;
 }
 
-std::optional<Evaluation> evaluate_task(Task& task, World& world, const torch::Device& device) {
+std::optional<Evaluation> evaluate_task(Task& task, ProcessGroup& world, const torch::Device& device) {
   const auto all = sum_over_ranks(
       world, task.tally({device, [] { return StopSignals::received() != 0; }, world.rank(), world.ranks()}));
   if (!all) return std::nullopt;

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/distributed/world.h"
+#include "train/distributed/process_group.h"
 #include "train/task.h"
 
 #include <optional>
@@ -11,11 +11,11 @@
 namespace octavo::train {
 
 // All ranks call it and return equal bits; none if a signal stopped any rank. Throws exceptions of the task,
-// and WorldError.
-std::optional<Evaluation> evaluate_task(Task& task, World& world, const torch::Device& device);
+// and ProcessGroupError.
+std::optional<Evaluation> evaluate_task(Task& task, ProcessGroup& world, const torch::Device& device);
 
 // Returns the sum of the ranks' shares on all ranks, with examples in the order of samples; none if any rank
 // has none.
-std::optional<Tally> sum_over_ranks(World& world, std::optional<Tally> mine);
+std::optional<Tally> sum_over_ranks(ProcessGroup& world, std::optional<Tally> mine);
 
 }  // namespace octavo::train

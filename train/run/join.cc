@@ -10,22 +10,23 @@
 
 namespace octavo::train {
 
-Result<std::shared_ptr<World>> join_ranks(const Config& config, const Place& place,
-                                          std::optional<RankFailure>* failure) {
+Result<std::shared_ptr<ProcessGroup>> join_ranks(const Config& config, const RankInfo& place,
+                                                 std::optional<RankFailure>* failure) {
   if (starts_ranks(config, place)) {
     return Status::invalid("training.num_gpus: got " + std::to_string(*config.settings.training.num_gpus) +
                            ", but this process is alone: octavo train, torchrun or Slurm start the ranks");
   }
-  if (!place.grouped()) return std::shared_ptr<World>(World::alone());
+  if (!place.grouped()) return std::shared_ptr<ProcessGroup>(ProcessGroup::alone());
   auto device = rank_device(config, place);
   if (!device.ok()) return device.status();
   const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::duration<double>(config.settings.training.rank_timeout));
   const auto stop = [] { return StopSignals::received() != 0; };
-  auto world = World::join(place, *device, {.timeout = timeout, .start = timeout, .stop = stop}, failure);
-  if (!world.ok() && stop()) return std::shared_ptr<World>();
+  auto world =
+      ProcessGroup::join(place, *device, {.timeout = timeout, .start = timeout, .stop = stop}, failure);
+  if (!world.ok() && stop()) return std::shared_ptr<ProcessGroup>();
   if (!world.ok()) return world.status();
-  return std::shared_ptr<World>(std::move(*world));
+  return std::shared_ptr<ProcessGroup>(std::move(*world));
 }
 
 }  // namespace octavo::train

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "train/config/config.h"
-#include "train/distributed/world.h"
+#include "train/distributed/process_group.h"
 
 #include <octavo/status.h>
 
@@ -14,7 +14,7 @@ namespace octavo::train {
 
 // Waits for all ranks and returns their process group, or a group of one for a single process. Returns null
 // if a signal (StopSignals) came before all ranks had joined. `failure` is set if all ranks know the error.
-Result<std::shared_ptr<World>> join_ranks(const Config& config, const Place& place,
-                                          std::optional<RankFailure>* failure = nullptr);
+Result<std::shared_ptr<ProcessGroup>> join_ranks(const Config& config, const RankInfo& place,
+                                                 std::optional<RankFailure>* failure = nullptr);
 
 }  // namespace octavo::train

@@ -44,7 +44,7 @@ Result<Sample> sample(const LoadWith& load, const Settings& run, std::int64_t ro
 
 }  // namespace
 
-Result<Plan> measure_plan(const LoadWith& load, const PlanRequest& request, Console& console) {
+Result<Prediction> measure_plan(const LoadWith& load, const PredictionRequest& request, Console& console) {
   if (request.num_gpus > 1)
     return Status::unsupported("a plan of " + std::to_string(request.num_gpus) +
                                " GPUs cannot be measured on one; use --num-gpus 1");
@@ -84,7 +84,7 @@ Result<Plan> measure_plan(const LoadWith& load, const PlanRequest& request, Cons
   const auto bytes_at_rows = [&](auto value) { return std::llround(at_rows(value)); };
   const MemoryByOwner& owners = samples.back().found.owners;
 
-  Plan out;
+  Prediction out;
   out.gpu = request.gpu;
   for (const Sample& each : samples) out.measured_rows.push_back(each.rows);
   out.measured_on = samples.back().found.device;

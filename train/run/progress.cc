@@ -104,7 +104,7 @@ Status Progress::log() {
     settled_waited_ += waited;
   }
   // If every step since the last line was skipped, there is no mean: show the last loss.
-  const StepNumbers& last = guard_.last();
+  const StepMetric& last = guard_.last();
   const double loss =
       counters_.loss_count > 0 ? counters_.loss_sum / static_cast<double>(counters_.loss_count) : last.loss;
   Json record = {{"kind", "train"},

@@ -1,4 +1,4 @@
-// Plans the steps of a run that begins or resumes.
+// Predictions the steps of a run that begins or resumes.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,7 +19,7 @@ struct RunSteps {
   std::int64_t first_step = 0;  // see RunState
 };
 
-// Plans the steps of a run. After a run has reached max_steps, a resume with more samples (a larger
+// Predictions the steps of a run. After a run has reached max_steps, a resume with more samples (a larger
 // data.max_samples) trains max_steps more steps: they count from that checkpoint's step, which later
 // checkpoints keep. Errors: those of plan_stages(), and a finished run whose data or number of steps was
 // changed in such a way that no step is left. The same settings again are no error.

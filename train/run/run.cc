@@ -14,7 +14,7 @@ Order sample_order(const RunConfig& config, const RunState& counters) {
                samples == counters.samples ? counters.sampler_start : counters.position);
 }
 
-Prefetch<Batch>::Source batch_source(const RunConfig& config, const World& world, const Task& task,
+Prefetch<Batch>::Source batch_source(const RunConfig& config, const ProcessGroup& world, const Task& task,
                                      const RunState& counters) {
   const Order now = sample_order(config, counters);
   std::shared_ptr<const Batches> equal;

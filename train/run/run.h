@@ -35,7 +35,7 @@ struct BatchTotals {
 Order sample_order(const RunConfig& config, const RunState& counters);
 
 // Returns the source of this rank's batches of that stage. The task outlives the result.
-Prefetch<Batch>::Source batch_source(const RunConfig& config, const World& world, const Task& task,
+Prefetch<Batch>::Source batch_source(const RunConfig& config, const ProcessGroup& world, const Task& task,
                                      const RunState& counters);
 
 struct Run {

@@ -5,7 +5,7 @@
 
 #include "train/checkpoint/folder/folder_lock.h"
 #include "train/console/heartbeat.h"
-#include "train/distributed/world.h"
+#include "train/distributed/process_group.h"
 #include "train/log/run_log.h"
 
 #include <octavo/status.h>
@@ -18,7 +18,7 @@
 namespace octavo::train {
 
 struct Services {
-  std::shared_ptr<World> world;  // not null
+  std::shared_ptr<ProcessGroup> world;  // not null
   torch::Device device;
   Heartbeat& console;           // outlives the run
   FolderLock lock;              // taken by rank 0, and not by a dry run

@@ -5,7 +5,7 @@
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/checkpoint/initial_weights.h"
 #include "train/checkpoint/resume.h"
-#include "train/checkpoint/resume_passes.h"
+#include "train/checkpoint/resume_micro_batches.h"
 #include "train/config/options.h"
 #include "train/config/paths.h"
 #include "train/device/device.h"
@@ -13,7 +13,7 @@
 #include "train/optim/bucket_layout.h"
 #include "train/optim/convert_states.h"
 #include "train/predict/host.h"
-#include "train/predict/plan.h"
+#include "train/predict/prediction.h"
 #include "train/run/agreement.h"
 #include "train/run/components.h"
 #include "train/run/consistency.h"
@@ -37,17 +37,17 @@ namespace {
 // Choices that follow from the settings and this rank's device.
 struct Choices {
   torch::Device device;
-  OptimizerPlan optimizer;
-  Fp8Plan fp8;
+  OptimizerChoice optimizer;
+  Fp8Choice fp8;
 };
 
-Result<Choices> choose(const Config& config, const Place& place) {
+Result<Choices> choose(const Config& config, const RankInfo& place) {
   const TrainingSettings& training = config.settings.training;
   auto device = rank_device(config, place);
   if (!device.ok()) return device.status();
-  auto optimizer = plan_optimizer(training, *device, has_backend(*device));
+  auto optimizer = choose_optimizer(training, *device, has_backend(*device));
   if (!optimizer.ok()) return optimizer.status();
-  auto fp8 = plan_fp8(training.fp8, *device);
+  auto fp8 = choose_fp8(training.fp8, *device);
   if (!fp8.ok()) return fp8.status();
   return Choices{*device, std::move(*optimizer), std::move(*fp8)};
 }
@@ -74,10 +74,10 @@ Result<FoundFolder> find_folder(const Settings& settings, bool restarted, Consol
 }
 
 // Returns the settings with the micro-batches of a rank.
-Result<std::shared_ptr<const Settings>> settings_of_rank(const Settings& given, const World& world,
+Result<std::shared_ptr<const Settings>> settings_of_rank(const Settings& given, const ProcessGroup& world,
                                                          const std::string& resumed_from, Console& console) {
   auto settings = std::make_shared<Settings>(given);
-  auto passes = passes_of_ranks(given, world.ranks(), resumed_from);
+  auto passes = micro_batches_per_rank(given, world.ranks(), resumed_from);
   if (!passes.ok()) return passes.status();
   settings->training.gradient_accumulation_steps = *passes;
   if (world.grouped() && given.training.offload_gradients) {
@@ -111,15 +111,15 @@ Status open_data(Task& task, const Settings& settings, const std::string& resume
 
 // Returns what the run should need, before its model is built; null, with a note, where that is not known. It
 // costs about a second, and nothing depends on it.
-std::shared_ptr<const Plan> forecast(Settings settings, const Choices& choices, const World& world,
-                                     Task& task, Console& console) {
+std::shared_ptr<const Prediction> forecast(Settings settings, const Choices& choices,
+                                           const ProcessGroup& world, Task& task, Console& console) {
   if (!choices.device.is_cuda() && !choices.device.is_cpu()) return nullptr;
   const auto unknown = [&](const std::string& why) {
     console.note("no plan: " + why);
     return nullptr;
   };
   try {
-    PlanRequest request;
+    PredictionRequest request;
     request.num_gpus = world.ranks();
     request.cpu = choices.device.is_cpu();
     if (!request.cpu) {
@@ -135,7 +135,7 @@ std::shared_ptr<const Plan> forecast(Settings settings, const Choices& choices, 
     settings.training.fp8.enabled = choices.fp8.enabled;
     auto plan = make_plan(settings, task, request);
     if (!plan.ok()) return unknown(plan.status().message());
-    return std::make_shared<const Plan>(std::move(*plan));
+    return std::make_shared<const Prediction>(std::move(*plan));
   } catch (const std::exception& error) {
     return unknown(error.what());
   }
@@ -145,11 +145,11 @@ struct OpenedTask {
   std::unique_ptr<Task> task;
   RunSteps steps;
   Changes changes;
-  std::shared_ptr<const Plan> forecast;
+  std::shared_ptr<const Prediction> forecast;
 };
 
 Result<OpenedTask> open_task(std::unique_ptr<Task> task, const Settings& settings, const Choices& choices,
-                             const World& world, const std::string& resumed_from, Console& console) {
+                             const ProcessGroup& world, const std::string& resumed_from, Console& console) {
   OpenedTask out;
   out.task = task != nullptr ? std::move(task) : make_task(settings.task);
   if (Status bad = open_data(*out.task, settings, resumed_from, out.changes); !bad.ok()) return bad;
@@ -161,22 +161,23 @@ Result<OpenedTask> open_task(std::unique_ptr<Task> task, const Settings& setting
 }
 
 // Gives the model the weights of init_from. Only a run that begins reads them.
-Result<std::optional<WarmStart>> load_initial_weights(torch::nn::Module& model, const Task& task,
-                                                      const Settings& settings,
-                                                      const std::string& resumed_from) {
+Result<std::optional<InitialWeights>> read_initial_weights(torch::nn::Module& model, const Task& task,
+                                                           const Settings& settings,
+                                                           const std::string& resumed_from) {
   const TrainingSettings& training = settings.training;
-  if (!training.init_from || !resumed_from.empty()) return std::optional<WarmStart>();
-  auto warm = warm_start({training.init_from, training.init_rename, training.init_strict}, tensors_of(model),
-                         task.fresh_parts());
+  if (!training.init_from || !resumed_from.empty()) return std::optional<InitialWeights>();
+  auto warm = load_initial_weights({training.init_from, training.init_rename, training.init_strict},
+                                   tensors_of(model), task.reinitialized_layers());
   if (!warm.ok() && !path_exists(*training.init_from))
     return Status(warm.status().code(),
                   warm.status().message() + places_looked_at(settings, *training.init_from));
   if (!warm.ok()) return warm.status();
-  return std::optional<WarmStart>(std::move(*warm));
+  return std::optional<InitialWeights>(std::move(*warm));
 }
 
 // Returns what each rank of a group has of the trained parameters; null: all of them.
-Result<std::unique_ptr<ShardedWeights>> shard_parameters(World& world, const OptimizerPlan& optimizer,
+Result<std::unique_ptr<ShardedWeights>> shard_parameters(ProcessGroup& world,
+                                                         const OptimizerChoice& optimizer,
                                                          const ParameterGroups& groups,
                                                          const TrainingSettings& training) {
   if (!world.grouped() || !divides_states(training)) return std::unique_ptr<ShardedWeights>();
@@ -192,18 +193,18 @@ Result<std::unique_ptr<ShardedWeights>> shard_parameters(World& world, const Opt
 
 struct BuiltState {
   std::unique_ptr<TrainingState> state;
-  std::optional<WarmStart> initial_weights;  // where the first weights were read from; none: nowhere
+  std::optional<InitialWeights> initial_weights;  // where the first weights were read from; none: nowhere
 };
 
-Result<BuiltState> build_state(Task& task, const Settings& settings, const Choices& choices, World& world,
-                               const std::string& resumed_from) {
+Result<BuiltState> build_state(Task& task, const Settings& settings, const Choices& choices,
+                               ProcessGroup& world, const std::string& resumed_from) {
   const TrainingSettings& training = settings.training;
   TrainingState::Parts parts;
   parts.model = build_model(task, settings, choices.device, choices.optimizer.bf16_weights);
   if (resumed_from.empty()) {
     if (Status bad = task.load_first_weights(); !bad.ok()) return bad;
   }
-  auto initial = load_initial_weights(*parts.model, task, settings, resumed_from);
+  auto initial = read_initial_weights(*parts.model, task, settings, resumed_from);
   if (!initial.ok()) return initial.status();
   auto groups = resolve_groups(choices.optimizer.name, training, parameters_of(*parts.model));
   if (!groups.ok()) return groups.status();
@@ -219,12 +220,14 @@ Result<BuiltState> build_state(Task& task, const Settings& settings, const Choic
 }
 
 // With convert_states: converts a checkpoint's states and weights into the formats of this run.
-BeforeLoad conversion(const TrainingSettings& training, const OptimizerPlan& optimizer,
+BeforeLoad conversion(const TrainingSettings& training, const OptimizerChoice& optimizer,
                       const ParameterGroups& groups, Changes& changes) {
   if (!training.convert_states) return {};
-  return [&](std::vector<SavedPart>& parts) -> Status {
-    const auto part = [&](std::string_view name) { return std::ranges::find(parts, name, &SavedPart::name); };
-    const auto model = part(kModelPart), states = part(kOptimizerPart);
+  return [&](std::vector<SavedComponent>& parts) -> Status {
+    const auto part = [&](std::string_view name) {
+      return std::ranges::find(parts, name, &SavedComponent::name);
+    };
+    const auto model = part(kModelComponent), states = part(kOptimizerComponent);
     SavedRun saved{std::move(model->tensors), std::move(states->tensors), states->numbers};
     auto converted = convert_states(optimizer, training, groups, saved);
     if (!converted.ok()) return converted.status();
@@ -237,7 +240,7 @@ BeforeLoad conversion(const TrainingSettings& training, const OptimizerPlan& opt
 
 // Sets the counters to those of the checkpoint, or of a run that begins.
 Status load_state(TrainingState& state, const RunConfig& config, const TrainingSettings& given,
-                  const World& world, std::int64_t first_step, Changes& changes, Console& console) {
+                  const ProcessGroup& world, std::int64_t first_step, Changes& changes, Console& console) {
   const Settings& settings = *config.settings;
   const std::int64_t ranks = world.ranks(), passes = settings.training.gradient_accumulation_steps;
   RunState& counters = state.counters;
@@ -289,7 +292,7 @@ std::string config_yaml(const Settings& given) {
 
 // Does a stage on all ranks: see together().
 template <class Stage>
-auto on_all_ranks(World& world, Stage stage) -> decltype(stage()) {
+auto on_all_ranks(ProcessGroup& world, Stage stage) -> decltype(stage()) {
   std::optional<decltype(stage())> result;
   Status status = run_on_all_ranks(world, [&]() -> Status {
     result.emplace(stage());
@@ -301,14 +304,15 @@ auto on_all_ranks(World& world, Stage stage) -> decltype(stage()) {
 
 // Each stage is done by all ranks before the next one begins, so that an error of one ends all.
 Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& console, Purpose purpose,
-                                          std::unique_ptr<Task> given_task, std::shared_ptr<World> shared) {
+                                          std::unique_ptr<Task> given_task,
+                                          std::shared_ptr<ProcessGroup> shared) {
   const Settings& given = config.settings;
-  World& world = *shared;
+  ProcessGroup& world = *shared;
   const bool writes = purpose == Purpose::run && world.leads();  // only rank 0 writes
 
   auto choices = on_all_ranks(world, [&] { return choose(config, world.place()); });
   if (!choices.ok()) return choices.status();
-  if (Status bad = check_equal_across_ranks(world, settings_facts(given, choices->device)); !bad.ok())
+  if (Status bad = check_equal_across_ranks(world, settings_texts(given, choices->device)); !bad.ok())
     return bad;
   if (given.training.fp8.enabled) agree(world, choices->fp8);
 
@@ -333,7 +337,7 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
       on_all_ranks(world, [&] { return build_state(task, *settings, *choices, world, resumed_from); });
   if (!built.ok()) return built.status();
   TrainingState& state = *built->state;
-  if (Status bad = check_equal_across_ranks(world, model_facts(task, state)); !bad.ok()) return bad;
+  if (Status bad = check_equal_across_ranks(world, model_texts(task, state)); !bad.ok()) return bad;
 
   RunConfig chosen{settings,
                    choices->optimizer,
@@ -369,14 +373,14 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
 }  // namespace
 
 Result<std::unique_ptr<Run>> start_run(const Config& config, Heartbeat& console, Purpose purpose,
-                                       std::shared_ptr<World> world, std::unique_ptr<Task> task) {
+                                       std::shared_ptr<ProcessGroup> world, std::unique_ptr<Task> task) {
   if (Status bad = check_complete(config); !bad.ok()) return bad;
   for (const std::string& note : config.notes) console.note(note);
-  if (world == nullptr) world = World::alone();
+  if (world == nullptr) world = ProcessGroup::alone();
   Status thrown;
   try {
     return start_stages(config, console, purpose, std::move(task), world);
-  } catch (const WorldError& error) {
+  } catch (const ProcessGroupError& error) {
     world->fail(error.failure());
     return status_of(error);
   } catch (const c10::Error& error) {

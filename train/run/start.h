@@ -4,7 +4,7 @@
 
 #include "train/config/config.h"
 #include "train/console/heartbeat.h"
-#include "train/distributed/world.h"
+#include "train/distributed/process_group.h"
 #include "train/run/run.h"
 #include "train/task.h"
 
@@ -21,7 +21,8 @@ enum class Purpose { run, dry_run };
 // are reported to the other ranks. `world`: null: this process alone. `task`: what is trained; null: the task
 // that the config names.
 Result<std::unique_ptr<Run>> start_run(const Config& config, Heartbeat& console,
-                                       Purpose purpose = Purpose::run, std::shared_ptr<World> world = nullptr,
+                                       Purpose purpose = Purpose::run,
+                                       std::shared_ptr<ProcessGroup> world = nullptr,
                                        std::unique_ptr<Task> task = nullptr);
 
 }  // namespace octavo::train

@@ -63,7 +63,7 @@ std::string slow_type_on(const torch::Device& device, ComputeType type) {
 
 }  // namespace
 
-void log_run_start(const Run& run, const std::optional<WarmStart>& initial_weights) {
+void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_weights) {
   Console& console = run.services.console;
   const Settings& settings = *run.config.settings;
   const TrainingSettings& training = settings.training;

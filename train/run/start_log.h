@@ -12,7 +12,7 @@
 namespace octavo::train {
 
 // `initial_weights`: where the first weights were read from; none: nowhere.
-void log_run_start(const Run& run, const std::optional<WarmStart>& initial_weights);
+void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_weights);
 
 // Logs the FP8 matmuls that were chosen since the last call. All ranks have the choices of rank 0.
 Status log_fp8_choices(Run& run);

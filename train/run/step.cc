@@ -131,7 +131,8 @@ void Stepper::micro_batch(const MicroBatch& which, const Batch& batch, Stopwatch
   torch::Tensor loss;
   {
     const AutocastScope autocast(run_.services.device, training.compute_dtype);
-    const ProductScope products = run_.state.fp8 != nullptr ? run_.state.fp8->scope() : ProductScope(nullptr);
+    const MatmulPrecisionScope products =
+        run_.state.fp8 != nullptr ? run_.state.fp8->scope() : MatmulPrecisionScope(nullptr);
     const PassKey key{static_cast<std::uint64_t>(training.seed), which.step};
     if (!run_.state.task_waits_for_weights) run_.state.optimizer->wait();
     loss = run_.task.loss(batch, key) / which.divisor;
@@ -174,7 +175,7 @@ void Stepper::forget_step() {
   begun_ = false;
 }
 
-std::optional<StepNumbers> Stepper::finished(bool drain) {
+std::optional<StepMetric> Stepper::finished(bool drain) {
   auto numbers = metrics_.pop(drain);
   if (!numbers) return numbers;
   for (const Stopwatch& watch : watches_.front()) computing_ += watch.seconds();

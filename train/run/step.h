@@ -32,7 +32,7 @@ class Stepper {
   // The stop signal that any rank of a process group had received before the step; 0: none.
   [[nodiscard]] int signal() const { return signal_; }
   // Returns the metrics of the oldest step that were not returned yet; waits for them with `drain`.
-  std::optional<StepNumbers> finished(bool drain);
+  std::optional<StepMetric> finished(bool drain);
 
   // Number of steps that this process has done.
   [[nodiscard]] std::int64_t done() const { return done_; }

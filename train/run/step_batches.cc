@@ -19,7 +19,7 @@ constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGHUP};
 // A character per micro-batch of a rank: '1' if the batch has rows.
 using ReadPasses = std::string;
 
-void exchange(World& world, StepBatches& share, std::int64_t new_choices) {
+void exchange(ProcessGroup& world, StepBatches& share, std::int64_t new_choices) {
   enum { kPasses, kRows, kLength, kPadded, kUnits, kLeftOut, kChoices, kSignals };
   std::array<double, kSignals + kStopSignals.size()> all = {static_cast<double>(share.fed.passes),
                                                             static_cast<double>(share.fed.rows),
@@ -43,7 +43,7 @@ void exchange(World& world, StepBatches& share, std::int64_t new_choices) {
 }
 
 // Numbers the batches. A batch without rows has no number, and later batches move up, as in one process.
-void number(World& world, const ReadPasses& mine, StepBatches& share) {
+void number(ProcessGroup& world, const ReadPasses& mine, StepBatches& share) {
   std::vector<ReadPasses> all(static_cast<std::size_t>(world.ranks()), ReadPasses(mine.size(), '1'));
   if (share.passes_left_out > 0) all = world.gather(mine);
   std::int64_t next = 0;
@@ -92,7 +92,7 @@ StepBatches read_step_batches(Run& run) {
   return out;
 }
 
-int signal_on_any(World& world) {
+int signal_on_any(ProcessGroup& world) {
   std::int64_t signal = StopSignals::received();
   world.max(std::span(&signal, 1));
   return static_cast<int>(signal);

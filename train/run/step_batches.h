@@ -31,6 +31,6 @@ struct StepBatches {
 StepBatches read_step_batches(Run& run);
 
 // Returns the stop signal that any rank received; 0: none. All ranks call it.
-int signal_on_any(World& world);
+int signal_on_any(ProcessGroup& world);
 
 }  // namespace octavo::train

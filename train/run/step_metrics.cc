@@ -39,13 +39,13 @@ void StepMetrics::push(std::int64_t step, const torch::Tensor& loss, const torch
   made.copied->record(c10::impl::getDeviceGuardImpl(device_.type())->getStream(device_));
 }
 
-std::optional<StepNumbers> StepMetrics::pop(bool drain) {
+std::optional<StepMetric> StepMetrics::pop(bool drain) {
   if (pending_.empty() || (!drain && pending_.size() <= depth_)) return std::nullopt;
   Pending oldest = std::move(pending_.front());
   pending_.pop_front();
   if (oldest.copied != nullptr) oldest.copied->synchronize();
   const auto* n = oldest.numbers.data_ptr<float>();
-  StepNumbers out{oldest.step, n[0], n[1], n[3], n[2] != 0.0F};
+  StepMetric out{oldest.step, n[0], n[1], n[3], n[2] != 0.0F};
   if (out.loss_scale > 0) out.grad_norm /= out.loss_scale;
   return out;
 }

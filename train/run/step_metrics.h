@@ -12,7 +12,7 @@
 
 namespace octavo::train {
 
-struct StepNumbers {
+struct StepMetric {
   std::int64_t step = 0;
   double loss = 0;
   double grad_norm = 0;   // as it was before clipping, without the loss scale
@@ -33,7 +33,7 @@ class StepMetrics {
             const torch::Tensor& skipped, const torch::Tensor& scale);
 
   // Returns the oldest step's metrics if more than `depth` steps are queued, or any step with `drain`.
-  std::optional<StepNumbers> pop(bool drain);
+  std::optional<StepMetric> pop(bool drain);
 
  private:
   struct Pending;

@@ -3,15 +3,15 @@
 
 #include "train/checkpoint/checkpoint.h"
 #include "train/console/signals.h"
-#include "train/predict/plan.h"
+#include "train/predict/prediction.h"
 #include "train/run/duration.h"
 #include "train/run/errors.h"
 #include "train/run/evaluation.h"
 #include "train/run/start_log.h"
-#include "train/strings/marked.h"
 #include "train/strings/metric_names.h"
 #include "train/strings/numbers.h"
 #include "train/strings/terminal_text.h"
+#include "train/strings/word_diff.h"
 
 #include <torch/torch.h>
 
@@ -46,7 +46,7 @@ Json record_of(const Evaluation& result, const Unit& unit) {
 
 void show_examples(const std::vector<Example>& examples, Console& console) {
   for (std::size_t i = 0; i < std::min(examples.size(), kShownExamples); ++i) {
-    const MarkedPair pair = marked_for_terminal(examples[i].reference, examples[i].hypothesis);
+    const WordDiff pair = diff_for_terminal(examples[i].reference, examples[i].hypothesis);
     console.note("  " + terminal_text(examples[i].name));
     console.note("    said:  " + pair.reference);
     console.note("    heard: " + pair.hypothesis);
@@ -72,7 +72,7 @@ Result<Outcome> TrainingLoop::run() {
     status = steps(outcome);
     if (status.ok()) status = finish(outcome);
     thrown = false;
-  } catch (const WorldError& error) {
+  } catch (const ProcessGroupError& error) {
     // Rank 0 ends the message with what it has saved.
     status = Status::failed(run_.services.world->leads() ? error.failure().text : error.what());
     run_.services.world->fail(error.failure());
@@ -320,7 +320,7 @@ Status TrainingLoop::write_end(const Outcome& outcome) {
     const std::int64_t peak = !cpu                ? device_memory(run_.services.device).peak
                               : stepper_.memory() ? stepper_.memory()->peak()
                                                   : 0;
-    const Plan& plan = *run_.config.forecast;
+    const Prediction& plan = *run_.config.forecast;
     const BatchTotals& fed = run_.computed;
     const double usual = fed.passes > 0 ? fed.padded_length / static_cast<double>(fed.passes) : 0;
     const Measured found{.peak = peak,
@@ -330,8 +330,8 @@ Status TrainingLoop::write_end(const Outcome& outcome) {
                          .data_waited = settled ? std::optional(settled->data_waited) : std::nullopt,
                          .largest_batch = is_as_large(plan, cpu ? stepper_.measured_length() : fed.largest),
                          .usual_batch = is_as_large(plan, usual)};
-    if (const std::string line = plan_against(plan, found); !line.empty()) console_.note(line);
-    record["plan"] = pair_json(plan, found);
+    if (const std::string line = compare_with_measured(plan, found); !line.empty()) console_.note(line);
+    record["plan"] = comparison_json(plan, found);
   }
   const std::vector<std::string> ending = run_.task.ending();
   for (const std::string& line : ending) console_.note(line);

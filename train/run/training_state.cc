@@ -12,8 +12,8 @@
 namespace octavo::train {
 namespace {
 
-std::unique_ptr<Fp8> make_fp8(const Fp8Plan& choice, const TrainingSettings& training,
-                              const NamedTensors& parameters, const World& world, const Task& task) {
+std::unique_ptr<Fp8> make_fp8(const Fp8Choice& choice, const TrainingSettings& training,
+                              const NamedTensors& parameters, const ProcessGroup& world, const Task& task) {
   if (!choice.enabled) return nullptr;
   const std::int64_t uses = task.uses_of_weights() * training.gradient_accumulation_steps;
   return std::make_unique<Fp8>(training.fp8, parameters, uses,
@@ -22,9 +22,9 @@ std::unique_ptr<Fp8> make_fp8(const Fp8Plan& choice, const TrainingSettings& tra
 
 }  // namespace
 
-TrainingState::TrainingState(const TrainingSettings& training, const OptimizerPlan& optimizer_plan,
-                             const Fp8Plan& fp8_plan, const torch::Device& device, World& world, Task& task,
-                             Parts parts)
+TrainingState::TrainingState(const TrainingSettings& training, const OptimizerChoice& optimizer_plan,
+                             const Fp8Choice& fp8_plan, const torch::Device& device, ProcessGroup& world,
+                             Task& task, Parts parts)
     : model(std::move(parts.model)),
       parameters(parameters_of(*model)),
       buffers(buffers_of(*model)),
@@ -37,10 +37,10 @@ TrainingState::TrainingState(const TrainingSettings& training, const OptimizerPl
                                optimizer.get())),
       task_waits_for_weights(task.set_gate(
           [updater = optimizer.get()](const torch::nn::Module& module) { updater->wait(module); })) {
-  components_.push_back(std::make_unique<ModelPart>(tensors_of(*model)));
-  components_.push_back(std::make_unique<ScalerPart>(scaler));
-  if (fp8 != nullptr) components_.push_back(std::make_unique<Fp8Part>(*fp8));
-  components_.push_back(std::make_unique<OptimizerPart>(*optimizer));
+  components_.push_back(std::make_unique<ModelComponent>(tensors_of(*model)));
+  components_.push_back(std::make_unique<LossScaleComponent>(scaler));
+  if (fp8 != nullptr) components_.push_back(std::make_unique<Fp8Component>(*fp8));
+  components_.push_back(std::make_unique<OptimizerComponent>(*optimizer));
 }
 
 // Gradients and components refer to the optimizer, and the optimizer to the shards.
@@ -51,15 +51,15 @@ TrainingState::~TrainingState() {
   optimizer.reset();
 }
 
-std::vector<SavedPart> TrainingState::save() const {
+std::vector<SavedComponent> TrainingState::save() const {
   optimizer->wait();
-  std::vector<const Stateful*> all;
+  std::vector<const Checkpointable*> all;
   for (const auto& component : components_) all.push_back(component.get());
-  return collect_parts(all);
+  return collect_components(all);
 }
 
 Status TrainingState::load(const std::string& checkpoint, const BeforeLoad& before) {
-  std::vector<Stateful*> all;
+  std::vector<Checkpointable*> all;
   for (const auto& component : components_) all.push_back(component.get());
   auto loaded = load_checkpoint(checkpoint, all, before);
   if (!loaded.ok()) return loaded.status();

@@ -7,7 +7,7 @@
 #include "train/checkpoint/component.h"
 #include "train/checkpoint/run_state.h"
 #include "train/device/memory.h"
-#include "train/distributed/world.h"
+#include "train/distributed/process_group.h"
 #include "train/nn/named_tensors.h"
 #include "train/optim/fp8.h"
 #include "train/optim/gradients.h"
@@ -37,15 +37,15 @@ class TrainingState {
     std::unique_ptr<ShardedWeights> shards;  // ZeRO's; null: every rank has all of the optimizer's states
   };
   // The task and the process group outlive it. Throws c10::Error if the device has no memory left.
-  TrainingState(const TrainingSettings& training, const OptimizerPlan& optimizer, const Fp8Plan& fp8,
-                const torch::Device& device, World& world, Task& task, Parts parts);
+  TrainingState(const TrainingSettings& training, const OptimizerChoice& optimizer, const Fp8Choice& fp8,
+                const torch::Device& device, ProcessGroup& world, Task& task, Parts parts);
   ~TrainingState();
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
 
   // Returns the contents of a checkpoint, after pending updates of the weights. All ranks call it; rank 0
   // gets complete tensors.
-  [[nodiscard]] std::vector<SavedPart> save() const;
+  [[nodiscard]] std::vector<SavedComponent> save() const;
   // Loads a checkpoint into the state. On an error, which says what differs, nothing has changed. `before`
   // may change what is loaded.
   Status load(const std::string& checkpoint, const BeforeLoad& before);
@@ -65,7 +65,7 @@ class TrainingState {
   RunState counters;
 
  private:
-  std::vector<std::unique_ptr<Stateful>> components_;
+  std::vector<std::unique_ptr<Checkpointable>> components_;
 };
 
 }  // namespace octavo::train

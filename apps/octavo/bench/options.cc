@@ -185,8 +185,8 @@ void add_bench_options(CLI::App& command, BenchFlags& flags) {
   command.add_flag("--json", flags.json, "Print JSON on stdout, nothing else");
 }
 
-BenchPlan plan_bench(const BenchFlags& flags) {
-  BenchPlan plan;
+BenchOptions plan_bench(const BenchFlags& flags) {
+  BenchOptions plan;
   plan.device = parse_device(flags.device);
   const bool gpu = plan.device.kind == DeviceKind::cuda;
   plan.shapes = parse_shapes(flags.shapes);

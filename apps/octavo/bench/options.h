@@ -37,7 +37,7 @@ struct BenchFlags {
 // Adds the options to a subcommand. Parsing writes them to `flags`, which must live until then.
 void add_bench_options(CLI::App& command, BenchFlags& flags);
 
-struct BenchPlan {
+struct BenchOptions {
   Device device;
   std::vector<std::string> shapes;  // names for tensor_list
   std::int64_t flat_numel = 0;
@@ -47,6 +47,6 @@ struct BenchPlan {
 };
 
 // Checks everything that needs no hardware; a usage Failure names the flag.
-BenchPlan plan_bench(const BenchFlags& flags);
+BenchOptions plan_bench(const BenchFlags& flags);
 
 }  // namespace octavo::cli

@@ -21,7 +21,7 @@ constexpr std::int64_t kWorkspaceMargin = std::int64_t{64} << 20;  // for tables
 // Runs one invocation; rows are filled in place.
 class Bench {
  public:
-  Bench(const BenchFlags& flags, const BenchPlan& plan, BenchDevice& device)
+  Bench(const BenchFlags& flags, const BenchOptions& plan, BenchDevice& device)
       : flags_(flags), plan_(plan), device_(device) {
     for (const std::string& shape : plan.shapes)
       for (const double zeros : plan.zeros) add_section(shape, zeros);
@@ -138,7 +138,7 @@ class Bench {
   }
 
   const BenchFlags& flags_;
-  const BenchPlan& plan_;
+  const BenchOptions& plan_;
   BenchDevice& device_;
   Progress progress_;
   std::vector<BenchSection> sections_;
@@ -147,7 +147,7 @@ class Bench {
 }  // namespace
 
 BenchResult run_bench(const BenchFlags& flags) {
-  const BenchPlan plan = plan_bench(flags);
+  const BenchOptions plan = plan_bench(flags);
   BenchRun common{plan.device, list_gpus(), std::string(take(implementation())), plan.runs.front().threads,
                   0};
   const std::unique_ptr<BenchDevice> device = make_device(plan.device, common.threads);

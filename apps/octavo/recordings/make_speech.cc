@@ -48,11 +48,11 @@ std::uint64_t below(std::uint64_t key, std::uint64_t at, std::uint64_t count) {
   return mix(key + (at + 1) * kStep) % count;
 }
 
-std::uint64_t key_of(const SpeechPlan& plan, std::int64_t number) {
+std::uint64_t key_of(const SpeechBenchOptions& plan, std::int64_t number) {
   return mix(mix(plan.seed) + static_cast<std::uint64_t>(number) * kStep);
 }
 
-Reader reader_of(const SpeechPlan& plan, std::int64_t number) {
+Reader reader_of(const SpeechBenchOptions& plan, std::int64_t number) {
   const std::uint64_t key = key_of(plan, number);
   const auto between = [&](std::uint64_t at, int low, int high) {
     return low + static_cast<int>(below(key, at, static_cast<std::uint64_t>(high - low + 1)));
@@ -69,7 +69,7 @@ double share(std::uint64_t key, std::uint64_t at) {
 
 // Draws the silences of a clip that has one sentence. A share `plan.joined` of the clips gets one or two
 // further sentences of `texts`.
-void join_sentences(const SpeechPlan& plan, std::int64_t number, std::span<const std::string> texts,
+void join_sentences(const SpeechBenchOptions& plan, std::int64_t number, std::span<const std::string> texts,
                     Clip& clip) {
   const std::uint64_t key = key_of(plan, number);
   std::uint64_t at = 3;  // after the draws of reader_of()
@@ -88,7 +88,7 @@ void join_sentences(const SpeechPlan& plan, std::int64_t number, std::span<const
   clip.silences.push_back(silence());
 }
 
-nlohmann::ordered_json record_of(const SpeechPlan& plan, const std::vector<std::string>& texts) {
+nlohmann::ordered_json record_of(const SpeechBenchOptions& plan, const std::vector<std::string>& texts) {
   std::uint64_t hash = 0;
   for (const std::string& text : texts) {
     for (const char c : text + '\n') hash = mix(hash + kStep + static_cast<unsigned char>(c));
@@ -174,7 +174,7 @@ std::string line_of(const Clip& clip) {
   return line.dump() + '\n';
 }
 
-std::vector<Clip> clips_of(const SpeechPlan& plan, std::span<const std::string> texts) {
+std::vector<Clip> clips_of(const SpeechBenchOptions& plan, std::span<const std::string> texts) {
   const auto train_texts = static_cast<std::size_t>(plan.clips);
   std::vector<Clip> out;
   for (std::int64_t i = 0; i < plan.clips + plan.val_clips; ++i) {
@@ -194,7 +194,7 @@ std::vector<Clip> clips_of(const SpeechPlan& plan, std::span<const std::string> 
 
 }  // namespace
 
-Result<std::vector<std::string>> texts_of(const SpeechPlan& plan) {
+Result<std::vector<std::string>> texts_of(const SpeechBenchOptions& plan) {
   const auto wanted = static_cast<std::size_t>(plan.clips + plan.val_clips);
   std::vector<std::string> out;
   std::set<std::string> seen;
@@ -214,8 +214,8 @@ Result<std::vector<std::string>> texts_of(const SpeechPlan& plan) {
                          std::to_string(out.size()) + " different sentences: ask for as many or fewer");
 }
 
-Result<MadeSpeech> make_speech(const std::string& folder, const SpeechPlan& plan, bool force, int threads,
-                               const Advance& advance) {
+Result<MadeSpeech> make_speech(const std::string& folder, const SpeechBenchOptions& plan, bool force,
+                               int threads, const Advance& advance) {
   if (!train::audio_built_in())
     return train::write_audio(folder, {}, plan.rate);  // returns the error that names what to install
   const auto texts = texts_of(plan);

@@ -21,7 +21,7 @@
 
 namespace octavo::recordings {
 
-struct SpeechPlan {
+struct SpeechBenchOptions {
   std::int64_t clips = 3000, val_clips = 200;
   std::vector<std::string> voices = {"en-us", "en-gb", "en-us+f2", "en-gb+f3", "en-us+m3", "en-gb-scotland"};
   int slowest = 150, fastest = 190;  // words per minute
@@ -43,11 +43,11 @@ struct MadeSpeech {
 // FOLDER/made.json, which describes the plan. A folder whose made.json describes the same plan is not
 // changed. Any other folder that is not empty is an error unless `force`, which replaces files of the same
 // names.
-Result<MadeSpeech> make_speech(const std::string& folder, const SpeechPlan& plan, bool force, int threads,
-                               const Advance& advance);
+Result<MadeSpeech> make_speech(const std::string& folder, const SpeechBenchOptions& plan, bool force,
+                               int threads, const Advance& advance);
 
 // Returns the texts of a plan without duplicates: the training texts, then the held-out texts. Clip i begins
 // with text i, or consists of it. Too few different texts are an error.
-Result<std::vector<std::string>> texts_of(const SpeechPlan& plan);
+Result<std::vector<std::string>> texts_of(const SpeechBenchOptions& plan);
 
 }  // namespace octavo::recordings

@@ -69,7 +69,7 @@ const char* name_of(SplitField field) {
 
 // Splits the manifest into lines, each with the number of its group. REQUIRES: Manifest::open() succeeded, so
 // that every line is an entry.
-Status read_lines(const std::string& path, std::string_view text, const SplitPlan& plan,
+Status read_lines(const std::string& path, std::string_view text, const SplitOptions& plan,
                   const train::ManifestOptions& options, std::vector<Line>& lines,
                   std::vector<Group>& groups) {
   std::map<std::string, std::size_t> numbers;
@@ -138,7 +138,7 @@ Status choose(const std::string& path, std::int64_t wanted, std::int64_t all, st
 
 }  // namespace
 
-Result<Split> split_manifest(const std::string& manifest, const SplitPlan& plan,
+Result<Split> split_manifest(const std::string& manifest, const SplitOptions& plan,
                              const std::string& train_folder, const std::string& val_folder) {
   const train::ManifestOptions options = {.min_duration = 0, .max_duration = 1e9};
   const train::ManifestSource source = {manifest};

@@ -17,7 +17,7 @@ namespace octavo::recordings {
 
 enum class SplitField : std::uint8_t { audio, text, speaker, lang };
 
-struct SplitPlan {
+struct SplitOptions {
   double share = 0.05;                // share of the clips to hold out, above 0 and below 1
   std::optional<std::int64_t> clips;  // number of clips to hold out instead
   SplitField together = SplitField::audio;
@@ -37,7 +37,7 @@ struct Split {
 // Reads `manifest`. The parts' lines are meant for files in the given folders. Holds out the fewest groups
 // that contain at least the requested clips. Returns an error if no clip would be left to train on, if a line
 // is not an entry, or if it lacks the field.
-Result<Split> split_manifest(const std::string& manifest, const SplitPlan& plan,
+Result<Split> split_manifest(const std::string& manifest, const SplitOptions& plan,
                              const std::string& train_folder, const std::string& val_folder);
 
 }  // namespace octavo::recordings

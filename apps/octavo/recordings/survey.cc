@@ -76,7 +76,7 @@ std::string unknown_in(const train::Tokenizer& tokenizer, const std::string& tex
 }
 
 // Decodes the recording at its own rate, because resampling would change the peaks.
-ClipFacts look_at(const ManifestEntry& entry, const SurveyPlan& plan) {
+ClipFacts look_at(const ManifestEntry& entry, const SurveyOptions& plan) {
   ClipFacts out;
   const auto info = train::probe_audio(entry.audio);
   if (!info.ok()) {
@@ -105,7 +105,7 @@ ClipFacts look_at(const ManifestEntry& entry, const SurveyPlan& plan) {
 
 class Collector {
  public:
-  Collector(const train::Manifest& manifest, const SurveyPlan& plan, Survey& out)
+  Collector(const train::Manifest& manifest, const SurveyOptions& plan, Survey& out)
       : manifest_(manifest), plan_(plan), out_(out) {}
 
   // Records where the clips of a recording end. REQUIRES: called for all clips before the first add().
@@ -182,7 +182,7 @@ class Collector {
   }
 
   const train::Manifest& manifest_;
-  const SurveyPlan& plan_;
+  const SurveyOptions& plan_;
   Survey& out_;
   std::unordered_map<std::uint64_t, std::int64_t> by_samples_;
   std::unordered_map<std::string, double> ends_;
@@ -196,7 +196,7 @@ void add_left_out(const train::Manifest& manifest, Survey& out) {
   bad.count = report.bad;
   left.count = report.left_out() - report.bad;
   for (std::int64_t i = 0; i < report.left_out() && bad.first.size() + left.first.size() < 2 * kListed; ++i) {
-    const train::LeftOutClip clip = manifest.left_out(i);
+    const train::SkippedClip clip = manifest.left_out(i);
     Findings& of = clip.audio.empty() ? bad : left;  // a line that is not an entry has no audio path
     if (of.first.size() < kListed) of.first.push_back({clip.place, clip.audio, clip.reason});
   }
@@ -230,7 +230,7 @@ std::int64_t Survey::serious() const {
   return out;
 }
 
-Result<Survey> survey_recordings(std::span<const std::string> manifests, const SurveyPlan& plan,
+Result<Survey> survey_recordings(std::span<const std::string> manifests, const SurveyOptions& plan,
                                  const std::function<void(std::int64_t, std::int64_t)>& advance) {
   std::vector<train::ManifestSource> sources;
   for (const std::string& path : manifests) sources.push_back({path});

@@ -72,7 +72,7 @@ struct Survey {
   [[nodiscard]] std::int64_t serious() const;
 };
 
-struct SurveyPlan {
+struct SurveyOptions {
   train::ManifestOptions options;
   const train::Tokenizer* tokenizer = nullptr;  // null: no character is a finding
   int threads = 0;
@@ -85,7 +85,7 @@ inline constexpr double kClippedShare = 1e-3;   // share of the samples
 inline constexpr double kFastest = 35;          // characters per second
 inline constexpr double kMoreAudio = 1;         // seconds of a recording that no clip of the manifest covers
 
-Result<Survey> survey_recordings(std::span<const std::string> manifests, const SurveyPlan& plan,
+Result<Survey> survey_recordings(std::span<const std::string> manifests, const SurveyOptions& plan,
                                  const std::function<void(std::int64_t done, std::int64_t all)>& advance);
 
 }  // namespace octavo::recordings

@@ -92,7 +92,7 @@ void CheckpointWriter::warn(const Status& status) {
 Status CheckpointWriter::add_tensors(const std::string& file_name, std::span<const TensorSource> sources,
                                      const std::map<std::string, std::string>& metadata) {
   if (Status status = check_open(file_name); !status.ok()) return keep(std::move(status));
-  const Result<SafetensorsPlan> plan = plan_safetensors(sources, metadata);
+  const Result<SafetensorsLayout> plan = plan_safetensors(sources, metadata);
   if (!plan.ok()) return keep({plan.status().code(), file_name + ": " + plan.status().message()});
   return keep(
       add_file(file_name, plan->size, [&](OutputFile& file) { return write_planned(file, *plan, sources); }));

@@ -104,7 +104,7 @@ Status SpeechArchive::open_transformers() {
 }
 
 Result<SpeechArchive> SpeechArchive::open(const std::string& name) {
-  Result<SpeechPlace> place = find_speech_model(name);
+  Result<SpeechModelLocation> place = find_speech_model(name);
   if (!place.ok()) return place.status();
   SpeechArchive archive;
   archive.place_ = std::move(*place);

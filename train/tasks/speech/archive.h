@@ -74,7 +74,7 @@ class SpeechArchive {
   Status open_transformers();
   Status read_feature_file();  // of a transformers folder
 
-  SpeechPlace place_;
+  SpeechModelLocation place_;
   std::optional<NemoArchive> nemo_;
   std::optional<Safetensors> safetensors_;
   std::string config_text_;

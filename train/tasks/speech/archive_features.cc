@@ -21,7 +21,7 @@ std::int64_t power_of_two(std::int64_t least) {
   return out;
 }
 
-Status check_bands(const YamlNode& root, const Source& source, const ForeignModel& model,
+Status check_bands(const YamlNode& root, const Source& source, const ExternalModelConfig& model,
                    std::string_view path) {
   if (model.features.features == model.model.mel_bands) return {};
   return refuse_key(root, source, path,
@@ -29,18 +29,18 @@ Status check_bands(const YamlNode& root, const Source& source, const ForeignMode
                         std::to_string(model.model.mel_bands) + ", the bands that the encoder takes");
 }
 
-std::vector<ForeignKey> transformers_keys(const std::string& in) {
+std::vector<ExternalConfigKey> transformers_keys(const std::string& in) {
   return {
       only(in + "feature_extractor_type", "ParakeetFeatureExtractor", "\"ParakeetFeatureExtractor\""),
       taken(in + "feature_size", "80", integer(1, 4096), &F::features),
-      taken(in + "hop_length", "160", integer(1, 1 << 20), &ForeignModel::hop_length),
+      taken(in + "hop_length", "160", integer(1, 1 << 20), &ExternalModelConfig::hop_length),
       taken(in + "n_fft", "512", integer(2, 1 << 20), &F::n_fft),
       only(in + "padding_side", "right", "\"right\""),
       only(in + "padding_value", "0.0", "0.0"),
       taken(in + "preemphasis", "0.97", real({.low = 0, .high = 1}), &F::preemph),
       only(in + "return_attention_mask", "true", "true"),
       taken(in + "sampling_rate", "16000", integer(1, 1 << 24), &F::sample_rate),
-      taken(in + "win_length", "400", integer(1, 1 << 20), &ForeignModel::win_length),
+      taken(in + "win_length", "400", integer(1, 1 << 20), &ExternalModelConfig::win_length),
   };
 }
 
@@ -58,7 +58,7 @@ Status take_table(const StoredTensor& tensor, std::size_t count, const std::stri
 
 }  // namespace
 
-std::vector<ForeignKey> nemo_feature_keys() {
+std::vector<ExternalConfigKey> nemo_feature_keys() {
   const auto seconds = real({.low = 0, .high = 3600});
   return {
       class_name(at_preprocessor("_target_"),
@@ -89,7 +89,7 @@ std::vector<ForeignKey> nemo_feature_keys() {
   };
 }
 
-Status read_nemo_features(const YamlNode& root, const Source& source, ForeignModel& out) {
+Status read_nemo_features(const YamlNode& root, const Source& source, ExternalModelConfig& out) {
   const YamlNode* section = find_node(root, "preprocessor");
   if (section == nullptr || section->kind == YamlNode::Kind::null) {
     out.features.features = out.model.mel_bands;
@@ -106,8 +106,8 @@ Result<FeatureSettings> read_transformers_features(std::string_view json, std::s
   const Source source{name};
   const Result<YamlNode> root = read_yaml(json, source);
   if (!root.ok()) return root.status();
-  ForeignModel found;
-  const std::vector<ForeignKey> keys = transformers_keys(std::string(prefix));
+  ExternalModelConfig found;
+  const std::vector<ExternalConfigKey> keys = transformers_keys(std::string(prefix));
   if (Status bad = read_keys(*root, source, keys, found); !bad.ok()) return bad;
   F& out = found.features;
   const auto rate = static_cast<double>(out.sample_rate);
@@ -127,11 +127,11 @@ Result<std::string> transformers_features(const FeatureSettings& settings) {
         "the "
         "model do not: write a .nemo archive");
   }
-  ForeignModel from;
+  ExternalModelConfig from;
   from.features = settings;
   from.hop_length = settings.hop();
   from.win_length = settings.window();
-  std::vector<ForeignKey> keys = transformers_keys("");
+  std::vector<ExternalConfigKey> keys = transformers_keys("");
   keys.push_back(only("processor_class", "", "\"ParakeetProcessor\""));
   return write_keys(keys, from);
 }

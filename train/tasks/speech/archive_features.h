@@ -17,10 +17,10 @@
 namespace octavo::train {
 
 // Returns the keys of NeMo's section `preprocessor`. write_keys() writes the section from them.
-std::vector<ForeignKey> nemo_feature_keys();
+std::vector<ExternalConfigKey> nemo_feature_keys();
 // Reads the section `preprocessor` into out.features. A config without the section means the default
 // features, with the number of mel bands of the model.
-Status read_nemo_features(const YamlNode& root, const Source& source, ForeignModel& out);
+Status read_nemo_features(const YamlNode& root, const Source& source, ExternalModelConfig& out);
 
 // A file in which transformers stores feature settings, and the prefix of their keys in it. The first
 // existing file of kFeatureFiles is read.

@@ -42,8 +42,8 @@ std::string_view last_part(std::string_view name) { return name.substr(name.rfin
 
 // Returns the keys as a JSON object. `prefix` is the number of leading characters of each path that name the
 // object itself; `depth` is the object's nesting depth.
-std::string object_of(std::span<const ForeignKey> keys, const ForeignModel& from, std::size_t prefix,
-                      std::size_t depth) {
+std::string object_of(std::span<const ExternalConfigKey> keys, const ExternalModelConfig& from,
+                      std::size_t prefix, std::size_t depth) {
   const std::string indent(2 * depth, ' ');
   std::string out;
   for (std::size_t i = 0; i < keys.size();) {
@@ -67,38 +67,38 @@ std::string object_of(std::span<const ForeignKey> keys, const ForeignModel& from
 
 }  // namespace
 
-ForeignKey only(std::string path, std::string standard, std::string value) {
+ExternalConfigKey only(std::string path, std::string standard, std::string value) {
   auto read = [value, wanted = node_of(value)](const YamlNode& node,
-                                               ForeignModel& /*out*/) -> ForeignProblem {
+                                               ExternalModelConfig& /*out*/) -> ForeignProblem {
     if (same(node, wanted)) return std::nullopt;
     return "got " + shown(node) + ", expected " + value + "; the model here has no other";
   };
   return {std::move(path), std::move(standard), std::move(read),
-          [value](const ForeignModel& /*from*/) { return value; }};
+          [value](const ExternalModelConfig& /*from*/) { return value; }};
 }
 
-ForeignKey class_name(std::string path, std::string value) {
-  auto read = [value](const YamlNode& node, ForeignModel& /*out*/) -> ForeignProblem {
+ExternalConfigKey class_name(std::string path, std::string value) {
+  auto read = [value](const YamlNode& node, ExternalModelConfig& /*out*/) -> ForeignProblem {
     if (last_part(node.text) == last_part(value)) return std::nullopt;
     return "got " + shown(node) + ", expected " + value + ": it is another model";
   };
   return {std::move(path), "", std::move(read),
-          [value](const ForeignModel& /*from*/) { return '"' + value + '"'; }};
+          [value](const ExternalModelConfig& /*from*/) { return '"' + value + '"'; }};
 }
 
-ForeignKey left(std::string path, std::string standard, std::string value) {
+ExternalConfigKey left(std::string path, std::string standard, std::string value) {
   auto read = [path, value, wanted = node_of(value)](const YamlNode& node,
-                                                     ForeignModel& out) -> ForeignProblem {
+                                                     ExternalModelConfig& out) -> ForeignProblem {
     if (!same(node, wanted))
       out.notes.push_back(path + " is " + shown(node) + ", which the model here does not follow: it has " +
                           value);
     return std::nullopt;
   };
   return {std::move(path), std::move(standard), std::move(read),
-          [value](const ForeignModel& /*from*/) { return value; }};
+          [value](const ExternalModelConfig& /*from*/) { return value; }};
 }
 
-ForeignKey with_null(ForeignKey key, std::string value) {
+ExternalConfigKey with_null(ExternalConfigKey key, std::string value) {
   key.null_value = std::move(value);
   return key;
 }
@@ -129,9 +129,9 @@ std::string text_at(const YamlNode& root, std::string_view path) {
   return node != nullptr && node->kind == YamlNode::Kind::scalar ? node->text : std::string();
 }
 
-Status read_keys(const YamlNode& root, const Source& source, std::span<const ForeignKey> keys,
-                 ForeignModel& out) {
-  for (const ForeignKey& key : keys) {
+Status read_keys(const YamlNode& root, const Source& source, std::span<const ExternalConfigKey> keys,
+                 ExternalModelConfig& out) {
+  for (const ExternalConfigKey& key : keys) {
     const YamlNode* node = find_node(root, key.path);
     const bool is_null = node != nullptr && node->kind == YamlNode::Kind::null;
     const bool null_counts = is_null && !key.null_value.empty();
@@ -163,7 +163,7 @@ Status check_heads(const YamlNode& root, const Source& source, std::string_view 
       std::to_string(model.heads) + " heads do not divide the width of " + std::to_string(model.width));
 }
 
-std::string write_keys(std::span<const ForeignKey> keys, const ForeignModel& from) {
+std::string write_keys(std::span<const ExternalConfigKey> keys, const ExternalModelConfig& from) {
   return object_of(keys, from, 0, 0) + "\n";
 }
 

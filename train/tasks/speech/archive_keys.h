@@ -29,7 +29,7 @@ inline constexpr std::int64_t kMostWidth = 1 << 16;
 inline constexpr std::int64_t kMostSymbols = 1 << 16;
 
 // The settings read from a config, and the values that have no field in SpeechModelSettings.
-struct ForeignModel {
+struct ExternalModelConfig {
   SpeechModelSettings model;
   FeatureSettings features;
   std::int64_t feed_forward_factor = 4;             // NeMo: a multiple of the width
@@ -43,20 +43,20 @@ struct ForeignModel {
 // A message about an unsupported value, or nothing.
 using ForeignProblem = std::optional<std::string>;
 
-struct ForeignKey {
+struct ExternalConfigKey {
   std::string path;      // `encoder.d_model`
   std::string standard;  // the value of a missing key, as YAML; empty: the key is required
-  std::function<ForeignProblem(const YamlNode&, ForeignModel&)> read;
-  std::function<std::string(const ForeignModel&)> write;  // JSON, which is YAML too
+  std::function<ForeignProblem(const YamlNode&, ExternalModelConfig&)> read;
+  std::function<std::string(const ExternalModelConfig&)> write;  // JSON, which is YAML too
   std::string null_value = {};  // the value of an explicit null, as YAML; empty: as for a missing key
 };
 // Returns the key with `value` as the meaning of an explicit null. NeMo passes null to its constructors,
 // where it often means "off".
-ForeignKey with_null(ForeignKey key, std::string value);
+ExternalConfigKey with_null(ExternalConfigKey key, std::string value);
 
-// Returns a key that is read into a member of SpeechModelSettings, FeatureSettings or ForeignModel.
+// Returns a key that is read into a member of SpeechModelSettings, FeatureSettings or ExternalModelConfig.
 template <class T, class Owner>
-ForeignKey taken(std::string path, std::string standard, Codec<T> codec, T Owner::*member) {
+ExternalConfigKey taken(std::string path, std::string standard, Codec<T> codec, T Owner::*member) {
   const auto place = [member](auto& all) -> auto& {
     if constexpr (std::is_same_v<Owner, SpeechModelSettings>)
       return all.model.*member;
@@ -65,23 +65,23 @@ ForeignKey taken(std::string path, std::string standard, Codec<T> codec, T Owner
     else
       return all.*member;
   };
-  auto read = [place, codec](const YamlNode& node, ForeignModel& out) -> ForeignProblem {
+  auto read = [place, codec](const YamlNode& node, ExternalModelConfig& out) -> ForeignProblem {
     std::optional<T> value = codec.read(node);
     if (!value) return "got " + shown(node) + ", expected " + codec.expected;
     place(out) = std::move(*value);
     return std::nullopt;
   };
-  auto write = [place, codec](const ForeignModel& from) { return codec.write(place(from)); };
+  auto write = [place, codec](const ExternalModelConfig& from) { return codec.write(place(from)); };
   return {std::move(path), std::move(standard), std::move(read), std::move(write)};
 }
 
 // Returns a key for which the model supports only `value`, which is JSON.
-ForeignKey only(std::string path, std::string standard, std::string value);
+ExternalConfigKey only(std::string path, std::string standard, std::string value);
 // Returns a required key that must name the class `value`. Only the last part of the dotted name is compared.
-ForeignKey class_name(std::string path, std::string value);
+ExternalConfigKey class_name(std::string path, std::string value);
 // Returns a key that changes training but not the weights. The model always behaves as with `value`; any
 // other value adds a note.
-ForeignKey left(std::string path, std::string standard, std::string value);
+ExternalConfigKey left(std::string path, std::string standard, std::string value);
 // Returns a codec that accepts one of the words and writes it as a JSON string.
 Codec<std::string> quoted_word(std::vector<std::string> words);
 
@@ -91,8 +91,8 @@ const YamlNode* find_node(const YamlNode& root, std::string_view path);
 std::string text_at(const YamlNode& root, std::string_view path);
 
 // Reads all keys of the table, in the table's order. The error names the position in the file.
-Status read_keys(const YamlNode& root, const Source& source, std::span<const ForeignKey> keys,
-                 ForeignModel& out);
+Status read_keys(const YamlNode& root, const Source& source, std::span<const ExternalConfigKey> keys,
+                 ExternalModelConfig& out);
 
 // Returns an error unless the number of heads divides the width. `path` is the key of the number of heads.
 Status check_heads(const YamlNode& root, const Source& source, std::string_view path,
@@ -102,6 +102,6 @@ Status refuse_key(const YamlNode& root, const Source& source, std::string_view p
                   std::string_view problem);
 
 // Returns JSON text in which dotted keys are nested objects. REQUIRES: the keys of one object are adjacent.
-std::string write_keys(std::span<const ForeignKey> keys, const ForeignModel& from);
+std::string write_keys(std::span<const ExternalConfigKey> keys, const ExternalModelConfig& from);
 
 }  // namespace octavo::train

@@ -21,9 +21,9 @@ std::string module_name(std::string_view name) { return std::string(kModules) + 
 
 // Returns the key of the attention context. It must be `[-1, -1]` or a list of such pairs: every frame
 // attends to all others.
-ForeignKey full_context() {
-  ForeignKey key = only("encoder.att_context_size", "[-1, -1]", "[-1, -1]");
-  key.read = [one = key.read](const YamlNode& node, ForeignModel& out) -> ForeignProblem {
+ExternalConfigKey full_context() {
+  ExternalConfigKey key = only("encoder.att_context_size", "[-1, -1]", "[-1, -1]");
+  key.read = [one = key.read](const YamlNode& node, ExternalModelConfig& out) -> ForeignProblem {
     const bool nested = node.kind == YamlNode::Kind::list && !node.items.empty() &&
                         node.items[0].kind == YamlNode::Kind::list;
     if (!nested) return one(node, out);
@@ -35,7 +35,7 @@ ForeignKey full_context() {
   return key;
 }
 
-std::vector<ForeignKey> encoder_keys() {
+std::vector<ExternalConfigKey> encoder_keys() {
   return {
       class_name("encoder._target_", module_name("ConformerEncoder")),
       taken("encoder.feat_in", "", integer(8, 4096), &M::mel_bands),
@@ -47,7 +47,7 @@ std::vector<ForeignKey> encoder_keys() {
       taken("encoder.subsampling_conv_channels", "-1", integer(-1, kMostWidth), &M::subsampling_channels),
       only("encoder.causal_downsampling", "false", "false"),
       only("encoder.reduction", "null", "null"),
-      taken("encoder.ff_expansion_factor", "4", integer(1, 64), &ForeignModel::feed_forward_factor),
+      taken("encoder.ff_expansion_factor", "4", integer(1, 64), &ExternalModelConfig::feed_forward_factor),
       only("encoder.self_attention_model", "rel_pos", "\"rel_pos\""),
       taken("encoder.n_heads", "4", integer(1, 1024), &M::heads),
       full_context(),
@@ -64,7 +64,7 @@ std::vector<ForeignKey> encoder_keys() {
   };
 }
 
-std::vector<ForeignKey> transducer_keys() {
+std::vector<ExternalConfigKey> transducer_keys() {
   return {
       class_name("decoder._target_", module_name("RNNTDecoder")),
       only("decoder.normalization_mode", "null", "null"),
@@ -82,9 +82,9 @@ std::vector<ForeignKey> transducer_keys() {
   };
 }
 
-std::vector<ForeignKey> loss_keys(SpeechHead head) {
+std::vector<ExternalConfigKey> loss_keys(SpeechHead head) {
   const std::string options = head == SpeechHead::tdt ? "loss.tdt_kwargs." : "loss.warprnnt_numba_kwargs.";
-  std::vector<ForeignKey> keys = {
+  std::vector<ExternalConfigKey> keys = {
       left(options + "fastemit_lambda", "0.0", "0.0"),
       left(options + "clamp", "-1.0", "-1.0"),
   };
@@ -95,7 +95,7 @@ std::vector<ForeignKey> loss_keys(SpeechHead head) {
   return keys;
 }
 
-std::vector<ForeignKey> ctc_keys() {
+std::vector<ExternalConfigKey> ctc_keys() {
   return {class_name("decoder._target_", module_name("ConvASRDecoder")),
           taken("ctc_reduction", "mean_batch", quoted_word({"mean_batch", "mean", "mean_volume"}),
                 &M::reduction)};
@@ -149,7 +149,7 @@ std::int64_t pad_of(const YamlNode& root, const SpeechModelSettings& model) {
 
 // Reads max_symbols under either of NeMo's names. In NeMo, null or a missing key means no limit. Octavo
 // always has a limit, so that case adds a note.
-Status read_max_symbols(const YamlNode& root, const Source& source, ForeignModel& out) {
+Status read_max_symbols(const YamlNode& root, const Source& source, ExternalModelConfig& out) {
   const YamlNode* greedy = find_node(root, "decoding.greedy");
   if (greedy == nullptr || greedy->kind == YamlNode::Kind::null) return {};
   const Codec<std::int64_t> codec = integer(1, kMostSymbols);
@@ -189,9 +189,9 @@ Status check_together(const YamlNode& root, const Source& source, const SpeechMo
 
 }  // namespace
 
-std::vector<ForeignKey> nemo_model_keys(SpeechHead head) {
-  std::vector<ForeignKey> keys = encoder_keys();
-  const auto add = [&](const std::vector<ForeignKey>& more) {
+std::vector<ExternalConfigKey> nemo_model_keys(SpeechHead head) {
+  std::vector<ExternalConfigKey> keys = encoder_keys();
+  const auto add = [&](const std::vector<ExternalConfigKey>& more) {
     keys.insert(keys.end(), more.begin(), more.end());
   };
   if (head == SpeechHead::ctc) {
@@ -215,9 +215,9 @@ Result<SpeechConfig> read_nemo_config(std::string_view yaml, const std::string& 
                            " with the encoder " + shown(text_at(*root, "encoder._target_")) +
                            ", expected a model with a ConformerEncoder, such as Parakeet");
   }
-  ForeignModel found;
+  ExternalModelConfig found;
   found.model.head = head_of(*root);
-  const std::vector<ForeignKey> keys = nemo_model_keys(found.model.head);
+  const std::vector<ExternalConfigKey> keys = nemo_model_keys(found.model.head);
   if (Status status = read_keys(*root, source, keys, found); !status.ok()) return status;
   M& model = found.model;
   model.feed_forward = model.width * found.feed_forward_factor;

@@ -38,7 +38,7 @@ Codec<std::int64_t> tokens_and_blank() {
           [](const std::int64_t& value) { return std::to_string(value + 1); }};
 }
 
-std::vector<ForeignKey> encoder_keys() {
+std::vector<ExternalConfigKey> encoder_keys() {
   const std::string in = "encoder_config.";
   return {
       only(in + "model_type", "parakeet_encoder", quoted("parakeet_encoder")),
@@ -58,24 +58,24 @@ std::vector<ForeignKey> encoder_keys() {
       taken(in + "dropout", "0.1", real(kFraction), &M::dropout),
       left(in + "dropout_positions", "0.0", "0.0"),
       left(in + "layerdrop", "0.1", "0.0"),
-      taken(in + "activation_dropout", "0.1", real(kFraction), &ForeignModel::activation_dropout),
+      taken(in + "activation_dropout", "0.1", real(kFraction), &ExternalModelConfig::activation_dropout),
       taken(in + "attention_dropout", "0.1", real(kFraction), &M::attention_dropout),
       only(in + "scale_input", "true", "false"),
   };
 }
 
-std::vector<ForeignKey> head_keys(SpeechHead head) {
+std::vector<ExternalConfigKey> head_keys(SpeechHead head) {
   if (head == SpeechHead::ctc) {
     return {taken("vocab_size", "1025", tokens_and_blank(), &M::vocabulary),
-            taken("pad_token_id", "1024", integer(0, kMostTokens), &ForeignModel::blank)};
+            taken("pad_token_id", "1024", integer(0, kMostTokens), &ExternalModelConfig::blank)};
   }
-  std::vector<ForeignKey> keys = {
+  std::vector<ExternalConfigKey> keys = {
       taken("vocab_size", "8193", tokens_and_blank(), &M::vocabulary),
       taken("decoder_hidden_size", "640", integer(1, kMostWidth), &M::predictor_width),
       taken("num_decoder_layers", "2", integer(1, 64), &M::predictor_layers),
       only("hidden_act", "relu", quoted("relu")),
-      taken("pad_token_id", "2", integer(0, kMostTokens), &ForeignModel::pad),
-      taken("blank_token_id", "8192", integer(0, kMostTokens), &ForeignModel::blank),
+      taken("pad_token_id", "2", integer(0, kMostTokens), &ExternalModelConfig::pad),
+      taken("blank_token_id", "8192", integer(0, kMostTokens), &ExternalModelConfig::blank),
       taken("max_symbols_per_step", "10", integer(1, kMostSymbols), &M::max_symbols),
   };
   if (head == SpeechHead::tdt)
@@ -83,9 +83,9 @@ std::vector<ForeignKey> head_keys(SpeechHead head) {
   return keys;
 }
 
-std::vector<ForeignKey> all_keys(SpeechHead head) {
-  std::vector<ForeignKey> keys = head_keys(head);
-  for (ForeignKey& key : encoder_keys()) keys.push_back(std::move(key));
+std::vector<ExternalConfigKey> all_keys(SpeechHead head) {
+  std::vector<ExternalConfigKey> keys = head_keys(head);
+  for (ExternalConfigKey& key : encoder_keys()) keys.push_back(std::move(key));
   return keys;
 }
 
@@ -102,7 +102,7 @@ Result<SpeechConfig> read_transformers_config(std::string_view json, const std::
                            (type != nullptr ? shown(type->text) : "missing") +
                            ", expected parakeet_tdt, parakeet_rnnt or parakeet_ctc: it is another model");
   }
-  ForeignModel found;
+  ExternalModelConfig found;
   found.model.head = kind->head;
   if (Status status = read_keys(*root, source, all_keys(kind->head), found); !status.ok()) return status;
   M& model = found.model;
@@ -130,17 +130,17 @@ Result<std::string> transformers_config(const SpeechConfig& config, std::string_
                                std::to_string(model.joint_width));
   }
   const auto* kind = std::ranges::find(kKinds, model.head, &Kind::head);
-  ForeignModel from;
+  ExternalModelConfig from;
   from.model = model;
   from.blank = model.blank();
   from.pad = config.pad;
   from.activation_dropout = model.dropout;
-  std::vector<ForeignKey> keys = {
+  std::vector<ExternalConfigKey> keys = {
       only("architectures", "", "[" + quoted(kind->model) + "]"),
       only("model_type", "", quoted(kind->type)),
       only("dtype", "", quoted(dtype)),
   };
-  for (ForeignKey& key : all_keys(model.head)) keys.push_back(std::move(key));
+  for (ExternalConfigKey& key : all_keys(model.head)) keys.push_back(std::move(key));
   return write_keys(keys, from);
 }
 

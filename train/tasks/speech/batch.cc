@@ -35,10 +35,10 @@ torch::Tensor covered(std::span<const Masks> masks, std::vector<MaskSpan> Masks:
 
 }  // namespace
 
-Batch make_batch(const GeneratorSettings& settings, const std::vector<ClipPlan>& plans, std::int64_t bands) {
+Batch make_batch(const GeneratorSettings& settings, const std::vector<ClipSpec>& plans, std::int64_t bands) {
   const auto clips = static_cast<std::int64_t>(plans.size());
   std::int64_t frames = 1, labels = 1;
-  for (const ClipPlan& plan : plans) {
+  for (const ClipSpec& plan : plans) {
     frames = std::max(frames, plan.frames);
     labels = std::max(labels, static_cast<std::int64_t>(plan.tokens.size()));
   }
@@ -46,7 +46,7 @@ Batch make_batch(const GeneratorSettings& settings, const std::vector<ClipPlan>&
   const torch::Tensor targets = torch::zeros({clips, labels}, torch::kInt64);
   const torch::Tensor lengths = torch::empty({2, clips}, torch::kInt64);
   for (std::size_t i = 0; i < plans.size(); ++i) {
-    const ClipPlan& plan = plans[i];
+    const ClipSpec& plan = plans[i];
     const auto row = static_cast<std::int64_t>(i);
     make_features(
         settings, plan, bands,
@@ -61,13 +61,13 @@ Batch make_batch(const GeneratorSettings& settings, const std::vector<ClipPlan>&
   return out;
 }
 
-Batch make_batch(const FeatureSettings& settings, std::span<const ReadClip> clips) {
+Batch make_batch(const FeatureSettings& settings, std::span<const LoadedClip> clips) {
   const auto count = static_cast<std::int64_t>(clips.size());
   const bool made = !clips.empty() && !clips.front().features.empty();
   const auto bands = static_cast<std::size_t>(settings.features);
   std::size_t longest = 1, labels = 1;
   Batch out;
-  for (const ReadClip& clip : clips) {
+  for (const LoadedClip& clip : clips) {
     const std::size_t length = made ? clip.features.size() / bands : clip.samples.size();
     longest = std::max(longest, length);
     labels = std::max(labels, clip.tokens.size());
@@ -80,7 +80,7 @@ Batch make_batch(const FeatureSettings& settings, std::span<const ReadClip> clip
   const torch::Tensor targets = torch::zeros({count, static_cast<std::int64_t>(labels)}, torch::kInt64);
   const torch::Tensor lengths = torch::empty({3, count}, torch::kInt64);
   for (std::size_t i = 0; i < clips.size(); ++i) {
-    const ReadClip& clip = clips[i];
+    const LoadedClip& clip = clips[i];
     const std::vector<float>& from = made ? clip.features : clip.samples;
     std::ranges::copy(from, heard.data_ptr<float>() + i * longest * (made ? bands : 1));
     std::ranges::copy(clip.tokens, targets.data_ptr<std::int64_t>() + i * labels);

@@ -24,11 +24,11 @@ struct ClipTensors {
 };
 
 // Returns a batch of generated clips, padded with zeros.
-Batch make_batch(const GeneratorSettings& settings, const std::vector<ClipPlan>& plans, std::int64_t bands);
+Batch make_batch(const GeneratorSettings& settings, const std::vector<ClipSpec>& plans, std::int64_t bands);
 
 // Returns a batch of recordings, padded with zeros. `clips` may be empty. REQUIRES: either all clips have
 // features, or none has.
-Batch make_batch(const FeatureSettings& settings, std::span<const ReadClip> clips);
+Batch make_batch(const FeatureSettings& settings, std::span<const LoadedClip> clips);
 
 // Throws c10::Error that names the clip if a length is larger than its tensor, a clip has no frame, or a
 // label is not a token of the vocabulary. REQUIRES: the batch is on the host.

@@ -117,7 +117,7 @@ Result<std::vector<std::int64_t>> ClipReader::said(const ManifestEntry& entry) c
   return out;
 }
 
-Result<ReadClip> ClipReader::read(const ManifestEntry& entry, std::optional<std::uint64_t> draw) const {
+Result<LoadedClip> ClipReader::read(const ManifestEntry& entry, std::optional<std::uint64_t> draw) const {
   auto said = this->said(entry);
   if (!said.ok()) return said.status();
   auto heard = read_audio({.path = entry.audio,
@@ -126,7 +126,7 @@ Result<ReadClip> ClipReader::read(const ManifestEntry& entry, std::optional<std:
                            .rate = static_cast<int>(features_.sample_rate),
                            .speed = speed(draw)});
   if (!heard.ok()) return heard.status();
-  ReadClip out{std::move(heard->samples), std::move(*said), {}};
+  LoadedClip out{std::move(heard->samples), std::move(*said), {}};
   const auto count = static_cast<std::int64_t>(out.samples.size());
   if (features_.frames(count) < kFewestFrames) {
     return Status::invalid(entry.audio + ": has " + std::to_string(count) + " samples, fewer than the " +

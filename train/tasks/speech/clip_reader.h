@@ -6,7 +6,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/data/buckets.h"
+#include "train/data/length_buckets.h"
 #include "train/tasks/speech/feature_settings.h"
 #include "train/tasks/speech/manifest.h"
 #include "train/tasks/speech/model_settings.h"
@@ -22,7 +22,7 @@
 
 namespace octavo::train {
 
-struct ReadClip {
+struct LoadedClip {
   std::vector<float> samples;        // mono, at the features' rate
   std::vector<std::int64_t> tokens;  // the transcript
   std::vector<float> features;       // [frames, bands] if already computed; then `samples` may be empty
@@ -38,8 +38,8 @@ class ClipReader {
 
   // Reads the clip unchanged, or with the perturbations of a draw. Returns an error that is the reason why
   // the clip is bad.
-  [[nodiscard]] Result<ReadClip> read(const ManifestEntry& entry,
-                                      std::optional<std::uint64_t> draw = std::nullopt) const;
+  [[nodiscard]] Result<LoadedClip> read(const ManifestEntry& entry,
+                                        std::optional<std::uint64_t> draw = std::nullopt) const;
 
   // Returns only the clip's tokens, or an error if they are invalid, if the clip exceeds the limits of a
   // batch or if it has too few frames for CTC.

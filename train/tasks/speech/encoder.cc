@@ -134,7 +134,7 @@ torch::Tensor ConformerLayerImpl::convolution(const torch::Tensor& x, const torc
 }
 
 torch::Tensor ConformerLayerImpl::forward(const torch::Tensor& x, const torch::Tensor& positions,
-                                          const torch::Tensor& lengths, const DropoutPass& pass) {
+                                          const torch::Tensor& lengths, const DropoutKey& pass) {
   const auto drop = [&](double probability, std::uint32_t which) {
     return Drop{probability, is_training(), pass, first_drop_ + which};
   };
@@ -176,7 +176,7 @@ torch::Tensor EncoderImpl::positions(std::int64_t length, const torch::TensorOpt
 }
 
 Encoded EncoderImpl::forward(const torch::Tensor& features, const torch::Tensor& lengths,
-                             const DropoutPass& pass) {
+                             const DropoutKey& pass) {
   if (gate_) gate_(*subsampling_);
   torch::Tensor x = dropout(subsampling_(features, lengths), dropout_, is_training(), pass, kInputDropout);
   const torch::Tensor left = (lengths + (kSubsampling - 1)).div(kSubsampling, "floor");

@@ -34,7 +34,7 @@ class ConformerLayerImpl : public torch::nn::Module {
   // Takes x [batch, T, width] and the position encodings `positions` [2 T - 1, width] of EncoderImpl. Returns
   // [batch, T, width].
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& positions, const torch::Tensor& lengths,
-                        const DropoutPass& pass);
+                        const DropoutKey& pass);
 
  private:
   struct FeedForward {
@@ -70,7 +70,7 @@ class EncoderImpl : public torch::nn::Module {
   void set_gate(WeightGate gate) { gate_ = std::move(gate); }
   // Encodes features [batch, T, bands]. `lengths` (int64 [batch], on the device) are the clips' numbers of
   // frames without padding.
-  Encoded forward(const torch::Tensor& features, const torch::Tensor& lengths, const DropoutPass& pass);
+  Encoded forward(const torch::Tensor& features, const torch::Tensor& lengths, const DropoutKey& pass);
 
  private:
   torch::Tensor positions(std::int64_t length, const torch::TensorOptions& options);

@@ -4,9 +4,9 @@
 
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/tasks/speech/archive_tokenizer.h"
+#include "train/tasks/speech/bundled_model.h"
 #include "train/tasks/speech/entry.h"
-#include "train/tasks/speech/kept_model.h"
-#include "train/tasks/speech/origin.h"
+#include "train/tasks/speech/pretrained_source.h"
 
 #include <optional>
 #include <utility>
@@ -28,12 +28,12 @@ Result<std::optional<Tokenizer>> tokenizer_of(const std::string& checkpoint, con
 }
 
 // Returns the settings of the model and its features, from the run's config and the model files it names.
-Result<KeptModel> configured_model(const Settings& settings, const SpeechArchive* origin) {
+Result<BundledModel> configured_model(const Settings& settings, const SpeechArchive* origin) {
   auto model = speech_model_of(settings, origin);
   if (!model.ok()) return model.status();
   const auto features = speech_features_of(settings, origin, *model);
   if (!features.ok()) return features.status();
-  return KeptModel{std::move(*model), *features};
+  return BundledModel{std::move(*model), *features};
 }
 
 }  // namespace
@@ -45,8 +45,8 @@ Status SpeechEntry::export_model(const ModelExport& request) {
   const auto origin = open_speech_origin(request.settings);
   if (!origin.ok() && !kept->has_value()) return origin.status();
   const SpeechArchive* const archive = origin.ok() && origin->has_value() ? &**origin : nullptr;
-  const auto found =
-      kept->has_value() ? Result<KeptModel>(std::move(**kept)) : configured_model(request.settings, archive);
+  const auto found = kept->has_value() ? Result<BundledModel>(std::move(**kept))
+                                       : configured_model(request.settings, archive);
   if (!found.ok()) return found.status();
   const auto tokenizer = tokenizer_of(request.checkpoint, archive);
   if (!tokenizer.ok()) return tokenizer.status();

@@ -119,7 +119,7 @@ void remove_abandoned(const std::string& folder) {
 Status write_features(const std::string& path, const TensorSource& source,
                       const std::map<std::string, std::string>& metadata) {
   if (Status bad = make_folder(parent_folder(path)); !bad.ok()) return bad;
-  const Result<SafetensorsPlan> plan = plan_safetensors({&source, 1}, metadata);
+  const Result<SafetensorsLayout> plan = plan_safetensors({&source, 1}, metadata);
   if (!plan.ok()) return plan.status();
   const Result<std::string> partial = partial_path(path);
   if (!partial.ok()) return partial.status();

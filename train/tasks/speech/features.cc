@@ -51,7 +51,7 @@ Featurizer::Featurizer(const FeatureSettings& settings, const torch::Device& dev
 }
 
 Features Featurizer::compute(const torch::Tensor& audio, std::span<const std::int64_t> samples,
-                             const DropoutPass& pass, double dither) const {
+                             const DropoutKey& pass, double dither) const {
   TORCH_CHECK(
       audio.dim() == 2 && audio.size(0) == static_cast<std::int64_t>(samples.size()) && !samples.empty(),
       "features: the audio is ", audio.sizes(), ", expected [", samples.size(), ", samples]");
@@ -71,7 +71,7 @@ Features Featurizer::operator()(const torch::Tensor& audio, std::span<const std:
 }
 
 Features Featurizer::operator()(const torch::Tensor& audio, std::span<const std::int64_t> samples,
-                                const DropoutPass& pass) const {
+                                const DropoutKey& pass) const {
   return compute(audio, samples, pass, settings_.dither);
 }
 

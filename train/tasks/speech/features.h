@@ -37,13 +37,13 @@ class Featurizer {
   // device.
   Features operator()(const torch::Tensor& audio, std::span<const std::int64_t> samples) const;
   Features operator()(const torch::Tensor& audio, std::span<const std::int64_t> samples,
-                      const DropoutPass& pass) const;
+                      const DropoutKey& pass) const;
 
   [[nodiscard]] const FeatureSettings& settings() const { return settings_; }
   [[nodiscard]] const torch::Device& device() const { return device_; }
 
  private:
-  Features compute(const torch::Tensor& audio, std::span<const std::int64_t> samples, const DropoutPass& pass,
+  Features compute(const torch::Tensor& audio, std::span<const std::int64_t> samples, const DropoutKey& pass,
                    double dither) const;
 
   FeatureSettings settings_;

@@ -41,11 +41,11 @@ Task::DataChange GeneratedClips::compare(const nlohmann::ordered_json& record) c
   return out;
 }
 
-ClipPlan GeneratedClips::plan(std::uint64_t number, bool longest) const {
+ClipSpec GeneratedClips::plan(std::uint64_t number, bool longest) const {
   return plan_clip(clips_, clips_.vocabulary.value_or(vocabulary_), number, longest);
 }
 
-Batch GeneratedClips::draw(const std::vector<ClipPlan>& plans) const {
+Batch GeneratedClips::draw(const std::vector<ClipSpec>& plans) const {
   Batch out = make_batch(clips_, plans, bands_);
   check_batch(out, vocabulary_);
   return out;
@@ -54,7 +54,7 @@ Batch GeneratedClips::draw(const std::vector<ClipPlan>& plans) const {
 Batch GeneratedClips::read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const {
   std::vector<std::uint64_t> draws(static_cast<std::size_t>(rows));
   std::iota(draws.begin(), draws.end(), first_draw);
-  std::vector<ClipPlan> plans;
+  std::vector<ClipSpec> plans;
   for (const std::uint64_t each : draws)
     plans.push_back(plan(static_cast<std::uint64_t>(order.sample(each))));
   Batch out = draw(plans);
@@ -63,7 +63,7 @@ Batch GeneratedClips::read(const Order& order, std::uint64_t first_draw, std::in
 }
 
 Batch GeneratedClips::largest(const Order& order, std::int64_t rows) const {
-  std::vector<ClipPlan> plans;
+  std::vector<ClipSpec> plans;
   for (std::int64_t i = 0; i < rows; ++i) plans.push_back(plan(static_cast<std::uint64_t>(i), true));
   Batch out = draw(plans);
   for (std::int64_t i = 0; i < rows; ++i) out.draws.push_back(order.start() + static_cast<std::uint64_t>(i));
@@ -71,7 +71,7 @@ Batch GeneratedClips::largest(const Order& order, std::int64_t rows) const {
 }
 
 Batch GeneratedClips::validation(std::int64_t first, std::int64_t rows) const {
-  std::vector<ClipPlan> plans;
+  std::vector<ClipSpec> plans;
   for (std::int64_t i = first; i < first + rows; ++i)
     plans.push_back(plan(kValidationClips + static_cast<std::uint64_t>(i)));
   Batch out = draw(plans);
@@ -83,7 +83,7 @@ Batch GeneratedClips::validation(std::int64_t first, std::int64_t rows) const {
 std::string GeneratedClips::text(std::span<const std::int64_t> tokens) const { return transcript(tokens); }
 
 ClipSize GeneratedClips::longest() const {
-  const ClipPlan longest = plan(0, true);
+  const ClipSpec longest = plan(0, true);
   return {longest.frames, static_cast<std::int64_t>(longest.tokens.size())};
 }
 

@@ -35,8 +35,8 @@ class GeneratedClips : public ClipSource {
  private:
   GeneratedClips(const GeneratorSettings& clips, std::int64_t bands, std::int64_t vocabulary)
       : clips_(clips), bands_(bands), vocabulary_(vocabulary) {}
-  [[nodiscard]] ClipPlan plan(std::uint64_t number, bool longest = false) const;
-  [[nodiscard]] Batch draw(const std::vector<ClipPlan>& plans) const;
+  [[nodiscard]] ClipSpec plan(std::uint64_t number, bool longest = false) const;
+  [[nodiscard]] Batch draw(const std::vector<ClipSpec>& plans) const;
 
   GeneratorSettings clips_;
   std::int64_t bands_, vocabulary_;

@@ -47,9 +47,9 @@ void pattern(std::int64_t token, std::span<float> bands) {
 
 }  // namespace
 
-ClipPlan plan_clip(const GeneratorSettings& settings, std::int64_t vocabulary, std::uint64_t number,
+ClipSpec plan_clip(const GeneratorSettings& settings, std::int64_t vocabulary, std::uint64_t number,
                    bool longest) {
-  ClipPlan out;
+  ClipSpec out;
   out.key = mix(mix(static_cast<std::uint64_t>(settings.seed) + kStep) + number);
   const std::int64_t most = clip_frames(settings);
   const double less = longest ? 0 : settings.vary * share(stream(out.key, kLength), 0);
@@ -64,7 +64,7 @@ ClipPlan plan_clip(const GeneratorSettings& settings, std::int64_t vocabulary, s
   return out;
 }
 
-void make_features(const GeneratorSettings& settings, const ClipPlan& plan, std::int64_t bands,
+void make_features(const GeneratorSettings& settings, const ClipSpec& plan, std::int64_t bands,
                    std::span<float> features) {
   const auto width = static_cast<std::size_t>(bands);
   const std::uint64_t noise = stream(plan.key, kNoise), timing = stream(plan.key, kTiming);

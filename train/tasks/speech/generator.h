@@ -18,7 +18,7 @@ inline constexpr std::int64_t kFramesPerSecond = 100;
 inline constexpr std::int64_t kShortestToken = 16;  // in frames; two frames of the encoder
 
 // The description of a clip from which its features are computed.
-struct ClipPlan {
+struct ClipSpec {
   std::uint64_t key = 0;  // of the clip's random numbers
   std::int64_t frames = 0;
   std::vector<std::int64_t> tokens;
@@ -32,11 +32,11 @@ inline std::int64_t clip_frames(const GeneratorSettings& settings) {
 
 // Returns clip `number`, with tokens 0 … vocabulary - 1. If `longest` is true, the clip has the maximum
 // length.
-ClipPlan plan_clip(const GeneratorSettings& settings, std::int64_t vocabulary, std::uint64_t number,
+ClipSpec plan_clip(const GeneratorSettings& settings, std::int64_t vocabulary, std::uint64_t number,
                    bool longest = false);
 
 // Computes the features [frames, bands] of a clip.
-void make_features(const GeneratorSettings& settings, const ClipPlan& plan, std::int64_t bands,
+void make_features(const GeneratorSettings& settings, const ClipSpec& plan, std::int64_t bands,
                    std::span<float> features);
 
 // Returns the unique text of a token: "ba", "be", …, "bebo". A transcript has spaces between the tokens.

@@ -51,7 +51,7 @@ bool is_hub_name(std::string_view name) {
   return is_part(name.substr(0, slash)) && is_part(name.substr(slash + 1));
 }
 
-Result<SpeechPlace> look_into(const std::string& folder) {
+Result<SpeechModelLocation> look_into(const std::string& folder) {
   auto names = list_folder(folder);
   if (!names.ok()) return names.status();
   std::ranges::sort(*names);
@@ -63,15 +63,15 @@ Result<SpeechPlace> look_into(const std::string& folder) {
     return Status::invalid(folder + ": has " + std::to_string(archives.size()) + " archives, such as " +
                            archives[0] + " and " + archives[1] + "; name one of them");
   }
-  if (archives.size() == 1) return SpeechPlace{folder + '/' + archives[0], SpeechFiles::nemo};
+  if (archives.size() == 1) return SpeechModelLocation{folder + '/' + archives[0], SpeechFiles::nemo};
   if (std::ranges::binary_search(*names, "config.json"))
-    return SpeechPlace{folder, SpeechFiles::transformers};
+    return SpeechModelLocation{folder, SpeechFiles::transformers};
   return Status::invalid(folder + ": has no .nemo archive and no config.json, expected a model");
 }
 
 std::string download(const std::string& name) { return "; download it with: hf download " + name; }
 
-Result<SpeechPlace> look_into_cache(const std::string& name) {
+Result<SpeechModelLocation> look_into_cache(const std::string& name) {
   const std::string cache = hub_cache();
   const std::size_t slash = name.find('/');
   const std::string model = cache + "/models--" + name.substr(0, slash) + "--" + name.substr(slash + 1);
@@ -89,7 +89,7 @@ Result<SpeechPlace> look_into_cache(const std::string& name) {
     return Status::invalid(model + ": refs/main names no folder of snapshots, so " + name +
                            " is not there as a whole" + download(name));
   }
-  Result<SpeechPlace> place = look_into(folder);
+  Result<SpeechModelLocation> place = look_into(folder);
   if (place.ok()) {
     place->advice = "; if that is not all of it: hf download " + name;
     return place;
@@ -108,12 +108,12 @@ std::string hub_cache() {
   return (caches.empty() ? variable("HOME") + "/.cache" : expanded(caches)) + "/huggingface/hub";
 }
 
-Result<SpeechPlace> find_speech_model(const std::string& name) {
+Result<SpeechModelLocation> find_speech_model(const std::string& name) {
   switch (look_at(name)) {
     case Found::folder:
       return look_into(name);
     case Found::file:
-      if (!name.ends_with(".safetensors")) return SpeechPlace{name, SpeechFiles::nemo};
+      if (!name.ends_with(".safetensors")) return SpeechModelLocation{name, SpeechFiles::nemo};
       return Status::invalid(name + ": is a file of tensors alone; give the folder that has config.json too");
     case Found::nothing:
       break;

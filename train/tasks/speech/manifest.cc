@@ -94,10 +94,10 @@ ManifestEntry Manifest::entry(std::int64_t index) const {
   return std::move(line.entry);
 }
 
-LeftOutClip Manifest::left_out(std::int64_t number) const {
+SkippedClip Manifest::left_out(std::int64_t number) const {
   const IndexedClip& clip = index_->left_out[static_cast<std::size_t>(number)];
   const ManifestFile& file = index_->files[clip.source()];
-  LeftOutClip out{index_->place(clip), "", ""};
+  SkippedClip out{index_->place(clip), "", ""};
   const auto text = line_at(file, clip.byte());
   if (!text.ok()) {
     out.reason = text.status().message();

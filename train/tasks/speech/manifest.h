@@ -62,7 +62,7 @@ struct ManifestReport {
   [[nodiscard]] std::string text(const ManifestOptions& options) const;
 };
 
-struct LeftOutClip {
+struct SkippedClip {
   std::string place, audio, reason;  // audio: empty if the line does not name it
 };
 
@@ -91,7 +91,7 @@ class Manifest {
 
   [[nodiscard]] const ManifestReport& report() const;
   [[nodiscard]] const ManifestOptions& options() const;
-  [[nodiscard]] LeftOutClip left_out(
+  [[nodiscard]] SkippedClip left_out(
       std::int64_t number) const;  // 0 … report().left_out() - 1, in the order of the files
   // Returns a hash of the entries, 32 hexadecimal digits. It covers the files' bytes, the weights and the
   // options, but not the paths.

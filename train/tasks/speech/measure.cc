@@ -45,13 +45,13 @@ Batch random_batch(const SpeechModelSettings& model, const SpeechLoad& load) {
 std::unique_ptr<Gradients> gradients_of(const NamedTensors& parameters, const TrainingSettings& training,
                                         StepOptimizer& optimizer) {
   const std::int64_t passes = training.gradient_accumulation_steps;
-  if (training.offload_gradients) return std::make_unique<TakenGradients>(parameters, passes, optimizer);
+  if (training.offload_gradients) return std::make_unique<OffloadedGradients>(parameters, passes, optimizer);
   return std::make_unique<GradientSums>(parameters, passes);
 }
 
 class Bench {
  public:
-  Bench(SpeechModelImpl& model, const SpeechLoad& load, const OptimizerPlan& plan,
+  Bench(SpeechModelImpl& model, const SpeechLoad& load, const OptimizerChoice& plan,
         const TrainingSettings& training, const torch::Device& device)
       : model_(model),
         training_(training),
@@ -93,13 +93,13 @@ class Bench {
   void micro_batch(StepWatch& watch) {
     watch.begin(StepPart::features);
     const Batch batch = to_device(batch_, device_);
-    const DropoutPass pass{static_cast<std::uint64_t>(training_.seed), number_, draw_numbers(batch, device_)};
+    const DropoutKey pass{static_cast<std::uint64_t>(training_.seed), number_, draw_numbers(batch, device_)};
     const auto [features, lengths] = featurizer_(batch.at(kAudio), samples_, pass);
     watch.begin(StepPart::encoder_forward);
     torch::Tensor loss;
     {
       const AutocastScope autocast(device_, training_.compute_dtype);
-      const ProductScope products = fp8_ != nullptr ? fp8_->scope() : ProductScope(nullptr);
+      const MatmulPrecisionScope products = fp8_ != nullptr ? fp8_->scope() : MatmulPrecisionScope(nullptr);
       loss = model_.loss(
           {features, lengths, batch.at(ClipTensors::targets), frames_, labels_}, pass,
           [&](SpeechPart part, const std::vector<torch::Tensor>& made) { observe(watch, part, made); });
@@ -191,7 +191,7 @@ class Bench {
 
 }  // namespace
 
-SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const OptimizerPlan& plan,
+SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const OptimizerChoice& plan,
                            const TrainingSettings& training, const torch::Device& device) {
   SpeechMeasure out;
   Bench bench(model, load, plan, training, device);

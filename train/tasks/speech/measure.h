@@ -23,7 +23,7 @@ struct SpeechLoad {
 
 // Runs and measures training steps. REQUIRES: a model with a transducer head or a CTC head, placed on the
 // device with place_model() as `plan` requires. Throws c10::Error, such as c10::OutOfMemoryError.
-SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const OptimizerPlan& plan,
+SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const OptimizerChoice& plan,
                            const TrainingSettings& training, const torch::Device& device);
 
 }  // namespace octavo::train

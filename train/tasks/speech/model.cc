@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/model.h"
 
+#include "train/nn/accumulation_type.h"
 #include "train/nn/subsampling.h"
 #include "train/nn/transducer.h"
-#include "train/nn/wide.h"
 #include "train/tasks/speech/products.h"
 
 #include <torch/torch.h>
@@ -108,21 +108,21 @@ void SpeechModelImpl::set_gate(const WeightGate& gate) {
 }
 
 Encoded SpeechModelImpl::encode(const torch::Tensor& features, const torch::Tensor& lengths,
-                                const DropoutPass& pass) {
+                                const DropoutKey& pass) {
   TORCH_CHECK(features.dim() == 3 && features.size(1) >= 1 && features.size(2) == settings_.mel_bands,
               "speech model: features are ", features.sizes(), ", expected [batch, frames, ",
               settings_.mel_bands, "] with at least one frame");
   return encoder_(features, lengths, pass);
 }
 
-torch::Tensor SpeechModelImpl::loss(const SpeechClips& clips, const DropoutPass& pass,
+torch::Tensor SpeechModelImpl::loss(const SpeechClips& clips, const DropoutKey& pass,
                                     const SpeechObserver& observer) {
   const Encoded encoded = encode(clips.features, clips.feature_lengths, pass);
   if (observer) observer(SpeechPart::encoder, {encoded.frames});
   return loss(encoded, clips, pass, observer);
 }
 
-torch::Tensor SpeechModelImpl::loss(const Encoded& encoded, const SpeechClips& clips, const DropoutPass& pass,
+torch::Tensor SpeechModelImpl::loss(const Encoded& encoded, const SpeechClips& clips, const DropoutKey& pass,
                                     const SpeechObserver& observer) {
   const auto batch = static_cast<std::size_t>(clips.features.size(0));
   TORCH_CHECK(clips.feature_lengths_on_host.size() == batch && clips.target_lengths_on_host.size() == batch,
@@ -153,19 +153,19 @@ torch::Tensor SpeechModelImpl::ctc_loss(const Encoded& encoded, const SpeechClip
   const std::vector<std::int64_t> frames = frames_of(clips);
   const std::vector<std::int64_t> labels(clips.target_lengths_on_host.begin(),
                                          clips.target_lengths_on_host.end());
-  const torch::Tensor scores = torch::log_softmax(logits, 2, wide_type(logits)).transpose(0, 1);
+  const torch::Tensor scores = torch::log_softmax(logits, 2, accumulation_type(logits)).transpose(0, 1);
   const torch::Tensor losses =
       torch::ctc_loss(scores, clips.targets, frames, labels, blank(), at::Reduction::None,
                       /*zero_infinity=*/true);
   return reduced(losses, reduction_, labels).to(torch::kFloat32);
 }
 
-torch::Tensor SpeechModelImpl::project(const torch::Tensor& frames) {
+torch::Tensor SpeechModelImpl::weight_matmul(const torch::Tensor& frames) {
   TORCH_CHECK(!predictor_.is_empty(), "speech model: it has no transducer's head");
   return weighted(frames, encoder_projector_->weight, encoder_projector_->bias);
 }
 
-torch::Tensor SpeechModelImpl::predictions(const torch::Tensor& targets, const DropoutPass& pass) {
+torch::Tensor SpeechModelImpl::predictions(const torch::Tensor& targets, const DropoutKey& pass) {
   return predictor_(targets, pass);
 }
 
@@ -179,14 +179,14 @@ torch::Tensor SpeechModelImpl::joint(const torch::Tensor& f, const torch::Tensor
 }
 
 torch::Tensor SpeechModelImpl::transducer_loss(const Encoded& encoded, const SpeechClips& clips,
-                                               const DropoutPass& pass, const SpeechObserver& observer) {
+                                               const DropoutKey& pass, const SpeechObserver& observer) {
   const bool tdt = settings_.head == SpeechHead::tdt;
   const TransducerOptions options{.blank = blank(),
                                   .durations = settings_.durations,
                                   .sigma = tdt ? settings_.sigma : 0.0,
                                   .omega = tdt ? settings_.omega : 0.0,
                                   .reduction = settings_.reduction};
-  const torch::Tensor g = predictor_(clips.targets, pass), f = project(encoded.frames);
+  const torch::Tensor g = predictor_(clips.targets, pass), f = weight_matmul(encoded.frames);
   if (observer) observer(SpeechPart::predictor, {f, g});
   return joint_loss(f, g, head_->weight, head_->bias, clips.targets, frames_of(clips),
                     clips.target_lengths_on_host, options,

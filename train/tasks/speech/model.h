@@ -48,12 +48,12 @@ class SpeechModelImpl : public torch::nn::Module, public TransducerHead {
   // parameters.
   void set_gate(const WeightGate& gate);
 
-  Encoded encode(const torch::Tensor& features, const torch::Tensor& lengths, const DropoutPass& pass);
+  Encoded encode(const torch::Tensor& features, const torch::Tensor& lengths, const DropoutKey& pass);
 
   // Returns the loss, 0-d in fp32.
-  torch::Tensor loss(const SpeechClips& clips, const DropoutPass& pass, const SpeechObserver& observer = {});
+  torch::Tensor loss(const SpeechClips& clips, const DropoutKey& pass, const SpeechObserver& observer = {});
   // Returns the loss of clips that encode() has already encoded.
-  torch::Tensor loss(const Encoded& encoded, const SpeechClips& clips, const DropoutPass& pass,
+  torch::Tensor loss(const Encoded& encoded, const SpeechClips& clips, const DropoutKey& pass,
                      const SpeechObserver& observer = {});
 
   // Returns the CTC logits of the encoder's frames, [batch, T, vocabulary + 1]. Throws c10::Error if the
@@ -61,20 +61,20 @@ class SpeechModelImpl : public torch::nn::Module, public TransducerHead {
   torch::Tensor ctc_logits(const torch::Tensor& frames);
 
   // Implements TransducerHead (transducer_head.h) for TDT and RNN-T.
-  torch::Tensor project(const torch::Tensor& frames) override;
+  torch::Tensor weight_matmul(const torch::Tensor& frames) override;
   std::pair<torch::Tensor, PredictorState> predict(const torch::Tensor& tokens,
                                                    const PredictorState& state) override;
   torch::Tensor joint(const torch::Tensor& f, const torch::Tensor& g) override;
   [[nodiscard]] std::int64_t blank() const override { return settings_.blank(); }
   [[nodiscard]] const std::vector<std::int64_t>& durations() const override { return settings_.durations; }
   // Returns the joint's inputs for labels [batch, U]: [batch, U + 1, hidden].
-  torch::Tensor predictions(const torch::Tensor& targets, const DropoutPass& pass);
+  torch::Tensor predictions(const torch::Tensor& targets, const DropoutKey& pass);
 
   [[nodiscard]] const SpeechModelSettings& settings() const { return settings_; }
 
  private:
   torch::Tensor ctc_loss(const Encoded& encoded, const SpeechClips& clips, const SpeechObserver& observer);
-  torch::Tensor transducer_loss(const Encoded& encoded, const SpeechClips& clips, const DropoutPass& pass,
+  torch::Tensor transducer_loss(const Encoded& encoded, const SpeechClips& clips, const DropoutKey& pass,
                                 const SpeechObserver& observer);
 
   SpeechModelSettings settings_;

@@ -12,9 +12,9 @@ namespace octavo::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Keys = std::vector<ForeignKey>;
+using Keys = std::vector<ExternalConfigKey>;
 
-ForeignKey key(std::string path, const Json& value) { return only(std::move(path), "", value.dump()); }
+ExternalConfigKey key(std::string path, const Json& value) { return only(std::move(path), "", value.dump()); }
 
 void add(Keys& keys, const Keys& more) { keys.insert(keys.end(), more.begin(), more.end()); }
 
@@ -76,7 +76,7 @@ Keys training_keys(std::int64_t sample_rate) {
   return out;
 }
 
-std::string_view section_of(const ForeignKey& key, std::size_t parts) {
+std::string_view section_of(const ExternalConfigKey& key, std::size_t parts) {
   std::size_t end = 0;
   for (; parts > 0 && end != std::string::npos; --parts) end = key.path.find('.', end + 1);
   return std::string_view(key.path).substr(0, end);
@@ -87,11 +87,12 @@ void gather(Keys& keys, std::size_t parts) {
   Keys out;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const std::string section(section_of(keys[i], parts));
-    const bool seen = std::any_of(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(i),
-                                  [&](const ForeignKey& each) { return section_of(each, parts) == section; });
+    const bool seen =
+        std::any_of(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(i),
+                    [&](const ExternalConfigKey& each) { return section_of(each, parts) == section; });
     if (seen) continue;
     std::copy_if(keys.begin(), keys.end(), std::back_inserter(out),
-                 [&](const ForeignKey& each) { return section_of(each, parts) == section; });
+                 [&](const ExternalConfigKey& each) { return section_of(each, parts) == section; });
   }
   keys = std::move(out);
 }
@@ -116,7 +117,7 @@ Result<std::string> nemo_config(const SpeechModelSettings& model, const FeatureS
   add(keys, training_keys(features.sample_rate));
   gather(keys, 1);
   gather(keys, 2);
-  ForeignModel from;
+  ExternalModelConfig from;
   from.model = model;
   from.features = features;
   from.feed_forward_factor = model.feed_forward / model.width;

@@ -16,7 +16,7 @@
 namespace octavo::train {
 
 // Returns the keys that define the model, in the form in which archive_nemo.cc reads them.
-std::vector<ForeignKey> nemo_model_keys(SpeechHead head);
+std::vector<ExternalConfigKey> nemo_model_keys(SpeechHead head);
 
 // Returns the text of the config, which is JSON and therefore valid YAML. `files` maps NeMo's keys for the
 // tokenizer's files to their names in the archive.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/predictor.h"
 
+#include "train/nn/accumulation_type.h"
 #include "train/nn/fake_lstm.h"
 #include "train/nn/recompute.h"
-#include "train/nn/wide.h"
 #include "train/tasks/speech/products.h"
 
 #include <c10/util/Exception.h>
@@ -26,7 +26,7 @@ constexpr std::uint32_t kFirstDropout = 1 << 20;  // dropout's layer number, abo
 torch::Tensor lstm_layer(const torch::Tensor& x, const std::vector<torch::Tensor>& weights, bool training) {
   const bool wanted = torch::GradMode::is_enabled();
   const torch::AutoGradMode same_bits(wanted || training);
-  const auto type = wide_type(x);
+  const auto type = accumulation_type(x);
   std::vector<torch::Tensor> flat;
   std::vector<std::int64_t> sizes;
   for (const torch::Tensor& weight : weights) {
@@ -74,7 +74,7 @@ PredictorImpl::PredictorImpl(const SpeechModelSettings& settings)
 }
 
 // Applies the LSTM layers, with dropout after each of them.
-torch::Tensor PredictorImpl::run(torch::Tensor x, const DropoutPass& pass) const {
+torch::Tensor PredictorImpl::run(torch::Tensor x, const DropoutKey& pass) const {
   const NoAutocast no_autocast;
   const auto type = x.scalar_type();
   std::uint32_t number = kFirstDropout;
@@ -85,7 +85,7 @@ torch::Tensor PredictorImpl::run(torch::Tensor x, const DropoutPass& pass) const
   return x.to(type);
 }
 
-torch::Tensor PredictorImpl::forward(const torch::Tensor& targets, const DropoutPass& pass) {
+torch::Tensor PredictorImpl::forward(const torch::Tensor& targets, const DropoutKey& pass) {
   const torch::Tensor start = torch::full({targets.size(0), 1}, blank_, targets.options());
   torch::Tensor x = torch::embedding(embedding_->weight, torch::cat({start, targets}, 1), blank_)
                         .to(compute_type(embedding_->weight));
@@ -102,7 +102,7 @@ torch::Tensor PredictorImpl::forward(const torch::Tensor& targets, const Dropout
 std::pair<torch::Tensor, PredictorState> PredictorImpl::step(const torch::Tensor& tokens,
                                                              const PredictorState& state) {
   const torch::Tensor start = torch::embedding(embedding_->weight, tokens);
-  const auto type = wide_type(start);
+  const auto type = accumulation_type(start);
   std::vector<torch::Tensor> h, c;
   torch::Tensor x = start.to(type);
   {

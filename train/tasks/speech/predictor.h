@@ -22,7 +22,7 @@ class PredictorImpl : public torch::nn::Module {
   // Returns the joint's inputs for labels [batch, U]: [batch, U + 1, joint width]. The first position
   // precedes all labels. It uses blank's row of the embedding, which is zero in a new model and is not
   // trained.
-  torch::Tensor forward(const torch::Tensor& targets, const DropoutPass& pass);
+  torch::Tensor forward(const torch::Tensor& targets, const DropoutKey& pass);
 
   // Implements TransducerHead::predict().
   std::pair<torch::Tensor, PredictorState> step(const torch::Tensor& tokens, const PredictorState& state);
@@ -31,7 +31,7 @@ class PredictorImpl : public torch::nn::Module {
   struct Lstm {
     torch::Tensor input, hidden, input_bias, hidden_bias;
   };
-  [[nodiscard]] torch::Tensor run(torch::Tensor x, const DropoutPass& pass) const;
+  [[nodiscard]] torch::Tensor run(torch::Tensor x, const DropoutKey& pass) const;
 
   std::int64_t blank_, width_;
   double dropout_;

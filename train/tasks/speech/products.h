@@ -3,7 +3,7 @@
 #pragma once
 
 #include "train/nn/fake.h"
-#include "train/nn/project.h"
+#include "train/nn/weight_matmul.h"
 
 #include <ATen/autocast_mode.h>
 #include <torch/types.h>
@@ -20,7 +20,7 @@ inline torch::ScalarType compute_type(const torch::Tensor& weight) {
 // Multiplies x [.., in] by the transposed weight and returns [.., out]. The weight has the shape [out, in],
 // or [out, in, 1] if it belongs to a convolution with kernel size 1.
 inline torch::Tensor weighted(const torch::Tensor& x, const torch::Tensor& weight) {
-  return project(x, (weight.dim() == 3 ? weight.squeeze(2) : weight).t());
+  return weight_matmul(x, (weight.dim() == 3 ? weight.squeeze(2) : weight).t());
 }
 inline torch::Tensor weighted(const torch::Tensor& x, const torch::Tensor& weight,
                               const torch::Tensor& bias) {

@@ -25,7 +25,7 @@ struct RecordingSettings {
   double min_duration = 0, max_duration = 0;  // seconds
   BadClips bad_clips{};
 
-  // Limits of a batch: see train/data/buckets.h.
+  // Limits of a batch: see train/data/length_buckets.h.
   std::optional<double> batch_seconds;
   std::optional<std::int64_t> batch_cells;
   std::int64_t bucket_buffer_size = 0;

@@ -6,7 +6,7 @@
 #include "train/config/paths.h"
 #include "train/data/noise.h"
 #include "train/tasks/speech/batch.h"
-#include "train/tasks/speech/origin.h"
+#include "train/tasks/speech/pretrained_source.h"
 
 #include <torch/torch.h>
 
@@ -74,8 +74,8 @@ Recordings::Recordings(Opened opened)
       most_evaluated_(opened.most_evaluated),
       reader_(std::make_unique<ClipReader>(tokenizer_, features_, settings_, noise_ ? &*noise_ : nullptr,
                                            opened.head, opened.seed)),
-      plan_(std::make_unique<BucketPlan>([this](std::int64_t sample) { return cost(sample); },
-                                         budget_of(settings_, opened.rows), settings_.bucket_buffer_size)),
+      plan_(std::make_unique<LengthBuckets>([this](std::int64_t sample) { return cost(sample); },
+                                            budget_of(settings_, opened.rows), settings_.bucket_buffer_size)),
       longest_(find_longest()) {}
 
 Result<std::unique_ptr<ClipSource>> Recordings::open(const Settings& settings,
@@ -126,13 +126,13 @@ Result<std::unique_ptr<ClipSource>> Recordings::open(const Settings& settings,
   return std::unique_ptr<ClipSource>(std::move(out));
 }
 
-Result<ReadClip> Recordings::heard(const ManifestEntry& entry, std::optional<std::uint64_t> draw) const {
+Result<LoadedClip> Recordings::heard(const ManifestEntry& entry, std::optional<std::uint64_t> draw) const {
   if (!cache_) return reader_->read(entry, draw);
   const CachedClip kept{entry.audio, entry.offset, entry.duration};
   if (auto found = cache_->find(kept)) {
     auto said = reader_->said(entry);
     if (!said.ok()) return said.status();
-    return ReadClip{{}, std::move(*said), std::move(*found)};
+    return LoadedClip{{}, std::move(*said), std::move(*found)};
   }
   auto out = reader_->read(entry);
   if (!out.ok()) return out;
@@ -146,8 +146,8 @@ Result<ReadClip> Recordings::heard(const ManifestEntry& entry, std::optional<std
   return out;
 }
 
-std::optional<ReadClip> Recordings::clip(const Manifest& manifest, std::int64_t index,
-                                         std::optional<std::uint64_t> draw) const {
+std::optional<LoadedClip> Recordings::clip(const Manifest& manifest, std::int64_t index,
+                                           std::optional<std::uint64_t> draw) const {
   const ManifestEntry entry = manifest.entry(index);
   auto read = heard(entry, draw);
   if (read.ok()) return std::move(*read);
@@ -162,7 +162,7 @@ std::optional<ReadClip> Recordings::clip(const Manifest& manifest, std::int64_t 
 
 Batch Recordings::read(const Order& order, std::uint64_t first, std::int64_t rows) const {
   std::vector<std::uint64_t> read;
-  std::vector<ReadClip> clips;
+  std::vector<LoadedClip> clips;
   for (const std::uint64_t draw : plan_->draws(order, first, rows)) {
     auto one = clip(train_, order.sample(draw), draw);
     if (!one) continue;
@@ -181,7 +181,7 @@ std::int64_t Recordings::validation_samples() const {
 // Returns validation clips that are spread evenly over the validation set.
 Batch Recordings::validation(std::int64_t first, std::int64_t rows) const {
   const std::int64_t all = validation_.size(), taken = validation_samples();
-  std::vector<ReadClip> clips;
+  std::vector<LoadedClip> clips;
   std::vector<std::uint64_t> numbers;
   for (std::int64_t i = first; i < first + rows; ++i) {
     const std::int64_t index = all / taken * i + all % taken * i / taken;
@@ -209,11 +209,11 @@ ClipCost Recordings::cost(std::int64_t sample) const {
 // Returns a batch of synthetic noise of the given size. Reads no recording: errors in recordings are reported
 // when they are read for training.
 Batch Recordings::of_noise(const ClipSize& size, const Order& order, std::int64_t rows) const {
-  ReadClip one;
+  LoadedClip one;
   one.samples.resize(static_cast<std::size_t>(size.frames * features_.hop()));
   for (std::size_t i = 0; i < one.samples.size(); ++i) one.samples[i] = 0.1F * normal_noise(kRehearsal, i);
   for (std::int64_t i = 0; i < size.tokens; ++i) one.tokens.push_back(i % tokenizer_.size());
-  Batch out = make_batch(features_, std::vector<ReadClip>(static_cast<std::size_t>(rows), one));
+  Batch out = make_batch(features_, std::vector<LoadedClip>(static_cast<std::size_t>(rows), one));
   for (std::int64_t i = 0; i < rows; ++i) out.draws.push_back(order.start() + static_cast<std::uint64_t>(i));
   return out;
 }

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/data/buckets.h"
+#include "train/data/length_buckets.h"
 #include "train/tasks/speech/clip_reader.h"
 #include "train/tasks/speech/clip_source.h"
 #include "train/tasks/speech/feature_cache.h"
@@ -64,11 +64,11 @@ class Recordings : public ClipSource {
   [[nodiscard]] Batch of_noise(const ClipSize& size, const Order& order, std::int64_t rows) const;
   [[nodiscard]] double longest_seconds() const;
   // Returns the clip, or the reason why it is bad. With data.cache_features the clip has its features.
-  [[nodiscard]] Result<ReadClip> heard(const ManifestEntry& entry, std::optional<std::uint64_t> draw) const;
+  [[nodiscard]] Result<LoadedClip> heard(const ManifestEntry& entry, std::optional<std::uint64_t> draw) const;
   // Returns the clip, or nullopt if it is bad and is skipped. Throws octavo::Error if it is bad and
   // data.bad_clips is error.
-  [[nodiscard]] std::optional<ReadClip> clip(const Manifest& manifest, std::int64_t index,
-                                             std::optional<std::uint64_t> draw) const;
+  [[nodiscard]] std::optional<LoadedClip> clip(const Manifest& manifest, std::int64_t index,
+                                               std::optional<std::uint64_t> draw) const;
 
   RecordingSettings settings_;
   Tokenizer tokenizer_;
@@ -80,7 +80,7 @@ class Recordings : public ClipSource {
   std::optional<Manifest> noise_;
   std::int64_t most_evaluated_;
   std::unique_ptr<const ClipReader> reader_;
-  std::unique_ptr<const BucketPlan> plan_;
+  std::unique_ptr<const LengthBuckets> plan_;
   ClipSize longest_;
   mutable SkippedClips skipped_;
 };

@@ -10,7 +10,7 @@
 namespace octavo::train {
 namespace {
 
-struct Stopped {};  // thrown to leave hear_all()
+struct Stopped {};  // thrown to leave transcribe_all()
 
 Result<std::vector<float>> samples_of(const Manifest& manifest, std::int64_t number, int rate) {
   const ManifestEntry entry = manifest.entry(number);
@@ -59,14 +59,14 @@ ManifestScore score_manifest(const Manifest& manifest, const HearBatch& hear, co
   if (!options.limit)
     for (std::int64_t i = 0; i < manifest.report().left_out(); ++i)
       out.score.add_unheard(manifest.left_out(i));
-  std::vector<ClipToHear> clips;
+  std::vector<ClipInput> clips;
   for (std::int64_t i = 0; i < out.clips; ++i)
     clips.push_back({manifest.duration(i), [&, i] { return samples_of(manifest, i, options.rate); }});
   const auto hear_on = [&](std::span<const std::span<const float>> batch) {
     if (events.stop()) throw Stopped();
     return hear(batch);
   };
-  const auto done = [&](std::size_t clip, Result<Heard> heard) {
+  const auto done = [&](std::size_t clip, Result<Transcription> heard) {
     const auto number = static_cast<std::int64_t>(clip);
     if (heard.ok()) {
       out.score.add(number, manifest.place(number), manifest.entry(number), std::move(heard->text));
@@ -81,7 +81,7 @@ ManifestScore score_manifest(const Manifest& manifest, const HearBatch& hear, co
     events.heard(++out.clips_done, out.score.total());
   };
   try {
-    hear_all(hear_on, clips, options.listening, done);
+    transcribe_all(hear_on, clips, options.listening, done);
   } catch (const Stopped&) {
   }
   return out;

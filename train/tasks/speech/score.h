@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/speech/listening.h"
+#include "train/tasks/speech/batch_recognition.h"
 #include "train/tasks/speech/manifest.h"
 #include "train/tasks/speech/wer.h"
 
@@ -39,7 +39,7 @@ class Score {
   explicit Score(std::size_t most_worst) : most_worst_(most_worst) {}
 
   void add(std::int64_t number, std::string place, const ManifestEntry& entry, std::string heard);
-  void add_unheard(LeftOutClip clip) { unheard_.push_back(std::move(clip)); }
+  void add_unheard(SkippedClip clip) { unheard_.push_back(std::move(clip)); }
 
   // Scores by the value of a manifest's field. The key nullopt holds the clips without the field. Empty if no
   // clip has the field.
@@ -50,7 +50,7 @@ class Score {
   // Returns the clips with the most errors, in descending order of errors; among equals, clips with fewer
   // reference words come first. Clips without errors are not included.
   [[nodiscard]] const std::vector<ScoredClip>& worst() const { return worst_; }
-  [[nodiscard]] const std::vector<LeftOutClip>& unheard() const { return unheard_; }
+  [[nodiscard]] const std::vector<SkippedClip>& unheard() const { return unheard_; }
 
  private:
   static Groups said(const Groups& groups);
@@ -59,14 +59,14 @@ class Score {
   GroupScore total_;
   Groups languages_, speakers_;
   std::vector<ScoredClip> worst_;
-  std::vector<LeftOutClip> unheard_;
+  std::vector<SkippedClip> unheard_;
 };
 
 struct ScoreOptions {
   std::optional<std::int64_t> limit = {};  // number of clips, from the first one on; nullopt: all
   std::size_t worst = 10;
   int rate = 16000;  // sample rate of the audio passed to recognition, in Hz
-  ListeningOptions listening = {};
+  BatchRecognitionOptions listening = {};
 };
 
 struct ScoreEvents {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kPlace = "place";
 
-std::string line_of(const LeftOutClip& clip) {
+std::string line_of(const SkippedClip& clip) {
   const nlohmann::ordered_json json = {{kPlace, clip.place}, {"audio", clip.audio}, {"reason", clip.reason}};
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
 }
@@ -76,7 +76,7 @@ Status SkippedClips::list_in(const std::string& folder) {
   return file_->write(lines);
 }
 
-Status SkippedClips::add(const LeftOutClip& clip) {
+Status SkippedClips::add(const SkippedClip& clip) {
   const std::lock_guard lock(mutex_);
   if (!places_.insert(clip.place).second) return {};
   if (file_ != nullptr) return file_->write(line_of(clip));

@@ -27,7 +27,7 @@ class SkippedClips {
   Status list_in(const std::string& folder);
   // Counts and lists the clip, unless it has been added before. Returns an error if the list cannot be
   // written.
-  Status add(const LeftOutClip& clip);
+  Status add(const SkippedClip& clip);
 
   [[nodiscard]] std::int64_t count() const;
   [[nodiscard]] std::string path() const;  // of the list; empty before list_in()

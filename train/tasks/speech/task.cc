@@ -7,11 +7,11 @@
 #include "train/strings/numbers.h"
 #include "train/tasks/speech/augment.h"
 #include "train/tasks/speech/batch.h"
+#include "train/tasks/speech/bundled_model.h"
 #include "train/tasks/speech/entry.h"
 #include "train/tasks/speech/generated_clips.h"
 #include "train/tasks/speech/greedy.h"
-#include "train/tasks/speech/kept_model.h"
-#include "train/tasks/speech/origin.h"
+#include "train/tasks/speech/pretrained_source.h"
 #include "train/tasks/speech/recordings.h"
 #include "train/tasks/speech/tokenizer.h"
 #include "train/tasks/speech/weights.h"
@@ -87,7 +87,7 @@ std::shared_ptr<torch::nn::Module> SpeechTask::build(const Settings& settings) {
   return model_;
 }
 
-FreshParts SpeechTask::fresh_parts() const { return speech_fresh_parts(); }
+ReinitializedLayers SpeechTask::reinitialized_layers() const { return speech_reinitialized_layers(); }
 
 Status SpeechTask::load_first_weights() {
   if (!archive_) return {};
@@ -104,20 +104,20 @@ Result<std::unique_ptr<ClipSource>> open_clips(const Settings& settings, const S
                                                               : GeneratedClips::open(settings, model);
 }
 
-std::map<std::string, std::string> SpeechTask::kept_files() const {
+std::map<std::string, std::string> SpeechTask::checkpoint_extra_files() const {
   const Tokenizer* const tokenizer = clips_->tokenizer();
   if (tokenizer == nullptr) return {};
-  return train::kept_files({model_settings_, *clips_->features()}, tokenizer->bytes());
+  return train::checkpoint_extra_files({model_settings_, *clips_->features()}, tokenizer->bytes());
 }
 
-torch::Tensor SpeechTask::features_of(const Batch& batch, const DropoutPass* pass) {
+torch::Tensor SpeechTask::features_of(const Batch& batch, const DropoutKey* pass) {
   const torch::Tensor& audio = batch.at(ClipTensors::audio);
   if (!featurizer_) featurizer_.emplace(*clips_->features(), audio.device(), clips_->feature_tables());
   const auto lengths = audio_lengths(batch);
   return (pass == nullptr ? (*featurizer_)(audio, lengths) : (*featurizer_)(audio, lengths, *pass)).frames;
 }
 
-SpeechClips SpeechTask::prepared(const Batch& batch, const DropoutPass* pass) {
+SpeechClips SpeechTask::prepared(const Batch& batch, const DropoutKey* pass) {
   SpeechClips out = has_audio(batch) ? clips_of(batch, features_of(batch, pass)) : clips_of(batch);
   const FeatureSettings* const settings = clips_->features();
   if (pass == nullptr || settings == nullptr || out.feature_lengths_on_host.empty()) return out;
@@ -132,7 +132,7 @@ bool SpeechTask::set_gate(WeightGate gate) {
 
 torch::Tensor SpeechTask::loss(const Batch& batch, const PassKey& key) {
   const auto step = static_cast<std::uint64_t>(key.step);
-  const DropoutPass pass{key.seed, step, draw_numbers(batch, batch.at(ClipTensors::targets).device())};
+  const DropoutKey pass{key.seed, step, draw_numbers(batch, batch.at(ClipTensors::targets).device())};
   SpeechClips clips = prepared(batch, model_->is_training() ? &pass : nullptr);
   if (model_->is_training()) {
     std::vector<Masks> masks;

@@ -24,7 +24,7 @@ class SpeechTask : public Task {
   [[nodiscard]] nlohmann::ordered_json data_record() const override;
   std::shared_ptr<torch::nn::Module> build(const Settings& settings) override;
   Status load_first_weights() override;
-  [[nodiscard]] FreshParts fresh_parts() const override;
+  [[nodiscard]] ReinitializedLayers reinitialized_layers() const override;
 
   [[nodiscard]] std::int64_t samples() const override { return clips_->samples(); }
   [[nodiscard]] const Batches* batches() const override { return clips_->batches(); }
@@ -39,7 +39,7 @@ class SpeechTask : public Task {
   }
   [[nodiscard]] std::int64_t units(std::int64_t rows) const override { return rows; }
   [[nodiscard]] Unit unit() const override { return {"clips", "clips"}; }
-  [[nodiscard]] std::map<std::string, std::string> kept_files() const override;
+  [[nodiscard]] std::map<std::string, std::string> checkpoint_extra_files() const override;
 
   torch::Tensor loss(const Batch& batch, const PassKey& key) override;
   bool set_gate(WeightGate gate) override;
@@ -69,10 +69,10 @@ class SpeechTask : public Task {
   Status take(const Settings& settings);
   [[nodiscard]] std::int64_t evaluated() const;  // number of clips in an evaluation
   // Returns the features of a batch of audio.
-  [[nodiscard]] torch::Tensor features_of(const Batch& batch, const DropoutPass* pass);
+  [[nodiscard]] torch::Tensor features_of(const Batch& batch, const DropoutKey* pass);
   // Returns the batch in the form that the model expects. `pass` is that of training, and null in an
   // evaluation.
-  [[nodiscard]] SpeechClips prepared(const Batch& batch, const DropoutPass* pass);
+  [[nodiscard]] SpeechClips prepared(const Batch& batch, const DropoutKey* pass);
   std::vector<std::string> texts(const Encoded& encoded);  // recognized texts
 
   Settings settings_;

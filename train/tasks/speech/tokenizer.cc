@@ -106,7 +106,7 @@ bool Tokenizer::is_unknown(std::int64_t token) const {
 const std::string& Tokenizer::bytes() const { return model_->bytes; }
 const std::string& Tokenizer::name() const { return model_->name; }
 
-Result<std::string> train_tokenizer(const TokenizerPlan& plan,
+Result<std::string> train_tokenizer(const TokenizerOptions& plan,
                                     const std::function<bool(std::string&)>& next) {
   std::string symbols;
   for (const std::string& symbol : plan.symbols) symbols += (symbols.empty() ? "" : ",") + symbol;

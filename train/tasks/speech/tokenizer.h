@@ -49,7 +49,7 @@ class Tokenizer {
   std::unique_ptr<Model> model_;
 };
 
-struct TokenizerPlan {
+struct TokenizerOptions {
   std::int64_t vocabulary = 1024;
   std::string kind = "bpe";               // or unigram, char, word: SentencePiece's names
   double character_coverage = 1.0;        // fraction of characters that become tokens
@@ -60,6 +60,7 @@ struct TokenizerPlan {
 // Trains a SentencePiece model on the lines that `next` stores, until it returns false, and returns the
 // model's bytes. The same lines in the same order give the same bytes. Like the models of NeMo's script, the
 // vocabulary has no tokens for the begin and the end of a sentence.
-Result<std::string> train_tokenizer(const TokenizerPlan& plan, const std::function<bool(std::string&)>& next);
+Result<std::string> train_tokenizer(const TokenizerOptions& plan,
+                                    const std::function<bool(std::string&)>& next);
 
 }  // namespace octavo::train

@@ -40,7 +40,7 @@ bool Tokenizer::is_unknown(std::int64_t /*token*/) const { return false; }
 const std::string& Tokenizer::bytes() const { return model_->text; }
 const std::string& Tokenizer::name() const { return model_->text; }
 
-Result<std::string> train_tokenizer(const TokenizerPlan& /*plan*/,
+Result<std::string> train_tokenizer(const TokenizerOptions& /*plan*/,
                                     const std::function<bool(std::string&)>& /*next*/) {
   return not_built_in();
 }

@@ -18,9 +18,9 @@ namespace {
 
 // A recording and its transcript so far.
 struct File {
-  std::vector<WindowHeard> windows;
+  std::vector<RecognizedWindow> windows;
   std::size_t left = 0;  // windows that are not transcribed yet
-  Heard heard;           // result of a recording with one window
+  Transcription heard;   // result of a recording with one window
   double seconds = 0;
   Status bad;
 };
@@ -40,16 +40,16 @@ std::vector<Result<AudioInfo>> probe_all(std::span<const std::string> paths, int
   return out;
 }
 
-class Transcription {
+class FileTranscriber {
  public:
-  Transcription(const Hearing& hearing, std::span<const std::string> paths, const TranscribeOptions& options,
-                const TranscribeEvents& events)
+  FileTranscriber(const RecognizerInfo& hearing, std::span<const std::string> paths,
+                  const TranscribeOptions& options, const TranscribeEvents& events)
       : hearing_(hearing), paths_(paths), options_(options), events_(events), files_(paths.size()) {}
 
   void run() {
     plan();
-    hear_all(hearing_.hear, clips_, options_.listening,
-             [this](std::size_t clip, Result<Heard> heard) { take(clip, std::move(heard)); });
+    transcribe_all(hearing_.hear, clips_, options_.listening,
+                   [this](std::size_t clip, Result<Transcription> heard) { take(clip, std::move(heard)); });
   }
 
  private:
@@ -69,12 +69,12 @@ class Transcription {
       file.seconds = infos[i]->seconds();
       total_ += file.seconds;
       const std::int64_t all = std::max<std::int64_t>(frames(file.seconds), 1);
-      for (const HearingWindow& each : cut_windows(all, longest, frames(options_.overlap))) add(i, each);
+      for (const RecognitionWindow& each : cut_windows(all, longest, frames(options_.overlap))) add(i, each);
       file.left = file.windows.size();
     }
   }
 
-  void add(std::size_t number, const HearingWindow& window) {
+  void add(std::size_t number, const RecognitionWindow& window) {
     File& file = files_[number];
     AudioRequest request;
     request.path = paths_[number];
@@ -93,7 +93,7 @@ class Transcription {
     file.windows.push_back({window, {}});
   }
 
-  void take(std::size_t clip, Result<Heard> heard) {
+  void take(std::size_t clip, Result<Transcription> heard) {
     const Place place = places_[clip];
     File& file = files_[place.file];
     if (heard.ok() && file.windows.size() == 1) {
@@ -115,29 +115,29 @@ class Transcription {
     if (file.windows.size() > 1) {
       const Tokenizer& tokenizer = *hearing_.tokenizer;
       const auto begins = [&](std::int64_t token) { return begins_word(tokenizer, token); };
-      out.heard = heard_of(merge_windows(file.windows, begins), tokenizer, hearing_.frame_seconds);
+      out.heard = make_transcription(merge_windows(file.windows, begins), tokenizer, hearing_.frame_seconds);
     }
     file.windows.clear();
     // The last label may end after the end of the recording.
-    for (HeardWord& word : out.heard.words) word.end = std::min(word.end, file.seconds);
+    for (TranscribedWord& word : out.heard.words) word.end = std::min(word.end, file.seconds);
     events_.done(number, std::move(out));
   }
 
-  const Hearing& hearing_;
+  const RecognizerInfo& hearing_;
   std::span<const std::string> paths_;
   const TranscribeOptions& options_;
   const TranscribeEvents& events_;
   std::vector<File> files_;
-  std::vector<ClipToHear> clips_;
+  std::vector<ClipInput> clips_;
   std::vector<Place> places_;  // indexed by clip
   double done_ = 0, total_ = 0;
 };
 
 }  // namespace
 
-void transcribe_files(const Hearing& hearing, std::span<const std::string> paths,
+void transcribe_files(const RecognizerInfo& hearing, std::span<const std::string> paths,
                       const TranscribeOptions& options, const TranscribeEvents& events) {
-  Transcription(hearing, paths, options, events).run();
+  FileTranscriber(hearing, paths, options, events).run();
 }
 
 }  // namespace octavo::train

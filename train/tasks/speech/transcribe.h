@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/speech/listening.h"
+#include "train/tasks/speech/batch_recognition.h"
 
 #include <octavo/status.h>
 
@@ -17,12 +17,12 @@ namespace octavo::train {
 struct TranscribeOptions {
   double window = 20;  // seconds; the maximum length of a window, without overlap
   double overlap = 2;  // seconds on both sides of a window that its neighbors share
-  ListeningOptions listening = {};
+  BatchRecognitionOptions listening = {};
 };
 
 struct HeardFile {
   double seconds = 0;  // duration of the recording
-  Heard heard;
+  Transcription heard;
 };
 
 struct TranscribeEvents {
@@ -34,7 +34,7 @@ struct TranscribeEvents {
 };
 
 // Transcribes the files. A bad file does not stop the others. Throws what `hear` and the events throw.
-void transcribe_files(const Hearing& hearing, std::span<const std::string> paths,
+void transcribe_files(const RecognizerInfo& hearing, std::span<const std::string> paths,
                       const TranscribeOptions& options, const TranscribeEvents& events);
 
 }  // namespace octavo::train

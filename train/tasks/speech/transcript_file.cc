@@ -77,9 +77,9 @@ std::string escaped(const std::string& text) {
 
 double thousandths(double seconds) { return std::round(seconds * 1000) / 1000; }
 
-std::string json_text(const std::string& path, double seconds, const Heard& heard) {
+std::string json_text(const std::string& path, double seconds, const Transcription& heard) {
   Json words = Json::array();
-  for (const HeardWord& word : heard.words) {
+  for (const TranscribedWord& word : heard.words) {
     words.push_back(
         {{"word", word.text}, {"start", thousandths(word.begin)}, {"end", thousandths(word.end)}});
   }
@@ -91,7 +91,7 @@ std::string json_text(const std::string& path, double seconds, const Heard& hear
   return all.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
-std::string subtitles(const Heard& heard, bool vtt) {
+std::string subtitles(const Transcription& heard, bool vtt) {
   std::string out = vtt ? "WEBVTT\n" : "";
   const char point = vtt ? '.' : ',';
   std::size_t number = 0;
@@ -116,10 +116,10 @@ std::string_view extension_of(TranscriptFormat format) {
   return std::ranges::find(kFormats, format, &Format::format)->extension;
 }
 
-std::vector<Cue> cues_of(const std::vector<HeardWord>& words) {
+std::vector<Cue> cues_of(const std::vector<TranscribedWord>& words) {
   std::vector<Cue> out;
   bool ended = true;
-  for (const HeardWord& word : words) {
+  for (const TranscribedWord& word : words) {
     const bool joins = !ended && word.begin - out.back().end < kPause &&
                        word.end - out.back().begin <= kLongestCue &&
                        characters(out.back().text) + 1 + characters(word.text) <= 2 * kLine;
@@ -135,7 +135,7 @@ std::vector<Cue> cues_of(const std::vector<HeardWord>& words) {
 }
 
 std::string transcript_text(TranscriptFormat format, const std::string& path, double seconds,
-                            const Heard& heard) {
+                            const Transcription& heard) {
   switch (format) {
     case TranscriptFormat::text:
       return heard.text + '\n';

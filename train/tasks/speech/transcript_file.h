@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/speech/heard.h"
+#include "train/tasks/speech/transcription.h"
 
 #include <cstdint>
 #include <optional>
@@ -25,11 +25,11 @@ struct Cue {
   std::string text;
   friend bool operator==(const Cue&, const Cue&) = default;
 };
-std::vector<Cue> cues_of(const std::vector<HeardWord>& words);
+std::vector<Cue> cues_of(const std::vector<TranscribedWord>& words);
 
 // Formats a transcript. `path` and `seconds` are those of the recording; only JSON contains them, as one
 // line. The text ends with a line break.
 std::string transcript_text(TranscriptFormat format, const std::string& path, double seconds,
-                            const Heard& heard);
+                            const Transcription& heard);
 
 }  // namespace octavo::train

@@ -24,7 +24,7 @@ class TransducerHead {
 
   // Projects encoder outputs [rows, frames, width] to the joint's inputs [rows, frames, hidden], bias
   // included.
-  virtual torch::Tensor project(const torch::Tensor& frames) = 0;
+  virtual torch::Tensor weight_matmul(const torch::Tensor& frames) = 0;
 
   // Advances the prediction network by one label per row, without dropout. Tokens are int64 [rows]. At the
   // start of a row the token is blank, whose row of the embedding is zero in NeMo's files. Returns the

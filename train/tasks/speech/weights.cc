@@ -37,7 +37,7 @@ Result<std::string> load_all(const std::string& path, const std::vector<RenamedT
 
 }  // namespace
 
-FreshParts speech_fresh_parts() {
+ReinitializedLayers speech_reinitialized_layers() {
   return {"decoder and joint", {"decoder.embedding.weight", "ctc_head.weight"}, [](const std::string& name) {
             return !name.starts_with("encoder.");
           }};
@@ -46,7 +46,7 @@ FreshParts speech_fresh_parts() {
 Result<std::vector<std::string>> load_archive(const SpeechArchive& archive, const NamedTensors& all) {
   std::vector<RenamedTensor> stored = under_own_names(archive.tensors());
   NamedTensors model = all;
-  const auto renewed = set_apart(speech_fresh_parts(), stored, model);
+  const auto renewed = drop_reinitialized(speech_reinitialized_layers(), stored, model);
   const auto line = load_all(archive.path(), stored, model);
   if (!line.ok()) return line.status();
   std::vector<std::string> out = {*line};

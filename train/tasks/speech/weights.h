@@ -17,7 +17,7 @@ namespace octavo::train {
 class SpeechArchive;
 
 // Returns the parts that are reinitialized when the vocabulary changes: decoder and joint, as in NeMo.
-FreshParts speech_fresh_parts();
+ReinitializedLayers speech_reinitialized_layers();
 
 // Copies the tensors of a file into the parameters and buffers of `model`, which have the names that
 // transformers uses. `path` names the file in messages. Dtypes are converted. If names or shapes differ,
@@ -27,7 +27,7 @@ Result<std::string> load_stored(const std::string& path, std::span<const StoredT
                                 const NamedTensors& model);
 
 // Loads the weights of an archive at the start of a new run and returns lines for the console. If the archive
-// has another vocabulary, speech_fresh_parts() keep their values, and a second line reports it.
+// has another vocabulary, speech_reinitialized_layers() keep their values, and a second line reports it.
 Result<std::vector<std::string>> load_archive(const SpeechArchive& archive, const NamedTensors& model);
 
 }  // namespace octavo::train

@@ -103,20 +103,20 @@ void add_window(Transcript& out, std::int64_t end, const Transcript& tokens, std
 
 }  // namespace
 
-std::vector<HearingWindow> cut_windows(std::int64_t frames, std::int64_t longest, std::int64_t margin) {
+std::vector<RecognitionWindow> cut_windows(std::int64_t frames, std::int64_t longest, std::int64_t margin) {
   const std::int64_t shared = 2 * margin;
   if (frames <= longest + shared) return {{0, frames}};
   const std::int64_t count = (frames - shared + longest - 1) / longest;
   const std::int64_t each = (frames + shared * (count - 1) + count - 1) / count;
-  std::vector<HearingWindow> out;
+  std::vector<RecognitionWindow> out;
   for (std::int64_t i = 0; i < count; ++i) out.push_back({i * (frames - each) / (count - 1), each});
   return out;
 }
 
-Transcript merge_windows(const std::vector<WindowHeard>& windows, const Begins& begins_word) {
+Transcript merge_windows(const std::vector<RecognizedWindow>& windows, const Begins& begins_word) {
   Transcript out;
   std::int64_t end = 0;
-  for (const WindowHeard& each : windows) {
+  for (const RecognizedWindow& each : windows) {
     Transcript tokens = each.tokens;
     for (Emission& emission : tokens) emission.frame += each.window.first;
     add_window(out, std::max(end, each.window.first), tokens, each.window.first, begins_word);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/bdh.h"
 
-#include "train/nn/project.h"
 #include "train/nn/recompute.h"
+#include "train/nn/weight_matmul.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -96,7 +96,7 @@ BdhImpl::BdhImpl(const BdhConfig& config) : config_(config) {
   frequencies_ = turns_per_position(neurons);
 }
 
-torch::Tensor BdhImpl::logits(const torch::Tensor& tokens, const DropoutPass& pass) {
+torch::Tensor BdhImpl::logits(const torch::Tensor& tokens, const DropoutKey& pass) {
   TORCH_CHECK(tokens.dim() == 2, "bdh: tokens have ", tokens.dim(),
               " dimensions, expected 2: batch and length");
   look_up_angles(tokens.size(1), tokens.device());
@@ -109,7 +109,7 @@ torch::Tensor BdhImpl::logits(const torch::Tensor& tokens, const DropoutPass& pa
             ? recompute(one, {x, angles_.cosines, angles_.sines}, {}, SegmentWeights::shared)
             : layer(x, angles_, pass, i);
   }
-  return project(x, lm_head_);
+  return weight_matmul(x, lm_head_);
 }
 
 BdhImpl::Angles BdhImpl::angles(std::int64_t first, std::int64_t length, const torch::Device& device) const {
@@ -136,20 +136,20 @@ torch::Tensor BdhImpl::for_heads(const torch::Tensor& x) const {
 
 // Returns the codes [heads, batch * length, neurons] of x [batch, length, width].
 torch::Tensor BdhImpl::encode(const torch::Tensor& x) const {
-  return project_to_groups(x.reshape({x.size(0) * x.size(1), x.size(2)}), encoder_).relu_();
+  return weight_matmul_to_groups(x.reshape({x.size(0) * x.size(1), x.size(2)}), encoder_).relu_();
 }
 
 // Returns the neurons' answers to `seen`, the attention output of each head and token, [.., width] in the
 // codes' order.
 torch::Tensor BdhImpl::answer(const torch::Tensor& code, const torch::Tensor& seen) const {
   return code *
-         project_batched(layer_norm(seen).view({code.size(0), code.size(1), seen.size(-1)}), encoder_v_)
+         grouped_weight_matmul(layer_norm(seen).view({code.size(0), code.size(1), seen.size(-1)}), encoder_v_)
              .relu_();
 }
 
 // Applies dropout to the answers [heads, batch * length, neurons], as [heads, batch, elements of a text], so
 // that a text has the same mask in any batch.
-torch::Tensor BdhImpl::dropped(const torch::Tensor& x, const torch::Tensor& answers, const DropoutPass& pass,
+torch::Tensor BdhImpl::dropped(const torch::Tensor& x, const torch::Tensor& answers, const DropoutKey& pass,
                                std::int64_t layer) const {
   if (!is_training() || config_.dropout == 0.0) return answers;
   const torch::Tensor texts = answers.view({answers.size(0), x.size(0), x.size(1) * answers.size(2)});
@@ -159,12 +159,12 @@ torch::Tensor BdhImpl::dropped(const torch::Tensor& x, const torch::Tensor& answ
 
 torch::Tensor BdhImpl::merge(const torch::Tensor& x, const torch::Tensor& answers) const {
   const torch::Tensor joined =
-      project_and_sum(answers, decoder_.view({config_.n_head, config_.neurons(), x.size(2)}));
+      grouped_weight_matmul_sum(answers, decoder_.view({config_.n_head, config_.neurons(), x.size(2)}));
   return layer_norm(x + layer_norm(joined).view(x.sizes()));
 }
 
 // Applies one layer to x [batch, length, width].
-torch::Tensor BdhImpl::layer(const torch::Tensor& x, const Angles& turn, const DropoutPass& pass,
+torch::Tensor BdhImpl::layer(const torch::Tensor& x, const Angles& turn, const DropoutKey& pass,
                              std::int64_t number) const {
   const std::int64_t texts = config_.n_head * x.size(0), length = x.size(1);
   const torch::Tensor code = encode(x);
@@ -178,7 +178,7 @@ torch::Tensor BdhImpl::layer(const torch::Tensor& x, const Angles& turn, const D
 
 // The state of a text during generation. The attention output of a token is the sum over all tokens s before
 // it of (q . k_s) x_s, which is q . (sum of k_s x_s^T). Each layer stores only the sum in brackets.
-class BdhImpl::Text : public GrowingText {
+class BdhImpl::Text : public GenerationState {
  public:
   explicit Text(BdhImpl& model) : model_(model), past_(static_cast<std::size_t>(model.config_.n_layer)) {}
 
@@ -190,7 +190,7 @@ class BdhImpl::Text : public GrowingText {
       x = model_.merge(x, model_.answer(code, look_back(past, x, code, turn)));
     }
     length_ += tokens.size(0);
-    return project(x.index({0, -1}), model_.lm_head_);
+    return weight_matmul(x.index({0, -1}), model_.lm_head_);
   }
 
  private:
@@ -218,6 +218,6 @@ class BdhImpl::Text : public GrowingText {
   std::int64_t length_ = 0;
 };
 
-std::unique_ptr<GrowingText> BdhImpl::begin_text() { return std::make_unique<Text>(*this); }
+std::unique_ptr<GenerationState> BdhImpl::begin_text() { return std::make_unique<Text>(*this); }
 
 }  // namespace octavo::train

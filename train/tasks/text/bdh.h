@@ -36,7 +36,7 @@ class BdhImpl : public TextModel {
 
   // Attention has no softmax, so the past of a layer is one sum of fixed size, n_head * neurons() * n_embd
   // numbers. Every token costs the same, however long the text before it is. REQUIRES: no gradient is needed.
-  std::unique_ptr<GrowingText> begin_text() override;
+  std::unique_ptr<GenerationState> begin_text() override;
 
   // Returns the number of layers, because all layers share their weights.
   [[nodiscard]] std::int64_t uses_of_weights() const override { return config_.n_layer; }
@@ -45,7 +45,7 @@ class BdhImpl : public TextModel {
 
  private:
   // REQUIRES: tokens are below vocab_size.
-  torch::Tensor logits(const torch::Tensor& tokens, const DropoutPass& pass) override;
+  torch::Tensor logits(const torch::Tensor& tokens, const DropoutKey& pass) override;
 
   class Text;
   struct Angles {
@@ -53,13 +53,13 @@ class BdhImpl : public TextModel {
   };
   [[nodiscard]] Angles angles(std::int64_t first, std::int64_t length, const torch::Device& device) const;
   void look_up_angles(std::int64_t length, const torch::Device& device);
-  torch::Tensor layer(const torch::Tensor& x, const Angles& turn, const DropoutPass& pass,
+  torch::Tensor layer(const torch::Tensor& x, const Angles& turn, const DropoutKey& pass,
                       std::int64_t number) const;
   [[nodiscard]] torch::Tensor for_heads(const torch::Tensor& x) const;
   [[nodiscard]] torch::Tensor encode(const torch::Tensor& x) const;
   [[nodiscard]] torch::Tensor answer(const torch::Tensor& code, const torch::Tensor& seen) const;
   [[nodiscard]] torch::Tensor dropped(const torch::Tensor& x, const torch::Tensor& answers,
-                                      const DropoutPass& pass, std::int64_t layer) const;
+                                      const DropoutKey& pass, std::int64_t layer) const;
   [[nodiscard]] torch::Tensor merge(const torch::Tensor& x, const torch::Tensor& answers) const;
 
   BdhConfig config_;

@@ -45,7 +45,7 @@ class Writer {
   std::int64_t context_;
   torch::Device device_;
   ComputeType compute_dtype_;
-  std::unique_ptr<GrowingText> seen_;
+  std::unique_ptr<GenerationState> seen_;
   std::int64_t first_ = 0, known_ = 0;  // the model has seen text[first_, known_)
 };
 
@@ -70,7 +70,7 @@ TokenBatch to_tokens(const torch::Tensor& bytes) {
   return {tokens.slice(1, 0, tokens.size(1) - 1), tokens.slice(1, 1)};
 }
 
-torch::Tensor text_loss(TextModel& model, const TokenBatch& batch, const DropoutPass& pass) {
+torch::Tensor text_loss(TextModel& model, const TokenBatch& batch, const DropoutKey& pass) {
   const torch::Tensor logits = model.forward(batch.inputs, pass).to(torch::kFloat32);
   return torch::nn::functional::cross_entropy(logits.reshape({-1, logits.size(-1)}),
                                               batch.targets.reshape(-1));

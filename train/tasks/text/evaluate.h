@@ -25,7 +25,7 @@ struct TokenBatch {
 TokenBatch to_tokens(const torch::Tensor& bytes);
 
 // Returns the mean cross-entropy in nats per token, in fp32 whatever the dtype of the logits.
-torch::Tensor text_loss(TextModel& model, const TokenBatch& batch, const DropoutPass& pass = {});
+torch::Tensor text_loss(TextModel& model, const TokenBatch& batch, const DropoutKey& pass = {});
 
 // The sum of the losses of windows of text, and their number.
 struct TextLosses {

@@ -122,7 +122,7 @@ Batch TextTask::read(const Order& order, std::uint64_t first, std::int64_t rows)
 
 torch::Tensor TextTask::loss(const Batch& batch, const PassKey& key) {
   const torch::Tensor& bytes = batch.at(kBytes);
-  DropoutPass pass{key.seed, static_cast<std::uint64_t>(key.step), {}};
+  DropoutKey pass{key.seed, static_cast<std::uint64_t>(key.step), {}};
   if (model_settings_.dropout > 0.0) pass.samples = draw_numbers(batch, bytes.device());
   return text_loss(*model_, to_tokens(bytes), pass);
 }

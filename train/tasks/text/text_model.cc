@@ -9,7 +9,7 @@
 namespace octavo::train {
 namespace {
 
-class RecomputedText : public GrowingText {
+class RecomputedText : public GenerationState {
  public:
   explicit RecomputedText(TextModel& model) : model_(model) {}
 
@@ -25,7 +25,7 @@ class RecomputedText : public GrowingText {
 
 }  // namespace
 
-std::unique_ptr<GrowingText> TextModel::begin_text() { return std::make_unique<RecomputedText>(*this); }
+std::unique_ptr<GenerationState> TextModel::begin_text() { return std::make_unique<RecomputedText>(*this); }
 
 std::shared_ptr<TextModel> make_text_model(const Settings& settings) {
   TORCH_CHECK(settings.model.name == "bdh", "there is no model of text of the name ", settings.model.name);

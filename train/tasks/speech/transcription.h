@@ -13,15 +13,15 @@ namespace octavo::train {
 class Tokenizer;
 
 // A recognized word. Times are in seconds from the beginning of the clip, in multiples of an encoder frame.
-struct HeardWord {
+struct TranscribedWord {
   std::string text;
   double begin = 0, end = 0;
-  friend bool operator==(const HeardWord&, const HeardWord&) = default;
+  friend bool operator==(const TranscribedWord&, const TranscribedWord&) = default;
 };
 
-struct Heard {
+struct Transcription {
   std::string text;
-  std::vector<HeardWord> words;
+  std::vector<TranscribedWord> words;
   Transcript tokens;
 };
 
@@ -30,6 +30,6 @@ bool begins_word(const Tokenizer& tokenizer, std::int64_t token);
 
 // Converts decoded tokens to text and words. A word lasts until its last label ends, but at most until the
 // next word begins. `frame_seconds` is the duration of an encoder frame.
-Heard heard_of(Transcript tokens, const Tokenizer& tokenizer, double frame_seconds);
+Transcription make_transcription(Transcript tokens, const Tokenizer& tokenizer, double frame_seconds);
 
 }  // namespace octavo::train

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/heard.h"
+#include "train/tasks/speech/transcription.h"
 
 #include "train/tasks/speech/tokenizer.h"
 
@@ -32,8 +32,8 @@ bool begins_word(const Tokenizer& tokenizer, std::int64_t token) {
   return tokenizer.piece(token).starts_with(kSpace);
 }
 
-Heard heard_of(Transcript tokens, const Tokenizer& tokenizer, double frame_seconds) {
-  Heard out;
+Transcription make_transcription(Transcript tokens, const Tokenizer& tokenizer, double frame_seconds) {
+  Transcription out;
   out.text = trimmed(tokenizer.decode(ids_of(tokens, 0, tokens.size())));
   const auto seconds = [&](std::int64_t frame) { return static_cast<double>(frame) * frame_seconds; };
   for (std::size_t first = 0, end = 0; first < tokens.size(); first = end) {

@@ -31,7 +31,7 @@
 
 namespace octavo::train {
 
-struct MonitorPlan {
+struct WatchdogOptions {
   std::string prefix;                  // prefix of this world's keys
   std::chrono::milliseconds timeout;   // limit for a rank for which the others wait
   std::chrono::milliseconds beat;      // time between two heartbeats
@@ -44,13 +44,13 @@ struct MonitorPlan {
 // heartbeat; empty: the rank does none.
 std::string local_work_key(int rank);
 
-class Monitor {
+class Watchdog {
  public:
   // Uses two connections: one for the thread, one for calls. Writes this rank's first heartbeat.
-  Monitor(const Place& place, MonitorPlan plan, StorePointer watching, StorePointer telling);
-  ~Monitor();
-  Monitor(const Monitor&) = delete;
-  Monitor& operator=(const Monitor&) = delete;
+  Watchdog(const RankInfo& place, WatchdogOptions plan, StorePointer watching, StorePointer telling);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
 
   // Begins to watch the other ranks. REQUIRES: all of them have joined.
   void watch();
@@ -71,11 +71,11 @@ class Monitor {
 
   // Reports a failure to the other ranks, within the time limit of a request. The report may not reach them.
   void fail(const RankFailure& failure);
-  // Waits until `done` or a failure. Throws WorldError with the failure.
+  // Waits until `done` or a failure. Throws ProcessGroupError with the failure.
   void await(const std::function<bool()>& done);
   // Wakes await(). Call it after `done` has changed.
   void wake();
-  // Reports that a call failed with `what`: waits for the reason and throws WorldError with it.
+  // Reports that a call failed with `what`: waits for the reason and throws ProcessGroupError with it.
   [[noreturn]] void blame(const std::string& what);
   [[nodiscard]] bool failed() const;
   [[nodiscard]] std::optional<RankFailure> failure() const;
@@ -94,8 +94,8 @@ class Monitor {
   [[nodiscard]] std::string key(const std::string& name) const { return plan_.prefix + name; }
   [[nodiscard]] bool works_locally() const;  // within its time limit. REQUIRES: mutex_ is held
 
-  const Place place_;
-  const MonitorPlan plan_;
+  const RankInfo place_;
+  const WatchdogOptions plan_;
   TimedStore watching_, telling_;
   std::atomic<std::int64_t> calls_{0};
   std::int64_t beats_ = 0, local_beats_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/listening.h"
+#include "train/tasks/speech/batch_recognition.h"
 
 #include "train/data/threads.h"
 
@@ -21,7 +21,7 @@ using Samples = std::vector<float>;
 constexpr std::size_t kAhead = 2;  // batches that are read while another one is transcribed
 constexpr unsigned kMostThreads = 16;
 
-Result<Samples> read_clip(const ClipToHear& clip) {
+Result<Samples> read_clip(const ClipInput& clip) {
   try {
     return clip.read();
   } catch (const std::exception& error) {
@@ -32,8 +32,7 @@ Result<Samples> read_clip(const ClipToHear& clip) {
 // Threads that read clips in the order of the batches, up to kAhead batches ahead.
 class Readers {
  public:
-  Readers(std::span<const ClipToHear> clips, const std::vector<std::vector<std::size_t>>& batches,
-          int threads)
+  Readers(std::span<const ClipInput> clips, const std::vector<std::vector<std::size_t>>& batches, int threads)
       : clips_(clips), read_(clips.size()) {
     for (std::size_t i = 0; i < batches.size(); ++i)
       for (const std::size_t clip : batches[i]) order_.push_back({clip, i});
@@ -92,7 +91,7 @@ class Readers {
     }
   }
 
-  std::span<const ClipToHear> clips_;
+  std::span<const ClipInput> clips_;
   std::vector<Turn> order_;
   std::mutex mutex_;
   std::condition_variable may_read_, was_read_;
@@ -110,7 +109,7 @@ unsigned reading_threads(int asked) {
 }
 
 std::vector<std::vector<std::size_t>> plan_batches(std::span<const double> seconds,
-                                                   const ListeningOptions& options) {
+                                                   const BatchRecognitionOptions& options) {
   std::vector<std::size_t> order(seconds.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return seconds[a] > seconds[b]; });
@@ -126,10 +125,10 @@ std::vector<std::vector<std::size_t>> plan_batches(std::span<const double> secon
   return out;
 }
 
-void hear_all(const HearBatch& hear, std::span<const ClipToHear> clips, const ListeningOptions& options,
-              const HeardClip& done) {
+void transcribe_all(const HearBatch& hear, std::span<const ClipInput> clips,
+                    const BatchRecognitionOptions& options, const HeardClip& done) {
   std::vector<double> seconds;
-  for (const ClipToHear& clip : clips) seconds.push_back(clip.seconds);
+  for (const ClipInput& clip : clips) seconds.push_back(clip.seconds);
   const auto batches = plan_batches(seconds, options);
   Readers readers(clips, batches, options.threads);
   for (std::size_t i = 0; i < batches.size(); ++i) {
@@ -137,7 +136,7 @@ void hear_all(const HearBatch& hear, std::span<const ClipToHear> clips, const Li
     std::vector<std::span<const float>> samples;
     for (const Result<Samples>& each : read)
       if (each.ok()) samples.emplace_back(*each);
-    std::vector<Heard> heard;
+    std::vector<Transcription> heard;
     if (!samples.empty()) heard = hear(samples);
     auto next = heard.begin();
     for (std::size_t k = 0; k < read.size(); ++k) {

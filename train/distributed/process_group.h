@@ -6,8 +6,9 @@
 // hosts, and the host waits: a few bytes, less than a millisecond. In a world without a group, calls return
 // this rank's values.
 //
-// All ranks make the same calls in the same order, from one thread. A call throws WorldError if another rank
-// has failed, is gone, or has not made the call within the timeout. After that the world cannot be used.
+// All ranks make the same calls in the same order, from one thread. A call throws ProcessGroupError if
+// another rank has failed, is gone, or has not made the call within the timeout. After that the world cannot
+// be used.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -57,7 +58,7 @@ struct Traffic {
   }
 };
 
-struct WorldOptions {
+struct ProcessGroupOptions {
   std::chrono::milliseconds timeout{600'000};  // limit for the other ranks to make a call
   std::chrono::milliseconds start{600'000};    // limit for all ranks to join
   // The monitor's times: `beat` between two heartbeats; `silence` without a heartbeat, after which a rank is
@@ -68,42 +69,42 @@ struct WorldOptions {
   std::function<bool()> stop = {};
 };
 
-class Monitor;
+class Watchdog;
 
 // A scope in which this rank does work that needs no other rank and may take long, such as writing a
 // checkpoint. The other ranks wait for it beyond rank_timeout, and neither its monitor nor Octavo's launcher
-// ends it because another rank has failed. After WorldOptions::local plus one second per megabyte it counts
-// as other work, so that endless work cannot block the run.
+// ends it because another rank has failed. After ProcessGroupOptions::local plus one second per megabyte it
+// counts as other work, so that endless work cannot block the run.
 class LocalWork {
  public:
-  LocalWork(std::shared_ptr<Monitor> monitor, const std::string& what, std::uint64_t bytes);
+  LocalWork(std::shared_ptr<Watchdog> monitor, const std::string& what, std::uint64_t bytes);
   ~LocalWork();
   LocalWork(const LocalWork&) = delete;
   LocalWork& operator=(const LocalWork&) = delete;
 
  private:
-  std::shared_ptr<Monitor> monitor_;  // null if there is no group
+  std::shared_ptr<Watchdog> monitor_;  // null if there is no group
 };
 
-class World {
+class ProcessGroup {
  public:
   enum class Reduce { sum, max };
 
   // Returns a world of one process without a group: every call returns immediately.
-  static std::unique_ptr<World> alone();
+  static std::unique_ptr<ProcessGroup> alone();
   // Returns rank 0 of a world of `ranks` ranks without the other ranks: calls return immediately and change
   // nothing. It is for predictions, whose tensors hold no data that could be summed.
-  static std::unique_ptr<World> imagined(int ranks);
+  static std::unique_ptr<ProcessGroup> pretend(int ranks);
   // Waits for all ranks. `device` is this rank's own device; all ranks must have the same device type.
   // `failure` is set if all ranks have the same error.
-  static Result<std::unique_ptr<World>> join(const Place& place, const torch::Device& device,
-                                             const WorldOptions& options,
-                                             std::optional<RankFailure>* failure = nullptr);
-  ~World();
-  World(const World&) = delete;
-  World& operator=(const World&) = delete;
+  static Result<std::unique_ptr<ProcessGroup>> join(const RankInfo& place, const torch::Device& device,
+                                                    const ProcessGroupOptions& options,
+                                                    std::optional<RankFailure>* failure = nullptr);
+  ~ProcessGroup();
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
 
-  [[nodiscard]] const Place& place() const;
+  [[nodiscard]] const RankInfo& place() const;
   [[nodiscard]] int rank() const { return place().rank; }
   [[nodiscard]] int ranks() const { return place().ranks; }
   [[nodiscard]] bool leads() const { return place().leads(); }
@@ -153,7 +154,7 @@ class World {
 
  private:
   struct Impl;
-  explicit World(std::unique_ptr<Impl> impl);
+  explicit ProcessGroup(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -19,16 +19,17 @@ namespace octavo::train {
 inline constexpr std::string_view kKeptTokenizer = "tokenizer.model";
 inline constexpr std::string_view kKeptModel = "model.json";
 
-struct KeptModel {
+struct BundledModel {
   SpeechModelSettings model;
   FeatureSettings features;
 };
 
-// Returns the files for Task::kept_files(). `tokenizer` is the content of the tokenizer's file.
-std::map<std::string, std::string> kept_files(const KeptModel& model, const std::string& tokenizer);
+// Returns the files for Task::checkpoint_extra_files(). `tokenizer` is the content of the tokenizer's file.
+std::map<std::string, std::string> checkpoint_extra_files(const BundledModel& model,
+                                                          const std::string& tokenizer);
 
 // Reads model.json of a checkpoint. Returns nothing if the checkpoint does not have it, for example because
 // the run used generated clips.
-Result<std::optional<KeptModel>> read_kept_model(const std::string& checkpoint);
+Result<std::optional<BundledModel>> read_kept_model(const std::string& checkpoint);
 
 }  // namespace octavo::train

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/origin.h"
+#include "train/tasks/speech/pretrained_source.h"
 
 #include "train/config/paths.h"
 #include "train/tasks/speech/archive_tokenizer.h"

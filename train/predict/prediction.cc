@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "train/predict/plan.h"
+#include "train/predict/prediction.h"
 
-#include "train/config/passes.h"
+#include "train/config/micro_batches.h"
 #include "train/config/slow_types.h"
 #include "train/optim/shard_layout.h"
 #include "train/predict/host.h"
@@ -26,7 +26,7 @@ namespace {
 using octavo::plan::Bound;
 using octavo::plan::Owner;
 
-octavo::plan::Links links_of(const PlanRequest& request) {
+octavo::plan::Links links_of(const PredictionRequest& request) {
   octavo::plan::Links out;
   out.ranks = request.num_gpus;
   out.per_host = std::min(request.gpus_per_host, request.num_gpus);
@@ -42,7 +42,7 @@ std::vector<octavo::plan::Kernel> kernels_of(const StepTrace& trace, std::size_t
 }
 
 // Gradients become ready evenly over the backward pass of the last micro-batch, bucket by bucket.
-double exposed(const PlanRequest& request, const StepTrace& trace, double backward) {
+double exposed(const PredictionRequest& request, const StepTrace& trace, double backward) {
   if (request.num_gpus == 1) return 0;
   std::vector<octavo::plan::Bucket> buckets;
   const std::int64_t count =
@@ -57,7 +57,7 @@ double exposed(const PlanRequest& request, const StepTrace& trace, double backwa
 // states cross the link in both directions simultaneously. If the CPU does the update, gradients are copied
 // to the host, weights are copied back, and the CPU's cores compute. The shares were measured with Parakeet
 // 0.6B on an H200 with 16 cores; for other runs they are rough.
-double offloaded(const PlanRequest& request, const StepTrace& trace) {
+double offloaded(const PredictionRequest& request, const StepTrace& trace) {
   constexpr double kShown = 0.55, kShownByCpu = 0.5, kCpuPerParameter = 1.75e-10;
   const auto states = static_cast<double>(trace.states.host_states + trace.states.host_master);
   if (states == 0 || request.gpu.host_bandwidth <= 0) return 0;
@@ -66,7 +66,8 @@ double offloaded(const PlanRequest& request, const StepTrace& trace) {
                         kCpuPerParameter * static_cast<double>(trace.trained));
 }
 
-std::vector<std::pair<std::string, double>> by_name(const PlanRequest& request, const StepTrace& trace) {
+std::vector<std::pair<std::string, double>> by_name(const PredictionRequest& request,
+                                                    const StepTrace& trace) {
   std::map<std::string, double> seconds;
   for (const FakeKernel& each : trace.kernels)
     seconds[each.name] +=
@@ -76,7 +77,7 @@ std::vector<std::pair<std::string, double>> by_name(const PlanRequest& request, 
   return out;
 }
 
-Status add_time(const PlanRequest& request, const StepTrace& trace, Plan& out) {
+Status add_time(const PredictionRequest& request, const StepTrace& trace, Prediction& out) {
   out.kernels = by_name(request, trace);
   out.launch_seconds = request.launch_seconds;
   const double launch = request.launch_seconds > 0 ? request.launch_seconds : kFastLaunch;
@@ -98,13 +99,13 @@ Status add_time(const PlanRequest& request, const StepTrace& trace, Plan& out) {
 
 }  // namespace
 
-Result<Plan> make_plan(const Settings& given, const PlanRequest& request) {
+Result<Prediction> make_plan(const Settings& given, const PredictionRequest& request) {
   const std::unique_ptr<Task> task = make_task(given.task);
   if (auto opened = task->open({given, "", nullptr}); !opened.ok()) return opened.status();
   return make_plan_of_open(given, *task, request);
 }
 
-Result<Plan> make_plan_of_open(const Settings& given, Task& task, const PlanRequest& request) {
+Result<Prediction> make_plan_of_open(const Settings& given, Task& task, const PredictionRequest& request) {
   const auto passes = accumulation_for(given.training, request.num_gpus);
   if (!passes.ok()) return passes.status();
   Settings settings = given;
@@ -113,16 +114,16 @@ Result<Plan> make_plan_of_open(const Settings& given, Task& task, const PlanRequ
   return make_plan(settings, task, request);
 }
 
-Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& request) {
+Result<Prediction> make_plan(const Settings& settings, Task& task, const PredictionRequest& request) {
   const auto ranks = static_cast<int>(request.num_gpus);
   auto trace = trace_step({settings, task, settings.training.per_device_train_batch_size, ranks, request.gpu,
-                           request.cpu ? FakeDevice::Of::cpu : FakeDevice::Of::gpu});
+                           request.cpu ? TraceDevice::Of::cpu : TraceDevice::Of::gpu});
   if (!trace.ok()) return trace.status();
   auto memory = octavo::plan::simulate(std::span(trace->events).first(trace->evaluation));
   if (!memory.ok()) return memory.status();
   auto evaluated = octavo::plan::simulate(trace->events);
   if (!evaluated.ok()) return evaluated.status();
-  Plan out;
+  Prediction out;
   out.gpu = request.gpu;
   out.num_gpus = request.num_gpus;
   out.memory = *memory;
@@ -162,9 +163,9 @@ Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& 
   return out;
 }
 
-double Plan::slow_host_seconds() const { return static_cast<double>(launches) * kSlowLaunch; }
+double Prediction::slow_host_seconds() const { return static_cast<double>(launches) * kSlowLaunch; }
 
-std::string Plan::bound() const {
+std::string Prediction::bound() const {
   if (!measured_rows.empty()) return "what was measured";
   if (exposed_seconds > 0.3 * step_seconds) return "communication between GPUs";
   if (compute.host_seconds > compute.gpu_seconds) return "the host, which launches kernels";
@@ -180,7 +181,7 @@ std::string Plan::bound() const {
   return "gaps between kernels";
 }
 
-std::vector<std::pair<std::string, std::int64_t>> memory_rows(const Plan& plan) {
+std::vector<std::pair<std::string, std::int64_t>> memory_rows(const Prediction& plan) {
   const auto of = [&](Owner owner) { return plan.memory.owners[static_cast<std::size_t>(owner)]; };
   return {{"weights", of(Owner::weights)},
           {"gradients", of(Owner::gradients)},
@@ -195,7 +196,7 @@ std::vector<std::pair<std::string, std::int64_t>> memory_rows(const Plan& plan) 
           {"CUDA context", plan.gpu.context}};
 }
 
-std::vector<std::string> plan_lines(const Plan& plan) {
+std::vector<std::string> plan_lines(const Prediction& plan) {
   constexpr double kAlike = 0.7;  // from this ratio of host to GPU time on, a step also waits for the host
   const auto row = [&](const std::string& name, std::int64_t bytes) {
     std::array<char, 96> line{};
@@ -264,16 +265,16 @@ std::vector<std::string> plan_lines(const Plan& plan) {
 namespace {
 constexpr double kWorthSaying = 0.05;
 
-std::int64_t planned_peak(const Plan& plan, const Measured& measured) {
+std::int64_t planned_peak(const Prediction& plan, const Measured& measured) {
   return measured.evaluated ? plan.peak : plan.memory.allocated;
 }
 }  // namespace
 
-bool is_as_large(const Plan& plan, double padded_length) {
+bool is_as_large(const Prediction& plan, double padded_length) {
   return padded_length >= 0.95 * plan.padded_length;
 }
 
-std::string plan_against(const Plan& plan, const Measured& measured) {
+std::string compare_with_measured(const Prediction& plan, const Measured& measured) {
   const auto off = [](double planned, double found) {
     const double percent = 100 * (planned / found - 1);
     return (std::signbit(percent) ? " (" : " (+") + decimal_text(percent, std::chars_format::fixed, 1) + "%)";
@@ -301,7 +302,7 @@ std::string plan_against(const Plan& plan, const Measured& measured) {
   return out;
 }
 
-nlohmann::ordered_json pair_json(const Plan& plan, const Measured& measured) {
+nlohmann::ordered_json comparison_json(const Prediction& plan, const Measured& measured) {
   nlohmann::ordered_json out = {
       {"peak", planned_peak(plan, measured)},
       {"measured_peak", measured.peak},
@@ -316,7 +317,7 @@ nlohmann::ordered_json pair_json(const Plan& plan, const Measured& measured) {
   return out;
 }
 
-nlohmann::ordered_json plan_json(const Plan& plan) {
+nlohmann::ordered_json plan_json(const Prediction& plan) {
   nlohmann::ordered_json out;
   out["gpu"] = {{"key", plan.gpu.key}, {"name", plan.gpu.name}, {"memory", plan.gpu.memory}};
   out["num_gpus"] = plan.num_gpus;

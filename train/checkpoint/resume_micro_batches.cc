@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "train/checkpoint/resume_passes.h"
+#include "train/checkpoint/resume_micro_batches.h"
 
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/resume.h"
-#include "train/config/passes.h"
+#include "train/config/micro_batches.h"
 
 #include <string>
 
@@ -30,13 +30,13 @@ Status cannot_divide(const std::string& checkpoint, const TrainingSettings& trai
   const std::int64_t rows = training.per_device_train_batch_size, global = batches * rows;
   return Status::invalid(has + " of " + std::to_string(rows) + " samples, " + std::to_string(global) +
                          " in all, and a run that goes on keeps the samples of its steps; " +
-                         possible_passes(global, rows, ranks));
+                         possible_batch_splits(global, rows, ranks));
 }
 
 }  // namespace
 
-Result<std::int64_t> passes_of_ranks(const Settings& given, std::int64_t ranks,
-                                     const std::string& checkpoint) {
+Result<std::int64_t> micro_batches_per_rank(const Settings& given, std::int64_t ranks,
+                                            const std::string& checkpoint) {
   const TrainingSettings& training = given.training;
   if (checkpoint.empty() || training.global_batch_size) return accumulation_for(training, ranks);
   const auto state = saved_state(checkpoint);

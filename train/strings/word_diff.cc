@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/strings/marked.h"
+#include "train/strings/word_diff.h"
 
 #include "train/strings/terminal_text.h"
 
@@ -16,8 +16,8 @@ void add(std::string& line, const std::string& word, bool differs, std::string_v
 
 }  // namespace
 
-MarkedPair marked(const std::vector<AlignedWord>& alignment, const Marks& marks) {
-  MarkedPair out;
+WordDiff marked(const std::vector<AlignedWord>& alignment, const Marks& marks) {
+  WordDiff out;
   for (const AlignedWord& word : alignment) {
     const bool differs = word.edit != Edit::none;
     if (word.edit != Edit::insertion)
@@ -28,7 +28,7 @@ MarkedPair marked(const std::vector<AlignedWord>& alignment, const Marks& marks)
   return out;
 }
 
-MarkedPair marked_for_terminal(std::string_view reference, std::string_view hypothesis) {
+WordDiff diff_for_terminal(std::string_view reference, std::string_view hypothesis) {
   return marked(align_words(reference, hypothesis), {"[-", "-]", "{+", "+}", terminal_text});
 }
 

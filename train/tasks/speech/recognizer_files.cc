@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/listener_files.h"
+#include "train/tasks/speech/recognizer_files.h"
 
 #include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/config/config.h"
 #include "train/tasks/speech/archive_tokenizer.h"
-#include "train/tasks/speech/kept_model.h"
-#include "train/tasks/speech/origin.h"
+#include "train/tasks/speech/bundled_model.h"
+#include "train/tasks/speech/pretrained_source.h"
 #include "train/tasks/speech/settings.h"
 
 #include <array>
@@ -31,8 +31,8 @@ Status no_tokenizer(const std::string& checkpoint, const Settings& settings) {
                  : "; the checkpoint should have " + std::string(kKeptTokenizer)));
 }
 
-// Opens a checkpoint without a model description (kept_model.h), from the files that the run started with.
-Result<ListenerFiles> open_origin(const std::string& path, const Settings& settings, Safetensors weights) {
+// Opens a checkpoint without a model description (bundled_model.h), from the files that the run started with.
+Result<RecognizerFiles> open_origin(const std::string& path, const Settings& settings, Safetensors weights) {
   auto origin = open_speech_origin(settings);
   if (!origin.ok()) return origin.status();
   const SpeechArchive* const archive = origin->has_value() ? &**origin : nullptr;
@@ -46,17 +46,17 @@ Result<ListenerFiles> open_origin(const std::string& path, const Settings& setti
   if (!features.ok()) return features.status();
   auto tables = speech_tables_of(*features, archive);
   if (!tables.ok()) return tables.status();
-  return ListenerFiles{.model = std::move(*model),
-                       .features = *features,
-                       .tables = std::move(*tables),
-                       .tokenizer = std::move(*tokenizer),
-                       .weights_from = path,
-                       .notes = {},
-                       .archive = {},
-                       .checkpoint = std::move(weights)};
+  return RecognizerFiles{.model = std::move(*model),
+                         .features = *features,
+                         .tables = std::move(*tables),
+                         .tokenizer = std::move(*tokenizer),
+                         .weights_from = path,
+                         .notes = {},
+                         .archive = {},
+                         .checkpoint = std::move(weights)};
 }
 
-Result<ListenerFiles> open_checkpoint(const std::string& path, const Settings& settings) {
+Result<RecognizerFiles> open_checkpoint(const std::string& path, const Settings& settings) {
   auto weights = Safetensors::open(path + '/' + std::string(kWeights));
   if (!weights.ok()) return weights.status();
   auto kept = read_kept_model(path);
@@ -64,17 +64,17 @@ Result<ListenerFiles> open_checkpoint(const std::string& path, const Settings& s
   if (!kept->has_value()) return open_origin(path, settings, std::move(*weights));
   auto tokenizer = Tokenizer::open(path + '/' + std::string(kKeptTokenizer));
   if (!tokenizer.ok()) return tokenizer.status();
-  return ListenerFiles{.model = std::move((*kept)->model),
-                       .features = (*kept)->features,
-                       .tables = {},
-                       .tokenizer = std::move(*tokenizer),
-                       .weights_from = path,
-                       .notes = {},
-                       .archive = {},
-                       .checkpoint = std::move(*weights)};
+  return RecognizerFiles{.model = std::move((*kept)->model),
+                         .features = (*kept)->features,
+                         .tables = {},
+                         .tokenizer = std::move(*tokenizer),
+                         .weights_from = path,
+                         .notes = {},
+                         .archive = {},
+                         .checkpoint = std::move(*weights)};
 }
 
-Result<ListenerFiles> open_run(const std::string& name, const std::string& which) {
+Result<RecognizerFiles> open_run(const std::string& name, const std::string& which) {
   constexpr std::array<std::string_view, 2> kNeeded = {kWeights, kConfig};
   auto chosen = choose_checkpoint(name, which, kNeeded);
   if (!chosen.ok()) return chosen.status();
@@ -91,24 +91,24 @@ Result<ListenerFiles> open_run(const std::string& name, const std::string& which
   return out;
 }
 
-Result<ListenerFiles> open_archive(const std::string& name) {
+Result<RecognizerFiles> open_archive(const std::string& name) {
   auto archive = SpeechArchive::open(name);
   if (!archive.ok()) return archive.status();
   auto tokenizer = archive_tokenizer(*archive);
   if (!tokenizer.ok()) return tokenizer.status();
   auto tables = archive->feature_tables();
   if (!tables.ok()) return tables.status();
-  return ListenerFiles{.model = archive->settings(),
-                       .features = archive->features(),
-                       .tables = std::move(*tables),
-                       .tokenizer = std::move(*tokenizer),
-                       .weights_from = archive->path(),
-                       .notes = {},
-                       .archive = std::move(*archive),
-                       .checkpoint = {}};
+  return RecognizerFiles{.model = archive->settings(),
+                         .features = archive->features(),
+                         .tables = std::move(*tables),
+                         .tokenizer = std::move(*tokenizer),
+                         .weights_from = archive->path(),
+                         .notes = {},
+                         .archive = std::move(*archive),
+                         .checkpoint = {}};
 }
 
-Status check_tokens(const ListenerFiles& files) {
+Status check_tokens(const RecognizerFiles& files) {
   if (files.tokenizer.size() == files.model.vocabulary) return {};
   return Status::invalid(files.tokenizer.name() + ": has " + std::to_string(files.tokenizer.size()) +
                          " tokens, but the model of " + files.weights_from + " has " +
@@ -117,12 +117,12 @@ Status check_tokens(const ListenerFiles& files) {
 
 }  // namespace
 
-Result<ListenerFiles> open_listener_files(const std::string& name, const std::string& checkpoint) {
+Result<RecognizerFiles> open_recognizer_files(const std::string& name, const std::string& checkpoint) {
   const bool run = is_run(name);
   if (!run && !checkpoint.empty()) {
     return Status::invalid("--checkpoint: got " + checkpoint + ", but " + name + " is no run's folder");
   }
-  Result<ListenerFiles> out = run ? open_run(name, checkpoint) : open_archive(name);
+  Result<RecognizerFiles> out = run ? open_run(name, checkpoint) : open_archive(name);
   if (!out.ok()) return out;
   if (Status bad = check_tokens(*out); !bad.ok()) return bad;
   return out;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/distributed/world.h"
+#include "train/distributed/process_group.h"
 
 #include "train/distributed/exchange.h"
 #include "train/distributed/pending.h"
@@ -16,8 +16,8 @@ namespace {
 
 using GroupPointer = c10::intrusive_ptr<c10d::Backend>;
 
-c10d::ReduceOp operation(World::Reduce how) {
-  return how == World::Reduce::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
+c10d::ReduceOp operation(ProcessGroup::Reduce how) {
+  return how == ProcessGroup::Reduce::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
 }
 
 // Calls shutdown(), which newer versions of LibTorch expect at an orderly end.
@@ -28,10 +28,10 @@ void shut_down(Group& group) {
 
 }  // namespace
 
-struct World::Impl {
-  Place place;
+struct ProcessGroup::Impl {
+  RankInfo place;
   torch::Device device{torch::kCPU};
-  std::shared_ptr<Monitor> monitor;
+  std::shared_ptr<Watchdog> monitor;
   GroupPointer tensors, hosts;
   std::unique_ptr<Exchange> exchange;
   CallList calls;
@@ -98,16 +98,16 @@ struct World::Impl {
     monitor->called();
     try {
       return exchange->all(call, mine, calls);
-    } catch (const WorldError& error) {
+    } catch (const ProcessGroupError& error) {
       if (error.failure().found_by == RankFailure::FoundBy::all) common = error.failure();
       throw;
     }
   }
 };
 
-World::World(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-World::~World() {
+ProcessGroup::~ProcessGroup() {
   if (!grouped()) return;
   const bool idle = std::all_of(impl_->recent.begin(), impl_->recent.end(),
                                 [](const auto& each) { return each->work->isCompleted(); });
@@ -124,18 +124,21 @@ World::~World() {
   impl_->monitor->leave();
 }
 
-const Place& World::place() const { return impl_->place; }
+const RankInfo& ProcessGroup::place() const { return impl_->place; }
 
-std::unique_ptr<World> World::alone() { return std::unique_ptr<World>(new World(std::make_unique<Impl>())); }
+std::unique_ptr<ProcessGroup> ProcessGroup::alone() {
+  return std::unique_ptr<ProcessGroup>(new ProcessGroup(std::make_unique<Impl>()));
+}
 
-std::unique_ptr<World> World::imagined(int ranks) {
+std::unique_ptr<ProcessGroup> ProcessGroup::pretend(int ranks) {
   auto out = alone();
   out->impl_->place.ranks = out->impl_->place.local_ranks = ranks;
   return out;
 }
 
-Result<std::unique_ptr<World>> World::join(const Place& place, const torch::Device& device,
-                                           const WorldOptions& options, std::optional<RankFailure>* failure) {
+Result<std::unique_ptr<ProcessGroup>> ProcessGroup::join(const RankInfo& place, const torch::Device& device,
+                                                         const ProcessGroupOptions& options,
+                                                         std::optional<RankFailure>* failure) {
   if (!place.grouped()) return alone();
   std::optional<RankFailure> common;
   Result<Meeting> met = meet(place, device, options, common);
@@ -149,7 +152,7 @@ Result<std::unique_ptr<World>> World::join(const Place& place, const torch::Devi
   impl->hosts = met->hosts;
   impl->exchange = std::make_unique<Exchange>(
       impl->hosts, [monitor = impl->monitor](const auto& work) { wait_for_hosts(work, monitor); });
-  auto world = std::unique_ptr<World>(new World(std::move(impl)));
+  auto world = std::unique_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
   if (device.is_cpu()) return world;
   try {
     // NCCL connects at the first call. This call makes its errors appear now.
@@ -164,7 +167,7 @@ Result<std::unique_ptr<World>> World::join(const Place& place, const torch::Devi
   return world;
 }
 
-Pending World::all_reduce(const torch::Tensor& tensor, Reduce how) {
+Pending ProcessGroup::all_reduce(const torch::Tensor& tensor, Reduce how) {
   if (!grouped()) return {};
   impl_->note(how == Reduce::sum ? "all_reduce" : "all_reduce (max)", tensor);
   impl_->sent(tensor, 2 * impl_->others_part());
@@ -176,7 +179,7 @@ Pending World::all_reduce(const torch::Tensor& tensor, Reduce how) {
   });
 }
 
-Pending World::reduce_scatter(const torch::Tensor& part, const torch::Tensor& whole) {
+Pending ProcessGroup::reduce_scatter(const torch::Tensor& part, const torch::Tensor& whole) {
   TORCH_CHECK(part.is_contiguous() && part.numel() * ranks() == whole.numel() &&
                   part.scalar_type() == whole.scalar_type(),
               "reduce_scatter: a part of ", part.numel(), " elements for ", ranks(), " ranks of ",
@@ -194,7 +197,7 @@ Pending World::reduce_scatter(const torch::Tensor& part, const torch::Tensor& wh
   });
 }
 
-Pending World::all_gather(const torch::Tensor& whole, const torch::Tensor& part) {
+Pending ProcessGroup::all_gather(const torch::Tensor& whole, const torch::Tensor& part) {
   TORCH_CHECK(part.is_contiguous() && part.numel() * ranks() == whole.numel() &&
                   part.scalar_type() == whole.scalar_type(),
               "all_gather: a part of ", part.numel(), " elements for ", ranks(), " ranks of ", whole.numel());
@@ -210,7 +213,7 @@ Pending World::all_gather(const torch::Tensor& whole, const torch::Tensor& part)
   });
 }
 
-Pending World::reduce(const torch::Tensor& tensor, int root) {
+Pending ProcessGroup::reduce(const torch::Tensor& tensor, int root) {
   if (!grouped()) return {};
   impl_->note("reduce", tensor, root);
   impl_->sent(tensor, impl_->others_part());
@@ -222,7 +225,7 @@ Pending World::reduce(const torch::Tensor& tensor, int root) {
   });
 }
 
-Pending World::broadcast(const torch::Tensor& tensor, int root) {
+Pending ProcessGroup::broadcast(const torch::Tensor& tensor, int root) {
   if (!grouped()) return {};
   impl_->note("broadcast", tensor, root);
   impl_->sent(tensor, impl_->others_part());
@@ -234,13 +237,13 @@ Pending World::broadcast(const torch::Tensor& tensor, int root) {
   });
 }
 
-Traffic World::take_traffic() {
+Traffic ProcessGroup::take_traffic() {
   for (const auto& each : impl_->recent) each->wait();
   while (!impl_->recent.empty()) impl_->measure_first();
   return std::exchange(impl_->traffic, Traffic{});
 }
 
-void World::sum(std::span<double> values) {
+void ProcessGroup::sum(std::span<double> values) {
   if (!grouped()) return;
   const std::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
   const auto everybody = impl_->tell("sum of " + std::to_string(values.size()), bytes);
@@ -252,7 +255,7 @@ void World::sum(std::span<double> values) {
   }
 }
 
-void World::max(std::span<std::int64_t> values) {
+void ProcessGroup::max(std::span<std::int64_t> values) {
   if (!grouped()) return;
   const std::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
   const auto everybody = impl_->tell("max of " + std::to_string(values.size()), bytes);
@@ -263,17 +266,17 @@ void World::max(std::span<std::int64_t> values) {
   }
 }
 
-std::vector<std::string> World::gather(const std::string& mine) {
+std::vector<std::string> ProcessGroup::gather(const std::string& mine) {
   if (!grouped()) return {mine};
   return impl_->tell("gather", mine);
 }
 
-std::string World::share(const std::string& text) {
+std::string ProcessGroup::share(const std::string& text) {
   if (!grouped()) return text;
   return impl_->tell("share", leads() ? text : std::string()).front();
 }
 
-Status World::agree(const Status& mine) {
+Status ProcessGroup::agree(const Status& mine) {
   if (!grouped()) return mine;
   const auto code = static_cast<char>(mine.code());
   const auto everybody = impl_->tell("agree", mine.ok() ? "" : code + mine.message());
@@ -288,35 +291,35 @@ Status World::agree(const Status& mine) {
   return {};
 }
 
-void World::doing(const std::string& what) {
+void ProcessGroup::doing(const std::string& what) {
   if (impl_->monitor) impl_->monitor->doing(what);
 }
 
-void World::remember(const std::string& note) {
+void ProcessGroup::remember(const std::string& note) {
   if (impl_->monitor) impl_->monitor->remember(note);
 }
 
-LocalWork World::local_work(const std::string& what, std::uint64_t bytes) const {
+LocalWork ProcessGroup::local_work(const std::string& what, std::uint64_t bytes) const {
   return {impl_->monitor, what, bytes};
 }
 
-void World::fail(const std::string& reason) {
+void ProcessGroup::fail(const std::string& reason) {
   const RankFailure own{rank(), RankFailure::FoundBy::itself, rank_text(rank()) + ": " + reason};
   fail(impl_->common.value_or(own));
 }
 
-void World::fail(const RankFailure& failure) {
+void ProcessGroup::fail(const RankFailure& failure) {
   if (impl_->monitor) impl_->monitor->fail(failure);
 }
 
-void World::note_common_failure(RankFailure failure) { impl_->common = std::move(failure); }
+void ProcessGroup::note_common_failure(RankFailure failure) { impl_->common = std::move(failure); }
 
-std::optional<RankFailure> World::failure() const {
+std::optional<RankFailure> ProcessGroup::failure() const {
   if (impl_->common || !impl_->monitor) return impl_->common;
   return impl_->monitor->failure();
 }
 
-LocalWork::LocalWork(std::shared_ptr<Monitor> monitor, const std::string& what, std::uint64_t bytes)
+LocalWork::LocalWork(std::shared_ptr<Watchdog> monitor, const std::string& what, std::uint64_t bytes)
     : monitor_(std::move(monitor)) {
   if (monitor_) monitor_->begin_local_work(what, bytes);
 }

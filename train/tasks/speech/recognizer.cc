@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/listener.h"
+#include "train/tasks/speech/recognizer.h"
 
 #include "train/device/device.h"
 #include "train/device/memory.h"
@@ -8,8 +8,8 @@
 #include "train/optim/precision.h"
 #include "train/tasks/speech/features.h"
 #include "train/tasks/speech/greedy.h"
-#include "train/tasks/speech/listener_files.h"
 #include "train/tasks/speech/model.h"
+#include "train/tasks/speech/recognizer_files.h"
 #include "train/tasks/speech/tokenizer.h"
 #include "train/tasks/speech/weights.h"
 
@@ -24,7 +24,7 @@ namespace {
 
 using Clips = std::span<const std::span<const float>>;
 
-ComputeType dtype_on(const torch::Device& device, const ListenerOptions& options) {
+ComputeType dtype_on(const torch::Device& device, const RecognizerOptions& options) {
   return options.dtype.value_or(device.is_cuda() ? ComputeType::bfloat16 : ComputeType::float32);
 }
 
@@ -47,7 +47,7 @@ torch::Tensor padded(Clips clips, const torch::Device& device) {
 
 }  // namespace
 
-struct Listener::Parts {
+struct Recognizer::Parts {
   std::shared_ptr<SpeechModelImpl> model;
   Tokenizer tokenizer;
   Featurizer featurizer;
@@ -63,7 +63,7 @@ struct Listener::Parts {
 };
 
 // Decodes one batch. REQUIRES: every clip has at least kFewestFrames frames.
-std::vector<Transcript> Listener::Parts::decode(Clips clips) {
+std::vector<Transcript> Recognizer::Parts::decode(Clips clips) {
   const torch::NoGradGuard no_grad;
   const AutocastScope autocast(device, dtype);
   std::vector<std::int64_t> samples;
@@ -77,7 +77,7 @@ std::vector<Transcript> Listener::Parts::decode(Clips clips) {
 }
 
 // Decodes the clips in one batch, or, if they do not fit into memory, recursively in halves.
-std::vector<Transcript> Listener::Parts::decode_in_parts(Clips clips) {
+std::vector<Transcript> Recognizer::Parts::decode_in_parts(Clips clips) {
   try {
     return decode(clips);
   } catch (const c10::OutOfMemoryError&) {
@@ -89,15 +89,15 @@ std::vector<Transcript> Listener::Parts::decode_in_parts(Clips clips) {
   return out;
 }
 
-Listener::Listener(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
-Listener::Listener(Listener&&) noexcept = default;
-Listener& Listener::operator=(Listener&&) noexcept = default;
-Listener::~Listener() = default;
+Recognizer::Recognizer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Recognizer::Recognizer(Recognizer&&) noexcept = default;
+Recognizer& Recognizer::operator=(Recognizer&&) noexcept = default;
+Recognizer::~Recognizer() = default;
 
-Result<Listener> Listener::open(const std::string& name, const ListenerOptions& options) {
+Result<Recognizer> Recognizer::open(const std::string& name, const RecognizerOptions& options) {
   const auto device = choose_device(options.device);
   if (!device.ok()) return device.status();
-  auto files = open_listener_files(name, options.checkpoint);
+  auto files = open_recognizer_files(name, options.checkpoint);
   if (!files.ok()) return files.status();
   const ComputeType dtype = dtype_on(*device, options);
   auto model = std::make_shared<SpeechModelImpl>(files->model);
@@ -105,24 +105,24 @@ Result<Listener> Listener::open(const std::string& name, const ListenerOptions& 
   const auto loaded = load_stored(files->weights_from, files->weights(), tensors_of(*model));
   if (!loaded.ok()) return loaded.status();
   model->eval();
-  return Listener(
+  return Recognizer(
       std::unique_ptr<Parts>(new Parts{std::move(model), std::move(files->tokenizer),
                                        Featurizer(files->features, *device, std::move(files->tables)),
                                        *device, dtype, std::move(files->notes)}));
 }
 
-Result<Listener> Listener::of(std::shared_ptr<SpeechModelImpl> model, Tokenizer tokenizer,
-                              const FeatureSettings& features, const ListenerOptions& options) {
+Result<Recognizer> Recognizer::of(std::shared_ptr<SpeechModelImpl> model, Tokenizer tokenizer,
+                                  const FeatureSettings& features, const RecognizerOptions& options) {
   const auto device = choose_device(options.device);
   if (!device.ok()) return device.status();
   const ComputeType dtype = dtype_on(*device, options);
   place_model(*model, *device, dtype == ComputeType::bfloat16);
   model->eval();
-  return Listener(std::unique_ptr<Parts>(
+  return Recognizer(std::unique_ptr<Parts>(
       new Parts{std::move(model), std::move(tokenizer), Featurizer(features, *device), *device, dtype, {}}));
 }
 
-std::vector<Heard> Listener::hear(Clips clips) {
+std::vector<Transcription> Recognizer::hear(Clips clips) {
   const FeatureSettings& features = parts_->featurizer.settings();
   std::vector<std::span<const float>> long_enough;
   std::vector<std::size_t> places;
@@ -131,23 +131,23 @@ std::vector<Heard> Listener::hear(Clips clips) {
     long_enough.push_back(clips[i]);
     places.push_back(i);
   }
-  std::vector<Heard> out(clips.size());
+  std::vector<Transcription> out(clips.size());
   if (long_enough.empty()) return out;
   std::vector<Transcript> found = parts_->decode_in_parts(long_enough);
   for (std::size_t i = 0; i < places.size(); ++i)
-    out[places[i]] = heard_of(std::move(found[i]), parts_->tokenizer, parts_->frame_seconds());
+    out[places[i]] = make_transcription(std::move(found[i]), parts_->tokenizer, parts_->frame_seconds());
   return out;
 }
 
-Hearing Listener::hearing() {
+RecognizerInfo Recognizer::hearing() {
   return {[this](Clips clips) { return hear(clips); }, &parts_->tokenizer, rate(), frame_seconds()};
 }
 
-int Listener::rate() const { return static_cast<int>(parts_->featurizer.settings().sample_rate); }
-double Listener::frame_seconds() const { return parts_->frame_seconds(); }
-const Tokenizer& Listener::tokenizer() const { return parts_->tokenizer; }
-std::string Listener::device_text() const { return train::device_text(parts_->device); }
-double Listener::batch_seconds() const { return parts_->device.is_cuda() ? 1200 : 60; }
-const std::vector<std::string>& Listener::notes() const { return parts_->notes; }
+int Recognizer::rate() const { return static_cast<int>(parts_->featurizer.settings().sample_rate); }
+double Recognizer::frame_seconds() const { return parts_->frame_seconds(); }
+const Tokenizer& Recognizer::tokenizer() const { return parts_->tokenizer; }
+std::string Recognizer::device_text() const { return train::device_text(parts_->device); }
+double Recognizer::batch_seconds() const { return parts_->device.is_cuda() ? 1200 : 60; }
+const std::vector<std::string>& Recognizer::notes() const { return parts_->notes; }
 
 }  // namespace octavo::train

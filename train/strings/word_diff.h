@@ -19,12 +19,12 @@ struct Marks {
 };
 
 // The words of each side, separated by blanks.
-struct MarkedPair {
+struct WordDiff {
   std::string reference, hypothesis;
 };
-MarkedPair marked(const std::vector<AlignedWord>& alignment, const Marks& marks);
+WordDiff marked(const std::vector<AlignedWord>& alignment, const Marks& marks);
 
 // Marks words for a terminal as git's word diff does: [-missed-] and {+wrong+}.
-MarkedPair marked_for_terminal(std::string_view reference, std::string_view hypothesis);
+WordDiff diff_for_terminal(std::string_view reference, std::string_view hypothesis);
 
 }  // namespace octavo::train

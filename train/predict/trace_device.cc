@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/predict/fake_device.h"
+#include "train/predict/trace_device.h"
 
 #include "train/predict/autocast.h"
 #include "train/predict/costs.h"
@@ -29,7 +29,7 @@ constexpr double kOwnShare = 0.62;
 constexpr std::uintptr_t kFirstAddress = 1 << 20, kBetween = 512;
 
 // The recorded events and kernels. Allocations refer to it weakly, because tensors may outlive the
-// FakeDevice. Their deallocation is then not recorded.
+// TraceDevice. Their deallocation is then not recorded.
 struct Record {
   std::vector<Event> events;
   std::vector<FakeKernel> kernels;
@@ -177,14 +177,14 @@ void allocate_here(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, 
   for (std::size_t i = 0; current() != nullptr && current()->catch_cpu && i < arguments.size(); ++i) {
     c10::IValue& value = (*stack)[first + i];
     if (arguments[i].name() == "device" && (value.isNone() || value.toDevice().is_cpu()))
-      value = FakeDevice::device();
+      value = TraceDevice::device();
   }
   op.callBoxed(stack);
 }
 
 }  // namespace
 
-struct FakeDevice::Parts {
+struct TraceDevice::Parts {
   std::shared_ptr<Record> record = std::make_shared<Record>();
   c10::Allocator* allocator_before = nullptr;
   const FakeRecorder* recorder_before = nullptr;
@@ -196,7 +196,7 @@ struct FakeDevice::Parts {
   std::optional<c10::impl::IncludeDispatchKeyGuard> watched, cast;
 };
 
-FakeDevice::FakeDevice(Of what) : parts_(std::make_unique<Parts>()) {
+TraceDevice::TraceDevice(Of what) : parts_(std::make_unique<Parts>()) {
   TORCH_CHECK(current() == nullptr, "a plan is under way in this process: one at a time");
   Record* const record = parts_->record.get();
   parts_->watching.emplace(c10::Dispatcher::singleton().registerFallback(
@@ -223,7 +223,7 @@ FakeDevice::FakeDevice(Of what) : parts_(std::make_unique<Parts>()) {
     push(name, kernel);
   };
   parts_->recorder.of_cpu = what == Of::cpu;
-  parts_->recorder.product = [push](const char* name, const FakeProduct& product, ::torch::ScalarType type) {
+  parts_->recorder.product = [push](const char* name, const FakeMatmul& product, ::torch::ScalarType type) {
     Kernel kernel;
     kernel.work = Work::product;
     kernel.precision = product.fp8 ? octavo::plan::Precision::fp8 : precision_of(type);
@@ -254,7 +254,7 @@ FakeDevice::FakeDevice(Of what) : parts_(std::make_unique<Parts>()) {
   parts_->cast.emplace(kFakeAutocast);
 }
 
-FakeDevice::~FakeDevice() {
+TraceDevice::~TraceDevice() {
   forget_fake_casts();
   c10::impl::tls_set_dispatch_key_excluded(kFakeAutocast, true);
   parts_->cast.reset();
@@ -265,11 +265,11 @@ FakeDevice::~FakeDevice() {
   current().reset();
 }
 
-void FakeDevice::set_gpu(const octavo::plan::Gpu& gpu) { parts_->record->gpu = gpu; }
+void TraceDevice::set_gpu(const octavo::plan::Gpu& gpu) { parts_->record->gpu = gpu; }
 
-void FakeDevice::set_owner(Owner owner) { parts_->record->owner = owner; }
+void TraceDevice::set_owner(Owner owner) { parts_->record->owner = owner; }
 
-void FakeDevice::give(const ::torch::Tensor& tensor, Owner owner) {
+void TraceDevice::give(const ::torch::Tensor& tensor, Owner owner) {
   if (!tensor.defined() || !tensor.has_storage()) return;
   Record& record = *parts_->record;
   const auto found =
@@ -277,11 +277,11 @@ void FakeDevice::give(const ::torch::Tensor& tensor, Owner owner) {
   if (found != record.taken.end()) record.events[found->second].owner = owner;
 }
 
-void FakeDevice::take(std::int64_t bytes, Owner owner) {
+void TraceDevice::take(std::int64_t bytes, Owner owner) {
   if (bytes > 0) parts_->record->take(static_cast<std::size_t>(bytes), owner);
 }
 
-void FakeDevice::settle(at::TensorList kept) {
+void TraceDevice::settle(at::TensorList kept) {
   Record& record = *parts_->record;
   std::vector<Event> left;
   std::unordered_map<std::int64_t, std::size_t> taken;
@@ -294,26 +294,26 @@ void FakeDevice::settle(at::TensorList kept) {
   record.taken = std::move(taken);
 }
 
-void FakeDevice::add_kernel(const char* name, double bytes, std::int64_t launches) {
+void TraceDevice::add_kernel(const char* name, double bytes, std::int64_t launches) {
   parts_->recorder.kernel(name, bytes, launches);
 }
 
-void FakeDevice::repeat_kernels(std::size_t first, std::int64_t times) {
+void TraceDevice::repeat_kernels(std::size_t first, std::int64_t times) {
   std::vector<FakeKernel>& all = parts_->record->kernels;
   for (std::size_t i = first; i < all.size(); ++i) all[i].kernel.times = times;
 }
 
 // allocate_here() is registered under the autocast key, which torch excludes while autocast is off.
-void FakeDevice::catch_cpu(bool on) {
+void TraceDevice::catch_cpu(bool on) {
   parts_->record->catch_cpu = on;
   c10::impl::tls_set_dispatch_key_excluded(kFakeAutocast, !on);
 }
 
-const std::vector<Event>& FakeDevice::events() const { return parts_->record->events; }
-const std::vector<FakeKernel>& FakeDevice::kernels() const { return parts_->record->kernels; }
-void FakeDevice::forget_kernels() { parts_->record->kernels.clear(); }
+const std::vector<Event>& TraceDevice::events() const { return parts_->record->events; }
+const std::vector<FakeKernel>& TraceDevice::kernels() const { return parts_->record->kernels; }
+void TraceDevice::forget_kernels() { parts_->record->kernels.clear(); }
 
-void FakeDevice::set_fp8_choice(std::function<octavo::fp8::Choice(const octavo::fp8::Layer&)> choose) {
+void TraceDevice::set_fp8_choice(std::function<octavo::fp8::Choice(const octavo::fp8::Layer&)> choose) {
   parts_->planned.choose = [choose = std::move(choose)](const octavo::torch::fp8::Shape& shape) {
     const octavo::fp8::Choice choice =
         choose({shape.groups, shape.tokens, shape.inputs, shape.outputs, shape.shared.one_input,

@@ -1,5 +1,5 @@
 // A GPU without memory. Its tensors are on torch's meta device: they have sizes and types, but no data. While
-// a FakeDevice exists, it records each allocation and deallocation of such tensors, and each kernel that a
+// a TraceDevice exists, it records each allocation and deallocation of such tensors, and each kernel that a
 // GPU would run, with its bytes and its matmuls. One step of a model thus shows what a GPU would need for it.
 //
 // It also implements what torch lacks for meta tensors: autocast, and the shapes of a few operators.
@@ -29,16 +29,16 @@ struct FakeKernel {
   std::string name;
 };
 
-class FakeDevice {
+class TraceDevice {
  public:
   // The device that is simulated. Models use other code paths on a CPU.
   enum class Of { gpu, cpu };
-  // A process can have one FakeDevice at a time. It records the thread that creates it. Throws c10::Error if
+  // A process can have one TraceDevice at a time. It records the thread that creates it. Throws c10::Error if
   // another exists, or if this LibTorch does not allow operators to be intercepted.
-  explicit FakeDevice(Of what = Of::gpu);
-  ~FakeDevice();
-  FakeDevice(const FakeDevice&) = delete;
-  FakeDevice& operator=(const FakeDevice&) = delete;
+  explicit TraceDevice(Of what = Of::gpu);
+  ~TraceDevice();
+  TraceDevice(const TraceDevice&) = delete;
+  TraceDevice& operator=(const TraceDevice&) = delete;
 
   static ::torch::Device device() { return ::torch::Device(::torch::kMeta); }
 

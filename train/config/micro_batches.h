@@ -20,6 +20,6 @@ Result<std::int64_t> accumulation_for(const TrainingSettings& training, std::int
 // Returns, for an error, what would make a step of `global` samples: other batch sizes and numbers of
 // micro-batches for these ranks, or other numbers of ranks. `per_device` is the batch size that did not fit.
 // REQUIRES: all of them >= 1.
-std::string possible_passes(std::int64_t global, std::int64_t per_device, std::int64_t ranks);
+std::string possible_batch_splits(std::int64_t global, std::int64_t per_device, std::int64_t ranks);
 
 }  // namespace octavo::train

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/kept_model.h"
+#include "train/tasks/speech/bundled_model.h"
 
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/io/text_file.h"
@@ -66,7 +66,8 @@ NLOHMANN_JSON_SERIALIZE_ENUM(SpeechHead,
 
 }  // namespace
 
-std::map<std::string, std::string> kept_files(const KeptModel& model, const std::string& tokenizer) {
+std::map<std::string, std::string> checkpoint_extra_files(const BundledModel& model,
+                                                          const std::string& tokenizer) {
   Json out;
   const auto write = [](Json& to) {
     return [&to](const char* name, const auto& value) { to[name] = value; };
@@ -79,9 +80,9 @@ std::map<std::string, std::string> kept_files(const KeptModel& model, const std:
   return {{std::string(kKeptModel), out.dump(2) + '\n'}, {std::string(kKeptTokenizer), tokenizer}};
 }
 
-Result<std::optional<KeptModel>> read_kept_model(const std::string& checkpoint) {
+Result<std::optional<BundledModel>> read_kept_model(const std::string& checkpoint) {
   const std::string path = checkpoint + '/' + std::string(kKeptModel);
-  std::optional<KeptModel> out;
+  std::optional<BundledModel> out;
   if (!path_exists(path)) return out;
   const Result<std::string> text = read_text_file(path, kLargest);
   if (!text.ok()) return text.status();

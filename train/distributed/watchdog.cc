@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "train/distributed/monitor.h"
+#include "train/distributed/watchdog.h"
 
 #include "train/distributed/launcher.h"
-#include "train/distributed/world.h"
+#include "train/distributed/process_group.h"
 
 #include <unistd.h>
 
@@ -33,7 +33,7 @@ std::string seconds_text(Clock::duration time) {
 std::string local_work_key(int rank) { return "octavo/local_work/" + std::to_string(rank); }
 
 // The last known state of a rank.
-struct Monitor::Seen {
+struct Watchdog::Seen {
   std::string text;         // its last heartbeat
   Clock::time_point fresh;  // when that heartbeat was first seen
   std::int64_t calls = 0;
@@ -44,7 +44,7 @@ struct Monitor::Seen {
   bool left = false;
 };
 
-Monitor::Monitor(const Place& place, MonitorPlan plan, StorePointer watching, StorePointer telling)
+Watchdog::Watchdog(const RankInfo& place, WatchdogOptions plan, StorePointer watching, StorePointer telling)
     : place_(place),
       plan_(std::move(plan)),
       watching_(std::move(watching), plan_.silence),
@@ -52,13 +52,13 @@ Monitor::Monitor(const Place& place, MonitorPlan plan, StorePointer watching, St
   since_ = Clock::now();
   if (place_.leads()) watching_.set(key("failed"), "");
   // Only Octavo's own launcher writes this key. Under another launcher the key must still exist.
-  if (place_.leads() && place_.launcher != Place::Launcher::own) watching_.set(kLauncherKey, "");
+  if (place_.leads() && place_.launcher != RankInfo::Launcher::own) watching_.set(kLauncherKey, "");
   beat();
 }
 
-Monitor::~Monitor() { leave(); }
+Watchdog::~Watchdog() { leave(); }
 
-void Monitor::leave() {
+void Watchdog::leave() {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(left_, true)) return;
@@ -85,7 +85,7 @@ void Monitor::leave() {
   }
 }
 
-void Monitor::watch() {
+void Watchdog::watch() {
   const auto now = Clock::now();
   for (int rank = 0; rank < place_.ranks; ++rank) {
     if (!place_.leads() && rank != 0) continue;
@@ -95,18 +95,18 @@ void Monitor::watch() {
   thread_ = std::thread([this] { run(); });
 }
 
-void Monitor::doing(const std::string& what) {
+void Watchdog::doing(const std::string& what) {
   const std::lock_guard lock(mutex_);
   doing_ = what;
   since_ = Clock::now();
 }
 
-void Monitor::remember(const std::string& note) {
+void Watchdog::remember(const std::string& note) {
   const std::lock_guard lock(mutex_);
   note_ = note;
 }
 
-void Monitor::begin_local_work(const std::string& what, std::uint64_t bytes) {
+void Watchdog::begin_local_work(const std::string& what, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   if (++local_depth_ > 1) return;
   before_local_ = std::exchange(doing_, what);
@@ -115,26 +115,26 @@ void Monitor::begin_local_work(const std::string& what, std::uint64_t bytes) {
   local_until_ = since_ + plan_.local + reading;
 }
 
-void Monitor::end_local_work() {
+void Watchdog::end_local_work() {
   const std::lock_guard lock(mutex_);
   if (--local_depth_ > 0) return;
   doing_ = before_local_;
   since_ = local_end_ = Clock::now();
 }
 
-bool Monitor::works_locally() const { return local_depth_ > 0 && Clock::now() < local_until_; }
+bool Watchdog::works_locally() const { return local_depth_ > 0 && Clock::now() < local_until_; }
 
-bool Monitor::failed() const {
+bool Watchdog::failed() const {
   const std::lock_guard lock(mutex_);
   return failure_.has_value();
 }
 
-std::optional<RankFailure> Monitor::failure() const {
+std::optional<RankFailure> Watchdog::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
 }
 
-void Monitor::fail(const RankFailure& failure) {
+void Watchdog::fail(const RankFailure& failure) {
   try {
     telling_.compare_set(key("failed"), "", to_store(failure));
   } catch (const std::exception&) {
@@ -145,29 +145,29 @@ void Monitor::fail(const RankFailure& failure) {
   heard_ = true;
 }
 
-void Monitor::await(const std::function<bool()>& done) {
+void Watchdog::await(const std::function<bool()>& done) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done() || failure_; });
   if (done()) return;
   heard_ = true;
-  throw WorldError(*failure_, note_);
+  throw ProcessGroupError(*failure_, note_);
 }
 
-void Monitor::wake() {
+void Watchdog::wake() {
   const std::lock_guard lock(mutex_);
   changed_.notify_all();
 }
 
-void Monitor::blame(const std::string& what) {
+void Watchdog::blame(const std::string& what) {
   std::unique_lock lock(mutex_);
   // A broken connection is noticed before its reason is known.
   changed_.wait_for(lock, plan_.silence + 2 * plan_.beat, [&] { return failure_.has_value(); });
   heard_ = true;
-  if (!failure_) throw WorldError({.text = "another rank is gone or has not come: " + what}, note_);
-  throw WorldError(*failure_, note_);
+  if (!failure_) throw ProcessGroupError({.text = "another rank is gone or has not come: " + what}, note_);
+  throw ProcessGroupError(*failure_, note_);
 }
 
-void Monitor::run() {
+void Watchdog::run() {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
@@ -195,7 +195,7 @@ void Monitor::run() {
 }
 
 // Writes the heartbeat in the form "beats calls seconds local doing".
-void Monitor::beat() {
+void Watchdog::beat() {
   std::string doing;
   Clock::time_point since;
   bool local = false;
@@ -212,8 +212,8 @@ void Monitor::beat() {
 }
 
 // Runs after a failure too: the launcher must not kill a rank that still writes.
-void Monitor::show_local_work() {
-  if (place_.launcher != Place::Launcher::own) return;
+void Watchdog::show_local_work() {
+  if (place_.launcher != RankInfo::Launcher::own) return;
   bool local = false;
   {
     const std::lock_guard lock(mutex_);
@@ -224,7 +224,7 @@ void Monitor::show_local_work() {
   watching_.set(local_work_key(place_.rank), local ? std::to_string(++local_beats_) : "");
 }
 
-void Monitor::look() {
+void Watchdog::look() {
   std::vector<std::string> keys{key("failed"), kLauncherKey};
   for (const auto& [rank, seen] : seen_) keys.push_back(key(beat_name(rank)));
   const auto values = watching_.call([keys](c10d::Store& store) { return store.multiGet(keys); });
@@ -236,7 +236,7 @@ void Monitor::look() {
   if (place_.leads()) find_hang();
 }
 
-void Monitor::watch_rank(int rank, const std::string& text) {
+void Watchdog::watch_rank(int rank, const std::string& text) {
   Seen& seen = seen_[rank];
   const auto now = Clock::now();
   seen.left = text == kLeft;
@@ -259,7 +259,7 @@ void Monitor::watch_rank(int rank, const std::string& text) {
 
 // Declares a failure if a rank hangs: other ranks have made more calls, and it has not moved within the
 // timeout.
-void Monitor::find_hang() {
+void Watchdog::find_hang() {
   std::int64_t most = 0, least = std::numeric_limits<std::int64_t>::max();
   for (const auto& [rank, seen] : seen_) {
     if (seen.left) continue;
@@ -280,12 +280,12 @@ void Monitor::find_hang() {
 }
 
 // The first failure counts, no matter which rank found it.
-void Monitor::declare(const RankFailure& failure) {
+void Watchdog::declare(const RankFailure& failure) {
   const std::string first = watching_.compare_set(key("failed"), "", to_store(failure));
   learn(first.empty() ? failure : from_store(first));
 }
 
-void Monitor::learn(const RankFailure& failure) {
+void Watchdog::learn(const RankFailure& failure) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return;
@@ -295,7 +295,7 @@ void Monitor::learn(const RankFailure& failure) {
   changed_.notify_all();
 }
 
-void Monitor::end_if_stuck() {
+void Watchdog::end_if_stuck() {
   const std::lock_guard lock(mutex_);
   if (!failure_ || works_locally()) return;
   const auto now = Clock::now();

@@ -1,5 +1,6 @@
-// Reads from files what a Listener needs: the model's sizes, its weights, its tokenizer and its feature
-// settings. A checkpoint of a run on recordings contains all of them (kept_model.h). Does not use LibTorch.
+// Reads from files what a Recognizer needs: the model's sizes, its weights, its tokenizer and its feature
+// settings. A checkpoint of a run on recordings contains all of them (bundled_model.h). Does not use
+// LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,7 +20,7 @@
 
 namespace octavo::train {
 
-struct ListenerFiles {
+struct RecognizerFiles {
   SpeechModelSettings model;
   FeatureSettings features;
   FeatureTables tables;  // from the archive; empty: computed from the settings
@@ -34,7 +35,7 @@ struct ListenerFiles {
   }
 };
 
-// Opens the files of `name`. See Listener::open() for both arguments.
-Result<ListenerFiles> open_listener_files(const std::string& name, const std::string& checkpoint);
+// Opens the files of `name`. See Recognizer::open() for both arguments.
+Result<RecognizerFiles> open_recognizer_files(const std::string& name, const std::string& checkpoint);
 
 }  // namespace octavo::train

@@ -41,15 +41,15 @@ struct BatchBudget {
   [[nodiscard]] std::string excess_text(const ClipCost& cost) const;
 };
 
-class BucketPlan : public Batches {
+class LengthBuckets : public Batches {
  public:
   // Returns the cost of a sample, 0 … order.samples() - 1. Several threads call it concurrently, once for
   // each draw of a window. rows_at() and draws() rethrow its exceptions.
   using Cost = std::function<ClipCost(std::int64_t sample)>;
 
   // `window` is the maximum number of draws per window. REQUIRES: window >= 1.
-  BucketPlan(Cost cost, const BatchBudget& budget, std::int64_t window);
-  ~BucketPlan() override;
+  LengthBuckets(Cost cost, const BatchBudget& budget, std::int64_t window);
+  ~LengthBuckets() override;
 
   // Any thread may call all of these. A window is computed once, and the last few are cached.
   [[nodiscard]] std::int64_t rows_at(const Order& order, std::uint64_t position) const override;

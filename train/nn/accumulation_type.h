@@ -8,10 +8,10 @@
 
 namespace octavo::train {
 
-inline torch::ScalarType wide_type(const torch::Tensor& x) {
+inline torch::ScalarType accumulation_type(const torch::Tensor& x) {
   return x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
 }
-inline torch::Tensor widened(const torch::Tensor& x) { return x.to(wide_type(x)); }
+inline torch::Tensor to_accumulation_type(const torch::Tensor& x) { return x.to(accumulation_type(x)); }
 
 // Disables autocast for the lifetime of the object.
 struct NoAutocast {

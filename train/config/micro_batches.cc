@@ -1,6 +1,6 @@
 // See passes.h.
 // SPDX-License-Identifier: MIT
-#include "train/config/passes.h"
+#include "train/config/micro_batches.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -44,7 +44,7 @@ std::string listed(const std::vector<std::int64_t>& numbers, std::int64_t near, 
 
 }  // namespace
 
-std::string possible_passes(std::int64_t global, std::int64_t per_device, std::int64_t ranks) {
+std::string possible_batch_splits(std::int64_t global, std::int64_t per_device, std::int64_t ranks) {
   if (global % ranks != 0) {
     return counted_ranks(ranks) + " cannot divide it: use " +
            listed(divisors(global), ranks, [](std::int64_t each) { return std::to_string(each); }) + " ranks";
@@ -70,7 +70,7 @@ Result<std::int64_t> accumulation_for(const TrainingSettings& training, std::int
       std::to_string(training.per_device_train_batch_size) +
       (training.accumulation_follows ? "" : ", gradient_accumulation_steps is " + std::to_string(given)) +
       " and there " + (ranks == 1 ? "is " : "are ") + counted_ranks(ranks) + "; " +
-      possible_passes(global, training.per_device_train_batch_size, ranks) +
+      possible_batch_splits(global, training.per_device_train_batch_size, ranks) +
       (global % ranks != 0 ? ", or a multiple of " + std::to_string(ranks) : ""));
 }
 

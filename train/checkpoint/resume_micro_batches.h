@@ -15,7 +15,7 @@ namespace octavo::train {
 // settings keeps the checkpoint's batches per step, for any number of ranks. If the ranks cannot divide them,
 // the error lists the possible values. Changed batch settings are used as given: continue_settings() compares
 // them. `checkpoint` is empty for a new run.
-Result<std::int64_t> passes_of_ranks(const Settings& given, std::int64_t ranks,
-                                     const std::string& checkpoint);
+Result<std::int64_t> micro_batches_per_rank(const Settings& given, std::int64_t ranks,
+                                            const std::string& checkpoint);
 
 }  // namespace octavo::train

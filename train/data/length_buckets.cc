@@ -1,6 +1,6 @@
 // See buckets.h. Changing these constants breaks resuming: a resumed run would get other batches.
 // SPDX-License-Identifier: MIT
-#include "train/data/buckets.h"
+#include "train/data/length_buckets.h"
 
 #include "train/data/mix.h"
 #include "train/data/threads.h"
@@ -72,11 +72,11 @@ std::string BatchBudget::excess_text(const ClipCost& cost) const {
 }
 
 // The draws begin … end - 1, which occupy the positions of the same numbers.
-struct BucketPlan::Bounds {
+struct LengthBuckets::Bounds {
   std::uint64_t begin = 0, end = 0;
 };
 
-struct BucketPlan::Window {
+struct LengthBuckets::Window {
   Bounds bounds;
   std::vector<std::uint32_t> draws;  // indices by position; both are relative to the window's begin
   std::vector<std::uint32_t> ends;   // end positions of its batches, relative to the window's begin
@@ -93,7 +93,7 @@ struct BucketPlan::Window {
 // variable instead of a future. A future's std::call_once passes its function through a thread-local
 // variable. If a toolchain links LibTorch and this program with separate standard libraries, one may read the
 // other's variable and crash.
-struct BucketPlan::Kept {
+struct LengthBuckets::Kept {
   struct Planned {
     bool done = false;
     std::shared_ptr<const Window> window;
@@ -109,16 +109,16 @@ struct BucketPlan::Kept {
   std::deque<Entry> entries;
 };
 
-BucketPlan::BucketPlan(Cost cost, const BatchBudget& budget, std::int64_t window)
+LengthBuckets::LengthBuckets(Cost cost, const BatchBudget& budget, std::int64_t window)
     : cost_(std::move(cost)),
       budget_(budget),
       window_(static_cast<std::uint64_t>(
           std::min<std::int64_t>(window, std::numeric_limits<std::int32_t>::max()))),
       kept_(std::make_unique<Kept>()) {}
-BucketPlan::~BucketPlan() = default;
+LengthBuckets::~LengthBuckets() = default;
 
 // Divides an epoch into as few windows as possible. Window i of n begins at about samples * i / n.
-BucketPlan::Bounds BucketPlan::bounds(const Order& order, std::uint64_t position) const {
+LengthBuckets::Bounds LengthBuckets::bounds(const Order& order, std::uint64_t position) const {
   const auto samples = static_cast<std::uint64_t>(order.samples());
   const std::uint64_t windows = (samples + window_ - 1) / window_;
   // The first `larger` windows have `small` + 1 draws, the others `small`.
@@ -130,7 +130,7 @@ BucketPlan::Bounds BucketPlan::bounds(const Order& order, std::uint64_t position
   return {begin(index), begin(index + 1)};
 }
 
-BucketPlan::Window BucketPlan::plan(const Order& order, const Bounds& bounds) const {
+LengthBuckets::Window LengthBuckets::plan(const Order& order, const Bounds& bounds) const {
   const std::uint64_t size = bounds.end - bounds.begin;
   const std::uint64_t key = mix(order.noise(order.epoch(bounds.begin)) + kStep * (bounds.begin + 1));
   std::vector<Clip> clips(size);
@@ -167,8 +167,8 @@ BucketPlan::Window BucketPlan::plan(const Order& order, const Bounds& bounds) co
   return out;
 }
 
-std::shared_ptr<const BucketPlan::Window> BucketPlan::window(const Order& order,
-                                                             std::uint64_t position) const {
+std::shared_ptr<const LengthBuckets::Window> LengthBuckets::window(const Order& order,
+                                                                   std::uint64_t position) const {
   const Bounds here = bounds(order, position);
   std::unique_lock lock(kept_->mutex);
   auto& entries = kept_->entries;
@@ -200,13 +200,13 @@ std::shared_ptr<const BucketPlan::Window> BucketPlan::window(const Order& order,
   return window;
 }
 
-std::int64_t BucketPlan::rows_at(const Order& order, std::uint64_t position) const {
+std::int64_t LengthBuckets::rows_at(const Order& order, std::uint64_t position) const {
   const auto here = window(order, position);
   return static_cast<std::int64_t>(here->bounds.begin + here->ends[here->batch_at(position)] - position);
 }
 
-std::vector<std::uint64_t> BucketPlan::draws(const Order& order, std::uint64_t first,
-                                             std::int64_t rows) const {
+std::vector<std::uint64_t> LengthBuckets::draws(const Order& order, std::uint64_t first,
+                                                std::int64_t rows) const {
   std::vector<std::uint64_t> out;
   const std::uint64_t end = first + static_cast<std::uint64_t>(rows);
   for (std::uint64_t position = first; position < end;) {
@@ -217,7 +217,7 @@ std::vector<std::uint64_t> BucketPlan::draws(const Order& order, std::uint64_t f
   return out;
 }
 
-Batches::Walk BucketPlan::walk(const Order& order, std::uint64_t positions) const {
+Batches::Walk LengthBuckets::walk(const Order& order, std::uint64_t positions) const {
   const std::uint64_t end = order.start() + positions;
   std::vector<Bounds> whole;  // windows that end at or before `end`
   std::uint64_t position = order.start();
@@ -236,7 +236,7 @@ Batches::Walk BucketPlan::walk(const Order& order, std::uint64_t positions) cons
   return out;
 }
 
-BucketPlan::Survey BucketPlan::survey(const Order& order) const {
+LengthBuckets::Survey LengthBuckets::survey(const Order& order) const {
   const std::uint64_t end = order.start() + static_cast<std::uint64_t>(order.samples());
   std::vector<Bounds> windows;
   for (std::uint64_t position = order.start(); position < end; position = windows.back().end)

@@ -19,7 +19,7 @@
 
 namespace octavo::train {
 
-struct PlanRequest {
+struct PredictionRequest {
   octavo::plan::Gpu gpu;
   bool cpu = false;  // the run is on the CPU: only memory is planned, not time, and `gpu` is not used
   std::int64_t num_gpus = 1;
@@ -28,7 +28,7 @@ struct PlanRequest {
   double launch_seconds = 0;  // host time per kernel, from measure_launch(); 0: a fast host is assumed
 };
 
-struct Plan {
+struct Prediction {
   octavo::plan::Gpu gpu;
   std::int64_t num_gpus = 1;
   octavo::plan::MemoryUse memory;  // of training steps
@@ -73,18 +73,18 @@ struct Plan {
 
 // Opens the data and makes the plan. Returns the errors of a run (bad data, settings that are not a valid
 // model, a batch that cannot be divided among ranks), and those of trace_step().
-Result<Plan> make_plan(const Settings& given, const PlanRequest& request);
+Result<Prediction> make_plan(const Settings& given, const PredictionRequest& request);
 // Makes the plan with a task whose data is open, and with settings whose number of micro-batches is that of a
 // rank. Builds a new model, which the task has afterwards.
-Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& request);
+Result<Prediction> make_plan(const Settings& settings, Task& task, const PredictionRequest& request);
 // Makes the plan of a config's settings with a task whose data is open.
-Result<Plan> make_plan_of_open(const Settings& given, Task& task, const PlanRequest& request);
+Result<Prediction> make_plan_of_open(const Settings& given, Task& task, const PredictionRequest& request);
 
 // Returns the rows of the plan's memory table, in order.
-std::vector<std::pair<std::string, std::int64_t>> memory_rows(const Plan& plan);
+std::vector<std::pair<std::string, std::int64_t>> memory_rows(const Prediction& plan);
 // Returns the plan as lines of text.
-std::vector<std::string> plan_lines(const Plan& plan);
-nlohmann::ordered_json plan_json(const Plan& plan);
+std::vector<std::string> plan_lines(const Prediction& plan);
+nlohmann::ordered_json plan_json(const Prediction& plan);
 
 // Measurements of a run: the most bytes that torch allocated, and the time of a step; 0: not known.
 struct Measured {
@@ -99,9 +99,9 @@ struct Measured {
   bool largest_batch = true, usual_batch = true;
 };
 // Returns true if a batch of this padded length is as large as the plan's batch, or nearly so.
-bool is_as_large(const Plan& plan, double padded_length);
+bool is_as_large(const Prediction& plan, double padded_length);
 // Returns one line that compares the plan with the measurements. Empty: nothing can be compared.
-std::string plan_against(const Plan& plan, const Measured& measured);
-nlohmann::ordered_json pair_json(const Plan& plan, const Measured& measured);
+std::string compare_with_measured(const Prediction& plan, const Measured& measured);
+nlohmann::ordered_json comparison_json(const Prediction& plan, const Measured& measured);
 
 }  // namespace octavo::train
