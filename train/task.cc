@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 torch::Tensor copied(const torch::Tensor& tensor, const torch::Device& device) {
@@ -39,4 +39,4 @@ torch::Tensor draw_numbers(const Batch& batch, const torch::Device& device) {
   return copied(numbers, device);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -16,9 +16,9 @@
 #include "train/nn/named_tensors.h"
 #include "train/nn/weight_gate.h"
 
-#include <octavo/status.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
+#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -31,7 +31,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The input of one forward pass.
 struct Batch {
@@ -233,4 +233,4 @@ class EvalScope {
   bool training_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -20,7 +20,7 @@
 #include <memory>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Prints and logs a sample of the model's output.
@@ -114,4 +114,4 @@ Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<Pr
   return outcome;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

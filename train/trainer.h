@@ -2,8 +2,8 @@
 // config's output_dir. Ctrl-C and SIGTERM save a checkpoint and end the run; a run that is started again ends
 // with the same bits as one that was never stopped.
 //
-//   auto config = octavo::train::load("run.yaml");
-//   auto outcome = octavo::train::train(*config, console);
+//   auto config = octavo_train::load("run.yaml");
+//   auto outcome = octavo_train::train(*config, console);
 //   if (!outcome.ok()) show(outcome.status().message());
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -13,12 +13,12 @@
 #include "train/distributed/rank_failure.h"
 #include "train/run/outcome.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <memory>
 #include <optional>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class ProcessGroup;
 
@@ -32,4 +32,4 @@ class ProcessGroup;
 Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<ProcessGroup> world = nullptr,
                       std::optional<RankFailure>* failure = nullptr);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

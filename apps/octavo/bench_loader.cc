@@ -33,13 +33,13 @@ struct LoaderFlags {
 };
 
 ClipSet manifest_clips(const std::string& path) {
-  const train::ManifestSource source{path};
-  train::ManifestOptions options;
+  const octavo_train::ManifestSource source{path};
+  octavo_train::ManifestOptions options;
   options.max_duration = 1e6;
-  const train::Manifest manifest = take(train::Manifest::open(std::span(&source, 1), options));
+  const octavo_train::Manifest manifest = take(octavo_train::Manifest::open(std::span(&source, 1), options));
   ClipSet set{path, {}};
   for (std::int64_t i = 0; i < std::min(manifest.size(), kMostListed); ++i) {
-    const train::ManifestEntry entry = manifest.entry(i);
+    const octavo_train::ManifestEntry entry = manifest.entry(i);
     set.clips.push_back(
         {.path = entry.audio, .offset = entry.offset, .seconds = entry.duration, .rate = kRate});
   }
@@ -110,7 +110,7 @@ void bench_loader(const LoaderFlags& flags) {
   if (!flags.manifest.empty()) {
     measure(flags, manifest_clips(flags.manifest), rows);
   } else {
-    const train::ScratchFolder folder = take(train::ScratchFolder::make(scratch_path()));
+    const octavo_train::ScratchFolder folder = take(octavo_train::ScratchFolder::make(scratch_path()));
     measure(flags, make_clips(folder.path(), ".flac", 16000, kMadeClips, flags.length), rows);
     measure(flags, make_clips(folder.path(), ".mp3", 44100, kMadeClips, flags.length), rows);
   }

@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kMostClips = 4096, kMostTokens = 100000, kMostSteps = 100000, kMostAccumulation = 4096;
 
 std::string footer() {
-  using namespace train::recipe;
+  using namespace octavo_train::recipe;
   return "For example:\n"
          "  octavo bench speech                  where a step of Parakeet TDT 0.6B v3 goes\n"
          "  octavo bench speech --checkpointing off,on --optimizer " +

@@ -21,7 +21,7 @@ struct SpeechBenchRequest {
   double seconds = 20;
   std::int64_t tokens = 70;
   std::vector<std::string> checkpointing = {"off"};
-  std::vector<std::string> optimizers = {std::string(train::recipe::kOptimizer)};
+  std::vector<std::string> optimizers = {std::string(octavo_train::recipe::kOptimizer)};
   std::string size = "v3", head = "tdt";
   std::string dtype = "bfloat16", master = "auto";
   std::string device = "auto";

@@ -3,7 +3,7 @@
 
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/help.h"
-#include "train/strings/terminal_text.h"
+#include "train/base/terminal_text.h"
 
 #include <octavo/backend.h>
 
@@ -32,7 +32,7 @@ int complain(int exit_code, std::string message) {
   while (!message.empty() && message.back() == '\n') message.pop_back();
   // A message may contain names and values from a file. Control characters in them must not reach the
   // terminal.
-  std::cerr << "octavo: " << train::terminal_text(message) << '\n';
+  std::cerr << "octavo: " << octavo_train::terminal_text(message) << '\n';
   return exit_code;
 }
 

@@ -51,7 +51,7 @@ void tell(std::int64_t bytes, std::uint64_t seed, Use use) {
 }
 
 bool holds_text(const std::string& path, std::int64_t bytes, std::uint64_t seed) {
-  const train::MappedFile file = take(train::MappedFile::open(path));
+  const octavo_train::MappedFile file = take(octavo_train::MappedFile::open(path));
   std::span<const std::byte> rest = file.bytes();
   if (rest.size() != static_cast<std::uint64_t>(bytes)) return false;
   bool same = true;
@@ -64,8 +64,9 @@ bool holds_text(const std::string& path, std::int64_t bytes, std::uint64_t seed)
 }
 
 void write_text(const std::string& path, std::int64_t bytes, std::uint64_t seed) {
-  const std::string partial = take(train::partial_path(path));
-  train::OutputFile file = take(train::OutputFile::create(partial, {0, static_cast<std::uint64_t>(bytes)}));
+  const std::string partial = take(octavo_train::partial_path(path));
+  octavo_train::OutputFile file =
+      take(octavo_train::OutputFile::create(partial, {0, static_cast<std::uint64_t>(bytes)}));
   tell(bytes, seed, [&](std::span<const std::byte> piece) {
     check(file.write(piece));
     return true;
@@ -83,8 +84,8 @@ void make_text(const MakeTextFlags& flags) {
     throw Failure(kExitFailure, flags.path + ": there is another file of this name; --force replaces it");
   if (!same) write_text(flags.path, bytes, seed);
 
-  const train::TextCorpus corpus = take(train::TextCorpus::open(std::span(&flags.path, 1)));
-  const double entropy = train::unigram_entropy(train::TextRange{corpus, 0, corpus.size()});
+  const octavo_train::TextCorpus corpus = take(octavo_train::TextCorpus::open(std::span(&flags.path, 1)));
+  const double entropy = octavo_train::unigram_entropy(octavo_train::TextRange{corpus, 0, corpus.size()});
   std::cout << flags.path << (same ? ": was there already, " : ": ") << corpus.size()
             << " bytes, unigram entropy " << fixed(entropy, 3) << " nats per byte\n";
 }

@@ -8,8 +8,8 @@
 #include "apps/octavo/recordings/survey_page.h"
 #include "train/audio/audio.h"
 #include "train/io/text_file.h"
-#include "train/strings/numbers.h"
-#include "train/strings/terminal_text.h"
+#include "train/base/numbers.h"
+#include "train/base/terminal_text.h"
 
 #include <CLI/CLI.hpp>
 
@@ -45,7 +45,7 @@ void print(const recordings::Survey& survey) {
     if (count > 0)
       table.add({recordings::words_of(kind).name, grouped(count), recordings::words_of(kind).meaning});
   }
-  std::cout << grouped(survey.heard.clips) << " clips (" << train::duration_text(survey.heard.seconds)
+  std::cout << grouped(survey.heard.clips) << " clips (" << octavo_train::duration_text(survey.heard.seconds)
             << ") of " << grouped(survey.manifest.lines) << " lines were decoded\n";
   if (any) std::cout << table.text();
   for (std::size_t i = 0; i < recordings::kKinds; ++i) {
@@ -53,15 +53,15 @@ void print(const recordings::Survey& survey) {
     if (!recordings::words_of(kind).serious) continue;
     const auto& first = survey.of(kind).first;
     for (std::size_t k = 0; k < std::min(kShown, first.size()); ++k)
-      std::cout << train::terminal_text(first[k].place + ": " + first[k].reason) << '\n';
+      std::cout << octavo_train::terminal_text(first[k].place + ": " + first[k].reason) << '\n';
   }
 }
 
 void data_check(CheckFlags& flags) {
-  if (!train::audio_built_in()) check(train::probe_audio(flags.manifests.front()).status());
+  if (!octavo_train::audio_built_in()) check(octavo_train::probe_audio(flags.manifests.front()).status());
   std::optional<train::Tokenizer> tokenizer;
   if (!flags.tokenizer.empty()) {
-    tokenizer = take(train::Tokenizer::open(flags.tokenizer));
+    tokenizer = take(octavo_train::Tokenizer::open(flags.tokenizer));
     flags.plan.tokenizer = &*tokenizer;
   }
   recordings::Survey survey;
@@ -77,7 +77,7 @@ void data_check(CheckFlags& flags) {
   const std::string page = page_path(flags);
   std::string title = std::filesystem::path(flags.manifests.front()).filename().string();
   if (flags.manifests.size() > 1) title += " and " + std::to_string(flags.manifests.size() - 1) + " more";
-  check(train::write_text_file(page, recordings::survey_page(title, survey)));
+  check(octavo_train::write_text_file(page, recordings::survey_page(title, survey)));
   std::cout << page << '\n';
   if (survey.serious() > 0)
     throw Failure(kExitFailure,

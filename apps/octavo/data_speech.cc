@@ -7,7 +7,7 @@
 #include "apps/octavo/recordings/make_speech.h"
 #include "apps/octavo/recordings/split.h"
 #include "train/io/text_file.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <CLI/CLI.hpp>
 
@@ -31,7 +31,7 @@ struct SpeechFlags {
 };
 
 std::vector<std::string> lines_of(const std::string& path) {
-  std::istringstream stream(take(train::read_text_file(path, kMostText)));
+  std::istringstream stream(take(octavo_train::read_text_file(path, kMostText)));
   std::vector<std::string> out;
   for (std::string line; std::getline(stream, line);) {
     const std::size_t first = line.find_first_not_of(" \t\r"), last = line.find_last_not_of(" \t\r");
@@ -58,9 +58,9 @@ void make_speech(SpeechFlags& flags) {
     made = take(recordings::make_speech(flags.folder, plan, flags.force, flags.threads, advance));
   }
   std::cout << flags.folder << (made.was_there ? ": was there already, " : ": ") << grouped(plan.clips)
-            << " clips (" << train::duration_text(made.seconds) << ") in train.jsonl and "
-            << grouped(plan.val_clips) << " (" << train::duration_text(made.val_seconds) << ") in val.jsonl, "
-            << grouped(made.words) << " different words, " << plan.voices.size()
+            << " clips (" << octavo_train::duration_text(made.seconds) << ") in train.jsonl and "
+            << grouped(plan.val_clips) << " (" << octavo_train::duration_text(made.val_seconds)
+            << ") in val.jsonl, " << grouped(made.words) << " different words, " << plan.voices.size()
             << (plan.voices.size() == 1 ? " voice\n" : " voices\n");
 }
 
@@ -99,11 +99,11 @@ void split(SplitFlags& flags) {
   };
   const recordings::Split parts =
       take(recordings::split_manifest(flags.manifest, flags.plan, folder(train), folder(val)));
-  check(train::write_text_file(train, parts.train.lines));
-  check(train::write_text_file(val, parts.val.lines));
+  check(octavo_train::write_text_file(train, parts.train.lines));
+  check(octavo_train::write_text_file(val, parts.val.lines));
   const auto say = [](const std::string& path, const recordings::SplitPart& part) {
-    std::cout << path << ": " << grouped(part.clips) << " clips, " << train::duration_text(part.seconds)
-              << '\n';
+    std::cout << path << ": " << grouped(part.clips) << " clips, "
+              << octavo_train::duration_text(part.seconds) << '\n';
   };
   say(train, parts.train);
   say(val, parts.val);

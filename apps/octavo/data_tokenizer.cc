@@ -8,8 +8,8 @@
 #include "train/io/folders.h"
 #include "train/io/mapped_file.h"
 #include "train/io/text_file.h"
-#include "train/strings/numbers.h"
-#include "train/strings/terminal_text.h"
+#include "train/base/numbers.h"
+#include "train/base/terminal_text.h"
 #include "train/tasks/speech/manifest.h"
 #include "train/tasks/speech/tokenizer.h"
 #include "train/tasks/speech/tokenizer_export.h"
@@ -28,7 +28,7 @@ namespace {
 struct TokenizerFlags {
   std::string folder;
   std::vector<std::string> inputs;
-  train::TokenizerOptions plan;
+  octavo_train::TokenizerOptions plan;
   std::string text_field = "text";
   bool skip_bad = false;
   bool force = false;
@@ -37,8 +37,8 @@ struct TokenizerFlags {
 using UseText = std::function<void(std::string_view)>;
 
 void each_line(const std::string& path, const UseText& use) {
-  const train::MappedFile file = take(train::MappedFile::open(path));
-  std::string_view rest = train::as_text(file.bytes());
+  const octavo_train::MappedFile file = take(octavo_train::MappedFile::open(path));
+  std::string_view rest = octavo_train::as_text(file.bytes());
   while (!rest.empty()) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     use(line);
@@ -48,17 +48,17 @@ void each_line(const std::string& path, const UseText& use) {
 
 void each_text(const std::string& path, const TokenizerFlags& flags, const UseText& use) {
   const std::vector<train::ManifestSource> sources = {{path, 1}};
-  train::ManifestOptions options;
+  octavo_train::ManifestOptions options;
   options.min_duration = 0;
   options.max_duration = 1e9;  // clips that a run skips for their length still contribute their words
-  options.bad = flags.skip_bad ? train::BadClips::skip : train::BadClips::error;
+  options.bad = flags.skip_bad ? octavo_train::BadClips::skip : octavo_train::BadClips::error;
   options.text_field = flags.text_field;
   options.how_to_skip = "--skip-bad";
-  const train::Manifest manifest = take(train::Manifest::open(sources, options));
+  const octavo_train::Manifest manifest = take(octavo_train::Manifest::open(sources, options));
   if (manifest.report().bad > 0)
     std::cerr << "warning: " << path << ": " << manifest.report().bad
               << (manifest.report().bad == 1 ? " bad line" : " bad lines") << " left out, the first "
-              << train::terminal_text(manifest.left_out(0).place + ": " + manifest.left_out(0).reason)
+              << octavo_train::terminal_text(manifest.left_out(0).place + ": " + manifest.left_out(0).reason)
               << '\n';
   for (std::int64_t i = 0; i < manifest.size(); ++i) use(manifest.entry(i).text);
 }
@@ -80,34 +80,34 @@ std::vector<std::string> all_texts(const TokenizerFlags& flags) {
 }
 
 void make_tokenizer(const TokenizerFlags& flags) {
-  if (!train::tokenizer_built_in())
-    take(train::Tokenizer::from_bytes("", ""));  // throws the error that names what to install
+  if (!octavo_train::tokenizer_built_in())
+    take(octavo_train::Tokenizer::from_bytes("", ""));  // throws the error that names what to install
   const std::string model = flags.folder + "/tokenizer.model";
-  if (!flags.force && train::path_exists(model))
+  if (!flags.force && octavo_train::path_exists(model))
     throw Failure(kExitUsage, model + ": is there already; choose another folder, or --force replaces it");
   const std::vector<std::string> texts = all_texts(flags);
   auto next = texts.begin();
-  const auto bytes = take(train::train_tokenizer(flags.plan, [&](std::string& text) {
+  const auto bytes = take(octavo_train::train_tokenizer(flags.plan, [&](std::string& text) {
     if (next == texts.end()) return false;
     text = *next++;
     return true;
   }));
-  const train::Tokenizer tokenizer = take(train::Tokenizer::from_bytes(bytes, model));
+  const octavo_train::Tokenizer tokenizer = take(octavo_train::Tokenizer::from_bytes(bytes, model));
   std::error_code error;
   std::filesystem::create_directories(flags.folder, error);
   if (error) throw Failure(kExitFailure, flags.folder + ": cannot make the folder: " + error.message());
   std::int64_t tokens = 0;
   for (const std::string& text : texts) tokens += std::ssize(tokenizer.encode(text));
   // The model is written last: a folder that contains it is complete.
-  auto files = take(train::nemo_tokenizer_files(tokenizer));
+  auto files = take(octavo_train::nemo_tokenizer_files(tokenizer));
   for (const char* name : {"vocab.txt", "tokenizer.vocab", "tokenizer.model"})
-    check(train::write_text_file(flags.folder + '/' + name, files.at(name)));
+    check(octavo_train::write_text_file(flags.folder + '/' + name, files.at(name)));
   if (tokenizer.size() < flags.plan.vocabulary)
     std::cerr << "warning: the texts give " << tokenizer.size() << " tokens, not " << flags.plan.vocabulary
               << '\n';
   const auto count = static_cast<double>(texts.size());
   std::cout << model << ": " << tokenizer.size() << " tokens (" << flags.plan.kind << ") of "
-            << train::grouped(count) << " texts, " << fixed(static_cast<double>(tokens) / count, 1)
+            << octavo_train::grouped(count) << " texts, " << fixed(static_cast<double>(tokens) / count, 1)
             << " tokens a text; model.tokenizer.dir: " << flags.folder << '\n';
 }
 

@@ -2,9 +2,9 @@
 #include "apps/octavo/evaluate_report.h"
 
 #include "apps/octavo/common/table.h"
-#include "train/strings/numbers.h"
-#include "train/strings/terminal_text.h"
-#include "train/strings/word_diff.h"
+#include "train/base/numbers.h"
+#include "train/base/terminal_text.h"
+#include "train/base/word_diff.h"
 
 #include <nlohmann/json.hpp>
 
@@ -15,16 +15,16 @@ namespace octavo::cli {
 namespace {
 
 using json = nlohmann::ordered_json;
-using train::GroupScore;
-using train::Score;
-using train::terminal_text;
-using train::WordErrors;
+using octavo_train::GroupScore;
+using octavo_train::Score;
+using octavo_train::terminal_text;
+using octavo_train::WordErrors;
 
 constexpr std::size_t kMostGroups = 30;
 constexpr std::size_t kMostUnheard = 10;
 
 std::string share(std::int64_t count, const WordErrors& errors) {
-  if (errors.words == 0) return train::kUnknown;
+  if (errors.words == 0) return octavo_train::kUnknown;
   return fixed(100 * static_cast<double>(count) / static_cast<double>(errors.words), 2) + '%';
 }
 
@@ -36,9 +36,10 @@ std::string total_text(const GroupScore& total) {
   const WordErrors& e = total.errors;
   return "WER " + share(e.errors(), e) + ": " + counted(e.errors(), "error") + " in " +
          counted(e.words, "word") + " of " + counted(total.clips, "clip") + " (" +
-         train::duration_text(total.seconds) + ")\n  " + counted(e.substitutions, "substitution") + " (" +
-         share(e.substitutions, e) + "), " + counted(e.deletions, "deletion") + " (" + share(e.deletions, e) +
-         "), " + counted(e.insertions, "insertion") + " (" + share(e.insertions, e) + ")\n";
+         octavo_train::duration_text(total.seconds) + ")\n  " + counted(e.substitutions, "substitution") +
+         " (" + share(e.substitutions, e) + "), " + counted(e.deletions, "deletion") + " (" +
+         share(e.deletions, e) + "), " + counted(e.insertions, "insertion") + " (" + share(e.insertions, e) +
+         ")\n";
 }
 
 std::string left_out_text(std::size_t shown, std::size_t all) {
@@ -75,8 +76,8 @@ std::string groups_text(const std::string& title, const Score::Groups& groups) {
 std::string worst_text(const std::vector<train::ScoredClip>& worst) {
   if (worst.empty()) return {};
   std::string out = "\nThe clips with the most errors ([-said-] and not heard so, {+heard+} and not said):\n";
-  for (const train::ScoredClip& clip : worst) {
-    const train::WordDiff pair = train::diff_for_terminal(clip.reference, clip.hypothesis);
+  for (const octavo_train::ScoredClip& clip : worst) {
+    const octavo_train::WordDiff pair = octavo_train::diff_for_terminal(clip.reference, clip.hypothesis);
     out += "  " + terminal_text(clip.place) + "  " + terminal_text(clip.audio) + "  " +
            counted(clip.errors.errors(), "error") + " in " + counted(clip.errors.words, "word") +
            "\n    said:  " + pair.reference + "\n    heard: " + pair.hypothesis + '\n';
@@ -115,14 +116,14 @@ json groups_json(const char* field, const Score::Groups& groups) {
 
 }  // namespace
 
-std::string evaluation_text(const train::ManifestScore& done) {
+std::string evaluation_text(const octavo_train::ManifestScore& done) {
   const Score& score = done.score;
   return total_text(score.total()) + groups_text("language", score.languages()) +
          groups_text("speaker", score.speakers()) + worst_text(score.worst()) + unheard_text(score.unheard());
 }
 
 // Manifest fields have NeMo's names.
-json evaluation_json(const train::ManifestScore& done) {
+json evaluation_json(const octavo_train::ManifestScore& done) {
   const Score& score = done.score;
   json out = group_json(score.total());
   out["complete"] = done.clips_done == done.clips;
@@ -130,7 +131,7 @@ json evaluation_json(const train::ManifestScore& done) {
   if (const auto groups = score.speakers(); !groups.empty())
     out["by_speaker"] = groups_json("speaker", groups);
   out["worst"] = json::array();
-  for (const train::ScoredClip& clip : score.worst()) {
+  for (const octavo_train::ScoredClip& clip : score.worst()) {
     out["worst"].push_back({{"place", clip.place},
                             {"audio_filepath", clip.audio},
                             {"text", clip.reference},
@@ -142,7 +143,7 @@ json evaluation_json(const train::ManifestScore& done) {
                             {"words", clip.errors.words}});
   }
   out["unheard"] = json::array();
-  for (const train::SkippedClip& clip : score.unheard())
+  for (const octavo_train::SkippedClip& clip : score.unheard())
     out["unheard"].push_back(
         {{"place", clip.place}, {"audio_filepath", clip.audio}, {"reason", clip.reason}});
   return out;

@@ -11,7 +11,7 @@
 namespace octavo::cli {
 
 // The text shows only the start of long lists; the JSON has all elements.
-std::string evaluation_text(const train::ManifestScore& score);
-nlohmann::ordered_json evaluation_json(const train::ManifestScore& score);
+std::string evaluation_text(const octavo_train::ManifestScore& score);
+nlohmann::ordered_json evaluation_json(const octavo_train::ManifestScore& score);
 
 }  // namespace octavo::cli

@@ -7,7 +7,7 @@
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/checkpoint/folder/checkpoint_weights.h"
 #include "train/config/config.h"
-#include "train/strings/terminal_text.h"
+#include "train/base/terminal_text.h"
 
 #include <CLI/CLI.hpp>
 
@@ -30,8 +30,8 @@ struct ExportFlags {
 // Throws if the target is a run's or a checkpoint's folder, because foreign files would corrupt a checkpoint,
 // or if it exists and `force` is off.
 void check_target(const std::string& target, bool force) {
-  if (!train::path_exists(target)) return;
-  if (train::path_exists(target + "/checksums.txt") || !train::list_checkpoints(target).empty())
+  if (!octavo_train::path_exists(target)) return;
+  if (octavo_train::path_exists(target + "/checksums.txt") || !octavo_train::list_checkpoints(target).empty())
     throw Failure(kExitUsage, target + ": is a run's folder or a checkpoint's; choose another name");
   if (!force)
     throw Failure(kExitUsage, target + ": is there already; choose another name, or --force replaces it");
@@ -41,13 +41,13 @@ void export_run(const ExportFlags& flags) {
   std::string target = flags.target;
   while (target.size() > 1 && target.ends_with('/')) target.pop_back();
   check_target(target, flags.force);
-  const auto chosen = take(train::choose_checkpoint(flags.run, flags.checkpoint, kNeeded));
+  const auto chosen = take(octavo_train::choose_checkpoint(flags.run, flags.checkpoint, kNeeded));
   for (const std::string& reason : chosen.skipped)
-    std::cerr << "warning: skipped " << train::terminal_text(reason) << '\n';
+    std::cerr << "warning: skipped " << octavo_train::terminal_text(reason) << '\n';
   if (!chosen.why.empty()) std::cerr << chosen.path << ": " << chosen.why << '\n';
-  const train::Config config = take(train::load(chosen.path + "/config.yaml"));
-  const auto weights = take(train::CheckpointWeights::open(chosen.path));
-  check(train::export_model({config.settings, chosen.path, weights.sources(), target}));
+  const octavo_train::Config config = take(octavo_train::load(chosen.path + "/config.yaml"));
+  const auto weights = take(octavo_train::CheckpointWeights::open(chosen.path));
+  check(octavo_train::export_model({config.settings, chosen.path, weights.sources(), target}));
   std::cout << target << ": the weights of " << chosen.path << " in float32";
   if (weights.widened() > 0) {
     std::cout << "; " << weights.widened() << " tensors were bfloat16, " << weights.masters()

@@ -65,7 +65,7 @@ json trainer_json() {
     out["libtorch"] = {{"version", trainer.libtorch_version},
                        {"build", trainer.libtorch_cuda ? "cuda" : "cpu"},
                        {"path", trainer.libtorch_folder},
-                       {"allocator", train::trainer_allocator().text()}};
+                       {"allocator", octavo_train::trainer_allocator().text()}};
   }
   return out;
 }
@@ -154,7 +154,7 @@ std::string trainer_text(const json& trainer) {
   const bool cuda = libtorch["build"] == "cuda";
   return "trainer  LibTorch " + libtorch["version"].get<std::string>() + ", " + (cuda ? "CUDA" : "CPU") +
          " build, " + libtorch["path"].get<std::string>() + '\n' +
-         (cuda ? "         " + train::allocator_line(train::trainer_allocator()) + '\n' : "");
+         (cuda ? "         " + octavo_train::allocator_line(octavo_train::trainer_allocator()) + '\n' : "");
 }
 
 std::string text(const json& info) {

@@ -18,14 +18,14 @@ constexpr std::int64_t kFewest = 2;  // clips per thread, even if the time is up
 
 // Generates a signal that compresses about as well as speech: three tones that come and go, over quiet noise.
 std::vector<float> voice(std::uint64_t number, int rate, double seconds) {
-  const std::uint64_t key = train::mix(number + train::kStep);
+  const std::uint64_t key = octavo_train::mix(number + octavo_train::kStep);
   std::vector<float> samples(static_cast<std::size_t>(std::llround(seconds * rate)));
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const double t = static_cast<double>(i) / rate;
-    double x = 0.02 * (train::share_of(key, i + 8) - 0.5);
+    double x = 0.02 * (octavo_train::share_of(key, i + 8) - 0.5);
     for (std::uint64_t tone = 1; tone <= 3; ++tone) {
-      const double hertz = 150 * static_cast<double>(tone * tone) * (1 + train::share_of(key, tone));
-      const double beat = 2 + 4 * train::share_of(key, tone + 3);
+      const double hertz = 150 * static_cast<double>(tone * tone) * (1 + octavo_train::share_of(key, tone));
+      const double beat = 2 + 4 * octavo_train::share_of(key, tone + 3);
       const double loud = std::max(std::sin(2 * std::numbers::pi * beat * t), 0.0);
       x += 0.2 / static_cast<double>(tone) * loud * std::sin(2 * std::numbers::pi * hertz * t);
     }
@@ -41,10 +41,11 @@ ClipSet make_clips(const std::string& folder, const std::string& extension, int 
   ClipSet set;
   for (int i = 0; i < count; ++i) {
     const std::string path = folder + "/" + std::to_string(i) + extension;
-    check(train::write_audio(path, voice(static_cast<std::uint64_t>(i), rate, seconds), rate));
+    check(octavo_train::write_audio(path, voice(static_cast<std::uint64_t>(i), rate, seconds), rate));
     set.clips.push_back({.path = path});
   }
-  set.name = take(train::probe_audio(set.clips.front().path)).format + " " + std::to_string(rate) + " Hz";
+  set.name =
+      take(octavo_train::probe_audio(set.clips.front().path)).format + " " + std::to_string(rate) + " Hz";
   return set;
 }
 
@@ -59,7 +60,7 @@ LoaderSpeed measure_loader(const ClipSet& set, int workers, double seconds) {
   const auto work = [&] {
     LoaderSpeed own;
     while (own.clips + own.bad < kFewest || Clock::now() < end) {
-      const auto clip = train::read_audio(set.clips[next++ % set.clips.size()]);
+      const auto clip = octavo_train::read_audio(set.clips[next++ % set.clips.size()]);
       if (clip.ok()) {
         ++own.clips;
         own.samples += static_cast<std::int64_t>(clip->samples.size());

@@ -25,9 +25,9 @@ std::string output_path(const ReportFlags& flags) {
 }
 
 void report(const ReportFlags& flags) {
-  const std::string page = take(train::make_report(flags.runs));
+  const std::string page = take(octavo_train::make_report(flags.runs));
   const std::string path = output_path(flags);
-  check(train::write_text_file(path, page));
+  check(octavo_train::write_text_file(path, page));
   std::cout << path << '\n';
 }
 

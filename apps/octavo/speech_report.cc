@@ -3,7 +3,7 @@
 
 #include "apps/octavo/common/hardware_json.h"
 #include "apps/octavo/common/table.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <nlohmann/json.hpp>
 
@@ -14,7 +14,7 @@ namespace octavo::cli {
 namespace {
 
 using json = nlohmann::ordered_json;
-using train::SpeechMeasure;
+using octavo_train::SpeechMeasure;
 
 double hours_of(const SpeechBench& bench, const SpeechMeasure& measure) {
   return static_cast<double>(bench.request.total_clips) / measure.clips_per_second / 3600;
@@ -39,7 +39,7 @@ json row_json(const SpeechBench& bench, const SpeechBenchRow& row) {
   out["step_ms"] = 1e3 * m.step_seconds;
   json parts;
   for (std::size_t i = 0; i < m.seconds.size(); ++i)
-    parts[key_of(train::kStepParts.at(i))] = 1e3 * m.seconds.at(i);
+    parts[key_of(octavo_train::kStepParts.at(i))] = 1e3 * m.seconds.at(i);
   parts["rest_ms"] = 1e3 * m.rest();
   out["parts"] = parts;
   out["memory"] = {{"peak", m.peak},           {"weights", m.weights},   {"gradients", m.gradients},
@@ -74,14 +74,17 @@ std::string table_of(const SpeechBench& bench, const std::vector<Table::Column>&
 }
 
 std::string memory_text(const SpeechBench& bench) {
-  const std::string hours = "hours for " + train::short_count(static_cast<double>(bench.request.total_clips));
+  const std::string hours =
+      "hours for " + octavo_train::short_count(static_cast<double>(bench.request.total_clips));
   const bool offloads = bench.request.offload != "none";
   Cells titles = {"clips/s", "peak",   hours,         "weights", "gradients",
                   "states",  "master", "activations", "loss"};
   if (offloads) titles.emplace_back("host");
   const auto columns = columns_of(titles);
   return table_of(bench, columns, [&](const SpeechMeasure& m) {
-    const auto bytes = [](std::int64_t count) { return train::bytes_text(static_cast<double>(count)); };
+    const auto bytes = [](std::int64_t count) {
+      return octavo_train::bytes_text(static_cast<double>(count));
+    };
     Cells cells = {fixed(m.clips_per_second, 1),
                    bytes(m.peak),
                    fixed(hours_of(bench, m), 1),
@@ -98,7 +101,7 @@ std::string memory_text(const SpeechBench& bench) {
 
 std::string time_text(const SpeechBench& bench) {
   Cells titles = {"ms"};
-  titles.insert(titles.end(), train::kStepParts.begin(), train::kStepParts.end());
+  titles.insert(titles.end(), octavo_train::kStepParts.begin(), octavo_train::kStepParts.end());
   titles.emplace_back("rest");
   return table_of(bench, columns_of(titles), [](const SpeechMeasure& m) {
     Cells out = {ms(m.step_seconds)};
@@ -133,8 +136,8 @@ std::string warning_text(const SpeechBench& bench) {
 std::string speech_tables(const SpeechBench& bench) {
   const SpeechBenchRequest& request = bench.request;
   return "speech model " + request.size + " (" + request.head + ", " +
-         train::short_count(static_cast<double>(bench.parameters)) + " parameters), clips of " +
-         train::significant(request.seconds, 4) + " s with " + std::to_string(request.tokens) +
+         octavo_train::short_count(static_cast<double>(bench.parameters)) + " parameters), clips of " +
+         octavo_train::significant(request.seconds, 4) + " s with " + std::to_string(request.tokens) +
          " tokens, computing in " + request.dtype + ", weights in " + bench.weights + ", on " + bench.device +
          (request.fp8 == "off" ? "" : ", products in FP8 (" + request.fp8 + ", " + request.fp8_select + ")") +
          (request.offload == "none" ? "" : ", offload " + request.offload) +

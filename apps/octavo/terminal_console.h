@@ -13,7 +13,7 @@
 namespace octavo::cli {
 
 // Rewrites the progress line on a terminal; elsewhere prints a progress line at most every 5 seconds.
-class TerminalConsole : public train::Console {
+class TerminalConsole : public octavo_train::Console {
  public:
   void progress(const std::string& line) override {
     const auto now = std::chrono::steady_clock::now();

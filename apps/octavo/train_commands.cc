@@ -43,8 +43,8 @@ void check_working_directory() {
   if (!trainer.problem.empty()) throw Failure(kExitFailure, "the trainer cannot run: " + trainer.problem);
   check_working_directory();
   prefer_given_libtorch();
-  train::set_trainer_allocator();
-  train::set_trainer_wait_policy();
+  octavo_train::set_trainer_allocator();
+  octavo_train::set_trainer_wait_policy();
   const std::string& program = trainer.path;
   arguments.insert(arguments.begin(), program);
   std::vector<char*> argv;
@@ -56,18 +56,18 @@ void check_working_directory() {
 }
 
 void train(const TrainRequest& request) {
-  auto config = request.file.empty() ? train::parse("", "defaults", request.overrides)
-                                     : train::load(request.file, request.overrides);
+  auto config = request.file.empty() ? octavo_train::parse("", "defaults", request.overrides)
+                                     : octavo_train::load(request.file, request.overrides);
   check(config.status());
   if (request.print_config) {
-    std::istringstream table(train::to_table(*config));
+    std::istringstream table(octavo_train::to_table(*config));
     for (std::string line; std::getline(table, line);)
       std::cout << wrapped(line, output_width(), /*indent=*/4) << '\n';
     for (const std::string& note : config->notes)
       std::cout << wrapped("note: " + note, output_width(), /*indent=*/4) << '\n';
     return;
   }
-  check(train::check_complete(*config));
+  check(octavo_train::check_complete(*config));
   std::vector<std::string> arguments = {"train", request.file};
   arguments.insert(arguments.end(), request.overrides.begin(), request.overrides.end());
   if (request.dry_run > 0) arguments.push_back("--dry-run=" + std::to_string(request.dry_run));
@@ -75,9 +75,9 @@ void train(const TrainRequest& request) {
 }
 
 void plan(const PlanCommand& request) {
-  const auto config = train::load(request.file, request.overrides);
+  const auto config = octavo_train::load(request.file, request.overrides);
   check(config.status());
-  check(train::check_complete(*config));
+  check(octavo_train::check_complete(*config));
   become_trainer(arguments_of(request));
 }
 

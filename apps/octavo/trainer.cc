@@ -23,7 +23,7 @@
 #include "train/distributed/terminate.h"
 #include "train/model/model.h"
 #include "train/run/dry_run.h"
-#include "train/strings/terminal_text.h"
+#include "train/base/terminal_text.h"
 #include "train/tasks/text/task.h"
 
 #include <CLI/CLI.hpp>
@@ -39,34 +39,35 @@
 namespace octavo::cli {
 namespace {
 
-void rehearse(const train::Config& config, std::int64_t steps, std::ostream& out,
+void rehearse(const octavo_train::Config& config, std::int64_t steps, std::ostream& out,
               std::optional<train::RankFailure>& failure) {
-  train::DryRun done;
+  octavo_train::DryRun done;
   {
     TerminalConsole console;
-    done = take(train::dry_run(config, steps, console, true, &failure));
+    done = take(octavo_train::dry_run(config, steps, console, true, &failure));
   }
   if (done.signal != 0) {
     throw Failure(128 + done.signal, std::string("the dry run was stopped by ") +
-                                         train::signal_name(done.signal) + "; nothing was written");
+                                         octavo_train::signal_name(done.signal) + "; nothing was written");
   }
   for (const std::string& line : done.lines) out << line << '\n';
 }
 
-void run_rank(const train::Config& config, const TrainRequest& request, std::ostream& out,
+void run_rank(const octavo_train::Config& config, const TrainRequest& request, std::ostream& out,
               std::optional<train::RankFailure>& failure) {
   if (request.dry_run > 0) return rehearse(config, request.dry_run, out, failure);
-  train::Outcome outcome;
+  octavo_train::Outcome outcome;
   {
     TerminalConsole console;
-    outcome = take(train::train(config, console, nullptr, &failure));
+    outcome = take(octavo_train::train(config, console, nullptr, &failure));
   }
   if (!outcome.started) {
-    throw Failure(128 + outcome.signal, std::string("stopped by ") + train::signal_name(outcome.signal) +
+    throw Failure(128 + outcome.signal, std::string("stopped by ") +
+                                            octavo_train::signal_name(outcome.signal) +
                                             " before all ranks were there; nothing was trained");
   }
   if (outcome.signal != 0) {
-    const char* by = train::signal_name(outcome.signal);
+    const char* by = octavo_train::signal_name(outcome.signal);
     const bool latest = config.settings.training.resume_from_checkpoint.latest;
     const std::string goes_on = std::string("the same command ") +
                                 (latest ? "" : "with resume_from_checkpoint=true ") + "goes on from it";
@@ -82,15 +83,15 @@ void run_rank(const train::Config& config, const TrainRequest& request, std::ost
 }
 
 // Starts the command `words` once for each rank.
-void run_ranks(const train::Config& config, const std::vector<std::string>& words) {
-  check(train::can_start_ranks(config));
-  train::LaunchOptions plan;
+void run_ranks(const octavo_train::Config& config, const std::vector<std::string>& words) {
+  check(octavo_train::can_start_ranks(config));
+  octavo_train::LaunchOptions plan;
   plan.ranks = static_cast<int>(*config.settings.training.num_gpus);
   plan.command = words;
-  const train::Launched done = take(train::launch(plan));
+  const octavo_train::Launched done = take(octavo_train::launch(plan));
   if (done.code == 0) return;
   std::string left;  // for failures that no rank could print
-  const auto checkpoints = train::list_checkpoints(config.settings.output_dir);
+  const auto checkpoints = octavo_train::list_checkpoints(config.settings.output_dir);
   if (!done.message.empty() && !checkpoints.empty())
     left = "; the newest checkpoint is " + checkpoints.front().path;
   throw Failure(done.code, done.message + left);
@@ -99,21 +100,21 @@ void run_ranks(const train::Config& config, const std::vector<std::string>& word
 // Returns the failure that a rank other than 0 prints. Rank 0 prints the failure that ends a run, and
 // octavo's launcher prints the failures it detects. Another rank prints only its own errors; rank 1 also
 // prints that rank 0 has exited or hangs.
-Failure printed_by_rank(const Failure& error, const train::RankInfo& place,
+Failure printed_by_rank(const Failure& error, const octavo_train::RankInfo& place,
                         const std::optional<train::RankFailure>& failure) {
-  using FoundBy = train::RankFailure::FoundBy;
+  using FoundBy = octavo_train::RankFailure::FoundBy;
   const std::string what = error.what();
   const bool own = !failure || (failure->found_by == FoundBy::itself && failure->rank == place.rank);
   const bool speaks_for_0 =
       failure && failure->found_by == FoundBy::others && failure->rank == 0 && place.rank == 1;
   if (what.empty() || error.exit_code() > 128 || (!own && !speaks_for_0)) return {error.exit_code(), ""};
-  return {error.exit_code(), speaks_for_0 ? what : train::rank_text(place.rank) + ": " + what};
+  return {error.exit_code(), speaks_for_0 ? what : octavo_train::rank_text(place.rank) + ": " + what};
 }
 
 void run_training(const TrainRequest& request, const std::vector<std::string>& words) {
-  const train::Config config = take(train::load(request.file, request.overrides));
-  const train::RankInfo place = take(train::rank_info_of(config));
-  if (train::starts_ranks(config, place)) return run_ranks(config, words);
+  const octavo_train::Config config = take(octavo_train::load(request.file, request.overrides));
+  const octavo_train::RankInfo place = take(octavo_train::rank_info_of(config));
+  if (octavo_train::starts_ranks(config, place)) return run_ranks(config, words);
   std::optional<train::RankFailure> failure;  // the failure that ended the run
   if (place.leads()) return run_rank(config, request, std::cout, failure);
   std::ostream nowhere(nullptr);
@@ -126,26 +127,28 @@ void run_training(const TrainRequest& request, const std::vector<std::string>& w
 
 void run_sampling(const SampleRequest& request) {
   const std::string words[] = {"training.device=" + request.device};
-  const train::DeviceName device = take(train::parse("", "--device", words)).settings.training.device;
-  const train::LoadedModel loaded = take(train::load_model(request.run, request.checkpoint, device));
-  const train::ChosenCheckpoint& chosen = loaded.checkpoint;
+  const octavo_train::DeviceName device =
+      take(octavo_train::parse("", "--device", words)).settings.training.device;
+  const octavo_train::LoadedModel loaded =
+      take(octavo_train::load_model(request.run, request.checkpoint, device));
+  const octavo_train::ChosenCheckpoint& chosen = loaded.checkpoint;
   for (const std::string& reason : chosen.skipped)
-    std::cerr << "warning: skipped " << train::terminal_text(reason) << '\n';
+    std::cerr << "warning: skipped " << octavo_train::terminal_text(reason) << '\n';
   if (!chosen.why.empty()) std::cerr << chosen.path << ": " << chosen.why << '\n';
   auto* const task = dynamic_cast<train::TextTask*>(loaded.task.get());
   if (task == nullptr) {
     throw Failure(kExitUsage, request.run + ": a model of the task " + loaded.settings.task +
                                   " writes no text; octavo report shows what it can");
   }
-  train::SampleOptions options;
+  octavo_train::SampleOptions options;
   options.tokens = request.tokens;
   options.top_k = request.top_k;
   options.temperature = request.temperature;
   options.seed = static_cast<std::uint64_t>(request.seed);
   // A terminal gets no control characters; a file or a pipe gets the raw bytes.
   const bool terminal = isatty(STDOUT_FILENO) != 0;
-  train::TerminalText shown;
-  std::cout << (terminal ? train::terminal_text(request.prompt) : request.prompt);
+  octavo_train::TerminalText shown;
+  std::cout << (terminal ? octavo_train::terminal_text(request.prompt) : request.prompt);
   task->write(request.prompt, options, loaded.device, [&](char c) {
     std::cout << (terminal ? shown.put(c) : std::string(1, c)) << std::flush;
     return static_cast<bool>(std::cout);
@@ -160,7 +163,7 @@ auto plainly(Action action) {
     try {
       action(request);
     } catch (const c10::Error& error) {
-      throw Failure(kExitFailure, "LibTorch: " + train::error_text(error));
+      throw Failure(kExitFailure, "LibTorch: " + octavo_train::error_text(error));
     }
   };
 }
@@ -182,8 +185,8 @@ void add_commands(CLI::App& app, const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv, argv + argc);
-  const auto place = octavo::train::rank_from_environment([](const char* name) { return std::getenv(name); });
-  if (place.ok() && place->grouped()) octavo::train::print_before_terminate(place->rank);
+  const auto place = octavo_train::rank_from_environment([](const char* name) { return std::getenv(name); });
+  if (place.ok() && place->grouped()) octavo_train::print_before_terminate(place->rank);
   const int code =
       octavo::cli::run_command(argc, argv, [&](CLI::App& app) { octavo::cli::add_commands(app, words); });
   if (code == 0 || !place.ok() || !place->grouped()) return code;

@@ -9,7 +9,7 @@
 namespace octavo::cli {
 
 // Returns the model that --size and --head name. Throws a Failure if --size names no model.
-train::SpeechModelSettings bench_model(const std::string& size, const std::string& head);
+octavo_train::SpeechModelSettings bench_model(const std::string& size, const std::string& head);
 
 struct SpeechBenchRequest;
 void run_bench_speech(const SpeechBenchRequest& request);

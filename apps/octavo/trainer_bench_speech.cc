@@ -26,7 +26,7 @@
 namespace octavo::cli {
 namespace {
 
-using train::SpeechModelSettings;
+using octavo_train::SpeechModelSettings;
 
 // Parses "12/512".
 std::optional<std::pair<std::int64_t, std::int64_t>> layers_and_width(const std::string& size) {
@@ -40,7 +40,7 @@ std::optional<std::pair<std::int64_t, std::int64_t>> layers_and_width(const std:
   return std::pair{layers, width};
 }
 
-train::TrainingSettings training_of(const SpeechBenchRequest& request, const std::string& optimizer) {
+octavo_train::TrainingSettings training_of(const SpeechBenchRequest& request, const std::string& optimizer) {
   const bool fp8 = request.fp8 != "off";
   const std::string words[] = {
       std::string("training.fp8.enabled=") + (fp8 ? "true" : "false"),
@@ -54,7 +54,7 @@ train::TrainingSettings training_of(const SpeechBenchRequest& request, const std
       "training.gradient_accumulation_steps=" + std::to_string(request.accumulation),
       "training.offload=" + request.offload,
       std::string("training.offload_gradients=") + (request.offload_gradients ? "true" : "false")};
-  return take(train::parse("", "the command line", words)).settings.training;
+  return take(octavo_train::parse("", "the command line", words)).settings.training;
 }
 
 // Keeps the model of the last row and reuses it if the next row allows it, because initializing the weights
@@ -63,58 +63,61 @@ class Models {
  public:
   explicit Models(const SpeechBenchRequest& request) : settings_(bench_model(request.size, request.head)) {}
 
-  train::SpeechModelImpl& get(const std::string& checkpointing, const torch::Device& device, bool bf16) {
+  octavo_train::SpeechModelImpl& get(const std::string& checkpointing, const torch::Device& device,
+                                     bool bf16) {
     if (model_.is_empty() || checkpointing != checkpointing_ || bf16 != bf16_) {
       drop();
       settings_.checkpoint_encoder = checkpointing == "on" || checkpointing == "encoder";
       settings_.checkpoint_decoder = checkpointing == "on" || checkpointing == "decoder";
-      train::SpeechModel model(settings_);
-      train::place_model(*model, device, bf16);
+      octavo_train::SpeechModel model(settings_);
+      octavo_train::place_model(*model, device, bf16);
       model_ = model;
       checkpointing_ = checkpointing;
       bf16_ = bf16;
     }
     return *model_;
   }
-  void drop() { model_ = train::SpeechModel(nullptr); }
+  void drop() { model_ = octavo_train::SpeechModel(nullptr); }
 
  private:
   SpeechModelSettings settings_;
-  train::SpeechModel model_{nullptr};
+  octavo_train::SpeechModel model_{nullptr};
   std::string checkpointing_;
   bool bf16_ = false;
 };
 
 void measure_row(SpeechBench& bench, SpeechBenchRow& row, const torch::Device& device, Models& models) {
   const SpeechBenchRequest& request = bench.request;
-  const train::TrainingSettings training = training_of(request, row.optimizer);
-  const train::OptimizerChoice plan =
-      take(train::choose_optimizer(training, device, train::has_backend(device)));
-  const train::SpeechLoad load{row.clips, std::llround(train::kFramesPerSecond * request.seconds),
-                               request.tokens, request.steps};
+  const octavo_train::TrainingSettings training = training_of(request, row.optimizer);
+  const octavo_train::OptimizerChoice plan =
+      take(octavo_train::choose_optimizer(training, device, octavo_train::has_backend(device)));
+  const octavo_train::SpeechLoad load{row.clips,
+                                      std::llround(octavo_train::kFramesPerSecond * request.seconds),
+                                      request.tokens, request.steps};
   try {
-    train::seed_random(training.seed, 0, 0);
-    train::SpeechModelImpl& model = models.get(row.checkpointing, device, plan.bf16_weights);
+    octavo_train::seed_random(training.seed, 0, 0);
+    octavo_train::SpeechModelImpl& model = models.get(row.checkpointing, device, plan.bf16_weights);
     bench.parameters = 0;
     for (const torch::Tensor& each : model.parameters()) bench.parameters += each.numel();
     bench.weights = "float32";
     if (plan.bf16_weights)
-      bench.weights = std::string("bfloat16, master ") + train::master_name(train::weight_store(training));
-    take(train::choose_fp8(training.fp8, device));  // an error if FP8 is not supported
-    row.measure = train::measure_step(model, load, plan, training, device);
+      bench.weights =
+          std::string("bfloat16, master ") + octavo_train::master_name(octavo_train::weight_store(training));
+    take(octavo_train::choose_fp8(training.fp8, device));  // an error if FP8 is not supported
+    row.measure = octavo_train::measure_step(model, load, plan, training, device);
     model.zero_grad();
   } catch (const c10::OutOfMemoryError&) {
     row.error = "out of memory";
     models.drop();
   }
-  train::release_cached_memory(device);
+  octavo_train::release_cached_memory(device);
 }
 
 }  // namespace
 
-train::SpeechModelSettings bench_model(const std::string& size, const std::string& head) {
-  train::SpeechModelSettings out;  // the settings of v3
-  if (const auto parakeet = train::known_speech_model("parakeet-tdt-0.6b-" + size)) {
+octavo_train::SpeechModelSettings bench_model(const std::string& size, const std::string& head) {
+  octavo_train::SpeechModelSettings out;  // the settings of v3
+  if (const auto parakeet = octavo_train::known_speech_model("parakeet-tdt-0.6b-" + size)) {
     out = *parakeet;
   } else if (size == "tiny") {
     out.mel_bands = 16;
@@ -134,20 +137,20 @@ train::SpeechModelSettings bench_model(const std::string& size, const std::strin
                   "--size: got '" + size +
                       "', expected v2, v3, tiny, or layers/width with a width that is a multiple of 8");
   }
-  out.head = head == "ctc"    ? train::SpeechHead::ctc
-             : head == "rnnt" ? train::SpeechHead::rnnt
-                              : train::SpeechHead::tdt;
+  out.head = head == "ctc"    ? octavo_train::SpeechHead::ctc
+             : head == "rnnt" ? octavo_train::SpeechHead::rnnt
+                              : octavo_train::SpeechHead::tdt;
   out.omega = 0;  // every step computes the same loss
   return out;
 }
 
 void run_bench_speech(const SpeechBenchRequest& request) {
   const torch::Device device =
-      take(train::choose_device(training_of(request, request.optimizers.front()).device), "--device");
+      take(octavo_train::choose_device(training_of(request, request.optimizers.front()).device), "--device");
   // Checks all optimizers before any work.
   for (const std::string& optimizer : request.optimizers) training_of(request, optimizer);
   Models models(request);
-  SpeechBench bench{request, train::device_text(device), 0, "", {}};
+  SpeechBench bench{request, octavo_train::device_text(device), 0, "", {}};
   {
     Progress progress;
     for (const std::string& checkpointing : request.checkpointing) {

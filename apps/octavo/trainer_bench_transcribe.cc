@@ -12,7 +12,7 @@
 #include "train/device/device.h"
 #include "train/io/scratch_folder.h"
 #include "train/model/model.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 #include "train/tasks/speech/model.h"
 #include "train/tasks/speech/recognizer.h"
 #include "train/tasks/speech/tokenizer.h"
@@ -64,15 +64,15 @@ Samples make_sound(double seconds, int rate, std::size_t number) {
 }
 
 // Makes a tokenizer with `tokens` tokens (the model's number), each a word.
-train::Tokenizer make_tokenizer(std::int64_t tokens) {
+octavo_train::Tokenizer make_tokenizer(std::int64_t tokens) {
   std::int64_t line = 0;
   const auto next = [&](std::string& out) {
     out = "w" + std::to_string(line);
     return line++ < tokens;  // one token is <unk>
   };
-  return take(
-      train::Tokenizer::from_bytes(take(train::train_tokenizer({.vocabulary = tokens, .kind = "word"}, next)),
-                                   "the benchmark's tokenizer"));
+  return take(octavo_train::Tokenizer::from_bytes(
+      take(octavo_train::train_tokenizer({.vocabulary = tokens, .kind = "word"}, next)),
+      "the benchmark's tokenizer"));
 }
 
 double now() {
@@ -91,7 +91,7 @@ class Bench {
   explicit Bench(const TranscribeBenchRequest& request)
       : request_(request),
         settings_(bench_model(request.size, request.head)),
-        model_((train::seed_random(0, 0, 0), std::make_shared<train::SpeechModelImpl>(settings_))),
+        model_((octavo_train::seed_random(0, 0, 0), std::make_shared<train::SpeechModelImpl>(settings_))),
         listener_(make_listener()) {
     for (std::size_t i = 0; i < std::min<std::size_t>(kDifferent, static_cast<std::size_t>(request.clips));
          ++i)
@@ -122,7 +122,7 @@ class Bench {
   Row measure(const std::string& from, double batch_seconds) {
     Row row{from, batch_seconds, 0, 0, 0};
     std::int64_t tokens = 0;
-    const auto count = [&](double seconds, const train::Transcription& heard) {
+    const auto count = [&](double seconds, const octavo_train::Transcription& heard) {
       row.sound += seconds;
       tokens += std::ssize(heard.tokens);
     };
@@ -147,13 +147,13 @@ class Bench {
   }
 
  private:
-  using Count = std::function<void(double, const train::Transcription&)>;
+  using Count = std::function<void(double, const octavo_train::Transcription&)>;
 
-  train::Recognizer make_listener() {
-    train::FeatureSettings features;
+  octavo_train::Recognizer make_listener() {
+    octavo_train::FeatureSettings features;
     features.features = settings_.mel_bands;
-    return take(train::Recognizer::of(model_, make_tokenizer(settings_.vocabulary), features,
-                                      listener_options(request_.device, request_.dtype)));
+    return take(octavo_train::Recognizer::of(model_, make_tokenizer(settings_.vocabulary), features,
+                                             listener_options(request_.device, request_.dtype)));
   }
 
   [[nodiscard]] torch::Tensor head(const std::string& what) const {
@@ -164,15 +164,15 @@ class Bench {
     std::vector<std::span<const float>> clips;
     double seconds = 0, tokens = 0;
     for (std::size_t i = 0; i < std::min<std::size_t>(4, sounds_.size()); ++i) clips.emplace_back(sounds_[i]);
-    for (const train::Transcription& each : listener_.hear(clips)) {
+    for (const octavo_train::Transcription& each : listener_.hear(clips)) {
       seconds += request_.seconds;
       tokens += static_cast<double>(each.tokens.size());
     }
     return tokens / seconds;
   }
 
-  [[nodiscard]] train::BatchRecognitionOptions listening(double batch_seconds) const {
-    train::BatchRecognitionOptions out;
+  [[nodiscard]] octavo_train::BatchRecognitionOptions listening(double batch_seconds) const {
+    octavo_train::BatchRecognitionOptions out;
     out.batch_seconds = batch_seconds;
     out.batch_clips = static_cast<std::size_t>(request_.clips);
     out.threads = request_.threads;
@@ -185,30 +185,30 @@ class Bench {
       const Samples& sound = sounds_[static_cast<std::size_t>(i) % sounds_.size()];
       all.push_back({request_.seconds, [&sound]() -> Result<Samples> { return sound; }});
     }
-    train::transcribe_all(listener_.hearing().hear, all, listening(batch_seconds),
-                          [&](std::size_t, Result<train::Transcription> heard) {
-                            count(request_.seconds, take(std::move(heard)));
-                          });
+    octavo_train::transcribe_all(listener_.hearing().hear, all, listening(batch_seconds),
+                                 [&](std::size_t, Result<train::Transcription> heard) {
+                                   count(request_.seconds, take(std::move(heard)));
+                                 });
   }
 
   void hear_files(const std::string& extension, std::int64_t clips, double batch_seconds,
                   const Count& count) {
     const std::vector<std::string> paths = files(extension, clips);
-    train::TranscribeOptions options;
+    octavo_train::TranscribeOptions options;
     options.window = request_.seconds + 1;  // each file fits one window
     options.listening = listening(batch_seconds);
     const auto done = [&](std::size_t, Result<train::HeardFile> file) {
-      const train::HeardFile heard = take(std::move(file));
+      const octavo_train::HeardFile heard = take(std::move(file));
       count(heard.seconds, heard.heard);
     };
-    train::transcribe_files(listener_.hearing(), paths, options, {done, {}});
+    octavo_train::transcribe_files(listener_.hearing(), paths, options, {done, {}});
   }
 
   std::vector<std::string> files(const std::string& extension, std::int64_t clips) {
     if (!folder_) {
       const auto place =
           std::filesystem::temp_directory_path() / ("octavo-sound-" + std::to_string(getpid()));
-      folder_ = take(train::ScratchFolder::make(place.string()));
+      folder_ = take(octavo_train::ScratchFolder::make(place.string()));
     }
     std::vector<std::string> out;
     const int rate = extension == "mp3" ? 44100 : listener_.rate();
@@ -218,15 +218,15 @@ class Bench {
       if (std::filesystem::exists(out.back())) continue;
       const Samples sound =
           rate == listener_.rate() ? sounds_[number] : make_sound(request_.seconds, rate, number);
-      check(train::write_audio(out.back(), sound, rate));
+      check(octavo_train::write_audio(out.back(), sound, rate));
     }
     return out;
   }
 
   const TranscribeBenchRequest& request_;
-  train::SpeechModelSettings settings_;
+  octavo_train::SpeechModelSettings settings_;
   std::shared_ptr<train::SpeechModelImpl> model_;
-  train::Recognizer listener_;
+  octavo_train::Recognizer listener_;
   std::vector<Samples> sounds_;
   std::optional<train::ScratchFolder> folder_;
 };
@@ -239,13 +239,15 @@ std::string table_of(const TranscribeBenchRequest& request, const Bench& bench,
                {"took", Table::Align::right},
                {"times real time", Table::Align::right},
                {"tokens/s", Table::Align::right}});
-  const auto seconds = [](double value, int digits) { return train::significant(value, digits) + " s"; };
+  const auto seconds = [](double value, int digits) {
+    return octavo_train::significant(value, digits) + " s";
+  };
   for (const Row& row : rows) {
     table.add({row.from, seconds(row.batch_seconds, 6), seconds(row.sound, 6), seconds(row.took, 4),
                grouped(std::llround(row.times_real_time())), fixed(row.tokens_per_second, 1)});
   }
   return "speech model " + request.size + " (" + request.head + ", " +
-         train::short_count(static_cast<double>(bench.parameters())) +
+         octavo_train::short_count(static_cast<double>(bench.parameters())) +
          " parameters, random weights), clips of " + seconds(request.seconds, 4) + ", computing in " +
          request.dtype + ", on " + bench.device_text() + "\n\n" + table.text();
 }
@@ -279,7 +281,7 @@ void run_bench_transcribe(const TranscribeBenchRequest& request) {
     bench.set_rate();
     for (const std::string& from : request.from) {
       for (const double batch : request.batch_seconds) {
-        progress.say("from " + from + ", batches of " + train::significant(batch, 6) + " s");
+        progress.say("from " + from + ", batches of " + octavo_train::significant(batch, 6) + " s");
         rows.push_back(bench.measure(from, batch));
       }
     }

@@ -10,7 +10,7 @@
 #include "apps/octavo/trainer_transcribe.h"
 #include "train/console/signals.h"
 #include "train/io/text_file.h"
-#include "train/strings/terminal_text.h"
+#include "train/base/terminal_text.h"
 #include "train/tasks/speech/recognizer.h"
 
 #include <nlohmann/json.hpp>
@@ -32,14 +32,14 @@ using Clock = std::chrono::steady_clock;
 constexpr double kGpuBatchSeconds = 1200, kOtherBatchSeconds = 120;  // stated in --help, too
 
 // Opens the manifests without limits on clip length, so that every clip is evaluated.
-train::Manifest open_manifests(const std::vector<std::string>& paths) {
+octavo_train::Manifest open_manifests(const std::vector<std::string>& paths) {
   std::vector<train::ManifestSource> sources;
   for (const std::string& path : paths) sources.push_back({path});
-  train::ManifestOptions options;
+  octavo_train::ManifestOptions options;
   options.min_duration = 0;
   options.max_duration = std::numeric_limits<double>::infinity();
-  options.bad = train::BadClips::skip;
-  return take(train::Manifest::open(sources, options));
+  options.bad = octavo_train::BadClips::skip;
+  return take(octavo_train::Manifest::open(sources, options));
 }
 
 // Prints progress lines, at most one per second on a terminal and one per 5 seconds elsewhere.
@@ -47,7 +47,7 @@ class Transcription {
  public:
   explicit Transcription(std::int64_t clips) : clips_(clips) {}
 
-  void show(std::int64_t done, const train::GroupScore& score) {
+  void show(std::int64_t done, const octavo_train::GroupScore& score) {
     const auto now = Clock::now();
     if (said_ &&
         now - *said_ < (isatty(STDERR_FILENO) != 0 ? std::chrono::seconds(1) : std::chrono::seconds(5)))
@@ -66,10 +66,10 @@ class Transcription {
   std::optional<Clock::time_point> said_;
 };
 
-train::ManifestScore listen(train::Recognizer& listener, const train::Manifest& manifest,
-                            const EvaluateRequest& request) {
+octavo_train::ManifestScore listen(octavo_train::Recognizer& listener, const octavo_train::Manifest& manifest,
+                                   const EvaluateRequest& request) {
   const bool cpu = listener.device_text().starts_with("cpu");
-  train::ScoreOptions options;
+  octavo_train::ScoreOptions options;
   options.limit = request.limit;
   options.worst = static_cast<std::size_t>(request.worst);
   options.rate = listener.rate();
@@ -77,35 +77,35 @@ train::ManifestScore listen(train::Recognizer& listener, const train::Manifest& 
       request.batch_seconds.value_or(cpu ? kOtherBatchSeconds : kGpuBatchSeconds);
   options.listening.threads = request.threads;
   Transcription heard(std::min(manifest.size(), request.limit.value_or(manifest.size())));
-  return train::score_manifest(
+  return octavo_train::score_manifest(
       manifest, [&](auto clips) { return listener.hear(clips); }, options,
-      {[] { return train::StopSignals::received() != 0; },
-       [&](std::int64_t done, const train::GroupScore& score) { heard.show(done, score); }});
+      {[] { return octavo_train::StopSignals::received() != 0; },
+       [&](std::int64_t done, const octavo_train::GroupScore& score) { heard.show(done, score); }});
 }
 
-void write_json(const EvaluateRequest& request, const train::ManifestScore& score) {
+void write_json(const EvaluateRequest& request, const octavo_train::ManifestScore& score) {
   nlohmann::ordered_json out = {{"model", request.model}, {"manifests", request.manifests}};
   if (!request.checkpoint.empty()) out["checkpoint"] = request.checkpoint;
   out.update(evaluation_json(score));
   using Handler = nlohmann::ordered_json::error_handler_t;
-  check(train::write_text_file(request.json, out.dump(2, ' ', false, Handler::replace) + '\n'));
+  check(octavo_train::write_text_file(request.json, out.dump(2, ' ', false, Handler::replace) + '\n'));
 }
 
 }  // namespace
 
 void run_evaluate(const EvaluateRequest& request) {
   check_evaluate(request);
-  const train::Manifest manifest = open_manifests(request.manifests);
-  train::Recognizer listener = take(train::Recognizer::open(
+  const octavo_train::Manifest manifest = open_manifests(request.manifests);
+  octavo_train::Recognizer listener = take(octavo_train::Recognizer::open(
       request.model, listener_options(request.device, request.dtype, request.checkpoint)));
-  for (const std::string& line : listener.notes()) std::cerr << train::terminal_text(line) << '\n';
-  const train::StopSignals signals(
+  for (const std::string& line : listener.notes()) std::cerr << octavo_train::terminal_text(line) << '\n';
+  const octavo_train::StopSignals signals(
       "\nstopping after this batch, with the errors so far; two more Ctrl-C end the process at once\n");
-  const train::ManifestScore score = listen(listener, manifest, request);
+  const octavo_train::ManifestScore score = listen(listener, manifest, request);
   std::cout << evaluation_text(score) << std::flush;
   if (!request.json.empty()) write_json(request, score);
-  if (const int signal = train::StopSignals::received(); score.clips_done < score.clips) {
-    throw Failure(128 + signal, std::string("stopped by ") + train::signal_name(signal) + " after " +
+  if (const int signal = octavo_train::StopSignals::received(); score.clips_done < score.clips) {
+    throw Failure(128 + signal, std::string("stopped by ") + octavo_train::signal_name(signal) + " after " +
                                     grouped(score.clips_done) + " of " + grouped(score.clips) +
                                     " clips, the longest first: the errors are those of these");
   }

@@ -11,8 +11,8 @@
 #include "train/predict/what_if.h"
 #include "train/report/plan_page.h"
 #include "train/run/measured_plan.h"
-#include "train/strings/numbers.h"
-#include "train/strings/terminal_text.h"
+#include "train/base/numbers.h"
+#include "train/base/terminal_text.h"
 
 #include <nlohmann/json.hpp>
 
@@ -27,10 +27,10 @@
 namespace octavo::cli {
 namespace {
 
-train::Solve solve_of(const std::string& name) {
-  if (name == "length") return train::Solve::length;
-  if (name == "model") return train::Solve::model;
-  return name == "gpus" ? train::Solve::gpus : train::Solve::batch;
+octavo_train::Solve solve_of(const std::string& name) {
+  if (name == "length") return octavo_train::Solve::length;
+  if (name == "model") return octavo_train::Solve::model;
+  return name == "gpus" ? octavo_train::Solve::gpus : octavo_train::Solve::batch;
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -44,8 +44,8 @@ std::string time_text(double slower) {
   return (percent >= 0 ? "+" : "") + fixed(percent, 0) + "%";
 }
 
-void show(const std::vector<train::Advice>& advice, const train::Prediction& plan) {
-  const bool enough = std::ranges::any_of(advice, &train::Advice::fits);
+void show(const std::vector<train::Advice>& advice, const octavo_train::Prediction& plan) {
+  const bool enough = std::ranges::any_of(advice, &octavo_train::Advice::fits);
   if (plan.fits())
     std::cout << "nothing is needed: it fits" << (advice.empty() ? "" : "; what settings would save besides:")
               << '\n';
@@ -58,8 +58,8 @@ void show(const std::vector<train::Advice>& advice, const train::Prediction& pla
   if (advice.empty()) return;
   Table table(
       {{"saves", Table::Align::right}, {"time", Table::Align::right}, {"fits"}, {"settings, and why"}});
-  for (const train::Advice& each : advice) {
-    table.add({train::bytes_text(static_cast<double>(each.saves)), time_text(each.slower),
+  for (const octavo_train::Advice& each : advice) {
+    table.add({octavo_train::bytes_text(static_cast<double>(each.saves)), time_text(each.slower),
                each.fits ? "yes" : "no", joined(each.words)});
     table.add({"", "", "", "  " + each.why});
   }
@@ -68,7 +68,7 @@ void show(const std::vector<train::Advice>& advice, const train::Prediction& pla
 
 nlohmann::ordered_json json_of(const std::vector<train::Advice>& advice) {
   auto out = nlohmann::ordered_json::array();
-  for (const train::Advice& each : advice)
+  for (const octavo_train::Advice& each : advice)
     out.push_back({{"settings", each.words},
                    {"saves", each.saves},
                    {"slower", each.slower},
@@ -78,7 +78,7 @@ nlohmann::ordered_json json_of(const std::vector<train::Advice>& advice) {
 }
 
 // Returns the GPU that the run would use if the command line names none.
-std::string gpu_of(const PlanCommand& request, const train::Settings& settings) {
+std::string gpu_of(const PlanCommand& request, const octavo_train::Settings& settings) {
   const auto& index = settings.training.device.index;
   return request.gpu == "this" && index ? "this:" + std::to_string(*index) : request.gpu;
 }
@@ -88,38 +88,39 @@ std::string gpu_of(const PlanCommand& request, const train::Settings& settings) 
 double launch_seconds(const plan::Gpu& gpu) {
   if (gpu.device < 0) return 0;
   const auto found =
-      train::measure_launch(torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(gpu.device)));
+      octavo_train::measure_launch(torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(gpu.device)));
   if (!found.ok())
-    std::cerr << train::terminal_text(found.status().message()) << "; a fast host is assumed\n";
+    std::cerr << octavo_train::terminal_text(found.status().message()) << "; a fast host is assumed\n";
   return found.ok() ? *found : 0;
 }
 
 // Measures steps on the requested GPU, which must be a GPU of this machine.
-train::Prediction measured(const PlanCommand& request, const train::LoadWith& load,
-                           const train::PredictionRequest& wanted) {
+octavo_train::Prediction measured(const PlanCommand& request, const octavo_train::LoadWith& load,
+                                  const octavo_train::PredictionRequest& wanted) {
   if (wanted.gpu.device < 0)
     throw Failure(kExitUsage, "--measure runs steps on this machine's GPU, and --gpu is " + request.gpu +
                                   "; use --gpu this, or leave --measure out");
   const std::string device = "training.device=cuda:" + std::to_string(wanted.gpu.device);
-  const train::LoadWith there = [&](std::vector<std::string> words) {
+  const octavo_train::LoadWith there = [&](std::vector<std::string> words) {
     words.push_back(device);
     return load(words);
   };
   TerminalConsole console;
-  return take(train::measure_plan(there, wanted, console));
+  return take(octavo_train::measure_plan(there, wanted, console));
 }
 
 // Predicts the run. If a prediction is not supported and the requested GPU is a local one, measures steps
 // instead.
-train::Prediction planned(const PlanCommand& request, const train::LoadWith& load,
-                          const train::Settings& settings, const train::PredictionRequest& wanted) {
+octavo_train::Prediction planned(const PlanCommand& request, const octavo_train::LoadWith& load,
+                                 const octavo_train::Settings& settings,
+                                 const octavo_train::PredictionRequest& wanted) {
   if (request.measure) return measured(request, load, wanted);
-  auto plan = train::make_plan(settings, wanted);
+  auto plan = octavo_train::make_plan(settings, wanted);
   if (plan.ok()) return std::move(*plan);
   const bool here = wanted.gpu.device >= 0 && wanted.num_gpus == 1;
   const bool more = !request.solve.empty() || request.advise || !request.html.empty();
   if (plan.status().code() != StatusCode::unsupported || !here || more) check(plan.status());
-  std::cerr << train::terminal_text(plan.status().message())
+  std::cerr << octavo_train::terminal_text(plan.status().message())
             << "\nmeasuring instead: a few steps with small batches\n";
   return measured(request, load, wanted);
 }
@@ -127,37 +128,37 @@ train::Prediction planned(const PlanCommand& request, const train::LoadWith& loa
 }  // namespace
 
 void run_plan(const PlanCommand& request) {
-  const train::LoadWith load = [&](const std::vector<std::string>& words) {
+  const octavo_train::LoadWith load = [&](const std::vector<std::string>& words) {
     std::vector<std::string> all = request.overrides;
     all.insert(all.end(), words.begin(), words.end());
-    return train::load(request.file, all);
+    return octavo_train::load(request.file, all);
   };
-  const train::Config config = take(load({}));
-  train::PredictionRequest wanted;
+  const octavo_train::Config config = take(load({}));
+  octavo_train::PredictionRequest wanted;
   wanted.gpu = take(plan::find_gpu(gpu_of(request, config.settings)), "--gpu");
   wanted.num_gpus = request.num_gpus > 0 ? request.num_gpus : config.settings.training.num_gpus.value_or(1);
   wanted.gpus_per_host = request.gpus_per_host;
   wanted.network = 1e9 * request.network;
   if (!request.measure) wanted.launch_seconds = launch_seconds(wanted.gpu);
-  const train::Prediction found = planned(request, load, config.settings, wanted);
-  nlohmann::ordered_json json = train::plan_json(found);
+  const octavo_train::Prediction found = planned(request, load, config.settings, wanted);
+  nlohmann::ordered_json json = octavo_train::plan_json(found);
   if (!request.json)
-    for (const std::string& line : train::plan_lines(found)) std::cout << line << '\n';
+    for (const std::string& line : octavo_train::plan_lines(found)) std::cout << line << '\n';
   if (!request.solve.empty()) {
-    const train::Solution best = take(train::solve(solve_of(request.solve), load, wanted));
+    const octavo_train::Solution best = take(octavo_train::solve(solve_of(request.solve), load, wanted));
     json["solution"] = {{"text", best.text}, {"settings", best.words}, {"num_gpus", best.num_gpus}};
     if (!request.json) std::cout << "solved for " << request.solve << ": " << best.text << '\n';
   }
   if (request.advise) {
-    const auto advice = take(train::advise(load, wanted, found));
+    const auto advice = take(octavo_train::advise(load, wanted, found));
     json["advice"] = json_of(advice);
     if (!request.json) show(advice, found);
   }
   if (!request.html.empty()) {
-    const auto data =
-        take(train::what_if(std::filesystem::path(request.file).filename().string(), load, wanted, found));
+    const auto data = take(
+        octavo_train::what_if(std::filesystem::path(request.file).filename().string(), load, wanted, found));
     std::ofstream page(request.html, std::ios::binary);
-    page << train::plan_page(data);
+    page << octavo_train::plan_page(data);
     if (!page.flush()) throw Failure(kExitFailure, request.html + ": cannot be written");
     if (!request.json) std::cout << "page: " << request.html << '\n';
   }

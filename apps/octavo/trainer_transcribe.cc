@@ -5,8 +5,8 @@
 #include "apps/octavo/common/progress.h"
 #include "apps/octavo/transcribe.h"
 #include "train/config/config.h"
-#include "train/strings/numbers.h"
-#include "train/strings/terminal_text.h"
+#include "train/base/numbers.h"
+#include "train/base/terminal_text.h"
 #include "train/tasks/speech/recognizer.h"
 #include "train/tasks/speech/transcribe.h"
 #include "train/tasks/speech/transcript_file.h"
@@ -32,7 +32,7 @@ class Transcripts {
  public:
   explicit Transcripts(const TranscribeRequest& request)
       : request_(request),
-        format_(*train::parse_transcript_format(request.format)),
+        format_(*octavo_train::parse_transcript_format(request.format)),
         paths_(output_paths(request)) {
     if (request.output.empty()) return;
     std::error_code bad;
@@ -40,11 +40,11 @@ class Transcripts {
     if (bad) throw Failure(kExitFailure, request.output + ": cannot be made: " + bad.message());
   }
 
-  void add(std::size_t number, const train::HeardFile& file) {
+  void add(std::size_t number, const octavo_train::HeardFile& file) {
     const std::string& audio = request_.audio[number];
-    std::string text = train::transcript_text(format_, audio, file.seconds, file.heard);
+    std::string text = octavo_train::transcript_text(format_, audio, file.seconds, file.heard);
     if (!paths_.empty()) return write(paths_[number], text);
-    const bool named = request_.audio.size() > 1 && format_ == train::TranscriptFormat::text;
+    const bool named = request_.audio.size() > 1 && format_ == octavo_train::TranscriptFormat::text;
     waiting_[number] = named ? audio + ": " + text : text;
     say();
   }
@@ -73,26 +73,26 @@ class Transcripts {
   }
 
   const TranscribeRequest& request_;
-  train::TranscriptFormat format_;
+  octavo_train::TranscriptFormat format_;
   std::vector<std::string> paths_;
   std::map<std::size_t, std::string> waiting_;
   std::size_t next_ = 0;
 };
 
 std::string rate_text(double seconds, double took) {
-  return train::significant(seconds, 4) + " s of sound in " + train::significant(took, 3) + " s, " +
-         train::significant(seconds / took, 4) + " times real time";
+  return octavo_train::significant(seconds, 4) + " s of sound in " + octavo_train::significant(took, 3) +
+         " s, " + octavo_train::significant(seconds / took, 4) + " times real time";
 }
 
 }  // namespace
 
-train::RecognizerOptions listener_options(const std::string& device, const std::string& dtype,
-                                          const std::string& checkpoint) {
+octavo_train::RecognizerOptions listener_options(const std::string& device, const std::string& dtype,
+                                                 const std::string& checkpoint) {
   const auto training = [](const std::string& flag, const std::string& key, const std::string& value) {
     const std::string words[] = {"training." + key + '=' + value};
-    return take(train::parse("", flag, words), flag).settings.training;
+    return take(octavo_train::parse("", flag, words), flag).settings.training;
   };
-  train::RecognizerOptions out;
+  octavo_train::RecognizerOptions out;
   out.checkpoint = checkpoint;
   out.device = training("--device", "device", device).device;
   if (dtype != "auto") out.dtype = training("--dtype", "compute_dtype", dtype).compute_dtype;
@@ -101,11 +101,11 @@ train::RecognizerOptions listener_options(const std::string& device, const std::
 
 void run_transcribe(const TranscribeRequest& request) {
   check_transcribe(request);
-  train::Recognizer listener = take(train::Recognizer::open(
+  octavo_train::Recognizer listener = take(octavo_train::Recognizer::open(
       request.model, listener_options(request.device, request.dtype, request.checkpoint)));
-  for (const std::string& line : listener.notes()) std::cerr << train::terminal_text(line) << '\n';
+  for (const std::string& line : listener.notes()) std::cerr << octavo_train::terminal_text(line) << '\n';
   Transcripts transcripts(request);
-  train::TranscribeOptions options{.window = request.window, .overlap = request.overlap};
+  octavo_train::TranscribeOptions options{.window = request.window, .overlap = request.overlap};
   options.listening.batch_seconds =
       request.batch_seconds > 0 ? request.batch_seconds : listener.batch_seconds();
   options.listening.threads = request.threads;
@@ -114,7 +114,7 @@ void run_transcribe(const TranscribeRequest& request) {
   Clock::time_point begin = Clock::now(), said = begin;
   {
     Progress progress;
-    const train::TranscribeEvents events{
+    const octavo_train::TranscribeEvents events{
         [&](std::size_t number, Result<train::HeardFile> file) {
           if (file.ok()) {
             heard += file->seconds;
@@ -128,10 +128,11 @@ void run_transcribe(const TranscribeRequest& request) {
         [&](double done, double total) {
           if (since(said) < 1) return;
           said = Clock::now();
-          progress.say(train::significant(100 * done / total, 3) + "% of " + train::significant(total, 4) +
-                       " s, " + train::significant(done / since(begin), 4) + " times real time");
+          progress.say(octavo_train::significant(100 * done / total, 3) + "% of " +
+                       octavo_train::significant(total, 4) + " s, " +
+                       octavo_train::significant(done / since(begin), 4) + " times real time");
         }};
-    train::transcribe_files(listener.hearing(), request.audio, options, events);
+    octavo_train::transcribe_files(listener.hearing(), request.audio, options, events);
     progress.note(listener.device_text() + ": " + rate_text(heard, since(begin)));
   }
   if (bad > 0)

@@ -9,8 +9,8 @@
 namespace octavo::cli {
 
 // Returns the options for the values of --device, --dtype and --checkpoint.
-train::RecognizerOptions listener_options(const std::string& device, const std::string& dtype,
-                                          const std::string& checkpoint = {});
+octavo_train::RecognizerOptions listener_options(const std::string& device, const std::string& dtype,
+                                                 const std::string& checkpoint = {});
 
 struct TranscribeRequest;
 void run_transcribe(const TranscribeRequest& request);

@@ -77,7 +77,7 @@ std::vector<std::string> arguments_of(const TranscribeRequest& request) {
 
 std::vector<std::string> output_paths(const TranscribeRequest& request) {
   if (request.output.empty()) return {};
-  const auto format = train::parse_transcript_format(request.format);
+  const auto format = octavo_train::parse_transcript_format(request.format);
   std::map<std::string, std::string> taken;
   std::vector<std::string> out;
   for (const std::string& audio : request.audio) {

@@ -100,7 +100,7 @@ TEST(MakeText, PronounsAgreeWithNames) {
 TEST(MakeText, EntropyIsThatOfText) {
   const std::string text = make_text(500'000, 7);
   const double entropy =
-      train::unigram_entropy({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+      octavo_train::unigram_entropy({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
   EXPECT_GT(entropy, 2.9);
   EXPECT_LT(entropy, 3.4);
 }

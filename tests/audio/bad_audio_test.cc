@@ -16,7 +16,7 @@
 #include <cstring>
 #include <limits>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -275,4 +275,4 @@ TEST_F(BadAudio, AFullDiskLeavesNothing) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::AllOf;
@@ -228,4 +228,4 @@ TEST_F(FeatureCacheTest, AFolderThatCannotBeMadeIsAnError) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -19,7 +19,7 @@ extern "C" const char* __lsan_default_suppressions() {  // NOLINT(bugprone-reser
 }
 #endif
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 void expect_sound(std::span<const float> samples) {
@@ -138,4 +138,4 @@ TEST(AudioFuzz, Mp3) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -70,4 +70,4 @@ TEST(BundledModel, WhatIsDamagedIsNamed) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

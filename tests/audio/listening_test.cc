@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::ElementsAre;
@@ -84,4 +84,4 @@ TEST(Listening, WhatHearingThrowsEndsIt) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 void expect_fix(const Status& status) {
@@ -24,4 +24,4 @@ TEST(NoAudio, SaysWhatToInstall) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

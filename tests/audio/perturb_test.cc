@@ -8,7 +8,7 @@
 #include <cmath>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 TEST(Perturb, SpeedsAreDrawnEquallyOftenAndByTheDrawAlone) {
@@ -68,4 +68,4 @@ TEST(Perturb, SilenceHasNoRatio) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <thread>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 struct Format {
@@ -197,4 +197,4 @@ TEST(WriteAudio, ClipsWhatIsTooLoud) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns a sine wave.
 inline std::vector<float> tone(double hertz, double seconds, int rate, double loud = 0.5) {
@@ -63,4 +63,4 @@ inline std::string wav_data(std::span<const std::int16_t> samples) {
   return text;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

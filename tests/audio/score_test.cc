@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -187,4 +187,4 @@ TEST(Score, TheTextShowsRatesAndMarksWhatDiffers) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -27,7 +27,7 @@
 #define OCTAVO_SANITIZED 1  // a sanitizer's threads need more memory than the limited process has
 #endif
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::HasSubstr;
@@ -157,4 +157,4 @@ TEST(NumberedWork, TheErrorOfTheLowestNumberIsGiven) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::StartsWith;
@@ -154,4 +154,4 @@ TEST(Transcribe, WordsHaveTheirPiecesAndTimes) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::ElementsAre;
@@ -65,4 +65,4 @@ TEST(TranscriptFile, FormatsHaveNamesAndExtensions) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

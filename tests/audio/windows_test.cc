@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <random>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::ElementsAre;
@@ -115,4 +115,4 @@ TEST(Windows, WithoutACommonLabelItIsBetweenWords) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -146,7 +146,7 @@ inline octavo::GradNorm norm_of(const TensorSet& set, const Handles& active) {
     views.push_back({t.grad.data(), t.spec.grad_dtype, t.spec.numel});
   }
   std::vector<double> sums(static_cast<std::size_t>(octavo::grad_norm_workspace(views)));
-  return octavo::grad_norm(views, sums).value();
+  return grad_norm(views, sums).value();
 }
 
 }  // namespace test

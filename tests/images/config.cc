@@ -5,7 +5,7 @@
 #include "train/config/checks.h"
 #include "train/config/task_config.h"
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::string_view kConvNet = "convnet";
@@ -58,4 +58,4 @@ TaskConfig ImagesEntry::config() {
           .check_complete = [](const Config& /*config*/) { return Status(); }};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

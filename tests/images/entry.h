@@ -5,7 +5,7 @@
 
 #include <memory>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct TaskConfig;
 class Task;
@@ -15,4 +15,4 @@ struct ImagesEntry {
   static std::unique_ptr<Task> make();  // task.cc
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

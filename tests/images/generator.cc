@@ -3,7 +3,7 @@
 
 #include "train/data/mix.h"
 
-namespace octavo::train {
+namespace octavo_train {
 
 std::int64_t draw_image(const ImageSettings& settings, std::uint64_t number, std::span<std::uint8_t> pixels) {
   const std::uint64_t key = mix(mix(static_cast<std::uint64_t>(settings.generator_seed) + kStep) + number);
@@ -24,4 +24,4 @@ std::int64_t draw_image(const ImageSettings& settings, std::uint64_t number, std
   return label;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

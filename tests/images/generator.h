@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <span>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Draws image `number` into `pixels`, row by row, and returns its class. REQUIRES: `pixels` has image_size^2
 // elements.
 std::int64_t draw_image(const ImageSettings& settings, std::uint64_t number, std::span<std::uint8_t> pixels);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "images/image_run.h"
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -64,4 +64,4 @@ TEST(Images, GroupsDiffer) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

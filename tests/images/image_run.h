@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr const char* kTask = R"(model: {name: convnet, n_block: 2, width: 8}
 data: {image_size: 16, train_images: 256, validation_images: 64, dataloader_num_workers: 0}
@@ -49,4 +49,4 @@ class ImageRun : public TinyRun {
   }
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

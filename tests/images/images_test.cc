@@ -15,7 +15,7 @@
 #include <csignal>
 #include <filesystem>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -263,4 +263,4 @@ TEST(Images, ALongRunSaysWhatWouldMakeItShorter) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

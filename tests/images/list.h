@@ -5,8 +5,8 @@
 #include "images/entry.h"
 #include "train/tasks/text/entry.h"
 
-namespace octavo::train {
+namespace octavo_train {
 
 using Tasks = TaskList<TextEntry, ImagesEntry>;
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 ConvBlockImpl::ConvBlockImpl(std::int64_t in, std::int64_t out)
     : conv(torch::nn::Conv2dOptions(in, out, 3).stride(2).padding(1).bias(false)), norm(out) {
@@ -41,4 +41,4 @@ torch::Tensor ConvNetImpl::forward(torch::Tensor x) {
   return weight_matmul(x.mean({2, 3}), head_) + bias_;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

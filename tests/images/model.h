@@ -12,7 +12,7 @@
 
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct ConvBlockImpl : torch::nn::Module {
   ConvBlockImpl(std::int64_t in, std::int64_t out);
@@ -37,4 +37,4 @@ class ConvNetImpl : public torch::nn::Module {
 };
 TORCH_MODULE(ConvNet);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct ImageSettings {
   std::int64_t image_size = 0;
@@ -21,4 +21,4 @@ struct ConvNetSettings {
   bool gradient_checkpointing = false;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr const char* kPixels = "pixels";  // [rows, 1, size, size], uint8
@@ -158,4 +158,4 @@ std::string ImageTask::shorter_steps() const {
          ", image_size is " + std::to_string(images_.image_size) + ')';
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class ImageTask : public Task {
  public:
@@ -48,4 +48,4 @@ class ImageTask : public Task {
   std::shared_ptr<ConvNetImpl> model_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -21,7 +21,7 @@
 #include <stdexcept>
 #include <thread>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -375,4 +375,4 @@ TEST(Uneven, WhatReadThrowsEndsTheRunAndACheckpointIsLeft) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <cstdio>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using torch::Tensor;
@@ -369,4 +369,4 @@ TEST_F(AttentionCuda, DISABLED_Times) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 
 #include <cmath>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using torch::Tensor;
@@ -108,4 +108,4 @@ TEST(TrainAddNorm, WeightsMayBeWiderThanActivations) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -16,7 +16,7 @@
 #include <tuple>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using torch::Tensor;
@@ -300,4 +300,4 @@ TEST_F(NnCuda, ASecondGradientIsRefused) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

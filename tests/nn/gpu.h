@@ -9,7 +9,7 @@
 
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class NnGpuTest : public ::testing::Test {
  protected:
@@ -27,4 +27,4 @@ inline std::vector<torch::Tensor> leaves(const std::vector<torch::Tensor>& tenso
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

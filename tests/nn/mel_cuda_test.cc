@@ -9,7 +9,7 @@
 #include <chrono>
 #include <cstdio>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using torch::Tensor;
@@ -92,4 +92,4 @@ TEST_F(MelCuda, DISABLED_Times) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -13,7 +13,7 @@
 #include <cstdio>
 #include <functional>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using torch::Tensor;
@@ -166,4 +166,4 @@ TEST_F(SubsamplingCuda, DISABLED_Times) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

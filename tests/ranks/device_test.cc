@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <map>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -114,4 +114,4 @@ TEST(RankDevice, EachRankHasItsOwn) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

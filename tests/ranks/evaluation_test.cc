@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 Tally share_of(int rank) {
@@ -50,4 +50,4 @@ RANKS_TEST(a_tally_that_one_rank_stops_is_none, 2, 3) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

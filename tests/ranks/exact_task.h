@@ -20,9 +20,10 @@ namespace octavo::ranks {
 
 // Batches of 1, 1 and 2 rows in turn, so that three ranks together have four rows per micro-batch, a power of
 // two.
-class BatchesOfThree : public train::Batches {
+class BatchesOfThree : public octavo_train::Batches {
  public:
-  [[nodiscard]] std::int64_t rows_at(const train::Order& /*order*/, std::uint64_t position) const override {
+  [[nodiscard]] std::int64_t rows_at(const octavo_train::Order& /*order*/,
+                                     std::uint64_t position) const override {
     return position % 4 == 2 ? 2 : 1;
   }
 };
@@ -47,7 +48,7 @@ class ExactModel : public torch::nn::Module {
   void add(const char* name, const torch::Tensor& tensor) { register_parameter(name, tensor); }
 };
 
-class ExactTask : public train::ImageTask {
+class ExactTask : public octavo_train::ImageTask {
  public:
   static constexpr std::int64_t kPatterns = 8;
 
@@ -57,10 +58,10 @@ class ExactTask : public train::ImageTask {
   }
   static std::int64_t rows(int ranks) { return ranks == 1 ? 4 : ranks == 2 ? 2 : 1; }
 
-  [[nodiscard]] const train::Batches* batches() const override { return batches_.get(); }
+  [[nodiscard]] const octavo_train::Batches* batches() const override { return batches_.get(); }
 
-  std::shared_ptr<torch::nn::Module> build(const train::Settings& settings) override {
-    train::ImageTask::build(settings);
+  std::shared_ptr<torch::nn::Module> build(const octavo_train::Settings& settings) override {
+    octavo_train::ImageTask::build(settings);
     exact_ = std::make_shared<ExactModel>();
     patterns_.clear();
     for (const torch::Tensor& each : exact_->parameters()) {
@@ -73,9 +74,9 @@ class ExactTask : public train::ImageTask {
     return exact_;
   }
 
-  [[nodiscard]] train::Batch read(const train::Order& order, std::uint64_t first,
-                                  std::int64_t rows) const override {
-    train::Batch out;
+  [[nodiscard]] octavo_train::Batch read(const octavo_train::Order& order, std::uint64_t first,
+                                         std::int64_t rows) const override {
+    octavo_train::Batch out;
     const torch::Tensor patterns = torch::empty({rows}, torch::kInt64);
     for (std::int64_t i = 0; i < rows; ++i) {
       out.draws.push_back(first + static_cast<std::uint64_t>(i));
@@ -85,7 +86,7 @@ class ExactTask : public train::ImageTask {
     return out;
   }
 
-  torch::Tensor loss(const train::Batch& batch, const train::PassKey& /*key*/) override {
+  torch::Tensor loss(const octavo_train::Batch& batch, const octavo_train::PassKey& /*key*/) override {
     const torch::Tensor& rows = batch.at("patterns");
     const bool all = (rows == 0).any().item<bool>();  // other batches give kSometimes no gradient
     torch::Tensor sum = torch::zeros({});
@@ -100,14 +101,14 @@ class ExactTask : public train::ImageTask {
   }
 
   // The sums are integers too. There are 10 batches, and the last one is smaller.
-  std::optional<train::Tally> tally(const train::EvaluationCall& call) override {
-    train::Tally out{{0.0}, 0};
+  std::optional<train::Tally> tally(const octavo_train::EvaluationCall& call) override {
+    octavo_train::Tally out{{0.0}, 0};
     for (std::int64_t first = call.rank * 4; first < 38; first += call.ranks * 4)
       out.sums[0] += static_cast<double>(first), out.units += std::min<std::int64_t>(4, 38 - first);
     return out;
   }
-  [[nodiscard]] train::Evaluation evaluation(const train::Tally& all) const override {
-    return {{{"loss", all.sums[0], train::Better::lower}}, all.units};
+  [[nodiscard]] octavo_train::Evaluation evaluation(const octavo_train::Tally& all) const override {
+    return {{{"loss", all.sums[0], octavo_train::Better::lower}}, all.units};
   }
 
  private:

@@ -179,11 +179,11 @@ TEST(Failure, AProgramThatIsNotTheStoreIsNamed) {
 
 // Waits for an event that never comes, for much longer than the test takes.
 RANKS_PROGRAM(is_told_to_stop) {
-  const train::StopSignals signals("");
+  const octavo_train::StopSignals signals("");
   std::ofstream(arguments.at(0) + getenv("RANK")) << "waiting";
   const auto joined = ProcessGroup::join(
       place_here(), torch::kCPU,
-      {.start = std::chrono::hours(1), .stop = [] { return train::StopSignals::received() != 0; }});
+      {.start = std::chrono::hours(1), .stop = [] { return octavo_train::StopSignals::received() != 0; }});
   std::cout << joined.status().message() << std::endl;
   return 0;
 }
@@ -231,7 +231,7 @@ RANKS_PROGRAM(has_few_descriptors) {
   setrlimit(RLIMIT_NOFILE, &few);
   const auto joined = ProcessGroup::join(place_here(), torch::kCPU, {});
   std::cout << joined.status().message() << std::endl;
-  std::cout << train::launch({.ranks = 2, .command = {"ranks_test"}}).status().message() << std::endl;
+  std::cout << octavo_train::launch({.ranks = 2, .command = {"ranks_test"}}).status().message() << std::endl;
   return 1;
 }
 
@@ -270,7 +270,7 @@ RANKS_PROGRAM(rank_0_falls_silent) {
   } else {
     try {
       world->gather("");
-    } catch (const train::ProcessGroupError& error) {
+    } catch (const octavo_train::ProcessGroupError& error) {
       std::cout << error.what() << std::endl;
       code = error.failure().rank == 0 ? 4 : 5;
     }
@@ -280,7 +280,7 @@ RANKS_PROGRAM(rank_0_falls_silent) {
 }
 
 TEST(Failure, AStoreThatFallsSilentIsNoticed) {
-  const int port = [] { return train::serve_store("127.0.0.1", 0).value().port; }();
+  const int port = [] { return octavo_train::serve_store("127.0.0.1", 0).value().port; }();
   const auto ends =
       Processes({.program = "rank_0_falls_silent",
                  .ranks = 3,
@@ -297,18 +297,18 @@ TEST(Failure, AStoreThatFallsSilentIsNoticed) {
 }
 
 TEST(Failure, IsTheSameAfterTheStore) {
-  using FoundBy = train::RankFailure::FoundBy;
-  for (const train::RankFailure& each :
-       {train::RankFailure{3, FoundBy::launcher, "rank 3 was ended"}, train::RankFailure{.text = "12 a b"},
-        train::RankFailure{0, FoundBy::itself, ""}}) {
-    const train::RankFailure back = train::from_store(train::to_store(each));
+  using FoundBy = octavo_train::RankFailure::FoundBy;
+  for (const octavo_train::RankFailure& each :
+       {octavo_train::RankFailure{3, FoundBy::launcher, "rank 3 was ended"},
+        octavo_train::RankFailure{.text = "12 a b"}, octavo_train::RankFailure{0, FoundBy::itself, ""}}) {
+    const octavo_train::RankFailure back = octavo_train::from_store(octavo_train::to_store(each));
     EXPECT_EQ(back.rank, each.rank);
     EXPECT_EQ(back.found_by, each.found_by);
     EXPECT_EQ(back.text, each.text);
   }
   for (const char* other : {"", "rank 1: no", "1 9 x", "1", "1 2", "-7 0 x", "99999999999 1 x"}) {
-    EXPECT_EQ(train::from_store(other).rank, train::RankFailure::kNoRank) << other;
-    EXPECT_EQ(train::from_store(other).text, other);
+    EXPECT_EQ(octavo_train::from_store(other).rank, octavo_train::RankFailure::kNoRank) << other;
+    EXPECT_EQ(octavo_train::from_store(other).text, other);
   }
 }
 
@@ -322,7 +322,7 @@ RANKS_PROGRAM(rank_1_fails_with_a_rank_in_its_reason) {
   }
   try {
     world->gather("");
-  } catch (const train::ProcessGroupError& error) {
+  } catch (const octavo_train::ProcessGroupError& error) {
     std::cout << error.failure().rank << ' ' << error.what() << std::endl;
   }
   return 1;
@@ -334,7 +334,7 @@ TEST(Failure, KnowsItsRankWhateverTheReasonSays) {
 }
 
 RANKS_PROGRAM(throws_in_a_thread) {
-  train::print_before_terminate(place_here().rank);
+  octavo_train::print_before_terminate(place_here().rank);
   std::thread([] { throw std::bad_alloc(); }).join();
   return 0;
 }

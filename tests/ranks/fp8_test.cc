@@ -12,8 +12,8 @@
 namespace octavo::ranks {
 namespace {
 
-using train::Fp8;
-using train::Fp8Choice;
+using octavo_train::Fp8;
+using octavo_train::Fp8Choice;
 
 Words operator+(Words a, const Words& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -21,10 +21,10 @@ Words operator+(Words a, const Words& b) {
 }
 
 RANKS_TEST(two_ranks_train_in_fp8_to_the_bits_of_one_process, 2) {
-  const train::Fp8Reference reference;
+  const octavo_train::Fp8Reference reference;
   int number = 0;
   for (const char* parallel : {"ddp", "zero2"}) {
-    const Words words = {"data.train=" + world.share(train::text_file()),
+    const Words words = {"data.train=" + world.share(octavo_train::text_file()),
                          "use_fp8=true",
                          "fp8_amax_history_len=4",
                          "max_steps=10",
@@ -40,29 +40,29 @@ RANKS_TEST(two_ranks_train_in_fp8_to_the_bits_of_one_process, 2) {
     one.yaml = one.text_yaml;
     EXPECT_EQ(one.go(nullptr, nullptr, words + Words{"gradient_accumulation_steps=2"}), "");
     EXPECT_TRUE(run.bits(10) == one.bits(10)) << parallel;
-    EXPECT_TRUE(train::read_bytes(run.checkpoint(10) + "/fp8.safetensors") ==
-                train::read_bytes(one.checkpoint(10) + "/fp8.safetensors"))
+    EXPECT_TRUE(octavo_train::read_bytes(run.checkpoint(10) + "/fp8.safetensors") ==
+                octavo_train::read_bytes(one.checkpoint(10) + "/fp8.safetensors"))
         << parallel;
   }
 }
 
 // Rank 1 has larger amax values of x, rank 0 of dy.
 RANKS_TEST(maxima_are_those_of_all_ranks, 2, 3) {
-  const train::Fp8Reference reference;
-  train::Fp8Settings settings;
+  const octavo_train::Fp8Reference reference;
+  octavo_train::Fp8Settings settings;
   settings.enabled = true;
   settings.recipe.amax_history_len = 2;
   Fp8 fp8(settings, {{"weight", torch::ones({16, 32})}, {"other", torch::ones({32, 16})}});
   const float rank = static_cast<float>(world.rank());
   fp8.set_amaxes(torch::tensor({1.0F + rank, 2.0F, 3.0F - rank, 0.0F, 0.0F, 0.0F}));
-  train::reduce_maxima(world, fp8);
+  octavo_train::reduce_maxima(world, fp8);
   const float most = static_cast<float>(world.ranks());
   EXPECT_TRUE(torch::equal(fp8.amaxes(), torch::tensor({most, 2.0F, 3.0F, 0.0F, 0.0F, 0.0F})));
 }
 
 RANKS_TEST(all_ranks_have_the_choices_of_the_first, 2, 3) {
-  const train::Fp8Reference reference;
-  train::Fp8Settings settings;
+  const octavo_train::Fp8Reference reference;
+  octavo_train::Fp8Settings settings;
   settings.enabled = true;
   Fp8 fp8(settings, {{"weight", torch::ones({16, 32})}});
   const std::string shape = "1 64 16 32 0 0 1 0 0 0 ", times = " 9 9 9 5 5 5 1 1 1 2 2 2 1";
@@ -71,7 +71,7 @@ RANKS_TEST(all_ranks_have_the_choices_of_the_first, 2, 3) {
     fp8.adopt({shape + "7" + times});
   else
     fp8.adopt({shape + "1" + times, "1 128 16 32 0 0 1 0 0 0 2" + times});
-  train::share_choices(world, fp8);
+  octavo_train::share_choices(world, fp8);
   const std::vector<std::string> mine = fp8.decisions();
   EXPECT_EQ(mine.size(), world.leads() ? 1U : 2U);
   EXPECT_EQ(mine.at(0), shape + "7" + times);
@@ -79,10 +79,10 @@ RANKS_TEST(all_ranks_have_the_choices_of_the_first, 2, 3) {
 
 RANKS_TEST(one_device_without_fp8_means_none_for_all, 2, 3) {
   Fp8Choice plan{true, {}};
-  train::agree(world, plan);
+  octavo_train::agree(world, plan);
   EXPECT_TRUE(plan.enabled);
   if (world.rank() == 1) plan = {false, "no units"};
-  train::agree(world, plan);
+  octavo_train::agree(world, plan);
   EXPECT_FALSE(plan.enabled);
   EXPECT_THAT(plan.warning, testing::HasSubstr(world.rank() == 1 ? "no units" : "not every rank's device"));
 }

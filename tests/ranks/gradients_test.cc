@@ -25,12 +25,12 @@
 namespace octavo::ranks {
 namespace {
 
+using octavo_train::BucketGradients;
+using octavo_train::GradientOptions;
+using octavo_train::NamedTensors;
+using octavo_train::ParallelLayout;
+using octavo_train::Piece;
 using testing::HasSubstr;
-using train::BucketGradients;
-using train::GradientOptions;
-using train::NamedTensors;
-using train::ParallelLayout;
-using train::Piece;
 
 enum class Way { ddp, zero1, zero2 };
 constexpr Way kWays[] = {Way::ddp, Way::zero1, Way::zero2};
@@ -249,7 +249,7 @@ RANKS_TEST(gradients_go_while_backward_runs, 2) {
 // the bucket waits for the last part. With SegmentWeights::own the late parts are summed too.
 RANKS_TEST(gradients_that_come_in_parts, 2, 3) {
   for (const Way way : kWays) {
-    for (const auto weights : {train::SegmentWeights::shared, train::SegmentWeights::own}) {
+    for (const auto weights : {octavo_train::SegmentWeights::shared, octavo_train::SegmentWeights::own}) {
       for (const std::int64_t passes : {1, 2}) {
         Rig rig(world, way, {passes});
         for (int step = 0; step < 2; ++step) {
@@ -267,7 +267,7 @@ RANKS_TEST(gradients_that_come_in_parts, 2, 3) {
                   out = out + (param * (parts == 1 ? 7 : 1 << part)).sum();
                 return out;
               };
-              x = train::recompute(segment, {x}, {}, weights);
+              x = octavo_train::recompute(segment, {x}, {}, weights);
             }
             x.backward();
             rig.gradients->pass_done();
@@ -333,13 +333,16 @@ RANKS_TEST(gradients_that_are_sparse_are_refused, 2) {
 RANKS_TEST(gradients_are_made_as_settings_ask, 2, 3) {
   for (const std::string way : {"ddp", "zero1", "zero2"}) {
     for (const std::string type : {"auto", "float32"}) {
-      const auto t = train::training({"optimizer=adamw_8bit", "parallel=" + way, "reduce_dtype=" + type});
-      const auto plan = train::choose_optimizer(t, torch::kCPU, true).value();
-      const auto groups = train::one_group(t.optimizer, t, train::make_parameters(torch::kBFloat16));
+      const auto t =
+          octavo_train::training({"optimizer=adamw_8bit", "parallel=" + way, "reduce_dtype=" + type});
+      const auto plan = octavo_train::choose_optimizer(t, torch::kCPU, true).value();
+      const auto groups =
+          octavo_train::one_group(t.optimizer, t, octavo_train::make_parameters(torch::kBFloat16));
       std::unique_ptr<train::ShardedWeights> shards;
-      const ParallelLayout layout = train::lay_out(groups, world.ranks(), way != "ddp");
-      if (way != "ddp") shards = std::move(train::ShardedWeights::make(world, plan, groups, layout).value());
-      const auto gradients = train::make_gradients(world, groups, t, 1, shards.get());
+      const ParallelLayout layout = octavo_train::lay_out(groups, world.ranks(), way != "ddp");
+      if (way != "ddp")
+        shards = std::move(octavo_train::ShardedWeights::make(world, plan, groups, layout).value());
+      const auto gradients = octavo_train::make_gradients(world, groups, t, 1, shards.get());
       gradients->clear();
       gradients->expect(1, 1);
       torch::Tensor loss = torch::zeros({});
@@ -361,9 +364,9 @@ RANKS_TEST(gradients_are_made_as_settings_ask, 2, 3) {
         EXPECT_TRUE((stepped.grad() == world.ranks() * (world.ranks() + 1) / 2).all().item<bool>()) << way;
       }
       const auto alone = ProcessGroup::alone();
-      EXPECT_NE(
-          dynamic_cast<train::GradientSums*>(train::make_gradients(*alone, groups, t, 1, nullptr).get()),
-          nullptr);
+      EXPECT_NE(dynamic_cast<train::GradientSums*>(
+                    octavo_train::make_gradients(*alone, groups, t, 1, nullptr).get()),
+                nullptr);
     }
   }
 }
@@ -372,7 +375,7 @@ namespace {
 
 // A small text model and its gradients, for any implementation that sums them.
 struct TextRig {
-  TextRig(const train::BdhConfig& config, torch::ScalarType type, const torch::Device& device,
+  TextRig(const octavo_train::BdhConfig& config, torch::ScalarType type, const torch::Device& device,
           at::IntArrayRef text)
       : model(config), passes(text[0]) {
     model.to(device, type);
@@ -384,12 +387,12 @@ struct TextRig {
     tokens = torch::randint(256, text, torch::kInt64).to(device);
   }
 
-  void step(train::Gradients& gradients) {
+  void step(octavo_train::Gradients& gradients) {
     gradients.clear();
     gradients.expect(passes, passes);
     for (std::int64_t number = 0; number < passes; ++number) {
       const torch::Tensor text = tokens[number];
-      train::text_loss(model, {text.slice(1, 0, -1), text.slice(1, 1)}).backward();
+      octavo_train::text_loss(model, {text.slice(1, 0, -1), text.slice(1, 1)}).backward();
       gradients.pass_done();
     }
     gradients.finish();
@@ -402,7 +405,7 @@ struct TextRig {
             {passes, false, way == Way::zero2}};
   }
 
-  train::BdhImpl model;
+  octavo_train::BdhImpl model;
   std::int64_t passes;
   NamedTensors params;
   std::vector<torch::Tensor> all;
@@ -418,11 +421,11 @@ std::string differences_of_one_rank(ProcessGroup& world, const torch::Device& de
     for (const std::int64_t passes : {1, 2}) {
       for (const bool again : {false, true}) {
         torch::manual_seed(1);
-        train::BdhConfig config{2, 8, 2, 4, 256, 0.0};
+        octavo_train::BdhConfig config{2, 8, 2, 4, 256, 0.0};
         config.gradient_checkpointing = again;
         TextRig rig(config, type, device, {passes, 1, 13});
         std::vector<torch::Tensor> expected;
-        train::GradientSums plain(rig.params, passes);
+        octavo_train::GradientSums plain(rig.params, passes);
         rig.step(plain);
         for (const torch::Tensor& each : rig.all) expected.push_back(each.grad().clone());
         for (const Way way : kWays) {
@@ -455,10 +458,10 @@ RANKS_PROGRAM(gradients_on_a_gpu) {
       ProcessGroup::join(place_here(), device, {.timeout = kPatience}).value();
   const std::string different = differences_of_one_rank(*world, device);
   std::cout << different;
-  train::BdhConfig config;
+  octavo_train::BdhConfig config;
   config.dropout = 0;
   TextRig rig(config, torch::kBFloat16, device, {2, 8, 513});
-  const auto time = [&](const std::string& name, train::Gradients& gradients) {
+  const auto time = [&](const std::string& name, octavo_train::Gradients& gradients) {
     for (int i = 0; i < 3; ++i) rig.step(gradients);
     torch::cuda::synchronize();
     const auto begin = std::chrono::steady_clock::now();
@@ -467,10 +470,10 @@ RANKS_PROGRAM(gradients_on_a_gpu) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     std::cout << name << ": " << seconds.count() * 50 << " ms for two passes\n";
   };
-  train::GradientSums plain(rig.params, 2);
+  octavo_train::GradientSums plain(rig.params, 2);
   time("no group", plain);
   for (const Way way : kWays) {
-    BucketGradients buckets = rig.buckets(*world, way, train::kBucketBytes);
+    BucketGradients buckets = rig.buckets(*world, way, octavo_train::kBucketBytes);
     time(name_of(way), buckets);
   }
   std::cout << (different.empty() ? "ok" : "different") << std::endl;

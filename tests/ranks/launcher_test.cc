@@ -57,12 +57,12 @@ void ask_and_leave(int port) {
 }  // namespace
 
 RANKS_PROGRAM(launch) {
-  train::LaunchOptions plan;
+  octavo_train::LaunchOptions plan;
   plan.ranks = std::stoi(arguments.at(1));
   plan.command = {"ranks_test", "--program=" + arguments.at(0), arguments.at(2)};
   plan.ask_after = std::chrono::milliseconds(1000);
   plan.kill_after = std::chrono::milliseconds(1500);
-  const train::Launched done = train::launch(plan).value();
+  const octavo_train::Launched done = octavo_train::launch(plan).value();
   std::cout << "launcher: " << done.message << std::endl;
   return done.code;
 }
@@ -95,13 +95,13 @@ RANKS_PROGRAM(one_fails) {
   if (place.rank == 1 && arguments.at(0) == "exit") return 3;
   if (place.rank == 1) kill(getpid(), SIGKILL);
   signal(SIGTERM, SIG_IGN);
-  auto store = train::open_store(place, kPatience).value();
+  auto store = octavo_train::open_store(place, kPatience).value();
   std::vector<std::uint8_t> said;
   for (int i = 0; i < 6000 && said.empty(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    said = store->get(train::kLauncherKey);
+    said = store->get(octavo_train::kLauncherKey);
   }
-  std::cout << train::from_store(std::string(said.begin(), said.end())).text << std::endl;
+  std::cout << octavo_train::from_store(std::string(said.begin(), said.end())).text << std::endl;
   return 0;
 }
 
@@ -185,8 +185,8 @@ TEST(Launcher, AClosedConnectionDoesNotEndIt) {
 }
 
 TEST(Store, APortInUseIsAnError) {
-  const train::ServedStore first = train::serve_store("127.0.0.1", 0).value();
-  const auto second = train::serve_store("127.0.0.1", first.port);
+  const octavo_train::ServedStore first = octavo_train::serve_store("127.0.0.1", 0).value();
+  const auto second = octavo_train::serve_store("127.0.0.1", first.port);
   ASSERT_FALSE(second.ok());
   EXPECT_THAT(second.status().message(), AllOf(HasSubstr("127.0.0.1, port " + std::to_string(first.port)),
                                                HasSubstr("in use"), HasSubstr("MASTER_PORT")));

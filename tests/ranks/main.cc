@@ -58,7 +58,7 @@ bool run_case(const Case& one, ProcessGroup& world, Events& events) {
     try {
       one.body(world);
       world.gather("");  // waits until all ranks have finished the case
-    } catch (const train::ProcessGroupError& error) {
+    } catch (const octavo_train::ProcessGroupError& error) {
       events.say(one.name, "failed", error.what());
       usable = false;
     } catch (const std::exception& error) {
@@ -211,8 +211,9 @@ bool add_program(const std::string& name, int (*body)(const Arguments&)) {
 std::string scratch() { return getenv("OCTAVO_RANKS_SCRATCH"); }
 
 RankInfo place_here() {
-  const RankInfo place =
-      train::rank_from_environment([](const char* name) -> const char* { return getenv(name); }).value();
+  const RankInfo place = octavo_train::rank_from_environment([](const char* name) -> const char* {
+                           return getenv(name);
+                         }).value();
   if (!place.grouped()) throw std::runtime_error("this process is no rank");
   return place;
 }

@@ -48,7 +48,7 @@ RANKS_PROGRAM(nccl_paths) {
   (void)world->take_traffic();
   const torch::Tensor large = torch::ones({std::int64_t{64} << 20}, device);
   for (int i = 0; i < 3; ++i) world->all_reduce(large).wait();
-  const train::Traffic traffic = world->take_traffic();
+  const octavo_train::Traffic traffic = world->take_traffic();
   std::cout << "3 reductions of 256 MiB: " << traffic.seconds * 1e3 << " ms, waited " << traffic.waited * 1e3
             << " ms, " << traffic.bytes << " bytes\n";
   check(traffic.bytes == 0 && traffic.seconds > 0 && traffic.seconds < 1 &&
@@ -71,7 +71,7 @@ RANKS_PROGRAM(nccl_fails) {
   world->fail("on purpose");
   try {
     world->gather("");
-  } catch (const train::ProcessGroupError& error) {
+  } catch (const octavo_train::ProcessGroupError& error) {
     std::cout << error.what() << std::endl;
   }
   return 0;

@@ -16,11 +16,11 @@
 namespace octavo::ranks {
 namespace {
 
+using octavo_train::TinyRun;
+using octavo_train::Words;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
-using train::TinyRun;
-using train::Words;
 
 std::shared_ptr<ProcessGroup> borrowed(ProcessGroup& world) {
   return {&world, [](ProcessGroup*) {}};
@@ -29,7 +29,8 @@ std::shared_ptr<ProcessGroup> borrowed(ProcessGroup& world) {
 // A run with the same folder on all ranks. The training text is rank 0's.
 struct SharedRun : TinyRun {
   SharedRun(ProcessGroup& world, const std::string& name)
-      : TinyRun(scratch(), name + std::to_string(world.ranks())), text(world.share(train::text_file())) {}
+      : TinyRun(scratch(), name + std::to_string(world.ranks())),
+        text(world.share(octavo_train::text_file())) {}
 
   Result<train::Outcome> go(ProcessGroup& world, const Words& words) { return go(borrowed(world), words); }
   // Runs in this process alone.
@@ -37,10 +38,10 @@ struct SharedRun : TinyRun {
 
   Result<train::Outcome> go(const std::shared_ptr<ProcessGroup>& world, Words words) {
     words.insert(words.begin(), "data.train=" + text);
-    const auto config = train::parse(yaml, "run.yaml", words);
+    const auto config = octavo_train::parse(yaml, "run.yaml", words);
     EXPECT_TRUE(config.ok()) << config.status().message();
-    train::Recorder recorder;
-    auto outcome = train::train(*config, recorder, world);
+    octavo_train::Recorder recorder;
+    auto outcome = octavo_train::train(*config, recorder, world);
     said = recorder.said;
     return outcome;
   }
@@ -51,10 +52,10 @@ struct SharedRun : TinyRun {
 }  // namespace
 
 RANKS_TEST(an_error_of_one_rank_is_an_error_of_all, 2, 3) {
-  EXPECT_TRUE(train::run_on_all_ranks(world, [] { return Status(); }).ok());
+  EXPECT_TRUE(octavo_train::run_on_all_ranks(world, [] { return Status(); }).ok());
   const auto fails_on_last = [&](const std::function<Status()>& how) {
-    return train::run_on_all_ranks(world,
-                                   [&] { return world.rank() + 1 == world.ranks() ? how() : Status(); });
+    return octavo_train::run_on_all_ranks(
+        world, [&] { return world.rank() + 1 == world.ranks() ? how() : Status(); });
   };
   const std::string last = "rank " + std::to_string(world.ranks() - 1) + ": ";
   const Status told = fails_on_last([] { return Status::invalid("no file"); });
@@ -71,7 +72,7 @@ RANKS_TEST(what_differs_on_a_rank_is_named, 2, 3) {
   const auto compare = [&](const std::string& first, const std::string& last) {
     const bool is_last = world.rank() + 1 == world.ranks();
     const std::vector<train::NamedText> facts = {{"version", "1"}, {"config", is_last ? last : first}};
-    return train::check_equal_across_ranks(world, facts).message();
+    return octavo_train::check_equal_across_ranks(world, facts).message();
   };
   EXPECT_EQ(compare("a: 1\n", "a: 1\n"), "");
   const std::string rank = "rank " + std::to_string(world.ranks() - 1);
@@ -86,7 +87,8 @@ RANKS_TEST(buffers_that_passes_change_become_the_mean, 2, 3) {
   const torch::Tensor mean = torch::zeros({2, 2}), same = torch::full({3}, 0.1F),
                       now_and_then = torch::ones({2});
   const torch::Tensor count = torch::zeros({}, torch::kInt64);
-  train::BufferSnapshot buffers({{"mean", mean}, {"same", same}, {"some", now_and_then}, {"count", count}});
+  octavo_train::BufferSnapshot buffers(
+      {{"mean", mean}, {"same", same}, {"some", now_and_then}, {"count", count}});
   buffers.save();
   mean.fill_(rank);
   count.fill_(world.rank());
@@ -110,7 +112,8 @@ RANKS_TEST(a_config_or_data_of_its_own_ends_the_run_before_it_begins, 2) {
                     HasSubstr("0.002")));
   SharedRun mine(world, "data-of-its-own");
   if (!world.leads())
-    mine.text = train::text_file() + ".txt", train::write_bytes(mine.text, std::string(50'000, 'a'));
+    mine.text = octavo_train::text_file() + ".txt",
+    octavo_train::write_bytes(mine.text, std::string(50'000, 'a'));
   EXPECT_THAT(mine.go(world, {}).status().message(),
               StartsWith("rank 1's data differs from rank 0's: rank 1 has "));
   SharedRun missing(world, "missing");
@@ -130,12 +133,12 @@ RANKS_TEST(rank_0_alone_writes_and_speaks, 2) {
   }
   EXPECT_THAT(run.said, AllOf(HasSubstr("2 ranks (ddp), with 2 passes of 2 samples each in a step"),
                               HasSubstr(" on 2 ranks")));
-  const train::Json start = run.records("start").at(0);
+  const octavo_train::Json start = run.records("start").at(0);
   EXPECT_EQ(start["ranks"], 2);
   EXPECT_EQ(start["parallel"], "ddp");
   EXPECT_EQ(start["batch_tokens"], 2 * 2 * 2 * 32);
   EXPECT_EQ(run.records("start").size(), 1U);
-  for (const train::Json& record : run.records("train")) {
+  for (const octavo_train::Json& record : run.records("train")) {
     EXPECT_GT(record["comm_bytes"], 0);
     EXPECT_GE(record["comm_seconds"], record["comm_waited"]);
   }
@@ -143,7 +146,7 @@ RANKS_TEST(rank_0_alone_writes_and_speaks, 2) {
   EXPECT_EQ(run.state(12)["ranks"], 2);
   EXPECT_EQ(run.state(12)["batches_per_step"], 4);
   EXPECT_TRUE(run.records("memory").at(0)["owners"].contains("communication"));
-  EXPECT_THAT(train::read_bytes(run.out + "/report.html"),
+  EXPECT_THAT(octavo_train::read_bytes(run.out + "/report.html"),
               AllOf(HasSubstr("Ranks"), HasSubstr("Communication")));
 }
 
@@ -154,7 +157,7 @@ RANKS_TEST(memory_is_planned, 2) {
     const auto outcome = run.go(world, {parallel, "max_steps=3", "gradient_accumulation_steps=2"});
     ASSERT_TRUE(outcome.ok()) << outcome.status().message();
     if (!world.leads()) continue;
-    const train::Json pair = run.records("end").at(0)["plan"];
+    const octavo_train::Json pair = run.records("end").at(0)["plan"];
     const double ratio = pair["peak"].get<double>() / pair["measured_peak"].get<double>();
     // On the CPU, ranks copy a bucket before they scatter its sums (ProcessGroup::reduce_scatter); on a GPU
     // they do not.
@@ -201,7 +204,7 @@ RANKS_TEST(traffic_is_that_of_steps, 2) {
   if (!world.leads()) return;
   const std::vector<train::Json> records = run.records("train");
   ASSERT_GT(records.size(), 4U);
-  for (const train::Json& record : records) {
+  for (const octavo_train::Json& record : records) {
     EXPECT_EQ(record["comm_bytes"], records.front()["comm_bytes"]) << record["step"];
   }
 }
@@ -245,8 +248,8 @@ RANKS_TEST(ranks_that_cannot_divide_a_step_are_told_what_can, 3) {
 }
 
 TEST(RankConsole, OthersOnlyWarn) {
-  train::Recorder recorder;
-  train::RankConsole zero(recorder, 0), two(recorder, 2);
+  octavo_train::Recorder recorder;
+  octavo_train::RankConsole zero(recorder, 0), two(recorder, 2);
   two.note("hello"), two.progress("step 1"), two.note("warning: hot");
   zero.note("hello"), zero.progress("step 1");
   EXPECT_EQ(recorder.said, "rank 2: warning: hot\nhello\nstep 1\n");

@@ -7,7 +7,7 @@
 
 #include <map>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -140,4 +140,4 @@ TEST(RankInfo, WhatIsWrongIsNamed) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -79,15 +79,15 @@ bool wait_for_file(const std::string& file) {
 }
 
 struct Processes::Store {
-  train::ServedStore served;
+  octavo_train::ServedStore served;
 };
 
 Processes::Processes(const ProcessOptions& plan)
     : store_(std::make_unique<Store>()), end_(std::chrono::steady_clock::now() + plan.limit) {
   static int group = 0;
   const std::string name = scratch() + "/output-" + std::to_string(++group) + "-";
-  store_->served = train::serve_store("127.0.0.1", 0).value();
-  store_->served.store->set(train::kLauncherKey, std::string());  // as the launcher does
+  store_->served = octavo_train::serve_store("127.0.0.1", 0).value();
+  store_->served.store->set(octavo_train::kLauncherKey, std::string());  // as the launcher does
   for (int rank = 0; rank < plan.ranks; ++rank) {
     files_.push_back(name + std::to_string(rank));
     ids_.push_back(start(plan, rank, store_->served.port, files_.back()));

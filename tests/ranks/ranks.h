@@ -27,8 +27,8 @@
 
 namespace octavo::ranks {
 
-using train::ProcessGroup;
-using train::RankInfo;
+using octavo_train::ProcessGroup;
+using octavo_train::RankInfo;
 
 // The longest time that a rank waits for the others in a test. A hang takes this long.
 inline constexpr std::chrono::milliseconds kPatience{20'000};
@@ -93,9 +93,9 @@ class Processes {
 }  // namespace octavo::ranks
 
 #define RANKS_TEST(name, ...)                                                                                \
-  static void ranks_case_##name(octavo::train::ProcessGroup& world);                                         \
+  static void ranks_case_##name(octavo_train::ProcessGroup& world);                                          \
   static const bool ranks_added_##name = octavo::ranks::add_case({#name, {__VA_ARGS__}, ranks_case_##name}); \
-  static void ranks_case_##name([[maybe_unused]] octavo::train::ProcessGroup& world)
+  static void ranks_case_##name([[maybe_unused]] octavo_train::ProcessGroup& world)
 
 #define RANKS_PROGRAM(name)                                                                               \
   static int ranks_program_##name(const octavo::ranks::Arguments& arguments);                             \

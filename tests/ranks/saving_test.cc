@@ -73,8 +73,8 @@ std::unique_ptr<ProcessGroup> join_with_slow_disk(milliseconds timeout = kTimeou
 class FailingTask : public ExactTask {
  public:
   FailingTask(bool fails, std::uint64_t from) : ExactTask(2), fails_(fails), from_(from) {}
-  [[nodiscard]] train::Batch read(const train::Order& order, std::uint64_t first,
-                                  std::int64_t rows) const override {
+  [[nodiscard]] octavo_train::Batch read(const octavo_train::Order& order, std::uint64_t first,
+                                         std::int64_t rows) const override {
     if (fails_ && first >= from_) throw std::runtime_error("rank 7 of the data cannot be read");
     return ExactTask::read(order, first, rows);
   }
@@ -99,7 +99,7 @@ std::unique_ptr<Processes> start(By by, const std::string& program, const std::s
     return std::make_unique<Processes>(ProcessOptions{
         .program = "launch", .arguments = {program, "2", argument}, .ranks = 1, .placed = false});
   }
-  const int port = [] { return train::serve_store("127.0.0.1", 0).value().port; }();
+  const int port = [] { return octavo_train::serve_store("127.0.0.1", 0).value().port; }();
   return std::make_unique<Processes>(
       ProcessOptions{.program = program,
                      .arguments = {argument},
@@ -155,7 +155,7 @@ TEST(SlowSave, IsFinishedWhereAnotherRankIsKilled) {
                      AllOf(HasSubstr(by == By::launcher ? "rank 1 was ended by signal 9" : "rank 1 is gone"),
                            HasSubstr("step 4 is saved in "), Not(HasSubstr("was killed"))));
                  WholeRun run(name);
-                 EXPECT_EQ(train::verify_checkpoint(run.checkpoint(4)).message(), "");
+                 EXPECT_EQ(octavo_train::verify_checkpoint(run.checkpoint(4)).message(), "");
                  EXPECT_EQ(run.go(nullptr, std::make_unique<ExactTask>(2), exact_words(5)), "");
                  EXPECT_TRUE(run.has(5));
                });
@@ -179,7 +179,7 @@ TEST(SlowSave, AfterAFailureOfAnotherRankIsFinished) {
                  EXPECT_THAT(text_of(ends), AllOf(HasSubstr(reason + "; step 3 is saved in "),
                                                   Not(HasSubstr("was killed"))));
                  WholeRun run(name);
-                 EXPECT_EQ(train::verify_checkpoint(run.checkpoint(3)).message(), "");
+                 EXPECT_EQ(octavo_train::verify_checkpoint(run.checkpoint(3)).message(), "");
                  // The reason is logged before the save, and the saved step after it.
                  const auto ended = run.records("end");
                  ASSERT_EQ(ended.size(), 2U);
@@ -195,13 +195,13 @@ TEST(SlowSave, AfterAFailureOfAnotherRankIsFinished) {
 // Does what the complete command does: trains, saves, and writes the report.
 RANKS_PROGRAM(trains_text) {
   const std::unique_ptr<ProcessGroup> world = join_with_slow_disk();
-  train::TinyRun run(scratch(), arguments.at(0));
-  const auto config = train::parse(run.yaml, "run.yaml",
-                                   Words{"data.train=" + world->share(train::text_file()), "max_steps=100000",
-                                         "save_steps=4", "eval_steps=null"});
-  train::Recorder recorder;
+  octavo_train::TinyRun run(scratch(), arguments.at(0));
+  const auto config = octavo_train::parse(run.yaml, "run.yaml",
+                                          Words{"data.train=" + world->share(octavo_train::text_file()),
+                                                "max_steps=100000", "save_steps=4", "eval_steps=null"});
+  octavo_train::Recorder recorder;
   const std::shared_ptr<ProcessGroup> borrowed(world.get(), [](ProcessGroup*) {});
-  const auto outcome = train::train(*config, recorder, borrowed);
+  const auto outcome = octavo_train::train(*config, recorder, borrowed);
   if (!outcome.ok()) std::cout << outcome.status().message() << std::endl;
   return outcome.ok() ? 128 + outcome->signal : 1;
 }
@@ -210,14 +210,14 @@ TEST(SlowSave, IsFinishedWhereTheRunIsToldToStop) {
   in_both_ways(
       "trains_text",
       [](By by, const std::string& name, Processes& processes) {
-        EXPECT_TRUE(wait_for_file(train::TinyRun(scratch(), name).out + "/.checkpoint-4.partial"));
+        EXPECT_TRUE(wait_for_file(octavo_train::TinyRun(scratch(), name).out + "/.checkpoint-4.partial"));
         processes.signal(0, SIGTERM);
         if (by == By::torchrun) processes.signal(1, SIGTERM);
       },
       [](By /*by*/, const std::string& name, const std::vector<Ended>& ends) {
         for (const Ended& each : ends) EXPECT_EQ(each.code, 128 + SIGTERM) << each.output;
-        const train::TinyRun run(scratch(), name);
-        EXPECT_EQ(train::verify_checkpoint(run.checkpoint(4)).message(), "");
+        const octavo_train::TinyRun run(scratch(), name);
+        EXPECT_EQ(octavo_train::verify_checkpoint(run.checkpoint(4)).message(), "");
         EXPECT_TRUE(exists(run.out + "/report.html")) << "written after the other rank has ended";
       });
 }
@@ -225,7 +225,7 @@ TEST(SlowSave, IsFinishedWhereTheRunIsToldToStop) {
 RANKS_PROGRAM(works_locally) {
   const std::unique_ptr<ProcessGroup> world = join_with_slow_disk(milliseconds(1000));
   if (world->leads()) {
-    const train::LocalWork work = world->local_work("reading a book");
+    const octavo_train::LocalWork work = world->local_work("reading a book");
     std::this_thread::sleep_for(milliseconds(2500));
   }
   std::cout << world->gather("fine").at(0) << std::endl;
@@ -243,7 +243,7 @@ TEST(LocalWork, MayTakeLongerThanARankIsWaitedFor) {
 RANKS_PROGRAM(works_for_ever) {
   const std::unique_ptr<ProcessGroup> world = join_with_slow_disk(milliseconds(1000), milliseconds(1000));
   if (world->leads()) {
-    const train::LocalWork work = world->local_work("reading a book");
+    const octavo_train::LocalWork work = world->local_work("reading a book");
     std::this_thread::sleep_for(3 * kPatience);
   }
   world->gather("");

@@ -18,7 +18,7 @@
 #include <iostream>
 #include <limits>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // This bucket size gives several buckets, pieces within parameters, and parameters of which some ranks have
@@ -50,7 +50,7 @@ NamedTensors tiny_model(torch::ScalarType type) {
 ParameterGroups grouped(const TrainingSettings& t, NamedTensors parameters) {
   ParameterGroups out = one_group(t.optimizer, t, std::move(parameters));
   out.options.push_back(out.options[0]);
-  out.options[1].weight_decay = 0, out.options[1].state = StateFormat::fp32;
+  out.options[1].weight_decay = 0, out.options[1].state = octavo::StateFormat::fp32;
   out.group[1] = out.group[2] = 1;
   return out;
 }
@@ -151,7 +151,7 @@ void expect_bits(ProcessGroup& world, const Words& words) {
 }
 
 RANKS_TEST(shards_of_adamw_have_the_bits_of_one_process, 2, 3, 4) {
-  for (const StateFormat format : all_state_formats()) {
+  for (const octavo::StateFormat format : octavo::all_state_formats()) {
     const std::string asked = "optimizer=adamw_" + std::string(name(format));
     expect_bits(world, {asked, "compute_dtype=float32", "max_grad_norm=0"});
     for (const char* master : {"24", "32", "stochastic", "none"})
@@ -169,7 +169,7 @@ RANKS_TEST(offloaded_shards_have_the_bits_of_one_process, 2) {
 }
 
 RANKS_TEST(shards_of_other_families_have_the_bits_of_one_process, 3) {
-  for (const AlgorithmInfo& info : algorithms()) {
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
     if (info.name == "lamb" || info.name == "lars" || info.name == "adamw") continue;
     expect_bits(
         world, {"optimizer=" + std::string(info.name) + "_8bit", "compute_dtype=float32", "max_grad_norm=0"});
@@ -267,7 +267,7 @@ RANKS_TEST(shards_are_saved_before_a_step, 3) {
 std::string differences_of_one_rank(ProcessGroup& world, const torch::Device& device) {
   std::string out;
   std::vector<Words> all = {{"optimizer=lamb_8bit", "trust_ratio=true", "compute_dtype=float32"}};
-  for (const StateFormat format : all_state_formats()) {
+  for (const octavo::StateFormat format : octavo::all_state_formats()) {
     const std::string asked = "optimizer=adamw_" + std::string(name(format));
     for (const char* master : {"24", "stochastic"})
       all.push_back({asked, std::string("master_weights=") + master});
@@ -327,4 +327,4 @@ RANKS_TEST(shards_refuse_what_does_not_fit, 2) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

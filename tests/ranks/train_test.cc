@@ -160,7 +160,7 @@ RANKS_TEST(lamb_and_lars_have_the_norms_of_whole_tensors, 2, 4) {
 }
 
 Words text_words(ProcessGroup& world, const std::string& optimizer) {
-  return {"data.train=" + world.share(train::text_file()), "optimizer=" + optimizer, "max_steps=20",
+  return {"data.train=" + world.share(octavo_train::text_file()), "optimizer=" + optimizer, "max_steps=20",
           "eval_steps=null", "save_steps=null"};
 }
 
@@ -240,8 +240,8 @@ RANKS_TEST(batch_norm_has_the_same_statistics_on_all_ranks, 2, 4) {
 class OftenNothing : public ExactTask {
  public:
   OftenNothing() : ExactTask(2) {}
-  [[nodiscard]] train::Batch read(const train::Order& order, std::uint64_t first,
-                                  std::int64_t rows) const override {
+  [[nodiscard]] octavo_train::Batch read(const octavo_train::Order& order, std::uint64_t first,
+                                         std::int64_t rows) const override {
     const bool nothing = first >= 12 && first % 8 == 6;
     return ExactTask::read(order, first, nothing ? 0 : rows);
   }
@@ -318,8 +318,8 @@ RANKS_TEST(goes_on_with_other_numbers_of_ranks, 3) {
 RANKS_TEST(states_and_gradients_have_the_bytes_of_the_layout, 2, 3, 4) {
   for (const std::string parallel : kModes) {
     WholeRun run(std::to_string(world.ranks()) + "-bytes-" + parallel);
-    run.look = [&](const train::TrainingState& state) {
-      const train::ParallelLayout layout = lay_out(state.groups, world.ranks(), parallel != "ddp");
+    run.look = [&](const octavo_train::TrainingState& state) {
+      const octavo_train::ParallelLayout layout = lay_out(state.groups, world.ranks(), parallel != "ddp");
       std::int64_t own = 0, chunks = 0, buckets = 0, largest = 0;
       for (std::size_t i = 0; i < state.groups.parameters.size(); ++i)
         own += i == ExactModel::kUnused ? 0 : layout.piece(i, world.rank()).elements();

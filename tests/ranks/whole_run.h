@@ -18,8 +18,8 @@
 
 namespace octavo::ranks {
 
-using train::NamedTensors;
-using train::Words;
+using octavo_train::NamedTensors;
+using octavo_train::Words;
 
 inline constexpr std::int64_t kSteps = 20;
 
@@ -39,7 +39,7 @@ training:
 )";
 
 // A run in a folder under scratch(), the same one on all ranks.
-class WholeRun : public train::TinyRun {
+class WholeRun : public octavo_train::TinyRun {
  public:
   explicit WholeRun(const std::string& name) : TinyRun(scratch(), name), text_yaml(yaml) {
     yaml = kImages + ("output_dir: \"" + out + "\"\n");
@@ -48,21 +48,21 @@ class WholeRun : public train::TinyRun {
   std::string text_yaml;  // the config of a language model, to be used instead
 
   // Called after training, while the run still exists.
-  std::function<void(const train::TrainingState&)> look = [](const train::TrainingState&) {};
+  std::function<void(const octavo_train::TrainingState&)> look = [](const octavo_train::TrainingState&) {};
   NamedTensors parameters, buffers;  // copied at the end of the run
 
   // Trains on all ranks of `world`, or in this process alone if it is null. Returns an empty string, or the
   // error.
   std::string go(ProcessGroup* world, std::unique_ptr<train::Task> task, const Words& words) {
-    auto config = train::parse(yaml, "run.yaml", words);
+    auto config = octavo_train::parse(yaml, "run.yaml", words);
     if (!config.ok()) return config.status().message();
-    train::Recorder listener;
-    train::Heartbeat heartbeat(listener);
+    octavo_train::Recorder listener;
+    octavo_train::Heartbeat heartbeat(listener);
     const std::shared_ptr<ProcessGroup> borrowed(world, [](ProcessGroup*) {});
-    auto run = train::start_run(*config, heartbeat, train::Purpose::run,
-                                world == nullptr ? nullptr : borrowed, std::move(task));
+    auto run = octavo_train::start_run(*config, heartbeat, octavo_train::Purpose::run,
+                                       world == nullptr ? nullptr : borrowed, std::move(task));
     if (!run.ok()) return run.status().message();
-    const auto outcome = train::TrainingLoop(**run).run();
+    const auto outcome = octavo_train::TrainingLoop(**run).run();
     said += listener.said;
     look((*run)->state);
     parameters = copied((*run)->state.parameters);

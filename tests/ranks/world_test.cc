@@ -20,10 +20,10 @@
 namespace octavo::ranks {
 namespace {
 
+using octavo_train::ProcessGroupError;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-using train::ProcessGroupError;
 
 torch::Tensor counted(std::int64_t count, torch::ScalarType type = torch::kFloat32) {
   return torch::arange(count, torch::TensorOptions().dtype(type));
@@ -46,7 +46,8 @@ RANKS_TEST(tensors_are_reduced, 2, 3, 4) {
   for (const auto type :
        {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kFloat16, torch::kInt64}) {
     torch::Tensor sum = counted(37, type) * (world.rank() + 1), max = sum.clone();
-    train::Pending first = world.all_reduce(sum), second = world.all_reduce(max, ProcessGroup::Reduce::max);
+    octavo_train::Pending first = world.all_reduce(sum),
+                          second = world.all_reduce(max, ProcessGroup::Reduce::max);
     second.wait();
     first.wait();
     first.wait();
@@ -192,7 +193,7 @@ RANKS_PROGRAM(serves) {
 
 // Ranks start as under torchrun or Slurm, without a store from the launcher.
 TEST(ProcessGroup, RankZeroServesTheStoreWhereNobodyElseDoes) {
-  const int port = [] { return train::serve_store("127.0.0.1", 0).value().port; }();
+  const int port = [] { return octavo_train::serve_store("127.0.0.1", 0).value().port; }();
   for (const Ended& each : Processes({.program = "serves",
                            .environment = {{"OCTAVO_LAUNCHER", ""},
                                            {"MASTER_ADDR", "localhost"},
@@ -207,7 +208,7 @@ TEST(ProcessGroup, RankZeroServesTheStoreWhereNobodyElseDoes) {
 TEST(ProcessGroup, RanksOfSeveralMachinesMeetAtTheMastersAddress) {
   const std::string address = outer_address();
   if (address.empty()) GTEST_SKIP() << "this machine has no interface but loopback";
-  const int port = [&] { return train::serve_store(address, 0).value().port; }();
+  const int port = [&] { return octavo_train::serve_store(address, 0).value().port; }();
   for (const Ended& each : Processes({.program = "serves",
                            .environment = {{"OCTAVO_LAUNCHER", ""},
                                            {"LOCAL_RANK", "0"},
@@ -222,7 +223,7 @@ TEST(ProcessGroup, RanksOfSeveralMachinesMeetAtTheMastersAddress) {
 }
 
 TEST(ProcessGroup, APortInUseIsRankZerosError) {
-  const train::ServedStore other = train::serve_store("127.0.0.1", 0).value();
+  const octavo_train::ServedStore other = octavo_train::serve_store("127.0.0.1", 0).value();
   const Ended ended = Processes({.program = "serves",
                                  .ranks = 1,
                                  .environment = {{"OCTAVO_LAUNCHER", ""},

@@ -19,7 +19,7 @@
 #include <fstream>
 #include <set>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::AllOf;
@@ -600,4 +600,4 @@ TEST(SpeechArchive, ComesBackInBothKinds) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::ElementsAre;
@@ -168,4 +168,4 @@ TEST(SpeechBatch, AdviceAndWords) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

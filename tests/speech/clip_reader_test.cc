@@ -11,7 +11,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::AllOf;
@@ -173,4 +173,4 @@ TEST(SkippedClips, AreListedOnceAndAfterAResumeToo) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

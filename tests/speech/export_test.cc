@@ -23,7 +23,7 @@
 #include <cstdio>
 #include <cstring>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::AllOf;
@@ -322,4 +322,4 @@ TEST(SpeechExport, WhatDoesNotFitIsNamed) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::HasSubstr;
@@ -225,4 +225,4 @@ TEST(Features, RefuseWhatTheyAreNotOf) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

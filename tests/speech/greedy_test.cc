@@ -12,7 +12,7 @@
 #include <random>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Durations = std::vector<std::int64_t>;
@@ -318,4 +318,4 @@ TEST(Greedy, OnAGpuAsOnTheCpu) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

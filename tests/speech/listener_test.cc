@@ -22,7 +22,7 @@
 #include <fstream>
 #include <map>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::AllOf;
@@ -219,4 +219,4 @@ TEST(Recognizer, WhatCannotHearSaysWhy) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

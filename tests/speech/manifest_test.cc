@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::AnyOf;
@@ -414,4 +414,4 @@ TEST(ManifestFuzz, NoLineDoesHarm) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

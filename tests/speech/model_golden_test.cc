@@ -15,7 +15,7 @@
 #include <set>
 #include <sstream>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 class Golden {
@@ -263,4 +263,4 @@ TEST(SpeechGolden, NamesAndSizesAreThePublishedOnes) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the settings of parakeet_tiny.safetensors' model, which has no dropout.
 inline SpeechModelSettings tiny_model() {
@@ -84,4 +84,4 @@ inline torch::Tensor plain_losses(SpeechModelImpl& model, const Clips& clips, co
   return torch::stack(losses);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -18,7 +18,7 @@
 #include <set>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Tensors = std::map<std::string, torch::Tensor>;
@@ -444,4 +444,4 @@ TEST(SpeechModel, RefusesWhatIsNoModel) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

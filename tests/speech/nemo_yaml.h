@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the relevant keys in NeMo's format, with three `labels`.
 inline std::string nemo_yaml() {
@@ -75,4 +75,4 @@ target: nemo.collections.asr.models.rnnt_bpe_models.EncDecRNNTBPEModel
 )";
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

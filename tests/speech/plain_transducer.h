@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns minus the log of the sum over the alignments of one clip, for logits [T, U + 1, tokens + durations]
 // whose last token is blank. Without durations it is the RNN-T loss: a label stays in its frame, and blank
@@ -56,4 +56,4 @@ inline torch::Tensor plain_transducer(const torch::Tensor& logits, const std::ve
   return -torch::stack(arcs(frames, count)).logsumexp(0);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -15,7 +15,7 @@
 #include <filesystem>
 #include <map>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -374,4 +374,4 @@ TEST(RecordingRun, WhatIsNotThereIsNamed) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,7 +5,7 @@
 #include "train/formats/safetensors.h"
 #include "train/run/dry_run.h"
 #include "train/run_support.h"
-#include "train/strings/word_diff.h"
+#include "train/base/word_diff.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/model_config.h"
 
@@ -15,7 +15,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -296,4 +296,4 @@ TEST(SpeechRun, TheExampleLoadsAndLearns) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -27,7 +27,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Errors are thrown as LibTorch errors, which carry the message to main().
@@ -120,7 +120,7 @@ NamedTensors compute(const std::string& name, bool training, const std::string& 
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train
 
 int main(int argc, char** argv) {
   const std::string_view mode = argc == 5 ? argv[2] : "";
@@ -129,9 +129,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    octavo::train::NamedTensors out = octavo::train::compute(argv[1], mode == "train", argv[3]);
+    octavo_train::NamedTensors out = octavo_train::compute(argv[1], mode == "train", argv[3]);
     for (auto& [name, tensor] : out) tensor = tensor.contiguous();
-    const octavo::Status written = octavo::train::write_safetensors(argv[4], octavo::train::sources_of(out));
+    const octavo::Status written = octavo_train::write_safetensors(argv[4], octavo_train::sources_of(out));
     if (!written.ok()) std::cerr << written.message() << '\n';
     return written.ok() ? 0 : 1;
   } catch (const c10::Error& error) {

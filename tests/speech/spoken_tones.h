@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct SpokenWord {
   std::string_view text;
@@ -81,4 +81,4 @@ inline std::string spoken_tokenizer() {
   return made;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

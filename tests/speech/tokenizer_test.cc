@@ -22,7 +22,7 @@
 #include <map>
 #include <set>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::HasSubstr;
@@ -419,4 +419,4 @@ TEST(Base64, KnownTexts) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -17,7 +17,7 @@
 
 #include <map>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::AllOf;
@@ -190,4 +190,4 @@ TEST(SpeechWeights, EverythingThatDoesNotFitIsListed) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <random>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Words = std::vector<std::string_view>;
@@ -127,4 +127,4 @@ TEST(Wer, EqualsTheBestOfAllAlignments) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -15,10 +15,10 @@ namespace {
 
 using octavo::Result;
 using octavo::Status;
-using octavo::train::Bytes;
+using octavo_train::Bytes;
 
-std::vector<octavo::train::TensorSource> sources_of(std::span<const octavo::train::StoredTensor> tensors) {
-  std::vector<octavo::train::TensorSource> sources;
+std::vector<octavo_train::TensorSource> sources_of(std::span<const octavo_train::StoredTensor> tensors) {
+  std::vector<octavo_train::TensorSource> sources;
   for (const auto& tensor : tensors) {
     sources.push_back(
         {tensor.name, tensor.dtype, tensor.shape, [&tensor]() -> Result<Bytes> { return tensor.bytes; }});
@@ -27,31 +27,31 @@ std::vector<octavo::train::TensorSource> sources_of(std::span<const octavo::trai
 }
 
 Status copy_tar(const std::string& in, const std::string& out) {
-  const auto archive = octavo::train::TarArchive::open(in);
+  const auto archive = octavo_train::TarArchive::open(in);
   if (!archive.ok()) return archive.status();
-  std::vector<octavo::train::TarSource> sources;
+  std::vector<octavo_train::TarSource> sources;
   for (const auto& entry : archive->entries()) {
     sources.push_back({entry.name, entry.bytes.size(),
-                       [&entry](const octavo::train::ByteSink& sink) { return sink(entry.bytes); }});
+                       [&entry](const octavo_train::ByteSink& sink) { return sink(entry.bytes); }});
   }
-  return octavo::train::write_tar(out, sources);
+  return octavo_train::write_tar(out, sources);
 }
 
 Status copy_torch(const std::string& in, const std::string& out) {
-  const auto file = octavo::train::TorchFile::open(in);
+  const auto file = octavo_train::TorchFile::open(in);
   if (!file.ok()) return file.status();
-  return octavo::train::write_torch_file(out, sources_of(file->tensors()));
+  return octavo_train::write_torch_file(out, sources_of(file->tensors()));
 }
 
 Status copy_nemo(const std::string& in, const std::string& out) {
-  const auto archive = octavo::train::NemoArchive::open(in);
+  const auto archive = octavo_train::NemoArchive::open(in);
   if (!archive.ok()) return archive.status();
   std::map<std::string, std::string> files;
   for (const auto& entry : archive->files()) {
     if (entry.name == "model_config.yaml" || entry.name == "model_weights.ckpt") continue;
     files[entry.name] = std::string(reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size());
   }
-  return octavo::train::write_nemo(out, archive->config(), sources_of(archive->weights().tensors()), files);
+  return octavo_train::write_nemo(out, archive->config(), sources_of(archive->weights().tensors()), files);
 }
 
 std::string list_text(const std::vector<std::int64_t>& values) {
@@ -60,7 +60,7 @@ std::string list_text(const std::vector<std::int64_t>& values) {
   return out;
 }
 
-void print(const octavo::train::SpeechConfig& config) {
+void print(const octavo_train::SpeechConfig& config) {
   const auto& model = config.model;
   std::cout << "head " << static_cast<int>(model.head) << "\nmel_bands " << model.mel_bands
             << "\nsubsampling_channels " << model.subsampling_channels << "\nencoder_layers "
@@ -77,12 +77,12 @@ void print(const octavo::train::SpeechConfig& config) {
 }
 
 Status copy_speech(const std::string& in, const std::string& out) {
-  const auto archive = octavo::train::SpeechArchive::open(in);
+  const auto archive = octavo_train::SpeechArchive::open(in);
   if (!archive.ok()) return archive.status();
   print(archive->config());
   const auto sources = sources_of(archive->tensors());
-  if (out.ends_with(".nemo")) return octavo::train::write_nemo_model(out, *archive, sources);
-  return octavo::train::write_transformers_model(out, archive->settings(), &*archive, sources);
+  if (out.ends_with(".nemo")) return octavo_train::write_nemo_model(out, *archive, sources);
+  return octavo_train::write_transformers_model(out, archive->settings(), &*archive, sources);
 }
 
 }  // namespace

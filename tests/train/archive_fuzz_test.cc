@@ -16,7 +16,7 @@
 #include <algorithm>
 #include <cstdio>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Reads every byte, so that a sanitizer reports bytes outside of the input. The sum goes to a volatile
@@ -240,4 +240,4 @@ TEST(ArchiveFuzz, TorchFile) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-namespace octavo::train {
+namespace octavo_train {
 
 namespace {
 
@@ -83,4 +83,4 @@ std::string torch_of(std::string_view pickle, const std::vector<std::string>& st
   return zip_of(parts);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

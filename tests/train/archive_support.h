@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
@@ -51,4 +51,4 @@ inline constexpr std::string_view kOrderedDict = "ccollections\nOrderedDict\n)R"
 // Returns a torch file of this pickle with the storages 0, 1, ...
 std::string torch_of(std::string_view pickle, const std::vector<std::string>& storages);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Draws weights far from zero, because with a fresh model's weights the attention hardly matters.
@@ -119,4 +119,4 @@ TEST(BdhPrecision, CheckpointingGivesTheSameBits) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

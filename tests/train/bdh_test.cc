@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Returns 0.2 sin(0.37 i + phase), computed in double and rounded once: the weights of make_bdh_golden.py.
@@ -241,4 +241,4 @@ TEST(Bdh, RefusesWhatIsNoModel) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 
 #include <cmath>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 const BdhConfig kConfig{3, 32, 4, 16, kByteVocabulary, 0.0};
@@ -144,4 +144,4 @@ TEST(BdhText, EveryTokenCostsTheSame) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

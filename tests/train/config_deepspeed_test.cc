@@ -12,7 +12,7 @@
 
 #include <array>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::AllOf;
@@ -60,7 +60,7 @@ TEST_F(DeepSpeed, EveryKeyThatMapsHasItsValue) {
   EXPECT_FALSE(training.accumulation_follows);
   EXPECT_EQ(training.max_grad_norm, 0.5);
   EXPECT_EQ(training.reduce_dtype, ReduceType::float32);
-  EXPECT_EQ(training.optimizer, (OptimizerName{Algorithm::adamw, StateFormat::fp32}));
+  EXPECT_EQ(training.optimizer, (OptimizerName{octavo::Algorithm::adamw, octavo::StateFormat::fp32}));
   EXPECT_EQ(training.learning_rate, 3e-4);
   EXPECT_EQ(training.options.at("beta1"), 0.8);
   EXPECT_EQ(training.options.at("beta2"), 0.99);
@@ -291,4 +291,4 @@ TEST_F(DeepSpeed, AnyTextIsReadOrAnErrorWithItsPlace) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

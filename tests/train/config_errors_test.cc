@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <fstream>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::HasSubstr;
@@ -252,4 +252,4 @@ TEST(ConfigErrors, Files) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

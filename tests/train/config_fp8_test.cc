@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::ElementsAre;
@@ -32,7 +32,7 @@ std::string error_of(std::string_view text) {
 TEST(Fp8Config, IsOffAndHasTheDefaultsOfTheCore) {
   const Fp8Settings fp8 = fp8_of("");
   EXPECT_FALSE(fp8.enabled);
-  EXPECT_EQ(fp8::text(fp8.recipe), fp8::text(fp8::Settings{}));
+  EXPECT_EQ(octavo::fp8::text(fp8.recipe), octavo::fp8::text(octavo::fp8::Settings{}));
   EXPECT_EQ(fp8.select, Fp8Select::measure);
   EXPECT_EQ(fp8.fallback, Fp8Fallback::error);
 }
@@ -49,10 +49,10 @@ TEST(Fp8Config, AMappingDottedWordsAndFlatOnesAreTheSame) {
   };
   for (const Fp8Settings& fp8 : all) {
     EXPECT_TRUE(fp8.enabled);
-    EXPECT_EQ(fp8.recipe.format, fp8::Format::e4m3);
-    EXPECT_EQ(fp8.recipe.recipe, fp8::Recipe::current);
+    EXPECT_EQ(fp8.recipe.format, octavo::fp8::Format::e4m3);
+    EXPECT_EQ(fp8.recipe.recipe, octavo::fp8::Recipe::current);
     EXPECT_EQ(fp8.recipe.amax_history_len, 16);
-    EXPECT_EQ(fp8.recipe.amax_compute_algo, fp8::AmaxAlgo::most_recent);
+    EXPECT_EQ(fp8.recipe.amax_compute_algo, octavo::fp8::AmaxAlgo::most_recent);
     EXPECT_EQ(fp8.recipe.margin, 2);
     EXPECT_EQ(fp8.select, Fp8Select::always);
     EXPECT_EQ(fp8.fallback, Fp8Fallback::bf16);
@@ -89,11 +89,12 @@ TEST(Fp8Config, WhatOnlyFp8UsesIsSaidToHaveNoEffect) {
 }
 
 TEST(Fp8Config, GoesWithEveryOptimizerPrecisionAndPlaceOfStates) {
-  for (const Algorithm algorithm : all_algorithms()) {
-    for (const StateFormat state : all_state_formats()) {
+  for (const octavo::Algorithm algorithm : octavo::all_algorithms()) {
+    for (const octavo::StateFormat state : octavo::all_state_formats()) {
       for (const char* type : {"float32", "bfloat16", "float16"}) {
         const std::string optimizer =
-            std::string(name(algorithm)) + (state == StateFormat::fp32 ? "" : "_" + std::string(name(state)));
+            std::string(name(algorithm)) +
+            (state == octavo::StateFormat::fp32 ? "" : "_" + std::string(name(state)));
         const Words words = {"use_fp8=true",   "optimizer=" + optimizer,
                              "offload=host",   std::string("compute_dtype=") + type,
                              "parallel=zero2", "gradient_checkpointing=true"};
@@ -108,7 +109,7 @@ TEST(Fp8Config, ARunGoesOnWithTheSameOneAndReadsItsOwnYaml) {
   const Settings on = parsed("use_fp8: true\nfp8_format: e5m2\nfp8_amax_history_len: 7").settings;
   const Fp8Settings again = fp8_of(to_yaml(on));
   EXPECT_TRUE(again.enabled);
-  EXPECT_EQ(fp8::text(again.recipe), fp8::text(on.training.fp8.recipe));
+  EXPECT_EQ(octavo::fp8::text(again.recipe), octavo::fp8::text(on.training.fp8.recipe));
   EXPECT_THAT(experiment_differences(parsed("").settings, parsed("use_fp8: true").settings, 1, 1),
               ElementsAre("training.fp8.enabled: false -> true"));
   EXPECT_THAT(experiment_differences(on, parsed(to_yaml(on), {"fp8.fallback=bf16"}).settings, 1, 1),
@@ -134,4 +135,4 @@ TEST(Fp8Config, TheExamplesDifferInPrecisionAlone) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

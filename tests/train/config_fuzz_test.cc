@@ -14,7 +14,7 @@
 #include <cstdlib>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 const Schema& schema = schema_of(declared_tasks().front());
@@ -182,4 +182,4 @@ TEST(ConfigFuzz, EveryTextIsAConfigOrAStatus) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::ElementsAre;
@@ -40,14 +40,14 @@ TEST(ConfigGroups, Values) {
   EXPECT_THAT(read[0].params, ElementsAre("encoder.*", "head"));
   EXPECT_EQ(read[0].weight_decay, 0.0);
   EXPECT_EQ(read[0].learning_rate, 1e-4);
-  EXPECT_EQ(read[0].state, StateFormat::int4_rank1);
+  EXPECT_EQ(read[0].state, octavo::StateFormat::int4_rank1);
   EXPECT_EQ(read[0].freeze, std::nullopt);
   EXPECT_THAT(read[1].params, ElementsAre("*.bias"));
   EXPECT_EQ(read[1].freeze, true);
   EXPECT_EQ(read[2].freeze, false);
   EXPECT_THAT(groups("[]"), IsEmpty());
   EXPECT_THAT(groups("null"), IsEmpty());
-  for (const StateFormat format : all_state_formats())
+  for (const octavo::StateFormat format : octavo::all_state_formats())
     EXPECT_EQ(groups("[{params: a, state: " + std::string(name(format)) + "}]")[0].state, format);
 }
 
@@ -123,7 +123,7 @@ TEST(ConfigGroups, OfAConfig) {
       "training:\n  no_decay: [\"*.bias\"]\n  groups:\n    - {params: \"a*\", state: 4bit}\n";
   const auto config = parse(text, "run.yaml").value();
   ASSERT_EQ(config.settings.training.groups.size(), 1U);
-  EXPECT_EQ(config.settings.training.groups[0].state, StateFormat::int4);
+  EXPECT_EQ(config.settings.training.groups[0].state, octavo::StateFormat::int4);
   EXPECT_THAT(config.settings.training.no_decay.patterns, ElementsAre("*.bias"));
   const auto again = parse(to_yaml(config.settings), "saved.yaml").value();
   EXPECT_TRUE(again.settings.training.groups == config.settings.training.groups);
@@ -140,4 +140,4 @@ TEST(ConfigGroups, OfAConfig) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::AllOf;
@@ -21,9 +21,9 @@ using ::testing::Not;
 using ::testing::StartsWith;
 using Words = std::vector<std::string>;
 
-const OptimizerName kFloat{Algorithm::adamw, StateFormat::fp32};
-const OptimizerName kEightBits{Algorithm::adamw, StateFormat::int8};
-const OptimizerName kFourBits{Algorithm::adamw, StateFormat::int4};
+const OptimizerName kFloat{octavo::Algorithm::adamw, octavo::StateFormat::fp32};
+const OptimizerName kEightBits{octavo::Algorithm::adamw, octavo::StateFormat::int8};
+const OptimizerName kFourBits{octavo::Algorithm::adamw, octavo::StateFormat::int4};
 
 Config parsed(std::string_view text, const Words& words = {}) {
   auto config = parse(text, "run.yaml", words);
@@ -77,8 +77,10 @@ TEST(BdhGuide, FourBitOptimizerBesideAnOptimizer) {
   };
   const std::string on = "use_4bit_optimizer: true\n", off = "use_4bit_optimizer: false\n";
   EXPECT_EQ(chosen(on + "optimizer: adamw_4bit"), kFourBits);
-  EXPECT_EQ(chosen("optimizer: lion_8bit\n" + on), (OptimizerName{Algorithm::lion, StateFormat::int8}));
-  EXPECT_EQ(chosen(off + "optimizer: sgd"), (OptimizerName{Algorithm::sgd, StateFormat::fp32}));
+  EXPECT_EQ(chosen("optimizer: lion_8bit\n" + on),
+            (OptimizerName{octavo::Algorithm::lion, octavo::StateFormat::int8}));
+  EXPECT_EQ(chosen(off + "optimizer: sgd"),
+            (OptimizerName{octavo::Algorithm::sgd, octavo::StateFormat::fp32}));
   EXPECT_TRUE(parsed(on + "optimizer: adamw_4bit").notes.empty()) << "the switch has chosen nothing";
   for (const auto& [text, named] : {std::pair(on + "optimizer: adamw", "adamw"),
                                     std::pair(off + "optimizer: adamw_8bit", "adamw_8bit")}) {
@@ -110,7 +112,7 @@ TEST(BdhGuide, NativeFp8) {
 FP8_FORMAT = "hybrid"  # Uses both E4M3 and E5M2 formats optimally
 )");
   EXPECT_TRUE(config.settings.training.fp8.enabled);
-  EXPECT_EQ(config.settings.training.fp8.recipe.format, fp8::Format::hybrid);
+  EXPECT_EQ(config.settings.training.fp8.recipe.format, octavo::fp8::Format::hybrid);
   EXPECT_EQ(config.origin("training.fp8.enabled").place(), "run.yaml:1:1");
   EXPECT_EQ(config.origin("training.fp8.format").place(), "run.yaml:2:1");
   const Fp8Settings all = training_of(R"(USE_FP8 = True  # Enable FP8 training
@@ -124,10 +126,10 @@ FP8_AMAX_COMPUTE_ALGO = "most_recent"  # "max" or "most_recent"
 )")
                               .fp8;
   EXPECT_TRUE(all.enabled);
-  EXPECT_EQ(all.recipe.format, fp8::Format::e5m2);
-  EXPECT_EQ(all.recipe.recipe, fp8::Recipe::delayed);
+  EXPECT_EQ(all.recipe.format, octavo::fp8::Format::e5m2);
+  EXPECT_EQ(all.recipe.recipe, octavo::fp8::Recipe::delayed);
   EXPECT_EQ(all.recipe.amax_history_len, 512);
-  EXPECT_EQ(all.recipe.amax_compute_algo, fp8::AmaxAlgo::most_recent);
+  EXPECT_EQ(all.recipe.amax_compute_algo, octavo::fp8::AmaxAlgo::most_recent);
 }
 
 // The guide's four complete configs, from the fastest to the one for tests.
@@ -138,7 +140,7 @@ TEST(BdhGuide, ExampleConfigs) {
     EXPECT_EQ(training.fp8.enabled, fp8) << text;
     EXPECT_EQ(training.compute_dtype, type) << text;
     if (fp8) {
-      EXPECT_EQ(training.fp8.recipe.format, fp8::Format::hybrid) << text;
+      EXPECT_EQ(training.fp8.recipe.format, octavo::fp8::Format::hybrid) << text;
     }
   };
   is(R"(USE_FP8 = True
@@ -485,12 +487,12 @@ TEST(ParakeetGuide, DeepSpeedAndSeveralGpus) {
 
 TEST(TorchaoGuide, OptimizersAndOffloading) {
   const std::pair<const char*, OptimizerName> names[] = {
-      {"Adam8bit", {Algorithm::adam, StateFormat::int8}},
-      {"Adam4bit", {Algorithm::adam, StateFormat::int4}},
-      {"AdamFp8", {Algorithm::adam, StateFormat::fp8_e4m3}},
+      {"Adam8bit", {octavo::Algorithm::adam, octavo::StateFormat::int8}},
+      {"Adam4bit", {octavo::Algorithm::adam, octavo::StateFormat::int4}},
+      {"AdamFp8", {octavo::Algorithm::adam, octavo::StateFormat::fp8_e4m3}},
       {"AdamW8bit", kEightBits},
       {"AdamW4bit", kFourBits},
-      {"AdamWFp8", {Algorithm::adamw, StateFormat::fp8_e4m3}}};
+      {"AdamWFp8", {octavo::Algorithm::adamw, octavo::StateFormat::fp8_e4m3}}};
   for (const auto& [name, expected] : names)
     EXPECT_EQ(training_of(std::string("optimizer: ") + name).optimizer, expected) << name;
   EXPECT_EQ(parse("optimizer: adamw\noffload_gradients: true\n", "run.yaml").status().message(),
@@ -583,4 +585,4 @@ TEST(Assignments, CodeIsNamedWithWhatToDo) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::ElementsAre;
@@ -94,4 +94,4 @@ TEST(InitRename, MatchesWholeNames) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

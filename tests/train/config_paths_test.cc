@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::ElementsAre;
@@ -155,4 +155,4 @@ TEST(ConfigPathKeys, AreThoseOfTheCodecs) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

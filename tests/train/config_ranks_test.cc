@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::AllOf;
@@ -117,4 +117,4 @@ TEST(RankSettings, AreReadBackAndMakeNoOtherRun) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::AllOf;
@@ -158,4 +158,4 @@ TEST(RecordingConfig, TheRecipe) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::AllOf;
@@ -125,4 +125,4 @@ TEST(SpeechConfig, ClipsFitTheModel) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -18,7 +18,7 @@
 #include <set>
 #include <sstream>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 const Schema& schema = schema_of(declared_tasks().front());
@@ -75,12 +75,12 @@ TEST(Config, NestedFileSetsEveryKeyItNames) {
   EXPECT_EQ(s.data.max_samples, -1);
   EXPECT_EQ(s.data.seed, 7);
   EXPECT_EQ(s.data.dataloader_num_workers, 3);
-  const OptimizerName four_bits{Algorithm::adamw, StateFormat::int4};
+  const OptimizerName four_bits{octavo::Algorithm::adamw, octavo::StateFormat::int4};
   EXPECT_EQ(s.training.optimizer, four_bits);
   EXPECT_EQ(s.training.learning_rate, 1.5e-3);
   EXPECT_EQ(s.training.options.at("weight_decay"), 0.05);
   EXPECT_EQ(s.training.compute_dtype, ComputeType::bfloat16);
-  EXPECT_EQ(weight_store(s.training), WeightStore::residual16);
+  EXPECT_EQ(weight_store(s.training), octavo::WeightStore::residual16);
   EXPECT_EQ(s.training.per_device_train_batch_size, 16);
   EXPECT_EQ(s.training.per_device_eval_batch_size, 2);
   EXPECT_EQ(s.training.gradient_accumulation_steps, 4);
@@ -90,7 +90,8 @@ TEST(Config, NestedFileSetsEveryKeyItNames) {
   EXPECT_EQ(s.training.eval_steps, 20);
   EXPECT_EQ(s.training.save_steps, 50);
   EXPECT_EQ(s.training.resume_from_checkpoint, (Resume{false, "runs/a/checkpoint-50"}));
-  EXPECT_EQ(s.training.optimizer_fallback, (OptimizerName{Algorithm::adamw, StateFormat::fp32}));
+  EXPECT_EQ(s.training.optimizer_fallback,
+            (OptimizerName{octavo::Algorithm::adamw, octavo::StateFormat::fp32}));
   EXPECT_EQ(s.training.device, (DeviceName{DeviceName::Kind::cuda, 1}));
   EXPECT_EQ(s.output_dir, "runs/shakespeare");
 }
@@ -139,7 +140,7 @@ TEST(Config, TheOtherGuidesFlatSpellings) {
       "USE_4BIT_OPTIMIZER: true\nCOMPUTE_DTYPE: \"float16\"\nUSE_FP8: false\nBATCH_SIZE: 3\n"
       "MAX_ITERS: 9\nLOG_FREQ: 1\nTEST_FREQ: 2\nCHECKPOINT_FREQ: 4\nCHECKPOINT_DIR: here\nBLOCK_SIZE: 64\n");
   const TrainingSettings& training = config.settings.training;
-  EXPECT_EQ(training.optimizer, (OptimizerName{Algorithm::adamw, StateFormat::int8}));
+  EXPECT_EQ(training.optimizer, (OptimizerName{octavo::Algorithm::adamw, octavo::StateFormat::int8}));
   EXPECT_EQ(config.origin("training.optimizer").text(), "run.yaml:1 (use_4bit_optimizer)");
   EXPECT_EQ(training.compute_dtype, ComputeType::float16);
   EXPECT_EQ(training.per_device_train_batch_size, 3);
@@ -149,8 +150,8 @@ TEST(Config, TheOtherGuidesFlatSpellings) {
   EXPECT_EQ(training.save_steps, 4);
   EXPECT_EQ(config.settings.output_dir, "here");
   EXPECT_EQ(config.settings.own.get<TextSettings>().block_size, 64);
-  EXPECT_EQ(training_of("use_4bit_optimizer: yes").optimizer.state, StateFormat::int8);
-  EXPECT_EQ(training_of("use_4bit_optimizer: false").optimizer.state, StateFormat::fp32);
+  EXPECT_EQ(training_of("use_4bit_optimizer: yes").optimizer.state, octavo::StateFormat::int8);
+  EXPECT_EQ(training_of("use_4bit_optimizer: false").optimizer.state, octavo::StateFormat::fp32);
 }
 
 TEST(Config, KeysOfOtherTrainers) {
@@ -160,7 +161,7 @@ TEST(Config, KeysOfOtherTrainers) {
           "adam_beta2: 0.95, adam_epsilon: 1e-6, gradient_clip_val: 0.5, num_epochs: 2, num_workers: 5, "
           "seq_len: 128}")
           .settings;
-  EXPECT_EQ(s.training.optimizer, (OptimizerName{Algorithm::adamw, StateFormat::fp32}));
+  EXPECT_EQ(s.training.optimizer, (OptimizerName{octavo::Algorithm::adamw, octavo::StateFormat::fp32}));
   EXPECT_EQ(s.training.learning_rate, 2e-4);
   EXPECT_EQ(s.training.lr_scheduler, Scheduler::constant);
   EXPECT_EQ(s.training.options.at("beta1"), 0.8);
@@ -174,47 +175,54 @@ TEST(Config, KeysOfOtherTrainers) {
 
 TEST(Config, OptimizerNamesInBothSpellings) {
   const auto name_of = [](const std::string& text) { return training_of("optimizer: " + text).optimizer; };
-  for (const Algorithm algorithm : all_algorithms()) {
+  for (const octavo::Algorithm algorithm : octavo::all_algorithms()) {
     const std::string base(name(algorithm));
-    EXPECT_EQ(name_of(base), (OptimizerName{algorithm, StateFormat::fp32}));
-    EXPECT_EQ(name_of(base + "_32bit"), (OptimizerName{algorithm, StateFormat::fp32}));
-    for (const StateFormat format : all_state_formats()) {
+    EXPECT_EQ(name_of(base), (OptimizerName{algorithm, octavo::StateFormat::fp32}));
+    EXPECT_EQ(name_of(base + "_32bit"), (OptimizerName{algorithm, octavo::StateFormat::fp32}));
+    for (const octavo::StateFormat format : octavo::all_state_formats()) {
       const OptimizerName expected{algorithm, format};
       EXPECT_EQ(name_of(base + "_" + std::string(name(format))), expected);
       EXPECT_EQ(name_of(base + std::string(name(format))), expected);
     }
   }
-  EXPECT_EQ(name_of("AdamW8bit"), (OptimizerName{Algorithm::adamw, StateFormat::int8}));
-  EXPECT_EQ(name_of("adamw_fp8_e5m2"), (OptimizerName{Algorithm::adamw, StateFormat::fp8_e5m2}));
-  EXPECT_EQ(name_of("adam_4bit_rank1"), (OptimizerName{Algorithm::adam, StateFormat::int4_rank1}));
-  EXPECT_EQ(name_of("adamw_4bit_8bit"), (OptimizerName{Algorithm::adamw, StateFormat::int4_int8}));
+  EXPECT_EQ(name_of("AdamW8bit"), (OptimizerName{octavo::Algorithm::adamw, octavo::StateFormat::int8}));
+  EXPECT_EQ(name_of("adamw_fp8_e5m2"),
+            (OptimizerName{octavo::Algorithm::adamw, octavo::StateFormat::fp8_e5m2}));
+  EXPECT_EQ(name_of("adam_4bit_rank1"),
+            (OptimizerName{octavo::Algorithm::adam, octavo::StateFormat::int4_rank1}));
+  EXPECT_EQ(name_of("adamw_4bit_8bit"),
+            (OptimizerName{octavo::Algorithm::adamw, octavo::StateFormat::int4_int8}));
   for (const char* text : {"8bit_adamw", "adamw_bnb_8bit", "adamw_torch_8bit"})
-    EXPECT_EQ(name_of(text), (OptimizerName{Algorithm::adamw, StateFormat::int8})) << text;
+    EXPECT_EQ(name_of(text), (OptimizerName{octavo::Algorithm::adamw, octavo::StateFormat::int8})) << text;
   for (const char* text : {"adamw_torch", "adamw_torch_fused", "adamw_apex_fused", "adamw_hf"})
-    EXPECT_EQ(name_of(text), (OptimizerName{Algorithm::adamw, StateFormat::fp32})) << text;
-  EXPECT_EQ(name_of("4bit-rank1-adam"), (OptimizerName{Algorithm::adam, StateFormat::int4_rank1}));
+    EXPECT_EQ(name_of(text), (OptimizerName{octavo::Algorithm::adamw, octavo::StateFormat::fp32})) << text;
+  EXPECT_EQ(name_of("4bit-rank1-adam"),
+            (OptimizerName{octavo::Algorithm::adam, octavo::StateFormat::int4_rank1}));
   // Every described algorithm, in the spellings of transformers and bitsandbytes.
-  for (const AlgorithmInfo& info : algorithms()) {
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
     const std::string base(info.name);
-    EXPECT_EQ(name_of(base + "_bnb_8bit"), (OptimizerName{info.number, StateFormat::int8})) << base;
-    EXPECT_EQ(name_of(std::string(info.title) + "8bit"), (OptimizerName{info.number, StateFormat::int8}));
-    EXPECT_EQ(name_of(std::string(info.title) + "32bit"), (OptimizerName{info.number, StateFormat::fp32}));
+    EXPECT_EQ(name_of(base + "_bnb_8bit"), (OptimizerName{info.number, octavo::StateFormat::int8})) << base;
+    EXPECT_EQ(name_of(std::string(info.title) + "8bit"),
+              (OptimizerName{info.number, octavo::StateFormat::int8}));
+    EXPECT_EQ(name_of(std::string(info.title) + "32bit"),
+              (OptimizerName{info.number, octavo::StateFormat::fp32}));
   }
 }
 
 // Paged classes of bitsandbytes mean offload="auto", as in the Python package.
 TEST(Config, PagedOptimizersAreOffloaded) {
   const Config config = parsed("optim: paged_adamw_8bit");
-  EXPECT_EQ(config.settings.training.optimizer, (OptimizerName{Algorithm::adamw, StateFormat::int8}));
+  EXPECT_EQ(config.settings.training.optimizer,
+            (OptimizerName{octavo::Algorithm::adamw, octavo::StateFormat::int8}));
   EXPECT_EQ(config.settings.training.offload, Offload::automatic);
   EXPECT_EQ(config.origin("training.offload").text(), "run.yaml:1 (optimizer)");
   EXPECT_THAT(config.notes, testing::ElementsAre(
                                 "run.yaml:1:1: paged_adamw_8bit is optimizer: adamw_8bit with offload: auto "
                                 "(states in host memory); offload: none keeps them on the GPU"));
-  for (const AlgorithmInfo& info : algorithms()) {
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
     for (const auto& [suffix, state] :
-         {std::pair("", StateFormat::fp32), std::pair("_32bit", StateFormat::fp32),
-          std::pair("_8bit", StateFormat::int8)}) {
+         {std::pair("", octavo::StateFormat::fp32), std::pair("_32bit", octavo::StateFormat::fp32),
+          std::pair("_8bit", octavo::StateFormat::int8)}) {
       const OptimizerName expected{info.number, state};
       EXPECT_EQ(training_of("optimizer: paged_" + std::string(info.name) + suffix).optimizer, expected);
       EXPECT_EQ(training_of("optimizer: Paged" + std::string(info.title) + suffix).optimizer, expected);
@@ -229,8 +237,8 @@ TEST(Config, PagedOptimizersAreOffloaded) {
 }
 
 double value_of(const TrainingSettings& training, std::string_view option) {
-  const Algorithm algorithm = training.optimizer.algorithm;
-  const Option* const found = find_option(algorithm, option);
+  const octavo::Algorithm algorithm = training.optimizer.algorithm;
+  const octavo::Option* const found = find_option(algorithm, option);
   return found == nullptr ? -1.0 : option_value(training, algorithm, *found);
 }
 
@@ -242,7 +250,7 @@ TEST(Config, OptionsAreGivenOrTheTrainersOrTheAlgorithms) {
   EXPECT_EQ(value_of(training_of("{optimizer: lion, beta1: null}"), "beta1"), 0.9);
   EXPECT_EQ(value_of(training_of("optimizer: sgd"), "lr"), 1e-3);
   // The defaults of the trainer's own recipes.
-  for (const AlgorithmInfo& info : algorithms()) {
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
     const TrainingSettings t = training_of("optimizer: " + std::string(info.name));
     if (find_option(info.number, "weight_decay") != nullptr) {
       EXPECT_EQ(value_of(t, "weight_decay"), 0.1);
@@ -254,17 +262,19 @@ TEST(Config, OptionsAreGivenOrTheTrainersOrTheAlgorithms) {
   EXPECT_EQ(value_of(training_of("optimizer: adamw"), "amsgrad"), 0.0);
 
   const TrainingSettings nesterov = training_of("{optimizer: sgd, nesterov: yes, momentum: 0.5}");
-  EXPECT_TRUE(hyper_params(nesterov, Algorithm::sgd).nesterov);
-  EXPECT_EQ(hyper_params(nesterov, Algorithm::sgd).momentum, 0.5);
-  EXPECT_EQ(slots(Algorithm::sgd, group_config(nesterov, Algorithm::sgd).switches).size(), 1u);
-  EXPECT_EQ(group_config(training_of("{optimizer: sgd, momentum: 0}"), Algorithm::sgd).switches, 0u);
-  EXPECT_EQ(group_config(training_of("{optimizer: adam, amsgrad: on}"), Algorithm::adam).switches, 1u);
+  EXPECT_TRUE(hyper_params(nesterov, octavo::Algorithm::sgd).nesterov);
+  EXPECT_EQ(hyper_params(nesterov, octavo::Algorithm::sgd).momentum, 0.5);
+  EXPECT_EQ(slots(octavo::Algorithm::sgd, group_config(nesterov, octavo::Algorithm::sgd).switches).size(),
+            1u);
+  EXPECT_EQ(group_config(training_of("{optimizer: sgd, momentum: 0}"), octavo::Algorithm::sgd).switches, 0u);
+  EXPECT_EQ(group_config(training_of("{optimizer: adam, amsgrad: on}"), octavo::Algorithm::adam).switches,
+            1u);
 }
 
 // For every algorithm, every option's key sets the value in the formula, and is written and read back.
 TEST(Config, EveryOptionOfEveryAlgorithmIsAKey) {
-  for (const AlgorithmInfo& info : algorithms()) {
-    for (const Option& option : info.options) {
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
+    for (const octavo::Option& option : info.options) {
       if (option.name == "lr") continue;
       const bool flag = option.range == octavo::Range::flag;
       const double value = flag ? 1.0 - option.value : 0.25;
@@ -280,7 +290,7 @@ TEST(Config, EveryOptionOfEveryAlgorithmIsAKey) {
         EXPECT_EQ(get(hyper_params(s.training, info.number), option), value);
       }
       const bool on = option.switches;
-      const int bit = switch_bit(info.number, option.name);
+      const int bit = octavo::switch_bit(info.number, option.name);
       EXPECT_EQ(bit >= 0, on);
       if (on) {
         EXPECT_EQ((group_config(s.training, info.number).switches >> bit) & 1U, 1u);
@@ -303,9 +313,9 @@ TEST(Config, OptionsOfAnotherOptimizer) {
   EXPECT_EQ(dropped.origin("training.beta1").text(), "default");
   // The fallback has the option.
   const TrainingSettings t = training_of("{optimizer: lion_8bit, optimizer_fallback: adamw, eps: 1e-6}");
-  EXPECT_EQ(hyper_params(t, Algorithm::adamw).eps, 1e-6);
-  EXPECT_EQ(hyper_params(t, Algorithm::adamw).beta2, 0.999);
-  EXPECT_EQ(hyper_params(t, Algorithm::lion).beta2, 0.99);
+  EXPECT_EQ(hyper_params(t, octavo::Algorithm::adamw).eps, 1e-6);
+  EXPECT_EQ(hyper_params(t, octavo::Algorithm::adamw).beta2, 0.999);
+  EXPECT_EQ(hyper_params(t, octavo::Algorithm::lion).beta2, 0.99);
 }
 
 TEST(Config, SpellingsOfComputeDtype) {
@@ -329,13 +339,13 @@ TEST(Config, SpellingsOfComputeDtype) {
 
 TEST(Config, MasterWeights) {
   const auto store = [](std::string_view text) { return weight_store(training_of(text)); };
-  EXPECT_EQ(store("compute_dtype: bfloat16"), WeightStore::residual8);
-  EXPECT_EQ(store("master_weights: 24"), WeightStore::residual8);
-  EXPECT_EQ(store("master_weights: \"32\""), WeightStore::residual16);
-  EXPECT_EQ(store("master_weights: stochastic"), WeightStore::stochastic);
-  EXPECT_EQ(store("master_weights: none"), WeightStore::nearest);
-  EXPECT_EQ(store("compute_dtype: float32"), WeightStore::nearest);
-  EXPECT_EQ(store("{compute_dtype: float16, master_weights: none}"), WeightStore::nearest);
+  EXPECT_EQ(store("compute_dtype: bfloat16"), octavo::WeightStore::residual8);
+  EXPECT_EQ(store("master_weights: 24"), octavo::WeightStore::residual8);
+  EXPECT_EQ(store("master_weights: \"32\""), octavo::WeightStore::residual16);
+  EXPECT_EQ(store("master_weights: stochastic"), octavo::WeightStore::stochastic);
+  EXPECT_EQ(store("master_weights: none"), octavo::WeightStore::nearest);
+  EXPECT_EQ(store("compute_dtype: float32"), octavo::WeightStore::nearest);
+  EXPECT_EQ(store("{compute_dtype: float16, master_weights: none}"), octavo::WeightStore::nearest);
 }
 
 TEST(Config, Bfloat16IsSlowBeforeAmpere) {
@@ -545,4 +555,4 @@ TEST(Lookup, EditDistance) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

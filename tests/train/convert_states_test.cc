@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -93,9 +93,10 @@ torch::Tensor values(const Checkpoint& run, std::size_t param, std::size_t slot)
   const Slot& described = slots(t.optimizer.algorithm, 0)[slot];
   if (!run.native)
     return find_tensor(run.states.tensors, name + "." + std::string(described.name))->flatten();
-  MomentSpec spec;
+  octavo::MomentSpec spec;
   spec.moment = described.moment;
-  spec.format = parse_state_format(run.states.numbers.at(name).at("format").get<std::string>()).value();
+  spec.format =
+      octavo::parse_state_format(run.states.numbers.at(name).at("format").get<std::string>()).value();
   spec.numel = tensor.numel();
   spec.ndim = static_cast<int>(tensor.dim());
   std::ranges::copy(tensor.sizes(), spec.shape.begin());
@@ -113,9 +114,9 @@ torch::Tensor values(const Checkpoint& run, std::size_t param, std::size_t slot)
 
 // Returns the largest distance between a value in [-1, 1] ([0, 1] for a second moment) and the nearest code
 // of a format with blocks.
-double largest_distance(StateFormat format, Moment moment) {
+double largest_distance(octavo::StateFormat format, octavo::Moment moment) {
   const int bits = describe(format)->moment[static_cast<std::size_t>(moment)].bits;
-  MomentSpec spec;
+  octavo::MomentSpec spec;
   spec.moment = moment;
   spec.format = describe(format)->of_vectors;  // the same codes in blocks
   spec.numel = std::int64_t{1} << bits;
@@ -129,16 +130,16 @@ double largest_distance(StateFormat format, Moment moment) {
   std::vector<double> map(decoded.begin(), decoded.end());
   std::ranges::sort(map);
   const double top = std::max(std::fabs(map.front()), std::fabs(map.back()));
-  const double low = moment == Moment::first ? -1.0 : 0.0;
+  const double low = moment == octavo::Moment::first ? -1.0 : 0.0;
   double out = std::max({0.0, map.front() / top - low, 1.0 - map.back() / top});
   for (std::size_t i = 1; i < map.size(); ++i) out = std::max(out, (map[i] - map[i - 1]) / top / 2);
   return out;
 }
 
 // Returns the largest change of a value when it is converted to a format.
-torch::Tensor bound(StateFormat to, Moment moment, const torch::Tensor& before) {
-  if (to == StateFormat::fp32) return torch::zeros_like(before);
-  if (to == StateFormat::bf16) return before.abs() * 0x1p-8;
+torch::Tensor bound(octavo::StateFormat to, octavo::Moment moment, const torch::Tensor& before) {
+  if (to == octavo::StateFormat::fp32) return torch::zeros_like(before);
+  if (to == octavo::StateFormat::bf16) return before.abs() * 0x1p-8;
   // A block's scale is at most the largest absolute value of the tensor. Its reciprocal, the two
   // multiplications with it and the midpoint between two codes are rounded, each to half an ulp of a number
   // up to 1.
@@ -162,9 +163,9 @@ TEST(ConvertStates, WhatFitsKeepsItsBits) {
 
 // Values stay within half the largest step between two codes of the target.
 TEST(ConvertStates, EveryFormatToEveryOther) {
-  for (const StateFormat from : all_state_formats()) {
+  for (const octavo::StateFormat from : octavo::all_state_formats()) {
     const Checkpoint run = trained({"optimizer=adamw_" + std::string(name(from)), "compute_dtype=float32"});
-    for (const StateFormat to : all_state_formats()) {
+    for (const octavo::StateFormat to : octavo::all_state_formats()) {
       SCOPED_TRACE(std::string(name(from)) + " to " + std::string(name(to)));
       const Converted other =
           converted(run, {"optimizer=adamw_" + std::string(name(to)), "compute_dtype=float32"});
@@ -175,8 +176,8 @@ TEST(ConvertStates, EveryFormatToEveryOther) {
       for (const std::size_t param : {0U, 1U, 2U}) {
         for (const std::size_t slot : {0U, 1U}) {
           const torch::Tensor before = values(run, param, slot), after = values(other.run, param, slot);
-          const StateFormat stored = format_for(to, before.numel()).value();
-          const Moment moment = slots(Algorithm::adamw, 0)[slot].moment;
+          const octavo::StateFormat stored = octavo::format_for(to, before.numel()).value();
+          const octavo::Moment moment = slots(octavo::Algorithm::adamw, 0)[slot].moment;
           EXPECT_TRUE(((after - before).abs() <= bound(stored, moment, before)).all().item<bool>())
               << param << slot;
           if (slot == 1) {
@@ -236,16 +237,17 @@ torch::Tensor whole_weight(const Checkpoint& run, std::size_t i) {
   if (param.scalar_type() == torch::kFloat32) return param.detach().flatten();
   const torch::Tensor halves = param.detach().contiguous();
   const torch::Tensor* bits = find_tensor(run.states.tensors, name + ".master");
-  const WeightStore store = bits == nullptr                       ? WeightStore::nearest
-                            : bits->scalar_type() == torch::kInt8 ? WeightStore::residual8
-                                                                  : WeightStore::residual16;
+  const octavo::WeightStore store = bits == nullptr                       ? octavo::WeightStore::nearest
+                                    : bits->scalar_type() == torch::kInt8 ? octavo::WeightStore::residual8
+                                                                          : octavo::WeightStore::residual16;
   torch::Tensor out = torch::empty({param.numel()});
   const auto count = static_cast<std::size_t>(param.numel());
-  EXPECT_TRUE(join_weights(store, {static_cast<const std::uint16_t*>(halves.data_ptr()), count},
+  EXPECT_TRUE(
+      octavo::join_weights(store, {static_cast<const std::uint16_t*>(halves.data_ptr()), count},
                            {bits == nullptr ? nullptr : static_cast<const std::byte*>(bits->data_ptr()),
                             bits == nullptr ? 0 : bits->nbytes()},
                            {out.data_ptr<float>(), count})
-                  .ok());
+          .ok());
   return out;
 }
 
@@ -356,4 +358,4 @@ TEST(ConvertStates, Errors) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -16,7 +16,7 @@
 #include <stdexcept>
 #include <thread>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Returns a length of 1 to 20 seconds, and a number of tokens that follows it loosely.
@@ -337,4 +337,4 @@ TEST(Buckets, EpochsAreCountedInBatches) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

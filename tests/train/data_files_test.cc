@@ -9,7 +9,7 @@
 
 #include <unistd.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::AllOf;
@@ -242,4 +242,4 @@ TEST_F(CompareText, ValidationFilesComeOrGo) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -21,7 +21,7 @@
 #include <stdexcept>
 #include <thread>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::int64_t kBlock = 16, kRows = 3;
@@ -269,4 +269,4 @@ TEST(RankShare, RanksHaveTheBatchesOfOneProcess) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 #include <set>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Offsets need no bytes, so a range of an empty corpus is enough.
@@ -124,4 +124,4 @@ TEST(Sampler, GoldenOffsets) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

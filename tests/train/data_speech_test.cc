@@ -13,7 +13,7 @@
 #include <map>
 #include <set>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::int64_t kBands = 24;
@@ -213,4 +213,4 @@ TEST(SpecAugment, WidthsInFramesAndShortClips) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::HasSubstr;
@@ -90,4 +90,4 @@ TEST(Stages, TooFewOrTooManySteps) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::HasSubstr;
@@ -186,4 +186,4 @@ TEST(UnigramEntropy, OfALargeRangeIsEstimated) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

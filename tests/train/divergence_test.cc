@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 std::string advice(const std::vector<std::string>& words,
@@ -91,4 +91,4 @@ TEST(Divergence, ProposalsCanBeAppendedToTheCommand) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

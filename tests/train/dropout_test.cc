@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::HasSubstr;
@@ -31,7 +31,7 @@ Tensor dropped(const Tensor& x, std::int64_t dim = 0, double probability = 0.3) 
 // Applies the core library's dropout to a contiguous float32 tensor.
 Tensor by_the_core(const Tensor& x, std::int64_t outer, std::int64_t inner, const Tensor& samples) {
   Tensor out = torch::empty_like(x);
-  DropoutArgs args;
+  octavo::DropoutArgs args;
   args.from = x.const_data_ptr();
   args.to = out.data_ptr();
   args.outer = outer;
@@ -178,4 +178,4 @@ TEST(TrainDropout, RefusesWhatIsNoPass) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

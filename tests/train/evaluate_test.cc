@@ -8,7 +8,7 @@
 
 #include <cmath>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 struct Validation {
@@ -153,4 +153,4 @@ TEST(ToTokens, TargetsAreOneFurtherOn) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct ReadEvent {
   double wall_time = 0;
@@ -166,4 +166,4 @@ inline std::vector<ReadEvent> read_events(const std::filesystem::path& path) {
   return decode_events(text.str());
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <limits>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -244,4 +244,4 @@ TEST(ChooseCheckpoint, ErrorsSayWhatIsThere) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 
 #include <filesystem>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -319,4 +319,4 @@ TEST(CheckpointWriter, SaysWhenLatestIsInTheWay) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

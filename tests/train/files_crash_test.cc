@@ -18,7 +18,7 @@
 #include <sys/mount.h>
 #endif
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -245,4 +245,4 @@ TEST(Unwritable, ReadersOnlyRead) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

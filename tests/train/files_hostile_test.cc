@@ -9,7 +9,7 @@
 
 #include <array>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::HasSubstr;
@@ -236,4 +236,4 @@ TEST_F(Hostile, MutatedHeaders) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <thread>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using namespace std::chrono_literals;
@@ -157,4 +157,4 @@ TEST(FolderLock, AFolderThatCannotBe) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::ElementsAre;
@@ -190,4 +190,4 @@ TEST(Safetensors, PlacesThatAreNoFiles) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -20,7 +20,7 @@
 #include <sys/ptrace.h>
 #endif
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Uses memory (/dev/shm) if possible, because no test here depends on a disk, and thousands of files are
 // synced.
@@ -146,4 +146,4 @@ std::optional<bool> killed_at_call(int calls, const std::function<void()>& work)
 #endif
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

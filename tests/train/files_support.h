@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // A new folder that is removed with its contents.
 class TempFolder {
@@ -54,4 +54,4 @@ std::string in_child(const std::function<std::string()>& work);
 // true if it was killed, false if it had finished before, and nothing if processes cannot be traced.
 std::optional<bool> killed_at_call(int calls, const std::function<void()>& work);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 
 #include <filesystem>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::ElementsAre;
@@ -117,4 +117,4 @@ TEST(Checksums, NamesStayInTheirFolder) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -13,7 +13,7 @@
 #include <cmath>
 #include <cstring>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::AllOf;
@@ -27,10 +27,10 @@ struct Split {
   std::vector<std::byte> bits;
 };
 
-Split split(WeightStore store) {
+Split split(octavo::WeightStore store) {
   Split out;
-  out.bits.resize(static_cast<std::size_t>(residual_bytes(store, kCount)));
-  EXPECT_TRUE(split_weights(store, kValues, out.halves, out.bits).ok());
+  out.bits.resize(static_cast<std::size_t>(octavo::residual_bytes(store, kCount)));
+  EXPECT_TRUE(octavo::split_weights(store, kValues, out.halves, out.bits).ok());
   return out;
 }
 
@@ -62,8 +62,8 @@ std::string error_of(const std::string& path) { return CheckpointWeights::open(p
 
 TEST(CheckpointWeights, MasterBitsMakeTheWeightsOfTheRun) {
   const TempFolder folder;
-  const Split full = split(WeightStore::residual16), most = split(WeightStore::residual8),
-              none = split(WeightStore::nearest);
+  const Split full = split(octavo::WeightStore::residual16), most = split(octavo::WeightStore::residual8),
+              none = split(octavo::WeightStore::nearest);
   const std::int64_t batches = 7;
   const std::vector<TensorSource> model = {source("full", "BF16", std::as_bytes(std::span(full.halves))),
                                            source("most", "BF16", std::as_bytes(std::span(most.halves))),
@@ -99,7 +99,7 @@ TEST(CheckpointWeights, MasterBitsMakeTheWeightsOfTheRun) {
 
 TEST(CheckpointWeights, FilesThatDoNotFit) {
   const TempFolder folder;
-  const Split full = split(WeightStore::residual16);
+  const Split full = split(octavo::WeightStore::residual16);
   const Bytes halves = std::as_bytes(std::span(full.halves)), bits(full.bits);
   const std::vector<TensorSource> model = {source("a", "BF16", halves)};
   const std::string shorter = save(folder, 1, model, {source("a.master", "I16", bits.first(4))});
@@ -121,4 +121,4 @@ TEST(CheckpointWeights, FilesThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

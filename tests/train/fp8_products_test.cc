@@ -13,7 +13,7 @@
 #include <map>
 #include <thread>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::AllOf;
@@ -270,4 +270,4 @@ TEST(Fp8Products, WithoutFp8ADeviceIsRefusedOrPlain) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Enables the CPU's FP8 reference implementation during its lifetime.
 class Fp8Reference {
@@ -15,4 +15,4 @@ class Fp8Reference {
   Fp8Reference& operator=(const Fp8Reference&) = delete;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

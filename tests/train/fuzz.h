@@ -21,7 +21,7 @@
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr int kFuzzed = 6;             // readers that share a test's time
 inline constexpr std::int64_t kFewest = 200;  // inputs, even on a slow machine
@@ -115,4 +115,4 @@ inline void fuzz(std::span<const std::string> seeds, std::span<const std::string
   testing::Test::RecordProperty("accepted", std::to_string(accepted));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <set>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::Each;
@@ -149,4 +149,4 @@ TEST(Generate, EndsWhereItIsTold) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -60,7 +60,7 @@ const Words kPlainRun = {"optimizer=adamw", "compute_dtype=float32", "learning_r
 TEST(Groups, WithoutRulesThereIsOneWithTheRunsOptions) {
   const TrainingSettings t = training(kPlainRun);
   const ParameterGroups groups = resolve(t, {}, kNone, network()).value();
-  EXPECT_THAT(groups.options, ElementsAre(GroupOptions{0.1, 0.01, StateFormat::fp32}));
+  EXPECT_THAT(groups.options, ElementsAre(GroupOptions{0.1, 0.01, octavo::StateFormat::fp32}));
   EXPECT_THAT(groups.group, ElementsAre(0, 0, 0, 0, 0, 0));
   EXPECT_THAT(group_lines(groups, t.optimizer, t), IsEmpty());
 }
@@ -85,11 +85,11 @@ TEST(Groups, TheFirstThatMatchesCounts) {
   GroupSettings norm = group({"*norm*", "scale"}), encoder = group({"encoder.*"});
   norm.weight_decay = 0.5;
   encoder.learning_rate = 1e-3;
-  encoder.state = StateFormat::int4;
+  encoder.state = octavo::StateFormat::int4;
   const ParameterGroups groups = resolve(t, {norm, encoder}, spared({"*.bias"}), network()).value();
-  const GroupOptions of_norm{0.5, 0.01, StateFormat::fp32}, of_encoder{0.1, 1e-3, StateFormat::int4},
-      of_encoder_bias{0, 1e-3, StateFormat::int4}, own{0.1, 0.01, StateFormat::fp32},
-      own_bias{0, 0.01, StateFormat::fp32};
+  const GroupOptions of_norm{0.5, 0.01, octavo::StateFormat::fp32},
+      of_encoder{0.1, 1e-3, octavo::StateFormat::int4}, of_encoder_bias{0, 1e-3, octavo::StateFormat::int4},
+      own{0.1, 0.01, octavo::StateFormat::fp32}, own_bias{0, 0.01, octavo::StateFormat::fp32};
   const std::vector<GroupOptions> expected = {of_encoder, of_encoder_bias, of_norm, own, own_bias, of_norm};
   for (std::size_t i = 0; i < expected.size(); ++i)
     EXPECT_TRUE(groups.options[groups.group[i]] == expected[i]) << groups.parameters[i].first;
@@ -128,7 +128,7 @@ TEST(Groups, StepsAreThoseOfTheirOptions) {
     GroupSettings encoder = group({"encoder.*"});
     encoder.learning_rate = 0.002;
     encoder.weight_decay = 0.7;
-    if (native) encoder.state = StateFormat::int8;
+    if (native) encoder.state = octavo::StateFormat::int8;
     const TrainingSettings t = training(words);
     ParameterGroups groups = resolve(t, {encoder}, spared({"*.bias"}), params).value();
     const auto optimizer = make_optimizer({t.optimizer, native, {}, false}, t, groups);
@@ -199,8 +199,8 @@ TEST(Groups, PlannedBytesAreThoseOfEachGroupsFormat) {
   const TrainingSettings t = training(words);
   const NamedTensors params = network();
   GroupSettings small = group({"encoder.0.weight"}), bf16 = group({"decoder.*"});
-  small.state = StateFormat::int4;
-  bf16.state = StateFormat::bf16;
+  small.state = octavo::StateFormat::int4;
+  bf16.state = octavo::StateFormat::bf16;
   const ParameterGroups groups = resolve(t, {small, bf16, frozen({"scale"})}, kAuto, params).value();
   const OptimizerChoice plan{t.optimizer, true, {}, false};
   const StepOptimizer::Bytes planned = planned_bytes(plan, t, groups);
@@ -209,7 +209,7 @@ TEST(Groups, PlannedBytesAreThoseOfEachGroupsFormat) {
   EXPECT_EQ(optimizer->bytes().states, planned.states);
   // 4,800 weights have codes and one scale per 128; 5,490 weights have bf16 states, and 140 have fp32 states.
   EXPECT_EQ(planned.states, 2 * (4800 / 2 + 4 * 38) + 2 * 2 * 5490 + 2 * 4 * 140);
-  EXPECT_EQ(planned_bytes(plan, t, with_states(groups, StateFormat::fp32)).states,
+  EXPECT_EQ(planned_bytes(plan, t, with_states(groups, octavo::StateFormat::fp32)).states,
             2 * 4 * (4800 + 5490 + 140));
 }
 
@@ -218,7 +218,7 @@ TEST(Groups, SavedStatesContinueToTheSameBits) {
   const TrainingSettings t = training({"optimizer=adamw_8bit", "master_weights=24"});
   const auto make_one = [&](const NamedTensors& params) {
     GroupSettings decoder = group({"decoder.*"});
-    decoder.state = StateFormat::bf16;  // rounded stochastically, so the parameters' numbers matter
+    decoder.state = octavo::StateFormat::bf16;  // rounded stochastically, so the parameters' numbers matter
     return make_optimizer({t.optimizer, true, {}, true}, t, resolve(t, {decoder}, kAuto, params).value());
   };
   NamedTensors params = network();
@@ -238,4 +238,4 @@ TEST(Groups, SavedStatesContinueToTheSameBits) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

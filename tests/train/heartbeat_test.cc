@@ -9,7 +9,7 @@
 #include <condition_variable>
 #include <mutex>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using namespace std::chrono_literals;
@@ -106,4 +106,4 @@ TEST(Estimate, ARunOfHoursSaysSoAndWhatWouldHelp) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

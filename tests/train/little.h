@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the low `bytes` bytes in little-endian order.
 inline std::string little(std::uint64_t value, std::size_t bytes) {
@@ -15,4 +15,4 @@ inline std::string little(std::uint64_t value, std::size_t bytes) {
   return text;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 
 #include <cmath>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 const Words kSchedulers = {"cosine", "linear", "constant", "wsd"};
@@ -152,4 +152,4 @@ TEST(BufferSnapshot, UndoesWhatASkippedStepDid) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,7 +5,7 @@
 #include "train/parts_support.h"
 #include "train/predict/advise.h"
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -225,4 +225,4 @@ TEST(OutOfMemory, KeepsTheAlgorithm) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,7 +5,7 @@
 #include "train/optim/gradients.h"
 #include "train/parts_support.h"
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::HasSubstr;
@@ -159,4 +159,4 @@ TEST(Offload, TakenGradientsAddUpToTheSameBits) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,7 +5,7 @@
 
 #include <octavo/describe.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -155,16 +155,16 @@ TEST(OptimizerChoice, Errors) {
   EXPECT_THAT(error({"optimizer=adamw_8bit", "optimizer_fallback=adamw_4bit"}),
               HasSubstr("training.optimizer_fallback: AdamW 4-bit cannot run here either"));
   EXPECT_EQ(elsewhere({"optimizer=lion"}).status().code(), StatusCode::unsupported);
-  for (const AlgorithmInfo& info : algorithms()) {
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
     const std::string name(info.name);
     EXPECT_EQ(elsewhere({"optimizer=" + name}).ok(), plain_has(info.number)) << name;
-    EXPECT_EQ(optimizer_text({info.number, StateFormat::int8}), std::string(info.title) + " 8-bit");
+    EXPECT_EQ(optimizer_text({info.number, octavo::StateFormat::int8}), std::string(info.title) + " 8-bit");
   }
 }
 
 TEST(OptimizerChoice, TheFallbackIsUsedWithAWarning) {
   const OptimizerChoice plan = elsewhere({"optimizer=lion_8bit", "optimizer_fallback=adamw"}).value();
-  EXPECT_TRUE(plan.name == (OptimizerName{Algorithm::adamw, StateFormat::fp32}));
+  EXPECT_TRUE(plan.name == (OptimizerName{octavo::Algorithm::adamw, octavo::StateFormat::fp32}));
   EXPECT_FALSE(plan.native);
   EXPECT_THAT(plan.warning, AllOf(HasSubstr("AdamW fp32 is used instead of Lion 8-bit (optimizer_fallback)"),
                                   HasSubstr("no Octavo code for mps")));
@@ -197,11 +197,11 @@ TEST(OptimizerChoice, TheFallbackStepsAsIfItHadBeenAskedFor) {
 }
 
 TEST(OptimizerChoice, Texts) {
-  EXPECT_EQ(optimizer_text({Algorithm::adamw, StateFormat::int8}), "AdamW 8-bit");
-  EXPECT_EQ(optimizer_text({Algorithm::adam, StateFormat::int4_rank1}), "Adam 4-bit-rank1");
-  EXPECT_EQ(optimizer_text({Algorithm::lion, StateFormat::fp32}), "Lion fp32");
-  EXPECT_EQ(optimizer_text({Algorithm::sgd, StateFormat::bf16}), "SGD bf16");
+  EXPECT_EQ(optimizer_text({octavo::Algorithm::adamw, octavo::StateFormat::int8}), "AdamW 8-bit");
+  EXPECT_EQ(optimizer_text({octavo::Algorithm::adam, octavo::StateFormat::int4_rank1}), "Adam 4-bit-rank1");
+  EXPECT_EQ(optimizer_text({octavo::Algorithm::lion, octavo::StateFormat::fp32}), "Lion fp32");
+  EXPECT_EQ(optimizer_text({octavo::Algorithm::sgd, octavo::StateFormat::bf16}), "SGD bf16");
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <random>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::ElementsAre;
@@ -142,4 +142,4 @@ TEST(ParallelLayout, WholeParametersAreSharedOutEvenly) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 using Words = std::vector<std::string>;
 
@@ -106,4 +106,4 @@ inline Saved saved(const StepOptimizer& optimizer) {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

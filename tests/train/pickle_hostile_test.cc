@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using namespace pickled;
@@ -222,4 +222,4 @@ TEST(PickleHostile, TensorsThatAreNone) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

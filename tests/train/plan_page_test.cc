@@ -9,7 +9,7 @@
 
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -139,4 +139,4 @@ TEST(PlanPage, PartsThatAreMissingAreLeftOut) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -20,6 +20,6 @@ int main(int argc, char** argv) {
     return 1;
   }
   std::ofstream out(argv[2], std::ios::binary);
-  out << octavo::train::plan_page(data);
+  out << octavo_train::plan_page(data);
   return out.flush() ? 0 : 1;
 }

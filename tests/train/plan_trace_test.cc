@@ -10,7 +10,7 @@
 #include "train/predict/reductions.h"
 #include "train/predict/trace_device.h"
 #include "train/predict/what_if.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using octavo::plan::Event;
@@ -652,4 +652,4 @@ TEST(PlanAgainst, ComparesBatchesOfOneSizeOnly) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 
 #include <cmath>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Runs a backward pass that gives every element of `param` the gradient `value`.
@@ -191,4 +191,4 @@ TEST(LossScaler, AStepWhoseGradientsOverflowIsLeftOut) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::HasSubstr;
@@ -53,4 +53,4 @@ TEST(Project, RefusesShapesThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

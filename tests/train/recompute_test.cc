@@ -12,7 +12,7 @@
 #include <initializer_list>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using torch::Tensor;
@@ -222,4 +222,4 @@ TEST(Recompute, WithoutGradientsTheSegmentIsJustCalled) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,8 +7,8 @@
 #include "train/report/facts.h"
 #include "train/report/html.h"
 #include "train/report/run_data.h"
-#include "train/strings/numbers.h"
-#include "train/strings/word_diff.h"
+#include "train/base/numbers.h"
+#include "train/base/word_diff.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 #include <fstream>
 #include <limits>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -341,4 +341,4 @@ TEST_F(RunFolder, SettingsAreFlatAndInOrder) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

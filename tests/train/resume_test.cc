@@ -14,7 +14,7 @@
 #include <csignal>
 #include <fstream>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -492,4 +492,4 @@ TEST_F(RunAgain, FoldersAndPatterns) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <map>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -125,4 +125,4 @@ TEST(BestRun, AMetricThatTheTaskHasNotIsRefused) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -215,4 +215,4 @@ TEST(Fp8Run, CanBeTakenUpAndLeft) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

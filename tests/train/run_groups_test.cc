@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -121,4 +121,4 @@ TEST(ConvertStatesRun, TheSameKindKeepsItsBits) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -20,7 +20,7 @@
 #include <set>
 #include <sstream>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -314,4 +314,4 @@ TEST(EventFile, LargeStepsSurvive) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

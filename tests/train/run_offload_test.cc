@@ -4,7 +4,7 @@
 #include "train/run/dry_run.h"
 #include "train/run_support.h"
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -84,4 +84,4 @@ TEST(OffloadRun, ARehearsalTellsWhatIsWhere) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

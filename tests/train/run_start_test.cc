@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -192,4 +192,4 @@ TEST(DryRun, FindsWhatWouldEndTheRun) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

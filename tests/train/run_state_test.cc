@@ -13,7 +13,7 @@
 #include <fstream>
 #include <limits>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -23,7 +23,7 @@ using testing::Not;
 // A minimal run.
 struct TinyRun {
   explicit TinyRun(const Words& words, NamedTensors given = {})
-      : training(octavo::train::training(words)),
+      : training(octavo_train::training(words)),
         parameters(!given.empty()
                        ? std::move(given)
                        : make_parameters(training.compute_dtype == ComputeType::bfloat16 ? torch::kBFloat16
@@ -282,4 +282,4 @@ TEST(RunState, WeightsAlone) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -12,7 +12,7 @@
 #include <random>
 #include <thread>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -327,4 +327,4 @@ TEST(RunStop, ACheckpointOfAnotherModelIsRefused) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

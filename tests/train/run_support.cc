@@ -14,7 +14,7 @@
 #include <sstream>
 #include <thread>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -82,7 +82,7 @@ Result<Outcome> TinyRun::train(const Words& words) {
   if (bad.ok()) {
     Recorder recorder;
     recorder.each = each;
-    auto outcome = octavo::train::train(*config, recorder);
+    auto outcome = octavo_train::train(*config, recorder);
     said += recorder.said;
     if (outcome.ok()) return outcome;
     bad = outcome.status();
@@ -208,4 +208,4 @@ const TinyRun& whole_run() {
   return run;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 using Json = nlohmann::json;
 using Words = std::vector<std::string>;
@@ -96,4 +96,4 @@ const TinyRun& whole_run();
 // Returns the path of the text that all runs train on.
 const std::string& text_file();
 
-}  // namespace octavo::train
+}  // namespace octavo_train

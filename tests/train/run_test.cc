@@ -7,7 +7,7 @@
 #include <string>
 #include <tuple>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -266,4 +266,4 @@ INSTANTIATE_TEST_SUITE_P(Scaled, Matrix,
                          kName);
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <iterator>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // REQUIRES: an evaluation of 2 to 16 batches, so that some of 17 ranks have no batch.
 inline void expect_shares_add_up(Task& task) {
@@ -55,4 +55,4 @@ inline void expect_shares_add_up(Task& task) {
   }
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <limits>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 double largest(const torch::Tensor& t) { return t.detach().abs().max().item<double>(); }
@@ -63,13 +63,13 @@ TEST(StepOptimizer, PlainAndNativeTakeTheSameSteps) {
 TEST(StepOptimizer, AnUnknownAlgorithmIsAnError) {
   TrainingSettings t = training({"optimizer=lion", "compute_dtype=float32"});
   EXPECT_NO_THROW(make(t, make_parameters()));
-  t.optimizer.algorithm = static_cast<Algorithm>(99);
+  t.optimizer.algorithm = static_cast<octavo::Algorithm>(99);
   EXPECT_THROW(make(t, make_parameters()), c10::Error);
 }
 
 // Every option reaches the formula: a step with it differs from one without it.
 TEST(StepOptimizer, EveryOptionChangesTheSteps) {
-  for (const AlgorithmInfo& info : algorithms()) {
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
     const Words start = {"optimizer=" + std::string(info.name), "compute_dtype=float32", "max_grad_norm=0"};
     const auto weights_after = [&](const Words& more) {
       Words words = start;
@@ -79,7 +79,7 @@ TEST(StepOptimizer, EveryOptionChangesTheSteps) {
       take_steps(*optimizer, params, 1, 4);
       return params;
     };
-    for (const Option& option : info.options) {
+    for (const octavo::Option& option : info.options) {
       if (option.name == "lr") continue;
       const std::string key = std::string(option.name) + "=";
       Words without = {};  // settings that the option needs to have an effect
@@ -148,9 +148,9 @@ struct Kind {
 
 std::vector<Kind> kinds() {
   std::vector<Kind> out;
-  for (const AlgorithmInfo& info : algorithms()) {
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
     const std::string algorithm(info.name);
-    for (const StateFormat format : all_state_formats()) {
+    for (const octavo::StateFormat format : octavo::all_state_formats()) {
       const std::string asked = "optimizer=" + algorithm + "_" + std::string(name(format));
       out.push_back({{asked, "compute_dtype=float32"}});
       for (const char* master : {"24", "32", "stochastic", "none"})
@@ -158,7 +158,7 @@ std::vector<Kind> kinds() {
     }
     if (plain_has(info.number)) out.push_back({{"optimizer=" + algorithm, "compute_dtype=float32"}, false});
     // Adds one case for each of the algorithm's switches.
-    for (const Option& option : info.options) {
+    for (const octavo::Option& option : info.options) {
       const std::string on =
           std::string(option.name) + (option.range == octavo::Range::flag ? "=true" : "=0.5");
       if (!option.switches) continue;
@@ -212,12 +212,13 @@ TEST(StepOptimizer, HoldsWhatWasPlanned) {
     EXPECT_EQ(optimizer->bytes().states, planned.states);
     EXPECT_EQ(optimizer->bytes().master, planned.master);
     const bool bf16 = kind.type() == torch::kBFloat16;
-    const WeightStore store = weight_store(t);
-    EXPECT_EQ(planned.master > 0, bf16 && store != WeightStore::nearest && store != WeightStore::stochastic);
+    const octavo::WeightStore store = weight_store(t);
+    EXPECT_EQ(planned.master > 0,
+              bf16 && store != octavo::WeightStore::nearest && store != octavo::WeightStore::stochastic);
     EXPECT_EQ(planned.states > 0,
               !slots(t.optimizer.algorithm, group_config(t, t.optimizer.algorithm).switches).empty());
   }
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

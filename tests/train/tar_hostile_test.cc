@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::HasSubstr;
@@ -209,4 +209,4 @@ TEST(TarHostile, WritersRefuseToo) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -1,10 +1,10 @@
 // Tests how text written by a model is prepared for a terminal.
 // SPDX-License-Identifier: MIT
-#include "train/strings/terminal_text.h"
+#include "train/base/terminal_text.h"
 
 #include <gtest/gtest.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using namespace std::string_literals;
@@ -50,4 +50,4 @@ TEST(TerminalText, EveryPairOfBytes) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

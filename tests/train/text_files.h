@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class TextFiles {
  public:
@@ -45,4 +45,4 @@ inline std::string numbered(std::size_t size) {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using namespace pickled;
@@ -216,4 +216,4 @@ TEST(NemoArchive, WhatIsWrittenIsRead) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::HasSubstr;
@@ -196,4 +196,4 @@ TEST(TrainTransducer, RefusesASecondGradient) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 
 #include <filesystem>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using testing::AllOf;
@@ -254,4 +254,4 @@ TEST(StoredTensors, AreCopiedWhereTheirBytesAreNotAligned) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

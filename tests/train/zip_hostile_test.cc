@@ -12,7 +12,7 @@
 
 #include <fstream>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::testing::HasSubstr;
@@ -195,4 +195,4 @@ TEST(ZipHostile, Entries) {
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo_train

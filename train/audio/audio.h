@@ -8,7 +8,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns true if this build can read recordings.
 [[nodiscard]] bool audio_built_in();
@@ -91,4 +91,4 @@ Status write_audio(const std::string& path, std::span<const float> samples, int 
 // REQUIRES: audio_built_in(), from > 0, to > 0.
 std::vector<float> resampled(std::span<const float> samples, double from, double to);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -3,14 +3,14 @@
 #include "train/audio/decoder.h"
 
 #include "train/audio/header_check.h"
-#include "train/strings/decimal.h"
+#include "train/base/decimal.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 std::string exact_seconds(double seconds) { return decimal_text(seconds, std::chars_format::fixed, 6); }
@@ -222,4 +222,4 @@ Status Decoder::library_error(const std::string& action) const {
                          "; it may be damaged: listen to it, or leave it out");
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 
 #include <sndfile.h>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class Decoder {
  public:
@@ -53,4 +53,4 @@ class Decoder {
   std::vector<float> block_;  // interleaved
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

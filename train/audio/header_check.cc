@@ -13,7 +13,7 @@
 #include <set>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Reads bytes of a file by position. Bytes after the end of the file read as zeros.
@@ -248,4 +248,4 @@ Status check_header(const InputFile& input, const std::string& path) {
   return unknown_format(file, path);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

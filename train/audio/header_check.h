@@ -6,13 +6,13 @@
 
 #include "train/io/mapped_file.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Leaves the file position unspecified.
 Status check_header(const InputFile& input, const std::string& path);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

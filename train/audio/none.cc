@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/audio/audio.h"
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 Status not_built_in(const std::string& path) {
@@ -39,4 +39,4 @@ std::vector<float> resampled(std::span<const float> /*samples*/, double /*from*/
   return {};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstddef>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // These constants make the two random streams differ from each other and from other streams of the same seed.
@@ -52,4 +52,4 @@ void add_noise(std::span<float> samples, std::span<const float> noise, const Noi
   }
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Identifies a draw.
 struct PerturbKey {
@@ -30,4 +30,4 @@ NoiseDraw draw_noise(std::int64_t clips, double lowest_snr, double highest_snr, 
 // clip or silent noise is left unchanged, because there is no power ratio.
 void add_noise(std::span<float> samples, std::span<const float> noise, const NoiseDraw& drawn);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -3,12 +3,12 @@
 #include "train/audio/audio.h"
 #include "train/audio/decoder.h"
 #include "train/audio/resampler.h"
-#include "train/strings/decimal.h"
+#include "train/base/decimal.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::int64_t kPieceFrames = 1 << 16;
@@ -112,4 +112,4 @@ Result<AudioClip> read_audio(const AudioRequest& request) {
   return clip;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace octavo::train {
+namespace octavo_train {
 
 std::int64_t resampled_count(std::int64_t samples, double from, double to) {
   // The 1e-6 absorbs rounding: 44,100 samples at 44.1 kHz are exactly 16,000 at 16 kHz.
@@ -80,4 +80,4 @@ std::vector<float> resampled(std::span<const float> samples, double from, double
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 #include <soxr.h>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns ceil(samples * to / from), with a tolerance for rounding.
 std::int64_t resampled_count(std::int64_t samples, double from, double to);
@@ -38,4 +38,4 @@ class Resampler {
   std::int64_t added_ = 0, given_ = 0;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

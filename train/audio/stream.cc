@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct AudioStream::State {
   State(Decoder opened, Resampler made) : decoder(std::move(opened)), resampler(std::move(made)) {}
@@ -70,4 +70,4 @@ Result<std::size_t> AudioStream::read(std::span<float> samples) {
   return done;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

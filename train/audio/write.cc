@@ -14,7 +14,7 @@
 #include <cmath>
 #include <cstdio>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 Result<int> format_of(const std::string& path) {
@@ -140,4 +140,4 @@ Status write_audio(const std::string& path, std::span<const float> samples, int 
   return {};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

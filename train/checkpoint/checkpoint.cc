@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -174,4 +174,4 @@ Result<Json> saved_data(const std::string& path) {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

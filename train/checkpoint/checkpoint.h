@@ -8,7 +8,7 @@
 #include "train/checkpoint/folder/evaluation_file.h"
 #include "train/checkpoint/run_state.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <nlohmann/json.hpp>
 
@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct SavedCheckpoint {
   std::string path;
@@ -62,4 +62,4 @@ Result<RunState> saved_state(const std::string& path);
 // Returns the `data` that save_checkpoint() was given; null if there was none. It needs no model.
 Result<nlohmann::ordered_json> saved_data(const std::string& path);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

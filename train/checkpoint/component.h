@@ -6,14 +6,14 @@
 
 #include "train/nn/named_tensors.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 
 #include <functional>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class Checkpointable {
  public:
@@ -36,4 +36,4 @@ class Checkpointable {
   [[nodiscard]] virtual bool is_optional() const { return false; }
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

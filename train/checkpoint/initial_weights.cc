@@ -15,7 +15,7 @@
 #include <map>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kNamedTensors = 8;  // the most tensors that a message lists
@@ -142,4 +142,4 @@ Result<InitialWeights> load_initial_weights(const InitSettings& init, const Name
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,13 +7,13 @@
 #include "train/config/init_settings.h"
 #include "train/nn/named_tensors.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct InitialWeights {
   std::string file;                    // the safetensors file
@@ -36,4 +36,4 @@ struct InitialWeights {
 Result<InitialWeights> load_initial_weights(const InitSettings& init, const NamedTensors& model,
                                             const ReinitializedLayers& fresh = {});
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Returns the number of rows of a tensor in the file and in the model, if they differ and the other
@@ -39,4 +39,4 @@ std::optional<std::string> drop_reinitialized(const ReinitializedLayers& fresh,
   return std::nullopt;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct RenamedTensor;
 
@@ -26,4 +26,4 @@ struct ReinitializedLayers {
 std::optional<std::string> drop_reinitialized(const ReinitializedLayers& fresh,
                                               std::vector<RenamedTensor>& stored, NamedTensors& model);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -13,7 +13,7 @@
 #include <system_error>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::uint64_t kConfigLimit = 1 << 20;
@@ -138,4 +138,4 @@ Status continue_settings(const std::string& checkpoint, const RunState& then, co
   return {};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,13 +11,13 @@
 #include "train/config/settings.h"
 #include "train/console/console.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the checkpoint to resume from; empty if there is none. `restarted`: the launcher has restarted the
 // run, which then resumes from its newest checkpoint, no matter how it was started first.
@@ -46,4 +46,4 @@ Status continue_settings(const std::string& checkpoint, const RunState& then, co
 // Returns an unused folder for a second run: output_dir with a number appended.
 std::string free_folder(const Settings& settings);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

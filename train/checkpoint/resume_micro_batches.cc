@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 bool ask_for_the_same(const TrainingSettings& then, const TrainingSettings& now) {
@@ -49,4 +49,4 @@ Result<std::int64_t> micro_batches_per_rank(const Settings& given, std::int64_t 
   return batches / ranks;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -4,12 +4,12 @@
 
 #include "train/config/settings.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the number of micro-batches per step of each rank. A run that resumes with the checkpoint's batch
 // settings keeps the checkpoint's batches per step, for any number of ranks. If the ranks cannot divide them,
@@ -18,4 +18,4 @@ namespace octavo::train {
 Result<std::int64_t> micro_batches_per_rank(const Settings& given, std::int64_t ranks,
                                             const std::string& checkpoint);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace octavo::train {
+namespace octavo_train {
 
 using Json = nlohmann::ordered_json;
 
@@ -42,4 +42,4 @@ void from_json(const Json& json, RunState& state) {
   state.batches_per_step = json.at("batches_per_step").get<std::int64_t>();
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

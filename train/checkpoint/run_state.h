@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct RunState {
   std::int64_t step = 0;            // optimizer steps done, including skipped ones
@@ -33,4 +33,4 @@ struct RunState {
 void to_json(nlohmann::ordered_json& json, const RunState& state);
 void from_json(const nlohmann::ordered_json& json, RunState& state);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::array<std::pair<torch::ScalarType, const char*>, 10> kStoredTypes = {
@@ -103,4 +103,4 @@ std::int64_t copy_stored(const Fit& fit) {
   return converted;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

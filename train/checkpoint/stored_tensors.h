@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the format's name of a type. Throws c10::Error for a type that is not saved.
 std::string stored_dtype(torch::ScalarType type);
@@ -48,4 +48,4 @@ Fit fit_tensors(const std::vector<RenamedTensor>& stored, const NamedTensors& mo
 // Copies the tensors and returns how many had another dtype. REQUIRES: no misfits.
 std::int64_t copy_stored(const Fit& fit);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kNamedDifferences = 8;  // the most differences that a message lists
@@ -98,4 +98,4 @@ Status load_weights(const std::string& checkpoint, const NamedTensors& to) {
   return {};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,13 +5,13 @@
 #include "train/formats/safetensors.h"
 #include "train/nn/named_tensors.h"
 
-#include <octavo/status.h>
 #include <torch/types.h>
+#include "train/base/status.h"
 
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the tensors in the form that a safetensors writer reads. GPU tensors are copied to the host one at
 // a time, when they are written. Throws c10::Error for dtypes that the format does not have.
@@ -30,4 +30,4 @@ void copy_tensors(const NamedTensors& from, const NamedTensors& to);
 // Loads only the weights of a checkpoint.
 Status load_weights(const std::string& checkpoint, const NamedTensors& to);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

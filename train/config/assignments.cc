@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::string_view kBlank = " \t\r";
@@ -103,4 +103,4 @@ std::string assignments_as_yaml(std::string_view text) {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

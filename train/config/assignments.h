@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns true if the first line that is neither empty nor a comment is an assignment.
 bool has_assignments(std::string_view text);
@@ -35,4 +35,4 @@ CodeLine line_of(std::string_view text, int number);
 // moves by one column.
 std::string assignments_as_yaml(std::string_view text);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

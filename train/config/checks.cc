@@ -5,11 +5,11 @@
 
 #include "train/config/recipe.h"
 #include "train/config/task_config.h"
-#include "train/strings/metric_names.h"
+#include "train/base/metric_names.h"
 
 #include <algorithm>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 std::string value_of(const Config& config, std::string_view path) {
@@ -140,7 +140,7 @@ void note_optimizer_switch(Config& config) {
   if (origin.via != kSwitch) return;
   Origin place = origin;
   place.via.clear();
-  const bool on = config.settings.training.optimizer.state != StateFormat::fp32;
+  const bool on = config.settings.training.optimizer.state != octavo::StateFormat::fp32;
   config.notes.push_back(place.place() + ": " + std::string(kSwitch) + ": " +
                          std::string(on ? recipe::kSwitchOn : recipe::kSwitchOff));
 }
@@ -207,4 +207,4 @@ Status check_complete(const Config& config) {
   return find_task(config.settings.task)->check_complete(config);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Resolves keys that depend on each other (max_steps and num_train_epochs), then rejects contradictions and
 // features that are not built in. Errors name the places of both keys.
@@ -20,4 +20,4 @@ std::string clash(const Config& config, std::string_view path, std::string_view 
 // Checks and completes the options of the chosen algorithm (option_checks.cc). settle_and_check() calls it.
 Status settle_options(Config& config);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kTask = 0;
@@ -123,4 +123,4 @@ Result<const TaskConfig*> choose_task(const std::array<Words, 2>& levels) {
                          model_names());
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

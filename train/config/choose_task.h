@@ -5,12 +5,12 @@
 
 #include "train/config/node.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <array>
 #include <span>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct TaskConfig;
 
@@ -24,4 +24,4 @@ struct Words {
 // it is the first of declared_tasks(). The error for an unknown task or model contains its place.
 Result<const TaskConfig*> choose_task(const std::array<Words, 2>& levels);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 #include <system_error>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 template <class T>
@@ -260,4 +260,4 @@ Codec<Resume> resume_choice() {
   return codec;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The error in one part of a value: its place, the part ("[1].state") and the message ("got 9bit, expected
 // one of …").
@@ -123,7 +123,7 @@ auto& section_of(S& settings) {
     return settings.training;
   } else if constexpr (std::is_same_v<Section, Fp8Settings>) {
     return settings.training.fp8;
-  } else if constexpr (std::is_same_v<Section, fp8::Settings>) {
+  } else if constexpr (std::is_same_v<Section, octavo::fp8::Settings>) {
     return settings.training.fp8.recipe;
   } else {
     return settings.own.template get<Section>();
@@ -187,4 +187,4 @@ Type field(std::optional<T> Section::*member, Codec<T> codec, std::string_view n
           codec.makes_paths};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

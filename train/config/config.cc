@@ -26,7 +26,7 @@
 #include <optional>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 struct Assignment {
@@ -516,4 +516,4 @@ Result<Config> load(const std::string& path, std::span<const std::string> overri
   return config;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

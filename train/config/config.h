@@ -3,7 +3,7 @@
 // the table of the task that the config names (schema.h).
 //
 //   std::vector<std::string> words = {"learning_rate=3e-4", "data.block_size=1024"};
-//   auto config = octavo::train::load("run.yaml", words);
+//   auto config = octavo_train::load("run.yaml", words);
 //   if (!config.ok()) show(config.status().message());  // run.yaml:7:3: learning_rat: unknown key; …
 //   use(config->settings.training.learning_rate);
 //
@@ -14,7 +14,7 @@
 
 #include "train/config/settings.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <span>
@@ -22,7 +22,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Describes where a value was given (Origin).
 inline constexpr const char* kByRecipe = "recipe";  // Origin::via for a task's own defaults
@@ -80,4 +80,4 @@ std::string to_table(const Config& config);
 // Returns the text of docs/config.md.
 std::string reference_page();
 
-}  // namespace octavo::train
+}  // namespace octavo_train

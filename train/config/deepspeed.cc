@@ -10,7 +10,7 @@
 #include <array>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 enum class Means { section, value, nothing, special };
@@ -293,4 +293,4 @@ Result<DeepSpeedSettings> parse_deepspeed(std::string_view text, const Source& s
   return read_deepspeed(*root, source);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

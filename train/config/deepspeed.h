@@ -8,13 +8,13 @@
 
 #include "train/config/node.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // A value for one of the trainer's keys.
 struct DeepSpeedValue {
@@ -36,4 +36,4 @@ Result<DeepSpeedSettings> read_deepspeed(const YamlNode& root, const Source& sou
 // Parses and converts the text of a file.
 Result<DeepSpeedSettings> parse_deepspeed(std::string_view text, const Source& source);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

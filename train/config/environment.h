@@ -16,7 +16,7 @@
 #include <optional>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr const char* kAllocatorVariable = "PYTORCH_ALLOC_CONF";  // the variable that octavo sets
 inline constexpr const char* kExpandable = "expandable_segments:True";
@@ -68,4 +68,4 @@ inline void set_trainer_wait_policy() {
              : "GPU memory as " + choice.text() + " says";
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,16 +8,16 @@
 
 #include <initializer_list>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using F = Fp8Settings;
-using R = fp8::Settings;
+using R = octavo::fp8::Settings;
 
 template <class E>
 Codec<E> named(std::initializer_list<E> values) {
   std::vector<Spelling<E>> spellings;
-  for (const E value : values) spellings.push_back({value, fp8::name(value)});
+  for (const E value : values) spellings.push_back({value, octavo::fp8::name(value)});
   return choice<E>(std::move(spellings));
 }
 
@@ -34,7 +34,7 @@ Codec<int> small_integer(int low, int high) {
 }  // namespace
 
 std::vector<Key> fp8_keys() {
-  using fp8::AmaxAlgo, fp8::Format, fp8::Recipe;
+  using octavo::fp8::AmaxAlgo, octavo::fp8::Format, octavo::fp8::Recipe;
   const auto formats = named({Format::hybrid, Format::e4m3, Format::e5m2});
   const auto recipes = named({Recipe::delayed, Recipe::current, Recipe::rowwise, Recipe::block});
   const auto algos = named({AmaxAlgo::max, AmaxAlgo::most_recent});
@@ -51,12 +51,14 @@ std::vector<Key> fp8_keys() {
        "from "
        "itself; rowwise: a row; block: 128 numbers, of weights 128 x 128"},
       {"training.fp8.amax_history_len",
-       Setting{field(&R::amax_history_len, integer(1, fp8::kMaxHistory)), "1024", {"fp8_amax_history_len"}},
+       Setting{field(&R::amax_history_len, integer(1, octavo::fp8::kMaxHistory)),
+               "1024",
+               {"fp8_amax_history_len"}},
        "delayed: of how many steps the largest numbers are kept"},
       {"training.fp8.amax_compute_algo",
        Setting{field(&R::amax_compute_algo, algos), "max", {"fp8_amax_compute_algo"}},
        "delayed: which of them makes the scale: the largest, or that of the last step"},
-      {"training.fp8.margin", Setting{field(&R::margin, small_integer(0, fp8::kMaxMargin)), "0"},
+      {"training.fp8.margin", Setting{field(&R::margin, small_integer(0, octavo::fp8::kMaxMargin)), "0"},
        "delayed: scales are divided by 2^margin"},
       {"training.fp8.select",
        Setting{field(&F::select,
@@ -74,4 +76,4 @@ std::vector<Key> fp8_keys() {
   };
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

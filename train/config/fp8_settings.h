@@ -4,7 +4,7 @@
 
 #include <octavo/fp8.h>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Selects the matmuls that run in FP8, among those of the forward and the backward pass: those measured to be
 // faster in FP8, or all.
@@ -14,9 +14,9 @@ enum class Fp8Fallback { error, bf16 };
 
 struct Fp8Settings {
   bool enabled = false;
-  fp8::Settings recipe;
+  octavo::fp8::Settings recipe;
   Fp8Select select{};
   Fp8Fallback fallback{};
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 #include <functional>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr const char* kGroupsExpected =
@@ -165,4 +165,4 @@ Codec<NoDecay> no_decay_choice() {
   return {std::string("auto, none, ") + kPatternsExpected, read, write};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

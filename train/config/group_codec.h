@@ -8,12 +8,12 @@
 
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 Codec<std::vector<GroupSettings>> parameter_groups();
 Codec<NoDecay> no_decay_choice();
 
 // Accepts a state format by its name or an alias, with or without separators.
-Codec<StateFormat> state_name();
+Codec<octavo::StateFormat> state_name();
 
-}  // namespace octavo::train
+}  // namespace octavo_train

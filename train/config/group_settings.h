@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // One entry of `groups`. A field that is not set has the run's value.
 struct GroupSettings {
   std::vector<std::string> params;  // patterns of names
   std::optional<double> weight_decay;
   std::optional<double> learning_rate;  // the peak rate; the scheduler scales all rates in proportion
-  std::optional<StateFormat> state;
+  std::optional<octavo::StateFormat> state;
   std::optional<bool> freeze;  // true: the parameters are not trained
   friend bool operator==(const GroupSettings&, const GroupSettings&) = default;
 };
@@ -30,4 +30,4 @@ struct NoDecay {
   friend bool operator==(const NoDecay&, const NoDecay&) = default;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

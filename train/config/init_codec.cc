@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr char kAny = '*';
@@ -92,4 +92,4 @@ std::optional<std::string> renamed(const Rename& rule, const std::string& name) 
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

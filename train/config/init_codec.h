@@ -7,8 +7,8 @@
 
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 Codec<std::vector<Rename>> renames();
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Maps a pattern of names in the file to names in the model. `*` matches any text, including dots. Each `*`
 // in `to` is replaced by the text that the `*` at the same position of `from` matches.
@@ -28,4 +28,4 @@ struct InitSettings {
 // several matches are possible, each `*` matches as little as possible, the leftmost `*` first.
 std::optional<std::string> renamed(const Rename& rule, const std::string& name);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

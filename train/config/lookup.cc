@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kLongestWord = 64;  // a longer word is similar to no key
@@ -154,4 +154,4 @@ Result<Found> find_key(const Schema& schema, std::string_view section, std::stri
   return Status::invalid(shown(word) + ": more than one section has this key; write " + all);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,13 +5,13 @@
 
 #include "train/config/schema.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct Found {
   std::size_t key;      // position in the schema; kNoKey if the word is a section
@@ -37,4 +37,4 @@ std::string canonical_case(std::string_view word);
 // into `a`.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kMostShown = 12;
@@ -74,4 +74,4 @@ Result<std::int64_t> accumulation_for(const TrainingSettings& training, std::int
       (global % ranks != 0 ? ", or a multiple of " + std::to_string(ranks) : ""));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

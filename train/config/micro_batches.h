@@ -5,12 +5,12 @@
 
 #include "train/config/settings.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the number of micro-batches per rank and step. It is computed from global_batch_size if that is
 // given; a given gradient_accumulation_steps must then agree. The error lists what is possible with this
@@ -22,4 +22,4 @@ Result<std::int64_t> accumulation_for(const TrainingSettings& training, std::int
 // REQUIRES: all of them >= 1.
 std::string possible_batch_splits(std::int64_t global, std::int64_t per_device, std::int64_t ranks);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

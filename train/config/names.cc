@@ -13,7 +13,7 @@
 #include <system_error>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr int kMaxDeviceIndex = 1023;
@@ -42,10 +42,10 @@ std::string without(std::string text, std::string_view part) {
   return text;
 }
 
-std::optional<StateFormat> state_in(std::string_view squashed_name) {
-  if (squashed_name.empty() || squashed_name == "32bit") return StateFormat::fp32;
+std::optional<octavo::StateFormat> state_in(std::string_view squashed_name) {
+  if (squashed_name.empty() || squashed_name == "32bit") return octavo::StateFormat::fp32;
   const auto is = [&](std::string_view name) { return squashed(name) == squashed_name; };
-  for (const FormatInfo& info : formats()) {
+  for (const octavo::FormatInfo& info : octavo::formats()) {
     if (is(info.name) || std::ranges::any_of(info.aliases, is)) return info.number;
   }
   return std::nullopt;
@@ -53,7 +53,7 @@ std::optional<StateFormat> state_in(std::string_view squashed_name) {
 
 // Parses an algorithm and its format, in either order.
 std::optional<OptimizerName> algorithm_and_state(std::string_view text) {
-  for (const Algorithm algorithm : all_algorithms()) {
+  for (const octavo::Algorithm algorithm : octavo::all_algorithms()) {
     const std::string word = squashed(name(algorithm));
     // An algorithm's name may be the beginning of another algorithm's name, so the rest must be a format.
     if (!text.starts_with(word) && !text.ends_with(word)) continue;
@@ -77,8 +77,8 @@ std::optional<OptimizerName> optimizer_in(const YamlNode& node) {
 }
 
 // Returns the part of a name after the algorithm, such as "_4bit_rank1"; empty for fp32.
-std::string state_suffix(StateFormat state) {
-  if (state == StateFormat::fp32) return {};
+std::string state_suffix(octavo::StateFormat state) {
+  if (state == octavo::StateFormat::fp32) return {};
   std::string out = "_" + std::string(name(state));
   for (char& c : out) {
     if (kSeparators.find(c) != std::string_view::npos) c = '_';
@@ -92,10 +92,10 @@ std::string optimizer_text(const OptimizerName& value) {
 
 std::string expected_optimizer() {
   std::string out = "one of ";
-  for (const Algorithm algorithm : all_algorithms()) out.append(name(algorithm)).append(", ");
+  for (const octavo::Algorithm algorithm : octavo::all_algorithms()) out.append(name(algorithm)).append(", ");
   out += "alone (fp32 states) or followed by one of";
-  for (const StateFormat format : all_state_formats()) {
-    if (format != StateFormat::fp32) out += " " + state_suffix(format);
+  for (const octavo::StateFormat format : octavo::all_state_formats()) {
+    if (format != octavo::StateFormat::fp32) out += " " + state_suffix(format);
   }
   return out;
 }
@@ -141,20 +141,20 @@ bool is_paged_name(const YamlNode& node) {
 
 Codec<OptimizerName> optimizer_name() { return {expected_optimizer(), optimizer_in, optimizer_text}; }
 
-Codec<StateFormat> state_name() {
+Codec<octavo::StateFormat> state_name() {
   std::string expected;
-  for (const StateFormat format : all_state_formats())
+  for (const octavo::StateFormat format : octavo::all_state_formats())
     expected += (expected.empty() ? "one of " : ", ") + std::string(name(format));
-  auto read = [](const YamlNode& node) -> std::optional<StateFormat> {
+  auto read = [](const YamlNode& node) -> std::optional<octavo::StateFormat> {
     const std::string word = squashed(node.text);
     if (node.kind != YamlNode::Kind::scalar || word.empty()) return std::nullopt;
     return state_in(word);
   };
-  return {expected, read, [](const StateFormat& value) { return yaml_text(name(value)); }};
+  return {expected, read, [](const octavo::StateFormat& value) { return yaml_text(name(value)); }};
 }
 
 Codec<DeviceName> device_name() {
   return {"auto, cpu, cuda or cuda:0 (or another number)", device_in, device_text, device_advice};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

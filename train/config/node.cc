@@ -14,7 +14,7 @@
 #include <sstream>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kMaxDepth = 8;  // a config needs three levels
@@ -234,4 +234,4 @@ std::string yaml_text(std::string_view text) {
   return out + "\"";
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <optional>
@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The origin of a text. Columns count bytes; lines and columns start at 1.
 struct Source {
@@ -49,4 +49,4 @@ std::string shown(std::string_view text);
 // Returns a text as a YAML scalar that reads back as the same text.
 std::string yaml_text(std::string_view text);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

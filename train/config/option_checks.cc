@@ -16,7 +16,7 @@
 #include <limits>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::string_view kOptimizerKey = "training.optimizer";
@@ -51,7 +51,7 @@ void give_way(const Key& key, Config& config) {
   const auto value = training.options.find(name);
   if (value == training.options.end()) return;
   for (const RequestedOptimizer& asked : asked_for(training)) {
-    const Option* const option = find_option(asked.optimizer.algorithm, name);
+    const octavo::Option* const option = find_option(asked.optimizer.algorithm, name);
     if (option != nullptr && option_default(asked.optimizer.algorithm, *option) != value->second) {
       training.options.erase(value);
       return;
@@ -65,7 +65,7 @@ void give_way(const Key& key, Config& config) {
 Status settle_foreign(const Key& key, Config& config) {
   Origin& origin = config.origins[config.schema->index(key.path)];
   const Origin& optimizer = config.origin(kOptimizerKey);
-  const Algorithm algorithm = config.settings.training.optimizer.algorithm;
+  const octavo::Algorithm algorithm = config.settings.training.optimizer.algorithm;
   if (is_default(key, config) || shown_value(key, config) == "null") return {};
   if (origin.level >= optimizer.level) {
     return Status::invalid(origin.place() + ": " + std::string(key.path) + ": got " +
@@ -88,7 +88,7 @@ Status settle_foreign(const Key& key, Config& config) {
 // Runs the core's checks of ranges and of incompatible options, by a step without tensors.
 Status check_values(const RequestedOptimizer& asked, const Config& config) {
   const TrainingSettings& training = config.settings.training;
-  StepArgs args;
+  octavo::StepArgs args;
   args.hyper = hyper_params(training, asked.optimizer.algorithm);
   args.step = 1;
   args.threads = 1;
@@ -122,14 +122,14 @@ Status check_values(const RequestedOptimizer& asked, const Config& config) {
 // optimizer.
 Status check_format(const std::string& what, std::string_view key, const OptimizerName& optimizer,
                     const Config& config) {
-  const AlgorithmInfo& info = *describe(optimizer.algorithm);
-  const auto excluded = [&](StateFormat format) {
+  const octavo::AlgorithmInfo& info = *describe(optimizer.algorithm);
+  const auto excluded = [&](octavo::StateFormat format) {
     const auto number = static_cast<std::uint32_t>(format);  // formats outside the mask have larger numbers
     return number < 32 && ((info.excluded_formats >> number) & 1U) != 0;
   };
   if (!excluded(optimizer.state)) return {};
   std::string taken;
-  for (const StateFormat format : all_state_formats()) {
+  for (const octavo::StateFormat format : octavo::all_state_formats()) {
     if (!excluded(format)) taken += (taken.empty() ? "" : ", ") + std::string(octavo::name(format));
   }
   return Status::unsupported(config.origin(key).place() + ": " + what + ": " + std::string(info.name) +
@@ -140,7 +140,7 @@ Status check_format(const std::string& what, std::string_view key, const Optimiz
 // Checks that the optimizer supports the settings of the parameter groups. (A fallback has fp32 states
 // everywhere.)
 Status check_groups(const Config& config) {
-  const Algorithm algorithm = config.settings.training.optimizer.algorithm;
+  const octavo::Algorithm algorithm = config.settings.training.optimizer.algorithm;
   const std::vector<GroupSettings>& groups = config.settings.training.groups;
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const std::string key = std::string(kGroupsKey) + "[" + std::to_string(i) + "]";
@@ -179,4 +179,4 @@ Status settle_options(Config& config) {
   return check_groups(config);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

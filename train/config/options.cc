@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using recipe::kDecay;
@@ -31,7 +31,7 @@ const Known* find_known(std::string_view name) {
 
 // Returns true if the trainer's default of 0.9 applies to an algorithm's momentum. It is meant for algorithms
 // that keep no states without momentum. If an algorithm has other moments, momentum is off unless it is set.
-bool wants_momentum(Algorithm algorithm, const Option& option) {
+bool wants_momentum(octavo::Algorithm algorithm, const octavo::Option& option) {
   return !option.switches || slots(algorithm, 0).empty();
 }
 
@@ -45,8 +45,8 @@ std::optional<double> number(std::string_view text) {
 // share it. Algorithms whose default is `usual`, the key's own default, are omitted.
 std::string defaults_text(std::string_view name, std::string_view usual) {
   std::vector<std::pair<std::string, std::string>> groups;  // value, names
-  for (const AlgorithmInfo& info : algorithms()) {
-    const Option* const option = find_option(info.number, name);
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
+    const octavo::Option* const option = find_option(info.number, name);
     if (option == nullptr) continue;
     const std::string value = option_text(*option, option_default(info.number, *option));
     auto group = std::ranges::find(groups, value, [](const auto& each) { return each.first; });
@@ -62,27 +62,28 @@ std::string defaults_text(std::string_view name, std::string_view usual) {
 
 std::string names_with(const auto& has) {
   std::string out;
-  for (const AlgorithmInfo& info : algorithms()) {
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
     if (has(info)) out += (out.empty() ? "" : ", ") + std::string(info.name);
   }
   return out;
 }
 
 std::string decay_meaning() {
-  const auto names = [](Decay decay) {
-    return names_with([&](const AlgorithmInfo& info) {
+  const auto names = [](octavo::Decay decay) {
+    return names_with([&](const octavo::AlgorithmInfo& info) {
       return info.decay == decay && find_option(info.number, kDecay) != nullptr;
     });
   };
-  return names(Decay::decoupled) + ": how far weights shrink per step, as a multiple of the learning rate; " +
-         names(Decay::coupled) + ": added to the gradient as a multiple of the weight";
+  return names(octavo::Decay::decoupled) +
+         ": how far weights shrink per step, as a multiple of the learning rate; " +
+         names(octavo::Decay::coupled) + ": added to the gradient as a multiple of the weight";
 }
 
 std::string meaning_of(std::string_view name) {
   if (name == kDecay) return decay_meaning();
   const Known* const known = find_known(name);
-  const std::string who =
-      names_with([&](const AlgorithmInfo& info) { return find_option(info.number, name) != nullptr; });
+  const std::string who = names_with(
+      [&](const octavo::AlgorithmInfo& info) { return find_option(info.number, name) != nullptr; });
   const std::string_view usual = key_default(name);
   const std::string defaults = defaults_text(name, usual);
   const std::string what = known == nullptr ? "of " + who : std::string(known->meaning) + " (" + who + ")";
@@ -96,8 +97,8 @@ Range range_of(std::string_view name) {
   constexpr Range kFraction{.low = 0, .high = 1, .below = true};
   if (const Known* known = find_known(name); known != nullptr && known->fraction) return kFraction;
   std::vector<octavo::Range> found;
-  for (const AlgorithmInfo& info : algorithms()) {
-    if (const Option* option = find_option(info.number, name)) found.push_back(option->range);
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
+    if (const octavo::Option* option = find_option(info.number, name)) found.push_back(option->range);
   }
   const auto all = [&](octavo::Range range) { return std::ranges::count(found, range) == std::ssize(found); };
   if (all(octavo::Range::fraction)) return kFraction;
@@ -107,8 +108,8 @@ Range range_of(std::string_view name) {
 }
 
 bool is_flag(std::string_view name) {
-  return std::ranges::all_of(algorithms(), [&](const AlgorithmInfo& info) {
-    const Option* const option = find_option(info.number, name);
+  return std::ranges::all_of(octavo::algorithms(), [&](const octavo::AlgorithmInfo& info) {
+    const octavo::Option* const option = find_option(info.number, name);
     return option == nullptr || option->range == octavo::Range::flag;
   });
 }
@@ -148,18 +149,18 @@ std::vector<std::string_view> all_options() {
     if (is_new && name != kRate) out.push_back(name);
   };
   for (const Known& known : kKnown) add(known.name);
-  for (const AlgorithmInfo& info : algorithms()) {
-    for (const Option& option : info.options) add(option.name);
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
+    for (const octavo::Option& option : info.options) add(option.name);
   }
   return out;
 }
 
 }  // namespace
 
-const Option* find_option(Algorithm algorithm, std::string_view name) {
-  const AlgorithmInfo* const info = describe(algorithm);
+const octavo::Option* find_option(octavo::Algorithm algorithm, std::string_view name) {
+  const octavo::AlgorithmInfo* const info = describe(algorithm);
   if (info == nullptr) return nullptr;
-  const auto found = std::ranges::find(info->options, name, &Option::name);
+  const auto found = std::ranges::find(info->options, name, &octavo::Option::name);
   return found == info->options.end() ? nullptr : &*found;
 }
 
@@ -168,43 +169,45 @@ std::string_view key_default(std::string_view option) {
   return known == nullptr ? "null" : known->fallback;
 }
 
-double option_default(Algorithm algorithm, const Option& option) {
+double option_default(octavo::Algorithm algorithm, const octavo::Option& option) {
   const bool recipe =
       option.name == kDecay || (option.name == kMomentum && wants_momentum(algorithm, option));
   return recipe ? number(key_default(option.name)).value_or(option.value) : option.value;
 }
 
-double option_value(const TrainingSettings& training, Algorithm algorithm, const Option& option) {
+double option_value(const TrainingSettings& training, octavo::Algorithm algorithm,
+                    const octavo::Option& option) {
   if (option.name == kRate) return training.learning_rate;
   const auto given = training.options.find(option.name);
   return given == training.options.end() ? option_default(algorithm, option) : given->second;
 }
 
-HyperParams hyper_params(const TrainingSettings& training, Algorithm algorithm) {
-  HyperParams hyper = defaults(algorithm);
-  if (const AlgorithmInfo* info = describe(algorithm)) {
-    for (const Option& option : info->options) set(hyper, option, option_value(training, algorithm, option));
+octavo::HyperParams hyper_params(const TrainingSettings& training, octavo::Algorithm algorithm) {
+  octavo::HyperParams hyper = defaults(algorithm);
+  if (const octavo::AlgorithmInfo* info = describe(algorithm)) {
+    for (const octavo::Option& option : info->options)
+      set(hyper, option, option_value(training, algorithm, option));
   }
   return hyper;
 }
 
-GroupConfig group_config(const TrainingSettings& training, Algorithm algorithm) {
-  GroupConfig config;
+octavo::GroupConfig group_config(const TrainingSettings& training, octavo::Algorithm algorithm) {
+  octavo::GroupConfig config;
   config.algorithm = algorithm;
   config.momentum = false;  // set below, like the other switches
-  if (const AlgorithmInfo* info = describe(algorithm)) {
-    for (const Option& option : info->options) {
+  if (const octavo::AlgorithmInfo* info = describe(algorithm)) {
+    for (const octavo::Option& option : info->options) {
       const bool on = option.switches && option_value(training, algorithm, option) != 0.0;
-      if (on) config.switches |= 1U << switch_bit(algorithm, option.name);
+      if (on) config.switches |= 1U << octavo::switch_bit(algorithm, option.name);
     }
   }
   return config;
 }
 
-std::string option_names(Algorithm algorithm) {
+std::string option_names(octavo::Algorithm algorithm) {
   std::string out;
-  if (const AlgorithmInfo* info = describe(algorithm)) {
-    for (const Option& option : info->options) {
+  if (const octavo::AlgorithmInfo* info = describe(algorithm)) {
+    for (const octavo::Option& option : info->options) {
       const std::string_view key = option.name == kRate ? "learning_rate" : option.name;
       out += (out.empty() ? "" : ", ") + std::string(key);
     }
@@ -212,7 +215,7 @@ std::string option_names(Algorithm algorithm) {
   return out;
 }
 
-std::string option_text(const Option& option, double value) {
+std::string option_text(const octavo::Option& option, double value) {
   return option.range == octavo::Range::flag ? flag().write(value != 0.0) : real({.low = 0}).write(value);
 }
 
@@ -231,4 +234,4 @@ std::vector<Key> option_keys() {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -12,27 +12,28 @@
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the algorithm's option of that name; null if it has none.
-const Option* find_option(Algorithm algorithm, std::string_view name);
+const octavo::Option* find_option(octavo::Algorithm algorithm, std::string_view name);
 
 // Returns the trainer's default of a key as YAML; "null" if each algorithm has its own default.
 std::string_view key_default(std::string_view option);
 // Returns the value of an option that the config does not set.
-double option_default(Algorithm algorithm, const Option& option);
+double option_default(octavo::Algorithm algorithm, const octavo::Option& option);
 // Returns the value of an option in this run. REQUIRES: an option of the algorithm.
-double option_value(const TrainingSettings& training, Algorithm algorithm, const Option& option);
+double option_value(const TrainingSettings& training, octavo::Algorithm algorithm,
+                    const octavo::Option& option);
 
 // hyper_params() returns the option values for a step. group_config() returns the option switches, which
 // determine the moments.
-HyperParams hyper_params(const TrainingSettings& training, Algorithm algorithm);
-GroupConfig group_config(const TrainingSettings& training, Algorithm algorithm);
+octavo::HyperParams hyper_params(const TrainingSettings& training, octavo::Algorithm algorithm);
+octavo::GroupConfig group_config(const TrainingSettings& training, octavo::Algorithm algorithm);
 
 // Returns the keys of the algorithm's options: "learning_rate, beta1, beta2".
-std::string option_names(Algorithm algorithm);
+std::string option_names(octavo::Algorithm algorithm);
 
 // Returns a value as YAML: true or false for a flag.
-std::string option_text(const Option& option, double value);
+std::string option_text(const octavo::Option& option, double value);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

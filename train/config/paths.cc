@@ -13,7 +13,7 @@
 #include <climits>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::string_view kPatternMarks = "*?[";
@@ -155,4 +155,4 @@ std::string places_looked_at(const Settings& settings, const std::string& path) 
   return two_places(path, found == settings.beside_config.end() ? path : found->second);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

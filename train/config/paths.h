@@ -11,7 +11,7 @@
 
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Prepends the folder of `file`, the config's path, to the paths that exist there. For paths that exist
 // nowhere, records the places for places_looked_at(). A pattern with * ? or [ ] exists if a name matches it.
@@ -33,4 +33,4 @@ Settings without_paths(Settings settings);
 // (beside the config) and /home/corpus.txt (from the working directory)". Empty for an absolute path.
 std::string places_looked_at(const Settings& settings, const std::string& path);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

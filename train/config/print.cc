@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Columns are padded to the widest entry, up to this limit, so that one long path does not push everything to
@@ -93,10 +93,10 @@ std::optional<std::string> difference(const Key& key, const Settings& then, cons
 
 // Returns the value that a setting has in effect. An option that is null has the algorithm's value.
 std::string effective(const Setting& setting, const Settings& settings) {
-  const Algorithm algorithm = settings.training.optimizer.algorithm;
+  const octavo::Algorithm algorithm = settings.training.optimizer.algorithm;
   const std::string given = setting.type.show(settings);
   if (setting.option.empty() || given != "null") return given;
-  const Option* const option = find_option(algorithm, setting.option);
+  const octavo::Option* const option = find_option(algorithm, setting.option);
   return option == nullptr ? given
                            : option_text(*option, option_value(settings.training, algorithm, *option));
 }
@@ -110,23 +110,23 @@ bool is_foreign(const Setting& setting, const Settings& settings) {
 // Lists the names of all algorithms, and one algorithm with each format.
 std::string optimizers_text() {
   std::string names, examples;
-  for (const Algorithm algorithm : all_algorithms()) {
+  for (const octavo::Algorithm algorithm : octavo::all_algorithms()) {
     names += (names.empty() ? "" : ", ") + code(octavo::name(algorithm));
   }
   const Type& type = schema_of(declared_tasks().front()).setting("training.optimizer")->type;
   Settings example;
-  example.training.optimizer.algorithm = parse_algorithm(recipe::kWithFp32).value();
-  for (const StateFormat format : all_state_formats()) {
+  example.training.optimizer.algorithm = octavo::parse_algorithm(recipe::kWithFp32).value();
+  for (const octavo::StateFormat format : octavo::all_state_formats()) {
     example.training.optimizer.state = format;
     examples += (examples.empty() ? "" : ", ") + code(type.show(example)) +
-                (format == StateFormat::fp32 ? " (fp32)" : "");
+                (format == octavo::StateFormat::fp32 ? " (fp32)" : "");
   }
   return "An optimizer is an algorithm (" + names + ")\n" +
          R"(and the format of its states, with or without an underscore between them:
 )" + examples +
          R"(; [formats.md](formats.md) has their bytes.
 
-The options of the algorithms are keys of `training`. An option that the chosen algorithm (and
+The options of the octavo::algorithms are keys of `training`. An option that the chosen algorithm (and
 `optimizer_fallback`) does not have is an error that lists those it has, unless its value is the key's
 default. Where an option is null, or is not given and the algorithm has another default than the key, it has
 the algorithm's own default; `--print-config` shows the values.
@@ -252,4 +252,4 @@ command line, the last one counts.
          refused_table(general_keys(), "##") + task_tables();
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace octavo::train::recipe {
+namespace octavo_train::recipe {
 
 inline constexpr std::string_view kOptimizer = "adamw_8bit";
 inline constexpr std::string_view kWithFp32 = "adamw";  // other state formats; messages recommend these
@@ -70,4 +70,4 @@ inline constexpr std::array<Known, 5> kKnown = {
      {"eps", "1.0e-08", "adam_epsilon", "added to the denominator"},
      {kMomentum, "0.9", {}, "0: none, and no states for it", true}}};
 
-}  // namespace octavo::train::recipe
+}  // namespace octavo_train::recipe

@@ -15,7 +15,7 @@
 #include <limits>
 #include <map>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using D = DataSettings;
@@ -49,7 +49,7 @@ Type passes() {
 }
 
 bool has_small_states(const Settings& settings) {
-  return settings.training.optimizer.state != StateFormat::fp32;
+  return settings.training.optimizer.state != octavo::StateFormat::fp32;
 }
 
 // Returns the type of training.deepspeed, which only stores a text to show. parse() reads the file or the
@@ -344,4 +344,4 @@ const TaskConfig* find_task(std::string_view name) {
   return found == tasks.end() ? nullptr : &*found;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

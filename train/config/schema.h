@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct TaskConfig;
 
@@ -107,4 +107,4 @@ inline constexpr Range kPositive{.low = 0, .above = true};
 inline constexpr Range kNotNegative{.low = 0};
 inline constexpr Range kFraction{.low = 0, .high = 1, .below = true};
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 #include <map>
 #include <typeindex>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class Sections {
  public:
@@ -29,4 +29,4 @@ class Sections {
   std::map<std::type_index, std::any> held_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

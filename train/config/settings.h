@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The precision of the forward and backward pass.
 enum class ComputeType { float32, bfloat16, float16 };
@@ -42,8 +42,8 @@ enum class Offload { none, host, stream, automatic };
 enum class MasterWeights { automatic, bits24, bits32, stochastic, none };
 
 struct OptimizerName {
-  Algorithm algorithm{};
-  StateFormat state = StateFormat::fp32;
+  octavo::Algorithm algorithm{};
+  octavo::StateFormat state = octavo::StateFormat::fp32;
   friend bool operator==(const OptimizerName&, const OptimizerName&) = default;
 };
 
@@ -143,20 +143,20 @@ struct Settings {
 };
 
 // Returns how weights are stored. Resolves `master_weights: auto`.
-[[nodiscard]] inline WeightStore weight_store(const TrainingSettings& training) {
-  if (training.compute_dtype != ComputeType::bfloat16) return WeightStore::nearest;
+[[nodiscard]] inline octavo::WeightStore weight_store(const TrainingSettings& training) {
+  if (training.compute_dtype != ComputeType::bfloat16) return octavo::WeightStore::nearest;
   switch (training.master_weights) {
     case MasterWeights::automatic:
     case MasterWeights::bits24:
-      return WeightStore::residual8;
+      return octavo::WeightStore::residual8;
     case MasterWeights::bits32:
-      return WeightStore::residual16;
+      return octavo::WeightStore::residual16;
     case MasterWeights::stochastic:
-      return WeightStore::stochastic;
+      return octavo::WeightStore::stochastic;
     case MasterWeights::none:
       break;
   }
-  return WeightStore::nearest;
+  return octavo::WeightStore::nearest;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/slow_types.h"
 
-namespace octavo::train {
+namespace octavo_train {
 
 std::string slow_type_text(ComputeType type, std::string_view gpu, int compute_major, int compute_minor) {
   if (type != ComputeType::bfloat16 || has_bfloat16_units(compute_major)) return {};
@@ -10,4 +10,4 @@ std::string slow_type_text(ComputeType type, std::string_view gpu, int compute_m
          "), whose tensor cores support float16 and not bfloat16; use compute_dtype=float16";
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

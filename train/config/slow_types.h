@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns true if GPUs of this compute capability have tensor cores for bfloat16.
 constexpr bool has_bfloat16_units(int compute_major) { return compute_major >= 8; }
@@ -16,4 +16,4 @@ constexpr bool has_bfloat16_units(int compute_major) { return compute_major >= 8
 // compute capability 8.0, whose tensor cores do not support bfloat16. Empty if the type is not slow there.
 std::string slow_type_text(ComputeType type, std::string_view gpu, int compute_major, int compute_minor);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,14 +8,14 @@
 #include "train/config/config.h"
 #include "train/config/schema.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // A task's default for a key, as YAML. It replaces the key's own default.
 struct Default {
@@ -50,4 +50,4 @@ std::span<const TaskConfig> declared_tasks();
 // Returns null if no task has that name.
 const TaskConfig* find_task(std::string_view name);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class Console {
  public:
@@ -23,4 +23,4 @@ class Console {
   [[nodiscard]] virtual bool replaces_lines() const { return false; }
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

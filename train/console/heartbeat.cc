@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "train/console/heartbeat.h"
 
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::chrono::milliseconds kLongestWait = std::chrono::minutes(1);
@@ -73,4 +73,4 @@ void Heartbeat::beat() {
   }
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -13,7 +13,7 @@
 #include <thread>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // One thread may use it. Heartbeat lines are printed by another thread, one call at a time.
 class Heartbeat : public Console {
@@ -51,4 +51,4 @@ class Heartbeat : public Console {
   std::thread thread_;  // last member: the thread uses all members above
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class RankConsole : public Console {
  public:
@@ -29,4 +29,4 @@ class RankConsole : public Console {
   const int rank_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

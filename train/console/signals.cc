@@ -7,7 +7,7 @@
 #include <string_view>
 #include <tuple>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr int kLastInterrupt = 3;
@@ -66,4 +66,4 @@ int StopSignals::received() { return asked; }
 
 bool StopSignals::received_again() { return interrupts > 1; }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

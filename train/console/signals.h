@@ -10,7 +10,7 @@
 #include <array>
 #include <csignal>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the signal's name for users: "Ctrl-C".
 const char* signal_name(int signal);
@@ -41,4 +41,4 @@ class StopSignals {
   std::array<struct sigaction, kSignals> before_{};
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/data/batches.h"
 
-namespace octavo::train {
+namespace octavo_train {
 
 Batches::Walk Batches::walk(const Order& order, std::uint64_t positions) const {
   const std::uint64_t end = order.start() + positions;
@@ -17,4 +17,4 @@ Batches::Walk EqualBatches::walk(const Order& order, std::uint64_t positions) co
   return {static_cast<std::int64_t>(batches), order.start() + batches * rows};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

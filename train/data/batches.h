@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class Batches {
  public:
@@ -48,4 +48,4 @@ class EqualBatches : public Batches {
   std::int64_t rows_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

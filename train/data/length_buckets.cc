@@ -4,7 +4,7 @@
 
 #include "train/data/mix.h"
 #include "train/data/threads.h"
-#include "train/strings/decimal.h"
+#include "train/base/decimal.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -15,7 +15,7 @@
 #include <thread>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Lengths are changed by up to a sixteenth before they are sorted. This costs a few percent more padding and
@@ -274,4 +274,4 @@ LengthBuckets::Survey LengthBuckets::survey(const Order& order) const {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

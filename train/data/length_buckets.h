@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The cost of a sample in a budget.
 struct ClipCost {
@@ -87,4 +87,4 @@ class LengthBuckets : public Batches {
   std::unique_ptr<Kept> kept_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

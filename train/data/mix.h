@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // A bijection of 64 bits, the finalizer of SplitMix64. mix(key + n * kStep) for n = 1, 2, … is that
 // generator.
@@ -21,4 +21,4 @@ constexpr double share_of(std::uint64_t key, std::uint64_t n) {
   return static_cast<double>(mix(key + n * kStep) >> 11) * 0x1p-53;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

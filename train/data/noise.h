@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the noise key of a clip (`draw`) in a step. `use` distinguishes several noises of one clip.
 constexpr std::uint64_t noise_key(std::uint64_t seed, std::uint64_t step, std::uint64_t draw,
@@ -32,4 +32,4 @@ constexpr float normal_noise(std::uint64_t key, std::uint64_t counter) {
   return static_cast<float>(sum) * static_cast<float>(1.0 / (65536.0 * kDeviation));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 #include <bit>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::uint64_t kRounds = 6;
@@ -61,4 +61,4 @@ std::int64_t Order::sample(std::uint64_t draw) const {
 
 std::uint64_t Order::noise(std::uint64_t epoch) const { return mix(key_ + kStep * (2 * epoch + 2)); }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // A random permutation of 0 … size - 1 that is computed, without a table.
 class Permutation {
@@ -45,4 +45,4 @@ class Order {
   std::uint64_t start_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

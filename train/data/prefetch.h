@@ -2,7 +2,7 @@
 // for any number of workers. The queue is bounded (two batches per worker). Batches never end: the caller
 // decides when the run is over.
 //
-//   auto batches = octavo::train::Prefetch<Batch>::start({rows_at, make}, first, 2);
+//   auto batches = octavo_train::Prefetch<Batch>::start({rows_at, make}, first, 2);
 //   if (!batches.ok()) show(batches.status().message());
 //   Batch batch = batches->next();  // make(first, n), where n is rows_at(first)
 //   batches->position();            // first + n: the next batch is make(first + n, rows_at(first + n))
@@ -20,7 +20,7 @@
 #include "train/data/threads.h"
 
 #include <octavo/backend.h>
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <condition_variable>
 #include <cstdint>
@@ -34,7 +34,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 template <class T>
 class Prefetch {
@@ -148,7 +148,8 @@ class Prefetch {
     }
 
     void work() {
-      use_process_cpus();  // not the one CPU that LibTorch's OpenMP runtime may have bound the caller to
+      octavo::use_process_cpus();  // not the one CPU that LibTorch's OpenMP runtime may have bound the caller
+                                   // to
       std::unique_lock lock(mutex_);
       for (;;) {
         to_do_.wait(lock, [&] { return stopping_ || can_claim(); });
@@ -208,4 +209,4 @@ class Prefetch {
   std::unique_ptr<Work> work_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

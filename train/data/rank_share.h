@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns a source in which an item spans `ranks` consecutive batches of `source`, of which `make` produces
 // the one of `rank`. Any thread may call source.rows_at. `Source` is Prefetch<T>::Source. REQUIRES: 0 <= rank
@@ -28,4 +28,4 @@ Source shared_by_rank(Source source, int rank, int ranks) {
           }};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/data/stages.h"
 
-#include "train/strings/decimal.h"
+#include "train/base/decimal.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Returns the sizes of the stages, limited to the data, without the stages that would add nothing.
@@ -129,4 +129,4 @@ Result<std::vector<Stage>> plan_stages(const DataSettings& data, const TrainingS
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

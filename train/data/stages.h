@@ -15,12 +15,12 @@
 #include "train/config/settings.h"
 #include "train/data/batches.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct Stage {
   std::int64_t samples = 0;     // at most the number of available samples
@@ -43,4 +43,4 @@ Result<std::vector<Stage>> plan_stages(const DataSettings& data, const TrainingS
                                        std::int64_t samples_available, const Batches* own = nullptr,
                                        int ranks = 1, std::int64_t first_step = 0);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

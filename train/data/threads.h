@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct StartedThreads {
   std::vector<std::thread> threads;  // the caller joins them
@@ -61,4 +61,4 @@ void for_each_index(std::uint64_t count, std::uint64_t threads, const Body& body
   if (error != nullptr) std::rethrow_exception(error);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -17,7 +17,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::int64_t kAlwaysCpuRanks = 2;  // allows several ranks on a machine with one processor
@@ -158,13 +158,13 @@ Result<torch::Device> rank_device(const Config& config, const RankInfo& place) {
 bool has_backend(const torch::Device& device) {
   if (device.is_cpu()) return true;
   if (!device.is_cuda()) return false;
-  const Result<GpuInfo> gpu = gpu_info(device.index());
+  const Result<octavo::GpuInfo> gpu = octavo::gpu_info(device.index());
   return gpu.ok() && gpu->usable;
 }
 
 bool has_bf16(const torch::Device& device) {
   if (!device.is_cuda()) return true;
-  const GpuReport report = list_gpus();
+  const octavo::GpuReport report = octavo::list_gpus();
   const auto index = static_cast<std::size_t>(device.index());
   return index < report.gpus.size() && has_bfloat16_units(report.gpus[index].compute_major);
 }
@@ -173,7 +173,7 @@ std::string device_text(const torch::Device& device) {
   if (device.is_cpu()) return "cpu (" + std::to_string(at::get_num_threads()) + " threads)";
   std::string out = device.str();
   if (device.is_cuda()) {
-    const GpuReport report = list_gpus();
+    const octavo::GpuReport report = octavo::list_gpus();
     const auto index = static_cast<std::size_t>(device.index());
     if (index < report.gpus.size()) out += ' ' + report.gpus[index].name;
   }
@@ -228,4 +228,4 @@ double Stopwatch::seconds() const {
   return events_->begin.elapsedTime(events_->end) / 1e3;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

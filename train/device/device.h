@@ -7,15 +7,15 @@
 #include "train/config/settings.h"
 #include "train/distributed/rank_info.h"
 
-#include <octavo/status.h>
 #include <torch/types.h>
+#include "train/base/status.h"
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the requested device. `auto` is a CUDA device if there is one. A named device that is missing is an
 // error.
@@ -73,4 +73,4 @@ class Stopwatch {
   std::unique_ptr<Events> events_;                     // on other devices
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

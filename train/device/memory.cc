@@ -2,7 +2,7 @@
 #include "train/device/memory.h"
 
 #include "train/config/environment.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr int kErrors = 2;  // torch's log level that omits warnings
@@ -184,4 +184,4 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

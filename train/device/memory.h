@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct DeviceMemory {
   std::int64_t allocated = 0, peak = 0, reserved = 0;  // by torch's allocator
@@ -81,4 +81,4 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
 // Returns an aligned line per owner with its share of the peak, and a line for host memory if any is used.
 std::vector<std::string> memory_table(const MemoryByOwner& owners);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kInline = 232;
@@ -122,4 +122,4 @@ void Exchange::differ(std::string_view call, const CallList& calls, int other) {
                                "; all ranks must have the same model, data and settings"});
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

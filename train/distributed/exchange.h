@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The list of tensor operations, in their order.
 class CallList {
@@ -48,4 +48,4 @@ class Exchange {
   Wait wait_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

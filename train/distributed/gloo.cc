@@ -7,9 +7,9 @@
 
 #include <cstdlib>
 
-namespace octavo::train {
+namespace octavo_train {
 
-c10::intrusive_ptr<c10d::Backend> gloo_group(const GroupOptions& plan) {
+c10::intrusive_ptr<c10d::Backend> gloo_group(const BackendOptions& plan) {
   using Gloo = c10d::ProcessGroupGloo;
   auto options = Gloo::Options::create(plan.timeout);
   options->threads = plan.threads;
@@ -20,4 +20,4 @@ c10::intrusive_ptr<c10d::Backend> gloo_group(const GroupOptions& plan) {
   return c10::make_intrusive<Gloo>(plan.store, plan.rank, plan.ranks, options);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,9 +9,9 @@
 #include <chrono>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
-struct GroupOptions {
+struct BackendOptions {
   c10::intrusive_ptr<c10d::Store> store;  // used only by the ranks of this group
   int rank = 0, ranks = 1;
   std::chrono::milliseconds timeout{0};
@@ -19,8 +19,8 @@ struct GroupOptions {
   int threads = 2;      // gloo: number of concurrent operations
 };
 
-c10::intrusive_ptr<c10d::Backend> gloo_group(const GroupOptions& plan);
+c10::intrusive_ptr<c10d::Backend> gloo_group(const BackendOptions& plan);
 // REQUIRES: the rank's GPU is the current device. Throws if this build has no NCCL.
-c10::intrusive_ptr<c10d::Backend> nccl_group(const GroupOptions& plan);
+c10::intrusive_ptr<c10d::Backend> nccl_group(const BackendOptions& plan);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -18,7 +18,7 @@
 #include <map>
 #include <optional>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -233,4 +233,4 @@ Result<Launched> launch(const LaunchOptions& plan) {
   return ranks.outcome();
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

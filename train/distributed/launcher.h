@@ -8,13 +8,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <chrono>
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct LaunchOptions {
   int ranks = 1;
@@ -36,4 +36,4 @@ Result<Launched> launch(const LaunchOptions& plan);
 // The key of the store under which the launcher reports that a rank is gone, as a RankFailure.
 inline constexpr const char* kLauncherKey = "octavo/launcher";
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -42,7 +42,7 @@ class ProcessGroupNCCL : public Backend {
 
 #endif
 
-namespace octavo::train {
+namespace octavo_train {
 
 #if defined(OCTAVO_NCCL) && (defined(OCTAVO_NCCL_HEADER) || OCTAVO_NCCL_CHECKED)
 
@@ -69,7 +69,7 @@ static_assert(has_room(), "ProcessGroupNCCL is declared too small, or this versi
 }  // namespace
 #endif
 
-c10::intrusive_ptr<c10d::Backend> nccl_group(const GroupOptions& plan) {
+c10::intrusive_ptr<c10d::Backend> nccl_group(const BackendOptions& plan) {
   using Nccl = c10d::ProcessGroupNCCL;
   // NCCL finds its peers over sockets, even if the data goes over the GPUs' own links.
   if (plan.address == "127.0.0.1") setenv("NCCL_SOCKET_IFNAME", "lo", 0);
@@ -81,7 +81,7 @@ c10::intrusive_ptr<c10d::Backend> nccl_group(const GroupOptions& plan) {
 
 #else
 
-c10::intrusive_ptr<c10d::Backend> nccl_group(const GroupOptions& plan) {
+c10::intrusive_ptr<c10d::Backend> nccl_group(const BackendOptions& plan) {
 #ifdef OCTAVO_NCCL
   TORCH_CHECK(false, "this build cannot use the NCCL of LibTorch ", TORCH_VERSION,
               ", because it was built without the headers of NCCL and CUDA, and the layout of that version's "
@@ -97,4 +97,4 @@ c10::intrusive_ptr<c10d::Backend> nccl_group(const GroupOptions& plan) {
 
 #endif
 
-}  // namespace octavo::train
+}  // namespace octavo_train

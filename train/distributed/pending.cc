@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -89,4 +89,4 @@ void wait_for_hosts(const c10::intrusive_ptr<c10d::Work>& work, const std::share
   Pending(std::make_shared<Pending::State>(work, std::vector<torch::Tensor>(), torch::kCPU, monitor)).wait();
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

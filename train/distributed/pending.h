@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct Pending::State {
   State(c10::intrusive_ptr<c10d::Work> queued, std::vector<torch::Tensor> used, const torch::Device& where,
@@ -55,4 +55,4 @@ struct Pending::State {
 // Waits for work of the hosts' group.
 void wait_for_hosts(const c10::intrusive_ptr<c10d::Work>& work, const std::shared_ptr<Watchdog>& monitor);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

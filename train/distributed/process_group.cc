@@ -11,7 +11,7 @@
 #include <exception>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using GroupPointer = c10::intrusive_ptr<c10d::Backend>;
@@ -328,4 +328,4 @@ LocalWork::~LocalWork() {
   if (monitor_) monitor_->end_local_work();
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

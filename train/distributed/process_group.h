@@ -15,8 +15,8 @@
 #include "train/distributed/rank_failure.h"
 #include "train/distributed/rank_info.h"
 
-#include <octavo/status.h>
 #include <torch/types.h>
+#include "train/base/status.h"
 
 #include <chrono>
 #include <cstdint>
@@ -27,7 +27,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Queued work on tensors.
 class Pending {
@@ -158,4 +158,4 @@ class ProcessGroup {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

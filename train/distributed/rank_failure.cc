@@ -3,7 +3,7 @@
 
 #include <charconv>
 
-namespace octavo::train {
+namespace octavo_train {
 
 std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
 
@@ -26,4 +26,4 @@ RankFailure from_store(std::string_view stored) {
   return {rank, static_cast<RankFailure::FoundBy>(found_by), std::string(second.ptr + 1, end)};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct RankFailure {
   // `itself`: the rank reported its own error. `others`: another rank found that it is gone or hangs.
@@ -40,4 +40,4 @@ class ProcessGroupError : public std::runtime_error {
   RankFailure failure_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

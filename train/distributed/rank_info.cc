@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Reads environment variables; errors name the variable.
@@ -156,4 +156,4 @@ Result<RankInfo> rank_from_environment(const Environment& environment) {
   return RankInfo{};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

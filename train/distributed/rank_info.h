@@ -3,13 +3,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <functional>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct RankInfo {
   // torchrun: torchrun itself, or a launcher that sets the same variables, such as DeepSpeed's.
@@ -36,4 +36,4 @@ using Environment = std::function<const char*(const char* name)>;
 // Returns the process's place. An error names the variable and the problem.
 Result<RankInfo> rank_from_environment(const Environment& environment);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -17,7 +17,7 @@
 #include <system_error>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // The other ranks wait this much longer than rank 0, because they may have started earlier.
@@ -239,8 +239,8 @@ Result<Meeting> meet(const RankInfo& place, const torch::Device& device, const P
     const auto make = [=]() -> Result<Groups> {
       Groups made;
       made.hosts = gloo_group({group_store("hosts"), place.rank, place.ranks, kGroupTimeout, own_address, 1});
-      const GroupOptions tensors{group_store("tensors"), place.rank,  place.ranks,
-                                 kGroupTimeout,          own_address, 2};
+      const BackendOptions tensors{group_store("tensors"), place.rank,  place.ranks,
+                                   kGroupTimeout,          own_address, 2};
       if (device.is_cpu()) {
         made.tensors = gloo_group(tensors);
       } else {
@@ -270,4 +270,4 @@ Result<Meeting> meet(const RankInfo& place, const torch::Device& device, const P
   }
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

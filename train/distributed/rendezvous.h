@@ -11,7 +11,7 @@
 #include <memory>
 #include <optional>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct Meeting {
   std::shared_ptr<Watchdog> monitor;
@@ -23,4 +23,4 @@ struct Meeting {
 Result<Meeting> meet(const RankInfo& place, const torch::Device& device, const ProcessGroupOptions& options,
                      std::optional<RankFailure>& common);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 struct FreeAddresses {
@@ -213,4 +213,4 @@ std::string address_towards(const std::string& target, int port) {
   return {};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

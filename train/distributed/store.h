@@ -10,7 +10,7 @@
 #include <chrono>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
@@ -37,4 +37,4 @@ bool is_loopback(const std::string& address);
 // Returns this machine's numeric address from which `target` is reached; empty if it cannot be reached.
 std::string address_towards(const std::string& target, int port);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

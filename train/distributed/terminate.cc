@@ -9,7 +9,7 @@
 #include <exception>
 #include <new>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 int g_rank = 0;  // NOLINT: a handler has no arguments
@@ -46,4 +46,4 @@ void print_before_terminate(int rank) {
   std::set_terminate(end);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -3,10 +3,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Makes std::terminate print "octavo: rank N: ..." with the exception before it aborts. Printing allocates no
 // memory.
 void print_before_terminate(int rank);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

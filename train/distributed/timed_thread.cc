@@ -5,7 +5,7 @@
 #include <exception>
 #include <mutex>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Shared with the thread, which may outlive the TimedThread.
 struct TimedThread::State {
@@ -78,4 +78,4 @@ TimedThread::End TimedThread::run(std::function<void()> call, std::chrono::milli
   return End::done;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

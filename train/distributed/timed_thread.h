@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // One thread at a time may call it.
 class TimedThread {
@@ -78,4 +78,4 @@ class TimedStore {
   TimedThread thread_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -12,7 +12,7 @@
 #include <sstream>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -315,4 +315,4 @@ void Watchdog::end_if_stuck() {
   _exit(1);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -29,7 +29,7 @@
 #include <thread>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct WatchdogOptions {
   std::string prefix;                  // prefix of this world's keys
@@ -115,4 +115,4 @@ class Watchdog {
   std::thread thread_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

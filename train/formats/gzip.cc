@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kFirstRoom = 1 << 16;
@@ -116,4 +116,4 @@ Result<HeapBytes> inflate_gzip(std::span<const std::byte> file, std::uint64_t li
   }
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

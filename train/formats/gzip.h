@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include <span>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // A growable byte buffer. Moving the object does not move the bytes in memory.
 class HeapBytes {
@@ -56,4 +56,4 @@ inline constexpr std::uint64_t kInflatedAllowance = std::uint64_t{64} << 20;  //
 // Returns the decompressed content of all members. Errors begin with the byte offset in the compressed file.
 Result<HeapBytes> inflate_gzip(std::span<const std::byte> file, std::uint64_t limit);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,7 +5,7 @@
 #include "train/formats/safetensors_format.h"
 #include "train/io/byte_order.h"
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::string_view kConfig = "model_config.yaml";
@@ -53,4 +53,4 @@ Status write_nemo(const std::string& path, std::string_view config, std::span<co
   return write_tar(path, sources);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

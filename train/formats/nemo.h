@@ -7,7 +7,7 @@
 #include "train/formats/tar.h"
 #include "train/formats/torch_file.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <map>
 #include <optional>
@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class NemoArchive {
  public:
@@ -40,4 +40,4 @@ class NemoArchive {
 Status write_nemo(const std::string& path, std::string_view config, std::span<const TensorSource> weights,
                   const std::map<std::string, std::string>& files = {});
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 #include <array>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kStorages = {{
@@ -174,4 +174,4 @@ std::string_view torch_storage(std::string_view dtype) {
   return found == kStorages.end() ? std::string_view() : found->second;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr std::size_t kPickleLimit = std::size_t{16} << 20;  // bytes; 100 are enough for a tensor
 inline constexpr std::size_t kDimensionLimit = 64;                  // as in torch
@@ -50,4 +50,4 @@ Result<std::vector<PickledTensor>> read_pickle(std::span<const std::byte> pickle
 // Returns torch's name of the storage class of a dtype, such as `FloatStorage`; empty if there is none.
 [[nodiscard]] std::string_view torch_storage(std::string_view dtype);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 
 #include <array>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 std::string_view kind_name(PickleKind kind) {
@@ -285,4 +285,4 @@ Status PickleMachine::expect_items(const PickleValue& tuple, std::span<const Pic
   return {};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 #include "train/formats/pickle.h"
 #include "train/io/byte_order.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 enum class PickleKind : std::uint8_t {
   none,
@@ -121,4 +121,4 @@ class PickleMachine {
   std::vector<Tensor> tensors_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

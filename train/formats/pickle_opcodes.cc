@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::array<std::pair<std::uint8_t, std::string_view>, 68> kNames = {{
@@ -59,4 +59,4 @@ std::string opcode_text(std::uint8_t opcode) {
   return text;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 enum class Opcode : std::uint8_t {
   mark = '(',
@@ -40,4 +40,4 @@ enum class Opcode : std::uint8_t {
 // Returns text such as `0x52 REDUCE`. A byte that is not an opcode of any protocol has no name.
 std::string opcode_text(std::uint8_t opcode);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

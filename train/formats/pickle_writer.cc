@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Builds the bytes of a pickle.
@@ -103,4 +103,4 @@ std::string pickle_of(std::span<const TensorSource> sources) {
   return pickle.take();
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

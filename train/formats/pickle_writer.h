@@ -7,10 +7,10 @@
 #include <span>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the pickle of an OrderedDict of contiguous tensors. The key of each storage is the tensor's index
 // in `sources`. REQUIRES: dtypes with a storage class in torch, and shapes that tensor_bytes() accepts.
 std::string pickle_of(std::span<const TensorSource> sources);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

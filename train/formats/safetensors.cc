@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Returns the header's text, after checking that the file contains all of it.
@@ -97,4 +97,4 @@ Result<Safetensors> Safetensors::open(const std::string& path) {
   return opened;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -4,9 +4,9 @@
 // A file is untrusted until open() has checked it: before a range that a header states is known to be inside
 // the file, nothing is allocated for it and none of its bytes are accessed.
 //
-//   octavo::train::TensorSource source{"embed", "F32", {256, 64}, [&] { return Bytes(values); }};
-//   auto status = octavo::train::write_safetensors("model.safetensors", {&source, 1}, {{"format", "pt"}});
-//   auto file = octavo::train::Safetensors::open("model.safetensors");
+//   octavo_train::TensorSource source{"embed", "F32", {256, 64}, [&] { return Bytes(values); }};
+//   auto status = octavo_train::write_safetensors("model.safetensors", {&source, 1}, {{"format", "pt"}});
+//   auto file = octavo_train::Safetensors::open("model.safetensors");
 //   if (file.ok()) use(file->find("embed")->bytes);
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -14,7 +14,7 @@
 #include "train/formats/tensor_list.h"
 #include "train/io/mapped_file.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the bytes per element of a dtype as the format spells it: BOOL U8 I8 F8_E4M3 F8_E5M2 F8_E8M0, U16
 // I16 F16 BF16, U32 I32 F32, U64 I64 F64. Returns 0 for any other dtype.
@@ -73,4 +73,4 @@ class Safetensors {
   std::map<std::string, std::string> metadata_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 #include <limits>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, std::size_t>, 16> kDtypes = {{
@@ -77,4 +77,4 @@ std::string shape_text(std::span<const std::int64_t> shape) {
   return "[" + text + (shape.size() > kMost ? ", …]" : "]");
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

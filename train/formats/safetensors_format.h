@@ -5,7 +5,7 @@
 #include "train/formats/safetensors.h"
 #include "train/io/output_file.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <map>
@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr std::uint64_t kLengthBytes = 8;               // bytes of the header's length field
 inline constexpr std::uint64_t kHeaderLimit = 100'000'000;     // bytes; as in the Python package
@@ -60,4 +60,4 @@ struct SafetensorsHeader {
 // byte offset, so that the caller can put a path before them.
 Result<SafetensorsHeader> parse_header(std::string_view text);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

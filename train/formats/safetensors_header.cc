@@ -10,7 +10,7 @@
 #include <limits>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Json = nlohmann::json;
@@ -172,4 +172,4 @@ Result<SafetensorsHeader> parse_header(std::string_view text) {
   return std::move(handler.header);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

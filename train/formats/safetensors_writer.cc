@@ -11,7 +11,7 @@
 #include <numeric>
 #include <set>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 Status check_source(const TensorSource& source, std::set<std::string_view>& names) {
@@ -124,4 +124,4 @@ Status write_safetensors(const std::string& path, std::span<const TensorSource> 
   return file->finish_as(path);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

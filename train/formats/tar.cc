@@ -10,7 +10,7 @@
 #include <optional>
 #include <set>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kEntryLimit = 100'000;
@@ -187,4 +187,4 @@ const TarEntry* TarArchive::find(std::string_view name) const {
   return found == entries_.end() ? nullptr : &*found;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -3,7 +3,7 @@
 // need no memory. An archive is untrusted until open() has checked it. Nothing is extracted to a disk. Links,
 // devices, sparse files, names that lead out of a folder and duplicate names are errors.
 //
-//   auto archive = octavo::train::TarArchive::open("model.nemo");
+//   auto archive = octavo_train::TarArchive::open("model.nemo");
 //   if (archive.ok()) use(archive->find("model_config.yaml")->bytes);
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -12,7 +12,7 @@
 #include "train/io/mapped_file.h"
 #include "train/io/output_file.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr std::uint64_t kInflatedLimit = std::uint64_t{16} << 30;  // bytes of a decompressed archive
 
@@ -61,4 +61,4 @@ struct TarSource {
 // zero, so equal contents give equal files.
 Status write_tar(const std::string& path, std::span<const TarSource> sources);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

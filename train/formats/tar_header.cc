@@ -9,7 +9,7 @@
 #include <charconv>
 #include <limits>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr auto kSizeLimit = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
@@ -138,4 +138,4 @@ Result<std::string> safe_tar_name(std::string_view name) {
   return safe;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <array>
 #include <cstddef>
@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr std::size_t kTarBlock = 512;
 inline constexpr std::size_t kTarRecord = 20 * kTarBlock;  // archives are padded to complete records
@@ -62,4 +62,4 @@ Result<PaxFields> parse_pax(std::string_view text);
 // Returns the name without a leading `./`, or an error if the name leads out of a folder or cannot be shown.
 Result<std::string> safe_tar_name(std::string_view name);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

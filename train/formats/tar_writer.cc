@@ -11,7 +11,7 @@
 #include <array>
 #include <set>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Block = std::array<std::byte, kTarBlock>;
@@ -120,4 +120,4 @@ Status write_tar(const std::string& path, std::span<const TarSource> sources) {
   return file->finish_as(path);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

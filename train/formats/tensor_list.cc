@@ -8,7 +8,7 @@
 #include <numeric>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 Result<TensorList> TensorList::of(std::vector<StoredTensor> tensors) {
   TensorList stored;
@@ -29,4 +29,4 @@ const StoredTensor* TensorList::find(std::string_view name) const {
   return place != by_name_.end() && name_of(*place) == name ? &tensors_[*place] : nullptr;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

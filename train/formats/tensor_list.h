@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 using Bytes = std::span<const std::byte>;
 
@@ -36,4 +36,4 @@ class TensorList {
   std::vector<std::size_t> by_name_;  // indices of tensors_
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

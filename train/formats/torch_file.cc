@@ -12,7 +12,7 @@
 #include <cstring>
 #include <optional>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::string_view kPickleName = "/data.pkl";
@@ -181,4 +181,4 @@ Result<TorchFile> TorchFile::open(const std::string& path) {
   return opened;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -3,7 +3,7 @@
 // executes no code (pickle.h). A file is untrusted until it has been checked: before a range that it states
 // is known to be inside the file, nothing is allocated for it and none of its bytes are accessed.
 //
-//   auto file = octavo::train::TorchFile::open("model_weights.ckpt");
+//   auto file = octavo_train::TorchFile::open("model_weights.ckpt");
 //   if (file.ok()) use(file->find("encoder.weight")->bytes);
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -12,7 +12,7 @@
 #include "train/formats/tensor_list.h"
 #include "train/io/output_file.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <deque>
@@ -21,7 +21,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class TorchFile {
  public:
@@ -59,4 +59,4 @@ Status write_planned(const ByteSink& sink, const TorchFileLayout& plan,
 
 Status write_torch_file(const std::string& path, std::span<const TensorSource> sources);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 bool is_utf8(const std::string& text) {
@@ -130,4 +130,4 @@ Status write_torch_file(const std::string& path, std::span<const TensorSource> s
   return file->finish_as(path);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

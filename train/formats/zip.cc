@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kEntryLimit = 1'000'000;
@@ -202,4 +202,4 @@ const ZipEntry* find_entry(std::span<const ZipEntry> entries, std::string_view n
   return found == entries.end() || found->name != name ? nullptr : &*found;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,7 +5,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Signatures of the records, as little-endian numbers, and the sizes of their fixed parts in bytes.
 inline constexpr std::uint32_t kZipLocal = 0x04034b50;
@@ -45,4 +45,4 @@ Result<std::vector<ZipEntry>> read_zip(std::span<const std::byte> archive);
 // Finds an entry in the result of read_zip(); nullptr if there is none.
 [[nodiscard]] const ZipEntry* find_entry(std::span<const ZipEntry> entries, std::string_view name);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::uint64_t kAlignment = 64;
@@ -138,4 +138,4 @@ Status ZipWriter::put(std::span<const std::byte> bytes) {
 
 Status ZipWriter::put(const std::string& text) { return put(std::as_bytes(std::span(text))); }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 
 #include "train/io/output_file.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Writes an archive: call begin(), add() any number of times and end() for each entry, and finish() after the
 // last entry.
@@ -50,4 +50,4 @@ class ZipWriter {
   std::vector<Entry> entries_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

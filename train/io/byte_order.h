@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <concepts>
 #include <cstddef>
@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // REQUIRES: the number lies inside `bytes`.
 template <std::unsigned_integral T>
@@ -43,4 +43,4 @@ void append_little(std::string& out, T value) {
   return Status::invalid("byte " + std::to_string(offset) + ": " + std::string(message));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -12,7 +12,7 @@
 #include <cinttypes>
 #include <cstdio>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kHashDigits = 32;
@@ -100,4 +100,4 @@ Result<std::vector<FileChecksum>> parse_checksums(std::string_view text, const s
   return files;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr std::string_view kChecksumsName = "checksums.txt";
 
@@ -47,4 +47,4 @@ std::string format_checksums(std::span<const FileChecksum> files);
 // name in errors.
 Result<std::vector<FileChecksum>> parse_checksums(std::string_view text, const std::string& path);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/io/file_descriptor.h"
 
-#include "train/strings/decimal.h"
+#include "train/base/decimal.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <system_error>
 
-namespace octavo::train {
+namespace octavo_train {
 
 FileDescriptor::~FileDescriptor() {
   if (number_ >= 0) ::close(number_);
@@ -59,4 +59,4 @@ std::string size_text(std::uint64_t bytes) {
   return decimal_text(value, std::chars_format::fixed, 1) + ' ' + kUnits[unit];
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

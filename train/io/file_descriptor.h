@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class FileDescriptor {
  public:
@@ -47,4 +47,4 @@ std::string parent_folder(const std::string& path);
 // Returns `999 bytes` for 999 and `1.2 MB` for 1234567.
 std::string size_text(std::uint64_t bytes);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <memory>
 
-namespace octavo::train {
+namespace octavo_train {
 
 Result<std::vector<std::string>> list_folder(const std::string& path) {
   struct Close {
@@ -49,4 +49,4 @@ Status remove_tree(const std::string& path) {
   return failed != 0 && errno != ENOENT ? system_error(path, "remove", errno) : Status();
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

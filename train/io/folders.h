@@ -4,12 +4,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the names of a folder's entries, without `.` and `..`, in no particular order. Returns no names if
 // the folder does not exist.
@@ -19,4 +19,4 @@ Result<std::vector<std::string>> list_folder(const std::string& path);
 // the path does not exist.
 Status remove_tree(const std::string& path);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr std::size_t kDeepestJson = 200;  // deeper than any file of ours or Hugging Face
 
@@ -31,4 +31,4 @@ inline std::size_t json_depth(std::string_view text) {
   return deepest;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

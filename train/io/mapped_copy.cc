@@ -7,7 +7,7 @@
 #include <csignal>
 #include <cstring>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // The copy that a thread is performing.
@@ -60,4 +60,4 @@ bool copy_mapped(std::span<const std::byte> from, void* to) {
   return true;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

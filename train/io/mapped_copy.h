@@ -7,11 +7,11 @@
 #include <cstddef>
 #include <span>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Copies `from`, a part of a mapped file, to `to`. Returns false if a byte could not be read; the content of
 // `to` is then undefined. Any number of threads may call it. The first call installs a SIGBUS handler for the
 // process; a SIGBUS from any other code gets the action that was set before.
 [[nodiscard]] bool copy_mapped(std::span<const std::byte> from, void* to);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

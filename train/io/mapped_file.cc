@@ -9,7 +9,7 @@
 
 #include <cerrno>
 
-namespace octavo::train {
+namespace octavo_train {
 
 Result<InputFile> InputFile::open(const std::string& path) {
   // Without O_NONBLOCK, opening a pipe would wait for a writer.
@@ -54,4 +54,4 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

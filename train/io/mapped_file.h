@@ -5,7 +5,7 @@
 
 #include "train/io/file_descriptor.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct InputFile {
   FileDescriptor descriptor;
@@ -44,4 +44,4 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

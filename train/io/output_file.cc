@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Pieces are small enough that the hashed bytes are still in the cache when they are written.
@@ -90,4 +90,4 @@ Result<std::string> partial_path(const std::string& path) {
   return path.substr(0, name) + "." + path.substr(name) + ".partial";
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

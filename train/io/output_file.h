@@ -6,7 +6,7 @@
 #include "train/io/checksums.h"
 #include "train/io/file_descriptor.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include <string>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The progress of a write of several files, for the message when the disk is full.
 struct WriteProgress {
@@ -65,4 +65,4 @@ class OutputFile {
 // folder. Fails if `path` exists and is not a regular file, because a rename would replace a device.
 Result<std::string> partial_path(const std::string& path);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

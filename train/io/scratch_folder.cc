@@ -9,7 +9,7 @@
 
 #include <cerrno>
 
-namespace octavo::train {
+namespace octavo_train {
 
 Result<ScratchFolder> ScratchFolder::make(const std::string& path) {
   if (::mkdir(path.c_str(), 0777) != 0) return system_error(path, "make the folder", errno);
@@ -20,4 +20,4 @@ ScratchFolder::~ScratchFolder() {
   if (!path_.empty()) (void)remove_tree(path_);  // the next writer removes what remains
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <string>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class ScratchFolder {
  public:
@@ -30,4 +30,4 @@ class ScratchFolder {
   std::string path_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

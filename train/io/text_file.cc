@@ -5,7 +5,7 @@
 #include "train/io/mapped_file.h"
 #include "train/io/output_file.h"
 
-namespace octavo::train {
+namespace octavo_train {
 
 Status write_text_file(const std::string& path, std::string_view text) {
   const Result<std::string> partial = partial_path(path);
@@ -29,4 +29,4 @@ Result<std::string> read_text_file(const std::string& path, std::uint64_t limit)
   return text;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

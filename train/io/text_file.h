@@ -3,13 +3,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Writes the text to `.NAME.partial` in the same folder, fsyncs it and renames it. After an error the old
 // file is unchanged.
@@ -18,4 +18,4 @@ Status write_text_file(const std::string& path, std::string_view text);
 // Reads a text file. A file of more than `limit` bytes is an error.
 Result<std::string> read_text_file(const std::string& path, std::uint64_t limit);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

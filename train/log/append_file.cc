@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 int flags_of(AppendFile::Mode mode) {
@@ -66,4 +66,4 @@ Status AppendFile::sync() {
   return {};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,13 +5,13 @@
 
 #include "train/io/file_descriptor.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class AppendFile {
  public:
@@ -32,4 +32,4 @@ class AppendFile {
   std::int64_t size_ = 0;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -4,7 +4,7 @@
 #include <array>
 #include <bit>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::uint32_t kCastagnoli = 0x82f63b78;  // the polynomial, bits reversed
@@ -124,4 +124,4 @@ std::string text_event(double wall_time, std::int64_t step, std::string_view tag
   return tfrecord(event(wall_time, step).bytes(5, summary.text()).text());
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct Scalar {
   std::string tag;
@@ -31,4 +31,4 @@ std::string scalars_event(double wall_time, std::int64_t step, std::span<const S
 // Returns a record with a Markdown text, which TensorBoard shows under Text.
 std::string text_event(double wall_time, std::int64_t step, std::string_view tag, std::string_view markdown);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

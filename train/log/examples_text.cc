@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "train/log/examples_text.h"
 
-#include "train/strings/word_diff.h"
+#include "train/base/word_diff.h"
 
 #include <nlohmann/json.hpp>
 
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using json = nlohmann::ordered_json;
@@ -51,4 +51,4 @@ std::string examples_markdown(const json& record) {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

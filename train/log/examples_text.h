@@ -7,10 +7,10 @@
 
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Formats a record's member `examples`; empty if the record has none. Texts are escaped, so nothing in them
 // is markup.
 std::string examples_markdown(const nlohmann::ordered_json& record);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -4,7 +4,7 @@
 #include "train/io/folders.h"
 #include "train/log/event_file.h"
 #include "train/log/examples_text.h"
-#include "train/strings/metric_names.h"
+#include "train/base/metric_names.h"
 
 #include <nlohmann/json.hpp>
 
@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -222,4 +222,4 @@ Status RunLog::flush() {
   return status.ok() ? events_.sync() : status;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

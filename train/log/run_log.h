@@ -1,7 +1,7 @@
 // Writes the log of a run: metrics.jsonl, with one JSON object per line, and a TensorBoard event file in the
 // same folder.
 //
-//   auto log = octavo::train::RunLog::open("runs/first", 0);  // or the step of the checkpoint to resume from
+//   auto log = octavo_train::RunLog::open("runs/first", 0);  // or the step of the checkpoint to resume from
 //   if (!log.ok()) return log.status();
 //   Status wrote = log->write({{"kind", "train"}, {"step", 10}, {"loss", 3.1}, {"lr", 1e-3}});
 //
@@ -13,14 +13,14 @@
 
 #include "train/log/append_file.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class RunLog {
  public:
@@ -47,4 +47,4 @@ class RunLog {
   AppendFile events_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -12,7 +12,7 @@
 #include <array>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // The files that loading a model needs. The optimizer's file, the largest, is not read.
@@ -85,4 +85,4 @@ Result<LoadedModel> load_model(const std::string& run, std::string_view which, c
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,14 +7,14 @@
 #include "train/nn/named_tensors.h"
 #include "train/task.h"
 
-#include <octavo/status.h>
 #include <torch/types.h>
+#include "train/base/status.h"
 
 #include <memory>
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the model with its initial weights, in training mode. `bf16`: matmul weights are in bf16.
 std::shared_ptr<torch::nn::Module> build_model(Task& task, const Settings& settings,
@@ -40,4 +40,4 @@ struct LoadedModel {
 // Loads a model. For `run` and `which` see choose_checkpoint().
 Result<LoadedModel> load_model(const std::string& run, std::string_view which, const DeviceName& device);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/types.h>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline torch::ScalarType accumulation_type(const torch::Tensor& x) {
   return x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
@@ -23,4 +23,4 @@ inline torch::Tensor length_mask(const torch::Tensor& lengths, std::int64_t leng
   return torch::arange(length, lengths.options()).unsqueeze(0) < lengths.unsqueeze(1);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

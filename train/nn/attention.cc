@@ -10,7 +10,7 @@
 
 #include <cmath>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // The value of masked scores. Its exponential is zero in any row that has an unmasked score.
@@ -72,4 +72,4 @@ torch::Tensor relative_attention(const torch::Tensor& q, const torch::Tensor& k,
   return dropped(probabilities, drop).matmul(heads_first(v)).transpose(1, 2).flatten(2).to(q.scalar_type());
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 
 #include <torch/types.h>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns [batch, T, heads * size] for q, k and v [batch, T, heads, size]; all four have one dtype. The score
 // of query i and key j is ((q_i + bias_u) . k_j + (q_i + bias_v) . p_(i-j)) / sqrt(size), where row r of
@@ -19,4 +19,4 @@ torch::Tensor relative_attention(const torch::Tensor& q, const torch::Tensor& k,
                                  const torch::Tensor& positions, const torch::Tensor& bias_u,
                                  const torch::Tensor& bias_v, const torch::Tensor& lengths, const Drop& drop);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -15,7 +15,7 @@
 
 #include <cmath>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::torch::autograd::AutogradContext;
@@ -188,4 +188,4 @@ at::Tensor relative_attention_fused(const at::Tensor& q, const at::Tensor& k, co
                                   c10::make_intrusive<AttentionCall>(q, lengths, drop));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,7 +5,7 @@
 
 #include "train/nn/dropout.h"
 
-namespace octavo::train {
+namespace octavo_train {
 
 bool attention_is_fusible(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 // REQUIRES: attention_is_fusible, and the shapes that relative_attention checks.
@@ -13,4 +13,4 @@ at::Tensor relative_attention_fused(const at::Tensor& q, const at::Tensor& k, co
                                     const at::Tensor& positions, const at::Tensor& bias_u,
                                     const at::Tensor& bias_v, const at::Tensor& lengths, const Drop& drop);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

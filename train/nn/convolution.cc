@@ -7,7 +7,7 @@
 
 #include <torch/torch.h>
 
-namespace octavo::train {
+namespace octavo_train {
 
 torch::Tensor conv_module(const torch::Tensor& z, const torch::Tensor& lengths, const torch::Tensor& weight,
                           BatchNorm& norm, bool training) {
@@ -41,4 +41,4 @@ torch::Tensor conv_module(const torch::Tensor& z, const torch::Tensor& lengths, 
   return torch::silu(normed).mT().contiguous().to(z.scalar_type());
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

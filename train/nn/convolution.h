@@ -4,7 +4,7 @@
 
 #include <torch/types.h>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The parameters and buffers of a BatchNorm over channels. All are fp32 [channels], except the count, which
 // is int64 and 0-d.
@@ -24,4 +24,4 @@ struct BatchNorm {
 torch::Tensor conv_module(const torch::Tensor& z, const torch::Tensor& lengths, const torch::Tensor& weight,
                           BatchNorm& norm, bool training);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

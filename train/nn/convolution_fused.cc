@@ -9,7 +9,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/torch.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -109,4 +109,4 @@ at::Tensor conv_module_fused(const at::Tensor& z, const at::Tensor& lengths, con
   return ConvModuleFunction::apply(z, weight, norm.weight, norm.bias, lengths, &norm, frozen);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,11 +5,11 @@
 
 #include "train/nn/convolution.h"
 
-namespace octavo::train {
+namespace octavo_train {
 
 bool conv_is_fusible(const at::Tensor& z, const at::Tensor& weight, const BatchNorm& norm);
 // REQUIRES: conv_is_fusible, and the shapes that conv_module checks.
 at::Tensor conv_module_fused(const at::Tensor& z, const at::Tensor& lengths, const at::Tensor& weight,
                              const BatchNorm& norm, bool frozen);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/torch.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 namespace native = octavo::torch::native;
@@ -122,4 +122,4 @@ Tensor dropout(const Tensor& x, double probability, bool training, const Dropout
                                 c10::make_intrusive<Mask>(probability, pass, layer, dim, pitch));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The values that the masks of a forward pass depend on, besides the layer.
 struct DropoutKey {
@@ -43,4 +43,4 @@ inline torch::Tensor dropout(const torch::Tensor& x, const Drop& drop, std::int6
   return dropout(x, drop.probability, drop.training, drop.pass, drop.layer, dim);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

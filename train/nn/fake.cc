@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/nn/fake.h"
 
-namespace octavo::train {
+namespace octavo_train {
 
 const FakeRecorder*& fake_recorder() {
   thread_local const FakeRecorder* current = nullptr;
@@ -28,4 +28,4 @@ void record_matmul(const char* name, const FakeMatmul& product, torch::ScalarTyp
   if (recorder != nullptr && recorder->product) recorder->product(name, product, type);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // A matmul among a function's kernels: `batch` times [rows, inner] . [inner, columns].
 struct FakeMatmul {
@@ -35,4 +35,4 @@ bool is_fake_cpu(const torch::Tensor& x);
 void record_kernel(const char* name, at::TensorList uses, std::int64_t launches = 1);
 void record_matmul(const char* name, const FakeMatmul& product, torch::ScalarType type);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

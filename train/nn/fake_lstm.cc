@@ -6,7 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/torch.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using torch::Tensor;
@@ -51,4 +51,4 @@ Tensor fake_lstm(const Tensor& x, const Tensor& weights, std::int64_t width) {
   return FakeLstm::apply(x, weights, width);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

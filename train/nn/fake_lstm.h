@@ -7,10 +7,10 @@
 
 #include <cstdint>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Runs a layer over x [batch, length, inputs], with all of its weights in one tensor. Returns [batch, length,
 // width].
 torch::Tensor fake_lstm(const torch::Tensor& x, const torch::Tensor& weights, std::int64_t width);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

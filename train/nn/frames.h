@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr std::int64_t kSubsampling = 8;
 // Returns the number of frames, or bands, after subsampling: each stage halves the number and rounds up.
 constexpr std::int64_t subsampled(std::int64_t count) { return (count + kSubsampling - 1) / kSubsampling; }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <map>
 #include <mutex>
 
-namespace octavo::train {
+namespace octavo_train {
 
 bool has_code_for([[maybe_unused]] const ::torch::Device& device) {
   if constexpr (kHasKernels) {
@@ -29,4 +29,4 @@ KernelScope::KernelScope(const ::torch::Tensor& x) : fake_(x.is_meta()) {
   stream_ = octavo::torch::native::handle_of(octavo::torch::native::current_stream(x.device()));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

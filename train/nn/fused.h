@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // True if the build has the kernels of train/nn/cuda. The functions that launch them are in every build: on a
 // fake device (train/predict) they allocate as on a GPU, and launch nothing.
@@ -73,4 +73,4 @@ inline void check_first_gradient(const char* name) {
               ": its kernels have no second gradient; call backward without create_graph");
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 
 #include <torch/torch.h>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Owns the memory that `call` points to. Without samples nothing is dropped.
 struct KernelMask : ::torch::CustomClassHolder {
@@ -24,4 +24,4 @@ struct KernelMask : ::torch::CustomClassHolder {
   cuda::DropoutArgs call;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

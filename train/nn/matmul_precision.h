@@ -6,7 +6,7 @@
 
 #include <memory>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // A std::shared_ptr<octavo::torch::fp8::Context>; null: matmuls are torch's, not FP8.
 using MatmulPrecision = std::shared_ptr<void>;
@@ -24,4 +24,4 @@ class MatmulPrecisionScope {
   MatmulPrecision before_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 void check_dither(const torch::Tensor& audio, const MelOptions& options, const DropoutKey& pass) {
@@ -129,4 +129,4 @@ torch::Tensor mel_features(const torch::Tensor& audio, const torch::Tensor& leng
   return normalized((bands + options.guard).log_(), lengths.div(options.hop, "floor"));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -16,7 +16,7 @@
 
 #include <cstdint>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The tables are in fp32, on the audio's device.
 struct MelTables {
@@ -44,4 +44,4 @@ struct MelOptions {
 torch::Tensor mel_features(const torch::Tensor& audio, const torch::Tensor& lengths, std::int64_t frames,
                            const MelTables& tables, const MelOptions& options, const DropoutKey& pass = {});
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 
 #include <torch/torch.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr const char* kName = "mel_features";
@@ -62,4 +62,4 @@ torch::Tensor mel_features_fused(const torch::Tensor& audio, const torch::Tensor
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

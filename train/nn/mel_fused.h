@@ -4,7 +4,7 @@
 
 #include "train/nn/mel.h"
 
-namespace octavo::train {
+namespace octavo_train {
 
 // kDitherUse distinguishes the dither noise from other noise of the same seed. kLeastDeviation is added to
 // each standard deviation, so that no division is by zero.
@@ -20,4 +20,4 @@ torch::Tensor mel_features_fused(const torch::Tensor& audio, const torch::Tensor
                                  std::int64_t frames, const MelTables& tables, const MelOptions& options,
                                  const DropoutKey& pass);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
@@ -19,4 +19,4 @@ using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
   return total;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -14,7 +14,7 @@
 #include <mutex>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using torch::Tensor;
@@ -211,4 +211,4 @@ Tensor recompute(Segment segment, std::vector<Tensor> inputs, std::vector<Tensor
   return RecomputeFunction::apply(std::move(replay), at::TensorList(inputs));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -16,7 +16,7 @@
 #include <functional>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // A function that is pure except for its random numbers and its buffers. It may be called again later, from
 // another thread, with equal inputs. Tensors that need gradients must be inputs or parameters (leaves).
@@ -37,4 +37,4 @@ torch::Tensor recompute(Segment segment, std::vector<torch::Tensor> inputs,
 // receives a gradient now may receive more in the same backward pass.
 bool gradients_come_again();
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using torch::autograd::variable_list;
@@ -117,4 +117,4 @@ torch::Tensor recompute_rows(RowSegment segment, const std::vector<torch::Tensor
   return RowsFunction::apply(std::move(rows), at::TensorList(all));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 #include <functional>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // A pure function whose rows do not depend on each other: the result and the inputs have equal first
 // dimensions. It may be called again later, from another thread. Autocast is off during the call.
@@ -22,4 +22,4 @@ using RowSegment = std::function<torch::Tensor(const std::vector<torch::Tensor>&
 torch::Tensor recompute_rows(RowSegment segment, const std::vector<torch::Tensor>& inputs,
                              const std::vector<torch::Tensor>& parameters, std::int64_t rows_at_once);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 
 #include <torch/torch.h>
 
-namespace octavo::train {
+namespace octavo_train {
 
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                          double eps) {
@@ -32,4 +32,4 @@ torch::Tensor silu_dropout(const torch::Tensor& x, const Drop& drop) {
   return dropout(torch::silu(x), drop);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the LayerNorm of x over its last dimension.
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
@@ -23,4 +23,4 @@ std::pair<torch::Tensor, torch::Tensor> add_norm(const torch::Tensor& x, const t
 // Returns drop(SiLU(x)).
 torch::Tensor silu_dropout(const torch::Tensor& x, const Drop& drop);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

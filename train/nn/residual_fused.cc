@@ -11,7 +11,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/torch.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -178,4 +178,4 @@ at::Tensor silu_dropout_fused(const at::Tensor& x, const Drop& drop) {
   return SiluDropoutFunction::apply(x, c10::make_intrusive<KernelMask>(x, drop));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 bool norm_is_fusible(const at::Tensor& x, const at::Tensor& weight);
 // REQUIRES for both: norm_is_fusible. y has the shape and type of x.
@@ -21,4 +21,4 @@ std::pair<at::Tensor, at::Tensor> add_norm_fused(const at::Tensor& x, const at::
 // REQUIRES: fusible(x).
 at::Tensor silu_dropout_fused(const at::Tensor& x, const Drop& drop);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

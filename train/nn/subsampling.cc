@@ -7,7 +7,7 @@
 
 #include <torch/torch.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 torch::Tensor masked(const torch::Tensor& x, const torch::Tensor& lengths) {
@@ -43,4 +43,4 @@ torch::Tensor subsample(const torch::Tensor& features, const torch::Tensor& leng
   return masked(x, left).transpose(1, 2).flatten(2);  // order within a frame: channel, then band
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

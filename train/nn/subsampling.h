@@ -9,7 +9,7 @@
 #include <array>
 #include <cstdint>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct SubsamplingWeights {
   struct Stage {
@@ -28,4 +28,4 @@ struct SubsamplingWeights {
 torch::Tensor subsample(const torch::Tensor& features, const torch::Tensor& lengths,
                         const SubsamplingWeights& weights);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -14,7 +14,7 @@
 
 #include <algorithm>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::torch::autograd::AutogradContext;
@@ -206,4 +206,4 @@ at::Tensor subsample_fused(const at::Tensor& features, const at::Tensor& lengths
                                   two.depthwise_bias, two.pointwise, two.pointwise_bias);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,7 +5,7 @@
 
 #include "train/nn/subsampling.h"
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns false if the features need a gradient: the kernels do not compute it.
 bool subsampling_is_fusible(const at::Tensor& features, const SubsamplingWeights& weights);
@@ -13,4 +13,4 @@ bool subsampling_is_fusible(const at::Tensor& features, const SubsamplingWeights
 at::Tensor subsample_fused(const at::Tensor& features, const at::Tensor& lengths,
                            const SubsamplingWeights& weights);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -13,7 +13,7 @@
 #include <array>
 #include <optional>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 namespace native = octavo::torch::native;
@@ -251,4 +251,4 @@ Tensor joint_loss(const Tensor& f, const Tensor& g, const Tensor& weight, const 
       .to(f.device());
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

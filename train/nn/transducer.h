@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct TransducerOptions {
   std::int64_t blank = 0;
@@ -39,4 +39,4 @@ torch::Tensor joint_loss(const torch::Tensor& f, const torch::Tensor& g, const t
                          std::span<const std::int64_t> label_lengths, const TransducerOptions& options,
                          const Drop& drop);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

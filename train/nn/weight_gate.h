@@ -6,10 +6,10 @@
 
 #include <functional>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Called with a part of the model before a forward pass uses its parameters, because their update may still
 // be running.
 using WeightGate = std::function<void(const torch::nn::Module&)>;
 
-}  // namespace octavo::train
+}  // namespace octavo_train

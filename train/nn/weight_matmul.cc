@@ -7,7 +7,7 @@
 
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::torch::Tensor;
@@ -58,4 +58,4 @@ MatmulPrecisionScope::~MatmulPrecisionScope() {
   adapter::current_slot() = std::static_pointer_cast<adapter::Context>(std::move(before_));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 
 #include <torch/types.h>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the matmul of x [.., in] with weight [in, out]: [.., out].
 torch::Tensor weight_matmul(const torch::Tensor& x, const torch::Tensor& weight);
@@ -23,4 +23,4 @@ torch::Tensor weight_matmul_to_groups(const torch::Tensor& x, const torch::Tenso
 // Returns grouped_weight_matmul() summed over the groups: [rows, out].
 torch::Tensor grouped_weight_matmul_sum(const torch::Tensor& x, const torch::Tensor& weight);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

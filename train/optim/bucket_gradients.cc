@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct BucketGradients::Hook final : torch::autograd::PostAccumulateGradHook {
   Hook(BucketGradients& gradients, std::size_t number) : all(gradients), parameter(number) {}
@@ -217,4 +217,4 @@ void BucketGradients::finish() {
   }
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -25,7 +25,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class BucketGradients final : public Gradients {
  public:
@@ -88,4 +88,4 @@ class BucketGradients final : public Gradients {
   std::vector<std::size_t> waiting_;  // by bucket: number of parameters that are not ready
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns true if the optimizer states are divided among ranks (ZeRO).
 [[nodiscard]] inline bool divides_states(const TrainingSettings& training) {
@@ -21,4 +21,4 @@ namespace octavo::train {
 ParallelLayout lay_out(const ParameterGroups& groups, int ranks, bool divided,
                        std::int64_t bucket_bytes = kBucketBytes);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

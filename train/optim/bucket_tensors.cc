@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 torch::ScalarType own_type(const Bucket& bucket) { return static_cast<torch::ScalarType>(bucket.type); }
@@ -88,4 +88,4 @@ torch::Tensor BucketTensors::gradient(std::size_t parameter, const torch::Tensor
   return sums.as_strided(stepped.sizes(), stepped.strides(), sums.storage_offset() + begin);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

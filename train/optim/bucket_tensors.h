@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct GradientOptions {
   std::int64_t passes = 1;      // micro-batches of a step, at most
@@ -62,4 +62,4 @@ class BucketTensors {
   std::int64_t bytes_ = 0, slot_bytes_ = 0;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

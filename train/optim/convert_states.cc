@@ -16,7 +16,7 @@
 #include <span>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::torch::Tensor;
@@ -77,7 +77,7 @@ class Store {
 // How a state is stored.
 struct StateKind {
   bool native = true;
-  StateFormat format = StateFormat::fp32;
+  octavo::StateFormat format = octavo::StateFormat::fp32;
   std::int64_t block_size = 0;
   friend bool operator==(const StateKind&, const StateKind&) = default;
 
@@ -96,7 +96,7 @@ class Converter {
         states_(saved.states),
         weights_(saved.weights),
         slots_(slots(plan.name.algorithm, group_config(training, plan.name.algorithm).switches)),
-        store_(plan.bf16_weights ? weight_store(training) : WeightStore::nearest) {}
+        store_(plan.bf16_weights ? weight_store(training) : octavo::WeightStore::nearest) {}
 
   Result<std::vector<std::string>> run() {
     for (std::size_t i = 0; i < groups_.parameters.size(); ++i) {
@@ -127,19 +127,20 @@ class Converter {
   // Returns all names that a part of a state may have in a checkpoint.
   [[nodiscard]] std::vector<std::string> parts() const {
     std::vector<std::string> out = {"master"};
-    for (std::size_t slot = 0; slot < static_cast<std::size_t>(kMaxSlots); ++slot) {
+    for (std::size_t slot = 0; slot < static_cast<std::size_t>(octavo::kMaxSlots); ++slot) {
       out.push_back(moment_name(slot, false));
       out.push_back(moment_name(slot, true));
     }
-    for (const Slot& slot : slots_) out.emplace_back(slot.name);
+    for (const octavo::Slot& slot : slots_) out.emplace_back(slot.name);
     return out;
   }
 
-  static WeightStore store_of(const Tensor& residual) {
-    if (!residual.defined()) return WeightStore::nearest;
-    return residual.scalar_type() == ::torch::kInt8 ? WeightStore::residual8 : WeightStore::residual16;
+  static octavo::WeightStore store_of(const Tensor& residual) {
+    if (!residual.defined()) return octavo::WeightStore::nearest;
+    return residual.scalar_type() == ::torch::kInt8 ? octavo::WeightStore::residual8
+                                                    : octavo::WeightStore::residual16;
   }
-  static bool keeps_master(WeightStore store) { return residual_bytes(store, 1) > 0; }
+  static bool keeps_master(octavo::WeightStore store) { return octavo::residual_bytes(store, 1) > 0; }
 
   // Converts a weight and its master bits to the types of this run.
   Status weight(const std::string& name, const Tensor& param, bool trained) {
@@ -151,10 +152,11 @@ class Converter {
     const std::string master = name + ".master";
     const bool has_state = trained && saved_.numbers.contains(name);
     const Tensor residual = states_.take(master);
-    const WeightStore from = store_of(residual), to = has_state ? store_ : WeightStore::nearest;
-    const bool same_bits =
-        have.scalar_type() == param.scalar_type() && (have.scalar_type() != ::torch::kBFloat16 || !trained ||
-                                                      residual_bytes(from, 1) == residual_bytes(to, 1));
+    const octavo::WeightStore from = store_of(residual),
+                              to = has_state ? store_ : octavo::WeightStore::nearest;
+    const bool same_bits = have.scalar_type() == param.scalar_type() &&
+                           (have.scalar_type() != ::torch::kBFloat16 || !trained ||
+                            octavo::residual_bytes(from, 1) == octavo::residual_bytes(to, 1));
     if (same_bits) {
       weights_.put(name, have);
       if (trained) states_.put(master, residual);
@@ -163,8 +165,8 @@ class Converter {
     Tensor values = flat(have, param).to(::torch::kFloat32);
     if (have.scalar_type() == ::torch::kBFloat16) {
       const Tensor halves = flat(have, param);
-      if (Status bad = join_weights(from, span_of<const std::uint16_t>(halves),
-                                    span_of<const std::byte>(residual), span_of<float>(values));
+      if (Status bad = octavo::join_weights(from, span_of<const std::uint16_t>(halves),
+                                            span_of<const std::byte>(residual), span_of<float>(values));
           !bad.ok())
         return Status(bad.code(), master + ": " + bad.message());
     }
@@ -172,17 +174,17 @@ class Converter {
       weights_.put(name, shaped(values, param));
     } else {
       const Tensor halves = ::torch::empty({param.numel()}, ::torch::kBFloat16);
-      const Tensor bits =
-          ::torch::empty({param.numel()}, to == WeightStore::residual16 ? ::torch::kInt16 : ::torch::kInt8);
+      const Tensor bits = ::torch::empty(
+          {param.numel()}, to == octavo::WeightStore::residual16 ? ::torch::kInt16 : ::torch::kInt8);
       const bool keeps = keeps_master(to);
-      if (Status bad = split_weights(to, span_of<const float>(values), span_of<std::uint16_t>(halves),
-                                     keeps ? span_of<std::byte>(bits) : std::span<std::byte>());
+      if (Status bad = octavo::split_weights(to, span_of<const float>(values), span_of<std::uint16_t>(halves),
+                                             keeps ? span_of<std::byte>(bits) : std::span<std::byte>());
           !bad.ok())
         return Status(bad.code(), master + ": " + bad.message());
       weights_.put(name, shaped(halves, param));
       if (keeps) states_.put(master, bits);
     }
-    const auto text = [](::torch::ScalarType type, WeightStore store) {
+    const auto text = [](::torch::ScalarType type, octavo::WeightStore store) {
       if (type != ::torch::kBFloat16) return std::string("float32");
       return std::string("bfloat16") +
              (keeps_master(store) ? std::string(" with a ") + master_name(store) + "-bit master" : "");
@@ -196,7 +198,7 @@ class Converter {
     StateKind out;
     const auto format = entry.at("format").get<std::string>();
     if (!format.empty()) {
-      auto parsed = parse_state_format(format);
+      auto parsed = octavo::parse_state_format(format);
       if (!parsed.ok()) return Status(parsed.status().code(), name + ": " + parsed.status().message());
       out.format = *parsed;
     }
@@ -205,8 +207,9 @@ class Converter {
     return out;
   }
 
-  [[nodiscard]] MomentSpec spec_of(std::size_t slot, const StateKind& kind, const Tensor& param) const {
-    MomentSpec spec;
+  [[nodiscard]] octavo::MomentSpec spec_of(std::size_t slot, const StateKind& kind,
+                                           const Tensor& param) const {
+    octavo::MomentSpec spec;
     spec.moment = slots_[slot].moment;
     spec.format = kind.format;
     spec.block_size = kind.block_size;
@@ -219,20 +222,20 @@ class Converter {
     return spec;
   }
 
-  static ::torch::ScalarType code_type(const MomentSpec& spec) {
+  static ::torch::ScalarType code_type(const octavo::MomentSpec& spec) {
     const std::string_view element =
         octavo::describe(spec.format)->moment[static_cast<std::size_t>(spec.moment)].element;
     if (element == "float32") return ::torch::kFloat32;
     return element == "bfloat16" ? ::torch::kBFloat16 : ::torch::kUInt8;
   }
 
-  Status moments(const std::string& name, const Tensor& param, StateFormat wanted) {
+  Status moments(const std::string& name, const Tensor& param, octavo::StateFormat wanted) {
     if (!saved_.numbers.contains(name)) return {};
     Json& entry = saved_.numbers.at(name);
     if (Status bad = check_algorithm(entry, name, plan_.name.algorithm); !bad.ok()) return bad;
     auto from = kind_of(name, entry);
     if (!from.ok()) return from.status();
-    const StateKind to{plan_.native, format_for(wanted, param.numel()).value(), 0};
+    const StateKind to{plan_.native, octavo::format_for(wanted, param.numel()).value(), 0};
     if (slots_.empty() || (from->native == to.native && from->format == to.format &&
                            (!to.native || from->block_size == to.block_size)))
       return {};
@@ -262,7 +265,7 @@ class Converter {
         return Status::invalid("its " + old_name + " has another shape than the parameter");
       codes = flat(codes, param);
     }
-    const MomentSpec source = spec_of(slot, from, param), target = spec_of(slot, to, param);
+    const octavo::MomentSpec source = spec_of(slot, from, param), target = spec_of(slot, to, param);
     const auto size = layout(target);
     if (!size.ok()) return size.status();
     const auto type = code_type(target);
@@ -282,8 +285,8 @@ class Converter {
   const ParameterGroups& groups_;
   SavedRun& saved_;
   Store states_, weights_;
-  std::span<const Slot> slots_;
-  WeightStore store_;
+  std::span<const octavo::Slot> slots_;
+  octavo::WeightStore store_;
   std::map<std::string, int> changes_;
 };
 
@@ -294,4 +297,4 @@ Result<std::vector<std::string>> convert_states(const OptimizerChoice& plan, con
   return Converter(plan, training, groups, saved).run();
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,14 +11,14 @@
 #include "train/optim/optimizer.h"
 #include "train/optim/param_groups.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The contents of a checkpoint: the weights and the results of StepOptimizer::save(). All tensors are on the
 // CPU.
@@ -33,4 +33,4 @@ struct SavedRun {
 Result<std::vector<std::string>> convert_states(const OptimizerChoice& plan, const TrainingSettings& training,
                                                 const ParameterGroups& groups, SavedRun& saved);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 namespace adapter = octavo::torch::fp8;
@@ -20,10 +20,10 @@ constexpr const char* kSettings = "settings";
 
 adapter::Options options_of(const Fp8Settings& settings, std::int64_t passes) {
   adapter::Options out;
-  out.format = fp8::name(settings.recipe.format);
-  out.recipe = fp8::name(settings.recipe.recipe);
+  out.format = octavo::fp8::name(settings.recipe.format);
+  out.recipe = octavo::fp8::name(settings.recipe.recipe);
   out.amax_history_len = settings.recipe.amax_history_len;
-  out.amax_compute_algo = fp8::name(settings.recipe.amax_compute_algo);
+  out.amax_compute_algo = octavo::fp8::name(settings.recipe.amax_compute_algo);
   out.margin = settings.recipe.margin;
   out.select = settings.select == Fp8Select::measure ? "measure" : "always";
   out.fallback = settings.fallback == Fp8Fallback::bf16 ? "bf16" : "error";
@@ -45,7 +45,7 @@ struct Fp8::Parts {
 
 Fp8::Fp8(const Fp8Settings& settings, const NamedTensors& parameters, std::int64_t passes,
          Measuring measuring)
-    : parts_(std::make_unique<Parts>()), settings_(fp8::text(settings.recipe)) {
+    : parts_(std::make_unique<Parts>()), settings_(octavo::fp8::text(settings.recipe)) {
   const std::shared_ptr<adapter::Context> context = adapter::Context::make(options_of(settings, passes));
   context->set_log([parts = parts_.get()](const std::string& line) {
     const std::lock_guard<std::mutex> lock(parts->mutex);
@@ -115,7 +115,8 @@ Result<Checkpointable::Commit> Fp8::load(const NamedTensors& tensors, const nloh
     return Checkpointable::Commit([] {});
   }
   // A run that fell back to bf16 has saved no tensors.
-  if (state.tensors.empty() && parts_->context->options().recipe == fp8::name(fp8::Recipe::delayed))
+  if (state.tensors.empty() &&
+      parts_->context->options().recipe == octavo::fp8::name(octavo::fp8::Recipe::delayed))
     return Checkpointable::Commit([] {});
   try {
     parts_->context->check(state);
@@ -129,4 +130,4 @@ Result<Checkpointable::Commit> Fp8::load(const NamedTensors& tensors, const nloh
   });
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

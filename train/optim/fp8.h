@@ -21,7 +21,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class Fp8 {
  public:
@@ -97,4 +97,4 @@ class Fp8Component : public Checkpointable {
   Fp8& fp8_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 Result<Fp8Choice> choose_fp8(const Fp8Settings& settings, const ::torch::Device& device) {
   if (!settings.enabled) return Fp8Choice{};
@@ -31,9 +31,9 @@ void agree(ProcessGroup& world, Fp8Choice& plan) {
 }
 
 std::string fp8_text(const Fp8Settings& settings) {
-  return fp8::text(settings.recipe) + (settings.select == Fp8Select::always
-                                           ? "; every product with a weight, where sizes allow it"
-                                           : "; of each product with a weight the faster way, by time");
+  return octavo::fp8::text(settings.recipe) +
+         (settings.select == Fp8Select::always ? "; every product with a weight, where sizes allow it"
+                                               : "; of each product with a weight the faster way, by time");
 }
 
 void reduce_maxima(ProcessGroup& world, Fp8& fp8) {
@@ -49,4 +49,4 @@ void share_choices(ProcessGroup& world, Fp8& fp8) {
   fp8.adopt(nlohmann::json::parse(world.share(mine.dump())).get<std::vector<std::string>>());
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,12 +9,12 @@
 #include "train/distributed/process_group.h"
 #include "train/optim/fp8.h"
 
-#include <octavo/status.h>
 #include <torch/types.h>
+#include "train/base/status.h"
 
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct Fp8Choice {
   bool enabled = false;
@@ -36,4 +36,4 @@ void reduce_maxima(ProcessGroup& world, Fp8& fp8);
 // Copies rank 0's choices to all ranks. Call it between steps.
 void share_choices(ProcessGroup& world, Fp8& fp8);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 GradientSums::GradientSums(NamedTensors parameters, std::int64_t passes)
     : parameters_(std::move(parameters)), filled_(parameters_.size(), false) {
@@ -82,4 +82,4 @@ void OffloadedGradients::pass_done() {
   }
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class Gradients {
  public:
@@ -86,4 +86,4 @@ class OffloadedGradients final : public Gradients {
   GradientSums rest_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

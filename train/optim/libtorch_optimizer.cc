@@ -17,7 +17,7 @@
 #include <string_view>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 namespace optim = torch::optim;
@@ -56,9 +56,9 @@ struct Parts<optim::SGDParamState> {
 
 // The options that all groups share.
 struct Wanted {
-  Algorithm algorithm{};
-  HyperParams hyper;
-  std::span<const Slot> slots;  // descriptions of the moments that it keeps
+  octavo::Algorithm algorithm{};
+  octavo::HyperParams hyper;
+  std::span<const octavo::Slot> slots;  // descriptions of the moments that it keeps
   double max_norm = 0;
 };
 
@@ -188,7 +188,7 @@ template <class Optimizer, class Options, class State>
 std::unique_ptr<StepOptimizer> make_adam(ParameterGroups groups, const Wanted& wanted) {
   return std::make_unique<PlainOptimizer<Optimizer, State>>(std::move(groups), wanted,
                                                             [&](const GroupOptions& own) {
-                                                              const HyperParams& h = wanted.hyper;
+                                                              const octavo::HyperParams& h = wanted.hyper;
                                                               return Options(own.learning_rate)
                                                                   .betas({h.beta1, h.beta2})
                                                                   .eps(h.eps)
@@ -200,7 +200,7 @@ std::unique_ptr<StepOptimizer> make_adam(ParameterGroups groups, const Wanted& w
 std::unique_ptr<StepOptimizer> make_sgd(ParameterGroups groups, const Wanted& wanted) {
   return std::make_unique<PlainOptimizer<optim::SGD, optim::SGDParamState>>(
       std::move(groups), wanted, [&](const GroupOptions& own) {
-        const HyperParams& h = wanted.hyper;
+        const octavo::HyperParams& h = wanted.hyper;
         return optim::SGDOptions(own.learning_rate)
             .momentum(h.momentum)
             .dampening(h.dampening)
@@ -220,14 +220,14 @@ constexpr std::array<Plain, 3> kPlain = {
      {"adam", make_adam<optim::Adam, optim::AdamOptions, optim::AdamParamState>},
      {"sgd", make_sgd}}};
 
-const Plain* find_plain(Algorithm algorithm) {
+const Plain* find_plain(octavo::Algorithm algorithm) {
   const auto* const found = std::ranges::find(kPlain, name(algorithm), &Plain::name);
   return found == kPlain.end() ? nullptr : found;
 }
 
 }  // namespace
 
-bool plain_has(Algorithm algorithm) { return find_plain(algorithm) != nullptr; }
+bool plain_has(octavo::Algorithm algorithm) { return find_plain(algorithm) != nullptr; }
 
 std::unique_ptr<StepOptimizer> make_plain_optimizer(const OptimizerName& name,
                                                     const TrainingSettings& training,
@@ -239,4 +239,4 @@ std::unique_ptr<StepOptimizer> make_plain_optimizer(const OptimizerName& name,
                                          slots(name.algorithm, switches), training.max_grad_norm});
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
@@ -38,4 +38,4 @@ double learning_rate(const TrainingSettings& training, std::int64_t step, std::i
   return high;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 std::unique_ptr<Gradients> make_gradients(ProcessGroup& world, const ParameterGroups& groups,
                                           const TrainingSettings& training, std::int64_t passes,
@@ -30,4 +30,4 @@ std::unique_ptr<Gradients> make_gradients(ProcessGroup& world, const ParameterGr
                                            groups.parameters, std::move(all), plan);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Without a process group the result handles this process alone. `passes`: the largest number of
 // micro-batches of a rank in a step. `weights`: the rank's pieces (ZeRO); null: every rank steps all
@@ -21,4 +21,4 @@ std::unique_ptr<Gradients> make_gradients(ProcessGroup& world, const ParameterGr
                                           const TrainingSettings& training, std::int64_t passes,
                                           const ShardedWeights* weights, StepOptimizer* optimizer = nullptr);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

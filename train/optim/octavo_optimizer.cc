@@ -18,7 +18,7 @@
 #include <string_view>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Native = octavo::torch::Optimizer;
@@ -26,7 +26,7 @@ using octavo::torch::ParamState;
 
 using Group = ::torch::optim::OptimizerParamGroup;
 
-std::vector<Group> native_groups(const AlgorithmInfo& info, const ParameterGroups& groups) {
+std::vector<Group> native_groups(const octavo::AlgorithmInfo& info, const ParameterGroups& groups) {
   std::vector<Group> out;
   for (std::size_t g = 0; g < groups.options.size(); ++g) {
     const GroupOptions& own = groups.options[g];
@@ -40,11 +40,11 @@ std::vector<Group> native_groups(const AlgorithmInfo& info, const ParameterGroup
 
 std::unique_ptr<Native> make(const OptimizerName& optimizer, const TrainingSettings& training,
                              const ParameterGroups& groups) {
-  const AlgorithmInfo* const info = describe(optimizer.algorithm);
+  const octavo::AlgorithmInfo* const info = describe(optimizer.algorithm);
   TORCH_CHECK(info != nullptr, "there is no optimizer with the number ",
               static_cast<std::uint32_t>(optimizer.algorithm));
   octavo::torch::AnyOptions options{std::string(info->name)};
-  for (const Option& option : info->options) {
+  for (const octavo::Option& option : info->options) {
     options.set(std::string(option.name), option_value(training, info->number, option));
   }
   options.state(std::string(name(optimizer.state)))
@@ -258,7 +258,7 @@ class NativeOptimizer : public StepOptimizer {
         kConvertAdvice);
   }
 
-  Algorithm algorithm_;
+  octavo::Algorithm algorithm_;
   NamedTensors parameters_;  // of all groups, in the model's order
   NamedTensors stepped_;     // the parameters, or this rank's pieces of them
   std::vector<GroupOptions> groups_;
@@ -277,4 +277,4 @@ std::unique_ptr<StepOptimizer> make_native_optimizer(const OptimizerName& name,
   return std::make_unique<NativeOptimizer>(name, training, std::move(groups), shards);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -19,68 +19,71 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
-DType dtype_of(const torch::Tensor& tensor) {
-  return tensor.scalar_type() == torch::kBFloat16 ? DType::bf16 : DType::f32;
+octavo::DType dtype_of(const torch::Tensor& tensor) {
+  return tensor.scalar_type() == torch::kBFloat16 ? octavo::DType::bf16 : octavo::DType::f32;
 }
 
 // Returns the spec of a complete parameter: its types, state format and master weights.
-TensorSpec spec_of(const ParameterGroups& groups, std::size_t number, const TrainingSettings& training) {
+octavo::TensorSpec spec_of(const ParameterGroups& groups, std::size_t number,
+                           const TrainingSettings& training) {
   const torch::Tensor& param = groups.parameters[number].second;
-  TensorSpec spec;
+  octavo::TensorSpec spec;
   spec.numel = param.numel();
-  if (param.dim() <= kMaxDims) {
+  if (param.dim() <= octavo::kMaxDims) {
     spec.ndim = static_cast<int>(param.dim());
     std::copy(param.sizes().begin(), param.sizes().end(), spec.shape.begin());
   }
   spec.param_dtype = dtype_of(param);
   spec.grad_dtype = spec.param_dtype;
-  if (spec.param_dtype == DType::bf16) spec.store = weight_store(training);
-  spec.format = format_for(groups.options[groups.group[number]].state, spec.numel).value();
+  if (spec.param_dtype == octavo::DType::bf16) spec.store = weight_store(training);
+  spec.format = octavo::format_for(groups.options[groups.group[number]].state, spec.numel).value();
   return spec;
 }
 
 // Returns where offloaded states live. `on_cpu`: the parameters are on the CPU.
-Residence wanted(const TrainingSettings& training, bool on_cpu) {
+octavo::Residence wanted(const TrainingSettings& training, bool on_cpu) {
   switch (training.offload) {
     case Offload::host:
-      return Residence::host;
+      return octavo::Residence::host;
     case Offload::stream:
-      return Residence::stream;
+      return octavo::Residence::stream;
     case Offload::automatic:
-      return on_cpu ? Residence::device : Residence::stream;
+      return on_cpu ? octavo::Residence::device : octavo::Residence::stream;
     case Offload::none:
       break;
   }
-  return Residence::device;
+  return octavo::Residence::device;
 }
 
 // The layout of a tensor's state, and where it lives.
 struct PlacedState {
-  TensorLayout layout;
-  Residence residence;
+  octavo::TensorLayout layout;
+  octavo::Residence residence;
   std::int64_t copies = 0;  // bytes of the weight and its gradient in host memory, which the engine keeps
 };
 // Returns the bytes of the copies that the engine keeps in host memory. An update on the CPU needs a copy of
 // the weight and of the gradient. Offloaded gradients need a copy too, in fp32 if they are summed over
 // micro-batches.
-std::int64_t copies_of(const TensorSpec& spec, Residence residence, const TrainingSettings& training) {
-  if (residence == Residence::device) return 0;
-  const bool on_cpu = residence == Residence::host;
+std::int64_t copies_of(const octavo::TensorSpec& spec, octavo::Residence residence,
+                       const TrainingSettings& training) {
+  if (residence == octavo::Residence::device) return 0;
+  const bool on_cpu = residence == octavo::Residence::host;
   const bool sums = training.offload_gradients && training.gradient_accumulation_steps > 1;
   const bool taken = on_cpu || training.offload_gradients;
-  const std::int64_t weight = on_cpu ? dtype_bytes(spec.param_dtype) : 0;
-  const std::int64_t gradient = taken ? dtype_bytes(sums ? DType::f32 : spec.grad_dtype) : 0;
+  const std::int64_t weight = on_cpu ? octavo::dtype_bytes(spec.param_dtype) : 0;
+  const std::int64_t gradient = taken ? octavo::dtype_bytes(sums ? octavo::DType::f32 : spec.grad_dtype) : 0;
   return spec.numel * (weight + gradient);
 }
 // Places states in the order of the groups, as the optimizer does.
 std::vector<PlacedState> place_states(const OptimizerChoice& plan, const TrainingSettings& training,
-                                      const ParameterGroups& groups, const std::vector<TensorSpec>& specs) {
-  std::vector<TensorLayout> layouts;
-  std::vector<const TensorSpec*> placed;
-  std::vector<ResidenceTensor> tensors;
+                                      const ParameterGroups& groups,
+                                      const std::vector<octavo::TensorSpec>& specs) {
+  std::vector<octavo::TensorLayout> layouts;
+  std::vector<const octavo::TensorSpec*> placed;
+  std::vector<octavo::ResidenceTensor> tensors;
   for (std::size_t g = 0; g < groups.options.size(); ++g) {
     for (std::size_t i = 0; i < specs.size(); ++i) {
       if (groups.group[i] != g) continue;
@@ -89,13 +92,13 @@ std::vector<PlacedState> place_states(const OptimizerChoice& plan, const Trainin
       tensors.push_back({specs[i].numel, layouts.back().state_bytes() + layouts.back().residual_bytes});
     }
   }
-  ResidenceOptions options;
+  octavo::ResidenceOptions options;
   const bool on_cpu = !groups.parameters.empty() && (groups.parameters.front().second.is_cpu() ||
                                                      is_fake_cpu(groups.parameters.front().second));
   if (plan.native) options.wanted = wanted(training, on_cpu);
   options.ratio = training.offload_ratio;
   options.budget = training.gpu_state_budget.value_or(-1);
-  const std::vector<Residence> residences = choose_residences(tensors, options).value();
+  const std::vector<octavo::Residence> residences = octavo::choose_residences(tensors, options).value();
   std::vector<PlacedState> out;
   for (std::size_t i = 0; i < layouts.size(); ++i)
     out.push_back({layouts[i], residences[i], copies_of(*placed[i], residences[i], training)});
@@ -105,7 +108,7 @@ std::vector<PlacedState> place_states(const OptimizerChoice& plan, const Trainin
 StepOptimizer::Bytes bytes_of(const std::vector<PlacedState>& states) {
   StepOptimizer::Bytes total;
   for (const auto& [layout, residence, copies] : states) {
-    const bool here = residence == Residence::device;
+    const bool here = residence == octavo::Residence::device;
     total.host_copies += copies;
     (here ? total.states : total.host_states) += layout.state_bytes();
     (here ? total.master : total.host_master) += layout.residual_bytes;
@@ -117,7 +120,7 @@ PlannedStates planned(const std::vector<PlacedState>& states) {
   PlannedStates out;
   out.bytes = bytes_of(states);
   for (const auto& [layout, residence, copies] : states) {
-    if (residence != Residence::device) continue;
+    if (residence != octavo::Residence::device) continue;
     for (std::size_t slot = 0; slot < static_cast<std::size_t>(layout.slots); ++slot) {
       out.buffers.push_back(layout.slot[slot].codes_bytes);
       out.buffers.push_back(4 * layout.slot[slot].scales);
@@ -131,7 +134,7 @@ PlannedStates planned(const std::vector<PlacedState>& states) {
 // support.
 bool asks_for_low_bits(const TrainingSettings& training) {
   return std::ranges::any_of(training.groups, [](const GroupSettings& each) {
-    return each.state.value_or(StateFormat::fp32) != StateFormat::fp32;
+    return each.state.value_or(octavo::StateFormat::fp32) != octavo::StateFormat::fp32;
   });
 }
 
@@ -140,7 +143,7 @@ std::string reason_against(const OptimizerName& name, const TrainingSettings& tr
                            const torch::Device& device, bool has_backend) {
   if (has_backend) return {};
   const std::string where = "there is no Octavo code for " + device.str() + " in this build";
-  if (name.state != StateFormat::fp32) return where + ", and plain LibTorch has fp32 states alone";
+  if (name.state != octavo::StateFormat::fp32) return where + ", and plain LibTorch has fp32 states alone";
   if (!plain_has(name.algorithm)) {
     return where + ", and plain LibTorch has no " + std::string(describe(name.algorithm)->title);
   }
@@ -207,13 +210,13 @@ const char* offload_name(Offload offload) {
   return "none";
 }
 
-const char* master_name(WeightStore store) {
+const char* master_name(octavo::WeightStore store) {
   switch (store) {
-    case WeightStore::residual8:
+    case octavo::WeightStore::residual8:
       return "24";
-    case WeightStore::residual16:
+    case octavo::WeightStore::residual16:
       return "32";
-    case WeightStore::stochastic:
+    case octavo::WeightStore::stochastic:
       return "stochastic";
     default:
       return "none";
@@ -221,7 +224,7 @@ const char* master_name(WeightStore store) {
 }
 
 std::string optimizer_text(const OptimizerName& optimizer) {
-  const AlgorithmInfo* const info = describe(optimizer.algorithm);
+  const octavo::AlgorithmInfo* const info = describe(optimizer.algorithm);
   const std::string algorithm(info == nullptr ? "unknown" : info->title);
   const std::string state(name(optimizer.state));
   const std::size_t digits = state.find_first_not_of("0123456789");  // 8bit: 8-bit
@@ -229,12 +232,12 @@ std::string optimizer_text(const OptimizerName& optimizer) {
 }
 
 Status check_algorithm(const nlohmann::ordered_json& state, const std::string& parameter,
-                       Algorithm algorithm) {
+                       octavo::Algorithm algorithm) {
   const auto said = state.find("algorithm");
   if (said == state.end()) return {};
   const auto saved = said->get<std::string>();
-  const auto known = parse_algorithm(saved);
-  if (known.ok() && family_of(*known) == family_of(algorithm)) return {};
+  const auto known = octavo::parse_algorithm(saved);
+  if (known.ok() && octavo::family_of(*known) == octavo::family_of(algorithm)) return {};
   return Status::invalid(parameter + ": its optimizer states are those of " + saved + ", expected " +
                          std::string(name(algorithm)) +
                          "; use the optimizer that it was saved with, or start in another output_dir");
@@ -242,7 +245,7 @@ Status check_algorithm(const nlohmann::ordered_json& state, const std::string& p
 
 PlannedStates planned_states(const OptimizerChoice& plan, const TrainingSettings& training,
                              const ParameterGroups& groups) {
-  std::vector<TensorSpec> specs;
+  std::vector<octavo::TensorSpec> specs;
   for (std::size_t i = 0; i < groups.parameters.size(); ++i) specs.push_back(spec_of(groups, i, training));
   return planned(place_states(plan, training, groups, specs));
 }
@@ -254,9 +257,9 @@ StepOptimizer::Bytes planned_bytes(const OptimizerChoice& plan, const TrainingSe
 
 PlannedStates planned_states(const OptimizerChoice& plan, const TrainingSettings& training,
                              const ParameterGroups& groups, const ParallelLayout& layout, int rank) {
-  std::vector<TensorSpec> specs;
+  std::vector<octavo::TensorSpec> specs;
   for (std::size_t i = 0; i < groups.parameters.size(); ++i) {
-    TensorSpec& spec = specs.emplace_back(spec_of(groups, i, training));
+    octavo::TensorSpec& spec = specs.emplace_back(spec_of(groups, i, training));
     const std::int64_t here = layout.piece(i, rank).elements();
     if (here != spec.numel) spec.numel = here, spec.ndim = 0;
   }
@@ -285,4 +288,4 @@ std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerChoice& plan, const
   return make_optimizer(plan, training, one_group(plan.name, training, std::move(parameters)));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,9 +8,9 @@
 #include "train/nn/named_tensors.h"
 #include "train/optim/param_groups.h"
 
-#include <octavo/status.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
+#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -19,7 +19,7 @@
 #include <memory>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class ParallelLayout;
 class ShardedWeights;
@@ -89,7 +89,7 @@ Result<OptimizerChoice> choose_optimizer(const TrainingSettings& training, const
 const char* offload_name(Offload offload);
 
 // Returns octavo::torch's name for the master weights of bf16 weights: "24", "32", "stochastic" or "none".
-const char* master_name(WeightStore store);
+const char* master_name(octavo::WeightStore store);
 
 // Returns the title of the algorithm and its state format, for example "Title 8-bit".
 std::string optimizer_text(const OptimizerName& name);
@@ -126,4 +126,4 @@ std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerChoice& plan, const
 std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerChoice& plan, const TrainingSettings& training,
                                               NamedTensors parameters);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,14 +5,14 @@
 
 #include "train/optim/optimizer.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 
 #include <memory>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 std::unique_ptr<StepOptimizer> make_native_optimizer(const OptimizerName& name,
                                                      const TrainingSettings& training, ParameterGroups groups,
@@ -21,12 +21,12 @@ std::unique_ptr<StepOptimizer> make_plain_optimizer(const OptimizerName& name,
                                                     const TrainingSettings& training, ParameterGroups groups);
 
 // Returns true if LibTorch has the algorithm with the same meaning.
-bool plain_has(Algorithm algorithm);
+bool plain_has(octavo::Algorithm algorithm);
 
 // Returns an error if a parameter's saved state belongs to another algorithm, because its moments have
 // another meaning. States saved by version 0.1 do not name their algorithm and are accepted.
 Status check_algorithm(const nlohmann::ordered_json& state, const std::string& parameter,
-                       Algorithm algorithm);
+                       octavo::Algorithm algorithm);
 
 // Advice for messages about states of another kind; see convert_states.h.
 inline constexpr const char* kConvertAdvice = "; to convert them: --resume convert_states=true";
@@ -39,4 +39,4 @@ inline const torch::Tensor* find_tensor(const NamedTensors& tensors, const std::
   return nullptr;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -3,14 +3,14 @@
 
 #include "train/config/options.h"
 #include "train/config/recipe.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <fnmatch.h>
 
 #include <algorithm>
 #include <numeric>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kNoGroup = static_cast<std::size_t>(-1);
@@ -99,7 +99,7 @@ bool is_spared(const NoDecay& no_decay, const std::string& name, const torch::Te
 }
 
 GroupOptions own_options(const OptimizerName& optimizer, const TrainingSettings& training) {
-  const Option* const decay = find_option(optimizer.algorithm, recipe::kDecay);
+  const octavo::Option* const decay = find_option(optimizer.algorithm, recipe::kDecay);
   return {decay == nullptr ? 0.0 : option_value(training, optimizer.algorithm, *decay),
           training.learning_rate, optimizer.state};
 }
@@ -170,7 +170,7 @@ Result<ParameterGroups> resolve_groups(const OptimizerName& optimizer, const Tra
   return out;
 }
 
-ParameterGroups with_states(ParameterGroups groups, StateFormat state) {
+ParameterGroups with_states(ParameterGroups groups, octavo::StateFormat state) {
   for (GroupOptions& each : groups.options) each.state = state;
   return groups;
 }
@@ -213,4 +213,4 @@ std::vector<std::string> group_lines(const ParameterGroups& groups, const Optimi
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

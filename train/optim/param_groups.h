@@ -10,20 +10,20 @@
 #include "train/config/settings.h"
 #include "train/nn/named_tensors.h"
 
-#include <octavo/status.h>
 #include <torch/types.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The options of a parameter group.
 struct GroupOptions {
   double weight_decay = 0;
   double learning_rate = 0;  // the schedule's highest rate
-  StateFormat state = StateFormat::fp32;
+  octavo::StateFormat state = octavo::StateFormat::fp32;
   friend bool operator==(const GroupOptions&, const GroupOptions&) = default;
 };
 
@@ -48,7 +48,7 @@ Result<ParameterGroups> resolve_groups(const OptimizerName& optimizer, const Tra
 
 // Returns the groups with one state format for all, for devices that support only this format, or for
 // comparison.
-ParameterGroups with_states(ParameterGroups groups, StateFormat state);
+ParameterGroups with_states(ParameterGroups groups, octavo::StateFormat state);
 
 // Turns off gradients of the frozen parameters, so autograd neither computes nor stores them.
 void freeze(const ParameterGroups& groups);
@@ -60,4 +60,4 @@ double rate_of(const GroupOptions& options, double highest, double rate);
 std::vector<std::string> group_lines(const ParameterGroups& groups, const OptimizerName& optimizer,
                                      const TrainingSettings& training);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr double kFirstScale = 65536.0;
@@ -65,4 +65,4 @@ void LossScaler::load(const nlohmann::ordered_json& numbers) {
   good_steps_ = torch::full_like(good_steps_, numbers.at("good_steps").get<int>());
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

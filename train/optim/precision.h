@@ -8,7 +8,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Enables autocast to `dtype` on a device for a scope. Does nothing for float32.
 class AutocastScope {
@@ -45,4 +45,4 @@ class LossScaler {
   torch::Tensor scale_, good_steps_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

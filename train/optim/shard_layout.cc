@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
@@ -96,4 +96,4 @@ Piece ParallelLayout::piece(std::size_t parameter, int rank) const {
   return begin < end ? Piece{begin, end} : Piece{};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -17,7 +17,7 @@
 #include <span>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The most bytes of a bucket's elements. A larger parameter has its own bucket.
 inline constexpr std::int64_t kBucketBytes = std::int64_t{25} << 20;
@@ -75,4 +75,4 @@ class ParallelLayout {
   bool divided_ = false;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

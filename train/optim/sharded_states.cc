@@ -7,7 +7,7 @@
 #include <array>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using octavo::torch::Kind;
@@ -155,4 +155,4 @@ std::vector<ParamState> gather_states(const ShardedWeights& shards, std::span<co
   return streams.take();
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

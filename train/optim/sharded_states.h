@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns this rank's piece of a parameter's state, in new tensors. REQUIRES: `whole` is a complete state of
 // this kind.
@@ -34,4 +34,4 @@ struct StateShard {
 std::vector<octavo::torch::ParamState> gather_states(const ShardedWeights& shards,
                                                      std::span<const StateShard> pieces);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

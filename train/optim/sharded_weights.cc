@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 Result<std::unique_ptr<ShardedWeights>> ShardedWeights::make(ProcessGroup& world, const OptimizerChoice& plan,
                                                              const ParameterGroups& groups,
@@ -68,4 +68,4 @@ void ShardedWeights::gather() {
   for (Pending& each : queued) each.wait();
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -13,15 +13,15 @@
 #include "train/optim/param_groups.h"
 #include "train/optim/shard_layout.h"
 
-#include <octavo/status.h>
 #include <torch/types.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Bytes of device memory that the transfer of states between ranks uses.
 inline constexpr std::int64_t kSliceBytes = std::int64_t{16} << 20;
@@ -70,4 +70,4 @@ class ShardedWeights {
   std::int64_t padding_bytes_ = 0;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -4,7 +4,7 @@
 #include "train/config/micro_batches.h"
 #include "train/config/options.h"
 #include "train/config/paths.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <octavo/optimizer.h>
 
@@ -15,7 +15,7 @@
 #include <optional>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 struct Idea {
@@ -31,16 +31,16 @@ struct Machine {
   std::int64_t evaluation_rows = 0;  // rows of a smaller evaluation batch to suggest; 0: none
 };
 
-double state_bytes_per_weight(const TrainingSettings& training, StateFormat state) {
-  const GroupConfig config = group_config(training, training.optimizer.algorithm);
-  TensorSpec spec;
+double state_bytes_per_weight(const TrainingSettings& training, octavo::StateFormat state) {
+  const octavo::GroupConfig config = group_config(training, training.optimizer.algorithm);
+  octavo::TensorSpec spec;
   spec.numel = 1 << 20;
   spec.format = state;
   return static_cast<double>(layout(config, spec).value().state_bytes()) / static_cast<double>(spec.numel);
 }
 
 // Adds the run's optimizer with states of another format, if they are smaller.
-void add_states(const TrainingSettings& training, StateFormat state, std::vector<Idea>& out) {
+void add_states(const TrainingSettings& training, octavo::StateFormat state, std::vector<Idea>& out) {
   const double now = state_bytes_per_weight(training, training.optimizer.state);
   const double then = state_bytes_per_weight(training, state);
   if (then >= now) return;
@@ -91,11 +91,13 @@ std::vector<Idea> ideas_for(const Settings& settings, const Task& task, const Ma
     out.push_back({{"training.offload=host", "training.offload_gradients=true"},
                    "states and gradients in host memory, updated by the CPU"});
   }
-  const StateFormat state = training.optimizer.state;
-  if (state == StateFormat::fp32 || state == StateFormat::bf16) add_states(training, StateFormat::int8, out);
-  if (state != StateFormat::int4 && state != StateFormat::int4_rank1)
-    add_states(training, StateFormat::int4, out);
-  if (training.compute_dtype == ComputeType::bfloat16 && weight_store(training) != WeightStore::stochastic)
+  const octavo::StateFormat state = training.optimizer.state;
+  if (state == octavo::StateFormat::fp32 || state == octavo::StateFormat::bf16)
+    add_states(training, octavo::StateFormat::int8, out);
+  if (state != octavo::StateFormat::int4 && state != octavo::StateFormat::int4_rank1)
+    add_states(training, octavo::StateFormat::int4, out);
+  if (training.compute_dtype == ComputeType::bfloat16 &&
+      weight_store(training) != octavo::WeightStore::stochastic)
     out.push_back(
         {{"training.master_weights=stochastic"}, "no master bits; weights are rounded stochastically"});
   if (machine.ranks > 1) {
@@ -484,4 +486,4 @@ Result<Solution> solve(Solve what, const LoadWith& load, const PredictionRequest
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,14 +6,14 @@
 #include "train/config/config.h"
 #include "train/predict/prediction.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Loads the run's config with other settings, given as `key=value` words.
 using LoadWith = std::function<Result<Config>(const std::vector<std::string>& words)>;
@@ -69,4 +69,4 @@ struct Solution {
 // an error if the task has no such key.
 Result<Solution> solve(Solve what, const LoadWith& load, const PredictionRequest& request);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 #include <map>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::torch::Tensor;
@@ -114,4 +114,4 @@ void add_fake_autocast(::torch::Library& library) {
 #undef OCTAVO_NARROW
 #undef OCTAVO_NAMED
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 #include <c10/core/DispatchKey.h>
 #include <torch/library.h>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The dispatch key of autocast_type(Meta).
 inline constexpr auto kFakeAutocast = c10::DispatchKey::AutocastPrivateUse1;
@@ -15,4 +15,4 @@ void add_fake_autocast(::torch::Library& library);
 // Clears the cache of cast weights. Real autocast does so when its scope ends.
 void forget_fake_casts();
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 #include <array>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using octavo::plan::Kernel;
@@ -176,4 +176,4 @@ std::optional<Kernel> cost_of(const std::string& name, std::span<const c10::IVal
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

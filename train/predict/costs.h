@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 octavo::plan::Precision precision_of(::torch::ScalarType type);
 
@@ -18,4 +18,4 @@ octavo::plan::Precision precision_of(::torch::ScalarType type);
 std::optional<octavo::plan::Kernel> cost_of(const std::string& name, std::span<const c10::IValue> inputs,
                                             std::span<const c10::IValue> outputs);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::torch::Tensor;
@@ -117,4 +117,4 @@ Result<double> measure_launch(const ::torch::Device& device) {
   }
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

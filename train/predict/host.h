@@ -3,10 +3,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
 #include <torch/types.h>
+#include "train/base/status.h"
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Host seconds to launch one kernel, in C++ with autograd, on the faster and the slower of the two machines
 // with an H200 that plans were compared with.
@@ -17,4 +17,4 @@ inline constexpr double kFastLaunch = 18e-6, kSlowLaunch = 35e-6;
 // Returns an error if the device has no memory left or fails.
 Result<double> measure_launch(const ::torch::Device& device);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,8 +5,8 @@
 #include "train/config/slow_types.h"
 #include "train/optim/shard_layout.h"
 #include "train/predict/host.h"
-#include "train/strings/decimal.h"
-#include "train/strings/numbers.h"
+#include "train/base/decimal.h"
+#include "train/base/numbers.h"
 
 #include <nlohmann/json.hpp>
 
@@ -20,7 +20,7 @@
 #include <span>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using octavo::plan::Bound;
@@ -350,4 +350,4 @@ nlohmann::ordered_json plan_json(const Prediction& plan) {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include "train/predict/trace.h"
 
 #include <octavo/plan.h>
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct PredictionRequest {
   octavo::plan::Gpu gpu;
@@ -104,4 +104,4 @@ bool is_as_large(const Prediction& plan, double padded_length);
 std::string compare_with_measured(const Prediction& plan, const Measured& measured);
 nlohmann::ordered_json comparison_json(const Prediction& plan, const Measured& measured);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

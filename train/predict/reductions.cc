@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::int64_t kThreads = 512;  // of a block whose threads load one column each
@@ -46,4 +46,4 @@ std::int64_t row_sum_bytes(const octavo::plan::Gpu& gpu, std::int64_t rows, std:
   return 4 * columns * together * width * vector;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using ::torch::Tensor;
@@ -166,4 +166,4 @@ bool apply_shape_rule(const std::string& name, ::torch::jit::Stack& stack, std::
   return true;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

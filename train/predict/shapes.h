@@ -7,10 +7,10 @@
 
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Replaces an operator's arguments on the stack by its results. Returns false if the operator has no rule
 // here.
 bool apply_shape_rule(const std::string& name, ::torch::jit::Stack& stack, std::size_t arguments);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -21,7 +21,7 @@
 #include <memory>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using octavo::plan::Event;
@@ -186,7 +186,7 @@ Status Tracing::build() {
 Status Tracing::choose_fp8() {
   const Fp8Settings& fp8 = training_.fp8;
   if (!fp8.enabled) return {};
-  GpuInfo gpu;
+  octavo::GpuInfo gpu;
   gpu.name = request_.gpu.name;
   gpu.compute_major = request_.gpu.compute_major, gpu.compute_minor = request_.gpu.compute_minor;
   gpu.usable = true;
@@ -301,4 +301,4 @@ Result<StepTrace> Tracing::run() {
 
 Result<StepTrace> trace_step(const TraceRequest& request) { return Tracing(request).run(); }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

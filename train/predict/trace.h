@@ -9,13 +9,13 @@
 #include "train/task.h"
 
 #include <octavo/plan.h>
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct StepTrace {
   // Allocations and deallocations from an empty device to the end of the second step. The first step creates
@@ -51,4 +51,4 @@ struct TraceRequest {
 // that tensors without memory cannot run, with its name.
 Result<StepTrace> trace_step(const TraceRequest& request);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

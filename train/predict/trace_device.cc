@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using octavo::plan::Event;
@@ -324,4 +324,4 @@ void TraceDevice::set_fp8_choice(std::function<octavo::fp8::Choice(const octavo:
   };
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

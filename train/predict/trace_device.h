@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // A kernel, and the name of the operator that launched it.
 struct FakeKernel {
@@ -73,4 +73,4 @@ class TraceDevice {
   std::unique_ptr<Parts> parts_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

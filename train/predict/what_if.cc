@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -152,4 +152,4 @@ Result<Json> what_if(const std::string& file, const LoadWith& load, const Predic
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,17 +6,17 @@
 #include "train/predict/advise.h"
 #include "train/predict/prediction.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the data for plan_page() (train/report/plan_page.h). `name`: the config's name. Takes one or two
 // seconds.
 Result<nlohmann::ordered_json> what_if(const std::string& name, const LoadWith& load,
                                        const PredictionRequest& request, const Prediction& now);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

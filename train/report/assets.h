@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct Asset {
   std::string_view text;
@@ -18,4 +18,4 @@ extern const Asset plan_js;
 extern const Asset plan_sums_js;
 extern const Asset plan_css;
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -2,9 +2,9 @@
 #include "train/report/bar.h"
 
 #include "train/report/html.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Widths in pixels: the narrowest bar that has labels (page.css hides labels on narrower pages), a character
@@ -36,4 +36,4 @@ std::string stacked_bar(std::string_view label, std::span<const BarPart> parts, 
   return out + labels + "</svg>";
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct BarPart {
   std::string name;
@@ -17,4 +17,4 @@ struct BarPart {
 // Returns the SVG of a bar. `scale` is the number of bytes of its full width. `label` is for screen readers.
 std::string stacked_bar(std::string_view label, std::span<const BarPart> parts, double scale);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

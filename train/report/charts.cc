@@ -5,13 +5,13 @@
 #include "train/report/curves.h"
 #include "train/report/html.h"
 #include "train/report/words.h"
-#include "train/strings/metric_names.h"
+#include "train/base/metric_names.h"
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 struct Chart {
@@ -116,4 +116,4 @@ std::string charts_html(std::span<const RunData> runs) {
   return out.empty() ? out : element("div", "charts", "\n" + out) + "\n";
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

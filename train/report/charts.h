@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 std::string charts_html(std::span<const RunData> runs);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/curves.h"
 
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 std::string json_number(double value, int digits) {
@@ -124,4 +124,4 @@ void add_differences(std::span<RunData> runs) {
   }
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr std::size_t kMostPoints = 2000;
 
@@ -33,4 +33,4 @@ void add_differences(std::span<RunData> runs);
 // escaped for a <script>.
 std::string curves_json(std::span<const RunData> runs);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -3,13 +3,13 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/sections.h"
 #include "train/report/words.h"
-#include "train/strings/metric_names.h"
-#include "train/strings/numbers.h"
+#include "train/base/metric_names.h"
+#include "train/base/numbers.h"
 
 #include <cmath>
 #include <numbers>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kMostRows = 200;
@@ -143,4 +143,4 @@ std::string events_html(std::span<const RunData> runs) {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -3,12 +3,12 @@
 // alone.
 // SPDX-License-Identifier: MIT
 #include "train/report/sections.h"
-#include "train/strings/numbers.h"
-#include "train/strings/word_diff.h"
+#include "train/base/numbers.h"
+#include "train/base/word_diff.h"
 
 #include <algorithm>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kMostExamples = 50;  // a log from another program may have more
@@ -60,4 +60,4 @@ std::string examples_html(std::span<const RunData> runs) {
   return section("examples", "Examples", out);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

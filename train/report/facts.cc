@@ -3,14 +3,14 @@
 
 #include "train/report/curves.h"
 #include "train/report/words.h"
-#include "train/strings/metric_names.h"
-#include "train/strings/numbers.h"
+#include "train/base/metric_names.h"
+#include "train/base/numbers.h"
 
 #include <algorithm>
 #include <cmath>
 #include <span>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Better = Fact::Better;
@@ -257,4 +257,4 @@ std::vector<std::vector<Fact>> facts_of(std::span<const RunData> runs) {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct Fact {
   enum class Better { neither, lower, higher };
@@ -27,4 +27,4 @@ std::vector<Fact> facts_of(const RunData& run);
 // does not have the fact.
 std::vector<std::vector<Fact>> facts_of(std::span<const RunData> runs);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Returns the length of the UTF-8 character at the start of `text`, or 0 if the bytes are not UTF-8.
@@ -159,4 +159,4 @@ std::string section(std::string_view id, std::string_view heading, std::string_v
          std::string(inside) + "</section>\n";
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

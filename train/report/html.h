@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct Asset;
 
@@ -56,4 +56,4 @@ std::string page_end(std::string json, std::initializer_list<const Asset*> scrip
 // Returns a section with its heading, or an empty text if `inside` is empty.
 std::string section(std::string_view id, std::string_view heading, std::string_view inside);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/bar.h"
 #include "train/report/sections.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <algorithm>
 #include <array>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 struct Owner {
@@ -125,4 +125,4 @@ std::string memory_html(std::span<const RunData> runs) {
           "\n");
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

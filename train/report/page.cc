@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 std::string head_html(std::span<const RunData> runs) {
@@ -80,4 +80,4 @@ Result<std::string> make_report(std::span<const std::string> run_folders) {
   return out + page_end(curves_json(runs), {&chart_js, &page_js});
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

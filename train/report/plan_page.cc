@@ -4,11 +4,11 @@
 #include "train/report/assets.h"
 #include "train/report/html.h"
 #include "train/report/plan_tables.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 std::string plan_header(const Record& plan, std::string_view title) {
@@ -90,4 +90,4 @@ std::string plan_page(const nlohmann::ordered_json& data) {
          page_end(data.dump(-1, ' ', false, Record::error_handler_t::replace), {&plan_sums_js, &plan_js});
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

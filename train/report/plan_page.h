@@ -21,8 +21,8 @@
 
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 std::string plan_page(const nlohmann::ordered_json& data);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

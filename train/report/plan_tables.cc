@@ -3,13 +3,13 @@
 
 #include "train/report/bar.h"
 #include "train/report/html.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kMostKernels = 12;
@@ -133,4 +133,4 @@ std::string planned_points(const Record& plan) {
   return (table.empty() ? "" : table.html()) + (states.empty() ? "" : "<br>\n" + states.html());
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

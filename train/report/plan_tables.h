@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns a list of the plan, or an empty list if the plan does not have it.
 const Record& plan_list(const Record& plan, const char* name);
@@ -20,4 +20,4 @@ std::string planned_memory(const Record& plan);
 std::string kernel_times(const Record& plan);
 std::string planned_points(const Record& plan);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 #include <limits>
 #include <sstream>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -227,4 +227,4 @@ Result<RunData> read_run(const std::string& folder) {
   return run;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

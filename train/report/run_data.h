@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <nlohmann/json.hpp>
 
@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 using Record = nlohmann::json;
 
@@ -67,4 +67,4 @@ struct RunData {
 // Returns an error if the folder is not a run's folder. The error names the folder and what is missing.
 Result<RunData> read_run(const std::string& folder);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,11 +5,11 @@
 #include "train/report/facts.h"
 #include "train/report/html.h"
 #include "train/report/words.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <algorithm>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 std::string counted(std::size_t count, const std::string& one, const std::string& many) {
@@ -159,4 +159,4 @@ std::string summary_html(std::span<const RunData> runs) {
   return section("summary", "Summary", runs.size() == 1 ? one_run(runs.front()) : comparison(runs));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

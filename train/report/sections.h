@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr std::size_t kRunColors = 8;  // number of run colours in assets/page.css
 
@@ -29,4 +29,4 @@ std::string run_heading(std::span<const RunData> runs, std::size_t run);
 // Returns the head of a table with a column per run: an empty cell, then the names in their colours.
 std::vector<Cell> run_heads(std::span<const RunData> runs, std::string style = {});
 
-}  // namespace octavo::train
+}  // namespace octavo_train

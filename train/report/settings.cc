@@ -2,12 +2,12 @@
 // side by side, then the others.
 // SPDX-License-Identifier: MIT
 #include "train/report/sections.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <map>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Returns the keys of all runs, in the order of their first appearance.
@@ -79,4 +79,4 @@ std::string settings_html(std::span<const RunData> runs) {
   return section("settings", "Settings that differ", out);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

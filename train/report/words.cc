@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/words.h"
 
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
-namespace octavo::train {
+namespace octavo_train {
 
 std::string rate_name(const RunData& run) {
   std::string out = run.unit + " per second";
@@ -37,4 +37,4 @@ std::string subtitle_of(const RunData& run) {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the name of a run's throughput, such as "Tokens per second".
 std::string rate_name(const RunData& run);
@@ -23,4 +23,4 @@ Ending ending_of(const RunData& run);
 // Returns the subtitle of a run, such as "bdh · 25.3M parameters · cuda:0 NVIDIA H200".
 std::string subtitle_of(const RunData& run);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -12,7 +12,7 @@
 #include <sstream>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kShownLine = 200;  // characters of a line that differs
@@ -85,4 +85,4 @@ Status check_equal_across_ranks(ProcessGroup& world, std::span<const NamedText> 
   return {};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

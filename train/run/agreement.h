@@ -5,13 +5,13 @@
 
 #include "train/distributed/process_group.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <functional>
 #include <span>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Runs a stage on every rank. If it fails on any rank, by a status or an exception, all ranks return the
 // error of the lowest rank that failed, which names that rank. Without a process group, exceptions of the
@@ -28,4 +28,4 @@ struct NamedText {
 // that differs. Ranks exchange hashes, and then the text that differs. REQUIRES: the same names on all ranks.
 Status check_equal_across_ranks(ProcessGroup& world, std::span<const NamedText> texts);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

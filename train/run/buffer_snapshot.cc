@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 torch::Tensor flat(const std::vector<torch::Tensor>& tensors) {
@@ -72,4 +72,4 @@ void BufferSnapshot::restore() {
   for (Kind& kind : kinds_) give(kind, kind.kept);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

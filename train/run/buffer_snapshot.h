@@ -15,7 +15,7 @@
 
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class BufferSnapshot {
  public:
@@ -43,4 +43,4 @@ class BufferSnapshot {
   std::vector<Kind> kinds_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 #include "train/io/folders.h"
 #include "train/io/text_file.h"
 #include "train/run/agreement.h"
-#include "train/strings/metric_names.h"
+#include "train/base/metric_names.h"
 
 #include <nlohmann/json.hpp>
 
@@ -16,7 +16,7 @@
 #include <chrono>
 #include <exception>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // The bytes of the files in a folder.
@@ -188,4 +188,4 @@ Status Checkpointer::write_config() {
   return write_text_file(path, run_.config.yaml);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 #include "train/run/divergence_guard.h"
 #include "train/run/run.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <optional>
@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class Checkpointer {
  public:
@@ -68,4 +68,4 @@ class Checkpointer {
   bool failed_ = false, warned_ = false, config_written_ = false;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace octavo::train {
+namespace octavo_train {
 
 using Json = nlohmann::ordered_json;
 
@@ -44,4 +44,4 @@ Result<Checkpointable::Commit> OptimizerComponent::load(const NamedTensors& tens
   return Commit([] {});
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 #include "train/optim/optimizer.h"
 #include "train/optim/precision.h"
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr std::string_view kModelComponent = "model", kOptimizerComponent = "optimizer";
 
@@ -49,4 +49,4 @@ class OptimizerComponent : public Checkpointable {
   StepOptimizer& optimizer_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

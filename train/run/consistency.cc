@@ -13,7 +13,7 @@
 #include <sstream>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 std::vector<NamedText> settings_texts(const Settings& given, const torch::Device& device) {
   Settings settings = without_paths(given);
@@ -44,4 +44,4 @@ void share_weights(ProcessGroup& world, const torch::nn::Module& model) {
   world.take_traffic();  // it is no part of the first step's
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

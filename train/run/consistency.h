@@ -13,7 +13,7 @@
 
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Facts for check_equal_across_ranks() before anything is read: the version, the device's type, and the
 // settings without paths, which may differ on another machine.
@@ -26,4 +26,4 @@ std::vector<NamedText> model_texts(const Task& task, const TrainingState& state)
 // their last bits.
 void share_weights(ProcessGroup& world, const torch::nn::Module& model);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -3,14 +3,14 @@
 
 #include "train/config/config.h"
 #include "train/config/options.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <octavo/fp8.h>
 
 #include <algorithm>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr double kFarTooHigh = 10;  // times the default learning rate
@@ -49,9 +49,9 @@ std::string divergence_advice(const Settings& settings, const Divergence& found)
   if (far) out.push_back(smaller_rate(training, usual, far));
   if (float16 && found.bf16) out.emplace_back("compute_dtype=bfloat16 (float16 overflows above 65504)");
   if (found.fp8) {
-    const fp8::Format format = training.fp8.recipe.format;
-    if (format != fp8::Format::e5m2)
-      out.push_back("fp8.format=e5m2 (it is " + std::string(fp8::name(format)) +
+    const octavo::fp8::Format format = training.fp8.recipe.format;
+    if (format != octavo::fp8::Format::e5m2)
+      out.push_back("fp8.format=e5m2 (it is " + std::string(octavo::fp8::name(format)) +
                     ", whose E4M3 numbers end at 448)");
     out.emplace_back("fp8.enabled=false");
   }
@@ -63,8 +63,9 @@ std::string divergence_advice(const Settings& settings, const Divergence& found)
   if (found.step <= std::max(2 * training.warmup_steps, kEarly))
     out.push_back(longer_warmup(training, found.steps));
   // States of 4 bits are a cause only where nothing else is unusual.
-  const StateFormat state = training.optimizer.state;
-  if ((state == StateFormat::int4 || state == StateFormat::int4_rank1) && !far && clipped && !float16)
+  const octavo::StateFormat state = training.optimizer.state;
+  if ((state == octavo::StateFormat::int4 || state == octavo::StateFormat::int4_rank1) && !far && clipped &&
+      !float16)
     out.push_back("optimizer=" + std::string(name(training.optimizer.algorithm)) +
                   "_8bit (its states have 4 bits)");
   std::string text = "try, the most likely first: ";
@@ -72,4 +73,4 @@ std::string divergence_advice(const Settings& settings, const Divergence& found)
   return text;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct Divergence {
   std::int64_t step = 1;   // the first step whose gradients were not finite
@@ -20,4 +20,4 @@ struct Divergence {
 // not clipped)". It names settings that may be the cause, with their values.
 std::string divergence_advice(const Settings& settings, const Divergence& found);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

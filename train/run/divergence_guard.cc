@@ -3,14 +3,14 @@
 
 #include "train/device/device.h"
 #include "train/run/divergence_advice.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::int64_t kBadStepsInARow = 10;
@@ -73,4 +73,4 @@ Status DivergenceGuard::note_samples(bool trained) {
                         " samples were left out since the run began); check the data");
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

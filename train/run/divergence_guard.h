@@ -7,12 +7,12 @@
 #include "train/run/run.h"
 #include "train/run/step_metrics.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class DivergenceGuard {
  public:
@@ -52,4 +52,4 @@ class DivergenceGuard {
   std::int64_t empty_in_a_row_ = 0;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

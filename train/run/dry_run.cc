@@ -15,7 +15,7 @@
 #include "train/run/start.h"
 #include "train/run/start_log.h"
 #include "train/run/step.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <torch/torch.h>
 
@@ -30,7 +30,7 @@
 #include <tuple>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -329,4 +329,4 @@ Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& consol
   return done;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

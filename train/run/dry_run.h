@@ -8,14 +8,14 @@
 #include "train/device/memory.h"
 #include "train/distributed/rank_failure.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct DryRun {
   int signal = 0;                  // the signal that stopped it; 0: it was completed
@@ -34,4 +34,4 @@ struct DryRun {
 Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console, bool evaluates = true,
                        std::optional<RankFailure>* failure = nullptr);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/duration.h"
 
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <torch/torch.h>
 
@@ -9,7 +9,7 @@
 #include <chrono>
 #include <limits>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr double kHour = 3600;
@@ -48,4 +48,4 @@ std::string long_run_note(const Settings& settings, const std::string& shorter, 
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

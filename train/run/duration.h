@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Measures the floating-point operations per second of a matmul on the CPU, in about 0.1 s.
 double cpu_matmul_rate(ComputeType type);
@@ -18,4 +18,4 @@ double cpu_matmul_rate(ComputeType type);
 std::string long_run_note(const Settings& settings, const std::string& shorter, std::int64_t step,
                           std::int64_t steps, double seconds, bool on_cpu, const std::string& how = "about");
 
-}  // namespace octavo::train
+}  // namespace octavo_train

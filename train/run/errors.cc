@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 std::vector<std::string> helps(const Run& run, bool evaluating) {
@@ -56,4 +56,4 @@ Status status_of(const std::exception& error) {
   return Status(own != nullptr ? own->code() : StatusCode::failed, error.what());
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

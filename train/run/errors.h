@@ -5,11 +5,11 @@
 #include "train/run/run.h"
 
 #include <c10/util/Exception.h>
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <exception>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the error for an exception of LibTorch. `evaluating`: an evaluation failed, not a step.
 Status explain(const Run& run, const c10::Error& error, bool evaluating);
@@ -17,4 +17,4 @@ Status explain(const Run& run, const c10::Error& error, bool evaluating);
 // Returns the error for any other exception, with the code of an octavo::Error.
 Status status_of(const std::exception& error);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

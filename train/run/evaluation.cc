@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Bytes that are not UTF-8 are replaced, as in the log.
@@ -56,4 +56,4 @@ std::optional<Evaluation> evaluate_task(Task& task, ProcessGroup& world, const t
   return task.evaluation(*all);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

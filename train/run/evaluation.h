@@ -8,7 +8,7 @@
 
 #include <optional>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // All ranks call it and return equal bits; none if a signal stopped any rank. Throws exceptions of the task,
 // and ProcessGroupError.
@@ -18,4 +18,4 @@ std::optional<Evaluation> evaluate_task(Task& task, ProcessGroup& world, const t
 // has none.
 std::optional<Tally> sum_over_ranks(ProcessGroup& world, std::optional<Tally> mine);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 Result<std::shared_ptr<ProcessGroup>> join_ranks(const Config& config, const RankInfo& place,
                                                  std::optional<RankFailure>* failure) {
@@ -29,4 +29,4 @@ Result<std::shared_ptr<ProcessGroup>> join_ranks(const Config& config, const Ran
   return std::shared_ptr<ProcessGroup>(std::move(*world));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using octavo::plan::Owner;
@@ -118,4 +118,4 @@ Result<Prediction> measure_plan(const LoadWith& load, const PredictionRequest& r
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct Outcome {
   std::int64_t step = 0;
@@ -20,4 +20,4 @@ struct Outcome {
   std::string report;            // the page's path
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

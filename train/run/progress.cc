@@ -2,14 +2,14 @@
 #include "train/run/progress.h"
 
 #include "train/optim/lr_schedule.h"
-#include "train/strings/metric_names.h"
-#include "train/strings/numbers.h"
+#include "train/base/metric_names.h"
+#include "train/base/numbers.h"
 
 #include <nlohmann/json.hpp>
 
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -183,4 +183,4 @@ std::string Progress::line(double loss, double units_per_second) const {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

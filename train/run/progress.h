@@ -6,7 +6,7 @@
 #include "train/run/divergence_guard.h"
 #include "train/run/run.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -14,7 +14,7 @@
 #include <optional>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // "12.3k tok/s".
 std::string rate_text(double units_per_second, const Unit& unit);
@@ -85,4 +85,4 @@ class Progress {
   std::optional<Metric> metric_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -3,12 +3,12 @@
 
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/resume.h"
-#include "train/strings/decimal.h"
+#include "train/base/decimal.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 std::string epochs_text(double value) { return decimal_text(value, std::chars_format::general, 6); }
@@ -106,4 +106,4 @@ std::string complete_text(const Settings& settings, const std::string& checkpoin
          settings.output_dir;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

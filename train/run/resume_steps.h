@@ -6,13 +6,13 @@
 #include "train/data/stages.h"
 #include "train/task.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct RunSteps {
   std::vector<Stage> stages;
@@ -32,4 +32,4 @@ Result<RunSteps> plan_steps(const Settings& settings, const Task& task, int rank
 std::string complete_text(const Settings& settings, const std::string& checkpoint, std::int64_t step,
                           std::int64_t first_step);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 Order sample_order(const RunConfig& config, const RunState& counters) {
   const std::int64_t samples = config.stage_after(counters.step).samples;
@@ -46,4 +46,4 @@ Run::~Run() {
   task_.reset();
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

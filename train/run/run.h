@@ -14,7 +14,7 @@
 #include <memory>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Counts of the micro-batches that were computed.
 struct BatchTotals {
@@ -67,4 +67,4 @@ struct Run {
   double data_wait_seconds = 0;  // until this process had read its batches
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

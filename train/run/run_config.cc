@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/run_config.h"
 
-namespace octavo::train {
+namespace octavo_train {
 
 const Stage& RunConfig::stage_after(std::int64_t step) const {
   for (const Stage& each : stages) {
@@ -20,4 +20,4 @@ std::string RunConfig::step_text(std::int64_t step) const {
   return "step " + std::to_string(step) + '/' + std::to_string(steps());
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct Prediction;  // train/predict/prediction.h
 
@@ -37,4 +37,4 @@ struct RunConfig {
   [[nodiscard]] std::string step_text(std::int64_t step) const;  // "step 5/12"
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,14 +8,14 @@
 #include "train/distributed/process_group.h"
 #include "train/log/run_log.h"
 
-#include <octavo/status.h>
 #include <torch/types.h>
+#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 
 #include <memory>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct Services {
   std::shared_ptr<ProcessGroup> world;  // not null
@@ -30,4 +30,4 @@ struct Services {
   }
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

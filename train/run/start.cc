@@ -31,7 +31,7 @@
 #include <optional>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Choices that follow from the settings and this rank's device.
@@ -181,7 +181,7 @@ Result<std::unique_ptr<ShardedWeights>> shard_parameters(ProcessGroup& world,
                                                          const ParameterGroups& groups,
                                                          const TrainingSettings& training) {
   if (!world.grouped() || !divides_states(training)) return std::unique_ptr<ShardedWeights>();
-  const GroupConfig config = group_config(training, optimizer.name.algorithm);
+  const octavo::GroupConfig config = group_config(training, optimizer.name.algorithm);
   if (training.offload != Offload::none && octavo::passes(config.algorithm, config.switches) > 1) {
     return Status::unsupported(
         "training.offload: " + optimizer_text(optimizer.name) +
@@ -392,4 +392,4 @@ Result<std::unique_ptr<Run>> start_run(const Config& config, Heartbeat& console,
   return thrown;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,11 +8,11 @@
 #include "train/run/run.h"
 #include "train/task.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <memory>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // A dry run reads no checkpoint, takes no lock and has no log: nothing of it touches the run's folder.
 enum class Purpose { run, dry_run };
@@ -25,4 +25,4 @@ Result<std::unique_ptr<Run>> start_run(const Config& config, Heartbeat& console,
                                        std::shared_ptr<ProcessGroup> world = nullptr,
                                        std::unique_ptr<Task> task = nullptr);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -4,7 +4,7 @@
 #include "train/config/environment.h"
 #include "train/config/slow_types.h"
 #include "train/device/device.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <octavo/backend.h>
 #include <torch/torch.h>
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 std::int64_t elements_of(const NamedTensors& tensors) {
@@ -54,10 +54,10 @@ std::string ranks_text(const Run& run) {
 // Empty if the GPU has tensor cores for the type, or the device is the CPU.
 std::string slow_type_on(const torch::Device& device, ComputeType type) {
   if (!device.is_cuda()) return {};
-  const GpuReport report = list_gpus();
+  const octavo::GpuReport report = octavo::list_gpus();
   const auto index = static_cast<std::size_t>(device.index());
   if (index >= report.gpus.size()) return {};
-  const GpuInfo& gpu = report.gpus[index];
+  const octavo::GpuInfo& gpu = report.gpus[index];
   return slow_type_text(type, gpu.name, gpu.compute_major, gpu.compute_minor);
 }
 
@@ -69,7 +69,7 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
   const TrainingSettings& training = settings.training;
   const std::int64_t params = elements_of(run.state.parameters);
   const StepOptimizer::Bytes bytes = planned_bytes(run.config.optimizer, training, run.state.groups);
-  const ParameterGroups fp32 = with_states(run.state.groups, StateFormat::fp32);
+  const ParameterGroups fp32 = with_states(run.state.groups, octavo::StateFormat::fp32);
   const std::int64_t plain = all_states(planned_bytes(run.config.optimizer, training, fp32));
   const std::int64_t states_bytes = all_states(bytes), master_bytes = bytes.master + bytes.host_master;
   const char* dtype = training.compute_dtype == ComputeType::bfloat16  ? "bfloat16"
@@ -190,4 +190,4 @@ Status log_fp8_choices(Run& run) {
   return {};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,11 +5,11 @@
 #include "train/checkpoint/initial_weights.h"
 #include "train/run/run.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <optional>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // `initial_weights`: where the first weights were read from; none: nowhere.
 void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_weights);
@@ -17,4 +17,4 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
 // Logs the FP8 matmuls that were chosen since the last call. All ranks have the choices of rank 0.
 Status log_fp8_choices(Run& run);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 Stepper::Stepper(Run& run)
     : run_(run),
@@ -183,4 +183,4 @@ std::optional<StepMetric> Stepper::finished(bool drain) {
   return numbers;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -15,7 +15,7 @@
 #include <optional>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class Stepper {
  public:
@@ -82,4 +82,4 @@ class Stepper {
   int signal_ = 0;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

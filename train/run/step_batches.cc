@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGHUP};
@@ -98,4 +98,4 @@ int signal_on_any(ProcessGroup& world) {
   return static_cast<int>(signal);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct StepBatches {
   std::vector<Batch> batches;         // this rank's batches that have rows
@@ -33,4 +33,4 @@ StepBatches read_step_batches(Run& run);
 // Returns the stop signal that any rank received; 0: none. All ranks call it.
 int signal_on_any(ProcessGroup& world);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct StepMetrics::Pending {
   std::int64_t step = 0;
@@ -50,4 +50,4 @@ std::optional<StepMetric> StepMetrics::pop(bool drain) {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 #include <memory>
 #include <optional>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct StepMetric {
   std::int64_t step = 0;
@@ -42,4 +42,4 @@ class StepMetrics {
   std::deque<Pending> pending_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

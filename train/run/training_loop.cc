@@ -8,10 +8,10 @@
 #include "train/run/errors.h"
 #include "train/run/evaluation.h"
 #include "train/run/start_log.h"
-#include "train/strings/metric_names.h"
-#include "train/strings/numbers.h"
-#include "train/strings/terminal_text.h"
-#include "train/strings/word_diff.h"
+#include "train/base/metric_names.h"
+#include "train/base/numbers.h"
+#include "train/base/terminal_text.h"
+#include "train/base/word_diff.h"
 
 #include <torch/torch.h>
 
@@ -23,7 +23,7 @@
 #include <tuple>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -380,4 +380,4 @@ std::string TrainingLoop::rescue() {
   return checkpointer_.rescue();
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

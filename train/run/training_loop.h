@@ -17,7 +17,7 @@
 
 #include <optional>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class TrainingLoop {
  public:
@@ -63,4 +63,4 @@ class TrainingLoop {
   bool another_failed_ = false;  // the run ends because of another rank
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

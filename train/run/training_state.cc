@@ -9,7 +9,7 @@
 
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 std::unique_ptr<Fp8> make_fp8(const Fp8Choice& choice, const TrainingSettings& training,
@@ -83,4 +83,4 @@ MemoryByOwner TrainingState::memory() const {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

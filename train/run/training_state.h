@@ -18,15 +18,15 @@
 #include "train/run/run_config.h"
 #include "train/task.h"
 
-#include <octavo/status.h>
 #include <torch/nn/module.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class TrainingState {
  public:
@@ -68,4 +68,4 @@ class TrainingState {
   std::vector<std::unique_ptr<Checkpointable>> components_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,7 +5,7 @@
 
 #include <array>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 template <class... Entry>
@@ -20,4 +20,4 @@ std::span<const TaskConfig> declared_tasks() {
   return all;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -3,9 +3,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-namespace octavo::train {
+namespace octavo_train {
 
 template <class... Entry>
 struct TaskList {};
 
-}  // namespace octavo::train
+}  // namespace octavo_train

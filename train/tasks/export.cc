@@ -5,7 +5,7 @@
 #include "train/config/task_config.h"
 #include "train/tasks/list.h"
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 template <class Entry>
@@ -30,4 +30,4 @@ Status write_listed(const ModelExport& request, TaskList<Entry...> /*list*/) {
 
 Status export_model(const ModelExport& request) { return write_listed(request, Tasks{}); }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

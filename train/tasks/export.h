@@ -6,12 +6,12 @@
 #include "train/config/settings.h"
 #include "train/formats/safetensors.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <span>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct ModelExport {
   const Settings& settings;               // the run's settings
@@ -23,4 +23,4 @@ struct ModelExport {
 // Exports the model with the function of the settings' task. REQUIRES: the task is one of declared_tasks().
 Status export_model(const ModelExport& request);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

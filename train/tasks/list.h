@@ -12,10 +12,10 @@
 #include "train/tasks/speech/entry.h"
 #include "train/tasks/text/entry.h"
 
-namespace octavo::train {
+namespace octavo_train {
 
 using Tasks = TaskList<TextEntry, SpeechEntry>;
 
-}  // namespace octavo::train
+}  // namespace octavo_train
 
 #endif

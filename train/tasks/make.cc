@@ -6,7 +6,7 @@
 
 #include <torch/torch.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 template <class... Entry>
@@ -24,4 +24,4 @@ std::unique_ptr<Task> make_task(std::string_view name) {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

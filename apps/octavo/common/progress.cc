@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/common/progress.h"
 
-#include "train/strings/terminal_text.h"
+#include "train/base/terminal_text.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -45,7 +45,7 @@ void Progress::say(std::string_view what) {
 
 void Progress::note(std::string_view what) {
   clear();
-  std::cerr << train::terminal_text(what) << '\n';
+  std::cerr << octavo_train::terminal_text(what) << '\n';
 }
 
 }  // namespace octavo::cli

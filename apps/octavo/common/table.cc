@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/common/table.h"
 
-#include "train/strings/decimal.h"
+#include "train/base/decimal.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -117,7 +117,7 @@ std::size_t output_width() {
 }
 
 std::string fixed(double value, int decimals) {
-  return train::decimal_text(value, std::chars_format::fixed, decimals);
+  return octavo_train::decimal_text(value, std::chars_format::fixed, decimals);
 }
 
 std::string grouped(std::int64_t value) {

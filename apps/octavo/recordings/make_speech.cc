@@ -24,8 +24,8 @@
 namespace octavo::recordings {
 namespace {
 
-using train::kStep;
-using train::mix;
+using octavo_train::kStep;
+using octavo_train::mix;
 
 constexpr const char* kMade = "made.json";
 constexpr std::uint64_t kMostRecord = 1 << 20;  // limit of the size of made.json in bytes
@@ -114,7 +114,7 @@ Status make_folder(const std::string& path) {
 // Returns whether the folder already holds the recordings of `record`. Returns an error if it holds anything
 // else and `force` is off.
 Result<bool> holds(const std::string& folder, nlohmann::ordered_json& record, bool force) {
-  if (const auto text = train::read_text_file(folder + "/" + kMade, kMostRecord); text.ok()) {
+  if (const auto text = octavo_train::read_text_file(folder + "/" + kMade, kMostRecord); text.ok()) {
     auto there = nlohmann::ordered_json::parse(*text, nullptr, false);
     if (there.is_object()) {
       nlohmann::ordered_json asked = there;
@@ -126,7 +126,7 @@ Result<bool> holds(const std::string& folder, nlohmann::ordered_json& record, bo
     }
   }
   if (force) return false;
-  auto names = train::list_folder(folder);
+  auto names = octavo_train::list_folder(folder);
   if (!names.ok()) return names.status();
   if (names->empty()) return false;
   return Status::failed(folder + ": the folder has other things in it; --force writes into it all the same");
@@ -144,7 +144,7 @@ Status speak_clip(const std::string& folder, int rate, Clip& clip) {
     if (!spoken.ok()) return spoken.status();
     if (spoken->samples.empty())
       return Status::failed("espeak-ng says nothing for '" + clip.sentences[i] + "'");
-    const std::vector<float> sentence = train::resampled(spoken->samples, spoken->rate, rate);
+    const std::vector<float> sentence = octavo_train::resampled(spoken->samples, spoken->rate, rate);
     const double seconds = static_cast<double>(samples.size() + sentence.size()) / rate;
     if (i > 0 && seconds + clip.silences[i] > kLongestJoined) {
       clip.sentences.resize(i);
@@ -155,7 +155,7 @@ Status speak_clip(const std::string& folder, int rate, Clip& clip) {
   }
   add_silence(clip.silences.back());
   clip.seconds = static_cast<double>(samples.size()) / rate;
-  return train::write_audio(folder + "/" + clip.path, samples, rate);
+  return octavo_train::write_audio(folder + "/" + clip.path, samples, rate);
 }
 
 std::string text_of(const Clip& clip) {
@@ -216,8 +216,8 @@ Result<std::vector<std::string>> texts_of(const SpeechBenchOptions& plan) {
 
 Result<MadeSpeech> make_speech(const std::string& folder, const SpeechBenchOptions& plan, bool force,
                                int threads, const Advance& advance) {
-  if (!train::audio_built_in())
-    return train::write_audio(folder, {}, plan.rate);  // returns the error that names what to install
+  if (!octavo_train::audio_built_in())
+    return octavo_train::write_audio(folder, {}, plan.rate);  // returns the error that names what to install
   const auto texts = texts_of(plan);
   if (!texts.ok()) return texts.status();
   MadeSpeech out;
@@ -259,7 +259,7 @@ Result<MadeSpeech> make_speech(const std::string& folder, const SpeechBenchOptio
   record["val_seconds"] = out.val_seconds;
   for (const auto& [name, text] :
        {std::pair{"train.jsonl", train}, {"val.jsonl", val}, {kMade, record.dump(2) + '\n'}}) {
-    if (Status bad = train::write_text_file(folder + "/" + name, text); !bad.ok()) return bad;
+    if (Status bad = octavo_train::write_text_file(folder + "/" + name, text); !bad.ok()) return bad;
   }
   return out;
 }

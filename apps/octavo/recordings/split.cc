@@ -34,12 +34,13 @@ struct Group {
 };
 
 std::uint64_t hash_of(std::string_view text, std::uint64_t seed) {
-  std::uint64_t out = train::mix(seed + train::kStep);
-  for (const char c : text) out = train::mix(out + train::kStep + static_cast<unsigned char>(c));
+  std::uint64_t out = octavo_train::mix(seed + octavo_train::kStep);
+  for (const char c : text)
+    out = octavo_train::mix(out + octavo_train::kStep + static_cast<unsigned char>(c));
   return out;
 }
 
-std::optional<std::string> value_of(const train::ManifestLine& line, SplitField field) {
+std::optional<std::string> value_of(const octavo_train::ManifestLine& line, SplitField field) {
   switch (field) {
     case SplitField::audio:
       return line.entry.audio;
@@ -70,10 +71,10 @@ const char* name_of(SplitField field) {
 // Splits the manifest into lines, each with the number of its group. REQUIRES: Manifest::open() succeeded, so
 // that every line is an entry.
 Status read_lines(const std::string& path, std::string_view text, const SplitOptions& plan,
-                  const train::ManifestOptions& options, std::vector<Line>& lines,
+                  const octavo_train::ManifestOptions& options, std::vector<Line>& lines,
                   std::vector<Group>& groups) {
   std::map<std::string, std::size_t> numbers;
-  train::ManifestLine read;
+  octavo_train::ManifestLine read;
   std::int64_t number = 0;
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
@@ -83,7 +84,7 @@ Status read_lines(const std::string& path, std::string_view text, const SplitOpt
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.find_first_not_of(" \t") == std::string_view::npos) continue;
     const auto place = [&] { return path + ':' + std::to_string(number) + ": "; };
-    if (const auto problem = train::read_manifest_line(line, options, read))
+    if (const auto problem = octavo_train::read_manifest_line(line, options, read))
       return Status::invalid(place() + problem->reason);
     const auto value = value_of(read, plan.together);
     if (!value)
@@ -140,11 +141,11 @@ Status choose(const std::string& path, std::int64_t wanted, std::int64_t all, st
 
 Result<Split> split_manifest(const std::string& manifest, const SplitOptions& plan,
                              const std::string& train_folder, const std::string& val_folder) {
-  const train::ManifestOptions options = {.min_duration = 0, .max_duration = 1e9};
-  const train::ManifestSource source = {manifest};
-  const auto opened = train::Manifest::open(std::span(&source, 1), options);
+  const octavo_train::ManifestOptions options = {.min_duration = 0, .max_duration = 1e9};
+  const octavo_train::ManifestSource source = {manifest};
+  const auto opened = octavo_train::Manifest::open(std::span(&source, 1), options);
   if (!opened.ok()) return opened.status();
-  const auto file = train::MappedFile::open(manifest);
+  const auto file = octavo_train::MappedFile::open(manifest);
   if (!file.ok()) return file.status();
   const auto bytes = file->bytes();
   std::vector<Line> lines;

@@ -5,7 +5,7 @@
 
 #include "train/audio/audio.h"
 #include "train/data/mix.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 #include "train/tasks/speech/json_line.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 namespace octavo::recordings {
 namespace {
 
-using train::fixed;
-using train::ManifestEntry;
+using octavo_train::fixed;
+using octavo_train::ManifestEntry;
 
 struct ClipFacts {
   float peak = 0, level = 0, clipped = 0;  // clipped: share of the samples
@@ -35,7 +35,7 @@ float decibels(double amplitude) { return static_cast<float>(20 * std::log10(std
 std::uint64_t hash_of(std::span<const float> samples) {
   std::uint64_t out = samples.size();
   for (const float each : samples)
-    out = train::mix(out ^ static_cast<std::uint64_t>(std::lround(each * 32768.0F) + 65536));
+    out = octavo_train::mix(out ^ static_cast<std::uint64_t>(std::lround(each * 32768.0F) + 65536));
   return out;
 }
 
@@ -58,13 +58,13 @@ void measure(std::span<const float> samples, ClipFacts& out) {
 template <class Use>
 void for_each_character(std::string_view text, Use use) {
   while (!text.empty()) {
-    const std::size_t length = std::max<std::size_t>(1, train::utf8_length(text));
+    const std::size_t length = std::max<std::size_t>(1, octavo_train::utf8_length(text));
     use(text.substr(0, length));
     text.remove_prefix(length);
   }
 }
 
-std::string unknown_in(const train::Tokenizer& tokenizer, const std::string& text) {
+std::string unknown_in(const octavo_train::Tokenizer& tokenizer, const std::string& text) {
   std::string out;
   for_each_character(text, [&](std::string_view each) {
     if (out.find(each) != std::string::npos) return;
@@ -78,12 +78,12 @@ std::string unknown_in(const train::Tokenizer& tokenizer, const std::string& tex
 // Decodes the recording at its own rate, because resampling would change the peaks.
 ClipFacts look_at(const ManifestEntry& entry, const SurveyOptions& plan) {
   ClipFacts out;
-  const auto info = train::probe_audio(entry.audio);
+  const auto info = octavo_train::probe_audio(entry.audio);
   if (!info.ok()) {
     out.error = std::make_unique<std::string>(info.status().message());
     return out;
   }
-  const auto clip = train::read_audio(
+  const auto clip = octavo_train::read_audio(
       {.path = entry.audio, .offset = entry.offset, .seconds = entry.duration, .rate = info->rate});
   if (!clip.ok()) {
     out.error = std::make_unique<std::string>(clip.status().message());
@@ -105,7 +105,7 @@ ClipFacts look_at(const ManifestEntry& entry, const SurveyOptions& plan) {
 
 class Collector {
  public:
-  Collector(const train::Manifest& manifest, const SurveyOptions& plan, Survey& out)
+  Collector(const octavo_train::Manifest& manifest, const SurveyOptions& plan, Survey& out)
       : manifest_(manifest), plan_(plan), out_(out) {}
 
   // Records where the clips of a recording end. REQUIRES: called for all clips before the first add().
@@ -142,7 +142,7 @@ class Collector {
                   "the loudest sample is at " + fixed(decibels(facts.peak), 0) + " dBFS");
     if (static_cast<double>(facts.clipped) >= kClippedShare)
       find(Kind::clipped, index, entry,
-           train::percent_text(facts.clipped) + " of the samples are at full scale");
+           octavo_train::percent_text(facts.clipped) + " of the samples are at full scale");
     if (const double rest = facts.file_seconds - ends_[entry.audio]; rest > kMoreAudio) {
       ends_[entry.audio] = facts.file_seconds;  // report this only once
       find(Kind::more_audio, index, entry,
@@ -181,7 +181,7 @@ class Collector {
       all.first.push_back({manifest_.place(index), entry.audio, std::move(reason)});
   }
 
-  const train::Manifest& manifest_;
+  const octavo_train::Manifest& manifest_;
   const SurveyOptions& plan_;
   Survey& out_;
   std::unordered_map<std::uint64_t, std::int64_t> by_samples_;
@@ -189,14 +189,14 @@ class Collector {
 };
 
 // Adds the lines that the manifest skipped.
-void add_left_out(const train::Manifest& manifest, Survey& out) {
-  const train::ManifestReport& report = manifest.report();
+void add_left_out(const octavo_train::Manifest& manifest, Survey& out) {
+  const octavo_train::ManifestReport& report = manifest.report();
   Findings& bad = out.findings[static_cast<std::size_t>(Kind::bad_line)];
   Findings& left = out.findings[static_cast<std::size_t>(Kind::left_out)];
   bad.count = report.bad;
   left.count = report.left_out() - report.bad;
   for (std::int64_t i = 0; i < report.left_out() && bad.first.size() + left.first.size() < 2 * kListed; ++i) {
-    const train::SkippedClip clip = manifest.left_out(i);
+    const octavo_train::SkippedClip clip = manifest.left_out(i);
     Findings& of = clip.audio.empty() ? bad : left;  // a line that is not an entry has no audio path
     if (of.first.size() < kListed) of.first.push_back({clip.place, clip.audio, clip.reason});
   }
@@ -234,9 +234,9 @@ Result<Survey> survey_recordings(std::span<const std::string> manifests, const S
                                  const std::function<void(std::int64_t, std::int64_t)>& advance) {
   std::vector<train::ManifestSource> sources;
   for (const std::string& path : manifests) sources.push_back({path});
-  train::ManifestOptions options = plan.options;
-  options.bad = train::BadClips::skip;
-  const auto manifest = train::Manifest::open(sources, options);
+  octavo_train::ManifestOptions options = plan.options;
+  options.bad = octavo_train::BadClips::skip;
+  const auto manifest = octavo_train::Manifest::open(sources, options);
   if (!manifest.ok()) return manifest.status();
   const std::int64_t all = manifest->size();
   std::vector<ClipFacts> facts(static_cast<std::size_t>(all));

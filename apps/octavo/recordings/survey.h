@@ -58,7 +58,7 @@ struct Amount {
 };
 
 struct Survey {
-  train::ManifestReport manifest;
+  octavo_train::ManifestReport manifest;
   Amount heard;  // clips that could be decoded
   std::array<Findings, kKinds> findings;
   std::vector<float> durations, levels, peaks, pace;  // seconds; dBFS (RMS); dBFS; characters per second
@@ -73,8 +73,8 @@ struct Survey {
 };
 
 struct SurveyOptions {
-  train::ManifestOptions options;
-  const train::Tokenizer* tokenizer = nullptr;  // null: no character is a finding
+  octavo_train::ManifestOptions options;
+  const octavo_train::Tokenizer* tokenizer = nullptr;  // null: no character is a finding
   int threads = 0;
 };
 

@@ -2,7 +2,7 @@
 #include "apps/octavo/recordings/survey_page.h"
 
 #include "train/report/html.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,19 +10,19 @@
 namespace octavo::recordings {
 namespace {
 
-using train::Cell;
-using train::duration_text;
-using train::element;
-using train::element_of;
-using train::fixed;
-using train::HtmlTable;
-using train::percent_text;
-using train::section;
+using octavo_train::Cell;
+using octavo_train::duration_text;
+using octavo_train::element;
+using octavo_train::element_of;
+using octavo_train::fixed;
+using octavo_train::HtmlTable;
+using octavo_train::percent_text;
+using octavo_train::section;
 
 constexpr std::size_t kBars = 40;
 constexpr std::size_t kMostNames = 60;  // rows of a table of names
 
-std::string count_text(std::int64_t count) { return train::grouped(static_cast<double>(count)); }
+std::string count_text(std::int64_t count) { return octavo_train::grouped(static_cast<double>(count)); }
 
 // Draws bars of equal width from the smallest value to the largest. Each bar's title has its range and count.
 std::string histogram(const std::string& title, const std::string& unit, std::vector<float> values,
@@ -54,7 +54,7 @@ std::string histogram(const std::string& title, const std::string& unit, std::ve
       element_of("small", "", "in " + unit + "; the median is " + fixed(median, digits));
   return element("figure", "sample histogram",
                  element("figcaption", "", caption) + "<svg role=\"img\" aria-label=\"" +
-                     train::escaped(title) + "\">" + bars + "</svg>" +
+                     octavo_train::escaped(title) + "\">" + bars + "</svg>" +
                      element("div", "axis",
                              element_of("span", "", fixed(low, digits)) +
                                  element_of("span", "", fixed(high, digits)))) +
@@ -147,7 +147,7 @@ std::string characters(const Survey& survey) {
     const bool unknown = survey.unknown.contains(character);
     const std::string name = character == " " ? "space" : character;
     out += element("span", unknown ? "differs" : "",
-                   train::escaped(name) + " " + element_of("small", "", count_text(count))) +
+                   octavo_train::escaped(name) + " " + element_of("small", "", count_text(count))) +
            " &nbsp; ";
   }
   return out.empty() ? out
@@ -163,10 +163,10 @@ std::string characters(const Survey& survey) {
 
 std::string survey_page(const std::string& title, const Survey& survey) {
   const bool clean = survey.serious() == 0;
-  return train::page_head(title + " · Octavo", "") + "<body>\n<main>\n<header>\n" +
+  return octavo_train::page_head(title + " · Octavo", "") + "<body>\n<main>\n<header>\n" +
          element_of("p", "eyebrow", "Octavo data check") + "\n" +
          element("h1", "",
-                 train::escaped(title) + " " +
+                 octavo_train::escaped(title) + " " +
                      element_of("span", clean ? "badge good" : "badge bad",
                                 clean ? "Nothing to mend" : "To mend")) +
          "\n</header>\n" + cards(survey) + section("findings", "Findings", findings(survey)) +

@@ -123,7 +123,7 @@ const std::vector<std::string_view>* Grammar::find(std::string_view rule) const 
 }
 
 std::uint64_t Expander::below(std::uint64_t count) {
-  return train::mix(key_ + train::kStep * ++drawn_) % count;
+  return octavo_train::mix(key_ + octavo_train::kStep * ++drawn_) % count;
 }
 
 const std::string& Expander::remember(const std::string& name, std::string_view pattern) {

@@ -32,7 +32,8 @@ void cast(Expander& tale, const std::string& role, std::vector<std::string>& nam
 
 std::string TextMaker::next() {
   ++tales_;
-  Expander tale(Grammar::tales(), train::mix(train::mix(seed_ + train::kStep) + train::kStep * tales_));
+  Expander tale(Grammar::tales(), octavo_train::mix(octavo_train::mix(seed_ + octavo_train::kStep) +
+                                                    octavo_train::kStep * tales_));
   std::vector<std::string> names;
   for (const char* role : {"h", "f", "o"}) cast(tale, role, names);
   tale.remember("town", "<town>");

@@ -56,8 +56,8 @@ the <s_person> <s_did> the <s_objects> <s_manner>
 
 std::string SentenceMaker::next() {
   ++sentences_;
-  Expander sentence(Grammar::tales(),
-                    train::mix(train::mix(seed_ + train::kStep) + train::kStep * sentences_));
+  Expander sentence(Grammar::tales(), octavo_train::mix(octavo_train::mix(seed_ + octavo_train::kStep) +
+                                                        octavo_train::kStep * sentences_));
   std::string out = sentence.expand("<spoken>");
   std::ranges::transform(out, out.begin(),
                          [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 std::optional<EvaluationRecord> record_of(const CheckpointRef& checkpoint) {
@@ -77,4 +77,4 @@ Status point_best(const std::string& run_folder, std::string_view metric) {
   return point_link(run_folder, kBestName, name.text());
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

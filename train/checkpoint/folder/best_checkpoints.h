@@ -6,7 +6,7 @@
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/checkpoint/folder/evaluation_file.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <optional>
@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct RankedCheckpoint {
   CheckpointRef checkpoint;
@@ -48,4 +48,4 @@ Status prune_checkpoints(const std::string& run_folder, const KeepRule& rule);
 // for users and their paths: no code reads it.
 Status point_best(const std::string& run_folder, std::string_view metric);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -12,7 +12,7 @@
 #include <sstream>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kNamed = 8;  // the most checkpoints that a message lists
@@ -120,4 +120,4 @@ Result<ChosenCheckpoint> choose_checkpoint(const std::string& run, std::string_v
   return choose_given(found->path, files);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,14 +5,14 @@
 
 #include "train/checkpoint/folder/checkpoint_folder.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct ChosenCheckpoint {
   std::string path;
@@ -28,4 +28,4 @@ struct ChosenCheckpoint {
 Result<ChosenCheckpoint> choose_checkpoint(const std::string& run, std::string_view which,
                                            std::span<const std::string_view> files = {});
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -17,7 +17,7 @@
 #include <system_error>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::uint64_t kChecksumsLimit = 64 * 1024;
@@ -163,4 +163,4 @@ Status remove_checkpoints(const std::string& run_folder, std::vector<CheckpointR
   return first.ok() ? left : first;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <optional>
@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct CheckpointRef {
   std::int64_t step = 0;
@@ -53,4 +53,4 @@ Result<NewestCheckpoint> newest_checkpoint(const std::string& run_folder,
 // no CheckpointWriter of it is alive, except committed ones.
 Status remove_checkpoints(const std::string& run_folder, std::vector<CheckpointRef> which);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

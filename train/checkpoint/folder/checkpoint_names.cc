@@ -14,7 +14,7 @@
 #include <cstdio>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::string_view kPrefix = "checkpoint-";
@@ -123,4 +123,4 @@ Status remove_leftovers(const std::string& run_folder) {
   return first;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

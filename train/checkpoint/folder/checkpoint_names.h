@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <optional>
@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr std::string_view kLatestName = "latest";
 inline constexpr std::string_view kBestName = "best";
@@ -51,4 +51,4 @@ Status point_link(const std::string& run_folder, std::string_view link, const st
 // interrupted point_link(). If one cannot be removed, the others still are, and the first error is returned.
 Status remove_leftovers(const std::string& run_folder);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

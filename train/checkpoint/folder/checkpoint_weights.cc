@@ -11,16 +11,16 @@
 #include <memory>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::string_view kModelFile = "model.safetensors";
 constexpr std::string_view kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kNarrow = "BF16";
 
-WeightStore store_of(const StoredTensor* master) {
-  if (master == nullptr) return WeightStore::nearest;
-  return master->dtype == "I8" ? WeightStore::residual8 : WeightStore::residual16;
+octavo::WeightStore store_of(const StoredTensor* master) {
+  if (master == nullptr) return octavo::WeightStore::nearest;
+  return master->dtype == "I8" ? octavo::WeightStore::residual8 : octavo::WeightStore::residual16;
 }
 
 Result<std::vector<float>> widen(const StoredTensor& weight, const StoredTensor* master) {
@@ -28,7 +28,7 @@ Result<std::vector<float>> widen(const StoredTensor& weight, const StoredTensor*
   if (!halves.empty()) std::memcpy(halves.data(), weight.bytes.data(), weight.bytes.size());
   std::vector<float> values(halves.size());
   const Status status =
-      join_weights(store_of(master), halves, master == nullptr ? Bytes() : master->bytes, values);
+      octavo::join_weights(store_of(master), halves, master == nullptr ? Bytes() : master->bytes, values);
   if (!status.ok()) return Status(status.code(), weight.name + ": " + status.message());
   return values;
 }
@@ -59,7 +59,7 @@ Status CheckpointWeights::check_masters(const std::string& path) {
     const auto numel = static_cast<std::int64_t>(weight.bytes.size() / sizeof(std::uint16_t));
     const auto have = static_cast<std::int64_t>(master->bytes.size());
     const bool known = master->dtype == "I8" || master->dtype == "I16";
-    if (!known || have != residual_bytes(store_of(master), numel)) {
+    if (!known || have != octavo::residual_bytes(store_of(master), numel)) {
       return Status::invalid(path + ": " + master->name + " is " + master->dtype + " with " +
                              std::to_string(have) + " bytes, expected I8 or I16 with one for each of the " +
                              std::to_string(numel) + " elements of " + weight.name);
@@ -94,4 +94,4 @@ std::vector<TensorSource> CheckpointWeights::sources() const {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

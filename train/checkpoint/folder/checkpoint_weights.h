@@ -6,14 +6,14 @@
 
 #include "train/formats/safetensors.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class CheckpointWeights {
  public:
@@ -38,4 +38,4 @@ class CheckpointWeights {
   std::size_t widened_ = 0, masters_ = 0;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

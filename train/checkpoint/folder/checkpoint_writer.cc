@@ -12,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Bytes for the folder, checksums.txt and the file system's own use.
@@ -138,4 +138,4 @@ Status CheckpointWriter::commit() {
   return {};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

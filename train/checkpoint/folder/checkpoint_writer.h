@@ -1,6 +1,6 @@
 // Writes one checkpoint of a run: RUN/checkpoint-STEP/ appears with all of its files or not at all.
 //
-//   auto writer = octavo::train::CheckpointWriter::begin("runs/a", 500, expected_bytes);
+//   auto writer = octavo_train::CheckpointWriter::begin("runs/a", 500, expected_bytes);
 //   if (!writer.ok()) return writer.status();
 //   Status status = writer->add_tensors("model.safetensors", sources, {{"format", "pt"}});
 //   if (status.ok()) status = writer->add_text("state.json", text);
@@ -17,7 +17,7 @@
 #include "train/io/checksums.h"
 #include "train/io/scratch_folder.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <map>
@@ -26,7 +26,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class CheckpointWriter {
  public:
@@ -71,4 +71,4 @@ class CheckpointWriter {
   Status failure_;  // the error of an earlier call, after which the checkpoint cannot be committed
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

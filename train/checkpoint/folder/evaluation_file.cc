@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -64,4 +64,4 @@ Result<std::optional<EvaluationRecord>> read_evaluation(const std::string& check
   }
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

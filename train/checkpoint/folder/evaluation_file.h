@@ -9,14 +9,14 @@
 
 #include "train/checkpoint/folder/metric.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr std::string_view kEvaluationName = "evaluation.json";
 
@@ -35,4 +35,4 @@ std::string evaluation_text(const EvaluationRecord& record);
 // the file.
 Result<std::optional<EvaluationRecord>> read_evaluation(const std::string& checkpoint);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -26,7 +26,7 @@
 #include <sys/vfs.h>
 #endif
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr const char* kName = "/.lock";
@@ -205,4 +205,4 @@ Status FolderLock::take(const std::string& folder) {
 
 Status FolderLock::check() const { return held_ != nullptr ? held_->check() : Status(); }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,13 +9,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <chrono>
 #include <memory>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The defaults are correct for production; tests use others.
 struct FolderLockOptions {
@@ -44,4 +44,4 @@ class FolderLock {
   std::unique_ptr<Held> held_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

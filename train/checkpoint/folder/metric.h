@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 enum class Better { lower, higher };
 
@@ -22,4 +22,4 @@ struct Metric {
   }
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 namespace {
 
 constexpr int kThreads = 256;
@@ -362,4 +362,4 @@ const char* probabilities_backward(const AttentionShape& shape, const Probabilit
   return launched();
 }
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

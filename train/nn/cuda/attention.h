@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 
 inline constexpr std::int64_t kMostFrames = 8192;
 // The distance between the rows of two queries in the numbering of dropped elements, so that a mask does not
@@ -51,7 +51,7 @@ const char* heads_last(const AttentionShape& shape, const void* from, void* to, 
 
 struct ProbabilityWork {
   const std::int64_t* lengths;  // [batch]
-  DropoutArgs drop;             // row b and a head have the sample number samples[b] * heads + head
+  octavo::DropoutArgs drop;     // row b and a head have the sample number samples[b] * heads + head
   double scale;                 // factor of a score, before the softmax
 };
 // Replaces scores by key [batch, heads, frames, keys()] by probabilities, with zeros where a query or a key
@@ -82,4 +82,4 @@ constexpr std::int64_t merge_partial_size(const AttentionShape& shape) {
 }
 const char* merge_heads(const AttentionShape& shape, const MergeWork& work, void* stream);
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

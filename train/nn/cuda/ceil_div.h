@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 
 constexpr std::int64_t ceil_div(std::int64_t count, std::int64_t by) { return (count + by - 1) / by; }
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

@@ -11,7 +11,7 @@
 
 #include <algorithm>
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 namespace {
 
 constexpr int kWidth = kConvWidth, kReach = kWidth / 2;
@@ -527,4 +527,4 @@ const char* conv_backward(const ConvShape& shape, const void* dout, const void* 
   return launched();
 }
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 
 inline constexpr int kConvWidth = 9;  // the only width that the kernels support
 
@@ -54,4 +54,4 @@ const char* conv_backward(const ConvShape& shape, const void* dout, const void* 
                           const ConvNorm& norm, void* dz, float* dweight, float* dnorm, float* means,
                           float* partial, void* stream);
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

@@ -4,14 +4,14 @@
 
 #include <cstdint>
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 
 // `samples`, the sample numbers, is in device memory.
-struct DropoutArgs {
+struct octavo::DropoutArgs {
   const std::int64_t* samples = nullptr;
   double probability = 0.0;  // 0: the other fields are not read
   std::uint64_t seed = 0, step = 0;
   std::uint32_t layer = 0;
 };
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

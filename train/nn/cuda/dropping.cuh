@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 
 // The dropout arguments of a kernel. A threshold of zero drops nothing.
 struct Dropping {
@@ -48,4 +48,4 @@ class Counters {
   formula::Dropout how_;
 };
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

@@ -7,7 +7,7 @@
 #include "train/nn/cuda/sums.cuh"
 #include "train/nn/cuda/vectors.cuh"
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 namespace {
 
 constexpr int kThreads = 128;
@@ -187,4 +187,4 @@ const char* merge_heads(const AttentionShape& shape, const MergeWork& work, void
   return launched();
 }
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

@@ -7,16 +7,16 @@
 
 #include <cuda_runtime_api.h>
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 
 inline const char* launched() {
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
-inline Dropping dropping(const DropoutArgs& call) {
+inline Dropping dropping(const octavo::DropoutArgs& call) {
   return {call.samples, formula::dropout_base(call.seed, call.step), call.layer,
           formula::make_dropout(call.probability)};
 }
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

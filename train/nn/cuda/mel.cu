@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 namespace {
 
 constexpr int kThreads = 256;
@@ -131,4 +131,4 @@ const char* mel_normalize(const MelShape& shape, const std::int64_t* lengths, fl
   return launched();
 }
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

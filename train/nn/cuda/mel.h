@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 
 struct MelShape {
   std::int64_t batch, samples, frames;  // samples and frames of the longest clip
@@ -51,4 +51,4 @@ const char* mel_bands(const MelShape& shape, const void* spectrum, const MelFilt
 const char* mel_normalize(const MelShape& shape, const std::int64_t* lengths, float least_deviation, float* x,
                           void* stream);
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

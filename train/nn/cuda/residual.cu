@@ -12,7 +12,7 @@
 
 #include <algorithm>
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 namespace {
 
 constexpr int kVector = 8, kWarps = kNormWarps;
@@ -225,4 +225,4 @@ const char* norm_backward(const NormShape& shape, const NormBackward& work, void
   return launched();
 }
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

@@ -7,7 +7,7 @@
 #include "train/nn/cuda/residual.h"
 #include "train/nn/cuda/vectors.cuh"
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 namespace {
 
 constexpr int kVector = 8, kThreads = 256;
@@ -124,7 +124,7 @@ bool has_code() {
 }
 
 const char* silu_dropout(bool bf16, std::int64_t numel, std::int64_t inner, const void* x, const void* dout,
-                         const DropoutArgs& drop, void* to, void* stream) {
+                         const octavo::DropoutArgs& drop, void* to, void* stream) {
   const Work work{numel, inner};
   const auto on = static_cast<cudaStream_t>(stream);
   if (bf16) {
@@ -135,4 +135,4 @@ const char* silu_dropout(bool bf16, std::int64_t numel, std::int64_t inner, cons
   return launched();
 }
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

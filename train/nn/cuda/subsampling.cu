@@ -5,7 +5,7 @@
 #include "train/nn/cuda/launch.cuh"
 #include "train/nn/cuda/subsampling.cuh"
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 namespace {
 
 // Frames of features that a run of level 2 reads: each frame reads seven, and the next frame's seven begin
@@ -229,4 +229,4 @@ const char* stem_last_backward(const StemShape& shape, const void* out, const vo
   });
 }
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

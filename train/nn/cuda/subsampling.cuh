@@ -6,7 +6,7 @@
 #include "train/nn/cuda/subsampling.h"
 #include "train/nn/cuda/vectors.cuh"
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 
 constexpr int kStemThreads = 128, kStemOwn = 2;
 
@@ -83,4 +83,4 @@ __device__ inline void load_features(const Stem& stem, const StemPlace& place, c
   __syncthreads();
 }
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

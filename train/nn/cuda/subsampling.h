@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 
 inline constexpr std::int64_t kMostBands = 320;
 
@@ -75,4 +75,4 @@ const char* stem_last(const StemShape& shape, const std::int64_t* lengths, const
 const char* stem_last_backward(const StemShape& shape, const void* out, const void* dout, void* dz,
                                void* stream);
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

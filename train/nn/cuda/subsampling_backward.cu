@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 namespace {
 
 // Frames of features that a run of level 2 owns, and one frame before them.
@@ -214,4 +214,4 @@ const char* stem_second_backward(const StemShape& shape, const StemSecond& work,
   return launched();
 }
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

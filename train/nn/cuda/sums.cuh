@@ -7,7 +7,7 @@
 
 #include <cuda_runtime_api.h>
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 
 // `scaled`, if not null, receives the totals times `factor`.
 static __global__ void __launch_bounds__(1024)
@@ -30,4 +30,4 @@ inline void column_sums(const float* partial, std::int64_t parts, std::int64_t c
       partial, parts, columns, totals, scaled, factor);
 }
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

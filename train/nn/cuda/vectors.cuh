@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-namespace octavo::train::cuda {
+namespace octavo_train::cuda {
 
 using Bf16 = __nv_bfloat16;
 
@@ -110,4 +110,4 @@ __device__ inline int within(std::int64_t length, int frames) {
   return length < 0 ? 0 : length < frames ? static_cast<int>(length) : frames;
 }
 
-}  // namespace octavo::train::cuda
+}  // namespace octavo_train::cuda

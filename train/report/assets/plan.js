@@ -10,7 +10,7 @@
   const ownerColours = 11;  // of plan.css
   const { mostRows, planned, seriesOf, along, nearest, ownersOf, sum, largest, slowdown } = planSums(data);
 
-  // Numbers as train/strings/numbers.h writes them.
+  // Numbers as train/base/numbers.h writes them.
   const scaled = (value, units) => {
     let unit = 0;
     while (Math.abs(value) >= 999.5 && unit + 1 < units.length) {

@@ -14,7 +14,7 @@
 #include <array>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::string_view kNemoConfig = "model_config.yaml";
@@ -133,4 +133,4 @@ Result<std::map<std::string, std::string>> SpeechArchive::other_files() const {
   return files;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

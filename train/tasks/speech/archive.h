@@ -1,7 +1,7 @@
 // Reads and writes speech models in the formats of other programs: NeMo's `.nemo` archive and transformers'
 // model folder. Opening a model reads its config and memory-maps its weights, without LibTorch.
 //
-//   auto archive = octavo::train::SpeechArchive::open("nvidia/parakeet-tdt-0.6b-v3");
+//   auto archive = octavo_train::SpeechArchive::open("nvidia/parakeet-tdt-0.6b-v3");
 //   if (archive.ok()) make_model(archive->settings());
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -12,7 +12,7 @@
 #include "train/tasks/speech/hub.h"
 #include "train/tasks/speech/model_settings.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <map>
 #include <optional>
@@ -21,7 +21,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class Tokenizer;
 
@@ -124,4 +124,4 @@ Status export_speech_model(std::span<const TensorSource> weights, const SpeechMo
                            std::optional<FeatureSettings> features = {},
                            const Tokenizer* tokenizer = nullptr);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -15,7 +15,7 @@
 #include <memory>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Checks the parts of a NeMo config that the tensors' names and shapes do not determine.
@@ -134,4 +134,4 @@ Status export_speech_model(std::span<const TensorSource> weights, const SpeechMo
   return write_nemo_model(target, *origin, weights);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using F = FeatureSettings;
@@ -151,4 +151,4 @@ Result<FeatureTables> stored_feature_tables(std::span<const StoredTensor> prepro
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,14 +7,14 @@
 #include "train/tasks/speech/archive_keys.h"
 #include "train/tasks/speech/feature_tables.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the keys of NeMo's section `preprocessor`. write_keys() writes the section from them.
 std::vector<ExternalConfigKey> nemo_feature_keys();
@@ -41,4 +41,4 @@ Result<std::string> transformers_features(const FeatureSettings& settings);
 Result<FeatureTables> stored_feature_tables(std::span<const StoredTensor> preprocessor,
                                             const FeatureSettings& settings, const std::string& name);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <optional>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 std::optional<double> number_of(std::string_view text) {
@@ -167,4 +167,4 @@ std::string write_keys(std::span<const ExternalConfigKey> keys, const ExternalMo
   return object_of(keys, from, 0, 0) + "\n";
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 #include "train/tasks/speech/feature_settings.h"
 #include "train/tasks/speech/model_settings.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <functional>
@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The largest width of a layer that a config may have.
 inline constexpr std::int64_t kMostWidth = 1 << 16;
@@ -104,4 +104,4 @@ Status refuse_key(const YamlNode& root, const Source& source, std::string_view p
 // Returns JSON text in which dotted keys are nested objects. REQUIRES: the keys of one object are adjacent.
 std::string write_keys(std::span<const ExternalConfigKey> keys, const ExternalModelConfig& from);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 #include <array>
 #include <optional>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using M = SpeechModelSettings;
@@ -238,4 +238,4 @@ Result<SpeechConfig> read_nemo_config(std::string_view yaml, const std::string& 
   return SpeechConfig{std::move(found.model), pad, std::move(found.notes), found.features, hybrid};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

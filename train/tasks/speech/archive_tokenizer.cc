@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Files = std::map<std::string, std::string>;
@@ -59,4 +59,4 @@ Result<Tokenizer> archive_tokenizer(const SpeechArchive& archive) {
                          std::to_string(archive.settings().vocabulary) + std::string(kAdvice));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

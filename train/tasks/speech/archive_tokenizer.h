@@ -5,11 +5,11 @@
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/tokenizer.h"
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Reads the file that NeMo's `tokenizer.model_path` names, or tokenizer.model or tokenizer.json of a folder.
 // Returns an error if the number of tokens differs from the model's vocabulary. Error messages advise to set
 // `model.tokenizer.model`, which can name another file.
 Result<Tokenizer> archive_tokenizer(const SpeechArchive& archive);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

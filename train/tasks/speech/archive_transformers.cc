@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <array>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using M = SpeechModelSettings;
@@ -144,4 +144,4 @@ Result<std::string> transformers_config(const SpeechConfig& config, std::string_
   return write_keys(keys, from);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

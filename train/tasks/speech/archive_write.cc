@@ -23,7 +23,7 @@
 #include <cerrno>
 #include <set>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -225,4 +225,4 @@ Status write_transformers_model(const std::string& folder, const SpeechModelSett
   return path_exists(folder) ? write_into_folder(folder, files) : write_new_folder(folder, files);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Separates these random numbers from others with the same seed.
@@ -47,4 +47,4 @@ Masks draw_masks(const SpecAugmentSettings& settings, std::int64_t frames, std::
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

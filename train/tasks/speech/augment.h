@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct MaskSpan {
   std::int64_t start = 0, end = 0;  // end is exclusive
@@ -32,4 +32,4 @@ struct MaskKey {
 Masks draw_masks(const SpecAugmentSettings& settings, std::int64_t frames, std::int64_t bands,
                  const MaskKey& key);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr std::string_view kBase64 =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -46,4 +46,4 @@ inline std::optional<std::string> base64_decoded(std::string_view text) {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Names = ClipTensors;
@@ -149,4 +149,4 @@ torch::Tensor masked(const torch::Tensor& features, std::span<const Masks> masks
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The names of a batch's tensors: features [clips, T, bands] in fp32; feature_lengths [clips],
 // targets [clips, U] and target_lengths [clips] in int64. Both lengths are also on the host. A batch of
@@ -50,4 +50,4 @@ torch::Tensor padded_for_training(const torch::Tensor& features, std::int64_t lo
 // REQUIRES: all clips have the same number of masks.
 torch::Tensor masked(const torch::Tensor& features, std::span<const Masks> masks);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

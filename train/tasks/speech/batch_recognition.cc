@@ -13,7 +13,7 @@
 #include <thread>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Samples = std::vector<float>;
@@ -149,4 +149,4 @@ void transcribe_all(const HearBatch& hear, std::span<const ClipInput> clips,
   }
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

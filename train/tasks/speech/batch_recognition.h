@@ -7,14 +7,14 @@
 
 #include "train/tasks/speech/transcription.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <functional>
 #include <span>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // A clip to transcribe. Any thread may read it, when its batch is near.
 struct ClipInput {
@@ -55,4 +55,4 @@ std::vector<std::vector<std::size_t>> plan_batches(std::span<const double> secon
 void transcribe_all(const HearBatch& hear, std::span<const ClipInput> clips,
                     const BatchRecognitionOptions& options, const HeardClip& done);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -103,4 +103,4 @@ Result<std::optional<BundledModel>> read_kept_model(const std::string& checkpoin
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

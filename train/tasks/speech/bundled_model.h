@@ -7,14 +7,14 @@
 #include "train/tasks/speech/feature_settings.h"
 #include "train/tasks/speech/model_settings.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr std::string_view kKeptTokenizer = "tokenizer.model";
 inline constexpr std::string_view kKeptModel = "model.json";
@@ -32,4 +32,4 @@ std::map<std::string, std::string> checkpoint_extra_files(const BundledModel& mo
 // the run used generated clips.
 Result<std::optional<BundledModel>> read_kept_model(const std::string& checkpoint);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::uint32_t kBytes = 256;
@@ -130,4 +130,4 @@ Status check_charsmap(std::string_view charsmap) {
   return what.empty() ? Status() : wrong(what);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -4,13 +4,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns an error if a search could read outside the map. An empty map is valid.
 Status check_charsmap(std::string_view charsmap);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -4,14 +4,14 @@
 #include "train/audio/audio.h"
 #include "train/audio/perturb.h"
 #include "train/nn/frames.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <algorithm>
 #include <cmath>
 #include <string_view>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr float kSilence = 1e-4F;  // a fraction of full scale (-80 dB); quieter clips count as silent
@@ -142,4 +142,4 @@ Result<LoadedClip> ClipReader::read(const ManifestEntry& entry, std::optional<st
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

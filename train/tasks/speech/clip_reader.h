@@ -13,14 +13,14 @@
 #include "train/tasks/speech/recording_settings.h"
 #include "train/tasks/speech/tokenizer.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct LoadedClip {
   std::vector<float> samples;        // mono, at the features' rate
@@ -63,4 +63,4 @@ class ClipReader {
   std::uint64_t seed_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

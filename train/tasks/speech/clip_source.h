@@ -7,7 +7,7 @@
 #include "train/tasks/speech/feature_tables.h"
 #include "train/tasks/speech/model_settings.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class SpeechArchive;
 class Tokenizer;
@@ -88,4 +88,4 @@ class ClipSource {
 Result<std::unique_ptr<ClipSource>> open_clips(const Settings& settings, const SpeechModelSettings& model,
                                                const SpeechArchive* origin);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

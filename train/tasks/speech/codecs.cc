@@ -7,11 +7,11 @@
 #include <optional>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 Codec<std::vector<std::int64_t>> duration_list() {
   constexpr std::int64_t kLongest = 1000;
-  constexpr auto kMost = static_cast<std::size_t>(kMaxTransducerDurations);
+  constexpr auto kMost = static_cast<std::size_t>(octavo::kMaxTransducerDurations);
   auto read = [number =
                    integer(0, kLongest)](const YamlNode& node) -> std::optional<std::vector<std::int64_t>> {
     std::vector<std::int64_t> out;
@@ -44,4 +44,4 @@ Codec<std::int64_t> odd_number(std::int64_t high) {
   return codec;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

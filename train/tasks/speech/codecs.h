@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the codec of TDT durations in frames: all different, and at least one above 0.
 Codec<std::vector<std::int64_t>> duration_list();
@@ -15,4 +15,4 @@ Codec<std::vector<std::int64_t>> duration_list();
 // frames on both sides.
 Codec<std::int64_t> odd_number(std::int64_t high);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

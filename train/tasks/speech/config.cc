@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::string_view kNoFreeze =
@@ -146,4 +146,4 @@ output_dir: runs/parakeet
       .limits_batches = true};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // A decoded label and its position. Frames are those of the encoder's output.
 struct Emission {
@@ -19,4 +19,4 @@ struct Emission {
 };
 using Transcript = std::vector<Emission>;
 
-}  // namespace octavo::train
+}  // namespace octavo_train

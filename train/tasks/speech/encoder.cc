@@ -14,7 +14,7 @@
 #include <cmath>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // The dropouts of a layer, in execution order. Number 0 is the dropout of the encoder's input.
@@ -198,4 +198,4 @@ Encoded EncoderImpl::forward(const torch::Tensor& features, const torch::Tensor&
   return {x, left};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The encoder's output.
 struct Encoded {
@@ -85,4 +85,4 @@ class EncoderImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Encoder);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

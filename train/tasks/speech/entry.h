@@ -3,11 +3,11 @@
 
 #include "train/tasks/entry.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <memory>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct ModelExport;
 struct TaskConfig;
@@ -19,4 +19,4 @@ struct SpeechEntry {
   static Status export_model(const ModelExport& request);
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Returns the checkpoint's tokenizer. If the checkpoint has none, returns the tokenizer of `origin`, or
@@ -55,4 +55,4 @@ Status SpeechEntry::export_model(const ModelExport& request) {
                              known ? &**tokenizer : nullptr);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,8 +8,8 @@
 #include "train/io/file_descriptor.h"
 #include "train/io/folders.h"
 #include "train/io/output_file.h"
-#include "train/strings/decimal.h"
-#include "train/strings/numbers.h"
+#include "train/base/decimal.h"
+#include "train/base/numbers.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@
 #include <random>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr const char* kTensor = "features";
@@ -228,4 +228,4 @@ std::string FeatureCache::text() const {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

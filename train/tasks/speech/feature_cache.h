@@ -13,7 +13,7 @@
 
 #include "train/tasks/speech/feature_tables.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <memory>
@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // A part of a recording.
 struct CachedClip {
@@ -61,4 +61,4 @@ class FeatureCache {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The minimum number of frames of a clip. One frame is not enough, because its standard deviation is
 // undefined.
@@ -58,4 +58,4 @@ inline bool same_features(FeatureSettings a, const FeatureSettings& b) {
   return a == b;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/feature_tables.h"
 
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Slaney's mel scale is linear up to 1,000 Hz and logarithmic above.
@@ -83,4 +83,4 @@ FeatureTables make_feature_tables(const FeatureSettings& settings) {
   return {hann_window(settings.window()), mel_filters(settings)};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,11 +5,11 @@
 
 #include "train/tasks/speech/feature_settings.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct FeatureTables {
   std::vector<float> window;   // [window()]
@@ -23,4 +23,4 @@ Status check_features(const FeatureSettings& settings);
 // with an area of 1. REQUIRES: check_features(settings) returned no error.
 FeatureTables make_feature_tables(const FeatureSettings& settings);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 torch::Tensor tensor_of(std::vector<float>& values, at::IntArrayRef sizes) {
@@ -75,4 +75,4 @@ Features Featurizer::operator()(const torch::Tensor& audio, std::span<const std:
   return compute(audio, samples, pass, settings_.dither);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -18,7 +18,7 @@
 #include <cstdint>
 #include <span>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct Features {
   torch::Tensor frames;   // [clips, T, features] in fp32; zeros after a clip's end
@@ -51,4 +51,4 @@ class Featurizer {
   MelTables tables_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

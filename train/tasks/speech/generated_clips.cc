@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/generated_clips.h"
 
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 #include "train/tasks/speech/batch.h"
 
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@
 #include <numeric>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr const char* kClips = "clips";  // key of record()
@@ -110,4 +110,4 @@ std::string GeneratedClips::shorter() const {
   return "data.generator.seconds=" + significant(clips_.seconds / 2, 4) + " (shorter clips)";
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

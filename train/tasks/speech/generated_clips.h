@@ -7,7 +7,7 @@
 
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class GeneratedClips : public ClipSource {
  public:
@@ -42,4 +42,4 @@ class GeneratedClips : public ClipSource {
   std::int64_t bands_, vocabulary_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

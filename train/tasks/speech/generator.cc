@@ -7,7 +7,7 @@
 #include <array>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::string_view kConsonants = "bdfghjklmnprstvz", kVowels = "aeiou";
@@ -103,4 +103,4 @@ std::string transcript(std::span<const std::int64_t> tokens) {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

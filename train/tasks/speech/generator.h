@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr std::int64_t kFramesPerSecond = 100;
 inline constexpr std::int64_t kShortestToken = 16;  // in frames; two frames of the encoder
@@ -43,4 +43,4 @@ void make_features(const GeneratorSettings& settings, const ClipSpec& plan, std:
 std::string token_text(std::int64_t token);
 std::string transcript(std::span<const std::int64_t> tokens);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -13,7 +13,7 @@
 #include <tuple>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::int64_t kRoundsPerCheck = 8;  // on a device that the host would have to wait for
@@ -182,4 +182,4 @@ std::vector<Transcript> decode_ctc(const torch::Tensor& scores, const torch::Ten
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

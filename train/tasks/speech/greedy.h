@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct GreedyOptions {
   // The most labels at one frame. After them, decoding moves to the next frame.
@@ -33,4 +33,4 @@ std::vector<Transcript> decode_greedy(TransducerHead& head, const torch::Tensor&
 // merged and blanks are removed.
 std::vector<Transcript> decode_ctc(const torch::Tensor& scores, const torch::Tensor& lengths);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::string_view kArchive = ".nemo";
@@ -124,4 +124,4 @@ Result<SpeechModelLocation> find_speech_model(const std::string& name) {
                          "model.safetensors, or a name of the hub such as nvidia/parakeet-tdt-0.6b-v3");
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

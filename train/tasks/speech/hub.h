@@ -3,12 +3,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 enum class SpeechFiles : std::uint8_t {
   nemo,          // a `.nemo` archive
@@ -32,4 +32,4 @@ Result<SpeechModelLocation> find_speech_model(const std::string& name);
 // folder in the user's cache.
 [[nodiscard]] std::string hub_cache();
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kDeepest = 64;  // nesting depth of objects and lists
@@ -275,4 +275,4 @@ bool JsonLine::skip(std::string_view* out) {
   return true;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The reading functions return false on an error. Then byte() and reason() return its position and
 // description, and no further value may be read.
@@ -56,4 +56,4 @@ std::size_t utf8_length(std::string_view text);
 // Appends a Unicode scalar value as UTF-8.
 void append_utf8(std::uint32_t point, std::string& out);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

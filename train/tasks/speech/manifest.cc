@@ -16,7 +16,7 @@
 #include <cstdlib>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::uint64_t kTextLimit = 1 << 20;  // bytes of a file that text_filepath names
@@ -123,4 +123,4 @@ SkippedClip Manifest::left_out(std::int64_t number) const {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -4,12 +4,12 @@
 // manifests or weights); entry() reads its line again. Does not use LibTorch and opens no recording.
 //
 //   const std::vector<ManifestSource> sources = {{"train.jsonl"}, {"noisy.jsonl", 0.5}};
-//   auto manifest = octavo::train::Manifest::open(sources, {.max_duration = 20});
+//   auto manifest = octavo_train::Manifest::open(sources, {.max_duration = 20});
 //   if (manifest.ok()) use(manifest->entry(0).audio);
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <memory>
@@ -17,7 +17,7 @@
 #include <span>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct ManifestEntry {
   // A relative path in a manifest is resolved against the manifest's folder, or against the working directory
@@ -104,4 +104,4 @@ class Manifest {
   std::unique_ptr<Index> index_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

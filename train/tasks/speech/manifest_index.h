@@ -4,10 +4,10 @@
 #pragma once
 
 #include "train/io/file_descriptor.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 #include "train/tasks/speech/manifest.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // A clip's line in the manifests (file, byte and line number) and the clip's duration.
 class IndexedClip {
@@ -72,4 +72,4 @@ inline std::string_view line_text(std::string_view line) {
   return line;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

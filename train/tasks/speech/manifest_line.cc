@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr double kLongest = 1e9;  // seconds, about 30 years; a larger value is a mistake
@@ -177,4 +177,4 @@ std::size_t column_of(std::string_view line, std::size_t byte) {
                  before, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80; }));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

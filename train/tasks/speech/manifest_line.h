@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // An error in a line: the byte of the line at which it is, and the reason.
 struct LineProblem {
@@ -32,4 +32,4 @@ std::optional<LineProblem> read_manifest_line(std::string_view line, const Manif
 // Returns the column of a byte: the number of characters before it, plus 1.
 std::size_t column_of(std::string_view line, std::size_t byte);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

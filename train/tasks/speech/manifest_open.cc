@@ -3,7 +3,7 @@
 #include "train/io/byte_order.h"
 #include "train/io/checksums.h"
 #include "train/io/mapped_file.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 #include "train/tasks/speech/manifest.h"
 #include "train/tasks/speech/manifest_index.h"
 #include "train/tasks/speech/manifest_line.h"
@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kMostSources = 1 << 16;
@@ -167,4 +167,4 @@ Result<Manifest> Manifest::open(std::span<const ManifestSource> sources, const M
   return Manifest(std::move(index));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

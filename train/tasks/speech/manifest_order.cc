@@ -10,7 +10,7 @@
 #include <queue>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::uint64_t kSubsetKey = 0x6D616E6966657374;  // arbitrary; determines the subsets
@@ -85,4 +85,4 @@ Result<std::vector<std::uint32_t>> mixed_turns(std::span<const Turns> manifests)
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

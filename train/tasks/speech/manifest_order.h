@@ -3,13 +3,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr double kMostTurns = 1000;  // the largest weight
 
@@ -25,4 +25,4 @@ struct Turns {
 // the subset of a smaller fraction.
 Result<std::vector<std::uint32_t>> mixed_turns(std::span<const Turns> manifests);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -19,7 +19,7 @@
 #include <memory>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr int kWarmUp = 3;  // untimed steps, which load kernels and allocate states and workspaces
@@ -214,4 +214,4 @@ SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

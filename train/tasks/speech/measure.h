@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // A micro-batch: clips of equal length, all with the same number of labels. A step has
 // training.gradient_accumulation_steps micro-batches.
@@ -26,4 +26,4 @@ struct SpeechLoad {
 SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const OptimizerChoice& plan,
                            const TrainingSettings& training, const torch::Device& device);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

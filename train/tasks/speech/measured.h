@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The parts of a step, in order.
 enum class StepPart : std::uint8_t {
@@ -54,4 +54,4 @@ struct SpeechMeasure {
   }
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

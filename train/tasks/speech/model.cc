@@ -13,7 +13,7 @@
 #include <numeric>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::uint32_t kJointDropout = 1 << 21;  // dropout's layer number, above those of all predictors
@@ -48,10 +48,10 @@ void check(const SpeechModelSettings& s) {
               "speech model: TDT has no duration above 0, expected one at least, such as 0, 1, 2, 3, 4");
 }
 
-TransducerReduction reduction_of(const SpeechModelSettings& settings) {
-  const auto out = parse_transducer_reduction(settings.reduction);
+octavo::TransducerReduction reduction_of(const SpeechModelSettings& settings) {
+  const auto out = octavo::parse_transducer_reduction(settings.reduction);
   TORCH_CHECK(out.ok(), "speech model: ", out.status().message());
-  TORCH_CHECK(*out != TransducerReduction::none,
+  TORCH_CHECK(*out != octavo::TransducerReduction::none,
               "speech model: reduction is none, expected one number: mean_batch");
   return *out;
 }
@@ -63,15 +63,15 @@ std::vector<std::int64_t> frames_of(const SpeechClips& clips) {
 }
 
 // Reduces the clips' losses to one number: see TransducerReduction.
-torch::Tensor reduced(const torch::Tensor& losses, TransducerReduction how,
+torch::Tensor reduced(const torch::Tensor& losses, octavo::TransducerReduction how,
                       std::span<const std::int64_t> labels) {
   const std::int64_t total = std::accumulate(labels.begin(), labels.end(), std::int64_t{0});
   switch (how) {
-    case TransducerReduction::mean_batch:
+    case octavo::TransducerReduction::mean_batch:
       return losses.mean();
-    case TransducerReduction::mean_volume:
+    case octavo::TransducerReduction::mean_volume:
       return losses.sum() / static_cast<double>(std::max<std::int64_t>(total, 1));
-    case TransducerReduction::mean: {
+    case octavo::TransducerReduction::mean: {
       std::vector<float> shares;
       for (const std::int64_t count : labels)
         shares.push_back(1.0F / static_cast<float>(std::max<std::int64_t>(count, 1)));
@@ -135,7 +135,7 @@ torch::Tensor SpeechModelImpl::loss(const Encoded& encoded, const SpeechClips& c
     }
   }
   return settings_.head == SpeechHead::ctc ? ctc_loss(encoded, clips, observer)
-                                           : transducer_loss(encoded, clips, pass, observer);
+                                           : octavo::transducer_loss(encoded, clips, pass, observer);
 }
 
 torch::Tensor SpeechModelImpl::ctc_logits(const torch::Tensor& frames) {
@@ -193,4 +193,4 @@ torch::Tensor SpeechModelImpl::transducer_loss(const Encoded& encoded, const Spe
                     {settings_.joint_dropout, is_training(), pass, kJointDropout});
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The clips of a batch, on the device. Lengths are also on the host, so that the host does not wait for the
 // device.
@@ -74,11 +74,11 @@ class SpeechModelImpl : public torch::nn::Module, public TransducerHead {
 
  private:
   torch::Tensor ctc_loss(const Encoded& encoded, const SpeechClips& clips, const SpeechObserver& observer);
-  torch::Tensor transducer_loss(const Encoded& encoded, const SpeechClips& clips, const DropoutKey& pass,
-                                const SpeechObserver& observer);
+  torch::Tensor octavo::transducer_loss(const Encoded& encoded, const SpeechClips& clips,
+                                        const DropoutKey& pass, const SpeechObserver& observer);
 
   SpeechModelSettings settings_;
-  TransducerReduction reduction_;
+  octavo::TransducerReduction reduction_;
   Encoder encoder_;
   torch::nn::Linear encoder_projector_{nullptr};  // transducers only, as are the next two
   Predictor predictor_{nullptr};
@@ -88,4 +88,4 @@ class SpeechModelImpl : public torch::nn::Module, public TransducerHead {
 };
 TORCH_MODULE(SpeechModel);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

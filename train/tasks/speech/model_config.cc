@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using K = SpeechKeys;
@@ -186,4 +186,4 @@ Status check_speech_model(const Config& config) {
   return {};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The name of a model whose sizes come from the config. Its weights are random.
 inline constexpr std::string_view kFastConformer = "fastconformer";
@@ -31,4 +31,4 @@ std::optional<SpeechModelSettings> known_speech_model(std::string_view name);
 // Returns `model` with the config's keys applied.
 SpeechModelSettings with_speech_keys(SpeechModelSettings model, const SpeechKeys& keys);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

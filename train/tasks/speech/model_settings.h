@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 enum class SpeechHead : std::uint8_t { tdt, rnnt, ctc };
 
@@ -58,4 +58,4 @@ inline bool has_same_head(const SpeechModelSettings& a, const SpeechModelSetting
   return a.head == b.head && (a.head != SpeechHead::tdt || a.durations == b.durations);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

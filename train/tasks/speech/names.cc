@@ -6,7 +6,7 @@
 #include <array>
 #include <span>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // The two prefixes of a tensor's name. The rest of the name is identical.
@@ -91,4 +91,4 @@ std::optional<std::string> nemo_name(std::string_view transformers, double joint
 
 bool is_preprocessor_name(std::string_view nemo) { return nemo.starts_with("preprocessor.featurizer."); }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

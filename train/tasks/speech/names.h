@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the name in transformers, or nullopt if transformers has no such tensor.
 [[nodiscard]] std::optional<std::string> transformers_name(std::string_view nemo);
@@ -20,4 +20,4 @@ namespace octavo::train {
 // not contain them.
 [[nodiscard]] bool is_preprocessor_name(std::string_view nemo);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

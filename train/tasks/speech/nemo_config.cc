@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -124,4 +124,4 @@ Result<std::string> nemo_config(const SpeechModelSettings& model, const FeatureS
   return write_keys(keys, from);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -7,13 +7,13 @@
 #include "train/tasks/speech/archive_keys.h"
 #include "train/tasks/speech/tokenizer_export.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <span>
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the keys that define the model, in the form in which archive_nemo.cc reads them.
 std::vector<ExternalConfigKey> nemo_model_keys(SpeechHead head);
@@ -23,4 +23,4 @@ std::vector<ExternalConfigKey> nemo_model_keys(SpeechHead head);
 Result<std::string> nemo_config(const SpeechModelSettings& model, const FeatureSettings& features,
                                 std::span<const std::string> pieces, const NamedFiles& files);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

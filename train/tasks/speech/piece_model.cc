@@ -8,7 +8,7 @@
 #include <functional>
 #include <optional>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // The field numbers of sentencepiece_model.proto that are read or written here.
@@ -221,4 +221,4 @@ std::string write_piece_model(const PieceModel& model) {
   return out.text();
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -3,14 +3,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The values are those of the file format.
 enum class PieceKind : std::uint8_t {
@@ -43,4 +43,4 @@ struct PieceModel {
 Result<PieceModel> read_piece_model(std::string_view bytes, const std::string& name);
 std::string write_piece_model(const PieceModel& model);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

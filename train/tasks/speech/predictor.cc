@@ -13,7 +13,7 @@
 #include <string>
 #include <tuple>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::uint32_t kFirstDropout = 1 << 20;  // dropout's layer number, above those of all encoders
@@ -124,4 +124,4 @@ std::pair<torch::Tensor, PredictorState> PredictorImpl::step(const torch::Tensor
   return {weighted(x, projector_->weight, projector_->bias), {torch::stack(h), torch::stack(c)}};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class PredictorImpl : public torch::nn::Module {
  public:
@@ -42,4 +42,4 @@ class PredictorImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Predictor);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

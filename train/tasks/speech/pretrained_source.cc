@@ -9,7 +9,7 @@
 
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 Result<std::optional<SpeechArchive>> open_speech_origin(const Settings& settings) {
   std::optional<SpeechArchive> out;
@@ -100,4 +100,4 @@ Result<FeatureTables> speech_tables_of(const FeatureSettings& features, const Sp
   return origin->feature_tables();
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

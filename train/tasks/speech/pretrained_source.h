@@ -10,7 +10,7 @@
 
 #include <optional>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Opens the files from which the run loads its first weights. Returns nullopt if the first weights are
 // random.
@@ -32,4 +32,4 @@ Result<FeatureSettings> speech_features_of(const Settings& settings, const Speec
 // Returns the feature tables of `origin`, or empty ones if `origin` is null or has other features.
 Result<FeatureTables> speech_tables_of(const FeatureSettings& features, const SpeechArchive* origin);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

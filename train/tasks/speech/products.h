@@ -8,7 +8,7 @@
 #include <ATen/autocast_mode.h>
 #include <torch/types.h>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the dtype of activations: autocast's dtype if autocast is enabled, else the dtype of the weights.
 inline torch::ScalarType compute_type(const torch::Tensor& weight) {
@@ -28,4 +28,4 @@ inline torch::Tensor weighted(const torch::Tensor& x, const torch::Tensor& weigh
   return out + bias.to(out.scalar_type());
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

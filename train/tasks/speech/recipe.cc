@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr const char *kRows = "16", *kWorkers = "8";
@@ -34,7 +34,7 @@ double number_in(std::string_view text) {
 
 void add_fine_tuning(const Config& config, std::vector<Default>& out) {
   const TrainingSettings& training = config.settings.training;
-  if (training.optimizer.algorithm != parse_algorithm(recipe::kWithFp32).value()) return;
+  if (training.optimizer.algorithm != octavo::parse_algorithm(recipe::kWithFp32).value()) return;
   for (const auto& [path, value] : recipe::kFineTuning) {
     const std::string text(value);
     // The recipe's min_lr does not apply if the user chose a learning rate below it.
@@ -63,4 +63,4 @@ std::vector<Default> speech_recipe(const Config& config) {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -19,7 +19,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Clips = std::span<const std::span<const float>>;
@@ -150,4 +150,4 @@ std::string Recognizer::device_text() const { return train::device_text(parts_->
 double Recognizer::batch_seconds() const { return parts_->device.is_cuda() ? 1200 : 60; }
 const std::vector<std::string>& Recognizer::notes() const { return parts_->notes; }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -1,6 +1,6 @@
 // A trained speech model for recognition: audio samples in, words with their times out.
 //
-//   auto listener = octavo::train::Recognizer::open("runs/speech", {.checkpoint = "best"});
+//   auto listener = octavo_train::Recognizer::open("runs/speech", {.checkpoint = "best"});
 //   if (!listener.ok()) return listener.status();
 //   const std::vector<Transcription> heard = listener->hear(clips);
 //
@@ -14,7 +14,7 @@
 #include "train/tasks/speech/feature_settings.h"
 #include "train/tasks/speech/transcription.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <memory>
@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class SpeechModelImpl;
 class Tokenizer;
@@ -75,4 +75,4 @@ class Recognizer {
   std::unique_ptr<Parts> parts_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

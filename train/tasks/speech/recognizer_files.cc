@@ -12,7 +12,7 @@
 #include <array>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::string_view kWeights = "model.safetensors", kConfig = "config.yaml";
@@ -128,4 +128,4 @@ Result<RecognizerFiles> open_recognizer_files(const std::string& name, const std
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

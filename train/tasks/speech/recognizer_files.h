@@ -11,14 +11,14 @@
 #include "train/tasks/speech/model_settings.h"
 #include "train/tasks/speech/tokenizer.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct RecognizerFiles {
   SpeechModelSettings model;
@@ -38,4 +38,4 @@ struct RecognizerFiles {
 // Opens the files of `name`. See Recognizer::open() for both arguments.
 Result<RecognizerFiles> open_recognizer_files(const std::string& name, const std::string& checkpoint);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr const char* kManifests =
@@ -135,4 +135,4 @@ Codec<SnrRange> snr_range() {
           write};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

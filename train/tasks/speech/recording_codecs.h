@@ -7,7 +7,7 @@
 
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Accepts a path, a list of paths, or a list of {path: …, weight: …}.
 Codec<Manifests> manifest_list();
@@ -17,4 +17,4 @@ Codec<std::vector<double>> speed_list();
 // Accepts a number, or the lowest and the highest number: [10, 20].
 Codec<SnrRange> snr_range();
 
-}  // namespace octavo::train
+}  // namespace octavo_train

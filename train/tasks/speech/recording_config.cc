@@ -4,7 +4,7 @@
 #include "train/config/checks.h"
 #include "train/tasks/speech/recording_codecs.h"
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using R = RecordingSettings;
@@ -143,4 +143,4 @@ Status check_recordings(const Config& config) {
   return {};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 std::vector<Key> speech_input_keys();  // model.tokenizer and model.preprocessor
 std::vector<Key> recording_keys();     // data
@@ -17,4 +17,4 @@ Status check_recordings(const Config& config);
 // See TaskConfig::recipe.
 std::vector<Default> speech_recipe(const Config& config);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 using Manifests = std::vector<ManifestSource>;
 
@@ -53,4 +53,4 @@ struct FeatureKeys {
   std::optional<std::string> normalize, window;  // each has one valid value; exists to accept NeMo's configs
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

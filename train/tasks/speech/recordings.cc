@@ -16,7 +16,7 @@
 #include <numeric>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr double kNoiseLimit = 1e6;      // seconds; the maximum duration of a noise recording
@@ -228,4 +228,4 @@ Batch Recordings::largest_to_evaluate(const Order& order, std::int64_t rows) con
 
 std::string Recordings::text(std::span<const std::int64_t> tokens) const { return tokenizer_.decode(tokens); }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class Recordings : public ClipSource {
  public:
@@ -85,4 +85,4 @@ class Recordings : public ClipSource {
   mutable SkippedClips skipped_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

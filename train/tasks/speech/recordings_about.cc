@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/io/checksums.h"
 #include "train/nn/frames.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 #include "train/tasks/speech/recordings.h"
 
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@
 #include <numeric>
 #include <span>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::int64_t kLooked = 256;  // clips whose tokens are counted, the longest ones
@@ -140,4 +140,4 @@ std::vector<std::string> Recordings::ending() const {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

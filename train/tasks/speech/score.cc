@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 struct Stopped {};  // thrown to leave transcribe_all()
@@ -87,4 +87,4 @@ ManifestScore score_manifest(const Manifest& manifest, const HearBatch& hear, co
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct GroupScore {
   WordErrors errors;
@@ -85,4 +85,4 @@ struct ManifestScore {
 ManifestScore score_manifest(const Manifest& manifest, const HearBatch& hear, const ScoreOptions& options,
                              const ScoreEvents& events);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Settings of the generator of synthetic clips: see generator.h.
 struct GeneratorSettings {
@@ -57,4 +57,4 @@ struct SpeechKeys {
   std::optional<std::string> reduction;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr const char* kPlace = "place";
@@ -94,4 +94,4 @@ std::string SkippedClips::path() const {
   return file_ == nullptr ? std::string() : file_->path;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

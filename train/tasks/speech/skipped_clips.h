@@ -5,7 +5,7 @@
 
 #include "train/tasks/speech/manifest.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <memory>
@@ -13,7 +13,7 @@
 #include <set>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr const char* kSkippedName = "skipped.jsonl";
 
@@ -40,4 +40,4 @@ class SkippedClips {
   std::unique_ptr<File> file_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -9,7 +9,7 @@ set(plain_sources
   pretrained_source.cc piece_model.cc score.cc skipped_clips.cc tokenizer_export.cc tokenizer_files.cc tokenizer_json.cc transcribe.cc
   transcript_file.cc wer.cc windows.cc)
 octavo_find_nlohmann_json()
-set(plain_libraries nlohmann_json::nlohmann_json octavo_train_audio octavo_train_strings)
+set(plain_libraries nlohmann_json::nlohmann_json octavo_train_audio octavo_train_base)
 if(OCTAVO_WITH_AUDIO)
   list(APPEND plain_sources tokenizer.cc)
   list(APPEND plain_libraries octavo_sentencepiece)

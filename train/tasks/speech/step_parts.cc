@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 
-namespace octavo::train {
+namespace octavo_train {
 
 void StepClock::begin(StepPart part) {
   end();
@@ -42,4 +42,4 @@ void StepMemory::end() {
   part_ = -1;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

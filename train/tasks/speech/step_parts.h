@@ -14,7 +14,7 @@
 #include <deque>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Receives an event when a part of a step begins, which also ends the previous part.
 class StepWatch {
@@ -59,4 +59,4 @@ class StepMemory : public StepWatch {
   int part_ = -1;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

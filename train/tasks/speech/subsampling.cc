@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // The maximum number of elements in the largest activation (the output of the first convolution) of the clips
@@ -59,4 +59,4 @@ torch::Tensor SubsamplingImpl::forward(const torch::Tensor& features, const torc
   return weighted(recompute_rows(subsampled_features, inputs, convolutions_, at_once), weight_, bias_);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

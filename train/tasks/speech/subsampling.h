@@ -11,7 +11,7 @@
 
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class SubsamplingImpl : public torch::nn::Module {
  public:
@@ -28,4 +28,4 @@ class SubsamplingImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Subsampling);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

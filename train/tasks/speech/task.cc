@@ -4,7 +4,7 @@
 #include "train/model/model.h"
 #include "train/nn/subsampling.h"
 #include "train/optim/precision.h"
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 #include "train/tasks/speech/augment.h"
 #include "train/tasks/speech/batch.h"
 #include "train/tasks/speech/bundled_model.h"
@@ -25,7 +25,7 @@
 #include <numeric>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::size_t kExamples = 8;  // examples per evaluation
@@ -252,4 +252,4 @@ std::string SpeechTask::shorter_steps() const {
          std::to_string(training.gradient_accumulation_steps) + ", " + clips_->length_text() + ')';
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

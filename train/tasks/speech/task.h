@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class SpeechTask : public Task {
  public:
@@ -85,4 +85,4 @@ class SpeechTask : public Task {
   std::shared_ptr<SpeechModelImpl> model_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -22,7 +22,7 @@ extern unsigned char FLAGS_minloglevel[64];
 alignas(64) __attribute__((visibility("default"))) unsigned char FLAGS_minloglevel[64] = {};
 }
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // SentencePiece's own messages begin with its source file and line: `trainer_interface.cc(582) [condition]
@@ -135,4 +135,4 @@ Result<std::string> train_tokenizer(const TokenizerOptions& plan,
   return model;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -2,12 +2,12 @@
 // archives. Does not use LibTorch; only tokenizer.cc includes SentencePiece's headers. In a build without
 // SentencePiece, opening a tokenizer is an error that names the package to install.
 //
-//   auto tokenizer = octavo::train::Tokenizer::open("tokenizer.model");
+//   auto tokenizer = octavo_train::Tokenizer::open("tokenizer.model");
 //   if (tokenizer.ok()) use(tokenizer->encode("three blue boats"));
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <functional>
@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 [[nodiscard]] bool tokenizer_built_in();
 
@@ -63,4 +63,4 @@ struct TokenizerOptions {
 Result<std::string> train_tokenizer(const TokenizerOptions& plan,
                                     const std::function<bool(std::string&)>& next);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/tokenizer_export.h"
 
-#include "train/strings/numbers.h"
-#include "train/strings/terminal_text.h"
+#include "train/base/numbers.h"
+#include "train/base/terminal_text.h"
 #include "train/tasks/speech/json_line.h"
 #include "train/tasks/speech/piece_model.h"
 #include "train/tasks/speech/tokenizer_json.h"
@@ -11,7 +11,7 @@
 
 #include <algorithm>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Reads the tokenizer's model and refuses pieces that cannot be written as JSON.
@@ -77,4 +77,4 @@ Result<NamedFiles> transformers_tokenizer_files(const Tokenizer& tokenizer, Spee
                     {"tokenizer_config.json", config.dump(2) + '\n'}};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,14 +5,14 @@
 #include "train/tasks/speech/model_settings.h"
 #include "train/tasks/speech/tokenizer.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 using NamedFiles = std::map<std::string, std::string>;  // contents by name
 
@@ -33,4 +33,4 @@ std::string transformers_blank(const Tokenizer& tokenizer, SpeechHead head);
 Result<NamedFiles> transformers_tokenizer_files(const Tokenizer& tokenizer, SpeechHead head,
                                                 std::int64_t pad);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

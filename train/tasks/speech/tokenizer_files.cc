@@ -8,7 +8,7 @@
 
 #include <array>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::uint64_t kLargest = 64 << 20;  // bytes; tokenizers have a few MB
@@ -38,4 +38,4 @@ Result<Tokenizer> Tokenizer::open(const std::string& path) {
   return from_bytes(std::move(*bytes), file);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

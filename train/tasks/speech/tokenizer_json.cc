@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -275,4 +275,4 @@ Result<std::string> write_tokenizer_json(const PieceModel& model, const std::str
   return root.dump(2) + '\n';
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,12 +5,12 @@
 
 #include "train/tasks/speech/piece_model.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Converts a tokenizer.json to a SentencePiece model that encodes and decodes identically. If the conversion
 // would lose information, returns an error that names the file to use instead. Error messages begin with
@@ -22,4 +22,4 @@ Result<PieceModel> read_tokenizer_json(std::string_view text, const std::string&
 // characters, because the format does not support them.
 Result<std::string> write_tokenizer_json(const PieceModel& model, const std::string& pad);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

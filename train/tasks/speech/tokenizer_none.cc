@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 Status not_built_in() {
@@ -45,4 +45,4 @@ Result<std::string> train_tokenizer(const TokenizerOptions& /*plan*/,
   return not_built_in();
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

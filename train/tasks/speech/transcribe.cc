@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // A recording and its transcript so far.
@@ -140,4 +140,4 @@ void transcribe_files(const RecognizerInfo& hearing, std::span<const std::string
   FileTranscriber(hearing, paths, options, events).run();
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

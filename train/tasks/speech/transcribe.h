@@ -5,14 +5,14 @@
 
 #include "train/tasks/speech/batch_recognition.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstddef>
 #include <functional>
 #include <span>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct TranscribeOptions {
   double window = 20;  // seconds; the maximum length of a window, without overlap
@@ -37,4 +37,4 @@ struct TranscribeEvents {
 void transcribe_files(const RecognizerInfo& hearing, std::span<const std::string> paths,
                       const TranscribeOptions& options, const TranscribeEvents& events);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdio>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -148,4 +148,4 @@ std::string transcript_text(TranscriptFormat format, const std::string& path, do
   return subtitles(heard, format == TranscriptFormat::vtt);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 enum class TranscriptFormat : std::uint8_t { text, json, srt, vtt };
 
@@ -32,4 +32,4 @@ std::vector<Cue> cues_of(const std::vector<TranscribedWord>& words);
 std::string transcript_text(TranscriptFormat format, const std::string& path, double seconds,
                             const Transcription& heard);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

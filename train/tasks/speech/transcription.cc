@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, SentencePiece's space symbol
@@ -48,4 +48,4 @@ Transcription make_transcription(Transcript tokens, const Tokenizer& tokenizer, 
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class Tokenizer;
 
@@ -32,4 +32,4 @@ bool begins_word(const Tokenizer& tokenizer, std::int64_t token);
 // next word begins. `frame_seconds` is the duration of an encoder frame.
 Transcription make_transcription(Transcript tokens, const Tokenizer& tokenizer, double frame_seconds);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The LSTM state of the prediction network after a row's labels: [layers, rows, hidden] each. Undefined
 // tensors are the state before the first label, which is zero.
@@ -44,4 +44,4 @@ class TransducerHead {
   [[nodiscard]] virtual const std::vector<std::int64_t>& durations() const = 0;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 void add_list(std::string& out, const std::string& title, const std::vector<std::string>& lines) {
@@ -59,4 +59,4 @@ Result<std::string> load_stored(const std::string& path, std::span<const StoredT
   return load_all(path, under_own_names(tensors), model);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

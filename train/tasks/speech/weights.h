@@ -6,13 +6,13 @@
 #include "train/formats/safetensors.h"
 #include "train/nn/named_tensors.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <span>
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class SpeechArchive;
 
@@ -30,4 +30,4 @@ Result<std::string> load_stored(const std::string& path, std::span<const StoredT
 // has another vocabulary, speech_reinitialized_layers() keep their values, and a second line reports it.
 Result<std::vector<std::string>> load_archive(const SpeechArchive& archive, const NamedTensors& model);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-namespace octavo::train {
+namespace octavo_train {
 
 double WordErrors::rate() const {
   if (words > 0) return static_cast<double>(errors()) / static_cast<double>(words);
@@ -33,4 +33,4 @@ WordErrors word_errors(std::string_view reference, std::string_view hypothesis) 
   return count_errors(align_words(reference, hypothesis));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

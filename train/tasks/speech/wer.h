@@ -1,15 +1,15 @@
 // Computes the word error rate: the edits between the words of a reference and of a hypothesis
-// (train/strings/align.h), summed over a set of clips. Does not use LibTorch.
+// (train/base/align.h), summed over a set of clips. Does not use LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/strings/align.h"
+#include "train/base/align.h"
 
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct WordErrors {
   std::int64_t substitutions = 0, deletions = 0, insertions = 0;
@@ -26,4 +26,4 @@ struct WordErrors {
 WordErrors count_errors(const std::vector<AlignedWord>& alignment);
 WordErrors word_errors(std::string_view reference, std::string_view hypothesis);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

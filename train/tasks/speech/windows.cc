@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Begins = std::function<bool(std::int64_t)>;
@@ -125,4 +125,4 @@ Transcript merge_windows(const std::vector<RecognizedWindow>& windows, const Beg
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

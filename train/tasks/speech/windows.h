@@ -11,7 +11,7 @@
 #include <functional>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct RecognitionWindow {
   std::int64_t first = 0, frames = 0;
@@ -36,4 +36,4 @@ struct RecognizedWindow {
 Transcript merge_windows(const std::vector<RecognizedWindow>& windows,
                          const std::function<bool(std::int64_t)>& begins_word);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

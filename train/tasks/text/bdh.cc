@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr double kTheta = 65536.0;
@@ -220,4 +220,4 @@ class BdhImpl::Text : public GenerationState {
 
 std::unique_ptr<GenerationState> BdhImpl::begin_text() { return std::make_unique<Text>(*this); }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

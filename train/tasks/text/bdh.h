@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct BdhConfig {
   std::int64_t n_layer = 6;
@@ -70,4 +70,4 @@ class BdhImpl : public TextModel {
 };
 TORCH_MODULE(Bdh);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -3,7 +3,7 @@
 #include "train/config/checks.h"
 #include "train/tasks/text/config.h"
 
-namespace octavo::train {
+namespace octavo_train {
 
 std::vector<Key> bdh_keys() {
   using B = BdhSettings;
@@ -30,4 +30,4 @@ Status check_bdh(const Config& config) {
                                "n_embd * mlp_internal_dim_multiplier must be a multiple of 2 * n_head"));
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

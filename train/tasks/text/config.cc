@@ -3,7 +3,7 @@
 
 #include "train/tasks/text/entry.h"
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::string_view kBdh = "bdh";
@@ -65,4 +65,4 @@ output_dir: runs/first
       .check_complete = check_complete_text};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

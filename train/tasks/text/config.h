@@ -7,10 +7,10 @@
 
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Return the keys of BDH, and check that their values fit together.
 std::vector<Key> bdh_keys();
 Status check_bdh(const Config& config);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

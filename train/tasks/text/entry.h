@@ -5,7 +5,7 @@
 
 #include <memory>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct TaskConfig;
 class Task;
@@ -15,4 +15,4 @@ struct TextEntry {
   static std::unique_ptr<Task> make();
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

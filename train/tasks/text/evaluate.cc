@@ -10,7 +10,7 @@
 #include <span>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Passes a growing text to a model.
@@ -119,4 +119,4 @@ std::string generate(TextModel& model, const std::string& prompt, std::int64_t c
   return text.substr(prompt.size());
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Bytes [rows, block_size + 1] as tokens on the bytes' device: the inputs, and the targets, which are one
 // token ahead.
@@ -54,4 +54,4 @@ std::string generate(TextModel& model, const std::string& prompt, std::int64_t c
                      const SampleOptions& options, const torch::Device& device, ComputeType compute_dtype,
                      const std::function<bool(char)>& each = {});
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 enum class Kind { none, file, empty_file, folder, other };
@@ -91,4 +91,4 @@ Result<std::vector<std::string>> find_text_files(const std::string& key, std::sp
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -43,4 +43,4 @@ Result<TextRecord> text_record(const Json& json) {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

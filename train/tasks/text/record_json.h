@@ -6,7 +6,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-namespace octavo::train {
+namespace octavo_train {
 
 nlohmann::ordered_json to_json(const TextRecord& record);
 
@@ -14,4 +14,4 @@ nlohmann::ordered_json to_json(const TextRecord& record);
 // each other.
 Result<TextRecord> text_record(const nlohmann::ordered_json& json);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

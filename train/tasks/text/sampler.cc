@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 Sampler::Sampler(TextRange range, std::int64_t block_size, Order order)
     : range_(std::move(range)), block_size_(block_size), order_(order) {
@@ -25,4 +25,4 @@ void Sampler::read(std::uint64_t draw, std::span<std::uint8_t> out) const {
   range_.corpus.read(offset(draw), out);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class Sampler {
  public:
@@ -34,4 +34,4 @@ class Sampler {
   Order order_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

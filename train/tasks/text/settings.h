@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct TextSettings {
   std::optional<std::vector<std::string>> train;
@@ -25,4 +25,4 @@ struct BdhSettings {
   bool gradient_checkpointing = false;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/task.h"
 
-#include "train/strings/numbers.h"
-#include "train/strings/terminal_text.h"
+#include "train/base/numbers.h"
+#include "train/base/terminal_text.h"
 #include "train/tasks/text/entry.h"
 #include "train/tasks/text/record_json.h"
 #include "train/tasks/text/sampler.h"
@@ -17,7 +17,7 @@
 #include <span>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -206,4 +206,4 @@ std::string TextTask::shorter_steps() const {
          is("block_size", text_.block_size) + ')';
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

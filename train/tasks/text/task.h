@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 class TextTask : public Task {
  public:
@@ -60,4 +60,4 @@ class TextTask : public Task {
   std::shared_ptr<TextModel> model_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -12,7 +12,7 @@
 #include <cmath>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 
 Status cannot_read_mapped(const std::string& path, std::int64_t begin, std::int64_t end) {
   struct stat now {};
@@ -146,4 +146,4 @@ double estimated_unigram_entropy(const TextRange& range) {
   return entropy(counts);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

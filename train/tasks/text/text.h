@@ -1,9 +1,9 @@
 // Training text: files mapped into memory, as one sequence of bytes. A byte is a token. A window of
 // block_size tokens is block_size + 1 bytes, because the last byte is only a target.
 //
-//   auto corpus = octavo::train::TextCorpus::open(paths);
+//   auto corpus = octavo_train::TextCorpus::open(paths);
 //   if (!corpus.ok()) show(corpus.status().message());
-//   std::int64_t samples = octavo::train::sample_count({*corpus, 0, corpus->size()}, 512, -1);
+//   std::int64_t samples = octavo_train::sample_count({*corpus, 0, corpus->size()}, 512, -1);
 //
 // Offsets count from the start of the first file, also in ranges. text_files.h finds the files and divides
 // them into training and evaluation text. Files must keep their size while they are in use: reading a byte
@@ -11,7 +11,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <memory>
@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns an error that explains why these bytes of a mapped file could not be read: the file is shorter now,
 // or its disk has an error.
@@ -86,4 +86,4 @@ double unigram_entropy(const TextRange& range);
 // larger.
 double estimated_unigram_entropy(const TextRange& range);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

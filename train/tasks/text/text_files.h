@@ -1,16 +1,16 @@
 // The files of a run's text. They are found by name, folder or pattern, identified by their content, and
 // divided into training and evaluation text. A checkpoint stores the record of the files: a resumed run
 // checks that the text is the same, and keeps the division if files have grown.
-//   auto paths = octavo::train::find_text_files("data.train", {"corpus/", "more/*.txt"}, settings);
-//   auto record = octavo::train::record_text(*paths, std::nullopt, 512);
-//   auto split = octavo::train::open_split(*record, 512);
+//   auto paths = octavo_train::find_text_files("data.train", {"corpus/", "more/*.txt"}, settings);
+//   auto record = octavo_train::record_text(*paths, std::nullopt, 512);
+//   auto split = octavo_train::open_split(*record, 512);
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "train/config/settings.h"
 #include "train/tasks/text/text.h"
 
-#include <octavo/status.h>
+#include "train/base/status.h"
 
 #include <cstdint>
 #include <optional>
@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 struct FileRecord {
   std::string path;
@@ -68,4 +68,4 @@ struct TextChange {
 };
 Result<TextChange> compare_text(const TextRecord& then, const TextRecord& now);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 
 #include <torch/torch.h>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 class RecomputedText : public GenerationState {
@@ -35,4 +35,4 @@ std::shared_ptr<TextModel> make_text_model(const Settings& settings) {
                                              bdh.gradient_checkpointing});
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 
 #include <memory>
 
-namespace octavo::train {
+namespace octavo_train {
 
 constexpr std::int64_t kByteVocabulary = 256;
 
@@ -51,4 +51,4 @@ class TextModel : public torch::nn::Module {
 // c10::Error if the settings are invalid.
 std::shared_ptr<TextModel> make_text_model(const Settings& settings);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 constexpr std::int64_t kMostHeldOut = std::int64_t{8} << 20;
@@ -242,4 +242,4 @@ Result<TextChange> compare_text(const TextRecord& then, const TextRecord& now) {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace octavo::train {
+namespace octavo_train {
 
 std::int64_t sample_count(const TextRange& range, std::int64_t block_size, std::int64_t max_samples) {
   const std::int64_t all = std::max<std::int64_t>(range.size() - 1, 0) / block_size;
@@ -32,4 +32,4 @@ std::vector<std::int64_t> evaluation_offsets(const TextRange& range, std::int64_
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

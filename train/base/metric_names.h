@@ -4,14 +4,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
 #include <array>
 #include <optional>
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // The prefix of Lightning and NeMo, then the prefix of transformers.
 inline constexpr std::array<std::string_view, 2> kMetricPrefixes = {"val_", "eval_"};
@@ -52,4 +52,4 @@ inline std::string metric_text(std::string_view name, std::optional<double> valu
   return metric_label(name) + " " + metric_value(name, value);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // `digits` counts the digits after the point in the fixed format, and all digits in the general format.
 inline std::string decimal_text(double value, std::chars_format format, int digits) {
@@ -15,4 +15,4 @@ inline std::string decimal_text(double value, std::chars_format format, int digi
   return {text.data(), end.ptr};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

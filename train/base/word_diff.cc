@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "train/strings/word_diff.h"
+#include "train/base/word_diff.h"
 
-#include "train/strings/terminal_text.h"
+#include "train/base/terminal_text.h"
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 void add(std::string& line, const std::string& word, bool differs, std::string_view begin,
@@ -32,4 +32,4 @@ WordDiff diff_for_terminal(std::string_view reference, std::string_view hypothes
   return marked(align_words(reference, hypothesis), {"[-", "-]", "{+", "+}", terminal_text});
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace octavo::train {
+namespace octavo_train {
 
 inline constexpr const char* kUnknown = "–";
 
@@ -21,4 +21,4 @@ std::string percent_text(std::optional<double> fraction);          // 25.4%
 std::string counted(std::int64_t count, const std::string& what);  // 1 step, 3 steps
 std::string date_text(std::optional<double> unix_seconds);         // 2026-11-15 12:43 UTC
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "train/strings/terminal_text.h"
+#include "train/base/terminal_text.h"
 
 #include <array>
 #include <cstdint>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 std::string escaped(std::string_view bytes) {
@@ -61,4 +61,4 @@ std::string terminal_text(std::string_view bytes) {
   return out + text.end();
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -3,13 +3,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/strings/align.h"
+#include "train/base/align.h"
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Defines how a medium shows words.
 struct Marks {
@@ -27,4 +27,4 @@ WordDiff marked(const std::vector<AlignedWord>& alignment, const Marks& marks);
 // Marks words for a terminal as git's word diff does: [-missed-] and {+wrong+}.
 WordDiff diff_for_terminal(std::string_view reference, std::string_view hypothesis);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Returns the words of UTF-8 text, as views of the text.
 std::vector<std::string_view> split_words(std::string_view text);
@@ -29,4 +29,4 @@ struct AlignedWord {
 // words times the number of hypothesis words.
 std::vector<AlignedWord> align_words(std::string_view reference, std::string_view hypothesis);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

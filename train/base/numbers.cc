@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-#include "train/strings/numbers.h"
+#include "train/base/numbers.h"
 
-#include "train/strings/decimal.h"
+#include "train/base/decimal.h"
 
 #include <array>
 #include <cmath>
 #include <ctime>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 bool known(const std::optional<double>& value) { return value && std::isfinite(*value); }
@@ -92,4 +92,4 @@ std::string date_text(std::optional<double> unix_seconds) {
   return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M UTC", &parts)};
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train

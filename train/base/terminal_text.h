@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace octavo::train {
+namespace octavo_train {
 
 // Escapes one byte at a time. A character of several bytes is returned with its last byte.
 class TerminalText {
@@ -21,4 +21,4 @@ class TerminalText {
 
 std::string terminal_text(std::string_view bytes);
 
-}  // namespace octavo::train
+}  // namespace octavo_train

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/strings/align.h"
+#include "train/base/align.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo_train {
 namespace {
 
 // Non-ASCII whitespace as UTF-8. The first byte of a character is never a continuation byte, so bytes can be
@@ -87,4 +87,4 @@ std::vector<AlignedWord> align_words(std::string_view reference, std::string_vie
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo_train
