@@ -8,6 +8,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/checkpoint/folder/metric.h"
 #include "train/checkpoint/reinitialized_layers.h"
 #include "train/config/settings.h"
@@ -18,7 +19,6 @@
 
 #include <torch/nn/module.h>
 #include <torch/types.h>
-#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 

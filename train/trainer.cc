@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer.h"
 
+#include "train/base/status.h"
 #include "train/console/heartbeat.h"
 #include "train/console/rank_console.h"
 #include "train/console/signals.h"
@@ -36,10 +37,9 @@ Status show_preview(Run& run, std::int64_t step, Heartbeat& console) {
 }
 
 Result<std::string> write_report(const std::string& run) {
-  auto page = make_report(std::span(&run, 1));
-  if (!page.ok()) return page.status();
+  ASSIGN_OR_RETURN(auto page, make_report(std::span(&run, 1)));
   const std::string path = run + "/report.html";
-  if (Status bad = write_text_file(path, *page); !bad.ok()) return bad;
+  RETURN_IF_ERROR(write_text_file(path, page));
   return path;
 }
 
@@ -73,9 +73,8 @@ void close_run(Run& run, TrainingLoop& loop, Result<Outcome>& outcome, Heartbeat
 Result<Outcome> run_all(const Config& config, Heartbeat& console,
                         const std::shared_ptr<ProcessGroup>& world) {
   console.doing("setting up: data, model and optimizer");
-  auto started = start_run(config, console, Purpose::run, world);
-  if (!started.ok()) return started.status();
-  Run& run = **started;
+  ASSIGN_OR_RETURN(auto started, start_run(config, console, Purpose::run, world));
+  Run& run = *started;
   const RunState& counters = run.state.counters;
   if (counters.step >= run.config.steps()) {
     console.note(
@@ -91,22 +90,20 @@ Result<Outcome> run_all(const Config& config, Heartbeat& console,
 
 Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<ProcessGroup> world,
                       std::optional<RankFailure>* failure) {
-  auto place = world != nullptr ? Result<RankInfo>(world->place()) : rank_info_of(config);
-  if (!place.ok()) return place.status();
-  RankConsole own(console, place->rank);
+  ASSIGN_OR_RETURN(auto place, world != nullptr ? Result<RankInfo>(world->place()) : rank_info_of(config));
+  RankConsole own(console, place.rank);
   Heartbeat heartbeat(own);
-  const StopSignals signals(place->leads() ? kStopping : "");
+  const StopSignals signals(place.leads() ? kStopping : "");
   if (world == nullptr) {
     heartbeat.doing("waiting for the other ranks");
-    auto joined = join_ranks(config, *place, failure);
-    if (!joined.ok()) return joined.status();
-    if (*joined == nullptr) {
+    ASSIGN_OR_RETURN(auto joined, join_ranks(config, place, failure));
+    if (joined == nullptr) {
       Outcome stopped;
       stopped.signal = StopSignals::received();
       stopped.started = false;
       return stopped;
     }
-    world = std::move(*joined);
+    world = std::move(joined);
   }
   if (world->grouped()) heartbeat.tell([&](const std::string& what) { world->doing(what); });
   auto outcome = run_all(config, heartbeat, world);

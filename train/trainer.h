@@ -8,12 +8,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/config.h"
 #include "train/console/console.h"
 #include "train/distributed/rank_failure.h"
 #include "train/run/outcome.h"
-
-#include "train/base/status.h"
 
 #include <memory>
 #include <optional>

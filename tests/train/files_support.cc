@@ -1,6 +1,7 @@
 // See files_support.h.
 // SPDX-License-Identifier: MIT
 #include "train/files_support.h"
+#include "train/base/status.h"
 
 #include "support/random.h"
 
@@ -81,9 +82,9 @@ Status save_checkpoint(const std::string& run_folder, std::int64_t step, std::ui
   const std::vector<TensorSource> states = {make_tensor("weight.codes", "U8", {17}, seed + 1)};
   auto writer = CheckpointWriter::begin(run_folder, step, 2 * bytes);
   if (!writer.ok()) return writer.status();
-  if (Status status = writer->add_tensors("model.safetensors", model); !status.ok()) return status;
-  if (Status status = writer->add_tensors("optimizer.safetensors", states); !status.ok()) return status;
-  if (Status status = writer->add_text("state.json", std::to_string(seed)); !status.ok()) return status;
+  RETURN_IF_ERROR(writer->add_tensors("model.safetensors", model));
+  RETURN_IF_ERROR(writer->add_tensors("optimizer.safetensors", states));
+  RETURN_IF_ERROR(writer->add_text("state.json", std::to_string(seed)));
   return writer->commit();
 }
 

@@ -4,6 +4,7 @@
 
 #include "train/audio/header_check.h"
 #include "train/base/decimal.h"
+#include "train/base/status.h"
 
 #include <unistd.h>
 
@@ -83,20 +84,20 @@ bool all_sound(std::span<const float> samples) {
 Result<Decoder> Decoder::open(const std::string& path, std::optional<int> channel) {
   Result<InputFile> input = InputFile::open(path);
   if (!input.ok()) return input.status();
-  if (Status status = check_header(*input, path); !status.ok()) return status;
+  RETURN_IF_ERROR(check_header(*input, path));
   Decoder decoder;
   decoder.input_ = std::move(*input);
   decoder.path_ = path;
   decoder.channel_ = channel;
   SF_INFO found{};
-  if (Status status = decoder.start(found); !status.ok()) return status;
-  if (Status status = decoder.check(found); !status.ok()) return status;
+  RETURN_IF_ERROR(decoder.start(found));
+  RETURN_IF_ERROR(decoder.check(found));
   decoder.vorbis_ = (found.format & SF_FORMAT_SUBMASK) == SF_FORMAT_VORBIS;
   decoder.info_ = {found.frames, found.samplerate, found.channels, format_name(found.format)};
   decoder.block_.resize(
       static_cast<std::size_t>(std::max<std::int64_t>(kBlockSamples / found.channels, 1) * found.channels));
   if (found.frames <= 0 || found.frames > kMostFrames) {
-    if (Status status = decoder.count_frames(found); !status.ok()) return status;
+    RETURN_IF_ERROR(decoder.count_frames(found));
   }
   // A FLAC frame has up to 65,535 samples in at least 8 bytes.
   if (const std::uint64_t most = decoder.input_.size * 8192;
@@ -146,7 +147,7 @@ Status Decoder::count_frames(SF_INFO& found) {
   const auto frames = static_cast<sf_count_t>(block_.size()) / found.channels;
   for (sf_count_t got = 1; got > 0; total += got) got = sf_readf_float(file_.get(), block_.data(), frames);
   if (sf_error(file_.get()) != SF_ERR_NO_ERROR) return library_error("decode");
-  if (Status status = start(found); !status.ok()) return status;
+  RETURN_IF_ERROR(start(found));
   info_.frames = total;
   return {};
 }
@@ -157,7 +158,7 @@ Status Decoder::seek(std::int64_t frame) {
   std::int64_t from = frame;
   if (info_.format == "MP3") from = std::max<std::int64_t>(frame - kSecondsAhead * info_.rate, 0);
   if (vorbis_) from = position_;
-  if (Status status = jump(from); !status.ok()) return status;
+  RETURN_IF_ERROR(jump(from));
   return skip(frame - from);
 }
 
@@ -166,7 +167,7 @@ Status Decoder::skip(std::int64_t frames) {
   while (frames > 0) {
     dropped.clear();
     const std::int64_t before = position_;
-    if (Status status = read(std::min(frames, kBlockSamples), dropped); !status.ok()) return status;
+    RETURN_IF_ERROR(read(std::min(frames, kBlockSamples), dropped));
     if (position_ == before) return check_end();
     frames -= position_ - before;
   }

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/audio/header_check.h"
 
+#include "train/base/status.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -81,7 +83,7 @@ Status check_wav(const FileBytes& file, const std::string& path) {
       return {};
     }
     if (head.starts_with("fmt ")) {
-      if (Status status = check_wav_rate(file.at(position + 8, 16), path); !status.ok()) return status;
+      RETURN_IF_ERROR(check_wav_rate(file.at(position + 8, 16), path));
     }
     position += 8 + std::uint64_t{size} + size % 2;
   }

@@ -4,6 +4,7 @@
 #include "train/audio/decoder.h"
 #include "train/audio/resampler.h"
 #include "train/base/decimal.h"
+#include "train/base/status.h"
 
 #include <algorithm>
 #include <cmath>
@@ -70,7 +71,7 @@ Status read_part(const AudioRequest& request, Decoder& decoder, const Part& part
                            " samples are more than a clip's " + std::to_string(kLongestClip) +
                            "; read it in parts, by offset and duration");
   }
-  if (Status status = decoder.seek(part.first); !status.ok()) return status;
+  RETURN_IF_ERROR(decoder.seek(part.first));
   Result<Resampler> resampler = Resampler::make(from, to);
   if (!resampler.ok()) return resampler.status();
   // The header's frame count may be wrong, so memory grows with the decoded samples.
@@ -79,11 +80,11 @@ Status read_part(const AudioRequest& request, Decoder& decoder, const Part& part
   for (std::int64_t left = part.count; left > 0;) {
     piece.clear();
     const std::int64_t asked = std::min(left, kPieceFrames);
-    if (Status status = decoder.read(asked, piece); !status.ok()) return status;
-    if (Status status = resampler->add(piece, samples); !status.ok()) return status;
+    RETURN_IF_ERROR(decoder.read(asked, piece));
+    RETURN_IF_ERROR(resampler->add(piece, samples));
     left -= static_cast<std::int64_t>(piece.size());
     if (static_cast<std::int64_t>(piece.size()) < asked) {
-      if (Status status = decoder.check_end(); !status.ok()) return status;
+      RETURN_IF_ERROR(decoder.check_end());
       break;
     }
   }
@@ -101,14 +102,14 @@ Result<AudioInfo> probe_audio(const std::string& path) {
 }
 
 Result<AudioClip> read_audio(const AudioRequest& request) {
-  if (Status status = check_request(request); !status.ok()) return status;
+  RETURN_IF_ERROR(check_request(request));
   Result<Decoder> decoder = Decoder::open(request.path, request.channel);
   if (!decoder.ok()) return decoder.status();
   const Result<Part> part = part_of(request, decoder->info());
   if (!part.ok()) return part.status();
   AudioClip clip;
   clip.source = decoder->info();
-  if (Status status = read_part(request, *decoder, *part, clip.samples); !status.ok()) return status;
+  RETURN_IF_ERROR(read_part(request, *decoder, *part, clip.samples));
   return clip;
 }
 

@@ -3,6 +3,7 @@
 #include "train/audio/resampler.h"
 
 #include "train/audio/audio.h"
+#include "train/base/status.h"
 
 #include <algorithm>
 #include <cmath>
@@ -40,7 +41,7 @@ Status Resampler::add(std::span<const float> samples, std::vector<float>& out) {
 Status Resampler::finish(std::vector<float>& out) {
   if (state_ == nullptr) return {};
   if (added_ > 0) {
-    if (Status status = process(nullptr, 0, out); !status.ok()) return status;
+    RETURN_IF_ERROR(process(nullptr, 0, out));
   }
   // soxr's total is within one sample of this count.
   const std::int64_t all = resampled_count(added_, from_, to_);

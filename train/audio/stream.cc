@@ -3,6 +3,7 @@
 #include "train/audio/audio.h"
 #include "train/audio/decoder.h"
 #include "train/audio/resampler.h"
+#include "train/base/status.h"
 
 #include <algorithm>
 
@@ -26,11 +27,11 @@ Status AudioStream::State::fill() {
   ready.erase(ready.begin(), ready.begin() + static_cast<std::ptrdiff_t>(next));
   next = 0;
   piece.clear();
-  if (Status status = decoder.read(frames, piece); !status.ok()) return status;
-  if (Status status = resampler.add(piece, ready); !status.ok()) return status;
+  RETURN_IF_ERROR(decoder.read(frames, piece));
+  RETURN_IF_ERROR(resampler.add(piece, ready));
   if (static_cast<std::int64_t>(piece.size()) == frames) return {};
   ended = true;
-  if (Status status = decoder.check_end(); !status.ok()) return status;
+  RETURN_IF_ERROR(decoder.check_end());
   return resampler.finish(ready);
 }
 
@@ -58,7 +59,7 @@ Result<std::size_t> AudioStream::read(std::span<float> samples) {
   while (done < samples.size()) {
     if (state_->next == state_->ready.size()) {
       if (state_->ended) break;
-      if (Status status = state_->fill(); !status.ok()) return status;
+      RETURN_IF_ERROR(state_->fill());
       continue;
     }
     const std::size_t count = std::min(samples.size() - done, state_->ready.size() - state_->next);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/checkpoint.h"
 
+#include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/checkpoint/folder/checkpoint_writer.h"
 #include "train/checkpoint/tensor_files.h"
@@ -30,10 +31,9 @@ std::string file_of(std::string_view part) { return std::string(part) + ".safete
 
 Status with_state(const std::string& path, const std::function<Status(const Json&)>& use) {
   const std::string file = path + '/' + kStateFile;
-  auto text = read_text_file(file, kStateLimit);
-  if (!text.ok()) return text.status();
+  ASSIGN_OR_RETURN(auto text, read_text_file(file, kStateLimit));
   try {
-    const Json json = Json::parse(*text);
+    const Json json = Json::parse(text);
     if (json.at("format").get<int>() != kFormat) {
       return Status::invalid(file + ": format " + json.at("format").dump() + ", expected " +
                              std::to_string(kFormat) + ": it was saved by another version of octavo");
@@ -53,12 +53,10 @@ struct PartFile {
 Result<PartFile> open_part(const std::string& path) {
   PartFile out;
   if (!path_exists(path)) return out;
-  auto file = Safetensors::open(path);
-  if (!file.ok()) return file.status();
-  auto tensors = views_of(*file, path);
-  if (!tensors.ok()) return tensors.status();
-  out.tensors = std::move(*tensors);
-  out.file.emplace(std::move(*file));
+  ASSIGN_OR_RETURN(auto file, Safetensors::open(path));
+  ASSIGN_OR_RETURN(auto tensors, views_of(file, path));
+  out.tensors = std::move(tensors);
+  out.file.emplace(std::move(file));
   return out;
 }
 
@@ -88,31 +86,29 @@ Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const Run
     json[part.name] = part.numbers;
     if (part.tensors.empty()) continue;
     files.emplace_back(file_of(part.name), sources_of(part.tensors));
-    auto size = safetensors_size(files.back().second, metadata);
-    if (!size.ok()) return size.status();
-    expected += *size;
+    ASSIGN_OR_RETURN(auto size, safetensors_size(files.back().second, metadata));
+    expected += size;
   }
   const std::string text = json.dump(2) + '\n';
   expected += text.size();
   for (const auto& [name, bytes] : kept) expected += bytes.size();
 
-  auto writer = CheckpointWriter::begin(run_folder, state.step, expected);
-  if (!writer.ok()) return writer.status();
+  ASSIGN_OR_RETURN(auto writer, CheckpointWriter::begin(run_folder, state.step, expected));
   Status status;
   for (const auto& [name, sources] : files) {
-    if (status.ok()) status = writer->add_tensors(name, sources, metadata);
+    if (status.ok()) status = writer.add_tensors(name, sources, metadata);
   }
-  if (status.ok()) status = writer->add_text(kStateFile, text);
-  if (status.ok()) status = writer->add_text("config.yaml", config_yaml);
+  if (status.ok()) status = writer.add_text(kStateFile, text);
+  if (status.ok()) status = writer.add_text("config.yaml", config_yaml);
   if (status.ok() && evaluation)
-    status = writer->add_text(std::string(kEvaluationName), evaluation_text(*evaluation));
+    status = writer.add_text(std::string(kEvaluationName), evaluation_text(*evaluation));
   for (const auto& [name, bytes] : kept) {
-    if (status.ok()) status = writer->add_text(name, bytes);
+    if (status.ok()) status = writer.add_text(name, bytes);
   }
-  if (status.ok()) status = writer->commit();
+  if (status.ok()) status = writer.commit();
   if (!status.ok()) return status;
-  return SavedCheckpoint{CheckpointName{state.step}.text(),
-                         static_cast<std::int64_t>(writer->bytes_written()), writer->warning()};
+  return SavedCheckpoint{CheckpointName{state.step}.text(), static_cast<std::int64_t>(writer.bytes_written()),
+                         writer.warning()};
 }
 
 Result<RunState> load_checkpoint(const std::string& path, std::span<Checkpointable* const> parts,

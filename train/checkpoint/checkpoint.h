@@ -4,11 +4,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/checkpoint/component.h"
 #include "train/checkpoint/folder/evaluation_file.h"
 #include "train/checkpoint/run_state.h"
-
-#include "train/base/status.h"
 
 #include <nlohmann/json.hpp>
 

@@ -4,9 +4,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/nn/named_tensors.h"
-
 #include "train/base/status.h"
+#include "train/nn/named_tensors.h"
 
 #include <nlohmann/json_fwd.hpp>
 

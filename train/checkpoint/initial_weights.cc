@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/initial_weights.h"
 
+#include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/checkpoint/stored_tensors.h"
@@ -123,21 +124,19 @@ std::vector<std::string> InitialWeights::lines() const {
 Result<InitialWeights> load_initial_weights(const InitSettings& init, const NamedTensors& all,
                                             const ReinitializedLayers& fresh) {
   InitialWeights out;
-  auto path = find_weights(*init.from, out);
-  if (!path.ok()) return path.status();
-  out.file = *path;
+  ASSIGN_OR_RETURN(auto path, find_weights(*init.from, out));
+  out.file = path;
   auto file = Safetensors::open(out.file);
   if (!file.ok()) return Status(file.status().code(), kFromKey + file.status().message());
-  auto places = rename_all(init, *file);
-  if (!places.ok()) return places.status();
+  ASSIGN_OR_RETURN(auto places, rename_all(init, *file));
 
   NamedTensors model = all;
-  if (auto line = drop_reinitialized(fresh, *places, model)) out.renewed = std::move(*line);
-  Fit fit = fit_tensors(*places, model);
+  if (auto line = drop_reinitialized(fresh, places, model)) out.renewed = std::move(*line);
+  Fit fit = fit_tensors(places, model);
   out.missing = std::move(fit.missing);
   out.left_over = std::move(fit.left_over);
   out.used = std::ssize(fit.copies);
-  if (Status bad = check_fit(init, out, fit.misfits, model.size()); !bad.ok()) return bad;
+  RETURN_IF_ERROR(check_fit(init, out, fit.misfits, model.size()));
   out.converted = copy_stored(fit);
   return out;
 }

@@ -3,11 +3,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/checkpoint/reinitialized_layers.h"
 #include "train/config/init_settings.h"
 #include "train/nn/named_tensors.h"
-
-#include "train/base/status.h"
 
 #include <cstdint>
 #include <string>

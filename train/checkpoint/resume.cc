@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/resume.h"
 
+#include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/config/config.h"
@@ -78,18 +79,17 @@ Result<std::string> find_resume(const Settings& settings, bool restarted, Consol
                            there[0].path +
                            "), and resume_from_checkpoint is false; resume, remove them, or choose another");
   }
-  auto newest = newest_checkpoint(settings.output_dir);
-  if (!newest.ok()) return newest.status();
-  for (const std::string& reason : newest->skipped) console.note("warning: not resumed from " + reason);
-  if (!newest->found && !newest->skipped.empty()) {
+  ASSIGN_OR_RETURN(auto newest, newest_checkpoint(settings.output_dir));
+  for (const std::string& reason : newest.skipped) console.note("warning: not resumed from " + reason);
+  if (!newest.found && !newest.skipped.empty()) {
     return Status::failed("output_dir: no checkpoint in " + settings.output_dir +
                           " is whole; remove them to start from the beginning");
   }
-  if (!newest->found && resume.changed) {
+  if (!newest.found && resume.changed) {
     return Status::invalid(kResumeKey + "there is no checkpoint in " + settings.output_dir +
                            " to go on from; leave out --resume to start from the beginning");
   }
-  return newest->found ? newest->found->path : std::string();
+  return newest.found ? newest.found->path : std::string();
 }
 
 Status check_newest(const Settings& settings, std::int64_t step) {
@@ -110,11 +110,9 @@ Status continue_data(const std::string& checkpoint, const Settings& settings,
 
 Result<Settings> saved_settings(const std::string& checkpoint) {
   const std::string path = checkpoint + "/config.yaml";
-  const auto text = read_text_file(path, kConfigLimit);
-  if (!text.ok()) return text.status();
-  auto config = parse(*text, path);
-  if (!config.ok()) return config.status();
-  return std::move(config->settings);
+  ASSIGN_OR_RETURN(const auto text, read_text_file(path, kConfigLimit));
+  ASSIGN_OR_RETURN(auto config, parse(text, path));
+  return std::move(config.settings);
 }
 
 Status continue_settings(const std::string& checkpoint, const RunState& then, const Settings& settings,

@@ -7,11 +7,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/checkpoint/run_state.h"
 #include "train/config/settings.h"
 #include "train/console/console.h"
-
-#include "train/base/status.h"
 
 #include <cstdint>
 #include <string>

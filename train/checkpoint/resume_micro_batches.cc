@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/resume_micro_batches.h"
 
+#include "train/base/status.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/resume.h"
 #include "train/config/micro_batches.h"
@@ -39,12 +40,11 @@ Result<std::int64_t> micro_batches_per_rank(const Settings& given, std::int64_t 
                                             const std::string& checkpoint) {
   const TrainingSettings& training = given.training;
   if (checkpoint.empty() || training.global_batch_size) return accumulation_for(training, ranks);
-  const auto state = saved_state(checkpoint);
-  if (!state.ok()) return state.status();
+  ASSIGN_OR_RETURN(const auto state, saved_state(checkpoint));
   const auto then = saved_settings(checkpoint);
   if (!then.ok() || !ask_for_the_same(then->training, training)) return accumulation_for(training, ranks);
   const std::int64_t batches =
-      state->batches_per_step > 0 ? state->batches_per_step : training.gradient_accumulation_steps;
+      state.batches_per_step > 0 ? state.batches_per_step : training.gradient_accumulation_steps;
   if (batches % ranks != 0) return cannot_divide(checkpoint, training, batches, ranks);
   return batches / ranks;
 }

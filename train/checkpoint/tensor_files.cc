@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/tensor_files.h"
 
+#include "train/base/status.h"
 #include "train/checkpoint/stored_tensors.h"
 
 #include <torch/torch.h>
@@ -88,13 +89,11 @@ void copy_tensors(const NamedTensors& from, const NamedTensors& to) {
 
 Status load_weights(const std::string& checkpoint, const NamedTensors& to) {
   const std::string path = checkpoint + "/model.safetensors";
-  auto file = Safetensors::open(path);
-  if (!file.ok()) return file.status();
-  auto saved = views_of(*file, path);
-  if (!saved.ok()) return saved.status();
-  if (const std::string differ = differences(*saved, to); !differ.empty())
+  ASSIGN_OR_RETURN(auto file, Safetensors::open(path));
+  ASSIGN_OR_RETURN(auto saved, views_of(file, path));
+  if (const std::string differ = differences(saved, to); !differ.empty())
     return Status::invalid(path + ": it is of another model or precision: " + differ);
-  copy_tensors(*saved, to);
+  copy_tensors(saved, to);
   return {};
 }
 

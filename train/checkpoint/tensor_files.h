@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/formats/safetensors.h"
 #include "train/nn/named_tensors.h"
 
 #include <torch/types.h>
-#include "train/base/status.h"
 
 #include <string>
 #include <vector>

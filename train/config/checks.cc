@@ -3,9 +3,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/checks.h"
 
+#include "train/base/metric_names.h"
+#include "train/base/status.h"
 #include "train/config/recipe.h"
 #include "train/config/task_config.h"
-#include "train/base/metric_names.h"
 
 #include <algorithm>
 
@@ -161,12 +162,12 @@ void note_idle_fp8(Config& config) {
 }  // namespace
 
 Status settle_and_check(Config& config) {
-  if (Status status = settle_length(config); !status.ok()) return status;
-  if (Status status = settle_options(config); !status.ok()) return status;
+  RETURN_IF_ERROR(settle_length(config));
+  RETURN_IF_ERROR(settle_options(config));
   const DataSettings& data = config.settings.data;
   const TrainingSettings& training = config.settings.training;
 
-  if (Status status = settle_passes(config); !status.ok()) return status;
+  RETURN_IF_ERROR(settle_passes(config));
   if (training.per_device_train_batch_size == kNoLimit && !find_task(config.settings.task)->limits_batches) {
     return Status::invalid(
         config.origin("training.per_device_train_batch_size").place() +
@@ -184,7 +185,7 @@ Status settle_and_check(Config& config) {
     return Status::invalid(clash(config, "training.master_weights", "training.compute_dtype",
                                  "only bfloat16 weights have a master: use master_weights: auto"));
   }
-  if (Status status = check_offload(config); !status.ok()) return status;
+  RETURN_IF_ERROR(check_offload(config));
   note_idle_fp8(config);
   note_optimizer_switch(config);
   if (data.stages && data.max_samples != -1) {
@@ -199,7 +200,7 @@ Status settle_and_check(Config& config) {
     return Status::invalid(clash(config, "training.init_rename", "training.init_from",
                                  "name what the weights come from, or remove init_rename"));
   }
-  if (Status status = settle_best(config); !status.ok()) return status;
+  RETURN_IF_ERROR(settle_best(config));
   return find_task(config.settings.task)->check(config);
 }
 

@@ -3,9 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/config/node.h"
-
 #include "train/base/status.h"
+#include "train/config/node.h"
 
 #include <array>
 #include <span>

@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 
+#include "train/base/status.h"
 #include "train/config/assignments.h"
 #include "train/config/checks.h"
 #include "train/config/choose_task.h"
@@ -60,19 +61,16 @@ class Level {
       auto found = find_key(schema_, section, word.text);
       if (!found.ok()) return error_at(source_, word.place, found.status());
       if (found->key != kNoKey) {
-        if (Status status = add({found->key, word.text, value, word.place}); !status.ok()) return status;
-      } else if (Status status = collect_section(found->section, word, value); !status.ok()) {
-        return status;
-      }
+        RETURN_IF_ERROR(add({found->key, word.text, value, word.place}));
+      } else
+        RETURN_IF_ERROR(collect_section(found->section, word, value));
     }
     return {};
   }
 
   Status collect(const DeepSpeedSettings& given) {
     for (const DeepSpeedValue& one : given.values) {
-      if (Status status = add({schema_.index(one.key), one.from, one.value, one.place, one.from});
-          !status.ok())
-        return status;
+      RETURN_IF_ERROR(add({schema_.index(one.key), one.from, one.value, one.place, one.from}));
     }
     return {};
   }
@@ -89,11 +87,11 @@ class Level {
 
   Status apply(Config& config) const {
     for (const Assignment& one : given_) {
-      if (Status status = apply_setting(one, config); !status.ok()) return status;
+      RETURN_IF_ERROR(apply_setting(one, config));
     }
     for (const bool wanted : {true, false}) {
       for (const Assignment& one : given_) {
-        if (Status status = apply_switch(one, wanted, config); !status.ok()) return status;
+        RETURN_IF_ERROR(apply_switch(one, wanted, config));
       }
     }
     return {};
@@ -238,9 +236,8 @@ Result<Config> defaults(const TaskConfig& task) {
   for (const Key& key : config.schema->keys()) {
     const Setting* setting = key.setting();
     if (setting == nullptr) continue;
-    auto value = read_yaml(setting->fallback, source);
-    if (!value.ok()) return value.status();
-    if (!setting->type.set(*value, config.settings)) {
+    ASSIGN_OR_RETURN(auto value, read_yaml(setting->fallback, source));
+    if (!setting->type.set(value, config.settings)) {
       return Status::failed("schema: " + std::string(key.path) + " does not take its default");
     }
   }
@@ -253,9 +250,8 @@ Status apply_recipe(const TaskConfig& task, Config& config) {
   for (const Default& each : task.recipe(config)) {
     Origin& origin = config.origins.at(config.schema->index(each.path));
     if (origin.level != Origin::Level::standard) continue;
-    auto value = read_yaml(each.value, {std::string(task.name), false});
-    if (!value.ok()) return value.status();
-    if (!config.schema->setting(each.path)->type.set(*value, config.settings))
+    ASSIGN_OR_RETURN(auto value, read_yaml(each.value, {std::string(task.name), false}));
+    if (!config.schema->setting(each.path)->type.set(value, config.settings))
       return Status::failed("schema: " + std::string(each.path) + " does not take " + each.value);
     origin.via = kByRecipe;
   }
@@ -320,19 +316,18 @@ Result<Given> given_by_words(std::span<const std::string> words) {
       return Status::invalid(out.source.name + ": " + shown(word) +
                              ": expected key=value, such as learning_rate=3e-4");
     }
-    auto value = read_yaml(std::string_view(word).substr(equals + 1),
-                           {out.source.name + ": " + shown(word.substr(0, equals)), false});
-    if (!value.ok()) return value.status();
+    ASSIGN_OR_RETURN(auto value, read_yaml(std::string_view(word).substr(equals + 1),
+                                           {out.source.name + ": " + shown(word.substr(0, equals)), false}));
     // The value is a document marker, a directive or a comment.
     if (const auto text = std::string_view(word).substr(equals + 1);
-        value->kind == YamlNode::Kind::null && !writes_null(text)) {
+        value.kind == YamlNode::Kind::null && !writes_null(text)) {
       return Status::invalid(out.source.name + ": " + shown(word.substr(0, equals)) + ": got " + shown(text) +
                              ", which has no value in YAML; put it in quotes inside the quotes of the shell, "
                              "or write null");
     }
     YamlNode pair{.kind = YamlNode::Kind::map};
     pair.keys.push_back({.kind = YamlNode::Kind::scalar, .text = word.substr(0, equals), .plain = true});
-    pair.items.push_back(std::move(*value));
+    pair.items.push_back(std::move(value));
     out.maps.push_back(std::move(pair));
   }
   return out;
@@ -341,7 +336,7 @@ Result<Given> given_by_words(std::span<const std::string> words) {
 Result<Level> collected(const Given& given, const Schema& schema) {
   Level level(schema, given.source, given.source.is_file ? Origin::Level::file : Origin::Level::command_line);
   for (const YamlNode& map : given.maps) {
-    if (Status status = level.collect(map); !status.ok()) return status;
+    RETURN_IF_ERROR(level.collect(map));
   }
   return level;
 }
@@ -378,12 +373,11 @@ Result<std::optional<DeepSpeedLevel>> deepspeed_of(const Level& level, Config& c
   const Assignment* const one = level.find(config.schema->index("training.deepspeed"));
   if (one == nullptr || !asks(*one)) return std::optional<DeepSpeedLevel>();
   Source source = level.source();
-  auto given = read_named(*one, level, source);
-  if (!given.ok()) return given.status();
+  ASSIGN_OR_RETURN(auto given, read_named(*one, level, source));
   Level out(*config.schema, source, level.rank());
-  if (Status status = out.collect(*given); !status.ok()) return status;
-  config.notes = std::move(given->notes);
-  return std::optional(DeepSpeedLevel{std::move(out), given->offloads_gradients});
+  RETURN_IF_ERROR(out.collect(given));
+  config.notes = std::move(given.notes);
+  return std::optional(DeepSpeedLevel{std::move(out), given.offloads_gradients});
 }
 
 // Sets offload_gradients, because DeepSpeed's ZeRO-2 with its optimizer on the CPU keeps gradients in host
@@ -473,42 +467,36 @@ std::string Origin::place() const {
 const Origin& Config::origin(std::string_view path) const { return origins.at(schema->index(path)); }
 
 Result<Config> parse(std::string_view text, std::string_view name, std::span<const std::string> overrides) {
-  const auto file = given_by_file(text, name);
-  if (!file.ok()) return file.status();
-  const auto words = given_by_words(overrides);
-  if (!words.ok()) return words.status();
-  const auto task = choose_task({{{&file->source, file->maps}, {&words->source, words->maps}}});
-  if (!task.ok()) return task.status();
-  Result<Config> config = defaults(**task);
+  ASSIGN_OR_RETURN(const auto file, given_by_file(text, name));
+  ASSIGN_OR_RETURN(const auto words, given_by_words(overrides));
+  ASSIGN_OR_RETURN(const auto task, choose_task({{{&file.source, file.maps}, {&words.source, words.maps}}}));
+  Result<Config> config = defaults(*task);
   if (!config.ok()) return config;
-  const auto low = collected(*file, *config->schema);
-  if (!low.ok()) return low.status();
-  const auto high = collected(*words, *config->schema);
-  if (!high.ok()) return high.status();
-  if (Status status = check_refused(*config->schema, *low, *high); !status.ok()) return status;
+  ASSIGN_OR_RETURN(const auto low, collected(file, *config->schema));
+  ASSIGN_OR_RETURN(const auto high, collected(words, *config->schema));
+  RETURN_IF_ERROR(check_refused(*config->schema, low, high));
   bool offloads_gradients = false;
-  for (const Level* level : {&*low, &*high}) {
-    if (Status status = level->apply(*config); !status.ok()) return status;
+  for (const Level* level : {&low, &high}) {
+    RETURN_IF_ERROR(level->apply(*config));
     // A DeepSpeed file named on the command line replaces a DeepSpeed file named in the config file.
-    const bool counts = level == &*high || high->find(config->schema->index("training.deepspeed")) == nullptr;
-    const auto deepspeed = counts ? deepspeed_of(*level, *config) : std::optional<DeepSpeedLevel>();
-    if (!deepspeed.ok()) return deepspeed.status();
-    if (!*deepspeed) continue;
-    if (Status status = (*deepspeed)->level.apply(*config); !status.ok()) return status;
-    offloads_gradients = (*deepspeed)->offloads_gradients;
+    const bool counts = level == &high || high.find(config->schema->index("training.deepspeed")) == nullptr;
+    ASSIGN_OR_RETURN(const auto deepspeed,
+                     counts ? deepspeed_of(*level, *config) : std::optional<DeepSpeedLevel>());
+    if (!deepspeed) continue;
+    RETURN_IF_ERROR(deepspeed.level.apply(*config));
+    offloads_gradients = deepspeed.offloads_gradients;
   }
   if (offloads_gradients) offload_gradients_too(*config);
-  for (const Level* level : {&*low, &*high}) offload_paged_states(*level, *config);
-  config->settings.task = (*task)->name;
-  if (Status status = apply_recipe(**task, *config); !status.ok()) return status;
-  if (Status status = settle_and_check(*config); !status.ok()) return status;
+  for (const Level* level : {&low, &high}) offload_paged_states(*level, *config);
+  config->settings.task = task.name;
+  RETURN_IF_ERROR(apply_recipe(*task, *config));
+  RETURN_IF_ERROR(settle_and_check(*config));
   return config;
 }
 
 Result<Config> load(const std::string& path, std::span<const std::string> overrides) {
-  auto text = read_file(path);
-  if (!text.ok()) return text.status();
-  auto config = parse(*text, path, overrides);
+  ASSIGN_OR_RETURN(auto text, read_file(path));
+  auto config = parse(text, path, overrides);
   if (!config.ok()) return config;
   if (config->settings.output_dir == kAutomaticFolder)
     config->settings.output_dir = automatic_folder(path, *config);

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/deepspeed.h"
 
+#include "train/base/status.h"
 #include "train/config/codec.h"
 #include "train/config/recipe.h"
 
@@ -125,7 +126,7 @@ class Reader {
         if (map.keys[before].text == word.text)
           return wrong(word, path, "given twice, at " + at(source_, map.keys[before].place) + " before");
       }
-      if (Status bad = read_key(path, word, map.items[i]); !bad.ok()) return bad;
+      RETURN_IF_ERROR(read_key(path, word, map.items[i]));
     }
     return {};
   }
@@ -281,16 +282,15 @@ Result<DeepSpeedSettings> read_deepspeed(const YamlNode& root, const Source& sou
                            ", expected DeepSpeed's keys in braces");
   }
   Reader reader(source);
-  if (Status bad = reader.read(root, ""); !bad.ok()) return bad;
+  RETURN_IF_ERROR(reader.read(root, ""));
   return reader.take();
 }
 
 Result<DeepSpeedSettings> parse_deepspeed(std::string_view text, const Source& source) {
   std::string spaced(text);
   std::ranges::replace(spaced, '\t', ' ');  // JSON may be indented by tabs, YAML not
-  const auto root = read_yaml(spaced, source);
-  if (!root.ok()) return root.status();
-  return read_deepspeed(*root, source);
+  ASSIGN_OR_RETURN(const auto root, read_yaml(spaced, source));
+  return read_deepspeed(root, source);
 }
 
 }  // namespace octavo_train

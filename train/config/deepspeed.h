@@ -6,9 +6,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/config/node.h"
-
 #include "train/base/status.h"
+#include "train/config/node.h"
 
 #include <string>
 #include <string_view>

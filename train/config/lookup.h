@@ -3,9 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/config/schema.h"
-
 #include "train/base/status.h"
+#include "train/config/schema.h"
 
 #include <cstddef>
 #include <string>

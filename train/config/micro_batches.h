@@ -3,9 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/config/settings.h"
-
 #include "train/base/status.h"
+#include "train/config/settings.h"
 
 #include <cstdint>
 #include <string>

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/node.h"
 
+#include "train/base/status.h"
+
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/mark.h>
@@ -163,7 +165,7 @@ std::string at(const Source& source, TextPlace place) {
 }
 
 Result<YamlNode> read_yaml(std::string_view text, const Source& source, std::optional<TextPlace>* not_yaml) {
-  if (Status status = check_text(text, source); !status.ok()) return status;
+  RETURN_IF_ERROR(check_text(text, source));
   try {
     std::istringstream stream{std::string(text)};
     YAML::Parser parser(stream);

@@ -2,6 +2,7 @@
 // config only because optimizer_fallback needs it. If the trainer's default differs from the chosen
 // algorithm's own default, the algorithm's default is used.
 // SPDX-License-Identifier: MIT
+#include "train/base/status.h"
 #include "train/config/checks.h"
 #include "train/config/options.h"
 #include "train/config/recipe.h"
@@ -148,9 +149,7 @@ Status check_groups(const Config& config) {
       return Status::invalid(config.origin(kGroupsKey).place() + ": " + key + ".weight_decay: " +
                              std::string(octavo::name(algorithm)) + " has no weight decay; remove it");
     if (!groups[i].state) continue;
-    if (Status bad = check_format(key + ".state", kGroupsKey, {algorithm, *groups[i].state}, config);
-        !bad.ok())
-      return bad;
+    RETURN_IF_ERROR(check_format(key + ".state", kGroupsKey, {algorithm, *groups[i].state}, config));
   }
   return {};
 }
@@ -167,14 +166,12 @@ Status settle_options(Config& config) {
     if (config.origin(key.path).level == Origin::Level::standard) {
       if (config.origin(key.path).via != kByRecipe) give_way(key, config);
     } else if (!has) {
-      if (Status status = settle_foreign(key, config); !status.ok()) return status;
+      RETURN_IF_ERROR(settle_foreign(key, config));
     }
   }
   for (const RequestedOptimizer& asked : asked_for(config.settings.training)) {
-    if (Status status = check_format(std::string(asked.key), asked.key, asked.optimizer, config);
-        !status.ok())
-      return status;
-    if (Status status = check_values(asked, config); !status.ok()) return status;
+    RETURN_IF_ERROR(check_format(std::string(asked.key), asked.key, asked.optimizer, config));
+    RETURN_IF_ERROR(check_values(asked, config));
   }
   return check_groups(config);
 }

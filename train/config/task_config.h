@@ -5,10 +5,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/config.h"
 #include "train/config/schema.h"
-
-#include "train/base/status.h"
 
 #include <span>
 #include <string>

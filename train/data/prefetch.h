@@ -17,10 +17,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/data/threads.h"
 
 #include <octavo/backend.h>
-#include "train/base/status.h"
 
 #include <condition_variable>
 #include <cstdint>

@@ -12,10 +12,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/settings.h"
 #include "train/data/batches.h"
-
-#include "train/base/status.h"
 
 #include <cstdint>
 #include <vector>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/device/device.h"
 
+#include "train/base/status.h"
 #include "train/config/micro_batches.h"
 #include "train/config/slow_types.h"
 #include "train/data/mix.h"
@@ -129,13 +130,13 @@ bool starts_ranks(const Config& config, const RankInfo& place) {
 }
 
 Status can_start_ranks(const Config& config) {
-  if (Status bad = no_named_gpu(config); !bad.ok()) return bad;
+  RETURN_IF_ERROR(no_named_gpu(config));
   // Fails if the requested device does not exist.
   if (const auto device = choose_device(config.settings.training.device); !device.ok())
     return device.status();
-  if (Status bad = any_gpu(config); !bad.ok()) return bad;
-  if (Status bad = few_cpu_ranks(config); !bad.ok()) return bad;
-  if (Status bad = enough_gpus(config, *config.settings.training.num_gpus); !bad.ok()) return bad;
+  RETURN_IF_ERROR(any_gpu(config));
+  RETURN_IF_ERROR(few_cpu_ranks(config));
+  RETURN_IF_ERROR(enough_gpus(config, *config.settings.training.num_gpus));
   const auto passes = accumulation_for(config.settings.training, *config.settings.training.num_gpus);
   if (passes.ok()) return {};
   return {passes.status().code(),
@@ -146,12 +147,12 @@ Result<torch::Device> rank_device(const Config& config, const RankInfo& place) {
   const DeviceName& wanted = config.settings.training.device;
   if (!place.grouped()) return choose_device(wanted);
   if (place.ranks > 1) {
-    if (Status bad = no_named_gpu(config); !bad.ok()) return bad;
-    if (Status bad = any_gpu(config); !bad.ok()) return bad;
+    RETURN_IF_ERROR(no_named_gpu(config));
+    RETURN_IF_ERROR(any_gpu(config));
   }
   auto device = choose_device(wanted);
   if (!device.ok() || !device->is_cuda() || wanted.index || place.one_gpu_each) return device;
-  if (Status bad = enough_gpus(config, place.local_ranks); !bad.ok()) return bad;
+  RETURN_IF_ERROR(enough_gpus(config, place.local_ranks));
   return torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(place.local_rank));
 }
 

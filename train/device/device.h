@@ -3,12 +3,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/config.h"
 #include "train/config/settings.h"
 #include "train/distributed/rank_info.h"
 
 #include <torch/types.h>
-#include "train/base/status.h"
 
 #include <chrono>
 #include <cstdint>

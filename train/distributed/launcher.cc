@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/distributed/launcher.h"
 
+#include "train/base/status.h"
 #include "train/distributed/rank_failure.h"
 #include "train/distributed/store.h"
 #include "train/distributed/watchdog.h"
@@ -201,7 +202,7 @@ class Ranks {
 
 Result<Launched> launch(const LaunchOptions& plan) {
   const TakenSignals signals;
-  if (Status bad = enough_descriptors(16 + 2 * plan.ranks); !bad.ok()) return bad;
+  RETURN_IF_ERROR(enough_descriptors(16 + 2 * plan.ranks));
   Result<ServedStore> served = serve_store("127.0.0.1", 0);
   if (!served.ok()) return served.status();
   served->store->set(kLauncherKey, std::string());

@@ -12,11 +12,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/distributed/rank_failure.h"
 #include "train/distributed/rank_info.h"
 
 #include <torch/types.h>
-#include "train/base/status.h"
 
 #include <chrono>
 #include <cstdint>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/distributed/rendezvous.h"
 
+#include "train/base/status.h"
 #include "train/distributed/group.h"
 #include "train/distributed/timed_thread.h"
 
@@ -196,7 +197,7 @@ Result<Meeting> meet(const RankInfo& place, const torch::Device& device, const P
                      std::optional<RankFailure>& common) {
   static std::atomic<int> met{0};  // a process may join several worlds, one after the other
   const std::string prefix = "octavo/" + std::to_string(place.restart) + "/" + std::to_string(met++) + "/";
-  if (Status bad = enough_descriptors(16 + 2 * place.ranks); !bad.ok()) return bad;
+  RETURN_IF_ERROR(enough_descriptors(16 + 2 * place.ranks));
   Meeting meeting;
   try {
     const auto start = options.start;
@@ -220,7 +221,7 @@ Result<Meeting> meet(const RankInfo& place, const torch::Device& device, const P
     }
     common = roll->common;
     if (common) return Status::failed(common->text);
-    if (Status bad = same_devices(roll->guests, common); !bad.ok()) return bad;
+    RETURN_IF_ERROR(same_devices(roll->guests, common));
     meeting.monitor = roll->monitor;
     meeting.monitor->watch();
     const auto fail = [&](const std::string& what) {  // without this report the others would wait

@@ -4,10 +4,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/formats/tar.h"
 #include "train/formats/torch_file.h"
-
-#include "train/base/status.h"
 
 #include <map>
 #include <optional>

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/pickle.h"
 
+#include "train/base/status.h"
 #include "train/formats/pickle_machine.h"
 #include "train/formats/safetensors_format.h"
 
@@ -66,28 +67,28 @@ Status PickleMachine::push_global() {
 // Reads the id of a storage: ('storage', torch.FloatStorage, '0', 'cpu', 6). The device of the storage is
 // ignored.
 Status PickleMachine::load_storage() {
-  if (Status status = need(1); !status.ok()) return status;
+  RETURN_IF_ERROR(need(1));
   constexpr std::array kParts = {PickleKind::text, PickleKind::storage_class, PickleKind::text,
                                  PickleKind::text, PickleKind::integer};
   const PickleValue id = pop();
-  if (Status status = expect_items(id, kParts, "a storage's id"); !status.ok()) return status;
+  RETURN_IF_ERROR(expect_items(id, kParts, "a storage's id"));
   const auto parts = items_of(id);
   if (text_of(parts[0]) != "storage") {
     return Status::invalid("an id of " + quote_name(text_of(parts[0])) + ", expected of a storage");
   }
-  if (Status status = check_length(text_of(parts[2]), "a storage's key"); !status.ok()) return status;
+  RETURN_IF_ERROR(check_length(text_of(parts[2]), "a storage's key"));
   storages_.push_back({kStorages[parts[1].first].first, text_of(parts[2]), parts[4].count});
   return push({PickleKind::storage, static_cast<std::uint32_t>(storages_.size() - 1), 0});
 }
 
 Status PickleMachine::reduce() {
-  if (Status status = need(2); !status.ok()) return status;
+  RETURN_IF_ERROR(need(2));
   const PickleValue arguments = pop();
   const PickleValue function = pop();
-  if (Status status = expect(function, PickleKind::function, "what is called"); !status.ok()) return status;
+  RETURN_IF_ERROR(expect(function, PickleKind::function, "what is called"));
   switch (static_cast<PickleFunction>(function.first)) {
     case PickleFunction::ordered_dict:
-      if (Status status = expect_items(arguments, {}, "collections.OrderedDict"); !status.ok()) return status;
+      RETURN_IF_ERROR(expect_items(arguments, {}, "collections.OrderedDict"));
       return push_dict();
     case PickleFunction::rebuild_tensor:
       return rebuild_tensor(arguments);
@@ -95,8 +96,7 @@ Status PickleMachine::reduce() {
       break;
   }
   constexpr std::array kParts = {PickleKind::tensor, PickleKind::truth, PickleKind::dict};
-  if (Status status = expect_items(arguments, kParts, "torch._utils._rebuild_parameter"); !status.ok())
-    return status;
+  RETURN_IF_ERROR(expect_items(arguments, kParts, "torch._utils._rebuild_parameter"));
   return push(items_of(arguments)[0]);
 }
 
@@ -105,7 +105,7 @@ Status PickleMachine::rebuild_tensor(const PickleValue& arguments) {
   constexpr std::array kParts = {PickleKind::storage, PickleKind::integer, PickleKind::tuple,
                                  PickleKind::tuple,   PickleKind::truth,   PickleKind::dict};
   constexpr std::string_view kWhat = "torch._utils._rebuild_tensor_v2";
-  if (Status status = expect_items(arguments, kParts, kWhat); !status.ok()) return status;
+  RETURN_IF_ERROR(expect_items(arguments, kParts, kWhat));
   const auto parts = items_of(arguments);
   if (parts[2].count != parts[3].count || parts[2].count > static_cast<std::int64_t>(kDimensionLimit)) {
     return Status::invalid(std::string(kWhat) + ": " + std::to_string(parts[2].count) + " extents and " +
@@ -114,8 +114,7 @@ Status PickleMachine::rebuild_tensor(const PickleValue& arguments) {
   }
   for (const PickleValue& tuple : {parts[2], parts[3]}) {
     for (const PickleValue& number : items_of(tuple)) {
-      if (Status status = expect(number, PickleKind::integer, "an extent or a stride"); !status.ok())
-        return status;
+      RETURN_IF_ERROR(expect(number, PickleKind::integer, "an extent or a stride"));
     }
   }
   tensors_.push_back({parts[0].first, parts[1].count, parts[2], parts[3]});
@@ -124,8 +123,8 @@ Status PickleMachine::rebuild_tensor(const PickleValue& arguments) {
 
 // Ignores the attributes of a dict: torch keeps versions of modules there, which are not needed.
 Status PickleMachine::build() {
-  if (Status status = need(2); !status.ok()) return status;
-  if (Status status = expect(pop(), PickleKind::dict, "the state of an object"); !status.ok()) return status;
+  RETURN_IF_ERROR(need(2));
+  RETURN_IF_ERROR(expect(pop(), PickleKind::dict, "the state of an object"));
   return expect(stack_.back(), PickleKind::dict, "an object with a state");
 }
 
@@ -141,7 +140,7 @@ Result<std::vector<PickledTensor>> PickleMachine::finish() const {
     return Status::invalid(std::to_string(stack_.size()) + " values and " + std::to_string(marks_.size()) +
                            " MARKs are left, expected one value");
   }
-  if (Status status = expect(stack_[0], PickleKind::dict, "the file's content"); !status.ok()) return status;
+  RETURN_IF_ERROR(expect(stack_[0], PickleKind::dict, "the file's content"));
   const Items& items = dicts_[stack_[0].first];
   if (items.size() > kTensorLimit) {
     return Status::invalid(std::to_string(items.size()) + " tensors, expected at most " +
@@ -149,14 +148,13 @@ Result<std::vector<PickledTensor>> PickleMachine::finish() const {
   }
   std::vector<std::string_view> names;
   for (const auto& [key, value] : items) {
-    if (Status status = check_length(text_of(key), "a tensor's name"); !status.ok()) return status;
+    RETURN_IF_ERROR(check_length(text_of(key), "a tensor's name"));
     names.push_back(text_of(key));
   }
-  if (Status status = check_twins(std::move(names)); !status.ok()) return status;
+  RETURN_IF_ERROR(check_twins(std::move(names)));
   std::vector<PickledTensor> found;
   for (const auto& [key, value] : items) {
-    if (Status status = expect(value, PickleKind::tensor, quote_name(text_of(key))); !status.ok())
-      return status;
+    RETURN_IF_ERROR(expect(value, PickleKind::tensor, quote_name(text_of(key))));
     const Tensor& tensor = tensors_[value.first];
     found.push_back({text_of(key), storages_[tensor.storage], tensor.offset, numbers_of(tensor.shape),
                      numbers_of(tensor.strides)});

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/pickle_machine.h"
 
+#include "train/base/status.h"
 #include "train/formats/pickle_opcodes.h"
 #include "train/io/byte_order.h"
 
@@ -45,7 +46,7 @@ template <class T>
 Status PickleMachine::put() {
   const Result<T> index = argument<T>();
   if (!index.ok()) return index.status();
-  if (Status status = need(1); !status.ok()) return status;
+  RETURN_IF_ERROR(need(1));
   if (*index > memo_.size()) {
     return Status::invalid("memo " + std::to_string(*index) + ", expected at most " +
                            std::to_string(memo_.size()));
@@ -225,7 +226,7 @@ Result<std::size_t> PickleMachine::unmark() {
 }
 
 Status PickleMachine::push_tuple(std::size_t count) {
-  if (Status status = need(count); !status.ok()) return status;
+  RETURN_IF_ERROR(need(count));
   const PickleValue tuple{PickleKind::tuple, static_cast<std::uint32_t>(items_.size()),
                           static_cast<std::int64_t>(count)};
   items_.insert(items_.end(), stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
@@ -247,12 +248,12 @@ Status PickleMachine::push_dict() {
 // Moves the top `count` values of the stack, which alternate between keys and values, to the dict below them.
 Status PickleMachine::set_items(std::size_t count) {
   if (count % 2 != 0) return Status::invalid("a key without a value");
-  if (Status status = need(count + 1); !status.ok()) return status;
+  RETURN_IF_ERROR(need(count + 1));
   const std::size_t first = stack_.size() - count;
-  if (Status status = expect(stack_[first - 1], PickleKind::dict, "the target"); !status.ok()) return status;
+  RETURN_IF_ERROR(expect(stack_[first - 1], PickleKind::dict, "the target"));
   Items& items = dicts_[stack_[first - 1].first];
   for (std::size_t i = first; i < stack_.size(); i += 2) {
-    if (Status status = expect(stack_[i], PickleKind::text, "a key"); !status.ok()) return status;
+    RETURN_IF_ERROR(expect(stack_[i], PickleKind::text, "a key"));
     items.emplace_back(stack_[i], stack_[i + 1]);
   }
   stack_.resize(first);
@@ -273,14 +274,14 @@ Status PickleMachine::expect(const PickleValue& value, PickleKind kind, std::str
 // Checks that a tuple has items of these kinds.
 Status PickleMachine::expect_items(const PickleValue& tuple, std::span<const PickleKind> kinds,
                                    std::string_view what) const {
-  if (Status status = expect(tuple, PickleKind::tuple, what); !status.ok()) return status;
+  RETURN_IF_ERROR(expect(tuple, PickleKind::tuple, what));
   if (tuple.count != static_cast<std::int64_t>(kinds.size())) {
     return Status::invalid(std::string(what) + " has " + std::to_string(tuple.count) + " parts, expected " +
                            std::to_string(kinds.size()));
   }
   for (std::size_t i = 0; i < kinds.size(); ++i) {
     const std::string part = std::string(what) + ": part " + std::to_string(i + 1);
-    if (Status status = expect(items_of(tuple)[i], kinds[i], part); !status.ok()) return status;
+    RETURN_IF_ERROR(expect(items_of(tuple)[i], kinds[i], part));
   }
   return {};
 }

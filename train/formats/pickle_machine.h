@@ -3,10 +3,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/formats/pickle.h"
 #include "train/io/byte_order.h"
-
-#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/safetensors.h"
 
+#include "train/base/status.h"
 #include "train/formats/safetensors_format.h"
 #include "train/io/byte_order.h"
 
@@ -72,7 +73,7 @@ Result<Safetensors> Safetensors::read(Bytes file) {
   Result<SafetensorsHeader> header = parse_header(*text);
   if (!header.ok()) return header.status();
   const Bytes data = file.subspan(kLengthBytes + text->size());
-  if (Status status = check_layout(header->entries, data.size()); !status.ok()) return status;
+  RETURN_IF_ERROR(check_layout(header->entries, data.size()));
 
   std::vector<StoredTensor> tensors;
   for (HeaderEntry& entry : header->entries) {

@@ -11,10 +11,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/formats/tensor_list.h"
 #include "train/io/mapped_file.h"
-
-#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -2,10 +2,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/formats/safetensors.h"
 #include "train/io/output_file.h"
-
-#include "train/base/status.h"
 
 #include <cstdint>
 #include <map>

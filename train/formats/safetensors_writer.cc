@@ -1,6 +1,7 @@
 // Writes tensors: the complete layout is computed first, then the bytes are fetched one tensor at a time. See
 // safetensors.h.
 // SPDX-License-Identifier: MIT
+#include "train/base/status.h"
 #include "train/formats/safetensors_format.h"
 
 #include <nlohmann/json.hpp>
@@ -59,7 +60,7 @@ Result<SafetensorsLayout> plan_safetensors(std::span<const TensorSource> sources
   SafetensorsLayout plan;
   std::set<std::string_view> names;
   for (const TensorSource& source : sources) {
-    if (Status status = check_source(source, names); !status.ok()) return status;
+    RETURN_IF_ERROR(check_source(source, names));
     const std::uint64_t bytes = tensor_bytes(source.dtype, source.shape).value_or(0);
     if (bytes > INT64_MAX - plan.size)
       return Status::invalid("the tensors have more than 2^63 bytes together");
@@ -88,8 +89,8 @@ Status write_planned(OutputFile& file, const SafetensorsLayout& plan, std::span<
   for (std::size_t i = 0; i < length.size(); ++i) {
     length[i] = static_cast<std::byte>(plan.header.size() >> (8 * i) & 0xff);
   }
-  if (Status status = file.write(length); !status.ok()) return status;
-  if (Status status = file.write(std::as_bytes(std::span(plan.header))); !status.ok()) return status;
+  RETURN_IF_ERROR(file.write(length));
+  RETURN_IF_ERROR(file.write(std::as_bytes(std::span(plan.header))));
   for (const std::size_t index : plan.order) {
     const TensorSource& source = sources[index];
     const std::string what = file.path() + ": tensor " + quote_name(source.name) + ": ";
@@ -100,7 +101,7 @@ Status write_planned(OutputFile& file, const SafetensorsLayout& plan, std::span<
                              std::to_string(expected.value_or(0)) + " for " + source.dtype + " " +
                              shape_text(source.shape));
     }
-    if (Status status = file.write(*bytes); !status.ok()) return status;
+    RETURN_IF_ERROR(file.write(*bytes));
   }
   return {};
 }
@@ -120,7 +121,7 @@ Status write_safetensors(const std::string& path, std::span<const TensorSource> 
   if (!partial.ok()) return partial.status();
   Result<OutputFile> file = OutputFile::create(*partial, {0, plan->size});
   if (!file.ok()) return file.status();
-  if (Status status = write_planned(*file, *plan, sources); !status.ok()) return status;
+  RETURN_IF_ERROR(write_planned(*file, *plan, sources));
   return file->finish_as(path);
 }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/tar.h"
 
+#include "train/base/status.h"
 #include "train/formats/safetensors_format.h"
 #include "train/formats/tar_header.h"
 #include "train/io/byte_order.h"
@@ -54,7 +55,7 @@ class TarReader {
     if (file && pending_.size) header->size = *pending_.size;
     const Result<std::span<const std::byte>> bytes = content(header->size);
     if (!bytes.ok()) return bytes.status();
-    if (Status status = take(*header, *bytes, file); !status.ok()) return status;
+    RETURN_IF_ERROR(take(*header, *bytes, file));
     return true;
   }
 

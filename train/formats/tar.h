@@ -8,11 +8,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/formats/gzip.h"
 #include "train/io/mapped_file.h"
 #include "train/io/output_file.h"
-
-#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/tar_header.h"
 
+#include "train/base/status.h"
 #include "train/formats/safetensors_format.h"
 #include "train/io/byte_order.h"
 
@@ -114,7 +115,7 @@ Result<PaxFields> parse_pax(std::string_view text) {
       return Status::invalid("a pax header that is no list of `LENGTH KEY=VALUE`");
     }
     const std::string_view value = record.substr(equals + 1, record.size() - equals - 2);
-    if (Status status = set_pax(fields, record.substr(0, equals), value); !status.ok()) return status;
+    RETURN_IF_ERROR(set_pax(fields, record.substr(0, equals), value));
     text.remove_prefix(static_cast<std::size_t>(*length));
   }
   return fields;

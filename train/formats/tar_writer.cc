@@ -1,6 +1,7 @@
 // Writes tar archives that every tar program reads: ustar headers, and GNU tar's binary form for sizes that
 // do not fit the octal digits.
 // SPDX-License-Identifier: MIT
+#include "train/base/status.h"
 #include "train/formats/safetensors_format.h"
 #include "train/formats/tar.h"
 #include "train/formats/tar_header.h"
@@ -54,7 +55,7 @@ Status write_zeros(OutputFile& file, std::uint64_t count) {
   for (; count > 0; count -= std::min<std::uint64_t>(count, kTarBlock)) {
     const auto piece =
         std::span(kZeros).first(static_cast<std::size_t>(std::min<std::uint64_t>(count, kTarBlock)));
-    if (Status status = file.write(piece); !status.ok()) return status;
+    RETURN_IF_ERROR(file.write(piece));
   }
   return {};
 }
@@ -64,7 +65,7 @@ std::uint64_t padding_of(std::uint64_t size, std::uint64_t piece) { return (piec
 
 Status write_entry(OutputFile& file, const TarSource& source) {
   const std::string what = "file " + quote_name(source.name);
-  if (Status status = file.write(make_tar_header(source.name, source.size)); !status.ok()) return status;
+  RETURN_IF_ERROR(file.write(make_tar_header(source.name, source.size)));
   std::uint64_t written = 0;
   const ByteSink sink = [&](std::span<const std::byte> bytes) -> Status {
     written += bytes.size();
@@ -116,7 +117,7 @@ Status write_tar(const std::string& path, std::span<const TarSource> sources) {
   for (const TarSource& source : sources) {
     if (Status status = write_entry(*file, source); !status.ok()) return placed(path, status);
   }
-  if (Status status = write_zeros(*file, 2 * kTarBlock + padding); !status.ok()) return status;
+  RETURN_IF_ERROR(write_zeros(*file, 2 * kTarBlock + padding));
   return file->finish_as(path);
 }
 

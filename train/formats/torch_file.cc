@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/torch_file.h"
 
+#include "train/base/status.h"
 #include "train/formats/pickle.h"
 #include "train/formats/safetensors_format.h"
 #include "train/formats/zip.h"
@@ -138,7 +139,7 @@ Result<TorchFile> TorchFile::read(Bytes file) {
   const Result<std::string_view> found = find_root(*entries);
   if (!found.ok()) return found.status();
   const std::string root(*found);
-  if (Status status = check_byte_order(*entries, root); !status.ok()) return status;
+  RETURN_IF_ERROR(check_byte_order(*entries, root));
   const ZipEntry* pickle = find_entry(*entries, root + std::string(kPickleName.substr(1)));
   const Result<std::vector<PickledTensor>> pickled = read_pickle(pickle->bytes);
   if (!pickled.ok()) return placed(quote_name(pickle->name), pickled.status());

@@ -8,11 +8,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/formats/safetensors.h"
 #include "train/formats/tensor_list.h"
 #include "train/io/output_file.h"
-
-#include "train/base/status.h"
 
 #include <cstdint>
 #include <deque>

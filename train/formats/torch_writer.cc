@@ -1,6 +1,7 @@
 // Writes torch files: the layout is computed first, then the bytes are fetched one tensor at a time. See
 // torch_file.h.
 // SPDX-License-Identifier: MIT
+#include "train/base/status.h"
 #include "train/formats/pickle.h"
 #include "train/formats/pickle_writer.h"
 #include "train/formats/safetensors_format.h"
@@ -47,15 +48,15 @@ Status check_source(const TensorSource& source, std::set<std::string_view>& name
 }
 
 Status add_text(ZipWriter& zip, const std::string& name, const std::string& text) {
-  if (Status status = zip.begin(name, text.size()); !status.ok()) return status;
-  if (Status status = zip.add(std::as_bytes(std::span(text))); !status.ok()) return status;
+  RETURN_IF_ERROR(zip.begin(name, text.size()));
+  RETURN_IF_ERROR(zip.add(std::as_bytes(std::span(text))));
   return zip.end();
 }
 
 // Adds a tensor. Calls `source.bytes` only if bytes are written, not if they are only counted.
 Status add_tensor(ZipWriter& zip, const std::string& name, const TensorSource& source) {
   const std::uint64_t size = tensor_bytes(source.dtype, source.shape).value_or(0);
-  if (Status status = zip.begin(name, size); !status.ok()) return status;
+  RETURN_IF_ERROR(zip.begin(name, size));
   if (zip.counts_only()) {
     zip.skip(size);
     return zip.end();
@@ -68,18 +69,18 @@ Status add_tensor(ZipWriter& zip, const std::string& name, const TensorSource& s
                                         std::to_string(size) + " for " + source.dtype + " " +
                                         shape_text(source.shape)));
   }
-  if (Status status = zip.add(*bytes); !status.ok()) return status;
+  RETURN_IF_ERROR(zip.add(*bytes));
   return zip.end();
 }
 
 Status add_all(ZipWriter& zip, const TorchFileLayout& plan, std::span<const TensorSource> sources) {
-  if (Status status = add_text(zip, plan.root + "/data.pkl", plan.pickle); !status.ok()) return status;
-  if (Status status = add_text(zip, plan.root + "/byteorder", "little"); !status.ok()) return status;
+  RETURN_IF_ERROR(add_text(zip, plan.root + "/data.pkl", plan.pickle));
+  RETURN_IF_ERROR(add_text(zip, plan.root + "/byteorder", "little"));
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const std::string name = plan.root + "/data/" + std::to_string(i);
-    if (Status status = add_tensor(zip, name, sources[i]); !status.ok()) return status;
+    RETURN_IF_ERROR(add_tensor(zip, name, sources[i]));
   }
-  if (Status status = add_text(zip, plan.root + "/version", "3\n"); !status.ok()) return status;
+  RETURN_IF_ERROR(add_text(zip, plan.root + "/version", "3\n"));
   return zip.finish();
 }
 
@@ -93,7 +94,7 @@ Result<TorchFileLayout> plan_torch_file(std::span<const TensorSource> sources, s
                            std::to_string(kTensorLimit));
   }
   for (const TensorSource& source : sources) {
-    if (Status status = check_source(source, names); !status.ok()) return status;
+    RETURN_IF_ERROR(check_source(source, names));
     const std::uint64_t size = tensor_bytes(source.dtype, source.shape).value_or(0);
     if (size > INT64_MAX / 2 - bytes)
       return Status::invalid("the tensors have more than 2^62 bytes together");
@@ -107,7 +108,7 @@ Result<TorchFileLayout> plan_torch_file(std::span<const TensorSource> sources, s
                            size_text(kPickleLimit));
   }
   ZipWriter counter(nullptr);
-  if (Status status = add_all(counter, plan, sources); !status.ok()) return status;
+  RETURN_IF_ERROR(add_all(counter, plan, sources));
   plan.size = counter.size();
   return plan;
 }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/zip.h"
 
+#include "train/base/status.h"
 #include "train/formats/safetensors_format.h"
 #include "train/io/byte_order.h"
 
@@ -188,7 +189,7 @@ Result<std::vector<ZipEntry>> read_zip(Bytes archive) {
     return invalid_at(directory->at + directory->size - rest.size(),
                       "the directory has more than its " + std::to_string(directory->count) + " entries");
   }
-  if (Status status = check_overlaps(archive, entries); !status.ok()) return status;
+  RETURN_IF_ERROR(check_overlaps(archive, entries));
   std::ranges::sort(entries, {}, &ZipEntry::name);
   const auto twin = std::ranges::adjacent_find(entries, {}, &ZipEntry::name);
   if (twin != entries.end()) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/zip_writer.h"
 
+#include "train/base/status.h"
 #include "train/formats/zip.h"
 #include "train/io/byte_order.h"
 
@@ -77,7 +78,7 @@ Status ZipWriter::end() {
 Status ZipWriter::finish() {
   const std::uint64_t directory = at_;
   for (const Entry& entry : entries_) {
-    if (Status status = put(central(entry)); !status.ok()) return status;
+    RETURN_IF_ERROR(put(central(entry)));
   }
   const std::uint64_t end = at_;
   const std::uint64_t count = entries_.size();

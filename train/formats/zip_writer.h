@@ -4,9 +4,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/io/output_file.h"
-
 #include "train/base/status.h"
+#include "train/io/output_file.h"
 
 #include <cstddef>
 #include <cstdint>

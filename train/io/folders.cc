@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/io/folders.h"
 
+#include "train/base/status.h"
 #include "train/io/file_descriptor.h"
 
 #include <dirent.h>
@@ -39,10 +40,9 @@ Status remove_tree(const std::string& path) {
     return errno == ENOENT ? Status() : system_error(path, "remove", errno);
   const bool folder = S_ISDIR(found.st_mode);
   if (folder) {
-    const auto names = list_folder(path);
-    if (!names.ok()) return names.status();
-    for (const std::string& name : *names) {
-      if (Status status = remove_tree(path + "/" + name); !status.ok()) return status;
+    ASSIGN_OR_RETURN(const auto names, list_folder(path));
+    for (const std::string& name : names) {
+      RETURN_IF_ERROR(remove_tree(path + "/" + name));
     }
   }
   const int failed = folder ? rmdir(path.c_str()) : unlink(path.c_str());

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/io/output_file.h"
 
+#include "train/base/status.h"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -63,14 +65,14 @@ Status OutputFile::sync() {
 }
 
 Status OutputFile::finish() {
-  if (Status status = sync(); !status.ok()) return status;
+  RETURN_IF_ERROR(sync());
   const FileDescriptor closed = std::move(descriptor_);
   return {};
 }
 
 Status OutputFile::finish_as(const std::string& path) {
-  if (Status status = sync(); !status.ok()) return status;
-  if (Status status = rename_to(path); !status.ok()) return status;
+  RETURN_IF_ERROR(sync());
+  RETURN_IF_ERROR(rename_to(path));
   return sync_folder(parent_folder(path));
 }
 

@@ -3,10 +3,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/io/checksums.h"
 #include "train/io/file_descriptor.h"
-
-#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>

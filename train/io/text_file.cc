@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/io/text_file.h"
 
+#include "train/base/status.h"
 #include "train/io/mapped_file.h"
 #include "train/io/output_file.h"
 
@@ -12,7 +13,7 @@ Status write_text_file(const std::string& path, std::string_view text) {
   if (!partial.ok()) return partial.status();
   Result<OutputFile> file = OutputFile::create(*partial, {0, text.size()});
   if (!file.ok()) return file.status();
-  if (Status status = file->write(std::as_bytes(std::span(text))); !status.ok()) return status;
+  RETURN_IF_ERROR(file->write(std::as_bytes(std::span(text))));
   return file->finish_as(path);
 }
 

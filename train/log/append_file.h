@@ -3,9 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/io/file_descriptor.h"
-
 #include "train/base/status.h"
+#include "train/io/file_descriptor.h"
 
 #include <cstdint>
 #include <string>

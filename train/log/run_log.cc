@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/log/run_log.h"
 
+#include "train/base/metric_names.h"
+#include "train/base/status.h"
 #include "train/io/folders.h"
 #include "train/log/event_file.h"
 #include "train/log/examples_text.h"
-#include "train/base/metric_names.h"
 
 #include <nlohmann/json.hpp>
 
@@ -114,9 +115,8 @@ Status drop_after(const fs::path& metrics, std::int64_t step) {
 // new name must be the last, even if two runs begin within a second.
 Result<AppendFile> new_event_file(const fs::path& folder, double now) {
   auto seconds = static_cast<std::int64_t>(now);
-  const auto names = list_folder(folder.string());
-  if (!names.ok()) return names.status();
-  for (const std::string& name : *names) {
+  ASSIGN_OR_RETURN(const auto names, list_folder(folder.string()));
+  for (const std::string& name : names) {
     if (!name.starts_with(kEvents)) continue;
     const std::int64_t other = std::strtoll(name.c_str() + kEvents.size(), nullptr, 10);
     if (other >= seconds && other < seconds + 86400) seconds = other + 1;  // names further ahead are not ours

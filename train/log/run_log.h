@@ -11,9 +11,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/log/append_file.h"
-
 #include "train/base/status.h"
+#include "train/log/append_file.h"
 
 #include <nlohmann/json_fwd.hpp>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/model/model.h"
 
+#include "train/base/status.h"
 #include "train/checkpoint/tensor_files.h"
 #include "train/config/config.h"
 #include "train/device/device.h"
@@ -64,23 +65,19 @@ NamedTensors tensors_of(const torch::nn::Module& model) {
 
 Result<LoadedModel> load_model(const std::string& run, std::string_view which, const DeviceName& wanted) {
   LoadedModel out;
-  auto chosen = choose_checkpoint(run, which, kFilesOfAModel);
-  if (!chosen.ok()) return chosen.status();
-  out.checkpoint = std::move(*chosen);
+  ASSIGN_OR_RETURN(auto chosen, choose_checkpoint(run, which, kFilesOfAModel));
+  out.checkpoint = std::move(chosen);
   const std::string& path = out.checkpoint.path;
-  auto config = load(path + "/config.yaml");
-  if (!config.ok()) return config.status();
-  out.settings = config->settings;
-  auto device = choose_device(wanted);
-  if (!device.ok()) return device.status();
-  out.device = *device;
-  auto read = Safetensors::open(path + "/model.safetensors");
-  if (!read.ok()) return read.status();
+  ASSIGN_OR_RETURN(auto config, load(path + "/config.yaml"));
+  out.settings = config.settings;
+  ASSIGN_OR_RETURN(auto device, choose_device(wanted));
+  out.device = device;
+  ASSIGN_OR_RETURN(auto read, Safetensors::open(path + "/model.safetensors"));
   const bool bf16 =
-      std::ranges::any_of(read->tensors(), [](const auto& each) { return each.dtype == "BF16"; });
+      std::ranges::any_of(read.tensors(), [](const auto& each) { return each.dtype == "BF16"; });
   out.task = make_task(out.settings.task);
   out.model = build_model(*out.task, out.settings, out.device, bf16);
-  if (Status bad = load_weights(path, tensors_of(*out.model)); !bad.ok()) return bad;
+  RETURN_IF_ERROR(load_weights(path, tensors_of(*out.model)));
   out.model->eval();
   return out;
 }

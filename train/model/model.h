@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/config/settings.h"
 #include "train/nn/named_tensors.h"
 #include "train/task.h"
 
 #include <torch/types.h>
-#include "train/base/status.h"
 
 #include <memory>
 #include <string>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/optim/convert_states.h"
 
+#include "train/base/status.h"
 #include "train/config/options.h"
 #include "train/optim/optimizer_factories.h"
 
@@ -101,11 +102,11 @@ class Converter {
   Result<std::vector<std::string>> run() {
     for (std::size_t i = 0; i < groups_.parameters.size(); ++i) {
       const auto& [name, param] = groups_.parameters[i];
-      if (Status bad = weight(name, param, /*trained=*/true); !bad.ok()) return bad;
-      if (Status bad = moments(name, param, groups_.options[groups_.group[i]].state); !bad.ok()) return bad;
+      RETURN_IF_ERROR(weight(name, param, /*trained=*/true));
+      RETURN_IF_ERROR(moments(name, param, groups_.options[groups_.group[i]].state));
     }
     for (const auto& [name, param] : groups_.frozen) {
-      if (Status bad = weight(name, param, /*trained=*/false); !bad.ok()) return bad;
+      RETURN_IF_ERROR(weight(name, param, /*trained=*/false));
       if (saved_.numbers.erase(name) == 0) continue;
       for (const std::string& part : parts()) states_.take(name + '.' + part);
       ++changes_["states of parameters that are frozen now: left out"];
@@ -232,15 +233,14 @@ class Converter {
   Status moments(const std::string& name, const Tensor& param, octavo::StateFormat wanted) {
     if (!saved_.numbers.contains(name)) return {};
     Json& entry = saved_.numbers.at(name);
-    if (Status bad = check_algorithm(entry, name, plan_.name.algorithm); !bad.ok()) return bad;
-    auto from = kind_of(name, entry);
-    if (!from.ok()) return from.status();
+    RETURN_IF_ERROR(check_algorithm(entry, name, plan_.name.algorithm));
+    ASSIGN_OR_RETURN(auto from, kind_of(name, entry));
     const StateKind to{plan_.native, octavo::format_for(wanted, param.numel()).value(), 0};
-    if (slots_.empty() || (from->native == to.native && from->format == to.format &&
-                           (!to.native || from->block_size == to.block_size)))
+    if (slots_.empty() || (from.native == to.native && from.format == to.format &&
+                           (!to.native || from.block_size == to.block_size)))
       return {};
     for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-      if (Status bad = moment(name, param, slot, *from, to); !bad.ok()) return bad;
+      RETURN_IF_ERROR(moment(name, param, slot, from, to));
     }
     // Plain LibTorch does not count the steps of every algorithm (some are saved as 0). Converted moments
     // are filled, so the step is at least 1.
@@ -248,7 +248,7 @@ class Converter {
     if (filled && entry.at("step").get<std::int64_t>() == 0) entry["step"] = 1;
     entry["format"] = std::string(octavo::name(to.format));
     entry["block_size"] = to.block_size;
-    ++changes_["optimizer states: " + from->text() + " -> " + to.text()];
+    ++changes_["optimizer states: " + from.text() + " -> " + to.text()];
     return {};
   }
 
@@ -266,12 +266,10 @@ class Converter {
       codes = flat(codes, param);
     }
     const octavo::MomentSpec source = spec_of(slot, from, param), target = spec_of(slot, to, param);
-    const auto size = layout(target);
-    if (!size.ok()) return size.status();
+    ASSIGN_OR_RETURN(const auto size, layout(target));
     const auto type = code_type(target);
-    Tensor out =
-        ::torch::zeros({size->codes_bytes / static_cast<std::int64_t>(c10::elementSize(type))}, type);
-    Tensor out_scales = size->scales > 0 ? ::torch::zeros({size->scales}, ::torch::kFloat32) : Tensor();
+    Tensor out = ::torch::zeros({size.codes_bytes / static_cast<std::int64_t>(c10::elementSize(type))}, type);
+    Tensor out_scales = size.scales > 0 ? ::torch::zeros({size.scales}, ::torch::kFloat32) : Tensor();
     if (Status bad = convert(source, span_of<const std::byte>(codes), span_of<const float>(scales), target,
                              span_of<std::byte>(out), span_of<float>(out_scales));
         !bad.ok())

@@ -7,11 +7,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/nn/named_tensors.h"
 #include "train/optim/optimizer.h"
 #include "train/optim/param_groups.h"
-
-#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 

@@ -5,12 +5,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/fp8_settings.h"
 #include "train/distributed/process_group.h"
 #include "train/optim/fp8.h"
 
 #include <torch/types.h>
-#include "train/base/status.h"
 
 #include <string>
 

@@ -2,6 +2,7 @@
 // clipping and the check for non-finite gradients are implemented here. The host waits for the norm in each
 // step.
 // SPDX-License-Identifier: MIT
+#include "train/base/status.h"
 #include "train/config/options.h"
 #include "train/optim/optimizer_factories.h"
 
@@ -130,7 +131,7 @@ class PlainOptimizer : public StepOptimizer {
     for (const auto& [name, param] : parameters_) {
       auto& state = states.emplace_back();
       if (!numbers.contains(name)) continue;
-      if (Status bad = check_algorithm(numbers.at(name), name, wanted_.algorithm); !bad.ok()) return bad;
+      RETURN_IF_ERROR(check_algorithm(numbers.at(name), name, wanted_.algorithm));
       state = std::make_unique<State>();
       Parts<State>::set_step(*state, numbers.at(name).at("step").template get<std::int64_t>());
       for (std::size_t i = 0; i < wanted_.slots.size(); ++i) {

@@ -2,6 +2,7 @@
 // the trainer needs the gradient norm anyway. The optimizers step complete parameters, or this rank's pieces
 // of them. Saved and loaded states are always those of complete parameters.
 // SPDX-License-Identifier: MIT
+#include "train/base/status.h"
 #include "train/config/options.h"
 #include "train/config/recipe.h"
 #include "train/nn/recompute.h"
@@ -157,7 +158,7 @@ class NativeOptimizer : public StepOptimizer {
       auto& state = states.emplace_back();
       if (!numbers.contains(name)) continue;
       const nlohmann::ordered_json& mine = numbers.at(name);
-      if (Status bad = check_algorithm(mine, name, algorithm_); !bad.ok()) return bad;
+      RETURN_IF_ERROR(check_algorithm(mine, name, algorithm_));
       state = std::make_unique<ParamState>();
       state->count = ::torch::tensor(mine.at("step").get<std::int64_t>(), ::torch::kInt64);
       state->format = mine.at("format").get<std::string>();
@@ -170,7 +171,7 @@ class NativeOptimizer : public StepOptimizer {
       return Status::invalid("it has " + std::to_string(tensors.size() - used) +
                              " tensors that no parameter of this model has a place for" + kConvertAdvice);
     }
-    if (Status bad = fits(states); !bad.ok()) return bad;
+    RETURN_IF_ERROR(fits(states));
     for (std::size_t i = 0; i < states.size(); ++i) {
       if (states[i] == nullptr) continue;
       optimizer_->set_state(stepped_[i].second, shards_ != nullptr

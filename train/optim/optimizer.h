@@ -4,13 +4,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/settings.h"
 #include "train/nn/named_tensors.h"
 #include "train/optim/param_groups.h"
 
 #include <torch/nn/module.h>
 #include <torch/types.h>
-#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 

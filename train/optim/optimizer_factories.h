@@ -3,9 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/optim/optimizer.h"
-
 #include "train/base/status.h"
+#include "train/optim/optimizer.h"
 
 #include <nlohmann/json_fwd.hpp>
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/optim/param_groups.h"
 
+#include "train/base/numbers.h"
+#include "train/base/status.h"
 #include "train/config/options.h"
 #include "train/config/recipe.h"
-#include "train/base/numbers.h"
 
 #include <fnmatch.h>
 
@@ -141,12 +142,11 @@ Result<ParameterGroups> resolve_groups(const OptimizerName& optimizer, const Tra
   const std::vector<GroupSettings>& groups = training.groups;
   const NoDecay& no_decay = training.no_decay;
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    if (Status bad = check_matches(group_key(i) + ".params", groups[i].params, parameters); !bad.ok())
-      return bad;
+    RETURN_IF_ERROR(check_matches(group_key(i) + ".params", groups[i].params, parameters));
   }
-  if (Status bad = check_shadowed(groups, parameters); !bad.ok()) return bad;
+  RETURN_IF_ERROR(check_shadowed(groups, parameters));
   if (no_decay.kind == NoDecay::Kind::patterns) {
-    if (Status bad = check_matches(kNoDecayKey, no_decay.patterns, parameters); !bad.ok()) return bad;
+    RETURN_IF_ERROR(check_matches(kNoDecayKey, no_decay.patterns, parameters));
   }
   const GroupOptions own = own_options(optimizer, training);
   ParameterGroups out;

@@ -7,11 +7,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/settings.h"
 #include "train/nn/named_tensors.h"
 
 #include <torch/types.h>
-#include "train/base/status.h"
 
 #include <cstddef>
 #include <string>

@@ -8,13 +8,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/distributed/process_group.h"
 #include "train/optim/optimizer.h"
 #include "train/optim/param_groups.h"
 #include "train/optim/shard_layout.h"
 
 #include <torch/types.h>
-#include "train/base/status.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/predict/advise.h"
 
+#include "train/base/numbers.h"
+#include "train/base/status.h"
 #include "train/config/micro_batches.h"
 #include "train/config/options.h"
 #include "train/config/paths.h"
-#include "train/base/numbers.h"
 
 #include <octavo/optimizer.h>
 
@@ -293,16 +294,15 @@ std::vector<std::int64_t> counts_of_gpus(const TrainingSettings& training) {
 
 Result<std::vector<Advice>> advise(const LoadWith& load, const PredictionRequest& request,
                                    const Prediction& now) {
-  auto config = load({});
-  if (!config.ok()) return config.status();
-  const std::unique_ptr<Task> task = make_task(config->settings.task);
-  if (auto opened = task->open({config->settings, "", nullptr}); !opened.ok()) return opened.status();
+  ASSIGN_OR_RETURN(auto config, load({}));
+  const std::unique_ptr<Task> task = make_task(config.settings.task);
+  if (auto opened = task->open({config.settings, "", nullptr}); !opened.ok()) return opened.status();
   const Predictions plans(load, request, *task);
   Machine machine = {true, has_fp8(request.gpu), request.num_gpus, 0};
   if (now.evaluation > 0 && now.evaluation_rows > 1)
     machine.evaluation_rows =
-        std::min(config->settings.training.per_device_train_batch_size, now.evaluation_rows / 2);
-  std::vector<Advice> each = singles(ideas_for(config->settings, *task, machine), plans, now);
+        std::min(config.settings.training.per_device_train_batch_size, now.evaluation_rows / 2);
+  std::vector<Advice> each = singles(ideas_for(config.settings, *task, machine), plans, now);
   std::erase_if(each, [](const Advice& one) { return one.saves < 0; });
   std::vector<Advice> out;
   if (!now.fits() && std::ranges::none_of(each, &Advice::fits)) {
@@ -410,39 +410,35 @@ std::vector<std::string> memory_help(const FullDevice& full) {
 }
 
 Result<Solution> solve(Solve what, const LoadWith& load, const PredictionRequest& request) {
-  auto config = load({});
-  if (!config.ok()) return config.status();
+  ASSIGN_OR_RETURN(auto config, load({}));
   if (what == Solve::gpus) {
     Solution out;
-    for (const std::int64_t count : counts_of_gpus(config->settings.training)) {
+    for (const std::int64_t count : counts_of_gpus(config.settings.training)) {
       PredictionRequest more = request;
       more.num_gpus = count;
       std::vector<std::string> words;
       if (count > 1) words.emplace_back("training.parallel=zero2");
-      auto with = load(words);
-      if (!with.ok()) return with.status();
-      auto plan = make_plan(with->settings, more);
-      if (!plan.ok()) return plan.status();
-      if (!plan->fits()) continue;
+      ASSIGN_OR_RETURN(auto with, load(words));
+      ASSIGN_OR_RETURN(auto plan, make_plan(with.settings, more));
+      if (!plan.fits()) continue;
       out.num_gpus = count;
       out.words = words;
       out.text =
           std::to_string(count) + (count > 1 ? " GPUs with parallel=zero2 are enough" : " GPU is enough");
       return out;
     }
-    out.text = (config->settings.training.global_batch_size
+    out.text = (config.settings.training.global_batch_size
                     ? "it does not fit as many GPUs as training.global_batch_size can be divided among"
                     : "it does not fit 1,024 GPUs either") +
                std::string(": what every GPU has whole, weights and activations, is too much");
     return out;
   }
-  auto key = key_of(what, config->settings);
-  if (!key.ok()) return key.status();
-  const auto word = [&](std::int64_t value) { return key->name + "=" + std::to_string(value); };
+  ASSIGN_OR_RETURN(auto key, key_of(what, config.settings));
+  const auto word = [&](std::int64_t value) { return key.name + "=" + std::to_string(value); };
   Status problem;
   // Returns the bytes that the run needs, or the largest integer if it cannot be planned.
   const auto total = [&](std::int64_t multiple) {
-    auto with = load({word(multiple * key->step)});
+    auto with = load({word(multiple * key.step)});
     auto plan = with.ok() ? make_plan(with->settings, request) : Result<Prediction>(with.status());
     if (plan.ok()) return plan->total();
     problem = plan.status();
@@ -451,7 +447,7 @@ Result<Solution> solve(Solve what, const LoadWith& load, const PredictionRequest
   // Doubles the value until it does not fit. Then interpolates linearly to the GPU's memory: bytes grow
   // nearly in proportion, so a few plans are enough.
   constexpr std::int64_t kMost = std::int64_t{1} << 24;
-  std::int64_t good = 0, bad = std::max<std::int64_t>(key->now / key->step, 1), good_bytes = 0;
+  std::int64_t good = 0, bad = std::max<std::int64_t>(key.now / key.step, 1), good_bytes = 0;
   std::int64_t bad_bytes = total(bad);
   while (bad <= kMost && bad_bytes <= request.gpu.memory) {
     good_bytes = bad_bytes;
@@ -477,11 +473,11 @@ Result<Solution> solve(Solve what, const LoadWith& load, const PredictionRequest
   Solution out;
   out.num_gpus = request.num_gpus;
   if (good == 0) {
-    out.text = word(key->step) + " does not fit either";
+    out.text = word(key.step) + " does not fit either";
     return out;
   }
-  out.words = {word(good * key->step)};
-  out.text = out.words.front() + " fits, " + std::to_string(bad * key->step) +
+  out.words = {word(good * key.step)};
+  out.text = out.words.front() + " fits, " + std::to_string(bad * key.step) +
              (problem.ok() ? " does not" : " cannot be planned (" + problem.message() + ")");
   return out;
 }

@@ -3,10 +3,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/config.h"
 #include "train/predict/prediction.h"
-
-#include "train/base/status.h"
 
 #include <cstdint>
 #include <functional>

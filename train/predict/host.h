@@ -3,8 +3,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <torch/types.h>
 #include "train/base/status.h"
+
+#include <torch/types.h>
 
 namespace octavo_train {
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "train/predict/prediction.h"
 
+#include "train/base/decimal.h"
+#include "train/base/numbers.h"
+#include "train/base/status.h"
 #include "train/config/micro_batches.h"
 #include "train/config/slow_types.h"
 #include "train/optim/shard_layout.h"
 #include "train/predict/host.h"
-#include "train/base/decimal.h"
-#include "train/base/numbers.h"
 
 #include <nlohmann/json.hpp>
 
@@ -106,45 +107,42 @@ Result<Prediction> make_plan(const Settings& given, const PredictionRequest& req
 }
 
 Result<Prediction> make_plan_of_open(const Settings& given, Task& task, const PredictionRequest& request) {
-  const auto passes = accumulation_for(given.training, request.num_gpus);
-  if (!passes.ok()) return passes.status();
+  ASSIGN_OR_RETURN(const auto passes, accumulation_for(given.training, request.num_gpus));
   Settings settings = given;
-  settings.training.gradient_accumulation_steps = *passes;
+  settings.training.gradient_accumulation_steps = passes;
   if (request.num_gpus > 1) settings.training.offload_gradients = false;  // ranks sum gradients on devices
   return make_plan(settings, task, request);
 }
 
 Result<Prediction> make_plan(const Settings& settings, Task& task, const PredictionRequest& request) {
   const auto ranks = static_cast<int>(request.num_gpus);
-  auto trace = trace_step({settings, task, settings.training.per_device_train_batch_size, ranks, request.gpu,
-                           request.cpu ? TraceDevice::Of::cpu : TraceDevice::Of::gpu});
-  if (!trace.ok()) return trace.status();
-  auto memory = octavo::plan::simulate(std::span(trace->events).first(trace->evaluation));
-  if (!memory.ok()) return memory.status();
-  auto evaluated = octavo::plan::simulate(trace->events);
-  if (!evaluated.ok()) return evaluated.status();
+  ASSIGN_OR_RETURN(auto trace,
+                   trace_step({settings, task, settings.training.per_device_train_batch_size, ranks,
+                               request.gpu, request.cpu ? TraceDevice::Of::cpu : TraceDevice::Of::gpu}));
+  ASSIGN_OR_RETURN(auto memory, octavo::plan::simulate(std::span(trace.events).first(trace.evaluation)));
+  ASSIGN_OR_RETURN(auto evaluated, octavo::plan::simulate(trace.events));
   Prediction out;
   out.gpu = request.gpu;
   out.num_gpus = request.num_gpus;
-  out.memory = *memory;
-  out.evaluation = evaluated->reserved - memory->reserved;
-  out.peak = evaluated->allocated;
-  out.evaluation_rows = trace->evaluation_rows;
-  out.states = trace->states;
-  out.parameters = trace->parameters;
-  out.gradient_sums = trace->gradient_sums;
-  out.trained = trace->trained;
-  out.rows = trace->rows;
-  out.padded_length = trace->padded_length;
-  out.passes = trace->passes;
+  out.memory = memory;
+  out.evaluation = evaluated.reserved - memory.reserved;
+  out.peak = evaluated.allocated;
+  out.evaluation_rows = trace.evaluation_rows;
+  out.states = trace.states;
+  out.parameters = trace.parameters;
+  out.gradient_sums = trace.gradient_sums;
+  out.trained = trace.trained;
+  out.rows = trace.rows;
+  out.padded_length = trace.padded_length;
+  out.passes = trace.passes;
   out.batch = task.batch_text(settings.training.per_device_train_batch_size);
   out.unit = task.unit().name;
   const auto owned = [&](Owner owner) -> std::int64_t& {
     return out.memory.owners[static_cast<std::size_t>(owner)];
   };
-  owned(Owner::gradients) -= trace->communication;
-  owned(Owner::communication) += trace->communication;
-  for (const FakeKernel& each : trace->kernels) {
+  owned(Owner::gradients) -= trace.communication;
+  owned(Owner::communication) += trace.communication;
+  for (const FakeKernel& each : trace.kernels) {
     const octavo::plan::Kernel& k = each.kernel;
     out.matmul_flops += 2.0 * static_cast<double>(k.batch) * static_cast<double>(k.rows) *
                         static_cast<double>(k.columns) * static_cast<double>(k.inner);
@@ -153,13 +151,13 @@ Result<Prediction> make_plan(const Settings& settings, Task& task, const Predict
   if (request.cpu) {
     // On the CPU torch allocates exactly the requested bytes.
     out.memory.allocated = out.memory.reserved = out.memory.allocated - out.memory.rounding;
-    out.peak = evaluated->allocated - evaluated->rounding;
+    out.peak = evaluated.allocated - evaluated.rounding;
     out.memory.rounding = out.evaluation = 0;
     return out;
   }
   out.slow_type = slow_type_text(settings.training.compute_dtype, request.gpu.name, request.gpu.compute_major,
                                  request.gpu.compute_minor);
-  if (Status bad = add_time(request, *trace, out); !bad.ok()) return bad;
+  RETURN_IF_ERROR(add_time(request, trace, out));
   return out;
 }
 

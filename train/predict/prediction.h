@@ -4,11 +4,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/config.h"
 #include "train/predict/trace.h"
 
 #include <octavo/plan.h>
-#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/predict/trace.h"
 
+#include "train/base/status.h"
 #include "train/data/stages.h"
 #include "train/distributed/process_group.h"
 #include "train/model/model.h"
@@ -119,9 +120,8 @@ class Tracing {
 };
 
 Status Tracing::build() {
-  auto plan = choose_optimizer(training_, TraceDevice::device(), /*has_backend=*/true);
-  if (!plan.ok()) return plan.status();
-  plan_ = *plan;
+  ASSIGN_OR_RETURN(auto plan, choose_optimizer(training_, TraceDevice::device(), /*has_backend=*/true));
+  plan_ = plan;
   if (request_.device == TraceDevice::Of::gpu) fake_.set_gpu(request_.gpu);
   fake_.set_owner(Owner::weights);
   fake_.catch_cpu(true);
@@ -134,9 +134,8 @@ Status Tracing::build() {
   for (const auto& [name, tensor] : tensors_of(*model_)) placed.push_back(tensor);
   fake_.settle(placed);
   const NamedTensors parameters = parameters_of(*model_);
-  auto groups = resolve_groups(plan_.name, training_, parameters);
-  if (!groups.ok()) return groups.status();
-  groups_ = std::move(*groups);
+  ASSIGN_OR_RETURN(auto groups, resolve_groups(plan_.name, training_, parameters));
+  groups_ = std::move(groups);
   freeze(groups_);
   for (const auto& [name, tensor] : parameters) out_.parameters += tensor.numel();
   for (const auto& [name, tensor] : groups_.parameters) out_.trained += tensor.numel();
@@ -144,15 +143,14 @@ Status Tracing::build() {
   if (request_.ranks > 1 && divides_states(training_)) {
     const ParallelLayout layout = lay_out(groups_, request_.ranks, true);
     states_ = planned_states(plan_, training_, groups_, layout, 0);
-    auto shards = ShardedWeights::make(*world_, plan_, groups_, layout);
-    if (!shards.ok()) return shards.status();
-    shards_ = std::move(*shards);
+    ASSIGN_OR_RETURN(auto shards, ShardedWeights::make(*world_, plan_, groups_, layout));
+    shards_ = std::move(shards);
   } else {
     states_ = planned_states(plan_, training_, groups_);
   }
   out_.states = states_.bytes;
   out_.on_cpu = training_.offload == Offload::host;
-  if (Status bad = choose_fp8(); !bad.ok()) return bad;
+  RETURN_IF_ERROR(choose_fp8());
   if (fp8_enabled_) {
     const std::int64_t uses = request_.task.uses_of_weights() * training_.gradient_accumulation_steps;
     fake_.set_owner(Owner::workspace);
@@ -280,7 +278,7 @@ void Tracing::evaluate() {
 
 Result<StepTrace> Tracing::run() {
   try {
-    if (Status bad = build(); !bad.ok()) return bad;
+    RETURN_IF_ERROR(build());
     step(true);
     step(false);
     out_.kernels = fake_.kernels();

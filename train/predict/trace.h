@@ -3,13 +3,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/settings.h"
 #include "train/optim/optimizer.h"
 #include "train/predict/trace_device.h"
 #include "train/task.h"
 
 #include <octavo/plan.h>
-#include "train/base/status.h"
 
 #include <cstdint>
 #include <string>

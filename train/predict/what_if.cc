@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/predict/what_if.h"
 
+#include "train/base/status.h"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -114,9 +116,8 @@ Json states_json(const LoadWith& load, const PredictionRequest& request, const S
 
 Result<Json> what_if(const std::string& file, const LoadWith& load, const PredictionRequest& request,
                      const Prediction& now) {
-  auto config = load({});
-  if (!config.ok()) return config.status();
-  const Settings& settings = config->settings;
+  ASSIGN_OR_RETURN(auto config, load({}));
+  const Settings& settings = config.settings;
   const std::unique_ptr<Task> task = make_task(settings.task);
   if (auto opened = task->open({settings, "", nullptr}); !opened.ok()) return opened.status();
   const Task::SizeKey length = task->length_key();

@@ -3,10 +3,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/predict/advise.h"
 #include "train/predict/prediction.h"
-
-#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 

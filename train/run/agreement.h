@@ -3,9 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/distributed/process_group.h"
-
 #include "train/base/status.h"
+#include "train/distributed/process_group.h"
 
 #include <functional>
 #include <span>

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/checkpointer.h"
 
+#include "train/base/metric_names.h"
+#include "train/base/status.h"
 #include "train/checkpoint/folder/best_checkpoints.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/io/folders.h"
 #include "train/io/text_file.h"
 #include "train/run/agreement.h"
-#include "train/base/metric_names.h"
 
 #include <nlohmann/json.hpp>
 
@@ -104,7 +105,7 @@ Status Checkpointer::save(Reason reason) {
   }
   saved_step_ = counters_.step;
   set_newest(run_.config.settings->output_dir + '/' + CheckpointName{counters_.step}.text());
-  if (Status bad = write_config(); !bad.ok()) return bad;
+  RETURN_IF_ERROR(write_config());
   if (world.leads()) {
     const LocalWork deleting = world.local_work("deleting checkpoints that are not kept");
     remove_superseded();
@@ -182,7 +183,7 @@ Status Checkpointer::write_config() {
     int number = 1;
     while (path_exists(base + '.' + std::to_string(number) + ".yaml")) ++number;
     const std::string aside = base + '.' + std::to_string(number) + ".yaml";
-    if (Status bad = rename_path(path, aside); !bad.ok()) return bad;
+    RETURN_IF_ERROR(rename_path(path, aside));
     run_.services.console.note("the config.yaml that was there is now " + aside);
   }
   return write_text_file(path, run_.config.yaml);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/components.h"
 
+#include "train/base/status.h"
 #include "train/checkpoint/tensor_files.h"
 #include "train/optim/optimizer_factories.h"
 
@@ -40,7 +41,7 @@ void OptimizerComponent::save(NamedTensors& tensors, Json& numbers) const {
 }
 
 Result<Checkpointable::Commit> OptimizerComponent::load(const NamedTensors& tensors, const Json& numbers) {
-  if (Status bad = optimizer_.load(tensors, numbers); !bad.ok()) return bad;
+  RETURN_IF_ERROR(optimizer_.load(tensors, numbers));
   return Commit([] {});
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/divergence_guard.h"
 
+#include "train/base/numbers.h"
+#include "train/base/status.h"
 #include "train/device/device.h"
 #include "train/run/divergence_advice.h"
-#include "train/base/numbers.h"
 
 #include <nlohmann/json.hpp>
 
@@ -44,7 +45,7 @@ Status DivergenceGuard::add_step(const StepMetric& numbers) {
   const std::string what = "step " + std::to_string(last_.step) +
                            " was skipped: its gradients are not finite (loss " + significant(last_.loss, 6) +
                            ")";
-  if (Status bad = warn(last_.step, what); !bad.ok()) return bad;
+  RETURN_IF_ERROR(warn(last_.step, what));
   if (!diverged()) return {};
   return Status::failed("training diverged: " + std::to_string(kBadStepsInARow) +
                         " steps in a row had gradients that are not finite, the last one step " +
@@ -65,7 +66,7 @@ Status DivergenceGuard::note_samples(bool trained) {
   }
   const std::string what =
       "step " + std::to_string(counters_.step) + " made no update: none of its samples could be read";
-  if (Status bad = warn(counters_.step, what); !bad.ok()) return bad;
+  RETURN_IF_ERROR(warn(counters_.step, what));
   if (++empty_in_a_row_ < kBadStepsInARow) return {};
   return Status::failed(std::to_string(kBadStepsInARow) +
                         " steps in a row had no sample that could be read, the last one step " +

@@ -3,11 +3,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/console/console.h"
 #include "train/run/run.h"
 #include "train/run/step_metrics.h"
-
-#include "train/base/status.h"
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/dry_run.h"
 
+#include "train/base/numbers.h"
+#include "train/base/status.h"
 #include "train/console/heartbeat.h"
 #include "train/console/rank_console.h"
 #include "train/console/signals.h"
@@ -15,7 +17,6 @@
 #include "train/run/start.h"
 #include "train/run/start_log.h"
 #include "train/run/step.h"
-#include "train/base/numbers.h"
 
 #include <torch/torch.h>
 
@@ -294,9 +295,8 @@ DryRun Rehearsal::done() const {
 
 Result<DryRun> rehearse(const Config& config, std::int64_t steps, bool evaluates, Heartbeat& console,
                         const std::shared_ptr<ProcessGroup>& world) {
-  auto run = start_run(config, console, Purpose::dry_run, world);
-  if (!run.ok()) return run.status();
-  Rehearsal rehearsal(**run);
+  ASSIGN_OR_RETURN(auto run, start_run(config, console, Purpose::dry_run, world));
+  Rehearsal rehearsal(*run);
   const Status status = rehearsal.run(steps, evaluates);
   console.doing("");
   if (!status.ok()) {
@@ -310,22 +310,20 @@ Result<DryRun> rehearse(const Config& config, std::int64_t steps, bool evaluates
 
 Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console, bool evaluates,
                        std::optional<RankFailure>* failure) {
-  const auto place = rank_info_of(config);
-  if (!place.ok()) return place.status();
-  RankConsole own(console, place->rank);
+  ASSIGN_OR_RETURN(const auto place, rank_info_of(config));
+  RankConsole own(console, place.rank);
   Heartbeat heartbeat(own);
-  const StopSignals signals(place->leads() ? kStoppingDryRun : "");
+  const StopSignals signals(place.leads() ? kStoppingDryRun : "");
   heartbeat.doing("setting up: data, model and optimizer");
-  auto world = join_ranks(config, *place, failure);
-  if (!world.ok()) return world.status();
-  if (*world == nullptr) {
+  ASSIGN_OR_RETURN(auto world, join_ranks(config, place, failure));
+  if (world == nullptr) {
     DryRun stopped;
     stopped.signal = StopSignals::received();
     return stopped;
   }
-  if ((*world)->grouped()) heartbeat.tell([&](const std::string& what) { (*world)->doing(what); });
-  auto done = rehearse(config, steps, evaluates, heartbeat, *world);
-  if (failure != nullptr) *failure = (*world)->failure();
+  if (world.grouped()) heartbeat.tell([&](const std::string& what) { world.doing(what); });
+  auto done = rehearse(config, steps, evaluates, heartbeat, world);
+  if (failure != nullptr) *failure = world.failure();
   return done;
 }
 

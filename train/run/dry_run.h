@@ -3,12 +3,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/config.h"
 #include "train/console/console.h"
 #include "train/device/memory.h"
 #include "train/distributed/rank_failure.h"
-
-#include "train/base/status.h"
 
 #include <cstdint>
 #include <optional>

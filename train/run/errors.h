@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/run/run.h"
 
 #include <c10/util/Exception.h>
-#include "train/base/status.h"
 
 #include <exception>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/join.h"
 
+#include "train/base/status.h"
 #include "train/console/signals.h"
 #include "train/device/device.h"
 
@@ -17,13 +18,12 @@ Result<std::shared_ptr<ProcessGroup>> join_ranks(const Config& config, const Ran
                            ", but this process is alone: octavo train, torchrun or Slurm start the ranks");
   }
   if (!place.grouped()) return std::shared_ptr<ProcessGroup>(ProcessGroup::alone());
-  auto device = rank_device(config, place);
-  if (!device.ok()) return device.status();
+  ASSIGN_OR_RETURN(auto device, rank_device(config, place));
   const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::duration<double>(config.settings.training.rank_timeout));
   const auto stop = [] { return StopSignals::received() != 0; };
   auto world =
-      ProcessGroup::join(place, *device, {.timeout = timeout, .start = timeout, .stop = stop}, failure);
+      ProcessGroup::join(place, device, {.timeout = timeout, .start = timeout, .stop = stop}, failure);
   if (!world.ok() && stop()) return std::shared_ptr<ProcessGroup>();
   if (!world.ok()) return world.status();
   return std::shared_ptr<ProcessGroup>(std::move(*world));

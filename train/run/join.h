@@ -2,10 +2,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/config.h"
 #include "train/distributed/process_group.h"
-
-#include "train/base/status.h"
 
 #include <memory>
 #include <optional>

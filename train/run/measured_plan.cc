@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/measured_plan.h"
 
+#include "train/base/status.h"
 #include "train/console/signals.h"
 #include "train/data/order.h"
 #include "train/run/dry_run.h"
@@ -31,15 +32,13 @@ Result<Sample> sample(const LoadWith& load, const Settings& run, std::int64_t ro
       "training.per_device_train_batch_size=" + std::to_string(rows), "training.global_batch_size=null",
       "training.num_gpus=null",
       "training.gradient_accumulation_steps=" + std::to_string(run.training.gradient_accumulation_steps)};
-  auto config = load(words);
-  if (!config.ok()) return config.status();
-  auto found = dry_run(*config, kSteps, console, /*evaluates=*/false);
-  if (!found.ok()) return found.status();
-  if (found->signal != 0)
-    return Status::failed(std::string("the measurement was stopped by ") + signal_name(found->signal));
-  if (found->step_seconds <= 0)
+  ASSIGN_OR_RETURN(auto config, load(words));
+  ASSIGN_OR_RETURN(auto found, dry_run(config, kSteps, console, /*evaluates=*/false));
+  if (found.signal != 0)
+    return Status::failed(std::string("the measurement was stopped by ") + signal_name(found.signal));
+  if (found.step_seconds <= 0)
     return Status::invalid("a plan measures the second step, and this run has one; raise training.max_steps");
-  return Sample{rows, std::move(*found)};
+  return Sample{rows, std::move(found)};
 }
 
 }  // namespace
@@ -48,9 +47,8 @@ Result<Prediction> measure_plan(const LoadWith& load, const PredictionRequest& r
   if (request.num_gpus > 1)
     return Status::unsupported("a plan of " + std::to_string(request.num_gpus) +
                                " GPUs cannot be measured on one; use --num-gpus 1");
-  auto config = load({});
-  if (!config.ok()) return config.status();
-  const Settings& settings = config->settings;
+  ASSIGN_OR_RETURN(auto config, load({}));
+  const Settings& settings = config.settings;
   const std::unique_ptr<Task> task = make_task(settings.task);
   if (auto opened = task->open({settings, "", nullptr}); !opened.ok()) return opened.status();
   const Order order(task->samples(), static_cast<std::uint64_t>(settings.data.seed), 0);

@@ -3,11 +3,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/console/console.h"
 #include "train/predict/advise.h"
 #include "train/predict/prediction.h"
-
-#include "train/base/status.h"
 
 namespace octavo_train {
 

@@ -2,11 +2,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/console/console.h"
 #include "train/run/divergence_guard.h"
 #include "train/run/run.h"
-
-#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 

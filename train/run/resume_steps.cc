@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/resume_steps.h"
 
+#include "train/base/decimal.h"
+#include "train/base/status.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/resume.h"
-#include "train/base/decimal.h"
 
 #include <algorithm>
 #include <cmath>
@@ -73,9 +74,8 @@ Result<RunSteps> plan_steps(const Settings& settings, const Task& task, int rank
   RunSteps out;
   RunState state;
   if (!checkpoint.empty()) {
-    auto read = saved_state(checkpoint);
-    if (!read.ok()) return read.status();
-    state = *read;
+    ASSIGN_OR_RETURN(auto read, saved_state(checkpoint));
+    state = read;
     if (by_steps) out.first_step = state.first_step;
   }
   auto stages = stages_from(out.first_step);

@@ -2,11 +2,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/settings.h"
 #include "train/data/stages.h"
 #include "train/task.h"
-
-#include "train/base/status.h"
 
 #include <cstdint>
 #include <string>

@@ -3,13 +3,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/checkpoint/folder/folder_lock.h"
 #include "train/console/heartbeat.h"
 #include "train/distributed/process_group.h"
 #include "train/log/run_log.h"
 
 #include <torch/types.h>
-#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 

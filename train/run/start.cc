@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/start.h"
 
+#include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/checkpoint/initial_weights.h"
@@ -43,13 +44,10 @@ struct Choices {
 
 Result<Choices> choose(const Config& config, const RankInfo& place) {
   const TrainingSettings& training = config.settings.training;
-  auto device = rank_device(config, place);
-  if (!device.ok()) return device.status();
-  auto optimizer = choose_optimizer(training, *device, has_backend(*device));
-  if (!optimizer.ok()) return optimizer.status();
-  auto fp8 = choose_fp8(training.fp8, *device);
-  if (!fp8.ok()) return fp8.status();
-  return Choices{*device, std::move(*optimizer), std::move(*fp8)};
+  ASSIGN_OR_RETURN(auto device, rank_device(config, place));
+  ASSIGN_OR_RETURN(auto optimizer, choose_optimizer(training, device, has_backend(device)));
+  ASSIGN_OR_RETURN(auto fp8, choose_fp8(training.fp8, device));
+  return Choices{device, std::move(optimizer), std::move(fp8)};
 }
 
 // The run's folder as rank 0 finds it. Other ranks, and dry runs, look at no folder.
@@ -65,11 +63,10 @@ Result<FoundFolder> find_folder(const Settings& settings, bool restarted, Consol
   FoundFolder found;
   found.existed = path_exists(settings.output_dir);
   if (found.existed) {
-    if (Status bad = found.lock.take(settings.output_dir); !bad.ok()) return bad;
+    RETURN_IF_ERROR(found.lock.take(settings.output_dir));
   }
-  auto resume = find_resume(settings, restarted, console);
-  if (!resume.ok()) return resume.status();
-  found.resume_from = std::move(*resume);
+  ASSIGN_OR_RETURN(auto resume, find_resume(settings, restarted, console));
+  found.resume_from = std::move(resume);
   return found;
 }
 
@@ -77,9 +74,8 @@ Result<FoundFolder> find_folder(const Settings& settings, bool restarted, Consol
 Result<std::shared_ptr<const Settings>> settings_of_rank(const Settings& given, const ProcessGroup& world,
                                                          const std::string& resumed_from, Console& console) {
   auto settings = std::make_shared<Settings>(given);
-  auto passes = micro_batches_per_rank(given, world.ranks(), resumed_from);
-  if (!passes.ok()) return passes.status();
-  settings->training.gradient_accumulation_steps = *passes;
+  ASSIGN_OR_RETURN(auto passes, micro_batches_per_rank(given, world.ranks(), resumed_from));
+  settings->training.gradient_accumulation_steps = passes;
   if (world.grouped() && given.training.offload_gradients) {
     settings->training.offload_gradients = false;
     if (world.leads())
@@ -93,15 +89,13 @@ Result<std::shared_ptr<const Settings>> settings_of_rank(const Settings& given, 
 Status open_data(Task& task, const Settings& settings, const std::string& resumed_from, Changes& changes) {
   nlohmann::ordered_json then;
   if (!resumed_from.empty()) {
-    auto read = saved_data(resumed_from);
-    if (!read.ok()) return read.status();
-    then = std::move(*read);
+    ASSIGN_OR_RETURN(auto read, saved_data(resumed_from));
+    then = std::move(read);
   }
   try {
-    auto change = task.open({settings, resumed_from, then.is_null() ? nullptr : &then});
-    if (!change.ok()) return change.status();
-    if (Status bad = continue_data(resumed_from, settings, change->changed, changes); !bad.ok()) return bad;
-    changes.insert(changes.end(), change->noted.begin(), change->noted.end());
+    ASSIGN_OR_RETURN(auto change, task.open({settings, resumed_from, then.is_null() ? nullptr : &then}));
+    RETURN_IF_ERROR(continue_data(resumed_from, settings, change.changed, changes));
+    changes.insert(changes.end(), change.noted.begin(), change.noted.end());
   } catch (const nlohmann::json::exception& error) {
     return Status::invalid(resumed_from + "/state.json: " + error.what() +
                            "; it was not saved by octavo train");
@@ -152,10 +146,9 @@ Result<OpenedTask> open_task(std::unique_ptr<Task> task, const Settings& setting
                              const ProcessGroup& world, const std::string& resumed_from, Console& console) {
   OpenedTask out;
   out.task = task != nullptr ? std::move(task) : make_task(settings.task);
-  if (Status bad = open_data(*out.task, settings, resumed_from, out.changes); !bad.ok()) return bad;
-  auto steps = plan_steps(settings, *out.task, world.ranks(), resumed_from);
-  if (!steps.ok()) return steps.status();
-  out.steps = std::move(*steps);
+  RETURN_IF_ERROR(open_data(*out.task, settings, resumed_from, out.changes));
+  ASSIGN_OR_RETURN(auto steps, plan_steps(settings, *out.task, world.ranks(), resumed_from));
+  out.steps = std::move(steps);
   if (world.leads()) out.forecast = forecast(settings, choices, world, *out.task, console);
   return out;
 }
@@ -202,21 +195,19 @@ Result<BuiltState> build_state(Task& task, const Settings& settings, const Choic
   TrainingState::Parts parts;
   parts.model = build_model(task, settings, choices.device, choices.optimizer.bf16_weights);
   if (resumed_from.empty()) {
-    if (Status bad = task.load_first_weights(); !bad.ok()) return bad;
+    RETURN_IF_ERROR(task.load_first_weights());
   }
-  auto initial = read_initial_weights(*parts.model, task, settings, resumed_from);
-  if (!initial.ok()) return initial.status();
-  auto groups = resolve_groups(choices.optimizer.name, training, parameters_of(*parts.model));
-  if (!groups.ok()) return groups.status();
-  parts.groups = choices.optimizer.native ? std::move(*groups)
-                                          : with_states(std::move(*groups), choices.optimizer.name.state);
+  ASSIGN_OR_RETURN(auto initial, read_initial_weights(*parts.model, task, settings, resumed_from));
+  ASSIGN_OR_RETURN(auto groups,
+                   resolve_groups(choices.optimizer.name, training, parameters_of(*parts.model)));
+  parts.groups = choices.optimizer.native ? std::move(groups)
+                                          : with_states(std::move(groups), choices.optimizer.name.state);
   freeze(parts.groups);
-  auto shards = shard_parameters(world, choices.optimizer, parts.groups, training);
-  if (!shards.ok()) return shards.status();
-  parts.shards = std::move(*shards);
+  ASSIGN_OR_RETURN(auto shards, shard_parameters(world, choices.optimizer, parts.groups, training));
+  parts.shards = std::move(shards);
   return BuiltState{std::make_unique<TrainingState>(training, choices.optimizer, choices.fp8, choices.device,
                                                     world, task, std::move(parts)),
-                    std::move(*initial)};
+                    std::move(initial)};
 }
 
 // With convert_states: converts a checkpoint's states and weights into the formats of this run.
@@ -229,11 +220,10 @@ BeforeLoad conversion(const TrainingSettings& training, const OptimizerChoice& o
     };
     const auto model = part(kModelComponent), states = part(kOptimizerComponent);
     SavedRun saved{std::move(model->tensors), std::move(states->tensors), states->numbers};
-    auto converted = convert_states(optimizer, training, groups, saved);
-    if (!converted.ok()) return converted.status();
+    ASSIGN_OR_RETURN(auto converted, convert_states(optimizer, training, groups, saved));
     model->tensors = std::move(saved.weights);
     states->tensors = std::move(saved.states);
-    changes.insert(changes.end(), converted->begin(), converted->end());
+    changes.insert(changes.end(), converted.begin(), converted.end());
     return {};
   };
 }
@@ -271,17 +261,16 @@ Status load_state(TrainingState& state, const RunConfig& config, const TrainingS
 Result<std::unique_ptr<RunLog>> open_folder(const std::string& folder, FoundFolder& found, std::int64_t step,
                                             Task& task, Console& console) {
   if (!found.existed) {
-    if (Status bad = found.lock.take(folder); !bad.ok()) return bad;
+    RETURN_IF_ERROR(found.lock.take(folder));
     if (!list_checkpoints(folder).empty())
       return Status::failed("output_dir: another octavo train began in " + folder +
                             " meanwhile; start again to go on from its checkpoint");
   }
   // A run that has finished writes no checkpoint, which would remove what a killed process left.
   if (Status bad = remove_leftovers(folder); !bad.ok()) console.note("warning: " + bad.message());
-  auto log = RunLog::open(folder, step);
-  if (!log.ok()) return log.status();
-  if (Status bad = task.begin(folder); !bad.ok()) return bad;
-  return std::make_unique<RunLog>(std::move(*log));
+  ASSIGN_OR_RETURN(auto log, RunLog::open(folder, step));
+  RETURN_IF_ERROR(task.begin(folder));
+  return std::make_unique<RunLog>(std::move(log));
 }
 
 std::string config_yaml(const Settings& given) {
@@ -312,8 +301,7 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
 
   auto choices = on_all_ranks(world, [&] { return choose(config, world.place()); });
   if (!choices.ok()) return choices.status();
-  if (Status bad = check_equal_across_ranks(world, settings_texts(given, choices->device)); !bad.ok())
-    return bad;
+  RETURN_IF_ERROR(check_equal_across_ranks(world, settings_texts(given, choices->device)));
   if (given.training.fp8.enabled) agree(world, choices->fp8);
 
   auto folder = on_all_ranks(world, [&]() -> Result<FoundFolder> {
@@ -325,9 +313,8 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
 
   std::shared_ptr<const Settings> settings;
   auto opened = on_all_ranks(world, [&]() -> Result<OpenedTask> {
-    auto of_rank = settings_of_rank(given, world, resumed_from, console);
-    if (!of_rank.ok()) return of_rank.status();
-    settings = *of_rank;
+    ASSIGN_OR_RETURN(auto of_rank, settings_of_rank(given, world, resumed_from, console));
+    settings = of_rank;
     return open_task(std::move(given_task), *settings, *choices, world, resumed_from, console);
   });
   if (!opened.ok()) return opened.status();
@@ -337,7 +324,7 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
       on_all_ranks(world, [&] { return build_state(task, *settings, *choices, world, resumed_from); });
   if (!built.ok()) return built.status();
   TrainingState& state = *built->state;
-  if (Status bad = check_equal_across_ranks(world, model_texts(task, state)); !bad.ok()) return bad;
+  RETURN_IF_ERROR(check_equal_across_ranks(world, model_texts(task, state)));
 
   RunConfig chosen{settings,
                    choices->optimizer,
@@ -374,7 +361,7 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
 
 Result<std::unique_ptr<Run>> start_run(const Config& config, Heartbeat& console, Purpose purpose,
                                        std::shared_ptr<ProcessGroup> world, std::unique_ptr<Task> task) {
-  if (Status bad = check_complete(config); !bad.ok()) return bad;
+  RETURN_IF_ERROR(check_complete(config));
   for (const std::string& note : config.notes) console.note(note);
   if (world == nullptr) world = ProcessGroup::alone();
   Status thrown;

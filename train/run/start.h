@@ -2,13 +2,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/config.h"
 #include "train/console/heartbeat.h"
 #include "train/distributed/process_group.h"
 #include "train/run/run.h"
 #include "train/task.h"
-
-#include "train/base/status.h"
 
 #include <memory>
 

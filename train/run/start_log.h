@@ -2,10 +2,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/checkpoint/initial_weights.h"
 #include "train/run/run.h"
-
-#include "train/base/status.h"
 
 #include <optional>
 

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/training_loop.h"
 
+#include "train/base/metric_names.h"
+#include "train/base/numbers.h"
+#include "train/base/status.h"
+#include "train/base/terminal_text.h"
+#include "train/base/word_diff.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/console/signals.h"
 #include "train/predict/prediction.h"
@@ -8,10 +13,6 @@
 #include "train/run/errors.h"
 #include "train/run/evaluation.h"
 #include "train/run/start_log.h"
-#include "train/base/metric_names.h"
-#include "train/base/numbers.h"
-#include "train/base/terminal_text.h"
-#include "train/base/word_diff.h"
 
 #include <torch/torch.h>
 
@@ -107,16 +108,16 @@ Status TrainingLoop::steps(Outcome& outcome) {
     if (run_.services.world->grouped() && cut_short_) outcome.signal = signal_on_any(*run_.services.world);
     if (outcome.signal != 0) return {};
     if (counters_.samples != run_.config.stage_after(run_.state.counters.step).samples) {
-      if (Status bad = next_stage(); !bad.ok()) return bad;
+      RETURN_IF_ERROR(next_stage());
     }
     const bool trained = stepper_.step();
     outcome.signal = stepper_.signal();
     if (outcome.signal != 0) return {};
-    if (Status bad = log_fp8_choices(run_); !bad.ok()) return bad;
-    if (Status bad = read(/*drain=*/!trained); !bad.ok()) return bad;  // the log's steps never go back
-    if (Status bad = guard_.note_samples(trained); !bad.ok()) return bad;
+    RETURN_IF_ERROR(log_fp8_choices(run_));
+    RETURN_IF_ERROR(read(/*drain=*/!trained));  // the log's steps never go back
+    RETURN_IF_ERROR(guard_.note_samples(trained));
     progress_.show();
-    if (Status bad = at_step_end(counters_.step == run_.config.steps()); !bad.ok()) return bad;
+    RETURN_IF_ERROR(at_step_end(counters_.step == run_.config.steps()));
   }
   if (counters_.evaluated != counters_.step) outcome.signal = signal_on_any(*run_.services.world);
   return {};
@@ -137,7 +138,7 @@ void TrainingLoop::note_long_run() {
 // Counts finished steps.
 Status TrainingLoop::read(bool drain) {
   while (const auto numbers = stepper_.finished(drain)) {
-    if (Status bad = guard_.add_step(*numbers); !bad.ok()) return bad;
+    RETURN_IF_ERROR(guard_.add_step(*numbers));
   }
   return {};
 }
@@ -160,7 +161,7 @@ Status TrainingLoop::at_step_end(bool last) {
   const bool evaluation = evaluation_due();
   const bool save = due(training.save_steps) || last || save_pending_;
   if (!log && !measured && !evaluation && !save) return {};
-  if (Status bad = read(/*drain=*/true); !bad.ok()) return bad;
+  RETURN_IF_ERROR(read(/*drain=*/true));
   if (measured) progress_.measured(stepper_.measured_seconds());
   if (log) {
     Status bad = run_.services.lock.check();
@@ -169,10 +170,10 @@ Status TrainingLoop::at_step_end(bool last) {
     if (!bad.ok()) return bad;
   }
   if (measured) {
-    if (Status bad = log_memory(); !bad.ok()) return bad;
+    RETURN_IF_ERROR(log_memory());
   }
   if (evaluation) {
-    if (Status bad = evaluate(); !bad.ok()) return bad;
+    RETURN_IF_ERROR(evaluate());
   }
   // No checkpoint is written while steps are skipped. At the end of the run finish() reports why.
   save_pending_ = save && (last ? guard_.weights_in_doubt() : counters_.skipped_in_a_row > 0);
@@ -197,7 +198,7 @@ Status TrainingLoop::log_memory() {
   if (o.host() > 0)
     record["host"] = {{"states", o.host_states}, {"master", o.host_master}, {"copies", o.host_copies}};
   if (!run_.services.device.is_cpu()) record["device_peak"] = device_memory(run_.services.device).peak;
-  if (Status bad = run_.services.record(record); !bad.ok()) return bad;
+  RETURN_IF_ERROR(run_.services.record(record));
   const std::string note =
       long_run_note(*run_.config.settings, run_.task.shorter_steps(), counters_.step, run_.config.steps(),
                     progress_.step_seconds(), run_.services.device.is_cpu());
@@ -219,7 +220,7 @@ Status TrainingLoop::evaluate() {
   cut_short_ = !result;
   if (!result) return {};  // a signal stopped the evaluation: the loop ends next
   progress_.evaluated(result->metrics.front());
-  if (Status bad = checkpointer_.add_evaluation(result->metrics); !bad.ok()) return bad;
+  RETURN_IF_ERROR(checkpointer_.add_evaluation(result->metrics));
   counters_.evaluated = counters_.step;
   std::string said;
   for (const Metric& metric : result->metrics)
@@ -237,7 +238,7 @@ Status TrainingLoop::evaluate() {
 }
 
 Status TrainingLoop::save(Checkpointer::Reason reason) {
-  if (Status bad = run_.services.lock.check(); !bad.ok()) return bad;
+  RETURN_IF_ERROR(run_.services.lock.check());
   const double before = checkpointer_.seconds();
   progress_.count_traffic();
   Status status = checkpointer_.save(reason);
@@ -258,7 +259,7 @@ Status TrainingLoop::next_stage() {
 }
 
 Status TrainingLoop::finish(Outcome& outcome) {
-  if (Status bad = read(/*drain=*/true); !bad.ok()) return bad;
+  RETURN_IF_ERROR(read(/*drain=*/true));
   if (guard_.weights_in_doubt()) {
     const std::string why = "nothing is saved, because the gradients of the last " +
                             std::to_string(counters_.skipped_in_a_row) +
@@ -273,7 +274,7 @@ Status TrainingLoop::finish(Outcome& outcome) {
     outcome.not_saved = why;
   } else {
     if (outcome.signal != 0) console_.note("stopping: a checkpoint is saved first");
-    if (Status bad = save(Checkpointer::Reason::due); !bad.ok()) return bad;
+    RETURN_IF_ERROR(save(Checkpointer::Reason::due));
   }
   outcome.step = counters_.step;
   outcome.metric = progress_.metric();

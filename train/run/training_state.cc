@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/training_state.h"
 
+#include "train/base/status.h"
 #include "train/model/model.h"
 #include "train/optim/make_gradients.h"
 #include "train/run/components.h"
@@ -61,9 +62,8 @@ std::vector<SavedComponent> TrainingState::save() const {
 Status TrainingState::load(const std::string& checkpoint, const BeforeLoad& before) {
   std::vector<Checkpointable*> all;
   for (const auto& component : components_) all.push_back(component.get());
-  auto loaded = load_checkpoint(checkpoint, all, before);
-  if (!loaded.ok()) return loaded.status();
-  counters = *loaded;
+  ASSIGN_OR_RETURN(auto loaded, load_checkpoint(checkpoint, all, before));
+  counters = loaded;
   return {};
 }
 

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/component.h"
 #include "train/checkpoint/run_state.h"
@@ -19,7 +20,6 @@
 #include "train/task.h"
 
 #include <torch/nn/module.h>
-#include "train/base/status.h"
 
 #include <cstddef>
 #include <memory>

@@ -3,10 +3,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/settings.h"
 #include "train/formats/safetensors.h"
-
-#include "train/base/status.h"
 
 #include <span>
 #include <string>

@@ -4,6 +4,7 @@
 #include "apps/octavo/recordings/espeak.h"
 #include "apps/octavo/tales/spoken.h"
 #include "train/audio/audio.h"
+#include "train/base/status.h"
 #include "train/data/mix.h"
 #include "train/io/folders.h"
 #include "train/io/text_file.h"
@@ -126,9 +127,8 @@ Result<bool> holds(const std::string& folder, nlohmann::ordered_json& record, bo
     }
   }
   if (force) return false;
-  auto names = octavo_train::list_folder(folder);
-  if (!names.ok()) return names.status();
-  if (names->empty()) return false;
+  ASSIGN_OR_RETURN(auto names, octavo_train::list_folder(folder));
+  if (names.empty()) return false;
   return Status::failed(folder + ": the folder has other things in it; --force writes into it all the same");
 }
 
@@ -140,11 +140,10 @@ Status speak_clip(const std::string& folder, int rate, Clip& clip) {
     samples.resize(samples.size() + static_cast<std::size_t>(std::llround(seconds * rate)));
   };
   for (std::size_t i = 0; i < clip.sentences.size(); ++i) {
-    auto spoken = speak(clip.sentences[i], clip.reader);
-    if (!spoken.ok()) return spoken.status();
-    if (spoken->samples.empty())
+    ASSIGN_OR_RETURN(auto spoken, speak(clip.sentences[i], clip.reader));
+    if (spoken.samples.empty())
       return Status::failed("espeak-ng says nothing for '" + clip.sentences[i] + "'");
-    const std::vector<float> sentence = octavo_train::resampled(spoken->samples, spoken->rate, rate);
+    const std::vector<float> sentence = octavo_train::resampled(spoken.samples, spoken.rate, rate);
     const double seconds = static_cast<double>(samples.size() + sentence.size()) / rate;
     if (i > 0 && seconds + clip.silences[i] > kLongestJoined) {
       clip.sentences.resize(i);
@@ -218,37 +217,34 @@ Result<MadeSpeech> make_speech(const std::string& folder, const SpeechBenchOptio
                                int threads, const Advance& advance) {
   if (!octavo_train::audio_built_in())
     return octavo_train::write_audio(folder, {}, plan.rate);  // returns the error that names what to install
-  const auto texts = texts_of(plan);
-  if (!texts.ok()) return texts.status();
+  ASSIGN_OR_RETURN(const auto texts, texts_of(plan));
   MadeSpeech out;
   std::set<std::string> words;
-  for (const std::string& text : *texts) {
+  for (const std::string& text : texts) {
     std::istringstream stream(text);
     for (std::string word; stream >> word;) words.insert(word);
   }
   out.words = static_cast<std::int64_t>(words.size());
-  nlohmann::ordered_json record = record_of(plan, *texts);
-  const auto there = holds(folder, record, force);
-  if (!there.ok()) return there.status();
-  out.was_there = *there;
+  nlohmann::ordered_json record = record_of(plan, texts);
+  ASSIGN_OR_RETURN(const auto there, holds(folder, record, force));
+  out.was_there = there;
   if (out.was_there) {
     out.seconds = record.value("seconds", 0.0);
     out.val_seconds = record.value("val_seconds", 0.0);
     return out;
   }
   for (const std::string& voice : plan.voices) {  // stops before any work if a voice does not work
-    if (const auto spoken = speak(texts->front(), {voice}); !spoken.ok()) return spoken.status();
+    if (const auto spoken = speak(texts.front(), {voice}); !spoken.ok()) return spoken.status();
   }
   for (const std::string& each : {folder, folder + "/train", folder + "/val"}) {
-    if (Status bad = make_folder(each); !bad.ok()) return bad;
+    RETURN_IF_ERROR(make_folder(each));
   }
   std::remove((folder + "/" + kMade).c_str());  // made.json is valid only after all files are written
-  std::vector<Clip> clips = clips_of(plan, *texts);
+  std::vector<Clip> clips = clips_of(plan, texts);
   const auto speak_one = [&](std::int64_t i) {
     return speak_clip(folder, plan.rate, clips[static_cast<std::size_t>(i)]);
   };
-  if (Status bad = for_each_number(plan.clips + plan.val_clips, threads, advance, speak_one); !bad.ok())
-    return bad;
+  RETURN_IF_ERROR(for_each_number(plan.clips + plan.val_clips, threads, advance, speak_one));
   std::string train, val;
   for (std::size_t i = 0; i < clips.size(); ++i) {
     const bool held_out = i >= static_cast<std::size_t>(plan.clips);
@@ -259,7 +255,7 @@ Result<MadeSpeech> make_speech(const std::string& folder, const SpeechBenchOptio
   record["val_seconds"] = out.val_seconds;
   for (const auto& [name, text] :
        {std::pair{"train.jsonl", train}, {"val.jsonl", val}, {kMade, record.dump(2) + '\n'}}) {
-    if (Status bad = octavo_train::write_text_file(folder + "/" + name, text); !bad.ok()) return bad;
+    RETURN_IF_ERROR(octavo_train::write_text_file(folder + "/" + name, text));
   }
   return out;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/recordings/split.h"
 
+#include "train/base/status.h"
 #include "train/data/mix.h"
 #include "train/io/mapped_file.h"
 #include "train/tasks/speech/manifest.h"
@@ -143,22 +144,16 @@ Result<Split> split_manifest(const std::string& manifest, const SplitOptions& pl
                              const std::string& train_folder, const std::string& val_folder) {
   const octavo_train::ManifestOptions options = {.min_duration = 0, .max_duration = 1e9};
   const octavo_train::ManifestSource source = {manifest};
-  const auto opened = octavo_train::Manifest::open(std::span(&source, 1), options);
-  if (!opened.ok()) return opened.status();
-  const auto file = octavo_train::MappedFile::open(manifest);
-  if (!file.ok()) return file.status();
-  const auto bytes = file->bytes();
+  ASSIGN_OR_RETURN(const auto opened, octavo_train::Manifest::open(std::span(&source, 1), options));
+  ASSIGN_OR_RETURN(const auto file, octavo_train::MappedFile::open(manifest));
+  const auto bytes = file.bytes();
   std::vector<Line> lines;
   std::vector<Group> groups;
-  if (Status bad = read_lines(manifest, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, plan,
-                              options, lines, groups);
-      !bad.ok())
-    return bad;
-  const std::int64_t all = opened->report().taken;
+  RETURN_IF_ERROR(read_lines(manifest, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, plan,
+                             options, lines, groups));
+  const std::int64_t all = opened.report().taken;
   const auto share = static_cast<std::int64_t>(std::ceil(plan.share * static_cast<double>(all)));
-  if (Status bad = choose(manifest, plan.clips.value_or(std::max<std::int64_t>(1, share)), all, groups);
-      !bad.ok())
-    return bad;
+  RETURN_IF_ERROR(choose(manifest, plan.clips.value_or(std::max<std::int64_t>(1, share)), all, groups));
   Split out;
   const fs::path from = folder_of(fs::path(manifest).parent_path());
   const fs::path train = folder_of(train_folder), val = folder_of(val_folder);

@@ -4,8 +4,9 @@
 #include "apps/octavo/recordings/survey.h"
 
 #include "train/audio/audio.h"
-#include "train/data/mix.h"
 #include "train/base/numbers.h"
+#include "train/base/status.h"
+#include "train/data/mix.h"
 #include "train/tasks/speech/json_line.h"
 
 #include <algorithm>
@@ -236,26 +237,25 @@ Result<Survey> survey_recordings(std::span<const std::string> manifests, const S
   for (const std::string& path : manifests) sources.push_back({path});
   octavo_train::ManifestOptions options = plan.options;
   options.bad = octavo_train::BadClips::skip;
-  const auto manifest = octavo_train::Manifest::open(sources, options);
-  if (!manifest.ok()) return manifest.status();
-  const std::int64_t all = manifest->size();
+  ASSIGN_OR_RETURN(const auto manifest, octavo_train::Manifest::open(sources, options));
+  const std::int64_t all = manifest.size();
   std::vector<ClipFacts> facts(static_cast<std::size_t>(all));
   const auto began = std::chrono::steady_clock::now();
   const Status looked = for_each_number(
       all, plan.threads, [&](std::int64_t done) { advance(done, all); },
       [&](std::int64_t i) {
-        facts[static_cast<std::size_t>(i)] = look_at(manifest->entry(i), plan);
+        facts[static_cast<std::size_t>(i)] = look_at(manifest.entry(i), plan);
         return Status();
       });
   if (!looked.ok()) return looked;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   Survey out;
-  out.manifest = manifest->report();
-  add_left_out(*manifest, out);
-  Collector collector(*manifest, plan, out);
-  for (std::int64_t i = 0; i < all; ++i) collector.reach(manifest->entry(i));
+  out.manifest = manifest.report();
+  add_left_out(manifest, out);
+  Collector collector(manifest, plan, out);
+  for (std::int64_t i = 0; i < all; ++i) collector.reach(manifest.entry(i));
   for (std::int64_t i = 0; i < all; ++i)
-    collector.add(i, manifest->entry(i), facts[static_cast<std::size_t>(i)]);
+    collector.add(i, manifest.entry(i), facts[static_cast<std::size_t>(i)]);
   out.audio_seconds_per_second = out.heard.seconds / std::max(1e-9, took.count());
   return out;
 }

@@ -3,10 +3,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/checkpoint/folder/evaluation_file.h"
-
-#include "train/base/status.h"
 
 #include <cstdint>
 #include <optional>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_choice.h"
 
+#include "train/base/status.h"
 #include "train/checkpoint/folder/best_checkpoints.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/io/checksums.h"
@@ -85,15 +86,14 @@ Result<ChosenCheckpoint> choose_best(const std::string& run, const std::vector<C
 }
 
 Result<ChosenCheckpoint> choose_latest(const std::string& run, std::span<const std::string_view> files) {
-  auto newest = newest_checkpoint(run, files);
-  if (!newest.ok()) return newest.status();
-  if (newest->found) return ChosenCheckpoint{newest->found->path, {}, std::move(newest->skipped)};
-  if (!newest->skipped.empty()) return none_is_whole(run, newest->skipped[0]);
+  ASSIGN_OR_RETURN(auto newest, newest_checkpoint(run, files));
+  if (newest.found) return ChosenCheckpoint{newest.found->path, {}, std::move(newest.skipped)};
+  if (!newest.skipped.empty()) return none_is_whole(run, newest.skipped[0]);
   return Status::invalid(run + ": " + what_is_there({}));
 }
 
 Result<ChosenCheckpoint> choose_given(const std::string& path, std::span<const std::string_view> files) {
-  if (Status bad = verify_checkpoint(path, files); !bad.ok()) return bad;
+  RETURN_IF_ERROR(verify_checkpoint(path, files));
   return ChosenCheckpoint{path, {}, {}};
 }
 

@@ -3,9 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/checkpoint/folder/checkpoint_folder.h"
-
 #include "train/base/status.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 
 #include <span>
 #include <string>

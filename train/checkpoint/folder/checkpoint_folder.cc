@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_folder.h"
 
+#include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/io/checksums.h"
 #include "train/io/mapped_file.h"
@@ -25,13 +26,12 @@ constexpr std::uint64_t kStateLimit = 64 << 20;
 constexpr std::size_t kPiece = 1 << 20;
 
 Result<std::vector<CheckpointRef>> find_checkpoints(const std::string& run_folder) {
-  const auto names = checkpoint_names(run_folder);
-  if (!names.ok()) return names.status();
+  ASSIGN_OR_RETURN(const auto names, checkpoint_names(run_folder));
   std::vector<CheckpointRef> found;
-  for (const CheckpointName name : *names) {
+  for (const CheckpointName name : names) {
     if (name.state == CheckpointState::partial) continue;
     const CheckpointName complete{name.step, CheckpointState::complete};
-    if (name != complete && std::ranges::find(*names, complete) != names->end()) continue;
+    if (name != complete && std::ranges::find(names, complete) != names.end()) continue;
     found.push_back({name.step, checkpoint_path(run_folder, name)});
   }
   return found;
@@ -112,25 +112,23 @@ Status verify_checkpoint(const std::string& path, std::span<const std::string_vi
   }
   const Result<std::string> text = read_text_file(list, kChecksumsLimit);
   if (!text.ok()) return text.status();
-  const auto files = parse_checksums(*text, list);
-  if (!files.ok()) return files.status();
+  ASSIGN_OR_RETURN(const auto files, parse_checksums(*text, list));
   for (const std::string_view name : only) {
-    if (std::ranges::find(*files, name, &FileChecksum::name) == files->end())
+    if (std::ranges::find(files, name, &FileChecksum::name) == files.end())
       return Status::failed(list + ": " + std::string(name) + " is not listed");
   }
-  for (const FileChecksum& file : *files) {
+  for (const FileChecksum& file : files) {
     if (!only.empty() && std::ranges::find(only, file.name) == only.end()) continue;
-    if (Status status = verify_file(path + "/" + file.name, file); !status.ok()) return status;
+    RETURN_IF_ERROR(verify_file(path + "/" + file.name, file));
   }
   return check_step(path);
 }
 
 Result<NewestCheckpoint> newest_checkpoint(const std::string& run_folder,
                                            std::span<const std::string_view> files) {
-  const auto found = find_checkpoints(run_folder);
-  if (!found.ok()) return found.status();
+  ASSIGN_OR_RETURN(const auto found, find_checkpoints(run_folder));
   NewestCheckpoint newest;
-  for (const CheckpointRef& checkpoint : *found) {
+  for (const CheckpointRef& checkpoint : found) {
     const Status status = verify_checkpoint(checkpoint.path, files);
     if (status.ok()) {
       newest.found = checkpoint;
@@ -157,7 +155,7 @@ Status remove_checkpoints(const std::string& run_folder, std::vector<CheckpointR
   if (!which.empty()) {
     // All folders are renamed and synced before files are removed: after a power failure no checkpoint with
     // missing files may reappear.
-    if (Status status = sync_folder(run_folder); !status.ok()) return status;
+    RETURN_IF_ERROR(sync_folder(run_folder));
   }
   Status left = remove_leftovers(run_folder);
   return first.ok() ? left : first;

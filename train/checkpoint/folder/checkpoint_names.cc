@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_names.h"
 
+#include "train/base/status.h"
 #include "train/io/file_descriptor.h"
 #include "train/io/folders.h"
 
@@ -73,9 +74,8 @@ CheckpointName free_name(const std::string& run_folder, std::int64_t step, Check
 
 Result<std::vector<CheckpointName>> checkpoint_names(const std::string& run_folder) {
   std::vector<CheckpointName> names;
-  const auto found = list_folder(run_folder);
-  if (!found.ok()) return found.status();
-  for (const std::string& each : *found) {
+  ASSIGN_OR_RETURN(const auto found, list_folder(run_folder));
+  for (const std::string& each : found) {
     if (const auto name = CheckpointName::parse(each)) names.push_back(*name);
   }
   std::ranges::sort(names, [](const CheckpointName& a, const CheckpointName& b) {
@@ -96,7 +96,7 @@ Status rename_path(const std::string& from, const std::string& to) {
 
 Status point_link(const std::string& run_folder, std::string_view link, const std::string& name) {
   const std::string beside = link_beside(run_folder, link);
-  if (Status status = remove_tree(beside); !status.ok()) return status;
+  RETURN_IF_ERROR(remove_tree(beside));
   if (::symlink(name.c_str(), beside.c_str()) != 0) return system_error(beside, "link to " + name, errno);
   if (Status status = rename_path(beside, run_folder + "/" + std::string(link)); !status.ok()) {
     ::unlink(beside.c_str());
@@ -106,10 +106,9 @@ Status point_link(const std::string& run_folder, std::string_view link, const st
 }
 
 Status remove_leftovers(const std::string& run_folder) {
-  const auto names = checkpoint_names(run_folder);
-  if (!names.ok()) return names.status();
+  ASSIGN_OR_RETURN(const auto names, checkpoint_names(run_folder));
   Status first;
-  for (const CheckpointName name : *names) {
+  for (const CheckpointName name : names) {
     const bool replaced = name.state == CheckpointState::replaced &&
                           path_exists(checkpoint_path(run_folder, {name.step, CheckpointState::complete}));
     if (name.state != CheckpointState::partial && !replaced) continue;

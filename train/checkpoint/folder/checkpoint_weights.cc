@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_weights.h"
 
+#include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 
@@ -44,11 +45,11 @@ Result<CheckpointWeights> CheckpointWeights::open(const std::string& path) {
   // An optimizer without states has no file.
   if (out.widened_ == 0 || !path_exists(optimizer)) return out;
   constexpr std::array<std::string_view, 1> kNeeded = {kOptimizerFile};
-  if (Status bad = verify_checkpoint(path, kNeeded); !bad.ok()) return bad;
+  RETURN_IF_ERROR(verify_checkpoint(path, kNeeded));
   Result<Safetensors> states = Safetensors::open(optimizer);
   if (!states.ok()) return states.status();
   out.optimizer_ = std::move(*states);
-  if (Status bad = out.check_masters(optimizer); !bad.ok()) return bad;
+  RETURN_IF_ERROR(out.check_masters(optimizer));
   return out;
 }
 

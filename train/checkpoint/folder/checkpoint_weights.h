@@ -4,9 +4,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/formats/safetensors.h"
-
 #include "train/base/status.h"
+#include "train/formats/safetensors.h"
 
 #include <cstddef>
 #include <optional>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_writer.h"
 
+#include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/formats/safetensors_format.h"
 #include "train/io/folders.h"
@@ -46,9 +47,7 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& run_folder, 
   if (error) return system_error(run_folder, "make the folder", error.value());
   const Status left = remove_leftovers(run_folder);
   const std::uint64_t most = UINT64_MAX - kOverhead;
-  if (Status status = check_room(run_folder, std::min(expected_bytes, most) + kOverhead); !status.ok()) {
-    return status;
-  }
+  RETURN_IF_ERROR(check_room(run_folder, std::min(expected_bytes, most) + kOverhead));
   auto partial =
       ScratchFolder::make(checkpoint_path(run_folder, free_name(run_folder, step, CheckpointState::partial)));
   if (!partial.ok()) return partial.status();
@@ -62,8 +61,8 @@ Status CheckpointWriter::add_file(const std::string& file_name, std::uint64_t si
   const std::string path = partial_.path() + "/" + file_name;
   Result<OutputFile> file = OutputFile::create(path, {written_, std::max(expected_bytes_, written_ + size)});
   if (!file.ok()) return file.status();
-  if (Status status = write(*file); !status.ok()) return status;
-  if (Status status = file->finish(); !status.ok()) return status;
+  RETURN_IF_ERROR(write(*file));
+  RETURN_IF_ERROR(file->finish());
   files_.push_back(file->checksum(file_name));
   written_ += files_.back().size;
   return {};
@@ -113,7 +112,7 @@ Status CheckpointWriter::commit() {
       !status.ok()) {
     return status;
   }
-  if (Status status = sync_folder(partial_.path()); !status.ok()) return status;
+  RETURN_IF_ERROR(sync_folder(partial_.path()));
 
   const CheckpointName name{step_, CheckpointState::complete};
   const std::string place = checkpoint_path(run_folder_, name);
@@ -122,7 +121,7 @@ Status CheckpointWriter::commit() {
   // The old checkpoint is renamed first. It still counts until the new one has its name.
   const bool had = path_exists(place);
   if (had) {
-    if (Status status = rename_path(place, replaced); !status.ok()) return status;
+    RETURN_IF_ERROR(rename_path(place, replaced));
   }
   if (Status status = rename_path(partial_.path(), place); !status.ok()) {
     if (had) std::ignore = rename_path(replaced, place);

@@ -13,11 +13,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/formats/safetensors.h"
 #include "train/io/checksums.h"
 #include "train/io/scratch_folder.h"
-
-#include "train/base/status.h"
 
 #include <cstdint>
 #include <map>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/evaluation_file.h"
 
+#include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/io/text_file.h"
 
@@ -50,10 +51,9 @@ std::string evaluation_text(const EvaluationRecord& record) {
 Result<std::optional<EvaluationRecord>> read_evaluation(const std::string& checkpoint) {
   const std::string path = checkpoint + '/' + std::string(kEvaluationName);
   if (!path_exists(path)) return std::optional<EvaluationRecord>();
-  const auto text = read_text_file(path, kLimit);
-  if (!text.ok()) return text.status();
+  ASSIGN_OR_RETURN(const auto text, read_text_file(path, kLimit));
   try {
-    const Json json = Json::parse(*text);
+    const Json json = Json::parse(text);
     EvaluationRecord record;
     for (const Json& each : json.at("metrics")) record.metrics.push_back(metric_of(each));
     if (const Json& by = json.at("best_by"); !by.is_null()) record.best_by = by.get<std::string>();

@@ -7,9 +7,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/checkpoint/folder/metric.h"
-
 #include "train/base/status.h"
+#include "train/checkpoint/folder/metric.h"
 
 #include <optional>
 #include <string>

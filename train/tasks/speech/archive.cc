@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/archive.h"
 
+#include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/io/byte_order.h"
 #include "train/io/file_descriptor.h"
@@ -88,7 +89,7 @@ Status SpeechArchive::open_transformers() {
   Result<SpeechConfig> config = read_transformers_config(config_text_, config_path);
   if (!config.ok()) return config.status();
   config_ = std::move(*config);
-  if (Status bad = read_feature_file(); !bad.ok()) return bad;
+  RETURN_IF_ERROR(read_feature_file());
   Result<Safetensors> opened = Safetensors::open(place_.path + "/model.safetensors");
   if (!opened.ok() && read_text_file(place_.path + "/model.safetensors.index.json", kFileLimit).ok()) {
     return Status::unsupported(place_.path +
@@ -122,9 +123,8 @@ Result<std::map<std::string, std::string>> SpeechArchive::other_files() const {
     }
     return files;
   }
-  const auto names = list_folder(place_.path);
-  if (!names.ok()) return names.status();
-  for (const std::string& name : *names) {
+  ASSIGN_OR_RETURN(const auto names, list_folder(place_.path));
+  for (const std::string& name : names) {
     if (!is_tokenizer_file(name)) continue;
     Result<std::string> text = read_text_file(place_.path + '/' + name, kFileLimit);
     if (!text.ok()) return text.status();

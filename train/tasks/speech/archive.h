@@ -6,13 +6,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/formats/nemo.h"
 #include "train/formats/safetensors.h"
 #include "train/tasks/speech/feature_tables.h"
 #include "train/tasks/speech/hub.h"
 #include "train/tasks/speech/model_settings.h"
-
-#include "train/base/status.h"
 
 #include <map>
 #include <optional>

@@ -1,6 +1,7 @@
 // Exports a trained model, either with the config of the archive that training began with or with a new
 // config. See archive.h.
 // SPDX-License-Identifier: MIT
+#include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/io/byte_order.h"
 #include "train/io/checksums.h"
@@ -82,15 +83,14 @@ Status write_made_nemo_model(const std::string& path, const SpeechModelSettings&
     return Status::invalid(path + ": " + tokenizer.name() + " has " + std::to_string(tokenizer.size()) +
                            " tokens, but the model has " + std::to_string(model.vocabulary));
   }
-  auto contents = nemo_tokenizer_files(tokenizer);
-  if (!contents.ok()) return contents.status();
+  ASSIGN_OR_RETURN(auto contents, nemo_tokenizer_files(tokenizer));
   constexpr std::array<std::pair<const char*, const char*>, 3> kKeys = {
       {{"model_path", "tokenizer.model"},
        {"vocab_path", "vocab.txt"},
        {"spe_tokenizer_vocab", "tokenizer.vocab"}}};
   NamedFiles names, files;
   for (const auto& [key, name] : kKeys) {
-    std::string& bytes = contents->at(name);
+    std::string& bytes = contents.at(name);
     const std::string inside = hash_of(bytes) + '_' + name;
     names[key] = inside;
     files[inside] = std::move(bytes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/archive_features.h"
 
+#include "train/base/status.h"
 #include "train/config/schema.h"
 #include "train/formats/safetensors_format.h"
 #include "train/io/byte_order.h"
@@ -95,7 +96,7 @@ Status read_nemo_features(const YamlNode& root, const Source& source, ExternalMo
     out.features.features = out.model.mel_bands;
     return {};
   }
-  if (Status bad = read_keys(root, source, nemo_feature_keys(), out); !bad.ok()) return bad;
+  RETURN_IF_ERROR(read_keys(root, source, nemo_feature_keys(), out));
   if (out.features.n_fft == 0) out.features.n_fft = power_of_two(out.features.window());
   if (Status bad = check_features(out.features); !bad.ok()) return placed(source.name, bad);
   return check_bands(root, source, out, at_preprocessor("features"));
@@ -108,7 +109,7 @@ Result<FeatureSettings> read_transformers_features(std::string_view json, std::s
   if (!root.ok()) return root.status();
   ExternalModelConfig found;
   const std::vector<ExternalConfigKey> keys = transformers_keys(std::string(prefix));
-  if (Status bad = read_keys(*root, source, keys, found); !bad.ok()) return bad;
+  RETURN_IF_ERROR(read_keys(*root, source, keys, found));
   F& out = found.features;
   const auto rate = static_cast<double>(out.sample_rate);
   out.window_size = static_cast<double>(found.win_length) / rate;

@@ -3,11 +3,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/formats/tensor_list.h"
 #include "train/tasks/speech/archive_keys.h"
 #include "train/tasks/speech/feature_tables.h"
-
-#include "train/base/status.h"
 
 #include <span>
 #include <string>

@@ -3,13 +3,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/codec.h"
 #include "train/config/node.h"
 #include "train/tasks/speech/codecs.h"
 #include "train/tasks/speech/feature_settings.h"
 #include "train/tasks/speech/model_settings.h"
-
-#include "train/base/status.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,6 +1,7 @@
 // Reads NeMo's model_config.yaml: the keys that determine Octavo's model. An absent key has the default value
 // of NeMo's constructors.
 // SPDX-License-Identifier: MIT
+#include "train/base/status.h"
 #include "train/config/schema.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/archive_features.h"
@@ -168,7 +169,7 @@ Status read_max_symbols(const YamlNode& root, const Source& source, ExternalMode
 
 // Checks the conditions that involve two keys.
 Status check_together(const YamlNode& root, const Source& source, const SpeechModelSettings& model) {
-  if (Status status = check_heads(root, source, "encoder.n_heads", model); !status.ok()) return status;
+  RETURN_IF_ERROR(check_heads(root, source, "encoder.n_heads", model));
   if (const YamlNode* context = find_node(root, "encoder.conv_context_size");
       context != nullptr && context->kind != YamlNode::Kind::null) {
     const std::string half = std::to_string((model.kernel - 1) / 2);
@@ -218,15 +219,15 @@ Result<SpeechConfig> read_nemo_config(std::string_view yaml, const std::string& 
   ExternalModelConfig found;
   found.model.head = head_of(*root);
   const std::vector<ExternalConfigKey> keys = nemo_model_keys(found.model.head);
-  if (Status status = read_keys(*root, source, keys, found); !status.ok()) return status;
+  RETURN_IF_ERROR(read_keys(*root, source, keys, found));
   M& model = found.model;
   model.feed_forward = model.width * found.feed_forward_factor;
   if (model.subsampling_channels < 1) model.subsampling_channels = model.width;
-  if (Status status = read_vocabulary(*root, source, model.vocabulary); !status.ok()) return status;
-  if (Status status = check_together(*root, source, model); !status.ok()) return status;
-  if (Status status = read_nemo_features(*root, source, found); !status.ok()) return status;
+  RETURN_IF_ERROR(read_vocabulary(*root, source, model.vocabulary));
+  RETURN_IF_ERROR(check_together(*root, source, model));
+  RETURN_IF_ERROR(read_nemo_features(*root, source, found));
   if (model.head != SpeechHead::ctc) {
-    if (Status status = read_max_symbols(*root, source, found); !status.ok()) return status;
+    RETURN_IF_ERROR(read_max_symbols(*root, source, found));
   }
   const std::int64_t pad = pad_of(*root, model);
   const bool hybrid = find_node(*root, "aux_ctc") != nullptr;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/archive_tokenizer.h"
 
+#include "train/base/status.h"
 #include "train/config/node.h"
 #include "train/tasks/speech/archive_keys.h"
 
@@ -48,12 +49,11 @@ Result<std::string> folder_file(const SpeechArchive& archive, const Files& files
 }  // namespace
 
 Result<Tokenizer> archive_tokenizer(const SpeechArchive& archive) {
-  auto files = archive.other_files();
-  if (!files.ok()) return files.status();
+  ASSIGN_OR_RETURN(auto files, archive.other_files());
   const Result<std::string> name =
-      archive.kind() == SpeechFiles::nemo ? nemo_file(archive, *files) : folder_file(archive, *files);
+      archive.kind() == SpeechFiles::nemo ? nemo_file(archive, files) : folder_file(archive, files);
   if (!name.ok()) return name.status();
-  Result<Tokenizer> out = Tokenizer::from_bytes(std::move(files->at(*name)), archive.path() + ": " + *name);
+  Result<Tokenizer> out = Tokenizer::from_bytes(std::move(files.at(*name)), archive.path() + ": " + *name);
   if (!out.ok() || out->size() == archive.settings().vocabulary) return out;
   return Status::invalid(out->name() + " has " + std::to_string(out->size()) + " tokens, but the model has " +
                          std::to_string(archive.settings().vocabulary) + std::string(kAdvice));

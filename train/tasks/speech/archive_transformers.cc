@@ -1,6 +1,7 @@
 // Reads and writes transformers' config.json: the keys that determine Octavo's model. An absent key has the
 // default value of transformers' config classes, because transformers writes only values that differ from it.
 // SPDX-License-Identifier: MIT
+#include "train/base/status.h"
 #include "train/config/schema.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/archive_keys.h"
@@ -104,10 +105,9 @@ Result<SpeechConfig> read_transformers_config(std::string_view json, const std::
   }
   ExternalModelConfig found;
   found.model.head = kind->head;
-  if (Status status = read_keys(*root, source, all_keys(kind->head), found); !status.ok()) return status;
+  RETURN_IF_ERROR(read_keys(*root, source, all_keys(kind->head), found));
   M& model = found.model;
-  if (Status status = check_heads(*root, source, "encoder_config.num_attention_heads", model); !status.ok())
-    return status;
+  RETURN_IF_ERROR(check_heads(*root, source, "encoder_config.num_attention_heads", model));
   model.joint_width = model.predictor_width;  // transformers has one size for both
   if (found.blank != model.blank()) {
     return Status::invalid(name + ": blank is token " + std::to_string(found.blank) + ", expected " +

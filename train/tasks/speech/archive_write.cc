@@ -1,5 +1,6 @@
 // Writes a model in NeMo's and transformers' formats; see archive.h.
 // SPDX-License-Identifier: MIT
+#include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/formats/safetensors_format.h"
 #include "train/io/byte_order.h"
@@ -51,11 +52,10 @@ struct FolderFiles {
   std::span<const TensorSource> weights;
 
   [[nodiscard]] Status write(const std::string& folder) const {
-    if (Status bad = write_safetensors(folder + "/model.safetensors", weights, {{"format", "pt"}}); !bad.ok())
-      return bad;
+    RETURN_IF_ERROR(write_safetensors(folder + "/model.safetensors", weights, {{"format", "pt"}}));
     for (const auto& [name, text] : others) {
       if (!is_tokenizer_file(name)) continue;
-      if (Status bad = write_text_file(folder + '/' + name, text); !bad.ok()) return bad;
+      RETURN_IF_ERROR(write_text_file(folder + '/' + name, text));
     }
     // config.json is written last, because a folder without it is not a model.
     return write_text_file(folder + "/config.json", config);
@@ -124,11 +124,11 @@ std::string processor_config(const Tokenizer& tokenizer, SpeechHead head) {
 Status write_new_folder(const std::string& folder, const FolderFiles& files) {
   const std::size_t name = folder.rfind('/') + 1;  // npos + 1 is 0
   const std::string partial = folder.substr(0, name) + "." + folder.substr(name) + ".partial";
-  if (Status bad = remove_tree(partial); !bad.ok()) return bad;  // left by a killed writer
+  RETURN_IF_ERROR(remove_tree(partial));  // left by a killed writer
   Result<ScratchFolder> scratch = ScratchFolder::make(partial);
   if (!scratch.ok()) return scratch.status();
-  if (Status bad = files.write(partial); !bad.ok()) return bad;
-  if (Status bad = rename_path(partial, folder); !bad.ok()) return bad;
+  RETURN_IF_ERROR(files.write(partial));
+  RETURN_IF_ERROR(rename_path(partial, folder));
   scratch->release();
   return sync_folder(parent_folder(folder));
 }
@@ -187,9 +187,8 @@ Status write_nemo_model(const std::string& path, const SpeechArchive& origin,
     if (auto name = nemo_name(source.name, origin.settings().joint_dropout))
       sources.back().name = std::move(*name);
   }
-  const auto files = origin.other_files();
-  if (!files.ok()) return files.status();
-  return write_nemo(path, origin.config_text(), sources, *files);
+  ASSIGN_OR_RETURN(const auto files, origin.other_files());
+  return write_nemo(path, origin.config_text(), sources, files);
 }
 
 Status write_transformers_model(const std::string& folder, const SpeechModelSettings& model,
@@ -203,9 +202,8 @@ Status write_transformers_model(const std::string& folder, const SpeechModelSett
   if (!config.ok()) return placed(folder, config.status());
   FolderFiles files{*config, {}, weights};
   if (origin != nullptr) {
-    auto others = origin->other_files();
-    if (!others.ok()) return others.status();
-    files.others = std::move(*others);
+    ASSIGN_OR_RETURN(auto others, origin->other_files());
+    files.others = std::move(others);
   }
   const bool transducer = model.head != SpeechHead::ctc;
   // Folders of version 0.2 have no generation_config.json, and their tokenizer names a transducer's blank

@@ -5,9 +5,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/speech/transcription.h"
-
 #include "train/base/status.h"
+#include "train/tasks/speech/transcription.h"
 
 #include <cstddef>
 #include <functional>

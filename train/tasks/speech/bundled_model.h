@@ -4,10 +4,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/tasks/speech/feature_settings.h"
 #include "train/tasks/speech/model_settings.h"
-
-#include "train/base/status.h"
 
 #include <map>
 #include <optional>

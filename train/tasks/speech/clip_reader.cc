@@ -3,8 +3,9 @@
 
 #include "train/audio/audio.h"
 #include "train/audio/perturb.h"
-#include "train/nn/frames.h"
 #include "train/base/numbers.h"
+#include "train/base/status.h"
+#include "train/nn/frames.h"
 
 #include <algorithm>
 #include <cmath>
@@ -113,20 +114,18 @@ Status ClipReader::add_noise_of(std::uint64_t draw, std::vector<float>& samples)
 Result<std::vector<std::int64_t>> ClipReader::said(const ManifestEntry& entry) const {
   auto out = tokens(entry.text);
   if (!out.ok()) return out;
-  if (Status bad = check_size(entry.duration, static_cast<std::int64_t>(out->size())); !bad.ok()) return bad;
+  RETURN_IF_ERROR(check_size(entry.duration, static_cast<std::int64_t>(out->size())));
   return out;
 }
 
 Result<LoadedClip> ClipReader::read(const ManifestEntry& entry, std::optional<std::uint64_t> draw) const {
-  auto said = this->said(entry);
-  if (!said.ok()) return said.status();
-  auto heard = read_audio({.path = entry.audio,
-                           .offset = entry.offset,
-                           .seconds = entry.duration,
-                           .rate = static_cast<int>(features_.sample_rate),
-                           .speed = speed(draw)});
-  if (!heard.ok()) return heard.status();
-  LoadedClip out{std::move(heard->samples), std::move(*said), {}};
+  ASSIGN_OR_RETURN(auto said, this->said(entry));
+  ASSIGN_OR_RETURN(auto heard, read_audio({.path = entry.audio,
+                                           .offset = entry.offset,
+                                           .seconds = entry.duration,
+                                           .rate = static_cast<int>(features_.sample_rate),
+                                           .speed = speed(draw)}));
+  LoadedClip out{std::move(heard.samples), std::move(said), {}};
   const auto count = static_cast<std::int64_t>(out.samples.size());
   if (features_.frames(count) < kFewestFrames) {
     return Status::invalid(entry.audio + ": has " + std::to_string(count) + " samples, fewer than the " +
@@ -137,7 +136,7 @@ Result<LoadedClip> ClipReader::read(const ManifestEntry& entry, std::optional<st
     return Status::invalid(entry.audio + ": is silent from " + seconds_text(entry.offset) + " to " +
                            seconds_text(entry.offset + entry.duration));
   if (draw) {
-    if (Status bad = add_noise_of(*draw, out.samples); !bad.ok()) return bad;
+    RETURN_IF_ERROR(add_noise_of(*draw, out.samples));
   }
   return out;
 }

@@ -6,14 +6,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/data/length_buckets.h"
 #include "train/tasks/speech/feature_settings.h"
 #include "train/tasks/speech/manifest.h"
 #include "train/tasks/speech/model_settings.h"
 #include "train/tasks/speech/recording_settings.h"
 #include "train/tasks/speech/tokenizer.h"
-
-#include "train/base/status.h"
 
 #include <cstdint>
 #include <optional>

@@ -3,11 +3,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/task.h"
 #include "train/tasks/speech/feature_tables.h"
 #include "train/tasks/speech/model_settings.h"
-
-#include "train/base/status.h"
 
 #include <nlohmann/json_fwd.hpp>
 

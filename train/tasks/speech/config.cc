@@ -1,5 +1,6 @@
 // Declares the config keys of the task `speech`. The keys of its model are in model_config.cc. No LibTorch.
 // SPDX-License-Identifier: MIT
+#include "train/base/status.h"
 #include "train/config/checks.h"
 #include "train/tasks/speech/entry.h"
 #include "train/tasks/speech/generator.h"
@@ -69,8 +70,8 @@ std::vector<Key> keys() {
 }
 
 Status check(const Config& config) {
-  if (Status bad = check_speech_model(config); !bad.ok()) return bad;
-  if (Status bad = check_recordings(config); !bad.ok()) return bad;
+  RETURN_IF_ERROR(check_speech_model(config));
+  RETURN_IF_ERROR(check_recordings(config));
   const auto& data = config.settings.own.get<GeneratorSettings>();
   if (clip_frames(data) < kShortestToken * data.tokens) {
     return Status::invalid(clash(config, "data.generator.tokens", "data.generator.seconds",

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/entry.h"
-
 #include "train/base/status.h"
+#include "train/tasks/entry.h"
 
 #include <memory>
 

@@ -1,6 +1,7 @@
 // Exports a speech model to the formats of other programs: see train/tasks/export.h and archive.h.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/export.h"
+#include "train/base/status.h"
 
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/tasks/speech/archive_tokenizer.h"
@@ -29,30 +30,25 @@ Result<std::optional<Tokenizer>> tokenizer_of(const std::string& checkpoint, con
 
 // Returns the settings of the model and its features, from the run's config and the model files it names.
 Result<BundledModel> configured_model(const Settings& settings, const SpeechArchive* origin) {
-  auto model = speech_model_of(settings, origin);
-  if (!model.ok()) return model.status();
-  const auto features = speech_features_of(settings, origin, *model);
-  if (!features.ok()) return features.status();
-  return BundledModel{std::move(*model), *features};
+  ASSIGN_OR_RETURN(auto model, speech_model_of(settings, origin));
+  ASSIGN_OR_RETURN(const auto features, speech_features_of(settings, origin, model));
+  return BundledModel{std::move(model), features};
 }
 
 }  // namespace
 
 Status SpeechEntry::export_model(const ModelExport& request) {
-  auto kept = read_kept_model(request.checkpoint);
-  if (!kept.ok()) return kept.status();
+  ASSIGN_OR_RETURN(auto kept, read_kept_model(request.checkpoint));
   // A checkpoint with model.json does not need the files of the original model.
   const auto origin = open_speech_origin(request.settings);
-  if (!origin.ok() && !kept->has_value()) return origin.status();
+  if (!origin.ok() && !kept.has_value()) return origin.status();
   const SpeechArchive* const archive = origin.ok() && origin->has_value() ? &**origin : nullptr;
-  const auto found = kept->has_value() ? Result<BundledModel>(std::move(**kept))
-                                       : configured_model(request.settings, archive);
-  if (!found.ok()) return found.status();
-  const auto tokenizer = tokenizer_of(request.checkpoint, archive);
-  if (!tokenizer.ok()) return tokenizer.status();
-  const bool known = tokenizer->has_value() && (*tokenizer)->size() == found->model.vocabulary;
-  return export_speech_model(request.weights, found->model, archive, request.target, found->features,
-                             known ? &**tokenizer : nullptr);
+  ASSIGN_OR_RETURN(const auto found, kept.has_value() ? Result<BundledModel>(std::move(*kept))
+                                                      : configured_model(request.settings, archive));
+  ASSIGN_OR_RETURN(const auto tokenizer, tokenizer_of(request.checkpoint, archive));
+  const bool known = tokenizer.has_value() && tokenizer.size() == found.model.vocabulary;
+  return export_speech_model(request.weights, found.model, archive, request.target, found.features,
+                             known ? &*tokenizer : nullptr);
 }
 
 }  // namespace octavo_train

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/feature_cache.h"
 
+#include "train/base/decimal.h"
+#include "train/base/numbers.h"
+#include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/formats/safetensors.h"
 #include "train/formats/safetensors_format.h"
@@ -8,8 +11,6 @@
 #include "train/io/file_descriptor.h"
 #include "train/io/folders.h"
 #include "train/io/output_file.h"
-#include "train/base/decimal.h"
-#include "train/base/numbers.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -77,7 +78,7 @@ Status make_folder(const std::string& path) {
 
 Status make_folders(const std::string& path) {
   for (std::size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
-    if (Status bad = make_folder(path.substr(0, slash)); !bad.ok()) return bad;
+    RETURN_IF_ERROR(make_folder(path.substr(0, slash)));
   }
   return make_folder(path);
 }
@@ -118,14 +119,14 @@ void remove_abandoned(const std::string& folder) {
 // again and the checksum detects an incomplete file.
 Status write_features(const std::string& path, const TensorSource& source,
                       const std::map<std::string, std::string>& metadata) {
-  if (Status bad = make_folder(parent_folder(path)); !bad.ok()) return bad;
+  RETURN_IF_ERROR(make_folder(parent_folder(path)));
   const Result<SafetensorsLayout> plan = plan_safetensors({&source, 1}, metadata);
   if (!plan.ok()) return plan.status();
   const Result<std::string> partial = partial_path(path);
   if (!partial.ok()) return partial.status();
   Result<OutputFile> file = OutputFile::create(*partial + '-' + unique_text(), {0, plan->size});
   if (!file.ok()) return file.status();
-  if (Status bad = write_planned(*file, *plan, {&source, 1}); !bad.ok()) return bad;
+  RETURN_IF_ERROR(write_planned(*file, *plan, {&source, 1}));
   return file->rename_to(path);
 }
 
@@ -154,7 +155,7 @@ Result<FeatureCache> FeatureCache::open(const std::string& folder, const Feature
   state->folder = folder;
   state->settings = settings_text(settings, tables);
   state->bands = settings.features;
-  if (Status bad = make_folders(folder); !bad.ok()) return bad;
+  RETURN_IF_ERROR(make_folders(folder));
   remove_abandoned(folder);
   return FeatureCache(std::move(state));
 }

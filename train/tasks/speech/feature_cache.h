@@ -11,9 +11,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/speech/feature_tables.h"
-
 #include "train/base/status.h"
+#include "train/tasks/speech/feature_tables.h"
 
 #include <cstdint>
 #include <memory>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/hub.h"
 
+#include "train/base/status.h"
 #include "train/io/file_descriptor.h"
 #include "train/io/folders.h"
 #include "train/io/text_file.h"
@@ -52,11 +53,10 @@ bool is_hub_name(std::string_view name) {
 }
 
 Result<SpeechModelLocation> look_into(const std::string& folder) {
-  auto names = list_folder(folder);
-  if (!names.ok()) return names.status();
-  std::ranges::sort(*names);
+  ASSIGN_OR_RETURN(auto names, list_folder(folder));
+  std::ranges::sort(names);
   std::vector<std::string> archives;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     if (name.ends_with(kArchive)) archives.push_back(name);
   }
   if (archives.size() > 1) {
@@ -64,7 +64,7 @@ Result<SpeechModelLocation> look_into(const std::string& folder) {
                            archives[0] + " and " + archives[1] + "; name one of them");
   }
   if (archives.size() == 1) return SpeechModelLocation{folder + '/' + archives[0], SpeechFiles::nemo};
-  if (std::ranges::binary_search(*names, "config.json"))
+  if (std::ranges::binary_search(names, "config.json"))
     return SpeechModelLocation{folder, SpeechFiles::transformers};
   return Status::invalid(folder + ": has no .nemo archive and no config.json, expected a model");
 }

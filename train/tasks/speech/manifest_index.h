@@ -3,11 +3,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/io/file_descriptor.h"
 #include "train/base/numbers.h"
-#include "train/tasks/speech/manifest.h"
-
 #include "train/base/status.h"
+#include "train/io/file_descriptor.h"
+#include "train/tasks/speech/manifest.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,9 +1,10 @@
 // Opens manifests; see manifest.h. A file is memory-mapped only while it is opened.
 // SPDX-License-Identifier: MIT
+#include "train/base/numbers.h"
+#include "train/base/status.h"
 #include "train/io/byte_order.h"
 #include "train/io/checksums.h"
 #include "train/io/mapped_file.h"
-#include "train/base/numbers.h"
 #include "train/tasks/speech/manifest.h"
 #include "train/tasks/speech/manifest_index.h"
 #include "train/tasks/speech/manifest_line.h"
@@ -120,7 +121,7 @@ std::string ManifestReport::text(const ManifestOptions& options) const {
 }
 
 Result<Manifest> Manifest::open(std::span<const ManifestSource> sources, const ManifestOptions& options) {
-  if (Status bad = check_options(sources, options); !bad.ok()) return bad;
+  RETURN_IF_ERROR(check_options(sources, options));
   auto index = std::make_unique<Index>();
   index->options = options;
   Hasher hasher;
@@ -140,7 +141,7 @@ Result<Manifest> Manifest::open(std::span<const ManifestSource> sources, const M
     const std::string_view text = as_text(mapped->bytes());
     const auto before = static_cast<std::int64_t>(index->clips.size());
     FileReader reader(i, path, options, index->report);
-    if (Status bad = reader.read(text, index->clips, index->left_out); !bad.ok()) return bad;
+    RETURN_IF_ERROR(reader.read(text, index->clips, index->left_out));
     if (first_problem.empty()) first_problem = reader.first_problem();
     turns.push_back({static_cast<std::int64_t>(index->clips.size()) - before, sources[i].weight});
     hash(" " + spoken(sources[i].weight) + ' ');

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/pretrained_source.h"
 
+#include "train/base/status.h"
 #include "train/config/paths.h"
 #include "train/tasks/speech/archive_tokenizer.h"
 #include "train/tasks/speech/feature_tables.h"
@@ -14,9 +15,8 @@ namespace octavo_train {
 Result<std::optional<SpeechArchive>> open_speech_origin(const Settings& settings) {
   std::optional<SpeechArchive> out;
   if (!settings.own.get<SpeechKeys>().pretrained || settings.model.name == kFastConformer) return out;
-  auto archive = SpeechArchive::open(settings.model.name);
-  if (!archive.ok()) return archive.status();
-  out.emplace(std::move(*archive));
+  ASSIGN_OR_RETURN(auto archive, SpeechArchive::open(settings.model.name));
+  out.emplace(std::move(archive));
   return out;
 }
 
@@ -42,14 +42,13 @@ Result<SpeechModelSettings> speech_model_of(const Settings& settings, const Spee
     return Status::invalid("model.name: got " + settings.model.name + ", of which no sizes are known");
   SpeechModelSettings out = with_speech_keys(*known, keys);
   if (!named_tokenizer(settings)) return out;
-  const auto tokenizer = open_speech_tokenizer(settings, origin);
-  if (!tokenizer.ok()) return tokenizer.status();
-  if (keys.vocab_size && *keys.vocab_size != tokenizer->size()) {
+  ASSIGN_OR_RETURN(const auto tokenizer, open_speech_tokenizer(settings, origin));
+  if (keys.vocab_size && *keys.vocab_size != tokenizer.size()) {
     return Status::invalid("model.vocab_size: got " + std::to_string(*keys.vocab_size) + ", but " +
-                           tokenizer->name() + " has " + std::to_string(tokenizer->size()) +
+                           tokenizer.name() + " has " + std::to_string(tokenizer.size()) +
                            " tokens; leave it out");
   }
-  out.vocabulary = tokenizer->size();
+  out.vocabulary = tokenizer.size();
   return out;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/recognizer.h"
 
+#include "train/base/status.h"
 #include "train/device/device.h"
 #include "train/device/memory.h"
 #include "train/model/model.h"
@@ -95,31 +96,26 @@ Recognizer& Recognizer::operator=(Recognizer&&) noexcept = default;
 Recognizer::~Recognizer() = default;
 
 Result<Recognizer> Recognizer::open(const std::string& name, const RecognizerOptions& options) {
-  const auto device = choose_device(options.device);
-  if (!device.ok()) return device.status();
-  auto files = open_recognizer_files(name, options.checkpoint);
-  if (!files.ok()) return files.status();
-  const ComputeType dtype = dtype_on(*device, options);
-  auto model = std::make_shared<SpeechModelImpl>(files->model);
-  place_model(*model, *device, dtype == ComputeType::bfloat16);
-  const auto loaded = load_stored(files->weights_from, files->weights(), tensors_of(*model));
-  if (!loaded.ok()) return loaded.status();
+  ASSIGN_OR_RETURN(const auto device, choose_device(options.device));
+  ASSIGN_OR_RETURN(auto files, open_recognizer_files(name, options.checkpoint));
+  const ComputeType dtype = dtype_on(device, options);
+  auto model = std::make_shared<SpeechModelImpl>(files.model);
+  place_model(*model, device, dtype == ComputeType::bfloat16);
+  ASSIGN_OR_RETURN(const auto loaded, load_stored(files.weights_from, files.weights(), tensors_of(*model)));
   model->eval();
-  return Recognizer(
-      std::unique_ptr<Parts>(new Parts{std::move(model), std::move(files->tokenizer),
-                                       Featurizer(files->features, *device, std::move(files->tables)),
-                                       *device, dtype, std::move(files->notes)}));
+  return Recognizer(std::unique_ptr<Parts>(new Parts{
+      std::move(model), std::move(files.tokenizer),
+      Featurizer(files.features, device, std::move(files.tables)), device, dtype, std::move(files.notes)}));
 }
 
 Result<Recognizer> Recognizer::of(std::shared_ptr<SpeechModelImpl> model, Tokenizer tokenizer,
                                   const FeatureSettings& features, const RecognizerOptions& options) {
-  const auto device = choose_device(options.device);
-  if (!device.ok()) return device.status();
-  const ComputeType dtype = dtype_on(*device, options);
-  place_model(*model, *device, dtype == ComputeType::bfloat16);
+  ASSIGN_OR_RETURN(const auto device, choose_device(options.device));
+  const ComputeType dtype = dtype_on(device, options);
+  place_model(*model, device, dtype == ComputeType::bfloat16);
   model->eval();
   return Recognizer(std::unique_ptr<Parts>(
-      new Parts{std::move(model), std::move(tokenizer), Featurizer(features, *device), *device, dtype, {}}));
+      new Parts{std::move(model), std::move(tokenizer), Featurizer(features, device), device, dtype, {}}));
 }
 
 std::vector<Transcription> Recognizer::hear(Clips clips) {

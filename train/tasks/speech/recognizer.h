@@ -9,12 +9,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/settings.h"
 #include "train/tasks/speech/batch_recognition.h"
 #include "train/tasks/speech/feature_settings.h"
 #include "train/tasks/speech/transcription.h"
-
-#include "train/base/status.h"
 
 #include <cstdint>
 #include <memory>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/recognizer_files.h"
 
+#include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/config/config.h"
@@ -33,23 +34,19 @@ Status no_tokenizer(const std::string& checkpoint, const Settings& settings) {
 
 // Opens a checkpoint without a model description (bundled_model.h), from the files that the run started with.
 Result<RecognizerFiles> open_origin(const std::string& path, const Settings& settings, Safetensors weights) {
-  auto origin = open_speech_origin(settings);
-  if (!origin.ok()) return origin.status();
-  const SpeechArchive* const archive = origin->has_value() ? &**origin : nullptr;
-  auto model = speech_model_of(settings, archive);
-  if (!model.ok()) return model.status();
+  ASSIGN_OR_RETURN(auto origin, open_speech_origin(settings));
+  const SpeechArchive* const archive = origin.has_value() ? &*origin : nullptr;
+  ASSIGN_OR_RETURN(auto model, speech_model_of(settings, archive));
   const std::string kept = path + '/' + std::string(kKeptTokenizer);
   if (!path_exists(kept) && archive == nullptr) return no_tokenizer(path, settings);
-  auto tokenizer = path_exists(kept) ? Tokenizer::open(kept) : open_speech_tokenizer(settings, archive);
-  if (!tokenizer.ok()) return tokenizer.status();
-  const auto features = speech_features_of(settings, archive, *model);
-  if (!features.ok()) return features.status();
-  auto tables = speech_tables_of(*features, archive);
-  if (!tables.ok()) return tables.status();
-  return RecognizerFiles{.model = std::move(*model),
-                         .features = *features,
-                         .tables = std::move(*tables),
-                         .tokenizer = std::move(*tokenizer),
+  ASSIGN_OR_RETURN(auto tokenizer,
+                   path_exists(kept) ? Tokenizer::open(kept) : open_speech_tokenizer(settings, archive));
+  ASSIGN_OR_RETURN(const auto features, speech_features_of(settings, archive, model));
+  ASSIGN_OR_RETURN(auto tables, speech_tables_of(features, archive));
+  return RecognizerFiles{.model = std::move(model),
+                         .features = features,
+                         .tables = std::move(tables),
+                         .tokenizer = std::move(tokenizer),
                          .weights_from = path,
                          .notes = {},
                          .archive = {},
@@ -57,54 +54,46 @@ Result<RecognizerFiles> open_origin(const std::string& path, const Settings& set
 }
 
 Result<RecognizerFiles> open_checkpoint(const std::string& path, const Settings& settings) {
-  auto weights = Safetensors::open(path + '/' + std::string(kWeights));
-  if (!weights.ok()) return weights.status();
-  auto kept = read_kept_model(path);
-  if (!kept.ok()) return kept.status();
-  if (!kept->has_value()) return open_origin(path, settings, std::move(*weights));
-  auto tokenizer = Tokenizer::open(path + '/' + std::string(kKeptTokenizer));
-  if (!tokenizer.ok()) return tokenizer.status();
-  return RecognizerFiles{.model = std::move((*kept)->model),
-                         .features = (*kept)->features,
+  ASSIGN_OR_RETURN(auto weights, Safetensors::open(path + '/' + std::string(kWeights)));
+  ASSIGN_OR_RETURN(auto kept, read_kept_model(path));
+  if (!kept.has_value()) return open_origin(path, settings, std::move(weights));
+  ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::open(path + '/' + std::string(kKeptTokenizer)));
+  return RecognizerFiles{.model = std::move(kept.model),
+                         .features = kept.features,
                          .tables = {},
-                         .tokenizer = std::move(*tokenizer),
+                         .tokenizer = std::move(tokenizer),
                          .weights_from = path,
                          .notes = {},
                          .archive = {},
-                         .checkpoint = std::move(*weights)};
+                         .checkpoint = std::move(weights)};
 }
 
 Result<RecognizerFiles> open_run(const std::string& name, const std::string& which) {
   constexpr std::array<std::string_view, 2> kNeeded = {kWeights, kConfig};
-  auto chosen = choose_checkpoint(name, which, kNeeded);
-  if (!chosen.ok()) return chosen.status();
-  const auto config = load(chosen->path + '/' + std::string(kConfig));
-  if (!config.ok()) return config.status();
-  if (config->settings.task != "speech") {
-    return Status::invalid(name + ": a model of the task " + config->settings.task +
+  ASSIGN_OR_RETURN(auto chosen, choose_checkpoint(name, which, kNeeded));
+  ASSIGN_OR_RETURN(const auto config, load(chosen.path + '/' + std::string(kConfig)));
+  if (config.settings.task != "speech") {
+    return Status::invalid(name + ": a model of the task " + config.settings.task +
                            " hears nothing, expected one of the task speech");
   }
-  auto out = open_checkpoint(chosen->path, config->settings);
+  auto out = open_checkpoint(chosen.path, config.settings);
   if (!out.ok()) return out;
-  for (const std::string& reason : chosen->skipped) out->notes.push_back("warning: skipped " + reason);
-  if (!chosen->why.empty()) out->notes.push_back(chosen->path + ": " + chosen->why);
+  for (const std::string& reason : chosen.skipped) out->notes.push_back("warning: skipped " + reason);
+  if (!chosen.why.empty()) out->notes.push_back(chosen.path + ": " + chosen.why);
   return out;
 }
 
 Result<RecognizerFiles> open_archive(const std::string& name) {
-  auto archive = SpeechArchive::open(name);
-  if (!archive.ok()) return archive.status();
-  auto tokenizer = archive_tokenizer(*archive);
-  if (!tokenizer.ok()) return tokenizer.status();
-  auto tables = archive->feature_tables();
-  if (!tables.ok()) return tables.status();
-  return RecognizerFiles{.model = archive->settings(),
-                         .features = archive->features(),
-                         .tables = std::move(*tables),
-                         .tokenizer = std::move(*tokenizer),
-                         .weights_from = archive->path(),
+  ASSIGN_OR_RETURN(auto archive, SpeechArchive::open(name));
+  ASSIGN_OR_RETURN(auto tokenizer, archive_tokenizer(archive));
+  ASSIGN_OR_RETURN(auto tables, archive.feature_tables());
+  return RecognizerFiles{.model = archive.settings(),
+                         .features = archive.features(),
+                         .tables = std::move(tables),
+                         .tokenizer = std::move(tokenizer),
+                         .weights_from = archive.path(),
                          .notes = {},
-                         .archive = std::move(*archive),
+                         .archive = std::move(archive),
                          .checkpoint = {}};
 }
 
@@ -124,7 +113,7 @@ Result<RecognizerFiles> open_recognizer_files(const std::string& name, const std
   }
   Result<RecognizerFiles> out = run ? open_run(name, checkpoint) : open_archive(name);
   if (!out.ok()) return out;
-  if (Status bad = check_tokens(*out); !bad.ok()) return bad;
+  RETURN_IF_ERROR(check_tokens(*out));
   return out;
 }
 

@@ -4,14 +4,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/formats/safetensors.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/feature_settings.h"
 #include "train/tasks/speech/feature_tables.h"
 #include "train/tasks/speech/model_settings.h"
 #include "train/tasks/speech/tokenizer.h"
-
-#include "train/base/status.h"
 
 #include <optional>
 #include <span>

@@ -2,6 +2,7 @@
 #include "train/tasks/speech/recordings.h"
 
 #include "train/audio/audio.h"
+#include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/config/paths.h"
 #include "train/data/noise.h"
@@ -83,44 +84,39 @@ Result<std::unique_ptr<ClipSource>> Recordings::open(const Settings& settings,
                                                      const SpeechArchive* origin) {
   if (!audio_built_in()) return probe_audio("data.train_manifest").status();
   const auto& keys = settings.own.get<RecordingSettings>();
-  auto tokenizer = open_speech_tokenizer(settings, origin);
-  if (!tokenizer.ok()) return tokenizer.status();
-  if (tokenizer->size() != model.vocabulary) {
+  ASSIGN_OR_RETURN(auto tokenizer, open_speech_tokenizer(settings, origin));
+  if (tokenizer.size() != model.vocabulary) {
     return Status::invalid("model.vocab_size: got " + std::to_string(model.vocabulary) + ", but " +
-                           tokenizer->name() + " has " + std::to_string(tokenizer->size()) + " tokens");
+                           tokenizer.name() + " has " + std::to_string(tokenizer.size()) + " tokens");
   }
-  const auto features = speech_features_of(settings, origin, model);
-  if (!features.ok()) return features.status();
-  if (Status bad = check_features(*features); !bad.ok()) return bad;
-  auto tables = speech_tables_of(*features, origin);
-  if (!tables.ok()) return tables.status();
+  ASSIGN_OR_RETURN(const auto features, speech_features_of(settings, origin, model));
+  RETURN_IF_ERROR(check_features(features));
+  ASSIGN_OR_RETURN(auto tables, speech_tables_of(features, origin));
   const ManifestOptions options = options_of(keys);
-  auto train = open_manifest("data.train_manifest", settings, *keys.train_manifest, options);
-  if (!train.ok()) return train.status();
-  auto validation = open_manifest("data.val_manifest", settings, *keys.val_manifest, options);
-  if (!validation.ok()) return validation.status();
+  ASSIGN_OR_RETURN(auto train, open_manifest("data.train_manifest", settings, *keys.train_manifest, options));
+  ASSIGN_OR_RETURN(auto validation,
+                   open_manifest("data.val_manifest", settings, *keys.val_manifest, options));
   std::optional<Manifest> noise;
   if (keys.noise_manifest) {
     ManifestOptions any = options;
     any.max_duration = kNoiseLimit;
     any.needs_text = false;
-    auto opened = open_manifest("data.noise_manifest", settings, *keys.noise_manifest, any);
-    if (!opened.ok()) return opened.status();
-    noise = std::move(*opened);
+    ASSIGN_OR_RETURN(auto opened, open_manifest("data.noise_manifest", settings, *keys.noise_manifest, any));
+    noise = std::move(opened);
   }
   std::unique_ptr<Recordings> out(new Recordings(
-      {keys, std::move(*tokenizer), *features, std::move(*tables), std::move(*train), std::move(*validation),
+      {keys, std::move(tokenizer), features, std::move(tables), std::move(train), std::move(validation),
        std::move(noise), settings.data.max_eval_samples, model.head,
        static_cast<std::uint64_t>(settings.training.seed), settings.training.per_device_train_batch_size}));
   if (keys.cache_features) {
-    auto cache = FeatureCache::open(*keys.cache_features, *features, out->tables_);
+    auto cache = FeatureCache::open(*keys.cache_features, features, out->tables_);
     if (!cache.ok()) return Status(cache.status().code(), "data.cache_features: " + cache.status().message());
     out->cache_ = std::move(*cache);
-    out->featurizer_.emplace(*features, torch::Device(torch::kCPU), out->tables_);
+    out->featurizer_.emplace(features, torch::Device(torch::kCPU), out->tables_);
   }
   for (const Manifest* each : {&out->train_, &out->validation_}) {
     for (std::int64_t i = 0; i < each->report().left_out(); ++i) {
-      if (Status bad = out->skipped_.add(each->left_out(i)); !bad.ok()) return bad;
+      RETURN_IF_ERROR(out->skipped_.add(each->left_out(i)));
     }
   }
   return std::unique_ptr<ClipSource>(std::move(out));
@@ -130,9 +126,8 @@ Result<LoadedClip> Recordings::heard(const ManifestEntry& entry, std::optional<s
   if (!cache_) return reader_->read(entry, draw);
   const CachedClip kept{entry.audio, entry.offset, entry.duration};
   if (auto found = cache_->find(kept)) {
-    auto said = reader_->said(entry);
-    if (!said.ok()) return said.status();
-    return LoadedClip{{}, std::move(*said), std::move(*found)};
+    ASSIGN_OR_RETURN(auto said, reader_->said(entry));
+    return LoadedClip{{}, std::move(said), std::move(*found)};
   }
   auto out = reader_->read(entry);
   if (!out.ok()) return out;

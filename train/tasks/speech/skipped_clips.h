@@ -3,9 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/speech/manifest.h"
-
 #include "train/base/status.h"
+#include "train/tasks/speech/manifest.h"
 
 #include <cstdint>
 #include <memory>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/task.h"
 
+#include "train/base/numbers.h"
+#include "train/base/status.h"
 #include "train/model/model.h"
 #include "train/nn/subsampling.h"
 #include "train/optim/precision.h"
-#include "train/base/numbers.h"
 #include "train/tasks/speech/augment.h"
 #include "train/tasks/speech/batch.h"
 #include "train/tasks/speech/bundled_model.h"
@@ -58,22 +59,20 @@ Status SpeechTask::take(const Settings& settings) {
   settings_ = settings;
   augment_ = settings.own.get<SpecAugmentSettings>();
   if (!archive_) {
-    auto origin = open_speech_origin(settings);
-    if (!origin.ok()) return origin.status();
-    archive_ = std::move(*origin);
+    ASSIGN_OR_RETURN(auto origin, open_speech_origin(settings));
+    archive_ = std::move(origin);
     if (archive_) about_model_ = archive_->config().notes;
   }
-  auto model = speech_model_of(settings, archive_ ? &*archive_ : nullptr);
-  if (!model.ok()) return model.status();
-  model_settings_ = std::move(*model);
+  ASSIGN_OR_RETURN(auto model, speech_model_of(settings, archive_ ? &*archive_ : nullptr));
+  model_settings_ = std::move(model);
   return {};
 }
 
 Result<Task::DataChange> SpeechTask::open(const Opening& opening) {
-  if (Status bad = take(opening.settings); !bad.ok()) return bad;
-  auto clips = open_clips(opening.settings, model_settings_, archive_ ? &*archive_ : nullptr);
-  if (!clips.ok()) return clips.status();
-  clips_ = std::move(*clips);
+  RETURN_IF_ERROR(take(opening.settings));
+  ASSIGN_OR_RETURN(auto clips,
+                   open_clips(opening.settings, model_settings_, archive_ ? &*archive_ : nullptr));
+  clips_ = std::move(clips);
   return opening.record == nullptr ? DataChange{} : clips_->compare(*opening.record);
 }
 
@@ -91,9 +90,8 @@ ReinitializedLayers SpeechTask::reinitialized_layers() const { return speech_rei
 
 Status SpeechTask::load_first_weights() {
   if (!archive_) return {};
-  auto loaded = load_archive(*archive_, tensors_of(*model_));
-  if (!loaded.ok()) return loaded.status();
-  about_model_.insert(about_model_.end(), loaded->begin(), loaded->end());
+  ASSIGN_OR_RETURN(auto loaded, load_archive(*archive_, tensors_of(*model_)));
+  about_model_.insert(about_model_.end(), loaded.begin(), loaded.end());
   archive_.reset();  // frees its memory
   return {};
 }

@@ -2,10 +2,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/tasks/speech/model_settings.h"
 #include "train/tasks/speech/tokenizer.h"
-
-#include "train/base/status.h"
 
 #include <cstdint>
 #include <map>

@@ -3,9 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/speech/piece_model.h"
-
 #include "train/base/status.h"
+#include "train/tasks/speech/piece_model.h"
 
 #include <string>
 #include <string_view>

@@ -2,6 +2,7 @@
 #include "train/tasks/speech/transcribe.h"
 
 #include "train/audio/audio.h"
+#include "train/base/status.h"
 #include "train/data/threads.h"
 #include "train/tasks/speech/tokenizer.h"
 #include "train/tasks/speech/windows.h"
@@ -86,9 +87,8 @@ class FileTranscriber {
     places_.push_back({number, file.windows.size()});
     clips_.push_back({request.seconds.value_or(file.seconds - request.offset),
                       [request = std::move(request)]() -> Result<std::vector<float>> {
-                        auto clip = read_audio(request);
-                        if (!clip.ok()) return clip.status();
-                        return std::move(clip->samples);
+                        ASSIGN_OR_RETURN(auto clip, read_audio(request));
+                        return std::move(clip.samples);
                       }});
     file.windows.push_back({window, {}});
   }

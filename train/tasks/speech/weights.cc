@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/weights.h"
 
+#include "train/base/status.h"
 #include "train/checkpoint/stored_tensors.h"
 #include "train/tasks/speech/archive.h"
 
@@ -47,9 +48,8 @@ Result<std::vector<std::string>> load_archive(const SpeechArchive& archive, cons
   std::vector<RenamedTensor> stored = under_own_names(archive.tensors());
   NamedTensors model = all;
   const auto renewed = drop_reinitialized(speech_reinitialized_layers(), stored, model);
-  const auto line = load_all(archive.path(), stored, model);
-  if (!line.ok()) return line.status();
-  std::vector<std::string> out = {*line};
+  ASSIGN_OR_RETURN(const auto line, load_all(archive.path(), stored, model));
+  std::vector<std::string> out = {line};
   if (renewed) out.push_back(*renewed);
   return out;
 }

@@ -2,11 +2,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/checkpoint/reinitialized_layers.h"
 #include "train/formats/safetensors.h"
 #include "train/nn/named_tensors.h"
-
-#include "train/base/status.h"
 
 #include <span>
 #include <string>

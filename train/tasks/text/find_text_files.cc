@@ -1,5 +1,6 @@
 // Resolves folders and patterns to files; see text_files.h.
 // SPDX-License-Identifier: MIT
+#include "train/base/status.h"
 #include "train/config/paths.h"
 #include "train/io/file_descriptor.h"
 #include "train/io/folders.h"
@@ -30,17 +31,16 @@ bool is_folder_link(const std::string& path) {
 }
 
 Status add_folder(const std::string& folder, std::vector<std::string>& out) {
-  auto names = list_folder(folder);
-  if (!names.ok()) return names.status();
-  std::ranges::sort(*names);
-  for (const std::string& name : *names) {
+  ASSIGN_OR_RETURN(auto names, list_folder(folder));
+  std::ranges::sort(names);
+  for (const std::string& name : names) {
     if (name.starts_with('.')) continue;
     const std::string path = folder + (folder.ends_with('/') ? "" : "/") + name;
     const Kind kind = kind_of(path);
     if (kind == Kind::file) out.push_back(path);
     // A link to a folder could lead back to this folder.
     if (kind != Kind::folder || is_folder_link(path)) continue;
-    if (Status bad = add_folder(path, out); !bad.ok()) return bad;
+    RETURN_IF_ERROR(add_folder(path, out));
   }
   return {};
 }
@@ -57,7 +57,7 @@ Status add_matches(const std::string& pattern, std::vector<std::string>& out) {
     const Kind kind = kind_of(path);
     if (kind == Kind::file) out.push_back(path);
     if (kind != Kind::folder) continue;
-    if (Status bad = add_folder(path, out); !bad.ok()) return bad;
+    RETURN_IF_ERROR(add_folder(path, out));
   }
   return {};
 }

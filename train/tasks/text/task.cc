@@ -2,6 +2,7 @@
 #include "train/tasks/text/task.h"
 
 #include "train/base/numbers.h"
+#include "train/base/status.h"
 #include "train/base/terminal_text.h"
 #include "train/tasks/text/entry.h"
 #include "train/tasks/text/record_json.h"
@@ -32,13 +33,11 @@ struct Found {
 Result<Found> find_files(const Settings& settings) {
   const auto& text = settings.own.get<TextSettings>();
   Found out;
-  auto train = find_text_files("data.train", *text.train, settings);
-  if (!train.ok()) return train.status();
-  out.train = std::move(*train);
+  ASSIGN_OR_RETURN(auto train, find_text_files("data.train", *text.train, settings));
+  out.train = std::move(train);
   if (text.validation) {
-    auto files = find_text_files("data.validation", *text.validation, settings);
-    if (!files.ok()) return files.status();
-    out.validation = std::move(*files);
+    ASSIGN_OR_RETURN(auto files, find_text_files("data.validation", *text.validation, settings));
+    out.validation = std::move(files);
   }
   return out;
 }
@@ -57,28 +56,24 @@ std::unique_ptr<Task> TextEntry::make() { return std::make_unique<TextTask>(); }
 Result<Task::DataChange> TextTask::open(const Opening& opening) {
   settings_ = opening.settings;
   text_ = settings_.own.get<TextSettings>();
-  auto found = find_files(settings_);
-  if (!found.ok()) return found.status();
+  ASSIGN_OR_RETURN(auto found, find_files(settings_));
   // Version 0.1 held out the end of all the files together, and recorded nothing.
   const bool by_old_rule = !opening.checkpoint.empty() && opening.record == nullptr;
-  auto now = record_text(found->train, found->validation, text_.block_size,
-                         by_old_rule ? HoldOut::end_of_all : HoldOut::each_file);
-  if (!now.ok()) return now.status();
+  ASSIGN_OR_RETURN(auto now, record_text(found.train, found.validation, text_.block_size,
+                                         by_old_rule ? HoldOut::end_of_all : HoldOut::each_file));
   DataChange change;
-  record_ = std::move(*now);
+  record_ = std::move(now);
   if (opening.record != nullptr) {
     auto then = text_record(*opening.record);
     if (!then.ok()) return Status(then.status().code(), opening.checkpoint + ": " + then.status().message());
-    auto compared = compare_text(*then, record_);
-    if (!compared.ok()) return compared.status();
-    change.changed = std::move(compared->changed);
-    change.noted = std::move(compared->grown);
-    record_ = std::move(compared->record);
+    ASSIGN_OR_RETURN(auto compared, compare_text(*then, record_));
+    change.changed = std::move(compared.changed);
+    change.noted = std::move(compared.grown);
+    record_ = std::move(compared.record);
   }
-  auto split = open_split(record_);
-  if (!split.ok()) return split.status();
-  split_ = std::move(*split);
-  if (Status bad = check_windows(opening.checkpoint); !bad.ok()) return bad;
+  ASSIGN_OR_RETURN(auto split, open_split(record_));
+  split_ = std::move(split);
+  RETURN_IF_ERROR(check_windows(opening.checkpoint));
   evaluation_ = evaluation_offsets(split_.validation, text_.block_size, settings_.data.max_eval_samples);
   return change;
 }

@@ -7,10 +7,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/settings.h"
 #include "train/tasks/text/text.h"
-
-#include "train/base/status.h"
 
 #include <cstdint>
 #include <optional>

@@ -1,5 +1,6 @@
 // Identifies a text by hashes, divides it, and compares it with an earlier record; see text_files.h.
 // SPDX-License-Identifier: MIT
+#include "train/base/status.h"
 #include "train/io/checksums.h"
 #include "train/io/mapped_copy.h"
 #include "train/io/mapped_file.h"
@@ -28,7 +29,7 @@ Result<std::string> hash_of(const MappedFile& file, std::int64_t size, const std
   };
   if (size <= kMostHashed) {
     for (std::int64_t at = 0; at < size; at += kPiece) {
-      if (Status bad = add(at, std::min(at + kPiece, size)); !bad.ok()) return bad;
+      RETURN_IF_ERROR(add(at, std::min(at + kPiece, size)));
     }
     return hasher.hex();
   }
@@ -37,7 +38,7 @@ Result<std::string> hash_of(const MappedFile& file, std::int64_t size, const std
     // The first piece is at the beginning, the last one at the end.
     const std::int64_t at =
         (size - kPiece) / (kPieces - 1) * i + (size - kPiece) % (kPieces - 1) * i / (kPieces - 1);
-    if (Status bad = add(at, at + kPiece); !bad.ok()) return bad;
+    RETURN_IF_ERROR(add(at, at + kPiece));
   }
   return hasher.hex();
 }
@@ -176,11 +177,10 @@ void compare_files(const std::string& key, const std::vector<FileRecord>& then, 
 }  // namespace
 
 Result<std::string> fingerprint(const std::string& path, std::int64_t size) {
-  const auto map = MappedFile::open(path);
-  if (!map.ok()) return map.status();
-  if (static_cast<std::int64_t>(map->bytes().size()) < size)
+  ASSIGN_OR_RETURN(const auto map, MappedFile::open(path));
+  if (static_cast<std::int64_t>(map.bytes().size()) < size)
     return Status::invalid(path + ": has fewer than " + std::to_string(size) + " bytes");
-  return hash_of(*map, size, path);
+  return hash_of(map, size, path);
 }
 
 Result<TextRecord> record_text(const std::vector<std::string>& train,
@@ -188,9 +188,8 @@ Result<TextRecord> record_text(const std::vector<std::string>& train,
                                std::int64_t block_size, HoldOut rule) {
   const std::int64_t window = block_size + 1;
   TextRecord out;
-  auto files = records_of("data.train", train);
-  if (!files.ok()) return files.status();
-  out.train = std::move(*files);
+  ASSIGN_OR_RETURN(auto files, records_of("data.train", train));
+  out.train = std::move(files);
   const std::int64_t size = total(out.train);
   if (!validation) {
     if (size < 2 * window) {
@@ -205,9 +204,8 @@ Result<TextRecord> record_text(const std::vector<std::string>& train,
     return out;
   }
   if (size < window) return too_short("data.train", out.train, block_size, window, "");
-  auto others = records_of("data.validation", *validation);
-  if (!others.ok()) return others.status();
-  out.validation = std::move(*others);
+  ASSIGN_OR_RETURN(auto others, records_of("data.validation", *validation));
+  out.validation = std::move(others);
   if (total(out.validation) < window)
     return too_short("data.validation", out.validation, block_size, window, "");
   return out;
@@ -220,11 +218,9 @@ Result<TextSplit> open_split(const TextRecord& record) {
     if (record.validation.empty()) validation.push_back({file.path, file.size - file.held_out, file.size});
   }
   for (const FileRecord& file : record.validation) validation.push_back({file.path, 0, file.size});
-  auto first = TextCorpus::open(train);
-  if (!first.ok()) return first.status();
-  auto second = TextCorpus::open(validation);
-  if (!second.ok()) return second.status();
-  return TextSplit{{*first, 0, first->size()}, {*second, 0, second->size()}};
+  ASSIGN_OR_RETURN(auto first, TextCorpus::open(train));
+  ASSIGN_OR_RETURN(auto second, TextCorpus::open(validation));
+  return TextSplit{{first, 0, first.size()}, {second, 0, second.size()}};
 }
 
 Result<TextChange> compare_text(const TextRecord& then, const TextRecord& now) {
