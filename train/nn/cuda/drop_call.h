@@ -7,7 +7,7 @@
 namespace octavo_train::cuda {
 
 // `samples`, the sample numbers, is in device memory.
-struct octavo::DropoutArgs {
+struct DropoutArgs {
   const std::int64_t* samples = nullptr;
   double probability = 0.0;  // 0: the other fields are not read
   std::uint64_t seed = 0, step = 0;

@@ -14,7 +14,7 @@ inline const char* launched() {
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
-inline Dropping dropping(const octavo::DropoutArgs& call) {
+inline Dropping dropping(const DropoutArgs& call) {
   return {call.samples, formula::dropout_base(call.seed, call.step), call.layer,
           formula::make_dropout(call.probability)};
 }

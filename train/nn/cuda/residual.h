@@ -37,7 +37,7 @@ constexpr std::int64_t norm_partial_size(const NormShape& shape) {
 struct NormForward {
   const void *x, *y;
   double scale;
-  octavo::DropoutArgs drop;
+  DropoutArgs drop;
   const float *weight, *bias;
   double eps;
   void *s, *out;
@@ -51,7 +51,7 @@ const char* norm_forward(const NormShape& shape, const NormForward& work, void* 
 struct NormBackward {
   const void *ds, *dout, *s;
   double scale;
-  octavo::DropoutArgs drop;
+  DropoutArgs drop;
   const float *weight, *statistics;
   void *dx, *dy;
   float *dnorm, *partial;
@@ -65,6 +65,6 @@ bool has_code();
 // Computes to = drop(SiLU(x)) or, if dout is not null, the gradient of x. `inner` is the number of elements
 // of a sample.
 const char* silu_dropout(bool bf16, std::int64_t numel, std::int64_t inner, const void* x, const void* dout,
-                         const octavo::DropoutArgs& drop, void* to, void* stream);
+                         const DropoutArgs& drop, void* to, void* stream);
 
 }  // namespace octavo_train::cuda

@@ -124,7 +124,7 @@ bool has_code() {
 }
 
 const char* silu_dropout(bool bf16, std::int64_t numel, std::int64_t inner, const void* x, const void* dout,
-                         const octavo::DropoutArgs& drop, void* to, void* stream) {
+                         const DropoutArgs& drop, void* to, void* stream) {
   const Work work{numel, inner};
   const auto on = static_cast<cudaStream_t>(stream);
   if (bf16) {
