@@ -47,7 +47,7 @@ struct Run {
 
   [[nodiscard]] std::string step_text() const { return config.step_text(state.counters.step); }
   [[nodiscard]] Prefetch<Batch>::Source batch_source() const {
-    return train::batch_source(config, *services.world, task, state.counters);
+    return octavo_train::batch_source(config, *services.world, task, state.counters);
   }
 
  private:
