@@ -7,9 +7,9 @@
 #include "apps/octavo/recordings/survey.h"
 #include "apps/octavo/recordings/survey_page.h"
 #include "train/audio/audio.h"
-#include "train/io/text_file.h"
 #include "train/base/numbers.h"
 #include "train/base/terminal_text.h"
+#include "train/io/text_file.h"
 
 #include <CLI/CLI.hpp>
 
@@ -59,7 +59,7 @@ void print(const recordings::Survey& survey) {
 
 void data_check(CheckFlags& flags) {
   if (!octavo_train::audio_built_in()) check(octavo_train::probe_audio(flags.manifests.front()).status());
-  std::optional<train::Tokenizer> tokenizer;
+  std::optional<octavo_train::Tokenizer> tokenizer;
   if (!flags.tokenizer.empty()) {
     tokenizer = take(octavo_train::Tokenizer::open(flags.tokenizer));
     flags.plan.tokenizer = &*tokenizer;

@@ -3,13 +3,13 @@
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/table.h"
+#include "train/base/numbers.h"
+#include "train/base/terminal_text.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/io/byte_order.h"
 #include "train/io/folders.h"
 #include "train/io/mapped_file.h"
 #include "train/io/text_file.h"
-#include "train/base/numbers.h"
-#include "train/base/terminal_text.h"
 #include "train/tasks/speech/manifest.h"
 #include "train/tasks/speech/tokenizer.h"
 #include "train/tasks/speech/tokenizer_export.h"
@@ -47,7 +47,7 @@ void each_line(const std::string& path, const UseText& use) {
 }
 
 void each_text(const std::string& path, const TokenizerFlags& flags, const UseText& use) {
-  const std::vector<train::ManifestSource> sources = {{path, 1}};
+  const std::vector<octavo_train::ManifestSource> sources = {{path, 1}};
   octavo_train::ManifestOptions options;
   options.min_duration = 0;
   options.max_duration = 1e9;  // clips that a run skips for their length still contribute their words

@@ -73,7 +73,7 @@ std::string groups_text(const std::string& title, const Score::Groups& groups) {
   return '\n' + table.text() + left_out_text(shown, order.size());
 }
 
-std::string worst_text(const std::vector<train::ScoredClip>& worst) {
+std::string worst_text(const std::vector<octavo_train::ScoredClip>& worst) {
   if (worst.empty()) return {};
   std::string out = "\nThe clips with the most errors ([-said-] and not heard so, {+heard+} and not said):\n";
   for (const octavo_train::ScoredClip& clip : worst) {
@@ -85,7 +85,7 @@ std::string worst_text(const std::vector<train::ScoredClip>& worst) {
   return out;
 }
 
-std::string unheard_text(const std::vector<train::SkippedClip>& unheard) {
+std::string unheard_text(const std::vector<octavo_train::SkippedClip>& unheard) {
   if (unheard.empty()) return {};
   const std::size_t shown = std::min(unheard.size(), kMostUnheard);
   std::string out = '\n' + counted(std::ssize(unheard), "clip") + " could not be heard and " +

@@ -13,7 +13,7 @@ namespace octavo::cli {
 // A set of clips that is measured together.
 struct ClipSet {
   std::string name;  // "FLAC 16000 Hz", or the manifest's path
-  std::vector<train::AudioRequest> clips;
+  std::vector<octavo_train::AudioRequest> clips;
 };
 
 // Writes `count` clips into `folder`, in the format of `extension` and at `rate` Hz. Each is a different

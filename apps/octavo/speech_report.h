@@ -15,7 +15,7 @@ namespace octavo::cli {
 struct SpeechBenchRow {
   std::string optimizer, checkpointing;
   std::int64_t clips = 0;
-  std::optional<train::SpeechMeasure> measure;
+  std::optional<octavo_train::SpeechMeasure> measure;
   std::string error;  // set if there is no measure
 };
 

@@ -15,6 +15,7 @@
 #include "apps/octavo/trainer_plan.h"
 #include "apps/octavo/trainer_transcribe.h"
 #include "apps/octavo/transcribe.h"
+#include "train/base/terminal_text.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/console/signals.h"
 #include "train/device/device.h"
@@ -23,7 +24,6 @@
 #include "train/distributed/terminate.h"
 #include "train/model/model.h"
 #include "train/run/dry_run.h"
-#include "train/base/terminal_text.h"
 #include "train/tasks/text/task.h"
 
 #include <CLI/CLI.hpp>
@@ -40,7 +40,7 @@ namespace octavo::cli {
 namespace {
 
 void rehearse(const octavo_train::Config& config, std::int64_t steps, std::ostream& out,
-              std::optional<train::RankFailure>& failure) {
+              std::optional<octavo_train::RankFailure>& failure) {
   octavo_train::DryRun done;
   {
     TerminalConsole console;
@@ -54,7 +54,7 @@ void rehearse(const octavo_train::Config& config, std::int64_t steps, std::ostre
 }
 
 void run_rank(const octavo_train::Config& config, const TrainRequest& request, std::ostream& out,
-              std::optional<train::RankFailure>& failure) {
+              std::optional<octavo_train::RankFailure>& failure) {
   if (request.dry_run > 0) return rehearse(config, request.dry_run, out, failure);
   octavo_train::Outcome outcome;
   {
@@ -101,7 +101,7 @@ void run_ranks(const octavo_train::Config& config, const std::vector<std::string
 // octavo's launcher prints the failures it detects. Another rank prints only its own errors; rank 1 also
 // prints that rank 0 has exited or hangs.
 Failure printed_by_rank(const Failure& error, const octavo_train::RankInfo& place,
-                        const std::optional<train::RankFailure>& failure) {
+                        const std::optional<octavo_train::RankFailure>& failure) {
   using FoundBy = octavo_train::RankFailure::FoundBy;
   const std::string what = error.what();
   const bool own = !failure || (failure->found_by == FoundBy::itself && failure->rank == place.rank);
@@ -115,7 +115,7 @@ void run_training(const TrainRequest& request, const std::vector<std::string>& w
   const octavo_train::Config config = take(octavo_train::load(request.file, request.overrides));
   const octavo_train::RankInfo place = take(octavo_train::rank_info_of(config));
   if (octavo_train::starts_ranks(config, place)) return run_ranks(config, words);
-  std::optional<train::RankFailure> failure;  // the failure that ended the run
+  std::optional<octavo_train::RankFailure> failure;  // the failure that ended the run
   if (place.leads()) return run_rank(config, request, std::cout, failure);
   std::ostream nowhere(nullptr);
   try {
@@ -135,7 +135,7 @@ void run_sampling(const SampleRequest& request) {
   for (const std::string& reason : chosen.skipped)
     std::cerr << "warning: skipped " << octavo_train::terminal_text(reason) << '\n';
   if (!chosen.why.empty()) std::cerr << chosen.path << ": " << chosen.why << '\n';
-  auto* const task = dynamic_cast<train::TextTask*>(loaded.task.get());
+  auto* const task = dynamic_cast<octavo_train::TextTask*>(loaded.task.get());
   if (task == nullptr) {
     throw Failure(kExitUsage, request.run + ": a model of the task " + loaded.settings.task +
                                   " writes no text; octavo report shows what it can");

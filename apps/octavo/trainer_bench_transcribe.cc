@@ -9,10 +9,10 @@
 #include "apps/octavo/trainer_bench.h"
 #include "apps/octavo/trainer_transcribe.h"
 #include "train/audio/audio.h"
+#include "train/base/numbers.h"
 #include "train/device/device.h"
 #include "train/io/scratch_folder.h"
 #include "train/model/model.h"
-#include "train/base/numbers.h"
 #include "train/tasks/speech/model.h"
 #include "train/tasks/speech/recognizer.h"
 #include "train/tasks/speech/tokenizer.h"
@@ -91,7 +91,8 @@ class Bench {
   explicit Bench(const TranscribeBenchRequest& request)
       : request_(request),
         settings_(bench_model(request.size, request.head)),
-        model_((octavo_train::seed_random(0, 0, 0), std::make_shared<train::SpeechModelImpl>(settings_))),
+        model_(
+            (octavo_train::seed_random(0, 0, 0), std::make_shared<octavo_train::SpeechModelImpl>(settings_))),
         listener_(make_listener()) {
     for (std::size_t i = 0; i < std::min<std::size_t>(kDifferent, static_cast<std::size_t>(request.clips));
          ++i)
@@ -180,13 +181,13 @@ class Bench {
   }
 
   void hear_memory(std::int64_t clips, double batch_seconds, const Count& count) {
-    std::vector<train::ClipInput> all;
+    std::vector<octavo_train::ClipInput> all;
     for (std::int64_t i = 0; i < clips; ++i) {
       const Samples& sound = sounds_[static_cast<std::size_t>(i) % sounds_.size()];
       all.push_back({request_.seconds, [&sound]() -> Result<Samples> { return sound; }});
     }
     octavo_train::transcribe_all(listener_.hearing().hear, all, listening(batch_seconds),
-                                 [&](std::size_t, Result<train::Transcription> heard) {
+                                 [&](std::size_t, Result<octavo_train::Transcription> heard) {
                                    count(request_.seconds, take(std::move(heard)));
                                  });
   }
@@ -197,7 +198,7 @@ class Bench {
     octavo_train::TranscribeOptions options;
     options.window = request_.seconds + 1;  // each file fits one window
     options.listening = listening(batch_seconds);
-    const auto done = [&](std::size_t, Result<train::HeardFile> file) {
+    const auto done = [&](std::size_t, Result<octavo_train::HeardFile> file) {
       const octavo_train::HeardFile heard = take(std::move(file));
       count(heard.seconds, heard.heard);
     };
@@ -225,10 +226,10 @@ class Bench {
 
   const TranscribeBenchRequest& request_;
   octavo_train::SpeechModelSettings settings_;
-  std::shared_ptr<train::SpeechModelImpl> model_;
+  std::shared_ptr<octavo_train::SpeechModelImpl> model_;
   octavo_train::Recognizer listener_;
   std::vector<Samples> sounds_;
-  std::optional<train::ScratchFolder> folder_;
+  std::optional<octavo_train::ScratchFolder> folder_;
 };
 
 std::string table_of(const TranscribeBenchRequest& request, const Bench& bench,

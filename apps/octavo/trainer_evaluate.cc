@@ -8,9 +8,9 @@
 #include "apps/octavo/evaluate.h"
 #include "apps/octavo/evaluate_report.h"
 #include "apps/octavo/trainer_transcribe.h"
+#include "train/base/terminal_text.h"
 #include "train/console/signals.h"
 #include "train/io/text_file.h"
-#include "train/base/terminal_text.h"
 #include "train/tasks/speech/recognizer.h"
 
 #include <nlohmann/json.hpp>
@@ -33,7 +33,7 @@ constexpr double kGpuBatchSeconds = 1200, kOtherBatchSeconds = 120;  // stated i
 
 // Opens the manifests without limits on clip length, so that every clip is evaluated.
 octavo_train::Manifest open_manifests(const std::vector<std::string>& paths) {
-  std::vector<train::ManifestSource> sources;
+  std::vector<octavo_train::ManifestSource> sources;
   for (const std::string& path : paths) sources.push_back({path});
   octavo_train::ManifestOptions options;
   options.min_duration = 0;

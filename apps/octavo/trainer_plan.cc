@@ -4,6 +4,8 @@
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/table.h"
 #include "apps/octavo/terminal_console.h"
+#include "train/base/numbers.h"
+#include "train/base/terminal_text.h"
 #include "train/config/config.h"
 #include "train/predict/advise.h"
 #include "train/predict/host.h"
@@ -11,8 +13,6 @@
 #include "train/predict/what_if.h"
 #include "train/report/plan_page.h"
 #include "train/run/measured_plan.h"
-#include "train/base/numbers.h"
-#include "train/base/terminal_text.h"
 
 #include <nlohmann/json.hpp>
 
@@ -44,7 +44,7 @@ std::string time_text(double slower) {
   return (percent >= 0 ? "+" : "") + fixed(percent, 0) + "%";
 }
 
-void show(const std::vector<train::Advice>& advice, const octavo_train::Prediction& plan) {
+void show(const std::vector<octavo_train::Advice>& advice, const octavo_train::Prediction& plan) {
   const bool enough = std::ranges::any_of(advice, &octavo_train::Advice::fits);
   if (plan.fits())
     std::cout << "nothing is needed: it fits" << (advice.empty() ? "" : "; what settings would save besides:")
@@ -66,7 +66,7 @@ void show(const std::vector<train::Advice>& advice, const octavo_train::Predicti
   std::cout << table.text(output_width());
 }
 
-nlohmann::ordered_json json_of(const std::vector<train::Advice>& advice) {
+nlohmann::ordered_json json_of(const std::vector<octavo_train::Advice>& advice) {
   auto out = nlohmann::ordered_json::array();
   for (const octavo_train::Advice& each : advice)
     out.push_back({{"settings", each.words},

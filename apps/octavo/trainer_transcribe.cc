@@ -4,9 +4,9 @@
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/progress.h"
 #include "apps/octavo/transcribe.h"
-#include "train/config/config.h"
 #include "train/base/numbers.h"
 #include "train/base/terminal_text.h"
+#include "train/config/config.h"
 #include "train/tasks/speech/recognizer.h"
 #include "train/tasks/speech/transcribe.h"
 #include "train/tasks/speech/transcript_file.h"
@@ -115,7 +115,7 @@ void run_transcribe(const TranscribeRequest& request) {
   {
     Progress progress;
     const octavo_train::TranscribeEvents events{
-        [&](std::size_t number, Result<train::HeardFile> file) {
+        [&](std::size_t number, Result<octavo_train::HeardFile> file) {
           if (file.ok()) {
             heard += file->seconds;
             transcripts.add(number, *file);

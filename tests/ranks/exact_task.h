@@ -101,7 +101,7 @@ class ExactTask : public octavo_train::ImageTask {
   }
 
   // The sums are integers too. There are 10 batches, and the last one is smaller.
-  std::optional<train::Tally> tally(const octavo_train::EvaluationCall& call) override {
+  std::optional<octavo_train::Tally> tally(const octavo_train::EvaluationCall& call) override {
     octavo_train::Tally out{{0.0}, 0};
     for (std::int64_t first = call.rank * 4; first < 38; first += call.ranks * 4)
       out.sums[0] += static_cast<double>(first), out.units += std::min<std::int64_t>(4, 38 - first);
@@ -112,7 +112,7 @@ class ExactTask : public octavo_train::ImageTask {
   }
 
  private:
-  std::unique_ptr<train::Batches> batches_;
+  std::unique_ptr<octavo_train::Batches> batches_;
   std::shared_ptr<ExactModel> exact_;
   std::vector<torch::Tensor> patterns_;  // [patterns, elements] for each parameter
 };

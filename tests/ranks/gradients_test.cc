@@ -70,7 +70,7 @@ struct Rig {
       std::int64_t bucket_bytes = 4096)
       : world(in), way(chosen), plan(wanted), params(shapes(type)) {
     plan.each_pass = way == Way::zero2;
-    std::vector<train::LaidParameter> laid;
+    std::vector<octavo_train::LaidParameter> laid;
     for (const auto& [name, param] : params) {
       laid.push_back({param.numel(), static_cast<int>(type), param.element_size(),
                       name == "kernel" || name == "vector"});
@@ -338,7 +338,7 @@ RANKS_TEST(gradients_are_made_as_settings_ask, 2, 3) {
       const auto plan = octavo_train::choose_optimizer(t, torch::kCPU, true).value();
       const auto groups =
           octavo_train::one_group(t.optimizer, t, octavo_train::make_parameters(torch::kBFloat16));
-      std::unique_ptr<train::ShardedWeights> shards;
+      std::unique_ptr<octavo_train::ShardedWeights> shards;
       const ParallelLayout layout = octavo_train::lay_out(groups, world.ranks(), way != "ddp");
       if (way != "ddp")
         shards = std::move(octavo_train::ShardedWeights::make(world, plan, groups, layout).value());
@@ -364,7 +364,7 @@ RANKS_TEST(gradients_are_made_as_settings_ask, 2, 3) {
         EXPECT_TRUE((stepped.grad() == world.ranks() * (world.ranks() + 1) / 2).all().item<bool>()) << way;
       }
       const auto alone = ProcessGroup::alone();
-      EXPECT_NE(dynamic_cast<train::GradientSums*>(
+      EXPECT_NE(dynamic_cast<octavo_train::GradientSums*>(
                     octavo_train::make_gradients(*alone, groups, t, 1, nullptr).get()),
                 nullptr);
     }
@@ -409,7 +409,7 @@ struct TextRig {
   std::int64_t passes;
   NamedTensors params;
   std::vector<torch::Tensor> all;
-  std::vector<train::LaidParameter> laid;
+  std::vector<octavo_train::LaidParameter> laid;
   torch::Tensor tokens;  // [micro-batches, rows, length]
 };
 

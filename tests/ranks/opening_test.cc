@@ -32,11 +32,13 @@ struct SharedRun : TinyRun {
       : TinyRun(scratch(), name + std::to_string(world.ranks())),
         text(world.share(octavo_train::text_file())) {}
 
-  Result<train::Outcome> go(ProcessGroup& world, const Words& words) { return go(borrowed(world), words); }
+  Result<octavo_train::Outcome> go(ProcessGroup& world, const Words& words) {
+    return go(borrowed(world), words);
+  }
   // Runs in this process alone.
-  Result<train::Outcome> go_alone(const Words& words) { return go(ProcessGroup::alone(), words); }
+  Result<octavo_train::Outcome> go_alone(const Words& words) { return go(ProcessGroup::alone(), words); }
 
-  Result<train::Outcome> go(const std::shared_ptr<ProcessGroup>& world, Words words) {
+  Result<octavo_train::Outcome> go(const std::shared_ptr<ProcessGroup>& world, Words words) {
     words.insert(words.begin(), "data.train=" + text);
     const auto config = octavo_train::parse(yaml, "run.yaml", words);
     EXPECT_TRUE(config.ok()) << config.status().message();
@@ -71,7 +73,7 @@ RANKS_TEST(an_error_of_one_rank_is_an_error_of_all, 2, 3) {
 RANKS_TEST(what_differs_on_a_rank_is_named, 2, 3) {
   const auto compare = [&](const std::string& first, const std::string& last) {
     const bool is_last = world.rank() + 1 == world.ranks();
-    const std::vector<train::NamedText> facts = {{"version", "1"}, {"config", is_last ? last : first}};
+    const std::vector<octavo_train::NamedText> facts = {{"version", "1"}, {"config", is_last ? last : first}};
     return octavo_train::check_equal_across_ranks(world, facts).message();
   };
   EXPECT_EQ(compare("a: 1\n", "a: 1\n"), "");
@@ -202,7 +204,7 @@ RANKS_TEST(traffic_is_that_of_steps, 2) {
   const auto outcome = run.go(world, {"parallel=zero1", "save_steps=5", "logging_steps=2"});
   ASSERT_TRUE(outcome.ok()) << outcome.status().message();
   if (!world.leads()) return;
-  const std::vector<train::Json> records = run.records("train");
+  const std::vector<octavo_train::Json> records = run.records("train");
   ASSERT_GT(records.size(), 4U);
   for (const octavo_train::Json& record : records) {
     EXPECT_EQ(record["comm_bytes"], records.front()["comm_bytes"]) << record["step"];

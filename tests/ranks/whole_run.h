@@ -53,7 +53,7 @@ class WholeRun : public octavo_train::TinyRun {
 
   // Trains on all ranks of `world`, or in this process alone if it is null. Returns an empty string, or the
   // error.
-  std::string go(ProcessGroup* world, std::unique_ptr<train::Task> task, const Words& words) {
+  std::string go(ProcessGroup* world, std::unique_ptr<octavo_train::Task> task, const Words& words) {
     auto config = octavo_train::parse(yaml, "run.yaml", words);
     if (!config.ok()) return config.status().message();
     octavo_train::Recorder listener;

@@ -233,7 +233,7 @@ std::int64_t Survey::serious() const {
 
 Result<Survey> survey_recordings(std::span<const std::string> manifests, const SurveyOptions& plan,
                                  const std::function<void(std::int64_t, std::int64_t)>& advance) {
-  std::vector<train::ManifestSource> sources;
+  std::vector<octavo_train::ManifestSource> sources;
   for (const std::string& path : manifests) sources.push_back({path});
   octavo_train::ManifestOptions options = plan.options;
   options.bad = octavo_train::BadClips::skip;

@@ -142,7 +142,7 @@ RecognizerInfo Recognizer::hearing() {
 int Recognizer::rate() const { return static_cast<int>(parts_->featurizer.settings().sample_rate); }
 double Recognizer::frame_seconds() const { return parts_->frame_seconds(); }
 const Tokenizer& Recognizer::tokenizer() const { return parts_->tokenizer; }
-std::string Recognizer::device_text() const { return train::device_text(parts_->device); }
+std::string Recognizer::device_text() const { return octavo_train::device_text(parts_->device); }
 double Recognizer::batch_seconds() const { return parts_->device.is_cuda() ? 1200 : 60; }
 const std::vector<std::string>& Recognizer::notes() const { return parts_->notes; }
 

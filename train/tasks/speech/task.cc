@@ -105,7 +105,7 @@ Result<std::unique_ptr<ClipSource>> open_clips(const Settings& settings, const S
 std::map<std::string, std::string> SpeechTask::checkpoint_extra_files() const {
   const Tokenizer* const tokenizer = clips_->tokenizer();
   if (tokenizer == nullptr) return {};
-  return train::checkpoint_extra_files({model_settings_, *clips_->features()}, tokenizer->bytes());
+  return octavo_train::checkpoint_extra_files({model_settings_, *clips_->features()}, tokenizer->bytes());
 }
 
 torch::Tensor SpeechTask::features_of(const Batch& batch, const DropoutKey* pass) {
