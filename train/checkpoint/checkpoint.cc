@@ -76,7 +76,7 @@ Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const Run
                                         const std::string& config_yaml,
                                         const std::optional<EvaluationRecord>& evaluation,
                                         const std::map<std::string, std::string>& kept) {
-  Json json = {{"format", kFormat}, {"octavo", std::string(version())}};
+  Json json = {{"format", kFormat}, {"octavo", std::string(octavo::version())}};
   to_json(json, state);
   if (!data.is_null()) json[kData] = data;
   const std::map<std::string, std::string> metadata = {{"format", "pt"}};

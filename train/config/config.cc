@@ -483,12 +483,12 @@ Result<Config> parse(std::string_view text, std::string_view name, std::span<con
     ASSIGN_OR_RETURN(const auto deepspeed,
                      counts ? deepspeed_of(*level, *config) : std::optional<DeepSpeedLevel>());
     if (!deepspeed) continue;
-    RETURN_IF_ERROR(deepspeed.level.apply(*config));
-    offloads_gradients = deepspeed.offloads_gradients;
+    RETURN_IF_ERROR(deepspeed->level.apply(*config));
+    offloads_gradients = deepspeed->offloads_gradients;
   }
   if (offloads_gradients) offload_gradients_too(*config);
   for (const Level* level : {&low, &high}) offload_paged_states(*level, *config);
-  config->settings.task = task.name;
+  config->settings.task = task->name;
   RETURN_IF_ERROR(apply_recipe(*task, *config));
   RETURN_IF_ERROR(settle_and_check(*config));
   return config;

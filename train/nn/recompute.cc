@@ -57,7 +57,7 @@ class RandomState {
 class Autocast {
  public:
   explicit Autocast(at::DeviceType device)
-      : device_(autocast_type(device)),
+      : device_(octavo::autocast_type(device)),
         enabled_(at::autocast::is_autocast_enabled(device_)),
         dtype_(at::autocast::get_autocast_dtype(device_)) {}
 

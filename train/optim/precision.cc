@@ -18,7 +18,7 @@ constexpr std::int64_t kGrowthInterval = 2000;
 }  // namespace
 
 AutocastScope::AutocastScope(const torch::Device& device, ComputeType dtype)
-    : device_(autocast_type(device.type())),
+    : device_(octavo::autocast_type(device.type())),
       active_(dtype != ComputeType::float32),
       before_(at::autocast::is_autocast_enabled(device_)),
       dtype_before_(at::autocast::get_autocast_dtype(device_)) {

@@ -55,7 +55,7 @@ void call_with(const c10::OperatorHandle& op, ::torch::jit::Stack* stack, ::torc
 }
 
 void narrow(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, ::torch::jit::Stack* stack) {
-  call_with(op, stack, at::autocast::get_autocast_dtype(autocast_type(c10::DeviceType::Meta)));
+  call_with(op, stack, at::autocast::get_autocast_dtype(octavo::autocast_type(c10::DeviceType::Meta)));
 }
 void wide(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, ::torch::jit::Stack* stack) {
   call_with(op, stack, ::torch::kFloat32);

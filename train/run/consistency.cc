@@ -18,7 +18,7 @@ namespace octavo_train {
 std::vector<NamedText> settings_texts(const Settings& given, const torch::Device& device) {
   Settings settings = without_paths(given);
   settings.training.num_gpus.reset();  // machines may have different numbers of ranks
-  return {{"version of octavo", std::string(version())},
+  return {{"version of octavo", std::string(octavo::version())},
           {"device", device.is_cpu() ? "cpu" : c10::DeviceTypeName(device.type())},
           {"config", to_yaml(settings)}};
 }

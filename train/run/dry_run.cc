@@ -321,9 +321,9 @@ Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& consol
     stopped.signal = StopSignals::received();
     return stopped;
   }
-  if (world.grouped()) heartbeat.tell([&](const std::string& what) { world.doing(what); });
+  if (world->grouped()) heartbeat.tell([&](const std::string& what) { world->doing(what); });
   auto done = rehearse(config, steps, evaluates, heartbeat, world);
-  if (failure != nullptr) *failure = world.failure();
+  if (failure != nullptr) *failure = world->failure();
   return done;
 }
 

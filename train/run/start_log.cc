@@ -131,7 +131,7 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
   const Unit unit = run.task.unit();
   nlohmann::ordered_json start = {{"kind", "start"},
                                   {"step", run.state.counters.step},
-                                  {"octavo", std::string(version())},
+                                  {"octavo", std::string(octavo::version())},
                                   {"task", settings.task},
                                   {"model", model},
                                   {"params", params},

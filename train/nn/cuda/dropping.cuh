@@ -8,6 +8,9 @@
 
 namespace octavo_train::cuda {
 
+namespace formula = octavo::formula;
+namespace scalar = octavo::scalar;
+
 // The dropout arguments of a kernel. A threshold of zero drops nothing.
 struct Dropping {
   const std::int64_t* samples;

@@ -46,7 +46,7 @@ Status SpeechEntry::export_model(const ModelExport& request) {
   ASSIGN_OR_RETURN(const auto found, kept.has_value() ? Result<BundledModel>(std::move(*kept))
                                                       : configured_model(request.settings, archive));
   ASSIGN_OR_RETURN(const auto tokenizer, tokenizer_of(request.checkpoint, archive));
-  const bool known = tokenizer.has_value() && tokenizer.size() == found.model.vocabulary;
+  const bool known = tokenizer.has_value() && tokenizer->size() == found.model.vocabulary;
   return export_speech_model(request.weights, found.model, archive, request.target, found.features,
                              known ? &*tokenizer : nullptr);
 }

@@ -135,7 +135,7 @@ torch::Tensor SpeechModelImpl::loss(const Encoded& encoded, const SpeechClips& c
     }
   }
   return settings_.head == SpeechHead::ctc ? ctc_loss(encoded, clips, observer)
-                                           : octavo::transducer_loss(encoded, clips, pass, observer);
+                                           : transducer_loss(encoded, clips, pass, observer);
 }
 
 torch::Tensor SpeechModelImpl::ctc_logits(const torch::Tensor& frames) {

@@ -74,7 +74,7 @@ class SpeechModelImpl : public torch::nn::Module, public TransducerHead {
 
  private:
   torch::Tensor ctc_loss(const Encoded& encoded, const SpeechClips& clips, const SpeechObserver& observer);
-  torch::Tensor octavo::transducer_loss(const Encoded& encoded, const SpeechClips& clips,
+  torch::Tensor transducer_loss(const Encoded& encoded, const SpeechClips& clips,
                                         const DropoutKey& pass, const SpeechObserver& observer);
 
   SpeechModelSettings settings_;

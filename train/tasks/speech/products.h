@@ -12,7 +12,7 @@ namespace octavo_train {
 
 // Returns the dtype of activations: autocast's dtype if autocast is enabled, else the dtype of the weights.
 inline torch::ScalarType compute_type(const torch::Tensor& weight) {
-  const c10::DeviceType device = autocast_type(weight.device().type());
+  const c10::DeviceType device = octavo::autocast_type(weight.device().type());
   return at::autocast::is_autocast_enabled(device) ? at::autocast::get_autocast_dtype(device)
                                                    : weight.scalar_type();
 }

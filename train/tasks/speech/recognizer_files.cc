@@ -58,8 +58,8 @@ Result<RecognizerFiles> open_checkpoint(const std::string& path, const Settings&
   ASSIGN_OR_RETURN(auto kept, read_kept_model(path));
   if (!kept.has_value()) return open_origin(path, settings, std::move(weights));
   ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::open(path + '/' + std::string(kKeptTokenizer)));
-  return RecognizerFiles{.model = std::move(kept.model),
-                         .features = kept.features,
+  return RecognizerFiles{.model = std::move(kept->model),
+                         .features = kept->features,
                          .tables = {},
                          .tokenizer = std::move(tokenizer),
                          .weights_from = path,
