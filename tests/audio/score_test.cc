@@ -128,8 +128,8 @@ TEST(Score, ClipsThatCannotBeHeardAreListedAndKeepNoOther) {
   EXPECT_EQ(done.score.unheard()[1].place, set.place(2));
   EXPECT_THAT(done.score.unheard()[1].audio, HasSubstr("/none.wav"));
   EXPECT_THAT(done.score.unheard()[1].reason, HasSubstr("none.wav"));
-  EXPECT_THAT(cli::evaluation_text(done), HasSubstr("\n2 clips could not be heard and are not counted:\n"));
-  const auto json = cli::evaluation_json(done);
+  EXPECT_THAT(octavo::cli::evaluation_text(done), HasSubstr("\n2 clips could not be heard and are not counted:\n"));
+  const auto json = octavo::cli::evaluation_json(done);
   EXPECT_EQ(json["unheard"][1]["place"], set.place(2));
   EXPECT_EQ(json["complete"], true);
 }
@@ -142,7 +142,7 @@ TEST(Score, StopsBetweenBatches) {
   EXPECT_EQ(done.clips, 3);
   EXPECT_EQ(done.clips_done, 2);
   EXPECT_EQ(done.score.total().clips, 2);
-  EXPECT_EQ(cli::evaluation_json(done)["complete"], false);
+  EXPECT_EQ(octavo::cli::evaluation_json(done)["complete"], false);
 }
 
 TEST(Score, LanguagesAndSpeakers) {
@@ -156,11 +156,11 @@ TEST(Score, LanguagesAndSpeakers) {
   EXPECT_EQ(languages.at("en").clips, 2);
   ASSERT_EQ(speakers.size(), 2U);
   EXPECT_EQ(speakers.at(std::nullopt).clips, 2);
-  const auto json = cli::evaluation_json(done);
+  const auto json = octavo::cli::evaluation_json(done);
   EXPECT_EQ(json["by_lang"][1]["lang"], "en");
   EXPECT_EQ(json["by_lang"][1]["words"], 3);
   EXPECT_TRUE(json["by_speaker"][0]["speaker"].is_null());
-  EXPECT_THAT(cli::evaluation_text(done),
+  EXPECT_THAT(octavo::cli::evaluation_text(done),
               AllOf(HasSubstr("\nlanguage  clips  words     WER  substitutions  deletions  insertions\n"),
                     HasSubstr("\nen            2      3  66.67%         33.33%     33.33%       0.00%\n"
                               "de            1      2   0.00%          0.00%      0.00%       0.00%\n"),
@@ -171,19 +171,19 @@ TEST(Score, TheTextShowsRatesAndMarksWhatDiffers) {
   Evaluated set({{"the cat sat", "the hat sat \x1b[2J"}, {"a", "a"}});
   const ManifestScore done = set.score();
   EXPECT_THAT(
-      cli::evaluation_text(done),
+      octavo::cli::evaluation_text(done),
       AllOf(HasSubstr("WER 50.00%: 2 errors in 4 words of 2 clips (1.0 s)\n  1 substitution (25.00%), "
                       "0 deletions (0.00%), 1 insertion (25.00%)\n"),
             HasSubstr("2 errors in 3 words\n    said:  the [-cat-] sat\n    heard: the {+hat+} sat "
                       "{+\\x1b[2J+}\n"),
             Not(HasSubstr("language")), Not(HasSubstr("could not"))));
-  const auto json = cli::evaluation_json(done);
+  const auto json = octavo::cli::evaluation_json(done);
   EXPECT_EQ(json["wer"], 0.5);
   EXPECT_EQ(json["worst"][0]["text"], "the cat sat");
   EXPECT_EQ(json["worst"][0]["substitutions"], 1);
   EXPECT_FALSE(json.contains("by_lang"));
   const ManifestScore silent = Evaluated({Spoken{"", ""}}).score();
-  EXPECT_THAT(cli::evaluation_text(silent), HasSubstr("0 errors in 0 words of 1 clip"));
+  EXPECT_THAT(octavo::cli::evaluation_text(silent), HasSubstr("0 errors in 0 words of 1 clip"));
 }
 
 }  // namespace

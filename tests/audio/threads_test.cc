@@ -112,7 +112,7 @@ TEST_F(RefusedThreads, NumberedWorkIsDoneByFewerOrByTheCaller) {
     EXPECT_EQ(with_few_addresses(megabytes,
                                  [] {
                                    std::atomic<std::int64_t> sum = 0;
-                                   const Status status = recordings::for_each_number(
+                                   const Status status = octavo::recordings::for_each_number(
                                        2 * kMany, kMany, nullptr, [&](std::int64_t i) {
                                          sum += i;
                                          return Status();
@@ -141,14 +141,14 @@ TEST(NumberedWork, AnExceptionOfAnyThreadReachesTheCaller) {
       if (i == 700) throw std::bad_alloc();
       return {};
     };
-    EXPECT_THROW(std::ignore = recordings::for_each_number(1000, threads, nullptr, work), std::bad_alloc);
+    EXPECT_THROW(std::ignore = octavo::recordings::for_each_number(1000, threads, nullptr, work), std::bad_alloc);
   }
 }
 
 TEST(NumberedWork, TheErrorOfTheLowestNumberIsGiven) {
   for (const int threads : {1, 4}) {
     std::int64_t most = 0;
-    const Status status = recordings::for_each_number(
+    const Status status = octavo::recordings::for_each_number(
         1000, threads, [&](std::int64_t done) { most = done; },
         [](std::int64_t i) { return i >= 40 ? Status::failed(std::to_string(i)) : Status(); });
     EXPECT_EQ(status.message(), "40");

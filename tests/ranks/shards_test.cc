@@ -295,7 +295,7 @@ TEST(Shards, OfOneRankAreThoseOfOneProcess) {
 
 RANKS_PROGRAM(nccl_shards) {
   const torch::Device device(torch::kCUDA, 0);
-  auto world = ProcessGroup::join(ranks::place_here(), device, {.timeout = ranks::kPatience});
+  auto world = ProcessGroup::join(octavo::ranks::place_here(), device, {.timeout = octavo::ranks::kPatience});
   const std::string differ = differences_of_one_rank(*world.value(), device);
   std::cout << differ << (differ.empty() ? "ok" : "differs") << std::endl;
   return differ.empty() ? 0 : 1;
@@ -304,7 +304,7 @@ RANKS_PROGRAM(nccl_shards) {
 TEST(Nccl, ShardsOfOneRankAreThoseOfOneProcess) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
   if (octavo::gpu_info().runtime_version == 0) GTEST_SKIP() << "this build has no CUDA backend";
-  const ranks::Ended ended = ranks::Processes({.program = "nccl_shards", .ranks = 1}).wait().at(0);
+  const octavo::ranks::Ended ended = octavo::ranks::Processes({.program = "nccl_shards", .ranks = 1}).wait().at(0);
   EXPECT_EQ(ended.code, 0) << ended.output;
 }
 

@@ -90,7 +90,7 @@ const Words k4bit = {"optimizer=adamw_4bit", "compute_dtype=float32"};
 torch::Tensor values(const Checkpoint& run, std::size_t param, std::size_t slot) {
   const auto& [name, tensor] = run.params[param];
   const TrainingSettings t = training(run.words);
-  const Slot& described = slots(t.optimizer.algorithm, 0)[slot];
+  const octavo::Slot& described = octavo::slots(t.optimizer.algorithm, 0)[slot];
   if (!run.native)
     return find_tensor(run.states.tensors, name + "." + std::string(described.name))->flatten();
   octavo::MomentSpec spec;
