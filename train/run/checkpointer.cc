@@ -131,9 +131,8 @@ Status Checkpointer::write(std::span<const SavedComponent> parts, bool only_best
   // Rank 0 has everything that it writes: what happens to another rank must not end it.
   const LocalWork saving =
       run_.services.world->local_work("saving " + CheckpointName{counters_.step}.text(), bytes);
-  auto saved =
-      save_checkpoint(settings.output_dir, counters_, run_.task.data_record(), parts, run_.config.yaml,
-                      evaluated ? evaluation_ : std::nullopt, run_.task.checkpoint_extra_files());
+  auto saved = save_checkpoint(settings.output_dir, counters_, run_.data.record, parts, run_.config.yaml,
+                               evaluated ? evaluation_ : std::nullopt, run_.state.model.extra_files);
   if (!saved.ok()) return saved.status();
   saved_step_ = counters_.step;
   saved_bytes_ = saved->bytes;

@@ -23,13 +23,13 @@ std::vector<NamedText> settings_texts(const Settings& given, const torch::Device
           {"config", to_yaml(settings)}};
 }
 
-std::vector<NamedText> model_texts(const Task& task, const TrainingState& state) {
+std::vector<NamedText> model_texts(const TaskData& data, const TrainingState& state) {
   std::ostringstream parameters;
   for (const NamedTensors* tensors : {&state.parameters, &state.buffers}) {
     for (const auto& [name, tensor] : *tensors)
       parameters << name << ' ' << tensor.sizes() << ' ' << tensor.scalar_type() << '\n';
   }
-  return {{"data", task.data_record().dump(1) + '\n' + std::to_string(task.samples()) + " samples"},
+  return {{"data", data.record.dump(1) + '\n' + std::to_string(data.samples) + " samples"},
           {"model", parameters.str()}};
 }
 

@@ -20,7 +20,7 @@ namespace octavo_train {
 std::vector<NamedText> settings_texts(const Settings& settings, const torch::Device& device);
 
 // Facts of the data and of the model.
-std::vector<NamedText> model_texts(const Task& task, const TrainingState& state);
+std::vector<NamedText> model_texts(const TaskData& data, const TrainingState& state);
 
 // Gives all ranks the weights and buffers of rank 0: random numbers of different processors may differ in
 // their last bits.

@@ -28,7 +28,7 @@ std::vector<std::string> helps(const Run& run, bool evaluating) {
   full.evaluating = evaluating;
   std::vector<std::string> out = memory_help(full);
   if (full.gpu) out.emplace_back("octavo plan CONFIG --advise lists what helps together");
-  for (std::string& last : run.task.memory_advice()) out.push_back(std::move(last));
+  for (const std::string& last : run.task.text().memory_advice) out.push_back(last);
   return out;
 }
 
@@ -48,7 +48,7 @@ Status explain(const Run& run, const c10::Error& error, bool evaluating) {
   const std::int64_t rows =
       evaluating ? training.per_device_eval_batch_size : training.per_device_train_batch_size;
   return Status::failed(
-      explain_out_of_memory(what, owners, device, {run.task.batch_text(rows), helps(run, evaluating)}));
+      explain_out_of_memory(what, owners, device, {run.task.text().batch(rows), helps(run, evaluating)}));
 }
 
 Status status_of(const std::exception& error) {

@@ -50,10 +50,11 @@ std::optional<Tally> sum_over_ranks(ProcessGroup& world, std::optional<Tally> mi
 }
 
 std::optional<Evaluation> evaluate_task(Task& task, ProcessGroup& world, const torch::Device& device) {
-  const auto all = sum_over_ranks(
-      world, task.tally({device, [] { return StopSignals::received() != 0; }, world.rank(), world.ranks()}));
+  const auto all =
+      sum_over_ranks(world, task.evaluate_shard({device, [] { return StopSignals::received() != 0; },
+                                                 world.rank(), world.ranks()}));
   if (!all) return std::nullopt;
-  return task.evaluation(*all);
+  return task.summarize(*all);
 }
 
 }  // namespace octavo_train

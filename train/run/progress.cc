@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/progress.h"
 
-#include "train/optim/lr_schedule.h"
 #include "train/base/metric_names.h"
 #include "train/base/numbers.h"
+#include "train/optim/lr_schedule.h"
 
 #include <nlohmann/json.hpp>
 
@@ -47,7 +47,7 @@ Progress::Progress(Run& run, const DivergenceGuard& guard)
       console_(run.services.console),
       guard_(guard),
       counters_(run.state.counters),
-      unit_(run.task.unit()),
+      unit_(run.task.text().unit),
       first_step_(run.state.counters.step),
       begin_(Clock::now()),
       last_log_(begin_),
@@ -74,7 +74,7 @@ Progress::Rate Progress::rate(Clock::time_point now) const {
 Progress::Shape Progress::shape() const {
   Shape out;
   const BatchTotals &now = run_.computed, &then = fed_logged_;
-  if (run_.task.batches() != nullptr && now.passes > then.passes)
+  if (run_.data.batches != nullptr && now.passes > then.passes)
     out.rows = static_cast<double>(now.rows - then.rows) / static_cast<double>(now.passes - then.passes);
   if (now.padded_length > then.padded_length)
     out.padding = 1 - (now.length - then.length) / (now.padded_length - then.padded_length);

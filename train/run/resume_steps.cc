@@ -63,14 +63,13 @@ std::string useless_change(const Finished& run) {
 
 }  // namespace
 
-Result<RunSteps> plan_steps(const Settings& settings, const Task& task, int ranks,
+Result<RunSteps> plan_steps(const Settings& settings, const TaskData& data, int ranks,
                             const std::string& checkpoint) {
-  const DataSettings& data = settings.data;
   const TrainingSettings& training = settings.training;
   const auto stages_from = [&](std::int64_t first_step) {
-    return plan_stages(data, training, task.samples(), task.batches(), ranks, first_step);
+    return plan_stages(settings.data, training, data.samples, data.batches.get(), ranks, first_step);
   };
-  const bool by_steps = training.max_steps && !data.stages;
+  const bool by_steps = training.max_steps && !settings.data.stages;
   RunSteps out;
   RunState state;
   if (!checkpoint.empty()) {

@@ -22,9 +22,9 @@ struct RunSteps {
 // data.max_samples) trains max_steps more steps: they count from that checkpoint's step, which later
 // checkpoints keep. Errors: those of plan_stages(), and a finished run whose data or number of steps was
 // changed in such a way that no step is left. The same settings again are no error.
-// `checkpoint`: empty for a run that begins. REQUIRES: task.open(); the micro-batches of `settings` are those
+// `checkpoint`: empty for a run that begins. REQUIRES: the micro-batches of `settings` are those
 // of a rank.
-Result<RunSteps> plan_steps(const Settings& settings, const Task& task, int ranks,
+Result<RunSteps> plan_steps(const Settings& settings, const TaskData& data, int ranks,
                             const std::string& checkpoint);
 
 // Returns the message that a run is complete, and how to train it further. `first_step`: see RunState.

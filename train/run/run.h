@@ -35,11 +35,11 @@ struct BatchTotals {
 Order sample_order(const RunConfig& config, const RunState& counters);
 
 // Returns the source of this rank's batches of that stage. The task outlives the result.
-Prefetch<Batch>::Source batch_source(const RunConfig& config, const ProcessGroup& world, const Task& task,
+Prefetch<Batch>::Source batch_source(const RunConfig& config, const ProcessGroup& world, const OpenTask& task,
                                      const RunState& counters);
 
 struct Run {
-  Run(RunConfig config, Services services, std::unique_ptr<Task> task, std::unique_ptr<TrainingState> state,
+  Run(RunConfig config, Services services, OpenTask task, std::unique_ptr<TrainingState> state,
       Prefetch<Batch> batches);
   ~Run();
   Run(const Run&) = delete;
@@ -47,13 +47,13 @@ struct Run {
 
   [[nodiscard]] std::string step_text() const { return config.step_text(state.counters.step); }
   [[nodiscard]] Prefetch<Batch>::Source batch_source() const {
-    return octavo_train::batch_source(config, *services.world, task, state.counters);
+    return octavo_train::batch_source(config, *services.world, task_, state.counters);
   }
 
  private:
   // The threads of the batches read from the task, so they end first; then the state ends, which the model's
   // task built.
-  std::unique_ptr<Task> task_;
+  OpenTask task_;
   std::unique_ptr<TrainingState> state_;
   std::unique_ptr<Prefetch<Batch>> batches_;
 
@@ -61,6 +61,7 @@ struct Run {
   const RunConfig config;
   Services services;
   Task& task;
+  const TaskData& data;
   TrainingState& state;
   Prefetch<Batch>& batches;
   BatchTotals computed;          // in this process

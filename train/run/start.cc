@@ -86,27 +86,29 @@ Result<std::shared_ptr<const Settings>> settings_of_rank(const Settings& given, 
 
 // Opens the data as the config names it, divided as the checkpoint has it. Adds what differs from the
 // checkpoint to `changes`.
-Status open_data(Task& task, const Settings& settings, const std::string& resumed_from, Changes& changes) {
+Result<TaskData> open_data(Task& task, const Settings& settings, const std::string& resumed_from,
+                           Changes& changes) {
   nlohmann::ordered_json then;
   if (!resumed_from.empty()) {
     ASSIGN_OR_RETURN(auto read, saved_data(resumed_from));
     then = std::move(read);
   }
   try {
-    ASSIGN_OR_RETURN(auto change, task.open({settings, resumed_from, then.is_null() ? nullptr : &then}));
-    RETURN_IF_ERROR(continue_data(resumed_from, settings, change.changed, changes));
-    changes.insert(changes.end(), change.noted.begin(), change.noted.end());
+    ASSIGN_OR_RETURN(auto data, task.open({settings, resumed_from, then.is_null() ? nullptr : &then}));
+    RETURN_IF_ERROR(continue_data(resumed_from, settings, data.change.changed, changes));
+    changes.insert(changes.end(), data.change.noted.begin(), data.change.noted.end());
+    return data;
   } catch (const nlohmann::json::exception& error) {
     return Status::invalid(resumed_from + "/state.json: " + error.what() +
                            "; it was not saved by octavo train");
   }
-  return {};
 }
 
 // Returns what the run should need, before its model is built; null, with a note, where that is not known. It
 // costs about a second, and nothing depends on it.
 std::shared_ptr<const Prediction> forecast(Settings settings, const Choices& choices,
-                                           const ProcessGroup& world, Task& task, Console& console) {
+                                           const ProcessGroup& world, const OpenTask& task,
+                                           Console& console) {
   if (!choices.device.is_cuda() && !choices.device.is_cpu()) return nullptr;
   const auto unknown = [&](const std::string& why) {
     console.note("no plan: " + why);
@@ -127,7 +129,8 @@ std::shared_ptr<const Prediction> forecast(Settings settings, const Choices& cho
         console.note(launch.status().message() + "; the plan assumes a fast host");
     }
     settings.training.fp8.enabled = choices.fp8.enabled;
-    auto plan = make_plan(settings, task, request);
+    const OpenTask copy{task.task->copy_without_model(), task.data};  // the run's own task stays as it is
+    auto plan = make_plan(settings, copy, request);
     if (!plan.ok()) return unknown(plan.status().message());
     return std::make_shared<const Prediction>(std::move(*plan));
   } catch (const std::exception& error) {
@@ -136,31 +139,32 @@ std::shared_ptr<const Prediction> forecast(Settings settings, const Choices& cho
 }
 
 struct OpenedTask {
-  std::unique_ptr<Task> task;
+  OpenTask task;
   RunSteps steps;
   Changes changes;
   std::shared_ptr<const Prediction> forecast;
 };
 
-Result<OpenedTask> open_task(std::unique_ptr<Task> task, const Settings& settings, const Choices& choices,
-                             const ProcessGroup& world, const std::string& resumed_from, Console& console) {
+Result<OpenedTask> open_run_task(std::unique_ptr<Task> task, const Settings& settings, const Choices& choices,
+                                 const ProcessGroup& world, const std::string& resumed_from,
+                                 Console& console) {
   OpenedTask out;
-  out.task = task != nullptr ? std::move(task) : make_task(settings.task);
-  RETURN_IF_ERROR(open_data(*out.task, settings, resumed_from, out.changes));
-  ASSIGN_OR_RETURN(auto steps, plan_steps(settings, *out.task, world.ranks(), resumed_from));
+  out.task.task = task != nullptr ? std::move(task) : make_task(settings.task);
+  ASSIGN_OR_RETURN(auto data, open_data(*out.task.task, settings, resumed_from, out.changes));
+  out.task.data = std::move(data);
+  ASSIGN_OR_RETURN(auto steps, plan_steps(settings, out.task.data, world.ranks(), resumed_from));
   out.steps = std::move(steps);
-  if (world.leads()) out.forecast = forecast(settings, choices, world, *out.task, console);
+  if (world.leads()) out.forecast = forecast(settings, choices, world, out.task, console);
   return out;
 }
 
 // Gives the model the weights of init_from. Only a run that begins reads them.
-Result<std::optional<InitialWeights>> read_initial_weights(torch::nn::Module& model, const Task& task,
-                                                           const Settings& settings,
+Result<std::optional<InitialWeights>> read_initial_weights(const TaskModel& model, const Settings& settings,
                                                            const std::string& resumed_from) {
   const TrainingSettings& training = settings.training;
   if (!training.init_from || !resumed_from.empty()) return std::optional<InitialWeights>();
   auto warm = load_initial_weights({training.init_from, training.init_rename, training.init_strict},
-                                   tensors_of(model), task.reinitialized_layers());
+                                   tensors_of(*model.module), model.reinitialized_layers);
   if (!warm.ok() && !path_exists(*training.init_from))
     return Status(warm.status().code(),
                   warm.status().message() + places_looked_at(settings, *training.init_from));
@@ -194,19 +198,19 @@ Result<BuiltState> build_state(Task& task, const Settings& settings, const Choic
   const TrainingSettings& training = settings.training;
   TrainingState::Parts parts;
   parts.model = build_model(task, settings, choices.device, choices.optimizer.bf16_weights);
-  if (resumed_from.empty()) {
-    RETURN_IF_ERROR(task.load_first_weights());
+  if (resumed_from.empty() && parts.model.load_first_weights) {
+    RETURN_IF_ERROR(parts.model.load_first_weights());
   }
-  ASSIGN_OR_RETURN(auto initial, read_initial_weights(*parts.model, task, settings, resumed_from));
+  ASSIGN_OR_RETURN(auto initial, read_initial_weights(parts.model, settings, resumed_from));
   ASSIGN_OR_RETURN(auto groups,
-                   resolve_groups(choices.optimizer.name, training, parameters_of(*parts.model)));
+                   resolve_groups(choices.optimizer.name, training, parameters_of(*parts.model.module)));
   parts.groups = choices.optimizer.native ? std::move(groups)
                                           : with_states(std::move(groups), choices.optimizer.name.state);
   freeze(parts.groups);
   ASSIGN_OR_RETURN(auto shards, shard_parameters(world, choices.optimizer, parts.groups, training));
   parts.shards = std::move(shards);
   return BuiltState{std::make_unique<TrainingState>(training, choices.optimizer, choices.fp8, choices.device,
-                                                    world, task, std::move(parts)),
+                                                    world, std::move(parts)),
                     std::move(initial)};
 }
 
@@ -269,7 +273,7 @@ Result<std::unique_ptr<RunLog>> open_folder(const std::string& folder, FoundFold
   // A run that has finished writes no checkpoint, which would remove what a killed process left.
   if (Status bad = remove_leftovers(folder); !bad.ok()) console.note("warning: " + bad.message());
   ASSIGN_OR_RETURN(auto log, RunLog::open(folder, step));
-  RETURN_IF_ERROR(task.begin(folder));
+  RETURN_IF_ERROR(task.set_run_folder(folder));
   return std::make_unique<RunLog>(std::move(log));
 }
 
@@ -315,16 +319,16 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
   auto opened = on_all_ranks(world, [&]() -> Result<OpenedTask> {
     ASSIGN_OR_RETURN(auto of_rank, settings_of_rank(given, world, resumed_from, console));
     settings = of_rank;
-    return open_task(std::move(given_task), *settings, *choices, world, resumed_from, console);
+    return open_run_task(std::move(given_task), *settings, *choices, world, resumed_from, console);
   });
   if (!opened.ok()) return opened.status();
-  Task& task = *opened->task;
+  Task& task = *opened->task.task;
 
   auto built =
       on_all_ranks(world, [&] { return build_state(task, *settings, *choices, world, resumed_from); });
   if (!built.ok()) return built.status();
   TrainingState& state = *built->state;
-  RETURN_IF_ERROR(check_equal_across_ranks(world, model_texts(task, state)));
+  RETURN_IF_ERROR(check_equal_across_ranks(world, model_texts(opened->task.data, state)));
 
   RunConfig chosen{settings,
                    choices->optimizer,
@@ -338,12 +342,13 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
     Status bad =
         load_state(state, chosen, given.training, world, opened->steps.first_step, opened->changes, console);
     if (!bad.ok()) return bad;
-    return Prefetch<Batch>::start(batch_source(chosen, world, task, state.counters), state.counters.position,
+    return Prefetch<Batch>::start(batch_source(chosen, world, opened->task, state.counters),
+                                  state.counters.position,
                                   static_cast<int>(settings->data.dataloader_num_workers));
   });
   if (!batches.ok()) return batches.status();
   chosen.changes = std::move(opened->changes);
-  share_weights(world, *state.model);
+  share_weights(world, *state.model.module);
 
   auto log = on_all_ranks(world, [&]() -> Result<std::unique_ptr<RunLog>> {
     if (!writes) return std::unique_ptr<RunLog>();

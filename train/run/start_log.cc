@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/start_log.h"
 
+#include "train/base/numbers.h"
 #include "train/config/environment.h"
 #include "train/config/slow_types.h"
 #include "train/device/device.h"
-#include "train/base/numbers.h"
 
 #include <octavo/backend.h>
 #include <torch/torch.h>
@@ -46,7 +46,7 @@ std::string ranks_text(const Run& run) {
   std::string out = std::to_string(ranks) + (ranks == 1 ? " rank (" : " ranks (") +
                     parallel_name(training.parallel) + "), with " + std::to_string(passes) +
                     (passes == 1 ? " pass" : " passes");
-  if (run.task.batches() == nullptr)
+  if (run.data.batches == nullptr)
     out += " of " + std::to_string(training.per_device_train_batch_size) + " samples";
   return out + " each in a step";
 }
@@ -65,6 +65,7 @@ std::string slow_type_on(const torch::Device& device, ComputeType type) {
 
 void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_weights) {
   Console& console = run.services.console;
+  const TaskText text = run.task.text();
   const Settings& settings = *run.config.settings;
   const TrainingSettings& training = settings.training;
   const std::int64_t params = elements_of(run.state.parameters);
@@ -108,7 +109,7 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
   }
   const std::vector<std::string> groups = group_lines(run.state.groups, run.config.optimizer.name, training);
   for (const std::string& line : groups) console.note(line);
-  for (const std::string& line : run.task.introduction()) console.note(line);
+  for (const std::string& line : text.introduction) console.note(line);
   if (run.services.world->grouped()) console.note(ranks_text(run));
   if (run.config.stages.size() > 1) console.note(run.config.stage_text(run.state.counters.step));
   if (!run.config.resumed_from.empty()) {
@@ -128,7 +129,6 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
   }
 
   if (run.services.log == nullptr) return;
-  const Unit unit = run.task.unit();
   nlohmann::ordered_json start = {{"kind", "start"},
                                   {"step", run.state.counters.step},
                                   {"octavo", std::string(octavo::version())},
@@ -142,7 +142,7 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
                                   {"compute_dtype", dtype},
                                   {"master_weights", master},
                                   {"steps", run.config.steps()},
-                                  {"unit", unit.name}};
+                                  {"unit", text.unit.name}};
   if (run.services.world->grouped()) {
     start["ranks"] = run.services.world->ranks();
     start["parallel"] = parallel_name(training.parallel);
@@ -153,10 +153,11 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
     start["host_state_bytes"] = on_host;
   }
   if (run.state.fp8 != nullptr) start["fp8"] = fp8_text(training.fp8);
-  if (run.task.batches() == nullptr)
-    start["batch_" + unit.name] = run.task.units(draws_per_step(training, run.services.world->ranks()));
+  if (run.data.batches == nullptr)
+    start["batch_" + text.unit.name] =
+        run.data.units_per_row * draws_per_step(training, run.services.world->ranks());
   start["resumed_from"] = nullptr;
-  run.task.describe(start);
+  start.update(text.start);
   if (!groups.empty()) start["groups"] = groups;
   if (!run.config.resumed_from.empty()) start["resumed_from"] = run.config.resumed_from;
   Status bad = run.services.record(start);

@@ -78,7 +78,7 @@ StepBatches read_step_batches(Run& run) {
       ++out.passes_left_out;
       continue;
     }
-    out.units += run.task.units(batch.rows());
+    out.units += batch.rows() * run.data.units_per_row;
     out.fed += {1, batch.rows(), batch.length, batch.padded_length, batch.padded_length};
     out.batches.push_back(std::move(batch));
   }

@@ -130,7 +130,7 @@ void TrainingLoop::note_long_run() {
   const double flops = run_.config.forecast->matmul_flops;
   if (flops * static_cast<double>(run_.config.steps() - counters_.step) < kFewFlops) return;
   const double seconds = flops / cpu_matmul_rate(run_.config.training().compute_dtype);
-  const std::string note = long_run_note(*run_.config.settings, run_.task.shorter_steps(), counters_.step,
+  const std::string note = long_run_note(*run_.config.settings, run_.task.text().speed_advice, counters_.step,
                                          run_.config.steps(), seconds, /*on_cpu=*/true, "at least");
   if (!note.empty()) console_.note("by its matmuls alone, " + note);
 }
@@ -200,7 +200,7 @@ Status TrainingLoop::log_memory() {
   if (!run_.services.device.is_cpu()) record["device_peak"] = device_memory(run_.services.device).peak;
   RETURN_IF_ERROR(run_.services.record(record));
   const std::string note =
-      long_run_note(*run_.config.settings, run_.task.shorter_steps(), counters_.step, run_.config.steps(),
+      long_run_note(*run_.config.settings, run_.task.text().speed_advice, counters_.step, run_.config.steps(),
                     progress_.step_seconds(), run_.services.device.is_cpu());
   if (!note.empty()) console_.note(note);
   return {};
@@ -231,7 +231,7 @@ Status TrainingLoop::evaluate() {
   std::int64_t stage = 0;
   while (run_.config.stages[static_cast<std::size_t>(stage)].last_step < counters_.step) ++stage;
   Json record = {{"kind", "eval"}, {"step", counters_.step}};
-  record.update(record_of(*result, run_.task.unit()));
+  record.update(record_of(*result, run_.task.text().unit));
   record["seconds"] = took;
   record["stage"] = stage;
   return run_.services.record(record);
@@ -334,7 +334,7 @@ Status TrainingLoop::write_end(const Outcome& outcome) {
     if (const std::string line = compare_with_measured(plan, found); !line.empty()) console_.note(line);
     record["plan"] = comparison_json(plan, found);
   }
-  const std::vector<std::string> ending = run_.task.ending();
+  const std::vector<std::string> ending = run_.task.text().ending;
   for (const std::string& line : ending) console_.note(line);
   if (!ending.empty()) record["notes"] = ending;
   return run_.services.record(record);

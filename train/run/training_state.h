@@ -32,13 +32,14 @@ class TrainingState {
  public:
   // Objects that exist before the optimizer is made.
   struct Parts {
-    std::shared_ptr<torch::nn::Module> model;
+    TaskModel model;
     ParameterGroups groups;
     std::unique_ptr<ShardedWeights> shards;  // ZeRO's; null: every rank has all of the optimizer's states
   };
-  // The task and the process group outlive it. Throws c10::Error if the device has no memory left.
+  // The task that built the model and the process group outlive it. Throws c10::Error if the device has no
+  // memory left.
   TrainingState(const TrainingSettings& training, const OptimizerChoice& optimizer, const Fp8Choice& fp8,
-                const torch::Device& device, ProcessGroup& world, Task& task, Parts parts);
+                const torch::Device& device, ProcessGroup& world, Parts parts);
   ~TrainingState();
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
@@ -52,7 +53,7 @@ class TrainingState {
   // Memory by owner, without activations.
   [[nodiscard]] MemoryByOwner memory() const;
 
-  const std::shared_ptr<torch::nn::Module> model;
+  const TaskModel model;
   const NamedTensors parameters, buffers;
   const ParameterGroups groups;
   const std::unique_ptr<ShardedWeights> shards;
@@ -61,7 +62,7 @@ class TrainingState {
   std::unique_ptr<Fp8> fp8;            // null: matmuls without FP8
   std::size_t fp8_choices_shared = 0;  // choices of rank 0 that all ranks have
   std::unique_ptr<Gradients> gradients;
-  bool task_waits_for_weights = false;  // see Task::set_gate
+  bool task_waits_for_weights = false;  // see TaskModel::set_gate
   RunState counters;
 
  private:
