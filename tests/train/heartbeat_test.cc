@@ -4,7 +4,7 @@
 #include "train/task.h"
 
 #include "train/parts_support.h"
-#include "train/run/duration.h"
+#include "train/run/progress.h"
 
 #include <condition_variable>
 #include <mutex>

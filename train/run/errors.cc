@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,10 @@ Status explain(const Run& run, const c10::Error& error, bool evaluating) {
 }
 
 Status status_of(const std::exception& error) {
+  if (const auto* torch = dynamic_cast<const c10::Error*>(&error))
+    return Status::failed("LibTorch: " + error_text(*torch));
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
+    return Status::failed("out of memory on the host");
   const auto* own = dynamic_cast<const Error*>(&error);
   return Status(own != nullptr ? own->code() : StatusCode::failed, error.what());
 }

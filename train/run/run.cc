@@ -2,21 +2,19 @@
 #include "train/run/run.h"
 
 #include "train/data/batches.h"
+#include "train/data/order.h"
 #include "train/data/rank_share.h"
 
 #include <utility>
 
 namespace octavo_train {
 
-Order sample_order(const RunConfig& config, const RunState& counters) {
-  const std::int64_t samples = config.stage_after(counters.step).samples;
-  return Order(samples, static_cast<std::uint64_t>(config.settings->data.seed),
-               samples == counters.samples ? counters.sampler_start : counters.position);
-}
-
 Prefetch<Batch>::Source batch_source(const RunConfig& config, const ProcessGroup& world, const OpenTask& task,
                                      const RunState& counters) {
-  const Order now = sample_order(config, counters);
+  // counters.samples belongs to the stage before until the loop has begun the next one.
+  const std::int64_t samples = config.stage_after(counters.step).samples;
+  const Order now(samples, static_cast<std::uint64_t>(config.settings->data.seed),
+                  samples == counters.samples ? counters.sampler_start : counters.position);
   std::shared_ptr<const Batches> division = task.data.batches;
   if (division == nullptr)
     division = std::make_shared<EqualBatches>(config.training().per_device_train_batch_size);

@@ -6,6 +6,7 @@
 #include "train/config/slow_types.h"
 #include "train/device/device.h"
 
+#include <fmt/format.h>
 #include <octavo/backend.h>
 #include <torch/torch.h>
 
@@ -43,12 +44,10 @@ std::string ranks_text(const Run& run) {
   const TrainingSettings& training = run.config.training();
   const int ranks = run.services.world->ranks();
   const std::int64_t passes = training.gradient_accumulation_steps;
-  std::string out = std::to_string(ranks) + (ranks == 1 ? " rank (" : " ranks (") +
-                    parallel_name(training.parallel) + "), with " + std::to_string(passes) +
-                    (passes == 1 ? " pass" : " passes");
-  if (run.data.batches == nullptr)
-    out += " of " + std::to_string(training.per_device_train_batch_size) + " samples";
-  return out + " each in a step";
+  return fmt::format(
+      "{} {} ({}), with {} {}{} each in a step", ranks, ranks == 1 ? "rank" : "ranks",
+      parallel_name(training.parallel), passes, passes == 1 ? "pass" : "passes",
+      run.data.batches == nullptr ? fmt::format(" of {} samples", training.per_device_train_batch_size) : "");
 }
 
 // Empty if the GPU has tensor cores for the type, or the device is the CPU.
@@ -103,9 +102,10 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
   console.note(states);
   const std::int64_t on_host = mine.host_states + mine.host_master;
   if (training.offload != Offload::none) {
-    console.note(std::string("offload (") + offload_name(training.offload) + "): " + bytes_text(on_host) +
-                 " of states and master bits are in host memory, " + bytes_text(mine.states + mine.master) +
-                 " with the weights" + (training.offload_gradients ? "; gradients go to host memory" : ""));
+    console.note(fmt::format(
+        "offload ({}): {} of states and master bits are in host memory, {} with the weights{}",
+        offload_name(training.offload), bytes_text(on_host), bytes_text(mine.states + mine.master),
+        training.offload_gradients ? "; gradients go to host memory" : ""));
   }
   const std::vector<std::string> groups = group_lines(run.state.groups, run.config.optimizer.name, training);
   for (const std::string& line : groups) console.note(line);
@@ -113,12 +113,12 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
   if (run.services.world->grouped()) console.note(ranks_text(run));
   if (run.config.stages.size() > 1) console.note(run.config.stage_text(run.state.counters.step));
   if (!run.config.resumed_from.empty()) {
-    console.note("going on from " + run.config.resumed_from + ", step " +
-                 std::to_string(run.state.counters.step) + " of " + std::to_string(run.config.steps()) +
-                 (run.state.counters.first_step > 0
-                      ? "; max_steps counts from step " + std::to_string(run.state.counters.first_step) +
-                            ", where max_samples was raised"
-                      : ""));
+    const RunState& counters = run.state.counters;
+    console.note(fmt::format(
+        "going on from {}, step {} of {}{}", run.config.resumed_from, counters.step, run.config.steps(),
+        counters.first_step > 0 ? fmt::format("; max_steps counts from step {}, where max_samples was raised",
+                                              counters.first_step)
+                                : ""));
     if (training.init_from) {
       console.note("init_from is not read: the run goes on from its own weights, not from " +
                    *training.init_from);
@@ -183,10 +183,8 @@ Status log_fp8_choices(Run& run) {
   for (const std::string& line : run.state.fp8->news()) {
     if (!run.services.world->leads()) continue;
     run.services.console.note(line);
-    if (Status bad =
-            run.services.record({{"kind", "fp8"}, {"step", run.state.counters.step}, {"message", line}});
-        !bad.ok())
-      return bad;
+    RETURN_IF_ERROR(
+        run.services.record({{"kind", "fp8"}, {"step", run.state.counters.step}, {"message", line}}));
   }
   return {};
 }
