@@ -78,30 +78,4 @@ void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenc
   command->callback([=] { action(*request); });
 }
 
-std::vector<std::string> arguments_of(const SpeechBenchRequest& request) {
-  std::vector<std::string> clips;
-  for (const std::int64_t each : request.clips) clips.push_back(std::to_string(each));
-  std::vector<std::string> out = {"bench",
-                                  "speech",
-                                  "--clips=" + joined(clips, ","),
-                                  "--seconds=" + exact(request.seconds),
-                                  "--tokens=" + std::to_string(request.tokens),
-                                  "--checkpointing=" + joined(request.checkpointing, ","),
-                                  "--optimizer=" + joined(request.optimizers, ","),
-                                  "--size=" + request.size,
-                                  "--head=" + request.head,
-                                  "--dtype=" + request.dtype,
-                                  "--master=" + request.master,
-                                  "--device=" + request.device,
-                                  "--fp8=" + request.fp8,
-                                  "--fp8-select=" + request.fp8_select,
-                                  "--offload=" + request.offload,
-                                  "--accumulation=" + std::to_string(request.accumulation),
-                                  "--steps=" + std::to_string(request.steps),
-                                  "--total-clips=" + std::to_string(request.total_clips)};
-  if (request.offload_gradients) out.emplace_back("--offload-gradients");
-  if (request.json) out.emplace_back("--json");
-  return out;
-}
-
 }  // namespace octavo::cli

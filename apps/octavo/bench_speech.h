@@ -37,7 +37,4 @@ struct SpeechBenchRequest {
 // Adds the subcommand `speech` to bench.
 void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenchRequest&)>& action);
 
-// Returns the arguments that octavo-trainer parses back into `request`.
-std::vector<std::string> arguments_of(const SpeechBenchRequest& request);
-
 }  // namespace octavo::cli

@@ -53,23 +53,4 @@ void add_bench_transcribe(CLI::App& bench, const std::function<void(const Transc
   command->callback([=] { action(*request); });
 }
 
-std::vector<std::string> arguments_of(const TranscribeBenchRequest& request) {
-  std::vector<std::string> batches;
-  for (const double each : request.batch_seconds) batches.push_back(exact(each));
-  std::vector<std::string> out = {"bench",
-                                  "transcribe",
-                                  "--from=" + joined(request.from, ","),
-                                  "--batch-seconds=" + joined(batches, ","),
-                                  "--clips=" + std::to_string(request.clips),
-                                  "--seconds=" + exact(request.seconds),
-                                  "--tokens-per-second=" + exact(request.tokens_per_second),
-                                  "--size=" + request.size,
-                                  "--head=" + request.head,
-                                  "--dtype=" + request.dtype,
-                                  "--device=" + request.device,
-                                  "--threads=" + std::to_string(request.threads)};
-  if (request.json) out.emplace_back("--json");
-  return out;
-}
-
 }  // namespace octavo::cli

@@ -29,7 +29,4 @@ struct TranscribeBenchRequest {
 // Adds the subcommand `transcribe` to bench.
 void add_bench_transcribe(CLI::App& bench, const std::function<void(const TranscribeBenchRequest&)>& action);
 
-// Returns the arguments that octavo-trainer parses back into `request`.
-std::vector<std::string> arguments_of(const TranscribeBenchRequest& request);
-
 }  // namespace octavo::cli

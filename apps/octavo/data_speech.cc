@@ -6,8 +6,8 @@
 #include "apps/octavo/common/table.h"
 #include "apps/octavo/recordings/make_speech.h"
 #include "apps/octavo/recordings/split.h"
-#include "train/io/text_file.h"
 #include "train/base/numbers.h"
+#include "train/io/text_file.h"
 
 #include <CLI/CLI.hpp>
 

@@ -69,18 +69,4 @@ void check_evaluate(const EvaluateRequest& request) {
                                   " is no folder that can be written to");
 }
 
-std::vector<std::string> arguments_of(const EvaluateRequest& request) {
-  std::vector<std::string> out = {"evaluate", "--worst=" + std::to_string(request.worst),
-                                  "--threads=" + std::to_string(request.threads),
-                                  "--device=" + request.device, "--dtype=" + request.dtype};
-  if (!request.checkpoint.empty()) out.push_back("--checkpoint=" + request.checkpoint);
-  if (!request.json.empty()) out.push_back("--json=" + request.json);
-  if (request.limit) out.push_back("--limit=" + std::to_string(*request.limit));
-  if (request.batch_seconds) out.push_back("--batch-seconds=" + exact(*request.batch_seconds));
-  out.emplace_back("--");
-  out.push_back(request.model);
-  out.insert(out.end(), request.manifests.begin(), request.manifests.end());
-  return out;
-}
-
 }  // namespace octavo::cli

@@ -33,7 +33,4 @@ void add_evaluate(CLI::App& app, const std::function<void(const EvaluateRequest&
 // errors appear before the work and not after it.
 void check_evaluate(const EvaluateRequest& request);
 
-// Returns the arguments that octavo-trainer parses back into `request`.
-std::vector<std::string> arguments_of(const EvaluateRequest& request);
-
 }  // namespace octavo::cli

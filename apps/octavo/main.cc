@@ -15,10 +15,10 @@ constexpr const char* kFooter = R"(Start here:
 }  // namespace
 
 int main(int argc, char** argv) {
-  return octavo::cli::run_command(argc, argv, [](CLI::App& app) {
+  return octavo::cli::run_command(argc, argv, [argv](CLI::App& app) {
     octavo::cli::add_info(app);
     octavo::cli::add_bench(app);
-    octavo::cli::add_train_commands(app);
+    octavo::cli::add_train_commands(app, argv);
     // A subcommand inherits the parent's footer at the time it is added, so the footer is set last.
     app.footer(kFooter + app.get_footer());
   });

@@ -4,6 +4,6 @@
 
 namespace octavo::cli {
 
-void add_train_commands(CLI::App& /*app*/) {}
+void add_train_commands(CLI::App& /*app*/, char** /*argv*/) {}
 
 }  // namespace octavo::cli

@@ -52,19 +52,4 @@ void add_plan(CLI::App& app, const std::function<void(const PlanCommand&)>& acti
   });
 }
 
-std::vector<std::string> arguments_of(const PlanCommand& request) {
-  std::vector<std::string> out = {"plan", request.file};
-  out.insert(out.end(), request.overrides.begin(), request.overrides.end());
-  out.push_back("--gpu=" + request.gpu);
-  if (request.num_gpus > 0) out.push_back("--num-gpus=" + std::to_string(request.num_gpus));
-  out.push_back("--gpus-per-host=" + std::to_string(request.gpus_per_host));
-  out.push_back("--network=" + exact(request.network));
-  if (!request.solve.empty()) out.push_back("--solve=" + request.solve);
-  if (request.advise) out.emplace_back("--advise");
-  if (!request.html.empty()) out.push_back("--html=" + request.html);
-  if (request.measure) out.emplace_back("--measure");
-  if (request.json) out.emplace_back("--json");
-  return out;
-}
-
 }  // namespace octavo::cli

@@ -28,7 +28,4 @@ struct PlanCommand {
 };
 
 void add_plan(CLI::App& app, const std::function<void(const PlanCommand&)>& action);
-// Returns the arguments that octavo-trainer parses back into `request`.
-std::vector<std::string> arguments_of(const PlanCommand& request);
-
 }  // namespace octavo::cli

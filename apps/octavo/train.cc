@@ -11,6 +11,9 @@
 namespace octavo::cli {
 
 void add_train(CLI::App& app, const std::function<void(const TrainRequest&)>& action) {
+  // The launchers of DeepSpeed and of older versions of torch put this option before all other arguments.
+  // LOCAL_RANK in the environment has the same number.
+  app.add_option("--local_rank,--local-rank", "Ignored: LOCAL_RANK in the environment counts")->group("");
   CLI::App* train = app.add_subcommand("train", "Train the model that a YAML file describes");
   auto request = std::make_shared<TrainRequest>();
   const auto settle_file = add_config_file(*train, request->file, request->overrides);

@@ -57,24 +57,6 @@ void add_transcribe(CLI::App& app, const std::function<void(const TranscribeRequ
   command->callback([=] { action(*request); });
 }
 
-std::vector<std::string> arguments_of(const TranscribeRequest& request) {
-  std::vector<std::string> out = {"transcribe",
-                                  "--format=" + request.format,
-                                  "--window=" + exact(request.window),
-                                  "--overlap=" + exact(request.overlap),
-                                  "--batch-seconds=" + exact(request.batch_seconds),
-                                  "--threads=" + std::to_string(request.threads),
-                                  "--device=" + request.device,
-                                  "--dtype=" + request.dtype};
-  if (!request.output.empty()) out.push_back("--output=" + request.output);
-  if (!request.checkpoint.empty()) out.push_back("--checkpoint=" + request.checkpoint);
-  if (request.force) out.emplace_back("--force");
-  out.emplace_back("--");
-  out.push_back(request.model);
-  out.insert(out.end(), request.audio.begin(), request.audio.end());
-  return out;
-}
-
 std::vector<std::string> output_paths(const TranscribeRequest& request) {
   if (request.output.empty()) return {};
   const auto format = octavo_train::parse_transcript_format(request.format);

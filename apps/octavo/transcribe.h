@@ -29,9 +29,6 @@ struct TranscribeRequest {
 
 void add_transcribe(CLI::App& app, const std::function<void(const TranscribeRequest&)>& action);
 
-// Returns the arguments that octavo-trainer parses back into `request`.
-std::vector<std::string> arguments_of(const TranscribeRequest& request);
-
 // Returns the transcript's path for each recording. Throws a Failure if two transcripts have the same path,
 // or if a file exists and --force is not given. Returns an empty list without request.output.
 std::vector<std::string> output_paths(const TranscribeRequest& request);
