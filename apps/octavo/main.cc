@@ -17,8 +17,14 @@ constexpr const char* kFooter = R"(Start here:
 int main(int argc, char** argv) {
   return octavo::cli::run_command(argc, argv, [argv](CLI::App& app) {
     octavo::cli::add_info(app);
-    octavo::cli::add_bench(app);
+    CLI::App& bench = *app.add_subcommand("bench", "Measure speed");
+    bench.require_subcommand(1);
+    octavo::cli::add_bench_optimizer(bench);
+    octavo::cli::add_bench_offload(bench);
+    octavo::cli::add_bench_shapes(bench);
+#ifdef OCTAVO_HAS_TRAINER
     octavo::cli::add_train_commands(app, argv);
+#endif
     // A subcommand inherits the parent's footer at the time it is added, so the footer is set last.
     app.footer(kFooter + app.get_footer());
   });

@@ -2,15 +2,10 @@
 // Training, sampling and the benchmark of a complete step need LibTorch, which takes a second to load. This
 // process only checks their command lines and then execs octavo-trainer.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/bench_speech.h"
-#include "apps/octavo/bench_transcribe.h"
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/table.h"
-#include "apps/octavo/evaluate.h"
-#include "apps/octavo/plan.h"
-#include "apps/octavo/train.h"
+#include "apps/octavo/trainer_commands.h"
 #include "apps/octavo/trainer_program.h"
-#include "apps/octavo/transcribe.h"
 #include "train/config/config.h"
 #include "train/config/environment.h"
 

@@ -1,13 +1,11 @@
 // Implements `octavo bench transcribe`: a model with random weights transcribes synthetic sound, from memory
 // and from files.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/bench_transcribe.h"
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/hardware_json.h"
 #include "apps/octavo/common/progress.h"
 #include "apps/octavo/common/table.h"
-#include "apps/octavo/trainer_bench.h"
-#include "apps/octavo/trainer_transcribe.h"
+#include "apps/octavo/trainer.h"
 #include "train/audio/audio.h"
 #include "train/base/numbers.h"
 #include "train/device/device.h"

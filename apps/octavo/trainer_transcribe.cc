@@ -1,9 +1,8 @@
 // Implements `octavo transcribe`: transcribes files and writes or prints the transcripts.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/trainer_transcribe.h"
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/progress.h"
-#include "apps/octavo/transcribe.h"
+#include "apps/octavo/trainer.h"
 #include "train/base/numbers.h"
 #include "train/base/terminal_text.h"
 #include "train/config/config.h"
