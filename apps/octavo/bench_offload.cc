@@ -1,7 +1,7 @@
 // `octavo bench offload`: times iterations of a synthetic model with its states on the device and in host
 // memory.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/bench/offload.h"
+#include "benchmarks/engine/offload.h"
 #include "apps/octavo/common/cli.h"
 
 #include <CLI/CLI.hpp>

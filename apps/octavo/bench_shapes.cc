@@ -1,8 +1,8 @@
 // Implements `octavo bench shapes`: lists the tensors that the benchmarks run over and which of their rows
 // have gradients, so that other programs can run over them too.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/bench/rows.h"
-#include "apps/octavo/bench/shapes.h"
+#include "benchmarks/engine/rows.h"
+#include "benchmarks/engine/shapes.h"
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/table.h"
 

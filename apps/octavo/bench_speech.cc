@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kMostClips = 4096, kMostTokens = 100000, kMostSteps = 100000, kMostAccumulation = 4096;
 
-std::string speech_footer() {
+std::string speech_bench_footer() {
   using namespace octavo_train::recipe;
   return "For example:\n"
          "  octavo bench speech                  where a step of Parakeet TDT 0.6B v3 goes\n"
@@ -28,7 +28,7 @@ most that joint and loss need beyond that and beyond gradients. Not all of them 
 peak.)";
 }
 
-constexpr const char* kTranscribeFooter = R"(For example:
+constexpr const char* kTranscribeBenchFooter = R"(For example:
   octavo bench transcribe                                  Parakeet TDT 0.6B v3, clips in memory
   octavo bench transcribe --from memory,flac,mp3 --batch-seconds 320,1200,4800
   octavo bench transcribe --size tiny --clips 8 --seconds 2 --device cpu
@@ -84,7 +84,7 @@ void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenc
   option("--total-clips", request->total_clips, "N", "Clips to train on, for the column of hours")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50));
   command->add_flag("--json", request->json, "Print JSON on stdout, nothing else");
-  command->footer(speech_footer());
+  command->footer(speech_bench_footer());
   command->callback([=] { action(*request); });
 }
 
@@ -115,7 +115,7 @@ void add_bench_transcribe(CLI::App& bench, const std::function<void(const Transc
   option("--threads", request->threads, "N", "Threads that read files; 0: one for each CPU, up to 16")
       ->check(CLI::Range(0, 1024));
   command->add_flag("--json", request->json, "Print JSON on stdout, nothing else");
-  command->footer(kTranscribeFooter);
+  command->footer(kTranscribeBenchFooter);
   command->callback([=] { action(*request); });
 }
 

@@ -2,7 +2,7 @@
 // for recordings. make-text writes the tales of tales/make_text.h and needs no network. An existing file is
 // replaced only with --force, and always atomically.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/bench/shapes.h"
+#include "benchmarks/engine/shapes.h"
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/table.h"
 #include "apps/octavo/tales/make_text.h"

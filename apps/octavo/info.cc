@@ -1,7 +1,7 @@
 // Implements `octavo info`: shows what this build and this machine support. Every list and table is generated
 // from the library's own lists.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/bench/algorithm.h"
+#include "benchmarks/engine/algorithm.h"
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/hardware_json.h"
 #include "apps/octavo/common/table.h"
