@@ -1,8 +1,8 @@
 // `octavo bench offload`: times iterations of a synthetic model with its states on the device and in host
 // memory.
 // SPDX-License-Identifier: MIT
-#include "benchmarks/engine/offload.h"
 #include "apps/octavo/common/cli.h"
+#include "benchmarks/engine/offload.h"
 
 #include <CLI/CLI.hpp>
 

@@ -1,8 +1,8 @@
 // Implements `octavo bench optimizer`: for each optimizer and state format, checks the results, then times
 // the step and compares it with the copy speed of the same device in the same run.
 // SPDX-License-Identifier: MIT
-#include "benchmarks/engine/run.h"
 #include "apps/octavo/common/cli.h"
+#include "benchmarks/engine/run.h"
 
 #include <CLI/CLI.hpp>
 

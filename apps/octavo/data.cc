@@ -2,8 +2,8 @@
 // for recordings. make-text writes the tales of tales/make_text.h and needs no network. An existing file is
 // replaced only with --force, and always atomically.
 // SPDX-License-Identifier: MIT
-#include "benchmarks/engine/shapes.h"
 #include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/parse.h"
 #include "apps/octavo/common/table.h"
 #include "apps/octavo/tales/make_text.h"
 #include "train/io/mapped_file.h"

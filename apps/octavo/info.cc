@@ -1,11 +1,11 @@
 // Implements `octavo info`: shows what this build and this machine support. Every list and table is generated
 // from the library's own lists.
 // SPDX-License-Identifier: MIT
-#include "benchmarks/engine/algorithm.h"
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/hardware_json.h"
 #include "apps/octavo/common/table.h"
 #include "apps/octavo/trainer_program.h"
+#include "benchmarks/engine/algorithm.h"
 #include "train/config/environment.h"
 
 #include <octavo/describe.h>

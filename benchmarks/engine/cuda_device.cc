@@ -4,11 +4,11 @@
 // The command and the library each link the static CUDA runtime. Both work in the device's primary context,
 // so they can use the same memory and streams.
 // SPDX-License-Identifier: MIT
-#include "benchmarks/engine/cuda_device.h"
+#include "benchmarks/engine/device.h"
 
-#include "benchmarks/engine/cuda_kernels.h"
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/table.h"
+#include "benchmarks/engine/cuda_kernels.h"
 
 #include <cuda_runtime_api.h>
 

@@ -3,6 +3,8 @@
 #include "benchmarks/engine/data.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 
 namespace octavo::cli {
 namespace {
@@ -40,6 +42,12 @@ void fill(void* data, DType dtype, std::uint64_t stream, int shift, const RowMas
 std::uint64_t fnv1a(std::uint64_t hash, std::span<const std::byte> bytes) {
   for (const std::byte b : bytes) hash = (hash ^ static_cast<std::uint64_t>(b)) * 0x100000001b3ULL;
   return hash;
+}
+
+std::string hex16(std::uint64_t hash) {
+  std::array<char, 17> text{};
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(hash));
+  return text.data();
 }
 
 }  // namespace octavo::cli

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 // The GPU runs these functions, too, and produces the same numbers.
 #if defined(__CUDACC__)
@@ -89,5 +90,8 @@ inline constexpr std::uint64_t kHashStart = 0xcbf29ce484222325ULL;
 
 // Continues a 64-bit FNV-1a `hash` over `bytes`.
 std::uint64_t fnv1a(std::uint64_t hash, std::span<const std::byte> bytes);
+
+// Returns the 16 hex digits of a hash.
+std::string hex16(std::uint64_t hash);
 
 }  // namespace octavo::cli

@@ -79,5 +79,8 @@ std::string device_name(Device device);
 // Throws a Failure if the device does not exist or this build cannot use it. `threads` applies to the CPU.
 std::unique_ptr<BenchDevice> make_device(Device device, int threads);
 std::unique_ptr<BenchDevice> make_host_device(int threads);
+// In cuda_device.cc; throws a Failure in a build without CUDA. REQUIRES: gpu_info() lists the device as
+// usable.
+std::unique_ptr<BenchDevice> make_cuda_device(int index);
 
 }  // namespace octavo::cli

@@ -3,8 +3,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "benchmarks/engine/offload_model.h"
+#include <octavo/offload.h>
+#include <octavo/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>

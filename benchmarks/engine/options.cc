@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: MIT
 #include "benchmarks/engine/options.h"
 
-#include "benchmarks/engine/algorithm.h"
 #include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/parse.h"
+#include "benchmarks/engine/algorithm.h"
 
 #include <octavo/backend.h>
 
@@ -25,14 +26,12 @@ constexpr int kMaxThreads = 1024;
 template <class Parse>
 auto parse_names(const std::string& text, Parse parse) {
   std::vector<decltype(parse(std::string_view()))> out;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
+  for (const std::string_view name : comma_separated(text)) {
     try {
-      out.push_back(parse(std::string_view(text).substr(at, comma - at)));
+      out.push_back(parse(name));
     } catch (const Failure& wrong) {
       throw Failure(wrong.exit_code(), std::string(wrong.what()) + ", or all");
     }
-    at = comma + 1;
   }
   return out;
 }
@@ -58,15 +57,13 @@ std::vector<std::string> parse_switches(const BenchFlags& flags, std::span<const
   if (flags.switches.empty()) return {};
   const std::vector<std::string_view> known = all_switches(chosen);
   std::vector<std::string> out;
-  for (std::size_t at = 0; at <= flags.switches.size();) {
-    const std::size_t comma = std::min(flags.switches.find(',', at), flags.switches.size());
-    const std::string& each = out.emplace_back(flags.switches.substr(at, comma - at));
+  for (const std::string_view name : comma_separated(flags.switches)) {
+    const std::string& each = out.emplace_back(name);
     if (std::ranges::find(known, each) == known.end()) {
       throw Failure(kExitUsage, "--switch: got '" + each + "' with --optimizer " + flags.optimizers +
                                     ", which has " +
                                     (known.empty() ? std::string("no switches") : joined(known)));
     }
-    at = comma + 1;
   }
   return out;
 }

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT
 #include "benchmarks/engine/report.h"
 
-#include "benchmarks/engine/algorithm.h"
 #include "apps/octavo/common/hardware_json.h"
 #include "apps/octavo/common/table.h"
+#include "benchmarks/engine/algorithm.h"
 
 #include <nlohmann/json.hpp>
 

@@ -3,6 +3,7 @@
 #include "benchmarks/engine/rows.h"
 
 #include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/parse.h"
 
 #include <algorithm>
 #include <charconv>
@@ -80,11 +81,7 @@ RowRule row_rule(const TensorShape& tensor, double zeros) {
 
 std::vector<double> parse_zeros(const std::string& text) {
   std::vector<double> out;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
-    out.push_back(parse_share(std::string_view(text).substr(at, comma - at)));
-    at = comma + 1;
-  }
+  for (const std::string_view share : comma_separated(text)) out.push_back(parse_share(share));
   return out;
 }
 

@@ -1,19 +1,125 @@
+// Runs the optimizer benchmark; see run.h. A fixed problem is checked before anything is timed: its checksum
+// is printed, and a GPU must agree with the CPU in every byte.
 // SPDX-License-Identifier: MIT
 #include "benchmarks/engine/run.h"
 
-#include "benchmarks/engine/check.h"
-#include "benchmarks/engine/copy_speed.h"
-#include "benchmarks/engine/norm.h"
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/progress.h"
 #include "apps/octavo/common/table.h"
+#include "benchmarks/engine/data.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdio>
 #include <memory>
 #include <utility>
 
 namespace octavo::cli {
 namespace {
+
+struct Check {
+  std::string checksum;  // 16 hex digits
+  std::string error;  // how the GPU's results differ from the CPU's, or why there are no results; else empty
+};
+
+constexpr int kSteps = 3;
+constexpr double kZeros = 0.5;
+// Row length of 1-d tensors, if rows have no gradient; rows cross quantization blocks.
+constexpr std::int64_t kRow = 48;
+
+std::vector<TensorShape> fixed_shapes() {
+  std::vector<TensorShape> shapes;
+  for (const std::int64_t numel : {1, 31, 255, 256, 257, 4095, 4097, 100003})
+    shapes.push_back(TensorShape("flat", {numel}));
+  shapes.push_back(TensorShape("2d", {64, 96}));
+  shapes.push_back(TensorShape("3d", {1024, 1, 9}));
+  shapes.push_back(TensorShape("4d", {16, 3, 5, 7}));
+  for (TensorShape& shape : shapes)
+    if (shape.ndim == 1) shape.row = kRow;
+  return shapes;
+}
+
+std::vector<Workload::Piece> results(BenchDevice& device, const RunSpec& run, double zeros) {
+  const BenchTensors tensors{fixed_shapes(), zeros};
+  Workload workload(device, run, tensors, tensor_specs(run, tensors.shapes, true));
+  for (int step = 1; step <= kSteps; ++step) {
+    workload.fill_grads(step);
+    workload.step();
+  }
+  if (run.guard) workload.check_taken();
+  return workload.read();
+}
+
+std::string checksum(const std::vector<Workload::Piece>& pieces) {
+  std::uint64_t hash = kHashStart;
+  for (const Workload::Piece& piece : pieces) hash = fnv1a(hash, piece.bytes);
+  return hex16(hash);
+}
+
+std::string hex(std::byte value) {
+  std::array<char, 5> text{};
+  std::snprintf(text.data(), text.size(), "0x%02x", std::to_integer<unsigned>(value));
+  return text.data();
+}
+
+// Returns the first piece that differs and its first differing byte, or an empty string if all are equal.
+std::string difference(const std::vector<Workload::Piece>& cpu, const std::vector<Workload::Piece>& gpu) {
+  for (std::size_t i = 0; i < cpu.size(); ++i) {
+    const auto &a = cpu[i].bytes, &b = gpu[i].bytes;
+    std::size_t count = 0, first = 0;
+    for (std::size_t at = 0; at < a.size(); ++at)
+      if (a[at] != b[at] && count++ == 0) first = at;
+    if (count > 0)
+      return "GPU and CPU differ in " + cpu[i].what + ": " + std::to_string(count) + " of " +
+             std::to_string(a.size()) + " bytes, first byte " + std::to_string(first) + " (CPU " +
+             hex(a[first]) + ", GPU " + hex(b[first]) + ")";
+  }
+  return {};
+}
+
+// Runs three steps on a fixed list of tensors: sizes 1, 31, 255, 256, 257, 4095, 4097, 100003 in one
+// dimension, and 64x96, 1024x1x9, 16x3x5x7; all in the run's state format. The checksum (FNV-1a over each
+// tensor's param, residual, codes and scales) depends only on optimizer, format, dtypes, store and block
+// size. It does not depend on the device, the implementation, threads, guard, or what is timed. With
+// `zero_rows` a GPU is compared once more, on the same tensors with half of their rows without a gradient;
+// the checksum does not change.
+Check check_steps(BenchDevice& device, const RunSpec& run, bool zero_rows) {
+  const std::unique_ptr<BenchDevice> host = make_host_device(run.threads);
+  const std::vector<Workload::Piece> expected = results(*host, run, 0.0);
+  Check out{checksum(expected), {}};
+  if (!device.on_gpu()) return out;
+  try {
+    out.error = difference(expected, results(device, run, 0.0));
+    if (out.error.empty() && zero_rows) {
+      out.error = difference(results(*host, run, kZeros), results(device, run, kZeros));
+      if (!out.error.empty()) out.error = "with rows without a gradient: " + out.error;
+    }
+  } catch (const Failure& failure) {
+    out.error = failure.what();
+  }
+  return out;
+}
+
+// Compares the gradient norm of the same tensors. Returns an empty string, or how the GPU's norm differs from
+// the CPU's.
+std::string check_norm(BenchDevice& device, const RunSpec& run) {
+  if (!device.on_gpu()) return {};
+  const std::unique_ptr<BenchDevice> host = make_host_device(run.threads);
+  const BenchTensors tensors{fixed_shapes(), 0.0};
+  try {
+    const GradNorm cpu = NormWorkload(*host, run, tensors).result(),
+                   gpu = NormWorkload(device, run, tensors).result();
+    const auto bits = [](double value) { return std::bit_cast<std::uint64_t>(value); };
+    if (bits(cpu.l2) == bits(gpu.l2) && bits(cpu.max) == bits(gpu.max) && cpu.nonfinite == gpu.nonfinite)
+      return {};
+    return "GPU and CPU differ in the norm: l2 " + std::to_string(gpu.l2) + " and " + std::to_string(cpu.l2) +
+           ", max " + std::to_string(gpu.max) + " and " + std::to_string(cpu.max) + ", non-finite " +
+           std::to_string(gpu.nonfinite) + " and " + std::to_string(cpu.nonfinite);
+  } catch (const Failure& failure) {
+    return failure.what();
+  }
+}
 
 constexpr int kCopiesOnCpu = 5, kCopiesOnGpu = 10;                 // the maximum before and after each row
 constexpr std::int64_t kWorkspaceMargin = std::int64_t{64} << 20;  // for tables that a GPU keeps

@@ -36,12 +36,8 @@ struct TensorShape {
 // Returns the names that tensor_list accepts.
 std::vector<std::string> shape_names();
 
-// Returns the tensors of a name. "flat" is one dimension of `flat_numel`, in rows of 1024; model_shapes.cc
+// Returns the tensors of a name. "flat" is one dimension of `flat_numel`, in rows of 1024; shapes.cc
 // documents the others. An unknown name is a usage Failure that lists the accepted names.
 std::vector<TensorShape> tensor_list(std::string_view name, std::int64_t flat_numel);
-
-// Parses 67108864, 2^26, 64M (K or k, M, G: powers of 1000) or 64Mi (Ki, Mi, Gi: powers of 1024); 1 to 2^50.
-// Anything else is a usage Failure that names the flag.
-std::int64_t parse_numel(std::string_view text, std::string_view flag = "--numel");
 
 }  // namespace octavo::cli

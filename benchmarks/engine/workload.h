@@ -1,4 +1,5 @@
-// One optimizer over one list of tensors on one device: its buffers, its bytes, and its step.
+// One optimizer over one list of tensors on one device: its buffers, its bytes, and its step; and the norm of
+// a separate set of gradients.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -101,6 +102,27 @@ class Workload {
   std::vector<Group> group_;            // exactly one; a Group has no default
   std::vector<NormGroup> norm_group_;   // empty until first used, then exactly one
   Buffer norm_workspace_, norm_;
+};
+
+// Returns a run that allocates only parameters and gradients, in the dtypes of `run`.
+RunSpec without_states(RunSpec run);
+
+// A separate set of gradients and the NormGroup over them.
+class NormWorkload {
+ public:
+  NormWorkload(BenchDevice& device, const RunSpec& run, const BenchTensors& tensors);
+
+  // Computes the norm once. On a GPU the work is only enqueued.
+  void step();
+  // Computes the norm and waits for it.
+  GradNorm result();
+
+ private:
+  BenchDevice& device_;
+  int threads_;
+  Workload tensors_;
+  Buffer workspace_, out_;
+  std::vector<NormGroup> group_;  // exactly one; a NormGroup has no default
 };
 
 }  // namespace octavo::cli
