@@ -2,7 +2,7 @@
 #include "apps/octavo/recordings/make_speech.h"
 
 #include "apps/octavo/recordings/espeak.h"
-#include "apps/octavo/tales/spoken.h"
+#include "apps/octavo/tales/tales.h"
 #include "train/audio/audio.h"
 #include "train/base/status.h"
 #include "train/data/mix.h"
