@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/speech/recognizer.h"
+#include "train/tasks/speech/recognition/recognizer.h"
 
 #include <string>
 

@@ -3,7 +3,7 @@
 
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/recognition_flags.h"
-#include "train/tasks/speech/transcript_file.h"
+#include "train/tasks/speech/recognition/transcript_file.h"
 
 #include <CLI/CLI.hpp>
 

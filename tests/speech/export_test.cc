@@ -10,7 +10,7 @@
 #include "train/tasks/speech/archive_tokenizer.h"
 #include "train/tasks/speech/bundled_model.h"
 #include "train/tasks/speech/entry.h"
-#include "train/tasks/speech/feature_tables.h"
+#include "train/tasks/speech/features/feature_tables.h"
 #include "train/tasks/speech/tokenizer.h"
 
 #include <gmock/gmock.h>

@@ -1,7 +1,7 @@
 // Tests transcription with models from files and from checkpoints: results equal those of the single parts,
 // and models that cannot transcribe are errors.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/recognizer.h"
+#include "train/tasks/speech/recognition/recognizer.h"
 
 #include "speech/model_support.h"
 #include "train/checkpoint/folder/checkpoint_writer.h"
@@ -10,8 +10,8 @@
 #include "train/model/model.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/bundled_model.h"
-#include "train/tasks/speech/features.h"
-#include "train/tasks/speech/greedy.h"
+#include "train/tasks/speech/features/featurizer.h"
+#include "train/tasks/speech/recognition/greedy.h"
 #include "train/tasks/speech/tokenizer.h"
 
 #include <gmock/gmock.h>

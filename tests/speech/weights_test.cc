@@ -8,7 +8,7 @@
 #include "train/files_support.h"
 #include "train/model/model.h"
 #include "train/tasks/speech/archive.h"
-#include "train/tasks/speech/model.h"
+#include "train/tasks/speech/model/speech_model.h"
 #include "train/tasks/speech/names.h"
 
 #include <gmock/gmock.h>

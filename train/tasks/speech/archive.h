@@ -9,7 +9,7 @@
 #include "train/base/status.h"
 #include "train/formats/nemo.h"
 #include "train/formats/safetensors.h"
-#include "train/tasks/speech/feature_tables.h"
+#include "train/tasks/speech/features/feature_tables.h"
 #include "train/tasks/speech/hub.h"
 #include "train/tasks/speech/model_settings.h"
 

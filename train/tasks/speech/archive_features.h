@@ -6,7 +6,7 @@
 #include "train/base/status.h"
 #include "train/formats/tensor_list.h"
 #include "train/tasks/speech/archive_keys.h"
-#include "train/tasks/speech/feature_tables.h"
+#include "train/tasks/speech/features/feature_tables.h"
 
 #include <span>
 #include <string>

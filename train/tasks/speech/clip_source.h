@@ -5,7 +5,7 @@
 
 #include "train/base/status.h"
 #include "train/task.h"
-#include "train/tasks/speech/feature_tables.h"
+#include "train/tasks/speech/features/feature_tables.h"
 #include "train/tasks/speech/model_settings.h"
 
 #include <nlohmann/json_fwd.hpp>

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/base/status.h"
 #include "train/config/checks.h"
+#include "train/tasks/speech/data/generator.h"
 #include "train/tasks/speech/entry.h"
-#include "train/tasks/speech/generator.h"
 #include "train/tasks/speech/model_config.h"
 #include "train/tasks/speech/recording_config.h"
 #include "train/tasks/speech/recording_settings.h"

@@ -4,7 +4,7 @@
 #include "train/base/status.h"
 #include "train/config/paths.h"
 #include "train/tasks/speech/archive_tokenizer.h"
-#include "train/tasks/speech/feature_tables.h"
+#include "train/tasks/speech/features/feature_tables.h"
 #include "train/tasks/speech/model_config.h"
 #include "train/tasks/speech/recording_settings.h"
 

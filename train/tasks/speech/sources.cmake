@@ -4,10 +4,23 @@ set(config_sources
   codecs.cc config.cc model_config.cc recipe.cc recording_codecs.cc recording_config.cc)
 set(plain_sources
   archive.cc archive_export.cc archive_features.cc archive_keys.cc archive_nemo.cc archive_tokenizer.cc archive_transformers.cc
-  archive_write.cc augment.cc charsmap.cc clip_reader.cc export.cc feature_cache.cc feature_tables.cc generator.cc transcription.cc hub.cc json_line.cc
-  bundled_model.cc recognizer_files.cc batch_recognition.cc manifest.cc manifest_line.cc manifest_open.cc manifest_order.cc names.cc nemo_config.cc
-  pretrained_source.cc piece_model.cc score.cc skipped_clips.cc tokenizer_export.cc tokenizer_files.cc tokenizer_json.cc transcribe.cc
-  transcript_file.cc wer.cc windows.cc)
+  archive_write.cc charsmap.cc export.cc hub.cc json_line.cc
+  bundled_model.cc manifest.cc manifest_line.cc manifest_open.cc manifest_order.cc names.cc nemo_config.cc
+  pretrained_source.cc piece_model.cc tokenizer_export.cc tokenizer_files.cc tokenizer_json.cc
+  data/clip_reader.cc
+  data/generator.cc
+  data/skipped_clips.cc
+  features/feature_cache.cc
+  features/feature_tables.cc
+  features/spec_augment.cc
+  recognition/batch_recognition.cc
+  recognition/recognizer_files.cc
+  recognition/score.cc
+  recognition/transcribe.cc
+  recognition/transcript_file.cc
+  recognition/transcription.cc
+  recognition/wer.cc
+  recognition/windows.cc)
 octavo_find_nlohmann_json()
 set(plain_libraries nlohmann_json::nlohmann_json octavo_train_audio octavo_train_base)
 if(OCTAVO_WITH_AUDIO)
@@ -17,5 +30,18 @@ else()
   list(APPEND plain_sources tokenizer_none.cc)
 endif()
 set(torch_sources
-  batch.cc encoder.cc features.cc generated_clips.cc greedy.cc recognizer.cc measure.cc model.cc predictor.cc recordings.cc
-  recordings_about.cc step_parts.cc subsampling.cc task.cc weights.cc)
+  task.cc
+  weights.cc
+  data/batch.cc
+  data/generated_clips.cc
+  data/recordings.cc
+  data/recordings_about.cc
+  features/featurizer.cc
+  model/encoder.cc
+  model/measure.cc
+  model/predictor.cc
+  model/speech_model.cc
+  model/step_parts.cc
+  model/subsampling.cc
+  recognition/greedy.cc
+  recognition/recognizer.cc)

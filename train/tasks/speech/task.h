@@ -6,8 +6,8 @@
 #include "train/task.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/clip_source.h"
-#include "train/tasks/speech/features.h"
-#include "train/tasks/speech/model.h"
+#include "train/tasks/speech/features/featurizer.h"
+#include "train/tasks/speech/model/speech_model.h"
 #include "train/tasks/speech/settings.h"
 
 #include <map>
