@@ -3,9 +3,9 @@
 #include "train/tasks/speech/tokenizer.h"
 
 #include "speech/nemo_yaml.h"
+#include "train/base/base64.h"
 #include "train/io/json_depth.h"
 #include "train/tasks/speech/archive_tokenizer.h"
-#include "train/tasks/speech/base64.h"
 #include "train/tasks/speech/charsmap.h"
 #include "train/tasks/speech/tokenizer_export.h"
 #include "train/tasks/speech/tokenizer_json.h"

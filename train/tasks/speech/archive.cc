@@ -4,9 +4,9 @@
 
 #include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
-#include "train/io/byte_order.h"
 #include "train/io/file_descriptor.h"
 #include "train/io/folders.h"
+#include "train/io/little_endian.h"
 #include "train/io/text_file.h"
 #include "train/tasks/speech/archive_features.h"
 #include "train/tasks/speech/names.h"

@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
-#include "train/io/byte_order.h"
 #include "train/io/checksums.h"
+#include "train/io/little_endian.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/archive_tokenizer.h"
 #include "train/tasks/speech/names.h"

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/base/numbers.h"
 #include "train/base/status.h"
-#include "train/io/byte_order.h"
 #include "train/io/checksums.h"
+#include "train/io/little_endian.h"
 #include "train/io/mapped_file.h"
 #include "train/tasks/speech/manifest.h"
 #include "train/tasks/speech/manifest_index.h"

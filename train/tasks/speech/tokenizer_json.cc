@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/tokenizer_json.h"
 
+#include "train/base/base64.h"
 #include "train/io/json_depth.h"
-#include "train/tasks/speech/base64.h"
 
 #include <nlohmann/json.hpp>
 

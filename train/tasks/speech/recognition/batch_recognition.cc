@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/recognition/batch_recognition.h"
 
-#include "train/data/threads.h"
+#include "train/base/parallel_for.h"
 
 #include <algorithm>
 #include <condition_variable>

@@ -41,7 +41,7 @@ StartedThreads start_threads(std::size_t count, const Work& work) {
 // Calls body(0) ... body(count - 1) from the calling thread and up to `threads` - 1 others. Rethrows an
 // exception of one of the calls; then some indices were not processed.
 template <class Body>
-void for_each_index(std::uint64_t count, std::uint64_t threads, const Body& body) {
+void parallel_for(std::uint64_t count, std::uint64_t threads, const Body& body) {
   std::atomic<std::uint64_t> next{0};
   std::exception_ptr error;
   std::mutex mutex;

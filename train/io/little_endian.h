@@ -24,10 +24,14 @@ template <std::unsigned_integral T>
 }
 
 template <std::unsigned_integral T>
+[[nodiscard]] T load_little(std::string_view bytes, std::size_t at) {
+  return load_little<T>(std::as_bytes(std::span(bytes)), at);
+}
+
+template <std::unsigned_integral T>
 void append_little(std::string& out, T value) {
-  for (std::size_t i = 0; i < sizeof(T); ++i) {
+  for (std::size_t i = 0; i < sizeof(T); ++i)
     out += static_cast<char>(static_cast<std::uint64_t>(value) >> (8 * i) & 0xff);
-  }
 }
 
 [[nodiscard]] inline std::string_view as_text(std::span<const std::byte> bytes) {
