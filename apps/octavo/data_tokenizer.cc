@@ -10,9 +10,9 @@
 #include "train/io/little_endian.h"
 #include "train/io/mapped_file.h"
 #include "train/io/text_file.h"
-#include "train/tasks/speech/manifest.h"
-#include "train/tasks/speech/tokenizer.h"
-#include "train/tasks/speech/tokenizer_export.h"
+#include "train/tasks/speech/manifest/manifest.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
+#include "train/tasks/speech/tokenizer/tokenizer_export.h"
 
 #include <CLI/CLI.hpp>
 

@@ -16,7 +16,7 @@
 #include "train/tasks/speech/model/speech_model.h"
 #include "train/tasks/speech/recognition/recognizer.h"
 #include "train/tasks/speech/recognition/transcribe.h"
-#include "train/tasks/speech/tokenizer.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <torch/torch.h>
 

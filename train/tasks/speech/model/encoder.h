@@ -6,8 +6,8 @@
 
 #include "train/nn/dropout.h"
 #include "train/nn/weight_gate.h"
+#include "train/tasks/speech/config/model_settings.h"
 #include "train/tasks/speech/model/subsampling.h"
-#include "train/tasks/speech/model_settings.h"
 
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>

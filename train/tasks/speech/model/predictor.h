@@ -3,8 +3,8 @@
 #pragma once
 
 #include "train/nn/dropout.h"
+#include "train/tasks/speech/config/model_settings.h"
 #include "train/tasks/speech/model/transducer_head.h"
-#include "train/tasks/speech/model_settings.h"
 
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>

@@ -7,12 +7,12 @@
 #include "train/model/model.h"
 #include "train/nn/subsampling.h"
 #include "train/optim/precision.h"
+#include "train/tasks/speech/archive/weights.h"
 #include "train/tasks/speech/features/featurizer.h"
 #include "train/tasks/speech/model/speech_model.h"
 #include "train/tasks/speech/recognition/greedy.h"
 #include "train/tasks/speech/recognition/recognizer_files.h"
-#include "train/tasks/speech/tokenizer.h"
-#include "train/tasks/speech/weights.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <ATen/Parallel.h>
 #include <torch/torch.h>

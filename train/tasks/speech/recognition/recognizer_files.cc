@@ -5,10 +5,10 @@
 #include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/config/config.h"
-#include "train/tasks/speech/archive_tokenizer.h"
-#include "train/tasks/speech/bundled_model.h"
-#include "train/tasks/speech/pretrained_source.h"
-#include "train/tasks/speech/settings.h"
+#include "train/tasks/speech/archive/archive_tokenizer.h"
+#include "train/tasks/speech/archive/bundled_model.h"
+#include "train/tasks/speech/archive/run_model.h"
+#include "train/tasks/speech/config/settings.h"
 
 #include <array>
 #include <utility>

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/speech/manifest.h"
+#include "train/tasks/speech/manifest/manifest.h"
 #include "train/tasks/speech/recognition/batch_recognition.h"
 #include "train/tasks/speech/recognition/wer.h"
 

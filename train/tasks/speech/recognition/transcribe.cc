@@ -5,7 +5,7 @@
 #include "train/base/parallel_for.h"
 #include "train/base/status.h"
 #include "train/tasks/speech/recognition/windows.h"
-#include "train/tasks/speech/tokenizer.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <algorithm>
 #include <cmath>
