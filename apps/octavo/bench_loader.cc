@@ -7,7 +7,7 @@
 #include "train/audio/audio.h"
 #include "train/data/mix.h"
 #include "train/io/scratch_folder.h"
-#include "train/tasks/speech/manifest.h"
+#include "train/tasks/speech/manifest/manifest.h"
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>

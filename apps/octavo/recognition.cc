@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/trainer_commands.h"
-#include "train/tasks/speech/transcript_file.h"
+#include "train/tasks/speech/recognition/transcript_file.h"
 
 #include <CLI/CLI.hpp>
 

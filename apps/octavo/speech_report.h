@@ -3,7 +3,7 @@
 #pragma once
 
 #include "apps/octavo/trainer_commands.h"
-#include "train/tasks/speech/measured.h"
+#include "train/tasks/speech/model/measured.h"
 
 #include <cstdint>
 #include <optional>

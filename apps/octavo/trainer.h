@@ -3,8 +3,8 @@
 #pragma once
 
 #include "apps/octavo/trainer_commands.h"
-#include "train/tasks/speech/model_settings.h"
-#include "train/tasks/speech/recognizer.h"
+#include "train/tasks/speech/config/model_settings.h"
+#include "train/tasks/speech/recognition/recognizer.h"
 
 #include <string>
 

@@ -11,10 +11,10 @@
 #include "train/device/device.h"
 #include "train/io/scratch_folder.h"
 #include "train/model/model.h"
-#include "train/tasks/speech/model.h"
-#include "train/tasks/speech/recognizer.h"
-#include "train/tasks/speech/tokenizer.h"
-#include "train/tasks/speech/transcribe.h"
+#include "train/tasks/speech/model/speech_model.h"
+#include "train/tasks/speech/recognition/recognizer.h"
+#include "train/tasks/speech/recognition/transcribe.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <torch/torch.h>
 

@@ -9,7 +9,7 @@
 #include "train/base/terminal_text.h"
 #include "train/console/signals.h"
 #include "train/io/text_file.h"
-#include "train/tasks/speech/recognizer.h"
+#include "train/tasks/speech/recognition/recognizer.h"
 
 #include <nlohmann/json.hpp>
 

@@ -6,9 +6,9 @@
 #include "train/base/numbers.h"
 #include "train/base/terminal_text.h"
 #include "train/config/config.h"
-#include "train/tasks/speech/recognizer.h"
-#include "train/tasks/speech/transcribe.h"
-#include "train/tasks/speech/transcript_file.h"
+#include "train/tasks/speech/recognition/recognizer.h"
+#include "train/tasks/speech/recognition/transcribe.h"
+#include "train/tasks/speech/recognition/transcript_file.h"
 
 #include <cerrno>
 #include <chrono>
