@@ -1,6 +1,7 @@
 // Defines the command lines of `octavo bench speech` and `octavo bench transcribe`; see trainer_commands.h.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/options.h"
 #include "apps/octavo/trainer_commands.h"
 
 #include <CLI/CLI.hpp>
@@ -44,9 +45,7 @@ void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenc
   CLI::App* command = bench.add_subcommand(
       "speech", "Time a training step of the speech model, part by part, with its memory");
   auto request = std::make_shared<SpeechBenchRequest>();
-  const auto option = [&](const char* flag, auto& value, const char* type, const char* help) {
-    return command->add_option(flag, value, help)->type_name(type)->capture_default_str();
-  };
+  const AddOption option{*command};
   option("--clips", request->clips, "LIST", "Clips in a micro-batch, comma-separated")
       ->delimiter(',')
       ->check(CLI::Range(std::int64_t{1}, kMostClips));
@@ -92,9 +91,7 @@ void add_bench_transcribe(CLI::App& bench, const std::function<void(const Transc
   CLI::App* command = bench.add_subcommand(
       "transcribe", "Time how fast the speech model transcribes, as a multiple of real time");
   auto request = std::make_shared<TranscribeBenchRequest>();
-  const auto option = [&](const char* flag, auto& value, const char* type, const char* help) {
-    return command->add_option(flag, value, help)->type_name(type)->capture_default_str();
-  };
+  const AddOption option{*command};
   option("--from", request->from, "LIST", "Sources of the clips: memory, wav, flac or mp3, comma-separated")
       ->delimiter(',')
       ->check(CLI::IsMember({"memory", "wav", "flac", "mp3"}));

@@ -2,6 +2,7 @@
 // split`, which splits a manifest in two.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/options.h"
 #include "apps/octavo/common/progress.h"
 #include "apps/octavo/common/table.h"
 #include "apps/octavo/recordings/make_speech.h"
@@ -144,9 +145,7 @@ void add_make_speech(CLI::App& data) {
       "make-speech",
       "Make recordings with manifests: short sentences, read aloud by espeak-ng in several voices");
   auto flags = std::make_shared<SpeechFlags>();
-  const auto option = [&](const char* flag, auto& value, const char* type, const char* help) {
-    return command->add_option(flag, value, help)->type_name(type)->capture_default_str();
-  };
+  const AddOption option{*command};
   command->add_option("FOLDER", flags->folder, "Folder to make: train.jsonl, val.jsonl and the recordings")
       ->required();
   option("--clips", flags->plan.clips, "N", "Clips to train on")

@@ -2,6 +2,7 @@
 // work; see trainer_commands.h.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/options.h"
 #include "apps/octavo/trainer_commands.h"
 #include "train/tasks/speech/recognition/transcript_file.h"
 
@@ -48,17 +49,8 @@ void add_listening_model(CLI::App& command, std::string& model) {
       ->required();
 }
 
-void add_listening_checkpoint(CLI::App& command, std::string& checkpoint) {
-  command
-      .add_option("--checkpoint", checkpoint,
-                  "Checkpoint of a run: best (by save_best), latest (the default) or the number of a step")
-      ->type_name("best|latest|STEP");
-}
-
 void add_listening_machine(CLI::App& command, int& threads, std::string& device, std::string& dtype) {
-  const auto option = [&](const char* flag, auto& value, const char* type, const char* help) {
-    return command.add_option(flag, value, help)->type_name(type)->capture_default_str();
-  };
+  const AddOption option{command};
   option("--threads", threads, "N", "Threads that read recordings; 0: one for each CPU, up to 16")
       ->check(CLI::Range(0, 1024));
   option("--device", device, "NAME", "Device: auto, cpu, cuda or cuda:1");
@@ -75,9 +67,7 @@ void add_transcribe(CLI::App& app, const std::function<void(const TranscribeRequ
   command->add_option("audio", request->audio, "Recordings: WAV, FLAC, OGG or MP3")
       ->type_name("FILE ...")
       ->required();
-  const auto option = [&](const char* flag, auto& value, const char* type, const char* help) {
-    return command->add_option(flag, value, help)->type_name(type)->capture_default_str();
-  };
+  const AddOption option{*command};
   option("--format", request->format, "NAME", "Format of the transcripts")
       ->check(CLI::IsMember({"text", "json", "srt", "vtt"}));
   command
@@ -85,7 +75,7 @@ void add_transcribe(CLI::App& app, const std::function<void(const TranscribeRequ
                    "Folder for a file per recording, named after it; stdout if not given")
       ->type_name("FOLDER");
   command->add_flag("--force", request->force, "Replace transcripts that are there");
-  add_listening_checkpoint(*command, request->checkpoint);
+  add_checkpoint(*command, request->checkpoint);
   option("--window", request->window, "S",
          "Seconds of a window; longer recordings are transcribed window by window")
       ->check(CLI::Range(1.0, 3600.0));
@@ -134,15 +124,13 @@ void add_evaluate(CLI::App& app, const std::function<void(const EvaluateRequest&
   command->add_option("manifests", request->manifests, "JSON lines with audio_filepath, duration and text")
       ->type_name("MANIFEST ...")
       ->required();
-  add_listening_checkpoint(*command, request->checkpoint);
+  add_checkpoint(*command, request->checkpoint);
   command->add_option("--json", request->json, "Write all results to this file as JSON, too")
       ->type_name("FILE");
   command->add_option("--limit", request->limit, "Evaluate only the first N clips of the manifest")
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{1}, std::numeric_limits<std::int64_t>::max()));
-  const auto option = [&](const char* flag, auto& value, const char* type, const char* help) {
-    return command->add_option(flag, value, help)->type_name(type)->capture_default_str();
-  };
+  const AddOption option{*command};
   option("--worst", request->worst, "N", "Number of clips to show: those with the most errors")
       ->check(CLI::Range(0, 100000));
   command

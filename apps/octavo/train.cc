@@ -1,6 +1,7 @@
 // Defines the command lines of `octavo train`, `octavo sample` and `octavo plan`; see trainer_commands.h.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/command.h"
+#include "apps/octavo/common/options.h"
 #include "apps/octavo/trainer_commands.h"
 
 #include <CLI/CLI.hpp>
@@ -78,10 +79,7 @@ void add_sample(CLI::App& app, const std::function<void(const SampleRequest&)>& 
   auto request = std::make_shared<SampleRequest>();
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
   sample->add_option("run", request->run, "A run's folder, or a checkpoint's")->required();
-  sample
-      ->add_option("--checkpoint", request->checkpoint,
-                   "Checkpoint of a run: best (by save_best), latest (the default) or the number of a step")
-      ->type_name("best|latest|STEP");
+  add_checkpoint(*sample, request->checkpoint);
   sample->add_option("--prompt", request->prompt, "Beginning of the text; a line break if not given");
   sample->add_option("--tokens", request->tokens, "Number of bytes to generate")
       ->check(CLI::Range(std::int64_t{0}, kMost))

@@ -3,6 +3,7 @@
 #include "benchmarks/engine/offload.h"
 
 #include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/options.h"
 #include "apps/octavo/common/parse.h"
 #include "apps/octavo/common/table.h"
 #include "benchmarks/engine/algorithm.h"
@@ -343,9 +344,7 @@ OffloadRow measure_residence(BenchDevice& device, const OffloadSpec& spec, int r
 }  // namespace
 
 void add_offload_options(CLI::App& command, OffloadFlags& flags) {
-  const auto text = [&](const char* flag, std::string& value, const char* type, const std::string& help) {
-    command.add_option(flag, value, help)->type_name(type)->capture_default_str();
-  };
+  const AddOption text{command};
   text("--device", flags.device, "NAME", "cpu, cuda, or cuda:N for another than the first GPU");
   text("--residence", flags.residences, "LIST", "Where states live: device, stream, host");
   text("--state", flags.state, "NAME", "State format");

@@ -3,6 +3,7 @@
 #include "benchmarks/engine/options.h"
 
 #include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/options.h"
 #include "apps/octavo/common/parse.h"
 #include "benchmarks/engine/algorithm.h"
 
@@ -138,9 +139,7 @@ CLI::Validator whole_number(std::int64_t low, std::int64_t high, bool power_of_t
 }
 
 void add_bench_options(CLI::App& command, BenchFlags& flags) {
-  const auto text = [&](const char* flag, std::string& value, const char* type, const std::string& help) {
-    return command.add_option(flag, value, help)->type_name(type)->capture_default_str();
-  };
+  const AddOption text{command};
   const auto number = [&](const char* flag, auto& value, const CLI::Validator& valid,
                           const std::string& help) {
     return command.add_option(flag, value, help)->type_name("N")->check(valid);
