@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/command.h"
 #include "apps/octavo/common/cli.h"
+#include "benchmarks/engine/commands.h"
 
 #include <CLI/CLI.hpp>
 

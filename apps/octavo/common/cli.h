@@ -73,10 +73,7 @@ void add_data_check(CLI::App& data);
 void add_make_speech(CLI::App& data);
 void add_split(CLI::App& data);
 void add_make_tokenizer(CLI::App& data);
-// Subcommands of bench.
-void add_bench_loader(CLI::App& bench);  // in a build that has the trainer
-void add_bench_offload(CLI::App& bench);
-void add_bench_optimizer(CLI::App& bench);
-void add_bench_shapes(CLI::App& bench);
+// A subcommand of bench.
+void add_bench_loader(CLI::App& bench);
 
 }  // namespace octavo::cli

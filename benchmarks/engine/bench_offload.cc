@@ -1,12 +1,12 @@
-// Measures the rows of `octavo bench offload`; see offload.h.
+// Implements `octavo bench offload`: times iterations of one model with its states on the device, in host
+// memory and streamed, and checks that the final weights are bitwise equal.
 // SPDX-License-Identifier: MIT
-#include "benchmarks/engine/offload.h"
-
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/options.h"
 #include "apps/octavo/common/parse.h"
 #include "apps/octavo/common/table.h"
 #include "benchmarks/engine/algorithm.h"
+#include "benchmarks/engine/commands.h"
 #include "benchmarks/engine/data.h"
 #include "benchmarks/engine/device.h"
 #include "benchmarks/engine/options.h"
@@ -25,7 +25,10 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <iostream>
+#include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -319,6 +322,21 @@ double iteration_ms(int repeat, OffloadModel& model, const std::function<void()>
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count() / repeat;
 }
 
+struct OffloadRow {
+  Residence residence = Residence::device;
+  double ms = 0.0;        // per iteration: total wall time, without synchronization between iterations
+  double model_ms = 0.0;  // per iteration without the step, in the same run
+  std::int64_t device_bytes = 0, host_bytes = 0;
+  std::uint64_t checksum = 0;
+  std::string note;  // why host memory is not pinned
+};
+
+struct OffloadResult {
+  Device device;
+  std::int64_t layers = 0, numel = 0;
+  std::vector<OffloadRow> rows;
+};
+
 OffloadRow measure_residence(BenchDevice& device, const OffloadSpec& spec, int repeat,
                              const std::string& trace) {
   OffloadModel model(device, spec);
@@ -341,7 +359,34 @@ OffloadRow measure_residence(BenchDevice& device, const OffloadSpec& spec, int r
   return row;
 }
 
-}  // namespace
+constexpr const char* kFooter = R"(Examples:
+  octavo bench offload --device cuda
+  octavo bench offload --device cuda --residence device,host --offload-gradients --clip
+  octavo bench offload --device cuda --residence stream --trace offload.json
+
+Each layer has one weight. Its forward pass copies on the device for --work-ms, its backward pass for
+twice that and then makes the gradient. The step is that of the usual optimizer. Where states are in
+host memory, the next forward pass waits for each layer's weight, not for all. Iterations follow one
+another without waiting; "model ms" is the same without a step, so the difference is what the optimizer
+costs. A pass of copies keeps the device's memory busy, where a model's pass keeps its arithmetic busy:
+kernels of the step have less to hide behind here.
+
+"weights" is a hash of all weights after the timed iterations. Residences must agree on it; where they
+do not, the exit code is 1.
+
+--trace writes two more iterations: a row for the model's passes, and one for each queue of the library
+(copies up and down, kernels, work of the CPU). Open it in chrome://tracing or Perfetto, or draw it: benchmarks/draw_trace.py.
+On a CPU threads stand for the device's queues, and nothing is saved: it shows that everything works.)";
+
+struct OffloadFlags {
+  std::string device = "cpu", residences = "device,stream,host", state = "8bit", param_dtype = "bf16";
+  std::optional<std::string> numel;
+  std::int64_t layers = 0;  // 0: the default
+  double work_ms = 0.0;     // 0: the default
+  int repeat = 10, threads = 0;
+  bool offload_gradients = false, clip = false, json = false;
+  std::string trace;
+};
 
 void add_offload_options(CLI::App& command, OffloadFlags& flags) {
   const AddOption text{command};
@@ -376,6 +421,8 @@ void add_offload_options(CLI::App& command, OffloadFlags& flags) {
   command.add_flag("--json", flags.json, "Print JSON on stdout, nothing else");
 }
 
+// Throws a usage Failure if flags are wrong. With `trace`, the iterations of the one residence that is not
+// `device` are written to that file.
 OffloadResult run_offload(const OffloadFlags& flags) {
   const std::vector<Residence> residences = parse_residences(flags.residences);
   const auto offloaded =
@@ -440,6 +487,7 @@ std::string offload_json(const OffloadResult& result) {
   return out.dump(2) + "\n";
 }
 
+// Returns an empty string, or which residences' weights differ from the first row's.
 std::string offload_errors(const OffloadResult& result) {
   std::string out;
   for (const OffloadRow& row : result.rows)
@@ -447,6 +495,22 @@ std::string offload_errors(const OffloadResult& result) {
       out += (out.empty() ? "" : "; ") + residence_name(row.residence) + ": weights differ from those of " +
              residence_name(result.rows.front().residence);
   return out;
+}
+
+void bench_offload(const OffloadFlags& flags) {
+  const OffloadResult result = run_offload(flags);
+  std::cout << (flags.json ? offload_json(result) : offload_table(result));
+  if (const std::string errors = offload_errors(result); !errors.empty()) throw Failure(kExitFailure, errors);
+}
+
+}  // namespace
+
+void add_bench_offload(CLI::App& bench) {
+  CLI::App* command = bench.add_subcommand("offload", "Time a step whose states are in host memory");
+  auto flags = std::make_shared<OffloadFlags>();
+  add_offload_options(*command, *flags);
+  command->footer(kFooter);
+  command->callback([flags] { bench_offload(*flags); });
 }
 
 }  // namespace octavo::cli

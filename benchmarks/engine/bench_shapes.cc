@@ -4,6 +4,7 @@
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/parse.h"
 #include "apps/octavo/common/table.h"
+#include "benchmarks/engine/commands.h"
 #include "benchmarks/engine/rows.h"
 #include "benchmarks/engine/shapes.h"
 
