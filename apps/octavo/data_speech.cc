@@ -10,6 +10,7 @@
 #include "train/base/numbers.h"
 #include "train/io/text_file.h"
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include <filesystem>
@@ -46,8 +47,8 @@ void make_speech(SpeechFlags& flags) {
   recordings::SpeechBenchOptions& plan = flags.plan;
   if (plan.voices.empty()) throw Failure(kExitUsage, "--voices: got none, expected at least one");
   if (plan.slowest > plan.fastest)
-    throw Failure(kExitUsage, "--slowest: got " + std::to_string(plan.slowest) +
-                                  ", expected at most --fastest, " + std::to_string(plan.fastest));
+    throw Failure(kExitUsage, fmt::format("--slowest: got {}, expected at most --fastest, {}", plan.slowest,
+                                          plan.fastest));
   if (!flags.text.empty()) plan.sentences = lines_of(flags.text);
   recordings::MadeSpeech made;
   {
@@ -58,11 +59,12 @@ void make_speech(SpeechFlags& flags) {
     };
     made = take(recordings::make_speech(flags.folder, plan, flags.force, flags.threads, advance));
   }
-  std::cout << flags.folder << (made.was_there ? ": was there already, " : ": ") << grouped(plan.clips)
-            << " clips (" << octavo_train::duration_text(made.seconds) << ") in train.jsonl and "
-            << grouped(plan.val_clips) << " (" << octavo_train::duration_text(made.val_seconds)
-            << ") in val.jsonl, " << grouped(made.words) << " different words, " << plan.voices.size()
-            << (plan.voices.size() == 1 ? " voice\n" : " voices\n");
+  std::cout << fmt::format(
+      "{}: {}{} clips ({}) in train.jsonl and {} ({}) in val.jsonl, {} different words, {}\n", flags.folder,
+      made.was_there ? "was there already, " : "", grouped(plan.clips),
+      octavo_train::duration_text(made.seconds), grouped(plan.val_clips),
+      octavo_train::duration_text(made.val_seconds), grouped(made.words),
+      octavo_train::counted(std::ssize(plan.voices), "voice"));
 }
 
 struct SplitFlags {

@@ -39,29 +39,6 @@ std::int64_t number_in(const char* path, std::int64_t otherwise) {
   return file >> value ? value : otherwise;
 }
 
-// Uninitialized bytes on a page boundary, like large tensors from an allocator. Throws std::bad_alloc.
-class PageBuffer {
- public:
-  PageBuffer() = default;
-  explicit PageBuffer(std::int64_t bytes);
-
-  [[nodiscard]] std::byte* data() const { return data_.get(); }
-  [[nodiscard]] std::int64_t size() const { return size_; }
-
- private:
-  struct Free {
-    void operator()(std::byte* bytes) const;
-  };
-  std::unique_ptr<std::byte[], Free> data_;
-  std::int64_t size_ = 0;
-};
-
-PageBuffer::PageBuffer(std::int64_t bytes) : size_(bytes) {
-  if (bytes > 0) data_.reset(static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), kPage)));
-}
-
-void PageBuffer::Free::operator()(std::byte* bytes) const { ::operator delete(bytes, kPage); }
-
 // Runs work(begin, end) on `threads` threads over [0, count), cut at multiples of `grain`. `work` must not
 // throw: an exception would end the process.
 void for_slices(int threads, std::int64_t count, std::int64_t grain,
@@ -75,15 +52,6 @@ void for_slices(int threads, std::int64_t count, std::int64_t grain,
   for (int i = 1; i < threads; ++i)
     if (edge(i) < edge(i + 1)) team.emplace_back([&, i] { work(edge(i), edge(i + 1)); });
   if (edge(0) < edge(1)) work(edge(0), edge(1));
-}
-
-// Zeroes `buffer` with the threads that will use it, so that every page exists and is on those threads' NUMA
-// node.
-void touch(const PageBuffer& buffer, int threads) {
-  for_slices(threads, buffer.size(), static_cast<std::int64_t>(kPage),
-             [&](std::int64_t begin, std::int64_t end) {
-               std::memset(buffer.data() + begin, 0, static_cast<std::size_t>(end - begin));
-             });
 }
 
 // Returns the bytes that can be allocated without swapping, or the largest int64 if the system does not
@@ -155,9 +123,13 @@ class HostDevice final : public BenchDevice {
 
   Buffer allocate(std::int64_t bytes) override {
     if (bytes == 0) return {};
-    auto pages = std::make_shared<PageBuffer>(bytes);
-    touch(*pages, threads_);
-    return {{pages, pages->data()}, bytes};
+    auto* const memory = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), kPage));
+    std::shared_ptr<std::byte> owner(memory, [](std::byte* at) { ::operator delete(at, kPage); });
+    // The threads that will use the memory zero it, so that every page exists and is on their NUMA node.
+    for_slices(threads_, bytes, static_cast<std::int64_t>(kPage), [&](std::int64_t begin, std::int64_t end) {
+      std::memset(memory + begin, 0, static_cast<std::size_t>(end - begin));
+    });
+    return {std::move(owner), bytes};
   }
 
   using BenchDevice::fill;
