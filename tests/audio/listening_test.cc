@@ -1,7 +1,7 @@
 // Tests batched transcription: how clips are grouped into batches, and that the number of threads has no
 // effect.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/batch_recognition.h"
+#include "train/tasks/speech/recognition/batch_recognition.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // Tests the word errors of a manifest, with a fake recognizer that identifies clips by their loudness, and
 // the report of `octavo evaluate`.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/score.h"
+#include "train/tasks/speech/recognition/score.h"
 
 #include "apps/octavo/evaluate_report.h"
 #include "train/audio/audio.h"
@@ -128,7 +128,8 @@ TEST(Score, ClipsThatCannotBeHeardAreListedAndKeepNoOther) {
   EXPECT_EQ(done.score.unheard()[1].place, set.place(2));
   EXPECT_THAT(done.score.unheard()[1].audio, HasSubstr("/none.wav"));
   EXPECT_THAT(done.score.unheard()[1].reason, HasSubstr("none.wav"));
-  EXPECT_THAT(octavo::cli::evaluation_text(done), HasSubstr("\n2 clips could not be heard and are not counted:\n"));
+  EXPECT_THAT(octavo::cli::evaluation_text(done),
+              HasSubstr("\n2 clips could not be heard and are not counted:\n"));
   const auto json = octavo::cli::evaluation_json(done);
   EXPECT_EQ(json["unheard"][1]["place"], set.place(2));
   EXPECT_EQ(json["complete"], true);

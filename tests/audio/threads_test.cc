@@ -1,13 +1,13 @@
 // Tests that work completes on fewer threads, or on the caller alone, if the system refuses to start threads:
 // no hang and no abort. Also tests errors and exceptions in shared work.
 // SPDX-License-Identifier: MIT
-#include "train/data/threads.h"
+#include "train/base/parallel_for.h"
 
 #include "apps/octavo/recordings/parallel.h"
 #include "train/data/prefetch.h"
 #include "train/files_support.h"
-#include "train/tasks/speech/batch_recognition.h"
-#include "train/tasks/speech/transcribe.h"
+#include "train/tasks/speech/recognition/batch_recognition.h"
+#include "train/tasks/speech/recognition/transcribe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -141,7 +141,8 @@ TEST(NumberedWork, AnExceptionOfAnyThreadReachesTheCaller) {
       if (i == 700) throw std::bad_alloc();
       return {};
     };
-    EXPECT_THROW(std::ignore = octavo::recordings::for_each_number(1000, threads, nullptr, work), std::bad_alloc);
+    EXPECT_THROW(std::ignore = octavo::recordings::for_each_number(1000, threads, nullptr, work),
+                 std::bad_alloc);
   }
 }
 

@@ -1,10 +1,10 @@
 // Tests the transcription of files with a fake recognizer that reads tokens from the samples: the loudness of
 // a frame of 80 ms encodes its token's number.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/transcribe.h"
+#include "train/tasks/speech/recognition/transcribe.h"
 
 #include "train/audio/audio.h"
-#include "train/tasks/speech/tokenizer.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
 #include "train/text_files.h"
 
 #include <gmock/gmock.h>

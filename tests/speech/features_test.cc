@@ -1,7 +1,7 @@
 // Tests the features of recordings: against the reference and its formula, alone and in a batch, with dither,
 // and rejected inputs.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/features.h"
+#include "train/tasks/speech/features/featurizer.h"
 
 #include "train/checkpoint/tensor_files.h"
 #include "train/data/noise.h"

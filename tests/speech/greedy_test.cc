@@ -1,6 +1,6 @@
 // Tests greedy decoding against a plain loop over rows, frames and labels.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/greedy.h"
+#include "train/tasks/speech/recognition/greedy.h"
 
 #include "model_support.h"
 

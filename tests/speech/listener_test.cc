@@ -1,18 +1,18 @@
 // Tests transcription with models from files and from checkpoints: results equal those of the single parts,
 // and models that cannot transcribe are errors.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/recognizer.h"
+#include "train/tasks/speech/recognition/recognizer.h"
 
 #include "speech/model_support.h"
 #include "train/checkpoint/folder/checkpoint_writer.h"
 #include "train/checkpoint/tensor_files.h"
 #include "train/files_support.h"
 #include "train/model/model.h"
-#include "train/tasks/speech/archive.h"
-#include "train/tasks/speech/bundled_model.h"
-#include "train/tasks/speech/features.h"
-#include "train/tasks/speech/greedy.h"
-#include "train/tasks/speech/tokenizer.h"
+#include "train/tasks/speech/archive/archive.h"
+#include "train/tasks/speech/archive/bundled_model.h"
+#include "train/tasks/speech/features/featurizer.h"
+#include "train/tasks/speech/recognition/greedy.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "plain_transducer.h"
-#include "train/tasks/speech/model.h"
+#include "train/tasks/speech/model/speech_model.h"
 
 #include <torch/torch.h>
 

@@ -1,0 +1,57 @@
+// Transcribes many clips. Threads read clips ahead, so that the device does not wait for files, and a batch
+// contains clips of similar lengths. Batches depend only on the lengths of the clips, not on the threads, so
+// two calls return the same results. Does not use LibTorch: recognition is a function argument, such as one
+// that calls Recognizer::hear().
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/base/status.h"
+#include "train/tasks/speech/recognition/transcription.h"
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace octavo_train {
+
+// A clip to transcribe. Any thread may read it, when its batch is near.
+struct ClipInput {
+  double seconds = 0;                                // approximate; used to form batches
+  std::function<Result<std::vector<float>>()> read;  // mono samples at the listener's rate
+};
+
+struct BatchRecognitionOptions {
+  double batch_seconds = 1200;     // limit of a batch with its padding; a longer clip is its own batch
+  std::size_t batch_clips = 1024;  // limit of clips per batch
+  int threads = 0;                 // threads that read clips; 0: see reading_threads()
+};
+
+// Returns `asked` if it is positive, else the number of hardware threads, at most 16.
+unsigned reading_threads(int asked);
+
+// Transcribes the clips of a batch. Returns one result per clip, in the same order.
+using HearBatch = std::function<std::vector<Transcription>(std::span<const std::span<const float>>)>;
+
+// The recognition function of a model, with the format of its input and output.
+struct RecognizerInfo {
+  HearBatch hear;
+  const Tokenizer* tokenizer = nullptr;
+  int rate = 16000;             // samples per second
+  double frame_seconds = 0.08;  // of an encoder frame
+};
+
+// Receives the clip's number, and its transcript or the reason why the clip could not be read.
+using HeardClip = std::function<void(std::size_t, Result<Transcription>)>;
+
+// Divides clips into batches of similar lengths, the longest clips first. Returns the clip numbers of each
+// batch.
+std::vector<std::vector<std::size_t>> plan_batches(std::span<const double> seconds,
+                                                   const BatchRecognitionOptions& options);
+
+// Transcribes the clips and calls done() for each of them, on the calling thread, in the order of the
+// batches. A clip that cannot be read is omitted from its batch. Throws what `hear` and `done` throw.
+void transcribe_all(const HearBatch& hear, std::span<const ClipInput> clips,
+                    const BatchRecognitionOptions& options, const HeardClip& done);
+
+}  // namespace octavo_train

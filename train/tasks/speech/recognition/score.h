@@ -1,0 +1,88 @@
+// Computes the word errors of a manifest's recordings: in total, by language, by speaker and for the worst
+// clips. Also lists the clips that could not be transcribed. Does not use LibTorch: recognition is a function
+// argument.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/tasks/speech/manifest/manifest.h"
+#include "train/tasks/speech/recognition/batch_recognition.h"
+#include "train/tasks/speech/recognition/wer.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace octavo_train {
+
+struct GroupScore {
+  WordErrors errors;
+  std::int64_t clips = 0;
+  double seconds = 0;
+
+  void add(const WordErrors& more, double duration);
+};
+
+struct ScoredClip {
+  std::int64_t number = 0;  // index of the manifest's entry
+  std::string place, audio;
+  std::string reference, hypothesis;
+  WordErrors errors;
+};
+
+// Accumulates the word errors of clips. The result does not depend on the order in which clips are added.
+class Score {
+ public:
+  explicit Score(std::size_t most_worst) : most_worst_(most_worst) {}
+
+  void add(std::int64_t number, std::string place, const ManifestEntry& entry, std::string heard);
+  void add_unheard(SkippedClip clip) { unheard_.push_back(std::move(clip)); }
+
+  // Scores by the value of a manifest's field. The key nullopt holds the clips without the field. Empty if no
+  // clip has the field.
+  using Groups = std::map<std::optional<std::string>, GroupScore>;
+  [[nodiscard]] const GroupScore& total() const { return total_; }
+  [[nodiscard]] Groups languages() const { return said(languages_); }
+  [[nodiscard]] Groups speakers() const { return said(speakers_); }
+  // Returns the clips with the most errors, in descending order of errors; among equals, clips with fewer
+  // reference words come first. Clips without errors are not included.
+  [[nodiscard]] const std::vector<ScoredClip>& worst() const { return worst_; }
+  [[nodiscard]] const std::vector<SkippedClip>& unheard() const { return unheard_; }
+
+ private:
+  static Groups said(const Groups& groups);
+
+  std::size_t most_worst_;
+  GroupScore total_;
+  Groups languages_, speakers_;
+  std::vector<ScoredClip> worst_;
+  std::vector<SkippedClip> unheard_;
+};
+
+struct ScoreOptions {
+  std::optional<std::int64_t> limit = {};  // number of clips, from the first one on; nullopt: all
+  std::size_t worst = 10;
+  int rate = 16000;  // sample rate of the audio passed to recognition, in Hz
+  BatchRecognitionOptions listening = {};
+};
+
+struct ScoreEvents {
+  std::function<bool()> stop;                                        // queried before each batch; true: stop
+  std::function<void(std::int64_t clips, const GroupScore&)> heard;  // after each clip: clips done so far
+};
+
+struct ManifestScore {
+  Score score;
+  std::int64_t clips = 0;       // clips to transcribe
+  std::int64_t clips_done = 0;  // less than `clips` if `stop` returned true
+};
+
+// Transcribes the clips of a manifest and computes their word errors. A clip that cannot be read is listed
+// and does not stop the others. Throws what `hear` and the events throw.
+ManifestScore score_manifest(const Manifest& manifest, const HearBatch& hear, const ScoreOptions& options,
+                             const ScoreEvents& events);
+
+}  // namespace octavo_train
