@@ -11,7 +11,7 @@
 #include "train/model/model.h"
 #include "train/optim/fp8_choice.h"
 #include "train/tasks/speech/data/generator.h"
-#include "train/tasks/speech/model/measure.h"
+#include "train/tasks/speech/model/step_profile.h"
 #include "train/tasks/speech/model_config.h"
 
 #include <torch/torch.h>

@@ -15,7 +15,7 @@
 #include "train/model/model.h"
 #include "train/tasks/speech/model/speech_model.h"
 #include "train/tasks/speech/recognition/recognizer.h"
-#include "train/tasks/speech/recognition/transcribe.h"
+#include "train/tasks/speech/recognition/batch_recognition.h"
 #include "train/tasks/speech/tokenizer.h"
 
 #include <torch/torch.h>

@@ -8,7 +8,7 @@
 #include "train/base/terminal_text.h"
 #include "train/config/config.h"
 #include "train/tasks/speech/recognition/recognizer.h"
-#include "train/tasks/speech/recognition/transcribe.h"
+#include "train/tasks/speech/recognition/batch_recognition.h"
 #include "train/tasks/speech/recognition/transcript_file.h"
 
 #include <cerrno>

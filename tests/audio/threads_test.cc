@@ -7,7 +7,6 @@
 #include "train/data/prefetch.h"
 #include "train/files_support.h"
 #include "train/tasks/speech/recognition/batch_recognition.h"
-#include "train/tasks/speech/recognition/transcribe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // Tests the transcription of files with a fake recognizer that reads tokens from the samples: the loudness of
 // a frame of 80 ms encodes its token's number.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/recognition/transcribe.h"
+#include "train/tasks/speech/recognition/batch_recognition.h"
 
 #include "train/audio/audio.h"
 #include "train/tasks/speech/tokenizer.h"

@@ -14,12 +14,9 @@ set(plain_sources
   features/feature_tables.cc
   features/spec_augment.cc
   recognition/batch_recognition.cc
-  recognition/recognizer_files.cc
   recognition/score.cc
-  recognition/transcribe.cc
   recognition/transcript_file.cc
   recognition/transcription.cc
-  recognition/wer.cc
   recognition/windows.cc)
 octavo_find_nlohmann_json()
 set(plain_libraries nlohmann_json::nlohmann_json octavo_train_audio octavo_train_base)
@@ -38,10 +35,8 @@ set(torch_sources
   data/recordings_about.cc
   features/featurizer.cc
   model/encoder.cc
-  model/measure.cc
+  model/step_profile.cc
   model/predictor.cc
   model/speech_model.cc
-  model/step_parts.cc
-  model/subsampling.cc
   recognition/greedy.cc
   recognition/recognizer.cc)

@@ -14,7 +14,7 @@
 #include "train/tasks/speech/features/spec_augment.h"
 #include "train/tasks/speech/pretrained_source.h"
 #include "train/tasks/speech/recognition/greedy.h"
-#include "train/tasks/speech/recognition/wer.h"
+#include "train/tasks/speech/recognition/score.h"
 #include "train/tasks/speech/tokenizer.h"
 #include "train/tasks/speech/weights.h"
 

@@ -1,7 +1,7 @@
-// Transcribes many clips. Threads read clips ahead, so that the device does not wait for files, and a batch
-// contains clips of similar lengths. Batches depend only on the lengths of the clips, not on the threads, so
-// two calls return the same results. Does not use LibTorch: recognition is a function argument, such as one
-// that calls Recognizer::hear().
+// Transcribes many clips, or recordings in files. Threads read clips ahead, so that the device does not wait
+// for files, and a batch contains clips of similar lengths. Batches depend only on the lengths of the clips,
+// not on the threads, so two calls return the same results. Does not use LibTorch: recognition is a function
+// argument, such as one that calls Recognizer::transcribe().
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace octavo_train {
@@ -53,5 +54,28 @@ std::vector<std::vector<std::size_t>> plan_batches(std::span<const double> secon
 // batches. A clip that cannot be read is omitted from its batch. Throws what `hear` and `done` throw.
 void transcribe_all(const HearBatch& hear, std::span<const ClipInput> clips,
                     const BatchRecognitionOptions& options, const HeardClip& done);
+
+struct TranscribeOptions {
+  double window = 20;  // seconds; the maximum length of a window, without overlap
+  double overlap = 2;  // seconds on both sides of a window that its neighbors share
+  BatchRecognitionOptions listening = {};
+};
+
+struct HeardFile {
+  double seconds = 0;  // duration of the recording
+  Transcription heard;
+};
+
+struct TranscribeEvents {
+  // Receives the file's number, and its transcript or an error. Called once per file, as soon as its result
+  // is available.
+  std::function<void(std::size_t, Result<HeardFile>)> done;
+  // Receives the seconds of audio transcribed so far and their total. Called after each window.
+  std::function<void(double, double)> progress;
+};
+
+// Transcribes the files. A bad file does not stop the others. Throws what `hear` and the events throw.
+void transcribe_files(const RecognizerInfo& hearing, std::span<const std::string> paths,
+                      const TranscribeOptions& options, const TranscribeEvents& events);
 
 }  // namespace octavo_train

@@ -27,7 +27,7 @@ class LabelLoop {
     const auto ints = lengths_.options();
     rows_ = frames.size(0);
     frames_ = frames.size(1);
-    projected_ = head.weight_matmul(frames).flatten(0, 1);
+    projected_ = head.project_frames(frames).flatten(0, 1);
     durations_ = head.durations().empty() ? torch::Tensor() : torch::tensor(head.durations(), ints);
     const auto& all = head.durations();
     farthest_ = all.empty() ? 1 : std::max<std::int64_t>(1, *std::max_element(all.begin(), all.end()));

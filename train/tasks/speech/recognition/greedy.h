@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/speech/model/transducer_head.h"
-#include "train/tasks/speech/recognition/emission.h"
+#include "train/tasks/speech/model/predictor.h"
+#include "train/tasks/speech/recognition/transcription.h"
 
 #include <torch/types.h>
 

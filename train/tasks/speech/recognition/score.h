@@ -1,12 +1,12 @@
-// Computes the word errors of a manifest's recordings: in total, by language, by speaker and for the worst
-// clips. Also lists the clips that could not be transcribed. Does not use LibTorch: recognition is a function
-// argument.
+// Computes word error rates: of a pair of texts, and of a manifest's recordings in total, by language, by
+// speaker and for the worst clips. Also lists the clips that could not be transcribed. Does not use LibTorch:
+// recognition is a function argument.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/align.h"
 #include "train/tasks/speech/manifest.h"
 #include "train/tasks/speech/recognition/batch_recognition.h"
-#include "train/tasks/speech/recognition/wer.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -14,9 +14,26 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace octavo_train {
+
+// The edits between the words of references and of hypotheses (train/base/align.h), summed over clips.
+struct WordErrors {
+  std::int64_t substitutions = 0, deletions = 0, insertions = 0;
+  std::int64_t words = 0;  // words of the references
+
+  [[nodiscard]] std::int64_t errors() const { return substitutions + deletions + insertions; }
+  // Returns the errors per word, which may exceed 1 if there are many insertions. Without reference words it
+  // is 0, or infinite if there are errors.
+  [[nodiscard]] double rate() const;
+  WordErrors& operator+=(const WordErrors& other);
+  friend bool operator==(const WordErrors&, const WordErrors&) = default;
+};
+
+WordErrors count_errors(const std::vector<AlignedWord>& alignment);
+WordErrors word_errors(std::string_view reference, std::string_view hypothesis);
 
 struct GroupScore {
   WordErrors errors;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/model/measure.h"
+#include "train/tasks/speech/model/step_profile.h"
 
+#include "train/config/settings.h"
 #include "train/device/device.h"
+#include "train/device/memory.h"
 #include "train/model/model.h"
 #include "train/optim/fp8.h"
 #include "train/optim/gradients.h"
@@ -10,17 +12,104 @@
 #include "train/task.h"
 #include "train/tasks/speech/data/batch.h"
 #include "train/tasks/speech/features/featurizer.h"
-#include "train/tasks/speech/model/step_parts.h"
+#include "train/tasks/speech/model/speech_model.h"
 
 #include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace octavo_train {
 namespace {
+
+// The parts are timed one after another with the device's own clock, without waiting for the device. Autograd
+// hooks signal when the backward pass moves from one part to the next.
+
+// Receives an event when a part of a step begins, which also ends the previous part.
+class StepWatch {
+ public:
+  virtual ~StepWatch() = default;
+  virtual void begin(StepPart part) = 0;
+  virtual void end() = 0;  // called at the end of the step
+};
+
+class StepClock : public StepWatch {
+ public:
+  explicit StepClock(const torch::Device& device) : device_(device) {}
+  void begin(StepPart part) override;
+  void end() override;
+
+  // Returns the seconds of each part, summed over all steps so far. Waits for the device.
+  [[nodiscard]] ByPart<double> seconds() const;
+
+ private:
+  torch::Device device_;
+  std::deque<std::pair<StepPart, Stopwatch>> watches_;
+  bool running_ = false;
+};
+
+// Measures the memory that a step adds to what was allocated at its start. With several micro-batches,
+// before() and peak() describe the first, because later ones begin with gradients; most() covers all of them.
+class StepMemory : public StepWatch {
+ public:
+  explicit StepMemory(const torch::Device& device) : meter_(device) {}
+  void begin(StepPart part) override;
+  void end() override;
+
+  [[nodiscard]] const ByPart<std::int64_t>& before() const { return before_; }  // when a part began
+  [[nodiscard]] const ByPart<std::int64_t>& peak() const { return peak_; }      // within it
+  [[nodiscard]] std::int64_t most() const { return most_; }                     // in the step
+
+ private:
+  PeakMeter meter_;
+  ByPart<std::int64_t> before_{}, peak_{};
+  ByPart<bool> measured_{};
+  std::int64_t after_ = 0, most_ = 0;
+  int part_ = -1;
+};
+
+void StepClock::begin(StepPart part) {
+  end();
+  watches_.emplace_back(part, Stopwatch(device_));
+  watches_.back().second.start();
+  running_ = true;
+}
+
+void StepClock::end() {
+  if (running_) watches_.back().second.stop();
+  running_ = false;
+}
+
+ByPart<double> StepClock::seconds() const {
+  ByPart<double> out{};
+  for (const auto& [part, watch] : watches_) out.at(static_cast<std::size_t>(part)) += watch.seconds();
+  return out;
+}
+
+void StepMemory::begin(StepPart part) {
+  end();
+  part_ = static_cast<int>(part);
+  if (!measured_.at(static_cast<std::size_t>(part))) before_.at(static_cast<std::size_t>(part)) = after_;
+  meter_.restart();
+}
+
+void StepMemory::end() {
+  if (part_ >= 0) {
+    const auto part = static_cast<std::size_t>(part_);
+    most_ = std::max(most_, meter_.bytes());
+    if (!measured_.at(part)) peak_.at(part) = meter_.bytes();
+    measured_.at(part) = true;
+  }
+  after_ = meter_.now();
+  part_ = -1;
+}
 
 constexpr int kWarmUp = 3;  // untimed steps, which load kernels and allocate states and workspaces
 
