@@ -6,7 +6,7 @@
 #include "apps/octavo/common/table.h"
 #include "apps/octavo/loader_speed.h"
 #include "train/io/scratch_folder.h"
-#include "train/tasks/speech/manifest.h"
+#include "train/tasks/speech/manifest/manifest.h"
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/speech/model_settings.h"
+#include "train/tasks/speech/config/model_settings.h"
 
 #include <string>
 

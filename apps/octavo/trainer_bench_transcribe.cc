@@ -14,9 +14,9 @@
 #include "train/io/scratch_folder.h"
 #include "train/model/model.h"
 #include "train/tasks/speech/model/speech_model.h"
-#include "train/tasks/speech/recognition/recognizer.h"
 #include "train/tasks/speech/recognition/batch_recognition.h"
-#include "train/tasks/speech/tokenizer.h"
+#include "train/tasks/speech/recognition/recognizer.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <torch/torch.h>
 

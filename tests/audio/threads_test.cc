@@ -1,7 +1,7 @@
 // Tests that work completes on fewer threads, or on the caller alone, if the system refuses to start threads:
 // no hang and no abort. Also tests errors and exceptions in shared work.
 // SPDX-License-Identifier: MIT
-#include "train/data/threads.h"
+#include "train/base/parallel_for.h"
 
 #include "apps/octavo/recordings/parallel.h"
 #include "train/data/prefetch.h"

@@ -4,7 +4,7 @@
 #include "train/tasks/speech/recognition/batch_recognition.h"
 
 #include "train/audio/audio.h"
-#include "train/tasks/speech/tokenizer.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
 #include "train/text_files.h"
 
 #include <gmock/gmock.h>

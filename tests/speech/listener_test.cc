@@ -8,11 +8,11 @@
 #include "train/checkpoint/tensor_files.h"
 #include "train/files_support.h"
 #include "train/model/model.h"
-#include "train/tasks/speech/archive.h"
-#include "train/tasks/speech/bundled_model.h"
+#include "train/tasks/speech/archive/archive.h"
+#include "train/tasks/speech/archive/bundled_model.h"
 #include "train/tasks/speech/features/featurizer.h"
 #include "train/tasks/speech/recognition/greedy.h"
-#include "train/tasks/speech/tokenizer.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,13 +10,13 @@
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/tensor_files.h"
 #include "train/model/model.h"
-#include "train/tasks/speech/archive.h"
+#include "train/tasks/speech/archive/archive.h"
+#include "train/tasks/speech/archive/tensor_names.h"
+#include "train/tasks/speech/archive/weights.h"
 #include "train/tasks/speech/data/batch.h"
 #include "train/tasks/speech/features/featurizer.h"
 #include "train/tasks/speech/model/speech_model.h"
-#include "train/tasks/speech/names.h"
 #include "train/tasks/speech/recognition/greedy.h"
-#include "train/tasks/speech/weights.h"
 
 #include <torch/torch.h>
 

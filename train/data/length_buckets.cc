@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/data/length_buckets.h"
 
-#include "train/data/mix.h"
-#include "train/data/threads.h"
 #include "train/base/decimal.h"
+#include "train/base/parallel_for.h"
+#include "train/data/mix.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -227,7 +227,7 @@ Batches::Walk LengthBuckets::walk(const Order& order, std::uint64_t positions) c
     whole.push_back(next);
   }
   std::vector<std::int64_t> counts(whole.size());
-  for_each_index(whole.size(), planning_threads(), [&](std::uint64_t i) {
+  parallel_for(whole.size(), planning_threads(), [&](std::uint64_t i) {
     counts[i] = static_cast<std::int64_t>(plan(order, whole[i]).ends.size());
   });
   Walk out{0, position};
@@ -242,7 +242,7 @@ LengthBuckets::Survey LengthBuckets::survey(const Order& order) const {
   for (std::uint64_t position = order.start(); position < end; position = windows.back().end)
     windows.push_back(bounds(order, position));
   std::vector<Survey> parts(windows.size());
-  for_each_index(windows.size(), planning_threads(), [&](std::uint64_t w) {
+  parallel_for(windows.size(), planning_threads(), [&](std::uint64_t w) {
     const Window here = plan(order, windows[w]);
     Survey& part = parts[w];
     for (std::size_t i = 0; i < here.ends.size(); ++i) {

@@ -17,8 +17,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/parallel_for.h"
 #include "train/base/status.h"
-#include "train/data/threads.h"
 
 #include <octavo/backend.h>
 

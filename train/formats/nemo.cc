@@ -3,7 +3,7 @@
 #include "train/formats/nemo.h"
 
 #include "train/formats/safetensors_format.h"
-#include "train/io/byte_order.h"
+#include "train/io/little_endian.h"
 
 namespace octavo_train {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "train/base/status.h"
 #include "train/formats/pickle_opcodes.h"
-#include "train/io/byte_order.h"
+#include "train/io/little_endian.h"
 
 #include <array>
 

@@ -5,7 +5,7 @@
 
 #include "train/base/status.h"
 #include "train/formats/pickle.h"
-#include "train/io/byte_order.h"
+#include "train/io/little_endian.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -6,7 +6,7 @@
 #include "train/formats/pickle.h"
 #include "train/formats/pickle_opcodes.h"
 #include "train/formats/safetensors_format.h"
-#include "train/io/byte_order.h"
+#include "train/io/little_endian.h"
 
 #include <algorithm>
 #include <cstdint>

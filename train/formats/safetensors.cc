@@ -4,7 +4,7 @@
 
 #include "train/base/status.h"
 #include "train/formats/safetensors_format.h"
-#include "train/io/byte_order.h"
+#include "train/io/little_endian.h"
 
 #include <algorithm>
 #include <tuple>

@@ -5,7 +5,7 @@
 #include "train/formats/safetensors_format.h"
 #include "train/formats/tar.h"
 #include "train/formats/tar_header.h"
-#include "train/io/byte_order.h"
+#include "train/io/little_endian.h"
 #include "train/io/output_file.h"
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 #include "train/formats/safetensors_format.h"
 #include "train/formats/torch_file.h"
 #include "train/formats/zip_writer.h"
-#include "train/io/byte_order.h"
+#include "train/io/little_endian.h"
 #include "train/io/output_file.h"
 
 #include <nlohmann/json.hpp>

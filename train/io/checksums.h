@@ -34,6 +34,10 @@ class Hasher {
   std::unique_ptr<State> state_;
 };
 
+// Returns the 32 hexadecimal digits of the bytes' 128-bit XXH3 hash.
+std::string xxh3_hex(std::span<const std::byte> bytes);
+std::string xxh3_hex(std::string_view text);
+
 struct FileChecksum {
   std::string hash;
   std::uint64_t size = 0;

@@ -58,11 +58,10 @@ Status AppendFile::append(std::string_view bytes) {
 }
 
 Status AppendFile::sync() {
-  while (::fsync(descriptor_.get()) != 0) {
-    if (errno == EINTR) continue;
-    if (errno == EINVAL || errno == EROFS) break;  // a pipe or a device, which cannot be synced
-    return system_error(path_, "write it to the disk", errno);
-  }
+  const int error = sync_descriptor(descriptor_);
+  // A pipe or a device cannot be synced.
+  if (error != 0 && error != EINVAL && error != EROFS)
+    return system_error(path_, "write it to the disk", error);
   return {};
 }
 

@@ -6,17 +6,17 @@
 #include "train/model/model.h"
 #include "train/nn/subsampling.h"
 #include "train/optim/precision.h"
-#include "train/tasks/speech/bundled_model.h"
+#include "train/tasks/speech/archive/bundled_model.h"
+#include "train/tasks/speech/archive/run_model.h"
+#include "train/tasks/speech/archive/weights.h"
 #include "train/tasks/speech/data/batch.h"
 #include "train/tasks/speech/data/generated_clips.h"
 #include "train/tasks/speech/data/recordings.h"
 #include "train/tasks/speech/entry.h"
 #include "train/tasks/speech/features/spec_augment.h"
-#include "train/tasks/speech/pretrained_source.h"
 #include "train/tasks/speech/recognition/greedy.h"
 #include "train/tasks/speech/recognition/score.h"
-#include "train/tasks/speech/tokenizer.h"
-#include "train/tasks/speech/weights.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <torch/torch.h>
 

@@ -8,11 +8,11 @@
 
 #include "train/base/status.h"
 #include "train/data/length_buckets.h"
-#include "train/tasks/speech/feature_settings.h"
-#include "train/tasks/speech/manifest.h"
-#include "train/tasks/speech/model_settings.h"
-#include "train/tasks/speech/recording_settings.h"
-#include "train/tasks/speech/tokenizer.h"
+#include "train/tasks/speech/config/feature_settings.h"
+#include "train/tasks/speech/config/model_settings.h"
+#include "train/tasks/speech/config/recording_settings.h"
+#include "train/tasks/speech/manifest/manifest.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <cstdint>
 #include <optional>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/speech/clip_source.h"
+#include "train/tasks/speech/data/clip_source.h"
 #include "train/tasks/speech/data/generator.h"
 
 #include <vector>

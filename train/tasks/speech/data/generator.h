@@ -5,7 +5,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/speech/settings.h"
+#include "train/tasks/speech/config/settings.h"
 
 #include <cstdint>
 #include <span>

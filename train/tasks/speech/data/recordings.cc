@@ -6,8 +6,8 @@
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/config/paths.h"
 #include "train/data/noise.h"
+#include "train/tasks/speech/archive/run_model.h"
 #include "train/tasks/speech/data/batch.h"
-#include "train/tasks/speech/pretrained_source.h"
 
 #include <torch/torch.h>
 

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "train/data/length_buckets.h"
-#include "train/tasks/speech/clip_source.h"
 #include "train/tasks/speech/data/clip_reader.h"
+#include "train/tasks/speech/data/clip_source.h"
 #include "train/tasks/speech/data/skipped_clips.h"
 #include "train/tasks/speech/features/feature_cache.h"
 #include "train/tasks/speech/features/featurizer.h"

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "train/base/status.h"
-#include "train/tasks/speech/manifest.h"
+#include "train/tasks/speech/manifest/manifest.h"
 
 #include <cstdint>
 #include <memory>

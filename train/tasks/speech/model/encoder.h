@@ -6,7 +6,7 @@
 
 #include "train/nn/dropout.h"
 #include "train/nn/weight_gate.h"
-#include "train/tasks/speech/model_settings.h"
+#include "train/tasks/speech/config/model_settings.h"
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "train/nn/dropout.h"
-#include "train/tasks/speech/model_settings.h"
+#include "train/tasks/speech/config/model_settings.h"
 
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>

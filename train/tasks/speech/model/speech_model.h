@@ -6,9 +6,9 @@
 #pragma once
 
 #include "train/nn/dropout.h"
+#include "train/tasks/speech/config/model_settings.h"
 #include "train/tasks/speech/model/encoder.h"
 #include "train/tasks/speech/model/predictor.h"
-#include "train/tasks/speech/model_settings.h"
 
 #include <octavo/transducer.h>
 #include <torch/nn/module.h>

@@ -2,10 +2,10 @@
 #include "train/tasks/speech/recognition/batch_recognition.h"
 
 #include "train/audio/audio.h"
+#include "train/base/parallel_for.h"
 #include "train/base/status.h"
-#include "train/data/threads.h"
 #include "train/tasks/speech/recognition/windows.h"
-#include "train/tasks/speech/tokenizer.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -124,8 +124,8 @@ struct Place {
 // Reads the headers of all recordings, with several threads: a header takes a moment, and there may be many.
 std::vector<Result<AudioInfo>> probe_all(std::span<const std::string> paths, int threads) {
   std::vector<std::optional<Result<AudioInfo>>> found(paths.size());
-  for_each_index(paths.size(), reading_threads(threads),
-                 [&](std::uint64_t i) { found[i].emplace(probe_audio(paths[i])); });
+  parallel_for(paths.size(), reading_threads(threads),
+               [&](std::uint64_t i) { found[i].emplace(probe_audio(paths[i])); });
   std::vector<Result<AudioInfo>> out;
   out.reserve(found.size());
   for (auto& each : found) out.push_back(std::move(*each));

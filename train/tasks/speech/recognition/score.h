@@ -5,7 +5,7 @@
 #pragma once
 
 #include "train/base/align.h"
-#include "train/tasks/speech/manifest.h"
+#include "train/tasks/speech/manifest/manifest.h"
 #include "train/tasks/speech/recognition/batch_recognition.h"
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/recognition/transcription.h"
 
-#include "train/tasks/speech/tokenizer.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <algorithm>
 #include <cstddef>
