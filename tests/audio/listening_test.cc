@@ -49,7 +49,7 @@ TEST(Listening, EveryClipIsHeardWhateverTheThreads) {
     }
     std::vector<std::string> texts(kClips);
     std::size_t batches = 0;
-    const HearBatch hear = [&](std::span<const std::span<const float>> batch) {
+    const TranscribeBatch hear = [&](std::span<const std::span<const float>> batch) {
       ++batches;
       return count_samples(batch);
     };
@@ -75,7 +75,7 @@ TEST(Listening, WhatHearingThrowsEndsIt) {
   std::vector<ClipInput> clips;
   for (int i = 0; i < 50; ++i)
     clips.push_back({1.0, []() -> Result<std::vector<float>> { return std::vector<float>(1); }});
-  const HearBatch hear = [](std::span<const std::span<const float>>) -> std::vector<Transcription> {
+  const TranscribeBatch hear = [](std::span<const std::span<const float>>) -> std::vector<Transcription> {
     throw std::runtime_error("no device");
   };
   EXPECT_THROW(

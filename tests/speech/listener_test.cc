@@ -110,7 +110,7 @@ TEST(Recognizer, HearsWhatThePartsGiveWhateverTheBatch) {
     const std::vector<std::vector<float>> sounds = {
         sound(40000, 900), {}, sound(16000, 2000), sound(200, 500), sound(60001, 300)};
     const std::vector<std::span<const float>> clips(sounds.begin(), sounds.end());
-    const std::vector<Transcription> heard = listener->hear(clips);
+    const std::vector<Transcription> heard = listener->transcribe(clips);
     ASSERT_EQ(heard.size(), 5U);
     SpeechModel model = make_model(head);
     std::size_t labels = 0;
@@ -168,7 +168,7 @@ TEST(Recognizer, OfARunAndOfACheckpoint) {
   for (const std::string& name : {run, run + "/checkpoint-7"}) {
     auto listener = Recognizer::open(name, options);
     ASSERT_TRUE(listener.ok()) << listener.status().message();
-    EXPECT_EQ(listener->hear(clips)[0].tokens, heard_alone(*model, samples));
+    EXPECT_EQ(listener->transcribe(clips)[0].tokens, heard_alone(*model, samples));
   }
   options.checkpoint = "8";
   EXPECT_THAT(Recognizer::open(run, options).status().message(), AllOf(HasSubstr("8"), HasSubstr("7")));
@@ -187,7 +187,7 @@ TEST(Recognizer, NeedsNoFilesButTheCheckpoints) {
   const std::vector<std::span<const float>> clips = {samples};
   auto listener = Recognizer::open(write_checkpoint(folder, kOfFiles, all_files()), kOnCpu);
   ASSERT_TRUE(listener.ok()) << listener.status().message();
-  EXPECT_EQ(listener->hear(clips)[0].tokens, heard_alone(*make_model(SpeechHead::tdt), samples));
+  EXPECT_EQ(listener->transcribe(clips)[0].tokens, heard_alone(*make_model(SpeechHead::tdt), samples));
   EXPECT_THAT(Recognizer::open(write_checkpoint(other, kOfFiles, {}), kOnCpu).status().message(),
               HasSubstr("/gone/away.nemo: does not exist"));
 }
@@ -206,7 +206,7 @@ TEST(Recognizer, WhatCannotHearSaysWhy) {
   const std::string model = write_folder(folder, SpeechHead::tdt);
   RecognizerOptions best = kOnCpu;
   best.checkpoint = "best";
-  EXPECT_THAT(Recognizer::open(model, best).status().message(), HasSubstr("no run's folder"));
+  EXPECT_THAT(Recognizer::open(model, best).status().message(), HasSubstr("is not a run's folder"));
   int line = 0;
   const auto other = train_tokenizer({.vocabulary = 20}, [&](std::string& out) {
     out = "a boat";

@@ -49,7 +49,7 @@ torch::Tensor grouped_weight_matmul_sum(const torch::Tensor& x, const torch::Ten
   return context ? context->matmul_batched(x, weight, {false, true}) : x.bmm(weight).sum(0);
 }
 
-torch::Tensor linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias) {
+torch::Tensor apply_linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias) {
   const torch::Tensor out = weight_matmul(x, (weight.dim() == 3 ? weight.squeeze(2) : weight).t());
   return bias.defined() ? out + bias.to(out.scalar_type()) : out;
 }
@@ -60,11 +60,13 @@ torch::ScalarType compute_type(const torch::Tensor& weight) {
                                                    : weight.scalar_type();
 }
 
-const MatmulPrecision& matmul_precision() { return adapter::current(); }
+MatmulPrecision matmul_precision() { return adapter::current(); }
 
-MatmulPrecisionScope::MatmulPrecisionScope(MatmulPrecision context)
-    : before_(std::exchange(adapter::current_slot(), std::move(context))) {}
+MatmulPrecisionScope::MatmulPrecisionScope(const MatmulPrecision& context)
+    : before_(std::exchange(adapter::current_slot(), std::static_pointer_cast<adapter::Context>(context))) {}
 
-MatmulPrecisionScope::~MatmulPrecisionScope() { adapter::current_slot() = std::move(before_); }
+MatmulPrecisionScope::~MatmulPrecisionScope() {
+  adapter::current_slot() = std::static_pointer_cast<adapter::Context>(std::move(before_));
+}
 
 }  // namespace octavo_train

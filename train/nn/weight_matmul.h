@@ -12,10 +12,6 @@
 
 #include <memory>
 
-namespace octavo::torch::fp8 {
-class Context;
-}  // namespace octavo::torch::fp8
-
 namespace octavo_train {
 
 // Returns the matmul of x [.., in] with weight [in, out]: [.., out].
@@ -31,19 +27,22 @@ torch::Tensor grouped_weight_matmul_sum(const torch::Tensor& x, const torch::Ten
 
 // Returns x [.., in] times the transposed weight, plus the bias if it is defined: [.., out]. The weight has
 // the layout of model files, [out, in], or [out, in, 1] if it belongs to a convolution with kernel size 1.
-torch::Tensor linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias = {});
+torch::Tensor apply_linear(const torch::Tensor& x, const torch::Tensor& weight,
+                           const torch::Tensor& bias = {});
 
 // Returns the dtype of activations: autocast's dtype if autocast is enabled, else the dtype of the weights.
 torch::ScalarType compute_type(const torch::Tensor& weight);
 
-// The precision of a thread's matmuls: its FP8 context. Null: matmuls are torch's, not FP8.
-using MatmulPrecision = std::shared_ptr<octavo::torch::fp8::Context>;
-[[nodiscard]] const MatmulPrecision& matmul_precision();
+// The precision of a thread's matmuls: its FP8 context, a std::shared_ptr<octavo::torch::fp8::Context>. Null:
+// matmuls are torch's, not FP8. The type is hidden, because the adapter's namespace octavo::torch would hide
+// LibTorch's in sources of namespace octavo.
+using MatmulPrecision = std::shared_ptr<void>;
+[[nodiscard]] MatmulPrecision matmul_precision();
 
 // Sets this thread's precision for the lifetime of the object.
 class MatmulPrecisionScope {
  public:
-  explicit MatmulPrecisionScope(MatmulPrecision context);
+  explicit MatmulPrecisionScope(const MatmulPrecision& context);
   ~MatmulPrecisionScope();
   MatmulPrecisionScope(const MatmulPrecisionScope&) = delete;
   MatmulPrecisionScope& operator=(const MatmulPrecisionScope&) = delete;

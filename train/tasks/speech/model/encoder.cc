@@ -91,11 +91,11 @@ SubsamplingImpl::SubsamplingImpl(const SpeechModelSettings& settings)
 
 torch::Tensor SubsamplingImpl::forward(const torch::Tensor& features, const torch::Tensor& lengths) {
   const std::vector<torch::Tensor> inputs = {features.to(compute_type(weight_)), lengths};
-  if (!recompute_) return linear(subsampled_features(inputs, convolutions_), weight_, bias_);
+  if (!recompute_) return apply_linear(subsampled_features(inputs, convolutions_), weight_, bias_);
   const std::int64_t of_a_clip =
       std::max<std::int64_t>(1, convolutions_[0].size(0) * features.size(1) * features.size(2) / 4);
   const std::int64_t at_once = std::max<std::int64_t>(1, kLargestPart / of_a_clip);
-  return linear(recompute_rows(subsampled_features, inputs, convolutions_, at_once), weight_, bias_);
+  return apply_linear(recompute_rows(subsampled_features, inputs, convolutions_, at_once), weight_, bias_);
 }
 
 ConformerLayerImpl::ConformerLayerImpl(const SpeechModelSettings& settings, std::int64_t number)
@@ -152,16 +152,17 @@ torch::nn::LayerNorm ConformerLayerImpl::make_norm(const std::string& name) {
 
 torch::Tensor ConformerLayerImpl::feed_forward(const FeedForward& block, const torch::Tensor& x,
                                                const Drop& drop) const {
-  return linear(silu_dropout(linear(x, block.first->weight), drop), block.second->weight);
+  return apply_linear(silu_dropout(apply_linear(x, block.first->weight), drop), block.second->weight);
 }
 
 torch::Tensor ConformerLayerImpl::attention(const torch::Tensor& x, const torch::Tensor& positions,
                                             const torch::Tensor& lengths, const Drop& drop) const {
   const auto heads = [&](const torch::Tensor& y) { return y.unflatten(-1, {heads_, width_ / heads_}); };
-  return linear(relative_attention(heads(linear(x, q_->weight)), heads(linear(x, k_->weight)),
-                                   heads(linear(x, v_->weight)), heads(linear(positions, place_->weight)),
-                                   bias_u_, bias_v_, lengths, drop),
-                o_->weight);
+  return apply_linear(
+      relative_attention(heads(apply_linear(x, q_->weight)), heads(apply_linear(x, k_->weight)),
+                         heads(apply_linear(x, v_->weight)), heads(apply_linear(positions, place_->weight)),
+                         bias_u_, bias_v_, lengths, drop),
+      o_->weight);
 }
 
 torch::Tensor ConformerLayerImpl::convolution(const torch::Tensor& x, const torch::Tensor& lengths) {
@@ -172,8 +173,8 @@ torch::Tensor ConformerLayerImpl::convolution(const torch::Tensor& x, const torc
                  .running_var = bn.running_var,
                  .num_batches_tracked = bn.num_batches_tracked,
                  .frozen = freeze_batch_norm_};
-  const torch::Tensor gates = linear(x, into_->weight);
-  return linear(conv_module(gates, lengths, depthwise_->weight, norm, is_training()), out_of_->weight);
+  const torch::Tensor gates = apply_linear(x, into_->weight);
+  return apply_linear(conv_module(gates, lengths, depthwise_->weight, norm, is_training()), out_of_->weight);
 }
 
 torch::Tensor ConformerLayerImpl::forward(const torch::Tensor& x, const torch::Tensor& positions,

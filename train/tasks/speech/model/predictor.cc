@@ -96,7 +96,7 @@ torch::Tensor PredictorImpl::forward(const torch::Tensor& targets, const Dropout
   } else {
     x = run(x, pass);
   }
-  return linear(x, projector_->weight, projector_->bias);
+  return apply_linear(x, projector_->weight, projector_->bias);
 }
 
 std::pair<torch::Tensor, PredictorState> PredictorImpl::step(const torch::Tensor& tokens,
@@ -121,7 +121,7 @@ std::pair<torch::Tensor, PredictorState> PredictorImpl::step(const torch::Tensor
     }
     x = x.to(compute_type(embedding_->weight));
   }
-  return {linear(x, projector_->weight, projector_->bias), {torch::stack(h), torch::stack(c)}};
+  return {apply_linear(x, projector_->weight, projector_->bias), {torch::stack(h), torch::stack(c)}};
 }
 
 }  // namespace octavo_train

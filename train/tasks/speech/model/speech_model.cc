@@ -140,7 +140,7 @@ torch::Tensor SpeechModelImpl::loss(const Encoded& encoded, const SpeechClips& c
 
 torch::Tensor SpeechModelImpl::ctc_logits(const torch::Tensor& frames) {
   TORCH_CHECK(!ctc_head_.is_empty(), "speech model: it has no CTC head");
-  return linear(frames, ctc_head_->weight, ctc_head_->bias);
+  return apply_linear(frames, ctc_head_->weight, ctc_head_->bias);
 }
 
 // Returns the CTC loss. A clip with more labels than its frames can hold has no alignment; its loss counts as
@@ -162,7 +162,7 @@ torch::Tensor SpeechModelImpl::ctc_loss(const Encoded& encoded, const SpeechClip
 
 torch::Tensor SpeechModelImpl::project_frames(const torch::Tensor& frames) {
   TORCH_CHECK(!predictor_.is_empty(), "speech model: it has no transducer's head");
-  return linear(frames, encoder_projector_->weight, encoder_projector_->bias);
+  return apply_linear(frames, encoder_projector_->weight, encoder_projector_->bias);
 }
 
 torch::Tensor SpeechModelImpl::predictions(const torch::Tensor& targets, const DropoutKey& pass) {
@@ -175,7 +175,7 @@ std::pair<torch::Tensor, PredictorState> SpeechModelImpl::predict(const torch::T
 }
 
 torch::Tensor SpeechModelImpl::joint(const torch::Tensor& f, const torch::Tensor& g) {
-  return linear((f + g).relu_(), head_->weight, head_->bias);
+  return apply_linear((f + g).relu_(), head_->weight, head_->bias);
 }
 
 torch::Tensor SpeechModelImpl::transducer_loss(const Encoded& encoded, const SpeechClips& clips,

@@ -110,10 +110,9 @@ class Readers {
 
 // A recording and its transcript so far.
 struct File {
+  FileTranscription out;
   std::vector<RecognizedWindow> windows;
   std::size_t left = 0;  // windows that are not transcribed yet
-  Transcription heard;   // result of a recording with one window
-  double seconds = 0;
   Status bad;
 };
 
@@ -121,36 +120,28 @@ struct Place {
   std::size_t file, window;
 };
 
-// Reads the headers of all recordings, with several threads: a header takes a moment, and there may be many.
-std::vector<Result<AudioInfo>> probe_all(std::span<const std::string> paths, int threads) {
-  std::vector<std::optional<Result<AudioInfo>>> found(paths.size());
-  parallel_for(paths.size(), reading_threads(threads),
-               [&](std::uint64_t i) { found[i].emplace(probe_audio(paths[i])); });
-  std::vector<Result<AudioInfo>> out;
-  out.reserve(found.size());
-  for (auto& each : found) out.push_back(std::move(*each));
-  return out;
-}
-
 class FileTranscriber {
  public:
-  FileTranscriber(const RecognizerInfo& hearing, std::span<const std::string> paths,
+  FileTranscriber(const RecognizerInfo& recognizer, std::span<const std::string> paths,
                   const TranscribeOptions& options, const TranscribeEvents& events)
-      : hearing_(hearing), paths_(paths), options_(options), events_(events), files_(paths.size()) {}
+      : recognizer_(recognizer), paths_(paths), options_(options), events_(events), files_(paths.size()) {}
 
   void run() {
     plan();
-    transcribe_all(hearing_.hear, clips_, options_.listening,
-                   [this](std::size_t clip, Result<Transcription> heard) { take(clip, std::move(heard)); });
+    transcribe_all(recognizer_.transcribe, clips_, options_.batches,
+                   [this](std::size_t clip, Result<Transcription> result) { take(clip, std::move(result)); });
   }
 
  private:
   [[nodiscard]] std::int64_t frames(double seconds) const {
-    return static_cast<std::int64_t>(std::ceil(seconds / hearing_.frame_seconds - 1e-6));
+    return static_cast<std::int64_t>(std::ceil(seconds / recognizer_.frame_seconds - 1e-6));
   }
 
   void plan() {
-    const auto infos = probe_all(paths_, options_.listening.threads);
+    // Several threads read the headers: a header takes a moment, and there may be many.
+    std::vector<Result<AudioInfo>> infos(paths_.size(), AudioInfo());
+    parallel_for(paths_.size(), reading_threads(options_.batches.threads),
+                 [&](std::uint64_t i) { infos[i] = probe_audio(paths_[i]); });
     const std::int64_t longest = std::max<std::int64_t>(frames(options_.window), 1);
     for (std::size_t i = 0; i < paths_.size(); ++i) {
       if (!infos[i].ok()) {
@@ -158,9 +149,9 @@ class FileTranscriber {
         continue;
       }
       File& file = files_[i];
-      file.seconds = infos[i]->seconds();
-      total_ += file.seconds;
-      const std::int64_t all = std::max<std::int64_t>(frames(file.seconds), 1);
+      file.out.seconds = infos[i]->seconds();
+      total_ += file.out.seconds;
+      const std::int64_t all = std::max<std::int64_t>(frames(file.out.seconds), 1);
       for (const RecognitionWindow& each : cut_windows(all, longest, frames(options_.overlap))) add(i, each);
       file.left = file.windows.size();
     }
@@ -170,13 +161,13 @@ class FileTranscriber {
     File& file = files_[number];
     AudioRequest request;
     request.path = paths_[number];
-    request.rate = hearing_.rate;
-    request.offset = static_cast<double>(window.first) * hearing_.frame_seconds;
-    const double seconds = static_cast<double>(window.frames) * hearing_.frame_seconds;
+    request.rate = recognizer_.rate;
+    request.offset = static_cast<double>(window.first) * recognizer_.frame_seconds;
+    const double seconds = static_cast<double>(window.frames) * recognizer_.frame_seconds;
     // The last window has no length: it ends where the file ends.
-    if (request.offset + seconds < file.seconds) request.seconds = seconds;
+    if (request.offset + seconds < file.out.seconds) request.seconds = seconds;
     places_.push_back({number, file.windows.size()});
-    clips_.push_back({request.seconds.value_or(file.seconds - request.offset),
+    clips_.push_back({request.seconds.value_or(file.out.seconds - request.offset),
                       [request = std::move(request)]() -> Result<std::vector<float>> {
                         ASSIGN_OR_RETURN(auto clip, read_audio(request));
                         return std::move(clip.samples);
@@ -184,17 +175,17 @@ class FileTranscriber {
     file.windows.push_back({window, {}});
   }
 
-  void take(std::size_t clip, Result<Transcription> heard) {
+  void take(std::size_t clip, Result<Transcription> result) {
     const Place place = places_[clip];
     File& file = files_[place.file];
-    if (heard.ok() && file.windows.size() == 1) {
-      file.heard = std::move(*heard);
-    } else if (heard.ok()) {
-      file.windows[place.window].tokens = std::move(heard->tokens);
+    if (result.ok() && file.windows.size() == 1) {
+      file.out.transcription = std::move(*result);
+    } else if (result.ok()) {
+      file.windows[place.window].tokens = std::move(result->tokens);
     } else if (file.bad.ok()) {
-      file.bad = heard.status();
+      file.bad = result.status();
     }
-    done_ += file.seconds / static_cast<double>(file.windows.size());
+    done_ += file.out.seconds / static_cast<double>(file.windows.size());
     if (--file.left == 0) finish(place.file);
     if (events_.progress) events_.progress(done_, total_);
   }
@@ -202,19 +193,20 @@ class FileTranscriber {
   void finish(std::size_t number) {
     File& file = files_[number];
     if (!file.bad.ok()) return events_.done(number, file.bad);
-    HeardFile out{file.seconds, std::move(file.heard)};
+    Transcription& transcription = file.out.transcription;
     if (file.windows.size() > 1) {
-      const Tokenizer& tokenizer = *hearing_.tokenizer;
+      const Tokenizer& tokenizer = *recognizer_.tokenizer;
       const auto begins = [&](std::int64_t token) { return begins_word(tokenizer, token); };
-      out.heard = make_transcription(merge_windows(file.windows, begins), tokenizer, hearing_.frame_seconds);
+      transcription =
+          make_transcription(merge_windows(file.windows, begins), tokenizer, recognizer_.frame_seconds);
     }
     file.windows.clear();
     // The last label may end after the end of the recording.
-    for (TranscribedWord& word : out.heard.words) word.end = std::min(word.end, file.seconds);
-    events_.done(number, std::move(out));
+    for (TranscribedWord& word : transcription.words) word.end = std::min(word.end, file.out.seconds);
+    events_.done(number, std::move(file.out));
   }
 
-  const RecognizerInfo& hearing_;
+  const RecognizerInfo& recognizer_;
   std::span<const std::string> paths_;
   const TranscribeOptions& options_;
   const TranscribeEvents& events_;
@@ -248,8 +240,8 @@ std::vector<std::vector<std::size_t>> plan_batches(std::span<const double> secon
   return out;
 }
 
-void transcribe_all(const HearBatch& hear, std::span<const ClipInput> clips,
-                    const BatchRecognitionOptions& options, const HeardClip& done) {
+void transcribe_all(const TranscribeBatch& transcribe, std::span<const ClipInput> clips,
+                    const BatchRecognitionOptions& options, const ClipDone& done) {
   std::vector<double> seconds;
   for (const ClipInput& clip : clips) seconds.push_back(clip.seconds);
   const auto batches = plan_batches(seconds, options);
@@ -259,9 +251,9 @@ void transcribe_all(const HearBatch& hear, std::span<const ClipInput> clips,
     std::vector<std::span<const float>> samples;
     for (const Result<Samples>& each : read)
       if (each.ok()) samples.emplace_back(*each);
-    std::vector<Transcription> heard;
-    if (!samples.empty()) heard = hear(samples);
-    auto next = heard.begin();
+    std::vector<Transcription> results;
+    if (!samples.empty()) results = transcribe(samples);
+    auto next = results.begin();
     for (std::size_t k = 0; k < read.size(); ++k) {
       if (read[k].ok()) {
         done(batches[i][k], std::move(*next++));
@@ -272,9 +264,9 @@ void transcribe_all(const HearBatch& hear, std::span<const ClipInput> clips,
   }
 }
 
-void transcribe_files(const RecognizerInfo& hearing, std::span<const std::string> paths,
+void transcribe_files(const RecognizerInfo& recognizer, std::span<const std::string> paths,
                       const TranscribeOptions& options, const TranscribeEvents& events) {
-  FileTranscriber(hearing, paths, options, events).run();
+  FileTranscriber(recognizer, paths, options, events).run();
 }
 
 }  // namespace octavo_train

@@ -6,6 +6,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/recognition/greedy.h"
 
+#include "train/tasks/speech/model/speech_model.h"
+
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -180,6 +182,13 @@ std::vector<Transcript> decode_ctc(const torch::Tensor& scores, const torch::Ten
     }
   }
   return out;
+}
+
+std::vector<Transcript> decode_encoded(SpeechModelImpl& model, const Encoded& encoded) {
+  const SpeechModelSettings& settings = model.settings();
+  return settings.head == SpeechHead::ctc
+             ? decode_ctc(model.ctc_logits(encoded.frames), encoded.lengths)
+             : decode_greedy(model, encoded.frames, encoded.lengths, {.max_symbols = settings.max_symbols});
 }
 
 }  // namespace octavo_train

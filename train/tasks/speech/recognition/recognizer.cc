@@ -26,6 +26,7 @@
 #include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -44,12 +45,12 @@ namespace {
 struct RecognizerFiles {
   SpeechModelSettings model;
   FeatureSettings features;
-  FeatureTables tables;  // from the archive; empty: computed from the settings
+  FeatureTables tables = {};  // from the archive; empty: computed from the settings
   Tokenizer tokenizer;
-  std::string weights_from;               // a path, for error messages
-  std::vector<std::string> notes;         // which checkpoint was chosen, and which were skipped
-  std::optional<SpeechArchive> archive;   // contains the weights if it is set
-  std::optional<Safetensors> checkpoint;  // contains the weights otherwise
+  std::string weights_from;                    // a path, for error messages
+  std::vector<std::string> notes = {};         // which checkpoint was chosen, and which were skipped
+  std::optional<SpeechArchive> archive = {};   // contains the weights if it is set
+  std::optional<Safetensors> checkpoint = {};  // contains the weights otherwise
 
   [[nodiscard]] std::span<const StoredTensor> weights() const {
     return archive ? archive->tensors() : checkpoint->tensors();
@@ -67,7 +68,7 @@ bool is_run(const std::string& name) {
 Status no_tokenizer(const std::string& checkpoint, const Settings& settings) {
   const bool generated = settings.own.get<GeneratorSettings>().clips.has_value();
   return Status::invalid(
-      checkpoint + ": the model has no tokenizer, so what it hears has no words" +
+      checkpoint + ": the model has no tokenizer, so it cannot transcribe" +
       (generated ? ": it was trained on generated clips (data.generator); train one on recordings"
                  : "; the checkpoint should have " + std::string(kKeptTokenizer)));
 }
@@ -88,8 +89,6 @@ Result<RecognizerFiles> open_origin(const std::string& path, const Settings& set
                          .tables = std::move(tables),
                          .tokenizer = std::move(tokenizer),
                          .weights_from = path,
-                         .notes = {},
-                         .archive = {},
                          .checkpoint = std::move(weights)};
 }
 
@@ -100,11 +99,8 @@ Result<RecognizerFiles> open_checkpoint(const std::string& path, const Settings&
   ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::open(path + '/' + std::string(kKeptTokenizer)));
   return RecognizerFiles{.model = std::move(kept->model),
                          .features = kept->features,
-                         .tables = {},
                          .tokenizer = std::move(tokenizer),
                          .weights_from = path,
-                         .notes = {},
-                         .archive = {},
                          .checkpoint = std::move(weights)};
 }
 
@@ -113,8 +109,9 @@ Result<RecognizerFiles> open_run(const std::string& name, const std::string& whi
   ASSIGN_OR_RETURN(auto chosen, choose_checkpoint(name, which, kNeeded));
   ASSIGN_OR_RETURN(const auto config, load(chosen.path + '/' + std::string(kConfig)));
   if (config.settings.task != "speech") {
-    return Status::invalid(name + ": a model of the task " + config.settings.task +
-                           " hears nothing, expected one of the task speech");
+    return Status::invalid(
+        fmt::format("{}: a model of the task {} cannot transcribe, expected one of the task speech", name,
+                    config.settings.task));
   }
   auto out = open_checkpoint(chosen.path, config.settings);
   if (!out.ok()) return out;
@@ -132,28 +129,21 @@ Result<RecognizerFiles> open_archive(const std::string& name) {
                          .tables = std::move(tables),
                          .tokenizer = std::move(tokenizer),
                          .weights_from = archive.path(),
-                         .notes = {},
-                         .archive = std::move(archive),
-                         .checkpoint = {}};
-}
-
-Status check_tokens(const RecognizerFiles& files) {
-  if (files.tokenizer.size() == files.model.vocabulary) return {};
-  return Status::invalid(files.tokenizer.name() + ": has " + std::to_string(files.tokenizer.size()) +
-                         " tokens, but the model of " + files.weights_from + " has " +
-                         std::to_string(files.model.vocabulary) + "; it is of another model");
+                         .archive = std::move(archive)};
 }
 
 // Opens the files of `name`. See Recognizer::open() for both arguments.
 Result<RecognizerFiles> open_recognizer_files(const std::string& name, const std::string& checkpoint) {
   const bool run = is_run(name);
   if (!run && !checkpoint.empty()) {
-    return Status::invalid("--checkpoint: got " + checkpoint + ", but " + name + " is no run's folder");
+    return Status::invalid("--checkpoint: got " + checkpoint + ", but " + name + " is not a run's folder");
   }
   Result<RecognizerFiles> out = run ? open_run(name, checkpoint) : open_archive(name);
   if (!out.ok()) return out;
-  RETURN_IF_ERROR(check_tokens(*out));
-  return out;
+  if (out->tokenizer.size() == out->model.vocabulary) return out;
+  return Status::invalid(fmt::format("{}: has {} tokens, but the model of {} has {}; it is of another model",
+                                     out->tokenizer.name(), out->tokenizer.size(), out->weights_from,
+                                     out->model.vocabulary));
 }
 
 using Clips = std::span<const std::span<const float>>;
@@ -203,11 +193,7 @@ std::vector<Transcript> Recognizer::Parts::decode(Clips clips) {
   std::vector<std::int64_t> samples;
   for (const auto& clip : clips) samples.push_back(std::ssize(clip));
   const Features features = featurizer(padded(clips, device), samples);
-  const Encoded encoded = model->encode(features.frames, features.lengths, {});
-  return model->settings().head == SpeechHead::ctc
-             ? decode_ctc(model->ctc_logits(encoded.frames), encoded.lengths)
-             : decode_greedy(*model, encoded.frames, encoded.lengths,
-                             {.max_symbols = model->settings().max_symbols});
+  return decode_encoded(*model, model->encode(features.frames, features.lengths, {}));
 }
 
 // Decodes the clips in one batch, or, if they do not fit into memory, recursively in halves.
@@ -241,8 +227,8 @@ Result<Recognizer> Recognizer::open(const std::string& name, const RecognizerOpt
       Featurizer(files.features, device, std::move(files.tables)), device, dtype, std::move(files.notes)}));
 }
 
-Result<Recognizer> Recognizer::of(std::shared_ptr<SpeechModelImpl> model, Tokenizer tokenizer,
-                                  const FeatureSettings& features, const RecognizerOptions& options) {
+Result<Recognizer> Recognizer::from_model(std::shared_ptr<SpeechModelImpl> model, Tokenizer tokenizer,
+                                          const FeatureSettings& features, const RecognizerOptions& options) {
   ASSIGN_OR_RETURN(const auto device, choose_device(options.device));
   const ComputeType dtype = dtype_on(device, options);
   place_model(*model, device, dtype == ComputeType::bfloat16);
@@ -251,7 +237,7 @@ Result<Recognizer> Recognizer::of(std::shared_ptr<SpeechModelImpl> model, Tokeni
       new Parts{std::move(model), std::move(tokenizer), Featurizer(features, device), device, dtype, {}}));
 }
 
-std::vector<Transcription> Recognizer::hear(Clips clips) {
+std::vector<Transcription> Recognizer::transcribe(Clips clips) {
   const FeatureSettings& features = parts_->featurizer.settings();
   std::vector<std::span<const float>> long_enough;
   std::vector<std::size_t> places;
@@ -268,8 +254,8 @@ std::vector<Transcription> Recognizer::hear(Clips clips) {
   return out;
 }
 
-RecognizerInfo Recognizer::hearing() {
-  return {[this](Clips clips) { return hear(clips); }, &parts_->tokenizer, rate(), frame_seconds()};
+RecognizerInfo Recognizer::info() {
+  return {[this](Clips clips) { return transcribe(clips); }, &parts_->tokenizer, rate(), frame_seconds()};
 }
 
 int Recognizer::rate() const { return static_cast<int>(parts_->featurizer.settings().sample_rate); }
