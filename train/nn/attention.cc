@@ -179,13 +179,6 @@ bool attention_is_fusible(const at::Tensor& q, const at::Tensor& k, const at::Te
          q.size(1) <= cuda::kMostFrames && q.size(0) * q.size(2) < 65536;
 }
 
-at::Tensor relative_attention_fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                    const at::Tensor& positions, const at::Tensor& bias_u,
-                                    const at::Tensor& bias_v, const at::Tensor& lengths, const Drop& drop) {
-  return AttentionFunction::apply(q, k, v, positions, bias_u, bias_v,
-                                  c10::make_intrusive<AttentionCall>(q, lengths, drop));
-}
-
 // The value of masked scores. Its exponential is zero in any row that has an unmasked score.
 constexpr double kMasked = -1e30;
 
@@ -225,12 +218,10 @@ torch::Tensor relative_attention(const torch::Tensor& q, const torch::Tensor& k,
   TORCH_CHECK(positions.dim() == 3 && positions.size(0) == 2 * length - 1,
               "relative_attention: positions are ", positions.sizes(), ", expected [", 2 * length - 1,
               ", heads, size]");
-  TORCH_CHECK(lengths.dim() == 1 && lengths.size(0) == q.size(0) && lengths.scalar_type() == torch::kInt64 &&
-                  lengths.device() == q.device(),
-              "relative_attention: lengths are ", lengths.scalar_type(), ' ', lengths.sizes(), " on ",
-              lengths.device(), ", expected Long [", q.size(0), "] on ", q.device());
+  check_lengths(kAttention, lengths, q);
   if (attention_is_fusible(q, k, v))
-    return relative_attention_fused(q, k, v, positions, bias_u, bias_v, lengths, drop);
+    return AttentionFunction::apply(q, k, v, positions, bias_u, bias_v,
+                                    c10::make_intrusive<AttentionCall>(q, lengths, drop));
   const NoAutocast no_autocast;
   const auto type = accumulation_type(q);
   const auto heads_first = [&](const torch::Tensor& x) { return x.to(type).transpose(1, 2); };

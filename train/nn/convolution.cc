@@ -99,15 +99,6 @@ bool conv_is_fusible(const at::Tensor& z, const at::Tensor& weight, const BatchN
          (!norm.num_batches_tracked.defined() || norm.num_batches_tracked.device() == z.device());
 }
 
-at::Tensor conv_module_fused(const at::Tensor& z, const at::Tensor& lengths, const at::Tensor& weight,
-                             const BatchNorm& norm, bool frozen) {
-  TORCH_CHECK(lengths.scalar_type() == at::kLong && lengths.dim() == 1 && lengths.size(0) == z.size(0) &&
-                  lengths.device() == z.device(),
-              "conv_module: lengths are ", lengths.scalar_type(), ' ', lengths.sizes(), " on ",
-              lengths.device(), ", expected Long [", z.size(0), "] on ", z.device());
-  return ConvModuleFunction::apply(z, weight, norm.weight, norm.bias, lengths, &norm, frozen);
-}
-
 }  // namespace
 
 torch::Tensor conv_module(const torch::Tensor& z, const torch::Tensor& lengths, const torch::Tensor& weight,
@@ -116,8 +107,11 @@ torch::Tensor conv_module(const torch::Tensor& z, const torch::Tensor& lengths, 
   TORCH_CHECK(z.dim() == 3 && z.size(2) == 2 * channels, "conv_module: activations are ", z.sizes(),
               ", expected [batch, T, ", 2 * channels, ']');
   TORCH_CHECK(width % 2 == 1, "conv_module: the kernel's width is ", width, ", expected an odd number");
-  if (conv_is_fusible(z, weight, norm))
-    return conv_module_fused(z, lengths, weight, norm, !training || norm.frozen);
+  if (conv_is_fusible(z, weight, norm)) {
+    check_lengths("conv_module", lengths, z);
+    return ConvModuleFunction::apply(z, weight, norm.weight, norm.bias, lengths, &norm,
+                                     !training || norm.frozen);
+  }
   const NoAutocast no_autocast;
   const auto type = accumulation_type(z);
   const torch::Tensor gated =

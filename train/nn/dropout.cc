@@ -18,14 +18,9 @@ using torch::autograd::variable_list;
 
 // The arguments of a call, except the tensors.
 struct DropoutCall : torch::CustomClassHolder {
-  DropoutCall(double drop, const DropoutKey& pass, std::uint32_t number, std::int64_t batch_dim,
-       std::int64_t row_pitch)
-      : probability(drop),
-        seed(pass.seed),
-        step(pass.step),
-        layer(number),
-        dim(batch_dim),
-        pitch(row_pitch) {}
+  DropoutCall(double drop, const DropoutKey& key, std::uint32_t number, std::int64_t batch_dim,
+              std::int64_t row_pitch)
+      : probability(drop), seed(key.seed), step(key.step), layer(number), dim(batch_dim), pitch(row_pitch) {}
   double probability;
   std::uint64_t seed, step;
   std::uint32_t layer;
@@ -90,7 +85,8 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
   // The forward pass multiplies by constants; the backward pass multiplies the gradient by the same
   // constants.
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    const auto mask = c10::static_intrusive_pointer_cast<DropoutCall>(context->saved_data["mask"].toCapsule());
+    const auto mask =
+        c10::static_intrusive_pointer_cast<DropoutCall>(context->saved_data["mask"].toCapsule());
     return {apply(grads[0], context->get_saved_variables()[0], mask), Tensor(), Tensor()};
   }
 };
@@ -106,10 +102,9 @@ bool check_dropout(const Tensor& x, double probability, bool training, const Dro
   const Tensor& samples = pass.samples;
   TORCH_CHECK(samples.defined(),
               "dropout: the pass has no sample numbers; give it those of the batch's rows");
-  TORCH_CHECK(
-      samples.dim() == 1 && samples.size(0) == x.size(dim) && samples.scalar_type() == torch::kInt64,
-      "dropout: the sample numbers are ", samples.scalar_type(), " ", samples.sizes(), ", expected Long [",
-      x.size(dim), "]: one for each sample of the batch");
+  TORCH_CHECK(samples.dim() == 1 && samples.size(0) == x.size(dim) && samples.scalar_type() == torch::kInt64,
+              "dropout: the sample numbers are ", samples.scalar_type(), " ", samples.sizes(),
+              ", expected Long [", x.size(dim), "]: one for each sample of the batch");
   TORCH_CHECK(samples.device() == x.device(), "dropout: the sample numbers are on ", samples.device(),
               ", expected ", x.device(), ", where the activations are");
   return true;

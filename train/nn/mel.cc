@@ -166,10 +166,7 @@ torch::Tensor mel_features(const torch::Tensor& audio, const torch::Tensor& leng
                            const MelTables& tables, const MelOptions& options, const DropoutKey& pass) {
   TORCH_CHECK(audio.dim() == 2 && audio.scalar_type() == torch::kFloat32, "mel_features: the audio is ",
               audio.scalar_type(), ' ', audio.sizes(), ", expected Float [batch, samples]");
-  TORCH_CHECK(lengths.dim() == 1 && lengths.size(0) == audio.size(0) &&
-                  lengths.scalar_type() == torch::kInt64 && lengths.device() == audio.device(),
-              "mel_features: lengths are ", lengths.scalar_type(), ' ', lengths.sizes(), " on ",
-              lengths.device(), ", expected Long [", audio.size(0), "] on ", audio.device());
+  check_lengths(kMel, lengths, audio);
   TORCH_CHECK(frames >= 1 && frames <= audio.size(1) / options.hop, "mel_features: ", frames,
               " frames are asked for, expected 1 to ", audio.size(1) / options.hop, ", which the audio has");
   const torch::NoGradGuard no_grad;

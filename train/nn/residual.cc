@@ -159,28 +159,11 @@ bool norm_is_fusible(const at::Tensor& x, const at::Tensor& weight) {
   return fusible(x) && x.size(-1) <= cuda::kMostNormed && weight.device() == x.device();
 }
 
-at::Tensor layer_norm_fused(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                            double eps) {
-  return LayerNormFunction::apply(x, weight, bias, eps);
-}
-
-std::pair<at::Tensor, at::Tensor> add_norm_fused(const at::Tensor& x, const at::Tensor& y, double scale,
-                                                 const at::Tensor& weight, const at::Tensor& bias, double eps,
-                                                 const Drop& drop) {
-  const variable_list out =
-      AddNormFunction::apply(x, y, weight, bias, scale, eps, c10::make_intrusive<KernelMask>(y, drop));
-  return {out[0], out[1]};
-}
-
-at::Tensor silu_dropout_fused(const at::Tensor& x, const Drop& drop) {
-  return SiluDropoutFunction::apply(x, c10::make_intrusive<KernelMask>(x, drop));
-}
-
 }  // namespace
 
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                          double eps) {
-  if (norm_is_fusible(x, weight)) return layer_norm_fused(x, weight, bias, eps);
+  if (norm_is_fusible(x, weight)) return LayerNormFunction::apply(x, weight, bias, eps);
   const NoAutocast no_autocast;
   const auto type = accumulation_type(x);
   return torch::layer_norm(x.to(type), {x.size(-1)}, weight.to(type), bias.to(type), eps).to(x.scalar_type());
@@ -189,15 +172,18 @@ torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight, co
 std::pair<torch::Tensor, torch::Tensor> add_norm(const torch::Tensor& x, const torch::Tensor& y, double scale,
                                                  const torch::Tensor& weight, const torch::Tensor& bias,
                                                  double eps, const Drop& drop) {
-  if (norm_is_fusible(x, weight) && y.sizes() == x.sizes() && y.scalar_type() == x.scalar_type())
-    return add_norm_fused(x, y, scale, weight, bias, eps, drop);
+  if (norm_is_fusible(x, weight) && y.sizes() == x.sizes() && y.scalar_type() == x.scalar_type()) {
+    const variable_list out =
+        AddNormFunction::apply(x, y, weight, bias, scale, eps, c10::make_intrusive<KernelMask>(y, drop));
+    return {out[0], out[1]};
+  }
   const NoAutocast no_autocast;
   const torch::Tensor sum = torch::add(x, dropout(y, drop), scale);
   return {sum, layer_norm(sum, weight, bias, eps)};
 }
 
 torch::Tensor silu_dropout(const torch::Tensor& x, const Drop& drop) {
-  if (fusible(x)) return silu_dropout_fused(x, drop);
+  if (fusible(x)) return SiluDropoutFunction::apply(x, c10::make_intrusive<KernelMask>(x, drop));
   return dropout(torch::silu(x), drop);
 }
 

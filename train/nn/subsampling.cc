@@ -197,14 +197,6 @@ bool subsampling_is_fusible(const at::Tensor& features, const SubsamplingWeights
          std::all_of(weights.stages.begin(), weights.stages.end(), stage_fits);
 }
 
-at::Tensor subsample_fused(const at::Tensor& features, const at::Tensor& lengths,
-                           const SubsamplingWeights& weights) {
-  const auto& [one, two] = weights.stages;
-  return SubsampleFunction::apply(features, lengths, weights.first, weights.first_bias, one.depthwise,
-                                  one.depthwise_bias, one.pointwise, one.pointwise_bias, two.depthwise,
-                                  two.depthwise_bias, two.pointwise, two.pointwise_bias);
-}
-
 torch::Tensor masked(const torch::Tensor& x, const torch::Tensor& lengths) {
   return x * length_mask(lengths, x.size(2)).unsqueeze(1).unsqueeze(3).to(x.scalar_type());
 }
@@ -215,11 +207,13 @@ torch::Tensor subsample(const torch::Tensor& features, const torch::Tensor& leng
                         const SubsamplingWeights& weights) {
   TORCH_CHECK(features.dim() == 3, "subsample: features are ", features.sizes(),
               ", expected [batch, T, bands]");
-  TORCH_CHECK(lengths.dim() == 1 && lengths.size(0) == features.size(0) &&
-                  lengths.scalar_type() == torch::kInt64 && lengths.device() == features.device(),
-              "subsample: lengths are ", lengths.scalar_type(), ' ', lengths.sizes(), " on ",
-              lengths.device(), ", expected Long [", features.size(0), "] on ", features.device());
-  if (subsampling_is_fusible(features, weights)) return subsample_fused(features, lengths, weights);
+  check_lengths(kSubsample, lengths, features);
+  if (subsampling_is_fusible(features, weights)) {
+    const auto& [one, two] = weights.stages;
+    return SubsampleFunction::apply(features, lengths, weights.first, weights.first_bias, one.depthwise,
+                                    one.depthwise_bias, one.pointwise, one.pointwise_bias, two.depthwise,
+                                    two.depthwise_bias, two.pointwise, two.pointwise_bias);
+  }
   const NoAutocast no_autocast;
   torch::Tensor x = features.unsqueeze(1), left = lengths;
   const auto convolved = [&](const torch::Tensor& weight, const torch::Tensor& bias) {
