@@ -43,9 +43,9 @@ octavo_train::ManifestScore listen(octavo_train::Recognizer& listener, const oct
   options.limit = request.limit;
   options.worst = static_cast<std::size_t>(request.worst);
   options.rate = listener.rate();
-  options.listening.batch_seconds =
+  options.batches.batch_seconds =
       request.batch_seconds.value_or(cpu ? kOtherBatchSeconds : kGpuBatchSeconds);
-  options.listening.threads = request.threads;
+  options.batches.threads = request.threads;
   const std::int64_t clips = std::min(manifest.size(), request.limit.value_or(manifest.size()));
   Progress progress;
   const auto begin = std::chrono::steady_clock::now();
@@ -55,7 +55,7 @@ octavo_train::ManifestScore listen(octavo_train::Recognizer& listener, const oct
     progress.say(fmt::format("{} of {} clips, WER {}%, {} times real time", grouped(done), grouped(clips),
                              fixed(100 * score.errors.rate(), 2), fixed(score.seconds / took.count(), 1)));
   };
-  return octavo_train::score_manifest(manifest, [&](auto batch) { return listener.hear(batch); }, options,
+  return octavo_train::score_manifest(manifest, [&](auto batch) { return listener.transcribe(batch); }, options,
                                       {[] { return octavo_train::StopSignals::received() != 0; }, show});
 }
 
@@ -86,7 +86,7 @@ void run_evaluate(const EvaluateRequest& request) {
                                     " clips, the longest first: the errors are those of these");
   }
   if (score.score.total().clips == 0)
-    throw Failure(kExitFailure, "no clip could be heard; the first: " + score.score.unheard().front().reason);
+    throw Failure(kExitFailure, "no clip could be heard; the first: " + score.score.failed().front().reason);
 }
 
 }  // namespace octavo::cli
