@@ -3,7 +3,7 @@
 
 #include "train/data/batches.h"
 #include "train/data/order.h"
-#include "train/data/rank_share.h"
+#include "train/data/prefetch.h"
 
 #include <utility>
 

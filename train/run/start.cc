@@ -311,7 +311,7 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
 
   ASSIGN_OR_RETURN(auto folder,
                    on_all_ranks(world, [&] { return find_folder(given, world, writes, console); }));
-  const std::string resumed_from = world.share(folder.resume_from);
+  const std::string resumed_from = world.broadcast_text(folder.resume_from);
 
   ASSIGN_OR_RETURN(auto opened, on_all_ranks(world, [&] {
                      return open_run_task(std::move(given_task), given, choices, world, resumed_from,

@@ -3,7 +3,7 @@
 
 #include "train/base/numbers.h"
 #include "train/config/environment.h"
-#include "train/config/slow_types.h"
+#include "train/config/settings.h"
 #include "train/device/device.h"
 
 #include <fmt/format.h>
