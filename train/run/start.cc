@@ -14,7 +14,7 @@
 #include "train/optim/bucket_layout.h"
 #include "train/optim/convert_states.h"
 #include "train/predict/host.h"
-#include "train/predict/prediction.h"
+#include "train/predict/predict.h"
 #include "train/run/agreement.h"
 #include "train/run/components.h"
 #include "train/run/consistency.h"
@@ -127,7 +127,7 @@ std::shared_ptr<const Prediction> forecast(Settings settings, const Choices& cho
         console.note(launch.status().message() + "; the plan assumes a fast host");
     }
     settings.training.fp8.enabled = choices.fp8.enabled;
-    auto plan = make_plan(settings, task, request);
+    auto plan = predict(settings, task, request);
     if (!plan.ok()) return unknown(plan.status().message());
     return std::make_shared<const Prediction>(std::move(*plan));
   } catch (const std::exception& error) {
