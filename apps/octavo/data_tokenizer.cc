@@ -6,13 +6,13 @@
 #include "train/base/numbers.h"
 #include "train/base/terminal_text.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
-#include "train/io/byte_order.h"
 #include "train/io/folders.h"
+#include "train/io/little_endian.h"
 #include "train/io/mapped_file.h"
 #include "train/io/text_file.h"
-#include "train/tasks/speech/manifest.h"
-#include "train/tasks/speech/tokenizer.h"
-#include "train/tasks/speech/tokenizer_export.h"
+#include "train/tasks/speech/manifest/manifest.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
+#include "train/tasks/speech/tokenizer/tokenizer_export.h"
 
 #include <CLI/CLI.hpp>
 

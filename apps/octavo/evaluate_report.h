@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/speech/score.h"
+#include "train/tasks/speech/recognition/score.h"
 
 #include <nlohmann/json_fwd.hpp>
 

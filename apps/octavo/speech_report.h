@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "apps/octavo/bench_speech.h"
-#include "train/tasks/speech/measured.h"
+#include "apps/octavo/trainer_commands.h"
+#include "train/tasks/speech/model/step_profile.h"
 
 #include <cstdint>
 #include <optional>

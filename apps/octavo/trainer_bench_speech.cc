@@ -1,18 +1,19 @@
 // Implements `octavo bench speech`: measures one row for each requested combination.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/bench_speech.h"
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/progress.h"
 #include "apps/octavo/speech_report.h"
-#include "apps/octavo/trainer_bench.h"
+#include "apps/octavo/trainer.h"
 #include "train/config/config.h"
 #include "train/device/device.h"
 #include "train/device/memory.h"
 #include "train/model/model.h"
 #include "train/optim/fp8_choice.h"
-#include "train/tasks/speech/generator.h"
-#include "train/tasks/speech/measure.h"
-#include "train/tasks/speech/model_config.h"
+#include "train/optim/optimizer.h"
+#include "train/tasks/speech/config/model_config.h"
+#include "train/tasks/speech/data/generator.h"
+#include "train/tasks/speech/model/speech_model.h"
+#include "train/tasks/speech/model/step_profile.h"
 
 #include <torch/torch.h>
 

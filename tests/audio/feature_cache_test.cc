@@ -1,7 +1,7 @@
 // Tests the feature cache: any run with the same settings finds the features; they are recomputed if a cached
 // file or a recording has changed; a full disk only stops the caching.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/feature_cache.h"
+#include "train/tasks/speech/features/feature_cache.h"
 
 #include "train/files_support.h"
 #include "train/formats/safetensors.h"

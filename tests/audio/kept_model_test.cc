@@ -1,6 +1,6 @@
 // Tests that the model description in a checkpoint is read back unchanged.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/bundled_model.h"
+#include "train/tasks/speech/archive/bundled_model.h"
 
 #include "train/text_files.h"
 

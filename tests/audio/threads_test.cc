@@ -1,13 +1,12 @@
 // Tests that work completes on fewer threads, or on the caller alone, if the system refuses to start threads:
 // no hang and no abort. Also tests errors and exceptions in shared work.
 // SPDX-License-Identifier: MIT
-#include "train/data/threads.h"
+#include "train/base/parallel_for.h"
 
 #include "apps/octavo/recordings/parallel.h"
 #include "train/data/prefetch.h"
 #include "train/files_support.h"
-#include "train/tasks/speech/batch_recognition.h"
-#include "train/tasks/speech/transcribe.h"
+#include "train/tasks/speech/recognition/batch_recognition.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -90,19 +89,19 @@ TEST_F(RefusedThreads, ClipsAreReadByFewerOrByTheCaller) {
 
 TEST_F(RefusedThreads, RecordingsAreOpenedByFewerOrByTheCaller) {
   for (const std::uint64_t megabytes : {1, 64}) {
-    EXPECT_EQ(
-        with_few_addresses(
-            megabytes,
-            [] {
-              const std::vector<std::string> paths(kMany, "/nowhere/a.wav");
-              int failed = 0;
-              transcribe_files(
-                  {}, paths, {.listening = {.threads = kMany}},
-                  {.done = [&](std::size_t, const Result<HeardFile>& file) { failed += file.ok() ? 0 : 1; },
-                   .progress = {}});
-              return std::to_string(failed);
-            }),
-        std::to_string(kMany))
+    EXPECT_EQ(with_few_addresses(
+                  megabytes,
+                  [] {
+                    const std::vector<std::string> paths(kMany, "/nowhere/a.wav");
+                    int failed = 0;
+                    transcribe_files(
+                        {}, paths, {.batches = {.threads = kMany}},
+                        {.done = [&](std::size_t,
+                                     const Result<FileTranscription>& file) { failed += file.ok() ? 0 : 1; },
+                         .progress = {}});
+                    return std::to_string(failed);
+                  }),
+              std::to_string(kMany))
         << megabytes;
   }
 }
@@ -141,7 +140,8 @@ TEST(NumberedWork, AnExceptionOfAnyThreadReachesTheCaller) {
       if (i == 700) throw std::bad_alloc();
       return {};
     };
-    EXPECT_THROW(std::ignore = octavo::recordings::for_each_number(1000, threads, nullptr, work), std::bad_alloc);
+    EXPECT_THROW(std::ignore = octavo::recordings::for_each_number(1000, threads, nullptr, work),
+                 std::bad_alloc);
   }
 }
 

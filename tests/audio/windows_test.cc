@@ -1,7 +1,7 @@
 // Tests long recordings: windows cover them, and labels recognized twice in an overlap appear once in the
 // result.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/windows.h"
+#include "train/tasks/speech/recognition/windows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,11 +2,11 @@
 // The same files are checked with Python's torch, tarfile and transformers in
 // tests/speech/test_speech_archives.py.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/archive.h"
+#include "train/tasks/speech/archive/archive.h"
 #include "speech/nemo_yaml.h"
 #include "support/random.h"
 #include "train/files_support.h"
-#include "train/tasks/speech/names.h"
+#include "train/tasks/speech/archive/tensor_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

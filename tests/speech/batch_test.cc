@@ -1,6 +1,6 @@
 // Tests batches of the task `speech`: their contents, rejected batches, and the effect of SpecAugment.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/batch.h"
+#include "train/tasks/speech/data/batch.h"
 
 #include "train/config/config.h"
 #include "train/shares.h"

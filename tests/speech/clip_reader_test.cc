@@ -1,9 +1,9 @@
 // Tests reading manifest lines as clips: the samples and tokens, speed and noise, and every kind of bad clip.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/clip_reader.h"
+#include "train/tasks/speech/data/clip_reader.h"
 
 #include "speech/spoken_tones.h"
-#include "train/tasks/speech/skipped_clips.h"
+#include "train/tasks/speech/data/skipped_clips.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,12 +6,12 @@
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/config/config.h"
 #include "train/files_support.h"
-#include "train/tasks/speech/archive.h"
-#include "train/tasks/speech/archive_tokenizer.h"
-#include "train/tasks/speech/bundled_model.h"
+#include "train/tasks/speech/archive/archive.h"
+#include "train/tasks/speech/archive/archive_tokenizer.h"
+#include "train/tasks/speech/archive/bundled_model.h"
 #include "train/tasks/speech/entry.h"
-#include "train/tasks/speech/feature_tables.h"
-#include "train/tasks/speech/tokenizer.h"
+#include "train/tasks/speech/features/feature_tables.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
 // Tests the features of recordings: against the reference and its formula, alone and in a batch, with dither,
 // and rejected inputs.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/features.h"
+#include "train/tasks/speech/features/featurizer.h"
 
 #include "train/checkpoint/tensor_files.h"
-#include "train/data/noise.h"
+#include "train/data/mix.h"
 #include "train/formats/safetensors.h"
 #include "train/optim/precision.h"
 

@@ -1,7 +1,7 @@
 // Tests manifests: the forms of a line, skipped lines and reasons, several manifests with weights, memory,
 // and random lines.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/manifest.h"
+#include "train/tasks/speech/manifest/manifest.h"
 
 #include "train/data/mix.h"
 #include "train/text_files.h"

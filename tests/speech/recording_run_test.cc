@@ -6,9 +6,9 @@
 #include "train/run/errors.h"
 #include "train/run/start.h"
 #include "train/run_support.h"
-#include "train/tasks/speech/batch.h"
-#include "train/tasks/speech/features.h"
-#include "train/tasks/speech/skipped_clips.h"
+#include "train/tasks/speech/data/batch.h"
+#include "train/tasks/speech/data/skipped_clips.h"
+#include "train/tasks/speech/features/featurizer.h"
 #include "train/tasks/speech/task.h"
 
 #include <algorithm>

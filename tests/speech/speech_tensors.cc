@@ -10,13 +10,13 @@
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/tensor_files.h"
 #include "train/model/model.h"
-#include "train/tasks/speech/archive.h"
-#include "train/tasks/speech/batch.h"
-#include "train/tasks/speech/features.h"
-#include "train/tasks/speech/greedy.h"
-#include "train/tasks/speech/model.h"
-#include "train/tasks/speech/names.h"
-#include "train/tasks/speech/weights.h"
+#include "train/tasks/speech/archive/archive.h"
+#include "train/tasks/speech/archive/tensor_names.h"
+#include "train/tasks/speech/archive/weights.h"
+#include "train/tasks/speech/data/batch.h"
+#include "train/tasks/speech/features/featurizer.h"
+#include "train/tasks/speech/model/speech_model.h"
+#include "train/tasks/speech/recognition/greedy.h"
 
 #include <torch/torch.h>
 
@@ -107,7 +107,7 @@ NamedTensors compute(const std::string& name, bool training, const std::string& 
     return out;
   }
   const torch::Tensor logits = ctc ? model->ctc_logits(encoded.frames)
-                                   : model->joint(model->weight_matmul(encoded.frames).unsqueeze(2),
+                                   : model->joint(model->project_frames(encoded.frames).unsqueeze(2),
                                                   model->predictions(clips.targets, {}).unsqueeze(1));
   const std::vector<Transcript> transcripts =
       ctc ? decode_ctc(logits, encoded.lengths)

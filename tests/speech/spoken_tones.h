@@ -6,7 +6,7 @@
 #include "audio/recordings.h"
 #include "train/audio/audio.h"
 #include "train/files_support.h"
-#include "train/tasks/speech/tokenizer.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -1,14 +1,14 @@
 // Tests SentencePiece models: training, opening, round trips, and invalid models.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/tokenizer.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include "speech/nemo_yaml.h"
+#include "train/base/base64.h"
 #include "train/io/json_depth.h"
-#include "train/tasks/speech/archive_tokenizer.h"
-#include "train/tasks/speech/base64.h"
-#include "train/tasks/speech/charsmap.h"
-#include "train/tasks/speech/tokenizer_export.h"
-#include "train/tasks/speech/tokenizer_json.h"
+#include "train/tasks/speech/archive/archive_tokenizer.h"
+#include "train/tasks/speech/tokenizer/charsmap.h"
+#include "train/tasks/speech/tokenizer/tokenizer_export.h"
+#include "train/tasks/speech/tokenizer/tokenizer_json.h"
 #include "train/text_files.h"
 
 #include <nlohmann/json.hpp>

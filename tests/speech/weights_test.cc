@@ -1,15 +1,15 @@
 // Tests loading an archive's weights into a model: every dtype that converts, and the names of all tensors
 // that do not fit.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/weights.h"
+#include "train/tasks/speech/archive/weights.h"
 
 #include "speech/nemo_yaml.h"
 #include "train/checkpoint/tensor_files.h"
 #include "train/files_support.h"
 #include "train/model/model.h"
-#include "train/tasks/speech/archive.h"
-#include "train/tasks/speech/model.h"
-#include "train/tasks/speech/names.h"
+#include "train/tasks/speech/archive/archive.h"
+#include "train/tasks/speech/archive/tensor_names.h"
+#include "train/tasks/speech/model/speech_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

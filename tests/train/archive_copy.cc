@@ -5,7 +5,7 @@
 #include "train/formats/nemo.h"
 #include "train/formats/tar.h"
 #include "train/formats/torch_file.h"
-#include "train/tasks/speech/archive.h"
+#include "train/tasks/speech/archive/archive.h"
 
 #include <iostream>
 #include <string>

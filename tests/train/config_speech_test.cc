@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 #include "train/config/task_config.h"
-#include "train/tasks/speech/model_config.h"
+#include "train/tasks/speech/config/model_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // Tests the clips of the task `speech` and the masks of SpecAugment, which are functions of numbers alone.
 // SPDX-License-Identifier: MIT
 #include "train/data/mix.h"
-#include "train/tasks/speech/augment.h"
-#include "train/tasks/speech/generator.h"
+#include "train/tasks/speech/data/generator.h"
+#include "train/tasks/speech/features/spec_augment.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,6 +4,7 @@
 #include "train/config/node.h"
 
 #include "train/base/status.h"
+#include "train/base/utf8.h"
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
@@ -115,28 +116,18 @@ class TreeBuilder final : public YAML::EventHandler {
   int documents_ = 0;
 };
 
-// Returns the length in bytes of the UTF-8 character at the start of `text`; 0 if the text starts with a
-// control character or with bytes that are not valid UTF-8.
+// Returns the length in bytes of the character at the start of `text`; 0 if the text starts with a control
+// character or with bytes that are not valid UTF-8.
 std::size_t character_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return first >= 0x20 || first == '\t' || first == '\n' || first == '\r' ? 1 : 0;
-  const std::size_t length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
-  if (length == 0 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  // Overlong forms, surrogates and code points above U+10FFFF are invalid.
-  const bool bad = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F) ||
-                   (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F);
-  return bad ? 0 : length;
+  const char c = text[0];
+  const bool control = c >= 0 && c < 0x20 && c != '\t' && c != '\n' && c != '\r';
+  return control ? 0 : utf8_length(text);
 }
 
 Status check_text(std::string_view text, const Source& source) {
   if (text.size() > kMaxConfigBytes) {
-    return Status::invalid(source.name + ": " + std::to_string(text.size()) +
-                           " bytes; a config has at most " + std::to_string(kMaxConfigBytes) +
-                           " (is this the right file?)");
+    return invalid_error("{}: {} bytes; a config has at most {} (is this the right file?)", source.name,
+                         text.size(), kMaxConfigBytes);
   }
   TextPlace place;
   while (!text.empty()) {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/gzip.h"
 
-#include "train/io/byte_order.h"
 #include "train/io/file_descriptor.h"
+#include "train/io/little_endian.h"
 
 #include <zlib.h>
 

@@ -18,9 +18,7 @@ namespace {
 constexpr std::size_t kHashDigits = 32;
 
 FileChecksum own_checksum(std::string_view lines) {
-  Hasher hasher;
-  hasher.add(std::as_bytes(std::span(lines)));
-  return {hasher.hex(), lines.size(), std::string(kChecksumsName)};
+  return {xxh3_hex(lines), lines.size(), std::string(kChecksumsName)};
 }
 
 std::string line_of(const FileChecksum& file) {
@@ -66,6 +64,14 @@ std::string Hasher::hex() const {
                 std::uint64_t{hash.low64});
   return text.data();
 }
+
+std::string xxh3_hex(std::span<const std::byte> bytes) {
+  Hasher hasher;
+  hasher.add(bytes);
+  return hasher.hex();
+}
+
+std::string xxh3_hex(std::string_view text) { return xxh3_hex(std::as_bytes(std::span(text))); }
 
 std::string format_checksums(std::span<const FileChecksum> files) {
   std::string text;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/log/event_file.h"
 
+#include "train/io/protobuf_wire.h"
+
 #include <array>
 #include <bit>
 
@@ -19,49 +21,9 @@ constexpr std::array<std::uint32_t, 256> crc_table() {
   return table;
 }
 
-template <class Unsigned>
-void append_little_endian(std::string& out, Unsigned value) {
-  for (std::size_t byte = 0; byte < sizeof(value); ++byte) {
-    out += static_cast<char>((value >> (8 * byte)) & 0xff);
-  }
-}
-
-// Encodes the fields of a message. Field numbers are from tensorflow/core/util/event.proto, and from
-// summary.proto, tensor.proto and tensor_shape.proto in framework/.
-class Message {
- public:
-  Message& varint(std::uint32_t field, std::uint64_t value) {
-    tag(field, 0);
-    append_varint(value);
-    return *this;
-  }
-  Message& real(std::uint32_t field, double value) {
-    tag(field, 1);
-    append_little_endian(bytes_, std::bit_cast<std::uint64_t>(value));
-    return *this;
-  }
-  Message& real(std::uint32_t field, float value) {
-    tag(field, 5);
-    append_little_endian(bytes_, std::bit_cast<std::uint32_t>(value));
-    return *this;
-  }
-  Message& bytes(std::uint32_t field, std::string_view value) {
-    tag(field, 2);
-    append_varint(value.size());
-    bytes_ += value;
-    return *this;
-  }
-  [[nodiscard]] const std::string& text() const { return bytes_; }
-
- private:
-  void tag(std::uint32_t field, std::uint32_t wire_type) { append_varint((field << 3) | wire_type); }
-  void append_varint(std::uint64_t value) {
-    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>((value & 0x7f) | 0x80);
-    bytes_ += static_cast<char>(value);
-  }
-
-  std::string bytes_;
-};
+// The field numbers below are from tensorflow/core/util/event.proto, and from summary.proto, tensor.proto and
+// tensor_shape.proto in framework/.
+using Message = ProtobufWriter;
 
 Message event(double wall_time, std::int64_t step) {
   Message message;
@@ -82,10 +44,10 @@ std::uint32_t masked_crc32c(std::string_view bytes) { return std::rotr(crc32c(by
 
 std::string tfrecord(std::string_view data) {
   std::string out;
-  append_little_endian(out, static_cast<std::uint64_t>(data.size()));
-  append_little_endian(out, masked_crc32c(out));
+  append_little(out, static_cast<std::uint64_t>(data.size()));
+  append_little(out, masked_crc32c(out));
   out += data;
-  append_little_endian(out, masked_crc32c(data));
+  append_little(out, masked_crc32c(data));
   return out;
 }
 

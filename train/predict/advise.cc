@@ -58,7 +58,7 @@ void add_micro_batches(const TrainingSettings& training, const Task& task, std::
     if (rows != kNoLimit && rows > 1 && rows % parts == 0)
       smaller.words.push_back(fmt::format("training.per_device_train_batch_size={}", rows / parts));
     if (smaller.words.empty()) break;
-    if (!training.accumulation_follows)  // else global_batch_size sets the number of micro-batches
+    if (!training.accumulation_is_auto)  // else global_batch_size sets the number of micro-batches
       smaller.words.push_back(fmt::format("training.gradient_accumulation_steps={}",
                                           training.gradient_accumulation_steps * parts));
     out.push_back(std::move(smaller));
@@ -257,9 +257,8 @@ Result<Key> key_of(Solve what, const Settings& settings) {
   ASSIGN_OR_RETURN(const auto task, open_new_task(settings));
   const Task::SizeKey key = what == Solve::length ? task->length_key() : task->model_key();
   if (key.key.empty())
-    return Status::invalid(
-        fmt::format("--solve: the task {} has no key for the {}; use --solve batch or --solve gpus",
-                    settings.task, what == Solve::length ? "length of a sample" : "size of this model"));
+    return invalid_error("--solve: the task {} has no key for the {}; use --solve batch or --solve gpus",
+                         settings.task, what == Solve::length ? "length of a sample" : "size of this model");
   return Key{key.key, key.now, std::max<std::int64_t>(key.step, 1)};
 }
 

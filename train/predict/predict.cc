@@ -2,7 +2,7 @@
 #include "train/predict/predict.h"
 
 #include "train/config/micro_batches.h"
-#include "train/config/slow_types.h"
+#include "train/config/settings.h"
 #include "train/distributed/process_group.h"
 #include "train/model/model.h"
 #include "train/optim/bucket_layout.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/predict/prediction.h"
 
-#include "train/base/decimal.h"
 #include "train/base/numbers.h"
 #include "train/predict/host.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/html.h"
 
+#include "train/base/utf8.h"
 #include "train/report/assets.h"
 
 #include <cstddef>
@@ -9,28 +10,6 @@
 
 namespace octavo_train {
 namespace {
-
-// Returns the length of the UTF-8 character at the start of `text`, or 0 if the bytes are not UTF-8.
-std::size_t character_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  const std::size_t length = first < 0x80   ? 1
-                             : first < 0xc2 ? 0
-                             : first < 0xe0 ? 2
-                             : first < 0xf0 ? 3
-                             : first < 0xf5 ? 4
-                                            : 0;
-  if (length == 0 || length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  // Overlong forms, surrogates, and values above U+10FFFF are invalid.
-  if ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f) ||
-      (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f)) {
-    return 0;
-  }
-  return length;
-}
 
 std::string cell_html(std::string_view tag, std::string_view attributes, const Cell& cell) {
   std::string out = "<" + std::string(tag) + std::string(attributes);
@@ -46,7 +25,7 @@ std::string escaped(std::string_view text) {
   std::string out;
   out.reserve(text.size() + text.size() / 8);
   while (!text.empty()) {
-    const std::size_t length = character_length(text);
+    const std::size_t length = utf8_length(text);
     const auto c = static_cast<unsigned char>(text.front());
     if (length == 0)
       out += "\xef\xbf\xbd";

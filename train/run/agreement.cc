@@ -31,12 +31,6 @@ Status caught(const std::function<Status()>& stage) {
   }
 }
 
-std::string hash_of(const std::string& text) {
-  Hasher hasher;
-  hasher.add(std::as_bytes(std::span(text)));
-  return hasher.hex();
-}
-
 // Returns the first line of each text that differs from the other text's.
 std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
   std::istringstream left(a), right(b);
@@ -58,13 +52,13 @@ std::string trimmed(const std::string& line) {
 }  // namespace
 
 Status run_on_all_ranks(ProcessGroup& world, const std::function<Status()>& stage) {
-  return world.grouped() ? world.agree(caught(stage)) : stage();
+  return world.grouped() ? world.first_error(caught(stage)) : stage();
 }
 
 Status check_equal_across_ranks(ProcessGroup& world, std::span<const NamedText> texts) {
   if (!world.grouped()) return {};
   std::string mine;
-  for (const NamedText& each : texts) mine += hash_of(each.text);
+  for (const NamedText& each : texts) mine += xxh3_hex(each.text);
   const std::vector<std::string> all = world.gather(mine);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;

@@ -3,7 +3,6 @@
 
 #include "train/base/numbers.h"
 #include "train/console/heartbeat.h"
-#include "train/console/rank_console.h"
 #include "train/console/signals.h"
 #include "train/data/order.h"
 #include "train/device/device.h"
@@ -333,8 +332,7 @@ Result<Prediction> sample(const LoadWith& load, const Settings& run, std::int64_
                                             fmt::format("training.gradient_accumulation_steps={}",
                                                         run.training.gradient_accumulation_steps)}));
   ASSIGN_OR_RETURN(auto done, dry_run(config, kSampleSteps, console, /*evaluates=*/false));
-  if (done.signal != 0)
-    return Status::failed(fmt::format("the measurement was stopped by {}", signal_name(done.signal)));
+  if (done.signal != 0) return failed_error("the measurement was stopped by {}", signal_name(done.signal));
   if (done.measured.step_seconds <= 0)
     return Status::invalid("a plan measures the second step, and this run has one; raise training.max_steps");
   done.measured.rows = rows;
@@ -375,7 +373,7 @@ Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& consol
   heartbeat.doing("setting up: data, model and optimizer");
   ASSIGN_OR_RETURN(auto world, join_ranks(config, place, failure));
   if (world == nullptr) return DryRun{.signal = StopSignals::received()};
-  if (world->grouped()) heartbeat.tell([&](const std::string& what) { world->doing(what); });
+  if (world->grouped()) heartbeat.on_activity([&](const std::string& what) { world->set_activity(what); });
   auto done = rehearse(config, steps, evaluates, heartbeat, world);
   if (failure != nullptr) *failure = world->failure();
   return done;
@@ -384,8 +382,8 @@ Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& consol
 Result<Prediction> predict_from_steps(const LoadWith& load, const PredictionRequest& request,
                                       Console& console) {
   if (request.num_gpus > 1)
-    return Status::unsupported(
-        fmt::format("a plan of {} GPUs cannot be measured on one; use --num-gpus 1", request.num_gpus));
+    return unsupported_error("a plan of {} GPUs cannot be measured on one; use --num-gpus 1",
+                             request.num_gpus);
   ASSIGN_OR_RETURN(const auto config, load({}));
   const Settings& settings = config.settings;
   ASSIGN_OR_RETURN(const auto task, open_new_task(settings));

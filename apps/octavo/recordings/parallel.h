@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/data/threads.h"
+#include "train/base/parallel_for.h"
 
 #include <octavo/status.h>
 
@@ -30,24 +30,24 @@ Status for_each_number(std::int64_t count, int threads, const Advance& advance, 
   std::mutex lock;
   std::int64_t done = 0, failed_at = count;
   Status first;
-  octavo_train::for_each_index(static_cast<std::uint64_t>(count),
-                               static_cast<std::uint64_t>(threads_for(threads)), [&](std::uint64_t index) {
-                                 const auto i = static_cast<std::int64_t>(index);
-                                 {
-                                   const std::scoped_lock locked(lock);
-                                   if (i > failed_at) return;
-                                 }
-                                 Status status = work(i);
+  octavo_train::parallel_for(static_cast<std::uint64_t>(count),
+                             static_cast<std::uint64_t>(threads_for(threads)), [&](std::uint64_t index) {
+                               const auto i = static_cast<std::int64_t>(index);
+                               {
                                  const std::scoped_lock locked(lock);
-                                 if (status.ok()) {
-                                   ++done;
-                                   if (advance) advance(done);
-                                   return;
-                                 }
-                                 if (i >= failed_at) return;
-                                 failed_at = i;
-                                 first = std::move(status);
-                               });
+                                 if (i > failed_at) return;
+                               }
+                               Status status = work(i);
+                               const std::scoped_lock locked(lock);
+                               if (status.ok()) {
+                                 ++done;
+                                 if (advance) advance(done);
+                                 return;
+                               }
+                               if (i >= failed_at) return;
+                               failed_at = i;
+                               first = std::move(status);
+                             });
   return first;
 }
 

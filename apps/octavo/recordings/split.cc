@@ -4,8 +4,8 @@
 #include "train/base/status.h"
 #include "train/data/mix.h"
 #include "train/io/mapped_file.h"
-#include "train/tasks/speech/manifest.h"
-#include "train/tasks/speech/manifest_line.h"
+#include "train/tasks/speech/manifest/manifest.h"
+#include "train/tasks/speech/manifest/manifest_line.h"
 
 #include <nlohmann/json.hpp>
 

@@ -7,7 +7,7 @@
 #include "train/base/numbers.h"
 #include "train/base/status.h"
 #include "train/data/mix.h"
-#include "train/tasks/speech/json_line.h"
+#include "train/tasks/speech/manifest/json_line.h"
 
 #include <algorithm>
 #include <chrono>

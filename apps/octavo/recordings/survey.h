@@ -5,8 +5,8 @@
 
 #include "apps/octavo/recordings/parallel.h"
 
-#include "train/tasks/speech/manifest.h"
-#include "train/tasks/speech/tokenizer.h"
+#include "train/tasks/speech/manifest/manifest.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <octavo/status.h>
 

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/base/status.h"
 #include "train/config/checks.h"
+#include "train/tasks/speech/config/model_config.h"
+#include "train/tasks/speech/config/recording_config.h"
+#include "train/tasks/speech/config/recording_settings.h"
+#include "train/tasks/speech/data/generator.h"
 #include "train/tasks/speech/entry.h"
-#include "train/tasks/speech/generator.h"
-#include "train/tasks/speech/model_config.h"
-#include "train/tasks/speech/recording_config.h"
-#include "train/tasks/speech/recording_settings.h"
 
 #include <algorithm>
 

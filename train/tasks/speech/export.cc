@@ -4,10 +4,10 @@
 #include "train/base/status.h"
 
 #include "train/checkpoint/folder/checkpoint_names.h"
-#include "train/tasks/speech/archive_tokenizer.h"
-#include "train/tasks/speech/bundled_model.h"
+#include "train/tasks/speech/archive/archive_tokenizer.h"
+#include "train/tasks/speech/archive/bundled_model.h"
+#include "train/tasks/speech/archive/run_model.h"
 #include "train/tasks/speech/entry.h"
-#include "train/tasks/speech/pretrained_source.h"
 
 #include <optional>
 #include <utility>

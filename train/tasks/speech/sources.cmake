@@ -1,21 +1,67 @@
 # See train/tasks/CMakeLists.txt. octavo_train_speech has what needs no LibTorch: the clips, the masks, models in files of
 # other programs, and the word error rate.
 set(config_sources
-  codecs.cc config.cc model_config.cc recipe.cc recording_codecs.cc recording_config.cc)
+  config.cc
+  config/codecs.cc
+  config/model_config.cc
+  config/recipe.cc
+  config/recording_codecs.cc
+  config/recording_config.cc)
 set(plain_sources
-  archive.cc archive_export.cc archive_features.cc archive_keys.cc archive_nemo.cc archive_tokenizer.cc archive_transformers.cc
-  archive_write.cc augment.cc charsmap.cc clip_reader.cc export.cc feature_cache.cc feature_tables.cc generator.cc transcription.cc hub.cc json_line.cc
-  bundled_model.cc recognizer_files.cc batch_recognition.cc manifest.cc manifest_line.cc manifest_open.cc manifest_order.cc names.cc nemo_config.cc
-  pretrained_source.cc piece_model.cc score.cc skipped_clips.cc tokenizer_export.cc tokenizer_files.cc tokenizer_json.cc transcribe.cc
-  transcript_file.cc wer.cc windows.cc)
+  archive/archive.cc
+  archive/archive_export.cc
+  archive/archive_features.cc
+  archive/archive_tokenizer.cc
+  archive/bundled_model.cc
+  archive/config_keys.cc
+  archive/hub.cc
+  archive/nemo_config.cc
+  archive/nemo_config_write.cc
+  archive/run_model.cc
+  archive/tensor_names.cc
+  archive/transformers_config.cc
+  archive/write.cc
+  data/clip_reader.cc
+  data/generator.cc
+  data/skipped_clips.cc
+  export.cc
+  features/feature_cache.cc
+  features/feature_tables.cc
+  features/spec_augment.cc
+  manifest/json_line.cc
+  manifest/manifest.cc
+  manifest/manifest_line.cc
+  manifest/manifest_open.cc
+  manifest/manifest_order.cc
+  recognition/batch_recognition.cc
+  recognition/score.cc
+  recognition/transcript_file.cc
+  recognition/transcription.cc
+  recognition/windows.cc
+  tokenizer/charsmap.cc
+  tokenizer/files.cc
+  tokenizer/piece_model.cc
+  tokenizer/tokenizer_export.cc
+  tokenizer/tokenizer_json.cc)
 octavo_find_nlohmann_json()
 set(plain_libraries nlohmann_json::nlohmann_json octavo_train_audio octavo_train_base)
 if(OCTAVO_WITH_AUDIO)
-  list(APPEND plain_sources tokenizer.cc)
+  list(APPEND plain_sources tokenizer/sentencepiece.cc)
   list(APPEND plain_libraries octavo_sentencepiece)
 else()
-  list(APPEND plain_sources tokenizer_none.cc)
+  list(APPEND plain_sources tokenizer/no_sentencepiece.cc)
 endif()
 set(torch_sources
-  batch.cc encoder.cc features.cc generated_clips.cc greedy.cc recognizer.cc measure.cc model.cc predictor.cc recordings.cc
-  recordings_about.cc step_parts.cc subsampling.cc task.cc weights.cc)
+  task.cc
+  archive/weights.cc
+  data/batch.cc
+  data/generated_clips.cc
+  data/recordings.cc
+  data/recordings_about.cc
+  features/featurizer.cc
+  model/encoder.cc
+  model/step_profile.cc
+  model/predictor.cc
+  model/speech_model.cc
+  recognition/greedy.cc
+  recognition/recognizer.cc)

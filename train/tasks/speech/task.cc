@@ -6,17 +6,17 @@
 #include "train/model/model.h"
 #include "train/nn/subsampling.h"
 #include "train/optim/precision.h"
-#include "train/tasks/speech/augment.h"
-#include "train/tasks/speech/batch.h"
-#include "train/tasks/speech/bundled_model.h"
+#include "train/tasks/speech/archive/bundled_model.h"
+#include "train/tasks/speech/archive/run_model.h"
+#include "train/tasks/speech/archive/weights.h"
+#include "train/tasks/speech/data/batch.h"
+#include "train/tasks/speech/data/generated_clips.h"
+#include "train/tasks/speech/data/recordings.h"
 #include "train/tasks/speech/entry.h"
-#include "train/tasks/speech/generated_clips.h"
-#include "train/tasks/speech/greedy.h"
-#include "train/tasks/speech/pretrained_source.h"
-#include "train/tasks/speech/recordings.h"
-#include "train/tasks/speech/tokenizer.h"
-#include "train/tasks/speech/weights.h"
-#include "train/tasks/speech/wer.h"
+#include "train/tasks/speech/features/spec_augment.h"
+#include "train/tasks/speech/recognition/greedy.h"
+#include "train/tasks/speech/recognition/score.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <torch/torch.h>
 
@@ -143,12 +143,8 @@ torch::Tensor SpeechTask::loss(const Batch& batch, const PassKey& key) {
 }
 
 std::vector<std::string> SpeechTask::texts(const Encoded& encoded) {
-  const std::vector<Transcript> found = model_settings_.head == SpeechHead::ctc
-                                            ? decode_ctc(model_->ctc_logits(encoded.frames), encoded.lengths)
-                                            : decode_greedy(*model_, encoded.frames, encoded.lengths,
-                                                            {.max_symbols = model_->settings().max_symbols});
   std::vector<std::string> out;
-  for (const Transcript& each : found) {
+  for (const Transcript& each : decode_encoded(*model_, encoded)) {
     std::vector<std::int64_t> tokens;
     for (const Emission& emission : each) tokens.push_back(emission.token);
     out.push_back(clips_->text(tokens));

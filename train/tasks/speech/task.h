@@ -4,11 +4,11 @@
 #pragma once
 
 #include "train/task.h"
-#include "train/tasks/speech/archive.h"
-#include "train/tasks/speech/clip_source.h"
-#include "train/tasks/speech/features.h"
-#include "train/tasks/speech/model.h"
-#include "train/tasks/speech/settings.h"
+#include "train/tasks/speech/archive/archive.h"
+#include "train/tasks/speech/config/settings.h"
+#include "train/tasks/speech/data/clip_source.h"
+#include "train/tasks/speech/features/featurizer.h"
+#include "train/tasks/speech/model/speech_model.h"
 
 #include <map>
 #include <memory>

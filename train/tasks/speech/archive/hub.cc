@@ -1,0 +1,127 @@
+// Searches folders and the hub's cache; see hub.h.
+// SPDX-License-Identifier: MIT
+#include "train/tasks/speech/archive/hub.h"
+
+#include "train/base/status.h"
+#include "train/io/file_descriptor.h"
+#include "train/io/folders.h"
+#include "train/io/text_file.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace octavo_train {
+namespace {
+
+constexpr std::string_view kArchive = ".nemo";
+
+enum class Found { nothing, file, folder };
+
+Found look_at(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return Found::nothing;
+  return S_ISDIR(info.st_mode) ? Found::folder : Found::file;
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+// Replaces a leading `~` with the user's home folder, like Python's expanduser.
+std::string expanded(const std::string& path) {
+  return path == "~" || path.starts_with("~/") ? variable("HOME") + path.substr(1) : path;
+}
+
+// Returns true for `ORGANIZATION/NAME` with only the characters that the hub allows. Other characters are not
+// accepted because error messages print the name in a shell command.
+bool is_hub_name(std::string_view name) {
+  const std::size_t slash = name.find('/');
+  if (slash == std::string_view::npos || name.ends_with(kArchive)) return false;
+  const auto is_part = [](std::string_view part) {
+    constexpr std::string_view kSigns = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+    return !part.empty() && part.front() != '.' && part.front() != '-' &&
+           part.find_first_not_of(kSigns) == std::string_view::npos &&
+           part.find("--") == std::string_view::npos;
+  };
+  return is_part(name.substr(0, slash)) && is_part(name.substr(slash + 1));
+}
+
+Result<SpeechModelLocation> look_into(const std::string& folder) {
+  ASSIGN_OR_RETURN(auto names, list_folder(folder));
+  std::ranges::sort(names);
+  std::vector<std::string> archives;
+  for (const std::string& name : names) {
+    if (name.ends_with(kArchive)) archives.push_back(name);
+  }
+  if (archives.size() > 1) {
+    return Status::invalid(folder + ": has " + std::to_string(archives.size()) + " archives, such as " +
+                           archives[0] + " and " + archives[1] + "; name one of them");
+  }
+  if (archives.size() == 1) return SpeechModelLocation{folder + '/' + archives[0], SpeechFiles::nemo};
+  if (std::ranges::binary_search(names, "config.json"))
+    return SpeechModelLocation{folder, SpeechFiles::transformers};
+  return Status::invalid(folder + ": has no .nemo archive and no config.json, expected a model");
+}
+
+std::string download(const std::string& name) { return "; download it with: hf download " + name; }
+
+Result<SpeechModelLocation> look_into_cache(const std::string& name) {
+  const std::string cache = hub_cache();
+  const std::size_t slash = name.find('/');
+  const std::string model = cache + "/models--" + name.substr(0, slash) + "--" + name.substr(slash + 1);
+  if (look_at(model) != Found::folder) {
+    return Status::invalid(name + ": no file or folder has that path, and the Hugging Face cache " + cache +
+                           " (HF_HUB_CACHE, HF_HOME) does not have it" + download(name));
+  }
+  // The branch `main` names a commit, whose files are in a folder of that name.
+  constexpr std::uint64_t kLongestCommit = 200;
+  const Result<std::string> ref = read_text_file(model + "/refs/main", kLongestCommit);
+  std::string commit = ref.ok() ? *ref : std::string();
+  while (!commit.empty() && (commit.back() == '\n' || commit.back() == ' ')) commit.pop_back();
+  const std::string folder = model + "/snapshots/" + commit;
+  if (!is_plain_name(commit) || look_at(folder) != Found::folder) {
+    return Status::invalid(model + ": refs/main names no folder of snapshots, so " + name +
+                           " is not there as a whole" + download(name));
+  }
+  Result<SpeechModelLocation> place = look_into(folder);
+  if (place.ok()) {
+    place->advice = "; if that is not all of it: hf download " + name;
+    return place;
+  }
+  return Status(place.status().code(), place.status().message() + download(name));
+}
+
+}  // namespace
+
+std::string hub_cache() {
+  for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
+    if (const std::string cache = variable(name); !cache.empty()) return expanded(cache);
+  }
+  if (const std::string home = variable("HF_HOME"); !home.empty()) return expanded(home) + "/hub";
+  const std::string caches = variable("XDG_CACHE_HOME");
+  return (caches.empty() ? variable("HOME") + "/.cache" : expanded(caches)) + "/huggingface/hub";
+}
+
+Result<SpeechModelLocation> find_speech_model(const std::string& name) {
+  switch (look_at(name)) {
+    case Found::folder:
+      return look_into(name);
+    case Found::file:
+      if (!name.ends_with(".safetensors")) return SpeechModelLocation{name, SpeechFiles::nemo};
+      return Status::invalid(name + ": is a file of tensors alone; give the folder that has config.json too");
+    case Found::nothing:
+      break;
+  }
+  if (is_hub_name(name)) return look_into_cache(name);
+  return Status::invalid(name +
+                         ": does not exist; expected a .nemo file, a folder with config.json and "
+                         "model.safetensors, or a name of the hub such as nvidia/parakeet-tdt-0.6b-v3");
+}
+
+}  // namespace octavo_train
