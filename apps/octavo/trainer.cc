@@ -7,7 +7,6 @@
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/terminal_console.h"
 #include "apps/octavo/trainer.h"
-#include "apps/octavo/trainer_plan.h"
 #include "train/base/terminal_text.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/console/signals.h"

@@ -10,6 +10,7 @@
 
 namespace octavo::cli {
 
+void run_plan(const PlanCommand& request);
 void run_transcribe(const TranscribeRequest& request);
 void run_evaluate(const EvaluateRequest& request);
 void run_bench_speech(const SpeechBenchRequest& request);

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/trainer_plan.h"
 
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/table.h"
 #include "apps/octavo/terminal_console.h"
+#include "apps/octavo/trainer.h"
 #include "train/base/numbers.h"
 #include "train/base/terminal_text.h"
 #include "train/config/config.h"
 #include "train/predict/advise.h"
 #include "train/predict/host.h"
-#include "train/predict/prediction.h"
 #include "train/predict/what_if.h"
 #include "train/report/plan_page.h"
-#include "train/run/measured_plan.h"
+#include "train/run/dry_run.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -39,11 +37,6 @@ std::string joined(const std::vector<std::string>& words) {
   return out;
 }
 
-std::string time_text(double slower) {
-  const double percent = std::round(100 * (slower - 1)) + 0.0;  // + 0.0 avoids "-0%"
-  return (percent >= 0 ? "+" : "") + fixed(percent, 0) + "%";
-}
-
 void show(const std::vector<octavo_train::Advice>& advice, const octavo_train::Prediction& plan) {
   const bool enough = std::ranges::any_of(advice, &octavo_train::Advice::fits);
   if (plan.fits())
@@ -59,7 +52,7 @@ void show(const std::vector<octavo_train::Advice>& advice, const octavo_train::P
   Table table(
       {{"saves", Table::Align::right}, {"time", Table::Align::right}, {"fits"}, {"settings, and why"}});
   for (const octavo_train::Advice& each : advice) {
-    table.add({octavo_train::bytes_text(static_cast<double>(each.saves)), time_text(each.slower),
+    table.add({octavo_train::bytes_text(static_cast<double>(each.saves)), each.time_text(),
                each.fits ? "yes" : "no", joined(each.words)});
     table.add({"", "", "", "  " + each.why});
   }
@@ -106,7 +99,7 @@ octavo_train::Prediction measured(const PlanCommand& request, const octavo_train
     return load(words);
   };
   TerminalConsole console;
-  return take(octavo_train::measure_plan(there, wanted, console));
+  return take(octavo_train::predict_from_steps(there, wanted, console));
 }
 
 // Predicts the run. If a prediction is not supported and the requested GPU is a local one, measures steps
@@ -115,7 +108,7 @@ octavo_train::Prediction planned(const PlanCommand& request, const octavo_train:
                                  const octavo_train::Settings& settings,
                                  const octavo_train::PredictionRequest& wanted) {
   if (request.measure) return measured(request, load, wanted);
-  auto plan = octavo_train::make_plan(settings, wanted);
+  auto plan = octavo_train::predict(settings, wanted);
   if (plan.ok()) return std::move(*plan);
   const bool here = wanted.gpu.device >= 0 && wanted.num_gpus == 1;
   const bool more = !request.solve.empty() || request.advise || !request.html.empty();
@@ -141,9 +134,9 @@ void run_plan(const PlanCommand& request) {
   wanted.network = 1e9 * request.network;
   if (!request.measure) wanted.launch_seconds = launch_seconds(wanted.gpu);
   const octavo_train::Prediction found = planned(request, load, config.settings, wanted);
-  nlohmann::ordered_json json = octavo_train::plan_json(found);
+  nlohmann::ordered_json json = octavo_train::prediction_json(found);
   if (!request.json)
-    for (const std::string& line : octavo_train::plan_lines(found)) std::cout << line << '\n';
+    for (const std::string& line : octavo_train::prediction_lines(found)) std::cout << line << '\n';
   if (!request.solve.empty()) {
     const octavo_train::Solution best = take(octavo_train::solve(solve_of(request.solve), load, wanted));
     json["solution"] = {{"text", best.text}, {"settings", best.words}, {"num_gpus", best.num_gpus}};

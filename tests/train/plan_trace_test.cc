@@ -1,16 +1,14 @@
 // Tests predictions of steps on tensors without memory: allocations counted by hand, autocast compared with
 // torch's on the CPU, and complete predictions of both tasks, compared with each other and with known sums.
 // SPDX-License-Identifier: MIT
+#include "train/base/numbers.h"
 #include "train/config/config.h"
 #include "train/optim/precision.h"
 #include "train/predict/advise.h"
-#include "train/predict/autocast.h"
 #include "train/predict/host.h"
-#include "train/predict/prediction.h"
-#include "train/predict/reductions.h"
+#include "train/predict/operators.h"
 #include "train/predict/trace_device.h"
 #include "train/predict/what_if.h"
-#include "train/base/numbers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -108,8 +106,8 @@ TEST(TraceDevice, OwnersAreThoseOfTheMoment) {
   const torch::Tensor w = fake({1024});
   device.set_owner(Owner::activations);
   const torch::Tensor x = fake({256});
-  device.give(x, Owner::gradients);
-  device.take(100, Owner::states);
+  device.set_owner_of(x, Owner::gradients);
+  device.add_allocation(100, Owner::states);
   const auto use = octavo::plan::simulate(device.events()).value();
   const auto of = [&](Owner owner) { return use.owners[static_cast<std::size_t>(owner)]; };
   EXPECT_EQ(of(Owner::weights), 4096);
@@ -120,12 +118,12 @@ TEST(TraceDevice, OwnersAreThoseOfTheMoment) {
 
 TEST(TraceDevice, TakesWhatIsMadeOnTheCpuWhileItIsAsked) {
   TraceDevice device;
-  device.catch_cpu(true);
+  device.redirect_cpu_allocations(true);
   const torch::nn::Linear layer(8, 4);
-  device.catch_cpu(false);
+  device.redirect_cpu_allocations(false);
   EXPECT_TRUE(layer->weight.is_meta());
   EXPECT_TRUE(torch::ones({2}).is_cpu());
-  device.settle({layer->weight, layer->bias});
+  device.forget_all_but({layer->weight, layer->bias});
   EXPECT_EQ(device.events().size(), 2U);
   EXPECT_EQ(count(device.events()).now, 4 * (8 * 4 + 4));
 }
@@ -153,7 +151,7 @@ TEST(TraceDevice, AutocastGivesTheTypesOfTorchs) {
   const auto real = types(torch::kCPU);
   const TraceDevice device;
   EXPECT_EQ(types(TraceDevice::device()), real);
-  forget_fake_casts();
+  TraceDevice::forget_casts();
 }
 
 // Octavo's rules give the shapes and types that torch computes on the CPU.
@@ -263,12 +261,8 @@ class Predictions : public testing::Test {
   }
   static Prediction plan(const LoadWith& load, const std::vector<std::string>& words = {},
                          const PredictionRequest& request = on("h100")) {
-    return make_plan(load(words).value().settings, request).value();
+    return predict(load(words).value().settings, request).value();
   }
-  static std::int64_t of(const Prediction& plan, Owner owner) {
-    return plan.memory.owners[static_cast<std::size_t>(owner)];
-  }
-
   std::filesystem::path folder_;
 };
 
@@ -292,7 +286,7 @@ TEST_F(Predictions, TheHostThatWasMeasuredCounts) {
   EXPECT_EQ(slow.compute.gpu_seconds, assumed.compute.gpu_seconds);
   EXPECT_EQ(slow.bound(), "the host, which launches kernels");
   const auto has = [](const Prediction& of, const std::string& text) {
-    return std::ranges::any_of(plan_lines(of),
+    return std::ranges::any_of(prediction_lines(of),
                                [&](const std::string& line) { return line.find(text) != std::string::npos; });
   };
   EXPECT_TRUE(has(slow, "90 us each, by what was measured here"));
@@ -307,18 +301,18 @@ TEST_F(Predictions, StaticMemoryIsExact) {
   const Prediction found = plan(bdh());
   const std::int64_t parameters = 3 * 64 * 1024 + 2 * 256 * 64;
   EXPECT_EQ(found.parameters, parameters);
-  EXPECT_EQ(of(found, Owner::weights), 2 * parameters);
+  EXPECT_EQ(found.of(Owner::weights), 2 * parameters);
   EXPECT_EQ(found.states.states, 2 * parameters + 2 * 4 * parameters / 256);
   EXPECT_EQ(found.states.master, parameters);
   const Prediction wide = plan(bdh(), {"training.optimizer=adamw"});
   EXPECT_EQ(wide.states.states, 8 * parameters);
   // Activations are equal, so only the states differ at the peak.
-  EXPECT_EQ(of(wide, Owner::activations), of(found, Owner::activations));
+  EXPECT_EQ(wide.of(Owner::activations), found.of(Owner::activations));
 }
 
 TEST_F(Predictions, ActivationsGrowWithRowsAndShrinkWithCheckpointing) {
   const auto activations = [&](const std::vector<std::string>& words) {
-    return of(plan(bdh(), words), Owner::activations);
+    return plan(bdh(), words).of(Owner::activations);
   };
   const std::int64_t four = activations({"batch_size=4"}), eight = activations({"batch_size=8"}),
                      sixteen = activations({"batch_size=16"});
@@ -341,7 +335,7 @@ TEST_F(Predictions, EverySettingOfATrainingRuns) {
           {"compute_dtype=float16"}}) {
       const Prediction other = plan(load, words);
       EXPECT_GT(other.step_seconds, 0) << words.front();
-      EXPECT_GT(other.memory.allocated, of(other, Owner::weights)) << words.front();
+      EXPECT_GT(other.memory.allocated, other.of(Owner::weights)) << words.front();
       EXPECT_EQ(other.parameters, plain.parameters);
     }
   }
@@ -364,7 +358,7 @@ TEST_F(Predictions, CountCopiesInHostMemory) {
   EXPECT_EQ(copies({"offload=host", "offload_gradients=true"}), 4);
   EXPECT_EQ(copies({"offload=host", "offload_gradients=true", "gradient_accumulation_steps=3"}), 6);
   const auto gradients = [&](const std::vector<std::string>& words) {
-    return of(plan(bdh(), words), Owner::gradients);
+    return plan(bdh(), words).of(Owner::gradients);
   };
   EXPECT_LT(gradients({"offload=host", "offload_gradients=true", "gradient_accumulation_steps=3"}),
             gradients({"offload=host"}))
@@ -374,7 +368,7 @@ TEST_F(Predictions, CountCopiesInHostMemory) {
   PredictionRequest cpu;
   cpu.cpu = true;
   EXPECT_EQ(plan(bdh(), {"offload=auto"}, cpu).states.host_states, 0) << "they are in host memory as it is";
-  EXPECT_THAT(plan_lines(plan(bdh(), {"offload=host"})),
+  EXPECT_THAT(prediction_lines(plan(bdh(), {"offload=host"})),
               testing::Contains(HasSubstr("of copies of weights and gradients")));
 }
 
@@ -391,7 +385,7 @@ TEST_F(Predictions, CountEvaluations) {
   std::int64_t sum = 0;
   for (const auto& [name, bytes] : memory_rows(many)) sum += bytes;
   EXPECT_EQ(sum, many.total());
-  const std::vector<std::string> lines = plan_lines(many);
+  const std::vector<std::string> lines = prediction_lines(many);
   EXPECT_THAT(lines, testing::Contains(HasSubstr("the peak is an evaluation's")));
   // There are at most as many rows as samples to evaluate.
   EXPECT_LT(plan(bdh(), {"per_device_eval_batch_size=64", "max_eval_samples=2"}).evaluation_rows, 3);
@@ -421,32 +415,32 @@ TEST_F(Predictions, RanksDivideStatesAndTalk) {
   // With ddp, buckets are complete. With zero2, there is one part of each and two more buckets, used in
   // turns.
   const Prediction two = plan(bdh(), {"training.parallel=zero2"}, on("h100", 4));
-  EXPECT_EQ(of(two, Owner::communication) > 0, true);
-  EXPECT_EQ(of(ddp, Owner::communication), 0);
-  EXPECT_LT(of(two, Owner::gradients), of(ddp, Owner::gradients));
-  EXPECT_GE(of(ddp, Owner::weights), of(one, Owner::weights));
+  EXPECT_EQ(two.of(Owner::communication) > 0, true);
+  EXPECT_EQ(ddp.of(Owner::communication), 0);
+  EXPECT_LT(two.of(Owner::gradients), ddp.of(Owner::gradients));
+  EXPECT_GE(ddp.of(Owner::weights), one.of(Owner::weights));
 }
 
 TEST_F(Predictions, SayWhereTheHostMayBeTheLimit) {
   const Prediction small = plan(bdh());
   EXPECT_NEAR(small.slow_host_seconds() / small.compute.host_seconds, 35.0 / 18.0, 0.01);
-  EXPECT_THAT(plan_lines(small), testing::Contains(HasSubstr("the host may be the limit: to launch ")));
+  EXPECT_THAT(prediction_lines(small), testing::Contains(HasSubstr("the host may be the limit: to launch ")));
   const Prediction large = plan(bdh(), {"batch_size=2048", "per_device_eval_batch_size=1"});
-  EXPECT_THAT(plan_lines(large), testing::Not(testing::Contains(HasSubstr("the host may be"))));
+  EXPECT_THAT(prediction_lines(large), testing::Not(testing::Contains(HasSubstr("the host may be"))));
 }
 
 TEST_F(Predictions, RanksDivideAGlobalBatch) {
   const std::vector<std::string> words = {"global_batch_size=64"};
   EXPECT_EQ(plan(bdh(), words).passes, 8);
   EXPECT_EQ(plan(bdh(), words, on("h100", 4)).passes, 2);
-  const auto uneven = make_plan(bdh()(words).value().settings, on("h100", 3));
+  const auto uneven = predict(bdh()(words).value().settings, on("h100", 3));
   EXPECT_THAT(uneven.status().message(), HasSubstr("global_batch_size"));
 }
 
 TEST_F(Predictions, AreTheSameTwiceAndDoNotTouchTheGenerator) {
   const torch::Tensor before = at::globalContext().defaultGenerator(torch::kCPU).get_state().clone();
-  const std::string first = plan_json(plan(bdh())).dump();
-  EXPECT_EQ(first, plan_json(plan(bdh())).dump());
+  const std::string first = prediction_json(plan(bdh())).dump();
+  EXPECT_EQ(first, prediction_json(plan(bdh())).dump());
   EXPECT_TRUE(at::globalContext().defaultGenerator(torch::kCPU).get_state().equal(before));
 }
 
@@ -519,7 +513,7 @@ class FullDevices : public Predictions {
   static std::vector<std::string> helps(const LoadWith& load, const std::vector<std::string>& words,
                                         const PredictionRequest& request = on("h100")) {
     const Settings settings = load(words).value().settings;
-    const Prediction now = make_plan(settings, request).value();
+    const Prediction now = predict(settings, request).value();
     const std::unique_ptr<Task> task = make_task(settings.task);
     EXPECT_TRUE(task->open({settings, "", nullptr}).ok());
     FullDevice full{settings, *task, &now};
@@ -596,7 +590,7 @@ TEST_F(FullDevices, HalfTheBatchThatNeedsMoreIsNotProposedFirst) {
 }
 
 TEST_F(Predictions, SayWhatIsWrongWithARunFirst) {
-  const auto bad = make_plan(bdh()({"data.train=/no/such/file"}).value().settings, on("h100"));
+  const auto bad = predict(bdh()({"data.train=/no/such/file"}).value().settings, on("h100"));
   EXPECT_THAT(bad.status().message(), HasSubstr("/no/such/file"));
 }
 

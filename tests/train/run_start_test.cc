@@ -1,7 +1,6 @@
 // Tests how a run begins: with initial weights from a file, or as a dry run that writes nothing.
 // SPDX-License-Identifier: MIT
 #include "train/run/dry_run.h"
-#include "train/run/measured_plan.h"
 #include "train/run_support.h"
 
 #include <filesystem>
@@ -108,22 +107,23 @@ TEST(MeasuredPlan, LiesOnTheLineThroughSmallBatches) {
   PredictionRequest request;
   request.gpu = octavo::plan::find_gpu("h100").value();
   Recorder recorder;
-  const auto plan = measure_plan(load, request, recorder);
+  const auto plan = predict_from_steps(load, request, recorder);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const auto whole = dry_run(load({}).value(), 3, recorder);
   ASSERT_TRUE(whole.ok()) << whole.status().message();
   EXPECT_EQ(plan->measured_rows, (std::vector<std::int64_t>{8, 16}));
   EXPECT_EQ(plan->rows, 32);
   EXPECT_EQ(plan->passes, 2);
-  EXPECT_EQ(plan->parameters, whole->parameters);
-  EXPECT_EQ(plan->states.states, whole->owners.states);
-  EXPECT_NEAR(static_cast<double>(plan->peak) / static_cast<double>(whole->owners.peak()), 1, 0.03);
+  EXPECT_EQ(plan->parameters, whole->measured.parameters);
+  EXPECT_EQ(plan->states.states, whole->measured.states.states);
+  EXPECT_NEAR(static_cast<double>(plan->peak) / static_cast<double>(whole->measured.peak), 1, 0.03);
   EXPECT_GT(plan->step_seconds, 0);
   std::int64_t sum = 0;
   for (const auto& [name, bytes] : memory_rows(*plan)) sum += bytes;
   EXPECT_EQ(sum, plan->total());
-  EXPECT_THAT(plan_lines(*plan), testing::Contains(HasSubstr("measured on cpu")));
-  EXPECT_THAT(plan_lines(*plan), testing::Contains(HasSubstr("with 8 and 16 rows; 32 are on the line")));
+  EXPECT_THAT(prediction_lines(*plan), testing::Contains(HasSubstr("measured on cpu")));
+  EXPECT_THAT(prediction_lines(*plan),
+              testing::Contains(HasSubstr("with 8 and 16 rows; 32 are on the line")));
   EXPECT_TRUE(names_in(folder.path()).empty());
 }
 
@@ -137,8 +137,8 @@ TEST(MeasuredPlan, OfOneRowIsThatRowsAndOfTwoGpusIsNone) {
   PredictionRequest request;
   request.gpu = octavo::plan::find_gpu("h100").value();
   Recorder recorder;
-  EXPECT_EQ(measure_plan(load, request, recorder)->measured_rows, std::vector<std::int64_t>{1});
-  EXPECT_THAT(measure_plan(
+  EXPECT_EQ(predict_from_steps(load, request, recorder)->measured_rows, std::vector<std::int64_t>{1});
+  EXPECT_THAT(predict_from_steps(
                   [&](Words words) {
                     words.insert(words.begin(), "max_steps=1");
                     return load(words);
@@ -149,7 +149,7 @@ TEST(MeasuredPlan, OfOneRowIsThatRowsAndOfTwoGpusIsNone) {
               HasSubstr("raise training.max_steps"));
   EXPECT_EQ(recorder.said.find("evaluating"), std::string::npos);
   request.num_gpus = 2;
-  EXPECT_THAT(measure_plan(load, request, recorder).status().message(),
+  EXPECT_THAT(predict_from_steps(load, request, recorder).status().message(),
               HasSubstr("cannot be measured on one"));
 }
 

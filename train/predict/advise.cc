@@ -2,30 +2,25 @@
 #include "train/predict/advise.h"
 
 #include "train/base/numbers.h"
-#include "train/base/status.h"
 #include "train/config/micro_batches.h"
 #include "train/config/options.h"
 #include "train/config/paths.h"
 
+#include <fmt/format.h>
 #include <octavo/optimizer.h>
 
 #include <algorithm>
 #include <cmath>
 #include <exception>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 
 namespace octavo_train {
 namespace {
 
-struct Idea {
-  std::vector<std::string> words;
-  std::string why;
-  Relief relief = Relief::always;
-};
-
-// The hardware that a run uses. Ideas depend on it and on the settings.
+// The hardware that a run uses. What is advised depends on it and on the settings.
 struct Machine {
   bool gpu = true, fp8 = false;
   std::int64_t ranks = 1;
@@ -41,42 +36,42 @@ double state_bytes_per_weight(const TrainingSettings& training, octavo::StateFor
 }
 
 // Adds the run's optimizer with states of another format, if they are smaller.
-void add_states(const TrainingSettings& training, octavo::StateFormat state, std::vector<Idea>& out) {
+void add_states(const TrainingSettings& training, octavo::StateFormat state, std::vector<Advice>& out) {
   const double now = state_bytes_per_weight(training, training.optimizer.state);
   const double then = state_bytes_per_weight(training, state);
   if (then >= now) return;
-  out.push_back({{"training.optimizer=" + std::string(name(training.optimizer.algorithm)) + "_" +
-                  std::string(name(state))},
-                 significant(then, 3) + " bytes of state per weight instead of " + significant(now, 3)});
+  out.push_back(
+      {{fmt::format("training.optimizer={}_{}", name(training.optimizer.algorithm), name(state))},
+       fmt::format("{} bytes of state per weight instead of {}", significant(then, 3), significant(now, 3))});
 }
 
 // Adds smaller micro-batches that make the same step. The smallest divisor of the batch comes first.
-void add_micro_batches(const TrainingSettings& training, const TaskText& task, std::vector<Idea>& out) {
+void add_micro_batches(const TrainingSettings& training, const TaskText& task, std::vector<Advice>& out) {
   const std::int64_t rows = training.per_device_train_batch_size;
   std::int64_t least = 2;
   if (rows != kNoLimit && task.smaller_limits(least).empty())
     while (least < rows && rows % least != 0) ++least;
   for (const std::int64_t parts : {least, std::int64_t{4}, std::int64_t{8}}) {
     if (parts < least) continue;
-    Idea idea = {task.smaller_limits(parts), "the same step in micro-batches of 1/" + std::to_string(parts),
-                 Relief::micro_batch};
+    Advice smaller = {task.smaller_limits(parts),
+                      fmt::format("the same step in micro-batches of 1/{}", parts), Relief::micro_batch};
     if (rows != kNoLimit && rows > 1 && rows % parts == 0)
-      idea.words.push_back("training.per_device_train_batch_size=" + std::to_string(rows / parts));
-    if (idea.words.empty()) break;
+      smaller.words.push_back(fmt::format("training.per_device_train_batch_size={}", rows / parts));
+    if (smaller.words.empty()) break;
     if (!training.accumulation_is_auto)  // else global_batch_size sets the number of micro-batches
-      idea.words.push_back("training.gradient_accumulation_steps=" +
-                           std::to_string(training.gradient_accumulation_steps * parts));
-    out.push_back(std::move(idea));
+      smaller.words.push_back(fmt::format("training.gradient_accumulation_steps={}",
+                                          training.gradient_accumulation_steps * parts));
+    out.push_back(std::move(smaller));
   }
 }
 
-// Returns the ideas in the order used without a plan.
-std::vector<Idea> ideas_for(const Settings& settings, const TaskText& task, const Machine& machine) {
+// Returns settings that may save memory, without figures, in the order used without a prediction.
+std::vector<Advice> ideas_for(const Settings& settings, const TaskText& task, const Machine& machine) {
   const TrainingSettings& training = settings.training;
-  std::vector<Idea> out;
+  std::vector<Advice> out;
   add_micro_batches(training, task, out);
   if (machine.evaluation_rows > 0)
-    out.push_back({{"training.per_device_eval_batch_size=" + std::to_string(machine.evaluation_rows)},
+    out.push_back({{fmt::format("training.per_device_eval_batch_size={}", machine.evaluation_rows)},
                    "evaluations in smaller batches",
                    Relief::evaluation});
   out.push_back({{"model.gradient_checkpointing=true"},
@@ -114,55 +109,42 @@ bool has_fp8(const octavo::plan::Gpu& gpu) {
   return gpu.flops[static_cast<std::size_t>(octavo::plan::Precision::fp8)] > 0;
 }
 
-// Predictions a run with other settings. Its data is opened once, and again only if settings of `data`
-// differ.
-class Predictions {
- public:
-  Predictions(const LoadWith& load, const PredictionRequest& request, const OpenTask& task)
-      : load_(load), request_(request), task_(task) {}
+// Predicts the run with other settings. Returns nullopt if they are invalid together with the others or with
+// the model.
+using PredictWith = std::function<std::optional<Prediction>(const std::vector<std::string>& words)>;
 
-  // Returns nullopt if the settings are invalid together with the others or with the model.
-  std::optional<Prediction> operator()(const std::vector<std::string>& words) const {
-    auto config = load_(words);
-    if (!config.ok()) return std::nullopt;
-    const bool data = std::ranges::any_of(words, [](const auto& word) { return word.starts_with("data."); });
-    auto plan =
-        data ? make_plan(config->settings, request_) : make_plan_of_open(config->settings, task_, request_);
-    if (!plan.ok()) return std::nullopt;
-    return std::move(*plan);
-  }
-
- private:
-  const LoadWith& load_;
-  const PredictionRequest& request_;
-  const OpenTask& task_;
-};
+// The data of `task` is open.
+PredictWith predictions(const LoadWith& load, const PredictionRequest& request, const OpenTask& task) {
+  return [&](const std::vector<std::string>& words) -> std::optional<Prediction> {
+    auto prediction = predict_with(load, words, request, &task);
+    if (!prediction.ok()) return std::nullopt;
+    return std::move(*prediction);
+  };
+}
 
 // Returns the bytes of device memory that a run needs in steps, in evaluations, or in both.
 using Need = std::int64_t (*)(const Prediction&);
 
-std::int64_t total_need(const Prediction& plan) { return plan.total(); }
+std::int64_t total_need(const Prediction& prediction) { return prediction.total(); }
 
-Advice advice_of(const Idea& idea, const Prediction& now, const Prediction& then, Need need = total_need) {
+// Adds the figures of the prediction with these settings.
+Advice with_figures(Advice idea, const Prediction& now, const Prediction& then, Need need = total_need) {
   const bool timed = now.units_per_second > 0 && then.units_per_second > 0;
-  Advice out = {idea.words,
-                idea.why,
-                need(now) - need(then),
-                timed ? now.units_per_second / then.units_per_second : 1,
-                need(then) <= now.gpu.memory,
-                idea.relief,
-                std::max<std::int64_t>(then.gradient_sums - now.gradient_sums, 0)};
-  if (idea.relief == Relief::micro_batch && out.sums > 0)
-    out.why += "; fp32 sums of gradients add " + bytes_text(out.sums);
-  return out;
+  idea.saves = need(now) - need(then);
+  idea.slower = timed ? now.units_per_second / then.units_per_second : 1;
+  idea.fits = need(then) <= now.gpu.memory;
+  idea.sums = std::max<std::int64_t>(then.gradient_sums - now.gradient_sums, 0);
+  if (idea.relief == Relief::micro_batch && idea.sums > 0)
+    idea.why += "; fp32 sums of gradients add " + bytes_text(idea.sums);
+  return idea;
 }
 
-// Returns advice for each idea that can be planned.
-std::vector<Advice> singles(const std::vector<Idea>& ideas, const Predictions& plans, const Prediction& now,
-                            Need need = total_need) {
+// Returns the ideas that can be predicted, with figures.
+std::vector<Advice> singles(const std::vector<Advice>& ideas, const PredictWith& predicted,
+                            const Prediction& now, Need need = total_need) {
   std::vector<Advice> out;
-  for (const Idea& idea : ideas)
-    if (const auto then = plans(idea.words)) out.push_back(advice_of(idea, now, *then, need));
+  for (const Advice& idea : ideas)
+    if (const auto then = predicted(idea.words)) out.push_back(with_figures(idea, now, *then, need));
   return out;
 }
 
@@ -181,7 +163,7 @@ bool have_common_key(const std::vector<std::string>& a, const std::vector<std::s
       a, [&](const std::string& word) { return std::ranges::find(b, key(word), key) != b.end(); });
 }
 
-// Returns the combination of both. Its savings and cost are estimates until it is planned.
+// Returns the combination of both. Its savings and cost are estimates until it is predicted.
 Advice joined(Advice a, const Advice& b) {
   a.words.insert(a.words.end(), b.words.begin(), b.words.end());
   a.why += (a.why.empty() ? "" : "; ") + b.why;
@@ -213,9 +195,9 @@ std::vector<Advice> combinations(const std::vector<Advice>& each, std::size_t si
 // Returns combinations of `size` settings with which the run fits. Combinations whose single savings add up
 // to enough are tried first, the cheapest in time first. The others follow, because savings do not always add
 // up.
-std::vector<Advice> fitting(const Predictions& plans, const Prediction& now, const std::vector<Advice>& each,
-                            std::size_t size) {
-  constexpr std::size_t kMostPlans = 24, kMostShown = 3;
+std::vector<Advice> fitting(const PredictWith& predicted, const Prediction& now,
+                            const std::vector<Advice>& each, std::size_t size) {
+  constexpr std::size_t kMostTried = 24, kMostShown = 3;
   const std::int64_t needed = now.total() - now.gpu.memory;
   std::vector<Advice> candidates = combinations(each, size);
   std::ranges::stable_sort(candidates, [&](const Advice& a, const Advice& b) {
@@ -223,11 +205,11 @@ std::vector<Advice> fitting(const Predictions& plans, const Prediction& now, con
     if (enough != (b.saves >= needed)) return enough;
     return enough ? a.slower < b.slower : a.saves > b.saves;
   });
-  candidates.resize(std::min(candidates.size(), kMostPlans));
+  candidates.resize(std::min(candidates.size(), kMostTried));
   std::vector<Advice> out;
   for (const Advice& next : candidates) {
-    const auto plan = plans(next.words);
-    if (plan && plan->fits()) out.push_back(advice_of({next.words, next.why}, now, *plan));
+    const auto then = predicted(next.words);
+    if (then && then->fits()) out.push_back(with_figures(next, now, *then));
     if (out.size() == kMostShown) break;
   }
   return out;
@@ -236,7 +218,8 @@ std::vector<Advice> fitting(const Predictions& plans, const Prediction& now, con
 // Adds settings one after the other, cheapest first, until the run fits. Of two settings with a common key,
 // keeps the setting with the smaller total. This can change when others have been added, so all are tried
 // twice. Returns nullopt if the run does not fit with any of these sets.
-std::optional<Advice> together(const Predictions& plans, const Prediction& now, std::vector<Advice> each) {
+std::optional<Advice> together(const PredictWith& predicted, const Prediction& now,
+                               std::vector<Advice> each) {
   std::ranges::sort(each, {}, [](const Advice& a) {
     return (a.slower - 1) / static_cast<double>(std::max<std::int64_t>(a.saves, 1));
   });
@@ -251,10 +234,10 @@ std::optional<Advice> together(const Predictions& plans, const Prediction& now, 
       tried.push_back(next);
       Advice all;
       for (const Advice& one : tried) all = joined(std::move(all), one);
-      const auto plan = plans(all.words);
-      if (!plan || plan->total() > least || (replaces && plan->total() == least)) continue;
-      if (plan->fits()) return advice_of({all.words, all.why}, now, *plan);
-      least = plan->total();
+      const auto then = predicted(all.words);
+      if (!then || then->total() > least || (replaces && then->total() == least)) continue;
+      if (then->fits()) return with_figures(all, now, *then);
+      least = then->total();
       chosen = std::move(tried);
     }
   }
@@ -275,9 +258,8 @@ Result<Key> key_of(Solve what, const Settings& settings) {
   const TaskText text = task.task->text();
   const SizeKey key = what == Solve::length ? text.length_key : text.model_key;
   if (key.key.empty())
-    return Status::invalid("--solve: the task " + settings.task + " has no key for the " +
-                           (what == Solve::length ? "length of a sample" : "size of this model") +
-                           "; use --solve batch or --solve gpus");
+    return invalid_error("--solve: the task {} has no key for the {}; use --solve batch or --solve gpus",
+                         settings.task, what == Solve::length ? "length of a sample" : "size of this model");
   return Key{key.key, key.now, std::max<std::int64_t>(key.step, 1)};
 }
 
@@ -296,19 +278,19 @@ Result<std::vector<Advice>> advise(const LoadWith& load, const PredictionRequest
                                    const Prediction& now) {
   ASSIGN_OR_RETURN(auto config, load({}));
   ASSIGN_OR_RETURN(const auto task, open_task(config.settings));
-  const Predictions plans(load, request, task);
+  const PredictWith predicted = predictions(load, request, task);
   Machine machine = {true, has_fp8(request.gpu), request.num_gpus, 0};
   if (now.evaluation > 0 && now.evaluation_rows > 1)
     machine.evaluation_rows =
         std::min(config.settings.training.per_device_train_batch_size, now.evaluation_rows / 2);
-  std::vector<Advice> each = singles(ideas_for(config.settings, task.task->text(), machine), plans, now);
+  std::vector<Advice> each = singles(ideas_for(config.settings, task.task->text(), machine), predicted, now);
   std::erase_if(each, [](const Advice& one) { return one.saves < 0; });
   std::vector<Advice> out;
   if (!now.fits() && std::ranges::none_of(each, &Advice::fits)) {
     for (const std::size_t size : {2, 3})
-      if (out.empty()) out = fitting(plans, now, each, size);
+      if (out.empty()) out = fitting(predicted, now, each, size);
     if (out.empty()) {
-      if (auto all = together(plans, now, each)) out.push_back(std::move(*all));
+      if (auto all = together(predicted, now, each)) out.push_back(std::move(*all));
     }
   }
   // Settings that save little alone are only used in combinations: two peaks may be nearly the same.
@@ -320,10 +302,10 @@ Result<std::vector<Advice>> advise(const LoadWith& load, const PredictionRequest
 
 namespace {
 
-std::int64_t need_of_steps(const Prediction& plan) {
-  return plan.cpu ? plan.memory.allocated : plan.memory.reserved + plan.gpu.context;
+std::int64_t need_of_steps(const Prediction& p) {
+  return p.cpu ? p.memory.allocated : p.memory.reserved + p.gpu.context;
 }
-std::int64_t need_of_evaluations(const Prediction& plan) { return plan.cpu ? plan.peak : plan.total(); }
+std::int64_t need_of_evaluations(const Prediction& p) { return p.cpu ? p.peak : p.total(); }
 
 // Returns the words as on a command line, where keys need no prefix `training.`.
 std::string words_text(const std::vector<std::string>& words) {
@@ -335,28 +317,25 @@ std::string words_text(const std::vector<std::string>& words) {
 }
 
 std::string help_text(const Advice& advice, std::int64_t now, bool timed) {
-  const double percent = std::round(100 * (advice.slower - 1)) + 0.0;  // + 0.0: no "-0%"
-  return words_text(advice.words) + " (" + bytes_text(now - advice.saves) + " instead of " + bytes_text(now) +
-         (timed ? ", " + std::string(percent >= 0 ? "+" : "") + fixed(percent, 0) + "% time" : "") + ": " +
-         advice.why + ")";
+  return fmt::format("{} ({} instead of {}{}: {})", words_text(advice.words), bytes_text(now - advice.saves),
+                     bytes_text(now), timed ? ", " + advice.time_text() + " time" : "", advice.why);
 }
 
-// Returns memory_help() with figures from plans, or nullopt if nothing could be planned.
-std::optional<std::vector<std::string>> planned_help(const FullDevice& full, const LoadWith& load,
-                                                     const std::vector<Idea>& ideas) {
-  const Prediction& now = *full.plan;
+// Returns memory_help() with predicted figures, or nullopt if nothing could be predicted.
+std::optional<std::vector<std::string>> predicted_help(const FullDevice& full, const LoadWith& load,
+                                                       const std::vector<Advice>& ideas) {
+  const Prediction& now = *full.prediction;
   PredictionRequest request;
   request.gpu = now.gpu, request.cpu = now.cpu;
   request.num_gpus = now.num_gpus, request.launch_seconds = now.launch_seconds;
   const auto task = open_task(full.settings);
   if (!task.ok()) return std::nullopt;
   const Need need = full.evaluating ? need_of_evaluations : need_of_steps;
-  std::vector<Advice> advice = singles(ideas, Predictions(load, request, *task), now, need);
+  std::vector<Advice> advice = singles(ideas, predictions(load, request, *task), now, need);
   if (advice.empty()) return std::nullopt;
-  const bool smaller = advice.front().words == ideas.front().words &&
-                       advice.front().relief == (full.evaluating ? Relief::evaluation : Relief::micro_batch);
-  std::optional<Advice> first;
-  if (smaller) {
+  std::optional<Advice> first;  // the smaller batch
+  if (advice.front().words == ideas.front().words &&
+      advice.front().relief == (full.evaluating ? Relief::evaluation : Relief::micro_batch)) {
     first = advice.front();
     advice.erase(advice.begin());
   }
@@ -370,13 +349,18 @@ std::optional<std::vector<std::string>> planned_help(const FullDevice& full, con
   if (first && first->saves >= kWorthSaving) out.push_back(help_text(*first, need(now), !now.cpu));
   for (const Advice& each : advice) out.push_back(help_text(each, need(now), !now.cpu));
   if (first && first->saves < 0 && first->sums > 0)
-    out.push_back("not " + words_text(first->words) + ": smaller micro-batches save " +
-                  bytes_text(first->sums + first->saves) + ", and fp32 sums of gradients add " +
-                  bytes_text(first->sums));
+    out.push_back(fmt::format("not {}: smaller micro-batches save {}, and fp32 sums of gradients add {}",
+                              words_text(first->words), bytes_text(first->sums + first->saves),
+                              bytes_text(first->sums)));
   return out;
 }
 
 }  // namespace
+
+std::string Advice::time_text() const {
+  const double percent = std::round(100 * (slower - 1)) + 0.0;  // + 0.0 avoids "-0%"
+  return fmt::format("{}{}%", percent >= 0 ? "+" : "", fixed(percent, 0));
+}
 
 std::vector<std::string> memory_help(const FullDevice& full) {
   const TrainingSettings& training = full.settings.training;
@@ -384,22 +368,22 @@ std::vector<std::string> memory_help(const FullDevice& full) {
   const Settings base = with_absolute_paths(full.settings);
   const std::string yaml = to_yaml(base);
   const LoadWith load = [&](const std::vector<std::string>& words) { return parse(yaml, "config", words); };
-  std::vector<Idea> ideas = ideas_for(base, full.task.text(), {full.gpu, full.fp8, full.ranks, half});
-  std::erase_if(ideas, [&](const Idea& idea) {
+  std::vector<Advice> ideas = ideas_for(base, full.task.text(), {full.gpu, full.fp8, full.ranks, half});
+  std::erase_if(ideas, [&](const Advice& idea) {
     if (full.evaluating && (idea.relief == Relief::micro_batch || idea.relief == Relief::step)) return true;
     const auto config = load(idea.words);  // the model may have no such key, or the run has this value
     return !config.ok() || differences(base, config->settings).empty();
   });
-  if (full.plan != nullptr && !ideas.empty()) {
+  if (full.prediction != nullptr && !ideas.empty()) {
     try {
-      if (auto lines = planned_help(full, load, ideas)) return std::move(*lines);
+      if (auto lines = predicted_help(full, load, ideas)) return std::move(*lines);
     } catch (const std::exception&) {  // the order without figures follows
     }
   }
   const bool sums =
       training.gradient_accumulation_steps == 1 && training.compute_dtype == ComputeType::bfloat16;
   std::vector<std::string> out;
-  for (const Idea& idea : ideas) {
+  for (const Advice& idea : ideas) {
     const bool micro_batch = idea.relief == Relief::micro_batch;
     if (micro_batch && &idea != ideas.data()) continue;
     out.push_back(words_text(idea.words) + " (" + idea.why +
@@ -408,43 +392,46 @@ std::vector<std::string> memory_help(const FullDevice& full) {
   return out;
 }
 
-Result<Solution> solve(Solve what, const LoadWith& load, const PredictionRequest& request) {
-  ASSIGN_OR_RETURN(auto config, load({}));
-  if (what == Solve::gpus) {
-    Solution out;
-    for (const std::int64_t count : counts_of_gpus(config.settings.training)) {
-      PredictionRequest more = request;
-      more.num_gpus = count;
-      std::vector<std::string> words;
-      if (count > 1) words.emplace_back("training.parallel=zero2");
-      ASSIGN_OR_RETURN(auto with, load(words));
-      ASSIGN_OR_RETURN(auto plan, make_plan(with.settings, more));
-      if (!plan.fits()) continue;
-      out.num_gpus = count;
-      out.words = words;
-      out.text =
-          std::to_string(count) + (count > 1 ? " GPUs with parallel=zero2 are enough" : " GPU is enough");
-      return out;
-    }
-    out.text = (config.settings.training.global_batch_size
-                    ? "it does not fit as many GPUs as training.global_batch_size can be divided among"
-                    : "it does not fit 1,024 GPUs either") +
-               std::string(": what every GPU has whole, weights and activations, is too much");
-    return out;
+namespace {
+
+Result<Solution> solve_gpus(const LoadWith& load, const PredictionRequest& request) {
+  ASSIGN_OR_RETURN(const auto config, load({}));
+  for (const std::int64_t count : counts_of_gpus(config.settings.training)) {
+    PredictionRequest more = request;
+    more.num_gpus = count;
+    std::vector<std::string> words;
+    if (count > 1) words.emplace_back("training.parallel=zero2");
+    ASSIGN_OR_RETURN(const auto prediction, predict_with(load, words, more));
+    if (prediction.fits())
+      return Solution{
+          count == 1 ? "1 GPU is enough" : fmt::format("{} GPUs with parallel=zero2 are enough", count),
+          words, count};
   }
-  ASSIGN_OR_RETURN(auto key, key_of(what, config.settings));
-  const auto word = [&](std::int64_t value) { return key.name + "=" + std::to_string(value); };
+  const char* const why =
+      config.settings.training.global_batch_size
+          ? "it does not fit as many GPUs as training.global_batch_size can be divided among"
+          : "it does not fit 1,024 GPUs either";
+  return Solution{
+      fmt::format("{}: what every GPU has whole, weights and activations, is too much", why), {}, 1};
+}
+
+}  // namespace
+
+Result<Solution> solve(Solve what, const LoadWith& load, const PredictionRequest& request) {
+  if (what == Solve::gpus) return solve_gpus(load, request);
+  ASSIGN_OR_RETURN(const auto config, load({}));
+  ASSIGN_OR_RETURN(const auto key, key_of(what, config.settings));
+  const auto word = [&](std::int64_t value) { return fmt::format("{}={}", key.name, value); };
   Status problem;
-  // Returns the bytes that the run needs, or the largest integer if it cannot be planned.
+  // Returns the bytes that the run needs, or the largest integer if it cannot be predicted.
   const auto total = [&](std::int64_t multiple) {
-    auto with = load({word(multiple * key.step)});
-    auto plan = with.ok() ? make_plan(with->settings, request) : Result<Prediction>(with.status());
-    if (plan.ok()) return plan->total();
-    problem = plan.status();
+    const auto prediction = predict_with(load, {word(multiple * key.step)}, request);
+    if (prediction.ok()) return prediction->total();
+    problem = prediction.status();
     return std::numeric_limits<std::int64_t>::max();
   };
   // Doubles the value until it does not fit. Then interpolates linearly to the GPU's memory: bytes grow
-  // nearly in proportion, so a few plans are enough.
+  // nearly in proportion, so a few predictions are enough.
   constexpr std::int64_t kMost = std::int64_t{1} << 24;
   std::int64_t good = 0, bad = std::max<std::int64_t>(key.now / key.step, 1), good_bytes = 0;
   std::int64_t bad_bytes = total(bad);
@@ -454,31 +441,27 @@ Result<Solution> solve(Solve what, const LoadWith& load, const PredictionRequest
     bad_bytes = total(bad);
   }
   if (good == 0 && !problem.ok()) return problem;
-  for (bool beside = false; bad - good > 1;) {
+  for (bool fitted = false; bad - good > 1;) {
     const double share =
         static_cast<double>(request.gpu.memory - good_bytes) / static_cast<double>(bad_bytes - good_bytes);
     const bool useful = good > 0 && problem.ok();
+    // After a value that fits, the next value tried is one above the interpolated value.
     std::int64_t middle =
-        useful ? good + static_cast<std::int64_t>(share * static_cast<double>(bad - good)) + (beside ? 1 : 0)
+        useful ? good + static_cast<std::int64_t>(share * static_cast<double>(bad - good)) + (fitted ? 1 : 0)
                : good + (bad - good) / 2;
     middle = std::clamp(middle, good + 1, bad - 1);
     const std::int64_t bytes = total(middle);
-    beside = bytes <= request.gpu.memory;  // then the next value tried is one above the interpolated value
-    if (beside)
-      good = middle, good_bytes = bytes;
-    else
-      bad = middle, bad_bytes = bytes;
+    fitted = bytes <= request.gpu.memory;
+    (fitted ? good : bad) = middle;
+    (fitted ? good_bytes : bad_bytes) = bytes;
   }
-  Solution out;
-  out.num_gpus = request.num_gpus;
-  if (good == 0) {
-    out.text = word(key.step) + " does not fit either";
-    return out;
-  }
-  out.words = {word(good * key.step)};
-  out.text = out.words.front() + " fits, " + std::to_string(bad * key.step) +
-             (problem.ok() ? " does not" : " cannot be planned (" + problem.message() + ")");
-  return out;
+  if (good == 0) return Solution{word(key.step) + " does not fit either", {}, request.num_gpus};
+  const std::string largest = word(good * key.step);
+  return Solution{
+      fmt::format("{} fits, {} {}", largest, bad * key.step,
+                  problem.ok() ? "does not" : fmt::format("cannot be planned ({})", problem.message())),
+      {largest},
+      request.num_gpus};
 }
 
 }  // namespace octavo_train

@@ -1,21 +1,16 @@
-// Finds settings with which a run fits a GPU, and the largest value of a setting that fits. Each is planned
+// Finds settings with which a run fits a GPU, and the largest value of a setting that fits. Each is predicted
 // like the run itself.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "train/base/status.h"
-#include "train/config/config.h"
-#include "train/predict/prediction.h"
+#include "train/predict/predict.h"
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 namespace octavo_train {
-
-// Loads the run's config with other settings, given as `key=value` words.
-using LoadWith = std::function<Result<Config>(const std::vector<std::string>& words)>;
 
 // The part of a run that a setting makes smaller.
 enum class Relief {
@@ -28,11 +23,13 @@ enum class Relief {
 struct Advice {
   std::vector<std::string> words;  // settings, as on a command line
   std::string why;                 // what changes
-  std::int64_t saves = 0;          // bytes of the device
-  double slower = 1;               // time for the same work, as a multiple of the run's
-  bool fits = false;
   Relief relief = Relief::always;
+  std::int64_t saves = 0;  // bytes of the device
+  double slower = 1;       // time for the same work, as a multiple of the run's
+  bool fits = false;
   std::int64_t sums = 0;  // bytes of fp32 sums of gradients that accumulation adds; `saves` is after them
+  // Returns "+12%".
+  [[nodiscard]] std::string time_text() const;
 };
 
 // Settings that save memory: those after which the run fits come first, and among equals the cheaper in time.
@@ -45,15 +42,15 @@ Result<std::vector<Advice>> advise(const LoadWith& load, const PredictionRequest
 struct FullDevice {
   const Settings& settings;  // with the number of micro-batches of a rank
   const Task& task;
-  const Prediction* plan = nullptr;  // of the run; may be null
+  const Prediction* prediction = nullptr;  // of the run; may be null
   bool gpu = true, fp8 = false;
   std::int64_t ranks = 1;
   bool evaluating = false;  // the device was full in an evaluation, not in a step
 };
 
 // Lines `key=value (why)` for the message about a full device. First half the batch with twice the
-// accumulation, then the single settings of advise() in its order, each with its planned memory. If the run
-// has no plan, or planning fails, the order is fixed and there are no figures.
+// accumulation, then the single settings of advise() in its order, each with its predicted memory. If the run
+// has no prediction, or predicting fails, the order is fixed and there are no figures.
 std::vector<std::string> memory_help(const FullDevice& full);
 
 // What solve() looks for.
@@ -64,7 +61,7 @@ struct Solution {
   std::vector<std::string> words;  // settings; empty: nothing fits
   std::int64_t num_gpus = 1;
 };
-// Finds the largest value that fits, or the smallest number of GPUs. Returns the errors of make_plan(), and
+// Finds the largest value that fits, or the smallest number of GPUs. Returns the errors of predict(), and
 // an error if the task has no such key.
 Result<Solution> solve(Solve what, const LoadWith& load, const PredictionRequest& request);
 

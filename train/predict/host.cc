@@ -3,7 +3,6 @@
 
 #include "train/device/device.h"
 #include "train/optim/precision.h"
-#include "train/predict/autocast.h"
 #include "train/predict/trace_device.h"
 
 #include <torch/torch.h>
@@ -17,19 +16,19 @@
 namespace octavo_train {
 namespace {
 
-using ::torch::Tensor;
+using torch::Tensor;
 
 // A small model that launches the same kinds of kernels as a language or speech model: blocks of norms,
 // matmuls, unfused attention and elementwise work. It draws no random numbers.
 class Layers {
  public:
-  explicit Layers(const ::torch::Device& device)
-      : device_(device), input_(::torch::ones({kRows, kLength, kWidth}, ::torch::TensorOptions(device))) {
-    const auto weight = [&](::torch::IntArrayRef sizes, ::torch::ScalarType type = ::torch::kBFloat16) {
-      return ::torch::full(sizes, 0.01, ::torch::TensorOptions(device).dtype(type)).requires_grad_();
+  explicit Layers(const torch::Device& device)
+      : device_(device), input_(torch::ones({kRows, kLength, kWidth}, torch::TensorOptions(device))) {
+    const auto weight = [&](torch::IntArrayRef sizes, torch::ScalarType type = torch::kBFloat16) {
+      return torch::full(sizes, 0.01, torch::TensorOptions(device).dtype(type)).requires_grad_();
     };
     for (Block& block : blocks_) {
-      block.norm = weight({kWidth}, ::torch::kFloat32);
+      block.norm = weight({kWidth}, torch::kFloat32);
       block.attend = weight({3 * kWidth, kWidth});
       block.project = weight({kWidth, kWidth});
       block.up = weight({4 * kWidth, kWidth});
@@ -60,18 +59,18 @@ class Layers {
   };
 
   static Tensor run(const Block& block, const Tensor& x) {
-    const auto normed = [&](const Tensor& of) { return ::torch::layer_norm(of, {kWidth}, block.norm); };
-    const auto heads = ::torch::linear(normed(x), block.attend)
+    const auto normed = [&](const Tensor& of) { return torch::layer_norm(of, {kWidth}, block.norm); };
+    const auto heads = torch::linear(normed(x), block.attend)
                            .view({kRows, kLength, 3, kHeads, kWidth / kHeads})
                            .permute({2, 0, 3, 1, 4})
                            .unbind(0);
-    const Tensor scores = ::torch::softmax(::torch::matmul(heads[0], heads[1].transpose(-2, -1)), -1);
-    const Tensor attended = ::torch::matmul(scores, heads[2]).transpose(1, 2).reshape(x.sizes());
-    const Tensor y = x + ::torch::linear(attended, block.project);
-    return y + ::torch::linear(::torch::silu(::torch::linear(normed(y), block.up, block.bias)), block.down);
+    const Tensor scores = torch::softmax(torch::matmul(heads[0], heads[1].transpose(-2, -1)), -1);
+    const Tensor attended = torch::matmul(scores, heads[2]).transpose(1, 2).reshape(x.sizes());
+    const Tensor y = x + torch::linear(attended, block.project);
+    return y + torch::linear(torch::silu(torch::linear(normed(y), block.up, block.bias)), block.down);
   }
 
-  ::torch::Device device_;
+  torch::Device device_;
   Tensor input_;
   std::array<Block, 12> blocks_;
 };
@@ -82,7 +81,7 @@ std::int64_t launches_of_step() {
   Layers layers(TraceDevice::device());
   fake.forget_kernels();
   layers.step();
-  forget_fake_casts();
+  TraceDevice::forget_casts();
   std::int64_t out = 0;
   for (const FakeKernel& each : fake.kernels()) out += each.kernel.launches;
   return out;
@@ -90,7 +89,7 @@ std::int64_t launches_of_step() {
 
 }  // namespace
 
-Result<double> measure_launch(const ::torch::Device& device) {
+Result<double> measure_launch(const torch::Device& device) {
   constexpr int kWarm = 3;
   // In ten measurements of the speech model a launch took 0.89 to 1.14 times as long as in these layers, 1.05
   // times on average.

@@ -16,6 +16,6 @@ inline constexpr double kFastLaunch = 18e-6, kSlowLaunch = 35e-6;
 // Measures the host seconds per kernel on this machine: runs forward and backward passes of a few layers, too
 // small to keep a GPU busy, on `device`. Takes half a second, a few megabytes and cuBLAS's workspaces.
 // Returns an error if the device has no memory left or fails.
-Result<double> measure_launch(const ::torch::Device& device);
+Result<double> measure_launch(const torch::Device& device);
 
 }  // namespace octavo_train

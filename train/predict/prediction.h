@@ -1,32 +1,22 @@
-// Predicts before the first step what a run needs on a GPU: memory by owner, time, and whether the run fits.
-// The data is opened, because its largest batch determines the memory. The model runs once on tensors without
-// memory (trace.h).
+// A prediction of a run: memory by owner, time, and whether the run fits a GPU. It is computed by predict(),
+// or from real steps (train/run/dry_run.h). All that print it use the same text, JSON and comparison.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/base/status.h"
-#include "train/config/config.h"
-#include "train/predict/trace.h"
+#include "train/optim/optimizer.h"
 
 #include <octavo/plan.h>
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace octavo_train {
-
-struct PredictionRequest {
-  octavo::plan::Gpu gpu;
-  bool cpu = false;  // the run is on the CPU: only memory is planned, not time, and `gpu` is not used
-  std::int64_t num_gpus = 1;
-  std::int64_t gpus_per_host = 8;
-  double network = 50e9;      // bytes/s of one GPU to other hosts, in each direction
-  double launch_seconds = 0;  // host time per kernel, from measure_launch(); 0: a fast host is assumed
-};
 
 struct Prediction {
   octavo::plan::Gpu gpu;
@@ -54,56 +44,48 @@ struct Prediction {
   double units_per_second = 0;  // of all GPUs
   // Seconds of a step by the operator that launches the kernels, largest first.
   std::vector<std::pair<std::string, double>> kernels;
-  // If not empty, the plan was measured with these numbers of rows (train/run/measured_plan.h). Figures for
+  // If not empty, real steps with these numbers of rows were measured (train/run/dry_run.h). Figures for
   // other numbers of rows are on the line through the measurements.
   std::vector<std::int64_t> measured_rows;
   std::string measured_on;  // the device
   bool cpu = false;         // a run on the CPU, whose allocator does not round
   std::string slow_type;    // a warning that the GPU has no tensor cores for compute_dtype; else empty
 
+  // Returns the bytes of this owner at the peak of a step.
+  [[nodiscard]] std::int64_t of(octavo::plan::Owner owner) const {
+    return memory.owners[static_cast<std::size_t>(owner)];
+  }
   // Returns the device memory of a process: the allocator's segments and the CUDA context.
   [[nodiscard]] std::int64_t total() const { return memory.reserved + evaluation + gpu.context; }
   [[nodiscard]] std::int64_t fragmentation() const { return memory.reserved - memory.allocated; }
   [[nodiscard]] bool fits() const { return total() <= gpu.memory; }
   [[nodiscard]] std::string bound() const;  // the limit of the speed, in words
-  // Returns the host time of a step on the slowest host that plans were compared with. `compute` has the time
-  // of the measured host, or of a fast host.
+  // Returns the host time of a step on the slowest host that predictions were compared with. `compute` has
+  // the time of the measured host, or of a fast host.
   [[nodiscard]] double slow_host_seconds() const;
 };
 
-// Opens the data and makes the plan. Returns the errors of a run (bad data, settings that are not a valid
-// model, a batch that cannot be divided among ranks), and those of trace_step().
-Result<Prediction> make_plan(const Settings& given, const PredictionRequest& request);
-// Makes the plan with a task whose data is open, and with settings whose number of micro-batches is that of a
-// rank. Builds a new model, which the task has afterwards.
-Result<Prediction> make_plan(const Settings& settings, const OpenTask& task,
-                             const PredictionRequest& request);
-// Makes the plan of a config's settings with a task whose data is open.
-Result<Prediction> make_plan_of_open(const Settings& given, const OpenTask& task,
-                                     const PredictionRequest& request);
+// Returns the rows of the memory table, in order. Their sum is total().
+std::vector<std::pair<std::string, std::int64_t>> memory_rows(const Prediction& prediction);
+std::vector<std::string> prediction_lines(const Prediction& prediction);
+nlohmann::ordered_json prediction_json(const Prediction& prediction);
 
-// Returns the rows of the plan's memory table, in order.
-std::vector<std::pair<std::string, std::int64_t>> memory_rows(const Prediction& plan);
-// Returns the plan as lines of text.
-std::vector<std::string> plan_lines(const Prediction& plan);
-nlohmann::ordered_json plan_json(const Prediction& plan);
-
-// Measurements of a run: the most bytes that torch allocated, and the time of a step; 0: not known.
+// Measurements of a run: the most bytes that torch allocated, and the time of a step; 0: unknown.
 struct Measured {
   std::int64_t peak = 0;
   double step_seconds = 0;
   bool evaluated = true;  // the peak includes evaluations
   bool settled = true;    // the time is not that of the first steps, which are slower
-  // Seconds that a step waited for its batches, which plans do not include; nullopt: not known.
+  // Seconds that a step waited for its batches, which predictions do not include; nullopt: unknown.
   std::optional<double> data_waited = std::nullopt;
   // Batches of recordings differ in size. True: the largest, or the usual, measured batch was as large as the
-  // plan's. Figures of smaller batches are not compared.
+  // predicted batch. Figures of smaller batches are not compared.
   bool largest_batch = true, usual_batch = true;
 };
-// Returns true if a batch of this padded length is as large as the plan's batch, or nearly so.
-bool is_as_large(const Prediction& plan, double padded_length);
-// Returns one line that compares the plan with the measurements. Empty: nothing can be compared.
-std::string compare_with_measured(const Prediction& plan, const Measured& measured);
-nlohmann::ordered_json comparison_json(const Prediction& plan, const Measured& measured);
+// Returns true if a batch of this padded length is at least nearly as large as the predicted batch.
+bool is_as_large(const Prediction& prediction, double padded_length);
+// Returns one line that compares the prediction with the measurements. Empty: nothing can be compared.
+std::string compare_with_measured(const Prediction& prediction, const Measured& measured);
+nlohmann::ordered_json comparison_json(const Prediction& prediction, const Measured& measured);
 
 }  // namespace octavo_train

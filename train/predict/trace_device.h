@@ -2,7 +2,8 @@
 // a TraceDevice exists, it records each allocation and deallocation of such tensors, and each kernel that a
 // GPU would run, with its bytes and its matmuls. One step of a model thus shows what a GPU would need for it.
 //
-// It also implements what torch lacks for meta tensors: autocast, and the shapes of a few operators.
+// It also implements what torch lacks for meta tensors: autocast, and the shapes of a few operators
+// (operators.h).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,6 +17,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,23 +42,25 @@ class TraceDevice {
   TraceDevice(const TraceDevice&) = delete;
   TraceDevice& operator=(const TraceDevice&) = delete;
 
-  static ::torch::Device device() { return ::torch::Device(::torch::kMeta); }
+  static torch::Device device() { return torch::Device(torch::kMeta); }
 
   // Sets the owner of memory that is allocated from now on.
   void set_owner(octavo::plan::Owner owner);
   // Changes the owner of a tensor's memory. Tensors without recorded memory are skipped.
-  void give(const ::torch::Tensor& tensor, octavo::plan::Owner owner);
+  void set_owner_of(const torch::Tensor& tensor, octavo::plan::Owner owner);
   // Records memory that belongs to no tensor, for example of states or libraries. It is never freed.
-  void take(std::int64_t bytes, octavo::plan::Owner owner);
+  void add_allocation(std::int64_t bytes, octavo::plan::Owner owner);
   // Removes all events except the allocations of these tensors.
-  void settle(at::TensorList kept);
+  void forget_all_but(at::TensorList kept);
   // Records a kernel that no torch operator launches.
   void add_kernel(const char* name, double bytes, std::int64_t launches);
   // Marks the kernels from `first` on as running `times` times in the step.
   void repeat_kernels(std::size_t first, std::int64_t times);
   // Sets whether new CPU tensors are created on the fake device instead, for models that are built on the
   // CPU.
-  void catch_cpu(bool on);
+  void redirect_cpu_allocations(bool on);
+  // Clears autocast's cache of cast weights. Real autocast does so when its scope ends.
+  static void forget_casts();
 
   [[nodiscard]] const std::vector<octavo::plan::Event>& events() const;
   [[nodiscard]] const std::vector<FakeKernel>& kernels() const;

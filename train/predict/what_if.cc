@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/predict/what_if.h"
 
-#include "train/base/status.h"
-
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <memory>
-#include <utility>
 #include <vector>
 
 namespace octavo_train {
@@ -17,20 +14,16 @@ using Json = nlohmann::ordered_json;
 using octavo::plan::Owner;
 using octavo::plan::Precision;
 
-std::int64_t of(const Prediction& plan, Owner owner) {
-  return plan.memory.owners[static_cast<std::size_t>(owner)];
-}
-
 const char* zero_name(Parallel parallel) {
   return parallel == Parallel::zero1 ? "zero1" : parallel == Parallel::zero2 ? "zero2" : "none";
 }
 
-// The GPU of the plan comes first: a size such as 8GB is not in the list, and the memory of the local GPU
+// The prediction's GPU comes first: a size such as 8GB is not in the list, and the memory of the local GPU
 // differs from the list's by some MiB.
-Json gpus_json(const octavo::plan::Gpu& planned) {
+Json gpus_json(const octavo::plan::Gpu& first) {
   std::vector<octavo::plan::Gpu> gpus = octavo::plan::known_gpus();
-  std::erase_if(gpus, [&](const octavo::plan::Gpu& gpu) { return gpu.key == planned.key; });
-  gpus.insert(gpus.begin(), planned);
+  std::erase_if(gpus, [&](const octavo::plan::Gpu& gpu) { return gpu.key == first.key; });
+  gpus.insert(gpus.begin(), first);
   Json out = Json::array();
   for (const octavo::plan::Gpu& gpu : gpus)
     out.push_back({{"key", gpu.key},
@@ -42,27 +35,27 @@ Json gpus_json(const octavo::plan::Gpu& planned) {
   return out;
 }
 
-Json point_json(const Prediction& plan, std::int64_t length, bool checkpointing, std::int64_t units) {
-  return {{"rows", plan.rows},
+Json point_json(const Prediction& p, std::int64_t length, bool checkpointing) {
+  return {{"rows", p.rows},
           {"length", length},
           {"checkpointing", checkpointing},
-          {"weights", of(plan, Owner::weights)},
-          {"gradients", of(plan, Owner::gradients)},
-          {"activations", of(plan, Owner::activations) + of(plan, Owner::batch)},
-          {"workspace", of(plan, Owner::workspace)},
-          {"rounding", plan.memory.rounding},
-          {"fragmentation", plan.fragmentation()},
-          {"evaluation", plan.evaluation},
-          {"step_seconds", plan.step_seconds},
-          {"units", units}};
+          {"weights", p.of(Owner::weights)},
+          {"gradients", p.of(Owner::gradients)},
+          {"activations", p.of(Owner::activations) + p.of(Owner::batch)},
+          {"workspace", p.of(Owner::workspace)},
+          {"rounding", p.memory.rounding},
+          {"fragmentation", p.fragmentation()},
+          {"evaluation", p.evaluation},
+          {"step_seconds", p.step_seconds},
+          {"units", static_cast<std::int64_t>(p.units_per_second * p.step_seconds + 0.5)}};
 }
 
 struct Point {
   std::int64_t rows, length;
 };
 
-// Returns plans for two batches smaller and one larger than the run's, and for half and twice the run's
-// length, each with and without checkpointing.
+// Returns predictions for two batches smaller and one larger than the run's, and for half and twice the run's
+// length, each with and without checkpointing. `request` is of one GPU.
 Json points_json(const LoadWith& load, const PredictionRequest& request, const Prediction& run,
                  const SizeKey& length) {
   const std::int64_t least = 1, now = std::max(length.now, least), rows = run.rows;
@@ -76,19 +69,13 @@ Json points_json(const LoadWith& load, const PredictionRequest& request, const P
   for (const bool checkpointing : {false, true}) {
     for (const Point& point : points) {
       std::vector<std::string> words = {
-          std::string("model.gradient_checkpointing=") + (checkpointing ? "true" : "false"),
-          "training.per_device_train_batch_size=" + std::to_string(point.rows),
+          fmt::format("model.gradient_checkpointing={}", checkpointing),
+          fmt::format("training.per_device_train_batch_size={}", point.rows),
           "training.global_batch_size=null",  // the number of micro-batches stays that of a rank of the run
-          "training.gradient_accumulation_steps=" + std::to_string(run.passes)};
-      if (point.length != now) words.push_back(length.key + "=" + std::to_string(point.length));
-      auto config = load(words);
-      if (!config.ok()) continue;
-      PredictionRequest one = request;
-      one.num_gpus = 1;
-      auto plan = make_plan(config->settings, one);
-      if (!plan.ok()) continue;
-      const auto units = static_cast<std::int64_t>(plan->units_per_second * plan->step_seconds + 0.5);
-      out.push_back(point_json(*plan, point.length, checkpointing, units));
+          fmt::format("training.gradient_accumulation_steps={}", run.passes)};
+      if (point.length != now) words.push_back(fmt::format("{}={}", length.key, point.length));
+      if (const auto p = predict_with(load, words, request); p.ok())
+        out.push_back(point_json(*p, point.length, checkpointing));
     }
   }
   return out;
@@ -96,18 +83,17 @@ Json points_json(const LoadWith& load, const PredictionRequest& request, const P
 
 Json states_json(const LoadWith& load, const PredictionRequest& request, const Settings& settings) {
   Json out = Json::array();
-  const std::string algorithm(name(settings.training.optimizer.algorithm));
   for (const char* const state : {"fp32", "8bit", "4bit"}) {
-    const std::string optimizer = std::string(state) == "fp32" ? algorithm : algorithm + "_" + state;
-    auto config = load({"training.optimizer=" + optimizer, "training.per_device_train_batch_size=1"});
-    if (!config.ok()) continue;
-    PredictionRequest one = request;
-    one.num_gpus = 1;
-    auto plan = make_plan(config->settings, one);
-    if (!plan.ok()) continue;
+    const std::string suffix = std::string_view(state) == "fp32" ? "" : fmt::format("_{}", state);
+    const auto p = predict_with(
+        load,
+        {fmt::format("training.optimizer={}{}", name(settings.training.optimizer.algorithm), suffix),
+         "training.per_device_train_batch_size=1"},
+        request);
+    if (!p.ok()) continue;
     out.push_back({{"name", state},
-                   {"states", plan->states.states + plan->states.host_states},
-                   {"master", plan->states.master + plan->states.host_master}});
+                   {"states", p->states.states + p->states.host_states},
+                   {"master", p->states.master + p->states.host_master}});
   }
   return out;
 }
@@ -116,11 +102,11 @@ Json states_json(const LoadWith& load, const PredictionRequest& request, const S
 
 Result<Json> what_if(const std::string& file, const LoadWith& load, const PredictionRequest& request,
                      const Prediction& now) {
-  ASSIGN_OR_RETURN(auto config, load({}));
+  ASSIGN_OR_RETURN(const auto config, load({}));
   const Settings& settings = config.settings;
   ASSIGN_OR_RETURN(const auto task, open_task(settings));
   const SizeKey length = task.task->text().length_key;
-  auto checkpointed = load({"model.gradient_checkpointing=true"});
+  const auto checkpointed = load({"model.gradient_checkpointing=true"});
   const bool checkpointing = checkpointed.ok() && differences(settings, checkpointed->settings).empty();
   Json out;
   out["title"] = file + " on " + now.gpu.name;
@@ -135,7 +121,7 @@ Result<Json> what_if(const std::string& file, const LoadWith& load, const Predic
   out["step_seconds"] = now.step_seconds;
   out["units_per_second"] = now.units_per_second;
   out["bound"] = now.bound();
-  out["lines"] = plan_lines(now);
+  out["lines"] = prediction_lines(now);
   out["kernels"] = Json::array();
   for (const auto& [kernel, seconds] : now.kernels) out["kernels"].push_back({kernel, seconds});
   out["gpus"] = gpus_json(now.gpu);
@@ -147,8 +133,10 @@ Result<Json> what_if(const std::string& file, const LoadWith& load, const Predic
                 {"num_gpus", now.num_gpus},
                 {"zero", zero_name(settings.training.parallel)}};
   out["lengths_known"] = !length.key.empty();
-  out["states"] = states_json(load, request, settings);
-  out["points"] = points_json(load, request, now, length);
+  PredictionRequest one = request;
+  one.num_gpus = 1;
+  out["states"] = states_json(load, one, settings);
+  out["points"] = points_json(load, one, now, length);
   return out;
 }
 

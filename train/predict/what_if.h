@@ -1,11 +1,10 @@
-// Computes the data of a page on which a reader changes settings: a plan, plans for a few other sizes, states
-// in every format, and all supported GPUs.
+// Computes the data of a page on which a reader changes settings: a prediction, predictions for a few other
+// sizes, states in every format, and all supported GPUs.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "train/base/status.h"
-#include "train/predict/advise.h"
-#include "train/predict/prediction.h"
+#include "train/predict/predict.h"
 
 #include <nlohmann/json_fwd.hpp>
 

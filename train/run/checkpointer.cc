@@ -55,9 +55,8 @@ Status Checkpointer::add_evaluation(const std::vector<Metric>& metrics) {
   if (!by) return {};
   best_ = run_.services.world->broadcast_text(among_best() ? "best" : "") == "best";
   if (evaluation_->find(*by) != nullptr) return {};
-  return Status::failed(
-      fmt::format("training.save_best: the evaluation has no {}, which the task {} declares", *by,
-                  run_.config.settings->task));
+  return failed_error("training.save_best: the evaluation has no {}, which the task {} declares", *by,
+                      run_.config.settings->task);
 }
 
 const Metric* Checkpointer::best_metric() const {

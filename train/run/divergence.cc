@@ -107,9 +107,9 @@ Status DivergenceGuard::add_step(const StepMetric& numbers) {
   RETURN_IF_ERROR(warn(last_.step, fmt::format("step {} was skipped: its gradients are not finite (loss {})",
                                                last_.step, significant(last_.loss, 6))));
   if (!diverged()) return {};
-  return Status::failed(fmt::format(
+  return failed_error(
       "training diverged: {} steps in a row had gradients that are not finite, the last one step {}; {}",
-      kBadStepsInARow, last_.step, advice()));
+      kBadStepsInARow, last_.step, advice());
 }
 
 std::string DivergenceGuard::advice() const {
@@ -128,10 +128,10 @@ Status DivergenceGuard::note_samples(bool trained) {
       warn(counters_.step,
            fmt::format("step {} made no update: none of its samples could be read", counters_.step)));
   if (++empty_in_a_row_ < kBadStepsInARow) return {};
-  return Status::failed(
-      fmt::format("{} steps in a row had no sample that could be read, the last one step {} ({} samples were "
-                  "left out since the run began); check the data",
-                  kBadStepsInARow, counters_.step, counters_.left_out));
+  return failed_error(
+      "{} steps in a row had no sample that could be read, the last one step {} ({} samples were "
+      "left out since the run began); check the data",
+      kBadStepsInARow, counters_.step, counters_.left_out);
 }
 
 }  // namespace octavo_train

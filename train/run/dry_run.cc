@@ -2,12 +2,10 @@
 #include "train/run/dry_run.h"
 
 #include "train/base/numbers.h"
-#include "train/base/status.h"
-#include "train/console/console.h"
 #include "train/console/heartbeat.h"
 #include "train/console/signals.h"
+#include "train/data/order.h"
 #include "train/device/device.h"
-#include "train/predict/prediction.h"
 #include "train/run/divergence.h"
 #include "train/run/errors.h"
 #include "train/run/evaluation.h"
@@ -17,12 +15,14 @@
 #include "train/run/start_log.h"
 #include "train/run/step.h"
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <new>
@@ -34,19 +34,20 @@ namespace octavo_train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using octavo::plan::Owner;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// The steps that are measured have the largest batches of all stages; then the run's own follow.
-void give_largest_first(Run& run) {
+// Gives the measured steps the largest batches of all stages. The run's own batches follow.
+void put_largest_first(Run& run) {
   const TrainingSettings& training = run.config.training();
   const auto until =
       static_cast<std::uint64_t>(Stepper::kMeasuredStep * training.gradient_accumulation_steps);
   const Order all(run.config.stages.back().samples,
                   static_cast<std::uint64_t>(run.config.settings->data.seed), 0);
-  // A position each, before those of the run.
+  // Each of these batches has one position, before the positions of the run.
   const auto rows_at = [usual = run.batch_source(), until](std::uint64_t position) {
     return position < until ? 1 : usual.rows_at(position - until);
   };
@@ -84,7 +85,7 @@ std::int64_t checkpoints_kept(const Run& run) {
   return std::min(written, training.save_total_limit.value_or(written)) + best;
 }
 
-// Bytes that are free where the run's folder is or will be; none: the system does not say.
+// Returns the free bytes where the run's folder is or will be; nullopt: the system does not report them.
 std::optional<double> free_bytes(const std::string& folder) {
   std::error_code error;
   std::filesystem::path path = std::filesystem::absolute(folder, error);
@@ -95,6 +96,7 @@ std::optional<double> free_bytes(const std::string& folder) {
   return static_cast<double>(space.available);
 }
 
+// A dry run: the steps, the evaluation, and what they showed.
 class Rehearsal {
  public:
   explicit Rehearsal(Run& run) : run_(run), console_(run.services.console), stepper_(run) {}
@@ -105,12 +107,12 @@ class Rehearsal {
 
  private:
   [[nodiscard]] std::vector<std::string> lines() const;
+  [[nodiscard]] Prediction measured() const;
   void take_steps(std::int64_t steps);
   void evaluate();
   void read(bool drain);
   [[nodiscard]] double step_seconds() const;
-  [[nodiscard]] std::optional<double> data_waited() const;  // by each of these steps
-  [[nodiscard]] std::int64_t measured_peak() const;         // of a step
+  [[nodiscard]] std::int64_t measured_peak() const;  // of a step
   [[nodiscard]] std::string speed_line() const;
   [[nodiscard]] std::string time_line() const;
   [[nodiscard]] std::vector<std::string> disk_lines() const;
@@ -134,8 +136,8 @@ class Rehearsal {
 
 Status Rehearsal::run(std::int64_t steps, bool evaluates) {
   try {
-    give_largest_first(run_);
-    release_cached_memory(run_.services.device);  // of a rehearsal before
+    put_largest_first(run_);
+    release_cached_memory(run_.services.device);  // of an earlier dry run
     take_steps(std::min(steps, run_.config.steps()));
     if (signal_ == 0 && evaluates) evaluate();
   } catch (const c10::Error& error) {
@@ -160,11 +162,11 @@ void Rehearsal::take_steps(std::int64_t steps) {
     if (!run_.services.world->grouped()) signal_ = StopSignals::received();
     if (signal_ != 0) return;
     stepper_.step();
-    std::ignore = log_fp8_choices(run_);  // a rehearsal has no log
+    std::ignore = log_fp8_choices(run_);  // a dry run has no log
     signal_ = stepper_.signal();
     if (signal_ != 0) return;
     read(/*drain=*/false);
-    console_.progress("dry run: step " + std::to_string(stepper_.done()) + " of " + std::to_string(steps));
+    console_.progress(fmt::format("dry run: step {} of {}", stepper_.done(), steps));
     if (!stepper_.has_just_measured()) continue;
     begin = Clock::now();
     waited_ = run_.data_wait_seconds;
@@ -201,11 +203,6 @@ double Rehearsal::step_seconds() const {
   return timed_ > 0 ? timed_seconds_ / static_cast<double>(timed_) : stepper_.measured_seconds();
 }
 
-std::optional<double> Rehearsal::data_waited() const {
-  if (timed_ == 0) return std::nullopt;
-  return waited_ / static_cast<double>(timed_);
-}
-
 std::int64_t Rehearsal::measured_peak() const {
   if (!run_.services.device.is_cpu()) return train_peak_;
   return stepper_.memory() ? stepper_.memory()->peak() : 0;
@@ -214,83 +211,102 @@ std::int64_t Rehearsal::measured_peak() const {
 std::string Rehearsal::speed_line() const {
   const double seconds = step_seconds();
   const auto units = static_cast<double>(units_) / static_cast<double>(timed_ > 0 ? timed_ : stepper_.done());
-  return "speed: " + rate_text(units / seconds, run_.task.text().unit) + ", " + significant(seconds, 3) +
-         " s a step" +
-         (timed_ > 0 ? "" : " (of one step with the largest batches; more steps are more exact)");
+  return fmt::format("speed: {}, {} s a step{}", rate_text(units / seconds, run_.task.text().unit),
+                     significant(seconds, 3),
+                     timed_ > 0 ? "" : " (of one step with the largest batches; more steps are more exact)");
 }
 
 std::string Rehearsal::time_line() const {
   const std::int64_t evaluations = evaluations_of(run_);
   const double steps = step_seconds() * static_cast<double>(run_.config.steps());
   const double evaluating = evaluation_seconds_ * static_cast<double>(evaluations);
-  return "to the end: " + counted(run_.config.steps(), "step") + " in " + duration_text(steps) + ", " +
-         counted(evaluations, "evaluation") + " in " + duration_text(evaluating) + ": " +
-         significant((steps + evaluating) / 3600, 3) + " hours, and the time to write checkpoints";
+  return fmt::format("to the end: {} in {}, {} in {}: {} hours, and the time to write checkpoints",
+                     counted(run_.config.steps(), "step"), duration_text(steps),
+                     counted(evaluations, "evaluation"), duration_text(evaluating),
+                     significant((steps + evaluating) / 3600, 3));
 }
 
 std::vector<std::string> Rehearsal::disk_lines() const {
   const std::int64_t each = checkpoint_bytes(run_), count = checkpoints_kept(run_);
   const auto all = static_cast<double>(each) * static_cast<double>(count);
   const auto room = free_bytes(run_.config.settings->output_dir);
-  std::vector<std::string> out = {"checkpoints: " + std::to_string(count) + " of " +
-                                  bytes_text(static_cast<double>(each)) + ", " + bytes_text(all) + " in all" +
-                                  (room ? "; " + bytes_text(*room) + " are free" : "")};
-  if (room && all > *room) {
-    out.push_back(
+  std::vector<std::string> out = {fmt::format("checkpoints: {} of {}, {} in all{}", count, bytes_text(each),
+                                              bytes_text(all),
+                                              room ? fmt::format("; {} are free", bytes_text(*room)) : "")};
+  if (room && all > *room)
+    out.emplace_back(
         "warning: they do not fit; set save_total_limit, make save_steps larger, or choose another "
         "output_dir");
-  }
   return out;
 }
 
 std::vector<std::string> Rehearsal::lines() const {
   const std::int64_t rows = run_.config.training().per_device_train_batch_size;
-  std::vector<std::string> out = {"dry run: " + counted(stepper_.done(), "step") +
-                                  " and an evaluation; nothing was written"};
+  std::vector<std::string> out = {
+      fmt::format("dry run: {} and an evaluation; nothing was written", counted(stepper_.done(), "step"))};
   if (stepper_.memory()) {
-    out.push_back("memory, with " + run_.task.text().batch(rows) + " in a pass:");
+    out.push_back(fmt::format("memory, with {} in a pass:", run_.task.text().batch(rows)));
     for (std::string& line : memory_table(*stepper_.memory())) out.push_back(std::move(line));
   }
-  if (const DeviceMemory memory = device_memory(run_.services.device); peak_ > 0) {
-    out.push_back("  " + bytes_text(peak_) + " at the highest, evaluation included; " +
-                  bytes_text(memory.reserved) + " reserved" +
-                  (memory.total > 0 ? " of the device's " + bytes_text(memory.total) : ""));
-  }
+  if (const DeviceMemory memory = device_memory(run_.services.device); peak_ > 0)
+    out.push_back(
+        fmt::format("  {} at the highest, evaluation included; {} reserved{}", bytes_text(peak_),
+                    bytes_text(memory.reserved),
+                    memory.total > 0 ? fmt::format(" of the device's {}", bytes_text(memory.total)) : ""));
   out.push_back(speed_line());
-  if (run_.config.forecast != nullptr)  // its batch is that of these steps
-    out.push_back(compare_with_measured(*run_.config.forecast, {.peak = measured_peak(),
-                                                                .step_seconds = step_seconds(),
-                                                                .evaluated = false,
-                                                                .data_waited = data_waited()}));
+  if (run_.config.forecast != nullptr) {  // its batch is that of these steps
+    Measured found{.peak = measured_peak(), .step_seconds = step_seconds(), .evaluated = false};
+    if (timed_ > 0) found.data_waited = waited_ / static_cast<double>(timed_);
+    out.push_back(compare_with_measured(*run_.config.forecast, found));
+  }
   out.push_back(time_line());
   for (std::string& line : disk_lines()) out.push_back(std::move(line));
-  if (run_.state.counters.left_out > 0) {
-    out.push_back("warning: " + std::to_string(run_.state.counters.left_out) +
-                  " samples could not be read and were left out");
-  }
-  if (skipped_ > 0) {
-    out.push_back("warning: " + counted(skipped_, "step") + (skipped_ == 1 ? " was" : " were") +
-                  " skipped because of gradients that are not finite; " +
-                  divergence_advice(*run_.config.settings, {.step = 1,
-                                                            .steps = run_.config.steps(),
-                                                            .fp8 = run_.state.fp8 != nullptr,
-                                                            .bf16 = has_bf16(run_.services.device)}));
-  }
+  if (run_.state.counters.left_out > 0)
+    out.push_back(
+        fmt::format("warning: {} samples could not be read and were left out", run_.state.counters.left_out));
+  if (skipped_ > 0)
+    out.push_back(
+        fmt::format("warning: {} {} skipped because of gradients that are not finite; {}",
+                    counted(skipped_, "step"), skipped_ == 1 ? "was" : "were",
+                    divergence_advice(*run_.config.settings, {.step = 1,
+                                                              .steps = run_.config.steps(),
+                                                              .fp8 = run_.state.fp8 != nullptr,
+                                                              .bf16 = has_bf16(run_.services.device)})));
+  return out;
+}
+
+// Returns the memory and the time of the measured step, without a GPU and texts of the task.
+Prediction Rehearsal::measured() const {
+  Prediction out;
+  out.measured_on = device_text(run_.services.device);
+  out.passes = run_.config.training().gradient_accumulation_steps;
+  for (const auto& [name, tensor] : run_.state.parameters) out.parameters += tensor.numel();
+  for (const auto& [name, tensor] : run_.state.groups.parameters) out.trained += tensor.numel();
+  const MemoryByOwner owners = stepper_.memory().value_or(MemoryByOwner());
+  out.states = {.states = owners.states,
+                .master = owners.master,
+                .host_states = owners.host_states,
+                .host_master = owners.host_master,
+                .host_copies = owners.host_copies};
+  const auto set = [&](Owner owner, std::int64_t bytes) {
+    out.memory.owners[static_cast<std::size_t>(owner)] = bytes;
+    out.memory.allocated += bytes;
+  };
+  set(Owner::weights, owners.params);
+  set(Owner::gradients, owners.grads);
+  set(Owner::states, owners.states);
+  set(Owner::master, owners.master);
+  set(Owner::workspace, owners.workspace + owners.fp8);
+  set(Owner::activations, owners.activations);
+  out.memory.reserved = reserved_;
+  out.peak = out.memory.allocated;
+  out.step_seconds = stepper_.measured_seconds();
   return out;
 }
 
 DryRun Rehearsal::done() const {
-  DryRun out;
-  out.signal = signal_;
-  if (signal_ != 0) return out;
-  out.lines = lines();
-  if (stepper_.memory()) out.owners = *stepper_.memory();
-  out.reserved = reserved_;
-  out.device = device_text(run_.services.device);
-  out.step_seconds = stepper_.measured_seconds();
-  for (const auto& [name, tensor] : run_.state.parameters) out.parameters += tensor.numel();
-  for (const auto& [name, tensor] : run_.state.groups.parameters) out.trained += tensor.numel();
-  return out;
+  if (signal_ != 0) return {.signal = signal_};
+  return {.lines = lines(), .measured = measured()};
 }
 
 Result<DryRun> rehearse(const Config& config, std::int64_t steps, bool evaluates, Heartbeat& console,
@@ -306,6 +322,46 @@ Result<DryRun> rehearse(const Config& config, std::int64_t steps, bool evaluates
   return rehearsal.done();
 }
 
+// The second step is measured: the first creates the states.
+constexpr std::int64_t kSampleSteps = 3;
+
+// Measures the run with this number of rows. The number of micro-batches remains the run's.
+Result<Prediction> sample(const LoadWith& load, const Settings& run, std::int64_t rows, Console& console) {
+  ASSIGN_OR_RETURN(const auto config, load({fmt::format("training.per_device_train_batch_size={}", rows),
+                                            "training.global_batch_size=null", "training.num_gpus=null",
+                                            fmt::format("training.gradient_accumulation_steps={}",
+                                                        run.training.gradient_accumulation_steps)}));
+  ASSIGN_OR_RETURN(auto done, dry_run(config, kSampleSteps, console, /*evaluates=*/false));
+  if (done.signal != 0) return failed_error("the measurement was stopped by {}", signal_name(done.signal));
+  if (done.measured.step_seconds <= 0)
+    return Status::invalid("a plan measures the second step, and this run has one; raise training.max_steps");
+  done.measured.rows = rows;
+  return std::move(done.measured);
+}
+
+// Returns the prediction for `rows` rows on the line through two samples, or that of the only sample.
+Prediction extrapolate(const std::vector<Prediction>& samples, std::int64_t rows) {
+  const Prediction &few = samples.front(), &many = samples.back();
+  const auto at_rows = [&](auto value) {
+    const auto last = static_cast<double>(value(many));
+    if (samples.size() == 1) return last;
+    const double each = (last - static_cast<double>(value(few))) / static_cast<double>(many.rows - few.rows);
+    return last + std::max(each, 0.0) * static_cast<double>(rows - many.rows);
+  };
+  Prediction out = many;
+  out.rows = rows;
+  for (const Prediction& each : samples) out.measured_rows.push_back(each.rows);
+  std::int64_t& activations = out.memory.owners[static_cast<std::size_t>(Owner::activations)];
+  activations = std::llround(at_rows([](const Prediction& p) { return p.of(Owner::activations); }));
+  out.memory.allocated += activations - many.of(Owner::activations);
+  out.memory.reserved = std::max<std::int64_t>(
+      std::llround(at_rows([](const Prediction& p) { return p.memory.reserved; })), out.memory.allocated);
+  out.peak = out.memory.allocated;
+  out.step_seconds = at_rows([](const Prediction& p) { return p.step_seconds; });
+  out.compute.gpu_seconds = out.step_seconds;
+  return out;
+}
+
 }  // namespace
 
 Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console, bool evaluates,
@@ -316,15 +372,48 @@ Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& consol
   const StopSignals signals(place.leads() ? kStoppingDryRun : "");
   heartbeat.doing("setting up: data, model and optimizer");
   ASSIGN_OR_RETURN(auto world, join_ranks(config, place, failure));
-  if (world == nullptr) {
-    DryRun stopped;
-    stopped.signal = StopSignals::received();
-    return stopped;
-  }
+  if (world == nullptr) return DryRun{.signal = StopSignals::received()};
   if (world->grouped()) heartbeat.on_activity([&](const std::string& what) { world->set_activity(what); });
   auto done = rehearse(config, steps, evaluates, heartbeat, world);
   if (failure != nullptr) *failure = world->failure();
   return done;
+}
+
+Result<Prediction> predict_from_steps(const LoadWith& load, const PredictionRequest& request,
+                                      Console& console) {
+  if (request.num_gpus > 1)
+    return unsupported_error("a plan of {} GPUs cannot be measured on one; use --num-gpus 1",
+                             request.num_gpus);
+  ASSIGN_OR_RETURN(const auto config, load({}));
+  const Settings& settings = config.settings;
+  ASSIGN_OR_RETURN(const auto task, open_task(settings));
+  const Order order(task.data.samples, static_cast<std::uint64_t>(settings.data.seed), 0);
+  const std::int64_t asked = settings.training.per_device_train_batch_size;
+  const std::int64_t rows = task.task->largest_batch(order, asked, Task::BatchUse::training).rows();
+
+  // Very small batches do not show the time of large ones, because the host limits their speed.
+  std::vector<Prediction> samples;
+  std::int64_t few = std::max<std::int64_t>(rows / 4, 1);
+  while (samples.empty() || (samples.size() == 1 && samples.front().rows < rows)) {
+    const std::int64_t tried = samples.empty() ? few : std::min(2 * samples.front().rows, rows);
+    auto one = sample(load, settings, tried, console);
+    if (one.ok()) {
+      samples.push_back(std::move(*one));
+      continue;
+    }
+    // The device's memory may be too small.
+    if (one.status().code() != StatusCode::failed || few == 1 || StopSignals::received() != 0)
+      return one.status();
+    samples.clear();
+    few = std::max<std::int64_t>(few / 4, 1);
+  }
+  Prediction out = extrapolate(samples, rows);
+  out.gpu = request.gpu;
+  const TaskText text = task.task->text();
+  out.batch = text.batch(asked);
+  out.unit = text.unit.name;
+  out.units_per_second = static_cast<double>(rows * task.data.units_per_row * out.passes) / out.step_seconds;
+  return out;
 }
 
 }  // namespace octavo_train

@@ -94,9 +94,9 @@ Result<RunSteps> plan_steps(const Settings& settings, const TaskData& data, int 
   }
   const std::string change = useless_change(settings, checkpoint, state, end);
   if (change.empty()) return out;
-  return Status::invalid(fmt::format(
+  return invalid_error(
       "{}. The run is complete, and no step is left: {} is at step {}. To train it further: {}", change,
-      checkpoint, state.step, to_train_further(training, state.step, end.last_step, out.first_step)));
+      checkpoint, state.step, to_train_further(training, state.step, end.last_step, out.first_step));
 }
 
 std::string complete_text(const Settings& settings, const std::string& checkpoint, std::int64_t step,

@@ -15,7 +15,7 @@
 #include "train/optim/bucket_layout.h"
 #include "train/optim/convert_states.h"
 #include "train/predict/host.h"
-#include "train/predict/prediction.h"
+#include "train/predict/predict.h"
 #include "train/run/agreement.h"
 #include "train/run/errors.h"
 #include "train/run/start_log.h"
@@ -131,7 +131,7 @@ std::shared_ptr<const Prediction> forecast(Settings settings, const Choices& cho
     }
     settings.training.fp8.enabled = choices.fp8.enabled;
     const OpenTask copy{task.task->copy_without_model(), task.data};  // the run's own task stays as it is
-    auto plan = make_plan(settings, copy, request);
+    auto plan = predict(settings, copy, request);
     if (!plan.ok()) return unknown(plan.status().message());
     return std::make_shared<const Prediction>(std::move(*plan));
   } catch (const std::exception& error) {
@@ -374,10 +374,10 @@ Result<std::unique_ptr<Run>> start_run(const Config& config, Heartbeat& console,
 Result<std::shared_ptr<ProcessGroup>> join_ranks(const Config& config, const RankInfo& place,
                                                  std::optional<RankFailure>* failure) {
   if (starts_ranks(config, place)) {
-    return Status::invalid(
-        fmt::format("training.num_gpus: got {}, but this process is alone: octavo train, torchrun or Slurm "
-                    "start the ranks",
-                    *config.settings.training.num_gpus));
+    return invalid_error(
+        "training.num_gpus: got {}, but this process is alone: octavo train, torchrun or Slurm "
+        "start the ranks",
+        *config.settings.training.num_gpus);
   }
   if (!place.grouped()) return std::shared_ptr<ProcessGroup>(ProcessGroup::alone());
   ASSIGN_OR_RETURN(auto device, rank_device(config, place));

@@ -234,9 +234,9 @@ Status TrainingLoop::finish(Outcome& outcome) {
     if (outcome.signal == 0) {
       // A resume repeats the skipped steps. Only a step with finite gradients shows that the weights are
       // good.
-      return Status::failed(
-          fmt::format("{}; to finish with these weights, train one step further: max_steps={}. Otherwise {}",
-                      why, run_.config.steps() + 1 - first_step_of_resume(), guard_.advice()));
+      return failed_error(
+          "{}; to finish with these weights, train one step further: max_steps={}. Otherwise {}", why,
+          run_.config.steps() + 1 - first_step_of_resume(), guard_.advice());
     }
     outcome.not_saved = why;
   } else {
