@@ -1,4 +1,4 @@
-// The settings of the task `text` and its models: one field per key of config.cc and bdh_config.cc.
+// The settings of the task `text` and its models: one field per key of config.cc.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,5 +1,6 @@
 # See train/tasks/CMakeLists.txt. octavo_train_text has the text itself: files, windows.
-set(config_sources bdh_config.cc config.cc)
-set(plain_sources find_text_files.cc sampler.cc text.cc text_record.cc text_windows.cc)
+set(config_sources config.cc)
+set(plain_sources find_text_files.cc sampler.cc text.cc text_record.cc)
+octavo_find_nlohmann_json()
+set(plain_libraries nlohmann_json::nlohmann_json octavo_train_base)
 set(torch_sources bdh.cc evaluate.cc task.cc text_model.cc)
-set(quick_sources record_json.cc)

@@ -5,7 +5,6 @@
 #include "train/base/status.h"
 #include "train/base/terminal_text.h"
 #include "train/tasks/text/entry.h"
-#include "train/tasks/text/record_json.h"
 #include "train/tasks/text/sampler.h"
 
 #include <fmt/format.h>

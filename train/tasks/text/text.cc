@@ -1,4 +1,4 @@
-// Mapped files as one sequence of bytes, and the entropy of its bytes; see text.h.
+// Mapped files as one sequence of bytes, its windows, and the entropy of its bytes; see text.h.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/text.h"
 
@@ -16,13 +16,16 @@ namespace octavo_train {
 Status cannot_read_mapped(const std::string& path, std::int64_t begin, std::int64_t end) {
   struct stat now {};
   if (::stat(path.c_str(), &now) == 0 && now.st_size < end) {
-    return Status::failed(path + ": has " + std::to_string(now.st_size) + " bytes, expected at least " +
-                          std::to_string(end) +
-                          "; it was shortened while it was in use. Restore it, then start again");
+    return failed_error(
+        "{}: has {} bytes, expected at least {}; it was shortened while it was in use. Restore it, then "
+        "start "
+        "again",
+        path, now.st_size, end);
   }
-  return Status::failed(
-      path + ": bytes " + std::to_string(begin) + " to " + std::to_string(end) +
-      " cannot be read; the disk reports an error, or the file was shortened and has grown again");
+  return failed_error(
+      "{}: bytes {} to {} cannot be read; the disk reports an error, or the file was shortened and has grown "
+      "again",
+      path, begin, end);
 }
 
 struct TextCorpus::Files {
@@ -62,8 +65,8 @@ Result<TextCorpus> TextCorpus::open(std::span<const TextPiece> pieces) {
     Result<MappedFile> map = MappedFile::open(piece.path);
     if (!map.ok()) return map.status();
     if (static_cast<std::int64_t>(map->bytes().size()) < piece.end) {
-      return Status::failed(piece.path + ": has " + std::to_string(map->bytes().size()) +
-                            " bytes, expected " + std::to_string(piece.end) + "; it has shrunk");
+      return failed_error("{}: has {} bytes, expected {}; it has shrunk", piece.path, map->bytes().size(),
+                          piece.end);
     }
     files->add(piece.path, std::move(*map), static_cast<std::size_t>(piece.begin),
                static_cast<std::size_t>(piece.end));
@@ -143,6 +146,32 @@ double estimated_unigram_entropy(const TextRange& range) {
     count(piece, counts);
   }
   return entropy(counts);
+}
+
+std::int64_t sample_count(const TextRange& range, std::int64_t block_size, std::int64_t max_samples) {
+  const std::int64_t all = std::max<std::int64_t>(range.size() - 1, 0) / block_size;
+  return max_samples < 0 ? all : std::min(all, max_samples);
+}
+
+std::vector<std::int64_t> evaluation_offsets(const TextRange& range, std::int64_t block_size,
+                                             std::int64_t limit) {
+  const std::int64_t all = sample_count(range, block_size, -1);
+  const std::int64_t taken = sample_count(range, block_size, limit);
+  std::vector<std::int64_t> out;
+  out.reserve(static_cast<std::size_t>(taken));
+  // `window` is i * all / taken, rounded down, computed without a multiplication that could overflow.
+  std::int64_t window = 0;
+  std::int64_t remainder = 0;
+  for (std::int64_t i = 0; i < taken; ++i) {
+    out.push_back(range.begin + window * block_size);
+    window += all / taken;
+    remainder += all % taken;
+    if (remainder >= taken) {
+      remainder -= taken;
+      ++window;
+    }
+  }
+  return out;
 }
 
 }  // namespace octavo_train

@@ -11,6 +11,8 @@
 #include "train/config/settings.h"
 #include "train/tasks/text/text.h"
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -66,5 +68,10 @@ struct TextChange {
   std::vector<std::string> changed;  // messages about changes of the text; empty: the text is the same
 };
 Result<TextChange> compare_text(const TextRecord& then, const TextRecord& now);
+
+// Converts a record to and from the JSON in checkpoints. text_record() throws nlohmann::json::exception if
+// the JSON is not a record, and returns an error if its numbers contradict each other.
+nlohmann::ordered_json to_json(const TextRecord& record);
+Result<TextRecord> text_record(const nlohmann::ordered_json& json);
 
 }  // namespace octavo_train

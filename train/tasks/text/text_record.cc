@@ -5,11 +5,16 @@
 #include "train/io/mapped_file.h"
 #include "train/tasks/text/text_files.h"
 
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <utility>
 
 namespace octavo_train {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMostHeldOut = std::int64_t{8} << 20;
 constexpr std::int64_t kMostHashed = std::int64_t{4} << 20;
@@ -69,11 +74,11 @@ Status too_short(std::string_view key, const std::vector<FileRecord>& files, std
   constexpr std::size_t kNamed = 4;
   std::string paths;
   for (std::size_t i = 0; i < files.size() && i < kNamed; ++i) paths += (i > 0 ? ", " : "") + files[i].path;
-  if (files.size() > kNamed) paths += " and " + std::to_string(files.size() - kNamed) + " more";
-  return Status::invalid(std::string(key) + ": " + paths + ": " + std::to_string(total(files)) +
-                         " bytes are too few for a block_size of " + std::to_string(block_size) +
-                         ", which takes " + std::to_string(needed) + std::string(why) +
-                         "; use more text or a smaller data.block_size");
+  if (files.size() > kNamed) paths += fmt::format(" and {} more", files.size() - kNamed);
+  return invalid_error(
+      "{}: {}: {} bytes are too few for a block_size of {}, which takes {}{}; use more text or a smaller "
+      "data.block_size",
+      key, paths, total(files), block_size, needed, why);
 }
 
 void hold_out_at_the_end(std::vector<FileRecord>& files, std::int64_t bytes) {
@@ -137,7 +142,7 @@ std::vector<std::optional<std::size_t>> matches(const std::vector<FileRecord>& t
 }
 
 std::string bytes_and_hash(const FileRecord& file) {
-  return std::to_string(file.size) + " bytes with the hash " + file.hash;
+  return fmt::format("{} bytes with the hash {}", file.size, file.hash);
 }
 
 // Compares one list of files. `out` has the files of `now`; records of unchanged or grown files are replaced
@@ -161,9 +166,9 @@ void compare_files(const std::string& key, const std::vector<FileRecord>& then, 
     const FileRecord& before = then[*found[i]];
     still_there[*found[i]] = true;
     if (out[i].size > before.size) {
-      change.grown.push_back(key + ": " + out[i].path + " has grown from " + std::to_string(before.size) +
-                             " to " + std::to_string(out[i].size) +
-                             " bytes; this run goes on with the first " + std::to_string(before.size));
+      change.grown.push_back(
+          fmt::format("{}: {} has grown from {} to {} bytes; this run goes on with the first {}", key,
+                      out[i].path, before.size, out[i].size, before.size));
     }
     out[i] = {out[i].path, before.size, before.hash, before.held_out};
   }
@@ -173,12 +178,30 @@ void compare_files(const std::string& key, const std::vector<FileRecord>& then, 
   if (change.changed.empty() && !in_order) change.changed.push_back(key + ": the files have another order");
 }
 
+Json files_to_json(const std::vector<FileRecord>& files) {
+  Json out = Json::array();
+  for (const FileRecord& file : files)
+    out.push_back(
+        {{"path", file.path}, {"size", file.size}, {"hash", file.hash}, {"held_out", file.held_out}});
+  return out;
+}
+
+std::vector<FileRecord> files_from_json(const Json& json) {
+  std::vector<FileRecord> out;
+  for (const Json& file : json) {
+    FileRecord one{file.at("path").get<std::string>(), file.at("size").get<std::int64_t>(),
+                   file.at("hash").get<std::string>(), file.at("held_out").get<std::int64_t>()};
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<std::string> fingerprint(const std::string& path, std::int64_t size) {
   ASSIGN_OR_RETURN(const auto map, MappedFile::open(path));
   if (static_cast<std::int64_t>(map.bytes().size()) < size)
-    return Status::invalid(path + ": has fewer than " + std::to_string(size) + " bytes");
+    return invalid_error("{}: has fewer than {} bytes", path, size);
   return hash_of(map, size, path);
 }
 
@@ -234,6 +257,19 @@ Result<TextChange> compare_text(const TextRecord& then, const TextRecord& now) {
   }
   compare_files("data.train", then.train, out.record.train, out);
   if (!then.validation.empty()) compare_files("data.validation", then.validation, out.record.validation, out);
+  return out;
+}
+
+Json to_json(const TextRecord& record) {
+  return {{"train", files_to_json(record.train)}, {"validation", files_to_json(record.validation)}};
+}
+
+Result<TextRecord> text_record(const Json& json) {
+  TextRecord out{files_from_json(json.at("train")), files_from_json(json.at("validation"))};
+  // open_split() relies on this.
+  const bool fits = std::ranges::all_of(
+      out.train, [](const FileRecord& file) { return file.held_out >= 0 && file.held_out <= file.size; });
+  if (!fits) return Status::invalid("data: more bytes are held out than there are; state.json was changed");
   return out;
 }
 
