@@ -5,6 +5,7 @@
 #include "train/tasks/speech/data/clip_source.h"
 #include "train/tasks/speech/data/generator.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <numeric>
@@ -124,9 +125,9 @@ Result<std::unique_ptr<ClipSource>> open_generated_clips(const Settings& setting
   const auto& clips = settings.own.get<GeneratorSettings>();
   const std::int64_t spoken = clips.vocabulary.value_or(0);
   if (spoken > model.vocabulary) {
-    return Status::invalid("data.generator.vocabulary: got " + std::to_string(spoken) + ", but " +
-                           settings.model.name + " has " + std::to_string(model.vocabulary) +
-                           " tokens: use as many or fewer");
+    return Status::invalid(
+        fmt::format("data.generator.vocabulary: got {}, but {} has {} tokens: use as many or fewer", spoken,
+                    settings.model.name, model.vocabulary));
   }
   return std::unique_ptr<ClipSource>(
       std::make_unique<GeneratedClips>(clips, model.mel_bands, model.vocabulary));

@@ -370,8 +370,8 @@ Result<std::unique_ptr<ClipSource>> open_recordings(const Settings& settings,
   const auto& keys = settings.own.get<RecordingSettings>();
   ASSIGN_OR_RETURN(auto tokenizer, open_speech_tokenizer(settings, origin));
   if (tokenizer.size() != model.vocabulary) {
-    return Status::invalid("model.vocab_size: got " + std::to_string(model.vocabulary) + ", but " +
-                           tokenizer.name() + " has " + std::to_string(tokenizer.size()) + " tokens");
+    return Status::invalid(fmt::format("model.vocab_size: got {}, but {} has {} tokens", model.vocabulary,
+                                       tokenizer.name(), tokenizer.size()));
   }
   ASSIGN_OR_RETURN(const auto features, speech_features_of(settings, origin, model));
   RETURN_IF_ERROR(check_features(features));
