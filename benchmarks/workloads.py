@@ -1,7 +1,7 @@
 """The tensors of `octavo bench shapes` as torch parameters, and gradients for the rows that a batch reaches.
 
 Which rows may have a gradient, and how many draws a step makes among them, is the command's to say
-(apps/octavo/bench/rows.h): the first `alive` rows of a shuffle, all of them at every step, or so many draws
+(benchmarks/engine/rows.h): the first `alive` rows of a shuffle, all of them at every step, or so many draws
 by Zipf's law. A row without a gradient holds exact zeros.
 """
 

@@ -1,8 +1,9 @@
+// Parses the command line, prints help and errors; see command.h.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/command.h"
 
 #include "apps/octavo/common/cli.h"
-#include "apps/octavo/help.h"
+#include "apps/octavo/common/table.h"
 #include "train/base/terminal_text.h"
 
 #include <octavo/backend.h>
@@ -19,11 +20,136 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace octavo::cli {
 namespace {
+
+constexpr std::size_t kColumn = 30;  // column where the descriptions begin
+constexpr double kNoMaximum = 1e15;  // larger maximums are only the limit of the type
+
+std::string wrapped_line(const std::string& line, std::size_t indent) {
+  return wrapped(line, output_width(), indent) + '\n';
+}
+
+std::string entry(const std::string& name, const std::string& sentence) {
+  const std::string left = "  " + name;
+  if (left.size() + 2 > kColumn)
+    return wrapped_line(left, 4) + wrapped_line(std::string(kColumn, ' ') + sentence, kColumn);
+  return wrapped_line(left + std::string(kColumn - left.size(), ' ') + sentence, kColumn);
+}
+
+// CLI11 joins a type and its check into one text: "INT:INT in [0 - 100]".
+struct Type {
+  std::string name, check;
+};
+
+Type type_of(const CLI::Option& option) {
+  const std::string text = option.get_type_name();
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  return {text.substr(0, colon), text.substr(std::min(colon + 1, text.size()))};
+}
+
+// Returns "bpe|char" for the check "{bpe,char}", and nothing for other checks.
+std::string choices_of(const std::string& check) {
+  if (!check.starts_with('{')) return {};
+  std::string out = check.substr(1, check.find('}') - 1);
+  std::ranges::replace(out, ',', '|');
+  return out;
+}
+
+// Returns "0 to 100" for "INT in [0 - 100]", and "at least 0" if the maximum is only the limit of the type.
+std::string range_of(const std::string& check) {
+  if (check == "POSITIVE") return "above 0";
+  if (check == "NONNEGATIVE") return "at least 0";
+  const std::size_t open = check.find('['), middle = check.find(" - ", open), close = check.find(']', open);
+  if (close == std::string::npos || middle == std::string::npos) return {};
+  const std::string low = check.substr(open + 1, middle - open - 1),
+                    high = check.substr(middle + 3, close - middle - 3);
+  return std::stod(high) > kNoMaximum ? "at least " + low : low + " to " + high;
+}
+
+std::string default_of(const CLI::Option& option) {
+  std::string out = option.get_default_str();
+  if (out.starts_with('[') && out.ends_with(']')) out = out.substr(1, out.size() - 2);  // a list
+  return out;
+}
+
+// Returns the end of an option's line: " (0 to 100; default: 10)".
+std::string notes_of(const CLI::Option& option) {
+  std::vector<std::string> notes;
+  if (const std::string range = range_of(type_of(option).check); !range.empty()) notes.push_back(range);
+  if (const std::string value = default_of(option); !value.empty()) notes.push_back("default: " + value);
+  for (const CLI::Option* other : option.get_excludes()) notes.push_back("not with " + other->get_name());
+  std::string out;
+  for (const std::string& note : notes) out += (out.empty() ? " (" : "; ") + note;
+  return out.empty() ? out : out + ")";
+}
+
+// Keeps lines that begin with a blank, and joins the others to paragraphs that fill the width.
+std::string filled(const std::string& text) {
+  std::string out, paragraph;
+  const auto end_paragraph = [&] {
+    if (!paragraph.empty()) out += wrapped_line(std::exchange(paragraph, {}), 0);
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    at = end + 1;
+    if (!line.empty() && line.front() != ' ') {
+      paragraph += (paragraph.empty() ? "" : " ") + line;
+      continue;
+    }
+    end_paragraph();
+    out += wrapped_line(line, std::min(line.find_first_not_of(' '), line.size()) + 4);
+  }
+  end_paragraph();
+  return out;
+}
+
+// Formats the text of --help to the width of the terminal: names and values of options on the left,
+// descriptions on the right.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  [[nodiscard]] std::string make_help(const CLI::App* app, std::string name,
+                                      CLI::AppFormatMode mode) const override;
+  [[nodiscard]] std::string make_subcommand(const CLI::App* sub) const override;
+  [[nodiscard]] std::string make_option(const CLI::Option* option, bool is_positional) const override;
+  [[nodiscard]] std::string make_option_usage(const CLI::Option* option) const override;
+};
+
+std::string HelpFormatter::make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const {
+  std::string usage = make_usage(app, std::move(name));
+  while (usage.ends_with('\n')) usage.pop_back();
+  const std::string out = filled(make_description(app)) + wrapped_line(usage, 4) + make_positionals(app) +
+                          make_groups(app, mode) + make_subcommands(app, mode);
+  const std::string footer = app->get_footer();
+  return footer.empty() ? out : out + '\n' + filled(footer);
+}
+
+std::string HelpFormatter::make_subcommand(const CLI::App* sub) const {
+  return entry(sub->get_name(), sub->get_description());
+}
+
+std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
+  const Type type = type_of(*option);
+  const std::string choices = choices_of(type.check);
+  std::string name = make_option_name(option, is_positional);
+  const bool takes_value = option->get_type_size() != 0;
+  if (takes_value && !is_positional) name += " " + (choices.empty() ? type.name : choices);
+  const std::string sentence = option->get_description();
+  return entry(name, sentence + (takes_value || !option->get_excludes().empty() ? notes_of(*option) : ""));
+}
+
+std::string HelpFormatter::make_option_usage(const CLI::Option* option) const {
+  const std::string out = make_option_name(option, true) +
+                          (option->get_expected_max() >= CLI::detail::expected_max_vector_size ? "..." : "");
+  const bool required = option->get_required() || option->get_option_text() == kRequiredText;
+  return required ? out : "[" + out + "]";
+}
 
 // Prints "octavo: MESSAGE" on stderr and returns `exit_code`. An empty message means that another process has
 // printed it.

@@ -14,6 +14,9 @@ namespace octavo::cli {
 
 using AddSubcommands = std::function<void(CLI::App&)>;
 
+// Marks a positional argument as required in the help although CLI11 does not check it.
+inline constexpr const char* kRequiredText = "REQUIRED";
+
 int run_command(int argc, char** argv, const AddSubcommands& add_subcommands);
 
 }  // namespace octavo::cli

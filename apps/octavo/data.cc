@@ -1,11 +1,11 @@
 // Implements `octavo data`, which makes and checks training data; data_speech.cc implements the subcommands
-// for recordings. make-text writes the tales of tales/make_text.h and needs no network. An existing file is
+// for recordings. make-text writes the tales of tales/tales.h and needs no network. An existing file is
 // replaced only with --force, and always atomically.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/bench/shapes.h"
 #include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/parse.h"
 #include "apps/octavo/common/table.h"
-#include "apps/octavo/tales/make_text.h"
+#include "apps/octavo/tales/tales.h"
 #include "train/io/mapped_file.h"
 #include "train/io/output_file.h"
 #include "train/tasks/text/text.h"

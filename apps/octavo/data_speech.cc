@@ -2,13 +2,15 @@
 // split`, which splits a manifest in two.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/options.h"
 #include "apps/octavo/common/progress.h"
 #include "apps/octavo/common/table.h"
 #include "apps/octavo/recordings/make_speech.h"
 #include "apps/octavo/recordings/split.h"
-#include "train/io/text_file.h"
 #include "train/base/numbers.h"
+#include "train/io/text_file.h"
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include <filesystem>
@@ -45,8 +47,8 @@ void make_speech(SpeechFlags& flags) {
   recordings::SpeechBenchOptions& plan = flags.plan;
   if (plan.voices.empty()) throw Failure(kExitUsage, "--voices: got none, expected at least one");
   if (plan.slowest > plan.fastest)
-    throw Failure(kExitUsage, "--slowest: got " + std::to_string(plan.slowest) +
-                                  ", expected at most --fastest, " + std::to_string(plan.fastest));
+    throw Failure(kExitUsage, fmt::format("--slowest: got {}, expected at most --fastest, {}", plan.slowest,
+                                          plan.fastest));
   if (!flags.text.empty()) plan.sentences = lines_of(flags.text);
   recordings::MadeSpeech made;
   {
@@ -57,11 +59,12 @@ void make_speech(SpeechFlags& flags) {
     };
     made = take(recordings::make_speech(flags.folder, plan, flags.force, flags.threads, advance));
   }
-  std::cout << flags.folder << (made.was_there ? ": was there already, " : ": ") << grouped(plan.clips)
-            << " clips (" << octavo_train::duration_text(made.seconds) << ") in train.jsonl and "
-            << grouped(plan.val_clips) << " (" << octavo_train::duration_text(made.val_seconds)
-            << ") in val.jsonl, " << grouped(made.words) << " different words, " << plan.voices.size()
-            << (plan.voices.size() == 1 ? " voice\n" : " voices\n");
+  std::cout << fmt::format(
+      "{}: {}{} clips ({}) in train.jsonl and {} ({}) in val.jsonl, {} different words, {}\n", flags.folder,
+      made.was_there ? "was there already, " : "", grouped(plan.clips),
+      octavo_train::duration_text(made.seconds), grouped(plan.val_clips),
+      octavo_train::duration_text(made.val_seconds), grouped(made.words),
+      octavo_train::counted(std::ssize(plan.voices), "voice"));
 }
 
 struct SplitFlags {
@@ -144,9 +147,7 @@ void add_make_speech(CLI::App& data) {
       "make-speech",
       "Make recordings with manifests: short sentences, read aloud by espeak-ng in several voices");
   auto flags = std::make_shared<SpeechFlags>();
-  const auto option = [&](const char* flag, auto& value, const char* type, const char* help) {
-    return command->add_option(flag, value, help)->type_name(type)->capture_default_str();
-  };
+  const AddOption option{*command};
   command->add_option("FOLDER", flags->folder, "Folder to make: train.jsonl, val.jsonl and the recordings")
       ->required();
   option("--clips", flags->plan.clips, "N", "Clips to train on")

@@ -3,11 +3,12 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/export.h"
 #include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/options.h"
+#include "train/base/terminal_text.h"
 #include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/checkpoint/folder/checkpoint_weights.h"
 #include "train/config/config.h"
-#include "train/base/terminal_text.h"
 
 #include <CLI/CLI.hpp>
 
@@ -68,10 +69,7 @@ void add_export(CLI::App& app) {
                    "model.safetensors)")
       ->type_name("TARGET")
       ->required();
-  command
-      ->add_option("--checkpoint", flags->checkpoint,
-                   "Checkpoint of a run: best (by save_best), latest (the default) or the number of a step")
-      ->type_name("best|latest|STEP");
+  add_checkpoint(*command, flags->checkpoint);
   command->add_flag("--force", flags->force,
                     "Replace a file that is there; in a folder that is there, the files of the model");
   command->footer(R"(For example:

@@ -1,14 +1,14 @@
 // Implements `octavo info`: shows what this build and this machine support. Every list and table is generated
 // from the library's own lists.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/algorithm_info.h"
-#include "apps/octavo/bench/algorithm.h"
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/hardware_json.h"
 #include "apps/octavo/common/table.h"
 #include "apps/octavo/trainer_program.h"
+#include "benchmarks/engine/algorithm.h"
 #include "train/config/environment.h"
 
+#include <octavo/describe.h>
 #include <octavo/optimizer.h>
 
 #include <CLI/CLI.hpp>
@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <sstream>
+#include <vector>
 
 namespace octavo::cli {
 namespace {
@@ -66,6 +67,33 @@ json trainer_json() {
                        {"build", trainer.libtorch_cuda ? "cuda" : "cpu"},
                        {"path", trainer.libtorch_folder},
                        {"allocator", octavo_train::trainer_allocator().text()}};
+  }
+  return out;
+}
+
+json moments_json(Algorithm algorithm, std::uint32_t switches) {
+  json out = json::array();
+  for (const Slot& slot : slots(algorithm, switches)) {
+    out.push_back({{"name", slot.name}, {"moment", slot.moment == Moment::first ? "first" : "second"}});
+  }
+  return out;
+}
+
+// Returns the algorithm's name, moments, switches and options.
+json algorithm_json(const AlgorithmInfo& info) {
+  const std::uint32_t usual = usual_config(info.number).switches;
+  json out = {{"name", info.name},
+              {"title", info.title},
+              {"weight_decay", info.decay == Decay::coupled ? "coupled" : "decoupled"},
+              {"passes", passes(info.number, usual)},
+              {"moments", moments_json(info.number, usual)},
+              {"switches", json::object()},
+              {"options", json::object()}};
+  for (const Option& option : info.options) {
+    const bool flag = option.range == Range::flag;
+    out["options"][std::string(option.name)] = flag ? json(option.value != 0.0) : json(option.value);
+    const int bit = switch_bit(info.number, option.name);
+    if (bit >= 0) out["switches"][std::string(option.name)] = moments_json(info.number, 1U << bit);
   }
   return out;
 }
@@ -125,6 +153,27 @@ std::string support_table(const json& info) {
       cells.push_back(offered ? fixed((*cell)["bytes_per_param"], 2) : "-");
     }
     table.add(cells);
+  }
+  return table.text(output_width());
+}
+
+// Returns a table with one row for each element of `algorithms`.
+std::string algorithm_table(const json& algorithms) {
+  Table table({{"optimizer"}, {"moments"}});
+  const auto names_of = [](const json& moments) {
+    std::vector<std::string> out;
+    for (const auto& moment : moments) out.push_back(moment["name"]);
+    return joined(out);
+  };
+  for (const auto& each : algorithms) {
+    std::vector<std::string> with, options;
+    for (const auto& [name, moments] : each["switches"].items()) {
+      if (moments != each["moments"]) with.push_back("  with " + name + ": " + names_of(moments));
+    }
+    for (const auto& [name, value] : each["options"].items()) options.push_back(name + ' ' + value.dump());
+    table.add({each["name"], names_of(each["moments"])});
+    for (const std::string& line : with) table.add({"", line});
+    table.add({"", "  options: " + joined(options)});
   }
   return table.text(output_width());
 }

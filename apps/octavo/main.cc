@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/command.h"
 #include "apps/octavo/common/cli.h"
+#include "benchmarks/engine/commands.h"
 
 #include <CLI/CLI.hpp>
 
@@ -15,10 +16,16 @@ constexpr const char* kFooter = R"(Start here:
 }  // namespace
 
 int main(int argc, char** argv) {
-  return octavo::cli::run_command(argc, argv, [](CLI::App& app) {
+  return octavo::cli::run_command(argc, argv, [argv](CLI::App& app) {
     octavo::cli::add_info(app);
-    octavo::cli::add_bench(app);
-    octavo::cli::add_train_commands(app);
+    CLI::App& bench = *app.add_subcommand("bench", "Measure speed");
+    bench.require_subcommand(1);
+    octavo::cli::add_bench_optimizer(bench);
+    octavo::cli::add_bench_offload(bench);
+    octavo::cli::add_bench_shapes(bench);
+#ifdef OCTAVO_HAS_TRAINER
+    octavo::cli::add_train_commands(app, argv);
+#endif
     // A subcommand inherits the parent's footer at the time it is added, so the footer is set last.
     app.footer(kFooter + app.get_footer());
   });

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "apps/octavo/bench_speech.h"
+#include "apps/octavo/trainer_commands.h"
 #include "train/tasks/speech/model/step_profile.h"
 
 #include <cstdint>

@@ -5,8 +5,6 @@
 #include "apps/octavo/common/progress.h"
 #include "train/console/console.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <string>
 
@@ -16,20 +14,13 @@ namespace octavo::cli {
 class TerminalConsole : public octavo_train::Console {
  public:
   void progress(const std::string& line) override {
-    const auto now = std::chrono::steady_clock::now();
-    if (!terminal_ && said_ && now - last_ < std::chrono::seconds(5)) return;
-    progress_.say(line);
-    last_ = now;
-    said_ = true;
+    if (progress_.due(std::chrono::seconds(0), std::chrono::seconds(5))) progress_.say(line);
   }
   void note(const std::string& line) override { progress_.note(line); }
-  [[nodiscard]] bool replaces_lines() const override { return terminal_; }
+  [[nodiscard]] bool replaces_lines() const override { return progress_.on_terminal(); }
 
  private:
   Progress progress_;
-  bool terminal_ = isatty(STDERR_FILENO) != 0;
-  bool said_ = false;
-  std::chrono::steady_clock::time_point last_;
 };
 
 }  // namespace octavo::cli

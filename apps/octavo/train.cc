@@ -1,7 +1,8 @@
+// Defines the command lines of `octavo train`, `octavo sample` and `octavo plan`; see trainer_commands.h.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/train.h"
-
-#include "apps/octavo/config_file.h"
+#include "apps/octavo/command.h"
+#include "apps/octavo/common/options.h"
+#include "apps/octavo/trainer_commands.h"
 
 #include <CLI/CLI.hpp>
 
@@ -9,8 +10,37 @@
 #include <memory>
 
 namespace octavo::cli {
+namespace {
+
+// Adds the config file and the overrides of its settings to a command. The file is the first positional
+// argument, or the value of --config, which scripts of other trainers use. The returned function, to be
+// called in the command's callback, sets `file` and `overrides` to the parsed values; `file` is empty if none
+// was given. REQUIRES: `file` and `overrides` live until the command line is parsed.
+std::function<void()> add_config_file(CLI::App& command, std::string& file,
+                                      std::vector<std::string>& overrides) {
+  const auto option = std::make_shared<std::string>();
+  command.add_option("file", file, "The run's config: docs/config.md has every key")
+      ->option_text(kRequiredText);
+  command.add_option("overrides", overrides, "key=value: settings that replace those of the file");
+  command.add_option("--config", *option, "The run's config, instead of the first word")->type_name("FILE");
+  return [option, &file, &overrides] {
+    if (option->empty()) return;
+    // Without a preceding file argument, CLI11 has parsed the first override as the file.
+    if (!file.empty() && file.find('=') == std::string::npos) {
+      throw CLI::ValidationError("the config is given twice, as " + file + " and as --config " + *option +
+                                 "; give one of them");
+    }
+    if (!file.empty()) overrides.insert(overrides.begin(), file);
+    file = *option;
+  };
+}
+
+}  // namespace
 
 void add_train(CLI::App& app, const std::function<void(const TrainRequest&)>& action) {
+  // The launchers of DeepSpeed and of older versions of torch put this option before all other arguments.
+  // LOCAL_RANK in the environment has the same number.
+  app.add_option("--local_rank,--local-rank", "Ignored: LOCAL_RANK in the environment counts")->group("");
   CLI::App* train = app.add_subcommand("train", "Train the model that a YAML file describes");
   auto request = std::make_shared<TrainRequest>();
   const auto settle_file = add_config_file(*train, request->file, request->overrides);
@@ -49,10 +79,7 @@ void add_sample(CLI::App& app, const std::function<void(const SampleRequest&)>& 
   auto request = std::make_shared<SampleRequest>();
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
   sample->add_option("run", request->run, "A run's folder, or a checkpoint's")->required();
-  sample
-      ->add_option("--checkpoint", request->checkpoint,
-                   "Checkpoint of a run: best (by save_best), latest (the default) or the number of a step")
-      ->type_name("best|latest|STEP");
+  add_checkpoint(*sample, request->checkpoint);
   sample->add_option("--prompt", request->prompt, "Beginning of the text; a line break if not given");
   sample->add_option("--tokens", request->tokens, "Number of bytes to generate")
       ->check(CLI::Range(std::int64_t{0}, kMost))
@@ -72,6 +99,48 @@ void add_sample(CLI::App& app, const std::function<void(const SampleRequest&)>& 
       ->capture_default_str();
   sample->add_option("--device", request->device, "Device: auto, cpu, cuda or cuda:1")->capture_default_str();
   sample->callback([=] { action(*request); });
+}
+
+void add_plan(CLI::App& app, const std::function<void(const PlanCommand&)>& action) {
+  CLI::App* plan = app.add_subcommand(
+      "plan", "Predict what a run needs before its first step: memory, time, and whether it fits");
+  auto request = std::make_shared<PlanCommand>();
+  const auto settle_file = add_config_file(*plan, request->file, request->overrides);
+  plan->add_option("--gpu", request->gpu,
+                   "GPU by name (h100, rtx4090), by memory (24GB), or this: the one of this machine")
+      ->capture_default_str();
+  plan->add_option("--num-gpus", request->num_gpus, "Number of GPUs; training.num_gpus or 1 if not given")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
+  plan->add_option("--gpus-per-host", request->gpus_per_host,
+                   "GPUs of a host; those of other hosts are reached over the network")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
+      ->capture_default_str();
+  plan->add_option("--network", request->network, "Bandwidth of each GPU to other hosts, in GB/s each way")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  plan->add_option("--solve", request->solve,
+                   "Find the largest batch, length or model that fits, or the fewest GPUs")
+      ->check(CLI::IsMember({"batch", "length", "model", "gpus"}));
+  plan->add_flag("--advise", request->advise, "List settings that save memory, and what each costs in time");
+  plan->add_option("--html", request->html, "Write a page with bars and what-if controls to this file")
+      ->type_name("FILE");
+  plan->add_flag(
+          "--measure", request->measure,
+          "Run a few small steps on this machine's GPU instead, as is done where a model cannot be planned")
+      ->excludes("--solve")
+      ->excludes("--advise")
+      ->excludes("--html");
+  plan->add_flag("--json", request->json, "Print JSON on stdout, nothing else");
+  plan->footer(R"(For example:
+  octavo plan run.yaml --gpu 24GB              does it fit a card of 24 GB?
+  octavo plan run.yaml --gpu h100 --num-gpus 8
+  octavo plan run.yaml --gpu 24GB --solve batch    the largest batch that does
+  octavo plan run.yaml --gpu 16GB --advise         what would make it fit)");
+  plan->callback([=] {
+    settle_file();
+    if (request->file.empty()) throw CLI::RequiredError("file");
+    action(*request);
+  });
 }
 
 }  // namespace octavo::cli

@@ -2,15 +2,10 @@
 // Training, sampling and the benchmark of a complete step need LibTorch, which takes a second to load. This
 // process only checks their command lines and then execs octavo-trainer.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/bench_speech.h"
-#include "apps/octavo/bench_transcribe.h"
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/table.h"
-#include "apps/octavo/evaluate.h"
-#include "apps/octavo/plan.h"
-#include "apps/octavo/train.h"
+#include "apps/octavo/trainer_commands.h"
 #include "apps/octavo/trainer_program.h"
-#include "apps/octavo/transcribe.h"
 #include "train/config/config.h"
 #include "train/config/environment.h"
 
@@ -38,84 +33,64 @@ void check_working_directory() {
                                     "): it may have been removed; cd to a directory that exists");
 }
 
-[[noreturn]] void become_trainer(std::vector<std::string> arguments) {
-  const TrainerProgram trainer = find_trainer();
+// Execs octavo-trainer with this process's arguments, which it parses again.
+[[noreturn]] void become_trainer(char** argv) {
+  TrainerProgram trainer = find_trainer();
   if (!trainer.problem.empty()) throw Failure(kExitFailure, "the trainer cannot run: " + trainer.problem);
   check_working_directory();
   prefer_given_libtorch();
   octavo_train::set_trainer_allocator();
   octavo_train::set_trainer_wait_policy();
-  const std::string& program = trainer.path;
-  arguments.insert(arguments.begin(), program);
-  std::vector<char*> argv;
-  for (std::string& each : arguments) argv.push_back(each.data());
-  argv.push_back(nullptr);
   std::cout.flush();
-  execv(program.c_str(), argv.data());
-  throw Failure(kExitFailure, program + " cannot be started: " + std::strerror(errno));
+  argv[0] = trainer.path.data();
+  execv(argv[0], argv);
+  throw Failure(kExitFailure, trainer.path + " cannot be started: " + std::strerror(errno));
 }
 
-void train(const TrainRequest& request) {
+// Prints the config if --print-config is given, and checks it otherwise. Returns whether to train.
+bool check_train(const TrainRequest& request) {
   auto config = request.file.empty() ? octavo_train::parse("", "defaults", request.overrides)
                                      : octavo_train::load(request.file, request.overrides);
   check(config.status());
-  if (request.print_config) {
-    std::istringstream table(octavo_train::to_table(*config));
-    for (std::string line; std::getline(table, line);)
-      std::cout << wrapped(line, output_width(), /*indent=*/4) << '\n';
-    for (const std::string& note : config->notes)
-      std::cout << wrapped("note: " + note, output_width(), /*indent=*/4) << '\n';
-    return;
+  if (!request.print_config) {
+    check(octavo_train::check_complete(*config));
+    return true;
   }
-  check(octavo_train::check_complete(*config));
-  std::vector<std::string> arguments = {"train", request.file};
-  arguments.insert(arguments.end(), request.overrides.begin(), request.overrides.end());
-  if (request.dry_run > 0) arguments.push_back("--dry-run=" + std::to_string(request.dry_run));
-  become_trainer(std::move(arguments));
-}
-
-void plan(const PlanCommand& request) {
-  const auto config = octavo_train::load(request.file, request.overrides);
-  check(config.status());
-  check(octavo_train::check_complete(*config));
-  become_trainer(arguments_of(request));
-}
-
-void sample(const SampleRequest& request) {
-  if (request.prompt.empty()) throw Failure(kExitUsage, "--prompt: got nothing, expected at least one byte");
-  std::vector<std::string> arguments = {"sample",
-                                        "--prompt=" + request.prompt,
-                                        "--tokens=" + std::to_string(request.tokens),
-                                        "--top-k=" + std::to_string(request.top_k),
-                                        "--temperature=" + exact(request.temperature),
-                                        "--seed=" + std::to_string(request.seed),
-                                        "--device=" + request.device,
-                                        request.run};
-  if (!request.checkpoint.empty()) arguments.push_back("--checkpoint=" + request.checkpoint);
-  become_trainer(std::move(arguments));
+  std::istringstream table(octavo_train::to_table(*config));
+  for (std::string line; std::getline(table, line);)
+    std::cout << wrapped(line, output_width(), /*indent=*/4) << '\n';
+  for (const std::string& note : config->notes)
+    std::cout << wrapped("note: " + note, output_width(), /*indent=*/4) << '\n';
+  return false;
 }
 
 }  // namespace
 
-void add_train_commands(CLI::App& app) {
-  add_bench_loader(*app.get_subcommand("bench"));
-  add_bench_speech(*app.get_subcommand("bench"),
-                   [](const SpeechBenchRequest& request) { become_trainer(arguments_of(request)); });
-  add_bench_transcribe(*app.get_subcommand("bench"),
-                       [](const TranscribeBenchRequest& request) { become_trainer(arguments_of(request)); });
-  // The launchers of DeepSpeed and of older versions of torch put this option before all other arguments.
-  // LOCAL_RANK in the environment has the same number.
-  app.add_option("--local_rank,--local-rank", "Ignored: LOCAL_RANK in the environment counts")->group("");
-  add_train(app, train);
-  add_plan(app, plan);
-  add_sample(app, sample);
-  add_transcribe(app, [](const TranscribeRequest& request) {
-    check_transcribe(request);
-    become_trainer(arguments_of(request));
+void add_train_commands(CLI::App& app, char** argv) {
+  const auto start = [argv](const auto&) { become_trainer(argv); };
+  CLI::App& bench = *app.get_subcommand("bench");
+  add_bench_loader(bench);
+  add_bench_speech(bench, start);
+  add_bench_transcribe(bench, start);
+  add_train(app, [start](const TrainRequest& request) {
+    if (check_train(request)) start(request);
   });
-  add_evaluate(app, [](const EvaluateRequest& request) {
+  add_plan(app, [start](const PlanCommand& request) {
+    check(octavo_train::check_complete(take(octavo_train::load(request.file, request.overrides))));
+    start(request);
+  });
+  add_sample(app, [start](const SampleRequest& request) {
+    if (request.prompt.empty())
+      throw Failure(kExitUsage, "--prompt: got nothing, expected at least one byte");
+    start(request);
+  });
+  add_transcribe(app, [start](const TranscribeRequest& request) {
+    check_transcribe(request);
+    start(request);
+  });
+  add_evaluate(app, [start](const EvaluateRequest& request) {
     check_evaluate(request);
-    become_trainer(arguments_of(request));
+    start(request);
   });
   add_export(app);
   add_report(app);

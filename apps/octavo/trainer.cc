@@ -3,29 +3,22 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer.h"
 
-#include "apps/octavo/bench_speech.h"
-#include "apps/octavo/bench_transcribe.h"
 #include "apps/octavo/command.h"
 #include "apps/octavo/common/cli.h"
-#include "apps/octavo/evaluate.h"
 #include "apps/octavo/terminal_console.h"
-#include "apps/octavo/train.h"
-#include "apps/octavo/trainer_bench.h"
-#include "apps/octavo/trainer_evaluate.h"
+#include "apps/octavo/trainer.h"
 #include "apps/octavo/trainer_plan.h"
-#include "apps/octavo/trainer_transcribe.h"
-#include "apps/octavo/transcribe.h"
 #include "train/base/terminal_text.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/console/signals.h"
 #include "train/device/device.h"
 #include "train/distributed/launcher.h"
 #include "train/distributed/rank_failure.h"
-#include "train/distributed/terminate.h"
 #include "train/model/model.h"
 #include "train/run/dry_run.h"
 #include "train/tasks/text/task.h"
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include <unistd.h>
@@ -47,8 +40,8 @@ void rehearse(const octavo_train::Config& config, std::int64_t steps, std::ostre
     done = take(octavo_train::dry_run(config, steps, console, true, &failure));
   }
   if (done.signal != 0) {
-    throw Failure(128 + done.signal, std::string("the dry run was stopped by ") +
-                                         octavo_train::signal_name(done.signal) + "; nothing was written");
+    throw Failure(128 + done.signal, fmt::format("the dry run was stopped by {}; nothing was written",
+                                                 octavo_train::signal_name(done.signal)));
   }
   for (const std::string& line : done.lines) out << line << '\n';
 }
@@ -62,21 +55,23 @@ void run_rank(const octavo_train::Config& config, const TrainRequest& request, s
     outcome = take(octavo_train::train(config, console, nullptr, &failure));
   }
   if (!outcome.started) {
-    throw Failure(128 + outcome.signal, std::string("stopped by ") +
-                                            octavo_train::signal_name(outcome.signal) +
-                                            " before all ranks were there; nothing was trained");
+    throw Failure(128 + outcome.signal,
+                  fmt::format("stopped by {} before all ranks were there; nothing was trained",
+                              octavo_train::signal_name(outcome.signal)));
   }
   if (outcome.signal != 0) {
-    const char* by = octavo_train::signal_name(outcome.signal);
     const bool latest = config.settings.training.resume_from_checkpoint.latest;
-    const std::string goes_on = std::string("the same command ") +
-                                (latest ? "" : "with resume_from_checkpoint=true ") + "goes on from it";
-    const std::string left = outcome.not_saved.empty()    ? outcome.checkpoint + " is saved, and " + goes_on
-                             : outcome.checkpoint.empty() ? outcome.not_saved + ", and there is no checkpoint"
-                                                          : outcome.not_saved + "; " + outcome.checkpoint +
-                                                                " is older, and " + goes_on;
+    const char* const how = latest ? "" : "with resume_from_checkpoint=true ";
+    const std::string& saved = outcome.checkpoint;
+    const std::string left =
+        outcome.not_saved.empty()
+            ? fmt::format("{} is saved, and the same command {}goes on from it", saved, how)
+        : saved.empty() ? outcome.not_saved + ", and there is no checkpoint"
+                        : fmt::format("{}; {} is older, and the same command {}goes on from it",
+                                      outcome.not_saved, saved, how);
     throw Failure(128 + outcome.signal,
-                  std::string("stopped by ") + by + " at step " + std::to_string(outcome.step) + "; " + left);
+                  fmt::format("stopped by {} at step {}; {}", octavo_train::signal_name(outcome.signal),
+                              outcome.step, left));
   }
   out << "step " << outcome.step << " is saved in " << outcome.checkpoint << "\nreport: " << outcome.report
       << '\n';

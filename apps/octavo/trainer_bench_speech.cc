@@ -1,10 +1,9 @@
 // Implements `octavo bench speech`: measures one row for each requested combination.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/bench_speech.h"
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/progress.h"
 #include "apps/octavo/speech_report.h"
-#include "apps/octavo/trainer_bench.h"
+#include "apps/octavo/trainer.h"
 #include "train/config/config.h"
 #include "train/device/device.h"
 #include "train/device/memory.h"

@@ -1,17 +1,15 @@
 // Implements `octavo bench transcribe`: a model with random weights transcribes synthetic sound, from memory
 // and from files.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/bench_transcribe.h"
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/hardware_json.h"
 #include "apps/octavo/common/progress.h"
 #include "apps/octavo/common/table.h"
-#include "apps/octavo/trainer_bench.h"
-#include "apps/octavo/trainer_transcribe.h"
+#include "apps/octavo/trainer.h"
 #include "train/audio/audio.h"
 #include "train/base/numbers.h"
 #include "train/device/device.h"
-#include "train/io/scratch_folder.h"
+#include "train/io/folders.h"
 #include "train/model/model.h"
 #include "train/tasks/speech/model/speech_model.h"
 #include "train/tasks/speech/recognition/batch_recognition.h"

@@ -1,33 +1,27 @@
 // Implements `octavo evaluate`: transcribes a manifest's recordings and counts the word errors.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/trainer_evaluate.h"
 
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/progress.h"
 #include "apps/octavo/common/table.h"
-#include "apps/octavo/evaluate.h"
 #include "apps/octavo/evaluate_report.h"
-#include "apps/octavo/trainer_transcribe.h"
+#include "apps/octavo/trainer.h"
 #include "train/base/terminal_text.h"
 #include "train/console/signals.h"
 #include "train/io/text_file.h"
 #include "train/tasks/speech/recognition/recognizer.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <limits>
-#include <optional>
 #include <utility>
 
 namespace octavo::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr double kGpuBatchSeconds = 1200, kOtherBatchSeconds = 120;  // stated in --help, too
 
@@ -42,30 +36,6 @@ octavo_train::Manifest open_manifests(const std::vector<std::string>& paths) {
   return take(octavo_train::Manifest::open(sources, options));
 }
 
-// Prints progress lines, at most one per second on a terminal and one per 5 seconds elsewhere.
-class Transcription {
- public:
-  explicit Transcription(std::int64_t clips) : clips_(clips) {}
-
-  void show(std::int64_t done, const octavo_train::GroupScore& score) {
-    const auto now = Clock::now();
-    if (said_ &&
-        now - *said_ < (isatty(STDERR_FILENO) != 0 ? std::chrono::seconds(1) : std::chrono::seconds(5)))
-      return;
-    said_ = now;
-    const double took = std::chrono::duration<double>(now - begin_).count();
-    progress_.say(grouped(done) + " of " + grouped(clips_) + " clips, WER " +
-                  fixed(100 * score.errors.rate(), 2) + "%, " + fixed(score.seconds / took, 1) +
-                  " times real time");
-  }
-
- private:
-  std::int64_t clips_;
-  Progress progress_;
-  Clock::time_point begin_ = Clock::now();
-  std::optional<Clock::time_point> said_;
-};
-
 octavo_train::ManifestScore listen(octavo_train::Recognizer& listener, const octavo_train::Manifest& manifest,
                                    const EvaluateRequest& request) {
   const bool cpu = listener.device_text().starts_with("cpu");
@@ -73,13 +43,20 @@ octavo_train::ManifestScore listen(octavo_train::Recognizer& listener, const oct
   options.limit = request.limit;
   options.worst = static_cast<std::size_t>(request.worst);
   options.rate = listener.rate();
-  options.batches.batch_seconds = request.batch_seconds.value_or(cpu ? kOtherBatchSeconds : kGpuBatchSeconds);
+  options.batches.batch_seconds =
+      request.batch_seconds.value_or(cpu ? kOtherBatchSeconds : kGpuBatchSeconds);
   options.batches.threads = request.threads;
-  Transcription heard(std::min(manifest.size(), request.limit.value_or(manifest.size())));
-  return octavo_train::score_manifest(
-      manifest, [&](auto clips) { return listener.transcribe(clips); }, options,
-      {[] { return octavo_train::StopSignals::received() != 0; },
-       [&](std::int64_t done, const octavo_train::GroupScore& score) { heard.show(done, score); }});
+  const std::int64_t clips = std::min(manifest.size(), request.limit.value_or(manifest.size()));
+  Progress progress;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto show = [&](std::int64_t done, const octavo_train::GroupScore& score) {
+    if (!progress.due(std::chrono::seconds(1), std::chrono::seconds(5))) return;
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    progress.say(fmt::format("{} of {} clips, WER {}%, {} times real time", grouped(done), grouped(clips),
+                             fixed(100 * score.errors.rate(), 2), fixed(score.seconds / took.count(), 1)));
+  };
+  return octavo_train::score_manifest(manifest, [&](auto batch) { return listener.transcribe(batch); }, options,
+                                      {[] { return octavo_train::StopSignals::received() != 0; }, show});
 }
 
 void write_json(const EvaluateRequest& request, const octavo_train::ManifestScore& score) {

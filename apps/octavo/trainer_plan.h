@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "apps/octavo/plan.h"
+#include "apps/octavo/trainer_commands.h"
 
 namespace octavo::cli {
 

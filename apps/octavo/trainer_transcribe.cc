@@ -1,15 +1,16 @@
 // Implements `octavo transcribe`: transcribes files and writes or prints the transcripts.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/trainer_transcribe.h"
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/progress.h"
-#include "apps/octavo/transcribe.h"
+#include "apps/octavo/trainer.h"
 #include "train/base/numbers.h"
 #include "train/base/terminal_text.h"
 #include "train/config/config.h"
 #include "train/tasks/speech/recognition/batch_recognition.h"
 #include "train/tasks/speech/recognition/recognizer.h"
 #include "train/tasks/speech/recognition/transcript_file.h"
+
+#include <fmt/format.h>
 
 #include <cerrno>
 #include <chrono>
@@ -80,8 +81,9 @@ class Transcripts {
 };
 
 std::string rate_text(double seconds, double took) {
-  return octavo_train::significant(seconds, 4) + " s of sound in " + octavo_train::significant(took, 3) +
-         " s, " + octavo_train::significant(seconds / took, 4) + " times real time";
+  using octavo_train::significant;
+  return fmt::format("{} s of sound in {} s, {} times real time", significant(seconds, 4),
+                     significant(took, 3), significant(seconds / took, 4));
 }
 
 }  // namespace
@@ -136,8 +138,8 @@ void run_transcribe(const TranscribeRequest& request) {
     progress.note(listener.device_text() + ": " + rate_text(heard, since(begin)));
   }
   if (bad > 0)
-    throw Failure(kExitFailure, std::to_string(bad) + " of " + std::to_string(request.audio.size()) +
-                                    " recordings could not be transcribed");
+    throw Failure(kExitFailure,
+                  fmt::format("{} of {} recordings could not be transcribed", bad, request.audio.size()));
 }
 
 }  // namespace octavo::cli

@@ -1,10 +1,10 @@
 // Tests rows with and without gradients in the benchmark's workloads: how many there are, which ones, and the
 // optimizer states that steps leave in rows that never had a gradient.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/bench/algorithm.h"
-#include "apps/octavo/bench/options.h"
-#include "apps/octavo/bench/rows.h"
-#include "apps/octavo/bench/workload.h"
+#include "benchmarks/engine/algorithm.h"
+#include "benchmarks/engine/options.h"
+#include "benchmarks/engine/rows.h"
+#include "benchmarks/engine/workload.h"
 
 #include <gtest/gtest.h>
 

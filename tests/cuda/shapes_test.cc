@@ -110,7 +110,7 @@ TEST(CudaShapes, TheDeviceHasWhatTheTableSays) {
   });
 }
 
-// docs/architecture.md shows the warps of AdamW: the rows there are these.
+// src/cuda/README.md shows the warps of AdamW: the rows there are these.
 TEST(CudaShapes, TheTableInTheDocument) {
   std::ifstream file(OCTAVO_TEST_ARCHITECTURE_PAGE);
   std::stringstream page;
@@ -139,7 +139,7 @@ TEST(CudaShapes, TheTableInTheDocument) {
         text << ' ' << cell(arch, format) << " |";
       text << '\n';
       EXPECT_NE(page.str().find(text.str()), std::string::npos)
-          << "for " << arch << " docs/architecture.md should say" << text.str();
+          << "for " << arch << " src/cuda/README.md should say" << text.str();
     }
   }
 }

@@ -45,8 +45,11 @@ class Snippet:
 
 
 def pages() -> list[Path]:
-    """Every page for users: README, CONTRIBUTING and docs/."""
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """Every page: README, CONTRIBUTING, docs/, and the pages beside the code."""
+    beside = [
+        page for folder in ("src", "adapters", "train") for page in sorted((ROOT / folder).rglob("README.md"))
+    ]
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), *beside]
 
 
 def tested_pages() -> list[Path]:

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/audio/decoder.h"
 
-#include "train/base/decimal.h"
+#include "train/base/numbers.h"
 #include "train/base/status.h"
 
 #include <fmt/format.h>

@@ -4,7 +4,7 @@
 
 #include "train/audio/decoder.h"
 #include "train/audio/resampler.h"
-#include "train/base/decimal.h"
+#include "train/base/numbers.h"
 #include "train/base/status.h"
 
 #include <fmt/format.h>

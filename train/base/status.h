@@ -8,8 +8,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <fmt/core.h>
 #include <octavo/status.h>
 
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace octavo_train {
@@ -23,6 +26,31 @@ inline const Status& status_of(const Status& status) { return status; }
 template <class T>
 Status status_of(const Result<T>& result) {
   return result.status();
+}
+
+// Return errors whose messages are formatted by fmt: `invalid_error("{}: got {}", name, value)`.
+template <class... Args>
+Status invalid_error(fmt::format_string<Args...> format, Args&&... args) {
+  return Status::invalid(fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+Status unsupported_error(fmt::format_string<Args...> format, Args&&... args) {
+  return Status::unsupported(fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+Status failed_error(fmt::format_string<Args...> format, Args&&... args) {
+  return Status::failed(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Returns the status with the message `WHERE: MESSAGE` and the same code, or an OK status unchanged.
+[[nodiscard]] inline Status with_context(std::string_view where, const Status& status) {
+  return status.ok() ? status : Status(status.code(), std::string(where) + ": " + status.message());
+}
+// Returns the result; if it has an error, with `WHERE: ` before its message.
+template <class T>
+Result<T> with_context(std::string_view where, Result<T> result) {
+  if (result.ok()) return result;
+  return with_context(where, result.status());
 }
 
 }  // namespace octavo_train

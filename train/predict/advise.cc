@@ -51,7 +51,7 @@ void add_states(const TrainingSettings& training, octavo::StateFormat state, std
 }
 
 // Adds smaller micro-batches that make the same step. The smallest divisor of the batch comes first.
-void add_micro_batches(const TrainingSettings& training, const Task& task, std::vector<Idea>& out) {
+void add_micro_batches(const TrainingSettings& training, const TaskText& task, std::vector<Idea>& out) {
   const std::int64_t rows = training.per_device_train_batch_size;
   std::int64_t least = 2;
   if (rows != kNoLimit && task.smaller_limits(least).empty())
@@ -63,7 +63,7 @@ void add_micro_batches(const TrainingSettings& training, const Task& task, std::
     if (rows != kNoLimit && rows > 1 && rows % parts == 0)
       idea.words.push_back("training.per_device_train_batch_size=" + std::to_string(rows / parts));
     if (idea.words.empty()) break;
-    if (!training.accumulation_follows)  // else global_batch_size sets the number of micro-batches
+    if (!training.accumulation_is_auto)  // else global_batch_size sets the number of micro-batches
       idea.words.push_back("training.gradient_accumulation_steps=" +
                            std::to_string(training.gradient_accumulation_steps * parts));
     out.push_back(std::move(idea));
@@ -71,7 +71,7 @@ void add_micro_batches(const TrainingSettings& training, const Task& task, std::
 }
 
 // Returns the ideas in the order used without a plan.
-std::vector<Idea> ideas_for(const Settings& settings, const Task& task, const Machine& machine) {
+std::vector<Idea> ideas_for(const Settings& settings, const TaskText& task, const Machine& machine) {
   const TrainingSettings& training = settings.training;
   std::vector<Idea> out;
   add_micro_batches(training, task, out);
@@ -118,7 +118,7 @@ bool has_fp8(const octavo::plan::Gpu& gpu) {
 // differ.
 class Predictions {
  public:
-  Predictions(const LoadWith& load, const PredictionRequest& request, Task& task)
+  Predictions(const LoadWith& load, const PredictionRequest& request, const OpenTask& task)
       : load_(load), request_(request), task_(task) {}
 
   // Returns nullopt if the settings are invalid together with the others or with the model.
@@ -135,7 +135,7 @@ class Predictions {
  private:
   const LoadWith& load_;
   const PredictionRequest& request_;
-  Task& task_;
+  const OpenTask& task_;
 };
 
 // Returns the bytes of device memory that a run needs in steps, in evaluations, or in both.
@@ -271,9 +271,9 @@ struct Key {
 Result<Key> key_of(Solve what, const Settings& settings) {
   if (what == Solve::batch)
     return Key{"training.per_device_train_batch_size", settings.training.per_device_train_batch_size, 1};
-  const std::unique_ptr<Task> task = make_task(settings.task);
-  if (auto opened = task->open({settings, "", nullptr}); !opened.ok()) return opened.status();
-  const Task::SizeKey key = what == Solve::length ? task->length_key() : task->model_key();
+  ASSIGN_OR_RETURN(const auto task, open_task(settings));
+  const TaskText text = task.task->text();
+  const SizeKey key = what == Solve::length ? text.length_key : text.model_key;
   if (key.key.empty())
     return Status::invalid("--solve: the task " + settings.task + " has no key for the " +
                            (what == Solve::length ? "length of a sample" : "size of this model") +
@@ -295,14 +295,13 @@ std::vector<std::int64_t> counts_of_gpus(const TrainingSettings& training) {
 Result<std::vector<Advice>> advise(const LoadWith& load, const PredictionRequest& request,
                                    const Prediction& now) {
   ASSIGN_OR_RETURN(auto config, load({}));
-  const std::unique_ptr<Task> task = make_task(config.settings.task);
-  if (auto opened = task->open({config.settings, "", nullptr}); !opened.ok()) return opened.status();
-  const Predictions plans(load, request, *task);
+  ASSIGN_OR_RETURN(const auto task, open_task(config.settings));
+  const Predictions plans(load, request, task);
   Machine machine = {true, has_fp8(request.gpu), request.num_gpus, 0};
   if (now.evaluation > 0 && now.evaluation_rows > 1)
     machine.evaluation_rows =
         std::min(config.settings.training.per_device_train_batch_size, now.evaluation_rows / 2);
-  std::vector<Advice> each = singles(ideas_for(config.settings, *task, machine), plans, now);
+  std::vector<Advice> each = singles(ideas_for(config.settings, task.task->text(), machine), plans, now);
   std::erase_if(each, [](const Advice& one) { return one.saves < 0; });
   std::vector<Advice> out;
   if (!now.fits() && std::ranges::none_of(each, &Advice::fits)) {
@@ -349,8 +348,8 @@ std::optional<std::vector<std::string>> planned_help(const FullDevice& full, con
   PredictionRequest request;
   request.gpu = now.gpu, request.cpu = now.cpu;
   request.num_gpus = now.num_gpus, request.launch_seconds = now.launch_seconds;
-  const std::unique_ptr<Task> task = make_task(full.settings.task);
-  if (!task->open({full.settings, "", nullptr}).ok()) return std::nullopt;
+  const auto task = open_task(full.settings);
+  if (!task.ok()) return std::nullopt;
   const Need need = full.evaluating ? need_of_evaluations : need_of_steps;
   std::vector<Advice> advice = singles(ideas, Predictions(load, request, *task), now, need);
   if (advice.empty()) return std::nullopt;
@@ -385,7 +384,7 @@ std::vector<std::string> memory_help(const FullDevice& full) {
   const Settings base = with_absolute_paths(full.settings);
   const std::string yaml = to_yaml(base);
   const LoadWith load = [&](const std::vector<std::string>& words) { return parse(yaml, "config", words); };
-  std::vector<Idea> ideas = ideas_for(base, full.task, {full.gpu, full.fp8, full.ranks, half});
+  std::vector<Idea> ideas = ideas_for(base, full.task.text(), {full.gpu, full.fp8, full.ranks, half});
   std::erase_if(ideas, [&](const Idea& idea) {
     if (full.evaluating && (idea.relief == Relief::micro_batch || idea.relief == Relief::step)) return true;
     const auto config = load(idea.words);  // the model may have no such key, or the run has this value

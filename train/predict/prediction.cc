@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/predict/prediction.h"
 
-#include "train/base/decimal.h"
 #include "train/base/numbers.h"
 #include "train/base/status.h"
 #include "train/config/micro_batches.h"
-#include "train/config/slow_types.h"
+#include "train/config/settings.h"
 #include "train/optim/shard_layout.h"
 #include "train/predict/host.h"
 
@@ -101,12 +100,12 @@ Status add_time(const PredictionRequest& request, const StepTrace& trace, Predic
 }  // namespace
 
 Result<Prediction> make_plan(const Settings& given, const PredictionRequest& request) {
-  const std::unique_ptr<Task> task = make_task(given.task);
-  if (auto opened = task->open({given, "", nullptr}); !opened.ok()) return opened.status();
-  return make_plan_of_open(given, *task, request);
+  ASSIGN_OR_RETURN(const auto task, open_task(given));
+  return make_plan_of_open(given, task, request);
 }
 
-Result<Prediction> make_plan_of_open(const Settings& given, Task& task, const PredictionRequest& request) {
+Result<Prediction> make_plan_of_open(const Settings& given, const OpenTask& task,
+                                     const PredictionRequest& request) {
   ASSIGN_OR_RETURN(const auto passes, accumulation_for(given.training, request.num_gpus));
   Settings settings = given;
   settings.training.gradient_accumulation_steps = passes;
@@ -114,7 +113,8 @@ Result<Prediction> make_plan_of_open(const Settings& given, Task& task, const Pr
   return make_plan(settings, task, request);
 }
 
-Result<Prediction> make_plan(const Settings& settings, Task& task, const PredictionRequest& request) {
+Result<Prediction> make_plan(const Settings& settings, const OpenTask& task,
+                             const PredictionRequest& request) {
   const auto ranks = static_cast<int>(request.num_gpus);
   ASSIGN_OR_RETURN(auto trace,
                    trace_step({settings, task, settings.training.per_device_train_batch_size, ranks,
@@ -135,8 +135,9 @@ Result<Prediction> make_plan(const Settings& settings, Task& task, const Predict
   out.rows = trace.rows;
   out.padded_length = trace.padded_length;
   out.passes = trace.passes;
-  out.batch = task.batch_text(settings.training.per_device_train_batch_size);
-  out.unit = task.unit().name;
+  const TaskText text = task.task->text();
+  out.batch = text.batch(settings.training.per_device_train_batch_size);
+  out.unit = text.unit.name;
   const auto owned = [&](Owner owner) -> std::int64_t& {
     return out.memory.owners[static_cast<std::size_t>(owner)];
   };

@@ -76,9 +76,11 @@ struct Prediction {
 Result<Prediction> make_plan(const Settings& given, const PredictionRequest& request);
 // Makes the plan with a task whose data is open, and with settings whose number of micro-batches is that of a
 // rank. Builds a new model, which the task has afterwards.
-Result<Prediction> make_plan(const Settings& settings, Task& task, const PredictionRequest& request);
+Result<Prediction> make_plan(const Settings& settings, const OpenTask& task,
+                             const PredictionRequest& request);
 // Makes the plan of a config's settings with a task whose data is open.
-Result<Prediction> make_plan_of_open(const Settings& given, Task& task, const PredictionRequest& request);
+Result<Prediction> make_plan_of_open(const Settings& given, const OpenTask& task,
+                                     const PredictionRequest& request);
 
 // Returns the rows of the plan's memory table, in order.
 std::vector<std::pair<std::string, std::int64_t>> memory_rows(const Prediction& plan);

@@ -125,7 +125,8 @@ Status Tracing::build() {
   if (request_.device == TraceDevice::Of::gpu) fake_.set_gpu(request_.gpu);
   fake_.set_owner(Owner::weights);
   fake_.catch_cpu(true);
-  model_ = request_.task.build(settings_);
+  const TaskModel built = request_.task.task->build(settings_);
+  model_ = built.module;
   fake_.catch_cpu(false);
   place_model(*model_, TraceDevice::device(), plan_.bf16_weights);
   // Weights are moved to the GPU with their training types. Other tensors of the model's construction stay on
@@ -152,7 +153,7 @@ Status Tracing::build() {
   out_.on_cpu = training_.offload == Offload::host;
   RETURN_IF_ERROR(choose_fp8());
   if (fp8_enabled_) {
-    const std::int64_t uses = request_.task.uses_of_weights() * training_.gradient_accumulation_steps;
+    const std::int64_t uses = built.uses_of_weights * training_.gradient_accumulation_steps;
     fake_.set_owner(Owner::workspace);
     fp8_ = std::make_unique<Fp8>(training_.fp8, parameters, uses);
     fake_.set_fp8_choice([&gpu = request_.gpu, uses](const octavo::fp8::Layer& layer) {
@@ -196,7 +197,7 @@ Status Tracing::choose_fp8() {
 }
 
 Order Tracing::order() const {
-  return {request_.task.samples(), static_cast<std::uint64_t>(settings_.data.seed), 0};
+  return {request_.task.data.samples, static_cast<std::uint64_t>(settings_.data.seed), 0};
 }
 
 // Traces a micro-batch, in the same order as Stepper::pass() (train/run/step.h).
@@ -208,7 +209,7 @@ void Tracing::pass(const Batch& host, std::int64_t number) {
   {
     const AutocastScope autocast(TraceDevice::device(), training_.compute_dtype);
     const MatmulPrecisionScope products = fp8_ != nullptr ? fp8_->scope() : MatmulPrecisionScope(nullptr);
-    loss = request_.task.loss(batch, {static_cast<std::uint64_t>(training_.seed), number}) / 1.0;
+    loss = request_.task.task->loss(batch, {static_cast<std::uint64_t>(training_.seed), number}) / 1.0;
   }
   forget_fake_casts();
   out_.backward = fake_.kernels().size();
@@ -242,11 +243,11 @@ void Tracing::add_update_kernels() {
 void Tracing::step(bool first) {
   gradients_->clear();
   fake_.forget_kernels();
-  if (first) host_ = request_.task.largest(order(), request_.rows);
+  if (first) host_ = request_.task.task->largest_batch(order(), request_.rows, Task::BatchUse::training);
   const Batch& host = host_;
   out_.rows = host.rows();
   out_.padded_length = host.padded_length;
-  out_.units = request_.task.units(host.rows()) * training_.gradient_accumulation_steps;
+  out_.units = host.rows() * request_.task.data.units_per_row * training_.gradient_accumulation_steps;
   out_.passes = training_.gradient_accumulation_steps;
   // Only two micro-batches are traced, because later ones are equal to the second.
   std::size_t second = 0;
@@ -267,13 +268,14 @@ void Tracing::step(bool first) {
 void Tracing::evaluate() {
   const ::torch::NoGradGuard no_grad;
   const EvalScope scope(*model_);
-  const Batch host = request_.task.largest_to_evaluate(order(), training_.per_device_eval_batch_size);
+  const Batch host = request_.task.task->largest_batch(order(), training_.per_device_eval_batch_size,
+                                                       Task::BatchUse::evaluation);
   out_.evaluation_rows = host.rows();
   fake_.set_owner(Owner::batch);
   const Batch batch = to_device(host, TraceDevice::device());
   fake_.set_owner(Owner::activations);
   const AutocastScope autocast(TraceDevice::device(), training_.compute_dtype);
-  request_.task.loss(batch, {static_cast<std::uint64_t>(training_.seed), 1});
+  request_.task.task->loss(batch, {static_cast<std::uint64_t>(training_.seed), 1});
 }
 
 Result<StepTrace> Tracing::run() {

@@ -40,7 +40,7 @@ struct StepTrace {
 
 struct TraceRequest {
   const Settings& settings;
-  Task& task;         // open() has been called
+  const OpenTask& task;
   std::int64_t rows;  // of a micro-batch, at most the number that the settings allow
   int ranks = 1;
   const octavo::plan::Gpu& gpu;

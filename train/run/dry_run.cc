@@ -3,15 +3,14 @@
 
 #include "train/base/numbers.h"
 #include "train/base/status.h"
+#include "train/console/console.h"
 #include "train/console/heartbeat.h"
-#include "train/console/rank_console.h"
 #include "train/console/signals.h"
 #include "train/device/device.h"
 #include "train/predict/prediction.h"
-#include "train/run/divergence_advice.h"
+#include "train/run/divergence.h"
 #include "train/run/errors.h"
 #include "train/run/evaluation.h"
-#include "train/run/join.h"
 #include "train/run/progress.h"
 #include "train/run/run.h"
 #include "train/run/start.h"
@@ -54,7 +53,8 @@ void give_largest_first(Run& run) {
   const auto make = [&task = run.task, usual = run.batch_source(), all, until,
                      asked = training.per_device_train_batch_size](std::uint64_t position,
                                                                    std::int64_t rows) {
-    return position < until ? task.largest(all, asked) : usual.make(position - until, rows);
+    return position < until ? task.largest_batch(all, asked, Task::BatchUse::training)
+                            : usual.make(position - until, rows);
   };
   run.batches.reset({rows_at, make}, 0);
 }
@@ -214,7 +214,7 @@ std::int64_t Rehearsal::measured_peak() const {
 std::string Rehearsal::speed_line() const {
   const double seconds = step_seconds();
   const auto units = static_cast<double>(units_) / static_cast<double>(timed_ > 0 ? timed_ : stepper_.done());
-  return "speed: " + rate_text(units / seconds, run_.task.unit()) + ", " + significant(seconds, 3) +
+  return "speed: " + rate_text(units / seconds, run_.task.text().unit) + ", " + significant(seconds, 3) +
          " s a step" +
          (timed_ > 0 ? "" : " (of one step with the largest batches; more steps are more exact)");
 }
@@ -248,7 +248,7 @@ std::vector<std::string> Rehearsal::lines() const {
   std::vector<std::string> out = {"dry run: " + counted(stepper_.done(), "step") +
                                   " and an evaluation; nothing was written"};
   if (stepper_.memory()) {
-    out.push_back("memory, with " + run_.task.batch_text(rows) + " in a pass:");
+    out.push_back("memory, with " + run_.task.text().batch(rows) + " in a pass:");
     for (std::string& line : memory_table(*stepper_.memory())) out.push_back(std::move(line));
   }
   if (const DeviceMemory memory = device_memory(run_.services.device); peak_ > 0) {
@@ -321,7 +321,7 @@ Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& consol
     stopped.signal = StopSignals::received();
     return stopped;
   }
-  if (world->grouped()) heartbeat.tell([&](const std::string& what) { world->doing(what); });
+  if (world->grouped()) heartbeat.on_activity([&](const std::string& what) { world->set_activity(what); });
   auto done = rehearse(config, steps, evaluates, heartbeat, world);
   if (failure != nullptr) *failure = world->failure();
   return done;

@@ -49,11 +49,10 @@ Result<Prediction> measure_plan(const LoadWith& load, const PredictionRequest& r
                                " GPUs cannot be measured on one; use --num-gpus 1");
   ASSIGN_OR_RETURN(auto config, load({}));
   const Settings& settings = config.settings;
-  const std::unique_ptr<Task> task = make_task(settings.task);
-  if (auto opened = task->open({settings, "", nullptr}); !opened.ok()) return opened.status();
-  const Order order(task->samples(), static_cast<std::uint64_t>(settings.data.seed), 0);
+  ASSIGN_OR_RETURN(const auto task, open_task(settings));
+  const Order order(task.data.samples, static_cast<std::uint64_t>(settings.data.seed), 0);
   const std::int64_t asked = settings.training.per_device_train_batch_size;
-  const std::int64_t rows = task->largest(order, asked).rows();
+  const std::int64_t rows = task.task->largest_batch(order, asked, Task::BatchUse::training).rows();
 
   // Few rows say nothing of the time of many: the host is the limit there.
   std::vector<Sample> samples;
@@ -88,8 +87,9 @@ Result<Prediction> measure_plan(const LoadWith& load, const PredictionRequest& r
   out.measured_on = samples.back().found.device;
   out.rows = rows;
   out.passes = settings.training.gradient_accumulation_steps;
-  out.batch = task->batch_text(asked);
-  out.unit = task->unit().name;
+  const TaskText text = task.task->text();
+  out.batch = text.batch(asked);
+  out.unit = text.unit.name;
   out.parameters = samples.back().found.parameters;
   out.trained = samples.back().found.trained;
   out.states.states = owners.states;
@@ -112,7 +112,7 @@ Result<Prediction> measure_plan(const LoadWith& load, const PredictionRequest& r
   out.peak = out.memory.allocated;
   out.step_seconds = at_rows([](const DryRun& run) { return run.step_seconds; });
   out.compute.gpu_seconds = out.step_seconds;
-  out.units_per_second = static_cast<double>(task->units(rows) * out.passes) / out.step_seconds;
+  out.units_per_second = static_cast<double>(rows * task.data.units_per_row * out.passes) / out.step_seconds;
   return out;
 }
 

@@ -6,8 +6,6 @@
 
 #include <octavo/status.h>
 
-#include <array>
-#include <charconv>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -62,17 +60,11 @@ std::string joined(const Names& names, std::string_view between = ", ") {
   return out;
 }
 
-// Formats a number with all significant digits, for a command line.
-inline std::string exact(double value) {
-  std::array<char, 32> out{};
-  return {out.data(), std::to_chars(out.data(), out.data() + out.size(), value).ptr};
-}
-
 // Each function adds its subcommand, with the work as its callback. The app must outlive the parse.
 void add_info(CLI::App& app);
-void add_bench(CLI::App& app);
-// Adds the trainer's commands, in a build that has the trainer.
-void add_train_commands(CLI::App& app);
+// Adds the trainer's commands, in a build that has the trainer. `argv` is the command line of this process,
+// which octavo-trainer gets.
+void add_train_commands(CLI::App& app, char** argv);
 void add_data(CLI::App& app);
 void add_export(CLI::App& app);
 void add_report(CLI::App& app);
@@ -81,10 +73,7 @@ void add_data_check(CLI::App& data);
 void add_make_speech(CLI::App& data);
 void add_split(CLI::App& data);
 void add_make_tokenizer(CLI::App& data);
-// Subcommands of bench.
-void add_bench_loader(CLI::App& bench);  // in a build that has the trainer
-void add_bench_offload(CLI::App& bench);
-void add_bench_optimizer(CLI::App& bench);
-void add_bench_shapes(CLI::App& bench);
+// A subcommand of bench.
+void add_bench_loader(CLI::App& bench);
 
 }  // namespace octavo::cli

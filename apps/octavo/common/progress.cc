@@ -30,7 +30,12 @@ void Progress::clear() {
   if (terminal_) std::cerr << "\r\033[K" << std::flush;
 }
 
+bool Progress::due(std::chrono::seconds on_terminal, std::chrono::seconds elsewhere) const {
+  return !said_ || std::chrono::steady_clock::now() - *said_ >= (terminal_ ? on_terminal : elsewhere);
+}
+
 void Progress::say(std::string_view what) {
+  said_ = std::chrono::steady_clock::now();
   clear();
   // A line that wraps could not be overwritten.
   winsize size{};

@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/recordings/espeak.h"
 
+#include "train/io/file_descriptor.h"
+#include "train/io/little_endian.h"
+
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -13,32 +16,19 @@
 #include <cstdint>
 #include <cstring>
 #include <string_view>
-#include <utility>
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): not every unistd.h has it
 
 namespace octavo::recordings {
 namespace {
 
+using octavo_train::FileDescriptor;
+using octavo_train::load_little;
+
 constexpr const char* kProgram = "espeak-ng";
 // The bytes of the WAV header that espeak-ng writes, which has no other chunks.
 constexpr std::size_t kHeader = 44;
 constexpr std::size_t kMostText = 10000;  // bytes; less than a socket accepts in one send
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor() { close(); }
-  void close() {
-    if (number_ >= 0) ::close(std::exchange(number_, -1));
-  }
-  [[nodiscard]] int get() const { return number_; }
-
- private:
-  int number_;
-};
 
 Status failed(const Reader& reader, const std::string& reason) {
   return Status::failed(std::string(kProgram) + " -v " + reader.voice + ": " + reason);
@@ -87,23 +77,18 @@ std::string read_all(int from) {
   }
 }
 
-std::uint32_t number_at(std::string_view bytes, std::size_t at, int count) {
-  std::uint32_t out = 0;
-  for (int i = count; i-- > 0;)
-    out = out << 8 | static_cast<unsigned char>(bytes[at + static_cast<std::size_t>(i)]);
-  return out;
-}
-
 // The lengths in the header are placeholders, because the program writes the header before it knows them.
 Result<SpokenText> samples_of(std::string_view wav, const Reader& reader) {
   if (wav.size() < kHeader || !wav.starts_with("RIFF") || wav.substr(8, 4) != "WAVE")
     return failed(reader, "it wrote no WAV file but " + std::to_string(wav.size()) + " bytes");
-  if (number_at(wav, 22, 2) != 1 || number_at(wav, 34, 2) != 16 || wav.substr(36, 4) != "data")
+  if (load_little<std::uint16_t>(wav, 22) != 1 || load_little<std::uint16_t>(wav, 34) != 16 ||
+      wav.substr(36, 4) != "data")
     return failed(reader, "it wrote a WAV file of another kind than mono with 16 bits");
   SpokenText out;
-  out.rate = static_cast<int>(number_at(wav, 24, 4));
+  out.rate = static_cast<int>(load_little<std::uint32_t>(wav, 24));
   for (std::size_t at = kHeader; at + 2 <= wav.size(); at += 2)
-    out.samples.push_back(static_cast<float>(static_cast<std::int16_t>(number_at(wav, at, 2))) / 32768.0F);
+    out.samples.push_back(static_cast<float>(static_cast<std::int16_t>(load_little<std::uint16_t>(wav, at))) /
+                          32768.0F);
   return out;
 }
 
@@ -117,19 +102,19 @@ Result<SpokenText> speak(const std::string& text, const Reader& reader) {
   // A socket is used because writing to a pipe raises SIGPIPE if the program ends early.
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in.data()) != 0)
     return system_error(reader, "socketpair", errno);
-  Descriptor input(in[0]), its_input(in[1]);
+  FileDescriptor input(in[0]), its_input(in[1]);
   if (pipe2(out.data(), O_CLOEXEC) != 0) return system_error(reader, "pipe2", errno);
-  Descriptor output(out[0]), its_output(out[1]);
+  FileDescriptor output(out[0]), its_output(out[1]);
   pid_t process = 0;
   if (const int error = start(reader, its_input.get(), its_output.get(), process); error != 0) {
     return error == ENOENT ? failed(reader, "the program is not there; install the package espeak-ng")
                            : system_error(reader, "cannot be started", error);
   }
-  its_input.close();
-  its_output.close();
+  its_input = {};
+  its_output = {};
   const bool sent =
       send(input.get(), text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
-  input.close();
+  input = {};
   const std::string wav = read_all(output.get());
   int ended = 0;
   while (waitpid(process, &ended, 0) < 0 && errno == EINTR) {

@@ -2,13 +2,14 @@
 #include "apps/octavo/recordings/make_speech.h"
 
 #include "apps/octavo/recordings/espeak.h"
-#include "apps/octavo/tales/spoken.h"
+#include "apps/octavo/tales/tales.h"
 #include "train/audio/audio.h"
 #include "train/base/status.h"
 #include "train/data/mix.h"
 #include "train/io/folders.h"
 #include "train/io/text_file.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <cerrno>
@@ -178,11 +179,10 @@ std::vector<Clip> clips_of(const SpeechBenchOptions& plan, std::span<const std::
   std::vector<Clip> out;
   for (std::int64_t i = 0; i < plan.clips + plan.val_clips; ++i) {
     const bool val = i >= plan.clips;
-    std::string number = std::to_string(val ? i - plan.clips + 1 : i + 1);
-    number.insert(0, number.size() < 5 ? 5 - number.size() : 0, '0');
     Clip clip;
     clip.sentences = {texts[static_cast<std::size_t>(i)]};
-    clip.path = std::string(val ? "val/" : "train/") + number + "." + plan.format;
+    clip.path =
+        fmt::format("{}/{:05}.{}", val ? "val" : "train", val ? i - plan.clips + 1 : i + 1, plan.format);
     clip.reader = reader_of(plan, i);
     // A held-out clip is joined with held-out sentences only.
     join_sentences(plan, i, val ? texts.subspan(train_texts) : texts.first(train_texts), clip);
@@ -209,8 +209,9 @@ Result<std::vector<std::string>> texts_of(const SpeechBenchOptions& plan) {
     }
   }
   if (out.size() == wanted) return out;
-  return Status::invalid("clips: got " + std::to_string(wanted) + " in all, but there are only " +
-                         std::to_string(out.size()) + " different sentences: ask for as many or fewer");
+  return Status::invalid(
+      fmt::format("clips: got {} in all, but there are only {} different sentences: ask for as many or fewer",
+                  wanted, out.size()));
 }
 
 Result<MadeSpeech> make_speech(const std::string& folder, const SpeechBenchOptions& plan, bool force,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/recordings/survey_page.h"
 
-#include "train/report/html.h"
 #include "train/base/numbers.h"
+#include "train/report/html.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 
 #include "train/base/status.h"
 #include "train/config/schema.h"
-#include "train/formats/safetensors_format.h"
+#include "train/formats/tensor_list.h"
 #include "train/io/little_endian.h"
 
 #include <cstring>

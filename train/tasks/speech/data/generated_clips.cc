@@ -28,16 +28,15 @@ class GeneratedClips : public ClipSource {
   [[nodiscard]] std::int64_t validation_samples() const override { return clips_.validation_clips; }
   [[nodiscard]] nlohmann::ordered_json record() const override { return {{kClips, samples()}}; }
 
-  Task::DataChange compare(const nlohmann::ordered_json& record) const override {
-    Task::DataChange out;
+  [[nodiscard]] DataChange compare(const nlohmann::ordered_json& record) const override {
+    DataChange out;
     const std::int64_t now = samples(), then = record.value(kClips, now);
     if (then != now)
-      out.noted.push_back("data.generator.clips: there were " + std::to_string(then) + ", and are " +
-                          std::to_string(now));
+      out.noted.push_back(fmt::format("data.generator.clips: there were {}, and are {}", then, now));
     return out;
   }
 
-  Batch read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const override {
+  [[nodiscard]] Batch read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const override {
     std::vector<std::uint64_t> draws(static_cast<std::size_t>(rows));
     std::iota(draws.begin(), draws.end(), first_draw);
     std::vector<ClipSpec> plans;
@@ -48,7 +47,7 @@ class GeneratedClips : public ClipSource {
     return out;
   }
 
-  Batch largest(const Order& order, std::int64_t rows) const override {
+  [[nodiscard]] Batch largest(const Order& order, std::int64_t rows) const override {
     std::vector<ClipSpec> plans;
     for (std::int64_t i = 0; i < rows; ++i) plans.push_back(plan(static_cast<std::uint64_t>(i), true));
     Batch out = draw(plans);
@@ -61,7 +60,7 @@ class GeneratedClips : public ClipSource {
     return largest(order, rows);
   }
 
-  Batch validation(std::int64_t first, std::int64_t rows) const override {
+  [[nodiscard]] Batch validation(std::int64_t first, std::int64_t rows) const override {
     std::vector<ClipSpec> plans;
     for (std::int64_t i = first; i < first + rows; ++i)
       plans.push_back(plan(kValidationClips + static_cast<std::uint64_t>(i)));
@@ -75,40 +74,32 @@ class GeneratedClips : public ClipSource {
     return transcript(tokens);
   }
 
-  ClipSize longest() const override {
+  [[nodiscard]] ClipSize longest() const override {
     const ClipSpec longest = plan(0, true);
     return {longest.frames, static_cast<std::int64_t>(longest.tokens.size())};
   }
 
-  std::string name() const override {
-    return std::to_string(samples()) + " generated clips of up to " + significant(clips_.seconds, 4) + " s";
-  }
-
-  std::vector<std::string> introduction() const override {
-    return {std::to_string(samples()) + " clips of up to " + significant(clips_.seconds, 4) +
-            " s to train on and " + std::to_string(validation_samples()) +
-            " to evaluate on, which a generator makes"};
-  }
-
-  std::string length_text() const override {
-    return "generator.seconds is " + significant(clips_.seconds, 4);
-  }
-
-  Task::SizeKey length_key() const override {
-    return {"data.generator.seconds", static_cast<std::int64_t>(clips_.seconds), 1};
-  }
-
-  std::string shorter() const override {
-    if (clips_.seconds <= 1) return "";
-    return "data.generator.seconds=" + significant(clips_.seconds / 2, 4) + " (shorter clips)";
+  [[nodiscard]] TaskText describe() const override {
+    const std::string seconds = significant(clips_.seconds, 4);
+    TaskText out;
+    out.introduction = {
+        fmt::format("{} clips of up to {} s to train on and {} to evaluate on, which a generator makes",
+                    samples(), seconds, validation_samples())};
+    out.start["data"] = fmt::format("{} generated clips of up to {} s", samples(), seconds);
+    if (clips_.seconds > 1)
+      out.memory_advice = {"data.generator.seconds=" + significant(clips_.seconds / 2, 4) +
+                           " (shorter clips)"};
+    out.speed_advice = "generator.seconds is " + seconds;
+    out.length_key = {"data.generator.seconds", static_cast<std::int64_t>(clips_.seconds), 1};
+    return out;
   }
 
  private:
-  ClipSpec plan(std::uint64_t number, bool longest = false) const {
+  [[nodiscard]] ClipSpec plan(std::uint64_t number, bool longest = false) const {
     return plan_clip(clips_, clips_.vocabulary.value_or(vocabulary_), number, longest);
   }
 
-  Batch draw(const std::vector<ClipSpec>& plans) const {
+  [[nodiscard]] Batch draw(const std::vector<ClipSpec>& plans) const {
     Batch out = make_batch(clips_, plans, bands_);
     check_batch(out, vocabulary_);
     return out;

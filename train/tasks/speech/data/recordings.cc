@@ -7,7 +7,7 @@
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/config/paths.h"
 #include "train/data/length_buckets.h"
-#include "train/data/noise.h"
+#include "train/data/mix.h"
 #include "train/io/checksums.h"
 #include "train/nn/frames.h"
 #include "train/tasks/speech/archive/run_model.h"
@@ -84,9 +84,9 @@ class Recordings : public ClipSource {
       : files_(std::move(files)),
         reader_(files_.tokenizer, files_.features, files_.settings, files_.noise ? &*files_.noise : nullptr,
                 files_.head, files_.seed),
-        plan_(std::make_unique<LengthBuckets>([this](std::int64_t sample) { return cost(sample); },
-                                              budget_of(files_.settings, files_.rows),
-                                              files_.settings.bucket_buffer_size)),
+        plan_(std::make_shared<const LengthBuckets>([this](std::int64_t sample) { return cost(sample); },
+                                                    budget_of(files_.settings, files_.rows),
+                                                    files_.settings.bucket_buffer_size)),
         longest_(find_longest()) {}
 
   // Opens data.cache_features, if it is set, and lists the lines that the manifests skip.
@@ -107,12 +107,12 @@ class Recordings : public ClipSource {
   }
 
   [[nodiscard]] std::int64_t samples() const override { return files_.train.size(); }
-  std::int64_t validation_samples() const override {
+  [[nodiscard]] std::int64_t validation_samples() const override {
     return files_.most_evaluated < 0 ? files_.validation.size()
                                      : std::min(files_.validation.size(), files_.most_evaluated);
   }
 
-  nlohmann::ordered_json record() const override {
+  [[nodiscard]] nlohmann::ordered_json record() const override {
     const auto of = [](const Manifest& manifest) -> nlohmann::ordered_json {
       return {{"clips", manifest.size()}, {"fingerprint", manifest.fingerprint()}};
     };
@@ -121,8 +121,8 @@ class Recordings : public ClipSource {
             {"tokenizer", hash_of(std::as_bytes(std::span(files_.tokenizer.bytes())))}};
   }
 
-  Task::DataChange compare(const nlohmann::ordered_json& record) const override {
-    Task::DataChange out;
+  [[nodiscard]] DataChange compare(const nlohmann::ordered_json& record) const override {
+    DataChange out;
     const nlohmann::ordered_json now = this->record();
     const auto look = [&](const char* name, const char* key) {
       const auto &before = record.at(name), &after = now.at(name);
@@ -140,48 +140,33 @@ class Recordings : public ClipSource {
     return out;
   }
 
-  [[nodiscard]] const Batches* batches() const override { return plan_.get(); }
+  [[nodiscard]] std::shared_ptr<const Batches> batches() const override { return plan_; }
 
-  Batch read(const Order& order, std::uint64_t first, std::int64_t rows) const override {
-    std::vector<std::uint64_t> read;
-    std::vector<LoadedClip> clips;
-    for (const std::uint64_t draw : plan_->draws(order, first, rows)) {
-      auto one = clip(files_.train, order.sample(draw), draw);
-      if (!one) continue;
-      clips.push_back(std::move(*one));
-      read.push_back(draw);
-    }
-    Batch out = make_batch(files_.features, clips);
-    out.draws = std::move(read);
-    return out;
+  [[nodiscard]] Batch read(const Order& order, std::uint64_t first, std::int64_t rows) const override {
+    return batch_of(plan_->draws(order, first, rows),
+                    [&](std::uint64_t draw) { return clip(files_.train, order.sample(draw), draw); });
   }
 
-  Batch largest(const Order& order, std::int64_t rows) const override {
+  [[nodiscard]] Batch largest(const Order& order, std::int64_t rows) const override {
     return of_noise(longest_, order, most_rows(rows));
   }
 
-  Batch largest_to_evaluate(const Order& order, std::int64_t rows) const override {
+  [[nodiscard]] Batch largest_to_evaluate(const Order& order, std::int64_t rows) const override {
     return of_noise(size_of(longest_of(files_.validation)), order, rows);
   }
 
   // Returns validation clips that are spread evenly over the validation set.
-  Batch validation(std::int64_t first, std::int64_t rows) const override {
+  [[nodiscard]] Batch validation(std::int64_t first, std::int64_t rows) const override {
     const std::int64_t all = files_.validation.size(), taken = validation_samples();
-    std::vector<LoadedClip> clips;
     std::vector<std::uint64_t> numbers;
-    for (std::int64_t i = first; i < first + rows; ++i) {
-      const std::int64_t index = all / taken * i + all % taken * i / taken;
-      auto one = clip(files_.validation, index, std::nullopt);
-      if (!one) continue;
-      clips.push_back(std::move(*one));
-      numbers.push_back(static_cast<std::uint64_t>(index));
-    }
-    Batch out = make_batch(files_.features, clips);
-    out.draws = std::move(numbers);
-    return out;
+    for (std::int64_t i = first; i < first + rows; ++i)
+      numbers.push_back(static_cast<std::uint64_t>(all / taken * i + all % taken * i / taken));
+    return batch_of(numbers, [&](std::uint64_t number) {
+      return clip(files_.validation, static_cast<std::int64_t>(number), std::nullopt);
+    });
   }
 
-  std::string clip_name(std::uint64_t number) const override {
+  [[nodiscard]] std::string clip_name(std::uint64_t number) const override {
     const std::string path = files_.validation.entry(static_cast<std::int64_t>(number)).audio;
     return path.substr(path.rfind('/') + 1);
   }
@@ -191,7 +176,7 @@ class Recordings : public ClipSource {
   }
   [[nodiscard]] ClipSize longest() const override { return longest_; }
 
-  std::int64_t most_rows(std::int64_t rows) const override {
+  [[nodiscard]] std::int64_t most_rows(std::int64_t rows) const override {
     if (files_.settings.batch_seconds)
       rows = std::min(rows, static_cast<std::int64_t>(*files_.settings.batch_seconds / longest_seconds()));
     if (files_.settings.batch_cells)
@@ -200,58 +185,36 @@ class Recordings : public ClipSource {
     return std::max<std::int64_t>(rows, 1);
   }
 
-  std::string name() const override {
-    return count_text(samples()) + " recordings (" + significant(files_.train.report().seconds / 3600, 3) +
-           " hours)";
-  }
-
-  std::vector<std::string> introduction() const override {
-    std::vector<std::string> out = {
-        "to train on: " + files_.train.report().text(files_.train.options()),
-        "to evaluate on: " + files_.validation.report().text(files_.validation.options())};
-    if (files_.noise) out.push_back("noise: " + files_.noise->report().text(files_.noise->options()));
-    out.push_back("tokenizer: " + files_.tokenizer.name() + ", " + count_text(files_.tokenizer.size()) +
-                  " tokens");
+  [[nodiscard]] TaskText describe() const override {
+    const RecordingSettings& settings = files_.settings;
+    TaskText out;
+    out.introduction = {"to train on: " + files_.train.report().text(files_.train.options()),
+                        "to evaluate on: " + files_.validation.report().text(files_.validation.options())};
+    if (files_.noise)
+      out.introduction.push_back("noise: " + files_.noise->report().text(files_.noise->options()));
+    out.introduction.push_back(fmt::format("tokenizer: {}, {} tokens", files_.tokenizer.name(),
+                                           count_text(files_.tokenizer.size())));
+    if (skipped_.count() > 0)
+      out.ending.push_back(
+          fmt::format("{} clips were left out{}", count_text(skipped_.count()),
+                      skipped_.path().empty() ? "" : "; " + skipped_.path() + " lists them"));
+    if (cache_) out.ending.push_back(cache_->text());
+    out.start["data"] = fmt::format("{} recordings ({} hours)", count_text(samples()),
+                                    significant(files_.train.report().seconds / 3600, 3));
+    if (settings.max_duration > 1)
+      out.memory_advice = {
+          fmt::format("data.max_duration={0} (drops data: clips longer than {0} s are skipped)",
+                      significant(settings.max_duration / 2, 4))};
+    out.speed_advice = settings.batch_seconds ? "batch_seconds is " + significant(*settings.batch_seconds, 6)
+                                              : "max_duration is " + significant(settings.max_duration, 4);
+    out.length_key = {"data.max_duration", static_cast<std::int64_t>(settings.max_duration), 1};
+    if (settings.batch_seconds) out.limits.push_back({"data.batch_seconds", *settings.batch_seconds});
+    if (settings.batch_cells)
+      out.limits.push_back({"data.batch_cells", static_cast<double>(*settings.batch_cells), true});
+    out.limited_rows = most_rows(kNoLimit);
     return out;
   }
-
-  std::string length_text() const override {
-    return files_.settings.batch_seconds
-               ? "batch_seconds is " + significant(*files_.settings.batch_seconds, 6)
-               : "max_duration is " + significant(files_.settings.max_duration, 4);
-  }
-
-  Task::SizeKey length_key() const override {
-    return {"data.max_duration", static_cast<std::int64_t>(files_.settings.max_duration), 1};
-  }
-
-  std::string shorter() const override {
-    if (files_.settings.max_duration <= 1) return "";
-    const std::string half = significant(files_.settings.max_duration / 2, 4);
-    return "data.max_duration=" + half + " (drops data: clips longer than " + half + " s are skipped)";
-  }
-
-  std::vector<std::string> smaller_limits(std::int64_t parts) const override {
-    if (most_rows(kNoLimit) < parts) return {};
-    std::vector<std::string> out;
-    if (files_.settings.batch_seconds)
-      out.push_back("data.batch_seconds=" +
-                    significant(*files_.settings.batch_seconds / static_cast<double>(parts), 6));
-    if (files_.settings.batch_cells)
-      out.push_back("data.batch_cells=" + std::to_string(*files_.settings.batch_cells / parts));
-    return out;
-  }
-
-  Status begin(const std::string& folder) override { return skipped_.list_in(folder); }
-  std::vector<std::string> ending() const override {
-    std::vector<std::string> out;
-    if (skipped_.count() > 0) {
-      out.push_back(count_text(skipped_.count()) + " clips were left out" +
-                    (skipped_.path().empty() ? "" : "; " + skipped_.path() + " lists them"));
-    }
-    if (cache_) out.push_back(cache_->text());
-    return out;
-  }
+  Status set_run_folder(const std::string& folder) override { return skipped_.list_in(folder); }
 
   [[nodiscard]] const FeatureSettings* features() const override { return &files_.features; }
   [[nodiscard]] FeatureTables feature_tables() const override { return files_.tables; }
@@ -263,8 +226,24 @@ class Recordings : public ClipSource {
     std::int64_t tokens = 0;
   };
 
+  // Returns the batch of the clips that `read` returns for these draws. Skipped clips are omitted.
+  template <class Read>
+  Batch batch_of(const std::vector<std::uint64_t>& draws, const Read& read) const {
+    std::vector<LoadedClip> clips;
+    std::vector<std::uint64_t> kept;
+    for (const std::uint64_t draw : draws) {
+      std::optional<LoadedClip> one = read(draw);
+      if (!one) continue;
+      clips.push_back(std::move(*one));
+      kept.push_back(draw);
+    }
+    Batch out = make_batch(files_.features, clips);
+    out.draws = std::move(kept);
+    return out;
+  }
+
   // Returns the cost of a sample. Reads its line again only if the text matters.
-  ClipCost cost(std::int64_t sample) const {
+  [[nodiscard]] ClipCost cost(std::int64_t sample) const {
     return reader_.cost(files_.train.duration(sample),
                         files_.settings.batch_cells ? files_.train.entry(sample).text : std::string());
   }
@@ -285,27 +264,27 @@ class Recordings : public ClipSource {
     return out;
   }
 
-  ClipSize size_of(const Longest& clip) const {
+  [[nodiscard]] ClipSize size_of(const Longest& clip) const {
     return {files_.features.frames(
                 static_cast<std::int64_t>(clip.seconds * static_cast<double>(files_.features.sample_rate))),
             clip.tokens};
   }
 
-  ClipSize find_longest() const {
+  [[nodiscard]] ClipSize find_longest() const {
     Longest out = longest_of(files_.train);
     out.seconds = reader_.cost(out.seconds, "").seconds;
     if (files_.settings.batch_seconds) out.seconds = std::min(out.seconds, *files_.settings.batch_seconds);
     return size_of(out);
   }
 
-  double longest_seconds() const {
+  [[nodiscard]] double longest_seconds() const {
     return static_cast<double>(longest_.frames * files_.features.hop()) /
            static_cast<double>(files_.features.sample_rate);
   }
 
   // Returns a batch of synthetic noise of the given size. Reads no recording: errors in recordings are
   // reported when they are read for training.
-  Batch of_noise(const ClipSize& size, const Order& order, std::int64_t rows) const {
+  [[nodiscard]] Batch of_noise(const ClipSize& size, const Order& order, std::int64_t rows) const {
     LoadedClip one;
     one.samples.resize(static_cast<std::size_t>(size.frames * files_.features.hop()));
     for (std::size_t i = 0; i < one.samples.size(); ++i) one.samples[i] = 0.1F * normal_noise(kRehearsal, i);
@@ -317,7 +296,7 @@ class Recordings : public ClipSource {
   }
 
   // Returns the clip, or the reason why it is bad. With data.cache_features the clip has its features.
-  Result<LoadedClip> load(const ManifestEntry& entry, std::optional<std::uint64_t> draw) const {
+  [[nodiscard]] Result<LoadedClip> load(const ManifestEntry& entry, std::optional<std::uint64_t> draw) const {
     if (!cache_) return reader_.read(entry, draw);
     const CachedClip kept{entry.audio, entry.offset, entry.duration};
     if (auto found = cache_->find(kept)) {
@@ -338,8 +317,8 @@ class Recordings : public ClipSource {
 
   // Returns the clip, or nullopt if it is bad and is skipped. Throws octavo::Error if it is bad and
   // data.bad_clips is error.
-  std::optional<LoadedClip> clip(const Manifest& manifest, std::int64_t index,
-                                 std::optional<std::uint64_t> draw) const {
+  [[nodiscard]] std::optional<LoadedClip> clip(const Manifest& manifest, std::int64_t index,
+                                               std::optional<std::uint64_t> draw) const {
     const ManifestEntry entry = manifest.entry(index);
     auto read = load(entry, draw);
     if (read.ok()) return std::move(*read);
@@ -356,7 +335,7 @@ class Recordings : public ClipSource {
   std::optional<FeatureCache> cache_;     // data.cache_features
   std::optional<Featurizer> featurizer_;  // computes the features that the cache stores
   ClipReader reader_;
-  std::unique_ptr<const LengthBuckets> plan_;
+  std::shared_ptr<const LengthBuckets> plan_;
   ClipSize longest_;
   mutable SkippedClips skipped_;
 };

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/base/align.h"
+#include "train/base/word_diff.h"
 #include "train/tasks/speech/manifest/manifest.h"
 #include "train/tasks/speech/recognition/batch_recognition.h"
 
@@ -19,7 +19,7 @@
 
 namespace octavo_train {
 
-// The edits between the words of references and of hypotheses (train/base/align.h), summed over clips.
+// The edits between the words of references and of hypotheses (train/base/word_diff.h), summed over clips.
 struct WordErrors {
   std::int64_t substitutions = 0, deletions = 0, insertions = 0;
   std::int64_t words = 0;  // words of the references

@@ -1,9 +1,0 @@
-// Replaces train_commands.cc in a build without the trainer: adds no commands.
-// SPDX-License-Identifier: MIT
-#include "apps/octavo/common/cli.h"
-
-namespace octavo::cli {
-
-void add_train_commands(CLI::App& /*app*/) {}
-
-}  // namespace octavo::cli
