@@ -57,7 +57,6 @@ set(torch_sources
   data/batch.cc
   data/generated_clips.cc
   data/recordings.cc
-  data/recordings_about.cc
   features/featurizer.cc
   model/encoder.cc
   model/step_profile.cc

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/recognition/transcript_file.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 
 namespace octavo_train {
 namespace {
@@ -37,11 +37,9 @@ bool ends_sentence(std::string_view word) {
 
 // Formats a time as "00:01:02,345". `point` is the decimal separator, which is a point in WebVTT.
 std::string time_text(double seconds, char point) {
-  const auto all = static_cast<long long>(std::llround(seconds * 1000));
-  std::array<char, 64> out{};
-  const int size = std::snprintf(out.data(), out.size(), "%02lld:%02lld:%02lld%c%03lld", all / 3600000,
-                                 all / 60000 % 60, all / 1000 % 60, point, all % 1000);
-  return {out.data(), static_cast<std::size_t>(size)};
+  const long long all = std::llround(seconds * 1000);
+  return fmt::format("{:02}:{:02}:{:02}{}{:03}", all / 3600000, all / 60000 % 60, all / 1000 % 60, point,
+                     all % 1000);
 }
 
 // Splits a text that is too long for one line into two lines of similar lengths.
@@ -62,15 +60,14 @@ std::string two_lines(const std::string& text) {
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
-    if (c == '&') {
+    if (c == '&')
       out += "&amp;";
-    } else if (c == '<') {
+    else if (c == '<')
       out += "&lt;";
-    } else if (c == '>') {
+    else if (c == '>')
       out += "&gt;";
-    } else {
+    else
       out += c;
-    }
   }
   return out;
 }

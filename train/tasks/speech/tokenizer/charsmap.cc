@@ -14,7 +14,7 @@
 namespace octavo_train {
 namespace {
 
-constexpr std::uint32_t kBytes = 256;
+constexpr std::uint32_t kByteCount = 256;
 constexpr std::uint8_t kMostLeaves = 32;  // on one path; the size of SentencePiece's result array
 
 std::uint32_t number_at(std::string_view bytes, std::size_t place) {
@@ -45,7 +45,7 @@ class Walk {
   std::string problem() {
     if (leaves_.empty()) return "its trie is empty";
     std::string wrong = enter(unit(0).offset());
-    while (wrong.empty() && !open_.empty()) wrong = open_.back().next < kBytes ? visit_next_byte() : leave();
+    while (wrong.empty() && !open_.empty()) wrong = open_.back().next < kByteCount ? visit_next_byte() : leave();
     return wrong;
   }
 
@@ -68,7 +68,7 @@ class Walk {
 
   std::string enter(std::uint32_t base) {
     // Any byte may follow, so a block of 256 units must be inside the trie.
-    if ((base | (kBytes - 1)) >= leaves_.size()) return outside(base | (kBytes - 1));
+    if ((base | (kByteCount - 1)) >= leaves_.size()) return outside(base | (kByteCount - 1));
     if (leaves_[base] == kOpen) return "its trie has a cycle";
     if (leaves_[base] != kNew) return count(leaves_[base]);
     leaves_[base] = kOpen;
