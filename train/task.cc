@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/task.h"
 
+#include "train/base/numbers.h"
+
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -27,6 +30,22 @@ const torch::Tensor& found(const NamedTensors& tensors, std::string_view name) {
 
 const torch::Tensor& Batch::at(std::string_view name) const { return found(tensors, name); }
 const torch::Tensor& Batch::on_host(std::string_view name) const { return found(host, name); }
+
+std::vector<std::string> TaskText::smaller_limits(std::int64_t parts) const {
+  std::vector<std::string> out;
+  if (limited_rows < parts) return out;
+  for (const auto& [key, value, integer] : limits)
+    out.push_back(integer ? fmt::format("{}={}", key, static_cast<std::int64_t>(value) / parts)
+                          : key + "=" + significant(value / static_cast<double>(parts), 6));
+  return out;
+}
+
+Result<OpenTask> open_task(const Settings& settings) {
+  OpenTask out{make_task(settings.task), {}};
+  ASSIGN_OR_RETURN(auto data, out.task->open({settings, "", nullptr}));
+  out.data = std::move(data);
+  return out;
+}
 
 Batch to_device(Batch batch, const torch::Device& device) {
   for (auto& [name, tensor] : batch.tensors) tensor = copied(tensor, device);

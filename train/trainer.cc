@@ -8,9 +8,8 @@
 #include "train/io/text_file.h"
 #include "train/report/report.h"
 #include "train/run/errors.h"
-#include "train/run/join.h"
-#include "train/run/resume_steps.h"
 #include "train/run/run.h"
+#include "train/run/run_config.h"
 #include "train/run/start.h"
 #include "train/run/training_loop.h"
 
@@ -88,6 +87,8 @@ Result<Outcome> run_all(const Config& config, Heartbeat& console,
 
 }  // namespace
 
+// The order of a run: join_ranks() and start_run() (train/run/start.h), the steps
+// (train/run/training_loop.h), close_run().
 Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<ProcessGroup> world,
                       std::optional<RankFailure>* failure) {
   ASSIGN_OR_RETURN(auto place, world != nullptr ? Result<RankInfo>(world->place()) : rank_info_of(config));

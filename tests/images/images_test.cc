@@ -52,7 +52,7 @@ TEST(Images, SharesOfAnEvaluationAddUp) {
   const Settings all = settings({"validation_images=29", "per_device_eval_batch_size=2"});
   ImageTask task;
   EXPECT_TRUE(task.open({all, {}, nullptr}).ok());
-  const auto model = task.build(all);
+  const TaskModel model = task.build(all);
   expect_shares_add_up(task);
 }
 
@@ -219,14 +219,15 @@ TEST(Images, NoBatchNeedsMoreThanTheLargest) {
   const Settings all = settings();
   ImageTask task;
   const std::string none;
-  ASSERT_TRUE(task.open({all, none, nullptr}).ok());
-  const Order order(task.samples(), 1, 40);
+  const auto data = task.open({all, none, nullptr});
+  ASSERT_TRUE(data.ok());
+  const Order order(data->samples, 1, 40);
   const auto bytes = [](const Batch& batch) {
     std::size_t out = 0;
     for (const auto& [name, tensor] : batch.tensors) out += tensor.nbytes();
     return out;
   };
-  const Batch largest = task.largest(order, 6);
+  const Batch largest = task.largest_batch(order, 6, Task::BatchUse::training);
   EXPECT_EQ(bytes(largest), 6U * (16 * 16 + 8));
   EXPECT_EQ(bytes(task.read(order, 58, 6)), bytes(largest));
   EXPECT_THAT(task.read(order, 58, 2).draws, ElementsAre(58, 59));

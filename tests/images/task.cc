@@ -24,30 +24,34 @@ constexpr std::uint64_t kFirstValidation = std::uint64_t{1} << 40;  // number of
 
 std::unique_ptr<Task> ImagesEntry::make() { return std::make_unique<ImageTask>(); }
 
-void ImageTask::take(const Settings& settings) {
+void ImageTask::set_settings(const Settings& settings) {
   settings_ = settings;
   images_ = settings.own.get<ImageSettings>();
   net_ = settings.own.get<ConvNetSettings>();
 }
 
-Result<Task::DataChange> ImageTask::open(const Opening& opening) {
-  take(opening.settings);
-  DataChange out;
-  if (opening.record == nullptr) return out;
-  const auto then = opening.record->at(kSeed).get<std::int64_t>(), now = images_.generator_seed;
+Result<TaskData> ImageTask::open(const OpenArgs& args) {
+  set_settings(args.settings);
+  TaskData out{.samples = images_.train_images, .record = {{kSeed, images_.generator_seed}}};
+  if (args.record == nullptr) return out;
+  const auto then = args.record->at(kSeed).get<std::int64_t>(), now = images_.generator_seed;
   if (then != now) {
-    out.changed.push_back("data.generator_seed: the images were those of " + std::to_string(then) +
-                          ", and are those of " + std::to_string(now));
+    out.change.changed.push_back("data.generator_seed: the images were those of " + std::to_string(then) +
+                                 ", and are those of " + std::to_string(now));
   }
   return out;
 }
 
-nlohmann::ordered_json ImageTask::data_record() const { return {{kSeed, images_.generator_seed}}; }
+std::unique_ptr<Task> ImageTask::copy_without_model() const {
+  auto out = std::make_unique<ImageTask>();
+  out->set_settings(settings_);
+  return out;
+}
 
-std::shared_ptr<torch::nn::Module> ImageTask::build(const Settings& settings) {
-  take(settings);
+TaskModel ImageTask::build(const Settings& settings) {
+  set_settings(settings);
   model_ = std::make_shared<ConvNetImpl>(net_, images_.classes);
-  return model_;
+  return {.module = model_};
 }
 
 Batch ImageTask::draw(const std::vector<std::uint64_t>& numbers) const {
@@ -83,7 +87,7 @@ torch::Tensor ImageTask::loss(const Batch& batch, const PassKey& /*key*/) {
   return torch::nn::functional::cross_entropy(logits(batch), batch.at(kLabels));
 }
 
-std::optional<Tally> ImageTask::tally(const EvaluationCall& call) {
+std::optional<Tally> ImageTask::evaluate_shard(const EvaluationCall& call) {
   const torch::NoGradGuard no_grad;
   const EvalScope scope(*model_);
   const AutocastScope autocast(call.device, settings_.training.compute_dtype);
@@ -108,7 +112,7 @@ std::optional<Tally> ImageTask::tally(const EvaluationCall& call) {
   return Tally{{loss, right}, count};
 }
 
-Evaluation ImageTask::evaluation(const Tally& all) const {
+Evaluation ImageTask::summarize(const Tally& all) const {
   const auto count = static_cast<double>(all.units);
   return {{{"loss", all.sums[0] / count, Better::lower}, {"accuracy", all.sums[1] / count, Better::higher}},
           all.units};
@@ -132,30 +136,22 @@ std::optional<Preview> ImageTask::preview(const torch::Device& device,
   return Preview{"an image", '\n' + verdict + picture, {{"prompt", verdict}, {"text", picture}}};
 }
 
-std::vector<std::string> ImageTask::introduction() const {
-  return {std::to_string(images_.train_images) + " images to train on, " +
-          std::to_string(images_.validation_images) + " to evaluate on, of " +
-          std::to_string(images_.classes) + " classes"};
-}
-
-void ImageTask::describe(nlohmann::ordered_json& start) const {
-  start["data"] = std::to_string(images_.train_images) + " images to train";
-}
-
-std::string ImageTask::batch_text(std::int64_t rows) const {
-  const std::string side = std::to_string(images_.image_size);
-  return std::to_string(rows) + " images of " + side + " x " + side + " pixels";
-}
-
-std::vector<std::string> ImageTask::memory_advice() const {
-  if (net_.width <= 1) return {};
-  return {"model.width=" + std::to_string(net_.width / 2) + " (a smaller model)"};
-}
-
-std::string ImageTask::shorter_steps() const {
-  return "a smaller model (width is " + std::to_string(net_.width) + "); fewer or smaller images in a step " +
-         "(per_device_train_batch_size is " + std::to_string(settings_.training.per_device_train_batch_size) +
-         ", image_size is " + std::to_string(images_.image_size) + ')';
+TaskText ImageTask::text() const {
+  TaskText out{.unit = {"images", "img"}};
+  const std::string side = std::to_string(images_.image_size), count = std::to_string(images_.train_images);
+  out.introduction = {count + " images to train on, " + std::to_string(images_.validation_images) +
+                      " to evaluate on, of " + std::to_string(images_.classes) + " classes"};
+  out.start["data"] = count + " images to train";
+  out.batch = [side](std::int64_t rows) {
+    return std::to_string(rows) + " images of " + side + " x " + side + " pixels";
+  };
+  if (net_.width > 1)
+    out.memory_advice = {"model.width=" + std::to_string(net_.width / 2) + " (a smaller model)"};
+  out.speed_advice = "a smaller model (width is " + std::to_string(net_.width) +
+                     "); fewer or smaller images in a step (per_device_train_batch_size is " +
+                     std::to_string(settings_.training.per_device_train_batch_size) + ", image_size is " +
+                     side + ')';
+  return out;
 }
 
 }  // namespace octavo_train

@@ -15,31 +15,23 @@ namespace octavo_train {
 
 class ImageTask : public Task {
  public:
-  Result<DataChange> open(const Opening& opening) override;
-  [[nodiscard]] nlohmann::ordered_json data_record() const override;
-  std::shared_ptr<torch::nn::Module> build(const Settings& settings) override;
+  Result<TaskData> open(const OpenArgs& args) override;
+  [[nodiscard]] std::unique_ptr<Task> copy_without_model() const override;
+  TaskModel build(const Settings& settings) override;
 
-  [[nodiscard]] std::int64_t samples() const override { return images_.train_images; }
   [[nodiscard]] Batch read(const Order& order, std::uint64_t first, std::int64_t rows) const override;
-  [[nodiscard]] std::int64_t units(std::int64_t rows) const override { return rows; }
-  [[nodiscard]] Unit unit() const override { return {"images", "img"}; }
-
   torch::Tensor loss(const Batch& batch, const PassKey& key) override;
-  std::optional<Tally> tally(const EvaluationCall& call) override;
-  [[nodiscard]] Evaluation evaluation(const Tally& all) const override;
+  std::optional<Tally> evaluate_shard(const EvaluationCall& call) override;
+  [[nodiscard]] Evaluation summarize(const Tally& all) const override;
   std::optional<Preview> preview(const torch::Device& device, const std::function<bool()>& stop) override;
-
-  [[nodiscard]] std::vector<std::string> introduction() const override;
-  void describe(nlohmann::ordered_json& start) const override;
-  [[nodiscard]] std::string batch_text(std::int64_t rows) const override;
-  [[nodiscard]] std::vector<std::string> memory_advice() const override;
-  [[nodiscard]] std::string shorter_steps() const override;
+  [[nodiscard]] TaskText text() const override;
 
  protected:
+  void set_settings(const Settings& settings);
+  [[nodiscard]] const Settings& settings() const { return settings_; }
   [[nodiscard]] Batch draw(const std::vector<std::uint64_t>& numbers) const;
 
  private:
-  void take(const Settings& settings);
   torch::Tensor logits(const Batch& batch);
 
   Settings settings_;

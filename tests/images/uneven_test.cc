@@ -43,16 +43,27 @@ struct Samples {
 
 class UnevenTask : public ImageTask {
  public:
-  UnevenTask(Samples samples, std::unique_ptr<Batches> batches)
+  UnevenTask(Samples samples, std::shared_ptr<const Batches> batches)
       : samples_(std::move(samples)), batches_(std::move(batches)) {}
   UnevenTask(const Samples& samples, const BatchBudget& budget, std::int64_t window)
-      : UnevenTask(samples, std::make_unique<LengthBuckets>(
+      : UnevenTask(samples, std::make_shared<const LengthBuckets>(
                                 [samples](std::int64_t sample) {
                                   return ClipCost{samples.seconds(sample), 1};
                                 },
                                 budget, window)) {}
 
-  [[nodiscard]] const Batches* batches() const override { return batches_.get(); }
+  Result<TaskData> open(const OpenArgs& args) override {
+    auto out = ImageTask::open(args);
+    if (out.ok()) out->batches = batches_;
+    return out;
+  }
+  [[nodiscard]] std::unique_ptr<Task> copy_without_model() const override {
+    Samples unseen = samples_;
+    unseen.see = [](std::uint64_t) {};
+    auto out = std::make_unique<UnevenTask>(std::move(unseen), batches_);
+    out->set_settings(settings());
+    return out;
+  }
 
   [[nodiscard]] Batch read(const Order& order, std::uint64_t first, std::int64_t rows) const override {
     const auto* plan = dynamic_cast<const LengthBuckets*>(batches_.get());
@@ -74,13 +85,13 @@ class UnevenTask : public ImageTask {
     return out;
   }
 
-  std::shared_ptr<torch::nn::Module> build(const Settings& settings) override {
-    weights_ = ImageTask::build(settings);
-    return weights_;
+  TaskModel build(const Settings& settings) override {
+    TaskModel out = ImageTask::build(settings);
+    weights_ = out.module;
+    return out;
   }
   torch::Tensor loss(const Batch& batch, const PassKey& key) override {
-    const bool planned = weights_->parameters().front().is_meta();
-    for (std::size_t i = 0; !planned && i < batch.draws.size(); ++i) samples_.see(batch.draws[i]);
+    for (const std::uint64_t draw : batch.draws) samples_.see(draw);
     if (!samples_.plain_loss) return ImageTask::loss(batch, key);
     double mean = 0;
     for (const std::uint64_t draw : batch.draws) mean += Samples::value(draw);
@@ -92,7 +103,7 @@ class UnevenTask : public ImageTask {
 
  private:
   Samples samples_;
-  std::unique_ptr<Batches> batches_;
+  std::shared_ptr<const Batches> batches_;
   std::shared_ptr<torch::nn::Module> weights_;
 };
 
@@ -123,12 +134,62 @@ class UnevenRun : public ImageRun {
   }
 };
 
+// Counts the calls of a task's functions.
+struct Calls {
+  int opened = 0, built = 0, copied = 0, real_losses = 0, meta_losses = 0;
+};
+
+class CountingTask : public ImageTask {
+ public:
+  CountingTask(Calls& calls, Calls& calls_of_copies) : calls_(calls), calls_of_copies_(calls_of_copies) {}
+
+  Result<TaskData> open(const OpenArgs& args) override {
+    ++calls_.opened;
+    return ImageTask::open(args);
+  }
+  [[nodiscard]] std::unique_ptr<Task> copy_without_model() const override {
+    ++calls_.copied;
+    auto out = std::make_unique<CountingTask>(calls_of_copies_, calls_of_copies_);
+    out->set_settings(settings());
+    return out;
+  }
+  TaskModel build(const Settings& settings) override {
+    ++calls_.built;
+    return ImageTask::build(settings);
+  }
+  torch::Tensor loss(const Batch& batch, const PassKey& key) override {
+    torch::Tensor out = ImageTask::loss(batch, key);
+    ++(out.is_meta() ? calls_.meta_losses : calls_.real_losses);
+    return out;
+  }
+
+ private:
+  Calls &calls_, &calls_of_copies_;
+};
+
+TEST(Uneven, AForecastLeavesTheRunsTaskAlone) {
+  const TempFolder folder;
+  Calls calls, of_copies;
+  UnevenRun run(folder, "run");
+  run.finish_with(std::make_unique<CountingTask>(calls, of_copies), {"max_steps=3", "eval_steps=null"});
+  EXPECT_TRUE(run.records("end").at(0).contains("plan")) << "there is a forecast";
+  EXPECT_EQ(calls.opened, 1);
+  EXPECT_EQ(calls.copied, 1);
+  EXPECT_EQ(calls.built, 1);
+  EXPECT_EQ(calls.real_losses, 3) << "a step each";
+  EXPECT_EQ(calls.meta_losses, 0);
+  EXPECT_EQ(of_copies.opened, 0) << "the data is shared";
+  EXPECT_EQ(of_copies.built, 1);
+  EXPECT_EQ(of_copies.real_losses, 0);
+  EXPECT_GT(of_copies.meta_losses, 0);
+}
+
 TEST(Uneven, BatchesOfOneSizeAreTheSameRunByEitherWay) {
   const TempFolder folder;
   for (const char* passes : {"gradient_accumulation_steps=1", "gradient_accumulation_steps=3"}) {
     UnevenRun usual(folder, std::string("usual") + passes), own(folder, std::string("own") + passes);
     usual.finish({passes, "max_steps=4"});
-    own.finish_with(std::make_unique<UnevenTask>(Samples(), std::make_unique<EqualBatches>(8)),
+    own.finish_with(std::make_unique<UnevenTask>(Samples(), std::make_shared<const EqualBatches>(8)),
                     {passes, "max_steps=4"});
     EXPECT_EQ(own.bits(4), usual.bits(4));
   }

@@ -53,15 +53,22 @@ class ExactTask : public octavo_train::ImageTask {
   static constexpr std::int64_t kPatterns = 8;
 
   // `ranks` is the number of ranks; 1: one process. Over all ranks, a micro-batch has four rows.
-  explicit ExactTask(int ranks) {
-    if (ranks == 3) batches_ = std::make_unique<BatchesOfThree>();
-  }
+  explicit ExactTask(int ranks) : ranks_(ranks) {}
   static std::int64_t rows(int ranks) { return ranks == 1 ? 4 : ranks == 2 ? 2 : 1; }
 
-  [[nodiscard]] const octavo_train::Batches* batches() const override { return batches_.get(); }
+  octavo_train::Result<octavo_train::TaskData> open(const OpenArgs& args) override {
+    auto out = ImageTask::open(args);
+    if (out.ok() && ranks_ == 3) out->batches = std::make_shared<const BatchesOfThree>();
+    return out;
+  }
+  [[nodiscard]] std::unique_ptr<Task> copy_without_model() const override {
+    auto out = std::make_unique<ExactTask>(ranks_);
+    out->set_settings(settings());
+    return out;
+  }
 
-  std::shared_ptr<torch::nn::Module> build(const octavo_train::Settings& settings) override {
-    octavo_train::ImageTask::build(settings);
+  octavo_train::TaskModel build(const octavo_train::Settings& settings) override {
+    ImageTask::build(settings);
     exact_ = std::make_shared<ExactModel>();
     patterns_.clear();
     for (const torch::Tensor& each : exact_->parameters()) {
@@ -71,7 +78,7 @@ class ExactTask : public octavo_train::ImageTask {
       patterns_.push_back(numbers.to(torch::kFloat32));
       if (patterns_.size() == ExactModel::kSometimes + 1) patterns_.back().slice(0, 1).zero_();
     }
-    return exact_;
+    return {.module = exact_};
   }
 
   [[nodiscard]] octavo_train::Batch read(const octavo_train::Order& order, std::uint64_t first,
@@ -101,18 +108,18 @@ class ExactTask : public octavo_train::ImageTask {
   }
 
   // The sums are integers too. There are 10 batches, and the last one is smaller.
-  std::optional<octavo_train::Tally> tally(const octavo_train::EvaluationCall& call) override {
+  std::optional<octavo_train::Tally> evaluate_shard(const octavo_train::EvaluationCall& call) override {
     octavo_train::Tally out{{0.0}, 0};
     for (std::int64_t first = call.rank * 4; first < 38; first += call.ranks * 4)
       out.sums[0] += static_cast<double>(first), out.units += std::min<std::int64_t>(4, 38 - first);
     return out;
   }
-  [[nodiscard]] octavo_train::Evaluation evaluation(const octavo_train::Tally& all) const override {
+  [[nodiscard]] octavo_train::Evaluation summarize(const octavo_train::Tally& all) const override {
     return {{{"loss", all.sums[0], octavo_train::Better::lower}}, all.units};
   }
 
  private:
-  std::unique_ptr<octavo_train::Batches> batches_;
+  int ranks_;
   std::shared_ptr<ExactModel> exact_;
   std::vector<torch::Tensor> patterns_;  // [patterns, elements] for each parameter
 };

@@ -29,14 +29,17 @@ Settings settings(const std::vector<std::string>& words = {}) {
 
 struct Made {
   explicit Made(const std::vector<std::string>& words = {}) : all(settings(words)) {
-    EXPECT_TRUE(task.open({all, none, nullptr}).ok());
+    auto opened = task.open({all, none, nullptr});
+    EXPECT_TRUE(opened.ok());
+    samples = opened->samples;
     torch::manual_seed(1);
-    model = task.build(all);
+    model = task.build(all).module;
     model->train();
   }
   Settings all;
   std::string none;
   SpeechTask task;
+  std::int64_t samples = 0;
   std::shared_ptr<torch::nn::Module> model;
 };
 
@@ -51,7 +54,7 @@ std::string refused(const Batch& batch, std::int64_t vocabulary = 6) {
 
 TEST(SpeechBatch, HasClipsOfAnyLengthPaddedWithZeros) {
   const Made made;
-  const Order order(made.task.samples(), 1, 40);
+  const Order order(made.samples, 1, 40);
   const Batch batch = made.task.read(order, 44, 4);
   EXPECT_THAT(batch.draws, ElementsAre(44, 45, 46, 47));
   const SpeechClips clips = clips_of(batch);
@@ -70,7 +73,7 @@ TEST(SpeechBatch, HasClipsOfAnyLengthPaddedWithZeros) {
   const Batch alone = made.task.read(order, 46, 1);
   EXPECT_TRUE(torch::equal(clips_of(alone).features[0],
                            clips.features[2].slice(0, 0, clips.feature_lengths_on_host[2])));
-  const Batch largest = made.task.largest(order, 3);
+  const Batch largest = made.task.largest_batch(order, 3, Task::BatchUse::training);
   EXPECT_EQ(clips_of(largest).features.sizes(), (std::vector<std::int64_t>{3, 64, 16}));
   EXPECT_EQ(clips_of(largest).targets.sizes(), (std::vector<std::int64_t>{3, 3}));
   EXPECT_EQ(largest.draws.size(), 3U);
@@ -161,10 +164,10 @@ TEST(SpeechTask, SharesOfAnEvaluationAddUp) {
 
 TEST(SpeechBatch, AdviceAndWords) {
   const Made made, thrifty({"gradient_checkpointing=true", "head=ctc"});
-  EXPECT_TRUE(made.task.memory_advice().empty()) << "its clips cannot be shorter than a second";
-  EXPECT_EQ(made.task.batch_text(5), "5 clips of up to 0.64 s and 3 tokens (160 cells of the loss)");
-  EXPECT_EQ(thrifty.task.batch_text(5), "5 clips of up to 0.64 s and 3 tokens");
-  EXPECT_THAT(made.task.shorter_steps(), HasSubstr("encoder.d_model is 16"));
+  EXPECT_TRUE(made.task.text().memory_advice.empty()) << "its clips cannot be shorter than a second";
+  EXPECT_EQ(made.task.text().batch(5), "5 clips of up to 0.64 s and 3 tokens (160 cells of the loss)");
+  EXPECT_EQ(thrifty.task.text().batch(5), "5 clips of up to 0.64 s and 3 tokens");
+  EXPECT_THAT(made.task.text().speed_advice, HasSubstr("encoder.d_model is 16"));
 }
 
 }  // namespace

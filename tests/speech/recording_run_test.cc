@@ -150,7 +150,7 @@ TEST(RecordingRun, TrainsWithTheFrameOfPaddingThatNemosFeaturesHave) {
   const std::string none;
   ASSERT_TRUE(task.open({config->settings, none, nullptr}).ok());
   torch::manual_seed(1);
-  const auto model = std::dynamic_pointer_cast<SpeechModelImpl>(task.build(config->settings));
+  const auto model = std::dynamic_pointer_cast<SpeechModelImpl>(task.build(config->settings).module);
   FeatureSettings settings;
   settings.features = 16;
   const std::int64_t samples = 64 * settings.hop();

@@ -1,6 +1,6 @@
 // Checks the advice after gradients that are not finite, for combinations of settings.
 // SPDX-License-Identifier: MIT
-#include "train/run/divergence_advice.h"
+#include "train/run/divergence.h"
 
 #include "train/config/config.h"
 

@@ -4,7 +4,7 @@
 #include "train/task.h"
 
 #include "train/parts_support.h"
-#include "train/run/duration.h"
+#include "train/run/progress.h"
 
 #include <condition_variable>
 #include <mutex>
@@ -91,7 +91,7 @@ TEST(Estimate, ARunOfHoursSaysSoAndWhatWouldHelp) {
   const Settings config = settings({"max_steps=3000", "n_embd=256", "block_size=512", "data.train=x"});
   const std::unique_ptr<Task> task = make_task("text");
   task->build(config);
-  const std::string shorter = task->shorter_steps();
+  const std::string shorter = task->text().speed_advice;
   const std::string note = long_run_note(config, shorter, 2, 3000, 55, true);
   EXPECT_THAT(note, HasSubstr("45 h 48 min: 2998 steps of 55 s each"));
   EXPECT_THAT(note, HasSubstr("on a GPU"));

@@ -5,7 +5,7 @@
 #include "train/optim/lr_schedule.h"
 #include "train/parts_support.h"
 #include "train/run/buffer_snapshot.h"
-#include "train/run/step_metrics.h"
+#include "train/run/step.h"
 
 #include <cmath>
 

@@ -140,7 +140,7 @@ std::vector<std::string> helps(const Words& words, bool gpu = true, bool evaluat
   full.gpu = full.fp8 = gpu;
   full.evaluating = evaluating;
   std::vector<std::string> out = memory_help(full);
-  for (const std::string& last : task->memory_advice()) out.push_back(last);
+  for (const std::string& last : task->text().memory_advice) out.push_back(last);
   return out;
 }
 

@@ -7,7 +7,7 @@
 #include "train/checkpoint/tensor_files.h"
 #include "train/io/text_file.h"
 #include "train/parts_support.h"
-#include "train/run/components.h"
+#include "train/run/training_state.h"
 #include "train/text_files.h"
 
 #include <fstream>

@@ -15,11 +15,11 @@ namespace octavo_train {
 // REQUIRES: an evaluation of 2 to 16 batches, so that some of 17 ranks have no batch.
 inline void expect_shares_add_up(Task& task) {
   const auto share = [&](int rank, int ranks) {
-    auto out = task.tally({torch::kCPU, [] { return false; }, rank, ranks});
+    auto out = task.evaluate_shard({torch::kCPU, [] { return false; }, rank, ranks});
     EXPECT_TRUE(out);
     return out.value_or(Tally{});
   };
-  const Evaluation whole = task.evaluation(share(0, 1));
+  const Evaluation whole = task.summarize(share(0, 1));
   ASSERT_GT(whole.units, 1);
   for (const int ranks : {2, 3, 17}) {
     Tally all;
@@ -38,7 +38,7 @@ inline void expect_shares_add_up(Task& task) {
     EXPECT_LT(most, whole.units) << "a rank of " << ranks << " went through everything";
     std::sort(all.examples.begin(), all.examples.end(),
               [](const Example& a, const Example& b) { return a.number < b.number; });
-    const Evaluation found = task.evaluation(all);
+    const Evaluation found = task.summarize(all);
     EXPECT_EQ(found.units, whole.units);
     ASSERT_EQ(found.metrics.size(), whole.metrics.size());
     // Each batch gives the same numbers. At most 16 numbers of one sign are added in double in another order:

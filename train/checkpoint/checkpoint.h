@@ -38,7 +38,7 @@ struct SavedComponent {
 std::vector<SavedComponent> collect_components(std::span<const Checkpointable* const> parts);
 
 // Writes a checkpoint. Waits for the device. `data` identifies the data. `evaluation` is the evaluation of
-// this step, if there was one. `kept` holds the task's files (Task::checkpoint_extra_files). After an error
+// this step, if there was one. `kept` holds the task's files (TaskModel::extra_files). After an error
 // every earlier checkpoint is unchanged.
 Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const RunState& state,
                                         const nlohmann::ordered_json& data,

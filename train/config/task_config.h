@@ -26,7 +26,7 @@ struct TaskConfig {
   std::string_view name;                       // `task: NAME`, and its folder in train/tasks/
   std::string_view meaning;                    // one sentence for docs/config.md
   std::string_view models;                     // what model.name accepts, as text for messages
-  std::vector<std::string_view> metrics = {};  // metrics of an evaluation, as in Task::evaluation()
+  std::vector<std::string_view> metrics = {};  // metrics of an evaluation, as in Task::summarize()
   std::string_view example;                    // a complete config for docs/config.md
   // Returns true if `model.name: MODEL` is one of the task's models. A config with such a model need not name
   // the task.

@@ -34,7 +34,7 @@ struct Stage {
 }
 
 // Returns at least one stage. The number of steps of the run is last_step of the last stage.
-// `samples_available` is Task::samples(). `own` is the task's batches(), or null for batches of one size. In
+// `samples_available` is TaskData::samples. `own` is the task's batches, or null for batches of one size. In
 // a run without data.stages, max_steps counts from `first_step`. Errors: fewer steps than stages, or too many
 // samples to count. Rethrows exceptions of `own`. REQUIRES: settings that were returned by parse() or load(),
 // samples_available >= 1.

@@ -22,11 +22,10 @@ constexpr std::array<std::string_view, 3> kFilesOfAModel = {"model.safetensors",
 }  // namespace
 
 // Weights are initialized on the CPU in fp32, so that they are the same on every device.
-std::shared_ptr<torch::nn::Module> build_model(Task& task, const Settings& settings,
-                                               const torch::Device& device, bool bf16) {
+TaskModel build_model(Task& task, const Settings& settings, const torch::Device& device, bool bf16) {
   seed_random(settings.training.seed, 0, 0);
-  std::shared_ptr<torch::nn::Module> model = task.build(settings);
-  place_model(*model, device, bf16);
+  TaskModel model = task.build(settings);
+  place_model(*model.module, device, bf16);
   return model;
 }
 
@@ -76,7 +75,7 @@ Result<LoadedModel> load_model(const std::string& run, std::string_view which, c
   const bool bf16 =
       std::ranges::any_of(read.tensors(), [](const auto& each) { return each.dtype == "BF16"; });
   out.task = make_task(out.settings.task);
-  out.model = build_model(*out.task, out.settings, out.device, bf16);
+  out.model = build_model(*out.task, out.settings, out.device, bf16).module;
   RETURN_IF_ERROR(load_weights(path, tensors_of(*out.model)));
   out.model->eval();
   return out;

@@ -17,8 +17,7 @@
 namespace octavo_train {
 
 // Returns the model with its initial weights, in training mode. `bf16`: matmul weights are in bf16.
-std::shared_ptr<torch::nn::Module> build_model(Task& task, const Settings& settings,
-                                               const torch::Device& device, bool bf16);
+TaskModel build_model(Task& task, const Settings& settings, const torch::Device& device, bool bf16);
 
 // Moves a model that was built on the CPU in fp32 to its training device and dtypes: see build_model().
 void place_model(torch::nn::Module& model, const torch::Device& device, bool bf16);

@@ -46,7 +46,7 @@ class StepOptimizer {
 
   // Makes all work queued from now on see updated weights: all weights, or those of a module. Offloaded
   // weights may be updated while the next forward pass runs, so call this before any use of a weight, except
-  // in forward passes with a gate (Task::set_gate).
+  // in forward passes with a gate (TaskModel::set_gate).
   virtual void wait() {}
   virtual void wait(const torch::nn::Module& /*module*/) {}
   // takes() returns true if the gradient of a parameter (by number) is offloaded to host memory while

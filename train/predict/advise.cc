@@ -46,7 +46,7 @@ void add_states(const TrainingSettings& training, octavo::StateFormat state, std
 }
 
 // Adds smaller micro-batches that make the same step. The smallest divisor of the batch comes first.
-void add_micro_batches(const TrainingSettings& training, const Task& task, std::vector<Advice>& out) {
+void add_micro_batches(const TrainingSettings& training, const TaskText& task, std::vector<Advice>& out) {
   const std::int64_t rows = training.per_device_train_batch_size;
   std::int64_t least = 2;
   if (rows != kNoLimit && task.smaller_limits(least).empty())
@@ -66,7 +66,7 @@ void add_micro_batches(const TrainingSettings& training, const Task& task, std::
 }
 
 // Returns settings that may save memory, without figures, in the order used without a prediction.
-std::vector<Advice> ideas_for(const Settings& settings, const Task& task, const Machine& machine) {
+std::vector<Advice> ideas_for(const Settings& settings, const TaskText& task, const Machine& machine) {
   const TrainingSettings& training = settings.training;
   std::vector<Advice> out;
   add_micro_batches(training, task, out);
@@ -114,7 +114,7 @@ bool has_fp8(const octavo::plan::Gpu& gpu) {
 using PredictWith = std::function<std::optional<Prediction>(const std::vector<std::string>& words)>;
 
 // The data of `task` is open.
-PredictWith predictions(const LoadWith& load, const PredictionRequest& request, Task& task) {
+PredictWith predictions(const LoadWith& load, const PredictionRequest& request, const OpenTask& task) {
   return [&](const std::vector<std::string>& words) -> std::optional<Prediction> {
     auto prediction = predict_with(load, words, request, &task);
     if (!prediction.ok()) return std::nullopt;
@@ -254,8 +254,9 @@ struct Key {
 Result<Key> key_of(Solve what, const Settings& settings) {
   if (what == Solve::batch)
     return Key{"training.per_device_train_batch_size", settings.training.per_device_train_batch_size, 1};
-  ASSIGN_OR_RETURN(const auto task, open_new_task(settings));
-  const Task::SizeKey key = what == Solve::length ? task->length_key() : task->model_key();
+  ASSIGN_OR_RETURN(const auto task, open_task(settings));
+  const TaskText text = task.task->text();
+  const SizeKey key = what == Solve::length ? text.length_key : text.model_key;
   if (key.key.empty())
     return invalid_error("--solve: the task {} has no key for the {}; use --solve batch or --solve gpus",
                          settings.task, what == Solve::length ? "length of a sample" : "size of this model");
@@ -276,13 +277,13 @@ std::vector<std::int64_t> counts_of_gpus(const TrainingSettings& training) {
 Result<std::vector<Advice>> advise(const LoadWith& load, const PredictionRequest& request,
                                    const Prediction& now) {
   ASSIGN_OR_RETURN(auto config, load({}));
-  ASSIGN_OR_RETURN(const auto task, open_new_task(config.settings));
-  const PredictWith predicted = predictions(load, request, *task);
+  ASSIGN_OR_RETURN(const auto task, open_task(config.settings));
+  const PredictWith predicted = predictions(load, request, task);
   Machine machine = {true, has_fp8(request.gpu), request.num_gpus, 0};
   if (now.evaluation > 0 && now.evaluation_rows > 1)
     machine.evaluation_rows =
         std::min(config.settings.training.per_device_train_batch_size, now.evaluation_rows / 2);
-  std::vector<Advice> each = singles(ideas_for(config.settings, *task, machine), predicted, now);
+  std::vector<Advice> each = singles(ideas_for(config.settings, task.task->text(), machine), predicted, now);
   std::erase_if(each, [](const Advice& one) { return one.saves < 0; });
   std::vector<Advice> out;
   if (!now.fits() && std::ranges::none_of(each, &Advice::fits)) {
@@ -327,10 +328,10 @@ std::optional<std::vector<std::string>> predicted_help(const FullDevice& full, c
   PredictionRequest request;
   request.gpu = now.gpu, request.cpu = now.cpu;
   request.num_gpus = now.num_gpus, request.launch_seconds = now.launch_seconds;
-  const auto task = open_new_task(full.settings);
+  const auto task = open_task(full.settings);
   if (!task.ok()) return std::nullopt;
   const Need need = full.evaluating ? need_of_evaluations : need_of_steps;
-  std::vector<Advice> advice = singles(ideas, predictions(load, request, **task), now, need);
+  std::vector<Advice> advice = singles(ideas, predictions(load, request, *task), now, need);
   if (advice.empty()) return std::nullopt;
   std::optional<Advice> first;  // the smaller batch
   if (advice.front().words == ideas.front().words &&
@@ -367,7 +368,7 @@ std::vector<std::string> memory_help(const FullDevice& full) {
   const Settings base = with_absolute_paths(full.settings);
   const std::string yaml = to_yaml(base);
   const LoadWith load = [&](const std::vector<std::string>& words) { return parse(yaml, "config", words); };
-  std::vector<Advice> ideas = ideas_for(base, full.task, {full.gpu, full.fp8, full.ranks, half});
+  std::vector<Advice> ideas = ideas_for(base, full.task.text(), {full.gpu, full.fp8, full.ranks, half});
   std::erase_if(ideas, [&](const Advice& idea) {
     if (full.evaluating && (idea.relief == Relief::micro_batch || idea.relief == Relief::step)) return true;
     const auto config = load(idea.words);  // the model may have no such key, or the run has this value

@@ -107,10 +107,10 @@ struct StepTrace {
 // Traces a run into a StepTrace, and writes the sizes of its parts into a prediction.
 class Tracer {
  public:
-  // The task's data is open.
-  Tracer(const Settings& settings, Task& task, const PredictionRequest& request, Prediction& sizes)
+  Tracer(const Settings& settings, const OpenTask& task, const PredictionRequest& request, Prediction& sizes)
       : request_(request),
-        task_(task),
+        task_(*task.task),
+        data_(task.data),
         settings_(settings),
         training_(settings_.training),
         ranks_(static_cast<int>(request.num_gpus)),
@@ -127,12 +127,13 @@ class Tracer {
   void evaluate();
   void add_update_kernels();
   [[nodiscard]] Order order() const {
-    return {task_.samples(), static_cast<std::uint64_t>(settings_.data.seed), 0};
+    return {data_.samples, static_cast<std::uint64_t>(settings_.data.seed), 0};
   }
   [[nodiscard]] bool shards() const { return ranks_ > 1 && divides_states(training_); }
 
   const PredictionRequest& request_;
   Task& task_;
+  const TaskData& data_;
   const Settings& settings_;
   const TrainingSettings& training_;
   const int ranks_;
@@ -156,7 +157,8 @@ Status Tracer::build() {
   if (!request_.cpu) fake_.set_gpu(request_.gpu);
   fake_.set_owner(Owner::weights);
   fake_.redirect_cpu_allocations(true);
-  model_ = task_.build(settings_);
+  const TaskModel built = task_.build(settings_);
+  model_ = built.module;
   fake_.redirect_cpu_allocations(false);
   place_model(*model_, TraceDevice::device(), optimizer.bf16_weights);
   // Weights are moved to the GPU with their training types. Other tensors of the model's construction stay on
@@ -182,7 +184,7 @@ Status Tracer::build() {
   sizes_.states = states_.bytes;
   RETURN_IF_ERROR(choose_fp8());
   if (fp8_enabled_) {
-    const std::int64_t uses = task_.uses_of_weights() * training_.gradient_accumulation_steps;
+    const std::int64_t uses = built.uses_of_weights * training_.gradient_accumulation_steps;
     fake_.set_owner(Owner::workspace);
     fp8_ = std::make_unique<Fp8>(training_.fp8, parameters, uses);
     fake_.set_fp8_choice([&gpu = request_.gpu, uses](const octavo::fp8::Layer& layer) {
@@ -263,11 +265,12 @@ void Tracer::add_update_kernels() {
 void Tracer::step(bool first) {
   gradients_->clear();
   fake_.forget_kernels();
-  if (first) host_ = task_.largest(order(), training_.per_device_train_batch_size);
+  if (first)
+    host_ = task_.largest_batch(order(), training_.per_device_train_batch_size, Task::BatchUse::training);
   sizes_.rows = host_.rows();
   sizes_.padded_length = host_.padded_length;
   sizes_.passes = training_.gradient_accumulation_steps;
-  out_.units = task_.units(sizes_.rows) * sizes_.passes;
+  out_.units = sizes_.rows * data_.units_per_row * sizes_.passes;
   // Only two micro-batches are traced, because later ones are equal to the second.
   std::size_t second = 0;
   const auto traced = std::min<std::int64_t>(sizes_.passes, 2);
@@ -290,7 +293,8 @@ void Tracer::step(bool first) {
 void Tracer::evaluate() {
   const torch::NoGradGuard no_grad;
   const EvalScope scope(*model_);
-  const Batch host = task_.largest_to_evaluate(order(), training_.per_device_eval_batch_size);
+  const Batch host =
+      task_.largest_batch(order(), training_.per_device_eval_batch_size, Task::BatchUse::evaluation);
   sizes_.evaluation_rows = host.rows();
   fake_.set_owner(Owner::batch);
   const Batch batch = to_device(host, TraceDevice::device());
@@ -384,14 +388,8 @@ void add_time(const PredictionRequest& request, const StepTrace& trace, bool upd
 
 }  // namespace
 
-Result<std::unique_ptr<Task>> open_new_task(const Settings& settings) {
-  std::unique_ptr<Task> task = make_task(settings.task);
-  RETURN_IF_ERROR(task->open({settings, "", nullptr}));
-  return task;
-}
-
 Result<Prediction> predict_with(const LoadWith& load, const std::vector<std::string>& words,
-                                const PredictionRequest& request, Task* task) {
+                                const PredictionRequest& request, const OpenTask* task) {
   ASSIGN_OR_RETURN(const auto config, load(words));
   const bool other_data =
       std::ranges::any_of(words, [](const std::string& word) { return word.starts_with("data."); });
@@ -400,11 +398,11 @@ Result<Prediction> predict_with(const LoadWith& load, const std::vector<std::str
 }
 
 Result<Prediction> predict(const Settings& settings, const PredictionRequest& request) {
-  ASSIGN_OR_RETURN(const auto task, open_new_task(settings));
-  return predict(settings, *task, request);
+  ASSIGN_OR_RETURN(const auto task, open_task(settings));
+  return predict(settings, task, request);
 }
 
-Result<Prediction> predict(const Settings& given, Task& task, const PredictionRequest& request) {
+Result<Prediction> predict(const Settings& given, const OpenTask& task, const PredictionRequest& request) {
   Settings settings = given;
   TrainingSettings& training = settings.training;
   ASSIGN_OR_RETURN(training.gradient_accumulation_steps, accumulation_for(training, request.num_gpus));
@@ -417,8 +415,9 @@ Result<Prediction> predict(const Settings& given, Task& task, const PredictionRe
   out.num_gpus = request.num_gpus;
   out.cpu = request.cpu;
   out.peak = evaluated.allocated;
-  out.batch = task.batch_text(training.per_device_train_batch_size);
-  out.unit = task.unit().name;
+  const TaskText text = task.task->text();
+  out.batch = text.batch(training.per_device_train_batch_size);
+  out.unit = text.unit.name;
   out.memory.owners[static_cast<std::size_t>(Owner::gradients)] -= trace.communication;
   out.memory.owners[static_cast<std::size_t>(Owner::communication)] += trace.communication;
   for (const FakeKernel& each : trace.kernels) {

@@ -32,17 +32,15 @@ struct PredictionRequest {
 // model or optimizer, a batch that cannot be divided among ranks), and StatusCode::unsupported for an
 // operator that tensors without memory cannot run, with its name.
 Result<Prediction> predict(const Settings& settings, const PredictionRequest& request);
-// Does the same with a task whose data is open. Builds a new model, which the task has afterwards.
-Result<Prediction> predict(const Settings& settings, Task& task, const PredictionRequest& request);
+// Does the same with a task whose data is open. Builds a new model, which the task has afterwards: not for
+// the task of a run.
+Result<Prediction> predict(const Settings& settings, const OpenTask& task, const PredictionRequest& request);
 
 // Loads the run's config with other settings, given as `key=value` words.
 using LoadWith = std::function<Result<Config>(const std::vector<std::string>& words)>;
 // Predicts the run with these settings. The data of `task` is opened again only if settings of `data` differ.
 // Null: it is always opened.
 Result<Prediction> predict_with(const LoadWith& load, const std::vector<std::string>& words,
-                                const PredictionRequest& request, Task* task = nullptr);
-
-// Returns a new task of these settings, which must outlive it, with open data.
-Result<std::unique_ptr<Task>> open_new_task(const Settings& settings);
+                                const PredictionRequest& request, const OpenTask* task = nullptr);
 
 }  // namespace octavo_train

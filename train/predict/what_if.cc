@@ -57,7 +57,7 @@ struct Point {
 // Returns predictions for two batches smaller and one larger than the run's, and for half and twice the run's
 // length, each with and without checkpointing. `request` is of one GPU.
 Json points_json(const LoadWith& load, const PredictionRequest& request, const Prediction& run,
-                 const Task::SizeKey& length) {
+                 const SizeKey& length) {
   const std::int64_t least = 1, now = std::max(length.now, least), rows = run.rows;
   std::vector<Point> points;
   for (const std::int64_t tried : {rows / 4, rows / 2, rows, 2 * rows})
@@ -104,8 +104,8 @@ Result<Json> what_if(const std::string& file, const LoadWith& load, const Predic
                      const Prediction& now) {
   ASSIGN_OR_RETURN(const auto config, load({}));
   const Settings& settings = config.settings;
-  ASSIGN_OR_RETURN(const auto task, open_new_task(settings));
-  const Task::SizeKey length = task->length_key();
+  ASSIGN_OR_RETURN(const auto task, open_task(settings));
+  const SizeKey length = task.task->text().length_key;
   const auto checkpointed = load({"model.gradient_checkpointing=true"});
   const bool checkpointing = checkpointed.ok() && differences(settings, checkpointed->settings).empty();
   Json out;

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/agreement.h"
 
-#include "train/device/device.h"
+#include "train/config/config.h"
+#include "train/config/paths.h"
 #include "train/io/checksums.h"
+#include "train/model/model.h"
 #include "train/run/errors.h"
 
+#include <fmt/format.h>
+#include <octavo/backend.h>
 #include <torch/torch.h>
 
+#include <nlohmann/json.hpp>
+
 #include <cstddef>
-#include <new>
 #include <sstream>
+#include <string>
 #include <vector>
 
 namespace octavo_train {
@@ -22,10 +28,6 @@ Status caught(const std::function<Status()>& stage) {
     return stage();
   } catch (const ProcessGroupError&) {
     throw;  // the process group has failed: no rank can be asked
-  } catch (const c10::Error& error) {
-    return Status::failed("LibTorch: " + error_text(error));
-  } catch (const std::bad_alloc&) {
-    return Status::failed("out of memory on the host");
   } catch (const std::exception& error) {
     return status_of(error);
   }
@@ -70,13 +72,42 @@ Status check_equal_across_ranks(ProcessGroup& world, std::span<const NamedText> 
     const std::vector<std::string> everyone = world.gather(texts[at].text);
     const auto [first, other] = first_difference(everyone[0], everyone[rank]);
     const int number = static_cast<int>(rank);
-    const std::string text =
-        rank_text(number) + "'s " + name + " differs from rank 0's: " + rank_text(number) + " has " +
-        trimmed(other) + ", rank 0 has " + trimmed(first) + ". Start all ranks with the same " + name + ".";
+    const std::string text = fmt::format(
+        "{0}'s {1} differs from rank 0's: {0} has {2}, rank 0 has {3}. Start all ranks with the same {1}.",
+        rank_text(number), name, trimmed(other), trimmed(first));
     world.note_common_failure({number, RankFailure::FoundBy::all, text});
     return Status::invalid(text);
   }
   return {};
+}
+
+std::vector<NamedText> settings_texts(const Settings& given, const torch::Device& device) {
+  Settings settings = without_paths(given);
+  settings.training.num_gpus.reset();  // machines may have different numbers of ranks
+  return {{"version of octavo", std::string(octavo::version())},
+          {"device", device.is_cpu() ? "cpu" : c10::DeviceTypeName(device.type())},
+          {"config", to_yaml(settings)}};
+}
+
+std::vector<NamedText> model_texts(const TaskData& data, const TrainingState& state) {
+  std::ostringstream parameters;
+  for (const NamedTensors* tensors : {&state.parameters, &state.buffers}) {
+    for (const auto& [name, tensor] : *tensors)
+      parameters << name << ' ' << tensor.sizes() << ' ' << tensor.scalar_type() << '\n';
+  }
+  return {{"data", data.record.dump(1) + '\n' + std::to_string(data.samples) + " samples"},
+          {"model", parameters.str()}};
+}
+
+void share_weights(ProcessGroup& world, const torch::nn::Module& model) {
+  if (!world.grouped()) return;
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : tensors_of(model)) {
+    const torch::Tensor sent = tensor.contiguous();
+    world.broadcast(sent, 0).wait();
+    if (!sent.is_same(tensor)) tensor.copy_(sent);
+  }
+  world.take_traffic();  // it is no part of the first step's
 }
 
 }  // namespace octavo_train

@@ -10,6 +10,8 @@
 #include "train/io/text_file.h"
 #include "train/run/agreement.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include <sys/stat.h>
@@ -53,8 +55,8 @@ Status Checkpointer::add_evaluation(const std::vector<Metric>& metrics) {
   if (!by) return {};
   best_ = run_.services.world->broadcast_text(among_best() ? "best" : "") == "best";
   if (evaluation_->find(*by) != nullptr) return {};
-  return Status::failed("training.save_best: the evaluation has no " + *by + ", which the task " +
-                        run_.config.settings->task + " declares");
+  return failed_error("training.save_best: the evaluation has no {}, which the task {} declares", *by,
+                      run_.config.settings->task);
 }
 
 const Metric* Checkpointer::best_metric() const {
@@ -72,8 +74,8 @@ bool Checkpointer::among_best() const {
 std::string Checkpointer::best_text() const {
   const TrainingSettings& training = run_.config.training();
   const std::string metric = metric_label(*training.save_best);
-  if (training.save_best_limit == 1) return ", the best " + metric + " so far";
-  return ", among the best " + std::to_string(training.save_best_limit) + " by " + metric;
+  if (training.save_best_limit == 1) return fmt::format(", the best {} so far", metric);
+  return fmt::format(", among the best {} by {}", training.save_best_limit, metric);
 }
 
 void Checkpointer::remove_superseded() {
@@ -94,7 +96,7 @@ Status Checkpointer::save(Reason reason) {
   if (again && reason != Reason::best) return {};
   const auto begin = std::chrono::steady_clock::now();
   ProcessGroup& world = *run_.services.world;
-  run_.services.console.doing(run_.step_text() + ", saving a checkpoint");
+  run_.services.console.doing(run_.config.step_text(counters_.step) + ", saving a checkpoint");
   // Ranks communicate here: an exception of one must end the others, too, and is not for them to agree on.
   const std::vector<SavedComponent> parts = run_.state.save();
   const Status status = run_on_all_ranks(
@@ -131,9 +133,8 @@ Status Checkpointer::write(std::span<const SavedComponent> parts, bool only_best
   // Rank 0 has everything that it writes: what happens to another rank must not end it.
   const LocalWork saving =
       run_.services.world->local_work("saving " + CheckpointName{counters_.step}.text(), bytes);
-  auto saved =
-      save_checkpoint(settings.output_dir, counters_, run_.task.data_record(), parts, run_.config.yaml,
-                      evaluated ? evaluation_ : std::nullopt, run_.task.checkpoint_extra_files());
+  auto saved = save_checkpoint(settings.output_dir, counters_, run_.data.record, parts, run_.config.yaml,
+                               evaluated ? evaluation_ : std::nullopt, run_.state.model.extra_files);
   if (!saved.ok()) return saved.status();
   saved_step_ = counters_.step;
   saved_bytes_ = saved->bytes;
@@ -158,7 +159,7 @@ std::string Checkpointer::rescue() {
       failed_ = !status.ok();
       if (failed_ || !write_config().ok()) return {};
     }
-    return "; step " + std::to_string(counters_.step) + " is saved in " + newest_;
+    return fmt::format("; step {} is saved in {}", counters_.step, newest_);
   } catch (const std::exception&) {
     return {};
   }
@@ -177,12 +178,11 @@ std::string Checkpointer::last_good_checkpoint_text() const {
 Status Checkpointer::write_config() {
   if (config_written_ || !run_.services.world->leads()) return {};
   config_written_ = true;
-  const std::string base = run_.config.settings->output_dir + "/config";
-  const std::string path = base + ".yaml";
+  const std::string base = run_.config.settings->output_dir + "/config", path = base + ".yaml";
   if (auto there = read_text_file(path, 1 << 20); there.ok() && *there != run_.config.yaml) {
-    int number = 1;
-    while (path_exists(base + '.' + std::to_string(number) + ".yaml")) ++number;
-    const std::string aside = base + '.' + std::to_string(number) + ".yaml";
+    std::string aside;
+    for (int number = 1; aside.empty() || path_exists(aside); ++number)
+      aside = fmt::format("{}.{}.yaml", base, number);
     RETURN_IF_ERROR(rename_path(path, aside));
     run_.services.console.note("the config.yaml that was there is now " + aside);
   }

@@ -6,10 +6,9 @@
 #include "train/console/signals.h"
 #include "train/data/order.h"
 #include "train/device/device.h"
-#include "train/run/divergence_advice.h"
+#include "train/run/divergence.h"
 #include "train/run/errors.h"
 #include "train/run/evaluation.h"
-#include "train/run/join.h"
 #include "train/run/progress.h"
 #include "train/run/run.h"
 #include "train/run/start.h"
@@ -55,7 +54,8 @@ void put_largest_first(Run& run) {
   const auto make = [&task = run.task, usual = run.batch_source(), all, until,
                      asked = training.per_device_train_batch_size](std::uint64_t position,
                                                                    std::int64_t rows) {
-    return position < until ? task.largest(all, asked) : usual.make(position - until, rows);
+    return position < until ? task.largest_batch(all, asked, Task::BatchUse::training)
+                            : usual.make(position - until, rows);
   };
   run.batches.reset({rows_at, make}, 0);
 }
@@ -211,7 +211,7 @@ std::int64_t Rehearsal::measured_peak() const {
 std::string Rehearsal::speed_line() const {
   const double seconds = step_seconds();
   const auto units = static_cast<double>(units_) / static_cast<double>(timed_ > 0 ? timed_ : stepper_.done());
-  return fmt::format("speed: {}, {} s a step{}", rate_text(units / seconds, run_.task.unit()),
+  return fmt::format("speed: {}, {} s a step{}", rate_text(units / seconds, run_.task.text().unit),
                      significant(seconds, 3),
                      timed_ > 0 ? "" : " (of one step with the largest batches; more steps are more exact)");
 }
@@ -245,7 +245,7 @@ std::vector<std::string> Rehearsal::lines() const {
   std::vector<std::string> out = {
       fmt::format("dry run: {} and an evaluation; nothing was written", counted(stepper_.done(), "step"))};
   if (stepper_.memory()) {
-    out.push_back(fmt::format("memory, with {} in a pass:", run_.task.batch_text(rows)));
+    out.push_back(fmt::format("memory, with {} in a pass:", run_.task.text().batch(rows)));
     for (std::string& line : memory_table(*stepper_.memory())) out.push_back(std::move(line));
   }
   if (const DeviceMemory memory = device_memory(run_.services.device); peak_ > 0)
@@ -386,10 +386,10 @@ Result<Prediction> predict_from_steps(const LoadWith& load, const PredictionRequ
                              request.num_gpus);
   ASSIGN_OR_RETURN(const auto config, load({}));
   const Settings& settings = config.settings;
-  ASSIGN_OR_RETURN(const auto task, open_new_task(settings));
-  const Order order(task->samples(), static_cast<std::uint64_t>(settings.data.seed), 0);
+  ASSIGN_OR_RETURN(const auto task, open_task(settings));
+  const Order order(task.data.samples, static_cast<std::uint64_t>(settings.data.seed), 0);
   const std::int64_t asked = settings.training.per_device_train_batch_size;
-  const std::int64_t rows = task->largest(order, asked).rows();
+  const std::int64_t rows = task.task->largest_batch(order, asked, Task::BatchUse::training).rows();
 
   // Very small batches do not show the time of large ones, because the host limits their speed.
   std::vector<Prediction> samples;
@@ -409,9 +409,10 @@ Result<Prediction> predict_from_steps(const LoadWith& load, const PredictionRequ
   }
   Prediction out = extrapolate(samples, rows);
   out.gpu = request.gpu;
-  out.batch = task->batch_text(asked);
-  out.unit = task->unit().name;
-  out.units_per_second = static_cast<double>(task->units(rows) * out.passes) / out.step_seconds;
+  const TaskText text = task.task->text();
+  out.batch = text.batch(asked);
+  out.unit = text.unit.name;
+  out.units_per_second = static_cast<double>(rows * task.data.units_per_row * out.passes) / out.step_seconds;
   return out;
 }
 

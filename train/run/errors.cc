@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,7 +29,7 @@ std::vector<std::string> helps(const Run& run, bool evaluating) {
   full.evaluating = evaluating;
   std::vector<std::string> out = memory_help(full);
   if (full.gpu) out.emplace_back("octavo plan CONFIG --advise lists what helps together");
-  for (std::string& last : run.task.memory_advice()) out.push_back(std::move(last));
+  for (const std::string& last : run.task.text().memory_advice) out.push_back(last);
   return out;
 }
 
@@ -48,10 +49,14 @@ Status explain(const Run& run, const c10::Error& error, bool evaluating) {
   const std::int64_t rows =
       evaluating ? training.per_device_eval_batch_size : training.per_device_train_batch_size;
   return Status::failed(
-      explain_out_of_memory(what, owners, device, {run.task.batch_text(rows), helps(run, evaluating)}));
+      explain_out_of_memory(what, owners, device, {run.task.text().batch(rows), helps(run, evaluating)}));
 }
 
 Status status_of(const std::exception& error) {
+  if (const auto* torch = dynamic_cast<const c10::Error*>(&error))
+    return Status::failed("LibTorch: " + error_text(*torch));
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
+    return Status::failed("out of memory on the host");
   const auto* own = dynamic_cast<const Error*>(&error);
   return Status(own != nullptr ? own->code() : StatusCode::failed, error.what());
 }

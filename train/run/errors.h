@@ -14,7 +14,7 @@ namespace octavo_train {
 // Returns the error for an exception of LibTorch. `evaluating`: an evaluation failed, not a step.
 Status explain(const Run& run, const c10::Error& error, bool evaluating);
 
-// Returns the error for any other exception, with the code of an octavo::Error.
+// Returns the error for any exception, with the code of an octavo::Error.
 Status status_of(const std::exception& error);
 
 }  // namespace octavo_train

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/evaluation.h"
 
+#include "train/base/terminal_text.h"
+#include "train/base/word_diff.h"
 #include "train/console/signals.h"
 
 #include <nlohmann/json.hpp>
@@ -12,6 +14,8 @@
 
 namespace octavo_train {
 namespace {
+
+constexpr std::size_t kShownExamples = 3;  // on the terminal; the log has all
 
 // Bytes that are not UTF-8 are replaced, as in the log.
 std::string examples_text(const std::vector<Example>& examples) {
@@ -50,10 +54,34 @@ std::optional<Tally> sum_over_ranks(ProcessGroup& world, std::optional<Tally> mi
 }
 
 std::optional<Evaluation> evaluate_task(Task& task, ProcessGroup& world, const torch::Device& device) {
-  const auto all = sum_over_ranks(
-      world, task.tally({device, [] { return StopSignals::received() != 0; }, world.rank(), world.ranks()}));
+  const auto all =
+      sum_over_ranks(world, task.evaluate_shard({device, [] { return StopSignals::received() != 0; },
+                                                 world.rank(), world.ranks()}));
   if (!all) return std::nullopt;
-  return task.evaluation(*all);
+  return task.summarize(*all);
+}
+
+nlohmann::ordered_json evaluation_json(const Evaluation& result, const Unit& unit) {
+  auto out = nlohmann::ordered_json::object(), better = out;
+  for (const Metric& metric : result.metrics) {
+    out[metric.name] = metric.value;
+    better[metric.name] = metric.better == Better::lower ? "lower" : "higher";
+  }
+  out[unit.name] = result.units;
+  out["better"] = better;
+  for (const Example& each : result.examples)
+    out["examples"].push_back(
+        {{"name", each.name}, {"reference", each.reference}, {"hypothesis", each.hypothesis}});
+  return out;
+}
+
+void show_examples(const std::vector<Example>& examples, Console& console) {
+  for (std::size_t i = 0; i < std::min(examples.size(), kShownExamples); ++i) {
+    const WordDiff pair = diff_for_terminal(examples[i].reference, examples[i].hypothesis);
+    console.note("  " + terminal_text(examples[i].name));
+    console.note("    said:  " + pair.reference);
+    console.note("    heard: " + pair.hypothesis);
+  }
 }
 
 }  // namespace octavo_train

@@ -3,10 +3,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/console/console.h"
 #include "train/distributed/process_group.h"
 #include "train/task.h"
 
 #include <optional>
+#include <vector>
 
 namespace octavo_train {
 
@@ -17,5 +19,10 @@ std::optional<Evaluation> evaluate_task(Task& task, ProcessGroup& world, const t
 // Returns the sum of the ranks' shares on all ranks, with examples in the order of samples; none if any rank
 // has none.
 std::optional<Tally> sum_over_ranks(ProcessGroup& world, std::optional<Tally> mine);
+
+// Returns an evaluation's members of the log's record.
+nlohmann::ordered_json evaluation_json(const Evaluation& result, const Unit& unit);
+// Prints a few examples, with the words that differ.
+void show_examples(const std::vector<Example>& examples, Console& console);
 
 }  // namespace octavo_train

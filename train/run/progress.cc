@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/progress.h"
 
-#include "train/optim/lr_schedule.h"
 #include "train/base/metric_names.h"
 #include "train/base/numbers.h"
+#include "train/optim/lr_schedule.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <chrono>
+#include <limits>
 #include <utility>
 
 namespace octavo_train {
@@ -36,6 +42,37 @@ Json memory_now(const torch::Device& device) {
 
 }  // namespace
 
+double cpu_matmul_rate(ComputeType type) {
+  constexpr std::int64_t kSize = 1024, kTimes = 3;
+  const torch::NoGradGuard no_grad;
+  const auto dtype = type == ComputeType::float32    ? torch::kFloat32
+                     : type == ComputeType::bfloat16 ? torch::kBFloat16
+                                                     : torch::kFloat16;
+  const torch::Tensor a = torch::ones({kSize, kSize}, dtype);
+  double least = std::numeric_limits<double>::infinity();
+  for (std::int64_t i = 0; i < kTimes; ++i) {  // the first one sets the library up
+    const auto begin = std::chrono::steady_clock::now();
+    torch::mm(a, a);
+    least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  constexpr auto kEdge = static_cast<double>(kSize);
+  return 2 * kEdge * kEdge * kEdge / least;
+}
+
+std::string long_run_note(const Settings& settings, const std::string& shorter, std::int64_t step,
+                          std::int64_t steps, double seconds, bool on_cpu, const std::string& how) {
+  constexpr double kHour = 3600;
+  const double left = static_cast<double>(steps - step) * seconds;
+  if (left < kHour) return {};
+  const auto hour = static_cast<std::int64_t>(kHour / seconds);
+  return fmt::format("this run will take {} {}: {} steps of {} each. To make it shorter: {}{}{}", how,
+                     duration_text(left), steps - step, duration_text(seconds),
+                     on_cpu ? "train on a GPU (training.device is the CPU here); " : "", shorter,
+                     settings.training.max_steps && hour > 0
+                         ? fmt::format("; fewer steps (max_steps={} takes an hour)", step + hour)
+                         : "");
+}
+
 std::string rate_text(double units_per_second, const Unit& unit) {
   const bool many = units_per_second >= 9950;
   return (many ? fixed(units_per_second / 1e3, 1) + "k " : fixed(units_per_second, 0) + " ") + unit.brief +
@@ -47,7 +84,7 @@ Progress::Progress(Run& run, const DivergenceGuard& guard)
       console_(run.services.console),
       guard_(guard),
       counters_(run.state.counters),
-      unit_(run.task.unit()),
+      unit_(run.task.text().unit),
       first_step_(run.state.counters.step),
       begin_(Clock::now()),
       last_log_(begin_),
@@ -74,7 +111,7 @@ Progress::Rate Progress::rate(Clock::time_point now) const {
 Progress::Shape Progress::shape() const {
   Shape out;
   const BatchTotals &now = run_.computed, &then = fed_logged_;
-  if (run_.task.batches() != nullptr && now.passes > then.passes)
+  if (run_.data.batches != nullptr && now.passes > then.passes)
     out.rows = static_cast<double>(now.rows - then.rows) / static_cast<double>(now.passes - then.passes);
   if (now.padded_length > then.padded_length)
     out.padding = 1 - (now.length - then.length) / (now.padded_length - then.padded_length);

@@ -2,12 +2,19 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/data/order.h"
+#include "train/base/status.h"
+#include "train/checkpoint/folder/folder_lock.h"
+#include "train/console/heartbeat.h"
 #include "train/data/prefetch.h"
+#include "train/distributed/process_group.h"
+#include "train/log/run_log.h"
 #include "train/run/run_config.h"
-#include "train/run/services.h"
 #include "train/run/training_state.h"
 #include "train/task.h"
+
+#include <torch/types.h>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -15,6 +22,20 @@
 #include <string>
 
 namespace octavo_train {
+
+// What a run has besides its model and data. It lives as long as the run.
+struct Services {
+  std::shared_ptr<ProcessGroup> world;  // not null
+  torch::Device device;
+  Heartbeat& console;           // outlives the run
+  FolderLock lock;              // taken by rank 0, and not by a dry run
+  std::unique_ptr<RunLog> log;  // null: a dry run, or another rank than 0
+
+  // Writes a line of the log, if there is one.
+  Status record(const nlohmann::ordered_json& line) const {
+    return log != nullptr ? log->write(line) : Status();
+  }
+};
 
 // Counts of the micro-batches that were computed.
 struct BatchTotals {
@@ -30,30 +51,25 @@ struct BatchTotals {
   }
 };
 
-// Returns the order of samples in the stage of the next step. counters.samples belongs to the stage before
-// until the loop has begun the next one.
-Order sample_order(const RunConfig& config, const RunState& counters);
-
-// Returns the source of this rank's batches of that stage. The task outlives the result.
-Prefetch<Batch>::Source batch_source(const RunConfig& config, const ProcessGroup& world, const Task& task,
+// Returns the source of this rank's batches in the stage of the next step. The task outlives the result.
+Prefetch<Batch>::Source batch_source(const RunConfig& config, const ProcessGroup& world, const OpenTask& task,
                                      const RunState& counters);
 
 struct Run {
-  Run(RunConfig config, Services services, std::unique_ptr<Task> task, std::unique_ptr<TrainingState> state,
+  Run(RunConfig config, Services services, OpenTask task, std::unique_ptr<TrainingState> state,
       Prefetch<Batch> batches);
   ~Run();
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  [[nodiscard]] std::string step_text() const { return config.step_text(state.counters.step); }
   [[nodiscard]] Prefetch<Batch>::Source batch_source() const {
-    return octavo_train::batch_source(config, *services.world, task, state.counters);
+    return octavo_train::batch_source(config, *services.world, task_, state.counters);
   }
 
  private:
   // The threads of the batches read from the task, so they end first; then the state ends, which the model's
   // task built.
-  std::unique_ptr<Task> task_;
+  OpenTask task_;
   std::unique_ptr<TrainingState> state_;
   std::unique_ptr<Prefetch<Batch>> batches_;
 
@@ -61,6 +77,7 @@ struct Run {
   const RunConfig config;
   Services services;
   Task& task;
+  const TaskData& data;
   TrainingState& state;
   Prefetch<Batch>& batches;
   BatchTotals computed;          // in this process

@@ -1,12 +1,13 @@
-// The settings of a run and the choices that were made for them on this machine. It is complete when
-// start_run() returns, and nothing in it changes afterwards.
+// The settings of a run, the choices that were made for them on this machine, and its steps.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/settings.h"
 #include "train/data/stages.h"
 #include "train/optim/fp8_choice.h"
 #include "train/optim/optimizer.h"
+#include "train/task.h"
 
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,7 @@ namespace octavo_train {
 
 struct Prediction;  // train/predict/prediction.h
 
+// Complete when start_run() returns; nothing in it changes afterwards.
 struct RunConfig {
   // The config's settings, with the micro-batches of a rank. The task refers to them.
   std::shared_ptr<const Settings> settings;
@@ -36,5 +38,22 @@ struct RunConfig {
   [[nodiscard]] std::string stage_text(std::int64_t step) const;
   [[nodiscard]] std::string step_text(std::int64_t step) const;  // "step 5/12"
 };
+
+struct RunSteps {
+  std::vector<Stage> stages;
+  std::int64_t first_step = 0;  // see RunState
+};
+
+// Computes the steps of a run that begins or resumes. After a run has reached max_steps, a resume with more
+// samples (a larger data.max_samples) trains max_steps more steps: they count from that checkpoint's step,
+// which later checkpoints keep. Errors: those of plan_stages(), and a finished run whose data or number of
+// steps was changed in such a way that no step is left. The same settings again are no error. `checkpoint`:
+// empty for a run that begins. REQUIRES: the micro-batches of `settings` are those of a rank.
+Result<RunSteps> plan_steps(const Settings& settings, const TaskData& data, int ranks,
+                            const std::string& checkpoint);
+
+// Returns the message that a run is complete, and how to train it further. `first_step`: see RunState.
+std::string complete_text(const Settings& settings, const std::string& checkpoint, std::int64_t step,
+                          std::int64_t first_step);
 
 }  // namespace octavo_train

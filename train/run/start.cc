@@ -9,6 +9,7 @@
 #include "train/checkpoint/resume_micro_batches.h"
 #include "train/config/options.h"
 #include "train/config/paths.h"
+#include "train/console/signals.h"
 #include "train/device/device.h"
 #include "train/model/model.h"
 #include "train/optim/bucket_layout.h"
@@ -16,20 +17,20 @@
 #include "train/predict/host.h"
 #include "train/predict/predict.h"
 #include "train/run/agreement.h"
-#include "train/run/components.h"
-#include "train/run/consistency.h"
 #include "train/run/errors.h"
-#include "train/run/resume_steps.h"
 #include "train/run/start_log.h"
 
+#include <fmt/format.h>
 #include <octavo/describe.h>
 #include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace octavo_train {
@@ -59,14 +60,15 @@ struct FoundFolder {
 
 // The lock is taken before the checkpoint is chosen. A folder that does not exist has no lock; it is made
 // last, so that a run that cannot start leaves nothing behind.
-Result<FoundFolder> find_folder(const Settings& settings, bool restarted, Console& console) {
+Result<FoundFolder> find_folder(const Settings& settings, const ProcessGroup& world, bool writes,
+                                Console& console) {
   FoundFolder found;
+  if (!writes) return found;
   found.existed = path_exists(settings.output_dir);
   if (found.existed) {
     RETURN_IF_ERROR(found.lock.take(settings.output_dir));
   }
-  ASSIGN_OR_RETURN(auto resume, find_resume(settings, restarted, console));
-  found.resume_from = std::move(resume);
+  ASSIGN_OR_RETURN(found.resume_from, find_resume(settings, world.place().restart > 0, console));
   return found;
 }
 
@@ -74,8 +76,8 @@ Result<FoundFolder> find_folder(const Settings& settings, bool restarted, Consol
 Result<std::shared_ptr<const Settings>> settings_of_rank(const Settings& given, const ProcessGroup& world,
                                                          const std::string& resumed_from, Console& console) {
   auto settings = std::make_shared<Settings>(given);
-  ASSIGN_OR_RETURN(auto passes, micro_batches_per_rank(given, world.ranks(), resumed_from));
-  settings->training.gradient_accumulation_steps = passes;
+  ASSIGN_OR_RETURN(settings->training.gradient_accumulation_steps,
+                   micro_batches_per_rank(given, world.ranks(), resumed_from));
   if (world.grouped() && given.training.offload_gradients) {
     settings->training.offload_gradients = false;
     if (world.leads())
@@ -86,27 +88,28 @@ Result<std::shared_ptr<const Settings>> settings_of_rank(const Settings& given, 
 
 // Opens the data as the config names it, divided as the checkpoint has it. Adds what differs from the
 // checkpoint to `changes`.
-Status open_data(Task& task, const Settings& settings, const std::string& resumed_from, Changes& changes) {
+Result<TaskData> open_data(Task& task, const Settings& settings, const std::string& resumed_from,
+                           Changes& changes) {
   nlohmann::ordered_json then;
   if (!resumed_from.empty()) {
-    ASSIGN_OR_RETURN(auto read, saved_data(resumed_from));
-    then = std::move(read);
+    ASSIGN_OR_RETURN(then, saved_data(resumed_from));
   }
   try {
-    ASSIGN_OR_RETURN(auto change, task.open({settings, resumed_from, then.is_null() ? nullptr : &then}));
-    RETURN_IF_ERROR(continue_data(resumed_from, settings, change.changed, changes));
-    changes.insert(changes.end(), change.noted.begin(), change.noted.end());
+    ASSIGN_OR_RETURN(auto data, task.open({settings, resumed_from, then.is_null() ? nullptr : &then}));
+    RETURN_IF_ERROR(continue_data(resumed_from, settings, data.change.changed, changes));
+    changes.insert(changes.end(), data.change.noted.begin(), data.change.noted.end());
+    return data;
   } catch (const nlohmann::json::exception& error) {
     return Status::invalid(resumed_from + "/state.json: " + error.what() +
                            "; it was not saved by octavo train");
   }
-  return {};
 }
 
 // Returns what the run should need, before its model is built; null, with a note, where that is not known. It
 // costs about a second, and nothing depends on it.
 std::shared_ptr<const Prediction> forecast(Settings settings, const Choices& choices,
-                                           const ProcessGroup& world, Task& task, Console& console) {
+                                           const ProcessGroup& world, const OpenTask& task,
+                                           Console& console) {
   if (!choices.device.is_cuda() && !choices.device.is_cpu()) return nullptr;
   const auto unknown = [&](const std::string& why) {
     console.note("no plan: " + why);
@@ -127,7 +130,8 @@ std::shared_ptr<const Prediction> forecast(Settings settings, const Choices& cho
         console.note(launch.status().message() + "; the plan assumes a fast host");
     }
     settings.training.fp8.enabled = choices.fp8.enabled;
-    auto plan = predict(settings, task, request);
+    const OpenTask copy{task.task->copy_without_model(), task.data};  // the run's own task stays as it is
+    auto plan = predict(settings, copy, request);
     if (!plan.ok()) return unknown(plan.status().message());
     return std::make_shared<const Prediction>(std::move(*plan));
   } catch (const std::exception& error) {
@@ -136,31 +140,33 @@ std::shared_ptr<const Prediction> forecast(Settings settings, const Choices& cho
 }
 
 struct OpenedTask {
-  std::unique_ptr<Task> task;
+  std::shared_ptr<const Settings> settings;  // of a rank
+  OpenTask task;
   RunSteps steps;
   Changes changes;
   std::shared_ptr<const Prediction> forecast;
 };
 
-Result<OpenedTask> open_task(std::unique_ptr<Task> task, const Settings& settings, const Choices& choices,
-                             const ProcessGroup& world, const std::string& resumed_from, Console& console) {
+Result<OpenedTask> open_run_task(std::unique_ptr<Task> task, const Settings& given, const Choices& choices,
+                                 const ProcessGroup& world, const std::string& resumed_from,
+                                 Console& console) {
   OpenedTask out;
-  out.task = task != nullptr ? std::move(task) : make_task(settings.task);
-  RETURN_IF_ERROR(open_data(*out.task, settings, resumed_from, out.changes));
-  ASSIGN_OR_RETURN(auto steps, plan_steps(settings, *out.task, world.ranks(), resumed_from));
-  out.steps = std::move(steps);
-  if (world.leads()) out.forecast = forecast(settings, choices, world, *out.task, console);
+  ASSIGN_OR_RETURN(out.settings, settings_of_rank(given, world, resumed_from, console));
+  const Settings& settings = *out.settings;
+  out.task.task = task != nullptr ? std::move(task) : make_task(settings.task);
+  ASSIGN_OR_RETURN(out.task.data, open_data(*out.task.task, settings, resumed_from, out.changes));
+  ASSIGN_OR_RETURN(out.steps, plan_steps(settings, out.task.data, world.ranks(), resumed_from));
+  if (world.leads()) out.forecast = forecast(settings, choices, world, out.task, console);
   return out;
 }
 
 // Gives the model the weights of init_from. Only a run that begins reads them.
-Result<std::optional<InitialWeights>> read_initial_weights(torch::nn::Module& model, const Task& task,
-                                                           const Settings& settings,
+Result<std::optional<InitialWeights>> read_initial_weights(const TaskModel& model, const Settings& settings,
                                                            const std::string& resumed_from) {
   const TrainingSettings& training = settings.training;
   if (!training.init_from || !resumed_from.empty()) return std::optional<InitialWeights>();
   auto warm = load_initial_weights({training.init_from, training.init_rename, training.init_strict},
-                                   tensors_of(model), task.reinitialized_layers());
+                                   tensors_of(*model.module), model.reinitialized_layers);
   if (!warm.ok() && !path_exists(*training.init_from))
     return Status(warm.status().code(),
                   warm.status().message() + places_looked_at(settings, *training.init_from));
@@ -194,19 +200,18 @@ Result<BuiltState> build_state(Task& task, const Settings& settings, const Choic
   const TrainingSettings& training = settings.training;
   TrainingState::Parts parts;
   parts.model = build_model(task, settings, choices.device, choices.optimizer.bf16_weights);
-  if (resumed_from.empty()) {
-    RETURN_IF_ERROR(task.load_first_weights());
+  if (resumed_from.empty() && parts.model.load_first_weights) {
+    RETURN_IF_ERROR(parts.model.load_first_weights());
   }
-  ASSIGN_OR_RETURN(auto initial, read_initial_weights(*parts.model, task, settings, resumed_from));
+  ASSIGN_OR_RETURN(auto initial, read_initial_weights(parts.model, settings, resumed_from));
   ASSIGN_OR_RETURN(auto groups,
-                   resolve_groups(choices.optimizer.name, training, parameters_of(*parts.model)));
+                   resolve_groups(choices.optimizer.name, training, parameters_of(*parts.model.module)));
   parts.groups = choices.optimizer.native ? std::move(groups)
                                           : with_states(std::move(groups), choices.optimizer.name.state);
   freeze(parts.groups);
-  ASSIGN_OR_RETURN(auto shards, shard_parameters(world, choices.optimizer, parts.groups, training));
-  parts.shards = std::move(shards);
+  ASSIGN_OR_RETURN(parts.shards, shard_parameters(world, choices.optimizer, parts.groups, training));
   return BuiltState{std::make_unique<TrainingState>(training, choices.optimizer, choices.fp8, choices.device,
-                                                    world, task, std::move(parts)),
+                                                    world, std::move(parts)),
                     std::move(initial)};
 }
 
@@ -228,38 +233,40 @@ BeforeLoad conversion(const TrainingSettings& training, const OptimizerChoice& o
   };
 }
 
-// Sets the counters to those of the checkpoint, or of a run that begins.
-Status load_state(TrainingState& state, const RunConfig& config, const TrainingSettings& given,
-                  const ProcessGroup& world, std::int64_t first_step, Changes& changes, Console& console) {
+// Sets the counters to those of the checkpoint, or of a run that begins, and returns the batches from there
+// on.
+Result<Prefetch<Batch>> load_state(TrainingState& state, const RunConfig& config,
+                                   const TrainingSettings& given, const ProcessGroup& world,
+                                   OpenedTask& opened, Console& console) {
   const Settings& settings = *config.settings;
   const std::int64_t ranks = world.ranks(), passes = settings.training.gradient_accumulation_steps;
   RunState& counters = state.counters;
   if (!config.resumed_from.empty()) {
-    Status bad = state.load(config.resumed_from,
-                            conversion(settings.training, config.optimizer, state.groups, changes));
-    if (!bad.ok()) return bad;
+    RETURN_IF_ERROR(state.load(
+        config.resumed_from, conversion(settings.training, config.optimizer, state.groups, opened.changes)));
     if (state.fp8 != nullptr && !state.fp8->anew().empty())
-      changes.push_back("fp8: scales and choices begin anew: " + state.fp8->anew());
+      opened.changes.push_back("fp8: scales and choices begin anew: " + state.fp8->anew());
     const RunState then = counters;
     counters.skipped_in_a_row = 0;  // a new start may skip ten steps again before it ends
     if (world.leads()) {
-      bad = check_newest(settings, counters.step);
-      if (bad.ok()) bad = continue_settings(config.resumed_from, then, settings, ranks, changes, console);
-      if (!bad.ok()) return bad;
+      RETURN_IF_ERROR(check_newest(settings, counters.step));
+      RETURN_IF_ERROR(continue_settings(config.resumed_from, then, settings, ranks, opened.changes, console));
     }
   } else {
     counters.samples = config.stage_after(counters.step).samples;
   }
-  counters.first_step = first_step;
+  counters.first_step = opened.steps.first_step;
   const bool given_by_ranks = world.grouped() || passes != given.gradient_accumulation_steps;
   counters.ranks = given_by_ranks ? ranks : 0;
   counters.batches_per_step = given_by_ranks ? passes * ranks : 0;
-  return {};
+  return Prefetch<Batch>::start(batch_source(config, world, opened.task, counters), counters.position,
+                                static_cast<int>(settings.data.dataloader_num_workers));
 }
 
-// Opens the run's folder for writing, on rank 0.
-Result<std::unique_ptr<RunLog>> open_folder(const std::string& folder, FoundFolder& found, std::int64_t step,
-                                            Task& task, Console& console) {
+// Opens the run's folder for writing, on rank 0; null elsewhere.
+Result<std::unique_ptr<RunLog>> open_folder(const std::string& folder, bool writes, FoundFolder& found,
+                                            std::int64_t step, Task& task, Console& console) {
+  if (!writes) return std::unique_ptr<RunLog>();
   if (!found.existed) {
     RETURN_IF_ERROR(found.lock.take(folder));
     if (!list_checkpoints(folder).empty())
@@ -269,7 +276,7 @@ Result<std::unique_ptr<RunLog>> open_folder(const std::string& folder, FoundFold
   // A run that has finished writes no checkpoint, which would remove what a killed process left.
   if (Status bad = remove_leftovers(folder); !bad.ok()) console.note("warning: " + bad.message());
   ASSIGN_OR_RETURN(auto log, RunLog::open(folder, step));
-  RETURN_IF_ERROR(task.begin(folder));
+  RETURN_IF_ERROR(task.set_run_folder(folder));
   return std::make_unique<RunLog>(std::move(log));
 }
 
@@ -279,15 +286,14 @@ std::string config_yaml(const Settings& given) {
   return to_yaml(saved);
 }
 
-// Does a stage on all ranks: see together().
+// See run_on_all_ranks().
 template <class Stage>
 auto on_all_ranks(ProcessGroup& world, Stage stage) -> decltype(stage()) {
   std::optional<decltype(stage())> result;
-  Status status = run_on_all_ranks(world, [&]() -> Status {
+  RETURN_IF_ERROR(run_on_all_ranks(world, [&]() -> Status {
     result.emplace(stage());
     return result->status();
-  });
-  if (!status.ok()) return status;
+  }));
   return std::move(*result);
 }
 
@@ -299,61 +305,47 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
   ProcessGroup& world = *shared;
   const bool writes = purpose == Purpose::run && world.leads();  // only rank 0 writes
 
-  auto choices = on_all_ranks(world, [&] { return choose(config, world.place()); });
-  if (!choices.ok()) return choices.status();
-  RETURN_IF_ERROR(check_equal_across_ranks(world, settings_texts(given, choices->device)));
-  if (given.training.fp8.enabled) agree(world, choices->fp8);
+  ASSIGN_OR_RETURN(auto choices, on_all_ranks(world, [&] { return choose(config, world.place()); }));
+  RETURN_IF_ERROR(check_equal_across_ranks(world, settings_texts(given, choices.device)));
+  if (given.training.fp8.enabled) agree(world, choices.fp8);
 
-  auto folder = on_all_ranks(world, [&]() -> Result<FoundFolder> {
-    if (!writes) return FoundFolder();
-    return find_folder(given, world.place().restart > 0, console);
-  });
-  if (!folder.ok()) return folder.status();
-  const std::string resumed_from = world.broadcast_text(folder->resume_from);
+  ASSIGN_OR_RETURN(auto folder,
+                   on_all_ranks(world, [&] { return find_folder(given, world, writes, console); }));
+  const std::string resumed_from = world.broadcast_text(folder.resume_from);
 
-  std::shared_ptr<const Settings> settings;
-  auto opened = on_all_ranks(world, [&]() -> Result<OpenedTask> {
-    ASSIGN_OR_RETURN(auto of_rank, settings_of_rank(given, world, resumed_from, console));
-    settings = of_rank;
-    return open_task(std::move(given_task), *settings, *choices, world, resumed_from, console);
-  });
-  if (!opened.ok()) return opened.status();
-  Task& task = *opened->task;
+  ASSIGN_OR_RETURN(auto opened, on_all_ranks(world, [&] {
+                     return open_run_task(std::move(given_task), given, choices, world, resumed_from,
+                                          console);
+                   }));
+  Task& task = *opened.task.task;
 
-  auto built =
-      on_all_ranks(world, [&] { return build_state(task, *settings, *choices, world, resumed_from); });
-  if (!built.ok()) return built.status();
-  TrainingState& state = *built->state;
-  RETURN_IF_ERROR(check_equal_across_ranks(world, model_texts(task, state)));
+  ASSIGN_OR_RETURN(auto built, on_all_ranks(world, [&] {
+                     return build_state(task, *opened.settings, choices, world, resumed_from);
+                   }));
+  TrainingState& state = *built.state;
+  RETURN_IF_ERROR(check_equal_across_ranks(world, model_texts(opened.task.data, state)));
 
-  RunConfig chosen{settings,
-                   choices->optimizer,
-                   choices->fp8,
-                   opened->steps.stages,
+  RunConfig chosen{opened.settings,
+                   choices.optimizer,
+                   choices.fp8,
+                   opened.steps.stages,
                    resumed_from,
                    {},
                    writes ? config_yaml(given) : "",
-                   opened->forecast};
-  auto batches = on_all_ranks(world, [&]() -> Result<Prefetch<Batch>> {
-    Status bad =
-        load_state(state, chosen, given.training, world, opened->steps.first_step, opened->changes, console);
-    if (!bad.ok()) return bad;
-    return Prefetch<Batch>::start(batch_source(chosen, world, task, state.counters), state.counters.position,
-                                  static_cast<int>(settings->data.dataloader_num_workers));
-  });
-  if (!batches.ok()) return batches.status();
-  chosen.changes = std::move(opened->changes);
-  share_weights(world, *state.model);
+                   opened.forecast};
+  ASSIGN_OR_RETURN(auto batches, on_all_ranks(world, [&] {
+                     return load_state(state, chosen, given.training, world, opened, console);
+                   }));
+  chosen.changes = std::move(opened.changes);
+  share_weights(world, *state.model.module);
 
-  auto log = on_all_ranks(world, [&]() -> Result<std::unique_ptr<RunLog>> {
-    if (!writes) return std::unique_ptr<RunLog>();
-    return open_folder(given.output_dir, *folder, state.counters.step, task, console);
-  });
-  if (!log.ok()) return log.status();
-  Services services{std::move(shared), choices->device, console, std::move(folder->lock), std::move(*log)};
-  auto run = std::make_unique<Run>(std::move(chosen), std::move(services), std::move(opened->task),
-                                   std::move(built->state), std::move(*batches));
-  if (world.leads()) log_run_start(*run, built->initial_weights);
+  ASSIGN_OR_RETURN(auto log, on_all_ranks(world, [&] {
+                     return open_folder(given.output_dir, writes, folder, state.counters.step, task, console);
+                   }));
+  Services services{std::move(shared), choices.device, console, std::move(folder.lock), std::move(log)};
+  auto run = std::make_unique<Run>(std::move(chosen), std::move(services), std::move(opened.task),
+                                   std::move(built.state), std::move(batches));
+  if (world.leads()) log_run_start(*run, built.initial_weights);
   return run;
 }
 
@@ -377,6 +369,26 @@ Result<std::unique_ptr<Run>> start_run(const Config& config, Heartbeat& console,
   }
   world->fail(thrown.message());
   return thrown;
+}
+
+Result<std::shared_ptr<ProcessGroup>> join_ranks(const Config& config, const RankInfo& place,
+                                                 std::optional<RankFailure>* failure) {
+  if (starts_ranks(config, place)) {
+    return invalid_error(
+        "training.num_gpus: got {}, but this process is alone: octavo train, torchrun or Slurm "
+        "start the ranks",
+        *config.settings.training.num_gpus);
+  }
+  if (!place.grouped()) return std::shared_ptr<ProcessGroup>(ProcessGroup::alone());
+  ASSIGN_OR_RETURN(auto device, rank_device(config, place));
+  const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::duration<double>(config.settings.training.rank_timeout));
+  const auto stop = [] { return StopSignals::received() != 0; };
+  auto world =
+      ProcessGroup::join(place, device, {.timeout = timeout, .start = timeout, .stop = stop}, failure);
+  if (!world.ok() && stop()) return std::shared_ptr<ProcessGroup>();
+  if (!world.ok()) return world.status();
+  return std::shared_ptr<ProcessGroup>(std::move(*world));
 }
 
 }  // namespace octavo_train

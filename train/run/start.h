@@ -1,4 +1,5 @@
-// How a run starts: from a config to everything that its first step needs.
+// Starts a run: joins the ranks, opens the data, builds the model, and loads the checkpoint if the run
+// resumes.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,8 +11,14 @@
 #include "train/task.h"
 
 #include <memory>
+#include <optional>
 
 namespace octavo_train {
+
+// Waits for all ranks and returns their process group, or a group of one for a single process. Returns null
+// if a signal (StopSignals) came before all ranks had joined. `failure` is set if all ranks know the error.
+Result<std::shared_ptr<ProcessGroup>> join_ranks(const Config& config, const RankInfo& place,
+                                                 std::optional<RankFailure>* failure = nullptr);
 
 // A dry run reads no checkpoint, takes no lock and has no log: nothing of it touches the run's folder.
 enum class Purpose { run, dry_run };

@@ -6,6 +6,7 @@
 #include "train/config/settings.h"
 #include "train/device/device.h"
 
+#include <fmt/format.h>
 #include <octavo/backend.h>
 #include <torch/torch.h>
 
@@ -43,12 +44,10 @@ std::string ranks_text(const Run& run) {
   const TrainingSettings& training = run.config.training();
   const int ranks = run.services.world->ranks();
   const std::int64_t passes = training.gradient_accumulation_steps;
-  std::string out = std::to_string(ranks) + (ranks == 1 ? " rank (" : " ranks (") +
-                    parallel_name(training.parallel) + "), with " + std::to_string(passes) +
-                    (passes == 1 ? " pass" : " passes");
-  if (run.task.batches() == nullptr)
-    out += " of " + std::to_string(training.per_device_train_batch_size) + " samples";
-  return out + " each in a step";
+  return fmt::format(
+      "{} {} ({}), with {} {}{} each in a step", ranks, ranks == 1 ? "rank" : "ranks",
+      parallel_name(training.parallel), passes, passes == 1 ? "pass" : "passes",
+      run.data.batches == nullptr ? fmt::format(" of {} samples", training.per_device_train_batch_size) : "");
 }
 
 // Empty if the GPU has tensor cores for the type, or the device is the CPU.
@@ -65,6 +64,7 @@ std::string slow_type_on(const torch::Device& device, ComputeType type) {
 
 void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_weights) {
   Console& console = run.services.console;
+  const TaskText text = run.task.text();
   const Settings& settings = *run.config.settings;
   const TrainingSettings& training = settings.training;
   const std::int64_t params = elements_of(run.state.parameters);
@@ -102,22 +102,23 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
   console.note(states);
   const std::int64_t on_host = mine.host_states + mine.host_master;
   if (training.offload != Offload::none) {
-    console.note(std::string("offload (") + offload_name(training.offload) + "): " + bytes_text(on_host) +
-                 " of states and master bits are in host memory, " + bytes_text(mine.states + mine.master) +
-                 " with the weights" + (training.offload_gradients ? "; gradients go to host memory" : ""));
+    console.note(fmt::format(
+        "offload ({}): {} of states and master bits are in host memory, {} with the weights{}",
+        offload_name(training.offload), bytes_text(on_host), bytes_text(mine.states + mine.master),
+        training.offload_gradients ? "; gradients go to host memory" : ""));
   }
   const std::vector<std::string> groups = group_lines(run.state.groups, run.config.optimizer.name, training);
   for (const std::string& line : groups) console.note(line);
-  for (const std::string& line : run.task.introduction()) console.note(line);
+  for (const std::string& line : text.introduction) console.note(line);
   if (run.services.world->grouped()) console.note(ranks_text(run));
   if (run.config.stages.size() > 1) console.note(run.config.stage_text(run.state.counters.step));
   if (!run.config.resumed_from.empty()) {
-    console.note("going on from " + run.config.resumed_from + ", step " +
-                 std::to_string(run.state.counters.step) + " of " + std::to_string(run.config.steps()) +
-                 (run.state.counters.first_step > 0
-                      ? "; max_steps counts from step " + std::to_string(run.state.counters.first_step) +
-                            ", where max_samples was raised"
-                      : ""));
+    const RunState& counters = run.state.counters;
+    console.note(fmt::format(
+        "going on from {}, step {} of {}{}", run.config.resumed_from, counters.step, run.config.steps(),
+        counters.first_step > 0 ? fmt::format("; max_steps counts from step {}, where max_samples was raised",
+                                              counters.first_step)
+                                : ""));
     if (training.init_from) {
       console.note("init_from is not read: the run goes on from its own weights, not from " +
                    *training.init_from);
@@ -128,7 +129,6 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
   }
 
   if (run.services.log == nullptr) return;
-  const Unit unit = run.task.unit();
   nlohmann::ordered_json start = {{"kind", "start"},
                                   {"step", run.state.counters.step},
                                   {"octavo", std::string(octavo::version())},
@@ -142,7 +142,7 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
                                   {"compute_dtype", dtype},
                                   {"master_weights", master},
                                   {"steps", run.config.steps()},
-                                  {"unit", unit.name}};
+                                  {"unit", text.unit.name}};
   if (run.services.world->grouped()) {
     start["ranks"] = run.services.world->ranks();
     start["parallel"] = parallel_name(training.parallel);
@@ -153,10 +153,11 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
     start["host_state_bytes"] = on_host;
   }
   if (run.state.fp8 != nullptr) start["fp8"] = fp8_text(training.fp8);
-  if (run.task.batches() == nullptr)
-    start["batch_" + unit.name] = run.task.units(draws_per_step(training, run.services.world->ranks()));
+  if (run.data.batches == nullptr)
+    start["batch_" + text.unit.name] =
+        run.data.units_per_row * draws_per_step(training, run.services.world->ranks());
   start["resumed_from"] = nullptr;
-  run.task.describe(start);
+  start.update(text.start);
   if (!groups.empty()) start["groups"] = groups;
   if (!run.config.resumed_from.empty()) start["resumed_from"] = run.config.resumed_from;
   Status bad = run.services.record(start);
@@ -182,10 +183,8 @@ Status log_fp8_choices(Run& run) {
   for (const std::string& line : run.state.fp8->news()) {
     if (!run.services.world->leads()) continue;
     run.services.console.note(line);
-    if (Status bad =
-            run.services.record({{"kind", "fp8"}, {"step", run.state.counters.step}, {"message", line}});
-        !bad.ok())
-      return bad;
+    RETURN_IF_ERROR(
+        run.services.record({{"kind", "fp8"}, {"step", run.state.counters.step}, {"message", line}}));
   }
   return {};
 }

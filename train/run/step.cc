@@ -1,16 +1,148 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/step.h"
 
+#include "train/console/signals.h"
 #include "train/optim/lr_schedule.h"
 
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <csignal>
+#include <span>
 #include <string>
 #include <utility>
 
 namespace octavo_train {
+namespace {
+
+constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGHUP};
+
+// A character per micro-batch of a rank: '1' if the batch has rows.
+using ReadPasses = std::string;
+
+void exchange(ProcessGroup& world, StepBatches& share, std::int64_t new_choices) {
+  enum { kPasses, kRows, kLength, kPadded, kUnits, kLeftOut, kChoices, kSignals };
+  std::array<double, kSignals + kStopSignals.size()> all = {static_cast<double>(share.fed.passes),
+                                                            static_cast<double>(share.fed.rows),
+                                                            share.fed.length,
+                                                            share.fed.padded_length,
+                                                            static_cast<double>(share.units),
+                                                            static_cast<double>(share.passes_left_out),
+                                                            static_cast<double>(new_choices)};
+  const int received = StopSignals::received();
+  for (std::size_t i = 0; i < kStopSignals.size(); ++i)
+    all[kSignals + i] = received == kStopSignals[i] ? 1 : 0;
+  world.sum(all);
+  share.fed = {static_cast<std::int64_t>(all[kPasses]), static_cast<std::int64_t>(all[kRows]), all[kLength],
+               all[kPadded], share.fed.largest};
+  share.units = static_cast<std::int64_t>(all[kUnits]);
+  share.passes_left_out = static_cast<std::int64_t>(all[kLeftOut]);
+  share.new_choices = all[kChoices] > 0;
+  for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
+    if (all[kSignals + i] > 0 && share.signal == 0) share.signal = kStopSignals[i];
+  }
+}
+
+// Numbers the batches. A batch without rows has no number, and later batches move up, as in one process.
+void number(ProcessGroup& world, const ReadPasses& mine, StepBatches& share) {
+  std::vector<ReadPasses> all(static_cast<std::size_t>(world.ranks()), ReadPasses(mine.size(), '1'));
+  if (share.passes_left_out > 0) all = world.gather(mine);
+  std::int64_t next = 0;
+  for (std::size_t pass = 0; pass < mine.size(); ++pass) {
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      if (all[rank][pass] != '1') continue;
+      if (static_cast<int>(rank) == world.rank()) share.numbers.push_back(next);
+      ++next;
+    }
+  }
+  for (const ReadPasses& each : all)
+    share.most_passes = std::max<std::int64_t>(share.most_passes, std::ranges::count(each, '1'));
+}
+
+std::int64_t new_choices(const Run& run) {
+  return static_cast<std::int64_t>(run.state.fp8->choices() - run.state.fp8_choices_shared);
+}
+
+}  // namespace
+
+struct StepMetrics::Pending {
+  std::int64_t step = 0;
+  torch::Tensor numbers;  // loss, norm, skipped, scale; on the host
+  std::unique_ptr<c10::Event> copied;
+};
+
+StepMetrics::StepMetrics(const torch::Device& device, std::size_t depth) : device_(device), depth_(depth) {}
+StepMetrics::~StepMetrics() = default;
+
+void StepMetrics::push(std::int64_t step, const torch::Tensor& loss, const torch::Tensor& norm,
+                       const torch::Tensor& skipped, const torch::Tensor& scale) {
+  const torch::NoGradGuard no_grad;
+  // fp32 is precise enough to show them, and every device has it.
+  const auto number = [&](const torch::Tensor& t) {
+    return t.defined() ? t.detach().reshape({}).to(device_, torch::kFloat32)
+                       : torch::zeros({}, torch::TensorOptions(torch::kFloat32).device(device_));
+  };
+  const torch::Tensor here = torch::stack({number(loss), number(norm), number(skipped), number(scale)});
+  Pending& made = pending_.emplace_back();
+  made.step = step;
+  if (!device_.is_cuda()) {
+    made.numbers = here.cpu();
+    return;
+  }
+  made.numbers = torch::empty({4}, torch::TensorOptions(torch::kFloat32).pinned_memory(true));
+  made.numbers.copy_(here, /*non_blocking=*/true);
+  made.copied = std::make_unique<c10::Event>(device_.type());
+  made.copied->record(c10::impl::getDeviceGuardImpl(device_.type())->getStream(device_));
+}
+
+std::optional<StepMetric> StepMetrics::pop(bool drain) {
+  if (pending_.empty() || (!drain && pending_.size() <= depth_)) return std::nullopt;
+  Pending oldest = std::move(pending_.front());
+  pending_.pop_front();
+  if (oldest.copied != nullptr) oldest.copied->synchronize();
+  const auto* n = oldest.numbers.data_ptr<float>();
+  StepMetric out{oldest.step, n[0], n[1], n[3], n[2] != 0.0F};
+  if (out.loss_scale > 0) out.grad_norm /= out.loss_scale;
+  return out;
+}
+
+StepBatches read_step_batches(Run& run) {
+  StepBatches out;
+  ReadPasses read;
+  const std::uint64_t begin = run.batches.position();
+  for (std::int64_t i = 0; i < run.config.training().gradient_accumulation_steps; ++i) {
+    const auto asked = std::chrono::steady_clock::now();
+    Batch batch = run.batches.next();
+    out.waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - asked).count();
+    const bool has_rows = batch.rows() > 0;
+    read += has_rows ? '1' : '0';
+    if (!has_rows) {
+      ++out.passes_left_out;
+      continue;
+    }
+    out.units += batch.rows() * run.data.units_per_row;
+    out.fed += {1, batch.rows(), batch.length, batch.padded_length, batch.padded_length};
+    out.batches.push_back(std::move(batch));
+  }
+  if (run.services.world->grouped())
+    exchange(*run.services.world, out,
+             run.state.fp8 != nullptr && run.services.world->leads() ? new_choices(run) : 0);
+  number(*run.services.world, read, out);
+  // The largest batch of a dry run takes one position.
+  const auto positions = static_cast<std::int64_t>(run.batches.position() - begin);
+  out.left_out = std::max<std::int64_t>(positions - out.fed.rows, 0);
+  return out;
+}
+
+int signal_on_any(ProcessGroup& world) {
+  std::int64_t signal = StopSignals::received();
+  world.max(std::span(&signal, 1));
+  return static_cast<int>(signal);
+}
 
 Stepper::Stepper(Run& run)
     : run_(run),
@@ -48,13 +180,6 @@ bool Stepper::measure() {
   return true;
 }
 
-// Reads all batches of a step before its first forward pass. The counters change when the step is done, so a
-// checkpoint can be saved after an error before that.
-StepBatches Stepper::take_batches() {
-  console_.doing(run_.config.step_text(run_.state.counters.step + 1) + ", reading its batches");
-  return read_step_batches(run_);
-}
-
 void Stepper::count(std::int64_t number, const StepBatches& taken) {
   RunState& state = run_.state.counters;
   state.step = number;
@@ -67,8 +192,11 @@ void Stepper::count(std::int64_t number, const StepBatches& taken) {
   run_.data_wait_seconds += taken.waited;
 }
 
+// Reads all batches before the first forward pass. The counters change when the step is done, so a checkpoint
+// can be saved after an error before that.
 bool Stepper::passes_and_update(std::int64_t number) {
-  StepBatches taken = take_batches();
+  console_.doing(run_.config.step_text(number) + ", reading its batches");
+  StepBatches taken = read_step_batches(run_);
   if (taken.new_choices) {
     share_choices(*run_.services.world, *run_.state.fp8);
     run_.state.fp8_choices_shared = run_.state.fp8->choices();

@@ -4,23 +4,20 @@
 #include "train/base/metric_names.h"
 #include "train/base/numbers.h"
 #include "train/base/status.h"
-#include "train/base/terminal_text.h"
-#include "train/base/word_diff.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/console/signals.h"
 #include "train/predict/prediction.h"
-#include "train/run/duration.h"
 #include "train/run/errors.h"
 #include "train/run/evaluation.h"
 #include "train/run/start_log.h"
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
-#include <new>
 #include <tuple>
 #include <utility>
 
@@ -28,31 +25,6 @@ namespace octavo_train {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr std::size_t kShownExamples = 3;  // on the terminal; the log has all
-
-Json record_of(const Evaluation& result, const Unit& unit) {
-  Json out = Json::object(), better = Json::object();
-  for (const Metric& metric : result.metrics) {
-    out[metric.name] = metric.value;
-    better[metric.name] = metric.better == Better::lower ? "lower" : "higher";
-  }
-  out[unit.name] = result.units;
-  out["better"] = better;
-  for (const Example& each : result.examples)
-    out["examples"].push_back(
-        {{"name", each.name}, {"reference", each.reference}, {"hypothesis", each.hypothesis}});
-  return out;
-}
-
-void show_examples(const std::vector<Example>& examples, Console& console) {
-  for (std::size_t i = 0; i < std::min(examples.size(), kShownExamples); ++i) {
-    const WordDiff pair = diff_for_terminal(examples[i].reference, examples[i].hypothesis);
-    console.note("  " + terminal_text(examples[i].name));
-    console.note("    said:  " + pair.reference);
-    console.note("    heard: " + pair.hypothesis);
-  }
-}
 
 }  // namespace
 
@@ -80,8 +52,6 @@ Result<Outcome> TrainingLoop::run() {
     another_failed_ = true;
   } catch (const c10::Error& error) {
     status = explain(run_, error, evaluating_);
-  } catch (const std::bad_alloc&) {
-    status = Status::failed("out of memory on the host");
   } catch (const std::exception& error) {
     status = status_of(error);
   }
@@ -97,11 +67,10 @@ Result<Outcome> TrainingLoop::run() {
 Status TrainingLoop::steps(Outcome& outcome) {
   // A signal may have stopped an evaluation and then saved the checkpoint: that evaluation runs now.
   if (!run_.config.resumed_from.empty() && counters_.step <= run_.config.steps() && evaluation_due()) {
-    Status bad = evaluate();
-    if (bad.ok() && checkpointer_.is_best()) bad = save(Checkpointer::Reason::best);
-    if (!bad.ok()) return bad;
+    RETURN_IF_ERROR(evaluate());
+    if (checkpointer_.is_best()) RETURN_IF_ERROR(save(Checkpointer::Reason::best));
   }
-  note_long_run();
+  note_long_run_on_cpu();
   while (counters_.step < run_.config.steps()) {
     // Ranks exchange signals when they begin a step.
     if (!run_.services.world->grouped()) outcome.signal = StopSignals::received();
@@ -123,16 +92,21 @@ Status TrainingLoop::steps(Outcome& outcome) {
   return {};
 }
 
+void TrainingLoop::note_long_run(double step_seconds, const std::string& how, const std::string& why) {
+  const std::string note =
+      long_run_note(*run_.config.settings, run_.task.text().speed_advice, counters_.step, run_.config.steps(),
+                    step_seconds, run_.services.device.is_cpu(), how);
+  if (!note.empty()) console_.note(why + note);
+}
+
 // The first steps of a run that is too large for a CPU take minutes, and only then is their time known.
-void TrainingLoop::note_long_run() {
+void TrainingLoop::note_long_run_on_cpu() {
   constexpr double kFewFlops = 1e15;  // less takes no hour
   if (!run_.services.device.is_cpu() || run_.config.forecast == nullptr) return;
   const double flops = run_.config.forecast->matmul_flops;
   if (flops * static_cast<double>(run_.config.steps() - counters_.step) < kFewFlops) return;
-  const double seconds = flops / cpu_matmul_rate(run_.config.training().compute_dtype);
-  const std::string note = long_run_note(*run_.config.settings, run_.task.shorter_steps(), counters_.step,
-                                         run_.config.steps(), seconds, /*on_cpu=*/true, "at least");
-  if (!note.empty()) console_.note("by its matmuls alone, " + note);
+  note_long_run(flops / cpu_matmul_rate(run_.config.training().compute_dtype), "at least",
+                "by its matmuls alone, ");
 }
 
 // Counts finished steps.
@@ -164,17 +138,12 @@ Status TrainingLoop::at_step_end(bool last) {
   RETURN_IF_ERROR(read(/*drain=*/true));
   if (measured) progress_.measured(stepper_.measured_seconds());
   if (log) {
-    Status bad = run_.services.lock.check();
-    if (bad.ok()) bad = checkpointer_.write_config();
-    if (bad.ok()) bad = progress_.log();
-    if (!bad.ok()) return bad;
+    RETURN_IF_ERROR(run_.services.lock.check());
+    RETURN_IF_ERROR(checkpointer_.write_config());
+    RETURN_IF_ERROR(progress_.log());
   }
-  if (measured) {
-    RETURN_IF_ERROR(log_memory());
-  }
-  if (evaluation) {
-    RETURN_IF_ERROR(evaluate());
-  }
+  if (measured) RETURN_IF_ERROR(log_memory());
+  if (evaluation) RETURN_IF_ERROR(evaluate());
   // No checkpoint is written while steps are skipped. At the end of the run finish() reports why.
   save_pending_ = save && (last ? guard_.weights_in_doubt() : counters_.skipped_in_a_row > 0);
   if (save && !save_pending_) return this->save(Checkpointer::Reason::due);
@@ -199,10 +168,7 @@ Status TrainingLoop::log_memory() {
     record["host"] = {{"states", o.host_states}, {"master", o.host_master}, {"copies", o.host_copies}};
   if (!run_.services.device.is_cpu()) record["device_peak"] = device_memory(run_.services.device).peak;
   RETURN_IF_ERROR(run_.services.record(record));
-  const std::string note =
-      long_run_note(*run_.config.settings, run_.task.shorter_steps(), counters_.step, run_.config.steps(),
-                    progress_.step_seconds(), run_.services.device.is_cpu());
-  if (!note.empty()) console_.note(note);
+  note_long_run(progress_.step_seconds(), "about");
   return {};
 }
 
@@ -231,7 +197,7 @@ Status TrainingLoop::evaluate() {
   std::int64_t stage = 0;
   while (run_.config.stages[static_cast<std::size_t>(stage)].last_step < counters_.step) ++stage;
   Json record = {{"kind", "eval"}, {"step", counters_.step}};
-  record.update(record_of(*result, run_.task.unit()));
+  record.update(evaluation_json(*result, run_.task.text().unit));
   record["seconds"] = took;
   record["stage"] = stage;
   return run_.services.record(record);
@@ -261,15 +227,16 @@ Status TrainingLoop::next_stage() {
 Status TrainingLoop::finish(Outcome& outcome) {
   RETURN_IF_ERROR(read(/*drain=*/true));
   if (guard_.weights_in_doubt()) {
-    const std::string why = "nothing is saved, because the gradients of the last " +
-                            std::to_string(counters_.skipped_in_a_row) +
-                            " steps were not finite and the weights may be ruined";
+    const std::string why = fmt::format(
+        "nothing is saved, because the gradients of the last {} steps were not finite and the weights may be "
+        "ruined",
+        counters_.skipped_in_a_row);
     if (outcome.signal == 0) {
       // A resume repeats the skipped steps. Only a step with finite gradients shows that the weights are
       // good.
-      return Status::failed(why + "; to finish with these weights, train one step further: max_steps=" +
-                            std::to_string(run_.config.steps() + 1 - first_step_of_resume()) +
-                            ". Otherwise " + guard_.advice());
+      return failed_error(
+          "{}; to finish with these weights, train one step further: max_steps={}. Otherwise {}", why,
+          run_.config.steps() + 1 - first_step_of_resume(), guard_.advice());
     }
     outcome.not_saved = why;
   } else {
@@ -300,15 +267,15 @@ Status TrainingLoop::write_end(const Outcome& outcome) {
                  {"checkpoint_seconds", checkpoints}};
   if (counters_.left_out > 0) {
     record["left_out"] = counters_.left_out;
-    console_.note(std::to_string(counters_.left_out) + " samples could not be read and were left out" +
-                  (counters_.passes_left_out > 0
-                       ? ", and " + std::to_string(counters_.passes_left_out) + " passes without samples"
-                       : ""));
+    console_.note(fmt::format("{} samples could not be read and were left out{}", counters_.left_out,
+                              counters_.passes_left_out > 0
+                                  ? fmt::format(", and {} passes without samples", counters_.passes_left_out)
+                                  : ""));
   }
   if (stepper_.done() > 0 && seconds > 0) {
-    console_.note("time: " + duration_text(seconds) + ", of which evaluations " +
-                  percent_text(evaluation_seconds_ / seconds) + ", checkpoints " +
-                  percent_text(checkpoints / seconds));
+    console_.note(fmt::format("time: {}, of which evaluations {}, checkpoints {}", duration_text(seconds),
+                              percent_text(evaluation_seconds_ / seconds),
+                              percent_text(checkpoints / seconds)));
   }
   // The share of time outside of micro-batches, updates, evaluations and checkpoints. The first steps would
   // distort it.
@@ -334,7 +301,7 @@ Status TrainingLoop::write_end(const Outcome& outcome) {
     if (const std::string line = compare_with_measured(plan, found); !line.empty()) console_.note(line);
     record["plan"] = comparison_json(plan, found);
   }
-  const std::vector<std::string> ending = run_.task.ending();
+  const std::vector<std::string> ending = run_.task.text().ending;
   for (const std::string& line : ending) console_.note(line);
   if (!ending.empty()) record["notes"] = ending;
   return run_.services.record(record);

@@ -9,7 +9,7 @@
 
 #include "train/console/heartbeat.h"
 #include "train/run/checkpointer.h"
-#include "train/run/divergence_guard.h"
+#include "train/run/divergence.h"
 #include "train/run/outcome.h"
 #include "train/run/progress.h"
 #include "train/run/run.h"
@@ -33,7 +33,8 @@ class TrainingLoop {
 
  private:
   Status steps(Outcome& outcome);
-  void note_long_run();  // before the first step
+  void note_long_run_on_cpu();  // before the first step
+  void note_long_run(double step_seconds, const std::string& how, const std::string& why = {});
   Status read(bool drain);
   Status at_step_end(bool last);
   Status log_memory();

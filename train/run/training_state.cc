@@ -2,11 +2,14 @@
 #include "train/run/training_state.h"
 
 #include "train/base/status.h"
+#include "train/checkpoint/tensor_files.h"
 #include "train/model/model.h"
 #include "train/optim/make_gradients.h"
-#include "train/run/components.h"
+#include "train/optim/optimizer_factories.h"
 
 #include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
 
 #include <utility>
 
@@ -14,31 +17,67 @@ namespace octavo_train {
 namespace {
 
 std::unique_ptr<Fp8> make_fp8(const Fp8Choice& choice, const TrainingSettings& training,
-                              const NamedTensors& parameters, const ProcessGroup& world, const Task& task) {
+                              const NamedTensors& parameters, const ProcessGroup& world,
+                              std::int64_t uses_of_weights) {
   if (!choice.enabled) return nullptr;
-  const std::int64_t uses = task.uses_of_weights() * training.gradient_accumulation_steps;
+  const std::int64_t uses = uses_of_weights * training.gradient_accumulation_steps;
   return std::make_unique<Fp8>(training.fp8, parameters, uses,
                                world.leads() ? Fp8::Measuring::here : Fp8::Measuring::told);
 }
 
 }  // namespace
 
+using Json = nlohmann::ordered_json;
+
+void ModelComponent::save(NamedTensors& tensors, Json& /*numbers*/) const {
+  tensors.insert(tensors.end(), tensors_.begin(), tensors_.end());
+}
+
+Result<Checkpointable::Commit> ModelComponent::load(const NamedTensors& tensors, const Json& /*numbers*/) {
+  if (const std::string differ = differences(tensors, tensors_); !differ.empty()) {
+    return Status::invalid(
+        "its weights are of another model or precision: " + differ +
+        "; use the model and compute_dtype it was saved with, or start in another output_dir" +
+        kConvertAdvice);
+  }
+  return Commit([this, tensors] { copy_tensors(tensors, tensors_); });
+}
+
+void LossScaleComponent::save(NamedTensors& /*tensors*/, Json& numbers) const { scaler_.save(numbers); }
+
+Result<Checkpointable::Commit> LossScaleComponent::load(const NamedTensors& /*tensors*/,
+                                                        const Json& numbers) {
+  LossScaler loaded = scaler_;
+  loaded.load(numbers);
+  return Commit([this, loaded] { scaler_ = loaded; });
+}
+
+void OptimizerComponent::save(NamedTensors& tensors, Json& numbers) const {
+  optimizer_.save(tensors, numbers);
+}
+
+Result<Checkpointable::Commit> OptimizerComponent::load(const NamedTensors& tensors, const Json& numbers) {
+  RETURN_IF_ERROR(optimizer_.load(tensors, numbers));
+  return Commit([] {});
+}
+
 TrainingState::TrainingState(const TrainingSettings& training, const OptimizerChoice& optimizer_plan,
                              const Fp8Choice& fp8_plan, const torch::Device& device, ProcessGroup& world,
-                             Task& task, Parts parts)
+                             Parts parts)
     : model(std::move(parts.model)),
-      parameters(parameters_of(*model)),
-      buffers(buffers_of(*model)),
+      parameters(parameters_of(*model.module)),
+      buffers(buffers_of(*model.module)),
       groups(std::move(parts.groups)),
       shards(std::move(parts.shards)),
       optimizer(make_optimizer(optimizer_plan, training, groups, shards.get())),
       scaler(device, training.compute_dtype),
-      fp8(make_fp8(fp8_plan, training, parameters, world, task)),
+      fp8(make_fp8(fp8_plan, training, parameters, world, model.uses_of_weights)),
       gradients(make_gradients(world, groups, training, training.gradient_accumulation_steps, shards.get(),
                                optimizer.get())),
-      task_waits_for_weights(task.set_gate(
-          [updater = optimizer.get()](const torch::nn::Module& module) { updater->wait(module); })) {
-  components_.push_back(std::make_unique<ModelComponent>(tensors_of(*model)));
+      task_waits_for_weights(model.set_gate != nullptr) {
+  if (task_waits_for_weights)
+    model.set_gate([updater = optimizer.get()](const torch::nn::Module& module) { updater->wait(module); });
+  components_.push_back(std::make_unique<ModelComponent>(tensors_of(*model.module)));
   components_.push_back(std::make_unique<LossScaleComponent>(scaler));
   if (fp8 != nullptr) components_.push_back(std::make_unique<Fp8Component>(*fp8));
   components_.push_back(std::make_unique<OptimizerComponent>(*optimizer));

@@ -1,5 +1,5 @@
 // The state that training changes: the model, the optimizer with its states, the loss scale, the scales of
-// FP8 and the counters. A checkpoint has exactly these.
+// FP8 and the counters. A checkpoint has exactly these, as components (train/checkpoint/component.h).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -28,17 +28,59 @@
 
 namespace octavo_train {
 
+inline constexpr std::string_view kModelComponent = "model", kOptimizerComponent = "optimizer";
+
+// Parameters and buffers, such as the statistics of a BatchNorm.
+class ModelComponent : public Checkpointable {
+ public:
+  explicit ModelComponent(NamedTensors tensors) : tensors_(std::move(tensors)) {}
+
+  [[nodiscard]] std::string_view name() const override { return kModelComponent; }
+  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override;
+  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override;
+
+ private:
+  NamedTensors tensors_;
+};
+
+class LossScaleComponent : public Checkpointable {
+ public:
+  explicit LossScaleComponent(LossScaler& scaler) : scaler_(scaler) {}  // which outlives it
+
+  [[nodiscard]] std::string_view name() const override { return "loss_scale"; }
+  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override;
+  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override;
+
+ private:
+  LossScaler& scaler_;
+};
+
+// StepOptimizer::load() checks everything and then changes it, and load() here does the same, so this must be
+// the last component of a run.
+class OptimizerComponent : public Checkpointable {
+ public:
+  explicit OptimizerComponent(StepOptimizer& optimizer) : optimizer_(optimizer) {}  // which outlives it
+
+  [[nodiscard]] std::string_view name() const override { return kOptimizerComponent; }
+  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override;
+  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override;
+
+ private:
+  StepOptimizer& optimizer_;
+};
+
 class TrainingState {
  public:
   // Objects that exist before the optimizer is made.
   struct Parts {
-    std::shared_ptr<torch::nn::Module> model;
+    TaskModel model;
     ParameterGroups groups;
     std::unique_ptr<ShardedWeights> shards;  // ZeRO's; null: every rank has all of the optimizer's states
   };
-  // The task and the process group outlive it. Throws c10::Error if the device has no memory left.
+  // The task that built the model and the process group outlive it. Throws c10::Error if the device has no
+  // memory left.
   TrainingState(const TrainingSettings& training, const OptimizerChoice& optimizer, const Fp8Choice& fp8,
-                const torch::Device& device, ProcessGroup& world, Task& task, Parts parts);
+                const torch::Device& device, ProcessGroup& world, Parts parts);
   ~TrainingState();
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
@@ -52,7 +94,7 @@ class TrainingState {
   // Memory by owner, without activations.
   [[nodiscard]] MemoryByOwner memory() const;
 
-  const std::shared_ptr<torch::nn::Module> model;
+  const TaskModel model;
   const NamedTensors parameters, buffers;
   const ParameterGroups groups;
   const std::unique_ptr<ShardedWeights> shards;
@@ -61,7 +103,7 @@ class TrainingState {
   std::unique_ptr<Fp8> fp8;            // null: matmuls without FP8
   std::size_t fp8_choices_shared = 0;  // choices of rank 0 that all ranks have
   std::unique_ptr<Gradients> gradients;
-  bool task_waits_for_weights = false;  // see Task::set_gate
+  bool task_waits_for_weights = false;  // see TaskModel::set_gate
   RunState counters;
 
  private:

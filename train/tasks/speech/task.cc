@@ -18,6 +18,7 @@
 #include "train/tasks/speech/recognition/score.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
@@ -60,36 +61,49 @@ Status SpeechTask::take(const Settings& settings) {
   augment_ = settings.own.get<SpecAugmentSettings>();
   if (!archive_) {
     ASSIGN_OR_RETURN(auto origin, open_speech_origin(settings));
-    archive_ = std::move(origin);
+    if (origin) archive_ = std::make_shared<const SpeechArchive>(std::move(*origin));
     if (archive_) about_model_ = archive_->config().notes;
   }
-  ASSIGN_OR_RETURN(auto model, speech_model_of(settings, archive_ ? &*archive_ : nullptr));
+  ASSIGN_OR_RETURN(auto model, speech_model_of(settings, archive_.get()));
   model_settings_ = std::move(model);
   return {};
 }
 
-Result<Task::DataChange> SpeechTask::open(const Opening& opening) {
-  RETURN_IF_ERROR(take(opening.settings));
-  ASSIGN_OR_RETURN(auto clips,
-                   open_clips(opening.settings, model_settings_, archive_ ? &*archive_ : nullptr));
+Result<TaskData> SpeechTask::open(const OpenArgs& args) {
+  RETURN_IF_ERROR(take(args.settings));
+  ASSIGN_OR_RETURN(auto clips, open_clips(args.settings, model_settings_, archive_.get()));
   clips_ = std::move(clips);
-  return opening.record == nullptr ? DataChange{} : clips_->compare(*opening.record);
+  return TaskData{.samples = clips_->samples(),
+                  .record = clips_->record(),
+                  .batches = clips_->batches(),
+                  .change = args.record == nullptr ? DataChange() : clips_->compare(*args.record)};
 }
 
-nlohmann::ordered_json SpeechTask::data_record() const { return clips_->record(); }
+std::unique_ptr<Task> SpeechTask::copy_without_model() const {
+  auto out = std::make_unique<SpeechTask>();
+  out->settings_ = settings_;
+  out->clips_ = clips_;
+  out->augment_ = augment_;
+  out->model_settings_ = model_settings_;
+  out->archive_ = archive_;
+  return out;
+}
 
-std::shared_ptr<torch::nn::Module> SpeechTask::build(const Settings& settings) {
+TaskModel SpeechTask::build(const Settings& settings) {
   const Status taken = take(settings);
   TORCH_CHECK(taken.ok(), taken.message());
   featurizer_.reset();  // its tables are on the previous model's device
   model_ = std::make_shared<SpeechModelImpl>(model_settings_);
-  return model_;
+  TaskModel out{.module = model_, .reinitialized_layers = speech_reinitialized_layers()};
+  out.set_gate = [model = model_](const WeightGate& gate) { model->set_gate(gate); };
+  if (archive_) out.load_first_weights = [this] { return load_first_weights(); };
+  if (clips_ != nullptr && clips_->tokenizer() != nullptr)
+    out.extra_files =
+        checkpoint_extra_files({model_settings_, *clips_->features()}, clips_->tokenizer()->bytes());
+  return out;
 }
 
-ReinitializedLayers SpeechTask::reinitialized_layers() const { return speech_reinitialized_layers(); }
-
 Status SpeechTask::load_first_weights() {
-  if (!archive_) return {};
   ASSIGN_OR_RETURN(auto loaded, load_archive(*archive_, tensors_of(*model_)));
   about_model_.insert(about_model_.end(), loaded.begin(), loaded.end());
   archive_.reset();  // frees its memory
@@ -100,12 +114,6 @@ Result<std::unique_ptr<ClipSource>> open_clips(const Settings& settings, const S
                                                const SpeechArchive* origin) {
   return settings.own.get<RecordingSettings>().train_manifest ? Recordings::open(settings, model, origin)
                                                               : GeneratedClips::open(settings, model);
-}
-
-std::map<std::string, std::string> SpeechTask::checkpoint_extra_files() const {
-  const Tokenizer* const tokenizer = clips_->tokenizer();
-  if (tokenizer == nullptr) return {};
-  return octavo_train::checkpoint_extra_files({model_settings_, *clips_->features()}, tokenizer->bytes());
 }
 
 torch::Tensor SpeechTask::features_of(const Batch& batch, const DropoutKey* pass) {
@@ -121,11 +129,6 @@ SpeechClips SpeechTask::prepared(const Batch& batch, const DropoutKey* pass) {
   if (pass == nullptr || settings == nullptr || out.feature_lengths_on_host.empty()) return out;
   out.features = padded_for_training(out.features, std::ranges::max(out.feature_lengths_on_host), *settings);
   return out;
-}
-
-bool SpeechTask::set_gate(WeightGate gate) {
-  model_->set_gate(gate);
-  return true;
 }
 
 torch::Tensor SpeechTask::loss(const Batch& batch, const PassKey& key) {
@@ -157,7 +160,7 @@ std::int64_t SpeechTask::evaluated() const {
   return most < 0 ? all : std::min(all, most);
 }
 
-std::optional<Tally> SpeechTask::tally(const EvaluationCall& call) {
+std::optional<Tally> SpeechTask::evaluate_shard(const EvaluationCall& call) {
   const torch::NoGradGuard no_grad;
   const EvalScope scope(*model_);
   const AutocastScope autocast(call.device, settings_.training.compute_dtype);
@@ -194,7 +197,7 @@ std::optional<Tally> SpeechTask::tally(const EvaluationCall& call) {
   return out;
 }
 
-Evaluation SpeechTask::evaluation(const Tally& all) const {
+Evaluation SpeechTask::summarize(const Tally& all) const {
   if (all.examples.empty())
     throw Error(
         Status::invalid("data.val_manifest: all clips to evaluate on are bad; skipped.jsonl says why"));
@@ -206,44 +209,28 @@ Evaluation SpeechTask::evaluation(const Tally& all) const {
           {all.examples.begin(), all.examples.begin() + shown}};
 }
 
-std::vector<std::string> SpeechTask::introduction() const {
-  std::vector<std::string> out = about_model_;
-  for (std::string& line : clips_->introduction()) out.push_back(std::move(line));
-  return out;
-}
-
-void SpeechTask::describe(nlohmann::ordered_json& start) const { start["data"] = clips_->name(); }
-
-std::string SpeechTask::batch_text(std::int64_t rows) const {
-  rows = clips_->most_rows(rows);
-  const auto [frames, tokens] = clips_->longest();
-  std::string out = std::to_string(rows) + " clips of up to " +
-                    significant(static_cast<double>(frames) / static_cast<double>(kFramesPerSecond), 4) +
-                    " s and " + std::to_string(tokens) + " tokens";
-  if (model_settings_.head != SpeechHead::ctc)
-    out += " (" + std::to_string(rows * subsampled(frames) * (tokens + 1)) + " cells of the loss)";
-  return out;
-}
-
-std::vector<std::string> SpeechTask::memory_advice() const {
-  const std::string shorter = clips_->shorter();
-  return shorter.empty() ? std::vector<std::string>() : std::vector{shorter};
-}
-
-// The size of a model that is read from files is fixed.
-Task::SizeKey SpeechTask::model_key() const {
-  if (archive_) return {};
-  return {"model.encoder.n_layers", model_settings_.encoder_layers, 1};
-}
-
-std::string SpeechTask::shorter_steps() const {
+TaskText SpeechTask::text() const {
+  TaskText out = clips_->describe();
+  out.unit = {"clips", "clips"};
+  out.introduction.insert(out.introduction.begin(), about_model_.begin(), about_model_.end());
+  out.batch = [clips = clips_, cells = model_settings_.head != SpeechHead::ctc](std::int64_t asked) {
+    const std::int64_t rows = clips->most_rows(asked);
+    const auto [frames, tokens] = clips->longest();
+    const double seconds = static_cast<double>(frames) / static_cast<double>(kFramesPerSecond);
+    return fmt::format(
+        "{} clips of up to {} s and {} tokens{}", rows, significant(seconds, 4), tokens,
+        cells ? fmt::format(" ({} cells of the loss)", rows * subsampled(frames) * (tokens + 1)) : "");
+  };
   const TrainingSettings& training = settings_.training;
   const std::int64_t rows = training.per_device_train_batch_size;
-  return "a smaller model (encoder.n_layers is " + std::to_string(model_settings_.encoder_layers) +
-         ", encoder.d_model is " + std::to_string(model_settings_.width) +
-         "); fewer or shorter clips in a step (per_device_train_batch_size is " +
-         (rows == kNoLimit ? "auto" : std::to_string(rows)) + ", gradient_accumulation_steps is " +
-         std::to_string(training.gradient_accumulation_steps) + ", " + clips_->length_text() + ')';
+  out.speed_advice = fmt::format(
+      "a smaller model (encoder.n_layers is {}, encoder.d_model is {}); fewer or shorter clips in "
+      "a step (per_device_train_batch_size is {}, gradient_accumulation_steps is {}, {})",
+      model_settings_.encoder_layers, model_settings_.width, rows == kNoLimit ? "auto" : std::to_string(rows),
+      training.gradient_accumulation_steps, out.speed_advice);
+  // The size of a model that is read from files is fixed.
+  if (!archive_) out.model_key = {"model.encoder.n_layers", model_settings_.encoder_layers, 1};
+  return out;
 }
 
 }  // namespace octavo_train

@@ -8,6 +8,7 @@
 #include "train/tasks/text/record_json.h"
 #include "train/tasks/text/sampler.h"
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
@@ -53,56 +54,67 @@ std::size_t repeated_files(const std::vector<FileRecord>& files) {
 
 std::unique_ptr<Task> TextEntry::make() { return std::make_unique<TextTask>(); }
 
-Result<Task::DataChange> TextTask::open(const Opening& opening) {
-  settings_ = opening.settings;
+Result<TaskData> TextTask::open(const OpenArgs& args) {
+  settings_ = args.settings;
   text_ = settings_.own.get<TextSettings>();
   ASSIGN_OR_RETURN(auto found, find_files(settings_));
   // Version 0.1 held out the end of all the files together, and recorded nothing.
-  const bool by_old_rule = !opening.checkpoint.empty() && opening.record == nullptr;
-  ASSIGN_OR_RETURN(auto now, record_text(found.train, found.validation, text_.block_size,
-                                         by_old_rule ? HoldOut::end_of_all : HoldOut::each_file));
-  DataChange change;
-  record_ = std::move(now);
-  if (opening.record != nullptr) {
-    auto then = text_record(*opening.record);
-    if (!then.ok()) return Status(then.status().code(), opening.checkpoint + ": " + then.status().message());
-    ASSIGN_OR_RETURN(auto compared, compare_text(*then, record_));
-    change.changed = std::move(compared.changed);
-    change.noted = std::move(compared.grown);
-    record_ = std::move(compared.record);
+  const bool by_old_rule = !args.checkpoint.empty() && args.record == nullptr;
+  ASSIGN_OR_RETURN(auto record, record_text(found.train, found.validation, text_.block_size,
+                                            by_old_rule ? HoldOut::end_of_all : HoldOut::each_file));
+  TaskData out;
+  if (args.record != nullptr) {
+    auto then = text_record(*args.record);
+    if (!then.ok()) return Status(then.status().code(), args.checkpoint + ": " + then.status().message());
+    ASSIGN_OR_RETURN(auto compared, compare_text(*then, record));
+    out.change = {std::move(compared.changed), std::move(compared.grown)};
+    record = std::move(compared.record);
   }
-  ASSIGN_OR_RETURN(auto split, open_split(record_));
-  split_ = std::move(split);
-  RETURN_IF_ERROR(check_windows(opening.checkpoint));
-  evaluation_ = evaluation_offsets(split_.validation, text_.block_size, settings_.data.max_eval_samples);
-  return change;
+  ASSIGN_OR_RETURN(auto split, open_split(record));
+  RETURN_IF_ERROR(check_windows(split, args.checkpoint));
+  out.samples = sample_count(split.train, text_.block_size, -1);
+  out.units_per_row = text_.block_size;
+  out.record = to_json(record);
+  data_ = std::make_shared<Data>(
+      Data{split, record.train.size(), repeated_files(record.train),
+           evaluation_offsets(split.validation, text_.block_size, settings_.data.max_eval_samples),
+           estimated_unigram_entropy(split.validation)});
+  return out;
 }
 
 // Checks that both parts of the text are long enough for a window: the division may have been made for a
 // smaller block_size.
-Status TextTask::check_windows(const std::string& checkpoint) const {
-  const std::int64_t least = std::min(split_.train.size(), split_.validation.size());
+Status TextTask::check_windows(const TextSplit& split, const std::string& checkpoint) const {
+  const std::int64_t least = std::min(split.train.size(), split.validation.size());
   if (least > text_.block_size) return {};
-  return Status::invalid("data.block_size: got " + std::to_string(text_.block_size) + ", but of its text " +
-                         checkpoint + " trains on " + std::to_string(split_.train.size()) +
-                         " bytes and evaluates on " + std::to_string(split_.validation.size()) +
-                         "; use less than " + std::to_string(least));
+  return Status::invalid(fmt::format(
+      "data.block_size: got {}, but of its text {} trains on {} bytes and evaluates on {}; use less than {}",
+      text_.block_size, checkpoint, split.train.size(), split.validation.size(), least));
 }
 
-Json TextTask::data_record() const { return to_json(record_); }
+std::unique_ptr<Task> TextTask::copy_without_model() const {
+  auto out = std::make_unique<TextTask>();
+  out->settings_ = settings_;
+  out->text_ = text_;
+  out->data_ = data_;
+  return out;
+}
 
-std::shared_ptr<torch::nn::Module> TextTask::build(const Settings& settings) {
+TaskModel TextTask::build(const Settings& settings) {
   settings_ = settings;
   text_ = settings.own.get<TextSettings>();
   model_settings_ = settings.own.get<BdhSettings>();
   model_ = make_text_model(settings);
-  return model_;
+  return {.module = model_, .uses_of_weights = model_->uses_of_weights()};
 }
 
-std::int64_t TextTask::samples() const { return sample_count(split_.train, text_.block_size, -1); }
+Batch TextTask::largest_batch(const Order& order, std::int64_t rows, BatchUse use) const {
+  if (use == BatchUse::evaluation) rows = std::min(rows, static_cast<std::int64_t>(data_->evaluation.size()));
+  return read(order, order.start(), rows);
+}
 
 Batch TextTask::read(const Order& order, std::uint64_t first, std::int64_t rows) const {
-  const Sampler sampler(split_.train, text_.block_size, order);
+  const Sampler sampler(data_->split.train, text_.block_size, order);
   const auto row = static_cast<std::size_t>(text_.block_size) + 1;
   Batch out;
   torch::Tensor bytes = torch::empty({rows, text_.block_size + 1}, torch::kUInt8);
@@ -122,15 +134,15 @@ torch::Tensor TextTask::loss(const Batch& batch, const PassKey& key) {
   return text_loss(*model_, to_tokens(bytes), pass);
 }
 
-std::optional<Tally> TextTask::tally(const EvaluationCall& call) {
+std::optional<Tally> TextTask::evaluate_shard(const EvaluationCall& call) {
   const auto losses =
-      evaluate_text(*model_, split_.validation.corpus, evaluation_, text_.block_size,
+      evaluate_text(*model_, data_->split.validation.corpus, data_->evaluation, text_.block_size,
                     settings_.training.per_device_eval_batch_size, settings_.training.compute_dtype, call);
   if (!losses) return std::nullopt;
   return Tally{{losses->sum, static_cast<double>(losses->windows)}, losses->windows * text_.block_size};
 }
 
-Evaluation TextTask::evaluation(const Tally& all) const {
+Evaluation TextTask::summarize(const Tally& all) const {
   return {{{"loss", all.sums[0] / all.sums[1], Better::lower}}, all.units};
 }
 
@@ -149,56 +161,40 @@ std::optional<Preview> TextTask::preview(const torch::Device& device, const std:
   return Preview{"a sample", prompt + terminal_text(text), {{"prompt", prompt}, {"text", text}}};
 }
 
-std::vector<std::string> TextTask::introduction() const {
-  const std::int64_t all = samples(), asked = settings_.data.max_samples;
-  const auto& stages = settings_.data.stages;
-  const std::int64_t most = stages ? stages->back() : asked;
-  std::vector<std::string> out = {bytes_text(split_.train.size()) + " of text to train on, " +
-                                  std::to_string(most < 0 ? all : std::min(most, all)) + " samples of " +
-                                  std::to_string(text_.block_size) + " bytes; " +
-                                  bytes_text(split_.validation.size()) +
-                                  (text_.validation ? " to evaluate on" : " held out to evaluate on")};
-  if (const std::size_t repeated = repeated_files(record_.train); repeated > 0)
-    out.push_back("warning: " + std::to_string(repeated) + " of " + std::to_string(record_.train.size()) +
-                  " files have the same text as another one (symbolic links count as files), so that text is "
-                  "trained on more than once");
-  return out;
-}
-
-void TextTask::describe(Json& start) const {
-  start["train_bytes"] = split_.train.size();
-  start["validation_bytes"] = split_.validation.size();
-  start["unigram_entropy"] = estimated_unigram_entropy(split_.validation);
-}
-
-std::string TextTask::batch_text(std::int64_t rows) const {
-  return std::to_string(rows) + " sequences of " + std::to_string(text_.block_size) + " bytes";
-}
-
-std::vector<std::string> TextTask::memory_advice() const {
-  if (text_.block_size <= 128) return {};
-  return {"data.block_size=" + std::to_string(text_.block_size / 2) +
-          " (another experiment: the model sees half of the text before a byte)"};
-}
-
-Task::SizeKey TextTask::length_key() const { return {"data.block_size", text_.block_size, 16}; }
-
-// A head has an even number of neurons, and matmuls work best with multiples of 16.
-Task::SizeKey TextTask::model_key() const {
-  return {"model.n_embd", model_settings_.n_embd, std::max<std::int64_t>(16, 2 * model_settings_.n_head)};
-}
-
-std::string TextTask::shorter_steps() const {
-  const auto is = [](const char* key, std::int64_t value) {
-    return std::string(key) + " is " + std::to_string(value);
-  };
+TaskText TextTask::text() const {
+  const TextRange &train = data_->split.train, &validation = data_->split.validation;
+  const std::int64_t samples = sample_count(train, text_.block_size, -1), length = text_.block_size;
+  const std::int64_t most =
+      settings_.data.stages ? settings_.data.stages->back() : settings_.data.max_samples;
   const TrainingSettings& training = settings_.training;
-  return "a smaller model (" + is("n_embd", model_settings_.n_embd) + ", " +
-         is("mlp_internal_dim_multiplier", model_settings_.mlp_internal_dim_multiplier) + ", " +
-         is("n_layer", model_settings_.n_layer) + "); less text in a step (" +
-         is("per_device_train_batch_size", training.per_device_train_batch_size) + ", " +
-         is("gradient_accumulation_steps", training.gradient_accumulation_steps) + ", " +
-         is("block_size", text_.block_size) + ')';
+  TaskText out{.unit = {"tokens", "tok"}};
+  out.introduction.push_back(
+      fmt::format("{} of text to train on, {} samples of {} bytes; {}{}", bytes_text(train.size()),
+                  most < 0 ? samples : std::min(most, samples), length, bytes_text(validation.size()),
+                  text_.validation ? " to evaluate on" : " held out to evaluate on"));
+  if (data_->repeated_files > 0)
+    out.introduction.push_back(
+        fmt::format("warning: {} of {} files have the same text as another one (symbolic links count as "
+                    "files), so that text is trained on more than once",
+                    data_->repeated_files, data_->files));
+  out.start = {{"train_bytes", train.size()},
+               {"validation_bytes", validation.size()},
+               {"unigram_entropy", data_->unigram_entropy}};
+  out.batch = [length](std::int64_t rows) { return fmt::format("{} sequences of {} bytes", rows, length); };
+  if (length > 128)
+    out.memory_advice.push_back(
+        fmt::format("data.block_size={} (another experiment: the model sees half of the text before a byte)",
+                    length / 2));
+  out.speed_advice = fmt::format(
+      "a smaller model (n_embd is {}, mlp_internal_dim_multiplier is {}, n_layer is {}); less text in a step "
+      "(per_device_train_batch_size is {}, gradient_accumulation_steps is {}, block_size is {})",
+      model_settings_.n_embd, model_settings_.mlp_internal_dim_multiplier, model_settings_.n_layer,
+      training.per_device_train_batch_size, training.gradient_accumulation_steps, length);
+  out.length_key = {"data.block_size", length, 16};
+  // A head has an even number of neurons, and matmuls work best with multiples of 16.
+  out.model_key = {"model.n_embd", model_settings_.n_embd,
+                   std::max<std::int64_t>(16, 2 * model_settings_.n_head)};
+  return out;
 }
 
 }  // namespace octavo_train

@@ -9,6 +9,7 @@
 #include "train/tasks/text/text_files.h"
 #include "train/tasks/text/text_model.h"
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,31 +18,17 @@ namespace octavo_train {
 
 class TextTask : public Task {
  public:
-  Result<DataChange> open(const Opening& opening) override;
-  [[nodiscard]] nlohmann::ordered_json data_record() const override;
-  std::shared_ptr<torch::nn::Module> build(const Settings& settings) override;
+  Result<TaskData> open(const OpenArgs& args) override;
+  [[nodiscard]] std::unique_ptr<Task> copy_without_model() const override;
+  TaskModel build(const Settings& settings) override;
 
-  [[nodiscard]] std::int64_t samples() const override;
   [[nodiscard]] Batch read(const Order& order, std::uint64_t first, std::int64_t rows) const override;
-  [[nodiscard]] Batch largest_to_evaluate(const Order& order, std::int64_t rows) const override {
-    return largest(order, std::min(rows, static_cast<std::int64_t>(evaluation_.size())));
-  }
-  [[nodiscard]] std::int64_t units(std::int64_t rows) const override { return rows * text_.block_size; }
-  [[nodiscard]] Unit unit() const override { return {"tokens", "tok"}; }
-
+  [[nodiscard]] Batch largest_batch(const Order& order, std::int64_t rows, BatchUse use) const override;
   torch::Tensor loss(const Batch& batch, const PassKey& key) override;
-  [[nodiscard]] std::int64_t uses_of_weights() const override { return model_->uses_of_weights(); }
-  std::optional<Tally> tally(const EvaluationCall& call) override;
-  [[nodiscard]] Evaluation evaluation(const Tally& all) const override;
+  std::optional<Tally> evaluate_shard(const EvaluationCall& call) override;
+  [[nodiscard]] Evaluation summarize(const Tally& all) const override;
   std::optional<Preview> preview(const torch::Device& device, const std::function<bool()>& stop) override;
-
-  [[nodiscard]] std::vector<std::string> introduction() const override;
-  void describe(nlohmann::ordered_json& start) const override;
-  [[nodiscard]] std::string batch_text(std::int64_t rows) const override;
-  [[nodiscard]] std::vector<std::string> memory_advice() const override;
-  [[nodiscard]] SizeKey length_key() const override;
-  [[nodiscard]] SizeKey model_key() const override;
-  [[nodiscard]] std::string shorter_steps() const override;
+  [[nodiscard]] TaskText text() const override;
 
   // Returns the text that the model generates after `prompt`; see generate(). REQUIRES: build() has been
   // called.
@@ -49,14 +36,19 @@ class TextTask : public Task {
                     const std::function<bool(char)>& each);
 
  private:
-  [[nodiscard]] Status check_windows(const std::string& checkpoint) const;
+  // The opened text, which copies share.
+  struct Data {
+    TextSplit split;
+    std::size_t files = 0, repeated_files = 0;
+    std::vector<std::int64_t> evaluation;  // offsets of the windows
+    double unigram_entropy = 0;            // of the validation text
+  };
+  [[nodiscard]] Status check_windows(const TextSplit& split, const std::string& checkpoint) const;
 
   Settings settings_;
   TextSettings text_;
   BdhSettings model_settings_;
-  TextRecord record_;
-  TextSplit split_;
-  std::vector<std::int64_t> evaluation_;  // offsets of the windows
+  std::shared_ptr<const Data> data_ = std::make_shared<Data>();
   std::shared_ptr<TextModel> model_;
 };
 

@@ -23,7 +23,7 @@ struct BundledModel {
   FeatureSettings features;
 };
 
-// Returns the files for Task::checkpoint_extra_files(). `tokenizer` is the content of the tokenizer's file.
+// Returns the files for TaskModel::extra_files. `tokenizer` is the content of the tokenizer's file.
 std::map<std::string, std::string> checkpoint_extra_files(const BundledModel& model,
                                                           const std::string& tokenizer);
 

@@ -36,12 +36,12 @@ class ClipSource {
   // Return the number of clips to train on and to evaluate on.
   [[nodiscard]] virtual std::int64_t samples() const = 0;
   [[nodiscard]] virtual std::int64_t validation_samples() const = 0;
-  // See Task::data_record() and Task::open().
+  // See TaskData.
   [[nodiscard]] virtual nlohmann::ordered_json record() const = 0;
-  [[nodiscard]] virtual Task::DataChange compare(const nlohmann::ordered_json& record) const = 0;
+  [[nodiscard]] virtual DataChange compare(const nlohmann::ordered_json& record) const = 0;
 
-  // See Task::batches(), Task::read() and Task::largest…(). The tensors are those of batch.h.
-  [[nodiscard]] virtual const Batches* batches() const { return nullptr; }
+  // See TaskData::batches, Task::read() and Task::largest_batch(). The tensors are those of batch.h.
+  [[nodiscard]] virtual std::shared_ptr<const Batches> batches() const { return nullptr; }
   [[nodiscard]] virtual Batch read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const = 0;
   [[nodiscard]] virtual Batch largest(const Order& order, std::int64_t rows) const = 0;
   [[nodiscard]] virtual Batch largest_to_evaluate(const Order& order, std::int64_t rows) const = 0;
@@ -65,21 +65,11 @@ class ClipSource {
   [[nodiscard]] virtual ClipSize longest() const = 0;
   // Returns the number of longest clips that fit into a batch of up to `rows` clips.
   [[nodiscard]] virtual std::int64_t most_rows(std::int64_t rows) const { return rows; }
-  // Return a description such as "32 generated clips of up to 4 s", and the lines that the run logs first.
-  [[nodiscard]] virtual std::string name() const = 0;
-  [[nodiscard]] virtual std::vector<std::string> introduction() const = 0;
-  // Returns the setting that limits the clips' length, and its value, in the wording of the text task:
-  // "generator.seconds is 4".
-  [[nodiscard]] virtual std::string length_text() const = 0;
-  // Returns advice for shorter clips, `key=value (what it changes)`, or an empty text if clips cannot be
-  // shorter.
-  [[nodiscard]] virtual std::string shorter() const = 0;
-  [[nodiscard]] virtual Task::SizeKey length_key() const = 0;  // in seconds
-  [[nodiscard]] virtual std::vector<std::string> smaller_limits(std::int64_t /*parts*/) const { return {}; }
-
+  // Returns the texts about the clips. `speed_advice` is the setting that limits their length, and its value:
+  // "generator.seconds is 4". The task adds the unit, the batch and the model.
+  [[nodiscard]] virtual TaskText describe() const = 0;
   // See Task.
-  virtual Status begin(const std::string& /*folder*/) { return {}; }
-  [[nodiscard]] virtual std::vector<std::string> ending() const { return {}; }
+  virtual Status set_run_folder(const std::string& /*folder*/) { return {}; }
 };
 
 // Opens the clips that the settings name, for a model with the settings `model`. `origin` is the archive of

@@ -4,6 +4,7 @@
 #include "train/base/numbers.h"
 #include "train/tasks/speech/data/batch.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <numeric>
@@ -32,8 +33,8 @@ Result<std::unique_ptr<ClipSource>> GeneratedClips::open(const Settings& setting
 
 nlohmann::ordered_json GeneratedClips::record() const { return {{kClips, samples()}}; }
 
-Task::DataChange GeneratedClips::compare(const nlohmann::ordered_json& record) const {
-  Task::DataChange out;
+DataChange GeneratedClips::compare(const nlohmann::ordered_json& record) const {
+  DataChange out;
   const std::int64_t now = samples(), then = record.value(kClips, now);
   if (then != now)
     out.noted.push_back("data.generator.clips: there were " + std::to_string(then) + ", and are " +
@@ -87,27 +88,18 @@ ClipSize GeneratedClips::longest() const {
   return {longest.frames, static_cast<std::int64_t>(longest.tokens.size())};
 }
 
-std::string GeneratedClips::name() const {
-  return std::to_string(samples()) + " generated clips of up to " + significant(clips_.seconds, 4) + " s";
-}
-
-std::vector<std::string> GeneratedClips::introduction() const {
-  return {std::to_string(samples()) + " clips of up to " + significant(clips_.seconds, 4) +
-          " s to train on and " + std::to_string(validation_samples()) +
-          " to evaluate on, which a generator makes"};
-}
-
-std::string GeneratedClips::length_text() const {
-  return "generator.seconds is " + significant(clips_.seconds, 4);
-}
-
-Task::SizeKey GeneratedClips::length_key() const {
-  return {"data.generator.seconds", static_cast<std::int64_t>(clips_.seconds), 1};
-}
-
-std::string GeneratedClips::shorter() const {
-  if (clips_.seconds <= 1) return "";
-  return "data.generator.seconds=" + significant(clips_.seconds / 2, 4) + " (shorter clips)";
+TaskText GeneratedClips::describe() const {
+  const std::string seconds = significant(clips_.seconds, 4);
+  TaskText out;
+  out.introduction = {
+      fmt::format("{} clips of up to {} s to train on and {} to evaluate on, which a generator makes",
+                  samples(), seconds, validation_samples())};
+  out.start["data"] = fmt::format("{} generated clips of up to {} s", samples(), seconds);
+  if (clips_.seconds > 1)
+    out.memory_advice = {"data.generator.seconds=" + significant(clips_.seconds / 2, 4) + " (shorter clips)"};
+  out.speed_advice = "generator.seconds is " + seconds;
+  out.length_key = {"data.generator.seconds", static_cast<std::int64_t>(clips_.seconds), 1};
+  return out;
 }
 
 }  // namespace octavo_train

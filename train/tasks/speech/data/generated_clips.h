@@ -17,7 +17,7 @@ class GeneratedClips : public ClipSource {
   [[nodiscard]] std::int64_t samples() const override { return *clips_.clips; }
   [[nodiscard]] std::int64_t validation_samples() const override { return clips_.validation_clips; }
   [[nodiscard]] nlohmann::ordered_json record() const override;
-  [[nodiscard]] Task::DataChange compare(const nlohmann::ordered_json& record) const override;
+  [[nodiscard]] DataChange compare(const nlohmann::ordered_json& record) const override;
   [[nodiscard]] Batch read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const override;
   [[nodiscard]] Batch largest(const Order& order, std::int64_t rows) const override;
   [[nodiscard]] Batch largest_to_evaluate(const Order& order, std::int64_t rows) const override {
@@ -26,11 +26,7 @@ class GeneratedClips : public ClipSource {
   [[nodiscard]] Batch validation(std::int64_t first, std::int64_t rows) const override;
   [[nodiscard]] std::string text(std::span<const std::int64_t> tokens) const override;
   [[nodiscard]] ClipSize longest() const override;
-  [[nodiscard]] std::string name() const override;
-  [[nodiscard]] std::vector<std::string> introduction() const override;
-  [[nodiscard]] std::string length_text() const override;
-  [[nodiscard]] std::string shorter() const override;
-  [[nodiscard]] Task::SizeKey length_key() const override;
+  [[nodiscard]] TaskText describe() const override;
 
  private:
   GeneratedClips(const GeneratorSettings& clips, std::int64_t bands, std::int64_t vocabulary)

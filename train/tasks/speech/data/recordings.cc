@@ -75,8 +75,9 @@ Recordings::Recordings(Opened opened)
       most_evaluated_(opened.most_evaluated),
       reader_(std::make_unique<ClipReader>(tokenizer_, features_, settings_, noise_ ? &*noise_ : nullptr,
                                            opened.head, opened.seed)),
-      plan_(std::make_unique<LengthBuckets>([this](std::int64_t sample) { return cost(sample); },
-                                            budget_of(settings_, opened.rows), settings_.bucket_buffer_size)),
+      plan_(std::make_shared<const LengthBuckets>([this](std::int64_t sample) { return cost(sample); },
+                                                  budget_of(settings_, opened.rows),
+                                                  settings_.bucket_buffer_size)),
       longest_(find_longest()) {}
 
 Result<std::unique_ptr<ClipSource>> Recordings::open(const Settings& settings,

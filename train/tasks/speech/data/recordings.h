@@ -27,8 +27,8 @@ class Recordings : public ClipSource {
   [[nodiscard]] std::int64_t samples() const override { return train_.size(); }
   [[nodiscard]] std::int64_t validation_samples() const override;
   [[nodiscard]] nlohmann::ordered_json record() const override;
-  [[nodiscard]] Task::DataChange compare(const nlohmann::ordered_json& record) const override;
-  [[nodiscard]] const Batches* batches() const override { return plan_.get(); }
+  [[nodiscard]] DataChange compare(const nlohmann::ordered_json& record) const override;
+  [[nodiscard]] std::shared_ptr<const Batches> batches() const override { return plan_; }
   [[nodiscard]] Batch read(const Order& order, std::uint64_t first, std::int64_t rows) const override;
   [[nodiscard]] Batch largest(const Order& order, std::int64_t rows) const override;
   [[nodiscard]] Batch largest_to_evaluate(const Order& order, std::int64_t rows) const override;
@@ -37,14 +37,8 @@ class Recordings : public ClipSource {
   [[nodiscard]] std::string text(std::span<const std::int64_t> tokens) const override;
   [[nodiscard]] ClipSize longest() const override { return longest_; }
   [[nodiscard]] std::int64_t most_rows(std::int64_t rows) const override;
-  [[nodiscard]] std::string name() const override;
-  [[nodiscard]] std::vector<std::string> introduction() const override;
-  [[nodiscard]] std::string length_text() const override;
-  [[nodiscard]] std::string shorter() const override;
-  [[nodiscard]] Task::SizeKey length_key() const override;
-  [[nodiscard]] std::vector<std::string> smaller_limits(std::int64_t parts) const override;
-  Status begin(const std::string& folder) override { return skipped_.list_in(folder); }
-  [[nodiscard]] std::vector<std::string> ending() const override;
+  [[nodiscard]] TaskText describe() const override;
+  Status set_run_folder(const std::string& folder) override { return skipped_.list_in(folder); }
   [[nodiscard]] const FeatureSettings* features() const override { return &features_; }
   [[nodiscard]] FeatureTables feature_tables() const override { return tables_; }
   [[nodiscard]] const Tokenizer* tokenizer() const override { return &tokenizer_; }
@@ -80,7 +74,7 @@ class Recordings : public ClipSource {
   std::optional<Manifest> noise_;
   std::int64_t most_evaluated_;
   std::unique_ptr<const ClipReader> reader_;
-  std::unique_ptr<const LengthBuckets> plan_;
+  std::shared_ptr<const LengthBuckets> plan_;
   ClipSize longest_;
   mutable SkippedClips skipped_;
 };

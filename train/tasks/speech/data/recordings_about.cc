@@ -30,8 +30,8 @@ nlohmann::ordered_json Recordings::record() const {
           {"tokenizer", hash_of(std::as_bytes(std::span(tokenizer_.bytes())))}};
 }
 
-Task::DataChange Recordings::compare(const nlohmann::ordered_json& record) const {
-  Task::DataChange out;
+DataChange Recordings::compare(const nlohmann::ordered_json& record) const {
+  DataChange out;
   const nlohmann::ordered_json now = this->record();
   const auto look = [&](const char* name, const char* key) {
     const auto &before = record.at(name), &after = now.at(name);
@@ -88,51 +88,31 @@ std::int64_t Recordings::most_rows(std::int64_t rows) const {
   return std::max<std::int64_t>(rows, 1);
 }
 
-std::string Recordings::name() const {
-  return count_text(samples()) + " recordings (" + significant(train_.report().seconds / 3600, 3) + " hours)";
-}
-
-std::vector<std::string> Recordings::introduction() const {
-  std::vector<std::string> out = {"to train on: " + train_.report().text(train_.options()),
-                                  "to evaluate on: " + validation_.report().text(validation_.options())};
-  if (noise_) out.push_back("noise: " + noise_->report().text(noise_->options()));
-  out.push_back("tokenizer: " + tokenizer_.name() + ", " + count_text(tokenizer_.size()) + " tokens");
-  return out;
-}
-
-std::string Recordings::length_text() const {
-  return settings_.batch_seconds ? "batch_seconds is " + significant(*settings_.batch_seconds, 6)
-                                 : "max_duration is " + significant(settings_.max_duration, 4);
-}
-
-Task::SizeKey Recordings::length_key() const {
-  return {"data.max_duration", static_cast<std::int64_t>(settings_.max_duration), 1};
-}
-
-std::string Recordings::shorter() const {
-  if (settings_.max_duration <= 1) return "";
-  const std::string half = significant(settings_.max_duration / 2, 4);
-  return "data.max_duration=" + half + " (drops data: clips longer than " + half + " s are skipped)";
-}
-
-std::vector<std::string> Recordings::smaller_limits(std::int64_t parts) const {
-  if (most_rows(kNoLimit) < parts) return {};
-  std::vector<std::string> out;
-  if (settings_.batch_seconds)
-    out.push_back("data.batch_seconds=" +
-                  significant(*settings_.batch_seconds / static_cast<double>(parts), 6));
-  if (settings_.batch_cells)
-    out.push_back("data.batch_cells=" + std::to_string(*settings_.batch_cells / parts));
-  return out;
-}
-
-std::vector<std::string> Recordings::ending() const {
-  std::vector<std::string> out;
-  if (skipped_.count() > 0) {
-    out.push_back(count_text(skipped_.count()) + " clips were left out" +
-                  (skipped_.path().empty() ? "" : "; " + skipped_.path() + " lists them"));
+TaskText Recordings::describe() const {
+  TaskText out;
+  out.introduction = {"to train on: " + train_.report().text(train_.options()),
+                      "to evaluate on: " + validation_.report().text(validation_.options())};
+  if (noise_) out.introduction.push_back("noise: " + noise_->report().text(noise_->options()));
+  out.introduction.push_back("tokenizer: " + tokenizer_.name() + ", " + count_text(tokenizer_.size()) +
+                             " tokens");
+  if (skipped_.count() > 0)
+    out.ending.push_back(count_text(skipped_.count()) + " clips were left out" +
+                         (skipped_.path().empty() ? "" : "; " + skipped_.path() + " lists them"));
+  if (cache_) out.ending.push_back(cache_->text());
+  out.start["data"] =
+      count_text(samples()) + " recordings (" + significant(train_.report().seconds / 3600, 3) + " hours)";
+  if (settings_.max_duration > 1) {
+    const std::string half = significant(settings_.max_duration / 2, 4);
+    out.memory_advice = {"data.max_duration=" + half + " (drops data: clips longer than " + half +
+                         " s are skipped)"};
   }
-  if (cache_) out.push_back(cache_->text());
+  out.speed_advice = settings_.batch_seconds ? "batch_seconds is " + significant(*settings_.batch_seconds, 6)
+                                             : "max_duration is " + significant(settings_.max_duration, 4);
+  out.length_key = {"data.max_duration", static_cast<std::int64_t>(settings_.max_duration), 1};
+  if (settings_.batch_seconds) out.limits.push_back({"data.batch_seconds", *settings_.batch_seconds});
+  if (settings_.batch_cells)
+    out.limits.push_back({"data.batch_cells", static_cast<double>(*settings_.batch_cells), true});
+  out.limited_rows = most_rows(kNoLimit);
   return out;
 }
 

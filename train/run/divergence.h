@@ -4,14 +4,26 @@
 #pragma once
 
 #include "train/base/status.h"
+#include "train/config/settings.h"
 #include "train/console/console.h"
 #include "train/run/run.h"
-#include "train/run/step_metrics.h"
+#include "train/run/step.h"
 
 #include <cstdint>
 #include <string>
 
 namespace octavo_train {
+
+struct Divergence {
+  std::int64_t step = 1;   // the first step whose gradients were not finite
+  std::int64_t steps = 1;  // steps of the run
+  bool fp8 = false;        // FP8 is in use
+  bool bf16 = true;        // the device computes in bfloat16
+};
+
+// Returns "try, the most likely first: learning_rate=0.001 (it is 1e+30), max_grad_norm=1.0 (gradients are
+// not clipped)". It names settings that may be the cause, with their values.
+std::string divergence_advice(const Settings& settings, const Divergence& found);
 
 class DivergenceGuard {
  public:
