@@ -10,7 +10,7 @@
 #include "train/device/memory.h"
 #include "train/model/model.h"
 #include "train/optim/fp8_choice.h"
-#include "train/tasks/speech/config/model_config.h"
+#include "train/tasks/speech/config/keys.h"
 #include "train/tasks/speech/data/generator.h"
 #include "train/tasks/speech/model/measure.h"
 

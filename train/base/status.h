@@ -10,6 +10,8 @@
 
 #include <octavo/status.h>
 
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace octavo_train {
@@ -23,6 +25,17 @@ inline const Status& status_of(const Status& status) { return status; }
 template <class T>
 Status status_of(const Result<T>& result) {
   return result.status();
+}
+
+// Returns the status with the message `WHERE: MESSAGE` and the same code, or an OK status unchanged.
+[[nodiscard]] inline Status with_context(std::string_view where, const Status& status) {
+  return status.ok() ? status : Status(status.code(), std::string(where) + ": " + status.message());
+}
+// Returns the result; if it has an error, with `WHERE: ` before its message.
+template <class T>
+Result<T> with_context(std::string_view where, Result<T> result) {
+  if (result.ok()) return result;
+  return with_context(where, result.status());
 }
 
 }  // namespace octavo_train

@@ -82,6 +82,11 @@ class SpeechArchive {
   std::vector<StoredTensor> preprocessor_;
 };
 
+// Reads the tokenizer that is stored with a model: the file that NeMo's `tokenizer.model_path` names, or
+// tokenizer.model or tokenizer.json of a folder. Returns an error if the number of tokens differs from the
+// model's vocabulary. Error messages advise to set `model.tokenizer.model`, which can name another file.
+Result<Tokenizer> archive_tokenizer(const SpeechArchive& archive);
+
 // Returns true if a file besides config and weights may be copied into an exported folder: it belongs to a
 // tokenizer and is not executable code.
 [[nodiscard]] bool is_tokenizer_file(std::string_view name);
@@ -89,10 +94,6 @@ class SpeechArchive {
 // The functions below write weights, which have transformers' names as in a checkpoint. Each file is written
 // under a temporary name in the same folder and renamed. `origin` is the archive that the model's training
 // began with.
-
-// Returns an error unless the weights have exactly the tensors of `origin`, with equal shapes, so that its
-// config and tokenizer fit them.
-Status check_same_tensors(const SpeechArchive& origin, std::span<const TensorSource> weights);
 
 // Writes a `.nemo` archive. Its config, tokenizer and preprocessor are copied from `origin`, which must be a
 // `.nemo` archive with the same tensors, because a copied config does not fit other sizes.
@@ -109,15 +110,9 @@ Status write_transformers_model(const std::string& folder, const SpeechModelSett
                                 std::optional<FeatureSettings> features = {},
                                 const Tokenizer* tokenizer = nullptr);
 
-// Writes a `.nemo` archive whose config is generated from the settings, for a model that no existing archive
-// describes. The window and the filterbank are copied from `origin`, which may be null, if it has the same
-// features.
-Status write_made_nemo_model(const std::string& path, const SpeechModelSettings& model,
-                             const FeatureSettings& features, const Tokenizer& tokenizer,
-                             const SpeechArchive* origin, std::span<const TensorSource> weights);
-
 // Writes a `.nemo` archive if `target` ends with `.nemo`, otherwise a transformers folder. A `.nemo` archive
-// keeps the config of `origin` if that config fits the model.
+// keeps the config of `origin` if that config fits the model. Otherwise its config is generated, and its
+// window and filterbank are those of `origin` if it has the same features.
 Status export_speech_model(std::span<const TensorSource> weights, const SpeechModelSettings& model,
                            const SpeechArchive* origin, const std::string& target,
                            std::optional<FeatureSettings> features = {},

@@ -5,8 +5,7 @@
 #include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/config/config.h"
-#include "train/tasks/speech/archive/archive_tokenizer.h"
-#include "train/tasks/speech/archive/bundled_model.h"
+#include "train/tasks/speech/archive/archive.h"
 #include "train/tasks/speech/archive/run_model.h"
 #include "train/tasks/speech/config/settings.h"
 

@@ -7,7 +7,6 @@
 #include "train/base/status.h"
 #include "train/formats/safetensors.h"
 #include "train/tasks/speech/archive/archive.h"
-#include "train/tasks/speech/config/feature_settings.h"
 #include "train/tasks/speech/config/model_settings.h"
 #include "train/tasks/speech/features/feature_tables.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"

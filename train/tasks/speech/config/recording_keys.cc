@@ -1,8 +1,8 @@
+// The config keys of recordings, of the tokenizer and of the features. See keys.h.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/config/recording_config.h"
-
 #include "train/config/checks.h"
-#include "train/tasks/speech/config/recording_codecs.h"
+#include "train/tasks/speech/config/codecs.h"
+#include "train/tasks/speech/config/keys.h"
 
 namespace octavo_train {
 namespace {
@@ -17,7 +17,6 @@ constexpr std::string_view kNoSection =
     "data.dataloader_num_workers (num_workers); batch_size is training.per_device_train_batch_size";
 constexpr std::string_view kNoTest =
     "a run does not read test sets; after it: octavo evaluate RUN test.jsonl";
-constexpr std::string_view kNoManifestKey = "write data.train_manifest";
 
 }  // namespace
 
@@ -26,8 +25,7 @@ std::vector<Key> speech_input_keys() {
   return {
       {"model.tokenizer.model", Setting{field(&T::model, path()), "null"},
        "a SentencePiece model; null: that of the files of model.name. With another number of tokens, decoder "
-       "and joint "
-       "begin with random weights",
+       "and joint begin with random weights",
        Effect::content},
       {"model.tokenizer.dir", Setting{field(&T::dir, path()), "null"},
        "a folder with tokenizer.model, instead of model.tokenizer.model", Effect::content},
@@ -62,8 +60,7 @@ std::vector<Key> recording_keys() {
       {"data.train_manifest",
        Setting{field(&R::train_manifest, manifest_list()), "null", {"manifest_filepath"}},
        "recordings to train on: JSON lines as NeMo has them, with audio_filepath, duration and text. A "
-       "manifest of "
-       "weight 2 comes twice in an epoch",
+       "manifest of weight 2 comes twice in an epoch",
        Effect::content},
       {"data.val_manifest",
        Setting{field(&R::val_manifest, manifest_list()), "null", {"validation_manifest"}},
@@ -83,11 +80,8 @@ std::vector<Key> recording_keys() {
        Setting{field(&R::bad_clips, choice<BadClips>({{BadClips::error, "error"}, {BadClips::skip, "skip"}})),
                "error"},
        "a clip that cannot be read, is silent, has no text or one that the tokenizer cannot write, is "
-       "shorter "
-       "than its "
-       "manifest says or larger than a batch: the run ends, or goes on without it and lists it in "
-       "skipped.jsonl of its "
-       "folder"},
+       "shorter than its manifest says or larger than a batch: the run ends, or goes on without it and lists "
+       "it in skipped.jsonl of its folder"},
       {"data.batch_seconds",
        Setting{field(&R::batch_seconds, real({.low = 0, .high = 1e7, .above = true})),
                "null",

@@ -1,5 +1,5 @@
-// Defines the config keys of the speech model and the sizes of the models that have a name, and combines both
-// into a model's settings.
+// Defines the config keys of the speech model, of recordings, of the tokenizer and of the features, and
+// combines the keys with the sizes of the models that have a name. Does not use LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,6 +18,9 @@ inline constexpr std::string_view kFastConformer = "fastconformer";
 
 std::vector<Key> speech_model_keys();
 Status check_speech_model(const Config& config);
+std::vector<Key> speech_input_keys();  // model.tokenizer and model.preprocessor
+std::vector<Key> recording_keys();     // data
+Status check_recordings(const Config& config);
 
 // Returns true if `model.name: NAME` selects the task `speech`.
 bool is_speech_model(std::string_view name);
