@@ -2,8 +2,8 @@
 #include "train/trainer.h"
 
 #include "train/base/status.h"
+#include "train/console/console.h"
 #include "train/console/heartbeat.h"
-#include "train/console/rank_console.h"
 #include "train/console/signals.h"
 #include "train/io/text_file.h"
 #include "train/report/report.h"
@@ -105,7 +105,7 @@ Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<Pr
     }
     world = std::move(joined);
   }
-  if (world->grouped()) heartbeat.tell([&](const std::string& what) { world->doing(what); });
+  if (world->grouped()) heartbeat.on_activity([&](const std::string& what) { world->set_activity(what); });
   auto outcome = run_all(config, heartbeat, world);
   if (failure != nullptr) *failure = world->failure();
   return outcome;

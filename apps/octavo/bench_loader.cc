@@ -5,7 +5,7 @@
 #include "apps/octavo/common/hardware_json.h"
 #include "apps/octavo/common/table.h"
 #include "apps/octavo/loader_speed.h"
-#include "train/io/scratch_folder.h"
+#include "train/io/folders.h"
 #include "train/tasks/speech/manifest/manifest.h"
 
 #include <CLI/CLI.hpp>

@@ -21,7 +21,6 @@
 #include "train/device/device.h"
 #include "train/distributed/launcher.h"
 #include "train/distributed/rank_failure.h"
-#include "train/distributed/terminate.h"
 #include "train/model/model.h"
 #include "train/run/dry_run.h"
 #include "train/tasks/text/task.h"

@@ -11,7 +11,7 @@
 #include "train/audio/audio.h"
 #include "train/base/numbers.h"
 #include "train/device/device.h"
-#include "train/io/scratch_folder.h"
+#include "train/io/folders.h"
 #include "train/model/model.h"
 #include "train/tasks/speech/model/speech_model.h"
 #include "train/tasks/speech/recognition/recognizer.h"

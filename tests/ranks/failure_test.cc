@@ -3,8 +3,8 @@
 #include "ranks/ranks.h"
 #include "train/console/signals.h"
 #include "train/distributed/launcher.h"
+#include "train/distributed/rank_failure.h"
 #include "train/distributed/store.h"
-#include "train/distributed/terminate.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ void sleep_long() { std::this_thread::sleep_for(std::chrono::seconds(60)); }
 
 RANKS_PROGRAM(rank_1_fails) {
   const std::unique_ptr<ProcessGroup> world = join_nervously(kPatience, kPatience);
-  world->remember("; the newest checkpoint is step-7");
+  world->set_error_suffix("; the newest checkpoint is step-7");
   if (world->rank() == 1) {
     world->fail("out of memory");
     return 3;
@@ -92,7 +92,7 @@ TEST(Failure, OfARankReachesAllOthers) {
 
 RANKS_PROGRAM(rank_1_dies) {
   const std::unique_ptr<ProcessGroup> world = join_nervously(kPatience, milliseconds(1500));
-  world->doing("reading batches");
+  world->set_activity("reading batches");
   std::this_thread::sleep_for(milliseconds(300));  // long enough for a heartbeat that reports this work
   if (world->rank() == 1) kill(getpid(), SIGKILL);
   world->gather("");
@@ -112,7 +112,7 @@ TEST(Failure, ADeadRankIsMissed) {
 // Rank 0 sleeps outside of collective calls, so it cannot learn of the failure from one.
 RANKS_PROGRAM(rank_1_hangs) {
   const std::unique_ptr<ProcessGroup> world = join_nervously(milliseconds(1500), kPatience);
-  world->doing("evaluating");
+  world->set_activity("evaluating");
   world->gather("");
   if (world->rank() == 1) sleep_long();
   world->all_reduce(torch::ones({4}));

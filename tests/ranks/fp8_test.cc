@@ -24,7 +24,7 @@ RANKS_TEST(two_ranks_train_in_fp8_to_the_bits_of_one_process, 2) {
   const octavo_train::Fp8Reference reference;
   int number = 0;
   for (const char* parallel : {"ddp", "zero2"}) {
-    const Words words = {"data.train=" + world.share(octavo_train::text_file()),
+    const Words words = {"data.train=" + world.broadcast_text(octavo_train::text_file()),
                          "use_fp8=true",
                          "fp8_amax_history_len=4",
                          "max_steps=10",

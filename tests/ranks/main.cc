@@ -50,7 +50,7 @@ class Events {
 // usable.
 bool run_case(const Case& one, ProcessGroup& world, Events& events) {
   events.say(one.name, "begin");
-  world.doing("the case " + one.name);
+  world.set_activity("the case " + one.name);
   testing::TestPartResultArray results;
   bool usable = true;
   {

@@ -2,7 +2,7 @@
 // differences, and only rank 0 writes.
 // SPDX-License-Identifier: MIT
 #include "ranks/ranks.h"
-#include "train/console/rank_console.h"
+#include "train/console/console.h"
 #include "train/run/agreement.h"
 #include "train/run/buffer_snapshot.h"
 #include "train/run_support.h"
@@ -30,7 +30,7 @@ std::shared_ptr<ProcessGroup> borrowed(ProcessGroup& world) {
 struct SharedRun : TinyRun {
   SharedRun(ProcessGroup& world, const std::string& name)
       : TinyRun(scratch(), name + std::to_string(world.ranks())),
-        text(world.share(octavo_train::text_file())) {}
+        text(world.broadcast_text(octavo_train::text_file())) {}
 
   Result<octavo_train::Outcome> go(ProcessGroup& world, const Words& words) {
     return go(borrowed(world), words);
@@ -228,7 +228,7 @@ RANKS_TEST(a_run_goes_on_with_another_number_of_ranks, 2) {
     EXPECT_EQ(run.state(8)["batches_per_step"], 4);
     EXPECT_EQ(run.state(8)["ranks"], 1);
   }
-  EXPECT_TRUE(world.agree(Status()).ok());
+  EXPECT_TRUE(world.first_error(Status()).ok());
   const auto back = run.go(world, with("12"));
   ASSERT_TRUE(back.ok()) << back.status().message();
   if (!world.leads()) return;
@@ -243,7 +243,7 @@ RANKS_TEST(ranks_that_cannot_divide_a_step_are_told_what_can, 3) {
     const auto outcome = run.go_alone({"gradient_accumulation_steps=4", "max_steps=2"});
     EXPECT_TRUE(outcome.ok()) << outcome.status().message();
   }
-  EXPECT_TRUE(world.agree(Status()).ok());
+  EXPECT_TRUE(world.first_error(Status()).ok());
   const auto outcome = run.go(world, {"gradient_accumulation_steps=4"});
   EXPECT_THAT(outcome.status().message(), AllOf(HasSubstr("its steps have 4 batches of 2 samples"),
                                                 HasSubstr("3 ranks"), HasSubstr("1, 2, 4 or 8")));

@@ -196,9 +196,10 @@ TEST(SlowSave, AfterAFailureOfAnotherRankIsFinished) {
 RANKS_PROGRAM(trains_text) {
   const std::unique_ptr<ProcessGroup> world = join_with_slow_disk();
   octavo_train::TinyRun run(scratch(), arguments.at(0));
-  const auto config = octavo_train::parse(run.yaml, "run.yaml",
-                                          Words{"data.train=" + world->share(octavo_train::text_file()),
-                                                "max_steps=100000", "save_steps=4", "eval_steps=null"});
+  const auto config =
+      octavo_train::parse(run.yaml, "run.yaml",
+                          Words{"data.train=" + world->broadcast_text(octavo_train::text_file()),
+                                "max_steps=100000", "save_steps=4", "eval_steps=null"});
   octavo_train::Recorder recorder;
   const std::shared_ptr<ProcessGroup> borrowed(world.get(), [](ProcessGroup*) {});
   const auto outcome = octavo_train::train(*config, recorder, borrowed);

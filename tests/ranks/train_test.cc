@@ -160,8 +160,8 @@ RANKS_TEST(lamb_and_lars_have_the_norms_of_whole_tensors, 2, 4) {
 }
 
 Words text_words(ProcessGroup& world, const std::string& optimizer) {
-  return {"data.train=" + world.share(octavo_train::text_file()), "optimizer=" + optimizer, "max_steps=20",
-          "eval_steps=null", "save_steps=null"};
+  return {"data.train=" + world.broadcast_text(octavo_train::text_file()), "optimizer=" + optimizer,
+          "max_steps=20", "eval_steps=null", "save_steps=null"};
 }
 
 WholeRun text_run(const std::string& name) {

@@ -101,15 +101,15 @@ RANKS_TEST(texts_of_any_length_arrive, 2, 3) {
     const auto all = world.gather(world.rank() == 1 ? text : text + "\n");
     EXPECT_EQ(all[0], std::string(length, 'a') + "\n");
     EXPECT_EQ(all[1], std::string(length, 'b'));
-    EXPECT_EQ(world.share(text), std::string(length, 'a'));
+    EXPECT_EQ(world.broadcast_text(text), std::string(length, 'a'));
   }
 }
 
 RANKS_TEST(the_first_error_is_everybodys, 2, 3) {
-  EXPECT_TRUE(world.agree({}).ok());
+  EXPECT_TRUE(world.first_error({}).ok());
   const Status mine =
       world.rank() == 0 ? Status() : Status::unsupported("no " + std::to_string(world.rank()));
-  const Status all = world.agree(mine);
+  const Status all = world.first_error(mine);
   EXPECT_EQ(all.code(), StatusCode::unsupported);
   EXPECT_EQ(all.message(), "rank 1: no 1");
 }
@@ -265,8 +265,8 @@ TEST(ProcessGroup, AloneAnswersAtOnce) {
   double value[] = {-0.5};
   world->sum(value);
   EXPECT_EQ(value[0], -0.5);
-  EXPECT_EQ(world->agree(Status::failed("mine")).message(), "mine");
-  EXPECT_EQ(world->share("text"), "text");
+  EXPECT_EQ(world->first_error(Status::failed("mine")).message(), "mine");
+  EXPECT_EQ(world->broadcast_text("text"), "text");
 }
 
 }  // namespace octavo::ranks

@@ -4,7 +4,7 @@
 #include "train/tasks/speech/features/featurizer.h"
 
 #include "train/checkpoint/tensor_files.h"
-#include "train/data/noise.h"
+#include "train/data/mix.h"
 #include "train/formats/safetensors.h"
 #include "train/optim/precision.h"
 

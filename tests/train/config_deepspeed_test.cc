@@ -57,7 +57,7 @@ TEST_F(DeepSpeed, EveryKeyThatMapsHasItsValue) {
   EXPECT_EQ(training.global_batch_size, 64);
   EXPECT_EQ(training.per_device_train_batch_size, 4);
   EXPECT_EQ(training.gradient_accumulation_steps, 2);
-  EXPECT_FALSE(training.accumulation_follows);
+  EXPECT_FALSE(training.accumulation_is_auto);
   EXPECT_EQ(training.max_grad_norm, 0.5);
   EXPECT_EQ(training.reduce_dtype, ReduceType::float32);
   EXPECT_EQ(training.optimizer, (OptimizerName{octavo::Algorithm::adamw, octavo::StateFormat::fp32}));

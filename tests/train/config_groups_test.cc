@@ -1,7 +1,7 @@
 // Tests how parameter groups are read from YAML: values, errors with their place, and texts that read back.
 // SPDX-License-Identifier: MIT
+#include "train/config/codec.h"
 #include "train/config/config.h"
-#include "train/config/group_codec.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

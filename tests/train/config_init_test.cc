@@ -1,8 +1,8 @@
 // Tests init_rename, the mapping of parameter names: accepted values, writing them back, and the names that a
 // rule gives.
 // SPDX-License-Identifier: MIT
+#include "train/config/codec.h"
 #include "train/config/config.h"
-#include "train/config/init_codec.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -99,7 +99,7 @@ TEST(RankSettings, AreReadBackAndMakeNoOtherRun) {
   EXPECT_THAT(saved, HasSubstr("gradient_accumulation_steps: auto\n  global_batch_size: 48\n"));
   const Settings again = parse(saved, "saved.yaml").value().settings;
   EXPECT_EQ(to_yaml(again), saved);
-  EXPECT_TRUE(again.training.accumulation_follows);
+  EXPECT_TRUE(again.training.accumulation_is_auto);
   EXPECT_EQ(accumulation_for(again.training, 3).value(), 4);
   EXPECT_EQ(training_of({"gradient_accumulation_steps=auto"}).gradient_accumulation_steps, 1);
 

@@ -5,7 +5,7 @@
 
 #include "train/config/lookup.h"
 #include "train/config/options.h"
-#include "train/config/slow_types.h"
+#include "train/config/settings.h"
 #include "train/config/task_config.h"
 #include "train/tasks/text/settings.h"
 
@@ -411,8 +411,9 @@ TEST(Config, TableShowsEveryKeyItsValueOriginAndMeaning) {
   const std::string table = to_table(config);
   for (const Key& key : schema.keys()) {
     if (key.setting() == nullptr) continue;
-    const bool foreign = key.setting()->brief && find_option(config.settings.training.optimizer.algorithm,
-                                                             key.setting()->option) == nullptr;
+    const bool foreign =
+        key.setting()->omit_if_null &&
+        find_option(config.settings.training.optimizer.algorithm, key.setting()->option) == nullptr;
     const std::string row = std::string("\n").append(key.path).append(" ");
     EXPECT_EQ(table.find(row) == std::string::npos, foreign) << "options of other algorithms are left out";
     if (foreign) continue;

@@ -257,28 +257,29 @@ TEST(Buckets, WhatTheCostThrowsIsTheCallers) {
       },
       kSeconds, 10);
   const Order order(60, 1, 0);
-  EXPECT_THROW((void)plan.walk(order, 60), std::runtime_error);
+  EXPECT_THROW((void)plan.count_batches(order, 60), std::runtime_error);
   EXPECT_THROW((void)plan.survey(order), std::runtime_error);
   EXPECT_THROW((void)batches_of(plan, order, 60), std::runtime_error);
 }
 
-TEST(Buckets, AWalkCountsWhatRowsGive) {
+TEST(Buckets, CountsWhatRowsGive) {
   const LengthBuckets plan(cost_of, kSeconds, 64);
   for (const std::uint64_t start : {0U, 1000U}) {
     const Order order(150, 3, start);
     for (const std::uint64_t positions : {1U, 63U, 75U, 76U, 150U, 151U, 400U}) {
-      const Batches::Walk walk = plan.walk(order, positions);
-      const Batches::Walk slow = plan.Batches::walk(order, positions);
-      EXPECT_EQ(walk.batches, slow.batches) << positions;
-      EXPECT_EQ(walk.end, slow.end) << positions;
-      EXPECT_GE(walk.end, start + positions);
+      const Batches::BatchCount count = plan.count_batches(order, positions);
+      const Batches::BatchCount slow = plan.Batches::count_batches(order, positions);
+      EXPECT_EQ(count.batches, slow.batches) << positions;
+      EXPECT_EQ(count.end, slow.end) << positions;
+      EXPECT_GE(count.end, start + positions);
     }
   }
   const EqualBatches equal(4);
   for (const std::uint64_t positions : {0U, 1U, 8U, 9U}) {
     const Order order(150, 3, 5);
-    EXPECT_EQ(equal.walk(order, positions).batches, equal.Batches::walk(order, positions).batches);
-    EXPECT_EQ(equal.walk(order, positions).end, equal.Batches::walk(order, positions).end);
+    EXPECT_EQ(equal.count_batches(order, positions).batches,
+              equal.Batches::count_batches(order, positions).batches);
+    EXPECT_EQ(equal.count_batches(order, positions).end, equal.Batches::count_batches(order, positions).end);
   }
 }
 
@@ -317,12 +318,12 @@ TEST(Buckets, EpochsAreCountedInBatches) {
   const auto seed = static_cast<std::uint64_t>(config->settings.data.seed);
   const auto halves = [](std::int64_t batches) { return (batches + 1) / 2; };
   const Order small(100, seed, 0);
-  const std::int64_t first = halves(plan.walk(small, 200).batches);
+  const std::int64_t first = halves(plan.count_batches(small, 200).batches);
   EXPECT_EQ(staged(with({"num_train_epochs=2"}), &plan, 100), (std::vector<Stage>{{100, 0, first}}));
   std::uint64_t position = 0;
   for (std::int64_t i = 0; i < 2 * first; ++i)
     position += static_cast<std::uint64_t>(plan.rows_at(small, position));
-  const std::int64_t second = halves(plan.walk(Order(300, seed, position), 600).batches);
+  const std::int64_t second = halves(plan.count_batches(Order(300, seed, position), 600).batches);
   EXPECT_EQ(staged(with({"num_train_epochs=2", "stages=[100, -1]"}), &plan, 300),
             (std::vector<Stage>{{100, 0, first}, {300, first, first + second}}));
   EXPECT_EQ(staged(with({"max_steps=9", "stages=[100, -1]"}), &plan, 300),

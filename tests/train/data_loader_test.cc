@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/data/prefetch.h"
 
-#include "train/data/rank_share.h"
 #include "train/tasks/text/sampler.h"
 #include "train/text_files.h"
 

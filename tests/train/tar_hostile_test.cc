@@ -5,7 +5,6 @@
 #include "train/files_support.h"
 #include "train/formats/gzip.h"
 #include "train/formats/tar.h"
-#include "train/formats/tar_header.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

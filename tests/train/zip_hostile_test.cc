@@ -4,7 +4,6 @@
 #include "train/archive_support.h"
 #include "train/files_support.h"
 #include "train/formats/zip.h"
-#include "train/formats/zip_writer.h"
 #include "train/io/mapped_file.h"
 
 #include <gmock/gmock.h>

@@ -3,7 +3,7 @@
 #include "train/audio/decoder.h"
 
 #include "train/audio/header_check.h"
-#include "train/base/decimal.h"
+#include "train/base/numbers.h"
 #include "train/base/status.h"
 
 #include <unistd.h>

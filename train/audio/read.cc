@@ -3,7 +3,7 @@
 #include "train/audio/audio.h"
 #include "train/audio/decoder.h"
 #include "train/audio/resampler.h"
-#include "train/base/decimal.h"
+#include "train/base/numbers.h"
 #include "train/base/status.h"
 
 #include <algorithm>

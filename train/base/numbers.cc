@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/base/numbers.h"
 
-#include "train/base/decimal.h"
-
 #include <array>
 #include <cmath>
 #include <ctime>

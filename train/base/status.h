@@ -8,6 +8,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <fmt/core.h>
 #include <octavo/status.h>
 
 #include <string>
@@ -25,6 +26,20 @@ inline const Status& status_of(const Status& status) { return status; }
 template <class T>
 Status status_of(const Result<T>& result) {
   return result.status();
+}
+
+// Return errors whose messages are formatted by fmt: `invalid_error("{}: got {}", name, value)`.
+template <class... Args>
+Status invalid_error(fmt::format_string<Args...> format, Args&&... args) {
+  return Status::invalid(fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+Status unsupported_error(fmt::format_string<Args...> format, Args&&... args) {
+  return Status::unsupported(fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+Status failed_error(fmt::format_string<Args...> format, Args&&... args) {
+  return Status::failed(fmt::format(format, std::forward<Args>(args)...));
 }
 
 // Returns the status with the message `WHERE: MESSAGE` and the same code, or an OK status unchanged.

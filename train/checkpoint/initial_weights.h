@@ -5,7 +5,7 @@
 
 #include "train/base/status.h"
 #include "train/checkpoint/reinitialized_layers.h"
-#include "train/config/init_settings.h"
+#include "train/config/settings.h"
 #include "train/nn/named_tensors.h"
 
 #include <cstdint>

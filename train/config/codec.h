@@ -72,6 +72,13 @@ Codec<OptimizerName> optimizer_name();
 // Returns true for a name of one of bitsandbytes' paged optimizers, which begin with `paged`.
 bool is_paged_name(const YamlNode& node);
 Codec<DeviceName> device_name();
+// Accepts a state format by its name or an alias, with or without separators.
+Codec<octavo::StateFormat> state_name();
+// The values of training.groups, no_decay and init_rename. Errors name the part that is wrong and its place,
+// because "got a list, expected …" does not help with a long list of mappings.
+Codec<std::vector<GroupSettings>> parameter_groups();
+Codec<NoDecay> no_decay_choice();
+Codec<std::vector<Rename>> renames();  // a mapping of patterns, in the order of the file
 Codec<Resume> resume_choice();
 
 template <class E>

@@ -10,7 +10,6 @@
 #include "train/base/status.h"
 #include "train/config/assignments.h"
 #include "train/config/checks.h"
-#include "train/config/choose_task.h"
 #include "train/config/deepspeed.h"
 #include "train/config/lookup.h"
 #include "train/config/node.h"
@@ -109,9 +108,8 @@ class Level {
   Status add(Assignment one) {
     const auto same = std::ranges::find(given_, one.key, &Assignment::key);
     if (same != given_.end() && source_.is_file) {
-      return Status::invalid(at(source_, one.place) + ": " + shown(one.word) + ": given twice; " +
-                             std::string(schema_[one.key].path) + " has a value at " +
-                             at(source_, same->place) + ": remove one");
+      return invalid_error("{}: {}: given twice; {} has a value at {}: remove one", at(source_, one.place),
+                           shown(one.word), schema_[one.key].path, at(source_, same->place));
     }
     if (same != given_.end()) given_.erase(same);
     given_.push_back(std::move(one));
@@ -136,14 +134,12 @@ class Level {
   [[nodiscard]] Status contradiction(const Assignment& one, const std::string& called,
                                      std::string_view target, const std::string& value,
                                      const Origin& other) const {
-    return Status::invalid(at(source_, one.place) + ": " + called + ": got " + shown(one.value) + ", but " +
-                           std::string(target) + " is " + value + " (" + other.place() +
-                           "); remove one of them");
+    return invalid_error("{}: {}: got {}, but {} is {} ({}); remove one of them", at(source_, one.place),
+                         called, shown(one.value), target, value, other.place());
   }
 
   [[nodiscard]] Status error_in_part(const Key& key, const Problem& problem) const {
-    return Status::invalid(at(source_, problem.place) + ": " + std::string(key.path) + problem.part + ": " +
-                           problem.message);
+    return invalid_error("{}: {}{}: {}", at(source_, problem.place), key.path, problem.part, problem.message);
   }
 
   Status apply_setting(const Assignment& one, Config& config) const {
@@ -153,9 +149,8 @@ class Level {
     const std::string before = setting->type.show(config.settings);
     if (!setting->type.set(one.value, config.settings)) {
       if (setting->type.problem) return error_in_part(key, setting->type.problem(one.value));
-      return Status::invalid(at(source_, one.value.place) + ": " + called(one, key) + ": got " +
-                             shown(one.value) + ", expected " + setting->type.expected +
-                             advice(setting->type, one.value));
+      return invalid_error("{}: {}: got {}, expected {}{}", at(source_, one.value.place), called(one, key),
+                           shown(one.value), setting->type.expected, advice(setting->type, one.value));
     }
     if (is_here(one.key, config) && setting->type.show(config.settings) != before)
       return contradiction(one, called(one, key), key.path, before, config.origins[one.key]);
@@ -221,8 +216,7 @@ Status check_refused(const Schema& schema, const Level& file, const Level& words
       if (refused == nullptr || last(one.key) != &one || !asks(one)) continue;
       const Assignment* const whole = refused->of.empty() ? nullptr : last(schema.index(refused->of));
       if (whole != nullptr && !asks(*whole)) continue;
-      return Status::unsupported(level->place(one) + ": " + shown(one.word) + ": " +
-                                 std::string(refused->reason));
+      return unsupported_error("{}: {}: {}", level->place(one), shown(one.word), refused->reason);
     }
   }
   return {};

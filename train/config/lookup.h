@@ -1,12 +1,16 @@
-// Finds the schema key that a user's word means: nested or flat, in lower or UPPER case, or a name from
-// another tool. For a word that is not a key it finds the most similar key.
+// Finds what the words of a config mean. First the task is determined: the one that the config names, or the
+// one that has its model. Then the key of each word: nested or flat, in lower or UPPER case, or a name from
+// another tool. For a word that is not a key, the most similar key is found.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "train/base/status.h"
+#include "train/config/node.h"
 #include "train/config/schema.h"
 
+#include <array>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -35,5 +39,17 @@ std::string canonical_case(std::string_view word);
 // Returns the number of insertions, deletions, replacements and swaps of adjacent characters that turn `b`
 // into `a`.
 std::size_t edit_distance(std::string_view a, std::string_view b);
+
+struct TaskConfig;
+
+// The mappings of one level of precedence: the file or the command line.
+struct Words {
+  const Source* source;
+  std::span<const YamlNode> maps;
+};
+
+// Returns the task of a config. Later levels override earlier levels. If neither a task nor a model is given,
+// it is the first of declared_tasks(). The error for an unknown task or model contains its place.
+Result<const TaskConfig*> choose_task(const std::array<Words, 2>& levels);
 
 }  // namespace octavo_train

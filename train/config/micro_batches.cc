@@ -63,15 +63,15 @@ Result<std::int64_t> accumulation_for(const TrainingSettings& training, std::int
   const std::int64_t global = *training.global_batch_size;
   const std::int64_t pass = training.per_device_train_batch_size * ranks;
   const std::int64_t passes = global / pass;
-  const bool agrees = training.accumulation_follows || passes == given;
+  const bool agrees = training.accumulation_is_auto || passes == given;
   if (global % pass == 0 && agrees) return passes;
-  return Status::invalid(
-      "training.global_batch_size: got " + std::to_string(global) + ", but per_device_train_batch_size is " +
-      std::to_string(training.per_device_train_batch_size) +
-      (training.accumulation_follows ? "" : ", gradient_accumulation_steps is " + std::to_string(given)) +
-      " and there " + (ranks == 1 ? "is " : "are ") + counted_ranks(ranks) + "; " +
-      possible_batch_splits(global, training.per_device_train_batch_size, ranks) +
-      (global % ranks != 0 ? ", or a multiple of " + std::to_string(ranks) : ""));
+  return invalid_error(
+      "training.global_batch_size: got {}, but per_device_train_batch_size is {}{} and there {}{}; {}{}",
+      global, training.per_device_train_batch_size,
+      training.accumulation_is_auto ? "" : ", gradient_accumulation_steps is " + std::to_string(given),
+      ranks == 1 ? "is " : "are ", counted_ranks(ranks),
+      possible_batch_splits(global, training.per_device_train_batch_size, ranks),
+      global % ranks != 0 ? ", or a multiple of " + std::to_string(ranks) : "");
 }
 
 }  // namespace octavo_train

@@ -2,7 +2,6 @@
 // and devices.
 // SPDX-License-Identifier: MIT
 #include "train/config/codec.h"
-#include "train/config/group_codec.h"
 
 #include <octavo/formats.h>
 #include <octavo/types.h>

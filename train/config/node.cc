@@ -126,9 +126,8 @@ std::size_t character_length(std::string_view text) {
 
 Status check_text(std::string_view text, const Source& source) {
   if (text.size() > kMaxConfigBytes) {
-    return Status::invalid(source.name + ": " + std::to_string(text.size()) +
-                           " bytes; a config has at most " + std::to_string(kMaxConfigBytes) +
-                           " (is this the right file?)");
+    return invalid_error("{}: {} bytes; a config has at most {} (is this the right file?)", source.name,
+                         text.size(), kMaxConfigBytes);
   }
   TextPlace place;
   while (!text.empty()) {

@@ -227,7 +227,7 @@ std::vector<Key> option_keys() {
     const Known* const known = find_known(name);
     Setting setting{.type = type_of(std::string(name)), .fallback = key_default(name)};
     setting.option = name;
-    setting.brief = known == nullptr;
+    setting.omit_if_null = known == nullptr;
     if (known != nullptr && !known->also.empty()) setting.also = {known->also};
     out.push_back({keep("training." + std::string(name)), std::move(setting), keep(meaning_of(name))});
   }

@@ -85,7 +85,7 @@ std::string refused_table(const std::vector<Key>& keys, std::string_view level) 
 
 std::optional<std::string> difference(const Key& key, const Settings& then, const Settings& now) {
   const Setting* setting = key.setting();
-  if (setting == nullptr || setting->spent) return std::nullopt;
+  if (setting == nullptr || setting->not_saved) return std::nullopt;
   const std::string before = setting->type.show(then), after = setting->type.show(now);
   if (before == after) return std::nullopt;
   return std::string(key.path) + ": " + before + " -> " + after;
@@ -103,7 +103,7 @@ std::string effective(const Setting& setting, const Settings& settings) {
 
 // Returns true for an unset option that the chosen algorithm does not have.
 bool is_foreign(const Setting& setting, const Settings& settings) {
-  return setting.brief && setting.type.show(settings) == "null" &&
+  return setting.omit_if_null && setting.type.show(settings) == "null" &&
          find_option(settings.training.optimizer.algorithm, setting.option) == nullptr;
 }
 
@@ -153,8 +153,8 @@ std::string to_yaml(const Settings& settings) {
   std::string_view section;
   for (const Key& key : schema_of(settings).keys()) {
     const Setting* setting = key.setting();
-    if (setting == nullptr || setting->spent) continue;
-    if (setting->brief && setting->type.show(settings) == "null") continue;
+    if (setting == nullptr || setting->not_saved) continue;
+    if (setting->omit_if_null && setting->type.show(settings) == "null") continue;
     if (key.section() != section) {
       section = key.section();
       if (!section.empty()) out += std::string(section) + ":\n";

@@ -22,8 +22,8 @@ struct Setting {
   std::vector<std::string_view> also = {};  // names in other tools
   std::string_view also_below = {};         // another section in which the key may be given
   std::string_view option = {};             // the algorithms' option that it sets, if any (options.h)
-  bool brief = false;                       // to_yaml() omits it if it is null
-  bool spent = false;  // its content is copied to other keys, so it is not saved with a run
+  bool omit_if_null = false;                // to_yaml() omits it if it is null
+  bool not_saved = false;  // its content is copied to other keys, so it is not saved with a run
 };
 
 // A boolean spelling of one value of the key `target`. True sets `value`. False excludes `value`: if the

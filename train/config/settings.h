@@ -5,21 +5,92 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/config/fp8_settings.h"
-#include "train/config/group_settings.h"
-#include "train/config/init_settings.h"
-#include "train/config/sections.h"
-
+#include <octavo/fp8.h>
 #include <octavo/types.h>
 
+#include <any>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <typeindex>
 #include <vector>
 
 namespace octavo_train {
+
+// Holds the settings that tasks and models declare: one struct of each type, found by its type.
+class Sections {
+ public:
+  // Returns the struct. Default-constructs it on first use.
+  template <class Section>
+  Section& get() {
+    std::any& held = held_[typeid(Section)];
+    if (!held.has_value()) held = Section{};
+    return *std::any_cast<Section>(&held);
+  }
+  template <class Section>
+  [[nodiscard]] const Section& get() const {
+    static const Section kNone{};
+    const auto found = held_.find(typeid(Section));
+    return found == held_.end() ? kNone : *std::any_cast<Section>(&found->second);
+  }
+
+ private:
+  std::map<std::type_index, std::any> held_;
+};
+
+// Selects the matmuls that run in FP8, among those of the forward and the backward pass: those measured to be
+// faster in FP8, or all.
+enum class Fp8Select { measure, always };
+// Selects what happens on a device without FP8 units: an error, or a warning and matmuls in compute_dtype.
+enum class Fp8Fallback { error, bf16 };
+
+struct Fp8Settings {
+  bool enabled = false;
+  octavo::fp8::Settings recipe;
+  Fp8Select select{};
+  Fp8Fallback fallback{};
+};
+
+// One entry of `groups`. A field that is not set has the run's value. Patterns are shell patterns (`*` and
+// `?` also match dots) and must match a parameter's full name.
+struct GroupSettings {
+  std::vector<std::string> params;  // patterns of names
+  std::optional<double> weight_decay;
+  std::optional<double> learning_rate;  // the peak rate; the scheduler scales all rates in proportion
+  std::optional<octavo::StateFormat> state;
+  std::optional<bool> freeze;  // true: the parameters are not trained
+  friend bool operator==(const GroupSettings&, const GroupSettings&) = default;
+};
+
+// Selects the parameters without weight decay.
+struct NoDecay {
+  enum class Kind { automatic, none, patterns };
+  Kind kind = Kind::none;  // automatic: parameters with fewer than two dimensions (biases and norms)
+  std::vector<std::string> patterns;
+  friend bool operator==(const NoDecay&, const NoDecay&) = default;
+};
+
+// Maps a pattern of names in the file to names in the model. `*` matches any text, including dots. Each `*`
+// in `to` is replaced by the text that the `*` at the same position of `from` matches.
+struct Rename {
+  std::string from;
+  std::string to;
+  friend bool operator==(const Rename&, const Rename&) = default;
+};
+
+// The settings for initial weights that are read from a file instead of drawn at random.
+struct InitSettings {
+  std::optional<std::string> from = {};  // a run's folder, a checkpoint's, or a safetensors file
+  std::vector<Rename> rename = {};       // the first rule that matches a name is used
+  bool strict = true;                    // missing and extra weights are errors
+};
+
+// Returns the name that a rule gives to `name`; nullopt if the rule does not match the complete name. If
+// several matches are possible, each `*` matches as little as possible, the leftmost `*` first.
+std::optional<std::string> renamed(const Rename& rule, const std::string& name);
 
 // The precision of the forward and backward pass.
 enum class ComputeType { float32, bfloat16, float16 };
@@ -99,7 +170,7 @@ struct TrainingSettings {
   std::int64_t per_device_train_batch_size = 0;
   std::int64_t per_device_eval_batch_size = 0;
   std::int64_t gradient_accumulation_steps = 0;  // for one rank; accumulation_for() computes it for several
-  bool accumulation_follows = false;             // auto: computed from global_batch_size
+  bool accumulation_is_auto = false;             // auto: computed from global_batch_size
   std::optional<std::int64_t> global_batch_size;
   double max_grad_norm = 0;               // 0: no clipping
   std::optional<std::int64_t> max_steps;  // exactly one of max_steps and num_train_epochs is set
@@ -141,6 +212,19 @@ struct Settings {
   // their places in the file's folder. places_looked_at() in paths.h uses them for errors.
   std::map<std::string, std::string> beside_config;
 };
+
+// Returns true if GPUs of this compute capability have tensor cores for bfloat16.
+constexpr bool has_bfloat16_units(int compute_major) { return compute_major >= 8; }
+
+// Returns the warning "compute_dtype: bfloat16 is slow on …; use compute_dtype=float16" for a GPU before
+// compute capability 8.0, whose tensor cores do not support bfloat16. Empty if the type is not slow there.
+inline std::string slow_type_text(ComputeType type, std::string_view gpu, int compute_major,
+                                  int compute_minor) {
+  if (type != ComputeType::bfloat16 || has_bfloat16_units(compute_major)) return {};
+  return "compute_dtype: bfloat16 is slow on " + std::string(gpu) + " (compute capability " +
+         std::to_string(compute_major) + "." + std::to_string(compute_minor) +
+         "), whose tensor cores support float16 and not bfloat16; use compute_dtype=float16";
+}
 
 // Returns how weights are stored. Resolves `master_weights: auto`.
 [[nodiscard]] inline octavo::WeightStore weight_store(const TrainingSettings& training) {

@@ -1,4 +1,4 @@
-// The interface through which a run prints what it is doing.
+// The interface through which a run prints what it is doing, and a console for one of several ranks.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -21,6 +21,26 @@ class Console {
   virtual void note(const std::string& line) = 0;
   // Returns true if each status line replaces the one before, as on a terminal.
   [[nodiscard]] virtual bool replaces_lines() const { return false; }
+};
+
+class RankConsole : public Console {
+ public:
+  RankConsole(Console& console, int rank) : console_(console), rank_(rank) {}  // `console` must outlive it
+
+  void progress(const std::string& line) override {
+    if (rank_ == 0) console_.progress(line);
+  }
+  void note(const std::string& line) override {
+    if (rank_ == 0)
+      console_.note(line);
+    else if (line.starts_with("warning: "))
+      console_.note("rank " + std::to_string(rank_) + ": " + line);
+  }
+  [[nodiscard]] bool replaces_lines() const override { return console_.replaces_lines(); }
+
+ private:
+  Console& console_;
+  const int rank_;
 };
 
 }  // namespace octavo_train

@@ -32,7 +32,7 @@ class Heartbeat : public Console {
   // Sets the current activity. An empty text means that nothing slow is running.
   void doing(std::string what);
   // Sets a listener that doing() calls immediately with each new activity; none by default.
-  void tell(std::function<void(const std::string&)> listener) { listener_ = std::move(listener); }
+  void on_activity(std::function<void(const std::string&)> listener) { listener_ = std::move(listener); }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/data/length_buckets.h"
 
-#include "train/base/decimal.h"
+#include "train/base/numbers.h"
 #include "train/base/parallel_for.h"
 #include "train/data/mix.h"
 
@@ -217,7 +217,7 @@ std::vector<std::uint64_t> LengthBuckets::draws(const Order& order, std::uint64_
   return out;
 }
 
-Batches::Walk LengthBuckets::walk(const Order& order, std::uint64_t positions) const {
+Batches::BatchCount LengthBuckets::count_batches(const Order& order, std::uint64_t positions) const {
   const std::uint64_t end = order.start() + positions;
   std::vector<Bounds> whole;  // windows that end at or before `end`
   std::uint64_t position = order.start();
@@ -230,7 +230,7 @@ Batches::Walk LengthBuckets::walk(const Order& order, std::uint64_t positions) c
   parallel_for(whole.size(), planning_threads(), [&](std::uint64_t i) {
     counts[i] = static_cast<std::int64_t>(plan(order, whole[i]).ends.size());
   });
-  Walk out{0, position};
+  BatchCount out{0, position};
   for (const std::int64_t each : counts) out.batches += each;
   for (; out.end < end; ++out.batches) out.end += static_cast<std::uint64_t>(rows_at(order, out.end));
   return out;

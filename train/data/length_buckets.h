@@ -53,7 +53,7 @@ class LengthBuckets : public Batches {
 
   // Any thread may call all of these. A window is computed once, and the last few are cached.
   [[nodiscard]] std::int64_t rows_at(const Order& order, std::uint64_t position) const override;
-  [[nodiscard]] Walk walk(const Order& order, std::uint64_t positions) const override;
+  [[nodiscard]] BatchCount count_batches(const Order& order, std::uint64_t positions) const override;
   // Returns the draws of positions first … first + rows - 1, which Task::read() reads.
   [[nodiscard]] std::vector<std::uint64_t> draws(const Order& order, std::uint64_t first,
                                                  std::int64_t rows) const;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/data/stages.h"
 
-#include "train/base/decimal.h"
+#include "train/base/numbers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -62,11 +62,11 @@ class Planner {
 
   std::int64_t steps(std::int64_t samples, std::int64_t draws) {
     const Order order(samples, seed_, position_);
-    Batches::Walk walk = batches_.walk(order, static_cast<std::uint64_t>(draws));
-    const std::int64_t steps = rounded_up(walk.batches, per_step_);
-    for (; walk.batches < steps * per_step_; ++walk.batches)
-      walk.end += static_cast<std::uint64_t>(batches_.rows_at(order, walk.end));
-    position_ = walk.end;
+    Batches::BatchCount count = batches_.count_batches(order, static_cast<std::uint64_t>(draws));
+    const std::int64_t steps = rounded_up(count.batches, per_step_);
+    for (; count.batches < steps * per_step_; ++count.batches)
+      count.end += static_cast<std::uint64_t>(batches_.rows_at(order, count.end));
+    position_ = count.end;
     return steps;
   }
 

@@ -3,7 +3,7 @@
 
 #include "train/base/status.h"
 #include "train/config/micro_batches.h"
-#include "train/config/slow_types.h"
+#include "train/config/settings.h"
 #include "train/data/mix.h"
 
 #include <ATen/Parallel.h>

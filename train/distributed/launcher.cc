@@ -203,16 +203,14 @@ class Ranks {
 Result<Launched> launch(const LaunchOptions& plan) {
   const TakenSignals signals;
   RETURN_IF_ERROR(enough_descriptors(16 + 2 * plan.ranks));
-  Result<ServedStore> served = serve_store("127.0.0.1", 0);
-  if (!served.ok()) return served.status();
-  served->store->set(kLauncherKey, std::string());
-  Ranks ranks(served->store);
+  ASSIGN_OR_RETURN(ServedStore served, serve_store("127.0.0.1", 0));
+  served.store->set(kLauncherKey, std::string());
+  Ranks ranks(served.store);
   const TextList command(plan.command);
   for (int rank = 0; rank < plan.ranks; ++rank) {
-    const pid_t id = start(command, variables_of(rank, plan.ranks, served->port), signals.before());
+    const pid_t id = start(command, variables_of(rank, plan.ranks, served.port), signals.before());
     if (id < 0) {
-      return Status::failed("rank " + std::to_string(rank) + " of " + std::to_string(plan.ranks) +
-                            " could not be started: " + std::strerror(errno));
+      return failed_error("rank {} of {} could not be started: {}", rank, plan.ranks, std::strerror(errno));
     }
     ranks.add(id);
   }

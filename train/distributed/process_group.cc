@@ -1,18 +1,31 @@
+// Implements the operations of process_group.h, and the measurement of the time of queued work.
 // SPDX-License-Identifier: MIT
 #include "train/distributed/process_group.h"
 
 #include "train/distributed/exchange.h"
-#include "train/distributed/pending.h"
 #include "train/distributed/rendezvous.h"
+#include "train/distributed/watchdog.h"
+
+#include <ATen/core/ivalue.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 namespace octavo_train {
 namespace {
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 using GroupPointer = c10::intrusive_ptr<c10d::Backend>;
 
@@ -27,6 +40,121 @@ void shut_down(Group& group) {
 }
 
 }  // namespace
+
+struct Pending::State {
+  State(c10::intrusive_ptr<c10d::Work> queued, std::vector<torch::Tensor> used, const torch::Device& where,
+        std::shared_ptr<Watchdog> watched);
+
+  // May be called again: `afterwards` runs only once.
+  void wait();
+  // Returns true if the work was waited for and is done, so that its time is known.
+  [[nodiscard]] bool is_over();
+  // For work that was waited for: the seconds of the operation, and how many of them were not hidden by other
+  // work. Both wait for the work.
+  [[nodiscard]] double seconds();
+  [[nodiscard]] double waited();
+
+  c10::intrusive_ptr<c10d::Work> work;
+  std::vector<torch::Tensor> tensors;  // kept alive until the work is done
+  torch::Device device;
+  std::shared_ptr<Watchdog> monitor;
+  std::function<void()> afterwards;  // the remaining host work after the operation
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void wait_on_host();
+  void wait_on_stream();
+
+  // State on the CPU, shared with the completion callback, which may run after this object is destroyed.
+  struct Done {
+    std::atomic<bool> is{false};
+    Clock::time_point at;
+  };
+  std::shared_ptr<Done> done_;
+  Clock::time_point begin_;
+  double waited_ = 0;
+  // Events on a GPU, before and after the first wait of the current stream.
+  std::optional<c10::Event> before_, after_;
+};
+
+// Waits for work of the hosts' group.
+void wait_for_hosts(const c10::intrusive_ptr<c10d::Work>& work, const std::shared_ptr<Watchdog>& monitor);
+
+Pending::Pending() = default;
+Pending::Pending(std::shared_ptr<State> state) : state_(std::move(state)) {}
+Pending::~Pending() = default;
+Pending::Pending(Pending&&) noexcept = default;
+Pending& Pending::operator=(Pending&&) noexcept = default;
+
+void Pending::wait() {
+  if (state_) state_->wait();
+}
+
+Pending::State::State(c10::intrusive_ptr<c10d::Work> queued, std::vector<torch::Tensor> used,
+                      const torch::Device& where, std::shared_ptr<Watchdog> watched)
+    : work(std::move(queued)), tensors(std::move(used)), device(where), monitor(std::move(watched)) {
+  if (!device.is_cpu()) return;
+  begin_ = Clock::now();
+  done_ = std::make_shared<Done>();
+  work->getFuture()->addCallback([done = done_, watching = monitor](c10::ivalue::Future&) {
+    done->at = Clock::now();
+    done->is = true;
+    watching->wake();
+  });
+}
+
+void Pending::State::wait() {
+  if (device.is_cpu()) {
+    wait_on_host();
+  } else {
+    wait_on_stream();
+  }
+}
+
+void Pending::State::wait_on_host() {
+  const auto begin = Clock::now();
+  if (!done_->is) monitor->await([&] { return done_->is.load(); });
+  waited_ += std::chrono::duration<double>(Clock::now() - begin).count();
+  try {
+    work->wait();
+  } catch (const std::exception& error) {
+    monitor->throw_failure(first_line(error.what()));
+  }
+  if (afterwards) std::exchange(afterwards, nullptr)();
+  tensors.clear();
+}
+
+void Pending::State::wait_on_stream() {
+  const auto stream = c10::impl::getDeviceGuardImpl(device.type())->getStream(device);
+  const bool first = !before_;
+  const auto event = [&] { return c10::Event(device.type(), c10::EventFlag::BACKEND_DEFAULT); };
+  if (first) before_.emplace(event()).record(stream);
+  try {
+    work->wait();
+  } catch (const std::exception& error) {
+    monitor->throw_failure(first_line(error.what()));
+  }
+  if (first) after_.emplace(event()).record(stream);
+  tensors.clear();  // freed memory is reused in stream order, after the work
+}
+
+bool Pending::State::is_over() { return device.is_cpu() ? done_->is.load() : after_ && after_->query(); }
+
+double Pending::State::seconds() {
+  if (device.is_cpu()) return std::chrono::duration<double>(done_->at - begin_).count();
+  if (after_) after_->synchronize();  // getDuration() needs completed work
+  return static_cast<double>(work->getDuration()) / 1e3;
+}
+
+double Pending::State::waited() {
+  if (device.is_cpu() || !after_) return waited_;
+  after_->synchronize();
+  return before_->elapsedTime(*after_) / 1e3;
+}
+
+void wait_for_hosts(const c10::intrusive_ptr<c10d::Work>& work, const std::shared_ptr<Watchdog>& monitor) {
+  Pending(std::make_shared<Pending::State>(work, std::vector<torch::Tensor>(), torch::kCPU, monitor)).wait();
+}
 
 struct ProcessGroup::Impl {
   RankInfo place;
@@ -68,7 +196,7 @@ struct ProcessGroup::Impl {
     try {
       state = std::make_shared<Pending::State>(begin(), std::move(used), device, monitor);
     } catch (const c10::DistError& error) {
-      monitor->blame(error.what_without_backtrace());
+      monitor->throw_failure(error.what_without_backtrace());
     }
     recent.push_back(state);
     while (recent.size() > 256 && recent.front()->is_over()) measure_first();
@@ -141,7 +269,7 @@ Result<std::unique_ptr<ProcessGroup>> ProcessGroup::join(const RankInfo& place, 
                                                          std::optional<RankFailure>* failure) {
   if (!place.grouped()) return alone();
   std::optional<RankFailure> common;
-  Result<Meeting> met = meet(place, device, options, common);
+  Result<Meeting> met = rendezvous(place, device, options, common);
   if (failure != nullptr) *failure = common;
   if (!met.ok()) return met.status();
   auto impl = std::make_unique<Impl>();
@@ -271,12 +399,12 @@ std::vector<std::string> ProcessGroup::gather(const std::string& mine) {
   return impl_->tell("gather", mine);
 }
 
-std::string ProcessGroup::share(const std::string& text) {
+std::string ProcessGroup::broadcast_text(const std::string& text) {
   if (!grouped()) return text;
   return impl_->tell("share", leads() ? text : std::string()).front();
 }
 
-Status ProcessGroup::agree(const Status& mine) {
+Status ProcessGroup::first_error(const Status& mine) {
   if (!grouped()) return mine;
   const auto code = static_cast<char>(mine.code());
   const auto everybody = impl_->tell("agree", mine.ok() ? "" : code + mine.message());
@@ -291,12 +419,12 @@ Status ProcessGroup::agree(const Status& mine) {
   return {};
 }
 
-void ProcessGroup::doing(const std::string& what) {
-  if (impl_->monitor) impl_->monitor->doing(what);
+void ProcessGroup::set_activity(const std::string& what) {
+  if (impl_->monitor) impl_->monitor->set_activity(what);
 }
 
-void ProcessGroup::remember(const std::string& note) {
-  if (impl_->monitor) impl_->monitor->remember(note);
+void ProcessGroup::set_error_suffix(const std::string& note) {
+  if (impl_->monitor) impl_->monitor->set_error_suffix(note);
 }
 
 LocalWork ProcessGroup::local_work(const std::string& what, std::uint64_t bytes) const {

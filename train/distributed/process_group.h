@@ -130,20 +130,20 @@ class ProcessGroup {
   // Returns all ranks' texts, by rank.
   std::vector<std::string> gather(const std::string& mine);
   // Returns rank 0's text.
-  std::string share(const std::string& text);
+  std::string broadcast_text(const std::string& text);
   // Returns the first error by rank, as "rank N: message", the same on all ranks. Without a group it returns
   // `mine`.
-  Status agree(const Status& mine);
+  Status first_error(const Status& mine);
 
   // Sets what this rank is doing, for the message about a rank that hangs. Any thread may call it; it only
   // copies the text.
-  void doing(const std::string& what);
+  void set_activity(const std::string& what);
   // Sets the end of messages about failures: "; the newest checkpoint is ...".
-  void remember(const std::string& note);
-  // Begins local work. `what` has the meaning of doing()'s; `bytes` is what the work reads or writes.
+  void set_error_suffix(const std::string& note);
+  // Begins local work. `what` has the meaning of set_activity()'s; `bytes` is what the work reads or writes.
   [[nodiscard]] LocalWork local_work(const std::string& what, std::uint64_t bytes = 0) const;
   // Reports this rank's error to all others before the process ends: their calls then throw it. An error that
-  // all ranks have from one call, such as agree(), is reported as such.
+  // all ranks have from one call, such as first_error(), is reported as such.
   void fail(const std::string& reason);
   // Reports a failure that a call of this rank has returned.
   void fail(const RankFailure& failure);

@@ -1,5 +1,7 @@
 // The failure that ends a run of several ranks, as a value: the rank that failed, the process that found it,
-// and the text.
+// and the text. Also prints
+// a message if C++ terminates a rank: because of an exception in a library's thread, or if memory is too
+// scarce to report an error.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -39,5 +41,9 @@ class ProcessGroupError : public std::runtime_error {
  private:
   RankFailure failure_;
 };
+
+// Makes std::terminate print "octavo: rank N: ..." with the exception before it aborts. Printing allocates no
+// memory.
+void print_before_terminate(int rank);
 
 }  // namespace octavo_train

@@ -3,7 +3,7 @@
 
 #include "train/base/status.h"
 #include "train/distributed/group.h"
-#include "train/distributed/timed_thread.h"
+#include "train/distributed/store.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -36,7 +36,7 @@ struct Member {
 
 bool reaches_nobody(const std::string& address) { return address.empty() || is_loopback(address); }
 
-std::vector<std::string> guest_keys(int ranks) {
+std::vector<std::string> member_keys(int ranks) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < ranks; ++rank) keys.push_back("here/" + std::to_string(rank));
   return keys;
@@ -51,7 +51,7 @@ std::string text_in(c10d::Store& store, const std::string& key) {
 std::string missing_text(c10d::Store& store, int ranks) {
   std::string names;
   int count = 0;
-  for (const std::string& key : guest_keys(ranks)) {
+  for (const std::string& key : member_keys(ranks)) {
     if (store.check({key})) continue;
     if (++count <= 8) names += (count > 1 ? ", " : "") + key.substr(key.find('/') + 1);
   }
@@ -68,8 +68,8 @@ Result<std::vector<Member>> exchange_members(c10d::Store& store, const RankInfo&
   if (place.leads()) {
     std::string roll;
     try {
-      store.wait(guest_keys(place.ranks), timeout);
-      for (const std::string& key : guest_keys(place.ranks)) roll += text_in(store, key) + "\n";
+      store.wait(member_keys(place.ranks), timeout);
+      for (const std::string& key : member_keys(place.ranks)) roll += text_in(store, key) + "\n";
     } catch (const std::exception&) {
       roll = "!" + missing_text(store, place.ranks) + " of " + std::to_string(place.ranks) +
              " did not come within " + std::to_string(timeout.count() / 1000) + " s";
@@ -79,38 +79,37 @@ Result<std::vector<Member>> exchange_members(c10d::Store& store, const RankInfo&
   try {
     store.wait({kRoll}, timeout + kLonger);
   } catch (const std::exception&) {
-    return Status::failed("rank 0 did not come within " + std::to_string((timeout + kLonger).count() / 1000) +
-                          " s");
+    return failed_error("rank 0 did not come within {} s", (timeout + kLonger).count() / 1000);
   }
   const std::string roll = text_in(store, kRoll);
   if (roll.starts_with("!")) {
     common = RankFailure{.found_by = RankFailure::FoundBy::all, .text = roll.substr(1)};
     return Status::failed(common->text);
   }
-  std::vector<Member> guests;
+  std::vector<Member> members;
   std::istringstream lines(roll);
-  for (Member each; lines >> each.device >> each.address;) guests.push_back(each);
-  return guests;
+  for (Member each; lines >> each.device >> each.address;) members.push_back(each);
+  return members;
 }
 
-Status same_devices(const std::vector<Member>& guests, std::optional<RankFailure>& common) {
-  const auto other = std::find_if(guests.begin(), guests.end(),
-                                  [&](const Member& each) { return each.device != guests[0].device; });
-  if (other == guests.end()) return {};
-  const int rank = static_cast<int>(other - guests.begin());
+Status same_devices(const std::vector<Member>& members, std::optional<RankFailure>& common) {
+  const auto other = std::find_if(members.begin(), members.end(),
+                                  [&](const Member& each) { return each.device != members[0].device; });
+  if (other == members.end()) return {};
+  const int rank = static_cast<int>(other - members.begin());
   common = RankFailure{rank, RankFailure::FoundBy::all,
-                       "rank 0 computes on " + guests[0].device + ", " + rank_text(rank) + " on " +
+                       "rank 0 computes on " + members[0].device + ", " + rank_text(rank) + " on " +
                            other->device + "; all ranks need the same kind of device: see training.device"};
   return Status::invalid(common->text);
 }
 
 // Returns an address of this machine that the other machines can reach.
-Result<std::string> reachable_address(const std::string& own, const std::vector<Member>& guests) {
+Result<std::string> reachable_address(const std::string& own, const std::vector<Member>& members) {
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
   if (!reaches_nobody(own) || (interface != nullptr && *interface != '\0')) return own;
   // A machine may resolve its own name to a loopback address. The route to another machine shows its real
   // address.
-  for (const Member& each : guests) {
+  for (const Member& each : members) {
     if (reaches_nobody(each.address)) continue;
     const std::string found = address_towards(each.address, 1);
     if (!reaches_nobody(found)) return found;
@@ -128,29 +127,27 @@ struct Arrival {
 // The result of the roll call.
 struct Roll {
   std::shared_ptr<Watchdog> monitor;
-  std::vector<Member> guests;
+  std::vector<Member> members;
   std::optional<RankFailure> common;
 };
 
 Result<Arrival> arrive(const RankInfo& place, std::chrono::milliseconds timeout) {
-  Result<StorePointer> root = open_store(place, timeout);
-  if (!root.ok()) return root.status();
-  Result<StorePointer> watching = connect_store(place, timeout);
-  if (!watching.ok()) return watching.status();
-  return Arrival{*root, *watching};
+  ASSIGN_OR_RETURN(StorePointer root, open_store(place, timeout));
+  ASSIGN_OR_RETURN(StorePointer watching, connect_store(place, timeout));
+  return Arrival{root, watching};
 }
 
 Result<Roll> find_ranks(const Arrival& arrival, const RankInfo& place, const std::string& prefix,
-                        const std::string& guest, const ProcessGroupOptions& options) {
+                        const std::string& member, const ProcessGroupOptions& options) {
   Roll roll;
   const WatchdogOptions plan{prefix,          options.timeout,  options.beat,
                              options.silence, options.patience, std::max(options.local, options.timeout)};
   roll.monitor = std::make_shared<Watchdog>(place, plan, arrival.watching, arrival.root);
   c10d::PrefixStore store(prefix, arrival.root);
-  store.set("here/" + std::to_string(place.rank), guest);
-  Result<std::vector<Member>> guests = exchange_members(store, place, options.start, roll.common);
-  if (!guests.ok() && !roll.common) return guests.status();
-  if (guests.ok()) roll.guests = std::move(*guests);
+  store.set("here/" + std::to_string(place.rank), member);
+  Result<std::vector<Member>> members = exchange_members(store, place, options.start, roll.common);
+  if (!members.ok() && !roll.common) return members.status();
+  if (members.ok()) roll.members = std::move(*members);
   return roll;
 }
 
@@ -163,10 +160,6 @@ void cancel_roll(const Arrival& arrival, const std::string& prefix, std::chrono:
     // The store is gone: the others notice it.
   }
 }
-
-struct Groups {
-  c10::intrusive_ptr<c10d::Backend> tensors, hosts;
-};
 
 // Runs `get` in a thread, so that signals are handled even if the store never answers or a rank never joins.
 // `late` is the error after `limit`.
@@ -193,52 +186,53 @@ std::string first_line(const std::exception& error) {
 
 }  // namespace
 
-Result<Meeting> meet(const RankInfo& place, const torch::Device& device, const ProcessGroupOptions& options,
-                     std::optional<RankFailure>& common) {
+Result<Meeting> rendezvous(const RankInfo& place, const torch::Device& device,
+                           const ProcessGroupOptions& options, std::optional<RankFailure>& common) {
   static std::atomic<int> met{0};  // a process may join several worlds, one after the other
   const std::string prefix = "octavo/" + std::to_string(place.restart) + "/" + std::to_string(met++) + "/";
   RETURN_IF_ERROR(enough_descriptors(16 + 2 * place.ranks));
   Meeting meeting;
   try {
     const auto start = options.start;
-    const auto arrival = in_time<Arrival>(
-        [=] { return arrive(place, start); }, start + kReport, options,
-        "the store of the ranks at " + place.address + ", port " + std::to_string(place.port) +
-            " has not answered for " + std::to_string((start + kReport).count() / 1000) +
-            " s: a program listens there, but it does not serve this run (MASTER_ADDR and MASTER_PORT name "
-            "the store)");
-    if (!arrival.ok()) return arrival.status();
+    ASSIGN_OR_RETURN(const auto arrival,
+                     in_time<Arrival>([=] { return arrive(place, start); }, start + kReport, options,
+                                      "the store of the ranks at " + place.address + ", port " +
+                                          std::to_string(place.port) + " has not answered for " +
+                                          std::to_string((start + kReport).count() / 1000) +
+                                          " s: a program listens there, but it does not serve this run "
+                                          "(MASTER_ADDR and MASTER_PORT name "
+                                          "the store)"));
     std::string own = place.one_machine() ? kLoopback : address_towards(place.address, place.port);
     if (own.empty()) own = kLoopback;
     const std::string mine = c10::DeviceTypeName(device.type(), true) + " " + own;
     const auto roll_limit = start + kLonger + kReport;
     auto roll = in_time<Roll>(
-        [=] { return find_ranks(*arrival, place, prefix, mine, options); }, roll_limit, options,
+        [=] { return find_ranks(arrival, place, prefix, mine, options); }, roll_limit, options,
         "the store of the ranks has not answered for " + std::to_string(roll_limit.count() / 1000) + " s");
     if (!roll.ok()) {
-      if (place.leads() && options.stop && options.stop()) cancel_roll(*arrival, prefix, options.silence);
+      if (place.leads() && options.stop && options.stop()) cancel_roll(arrival, prefix, options.silence);
       return roll.status();
     }
     common = roll->common;
     if (common) return Status::failed(common->text);
-    RETURN_IF_ERROR(same_devices(roll->guests, common));
+    RETURN_IF_ERROR(same_devices(roll->members, common));
     meeting.monitor = roll->monitor;
     meeting.monitor->watch();
     const auto fail = [&](const std::string& what) {  // without this report the others would wait
       meeting.monitor->fail({place.rank, RankFailure::FoundBy::itself, rank_text(place.rank) + ": " + what});
     };
-    Result<std::string> address = place.one_machine() ? own : reachable_address(own, roll->guests);
+    Result<std::string> address = place.one_machine() ? own : reachable_address(own, roll->members);
     if (!address.ok()) {
       fail(address.status().message());
       return address.status();
     }
-    auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, arrival->root);
+    auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, arrival.root);
     const auto group_store = [store](const char* name) {
       return c10::make_intrusive<c10d::PrefixStore>(name, store);
     };
     const std::string own_address = *address;
-    const auto make = [=]() -> Result<Groups> {
-      Groups made;
+    const auto make = [=]() -> Result<Meeting> {
+      Meeting made;
       made.hosts = gloo_group({group_store("hosts"), place.rank, place.ranks, kGroupTimeout, own_address, 1});
       const BackendOptions tensors{group_store("tensors"), place.rank,  place.ranks,
                                    kGroupTimeout,          own_address, 2};
@@ -251,9 +245,9 @@ Result<Meeting> meet(const RankInfo& place, const torch::Device& device, const P
       }
       return made;
     };
-    const auto groups = in_time<Groups>(make, start + kReport, options,
-                                        "the ranks did not connect to each other within " +
-                                            std::to_string((start + kReport).count() / 1000) + " s");
+    const auto groups = in_time<Meeting>(make, start + kReport, options,
+                                         "the ranks did not connect to each other within " +
+                                             std::to_string((start + kReport).count() / 1000) + " s");
     if (!groups.ok()) {
       fail(groups.status().message());
       return groups.status();

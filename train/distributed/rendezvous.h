@@ -20,7 +20,7 @@ struct Meeting {
 
 // Waits for all ranks of `place`. An error names the ranks that have not joined or that differ. `common` is
 // set if every rank has the same error.
-Result<Meeting> meet(const RankInfo& place, const torch::Device& device, const ProcessGroupOptions& options,
-                     std::optional<RankFailure>& common);
+Result<Meeting> rendezvous(const RankInfo& place, const torch::Device& device,
+                           const ProcessGroupOptions& options, std::optional<RankFailure>& common);
 
 }  // namespace octavo_train

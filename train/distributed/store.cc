@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <condition_variable>
 #include <csignal>
 #include <cstring>
 #include <exception>
@@ -132,6 +133,77 @@ class NoBrokenPipes {
 
 }  // namespace
 
+// Shared with the thread, which may outlive the TimedThread.
+struct TimedThread::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::function<void()> call;  // empty: the thread is idle
+  std::exception_ptr thrown;
+  bool lost = false, quit = false;
+
+  void serve() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [&] { return call || quit; });
+      if (!call) return;
+      lock.unlock();
+      std::exception_ptr caught;
+      try {
+        call();
+      } catch (...) {
+        caught = std::current_exception();
+      }
+      lock.lock();
+      call = nullptr;
+      thrown = std::move(caught);
+      changed.notify_all();
+      if (lost) return;
+    }
+  }
+};
+
+TimedThread::TimedThread()
+    : state_(std::make_shared<State>()), thread_([state = state_] { state->serve(); }) {}
+
+TimedThread::~TimedThread() {
+  bool busy = false;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->quit = true;
+    busy = static_cast<bool>(state_->call);
+    state_->lost |= busy;
+  }
+  state_->changed.notify_all();
+  if (busy) {
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
+}
+
+TimedThread::End TimedThread::run(std::function<void()> call, std::chrono::milliseconds limit,
+                                  const std::function<bool()>& stop) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kLook{50};  // between two calls of `stop`
+  const auto end = Clock::now() + limit;
+  std::unique_lock lock(state_->mutex);
+  if (state_->lost) return End::late;
+  state_->call = std::move(call);
+  state_->changed.notify_all();
+  const auto returned = [&] { return !state_->call; };
+  while (!returned()) {
+    const auto next = stop ? std::min(end, Clock::now() + kLook) : end;
+    if (state_->changed.wait_until(lock, next, returned)) break;
+    const bool stopped = stop && stop();
+    if (!stopped && Clock::now() < end) continue;
+    state_->lost = true;
+    return stopped ? End::stopped : End::late;
+  }
+  if (const std::exception_ptr thrown = std::exchange(state_->thrown, nullptr))
+    std::rethrow_exception(thrown);
+  return End::done;
+}
+
 Status enough_descriptors(int count) {
   std::vector<int> opened;
   int problem = 0;
@@ -157,15 +229,14 @@ Status enough_descriptors(int count) {
 bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
 Result<ServedStore> serve_store(const std::string& address, int port) {
-  Result<int> listening = listen_at(address, port);
-  if (!listening.ok()) return listening.status();
+  ASSIGN_OR_RETURN(int listening, listen_at(address, port));
   int bound = 0;
-  const std::string at = own_end(*listening, &bound);
+  const std::string at = own_end(listening, &bound);
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(bound);
   options.isServer = true;
   options.waitWorkers = false;
-  options.masterListenFd = *listening;
+  options.masterListenFd = listening;
   const NoBrokenPipes in_its_threads;
   try {
     const std::string own = address.empty() ? "localhost" : at;
@@ -189,10 +260,9 @@ Result<StorePointer> open_store(const RankInfo& place, std::chrono::milliseconds
   // If a machine resolves its own name to a loopback address, listen on all addresses, because the other
   // ranks connect from other machines.
   if (!place.one_machine() && is_loopback(at)) at.clear();
-  Result<ServedStore> made = serve_store(at, place.port);
-  if (!made.ok()) return made.status();
-  served->emplace_back(place.port, made->store);
-  return made->store;
+  ASSIGN_OR_RETURN(ServedStore made, serve_store(at, place.port));
+  served->emplace_back(place.port, made.store);
+  return made.store;
 }
 
 Result<StorePointer> connect_store(const RankInfo& place, std::chrono::milliseconds timeout) {

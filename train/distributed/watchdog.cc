@@ -95,13 +95,13 @@ void Watchdog::watch() {
   thread_ = std::thread([this] { run(); });
 }
 
-void Watchdog::doing(const std::string& what) {
+void Watchdog::set_activity(const std::string& what) {
   const std::lock_guard lock(mutex_);
   doing_ = what;
   since_ = Clock::now();
 }
 
-void Watchdog::remember(const std::string& note) {
+void Watchdog::set_error_suffix(const std::string& note) {
   const std::lock_guard lock(mutex_);
   note_ = note;
 }
@@ -140,7 +140,7 @@ void Watchdog::fail(const RankFailure& failure) {
   } catch (const std::exception&) {
     // The other ranks detect that the store is gone.
   }
-  learn(failure);
+  record_failure(failure);
   const std::lock_guard lock(mutex_);
   heard_ = true;
 }
@@ -158,7 +158,7 @@ void Watchdog::wake() {
   changed_.notify_all();
 }
 
-void Watchdog::blame(const std::string& what) {
+void Watchdog::throw_failure(const std::string& what) {
   std::unique_lock lock(mutex_);
   // A broken connection is noticed before its reason is known.
   changed_.wait_for(lock, plan_.silence + 2 * plan_.beat, [&] { return failure_.has_value(); });
@@ -187,7 +187,7 @@ void Watchdog::run() {
     }
     if (what.empty()) continue;
     const bool launcher = place_.store_is_there;
-    learn(
+    record_failure(
         {.rank = launcher ? RankFailure::kNoRank : 0,
          .found_by = RankFailure::FoundBy::others,
          .text = (launcher ? "the launcher" : "rank 0") + (", which serves the store of the ranks," + what)});
@@ -229,7 +229,7 @@ void Watchdog::look() {
   for (const auto& [rank, seen] : seen_) keys.push_back(key(beat_name(rank)));
   const auto values = watching_.call([keys](c10d::Store& store) { return store.multiGet(keys); });
   for (const std::size_t said : {std::size_t{0}, std::size_t{1}}) {
-    if (!values[said].empty()) return learn(from_store(text_of(values[said])));
+    if (!values[said].empty()) return record_failure(from_store(text_of(values[said])));
   }
   std::size_t at = 2;
   for (const auto& [rank, seen] : seen_) watch_rank(rank, text_of(values[at++]));
@@ -251,9 +251,9 @@ void Watchdog::watch_rank(int rank, const std::string& text) {
     seen.calls = calls;
   }
   if (!seen.left && now - seen.fresh > plan_.silence) {
-    declare({rank, RankFailure::FoundBy::others,
-             rank_text(rank) + " is gone: it has shown no sign of life for " +
-                 seconds_text(now - seen.fresh) + ", and was " + seen.doing});
+    publish_failure({rank, RankFailure::FoundBy::others,
+                     rank_text(rank) + " is gone: it has shown no sign of life for " +
+                         seconds_text(now - seen.fresh) + ", and was " + seen.doing});
   }
 }
 
@@ -271,21 +271,21 @@ void Watchdog::find_hang() {
     if (seen.left) continue;
     if (seen.calls == most || seen.local) seen.moved = now;  // no rank waits for it, or it does local work
     if (seen.calls > least || now - seen.moved <= plan_.timeout) continue;
-    return declare({rank, RankFailure::FoundBy::others,
-                    rank_text(rank) + " hangs: the others have waited for it for " +
-                        seconds_text(now - seen.moved) + ", more than rank_timeout allows, and it has been " +
-                        seen.doing + " for " +
-                        seconds_text(std::chrono::seconds(seen.seconds) + (now - seen.fresh))});
+    return publish_failure({rank, RankFailure::FoundBy::others,
+                            rank_text(rank) + " hangs: the others have waited for it for " +
+                                seconds_text(now - seen.moved) +
+                                ", more than rank_timeout allows, and it has been " + seen.doing + " for " +
+                                seconds_text(std::chrono::seconds(seen.seconds) + (now - seen.fresh))});
   }
 }
 
 // The first failure counts, no matter which rank found it.
-void Watchdog::declare(const RankFailure& failure) {
+void Watchdog::publish_failure(const RankFailure& failure) {
   const std::string first = watching_.compare_set(key("failed"), "", to_store(failure));
-  learn(first.empty() ? failure : from_store(first));
+  record_failure(first.empty() ? failure : from_store(first));
 }
 
-void Watchdog::learn(const RankFailure& failure) {
+void Watchdog::record_failure(const RankFailure& failure) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return;

@@ -16,7 +16,6 @@
 
 #include "train/distributed/rank_failure.h"
 #include "train/distributed/store.h"
-#include "train/distributed/timed_thread.h"
 
 #include <atomic>
 #include <chrono>
@@ -58,14 +57,14 @@ class Watchdog {
   // for the others.
   void leave();
 
-  void doing(const std::string& what);
+  void set_activity(const std::string& what);
   // Begin and end local work. In between, the rank needs no other rank, does not count as hanging and is not
   // ended by its monitor. The time limit is `local` plus one second per megabyte of `bytes`. Calls may be
   // nested; the limit of the outermost call applies.
   void begin_local_work(const std::string& what, std::uint64_t bytes);
   void end_local_work();
   // Sets a text that is appended to messages about failures.
-  void remember(const std::string& note);
+  void set_error_suffix(const std::string& note);
   // Counts a call of the world's thread.
   void called() { ++calls_; }
 
@@ -76,7 +75,7 @@ class Watchdog {
   // Wakes await(). Call it after `done` has changed.
   void wake();
   // Reports that a call failed with `what`: waits for the reason and throws ProcessGroupError with it.
-  [[noreturn]] void blame(const std::string& what);
+  [[noreturn]] void throw_failure(const std::string& what);
   [[nodiscard]] bool failed() const;
   [[nodiscard]] std::optional<RankFailure> failure() const;
 
@@ -88,8 +87,8 @@ class Watchdog {
   void watch_rank(int rank, const std::string& text);
   void find_hang();
   void show_local_work();
-  void declare(const RankFailure& failure);
-  void learn(const RankFailure& failure);
+  void publish_failure(const RankFailure& failure);
+  void record_failure(const RankFailure& failure);
   void end_if_stuck();
   [[nodiscard]] std::string key(const std::string& name) const { return plan_.prefix + name; }
   [[nodiscard]] bool works_locally() const;  // within its time limit. REQUIRES: mutex_ is held

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/nemo.h"
 
-#include "train/formats/safetensors_format.h"
+#include "train/formats/tensor_list.h"
 #include "train/io/little_endian.h"
 
 namespace octavo_train {
@@ -21,14 +21,12 @@ TarSource text_source(std::string_view name, std::string_view text) {
 }  // namespace
 
 Result<NemoArchive> NemoArchive::open(const std::string& path, std::uint64_t inflated_limit) {
-  Result<TarArchive> archive = TarArchive::open(path, inflated_limit);
-  if (!archive.ok()) return archive.status();
+  ASSIGN_OR_RETURN(TarArchive archive, TarArchive::open(path, inflated_limit));
   NemoArchive opened;
-  opened.archive_ = std::move(*archive);
+  opened.archive_ = std::move(archive);
   for (const std::string_view name : {kConfig, kWeights}) {
     if (opened.find(name) == nullptr) {
-      return Status::invalid(path + ": no file " + quote_name(name) +
-                             " in the archive, expected a model of NeMo");
+      return invalid_error("{}: no file {} in the archive, expected a model of NeMo", path, quote_name(name));
     }
   }
   opened.config_ = as_text(opened.find(kConfig)->bytes);
@@ -36,20 +34,20 @@ Result<NemoArchive> NemoArchive::open(const std::string& path, std::uint64_t inf
     return Status::invalid(path + ": " + quote_name(kConfig) + ": " + size_text(opened.config_.size()) +
                            ", expected at most " + size_text(kConfigLimit));
   }
-  Result<TorchFile> weights = TorchFile::read(opened.find(kWeights)->bytes);
-  if (!weights.ok()) return placed(path + ": " + std::string(kWeights), weights.status());
-  opened.weights_ = std::move(*weights);
+  ASSIGN_OR_RETURN(TorchFile weights, with_context(path + ": " + std::string(kWeights),
+                                                   TorchFile::read(opened.find(kWeights)->bytes)));
+  opened.weights_ = std::move(weights);
   return opened;
 }
 
 Status write_nemo(const std::string& path, std::string_view config, std::span<const TensorSource> weights,
                   const std::map<std::string, std::string>& files) {
-  const Result<TorchFileLayout> plan = plan_torch_file(weights, std::string(kRoot));
-  if (!plan.ok()) return placed(path, plan.status());
+  ASSIGN_OR_RETURN(const TorchFileLayout plan,
+                   with_context(path, plan_torch_file(weights, std::string(kRoot))));
   std::vector<TarSource> sources = {text_source(kConfig, config)};
   for (const auto& [name, text] : files) sources.push_back(text_source(name, text));
-  sources.push_back({"./" + std::string(kWeights), plan->size,
-                     [&](const ByteSink& sink) { return write_planned(sink, *plan, weights); }});
+  sources.push_back({"./" + std::string(kWeights), plan.size,
+                     [&](const ByteSink& sink) { return write_planned(sink, plan, weights); }});
   return write_tar(path, sources);
 }
 

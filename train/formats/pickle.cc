@@ -1,18 +1,142 @@
-// Implements the parts of a state dict: the supported globals, storages, tensors and the dict. See pickle.h
-// and pickle_machine.h.
+// Reads the pickle of a state dict: a virtual machine with a stack, a memo, and values that are indices. See
+// pickle.h.
 // SPDX-License-Identifier: MIT
 #include "train/formats/pickle.h"
 
 #include "train/base/status.h"
-#include "train/formats/pickle_machine.h"
-#include "train/formats/safetensors_format.h"
+#include "train/formats/pickle_opcodes.h"
+#include "train/formats/tensor_list.h"
+#include "train/io/little_endian.h"
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 namespace octavo_train {
 namespace {
+
+enum class PickleKind : std::uint8_t {
+  none,
+  truth,
+  integer,
+  text,
+  storage_class,
+  function,
+  tuple,
+  dict,
+  storage,
+  tensor
+};
+
+// A value of the machine. `first` and `count` are the range of a text in the pickle, or of a tuple in the
+// pool of items. For an integer, `count` is its value. For other kinds, `first` is the index of the object,
+// if it has one.
+struct PickleValue {
+  PickleKind kind = PickleKind::none;
+  std::uint32_t first = 0;
+  std::int64_t count = 0;
+};
+
+class PickleMachine {
+ public:
+  explicit PickleMachine(std::span<const std::byte> pickle) : pickle_(pickle) {}
+
+  // Runs to the end of the pickle. Must be called only once.
+  Result<std::vector<PickledTensor>> run();
+
+ private:
+  struct Tensor {
+    std::uint32_t storage = 0;
+    std::int64_t offset = 0;
+    PickleValue shape;  // tuples of integers
+    PickleValue strides;
+  };
+  using Items = std::vector<std::pair<PickleValue, PickleValue>>;
+
+  Status step();  // executes one opcode
+
+  // Read the argument of an opcode.
+  template <class T>
+  Result<T> argument();
+  Result<std::string_view> line();
+
+  Status push(PickleValue value);
+  Status push_mark();
+  template <class Stored, class Number>
+  Status push_number();
+  Status push_long();
+  Status push_text();
+  Status push_tuple(std::size_t count);
+  Status push_marked_tuple();
+  Status push_dict();
+  Status set_items(std::size_t count);
+  Status set_marked_items();
+  template <class T>
+  Status put();
+  template <class T>
+  Status get();
+  Status protocol();
+
+  // Operations that only a state dict needs.
+  Status push_global();
+  Status load_storage();
+  Status reduce();
+  Status rebuild_tensor(const PickleValue& arguments);
+  Status build();
+  [[nodiscard]] Result<std::vector<PickledTensor>> finish() const;
+
+  // Returns the number of values above the last mark, or of all values if there is no mark. Values below the
+  // mark must not be popped.
+  [[nodiscard]] std::size_t height() const { return stack_.size() - (marks_.empty() ? 0 : marks_.back()); }
+  [[nodiscard]] Status need(std::size_t count) const;
+  PickleValue pop();
+  Result<std::size_t> unmark();
+
+  [[nodiscard]] Status placed_here(const Status& status) const;
+  static Status expect(const PickleValue& value, PickleKind kind, std::string_view what);
+  [[nodiscard]] Status expect_items(const PickleValue& tuple, std::span<const PickleKind> kinds,
+                                    std::string_view what) const;
+
+  [[nodiscard]] std::span<const PickleValue> items_of(const PickleValue& tuple) const {
+    return std::span(items_).subspan(tuple.first, static_cast<std::size_t>(tuple.count));
+  }
+  [[nodiscard]] std::string_view text_of(const PickleValue& text) const {
+    return as_text(pickle_.subspan(text.first, static_cast<std::size_t>(text.count)));
+  }
+  [[nodiscard]] std::vector<std::int64_t> numbers_of(const PickleValue& tuple) const;
+
+  std::span<const std::byte> pickle_;
+  std::size_t at_ = 0;
+  std::size_t opcode_at_ = 0;
+  std::uint8_t opcode_ = 0;
+  bool stopped_ = false;
+  std::vector<PickleValue> stack_;
+  std::vector<std::size_t> marks_;  // heights of the stack at the MARKs
+  std::vector<PickleValue> memo_;
+  std::vector<PickleValue> items_;  // items of all tuples
+  std::vector<Items> dicts_;
+  std::vector<PickledStorage> storages_;
+  std::vector<Tensor> tensors_;
+};
+
+std::string_view kind_name(PickleKind kind) {
+  constexpr std::array<std::string_view, 10> kNames = {
+      "None",       "a truth value", "a number", "a text",    "a class of storages",
+      "a function", "a tuple",       "a dict",   "a storage", "a tensor"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+Status too_many(const char* what, std::size_t limit) {
+  return Status::invalid("more than " + std::to_string(limit) + " " + what + ", which is the limit");
+}
+
+Status cut_short() { return Status::invalid("the pickle ends too early: it is cut short"); }
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kStorages = {{
     {"BOOL", "BoolStorage"},
@@ -31,8 +155,7 @@ enum class PickleFunction : std::uint32_t { ordered_dict, rebuild_tensor, rebuil
 
 Status check_length(std::string_view text, std::string_view what) {
   if (text.size() <= kNameLimit) return {};
-  return Status::invalid(std::string(what) + " of " + std::to_string(text.size()) +
-                         " bytes, expected at most " + std::to_string(kNameLimit));
+  return invalid_error("{} of {} bytes, expected at most {}", what, text.size(), kNameLimit);
 }
 
 Status check_twins(std::vector<std::string_view> names) {
@@ -41,25 +164,264 @@ Status check_twins(std::vector<std::string_view> names) {
   return twin == names.end() ? Status() : Status::invalid("tensor " + quote_name(*twin) + ": given twice");
 }
 
-}  // namespace
+// Reads the argument of an opcode.
+template <class T>
+Result<T> PickleMachine::argument() {
+  if (pickle_.size() - at_ < sizeof(T)) return cut_short();
+  at_ += sizeof(T);
+  return load_little<T>(pickle_, at_ - sizeof(T));
+}
+
+template <class Stored, class Number>
+Status PickleMachine::push_number() {
+  ASSIGN_OR_RETURN(const Stored value, argument<Stored>());
+  return push({PickleKind::integer, 0, static_cast<Number>(value)});
+}
+
+// Python numbers memo entries from 0 upwards, so an index beyond the next free index is invalid.
+template <class T>
+Status PickleMachine::put() {
+  ASSIGN_OR_RETURN(const T index, argument<T>());
+  RETURN_IF_ERROR(need(1));
+  if (index > memo_.size()) {
+    return invalid_error("memo {}, expected at most {}", index, memo_.size());
+  }
+  if (index == memo_.size()) memo_.emplace_back();
+  memo_[index] = stack_.back();
+  return {};
+}
+
+template <class T>
+Status PickleMachine::get() {
+  ASSIGN_OR_RETURN(const T index, argument<T>());
+  if (index < memo_.size()) return push(memo_[index]);
+  return invalid_error("memo {} is not there; it has {}", index, memo_.size());
+}
+
+Result<std::vector<PickledTensor>> PickleMachine::run() {
+  if (pickle_.size() > kPickleLimit) {
+    return invalid_error("a pickle of {} bytes, expected at most {}", pickle_.size(), kPickleLimit);
+  }
+  while (!stopped_) {
+    opcode_at_ = at_;
+    opcode_ = 0;
+    if (at_ == pickle_.size())
+      return placed_here(Status::invalid("the pickle ends without STOP: it is cut short"));
+    opcode_ = std::to_integer<std::uint8_t>(pickle_[at_++]);
+    if (const Status status = step(); !status.ok()) return placed_here(status);
+  }
+  Result<std::vector<PickledTensor>> tensors = finish();
+  if (!tensors.ok()) return placed_here(tensors.status());
+  return tensors;
+}
+
+Status PickleMachine::placed_here(const Status& status) const {
+  const std::string opcode = opcode_at_ < pickle_.size() ? ": opcode " + opcode_text(opcode_) : std::string();
+  return with_context("byte " + std::to_string(opcode_at_) + opcode, status);
+}
+
+Status PickleMachine::step() {
+  switch (static_cast<Opcode>(opcode_)) {
+    case Opcode::proto:
+      return protocol();
+    case Opcode::stop:
+      stopped_ = true;
+      return {};
+    case Opcode::mark:
+      return push_mark();
+    case Opcode::none:
+      return push({});
+    case Opcode::newtrue:
+      return push({PickleKind::truth, 0, 1});
+    case Opcode::newfalse:
+      return push({PickleKind::truth, 0, 0});
+    case Opcode::binint:
+      return push_number<std::uint32_t, std::int32_t>();
+    case Opcode::binint1:
+      return push_number<std::uint8_t, std::uint8_t>();
+    case Opcode::binint2:
+      return push_number<std::uint16_t, std::uint16_t>();
+    case Opcode::long1:
+      return push_long();
+    case Opcode::binunicode:
+      return push_text();
+    case Opcode::global:
+      return push_global();
+    case Opcode::empty_tuple:
+      return push({PickleKind::tuple, 0, 0});
+    case Opcode::tuple1:
+      return push_tuple(1);
+    case Opcode::tuple2:
+      return push_tuple(2);
+    case Opcode::tuple3:
+      return push_tuple(3);
+    case Opcode::tuple:
+      return push_marked_tuple();
+    case Opcode::empty_dict:
+      return push_dict();
+    case Opcode::setitem:
+      return set_items(2);
+    case Opcode::setitems:
+      return set_marked_items();
+    case Opcode::binput:
+      return put<std::uint8_t>();
+    case Opcode::long_binput:
+      return put<std::uint32_t>();
+    case Opcode::binget:
+      return get<std::uint8_t>();
+    case Opcode::long_binget:
+      return get<std::uint32_t>();
+    case Opcode::binpersid:
+      return load_storage();
+    case Opcode::reduce:
+      return reduce();
+    case Opcode::build:
+      return build();
+  }
+  return Status::unsupported("not one that a state dict needs; only tensors by name are read");
+}
+
+Status PickleMachine::protocol() {
+  ASSIGN_OR_RETURN(const std::uint8_t version, argument<std::uint8_t>());
+  if (version == 2 && opcode_at_ == 0) return {};
+  return unsupported_error("protocol {}, expected 2 and at the front, as torch.save writes it", version);
+}
+
+Status PickleMachine::push(PickleValue value) {
+  if (stack_.size() == kStackLimit) return too_many("values on the stack", kStackLimit);
+  stack_.push_back(value);
+  return {};
+}
+
+Status PickleMachine::push_mark() {
+  if (marks_.size() == kStackLimit) return too_many("MARKs", kStackLimit);
+  marks_.push_back(stack_.size());
+  return {};
+}
+
+Status PickleMachine::push_long() {
+  ASSIGN_OR_RETURN(const std::uint8_t size, argument<std::uint8_t>());
+  if (size > 8) return Status::invalid("a number of " + std::to_string(size) + " bytes, expected at most 8");
+  if (pickle_.size() - at_ < size) return cut_short();
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < size; ++i) value |= std::to_integer<std::uint64_t>(pickle_[at_ + i]) << (8 * i);
+  // The sign is the highest stored bit.
+  const auto missing = static_cast<unsigned>(64 - 8 * size);
+  if (size > 0) value = static_cast<std::uint64_t>(static_cast<std::int64_t>(value << missing) >> missing);
+  at_ += size;
+  return push({PickleKind::integer, 0, static_cast<std::int64_t>(value)});
+}
+
+Status PickleMachine::push_text() {
+  ASSIGN_OR_RETURN(const std::uint32_t size, argument<std::uint32_t>());
+  if (size > pickle_.size() - at_) {
+    return invalid_error("a text of {} bytes, but only {} follow", size, pickle_.size() - at_);
+  }
+  at_ += size;
+  return push({PickleKind::text, static_cast<std::uint32_t>(at_ - size), size});
+}
+
+Result<std::string_view> PickleMachine::line() {
+  const std::string_view rest = as_text(pickle_.subspan(at_));
+  const std::size_t end = rest.find('\n');
+  if (end == std::string_view::npos) return Status::invalid("a name that does not end");
+  at_ += end + 1;
+  return rest.substr(0, end);
+}
+
+Status PickleMachine::need(std::size_t count) const {
+  if (height() >= count) return {};
+  return invalid_error("takes {} values from a stack that has {}", count, height());
+}
+
+PickleValue PickleMachine::pop() {
+  const PickleValue top = stack_.back();
+  stack_.pop_back();
+  return top;
+}
+
+// Removes the last mark and returns the number of values above it.
+Result<std::size_t> PickleMachine::unmark() {
+  if (marks_.empty()) return Status::invalid("there is no MARK");
+  const std::size_t count = height();
+  marks_.pop_back();
+  return count;
+}
+
+Status PickleMachine::push_tuple(std::size_t count) {
+  RETURN_IF_ERROR(need(count));
+  const PickleValue tuple{PickleKind::tuple, static_cast<std::uint32_t>(items_.size()),
+                          static_cast<std::int64_t>(count)};
+  items_.insert(items_.end(), stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
+  stack_.resize(stack_.size() - count);
+  return push(tuple);
+}
+
+Status PickleMachine::push_marked_tuple() {
+  const Result<std::size_t> count = unmark();
+  return count.ok() ? push_tuple(*count) : count.status();
+}
+
+Status PickleMachine::push_dict() {
+  if (dicts_.size() == kDictLimit) return too_many("dicts", kDictLimit);
+  dicts_.emplace_back();
+  return push({PickleKind::dict, static_cast<std::uint32_t>(dicts_.size() - 1), 0});
+}
+
+// Moves the top `count` values of the stack, which alternate between keys and values, to the dict below them.
+Status PickleMachine::set_items(std::size_t count) {
+  if (count % 2 != 0) return Status::invalid("a key without a value");
+  RETURN_IF_ERROR(need(count + 1));
+  const std::size_t first = stack_.size() - count;
+  RETURN_IF_ERROR(expect(stack_[first - 1], PickleKind::dict, "the target"));
+  Items& items = dicts_[stack_[first - 1].first];
+  for (std::size_t i = first; i < stack_.size(); i += 2) {
+    RETURN_IF_ERROR(expect(stack_[i], PickleKind::text, "a key"));
+    items.emplace_back(stack_[i], stack_[i + 1]);
+  }
+  stack_.resize(first);
+  return {};
+}
+
+Status PickleMachine::set_marked_items() {
+  const Result<std::size_t> count = unmark();
+  return count.ok() ? set_items(*count) : count.status();
+}
+
+Status PickleMachine::expect(const PickleValue& value, PickleKind kind, std::string_view what) {
+  if (value.kind == kind) return {};
+  return invalid_error("{} is {}, expected {}", what, kind_name(value.kind), kind_name(kind));
+}
+
+// Checks that a tuple has items of these kinds.
+Status PickleMachine::expect_items(const PickleValue& tuple, std::span<const PickleKind> kinds,
+                                   std::string_view what) const {
+  RETURN_IF_ERROR(expect(tuple, PickleKind::tuple, what));
+  if (tuple.count != static_cast<std::int64_t>(kinds.size())) {
+    return invalid_error("{} has {} parts, expected {}", what, tuple.count, kinds.size());
+  }
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    const std::string part = std::string(what) + ": part " + std::to_string(i + 1);
+    RETURN_IF_ERROR(expect(items_of(tuple)[i], kinds[i], part));
+  }
+  return {};
+}
 
 Status PickleMachine::push_global() {
-  const Result<std::string_view> module = line();
-  if (!module.ok()) return module.status();
-  const Result<std::string_view> name = line();
-  if (!name.ok()) return name.status();
+  ASSIGN_OR_RETURN(const std::string_view module, line());
+  ASSIGN_OR_RETURN(const std::string_view name, line());
   const auto function = [&](PickleFunction which) {
     return push({PickleKind::function, static_cast<std::uint32_t>(which), 0});
   };
-  if (*module == "collections" && *name == "OrderedDict") return function(PickleFunction::ordered_dict);
-  if (*module == "torch._utils" && *name == "_rebuild_tensor_v2")
+  if (module == "collections" && name == "OrderedDict") return function(PickleFunction::ordered_dict);
+  if (module == "torch._utils" && name == "_rebuild_tensor_v2")
     return function(PickleFunction::rebuild_tensor);
-  if (*module == "torch._utils" && *name == "_rebuild_parameter")
+  if (module == "torch._utils" && name == "_rebuild_parameter")
     return function(PickleFunction::rebuild_parameter);
   for (std::uint32_t i = 0; i < kStorages.size(); ++i) {
-    if (*module == "torch" && *name == kStorages[i].second) return push({PickleKind::storage_class, i, 0});
+    if (module == "torch" && name == kStorages[i].second) return push({PickleKind::storage_class, i, 0});
   }
-  return Status::unsupported("global " + quote_name(*module) + " " + quote_name(*name) +
+  return Status::unsupported("global " + quote_name(module) + " " + quote_name(name) +
                              " is not one that a state dict needs; nothing of it is run. Load the file where "
                              "you trust it, and save its state_dict() alone");
 }
@@ -108,9 +470,8 @@ Status PickleMachine::rebuild_tensor(const PickleValue& arguments) {
   RETURN_IF_ERROR(expect_items(arguments, kParts, kWhat));
   const auto parts = items_of(arguments);
   if (parts[2].count != parts[3].count || parts[2].count > static_cast<std::int64_t>(kDimensionLimit)) {
-    return Status::invalid(std::string(kWhat) + ": " + std::to_string(parts[2].count) + " extents and " +
-                           std::to_string(parts[3].count) + " strides, expected as many, and at most " +
-                           std::to_string(kDimensionLimit));
+    return invalid_error("{}: {} extents and {} strides, expected as many, and at most {}", kWhat,
+                         parts[2].count, parts[3].count, kDimensionLimit);
   }
   for (const PickleValue& tuple : {parts[2], parts[3]}) {
     for (const PickleValue& number : items_of(tuple)) {
@@ -137,14 +498,12 @@ std::vector<std::int64_t> PickleMachine::numbers_of(const PickleValue& tuple) co
 Result<std::vector<PickledTensor>> PickleMachine::finish() const {
   if (at_ != pickle_.size()) return Status::invalid("bytes after the end of the pickle; the rest is unknown");
   if (stack_.size() != 1 || !marks_.empty()) {
-    return Status::invalid(std::to_string(stack_.size()) + " values and " + std::to_string(marks_.size()) +
-                           " MARKs are left, expected one value");
+    return invalid_error("{} values and {} MARKs are left, expected one value", stack_.size(), marks_.size());
   }
   RETURN_IF_ERROR(expect(stack_[0], PickleKind::dict, "the file's content"));
   const Items& items = dicts_[stack_[0].first];
   if (items.size() > kTensorLimit) {
-    return Status::invalid(std::to_string(items.size()) + " tensors, expected at most " +
-                           std::to_string(kTensorLimit));
+    return invalid_error("{} tensors, expected at most {}", items.size(), kTensorLimit);
   }
   std::vector<std::string_view> names;
   for (const auto& [key, value] : items) {
@@ -161,6 +520,8 @@ Result<std::vector<PickledTensor>> PickleMachine::finish() const {
   }
   return found;
 }
+
+}  // namespace
 
 Result<std::vector<PickledTensor>> read_pickle(std::span<const std::byte> pickle) {
   return PickleMachine(pickle).run();

@@ -1,6 +1,6 @@
-// Reads the pickle of a state dict with a virtual machine that supports only the opcodes, classes and
-// functions that torch.save writes for a state dict: nothing is imported, called or executed. Everything else
-// is an error that names the opcode, its byte offset and the global.
+// Reads and writes the pickle of a state dict. Reading uses a virtual machine that supports only the opcodes,
+// classes and functions that torch.save writes for a state dict: nothing is imported, called or executed.
+// Everything else is an error that names the opcode, its byte offset and the global.
 //
 // Values refer to each other by indices and are never traversed recursively, so cycles and nesting are
 // harmless. Every opcode adds a bounded amount of memory, so the machine's memory is proportional to the size
@@ -9,10 +9,12 @@
 #pragma once
 
 #include "train/base/status.h"
+#include "train/formats/tensor_list.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -28,7 +30,7 @@ inline constexpr std::size_t kStackLimit = std::size_t{1} << 20;  // two values 
 
 // A storage as the pickle describes it. Its bytes are not in the pickle; they are found by its key.
 struct PickledStorage {
-  std::string_view dtype;  // spelled as in safetensors.h
+  std::string_view dtype;  // as in element_size()
   std::string_view key;
   std::int64_t elements = 0;
 };
@@ -46,6 +48,11 @@ struct PickledTensor {
 // so without this rule all names together could be longer than the pickle. The texts are views of `pickle`.
 // Errors begin with a byte offset.
 Result<std::vector<PickledTensor>> read_pickle(std::span<const std::byte> pickle);
+
+// Returns the pickle of an OrderedDict of contiguous tensors, for torch.load(weights_only=True). The key of
+// each storage is the tensor's index in `sources`. REQUIRES: dtypes with a storage class in torch, and shapes
+// that tensor_bytes() accepts.
+std::string pickle_of(std::span<const TensorSource> sources);
 
 // Returns torch's name of the storage class of a dtype, such as `FloatStorage`; empty if there is none.
 [[nodiscard]] std::string_view torch_storage(std::string_view dtype);

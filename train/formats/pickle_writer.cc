@@ -1,11 +1,10 @@
 // Writes the opcodes for tensors. It writes no memo, because texts and globals cost less than their
-// bookkeeping. See pickle_writer.h.
+// bookkeeping. See pickle_of() in pickle.h.
 // SPDX-License-Identifier: MIT
-#include "train/formats/pickle_writer.h"
-
 #include "train/formats/pickle.h"
+
 #include "train/formats/pickle_opcodes.h"
-#include "train/formats/safetensors_format.h"
+#include "train/formats/tensor_list.h"
 #include "train/io/little_endian.h"
 
 #include <algorithm>

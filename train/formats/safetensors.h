@@ -14,10 +14,10 @@
 #include "train/base/status.h"
 #include "train/formats/tensor_list.h"
 #include "train/io/mapped_file.h"
+#include "train/io/output_file.h"
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -25,20 +25,6 @@
 #include <vector>
 
 namespace octavo_train {
-
-// Returns the bytes per element of a dtype as the format spells it: BOOL U8 I8 F8_E4M3 F8_E5M2 F8_E8M0, U16
-// I16 F16 BF16, U32 I32 F32, U64 I64 F64. Returns 0 for any other dtype.
-[[nodiscard]] std::size_t element_size(std::string_view dtype);
-
-// A tensor to be written.
-struct TensorSource {
-  std::string name;
-  std::string dtype;
-  std::vector<std::int64_t> shape;  // {}: a scalar
-  // Returns the tensor's bytes. Called once, in the order of the file. The bytes must stay valid until the
-  // next call or the end of the write. So one buffer is enough to copy the tensors of a GPU one at a time.
-  std::function<Result<Bytes>()> bytes;
-};
 
 // Writes a file. Tensors with wider elements come first; otherwise the given order is kept. So every tensor
 // is aligned to its element size, and the first tensor to 8 bytes. Names, dtypes and shapes are checked
@@ -50,6 +36,17 @@ Status write_safetensors(const std::string& path, std::span<const TensorSource> 
 // sources.
 Result<std::uint64_t> safetensors_size(std::span<const TensorSource> sources,
                                        const std::map<std::string, std::string>& metadata = {});
+
+// The layout of a file that will be written.
+struct SafetensorsLayout {
+  std::string header;              // padded, without the length field
+  std::vector<std::size_t> order;  // indices of the sources, in the order of the file
+  std::uint64_t size = 0;          // bytes of the file
+};
+
+Result<SafetensorsLayout> plan_safetensors(std::span<const TensorSource> sources,
+                                           const std::map<std::string, std::string>& metadata);
+Status write_planned(OutputFile& file, const SafetensorsLayout& plan, std::span<const TensorSource> sources);
 
 // A file opened for reading. Moving the object does not move the bytes. If another process truncates the file
 // while it is open, SIGBUS ends this process. So checkpoints are replaced by rename, never written in place.

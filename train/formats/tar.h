@@ -13,6 +13,7 @@
 #include "train/io/mapped_file.h"
 #include "train/io/output_file.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -22,6 +23,20 @@
 #include <vector>
 
 namespace octavo_train {
+
+inline constexpr std::size_t kTarBlock = 512;
+
+struct TarHeader {
+  std::string name;
+  std::uint64_t size = 0;
+  char type = '0';
+};
+
+// Returns the header of a plain file. REQUIRES: the name fits its field.
+std::array<std::byte, kTarBlock> make_tar_header(std::string_view name, std::uint64_t size);
+
+// REQUIRES: `block` is one block, and not all of its bytes are zero.
+Result<TarHeader> parse_tar_header(std::span<const std::byte> block);
 
 inline constexpr std::uint64_t kInflatedLimit = std::uint64_t{16} << 30;  // bytes of a decompressed archive
 

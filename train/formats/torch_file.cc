@@ -1,17 +1,25 @@
-// Converts the entries and the pickle of a torch file to tensors; see torch_file.h.
+// Converts the entries and the pickle of a torch file to tensors, and writes torch files: the layout is
+// computed first, then the bytes are fetched one tensor at a time. See torch_file.h.
 // SPDX-License-Identifier: MIT
 #include "train/formats/torch_file.h"
 
 #include "train/base/status.h"
 #include "train/formats/pickle.h"
-#include "train/formats/safetensors_format.h"
+#include "train/formats/tensor_list.h"
 #include "train/formats/zip.h"
 #include "train/io/little_endian.h"
+#include "train/io/output_file.h"
+
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
 
 namespace octavo_train {
 namespace {
@@ -52,9 +60,8 @@ Result<Bytes> storage_bytes(std::span<const ZipEntry> entries, const std::string
   const std::array<std::int64_t, 1> extent = {storage.elements};
   const std::optional<std::uint64_t> size = tensor_bytes(storage.dtype, extent);
   if (!size || *size != entry->bytes.size()) {
-    return Status::invalid("its storage " + quote_name(name) + " has " + std::to_string(entry->bytes.size()) +
-                           " bytes, expected " + std::to_string(storage.elements) + " elements of " +
-                           std::string(storage.dtype));
+    return invalid_error("its storage {} has {} bytes, expected {} elements of {}", quote_name(name),
+                         entry->bytes.size(), storage.elements, storage.dtype);
   }
   return entry->bytes;
 }
@@ -127,6 +134,62 @@ Result<Range> range_of(const PickledTensor& tensor, Bytes storage) {
                static_cast<std::size_t>(*bytes)};
 }
 
+bool is_utf8(const std::string& text) {
+  try {
+    static_cast<void>(nlohmann::json(text).dump());
+    return true;
+  } catch (const nlohmann::json::exception&) {
+    return false;
+  }
+}
+
+Status check_source(const TensorSource& source, std::set<std::string_view>& names) {
+  const std::string what = "tensor " + quote_name(source.name) + ": ";
+  if (!is_utf8(source.name))
+    return Status::invalid(what + "the name is not UTF-8, which the format asks for");
+  if (!names.insert(source.name).second) return Status::invalid(what + "given twice; names must differ");
+  if (!source.bytes) return Status::invalid(what + "has no function that gives its bytes");
+  if (torch_storage(source.dtype).empty()) {
+    return Status::unsupported(what + "torch has no storage class for dtype " + quote_name(source.dtype) +
+                               "; write it as safetensors");
+  }
+  if (source.shape.size() > kDimensionLimit || !tensor_bytes(source.dtype, source.shape)) {
+    return invalid_error("{}shape {}, expected at most {} extents of 0 or more and less than 2^63 bytes",
+                         what, shape_text(source.shape), kDimensionLimit);
+  }
+  return {};
+}
+
+Status add_text(ZipWriter& zip, const std::string& name, const std::string& text) {
+  RETURN_IF_ERROR(zip.begin(name, text.size()));
+  RETURN_IF_ERROR(zip.add(std::as_bytes(std::span(text))));
+  return zip.end();
+}
+
+// Adds a tensor. Calls `source.bytes` only if bytes are written, not if they are only counted.
+Status add_tensor(ZipWriter& zip, const std::string& name, const TensorSource& source) {
+  const std::uint64_t size = tensor_bytes(source.dtype, source.shape).value_or(0);
+  RETURN_IF_ERROR(zip.begin(name, size));
+  if (zip.counts_only()) {
+    zip.skip(size);
+    return zip.end();
+  }
+  ASSIGN_OR_RETURN(const Bytes bytes, with_context("tensor " + quote_name(source.name), bytes_of(source)));
+  RETURN_IF_ERROR(zip.add(bytes));
+  return zip.end();
+}
+
+Status add_all(ZipWriter& zip, const TorchFileLayout& plan, std::span<const TensorSource> sources) {
+  RETURN_IF_ERROR(add_text(zip, plan.root + "/data.pkl", plan.pickle));
+  RETURN_IF_ERROR(add_text(zip, plan.root + "/byteorder", "little"));
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const std::string name = plan.root + "/data/" + std::to_string(i);
+    RETURN_IF_ERROR(add_tensor(zip, name, sources[i]));
+  }
+  RETURN_IF_ERROR(add_text(zip, plan.root + "/version", "3\n"));
+  return zip.finish();
+}
+
 }  // namespace
 
 Result<TorchFile> TorchFile::read(Bytes file) {
@@ -134,52 +197,85 @@ Result<TorchFile> TorchFile::read(Bytes file) {
     return Status::invalid(
         "not a zip archive; files of torch before 1.6 are not read: load them there and save again");
   }
-  const Result<std::vector<ZipEntry>> entries = read_zip(file);
-  if (!entries.ok()) return entries.status();
-  const Result<std::string_view> found = find_root(*entries);
-  if (!found.ok()) return found.status();
-  const std::string root(*found);
-  RETURN_IF_ERROR(check_byte_order(*entries, root));
-  const ZipEntry* pickle = find_entry(*entries, root + std::string(kPickleName.substr(1)));
-  const Result<std::vector<PickledTensor>> pickled = read_pickle(pickle->bytes);
-  if (!pickled.ok()) return placed(quote_name(pickle->name), pickled.status());
+  ASSIGN_OR_RETURN(const std::vector<ZipEntry> entries, read_zip(file));
+  ASSIGN_OR_RETURN(const std::string_view found, find_root(entries));
+  const std::string root(found);
+  RETURN_IF_ERROR(check_byte_order(entries, root));
+  const ZipEntry* pickle = find_entry(entries, root + std::string(kPickleName.substr(1)));
+  ASSIGN_OR_RETURN(const std::vector<PickledTensor> pickled,
+                   with_context(quote_name(pickle->name), read_pickle(pickle->bytes)));
 
   TorchFile opened;
   std::vector<StoredTensor> tensors;
   std::uint64_t copied = 0;
-  for (const PickledTensor& tensor : *pickled) {
+  for (const PickledTensor& tensor : pickled) {
     const std::string what = "tensor " + quote_name(tensor.name);
-    const Result<Bytes> storage = storage_bytes(*entries, root, tensor.storage);
-    if (!storage.ok()) return placed(what, storage.status());
-    const Result<Range> range = range_of(tensor, *storage);
-    if (!range.ok()) return placed(what, range.status());
-    Bytes bytes = range->bytes;
-    if (range->size != 0 && !is_contiguous(tensor)) {
+    ASSIGN_OR_RETURN(const Bytes storage, with_context(what, storage_bytes(entries, root, tensor.storage)));
+    ASSIGN_OR_RETURN(const Range range, with_context(what, range_of(tensor, storage)));
+    Bytes bytes = range.bytes;
+    if (range.size != 0 && !is_contiguous(tensor)) {
       const std::uint64_t limit = file.size() + kCopyAllowance;
-      if (range->size > limit - copied) {
-        return placed(what,
-                      Status::invalid("its strides repeat elements: " + std::to_string(range->size) +
-                                      " bytes to copy, expected at most " + std::to_string(limit - copied)));
+      if (range.size > limit - copied) {
+        return with_context(
+            what, invalid_error("its strides repeat elements: {} bytes to copy, expected at most {}",
+                                range.size, limit - copied));
       }
-      copied += range->size;
-      bytes = opened.copies_.emplace_back(contiguous(tensor, bytes.data(), range->size));
+      copied += range.size;
+      bytes = opened.copies_.emplace_back(contiguous(tensor, bytes.data(), range.size));
     }
     tensors.push_back({std::string(tensor.name), std::string(tensor.storage.dtype), tensor.shape, bytes});
   }
 
-  Result<TensorList> stored = TensorList::of(std::move(tensors));
-  if (!stored.ok()) return stored.status();
-  opened.tensors_ = std::move(*stored);
+  ASSIGN_OR_RETURN(TensorList stored, TensorList::of(std::move(tensors)));
+  opened.tensors_ = std::move(stored);
   return opened;
 }
 
 Result<TorchFile> TorchFile::open(const std::string& path) {
-  Result<MappedFile> mapped = MappedFile::open(path);
-  if (!mapped.ok()) return mapped.status();
-  Result<TorchFile> opened = read(mapped->bytes());
-  if (!opened.ok()) return placed(path, opened.status());
-  opened->file_ = std::move(*mapped);
+  ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::open(path));
+  ASSIGN_OR_RETURN(TorchFile opened, with_context(path, read(mapped.bytes())));
+  opened.file_ = std::move(mapped);
   return opened;
+}
+
+Result<TorchFileLayout> plan_torch_file(std::span<const TensorSource> sources, std::string root) {
+  std::set<std::string_view> names;
+  std::uint64_t bytes = 0;
+  if (sources.size() > kTensorLimit) {
+    return invalid_error("{} tensors, expected at most {}", sources.size(), kTensorLimit);
+  }
+  for (const TensorSource& source : sources) {
+    RETURN_IF_ERROR(check_source(source, names));
+    const std::uint64_t size = tensor_bytes(source.dtype, source.shape).value_or(0);
+    if (size > INT64_MAX / 2 - bytes)
+      return Status::invalid("the tensors have more than 2^62 bytes together");
+    bytes += size;
+  }
+  TorchFileLayout plan;
+  plan.root = std::move(root);
+  plan.pickle = pickle_of(sources);
+  if (plan.pickle.size() > kPickleLimit) {
+    return Status::invalid("names and shapes take " + size_text(plan.pickle.size()) + ", expected at most " +
+                           size_text(kPickleLimit));
+  }
+  ZipWriter counter(nullptr);
+  RETURN_IF_ERROR(add_all(counter, plan, sources));
+  plan.size = counter.size();
+  return plan;
+}
+
+Status write_planned(const ByteSink& sink, const TorchFileLayout& plan,
+                     std::span<const TensorSource> sources) {
+  ZipWriter zip(&sink);
+  return add_all(zip, plan, sources);
+}
+
+Status write_torch_file(const std::string& path, std::span<const TensorSource> sources) {
+  ASSIGN_OR_RETURN(const TorchFileLayout plan, with_context(path, plan_torch_file(sources)));
+  return write_atomically(path, plan.size, [&](OutputFile& file) {
+    const ByteSink sink = [&](std::span<const std::byte> bytes) { return file.write(bytes); };
+    return with_context(path, write_planned(sink, plan, sources));
+  });
 }
 
 }  // namespace octavo_train

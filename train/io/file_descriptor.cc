@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/io/file_descriptor.h"
 
-#include "train/base/decimal.h"
+#include "train/base/numbers.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -19,8 +19,7 @@ FileDescriptor::~FileDescriptor() {
 }
 
 Status system_error(const std::string& path, std::string_view action, int error) {
-  return Status::failed(path + ": cannot " + std::string(action) + ": " +
-                        std::generic_category().message(error));
+  return failed_error("{}: cannot {}: {}", path, action, std::generic_category().message(error));
 }
 
 int sync_descriptor(const FileDescriptor& descriptor) {

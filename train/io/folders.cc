@@ -1,3 +1,4 @@
+// See folders.h.
 // SPDX-License-Identifier: MIT
 #include "train/io/folders.h"
 
@@ -52,6 +53,15 @@ Status remove_tree(const std::string& path) {
   }
   const int failed = folder ? rmdir(path.c_str()) : unlink(path.c_str());
   return failed != 0 && errno != ENOENT ? system_error(path, "remove", errno) : Status();
+}
+
+Result<ScratchFolder> ScratchFolder::make(const std::string& path) {
+  if (::mkdir(path.c_str(), 0777) != 0) return system_error(path, "make the folder", errno);
+  return ScratchFolder(path);
+}
+
+ScratchFolder::~ScratchFolder() {
+  if (!path_.empty()) (void)remove_tree(path_);  // the next writer removes what remains
 }
 
 }  // namespace octavo_train

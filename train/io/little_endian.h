@@ -1,5 +1,4 @@
-// Reads and writes little-endian numbers, independent of this machine's byte order, and puts places before
-// error messages.
+// Reads and writes little-endian numbers, independent of this machine's byte order.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -38,9 +37,8 @@ void append_little(std::string& out, T value) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Returns the status with the message `WHERE: MESSAGE` and the same code.
 [[nodiscard]] inline Status placed(std::string_view where, const Status& status) {
-  return {status.code(), std::string(where) + ": " + status.message()};
+  return with_context(where, status);
 }
 
 [[nodiscard]] inline Status invalid_at(std::uint64_t offset, std::string_view message) {

@@ -1,5 +1,8 @@
-// Opens and maps regular files for reading. All readers open their files here: a folder, a pipe or a device
-// is an error, and opening it never blocks.
+// Opens and maps regular files for reading, and copies bytes out of a map. All readers open their files here:
+// a folder, a pipe or a device is an error, and opening it never blocks.
+//
+// If a mapped file was shortened or its disk has a read error, the kernel sends SIGBUS to the thread that
+// reads the missing page, which ends the process. copy_mapped() returns false instead.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -42,5 +45,10 @@ class MappedFile {
  private:
   std::span<const std::byte> bytes_;
 };
+
+// Copies `from`, a part of a mapped file, to `to`. Returns false if a byte could not be read; the content of
+// `to` is then undefined. Any number of threads may call it. The first call installs a SIGBUS handler for the
+// process; a SIGBUS from any other code gets the action that was set before.
+[[nodiscard]] bool copy_mapped(std::span<const std::byte> from, void* to);
 
 }  // namespace octavo_train

@@ -52,9 +52,8 @@ Status OutputFile::write_error(int error) const {
   if (error != ENOSPC && error != EDQUOT && error != EFBIG) return status;
   const std::uint64_t written = progress_.before + size_;
   const std::uint64_t total = std::max(progress_.total, written);
-  return Status::failed(status.message() + "; " + size_text(written) + " of " + size_text(total) +
-                        " were written, " + size_text(total - written) +
-                        " are missing: make room, or write to another disk");
+  return failed_error("{}; {} of {} were written, {} are missing: make room, or write to another disk",
+                      status.message(), size_text(written), size_text(total), size_text(total - written));
 }
 
 Status OutputFile::sync() {
@@ -80,6 +79,14 @@ Status OutputFile::rename_to(const std::string& path) {
   if (std::rename(path_.c_str(), path.c_str()) != 0) return system_error(path, "replace", errno);
   const FileDescriptor closed = std::move(descriptor_);
   return {};
+}
+
+Status write_atomically(const std::string& path, std::uint64_t size,
+                        const std::function<Status(OutputFile&)>& write) {
+  ASSIGN_OR_RETURN(const std::string partial, partial_path(path));
+  ASSIGN_OR_RETURN(OutputFile file, OutputFile::create(partial, {0, size}));
+  RETURN_IF_ERROR(write(file));
+  return file.finish_as(path);
 }
 
 Result<std::string> partial_path(const std::string& path) {

@@ -60,6 +60,11 @@ class OutputFile {
   Hasher hasher_;
 };
 
+// Writes a file of `size` bytes: `write` writes its content to the partial file, which is then fsynced and
+// renamed to `path`. After an error, an old file is unchanged.
+Status write_atomically(const std::string& path, std::uint64_t size,
+                        const std::function<Status(OutputFile&)>& write);
+
 // Returns the path under which a file is written before finish_as() renames it: `.NAME.partial` in the same
 // folder. Fails if `path` exists and is not a regular file, because a rename would replace a device.
 Result<std::string> partial_path(const std::string& path);

@@ -3,19 +3,25 @@
 
 #include "train/base/metric_names.h"
 #include "train/base/status.h"
+#include "train/base/word_diff.h"
 #include "train/io/folders.h"
 #include "train/log/event_file.h"
-#include "train/log/examples_text.h"
 
 #include <nlohmann/json.hpp>
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -25,6 +31,58 @@ namespace {
 
 namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
+
+int flags_of(AppendFile::Mode mode) {
+  switch (mode) {
+    case AppendFile::Mode::create_new:
+      return O_EXCL;
+    case AppendFile::Mode::truncate:
+      return O_TRUNC;
+    case AppendFile::Mode::create_or_append:
+      break;
+  }
+  return 0;
+}
+
+// Escapes Markdown as numeric character references, because a backslash does not work inside a table or
+// before every character. Line breaks become blanks, because they would end the table.
+std::string plain_markdown(std::string_view text) {
+  constexpr std::string_view kMarkup = "\\`*_{}[]()<>#+-.!|~&";
+  std::string out;
+  for (const char c : text) {
+    if (kMarkup.find(c) != std::string_view::npos)
+      out += "&#" + std::to_string(static_cast<int>(c)) + ';';
+    else
+      out += c == '\n' || c == '\r' ? ' ' : c;
+  }
+  return out;
+}
+
+// Returns a text of an example. Bytes that are not UTF-8 become U+FFFD, as in metrics.jsonl, because
+// TensorBoard would fail on them.
+std::string text_of(const json& example, const char* name) {
+  const auto at = example.find(name);
+  if (at == example.end() || !at->is_string()) return {};
+  return json::parse(at->dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
+}
+
+// Formats a record's member `examples` as a Markdown table for TensorBoard: the reference next to the
+// transcript, with the words that differ in bold. Empty if the record has none. Texts are escaped, so nothing
+// in them is markup.
+std::string examples_markdown(const json& record) {
+  const auto examples = record.find("examples");
+  if (examples == record.end() || !examples->is_array() || examples->empty()) return {};
+  std::string out = "| clip | said | heard |\n|---|---|---|\n";
+  for (const json& each : *examples) {
+    if (!each.is_object()) continue;
+    const std::string reference = text_of(each, "reference"), hypothesis = text_of(each, "hypothesis");
+    const WordDiff pair =
+        marked(align_words(reference, hypothesis), {"**", "**", "**", "**", plain_markdown});
+    out += "| " + plain_markdown(text_of(each, "name")) + " | " + pair.reference + " | " + pair.hypothesis +
+           " |\n";
+  }
+  return out;
+}
 
 constexpr std::string_view kMetrics = "metrics.jsonl";
 constexpr std::string_view kEvents = "events.out.tfevents.";
@@ -92,16 +150,15 @@ Status drop_after(const fs::path& metrics, std::int64_t step) {
     return Status::failed(metrics.string() + ": cannot read it; to resume, its lines up to step " +
                           std::to_string(step) + " are needed");
   const fs::path beside = metrics.parent_path() / (".metrics.jsonl.partial");
-  Result<AppendFile> out = AppendFile::open(beside.string(), AppendFile::Mode::truncate);
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(AppendFile out, AppendFile::open(beside.string(), AppendFile::Mode::truncate));
   Status status;
   std::string line;
   while (status.ok() && std::getline(in, line)) {
     const std::int64_t found = step_of(line);
-    if (found >= 0 && found <= step) status = out->append(line + '\n');
+    if (found >= 0 && found <= step) status = out.append(line + '\n');
   }
   if (status.ok() && in.bad()) status = Status::failed(metrics.string() + ": cannot read it to its end");
-  if (status.ok()) status = out->sync();
+  if (status.ok()) status = out.sync();
   std::error_code error;
   if (status.ok()) {
     fs::rename(beside, metrics, error);
@@ -165,6 +222,46 @@ std::vector<Scalar> scalars_of(const json& record, const std::string& kind) {
 
 }  // namespace
 
+Result<AppendFile> AppendFile::open(const std::string& path, Mode mode) {
+  AppendFile file(
+      FileDescriptor(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | flags_of(mode), 0666)),
+      path);
+  if (file.descriptor_.get() < 0) return system_error(path, "open it for writing", errno);
+  struct stat found {};
+  if (::fstat(file.descriptor_.get(), &found) != 0) return system_error(path, "ask for its size", errno);
+  file.size_ = found.st_size;
+  return file;
+}
+
+AppendFile::AppendFile(FileDescriptor descriptor, std::string path)
+    : descriptor_(std::move(descriptor)), path_(std::move(path)) {}
+
+Status AppendFile::append(std::string_view bytes) {
+  std::string_view left = bytes;
+  while (!left.empty()) {
+    const ssize_t written = ::write(descriptor_.get(), left.data(), left.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      const int error = errno;
+      // A partial record would damage the next record, so it is removed. If that fails too, readers skip it.
+      if (left.size() < bytes.size() && ::ftruncate(descriptor_.get(), size_) != 0)
+        size_ += bytes.size() - left.size();
+      return system_error(path_, "append " + std::to_string(bytes.size()) + " bytes", error);
+    }
+    left.remove_prefix(static_cast<std::size_t>(written));
+  }
+  size_ += static_cast<std::int64_t>(bytes.size());
+  return {};
+}
+
+Status AppendFile::sync() {
+  const int error = sync_descriptor(descriptor_);
+  // A pipe or a device cannot be synced.
+  if (error != 0 && error != EINVAL && error != EROFS)
+    return system_error(path_, "write it to the disk", error);
+  return {};
+}
+
 RunLog::RunLog(AppendFile metrics, AppendFile events)
     : metrics_(std::move(metrics)), events_(std::move(events)) {}
 
@@ -179,19 +276,15 @@ Result<RunLog> RunLog::open(const std::string& run_folder, std::int64_t resume_s
   if (error) return failure(folder, "make the run's folder", error);
   const fs::path metrics = folder / kMetrics;
   if (fs::exists(metrics, error)) {
-    const Status status = resume_step == 0 ? set_aside(metrics) : drop_after(metrics, resume_step);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(resume_step == 0 ? set_aside(metrics) : drop_after(metrics, resume_step));
   }
-  Result<AppendFile> lines = AppendFile::open(metrics.string(), AppendFile::Mode::create_or_append);
-  if (!lines.ok()) return lines.status();
+  ASSIGN_OR_RETURN(AppendFile lines, AppendFile::open(metrics.string(), AppendFile::Mode::create_or_append));
   const double now = unix_seconds();
-  Result<AppendFile> events = new_event_file(folder, now);
-  if (!events.ok()) return events.status();
+  ASSIGN_OR_RETURN(AppendFile events, new_event_file(folder, now));
   // A session's START also drops its own step, and resume_step is the last step to keep.
   const std::int64_t first = resume_step == 0 ? 0 : resume_step + 1;
-  const Status begun = events->append(version_event(now) + session_start_event(now, first));
-  if (!begun.ok()) return begun;
-  return RunLog(std::move(*lines), std::move(*events));
+  RETURN_IF_ERROR(events.append(version_event(now) + session_start_event(now, first)));
+  return RunLog(std::move(lines), std::move(events));
 }
 
 Status RunLog::write(const json& record) {

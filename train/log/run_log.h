@@ -12,14 +12,34 @@
 #pragma once
 
 #include "train/base/status.h"
-#include "train/log/append_file.h"
+#include "train/io/file_descriptor.h"
 
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace octavo_train {
+
+class AppendFile {
+ public:
+  enum class Mode { create_new, create_or_append, truncate };
+
+  static Result<AppendFile> open(const std::string& path, Mode mode);
+
+  Status append(std::string_view bytes);
+  Status sync();  // syncs the file to the disk
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  AppendFile(FileDescriptor descriptor, std::string path);
+
+  FileDescriptor descriptor_;
+  std::string path_;
+  std::int64_t size_ = 0;
+};
 
 class RunLog {
  public:

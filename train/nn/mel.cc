@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/nn/mel.h"
 
-#include "train/data/noise.h"
+#include "train/data/mix.h"
 #include "train/nn/accumulation_type.h"
 #include "train/nn/fused.h"
 #include "train/nn/mel_fused.h"

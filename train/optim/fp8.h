@@ -12,7 +12,7 @@
 #pragma once
 
 #include "train/checkpoint/component.h"
-#include "train/config/fp8_settings.h"
+#include "train/config/settings.h"
 #include "train/nn/matmul_precision.h"
 #include "train/nn/named_tensors.h"
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "train/base/status.h"
-#include "train/config/fp8_settings.h"
+#include "train/config/settings.h"
 #include "train/distributed/process_group.h"
 #include "train/optim/fp8.h"
 

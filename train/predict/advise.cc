@@ -63,7 +63,7 @@ void add_micro_batches(const TrainingSettings& training, const Task& task, std::
     if (rows != kNoLimit && rows > 1 && rows % parts == 0)
       idea.words.push_back("training.per_device_train_batch_size=" + std::to_string(rows / parts));
     if (idea.words.empty()) break;
-    if (!training.accumulation_follows)  // else global_batch_size sets the number of micro-batches
+    if (!training.accumulation_is_auto)  // else global_batch_size sets the number of micro-batches
       idea.words.push_back("training.gradient_accumulation_steps=" +
                            std::to_string(training.gradient_accumulation_steps * parts));
     out.push_back(std::move(idea));

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/predict/prediction.h"
 
-#include "train/base/decimal.h"
 #include "train/base/numbers.h"
 #include "train/base/status.h"
 #include "train/config/micro_batches.h"
-#include "train/config/slow_types.h"
+#include "train/config/settings.h"
 #include "train/optim/shard_layout.h"
 #include "train/predict/host.h"
 

@@ -52,7 +52,7 @@ std::string trimmed(const std::string& line) {
 }  // namespace
 
 Status run_on_all_ranks(ProcessGroup& world, const std::function<Status()>& stage) {
-  return world.grouped() ? world.agree(caught(stage)) : stage();
+  return world.grouped() ? world.first_error(caught(stage)) : stage();
 }
 
 Status check_equal_across_ranks(ProcessGroup& world, std::span<const NamedText> texts) {

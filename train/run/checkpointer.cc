@@ -43,7 +43,7 @@ Checkpointer::Checkpointer(Run& run, const DivergenceGuard& guard)
 // Error messages about other ranks end with the newest checkpoint.
 void Checkpointer::set_newest(const std::string& checkpoint) {
   newest_ = checkpoint;
-  run_.services.world->remember("; the newest checkpoint is " + checkpoint);
+  run_.services.world->set_error_suffix("; the newest checkpoint is " + checkpoint);
 }
 
 Status Checkpointer::add_evaluation(const std::vector<Metric>& metrics) {
@@ -51,7 +51,7 @@ Status Checkpointer::add_evaluation(const std::vector<Metric>& metrics) {
   evaluation_ = {metrics, by.value_or(""), false};
   evaluated_step_ = counters_.step;
   if (!by) return {};
-  best_ = run_.services.world->share(among_best() ? "best" : "") == "best";
+  best_ = run_.services.world->broadcast_text(among_best() ? "best" : "") == "best";
   if (evaluation_->find(*by) != nullptr) return {};
   return Status::failed("training.save_best: the evaluation has no " + *by + ", which the task " +
                         run_.config.settings->task + " declares");

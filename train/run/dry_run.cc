@@ -3,8 +3,8 @@
 
 #include "train/base/numbers.h"
 #include "train/base/status.h"
+#include "train/console/console.h"
 #include "train/console/heartbeat.h"
-#include "train/console/rank_console.h"
 #include "train/console/signals.h"
 #include "train/device/device.h"
 #include "train/predict/prediction.h"
@@ -321,7 +321,7 @@ Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& consol
     stopped.signal = StopSignals::received();
     return stopped;
   }
-  if (world->grouped()) heartbeat.tell([&](const std::string& what) { world->doing(what); });
+  if (world->grouped()) heartbeat.on_activity([&](const std::string& what) { world->set_activity(what); });
   auto done = rehearse(config, steps, evaluates, heartbeat, world);
   if (failure != nullptr) *failure = world->failure();
   return done;

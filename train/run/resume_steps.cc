@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/resume_steps.h"
 
-#include "train/base/decimal.h"
+#include "train/base/numbers.h"
 #include "train/base/status.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/resume.h"

@@ -2,7 +2,7 @@
 #include "train/run/run.h"
 
 #include "train/data/batches.h"
-#include "train/data/rank_share.h"
+#include "train/data/prefetch.h"
 
 #include <utility>
 

@@ -309,7 +309,7 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
     return find_folder(given, world.place().restart > 0, console);
   });
   if (!folder.ok()) return folder.status();
-  const std::string resumed_from = world.share(folder->resume_from);
+  const std::string resumed_from = world.broadcast_text(folder->resume_from);
 
   std::shared_ptr<const Settings> settings;
   auto opened = on_all_ranks(world, [&]() -> Result<OpenedTask> {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/start_log.h"
 
-#include "train/config/environment.h"
-#include "train/config/slow_types.h"
-#include "train/device/device.h"
 #include "train/base/numbers.h"
+#include "train/config/environment.h"
+#include "train/config/settings.h"
+#include "train/device/device.h"
 
 #include <octavo/backend.h>
 #include <torch/torch.h>

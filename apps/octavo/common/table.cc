@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/common/table.h"
 
-#include "train/base/decimal.h"
+#include "train/base/numbers.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

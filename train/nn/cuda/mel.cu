@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/nn/cuda/mel.h"
 
-#include "train/data/noise.h"
+#include "train/data/mix.h"
 #include "train/nn/cuda/launch.cuh"
 #include "train/nn/cuda/vectors.cuh"
 

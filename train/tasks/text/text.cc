@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/text.h"
 
-#include "train/io/mapped_copy.h"
 #include "train/io/mapped_file.h"
 
 #include <sys/stat.h>

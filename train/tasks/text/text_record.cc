@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/base/status.h"
 #include "train/io/checksums.h"
-#include "train/io/mapped_copy.h"
 #include "train/io/mapped_file.h"
 #include "train/tasks/text/text_files.h"
 

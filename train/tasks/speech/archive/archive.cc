@@ -4,7 +4,7 @@
 
 #include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
-#include "train/formats/safetensors_format.h"
+#include "train/formats/tensor_list.h"
 #include "train/io/file_descriptor.h"
 #include "train/io/folders.h"
 #include "train/io/little_endian.h"

@@ -3,12 +3,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
-#include "train/formats/safetensors_format.h"
+#include "train/formats/tensor_list.h"
 #include "train/io/checksums.h"
 #include "train/io/file_descriptor.h"
 #include "train/io/folders.h"
 #include "train/io/little_endian.h"
-#include "train/io/scratch_folder.h"
 #include "train/io/text_file.h"
 #include "train/tasks/speech/archive/archive.h"
 #include "train/tasks/speech/archive/foreign_config.h"

@@ -5,7 +5,7 @@
 #include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/config/paths.h"
-#include "train/data/noise.h"
+#include "train/data/mix.h"
 #include "train/tasks/speech/archive/run_model.h"
 #include "train/tasks/speech/data/batch.h"
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/features/feature_cache.h"
 
-#include "train/base/decimal.h"
 #include "train/base/numbers.h"
 #include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/formats/safetensors.h"
-#include "train/formats/safetensors_format.h"
+#include "train/formats/tensor_list.h"
 #include "train/io/checksums.h"
 #include "train/io/file_descriptor.h"
 #include "train/io/folders.h"

@@ -1,9 +1,9 @@
 // Computes the word error rate: the edits between the words of a reference and of a hypothesis
-// (train/base/align.h), summed over a set of clips. Does not use LibTorch.
+// (train/base/word_diff.h), summed over a set of clips. Does not use LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/base/align.h"
+#include "train/base/word_diff.h"
 
 #include <cstdint>
 #include <string_view>
