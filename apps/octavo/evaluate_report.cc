@@ -119,7 +119,7 @@ json groups_json(const char* field, const Score::Groups& groups) {
 std::string evaluation_text(const octavo_train::ManifestScore& done) {
   const Score& score = done.score;
   return total_text(score.total()) + groups_text("language", score.languages()) +
-         groups_text("speaker", score.speakers()) + worst_text(score.worst()) + unheard_text(score.unheard());
+         groups_text("speaker", score.speakers()) + worst_text(score.worst()) + unheard_text(score.failed());
 }
 
 // Manifest fields have NeMo's names.
@@ -143,7 +143,7 @@ json evaluation_json(const octavo_train::ManifestScore& done) {
                             {"words", clip.errors.words}});
   }
   out["unheard"] = json::array();
-  for (const octavo_train::SkippedClip& clip : score.unheard())
+  for (const octavo_train::SkippedClip& clip : score.failed())
     out["unheard"].push_back(
         {{"place", clip.place}, {"audio_filepath", clip.audio}, {"reason", clip.reason}});
   return out;

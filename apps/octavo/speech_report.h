@@ -3,7 +3,7 @@
 #pragma once
 
 #include "apps/octavo/bench_speech.h"
-#include "train/tasks/speech/model/measured.h"
+#include "train/tasks/speech/model/step_profile.h"
 
 #include <cstdint>
 #include <optional>

@@ -10,9 +10,11 @@
 #include "train/device/memory.h"
 #include "train/model/model.h"
 #include "train/optim/fp8_choice.h"
+#include "train/optim/optimizer.h"
 #include "train/tasks/speech/config/keys.h"
 #include "train/tasks/speech/data/generator.h"
-#include "train/tasks/speech/model/measure.h"
+#include "train/tasks/speech/model/speech_model.h"
+#include "train/tasks/speech/model/step_profile.h"
 
 #include <torch/torch.h>
 

@@ -14,8 +14,8 @@
 #include "train/io/folders.h"
 #include "train/model/model.h"
 #include "train/tasks/speech/model/speech_model.h"
+#include "train/tasks/speech/recognition/batch_recognition.h"
 #include "train/tasks/speech/recognition/recognizer.h"
-#include "train/tasks/speech/recognition/transcribe.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <torch/torch.h>
@@ -153,8 +153,8 @@ class Bench {
   octavo_train::Recognizer make_listener() {
     octavo_train::FeatureSettings features;
     features.features = settings_.mel_bands;
-    return take(octavo_train::Recognizer::of(model_, make_tokenizer(settings_.vocabulary), features,
-                                             listener_options(request_.device, request_.dtype)));
+    return take(octavo_train::Recognizer::from_model(model_, make_tokenizer(settings_.vocabulary), features,
+                                                     listener_options(request_.device, request_.dtype)));
   }
 
   [[nodiscard]] torch::Tensor head(const std::string& what) const {
@@ -165,7 +165,7 @@ class Bench {
     std::vector<std::span<const float>> clips;
     double seconds = 0, tokens = 0;
     for (std::size_t i = 0; i < std::min<std::size_t>(4, sounds_.size()); ++i) clips.emplace_back(sounds_[i]);
-    for (const octavo_train::Transcription& each : listener_.hear(clips)) {
+    for (const octavo_train::Transcription& each : listener_.transcribe(clips)) {
       seconds += request_.seconds;
       tokens += static_cast<double>(each.tokens.size());
     }
@@ -186,7 +186,7 @@ class Bench {
       const Samples& sound = sounds_[static_cast<std::size_t>(i) % sounds_.size()];
       all.push_back({request_.seconds, [&sound]() -> Result<Samples> { return sound; }});
     }
-    octavo_train::transcribe_all(listener_.hearing().hear, all, listening(batch_seconds),
+    octavo_train::transcribe_all(listener_.info().transcribe, all, listening(batch_seconds),
                                  [&](std::size_t, Result<octavo_train::Transcription> heard) {
                                    count(request_.seconds, take(std::move(heard)));
                                  });
@@ -197,12 +197,12 @@ class Bench {
     const std::vector<std::string> paths = files(extension, clips);
     octavo_train::TranscribeOptions options;
     options.window = request_.seconds + 1;  // each file fits one window
-    options.listening = listening(batch_seconds);
-    const auto done = [&](std::size_t, Result<octavo_train::HeardFile> file) {
-      const octavo_train::HeardFile heard = take(std::move(file));
-      count(heard.seconds, heard.heard);
+    options.batches = listening(batch_seconds);
+    const auto done = [&](std::size_t, Result<octavo_train::FileTranscription> file) {
+      const octavo_train::FileTranscription heard = take(std::move(file));
+      count(heard.seconds, heard.transcription);
     };
-    octavo_train::transcribe_files(listener_.hearing(), paths, options, {done, {}});
+    octavo_train::transcribe_files(listener_.info(), paths, options, {done, {}});
   }
 
   std::vector<std::string> files(const std::string& extension, std::int64_t clips) {

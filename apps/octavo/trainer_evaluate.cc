@@ -73,12 +73,11 @@ octavo_train::ManifestScore listen(octavo_train::Recognizer& listener, const oct
   options.limit = request.limit;
   options.worst = static_cast<std::size_t>(request.worst);
   options.rate = listener.rate();
-  options.listening.batch_seconds =
-      request.batch_seconds.value_or(cpu ? kOtherBatchSeconds : kGpuBatchSeconds);
-  options.listening.threads = request.threads;
+  options.batches.batch_seconds = request.batch_seconds.value_or(cpu ? kOtherBatchSeconds : kGpuBatchSeconds);
+  options.batches.threads = request.threads;
   Transcription heard(std::min(manifest.size(), request.limit.value_or(manifest.size())));
   return octavo_train::score_manifest(
-      manifest, [&](auto clips) { return listener.hear(clips); }, options,
+      manifest, [&](auto clips) { return listener.transcribe(clips); }, options,
       {[] { return octavo_train::StopSignals::received() != 0; },
        [&](std::int64_t done, const octavo_train::GroupScore& score) { heard.show(done, score); }});
 }
@@ -110,7 +109,7 @@ void run_evaluate(const EvaluateRequest& request) {
                                     " clips, the longest first: the errors are those of these");
   }
   if (score.score.total().clips == 0)
-    throw Failure(kExitFailure, "no clip could be heard; the first: " + score.score.unheard().front().reason);
+    throw Failure(kExitFailure, "no clip could be heard; the first: " + score.score.failed().front().reason);
 }
 
 }  // namespace octavo::cli

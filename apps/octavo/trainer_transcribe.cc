@@ -7,8 +7,8 @@
 #include "train/base/numbers.h"
 #include "train/base/terminal_text.h"
 #include "train/config/config.h"
+#include "train/tasks/speech/recognition/batch_recognition.h"
 #include "train/tasks/speech/recognition/recognizer.h"
-#include "train/tasks/speech/recognition/transcribe.h"
 #include "train/tasks/speech/recognition/transcript_file.h"
 
 #include <cerrno>
@@ -40,9 +40,9 @@ class Transcripts {
     if (bad) throw Failure(kExitFailure, request.output + ": cannot be made: " + bad.message());
   }
 
-  void add(std::size_t number, const octavo_train::HeardFile& file) {
+  void add(std::size_t number, const octavo_train::FileTranscription& file) {
     const std::string& audio = request_.audio[number];
-    std::string text = octavo_train::transcript_text(format_, audio, file.seconds, file.heard);
+    std::string text = octavo_train::transcript_text(format_, audio, file.seconds, file.transcription);
     if (!paths_.empty()) return write(paths_[number], text);
     const bool named = request_.audio.size() > 1 && format_ == octavo_train::TranscriptFormat::text;
     waiting_[number] = named ? audio + ": " + text : text;
@@ -106,16 +106,16 @@ void run_transcribe(const TranscribeRequest& request) {
   for (const std::string& line : listener.notes()) std::cerr << octavo_train::terminal_text(line) << '\n';
   Transcripts transcripts(request);
   octavo_train::TranscribeOptions options{.window = request.window, .overlap = request.overlap};
-  options.listening.batch_seconds =
+  options.batches.batch_seconds =
       request.batch_seconds > 0 ? request.batch_seconds : listener.batch_seconds();
-  options.listening.threads = request.threads;
+  options.batches.threads = request.threads;
   std::size_t bad = 0;
   double heard = 0;
   Clock::time_point begin = Clock::now(), said = begin;
   {
     Progress progress;
     const octavo_train::TranscribeEvents events{
-        [&](std::size_t number, Result<octavo_train::HeardFile> file) {
+        [&](std::size_t number, Result<octavo_train::FileTranscription> file) {
           if (file.ok()) {
             heard += file->seconds;
             transcripts.add(number, *file);
@@ -132,7 +132,7 @@ void run_transcribe(const TranscribeRequest& request) {
                        octavo_train::significant(total, 4) + " s, " +
                        octavo_train::significant(done / since(begin), 4) + " times real time");
         }};
-    octavo_train::transcribe_files(listener.hearing(), request.audio, options, events);
+    octavo_train::transcribe_files(listener.info(), request.audio, options, events);
     progress.note(listener.device_text() + ": " + rate_text(heard, since(begin)));
   }
   if (bad > 0)

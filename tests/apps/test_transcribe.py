@@ -145,7 +145,7 @@ def test_bad_files_are_named_and_the_others_go_on(folder):
     [
         (("run", "one.wav"), ["run/checkpoint-1", "no tokenizer", "generated clips"]),
         (("nothing", "one.wav"), ["nothing", "does not exist"]),
-        (("model", "one.wav", "--checkpoint", "best"), ["model is no run's folder"]),
+        (("model", "one.wav", "--checkpoint", "best"), ["model is not a run's folder"]),
         (("model", "one.wav", "two.wav", "--format", "vtt"), ["--format vtt", "--output"]),
         (("model", "one.wav", "one.wav", "--output", "twice"), ["one.wav and one.wav", "twice/one.txt"]),
         (("model", "one.wav", "--format", "doc"), ["--format", "doc"]),

@@ -44,13 +44,10 @@ class BadAudio : public testing::Test {
     const auto info = probe_audio(path);
     return info.ok() ? "no error" : info.status().message();
   }
-  // Expects that probing, reading and streaming all fail with this message.
+  // Expects that probing and reading fail with this message.
   static void expect_refused(const std::string& path, const testing::Matcher<const std::string&>& text) {
     EXPECT_THAT(probe_error(path), AllOf(testing::StartsWith(path + ": "), text));
     EXPECT_THAT(read_error({.path = path}), AllOf(testing::StartsWith(path + ": "), text));
-    const auto stream = AudioStream::open(path);
-    ASSERT_FALSE(stream.ok());
-    EXPECT_THAT(stream.status().message(), text);
   }
 
   TempFolder folder_;
@@ -153,12 +150,6 @@ TEST_F(BadAudio, CompressedFilesThatAreCutShort) {
       write_bytes(path, bytes.substr(0, static_cast<std::size_t>(static_cast<double>(bytes.size()) * part)));
       EXPECT_THAT(read_error({.path = path}), AllOf(HasSubstr(path), testing::Not(HasSubstr("no error"))))
           << part;
-      auto stream = AudioStream::open(path);
-      if (!stream.ok()) continue;
-      std::vector<float> block(5000);
-      auto got = stream->read(block);
-      while (got.ok() && *got == block.size()) got = stream->read(block);
-      EXPECT_FALSE(got.ok()) << path << " " << part;
     }
   }
 }
@@ -241,7 +232,6 @@ TEST_F(BadAudio, RequestsThatMakeNoSense) {
   EXPECT_THAT(read_error({.path = path, .rate = 0}),
               HasSubstr("sample rate is 0.000000, expected 1000 to 768000"));
   EXPECT_THAT(read_error({.path = path, .speed = 0}), HasSubstr("speed is 0.000000, expected 0.1 to 10"));
-  EXPECT_FALSE(AudioStream::open(path, 10).ok());
 }
 
 TEST_F(BadAudio, WhatCannotBeWritten) {

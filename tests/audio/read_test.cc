@@ -165,27 +165,6 @@ TEST(ReadAudio, ThreadsDoNotDisturbEachOther) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(AudioStream, HasTheSamplesOfTheClip) {
-  const TempFolder folder;
-  for (const int rate : {16000, 44100}) {
-    const std::string path = folder.at("a.flac");
-    ASSERT_TRUE(write_audio(path, sweep(100, 3000, 7.3, rate), rate).ok());
-    const std::vector<float> whole = samples_of({.path = path});
-    for (const std::size_t size : {std::size_t{977}, std::size_t{50000}, whole.size() + 1}) {
-      auto stream = AudioStream::open(path);
-      ASSERT_TRUE(stream.ok()) << stream.status().message();
-      EXPECT_EQ(stream->source().rate, rate);
-      std::vector<float> all, block(size);
-      for (std::size_t got = size; got == size;) {
-        got = stream->read(block).value();
-        all.insert(all.end(), block.begin(), block.begin() + static_cast<std::ptrdiff_t>(got));
-      }
-      EXPECT_EQ(all, whole) << rate << " Hz, blocks of " << size;
-      EXPECT_EQ(stream->read(block).value(), 0u);
-    }
-  }
-}
-
 TEST(WriteAudio, ClipsWhatIsTooLoud) {
   const TempFolder folder;
   const std::vector<float> loud = {0.5F, 1.5F, -1.5F, 100, -100};

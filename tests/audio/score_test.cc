@@ -102,7 +102,7 @@ TEST(Score, SumsErrorsAndKnowsTheWorst) {
   EXPECT_EQ(done.score.worst()[0].hypothesis, "four five");
   EXPECT_EQ(done.score.worst()[0].place, set.place(3));
   EXPECT_TRUE(done.score.languages().empty());
-  EXPECT_TRUE(done.score.unheard().empty());
+  EXPECT_TRUE(done.score.failed().empty());
 }
 
 TEST(Score, TheWorstAreFewAndALimitTakesTheFirstClips) {
@@ -123,11 +123,11 @@ TEST(Score, ClipsThatCannotBeHeardAreListedAndKeepNoOther) {
   EXPECT_EQ(done.score.total().clips, 1);
   EXPECT_EQ(done.score.total().errors.words, 2) << "of what was heard";
   EXPECT_EQ(done.clips_done, 2);
-  ASSERT_EQ(done.score.unheard().size(), 2U);
-  EXPECT_THAT(done.score.unheard()[0].place, HasSubstr(set.place(3) + ':'));
-  EXPECT_EQ(done.score.unheard()[1].place, set.place(2));
-  EXPECT_THAT(done.score.unheard()[1].audio, HasSubstr("/none.wav"));
-  EXPECT_THAT(done.score.unheard()[1].reason, HasSubstr("none.wav"));
+  ASSERT_EQ(done.score.failed().size(), 2U);
+  EXPECT_THAT(done.score.failed()[0].place, HasSubstr(set.place(3) + ':'));
+  EXPECT_EQ(done.score.failed()[1].place, set.place(2));
+  EXPECT_THAT(done.score.failed()[1].audio, HasSubstr("/none.wav"));
+  EXPECT_THAT(done.score.failed()[1].reason, HasSubstr("none.wav"));
   EXPECT_THAT(octavo::cli::evaluation_text(done),
               HasSubstr("\n2 clips could not be heard and are not counted:\n"));
   const auto json = octavo::cli::evaluation_json(done);
@@ -138,7 +138,7 @@ TEST(Score, ClipsThatCannotBeHeardAreListedAndKeepNoOther) {
 TEST(Score, StopsBetweenBatches) {
   Evaluated set({{"a", "a"}, {"b", "b"}, {"c", "x"}});
   ScoreOptions options;
-  options.listening.batch_seconds = 0.5;
+  options.batches.batch_seconds = 0.5;
   const ManifestScore done = set.score(options, 2);
   EXPECT_EQ(done.clips, 3);
   EXPECT_EQ(done.clips_done, 2);

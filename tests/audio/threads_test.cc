@@ -7,7 +7,6 @@
 #include "train/data/prefetch.h"
 #include "train/files_support.h"
 #include "train/tasks/speech/recognition/batch_recognition.h"
-#include "train/tasks/speech/recognition/transcribe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -90,19 +89,19 @@ TEST_F(RefusedThreads, ClipsAreReadByFewerOrByTheCaller) {
 
 TEST_F(RefusedThreads, RecordingsAreOpenedByFewerOrByTheCaller) {
   for (const std::uint64_t megabytes : {1, 64}) {
-    EXPECT_EQ(
-        with_few_addresses(
-            megabytes,
-            [] {
-              const std::vector<std::string> paths(kMany, "/nowhere/a.wav");
-              int failed = 0;
-              transcribe_files(
-                  {}, paths, {.listening = {.threads = kMany}},
-                  {.done = [&](std::size_t, const Result<HeardFile>& file) { failed += file.ok() ? 0 : 1; },
-                   .progress = {}});
-              return std::to_string(failed);
-            }),
-        std::to_string(kMany))
+    EXPECT_EQ(with_few_addresses(
+                  megabytes,
+                  [] {
+                    const std::vector<std::string> paths(kMany, "/nowhere/a.wav");
+                    int failed = 0;
+                    transcribe_files(
+                        {}, paths, {.batches = {.threads = kMany}},
+                        {.done = [&](std::size_t,
+                                     const Result<FileTranscription>& file) { failed += file.ok() ? 0 : 1; },
+                         .progress = {}});
+                    return std::to_string(failed);
+                  }),
+              std::to_string(kMany))
         << megabytes;
   }
 }

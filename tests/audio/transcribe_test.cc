@@ -1,7 +1,7 @@
 // Tests the transcription of files with a fake recognizer that reads tokens from the samples: the loudness of
 // a frame of 80 ms encodes its token's number.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/recognition/transcribe.h"
+#include "train/tasks/speech/recognition/batch_recognition.h"
 
 #include "train/audio/audio.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"
@@ -64,7 +64,7 @@ std::vector<Transcription> hear(std::span<const std::span<const float>> clips) {
 }
 
 struct Done {
-  std::map<std::string, HeardFile> heard;
+  std::map<std::string, FileTranscription> heard;
   std::map<std::string, std::string> bad;
   double progress = 0, total = 0;
 };
@@ -73,7 +73,7 @@ Done transcribe(const std::vector<std::string>& paths, const TranscribeOptions& 
   Done out;
   const RecognizerInfo hearing{hear, &tokenizer(), kRate, 0.08};
   transcribe_files(hearing, paths, options,
-                   {[&](std::size_t i, Result<HeardFile> file) {
+                   {[&](std::size_t i, Result<FileTranscription> file) {
                       EXPECT_FALSE(out.heard.contains(paths[i]) || out.bad.contains(paths[i])) << "twice";
                       if (file.ok()) {
                         out.heard[paths[i]] = *file;
@@ -100,23 +100,23 @@ TEST(Transcribe, LongFilesAreHeardInWindowsAsInOne) {
   const TextFiles files;
   const std::string path = files.path("long.flac");
   ASSERT_TRUE(write_audio(path, spoken(words(100)), kRate).ok());
-  const HeardFile whole = transcribe({path}, {.window = 200}).heard.at(path);
+  const FileTranscription whole = transcribe({path}, {.window = 200}).heard.at(path);
   EXPECT_EQ(whole.seconds, 100);
-  ASSERT_EQ(whole.heard.words.size(), 100U);
+  ASSERT_EQ(whole.transcription.words.size(), 100U);
   std::string text;
   for (std::size_t i = 0; i < 100; ++i) {
-    EXPECT_EQ(whole.heard.words[i].text, words(100)[i]);
-    EXPECT_NEAR(whole.heard.words[i].begin, static_cast<double>(i), 0.081);
-    EXPECT_GT(whole.heard.words[i].end, whole.heard.words[i].begin);
+    EXPECT_EQ(whole.transcription.words[i].text, words(100)[i]);
+    EXPECT_NEAR(whole.transcription.words[i].begin, static_cast<double>(i), 0.081);
+    EXPECT_GT(whole.transcription.words[i].end, whole.transcription.words[i].begin);
     text += (i > 0 ? " " : "") + words(100)[i];
   }
-  EXPECT_EQ(whole.heard.text, text);
+  EXPECT_EQ(whole.transcription.text, text);
   for (const double window : {3.0, 7.3, 20.0}) {
     for (const int threads : {1, 3}) {
       TranscribeOptions options{.window = window, .overlap = 1};
-      options.listening = {.batch_seconds = 30, .threads = threads};
+      options.batches = {.batch_seconds = 30, .threads = threads};
       const Done done = transcribe({path}, options);
-      EXPECT_EQ(done.heard.at(path).heard.words, whole.heard.words) << window;
+      EXPECT_EQ(done.heard.at(path).transcription.words, whole.transcription.words) << window;
       EXPECT_NEAR(done.progress, 100, 1e-6);
     }
   }
@@ -131,8 +131,8 @@ TEST(Transcribe, BadFilesAreNamedAndTheOthersGoOn) {
   ASSERT_TRUE(write_audio(paths[3], spoken(words(60)), kRate).ok());
   std::filesystem::resize_file(paths[3], std::filesystem::file_size(paths[3]) / 2);
   const Done done = transcribe(paths, {.window = 10});
-  EXPECT_EQ(done.heard.at(paths[2]).heard.text, "three blue");
-  EXPECT_EQ(done.heard.at(paths[4]).heard.text, "boats");
+  EXPECT_EQ(done.heard.at(paths[2]).transcription.text, "three blue");
+  EXPECT_EQ(done.heard.at(paths[4]).transcription.text, "boats");
   EXPECT_EQ(done.heard.size(), 2U);
   for (const std::size_t bad : {0, 1, 3}) EXPECT_THAT(done.bad.at(paths[bad]), StartsWith(paths[bad]));
   EXPECT_NEAR(done.progress, done.total, 1e-6);

@@ -7,9 +7,7 @@
 #include "train/nn/attention.h"
 #include "train/nn/cuda/attention.h"
 
-#include <chrono>
 #include <cmath>
-#include <cstdio>
 
 namespace octavo_train {
 namespace {
@@ -335,37 +333,6 @@ TEST_F(AttentionCuda, GradientsHaveTheTypesOfTheirTensors) {
   const Results got = run(c, mixed, torch::ones({2, 40, 32}));
   for (std::size_t i = 0; i < mixed.size(); ++i)
     EXPECT_EQ(got.grads[i].scalar_type(), mixed[i].scalar_type()) << kNames[i];
-}
-
-// Not a test: times one attention layer of Parakeet. Run with --gtest_also_run_disabled_tests.
-TEST_F(AttentionCuda, DISABLED_Times) {
-  const Case c{32, 250, 8, 128, std::vector<std::int64_t>(32, 250), 0.1};
-  const std::vector<Tensor> on_gpu = leaves(inputs_of(c, torch::kBFloat16), torch::kCUDA, torch::kBFloat16);
-  const DropoutKey pass = pass_of(c, torch::kCUDA);
-  const Tensor lengths = torch::tensor(c.lengths, torch::kInt64).cuda();
-  const Tensor weight = torch::randn({32, 250, 1024}).cuda().to(torch::kBFloat16);
-  const auto forward = [&](double drop) {
-    return relative_attention(on_gpu[0], on_gpu[1], on_gpu[2], on_gpu[3], on_gpu[4], on_gpu[5], lengths,
-                              {drop, true, pass, kLayer});
-  };
-  const auto time = [](const char* name, const auto& what) {
-    constexpr int kTimes = 50;
-    for (int i = 0; i < 5; ++i) what();
-    torch::cuda::synchronize();
-    const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < kTimes; ++i) what();
-    torch::cuda::synchronize();
-    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
-    std::printf("%-40s %8.1f us\n", name, took.count() / kTimes);
-  };
-  for (const double drop : {0.0, 0.1}) {
-    std::printf("dropout %.1f\n", drop);
-    time("forward", [&] {
-      const torch::NoGradGuard no_grad;
-      forward(drop);
-    });
-    time("forward and backward", [&] { forward(drop).backward(weight); });
-  }
 }
 
 }  // namespace

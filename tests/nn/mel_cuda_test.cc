@@ -6,8 +6,6 @@
 #include "train/nn/mel.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 
 namespace octavo_train {
 namespace {
@@ -69,26 +67,6 @@ TEST_F(MelCuda, AreThoseOfTheComposition) {
     EXPECT_LT((one[0] - found[2].narrow(0, 0, frames)).abs().max().item<double>(), 1e-6);
     EXPECT_EQ(found[2].narrow(0, frames, found.size(1) - frames).count_nonzero().item<std::int64_t>(), 0);
   }
-}
-
-// Not a test: times the features of 32 clips of 20 s. Run with --gtest_also_run_disabled_tests.
-TEST_F(MelCuda, DISABLED_Times) {
-  const Case c{512, 400, 160, 128, 320000, std::vector<std::int64_t>(32, 320000), 1e-5};
-  const Tensor audio = 0.1 * torch::randn({32, c.samples}, torch::kCUDA);
-  const Tensor lengths = torch::tensor(c.lengths, torch::kInt64).to(torch::kCUDA);
-  const MelTables tables = make_mel_tables(window_of(c), filters_of(c), torch::kCUDA);
-  const DropoutKey pass{1, 2, torch::arange(32, torch::TensorOptions(torch::kInt64).device(torch::kCUDA))};
-  const auto call = [&] {
-    return mel_features(audio, lengths, 2000, tables, {160, 0.97, 0x1p-24, 1e-5}, pass);
-  };
-  for (int i = 0; i < 3; ++i) call();
-  torch::cuda::synchronize();
-  constexpr int kTimes = 20;
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < kTimes; ++i) call();
-  torch::cuda::synchronize();
-  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
-  std::printf("features of 32 clips of 20 s %21.3f ms\n", took.count() / kTimes);
 }
 
 }  // namespace

@@ -8,9 +8,7 @@
 #include "train/nn/subsampling.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 
 namespace octavo_train {
@@ -138,31 +136,6 @@ TEST_F(SubsamplingCuda, OthersTakeThePlainWay) {
   const Tensor features = whole({2, 20, 16}, 4).to(torch::kCUDA, torch::kFloat32).requires_grad_();
   run(c, features, leaves(parameters_of(c, whole), torch::kCUDA, torch::kFloat32), torch::ones({2, 3, 16}));
   EXPECT_TRUE(features.grad().defined());
-}
-
-// Not a test: times the subsampling of 32 clips of 20 s. Run with --gtest_also_run_disabled_tests.
-TEST_F(SubsamplingCuda, DISABLED_Times) {
-  const Case c{32, 2000, 128, 256, std::vector<std::int64_t>(32, 2000)};
-  const Tensor features = torch::randn({32, 2000, 128}).to(torch::kCUDA, torch::kBFloat16);
-  const Tensors p = leaves(parameters_of(c, real), torch::kCUDA, torch::kFloat32);
-  const SubsamplingWeights weights{p[0], p[1], {{{p[2], p[3], p[4], p[5]}, {p[6], p[7], p[8], p[9]}}}};
-  const Tensor lengths = torch::tensor(c.lengths, torch::kInt64).cuda();
-  const Tensor upstream = torch::randn({32, 250, 4096}).to(torch::kCUDA, torch::kBFloat16);
-  const auto time = [](const char* name, const auto& what) {
-    constexpr int kTimes = 20;
-    for (int i = 0; i < 3; ++i) what();
-    torch::cuda::synchronize();
-    const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < kTimes; ++i) what();
-    torch::cuda::synchronize();
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
-    std::printf("%-40s %8.3f ms\n", name, took.count() / kTimes);
-  };
-  time("forward", [&] {
-    const torch::NoGradGuard no_grad;
-    subsample(features, lengths, weights);
-  });
-  time("forward and backward", [&] { subsample(features, lengths, weights).backward(upstream); });
 }
 
 }  // namespace

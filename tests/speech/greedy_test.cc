@@ -36,7 +36,7 @@ class RandomHead : public TransducerHead {
     blank_bias_ = blank_bias;
   }
 
-  torch::Tensor weight_matmul(const torch::Tensor& frames) override { return frames.matmul(encoder_); }
+  torch::Tensor project_frames(const torch::Tensor& frames) override { return frames.matmul(encoder_); }
 
   std::pair<torch::Tensor, PredictorState> predict(const torch::Tensor& tokens,
                                                    const PredictorState& state) override {
@@ -72,7 +72,7 @@ Transcript plain_loop(TransducerHead& head, const torch::Tensor& frames, std::in
   auto [g, state] = head.predict(torch::full({1}, head.blank(), torch::kInt64), {});
   std::int64_t t = 0, at_frame = 0;
   while (t < frames.size(0)) {
-    const torch::Tensor f = head.weight_matmul(frames[t].view({1, 1, -1})).view({1, -1});
+    const torch::Tensor f = head.project_frames(frames[t].view({1, 1, -1})).view({1, -1});
     const torch::Tensor scores = head.joint(f, g)[0];
     const std::int64_t token = best(scores.slice(0, 0, head.blank() + 1));
     std::int64_t duration = 0;
@@ -198,7 +198,7 @@ class ScriptedHead : public TransducerHead {
   ScriptedHead(Script script, Durations durations)
       : script_(std::move(script)), durations_(std::move(durations)) {}
 
-  torch::Tensor weight_matmul(const torch::Tensor& frames) override {
+  torch::Tensor project_frames(const torch::Tensor& frames) override {
     return frames;
   }  // a frame is its own number
   std::pair<torch::Tensor, PredictorState> predict(const torch::Tensor& tokens,

@@ -65,7 +65,7 @@ inline DropoutKey pass_of(const std::vector<std::int64_t>& samples,
 // Returns the model's logits for all cells, [batch, T, U + 1, outputs], without the joint's dropout.
 inline torch::Tensor logits_of(SpeechModelImpl& model, const Encoded& encoded, const torch::Tensor& targets,
                                const DropoutKey& pass) {
-  return model.joint(model.weight_matmul(encoded.frames).unsqueeze(2),
+  return model.joint(model.project_frames(encoded.frames).unsqueeze(2),
                      model.predictions(targets, pass).unsqueeze(1));
 }
 

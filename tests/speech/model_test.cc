@@ -4,7 +4,7 @@
 #include "train/model/model.h"
 #include "model_support.h"
 #include "train/fp8_reference.h"
-#include "train/nn/recompute_rows.h"
+#include "train/nn/recompute.h"
 #include "train/nn/subsampling.h"
 #include "train/optim/fp8.h"
 
@@ -358,7 +358,7 @@ TEST(SpeechModel, CtcIsTorchsWithThreeReductions) {
     EXPECT_TRUE(losses[2].isinf().item<bool>());
     const double wanted = share[0] * losses[0].item<double>() + share[1] * losses[1].item<double>();
     EXPECT_NEAR(loss.item<double>(), wanted, wanted * 1e-5) << reduction;
-    EXPECT_THROW(model->weight_matmul(logits), c10::Error);
+    EXPECT_THROW(model->project_frames(logits), c10::Error);
   }
 }
 

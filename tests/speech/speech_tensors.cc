@@ -107,7 +107,7 @@ NamedTensors compute(const std::string& name, bool training, const std::string& 
     return out;
   }
   const torch::Tensor logits = ctc ? model->ctc_logits(encoded.frames)
-                                   : model->joint(model->weight_matmul(encoded.frames).unsqueeze(2),
+                                   : model->joint(model->project_frames(encoded.frames).unsqueeze(2),
                                                   model->predictions(clips.targets, {}).unsqueeze(1));
   const std::vector<Transcript> transcripts =
       ctc ? decode_ctc(logits, encoded.lengths)

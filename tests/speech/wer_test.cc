@@ -1,6 +1,6 @@
 // Tests the word error rate: words, counts and alignment, against a search over all alignments.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/recognition/wer.h"
+#include "train/tasks/speech/recognition/score.h"
 
 #include <gtest/gtest.h>
 

@@ -36,7 +36,7 @@ TEST(Project, RefusesShapesThatDoNotFit) {
   EXPECT_THAT(torch_error([&] {
                 weight_matmul(x, torch::zeros({3, 4}));
               }),
-              HasSubstr("project: got activations [2, 5, 4] and a weight [3, 4], expected [.., in] and"));
+              HasSubstr("weight_matmul: got activations [2, 5, 4] and a weight [3, 4], expected [.., in] and"));
   EXPECT_THAT(torch_error([&] {
                 weight_matmul(x, torch::zeros({2, 4, 3}));
               }),

@@ -12,7 +12,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -60,28 +59,6 @@ struct AudioClip {
 // Reads a clip. An offset into an OGG Vorbis file is slow, because the file is decoded from its start.
 // Returns an error if the file ends more than kShortfallAllowed before the requested end.
 Result<AudioClip> read_audio(const AudioRequest& request);
-
-// Reads a long file from front to back with the memory of one block.
-class AudioStream {
- public:
-  static Result<AudioStream> open(const std::string& path, int rate = 16000,
-                                  std::optional<int> channel = std::nullopt);
-
-  AudioStream(AudioStream&& other) noexcept;
-  AudioStream& operator=(AudioStream&& other) noexcept;
-  ~AudioStream();
-
-  [[nodiscard]] const AudioInfo& source() const;
-
-  // Reads the next samples. Returns fewer than requested only at the end of the file, and 0 after it. The
-  // samples equal those of read_audio().
-  Result<std::size_t> read(std::span<float> samples);
-
- private:
-  struct State;
-  explicit AudioStream(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
-};
 
 // Writes a recording in the format of the path's extension: .wav (16 bits), .flac, .ogg or .mp3. Samples
 // beyond full scale are clipped. The file appears under its name only when it is complete.

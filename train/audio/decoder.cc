@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/audio/decoder.h"
 
-#include "train/audio/header_check.h"
 #include "train/base/numbers.h"
 #include "train/base/status.h"
+
+#include <fmt/format.h>
 
 #include <unistd.h>
 
@@ -82,11 +83,10 @@ bool all_sound(std::span<const float> samples) {
 }  // namespace
 
 Result<Decoder> Decoder::open(const std::string& path, std::optional<int> channel) {
-  Result<InputFile> input = InputFile::open(path);
-  if (!input.ok()) return input.status();
-  RETURN_IF_ERROR(check_header(*input, path));
+  ASSIGN_OR_RETURN(InputFile input, InputFile::open(path));
+  RETURN_IF_ERROR(check_header(input, path));
   Decoder decoder;
-  decoder.input_ = std::move(*input);
+  decoder.input_ = std::move(input);
   decoder.path_ = path;
   decoder.channel_ = channel;
   SF_INFO found{};
@@ -102,10 +102,10 @@ Result<Decoder> Decoder::open(const std::string& path, std::optional<int> channe
   // A FLAC frame has up to 65,535 samples in at least 8 bytes.
   if (const std::uint64_t most = decoder.input_.size * 8192;
       decoder.info_.format == "FLAC" && static_cast<std::uint64_t>(decoder.info_.frames) > most) {
-    return Status::invalid(path + ": its header promises " + std::to_string(decoder.info_.frames) +
-                           " samples, but its " + std::to_string(decoder.input_.size) +
-                           " bytes hold at most " + std::to_string(most) +
-                           "; the header is damaged, write the file again");
+    return Status::invalid(
+        fmt::format("{}: its header promises {} samples, but its {} bytes hold at most {}; the header is "
+                    "damaged, write the file again",
+                    path, decoder.info_.frames, decoder.input_.size, most));
   }
   if (decoder.info_.frames == 0) {
     return Status::invalid(path + ": has no samples; leave it out, or record it again");
@@ -129,14 +129,15 @@ Status Decoder::check(const SF_INFO& found) const {
     return Status::invalid(path_ + ": is of a format that is not read here; convert it to FLAC or WAV first");
   }
   if (found.samplerate < kLowestRate || found.samplerate > kHighestRate) {
-    return Status::invalid(path_ + ": its header says " + std::to_string(found.samplerate) +
-                           " samples a second, expected " + std::to_string(kLowestRate) + " to " +
-                           std::to_string(kHighestRate) + "; the header is damaged, write the file again");
+    return Status::invalid(
+        fmt::format("{}: its header says {} samples a second, expected {} to {}; the header is damaged, "
+                    "write the file again",
+                    path_, found.samplerate, kLowestRate, kHighestRate));
   }
   if (found.channels < 1) return Status::invalid(path_ + ": has no channels");
   if (channel_ && (*channel_ < 0 || *channel_ >= found.channels)) {
-    return Status::invalid(path_ + ": channel " + std::to_string(*channel_) + " was asked for, it has " +
-                           std::to_string(found.channels) + " (from 0)");
+    return Status::invalid(
+        fmt::format("{}: channel {} was asked for, it has {} (from 0)", path_, *channel_, found.channels));
   }
   return {};
 }
@@ -209,9 +210,9 @@ Status Decoder::read(std::int64_t frames, std::vector<float>& samples) {
 Status Decoder::check_end() const {
   const double missing = static_cast<double>(info_.frames - position_) / info_.rate;
   if (missing <= kShortfallAllowed) return {};
-  return Status::invalid(path_ + ": is cut short: its header promises " + exact_seconds(info_.seconds()) +
-                         " s, it ends at " + exact_seconds(static_cast<double>(position_) / info_.rate) +
-                         " s; get the whole file, or leave it out");
+  return Status::invalid(fmt::format(
+      "{}: is cut short: its header promises {} s, it ends at {} s; get the whole file, or leave it out",
+      path_, exact_seconds(info_.seconds()), exact_seconds(static_cast<double>(position_) / info_.rate)));
 }
 
 Status Decoder::library_error(const std::string& action) const {

@@ -12,9 +12,14 @@
 
 namespace octavo_train {
 
+// Checks a recording's first and last bytes before a decoder reads it: that the format is supported and that
+// the file is complete. The check is needed because libsndfile silently shortens a truncated file, and mpg123
+// writes to the terminal. Leaves the file position unspecified.
+Status check_header(const InputFile& input, const std::string& path);
+
 class Decoder {
  public:
-  // Opens a file and checks its header (header_check.h). `channel` has the meaning of AudioRequest::channel.
+  // Opens a file and checks its header. `channel` has the meaning of AudioRequest::channel.
   static Result<Decoder> open(const std::string& path, std::optional<int> channel);
 
   [[nodiscard]] const AudioInfo& info() const { return info_; }

@@ -1,15 +1,15 @@
-// Checks signatures, and the lengths that headers promise; see header_check.h.
+// Checks signatures, and the lengths that headers promise; see decoder.h.
 // SPDX-License-Identifier: MIT
-#include "train/audio/header_check.h"
+#include "train/audio/decoder.h"
 
 #include "train/base/status.h"
+
+#include <fmt/format.h>
 
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <set>
@@ -54,9 +54,9 @@ std::uint32_t big32(std::string_view text, std::size_t at) {
 constexpr std::uint32_t kUnknown32 = 0x7FFFF000;
 
 Status cut_short(const std::string& path, std::uint64_t promised, std::uint64_t there) {
-  return Status::invalid(path + ": is cut short: its header promises " + std::to_string(promised) +
-                         " bytes, the file has " + std::to_string(there) +
-                         "; get the whole file, or leave it out");
+  return Status::invalid(fmt::format(
+      "{}: is cut short: its header promises {} bytes, the file has {}; get the whole file, or leave it out",
+      path, promised, there));
 }
 
 // Checks that the sample rate agrees with the bytes per second. If they differ, one of the two is wrong, and
@@ -66,10 +66,10 @@ Status check_wav_rate(const std::string& format, const std::string& path) {
                       frame = little16(format, 12);
   const bool plain = tag == 1 || tag == 3 || tag == 0xFFFE;  // integers, floats, or either of them
   if (!plain || bytes == 0 || frame == 0 || bytes == std::uint64_t{rate} * frame) return {};
-  return Status::invalid(path + ": its header says " + std::to_string(rate) + " samples a second, and " +
-                         std::to_string(bytes) + " bytes a second, which are " +
-                         std::to_string(bytes / frame) +
-                         " samples: one is wrong; write the file again at its true rate");
+  return Status::invalid(fmt::format(
+      "{}: its header says {} samples a second, and {} bytes a second, which are {} samples: one is "
+      "wrong; write the file again at its true rate",
+      path, rate, bytes, bytes / frame));
 }
 
 Status check_wav(const FileBytes& file, const std::string& path) {
@@ -203,8 +203,7 @@ Status check_mp3(const FileBytes& file, std::uint64_t start, const std::string& 
   const std::uint64_t promised = start + big32(head, *at + 8 + (flags & 1) * 4);
   if (promised > file.size() + file.size() / 100) return cut_short(path, promised, file.size());
   if (!another_begins(file, promised)) return {};
-  return several_recordings(path, "its header counts " + std::to_string(promised) + " of its " +
-                                      std::to_string(file.size()) + " bytes");
+  return several_recordings(path, fmt::format("its header counts {} of its {} bytes", promised, file.size()));
 }
 
 Status unknown_format(const FileBytes& file, const std::string& path) {
@@ -220,14 +219,10 @@ Status unknown_format(const FileBytes& file, const std::string& path) {
                                  [](char c) { return (c >= 32 && c < 127) || c == '\n' || c == '\r'; })) {
     what = "it is text, beginning with '" + head.substr(0, head.find_first_of("\r\n")) + "'";
   } else {
-    what = "it begins with the bytes";
-    for (std::size_t i = 0; i < 4; ++i) {
-      std::array<char, 4> digits{};
-      std::snprintf(digits.data(), digits.size(), " %02x", byte_of(head, i));
-      what += digits.data();
-    }
+    what = fmt::format("it begins with the bytes {:02x} {:02x} {:02x} {:02x}", byte_of(head, 0),
+                       byte_of(head, 1), byte_of(head, 2), byte_of(head, 3));
   }
-  return Status::invalid(path + ": is no recording that is read here (WAV, FLAC, OGG, MP3): " + what);
+  return Status::invalid(path + ": unsupported audio format (expected WAV, FLAC, OGG or MP3): " + what);
 }
 
 }  // namespace

@@ -15,23 +15,9 @@ Status not_built_in(const std::string& path) {
 
 }  // namespace
 
-struct AudioStream::State {
-  AudioInfo info;
-};
-
-AudioStream::AudioStream(std::unique_ptr<State> state) : state_(std::move(state)) {}
-AudioStream::AudioStream(AudioStream&& other) noexcept = default;
-AudioStream& AudioStream::operator=(AudioStream&& other) noexcept = default;
-AudioStream::~AudioStream() = default;
-
 bool audio_built_in() { return false; }
 Result<AudioInfo> probe_audio(const std::string& path) { return not_built_in(path); }
 Result<AudioClip> read_audio(const AudioRequest& request) { return not_built_in(request.path); }
-Result<AudioStream> AudioStream::open(const std::string& path, int /*rate*/, std::optional<int> /*channel*/) {
-  return not_built_in(path);
-}
-const AudioInfo& AudioStream::source() const { return state_->info; }
-Result<std::size_t> AudioStream::read(std::span<float> /*samples*/) { return std::size_t{0}; }
 Status write_audio(const std::string& path, std::span<const float> /*samples*/, int /*rate*/) {
   return not_built_in(path);
 }

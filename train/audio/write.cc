@@ -110,12 +110,11 @@ bool write_samples(SNDFILE* file, bool integers, std::span<const float> samples)
 }  // namespace
 
 Status write_audio(const std::string& path, std::span<const float> samples, int rate) {
-  const Result<int> format = format_of(path);
-  if (!format.ok()) return format.status();
+  ASSIGN_OR_RETURN(const int format, format_of(path));
   SF_INFO info{};
   info.samplerate = rate;
   info.channels = 1;
-  info.format = *format;
+  info.format = format;
   if (rate < kLowestRate || sf_format_check(&info) == 0) {
     return Status::unsupported(path + ": libsndfile cannot write this format at " + std::to_string(rate) +
                                " Hz");
@@ -123,19 +122,18 @@ Status write_audio(const std::string& path, std::span<const float> samples, int 
   if (!std::ranges::all_of(samples, [](float x) { return std::isfinite(x); })) {
     return Status::invalid(path + ": a sample is not a number; nothing is written");
   }
-  const Result<std::string> partial = partial_path(path);
-  if (!partial.ok()) return partial.status();
-  Partial written(*partial);
+  ASSIGN_OR_RETURN(const std::string partial, partial_path(path));
+  Partial written(partial);
   if (written.error != 0) return system_error(path, "create", written.error);
   SF_VIRTUAL_IO ways = through_us();
   SNDFILE* file = sf_open_virtual(&ways, SFM_WRITE, &info, &written);
   if (file == nullptr) return Status::failed(path + ": cannot write: " + sf_strerror(nullptr));
-  const bool all = write_samples(file, (*format & SF_FORMAT_SUBMASK) == SF_FORMAT_PCM_16, samples);
+  const bool all = write_samples(file, (format & SF_FORMAT_SUBMASK) == SF_FORMAT_PCM_16, samples);
   const std::string reason = sf_strerror(file);
   const bool closed = sf_close(file) == 0;
   if (written.error != 0) return system_error(path, "write", written.error);
   if (!all || !closed) return Status::failed(path + ": cannot write: " + reason);
-  if (std::rename(partial->c_str(), path.c_str()) != 0) return system_error(path, "create", errno);
+  if (std::rename(partial.c_str(), path.c_str()) != 0) return system_error(path, "create", errno);
   written.kept = true;
   return {};
 }

@@ -12,20 +12,15 @@ namespace octavo_train {
 namespace {
 
 namespace native = octavo::torch::native;
-using ::torch::Tensor;
-using ::torch::autograd::AutogradContext;
-using ::torch::autograd::variable_list;
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 // The arguments of a call, except the tensors.
-struct Mask : ::torch::CustomClassHolder {
-  Mask(double drop, const DropoutKey& pass, std::uint32_t number, std::int64_t batch_dim,
-       std::int64_t row_pitch)
-      : probability(drop),
-        seed(pass.seed),
-        step(pass.step),
-        layer(number),
-        dim(batch_dim),
-        pitch(row_pitch) {}
+struct DropoutCall : torch::CustomClassHolder {
+  DropoutCall(double drop, const DropoutKey& key, std::uint32_t number, std::int64_t batch_dim,
+              std::int64_t row_pitch)
+      : probability(drop), seed(key.seed), step(key.step), layer(number), dim(batch_dim), pitch(row_pitch) {}
   double probability;
   std::uint64_t seed, step;
   std::uint32_t layer;
@@ -34,9 +29,9 @@ struct Mask : ::torch::CustomClassHolder {
 
 // Returns false if the core has no code for the device or the type. Throws on any other failure. REQUIRES:
 // contiguous tensors.
-bool drop_native(const Mask& mask, const Tensor& from, const Tensor& samples, const Tensor& to) {
+bool drop_native(const DropoutCall& mask, const Tensor& from, const Tensor& samples, const Tensor& to) {
   const int dtype = native::dtype_number(from.scalar_type());
-  const ::torch::Device device = from.device();
+  const torch::Device device = from.device();
   if (device.is_meta()) {
     record_kernel("dropout", {from, to});
     return true;
@@ -67,21 +62,21 @@ bool drop_native(const Mask& mask, const Tensor& from, const Tensor& samples, co
   return true;
 }
 
-Tensor drop(const Mask& mask, const Tensor& x, const Tensor& samples) {
+Tensor drop(const DropoutCall& mask, const Tensor& x, const Tensor& samples) {
   const Tensor from = x.contiguous();
-  const Tensor to = ::torch::empty_like(from, ::torch::MemoryFormat::Contiguous);
+  const Tensor to = torch::empty_like(from, torch::MemoryFormat::Contiguous);
   if (drop_native(mask, from, samples, to)) return to;
   // Each element's factor; zero if the element is dropped.
-  const Tensor factors = ::torch::ones(x.sizes(), ::torch::kFloat32);
+  const Tensor factors = torch::ones(x.sizes(), torch::kFloat32);
   TORCH_CHECK(drop_native(mask, factors, samples.cpu(), factors), "dropout: no code for float32 on the CPU");
   const Tensor there = factors.to(x.device());
-  const auto wide = x.scalar_type() == ::torch::kFloat64 ? ::torch::kFloat64 : ::torch::kFloat32;
-  return ::torch::where(there != 0, from.to(wide) * there, 0.0).to(x.scalar_type());
+  const auto wide = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+  return torch::where(there != 0, from.to(wide) * there, 0.0).to(x.scalar_type());
 }
 
-struct DropoutFunction : ::torch::autograd::Function<DropoutFunction> {
+struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& samples,
-                        const c10::intrusive_ptr<Mask>& mask) {
+                        const c10::intrusive_ptr<DropoutCall>& mask) {
     context->save_for_backward({samples});
     context->saved_data["mask"] = c10::IValue::make_capsule(mask);
     return drop(*mask, x, samples);
@@ -90,7 +85,8 @@ struct DropoutFunction : ::torch::autograd::Function<DropoutFunction> {
   // The forward pass multiplies by constants; the backward pass multiplies the gradient by the same
   // constants.
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    const auto mask = c10::static_intrusive_pointer_cast<Mask>(context->saved_data["mask"].toCapsule());
+    const auto mask =
+        c10::static_intrusive_pointer_cast<DropoutCall>(context->saved_data["mask"].toCapsule());
     return {apply(grads[0], context->get_saved_variables()[0], mask), Tensor(), Tensor()};
   }
 };
@@ -106,10 +102,9 @@ bool check_dropout(const Tensor& x, double probability, bool training, const Dro
   const Tensor& samples = pass.samples;
   TORCH_CHECK(samples.defined(),
               "dropout: the pass has no sample numbers; give it those of the batch's rows");
-  TORCH_CHECK(
-      samples.dim() == 1 && samples.size(0) == x.size(dim) && samples.scalar_type() == ::torch::kInt64,
-      "dropout: the sample numbers are ", samples.scalar_type(), " ", samples.sizes(), ", expected Long [",
-      x.size(dim), "]: one for each sample of the batch");
+  TORCH_CHECK(samples.dim() == 1 && samples.size(0) == x.size(dim) && samples.scalar_type() == torch::kInt64,
+              "dropout: the sample numbers are ", samples.scalar_type(), " ", samples.sizes(),
+              ", expected Long [", x.size(dim), "]: one for each sample of the batch");
   TORCH_CHECK(samples.device() == x.device(), "dropout: the sample numbers are on ", samples.device(),
               ", expected ", x.device(), ", where the activations are");
   return true;
@@ -119,7 +114,7 @@ Tensor dropout(const Tensor& x, double probability, bool training, const Dropout
                std::uint32_t layer, std::int64_t dim, std::int64_t pitch) {
   if (!check_dropout(x, probability, training, pass, dim)) return x;
   return DropoutFunction::apply(x, pass.samples.contiguous(),
-                                c10::make_intrusive<Mask>(probability, pass, layer, dim, pitch));
+                                c10::make_intrusive<DropoutCall>(probability, pass, layer, dim, pitch));
 }
 
 }  // namespace octavo_train

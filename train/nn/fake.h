@@ -35,4 +35,9 @@ bool is_fake_cpu(const torch::Tensor& x);
 void record_kernel(const char* name, at::TensorList uses, std::int64_t launches = 1);
 void record_matmul(const char* name, const FakeMatmul& product, torch::ScalarType type);
 
+// Runs a fake of cuDNN's LSTM layer over x [batch, length, inputs], with all of its weights in one tensor.
+// Returns [batch, length, width]. On tensors without memory torch would decompose the LSTM into steps, which
+// need a different amount of memory.
+torch::Tensor fake_lstm(const torch::Tensor& x, const torch::Tensor& weights, std::int64_t width);
+
 }  // namespace octavo_train

@@ -10,7 +10,7 @@
 
 namespace octavo_train {
 
-bool has_code_for([[maybe_unused]] const ::torch::Device& device) {
+bool has_code_for([[maybe_unused]] const torch::Device& device) {
   if constexpr (kHasKernels) {
     static std::mutex mutex;
     static std::map<c10::DeviceIndex, bool> known;
@@ -23,7 +23,7 @@ bool has_code_for([[maybe_unused]] const ::torch::Device& device) {
   return false;
 }
 
-KernelScope::KernelScope(const ::torch::Tensor& x) : fake_(x.is_meta()) {
+KernelScope::KernelScope(const torch::Tensor& x) : fake_(x.is_meta()) {
   if (fake_) return;
   guard_.reset_device(x.device());
   stream_ = octavo::torch::native::handle_of(octavo::torch::native::current_stream(x.device()));

@@ -3,11 +3,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/nn/cuda/drop_call.h"
 #include "train/nn/dropout.h"
 #include "train/nn/fake.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DeviceGuard.h>
+#include <torch/custom_class.h>
 #include <torch/types.h>
 
 #include <cstdint>
@@ -72,5 +74,21 @@ inline void check_first_gradient(const char* name) {
   TORCH_CHECK(!at::GradMode::is_enabled(), name,
               ": its kernels have no second gradient; call backward without create_graph");
 }
+
+// The dropout of a function with kernels, kept from its forward pass to its backward pass. Owns the memory
+// that `call` points to. Without samples nothing is dropped.
+struct KernelMask : torch::CustomClassHolder {
+  KernelMask() = default;
+  KernelMask(const at::Tensor& x, const Drop& drop) {
+    if (!check_dropout(x, drop.probability, drop.training, drop.pass)) return;
+    samples = drop.pass.samples.contiguous();
+    call = {samples.const_data_ptr<std::int64_t>(), drop.probability, drop.pass.seed, drop.pass.step,
+            drop.layer};
+  }
+  [[nodiscard]] bool drops() const { return samples.defined(); }
+
+  at::Tensor samples;
+  cuda::DropoutArgs call;
+};
 
 }  // namespace octavo_train

@@ -3,8 +3,8 @@
 
 #include "train/data/mix.h"
 #include "train/nn/accumulation_type.h"
+#include "train/nn/cuda/mel.h"
 #include "train/nn/fused.h"
-#include "train/nn/mel_fused.h"
 
 #include <ATen/Parallel.h>
 #include <torch/torch.h>
@@ -14,6 +14,60 @@
 
 namespace octavo_train {
 namespace {
+
+constexpr const char* kMel = "mel_features";
+constexpr std::uint64_t kDitherUse =
+    0x4469746865722121;                   // separates the dither from other noise of the same seed
+constexpr double kLeastDeviation = 1e-5;  // added to each standard deviation, so that no division is by zero
+// The number of transformed frames is rounded up to a multiple of this. torch caches an FFT plan for each
+// number of frames, and batches of recordings rarely have the same number.
+constexpr std::int64_t kPlanRows = 4096;
+
+cuda::MelShape mel_shape(const torch::Tensor& audio, std::int64_t frames, const MelTables& tables,
+                         const MelOptions& options) {
+  return {audio.size(0), audio.size(1), frames, tables.window.size(0), options.hop, tables.filters.size(0)};
+}
+
+bool mel_is_fusible(const torch::Tensor& audio, std::int64_t frames, const MelTables& tables,
+                    const MelOptions& options) {
+  return has_kernel_type(audio) && tables.packed.device() == audio.device() &&
+         cuda::mel_fits(mel_shape(audio, frames, tables, options));
+}
+
+torch::Tensor mel_features_fused(const torch::Tensor& audio, const torch::Tensor& lengths,
+                                 std::int64_t frames, const MelTables& tables, const MelOptions& options,
+                                 const DropoutKey& pass) {
+  const cuda::MelShape shape = mel_shape(audio, frames, tables, options);
+  const KernelScope scope(audio);
+  const torch::Tensor from = audio.contiguous(), ends = lengths.contiguous();
+  const torch::Tensor draws =
+      options.dither == 0 ? torch::Tensor() : pass.samples.to(audio.device()).contiguous();
+  const std::int64_t rows = (shape.batch * frames + kPlanRows - 1) / kPlanRows * kPlanRows;
+  torch::Tensor windows = torch::empty({rows, shape.size}, audio.options());
+  scope.run(kMel, {from, windows}, [&](auto stream) {
+    return cuda::mel_frames(
+        shape,
+        {from.const_data_ptr<float>(), ends.const_data_ptr<std::int64_t>(),
+         tables.window.const_data_ptr<float>(), static_cast<float>(options.preemphasis),
+         static_cast<float>(options.dither), draws.defined() ? draws.const_data_ptr<std::int64_t>() : nullptr,
+         pass.seed, pass.step, kDitherUse},
+        windows.data_ptr<float>(), stream);
+  });
+  const torch::Tensor spectrum = torch::fft_rfft(windows).contiguous();
+  windows.reset();
+  torch::Tensor out = torch::empty({shape.batch, frames, shape.bands}, audio.options());
+  scope.run(kMel, {spectrum, out}, [&](auto stream) {
+    return cuda::mel_bands(shape, spectrum.const_data_ptr(),
+                           {tables.packed.const_data_ptr<float>(),
+                            tables.starts.const_data_ptr<std::int32_t>(), tables.packed.size(0)},
+                           static_cast<float>(options.guard), out.data_ptr<float>(), stream);
+  });
+  scope.run(kMel, {out, out}, [&](auto stream) {
+    return cuda::mel_normalize(shape, ends.const_data_ptr<std::int64_t>(),
+                               static_cast<float>(kLeastDeviation), out.data_ptr<float>(), stream);
+  });
+  return out;
+}
 
 void check_dither(const torch::Tensor& audio, const MelOptions& options, const DropoutKey& pass) {
   if (options.dither == 0) return;
@@ -112,10 +166,7 @@ torch::Tensor mel_features(const torch::Tensor& audio, const torch::Tensor& leng
                            const MelTables& tables, const MelOptions& options, const DropoutKey& pass) {
   TORCH_CHECK(audio.dim() == 2 && audio.scalar_type() == torch::kFloat32, "mel_features: the audio is ",
               audio.scalar_type(), ' ', audio.sizes(), ", expected Float [batch, samples]");
-  TORCH_CHECK(lengths.dim() == 1 && lengths.size(0) == audio.size(0) &&
-                  lengths.scalar_type() == torch::kInt64 && lengths.device() == audio.device(),
-              "mel_features: lengths are ", lengths.scalar_type(), ' ', lengths.sizes(), " on ",
-              lengths.device(), ", expected Long [", audio.size(0), "] on ", audio.device());
+  check_lengths(kMel, lengths, audio);
   TORCH_CHECK(frames >= 1 && frames <= audio.size(1) / options.hop, "mel_features: ", frames,
               " frames are asked for, expected 1 to ", audio.size(1) / options.hop, ", which the audio has");
   const torch::NoGradGuard no_grad;

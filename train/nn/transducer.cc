@@ -17,12 +17,12 @@ namespace octavo_train {
 namespace {
 
 namespace native = octavo::torch::native;
-using ::torch::Tensor;
-using ::torch::autograd::AutogradContext;
-using ::torch::autograd::variable_list;
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 // The arguments of a call, except the tensors.
-struct JointCall : ::torch::CustomClassHolder {
+struct JointCall : torch::CustomClassHolder {
   TransducerOptions options;
   std::vector<std::int64_t> frames, labels;  // lengths of each clip
   double dropout = 0.0;
@@ -37,7 +37,7 @@ struct Inputs {
       : f(encoder.contiguous()),
         g(predictor.to(f.scalar_type()).contiguous()),
         weight(weights.to(f.scalar_type()).contiguous()),
-        bias(biases.defined() ? biases.to(::torch::kFloat32).contiguous() : biases),
+        bias(biases.defined() ? biases.to(torch::kFloat32).contiguous() : biases),
         targets(labels.contiguous()),
         samples(numbers) {}
   Tensor f, g, weight, bias, targets, samples;
@@ -46,9 +46,9 @@ struct Inputs {
 struct Arguments {
   Arguments(const JointCall& call, const Inputs& in)
       : args(native::sized<octavo_transducer_args>()), joint(native::sized<octavo_transducer_joint>()) {
-    const ::torch::Device device = in.f.device();
+    const torch::Device device = in.f.device();
     args.dtype = static_cast<std::uint32_t>(native::dtype_number(in.f.scalar_type()));
-    args.device_kind = native::device_kind(is_fake_cpu(in.f) ? ::torch::Device(::torch::kCPU) : device);
+    args.device_kind = native::device_kind(is_fake_cpu(in.f) ? torch::Device(torch::kCPU) : device);
     args.device_index = native::device_index(device);
     const auto& durations = call.options.durations;
     args.kind = durations.empty() ? 1 : 0;
@@ -139,7 +139,7 @@ void record_gradient(const Inputs& in, const JointCall& call) { record_tiles(in,
 using Maybe = std::optional<Tensor>;  // autograd accepts an absent tensor only as an optional
 Maybe maybe(const Tensor& x) { return x.defined() ? Maybe(x) : std::nullopt; }
 
-struct JointFunction : ::torch::autograd::Function<JointFunction> {
+struct JointFunction : torch::autograd::Function<JointFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& f, const Tensor& g, const Tensor& weight,
                         const Maybe& given_bias, const Tensor& targets, const Maybe& given_samples,
                         const c10::intrusive_ptr<JointCall>& call) {
@@ -150,9 +150,9 @@ struct JointFunction : ::torch::autograd::Function<JointFunction> {
     const Tensor workspace = native::bytes(bytes.workspace, f.device());
     const Tensor scratch = native::bytes(bytes.scratch, f.device());
     with.use(workspace, scratch);
-    const auto fp32 = f.options().dtype(::torch::kFloat32);
+    const auto fp32 = f.options().dtype(torch::kFloat32);
     const bool each = call->options.reduction == "none";
-    const Tensor losses = each ? ::torch::empty({f.size(0)}, fp32) : ::torch::empty({}, fp32);
+    const Tensor losses = each ? torch::empty({f.size(0)}, fp32) : torch::empty({}, fp32);
     if (f.is_meta())
       record_loss(in, *call);
     else
@@ -172,7 +172,7 @@ struct JointFunction : ::torch::autograd::Function<JointFunction> {
     const Arguments::Bytes bytes = with.bytes();
     const Tensor scratch = native::bytes(bytes.scratch, in.f.device());
     with.use(saved[6], scratch);
-    const Tensor grad_losses = upstream[0].to(::torch::kFloat32).contiguous();
+    const Tensor grad_losses = upstream[0].to(torch::kFloat32).contiguous();
     auto grads = native::sized<octavo_transducer_joint_grads>();
     grads.grad_losses = grad_losses.const_data_ptr<float>();
     // Gradients are in fp32, for the tensors that need one, and converted to the tensors' types below.
@@ -180,7 +180,7 @@ struct JointFunction : ::torch::autograd::Function<JointFunction> {
     variable_list out(7);  // `bias` is last, so its absence shifts no index of the others
     for (std::size_t i = 0; i < places.size(); ++i) {
       if (!saved[i].defined() || !context->needs_input_grad(i)) continue;
-      out[i] = ::torch::empty(saved[i].sizes(), in.f.options().dtype(::torch::kFloat32));
+      out[i] = torch::empty(saved[i].sizes(), in.f.options().dtype(torch::kFloat32));
       *places[i] = out[i].mutable_data_ptr<float>();
     }
     if (in.f.is_meta())
@@ -203,7 +203,7 @@ void check_shapes(const Tensor& f, const Tensor& g, const Tensor& weight, const 
   TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)), "joint_loss: bias ",
               bias.sizes(), ", expected [", weight.size(0), "]");
   TORCH_CHECK(targets.dim() == 2 && targets.size(0) == f.size(0) && targets.size(1) == g.size(1) - 1 &&
-                  targets.scalar_type() == ::torch::kInt64,
+                  targets.scalar_type() == torch::kInt64,
               "joint_loss: targets ", targets.scalar_type(), " ", targets.sizes(), ", expected Long [",
               f.size(0), ", ", g.size(1) - 1, "]: the predictor has one position more than labels");
   for (const auto* lengths : {&call.frames, &call.labels}) {
@@ -232,7 +232,7 @@ Tensor joint_loss(const Tensor& f, const Tensor& g, const Tensor& weight, const 
   if (drop.training && drop.probability > 0.0) {
     samples = drop.pass.samples;
     TORCH_CHECK(samples.defined() && samples.dim() == 1 && samples.size(0) == f.size(0) &&
-                    samples.scalar_type() == ::torch::kInt64 && samples.device() == f.device(),
+                    samples.scalar_type() == torch::kInt64 && samples.device() == f.device(),
                 "joint_loss: the pass needs the number of each clip, Long [", f.size(0), "] on ", f.device());
     samples = samples.contiguous();
     call->dropout = drop.probability;
@@ -241,7 +241,7 @@ Tensor joint_loss(const Tensor& f, const Tensor& g, const Tensor& weight, const 
   call->step = drop.pass.step;
   call->layer = drop.layer;
   const bool known = native::dtype_number(f.scalar_type()) >= 0;
-  const Tensor frames = known ? f : f.to(::torch::kFloat32);
+  const Tensor frames = known ? f : f.to(torch::kFloat32);
   // If the core has no code for the GPU, the CPU computes the loss.
   if (frames.is_cpu() || frames.is_meta() || octavo::has_cuda())
     return JointFunction::apply(frames, g, weight, maybe(bias), targets, maybe(samples), call);

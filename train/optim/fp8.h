@@ -13,8 +13,8 @@
 
 #include "train/checkpoint/component.h"
 #include "train/config/settings.h"
-#include "train/nn/matmul_precision.h"
 #include "train/nn/named_tensors.h"
+#include "train/nn/weight_matmul.h"
 
 #include <memory>
 #include <string>

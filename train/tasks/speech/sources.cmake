@@ -24,12 +24,9 @@ set(plain_sources
   manifest/manifest.cc
   manifest/manifest_line.cc
   recognition/batch_recognition.cc
-  recognition/recognizer_files.cc
   recognition/score.cc
-  recognition/transcribe.cc
   recognition/transcript_file.cc
   recognition/transcription.cc
-  recognition/wer.cc
   recognition/windows.cc
   tokenizer/files.cc
   tokenizer/piece_model.cc
@@ -51,10 +48,8 @@ set(torch_sources
   data/recordings_about.cc
   features/featurizer.cc
   model/encoder.cc
-  model/measure.cc
+  model/step_profile.cc
   model/predictor.cc
   model/speech_model.cc
-  model/step_parts.cc
-  model/subsampling.cc
   recognition/greedy.cc
   recognition/recognizer.cc)

@@ -14,7 +14,7 @@
 #include "train/tasks/speech/entry.h"
 #include "train/tasks/speech/features/spec_augment.h"
 #include "train/tasks/speech/recognition/greedy.h"
-#include "train/tasks/speech/recognition/wer.h"
+#include "train/tasks/speech/recognition/score.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <torch/torch.h>
@@ -142,12 +142,8 @@ torch::Tensor SpeechTask::loss(const Batch& batch, const PassKey& key) {
 }
 
 std::vector<std::string> SpeechTask::texts(const Encoded& encoded) {
-  const std::vector<Transcript> found = model_settings_.head == SpeechHead::ctc
-                                            ? decode_ctc(model_->ctc_logits(encoded.frames), encoded.lengths)
-                                            : decode_greedy(*model_, encoded.frames, encoded.lengths,
-                                                            {.max_symbols = model_->settings().max_symbols});
   std::vector<std::string> out;
-  for (const Transcript& each : found) {
+  for (const Transcript& each : decode_encoded(*model_, encoded)) {
     std::vector<std::int64_t> tokens;
     for (const Emission& emission : each) tokens.push_back(emission.token);
     out.push_back(clips_->text(tokens));

@@ -35,29 +35,17 @@ torch::Tensor covered(std::span<const Masks> masks, std::vector<MaskSpan> Masks:
 
 }  // namespace
 
-Batch make_batch(const GeneratorSettings& settings, const std::vector<ClipSpec>& plans, std::int64_t bands) {
-  const auto clips = static_cast<std::int64_t>(plans.size());
-  std::int64_t frames = 1, labels = 1;
-  for (const ClipSpec& plan : plans) {
-    frames = std::max(frames, plan.frames);
-    labels = std::max(labels, static_cast<std::int64_t>(plan.tokens.size()));
+Batch make_batch(const GeneratorSettings& settings, const std::vector<ClipSpec>& specs, std::int64_t bands) {
+  FeatureSettings features;
+  features.features = bands;
+  std::vector<LoadedClip> clips;
+  for (const ClipSpec& spec : specs) {
+    LoadedClip& clip = clips.emplace_back(LoadedClip{{}, spec.tokens, {}});
+    clip.features.resize(static_cast<std::size_t>(spec.frames * bands));
+    make_features(settings, spec, bands, clip.features);
   }
-  const torch::Tensor features = torch::zeros({clips, frames, bands});
-  const torch::Tensor targets = torch::zeros({clips, labels}, torch::kInt64);
-  const torch::Tensor lengths = torch::empty({2, clips}, torch::kInt64);
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    const ClipSpec& plan = plans[i];
-    const auto row = static_cast<std::int64_t>(i);
-    make_features(
-        settings, plan, bands,
-        {features.data_ptr<float>() + row * frames * bands, static_cast<std::size_t>(plan.frames * bands)});
-    std::ranges::copy(plan.tokens, targets.data_ptr<std::int64_t>() + row * labels);
-    lengths.data_ptr<std::int64_t>()[row] = plan.frames;
-    lengths.data_ptr<std::int64_t>()[clips + row] = static_cast<std::int64_t>(plan.tokens.size());
-  }
-  const NamedTensors both = {{Names::feature_lengths, lengths[0]}, {Names::target_lengths, lengths[1]}};
-  Batch out{{{Names::features, features}, {Names::targets, targets}}, {}, both};
-  out.tensors.insert(out.tensors.end(), both.begin(), both.end());
+  Batch out = make_batch(features, clips);
+  out.length = out.padded_length = 0;  // the log does not print the padding of generated clips
   return out;
 }
 
@@ -75,14 +63,14 @@ Batch make_batch(const FeatureSettings& settings, std::span<const LoadedClip> cl
   }
   out.padded_length = static_cast<double>(clips.size() * longest);
   const auto width = static_cast<std::int64_t>(longest);
-  const torch::Tensor heard =
+  const torch::Tensor input =
       made ? torch::zeros({count, width, settings.features}) : torch::zeros({count, width});
   const torch::Tensor targets = torch::zeros({count, static_cast<std::int64_t>(labels)}, torch::kInt64);
   const torch::Tensor lengths = torch::empty({3, count}, torch::kInt64);
   for (std::size_t i = 0; i < clips.size(); ++i) {
     const LoadedClip& clip = clips[i];
     const std::vector<float>& from = made ? clip.features : clip.samples;
-    std::ranges::copy(from, heard.data_ptr<float>() + i * longest * (made ? bands : 1));
+    std::ranges::copy(from, input.data_ptr<float>() + i * longest * (made ? bands : 1));
     std::ranges::copy(clip.tokens, targets.data_ptr<std::int64_t>() + i * labels);
     const auto samples = static_cast<std::int64_t>(clip.samples.size());
     auto* const to = lengths.data_ptr<std::int64_t>() + i;
@@ -90,10 +78,9 @@ Batch make_batch(const FeatureSettings& settings, std::span<const LoadedClip> cl
     to[count] = made ? static_cast<std::int64_t>(from.size() / bands) : settings.frames(samples);
     to[2 * count] = static_cast<std::int64_t>(clip.tokens.size());
   }
-  const NamedTensors both = {{Names::feature_lengths, lengths[1]}, {Names::target_lengths, lengths[2]}};
-  out.tensors = {{made ? Names::features : Names::audio, heard}, {Names::targets, targets}};
-  out.tensors.insert(out.tensors.end(), both.begin(), both.end());
-  out.host = both;
+  out.host = {{Names::feature_lengths, lengths[1]}, {Names::target_lengths, lengths[2]}};
+  out.tensors = {{made ? Names::features : Names::audio, input}, {Names::targets, targets}};
+  out.tensors.insert(out.tensors.end(), out.host.begin(), out.host.end());
   out.host.emplace_back(Names::audio_lengths, lengths[0]);
   return out;
 }

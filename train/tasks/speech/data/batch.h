@@ -24,7 +24,7 @@ struct ClipTensors {
 };
 
 // Returns a batch of generated clips, padded with zeros.
-Batch make_batch(const GeneratorSettings& settings, const std::vector<ClipSpec>& plans, std::int64_t bands);
+Batch make_batch(const GeneratorSettings& settings, const std::vector<ClipSpec>& specs, std::int64_t bands);
 
 // Returns a batch of recordings, padded with zeros. `clips` may be empty. REQUIRES: either all clips have
 // features, or none has.

@@ -17,12 +17,6 @@ namespace {
 
 constexpr std::int64_t kLooked = 256;  // clips whose tokens are counted, the longest ones
 
-std::string hash_of(const std::string& bytes) {
-  Hasher hasher;
-  hasher.add(std::as_bytes(std::span(bytes)));
-  return hasher.hex();
-}
-
 std::string count_text(std::int64_t number) { return grouped(static_cast<double>(number)); }
 
 }  // namespace
@@ -31,7 +25,9 @@ nlohmann::ordered_json Recordings::record() const {
   const auto of = [](const Manifest& manifest) -> nlohmann::ordered_json {
     return {{"clips", manifest.size()}, {"fingerprint", manifest.fingerprint()}};
   };
-  return {{"train", of(train_)}, {"validation", of(validation_)}, {"tokenizer", hash_of(tokenizer_.bytes())}};
+  return {{"train", of(train_)},
+          {"validation", of(validation_)},
+          {"tokenizer", hash_of(std::as_bytes(std::span(tokenizer_.bytes())))}};
 }
 
 Task::DataChange Recordings::compare(const nlohmann::ordered_json& record) const {

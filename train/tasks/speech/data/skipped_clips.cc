@@ -29,40 +29,30 @@ std::string place_in(const std::string& line) {
 
 }  // namespace
 
-// The list's file, open for reading and appending.
-struct SkippedClips::File {
-  explicit File(std::string at) : path(std::move(at)), file(std::fopen(path.c_str(), "a+b"), std::fclose) {}
-
-  Status write(const std::string& lines) {
-    const bool written = std::fwrite(lines.data(), 1, lines.size(), file.get()) == lines.size();
-    if (written && std::fflush(file.get()) == 0) return {};
-    return Status::failed(path + ": cannot be written: " + std::strerror(errno));
-  }
-
-  std::string path;
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file;
-};
-
-SkippedClips::SkippedClips() = default;
-SkippedClips::~SkippedClips() = default;
+Status SkippedClips::write(const std::string& lines) {
+  const bool written = std::fwrite(lines.data(), 1, lines.size(), file_.get()) == lines.size();
+  if (written && std::fflush(file_.get()) == 0) return {};
+  return Status::failed(path_ + ": cannot be written: " + std::strerror(errno));
+}
 
 Status SkippedClips::list_in(const std::string& folder) {
   const std::lock_guard lock(mutex_);
-  auto file = std::make_unique<File>(folder + "/" + kSkippedName);
-  if (file->file == nullptr)
-    return Status::failed(file->path + ": cannot be opened: " + std::strerror(errno));
+  const std::string path = folder + "/" + kSkippedName;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "a+b"), std::fclose);
+  if (file == nullptr) return Status::failed(path + ": cannot be opened: " + std::strerror(errno));
   std::set<std::string> listed;
   std::string line;
-  std::rewind(file->file.get());
-  for (int c = std::getc(file->file.get()); c != EOF; c = std::getc(file->file.get())) {
+  std::rewind(file.get());
+  for (int c = std::getc(file.get()); c != EOF; c = std::getc(file.get())) {
     line += static_cast<char>(c);
     if (c != '\n') continue;
     listed.insert(place_in(line));
     line.clear();
   }
-  std::fseek(file->file.get(), 0, SEEK_END);
+  std::fseek(file.get(), 0, SEEK_END);
   if (!line.empty()) waiting_.insert(0, "\n");  // ends the incomplete line
   file_ = std::move(file);
+  path_ = path;
   std::string lines;
   for (std::size_t at = 0; at < waiting_.size();) {
     const std::size_t end = waiting_.find('\n', at) + 1;
@@ -73,13 +63,13 @@ Status SkippedClips::list_in(const std::string& folder) {
   waiting_.clear();
   listed.erase("");
   places_.merge(listed);
-  return file_->write(lines);
+  return write(lines);
 }
 
 Status SkippedClips::add(const SkippedClip& clip) {
   const std::lock_guard lock(mutex_);
   if (!places_.insert(clip.place).second) return {};
-  if (file_ != nullptr) return file_->write(line_of(clip));
+  if (file_ != nullptr) return write(line_of(clip));
   waiting_ += line_of(clip);
   return {};
 }
@@ -91,7 +81,7 @@ std::int64_t SkippedClips::count() const {
 
 std::string SkippedClips::path() const {
   const std::lock_guard lock(mutex_);
-  return file_ == nullptr ? std::string() : file_->path;
+  return path_;
 }
 
 }  // namespace octavo_train

@@ -7,6 +7,7 @@
 #include "train/tasks/speech/manifest/manifest.h"
 
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -18,9 +19,6 @@ inline constexpr const char* kSkippedName = "skipped.jsonl";
 
 class SkippedClips {
  public:
-  SkippedClips();
-  ~SkippedClips();
-
   // Lists skipped clips in a file of this folder from now on, including those added before. Clips that the
   // file already contains, from an earlier start of the run, are not listed again.
   Status list_in(const std::string& folder);
@@ -32,11 +30,13 @@ class SkippedClips {
   [[nodiscard]] std::string path() const;  // of the list; empty before list_in()
 
  private:
-  struct File;
+  Status write(const std::string& lines);
+
   mutable std::mutex mutex_;
   std::set<std::string> places_;
   std::string waiting_;  // lines to write once there is a file
-  std::unique_ptr<File> file_;
+  std::string path_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_{nullptr, nullptr};  // open for reading and appending
 };
 
 }  // namespace octavo_train

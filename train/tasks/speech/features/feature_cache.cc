@@ -11,6 +11,8 @@
 #include "train/io/folders.h"
 #include "train/io/output_file.h"
 
+#include <fmt/format.h>
+
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,12 +32,6 @@ namespace {
 constexpr const char* kTensor = "features";
 constexpr const char* kVersion = "1";  // to be changed when the features' formula changes
 
-std::string hash_of(std::span<const std::byte> bytes) {
-  Hasher hasher;
-  hasher.add(bytes);
-  return hasher.hex();
-}
-
 // Returns the value with 17 digits and a decimal point, independent of the program's locale. The text is part
 // of a file's name, which must be reproducible.
 std::string exact(double value) { return decimal_text(value, std::chars_format::general, 17); }
@@ -43,7 +39,7 @@ std::string exact(double value) { return decimal_text(value, std::chars_format::
 // Returns a text of everything that determines the features. Dither is not part of it, because cached
 // features are computed without dither.
 std::string settings_text(const FeatureSettings& settings, const FeatureTables& tables) {
-  std::string out = "version " + std::string(kVersion) + ", " + std::to_string(settings.sample_rate) + " Hz";
+  std::string out = fmt::format("version {}, {} Hz", kVersion, settings.sample_rate);
   for (const std::int64_t each : {settings.window(), settings.hop(), settings.n_fft, settings.features})
     out += ' ' + std::to_string(each);
   for (const double each :
@@ -63,8 +59,7 @@ std::string settings_text(const FeatureSettings& settings, const FeatureTables& 
 std::string state_of(const std::string& path) {
   struct stat found {};
   if (::stat(path.c_str(), &found) != 0) return {};
-  return std::to_string(found.st_size) + ' ' + std::to_string(found.st_mtim.tv_sec) + '.' +
-         std::to_string(found.st_mtim.tv_nsec);
+  return fmt::format("{} {}.{}", found.st_size, found.st_mtim.tv_sec, found.st_mtim.tv_nsec);
 }
 
 Status make_folder(const std::string& path) {
@@ -119,14 +114,11 @@ void remove_abandoned(const std::string& folder) {
 Status write_features(const std::string& path, const TensorSource& source,
                       const std::map<std::string, std::string>& metadata) {
   RETURN_IF_ERROR(make_folder(parent_folder(path)));
-  const Result<SafetensorsLayout> plan = plan_safetensors({&source, 1}, metadata);
-  if (!plan.ok()) return plan.status();
-  const Result<std::string> partial = partial_path(path);
-  if (!partial.ok()) return partial.status();
-  Result<OutputFile> file = OutputFile::create(*partial + '-' + unique_text(), {0, plan->size});
-  if (!file.ok()) return file.status();
-  RETURN_IF_ERROR(write_planned(*file, *plan, {&source, 1}));
-  return file->rename_to(path);
+  ASSIGN_OR_RETURN(const SafetensorsLayout layout, plan_safetensors({&source, 1}, metadata));
+  ASSIGN_OR_RETURN(const std::string partial, partial_path(path));
+  ASSIGN_OR_RETURN(OutputFile file, OutputFile::create(partial + '-' + unique_text(), {0, layout.size}));
+  RETURN_IF_ERROR(write_planned(file, layout, {&source, 1}));
+  return file.rename_to(path);
 }
 
 }  // namespace
@@ -220,8 +212,9 @@ FeatureCache::Report FeatureCache::report() const {
 std::string FeatureCache::text() const {
   const Report all = report();
   const auto number = [](std::int64_t count) { return grouped(static_cast<double>(count)); };
-  std::string out = "data.cache_features: features of " + number(all.found) + " clips were read from " +
-                    state_->folder + ", and of " + number(all.kept) + " written";
+  std::string out =
+      fmt::format("data.cache_features: features of {} clips were read from {}, and of {} written",
+                  number(all.found), state_->folder, number(all.kept));
   if (all.stale > 0)
     out += "; " + number(all.stale) + " files were damaged or of other recordings, and made again";
   if (!all.problem.empty()) out += "; then no more, because " + all.problem;

@@ -6,7 +6,7 @@
 #include "train/nn/recompute.h"
 #include "train/nn/residual.h"
 #include "train/nn/subsampling.h"
-#include "train/tasks/speech/model/products.h"
+#include "train/nn/weight_matmul.h"
 
 #include <torch/torch.h>
 
@@ -16,6 +16,19 @@
 
 namespace octavo_train {
 namespace {
+
+// The maximum number of elements in the largest activation (the output of the first convolution) of the clips
+// that are recomputed together. It corresponds to 16 clips of 20 s, with 256 channels and 128 bands.
+constexpr std::int64_t kLargestPart = std::int64_t{1} << 28;
+
+SubsamplingWeights weights_of(const std::vector<torch::Tensor>& c) {
+  return {c[0], c[1], {{{c[2], c[3], c[4], c[5]}, {c[6], c[7], c[8], c[9]}}}};
+}
+
+torch::Tensor subsampled_features(const std::vector<torch::Tensor>& inputs,
+                                  const std::vector<torch::Tensor>& weights) {
+  return subsample(inputs[0], inputs[1], weights_of(weights));
+}
 
 // The dropouts of a layer, in execution order. Number 0 is the dropout of the encoder's input.
 enum : std::uint32_t {
@@ -53,6 +66,37 @@ bool is_trained(const torch::nn::Module& module) {
 }
 
 }  // namespace
+
+SubsamplingImpl::SubsamplingImpl(const SpeechModelSettings& settings)
+    : recompute_(settings.checkpoint_encoder) {
+  const std::int64_t channels = settings.subsampling_channels;
+  auto layers = std::make_shared<torch::nn::Module>("Layers");
+  const auto convolution = [&](int number, const torch::nn::Conv2dOptions& options) {
+    const torch::nn::Conv2d conv(options);
+    layers->register_module(std::to_string(number), conv.ptr());
+    convolutions_.insert(convolutions_.end(), {conv->weight, conv->bias});
+  };
+  // The module numbers in between belong to ReLU.
+  convolution(0, torch::nn::Conv2dOptions(1, channels, 3));
+  for (const int number : {2, 5}) {
+    convolution(number, torch::nn::Conv2dOptions(channels, channels, 3).groups(channels));
+    convolution(number + 1, torch::nn::Conv2dOptions(channels, channels, 1));
+  }
+  register_module("layers", layers);
+  const torch::nn::Linear projection(channels * subsampled(settings.mel_bands), settings.width);
+  register_module("linear", projection);
+  weight_ = projection->weight;
+  bias_ = projection->bias;
+}
+
+torch::Tensor SubsamplingImpl::forward(const torch::Tensor& features, const torch::Tensor& lengths) {
+  const std::vector<torch::Tensor> inputs = {features.to(compute_type(weight_)), lengths};
+  if (!recompute_) return apply_linear(subsampled_features(inputs, convolutions_), weight_, bias_);
+  const std::int64_t of_a_clip =
+      std::max<std::int64_t>(1, convolutions_[0].size(0) * features.size(1) * features.size(2) / 4);
+  const std::int64_t at_once = std::max<std::int64_t>(1, kLargestPart / of_a_clip);
+  return apply_linear(recompute_rows(subsampled_features, inputs, convolutions_, at_once), weight_, bias_);
+}
 
 ConformerLayerImpl::ConformerLayerImpl(const SpeechModelSettings& settings, std::int64_t number)
     : width_(settings.width),
@@ -108,16 +152,16 @@ torch::nn::LayerNorm ConformerLayerImpl::make_norm(const std::string& name) {
 
 torch::Tensor ConformerLayerImpl::feed_forward(const FeedForward& block, const torch::Tensor& x,
                                                const Drop& drop) const {
-  return weighted(silu_dropout(weighted(x, block.first->weight), drop), block.second->weight);
+  return apply_linear(silu_dropout(apply_linear(x, block.first->weight), drop), block.second->weight);
 }
 
 torch::Tensor ConformerLayerImpl::attention(const torch::Tensor& x, const torch::Tensor& positions,
                                             const torch::Tensor& lengths, const Drop& drop) const {
   const auto heads = [&](const torch::Tensor& y) { return y.unflatten(-1, {heads_, width_ / heads_}); };
-  return weighted(
-      relative_attention(heads(weighted(x, q_->weight)), heads(weighted(x, k_->weight)),
-                         heads(weighted(x, v_->weight)), heads(weighted(positions, place_->weight)), bias_u_,
-                         bias_v_, lengths, drop),
+  return apply_linear(
+      relative_attention(heads(apply_linear(x, q_->weight)), heads(apply_linear(x, k_->weight)),
+                         heads(apply_linear(x, v_->weight)), heads(apply_linear(positions, place_->weight)),
+                         bias_u_, bias_v_, lengths, drop),
       o_->weight);
 }
 
@@ -129,8 +173,8 @@ torch::Tensor ConformerLayerImpl::convolution(const torch::Tensor& x, const torc
                  .running_var = bn.running_var,
                  .num_batches_tracked = bn.num_batches_tracked,
                  .frozen = freeze_batch_norm_};
-  const torch::Tensor gates = weighted(x, into_->weight);
-  return weighted(conv_module(gates, lengths, depthwise_->weight, norm, is_training()), out_of_->weight);
+  const torch::Tensor gates = apply_linear(x, into_->weight);
+  return apply_linear(conv_module(gates, lengths, depthwise_->weight, norm, is_training()), out_of_->weight);
 }
 
 torch::Tensor ConformerLayerImpl::forward(const torch::Tensor& x, const torch::Tensor& positions,

@@ -7,18 +7,35 @@
 #include "train/nn/dropout.h"
 #include "train/nn/weight_gate.h"
 #include "train/tasks/speech/config/model_settings.h"
-#include "train/tasks/speech/model/subsampling.h"
 
+#include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
+#include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
 #include <utility>
 #include <vector>
 
 namespace octavo_train {
+
+// The first layers of the encoder, which reduce 8 frames of features to 1.
+class SubsamplingImpl : public torch::nn::Module {
+ public:
+  explicit SubsamplingImpl(const SpeechModelSettings& settings);
+
+  // Reduces features [batch, T, bands] to [batch, subsampled(T), width]. `lengths` (int64 [batch], on the
+  // device) are the frames of each clip without padding.
+  torch::Tensor forward(const torch::Tensor& features, const torch::Tensor& lengths);
+
+ private:
+  bool recompute_;
+  std::vector<torch::Tensor> convolutions_;  // weight and bias of each, in order
+  torch::Tensor weight_, bias_;              // of the projection
+};
+TORCH_MODULE(Subsampling);
 
 // The encoder's output.
 struct Encoded {

@@ -2,9 +2,9 @@
 #include "train/tasks/speech/model/predictor.h"
 
 #include "train/nn/accumulation_type.h"
-#include "train/nn/fake_lstm.h"
+#include "train/nn/fake.h"
 #include "train/nn/recompute.h"
-#include "train/tasks/speech/model/products.h"
+#include "train/nn/weight_matmul.h"
 
 #include <c10/util/Exception.h>
 #include <torch/torch.h>
@@ -96,7 +96,7 @@ torch::Tensor PredictorImpl::forward(const torch::Tensor& targets, const Dropout
   } else {
     x = run(x, pass);
   }
-  return weighted(x, projector_->weight, projector_->bias);
+  return apply_linear(x, projector_->weight, projector_->bias);
 }
 
 std::pair<torch::Tensor, PredictorState> PredictorImpl::step(const torch::Tensor& tokens,
@@ -121,7 +121,7 @@ std::pair<torch::Tensor, PredictorState> PredictorImpl::step(const torch::Tensor
     }
     x = x.to(compute_type(embedding_->weight));
   }
-  return {weighted(x, projector_->weight, projector_->bias), {torch::stack(h), torch::stack(c)}};
+  return {apply_linear(x, projector_->weight, projector_->bias), {torch::stack(h), torch::stack(c)}};
 }
 
 }  // namespace octavo_train

@@ -4,7 +4,7 @@
 #include "train/nn/accumulation_type.h"
 #include "train/nn/subsampling.h"
 #include "train/nn/transducer.h"
-#include "train/tasks/speech/model/products.h"
+#include "train/nn/weight_matmul.h"
 
 #include <torch/torch.h>
 
@@ -140,7 +140,7 @@ torch::Tensor SpeechModelImpl::loss(const Encoded& encoded, const SpeechClips& c
 
 torch::Tensor SpeechModelImpl::ctc_logits(const torch::Tensor& frames) {
   TORCH_CHECK(!ctc_head_.is_empty(), "speech model: it has no CTC head");
-  return weighted(frames, ctc_head_->weight, ctc_head_->bias);
+  return apply_linear(frames, ctc_head_->weight, ctc_head_->bias);
 }
 
 // Returns the CTC loss. A clip with more labels than its frames can hold has no alignment; its loss counts as
@@ -160,9 +160,9 @@ torch::Tensor SpeechModelImpl::ctc_loss(const Encoded& encoded, const SpeechClip
   return reduced(losses, reduction_, labels).to(torch::kFloat32);
 }
 
-torch::Tensor SpeechModelImpl::weight_matmul(const torch::Tensor& frames) {
+torch::Tensor SpeechModelImpl::project_frames(const torch::Tensor& frames) {
   TORCH_CHECK(!predictor_.is_empty(), "speech model: it has no transducer's head");
-  return weighted(frames, encoder_projector_->weight, encoder_projector_->bias);
+  return apply_linear(frames, encoder_projector_->weight, encoder_projector_->bias);
 }
 
 torch::Tensor SpeechModelImpl::predictions(const torch::Tensor& targets, const DropoutKey& pass) {
@@ -175,7 +175,7 @@ std::pair<torch::Tensor, PredictorState> SpeechModelImpl::predict(const torch::T
 }
 
 torch::Tensor SpeechModelImpl::joint(const torch::Tensor& f, const torch::Tensor& g) {
-  return weighted((f + g).relu_(), head_->weight, head_->bias);
+  return apply_linear((f + g).relu_(), head_->weight, head_->bias);
 }
 
 torch::Tensor SpeechModelImpl::transducer_loss(const Encoded& encoded, const SpeechClips& clips,
@@ -186,7 +186,7 @@ torch::Tensor SpeechModelImpl::transducer_loss(const Encoded& encoded, const Spe
                                   .sigma = tdt ? settings_.sigma : 0.0,
                                   .omega = tdt ? settings_.omega : 0.0,
                                   .reduction = settings_.reduction};
-  const torch::Tensor g = predictor_(clips.targets, pass), f = weight_matmul(encoded.frames);
+  const torch::Tensor g = predictor_(clips.targets, pass), f = project_frames(encoded.frames);
   if (observer) observer(SpeechPart::predictor, {f, g});
   return joint_loss(f, g, head_->weight, head_->bias, clips.targets, frames_of(clips),
                     clips.target_lengths_on_host, options,

@@ -9,7 +9,6 @@
 #include "train/tasks/speech/config/model_settings.h"
 #include "train/tasks/speech/model/encoder.h"
 #include "train/tasks/speech/model/predictor.h"
-#include "train/tasks/speech/model/transducer_head.h"
 
 #include <octavo/transducer.h>
 #include <torch/nn/module.h>
@@ -61,7 +60,7 @@ class SpeechModelImpl : public torch::nn::Module, public TransducerHead {
   torch::Tensor ctc_logits(const torch::Tensor& frames);
 
   // Implements TransducerHead (transducer_head.h) for TDT and RNN-T.
-  torch::Tensor weight_matmul(const torch::Tensor& frames) override;
+  torch::Tensor project_frames(const torch::Tensor& frames) override;
   std::pair<torch::Tensor, PredictorState> predict(const torch::Tensor& tokens,
                                                    const PredictorState& state) override;
   torch::Tensor joint(const torch::Tensor& f, const torch::Tensor& g) override;

@@ -6,6 +6,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/recognition/greedy.h"
 
+#include "train/tasks/speech/model/speech_model.h"
+
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -27,7 +29,7 @@ class LabelLoop {
     const auto ints = lengths_.options();
     rows_ = frames.size(0);
     frames_ = frames.size(1);
-    projected_ = head.weight_matmul(frames).flatten(0, 1);
+    projected_ = head.project_frames(frames).flatten(0, 1);
     durations_ = head.durations().empty() ? torch::Tensor() : torch::tensor(head.durations(), ints);
     const auto& all = head.durations();
     farthest_ = all.empty() ? 1 : std::max<std::int64_t>(1, *std::max_element(all.begin(), all.end()));
@@ -180,6 +182,13 @@ std::vector<Transcript> decode_ctc(const torch::Tensor& scores, const torch::Ten
     }
   }
   return out;
+}
+
+std::vector<Transcript> decode_encoded(SpeechModelImpl& model, const Encoded& encoded) {
+  const SpeechModelSettings& settings = model.settings();
+  return settings.head == SpeechHead::ctc
+             ? decode_ctc(model.ctc_logits(encoded.frames), encoded.lengths)
+             : decode_greedy(model, encoded.frames, encoded.lengths, {.max_symbols = settings.max_symbols});
 }
 
 }  // namespace octavo_train

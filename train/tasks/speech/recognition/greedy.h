@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/speech/model/transducer_head.h"
-#include "train/tasks/speech/recognition/emission.h"
+#include "train/tasks/speech/model/predictor.h"
+#include "train/tasks/speech/recognition/transcription.h"
 
 #include <torch/types.h>
 
@@ -12,6 +12,9 @@
 #include <vector>
 
 namespace octavo_train {
+
+class SpeechModelImpl;
+struct Encoded;
 
 struct GreedyOptions {
   // The most labels at one frame. After them, decoding moves to the next frame.
@@ -32,5 +35,8 @@ std::vector<Transcript> decode_greedy(TransducerHead& head, const torch::Tensor&
 // Returns one transcript per row of CTC scores [rows, frames, tokens with blank last]. Repeated labels are
 // merged and blanks are removed.
 std::vector<Transcript> decode_ctc(const torch::Tensor& scores, const torch::Tensor& lengths);
+
+// Returns one transcript per clip that the model has encoded, by its head.
+std::vector<Transcript> decode_encoded(SpeechModelImpl& model, const Encoded& encoded);
 
 }  // namespace octavo_train

@@ -1,11 +1,11 @@
 // A trained speech model for recognition: audio samples in, words with their times out.
 //
-//   auto listener = octavo_train::Recognizer::open("runs/speech", {.checkpoint = "best"});
-//   if (!listener.ok()) return listener.status();
-//   const std::vector<Transcription> heard = listener->hear(clips);
+//   auto recognizer = octavo_train::Recognizer::open("runs/speech", {.checkpoint = "best"});
+//   if (!recognizer.ok()) return recognizer.status();
+//   const std::vector<Transcription> results = recognizer->transcribe(clips);
 //
 // To transcribe many clips, with threads that read them while the device computes, call
-// transcribe_all(listener->hearing().hear, …) of batch_recognition.h.
+// transcribe_all(recognizer->info().transcribe, …) of batch_recognition.h.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -40,10 +40,11 @@ class Recognizer {
   // generated clips.
   static Result<Recognizer> open(const std::string& name, const RecognizerOptions& options = {});
 
-  // Creates a listener from an existing model. Moves the model to the device and puts it into evaluation
+  // Creates a recognizer from an existing model. Moves the model to the device and puts it into evaluation
   // mode. Ignores `options.checkpoint`.
-  static Result<Recognizer> of(std::shared_ptr<SpeechModelImpl> model, Tokenizer tokenizer,
-                               const FeatureSettings& features, const RecognizerOptions& options = {});
+  static Result<Recognizer> from_model(std::shared_ptr<SpeechModelImpl> model, Tokenizer tokenizer,
+                                       const FeatureSettings& features,
+                                       const RecognizerOptions& options = {});
 
   Recognizer(Recognizer&&) noexcept;
   Recognizer& operator=(Recognizer&&) noexcept;
@@ -52,11 +53,11 @@ class Recognizer {
   // Transcribes one batch of mono clips at rate() samples per second and returns the results in the same
   // order. Clips may have any length, including zero. Only one thread may call it at a time. Throws
   // c10::Error, such as c10::OutOfMemoryError.
-  [[nodiscard]] std::vector<Transcription> hear(std::span<const std::span<const float>> clips);
+  [[nodiscard]] std::vector<Transcription> transcribe(std::span<const std::span<const float>> clips);
 
   // Returns the arguments that transcribe_all() and transcribe_files() need. The result refers to this
-  // listener, which must outlive it.
-  [[nodiscard]] RecognizerInfo hearing();
+  // recognizer, which must outlive it.
+  [[nodiscard]] RecognizerInfo info();
 
   [[nodiscard]] int rate() const;              // samples per second
   [[nodiscard]] double frame_seconds() const;  // of an encoder frame; all times are multiples of it

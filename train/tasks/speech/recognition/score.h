@@ -1,12 +1,12 @@
-// Computes the word errors of a manifest's recordings: in total, by language, by speaker and for the worst
-// clips. Also lists the clips that could not be transcribed. Does not use LibTorch: recognition is a function
-// argument.
+// Computes word error rates: of a pair of texts, and of a manifest's recordings in total, by language, by
+// speaker and for the worst clips. Also lists the clips that could not be transcribed. Does not use LibTorch:
+// recognition is a function argument.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/word_diff.h"
 #include "train/tasks/speech/manifest/manifest.h"
 #include "train/tasks/speech/recognition/batch_recognition.h"
-#include "train/tasks/speech/recognition/wer.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -14,9 +14,26 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace octavo_train {
+
+// The edits between the words of references and of hypotheses (train/base/word_diff.h), summed over clips.
+struct WordErrors {
+  std::int64_t substitutions = 0, deletions = 0, insertions = 0;
+  std::int64_t words = 0;  // words of the references
+
+  [[nodiscard]] std::int64_t errors() const { return substitutions + deletions + insertions; }
+  // Returns the errors per word, which may exceed 1 if there are many insertions. Without reference words it
+  // is 0, or infinite if there are errors.
+  [[nodiscard]] double rate() const;
+  WordErrors& operator+=(const WordErrors& other);
+  friend bool operator==(const WordErrors&, const WordErrors&) = default;
+};
+
+WordErrors count_errors(const std::vector<AlignedWord>& alignment);
+WordErrors word_errors(std::string_view reference, std::string_view hypothesis);
 
 struct GroupScore {
   WordErrors errors;
@@ -38,8 +55,8 @@ class Score {
  public:
   explicit Score(std::size_t most_worst) : most_worst_(most_worst) {}
 
-  void add(std::int64_t number, std::string place, const ManifestEntry& entry, std::string heard);
-  void add_unheard(SkippedClip clip) { unheard_.push_back(std::move(clip)); }
+  void add(std::int64_t number, std::string place, const ManifestEntry& entry, std::string hypothesis);
+  void add_failed(SkippedClip clip) { failed_.push_back(std::move(clip)); }
 
   // Scores by the value of a manifest's field. The key nullopt holds the clips without the field. Empty if no
   // clip has the field.
@@ -50,7 +67,7 @@ class Score {
   // Returns the clips with the most errors, in descending order of errors; among equals, clips with fewer
   // reference words come first. Clips without errors are not included.
   [[nodiscard]] const std::vector<ScoredClip>& worst() const { return worst_; }
-  [[nodiscard]] const std::vector<SkippedClip>& unheard() const { return unheard_; }
+  [[nodiscard]] const std::vector<SkippedClip>& failed() const { return failed_; }
 
  private:
   static Groups said(const Groups& groups);
@@ -59,19 +76,19 @@ class Score {
   GroupScore total_;
   Groups languages_, speakers_;
   std::vector<ScoredClip> worst_;
-  std::vector<SkippedClip> unheard_;
+  std::vector<SkippedClip> failed_;
 };
 
 struct ScoreOptions {
   std::optional<std::int64_t> limit = {};  // number of clips, from the first one on; nullopt: all
   std::size_t worst = 10;
   int rate = 16000;  // sample rate of the audio passed to recognition, in Hz
-  BatchRecognitionOptions listening = {};
+  BatchRecognitionOptions batches = {};
 };
 
 struct ScoreEvents {
-  std::function<bool()> stop;                                        // queried before each batch; true: stop
-  std::function<void(std::int64_t clips, const GroupScore&)> heard;  // after each clip: clips done so far
+  std::function<bool()> stop;                                       // queried before each batch; true: stop
+  std::function<void(std::int64_t clips, const GroupScore&)> done;  // after each clip: clips done so far
 };
 
 struct ManifestScore {
@@ -81,8 +98,8 @@ struct ManifestScore {
 };
 
 // Transcribes the clips of a manifest and computes their word errors. A clip that cannot be read is listed
-// and does not stop the others. Throws what `hear` and the events throw.
-ManifestScore score_manifest(const Manifest& manifest, const HearBatch& hear, const ScoreOptions& options,
-                             const ScoreEvents& events);
+// and does not stop the others. Throws what `transcribe` and the events throw.
+ManifestScore score_manifest(const Manifest& manifest, const TranscribeBatch& transcribe,
+                             const ScoreOptions& options, const ScoreEvents& events);
 
 }  // namespace octavo_train

@@ -77,25 +77,25 @@ std::string escaped(const std::string& text) {
 
 double thousandths(double seconds) { return std::round(seconds * 1000) / 1000; }
 
-std::string json_text(const std::string& path, double seconds, const Transcription& heard) {
+std::string json_text(const std::string& path, double seconds, const Transcription& transcription) {
   Json words = Json::array();
-  for (const TranscribedWord& word : heard.words) {
+  for (const TranscribedWord& word : transcription.words) {
     words.push_back(
         {{"word", word.text}, {"start", thousandths(word.begin)}, {"end", thousandths(word.end)}});
   }
   const Json all = {{"audio_filepath", path},
                     {"duration", thousandths(seconds)},
-                    {"text", heard.text},
+                    {"text", transcription.text},
                     {"words", std::move(words)}};
   // A path is not necessarily valid UTF-8.
   return all.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
-std::string subtitles(const Transcription& heard, bool vtt) {
+std::string subtitles(const Transcription& transcription, bool vtt) {
   std::string out = vtt ? "WEBVTT\n" : "";
   const char point = vtt ? '.' : ',';
   std::size_t number = 0;
-  for (const Cue& cue : cues_of(heard.words)) {
+  for (const Cue& cue : cues_of(transcription.words)) {
     if (!out.empty()) out += '\n';
     if (!vtt) out += std::to_string(++number) + '\n';
     const std::string text = two_lines(cue.text);
@@ -135,17 +135,17 @@ std::vector<Cue> cues_of(const std::vector<TranscribedWord>& words) {
 }
 
 std::string transcript_text(TranscriptFormat format, const std::string& path, double seconds,
-                            const Transcription& heard) {
+                            const Transcription& transcription) {
   switch (format) {
     case TranscriptFormat::text:
-      return heard.text + '\n';
+      return transcription.text + '\n';
     case TranscriptFormat::json:
-      return json_text(path, seconds, heard);
+      return json_text(path, seconds, transcription);
     case TranscriptFormat::srt:
     case TranscriptFormat::vtt:
       break;
   }
-  return subtitles(heard, format == TranscriptFormat::vtt);
+  return subtitles(transcription, format == TranscriptFormat::vtt);
 }
 
 }  // namespace octavo_train

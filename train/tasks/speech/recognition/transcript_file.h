@@ -30,6 +30,6 @@ std::vector<Cue> cues_of(const std::vector<TranscribedWord>& words);
 // Formats a transcript. `path` and `seconds` are those of the recording; only JSON contains them, as one
 // line. The text ends with a line break.
 std::string transcript_text(TranscriptFormat format, const std::string& path, double seconds,
-                            const Transcription& heard);
+                            const Transcription& transcription);
 
 }  // namespace octavo_train

@@ -1,9 +1,9 @@
-// The result of speech recognition: text, and words with their times. No LibTorch.
+// The result of speech recognition: labels with their positions, text, and words with their times. No
+// LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/speech/recognition/emission.h"
-
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,6 +11,17 @@
 namespace octavo_train {
 
 class Tokenizer;
+
+// A decoded label and its position. Frames are those of the encoder's output.
+struct Emission {
+  std::int64_t token = 0, frame = 0;
+  std::int64_t duration = 0;  // transducer: frames that the label advances; CTC: frames with this label
+
+  // Returns the first frame after the label. A label lasts at least one frame.
+  [[nodiscard]] std::int64_t end() const { return frame + std::max<std::int64_t>(duration, 1); }
+  friend bool operator==(const Emission&, const Emission&) = default;
+};
+using Transcript = std::vector<Emission>;
 
 // A recognized word. Times are in seconds from the beginning of the clip, in multiples of an encoder frame.
 struct TranscribedWord {

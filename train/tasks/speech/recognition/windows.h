@@ -5,7 +5,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/tasks/speech/recognition/emission.h"
+#include "train/tasks/speech/recognition/transcription.h"
 
 #include <cstdint>
 #include <functional>

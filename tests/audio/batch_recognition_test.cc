@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(Listening, BatchesAreOfSimilarLengthsAndWithinTheBudget) {
+TEST(BatchRecognition, BatchesAreOfSimilarLengthsAndWithinTheBudget) {
   const std::vector<double> seconds = {3, 30, 1, 9, 10, 1, 0};
   EXPECT_THAT(plan_batches(seconds, {.batch_seconds = 20}),
               ElementsAre(ElementsAre(1), ElementsAre(4, 3), ElementsAre(0, 2, 5, 6)));
@@ -34,7 +34,7 @@ std::vector<Transcription> count_samples(std::span<const std::span<const float>>
   return out;
 }
 
-TEST(Listening, EveryClipIsHeardWhateverTheThreads) {
+TEST(BatchRecognition, EveryClipIsTranscribedForAnyNumberOfThreads) {
   constexpr std::size_t kClips = 100;
   for (const int threads : {1, 3, 0}) {
     std::atomic<int> in_memory = 0, most = 0;
@@ -49,15 +49,15 @@ TEST(Listening, EveryClipIsHeardWhateverTheThreads) {
     }
     std::vector<std::string> texts(kClips);
     std::size_t batches = 0;
-    const HearBatch hear = [&](std::span<const std::span<const float>> batch) {
+    const TranscribeBatch transcribe = [&](std::span<const std::span<const float>> batch) {
       ++batches;
       return count_samples(batch);
     };
-    transcribe_all(hear, clips, {.batch_seconds = 400, .threads = threads},
-                   [&](std::size_t i, Result<Transcription> heard) {
+    transcribe_all(transcribe, clips, {.batch_seconds = 400, .threads = threads},
+                   [&](std::size_t i, Result<Transcription> result) {
                      --in_memory;
                      EXPECT_EQ(texts[i], "") << "twice";
-                     texts[i] = heard.ok() ? heard->text : heard.status().message();
+                     texts[i] = result.ok() ? result->text : result.status().message();
                    });
     EXPECT_EQ(in_memory, 0);
     EXPECT_LT(most, 70);  // three batches, the last of which has the most clips
@@ -71,16 +71,17 @@ TEST(Listening, EveryClipIsHeardWhateverTheThreads) {
   }
 }
 
-TEST(Listening, WhatHearingThrowsEndsIt) {
+TEST(BatchRecognition, AnExceptionOfTheRecognizerEndsIt) {
   std::vector<ClipInput> clips;
   for (int i = 0; i < 50; ++i)
     clips.push_back({1.0, []() -> Result<std::vector<float>> { return std::vector<float>(1); }});
-  const HearBatch hear = [](std::span<const std::span<const float>>) -> std::vector<Transcription> {
+  const TranscribeBatch transcribe =
+      [](std::span<const std::span<const float>>) -> std::vector<Transcription> {
     throw std::runtime_error("no device");
   };
-  EXPECT_THROW(
-      transcribe_all(hear, clips, {.batch_seconds = 2}, [](std::size_t, const Result<Transcription>&) {}),
-      std::runtime_error);
+  EXPECT_THROW(transcribe_all(transcribe, clips, {.batch_seconds = 2},
+                              [](std::size_t, const Result<Transcription>&) {}),
+               std::runtime_error);
 }
 
 }  // namespace

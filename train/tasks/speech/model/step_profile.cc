@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/model/measure.h"
+#include "train/tasks/speech/model/step_profile.h"
 
+#include "train/config/settings.h"
 #include "train/device/device.h"
+#include "train/device/memory.h"
 #include "train/model/model.h"
 #include "train/optim/fp8.h"
 #include "train/optim/gradients.h"
@@ -10,21 +12,94 @@
 #include "train/task.h"
 #include "train/tasks/speech/data/batch.h"
 #include "train/tasks/speech/features/featurizer.h"
-#include "train/tasks/speech/model/step_parts.h"
+#include "train/tasks/speech/model/speech_model.h"
 
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace octavo_train {
 namespace {
 
-constexpr int kWarmUp = 3;  // untimed steps, which load kernels and allocate states and workspaces
+// Receives an event when a part of a step begins, which also ends the previous part. Autograd hooks signal
+// when the backward pass moves from one part to the next.
+class StepWatch {
+ public:
+  virtual ~StepWatch() = default;
+  virtual void begin(StepPart part) = 0;
+  virtual void end() = 0;  // called at the end of the step
+};
 
-constexpr const char* kAudio = "audio";
+// Times the parts with the device's own clock, without waiting for the device.
+class StepClock : public StepWatch {
+ public:
+  explicit StepClock(const torch::Device& device) : device_(device) {}
+  void begin(StepPart part) override {
+    end();
+    watches_.emplace_back(part, Stopwatch(device_));
+    watches_.back().second.start();
+    running_ = true;
+  }
+  void end() override {
+    if (running_) watches_.back().second.stop();
+    running_ = false;
+  }
+
+  // Returns the seconds of each part, summed over all steps so far. Waits for the device.
+  [[nodiscard]] ByPart<double> seconds() const {
+    ByPart<double> out{};
+    for (const auto& [part, watch] : watches_) out.at(static_cast<std::size_t>(part)) += watch.seconds();
+    return out;
+  }
+
+ private:
+  torch::Device device_;
+  std::deque<std::pair<StepPart, Stopwatch>> watches_;
+  bool running_ = false;
+};
+
+// Measures the memory that a step adds to what was allocated at its start. With several micro-batches,
+// before() and peak() describe the first, because later ones begin with gradients; most() covers all of them.
+class StepMemory : public StepWatch {
+ public:
+  explicit StepMemory(const torch::Device& device) : meter_(device) {}
+  void begin(StepPart part) override {
+    end();
+    part_ = static_cast<std::size_t>(part);
+    if (!measured_.at(*part_)) before_.at(*part_) = after_;
+    meter_.restart();
+  }
+  void end() override {
+    if (part_) {
+      most_ = std::max(most_, meter_.bytes());
+      if (!measured_.at(*part_)) peak_.at(*part_) = meter_.bytes();
+      measured_.at(*part_) = true;
+    }
+    after_ = meter_.now();
+    part_.reset();
+  }
+
+  [[nodiscard]] const ByPart<std::int64_t>& before() const { return before_; }  // when a part began
+  [[nodiscard]] const ByPart<std::int64_t>& peak() const { return peak_; }      // within it
+  [[nodiscard]] std::int64_t most() const { return most_; }                     // in the step
+
+ private:
+  PeakMeter meter_;
+  ByPart<std::int64_t> before_{}, peak_{};
+  ByPart<bool> measured_{};
+  std::int64_t after_ = 0, most_ = 0;
+  std::optional<std::size_t> part_;  // the running part
+};
+
+constexpr int kWarmUp = 3;  // untimed steps, which load kernels and allocate states and workspaces
 
 FeatureSettings features_of(const SpeechModelSettings& model) {
   FeatureSettings out;
@@ -36,7 +111,7 @@ Batch random_batch(const SpeechModelSettings& model, const SpeechLoad& load) {
   const std::int64_t samples = load.frames * features_of(model).hop();
   Batch out;
   out.tensors = {
-      {kAudio, torch::randn({load.clips, samples}) * 0.1},
+      {ClipTensors::audio, torch::randn({load.clips, samples}) * 0.1},
       {ClipTensors::targets, torch::randint(model.vocabulary, {load.clips, load.tokens}, torch::kInt64)}};
   for (std::int64_t i = 0; i < load.clips; ++i) out.draws.push_back(static_cast<std::uint64_t>(i));
   return out;
@@ -94,12 +169,12 @@ class Bench {
     watch.begin(StepPart::features);
     const Batch batch = to_device(batch_, device_);
     const DropoutKey pass{static_cast<std::uint64_t>(training_.seed), number_, draw_numbers(batch, device_)};
-    const auto [features, lengths] = featurizer_(batch.at(kAudio), samples_, pass);
+    const auto [features, lengths] = featurizer_(batch.at(ClipTensors::audio), samples_, pass);
     watch.begin(StepPart::encoder_forward);
     torch::Tensor loss;
     {
       const AutocastScope autocast(device_, training_.compute_dtype);
-      const MatmulPrecisionScope products = fp8_ != nullptr ? fp8_->scope() : MatmulPrecisionScope(nullptr);
+      const MatmulPrecisionScope precision = fp8_ != nullptr ? fp8_->scope() : MatmulPrecisionScope(nullptr);
       loss = model_.loss(
           {features, lengths, batch.at(ClipTensors::targets), frames_, labels_}, pass,
           [&](SpeechPart part, const std::vector<torch::Tensor>& made) { observe(watch, part, made); });
@@ -117,8 +192,7 @@ class Bench {
   void measure_memory(SpeechMeasure& out) {
     gradients_->clear();
     loss_.reset();
-    for (const auto& [name, tensor] : tensors_of(model_))
-      out.weights += static_cast<std::int64_t>(tensor.nbytes());
+    out.weights = bytes_of(tensors_of(model_));
     const StepOptimizer::Bytes bytes = optimizer_->bytes();
     out.gradients = gradients_->bytes();
     out.states = bytes.states;
@@ -142,19 +216,31 @@ class Bench {
     out.reserved = device_memory(device_).reserved;
   }
 
+  // Times `steps` steps.
+  void measure_time(std::int64_t steps, SpeechMeasure& out) {
+    StepClock clock(device_);
+    wait_for_all();
+    const auto begin = std::chrono::steady_clock::now();
+    for (std::int64_t i = 0; i < steps; ++i) step(clock);
+    wait_for_all();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    out.step_seconds = took.count() / static_cast<double>(steps);
+    out.clips_per_second =
+        static_cast<double>(batch_.rows() * training_.gradient_accumulation_steps) / out.step_seconds;
+    out.seconds = clock.seconds();
+    for (double& part : out.seconds) part /= static_cast<double>(steps);
+    out.loss = loss_.item<double>();
+    out.skipped = skipped_.item<std::int64_t>();
+    if (fp8_ != nullptr) out.products = fp8_->news();
+  }
+
+ private:
   // Waits until no work is pending on the host or the device.
   void wait_for_all() {
     optimizer_->wait();
     wait_for(device_);
   }
 
-  [[nodiscard]] double loss() const { return loss_.item<double>(); }
-  [[nodiscard]] std::vector<std::string> products() const {
-    return fp8_ != nullptr ? fp8_->news() : std::vector<std::string>();
-  }
-  [[nodiscard]] std::int64_t skipped() const { return skipped_.item<std::int64_t>(); }
-
- private:
   // Registers hooks on the outputs of a part of the forward pass. A part of the backward pass begins when a
   // gradient reaches them.
   void observe(StepWatch& watch, SpeechPart part, const std::vector<torch::Tensor>& made) {
@@ -195,22 +281,10 @@ SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const
                            const TrainingSettings& training, const torch::Device& device) {
   SpeechMeasure out;
   Bench bench(model, load, plan, training, device);
-  StepClock untimed(device), clock(device);
+  StepClock untimed(device);
   for (int i = 0; i < kWarmUp; ++i) bench.step(untimed);
   bench.measure_memory(out);
-  bench.wait_for_all();
-  const auto begin = std::chrono::steady_clock::now();
-  for (std::int64_t i = 0; i < load.steps; ++i) bench.step(clock);
-  bench.wait_for_all();
-  const auto steps = static_cast<double>(load.steps);
-  out.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / steps;
-  out.clips_per_second =
-      static_cast<double>(load.clips * training.gradient_accumulation_steps) / out.step_seconds;
-  out.seconds = clock.seconds();
-  for (double& part : out.seconds) part /= steps;
-  out.loss = bench.loss();
-  out.skipped = bench.skipped();
-  out.products = bench.products();
+  bench.measure_time(load.steps, out);
   return out;
 }
 

@@ -1,4 +1,5 @@
-// The measured cost of a training step of the speech model: time by part, memory by owner. Does not use
+// Measures a training step of the speech model: time by part, memory by owner. The model, the optimizer and
+// the precision are those of a run; weights, recordings and labels are random. This header does not need
 // LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -8,7 +9,15 @@
 #include <string>
 #include <vector>
 
+namespace c10 {
+struct Device;
+}  // namespace c10
+
 namespace octavo_train {
+
+class SpeechModelImpl;
+struct OptimizerChoice;
+struct TrainingSettings;
 
 // The parts of a step, in order.
 enum class StepPart : std::uint8_t {
@@ -53,5 +62,17 @@ struct SpeechMeasure {
     return out > 0 ? out : 0;
   }
 };
+
+// A micro-batch: clips of equal length, all with the same number of labels. A step has
+// training.gradient_accumulation_steps micro-batches.
+struct SpeechLoad {
+  std::int64_t clips = 0, frames = 0, tokens = 0;
+  std::int64_t steps = 0;  // timed steps, after a few untimed ones
+};
+
+// Runs and measures training steps. REQUIRES: a model with a transducer head or a CTC head, placed on the
+// device with place_model() as `plan` requires. Throws c10::Error, such as c10::OutOfMemoryError.
+SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const OptimizerChoice& plan,
+                           const TrainingSettings& training, const c10::Device& device);
 
 }  // namespace octavo_train

@@ -83,7 +83,7 @@ std::vector<float> sound(std::size_t samples, double pitch) {
 }
 
 // Runs the parts of the pipeline on a single clip.
-Transcript heard_alone(SpeechModelImpl& model, const std::vector<float>& samples) {
+Transcript decoded_alone(SpeechModelImpl& model, const std::vector<float>& samples) {
   const torch::NoGradGuard no_grad;
   model.eval();
   FeatureSettings settings;
@@ -99,30 +99,30 @@ Transcript heard_alone(SpeechModelImpl& model, const std::vector<float>& samples
 
 const RecognizerOptions kOnCpu{.device = {DeviceName::Kind::cpu, {}}};
 
-TEST(Recognizer, HearsWhatThePartsGiveWhateverTheBatch) {
+TEST(Recognizer, EqualsTheSinglePartsForAnyBatch) {
   for (const SpeechHead head : {SpeechHead::tdt, SpeechHead::rnnt, SpeechHead::ctc}) {
     const TempFolder folder;
-    auto listener = Recognizer::open(write_folder(folder, head), kOnCpu);
-    ASSERT_TRUE(listener.ok()) << listener.status().message();
-    EXPECT_EQ(listener->rate(), 16000);
-    EXPECT_DOUBLE_EQ(listener->frame_seconds(), 0.08);
-    EXPECT_EQ(listener->tokenizer().size(), kTokens);
+    auto recognizer = Recognizer::open(write_folder(folder, head), kOnCpu);
+    ASSERT_TRUE(recognizer.ok()) << recognizer.status().message();
+    EXPECT_EQ(recognizer->rate(), 16000);
+    EXPECT_DOUBLE_EQ(recognizer->frame_seconds(), 0.08);
+    EXPECT_EQ(recognizer->tokenizer().size(), kTokens);
     const std::vector<std::vector<float>> sounds = {
         sound(40000, 900), {}, sound(16000, 2000), sound(200, 500), sound(60001, 300)};
     const std::vector<std::span<const float>> clips(sounds.begin(), sounds.end());
-    const std::vector<Transcription> heard = listener->hear(clips);
-    ASSERT_EQ(heard.size(), 5U);
+    const std::vector<Transcription> results = recognizer->transcribe(clips);
+    ASSERT_EQ(results.size(), 5U);
     SpeechModel model = make_model(head);
     std::size_t labels = 0;
     for (const std::size_t i : {0, 2, 4}) {
-      EXPECT_EQ(heard[i].tokens, heard_alone(*model, sounds[i])) << i;
-      labels += heard[i].tokens.size();
+      EXPECT_EQ(results[i].tokens, decoded_alone(*model, sounds[i])) << i;
+      labels += results[i].tokens.size();
       std::string text;
-      for (const TranscribedWord& word : heard[i].words) text += (text.empty() ? "" : " ") + word.text;
-      EXPECT_EQ(heard[i].text, text);
+      for (const TranscribedWord& word : results[i].words) text += (text.empty() ? "" : " ") + word.text;
+      EXPECT_EQ(results[i].text, text);
     }
     EXPECT_GT(labels, 0U);
-    for (const std::size_t i : {1, 3}) EXPECT_TRUE(heard[i].tokens.empty() && heard[i].text.empty());
+    for (const std::size_t i : {1, 3}) EXPECT_TRUE(results[i].tokens.empty() && results[i].text.empty());
   }
 }
 
@@ -166,9 +166,9 @@ TEST(Recognizer, OfARunAndOfACheckpoint) {
   SpeechModel model = make_model(SpeechHead::tdt);
   RecognizerOptions options = kOnCpu;
   for (const std::string& name : {run, run + "/checkpoint-7"}) {
-    auto listener = Recognizer::open(name, options);
-    ASSERT_TRUE(listener.ok()) << listener.status().message();
-    EXPECT_EQ(listener->hear(clips)[0].tokens, heard_alone(*model, samples));
+    auto recognizer = Recognizer::open(name, options);
+    ASSERT_TRUE(recognizer.ok()) << recognizer.status().message();
+    EXPECT_EQ(recognizer->transcribe(clips)[0].tokens, decoded_alone(*model, samples));
   }
   options.checkpoint = "8";
   EXPECT_THAT(Recognizer::open(run, options).status().message(), AllOf(HasSubstr("8"), HasSubstr("7")));
@@ -178,21 +178,21 @@ TEST(Recognizer, OfARunAndOfACheckpoint) {
   options.dtype = ComputeType::bfloat16;
   auto narrow = Recognizer::open(run, options);
   ASSERT_TRUE(narrow.ok()) << narrow.status().message();
-  EXPECT_EQ(narrow->hear(clips).size(), 1U);
+  EXPECT_EQ(narrow->transcribe(clips).size(), 1U);
 }
 
 TEST(Recognizer, NeedsNoFilesButTheCheckpoints) {
   const TempFolder folder, other;
   const std::vector<float> samples = sound(48000, 700);
   const std::vector<std::span<const float>> clips = {samples};
-  auto listener = Recognizer::open(write_checkpoint(folder, kOfFiles, all_files()), kOnCpu);
-  ASSERT_TRUE(listener.ok()) << listener.status().message();
-  EXPECT_EQ(listener->hear(clips)[0].tokens, heard_alone(*make_model(SpeechHead::tdt), samples));
+  auto recognizer = Recognizer::open(write_checkpoint(folder, kOfFiles, all_files()), kOnCpu);
+  ASSERT_TRUE(recognizer.ok()) << recognizer.status().message();
+  EXPECT_EQ(recognizer->transcribe(clips)[0].tokens, decoded_alone(*make_model(SpeechHead::tdt), samples));
   EXPECT_THAT(Recognizer::open(write_checkpoint(other, kOfFiles, {}), kOnCpu).status().message(),
               HasSubstr("/gone/away.nemo: does not exist"));
 }
 
-TEST(Recognizer, WhatCannotHearSaysWhy) {
+TEST(Recognizer, CannotTranscribeIsAnError) {
   const auto problem = [](const std::string& name) {
     return Recognizer::open(name, kOnCpu).status().message();
   };
@@ -206,7 +206,7 @@ TEST(Recognizer, WhatCannotHearSaysWhy) {
   const std::string model = write_folder(folder, SpeechHead::tdt);
   RecognizerOptions best = kOnCpu;
   best.checkpoint = "best";
-  EXPECT_THAT(Recognizer::open(model, best).status().message(), HasSubstr("no run's folder"));
+  EXPECT_THAT(Recognizer::open(model, best).status().message(), HasSubstr("is not a run's folder"));
   int line = 0;
   const auto other = train_tokenizer({.vocabulary = 20}, [&](std::string& out) {
     out = "a boat";
