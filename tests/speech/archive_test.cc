@@ -6,7 +6,6 @@
 #include "speech/nemo_yaml.h"
 #include "support/random.h"
 #include "train/files_support.h"
-#include "train/tasks/speech/archive/tensor_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,7 +2,6 @@
 // NeMo's recipe for pretrained models, and the settings that recordings need. Does not use LibTorch.
 // SPDX-License-Identifier: MIT
 #include "train/base/status.h"
-#include "train/config/checks.h"
 #include "train/config/recipe.h"
 #include "train/tasks/speech/config/keys.h"
 #include "train/tasks/speech/data/generator.h"
@@ -79,17 +78,16 @@ Status check(const Config& config) {
   RETURN_IF_ERROR(check_recordings(config));
   const auto& data = config.settings.own.get<GeneratorSettings>();
   if (clip_frames(data) < kShortestToken * data.tokens) {
-    return Status::invalid(
-        clash(config, "data.generator.tokens", "data.generator.seconds",
-              fmt::format("a token takes at least {} frames of 10 ms: use tokens: {} or less", kShortestToken,
-                          clip_frames(data) / kShortestToken)));
+    return clash_error(config, "data.generator.tokens", "data.generator.seconds",
+                       fmt::format("a token takes at least {} frames of 10 ms: use tokens: {} or less",
+                                   kShortestToken, clip_frames(data) / kShortestToken));
   }
   const auto known = known_speech_model(config.settings.model.name);
   if (!known || !data.vocabulary) return {};
   const std::int64_t tokens = with_speech_keys(*known, config.settings.own.get<SpeechKeys>()).vocabulary;
   if (*data.vocabulary <= tokens) return {};
-  return Status::invalid(clash(config, "data.generator.vocabulary", "model.vocab_size",
-                               fmt::format("the model has {} tokens: use as many or fewer", tokens)));
+  return clash_error(config, "data.generator.vocabulary", "model.vocab_size",
+                     fmt::format("the model has {} tokens: use as many or fewer", tokens));
 }
 
 // Checks that the config has exactly one source of clips (recordings or the generator) and all keys that the
@@ -98,11 +96,11 @@ Status check_data(const Config& config) {
   const auto& recordings = config.settings.own.get<RecordingSettings>();
   const bool generates = config.settings.own.get<GeneratorSettings>().clips.has_value();
   if (generates && recordings.train_manifest)
-    return Status::invalid(clash(config, "data.generator.clips", "data.train_manifest", "keep one"));
+    return clash_error(config, "data.generator.clips", "data.train_manifest", "keep one");
   if (generates && recordings.has_budget()) {
-    return Status::invalid(clash(config, recordings.batch_seconds ? "data.batch_seconds" : "data.batch_cells",
-                                 "data.generator.clips",
-                                 "batches of generated clips have per_device_train_batch_size: remove it"));
+    return clash_error(config, recordings.batch_seconds ? "data.batch_seconds" : "data.batch_cells",
+                       "data.generator.clips",
+                       "batches of generated clips have per_device_train_batch_size: remove it");
   }
   if (!generates && !recordings.train_manifest) {
     return Status::invalid(

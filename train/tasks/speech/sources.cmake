@@ -7,7 +7,7 @@ set(config_sources
   config/recording_keys.cc)
 set(plain_sources
   archive/archive.cc
-  archive/config_keys.cc
+  archive/foreign_config.cc
   archive/hub.cc
   archive/nemo_config.cc
   archive/run_model.cc

@@ -10,7 +10,6 @@
 #include "train/io/little_endian.h"
 #include "train/io/text_file.h"
 #include "train/tasks/speech/archive/foreign_config.h"
-#include "train/tasks/speech/archive/tensor_names.h"
 
 #include <fmt/format.h>
 
@@ -36,9 +35,8 @@ Status read_table(const StoredTensor& tensor, std::int64_t count, const std::str
   if (tensor.dtype != "F32") return {};
   const auto size = static_cast<std::size_t>(count);
   if (tensor.bytes.size() != size * sizeof(float)) {
-    return Status::invalid(
-        fmt::format("{}: {} is {}, expected {} numbers, as the settings of its preprocessor say", name,
-                    tensor.name, shape_text(tensor.shape), size));
+    return invalid_error("{}: {} is {}, expected {} numbers, as the settings of its preprocessor say", name,
+                         tensor.name, shape_text(tensor.shape), size);
   }
   out.resize(size);
   std::memcpy(out.data(), tensor.bytes.data(), tensor.bytes.size());
@@ -52,9 +50,8 @@ Result<std::string> nemo_tokenizer(const SpeechArchive& archive, const NamedFile
   ASSIGN_OR_RETURN(const YamlNode root, read_yaml(archive.config_text(), source));
   const std::string type = text_at(root, "tokenizer.type");
   if (!type.empty() && type != "bpe") {
-    return Status::unsupported(
-        fmt::format("{}: tokenizer.type: got {}, expected bpe, a SentencePiece model{}", source.name, type,
-                    kTokenizerAdvice));
+    return unsupported_error("{}: tokenizer.type: got {}, expected bpe, a SentencePiece model{}", source.name,
+                             type, kTokenizerAdvice);
   }
   std::string name = text_at(root, "tokenizer.model_path");
   if (name.starts_with(kInside)) name.erase(0, kInside.size());
@@ -62,17 +59,16 @@ Result<std::string> nemo_tokenizer(const SpeechArchive& archive, const NamedFile
   for (const auto& [each, bytes] : files) {
     if (each.ends_with("tokenizer.model")) return each;
   }
-  return Status::invalid(fmt::format("{}: tokenizer.model_path: {}{}", source.name,
-                                     name.empty() ? "not given" : name + " is not in the archive",
-                                     kTokenizerAdvice));
+  return invalid_error("{}: tokenizer.model_path: {}{}", source.name,
+                       name.empty() ? "not given" : name + " is not in the archive", kTokenizerAdvice);
 }
 
 Result<std::string> folder_tokenizer(const SpeechArchive& archive, const NamedFiles& files) {
   for (const char* name : {"tokenizer.model", "tokenizer.json"}) {
     if (files.contains(name)) return std::string(name);
   }
-  return Status::invalid(fmt::format("{}: the folder has no tokenizer.model and no tokenizer.json{}",
-                                     archive.path(), kTokenizerAdvice));
+  return invalid_error("{}: the folder has no tokenizer.model and no tokenizer.json{}", archive.path(),
+                       kTokenizerAdvice);
 }
 
 }  // namespace
@@ -110,9 +106,9 @@ Status SpeechArchive::read_feature_file() {
     ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kConfigLimit));
     ASSIGN_OR_RETURN(config_.features, read_transformers_features(text, file.prefix, path));
     if (config_.features.features == config_.model.mel_bands) return {};
-    return Status::invalid(
-        fmt::format("{}: feature_size is {}, but num_mel_bins of config.json is {}; they must be the same",
-                    path, config_.features.features, config_.model.mel_bands));
+    return invalid_error(
+        "{}: feature_size is {}, but num_mel_bins of config.json is {}; they must be the same", path,
+        config_.features.features, config_.model.mel_bands);
   }
   return {};
 }
@@ -178,8 +174,8 @@ Result<Tokenizer> archive_tokenizer(const SpeechArchive& archive) {
                                                : folder_tokenizer(archive, files));
   Result<Tokenizer> out = Tokenizer::from_bytes(std::move(files.at(name)), archive.path() + ": " + name);
   if (!out.ok() || out->size() == archive.settings().vocabulary) return out;
-  return Status::invalid(fmt::format("{} has {} tokens, but the model has {}{}", out->name(), out->size(),
-                                     archive.settings().vocabulary, kTokenizerAdvice));
+  return invalid_error("{} has {} tokens, but the model has {}{}", out->name(), out->size(),
+                       archive.settings().vocabulary, kTokenizerAdvice);
 }
 
 }  // namespace octavo_train

@@ -1,6 +1,8 @@
-// Searches folders and the hub's cache; see hub.h.
+// Finds the files of a model in a folder or in the hub's cache. `model.name` is a path, or a name of the
+// Hugging Face hub whose files the hub's own tools have downloaded. Nothing is downloaded here. See
+// archive.h.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/archive/hub.h"
+#include "train/tasks/speech/archive/archive.h"
 
 #include "train/base/status.h"
 #include "train/io/file_descriptor.h"
@@ -54,8 +56,8 @@ Result<SpeechModelLocation> look_into(const std::string& folder) {
     if (name.ends_with(kArchive)) archives.push_back(name);
   }
   if (archives.size() > 1) {
-    return Status::invalid(fmt::format("{}: has {} archives, such as {} and {}; name one of them", folder,
-                                       archives.size(), archives[0], archives[1]));
+    return invalid_error("{}: has {} archives, such as {} and {}; name one of them", folder, archives.size(),
+                         archives[0], archives[1]);
   }
   if (archives.size() == 1) return SpeechModelLocation{folder + '/' + archives[0], SpeechFiles::nemo};
   if (std::ranges::binary_search(names, "config.json"))
@@ -70,10 +72,10 @@ Result<SpeechModelLocation> look_into_cache(const std::string& name) {
       fmt::format("{}/models--{}--{}", cache, name.substr(0, slash), name.substr(slash + 1));
   const std::string download = "; download it with: hf download " + name;
   if (!is_folder(model)) {
-    return Status::invalid(
-        fmt::format("{}: no file or folder has that path, and the Hugging Face cache {} (HF_HUB_CACHE, "
-                    "HF_HOME) does not have it{}",
-                    name, cache, download));
+    return invalid_error(
+        "{}: no file or folder has that path, and the Hugging Face cache {} (HF_HUB_CACHE, "
+        "HF_HOME) does not have it{}",
+        name, cache, download);
   }
   // The branch `main` names a commit, whose files are in a folder of that name.
   constexpr std::uint64_t kLongestCommit = 200;
@@ -81,9 +83,8 @@ Result<SpeechModelLocation> look_into_cache(const std::string& name) {
   const std::string commit = ref.ok() ? ref->substr(0, ref->find_last_not_of("\n ") + 1) : std::string();
   const std::string folder = model + "/snapshots/" + commit;
   if (!is_plain_name(commit) || !is_folder(folder)) {
-    return Status::invalid(
-        fmt::format("{}: refs/main names no folder of snapshots, so {} is not there as a whole{}", model,
-                    name, download));
+    return invalid_error("{}: refs/main names no folder of snapshots, so {} is not there as a whole{}", model,
+                         name, download);
   }
   Result<SpeechModelLocation> place = look_into(folder);
   if (place.ok()) {

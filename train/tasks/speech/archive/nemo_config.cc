@@ -134,8 +134,8 @@ Status read_vocabulary(const YamlNode& root, const Source& source, std::int64_t&
     }
     if (*count == -1) continue;  // in NeMo's configs -1 means: set by the tokenizer
     if (!known.empty() && *count != vocabulary) {
-      return Status::invalid(fmt::format("{}: {} has {} tokens, but {} has {}", at(source, node->place),
-                                         place, *count, known, vocabulary));
+      return invalid_error("{}: {} has {} tokens, but {} has {}", at(source, node->place), place, *count,
+                           known, vocabulary);
     }
     vocabulary = *count;
     known = place;
@@ -346,9 +346,9 @@ Result<SpeechConfig> read_nemo_config(std::string_view yaml, const std::string& 
   // missing key.
   if (!text_at(root, "encoder._target_").ends_with(".ConformerEncoder")) {
     const std::string target = text_at(root, "target");
-    return Status::invalid(fmt::format(
+    return invalid_error(
         "{}: it is {} with the encoder {}, expected a model with a ConformerEncoder, such as Parakeet", name,
-        target.empty() ? "another model" : "a " + target, shown(text_at(root, "encoder._target_"))));
+        target.empty() ? "another model" : "a " + target, shown(text_at(root, "encoder._target_")));
   }
   ExternalModelConfig found;
   found.model.head = head_of(root);
@@ -373,10 +373,10 @@ Result<SpeechConfig> read_nemo_config(std::string_view yaml, const std::string& 
 Result<std::string> nemo_config(const SpeechModelSettings& model, const FeatureSettings& features,
                                 std::span<const std::string> pieces, const NamedFiles& files) {
   if (model.feed_forward % model.width != 0) {
-    return Status::unsupported(
-        fmt::format("NeMo has feed-forward layers of a multiple of the width; the model has {} and {}: write "
-                    "a folder of transformers",
-                    model.feed_forward, model.width));
+    return unsupported_error(
+        "NeMo has feed-forward layers of a multiple of the width; the model has {} and {}: write "
+        "a folder of transformers",
+        model.feed_forward, model.width);
   }
   const NemoJson labels(std::vector<std::string>(pieces.begin(), pieces.end()));
   ExternalConfigKeys keys = {key("sample_rate", features.sample_rate)};

@@ -8,7 +8,6 @@
 #include "train/io/text_file.h"
 #include "train/tasks/speech/config/keys.h"
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <utility>
@@ -93,8 +92,8 @@ Result<SpeechModelSettings> speech_model_of(const Settings& settings, const Spee
   if (!named_tokenizer(settings)) return out;
   ASSIGN_OR_RETURN(const auto tokenizer, open_speech_tokenizer(settings, origin));
   if (keys.vocab_size && *keys.vocab_size != tokenizer.size()) {
-    return Status::invalid(fmt::format("model.vocab_size: got {}, but {} has {} tokens; leave it out",
-                                       *keys.vocab_size, tokenizer.name(), tokenizer.size()));
+    return invalid_error("model.vocab_size: got {}, but {} has {} tokens; leave it out", *keys.vocab_size,
+                         tokenizer.name(), tokenizer.size());
   }
   out.vocabulary = tokenizer.size();
   return out;
@@ -110,10 +109,10 @@ Result<Tokenizer> open_speech_tokenizer(const Settings& settings, const SpeechAr
                   key + tokenizer.status().message() + places_looked_at(settings, *path));
   }
   if (origin != nullptr) return archive_tokenizer(*origin);
-  return Status::invalid(
-      fmt::format("model.tokenizer.model: not given, and {} has no files with a tokenizer; `octavo data "
-                  "make-tokenizer` makes one",
-                  settings.model.name));
+  return invalid_error(
+      "model.tokenizer.model: not given, and {} has no files with a tokenizer; `octavo data "
+      "make-tokenizer` makes one",
+      settings.model.name);
 }
 
 Result<FeatureSettings> speech_features_of(const Settings& settings, const SpeechArchive* origin,
@@ -125,10 +124,10 @@ Result<FeatureSettings> speech_features_of(const Settings& settings, const Speec
   take(keys.sample_rate, out.sample_rate);
   if (origin == nullptr) take(rate, out.sample_rate);
   if (rate && *rate != out.sample_rate) {
-    return Status::invalid(
-        fmt::format("data.sample_rate: got {}, but {} hears {} samples a second; recordings of any rate are "
-                    "resampled: leave it out",
-                    *rate, settings.model.name, out.sample_rate));
+    return invalid_error(
+        "data.sample_rate: got {}, but {} hears {} samples a second; recordings of any rate are "
+        "resampled: leave it out",
+        *rate, settings.model.name, out.sample_rate);
   }
   take(keys.features, out.features);
   take(keys.n_fft, out.n_fft);
@@ -137,9 +136,9 @@ Result<FeatureSettings> speech_features_of(const Settings& settings, const Speec
   take(keys.preemph, out.preemph);
   take(keys.dither, out.dither);
   if (out.features != model.mel_bands) {
-    return Status::invalid(fmt::format(
+    return invalid_error(
         "model.preprocessor.features: got {}, but the encoder takes {} bands (model.encoder.feat_in)",
-        out.features, model.mel_bands));
+        out.features, model.mel_bands);
   }
   return out;
 }

@@ -115,9 +115,9 @@ Result<SpeechConfig> read_transformers_config(std::string_view json, const std::
   const YamlNode* type = find_node(root, "model_type");
   const auto* kind = std::ranges::find(kKinds, type != nullptr ? type->text : std::string(), &Kind::type);
   if (kind == kKinds.end()) {
-    return Status::invalid(fmt::format(
+    return invalid_error(
         "{}: model_type is {}, expected parakeet_tdt, parakeet_rnnt or parakeet_ctc: it is another model",
-        type != nullptr ? at(source, type->place) : name, type != nullptr ? shown(type->text) : "missing"));
+        type != nullptr ? at(source, type->place) : name, type != nullptr ? shown(type->text) : "missing");
   }
   ExternalModelConfig found;
   found.model.head = kind->head;
@@ -126,8 +126,8 @@ Result<SpeechConfig> read_transformers_config(std::string_view json, const std::
   RETURN_IF_ERROR(check_heads(root, source, "encoder_config.num_attention_heads", model));
   model.joint_width = model.predictor_width;  // transformers has one size for both
   if (found.blank != model.blank()) {
-    return Status::invalid(fmt::format("{}: blank is token {}, expected {}, the last of vocab_size", name,
-                                       found.blank, model.blank()));
+    return invalid_error("{}: blank is token {}, expected {}, the last of vocab_size", name, found.blank,
+                         model.blank());
   }
   if (found.activation_dropout != model.dropout) {
     found.notes.push_back(
@@ -141,9 +141,8 @@ Result<SpeechConfig> read_transformers_config(std::string_view json, const std::
 Result<std::string> transformers_config(const SpeechConfig& config, std::string_view dtype) {
   const SpeechModelSettings& model = config.model;
   if (model.head != SpeechHead::ctc && model.joint_width != model.predictor_width) {
-    return Status::unsupported(
-        fmt::format("transformers has one size for predictor and joint; the model has {} and {}",
-                    model.predictor_width, model.joint_width));
+    return unsupported_error("transformers has one size for predictor and joint; the model has {} and {}",
+                             model.predictor_width, model.joint_width);
   }
   const auto* kind = std::ranges::find(kKinds, model.head, &Kind::head);
   ExternalModelConfig from;

@@ -11,7 +11,6 @@
 #include "train/io/text_file.h"
 #include "train/tasks/speech/archive/archive.h"
 #include "train/tasks/speech/archive/foreign_config.h"
-#include "train/tasks/speech/archive/tensor_names.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -155,17 +154,17 @@ Status check_same_tensors(const SpeechArchive& origin, std::span<const TensorSou
   if (wrong.empty()) return {};
   const std::string more = wrong.size() > kNamed ? fmt::format("; and {} more", wrong.size() - kNamed) : "";
   wrong.resize(std::min(wrong.size(), kNamed));
-  return Status::invalid(fmt::format("the weights are not those of a model like {}: {}{}", origin.path(),
-                                     fmt::join(wrong, "; "), more));
+  return invalid_error("the weights are not those of a model like {}: {}{}", origin.path(),
+                       fmt::join(wrong, "; "), more);
 }
 
 // Checks the parts of a NeMo config that the tensors' names and shapes do not determine.
 Status check_same_head(const SpeechArchive& origin, const SpeechModelSettings& model) {
   if (has_same_head(origin.settings(), model)) return {};
-  return Status::invalid(
-      fmt::format("the head or the durations of the model are not those in the config of {}, which a .nemo "
-                  "archive would keep; write a folder of transformers",
-                  origin.path()));
+  return invalid_error(
+      "the head or the durations of the model are not those in the config of {}, which a .nemo "
+      "archive would keep; write a folder of transformers",
+      origin.path());
 }
 
 // Returns true if NeMo's config of `origin` describes the model exactly and can be kept unchanged.
@@ -223,8 +222,8 @@ Status write_made_nemo_model(const std::string& path, const SpeechModelSettings&
                              const FeatureSettings& features, const Tokenizer& tokenizer,
                              const SpeechArchive* origin, std::span<const TensorSource> weights) {
   if (tokenizer.size() != model.vocabulary) {
-    return Status::invalid(fmt::format("{}: {} has {} tokens, but the model has {}", path, tokenizer.name(),
-                                       tokenizer.size(), model.vocabulary));
+    return invalid_error("{}: {} has {} tokens, but the model has {}", path, tokenizer.name(),
+                         tokenizer.size(), model.vocabulary);
   }
   ASSIGN_OR_RETURN(auto contents, nemo_tokenizer_files(tokenizer));
   constexpr std::pair<const char*, const char*> kKeys[] = {{"model_path", "tokenizer.model"},
@@ -248,16 +247,16 @@ Status write_made_nemo_model(const std::string& path, const SpeechModelSettings&
 Status write_nemo_model(const std::string& path, const SpeechArchive& origin,
                         std::span<const TensorSource> weights) {
   if (origin.kind() != SpeechFiles::nemo) {
-    return Status::invalid(
-        fmt::format("{}: a .nemo archive needs the config and the tokenizer of one, but the model began with "
-                    "{}; write a folder of transformers, or begin with a .nemo archive",
-                    path, origin.path()));
+    return invalid_error(
+        "{}: a .nemo archive needs the config and the tokenizer of one, but the model began with "
+        "{}; write a folder of transformers, or begin with a .nemo archive",
+        path, origin.path());
   }
   if (origin.config().hybrid) {
-    return Status::invalid(
-        fmt::format("{}: {} is a hybrid of a transducer and CTC, whose config does not fit the transducer "
-                    "alone; write a folder of transformers",
-                    path, origin.path()));
+    return invalid_error(
+        "{}: {} is a hybrid of a transducer and CTC, whose config does not fit the transducer "
+        "alone; write a folder of transformers",
+        path, origin.path());
   }
   RETURN_IF_ERROR(with_context(path, check_same_tensors(origin, weights)));
   std::vector<TensorSource> sources;
@@ -301,10 +300,10 @@ Status export_speech_model(std::span<const TensorSource> weights, const SpeechMo
                            std::optional<FeatureSettings> features, const Tokenizer* tokenizer) {
   if (const std::string suffix(file_suffix(target));
       !suffix.empty() && suffix != ".nemo" && !path_exists(target)) {
-    return Status::invalid(
-        fmt::format("{}: models are not written as {}; expected a name that ends with .nemo, which is an "
-                    "archive for NeMo, or the name of a folder for transformers, without a suffix",
-                    target, suffix));
+    return invalid_error(
+        "{}: models are not written as {}; expected a name that ends with .nemo, which is an "
+        "archive for NeMo, or the name of a folder for transformers, without a suffix",
+        target, suffix);
   }
   if (!target.ends_with(".nemo"))
     return write_transformers_model(target, model, origin, weights, features, tokenizer);

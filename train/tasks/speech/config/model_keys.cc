@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/config/keys.h"
 
-#include "train/config/checks.h"
 #include "train/tasks/speech/config/codecs.h"
 
 #include <fmt/format.h>
@@ -168,16 +167,16 @@ Status check_speech_model(const Config& config) {
   const auto known = known_speech_model(name);
   if (!known) {
     if (keys.pretrained) return {};  // the sizes are in the model's file
-    return Status::invalid(clash(config, "model.name", "model.pretrained",
-                                 "the sizes of this model are in its file: use pretrained: true, or one of "
-                                 "parakeet-tdt-0.6b-v2, parakeet-tdt-0.6b-v3 and fastconformer"));
+    return clash_error(config, "model.name", "model.pretrained",
+                       "the sizes of this model are in its file: use pretrained: true, or one of "
+                       "parakeet-tdt-0.6b-v2, parakeet-tdt-0.6b-v3 and fastconformer");
   }
   const SpeechModelSettings model = with_speech_keys(*known, keys);
   // The position encodings of attention are pairs of a sine and a cosine.
   if (model.width % (2 * model.heads) != 0) {
-    return Status::invalid(
-        clash(config, "model.encoder.n_heads", "model.encoder.d_model",
-              fmt::format("d_model ({}) must be a multiple of 2 * n_heads ({})", model.width, model.heads)));
+    return clash_error(
+        config, "model.encoder.n_heads", "model.encoder.d_model",
+        fmt::format("d_model ({}) must be a multiple of 2 * n_heads ({})", model.width, model.heads));
   }
   return {};
 }

@@ -1,6 +1,5 @@
 // The config keys of recordings, of the tokenizer and of the features. See keys.h.
 // SPDX-License-Identifier: MIT
-#include "train/config/checks.h"
 #include "train/tasks/speech/config/codecs.h"
 #include "train/tasks/speech/config/keys.h"
 
@@ -111,28 +110,27 @@ Status check_recordings(const Config& config) {
   const auto& features = config.settings.own.get<FeatureKeys>();
   const auto& tokenizer = config.settings.own.get<TokenizerKeys>();
   if (data.min_duration > data.max_duration)
-    return Status::invalid(
-        clash(config, "data.min_duration", "data.max_duration", "make it the smaller one"));
+    return clash_error(config, "data.min_duration", "data.max_duration", "make it the smaller one");
   if (config.settings.training.per_device_train_batch_size == kNoLimit && !data.has_budget()) {
-    return Status::invalid(clash(config, "training.per_device_train_batch_size", "data.batch_seconds",
-                                 "auto needs another limit: give batch_seconds or batch_cells"));
+    return clash_error(config, "training.per_device_train_batch_size", "data.batch_seconds",
+                       "auto needs another limit: give batch_seconds or batch_cells");
   }
   if (config.settings.training.global_batch_size && data.has_budget()) {
-    return Status::invalid(clash(config, "training.global_batch_size",
-                                 data.batch_seconds ? "data.batch_seconds" : "data.batch_cells",
-                                 "batches of a budget differ in their samples: keep one, and give "
-                                 "gradient_accumulation_steps with a budget"));
+    return clash_error(config, "training.global_batch_size",
+                       data.batch_seconds ? "data.batch_seconds" : "data.batch_cells",
+                       "batches of a budget differ in their samples: keep one, and give "
+                       "gradient_accumulation_steps with a budget");
   }
   if (data.sample_rate && features.sample_rate && *data.sample_rate != *features.sample_rate) {
-    return Status::invalid(clash(config, "data.sample_rate", "model.preprocessor.sample_rate",
-                                 "recordings are resampled to what the model hears: keep one"));
+    return clash_error(config, "data.sample_rate", "model.preprocessor.sample_rate",
+                       "recordings are resampled to what the model hears: keep one");
   }
   if (tokenizer.model && tokenizer.dir)
-    return Status::invalid(clash(config, "model.tokenizer.dir", "model.tokenizer.model", "keep one"));
+    return clash_error(config, "model.tokenizer.dir", "model.tokenizer.model", "keep one");
   if (data.cache_features && (!data.speed_perturb.empty() || data.noise_manifest)) {
-    return Status::invalid(clash(config, "data.cache_features",
-                                 data.speed_perturb.empty() ? "data.noise_manifest" : "data.speed_perturb",
-                                 "features that are kept are the same in every epoch: use one of them"));
+    return clash_error(config, "data.cache_features",
+                       data.speed_perturb.empty() ? "data.noise_manifest" : "data.speed_perturb",
+                       "features that are kept are the same in every epoch: use one of them");
   }
   return {};
 }

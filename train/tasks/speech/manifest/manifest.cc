@@ -101,22 +101,21 @@ Result<std::string> line_at(const ManifestFile& file, std::uint64_t byte) {
 Status check_options(std::span<const ManifestSource> sources, const ManifestOptions& options) {
   if (sources.empty()) return Status::invalid("no manifest is given; name at least one file of JSON lines");
   if (sources.size() > kMostSources)
-    return Status::unsupported(
-        fmt::format("got {} manifests, at most {} are possible; join some", sources.size(), kMostSources));
+    return unsupported_error("got {} manifests, at most {} are possible; join some", sources.size(),
+                             kMostSources);
   for (const ManifestSource& source : sources) {
     if (!(source.weight > 0 && source.weight <= kMostTurns))
-      return Status::invalid(fmt::format("{}: weight: got {}, expected a number above 0, at most {}",
-                                         source.path, spoken(source.weight), spoken(kMostTurns)));
+      return invalid_error("{}: weight: got {}, expected a number above 0, at most {}", source.path,
+                           spoken(source.weight), spoken(kMostTurns));
   }
   if (!(options.min_duration >= 0 && options.max_duration > 0 &&
         options.min_duration <= options.max_duration))
-    return Status::invalid(fmt::format(
+    return invalid_error(
         "min_duration {} and max_duration {}: expected seconds from 0 on, the first at most the second",
-        spoken(options.min_duration), spoken(options.max_duration)));
+        spoken(options.min_duration), spoken(options.max_duration));
   if (options.text_field.empty() || options.lang_field.empty() || options.text_field == options.lang_field)
-    return Status::invalid(
-        fmt::format("text_field \"{}\" and lang_field \"{}\": expected two names of fields",
-                    options.text_field, options.lang_field));
+    return invalid_error("text_field \"{}\" and lang_field \"{}\": expected two names of fields",
+                         options.text_field, options.lang_field);
   return {};
 }
 
@@ -218,8 +217,8 @@ struct Manifest::Index {
     return fmt::format("{}:{}", files[clip.source()].path, clip.line());
   }
   [[noreturn]] void changed(const IndexedClip& clip, const std::string& reason) const {
-    throw Error(Status::failed(fmt::format(
-        "{}: the line has changed since the manifest was opened ({}); start again", place(clip), reason)));
+    throw Error(failed_error("{}: the line has changed since the manifest was opened ({}); start again",
+                             place(clip), reason));
   }
 
   // Adds the lines of the last file.
@@ -299,16 +298,14 @@ Result<Manifest> Manifest::open(std::span<const ManifestSource> sources, const M
   }
   const ManifestReport& report = index->report;
   if (report.bad > 0 && options.bad == BadClips::error) {
-    return Status::invalid(
-        fmt::format("{}{} ({} leaves bad lines out and lists them)", index->first_problem,
-                    report.bad > 1 ? "; " + count_text(report.bad - 1) + " more lines are bad" : "",
-                    options.how_to_skip));
+    return invalid_error("{}{} ({} leaves bad lines out and lists them)", index->first_problem,
+                         report.bad > 1 ? "; " + count_text(report.bad - 1) + " more lines are bad" : "",
+                         options.how_to_skip);
   }
   if (report.taken == 0) {
-    return Status::invalid(
-        fmt::format("{}{}: no clip is there to take: {}{}", sources[0].path,
-                    sources.size() > 1 ? " and the other manifests" : "", report.text(options),
-                    index->first_problem.empty() ? "" : "; the first: " + index->first_problem));
+    return invalid_error("{}{}: no clip is there to take: {}{}", sources[0].path,
+                         sources.size() > 1 ? " and the other manifests" : "", report.text(options),
+                         index->first_problem.empty() ? "" : "; the first: " + index->first_problem);
   }
   ASSIGN_OR_RETURN(index->turns, mixed_turns(turns));
   index->clips.shrink_to_fit();

@@ -9,7 +9,6 @@
 #include "train/tasks/speech/tokenizer/piece_model.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -25,10 +24,10 @@ Result<PieceModel> read_for_export(const Tokenizer& tokenizer) {
   if (!model.ok()) return model;
   for (std::size_t i = 0; i < model->pieces.size(); ++i) {
     if (is_utf8(model->pieces[i].text)) continue;
-    return Status::invalid(
-        fmt::format("{}: token {} is \"{}\", which is not UTF-8, so other programs cannot read the "
-                    "tokenizer; train a tokenizer on text in UTF-8",
-                    tokenizer.name(), i, terminal_text(model->pieces[i].text)));
+    return invalid_error(
+        "{}: token {} is \"{}\", which is not UTF-8, so other programs cannot read the "
+        "tokenizer; train a tokenizer on text in UTF-8",
+        tokenizer.name(), i, terminal_text(model->pieces[i].text));
   }
   return model;
 }

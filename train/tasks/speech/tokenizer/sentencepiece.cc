@@ -125,8 +125,8 @@ Result<std::string> train_tokenizer(const TokenizerOptions& plan,
   std::string model;
   const auto status = sentencepiece::SentencePieceTrainer::Train(options, &lines, &model);
   if (!status.ok()) {
-    return Status::invalid(
-        fmt::format("a tokenizer of {} tokens could not be trained: {}", plan.vocabulary, reason_of(status)));
+    return invalid_error("a tokenizer of {} tokens could not be trained: {}", plan.vocabulary,
+                         reason_of(status));
   }
   return model;
 }

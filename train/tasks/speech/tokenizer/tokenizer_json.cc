@@ -23,10 +23,10 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kSpace = "\u2581";
 
 Status refused(const std::string& name, const std::string& why) {
-  return Status::unsupported(
-      fmt::format("{}: it cannot be read as a SentencePiece model without loss: {}; give the tokenizer that "
-                  "it was made from, model.tokenizer.model: PATH",
-                  name, why));
+  return unsupported_error(
+      "{}: it cannot be read as a SentencePiece model without loss: {}; give the tokenizer that "
+      "it was made from, model.tokenizer.model: PATH",
+      name, why);
 }
 
 std::string text_at(const Json& json, const char* key) {
@@ -221,9 +221,8 @@ Json added_json(std::size_t id, const std::string& text, bool special) {
 Result<PieceModel> read_tokenizer_json(std::string_view text, const std::string& name) {
   PieceModel out;
   if (const std::size_t depth = json_depth(text); depth > kDeepestJson) {
-    return Status::invalid(
-        fmt::format("{}: it is no tokenizer.json: its values are nested {} deep, expected at most {}", name,
-                    depth, kDeepestJson));
+    return invalid_error("{}: it is no tokenizer.json: its values are nested {} deep, expected at most {}",
+                         name, depth, kDeepestJson);
   }
   try {
     const std::string why = read_all(Json::parse(text), out);

@@ -141,7 +141,7 @@ Status refuse_key(const YamlNode& root, const Source& source, std::string_view p
                   std::string_view problem) {
   const YamlNode* node = find_node(root, path);
   const std::string place = node != nullptr ? at(source, node->place) : source.name;
-  return Status::invalid(fmt::format("{}: {}: {}", place, path, problem));
+  return invalid_error("{}: {}: {}", place, path, problem);
 }
 
 Status check_heads(const YamlNode& root, const Source& source, std::string_view path,
