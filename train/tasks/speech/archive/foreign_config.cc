@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <optional>
+#include <set>
 
 namespace octavo_train {
 namespace {
@@ -40,24 +42,26 @@ auto writes(std::string value) {
 
 // Returns the keys as a JSON object. `prefix` is the number of leading characters of each path that name the
 // object itself; `depth` is the object's nesting depth.
-std::string object_of(std::span<const ExternalConfigKey> keys, const ExternalModelConfig& from,
+std::string object_of(std::span<const ExternalConfigKey* const> keys, const ExternalModelConfig& from,
                       std::size_t prefix, std::size_t depth) {
   const std::string indent(2 * depth, ' ');
   std::string out;
-  for (std::size_t i = 0; i < keys.size();) {
-    const std::string_view rest = std::string_view(keys[i].path).substr(prefix);
-    const std::size_t dot = rest.find('.');
-    std::size_t end = i + 1;
+  std::set<std::string> sections;
+  for (const ExternalConfigKey* key : keys) {
+    const std::string_view rest = std::string_view(key->path).substr(prefix);
+    const std::string_view name = rest.substr(0, rest.find('.'));
     std::string value;
-    if (dot == std::string_view::npos) {
-      value = keys[i].write(from);
+    if (name == rest) {
+      value = key->write(from);
     } else {
-      const std::string section = keys[i].path.substr(0, prefix + dot + 1);
-      while (end < keys.size() && keys[end].path.starts_with(section)) ++end;
-      value = object_of(keys.subspan(i, end - i), from, section.size(), depth + 1);
+      const std::string section = key->path.substr(0, prefix + name.size() + 1);
+      if (!sections.insert(section).second) continue;
+      std::vector<const ExternalConfigKey*> inside;
+      std::ranges::copy_if(keys, std::back_inserter(inside),
+                           [&](const auto* each) { return each->path.starts_with(section); });
+      value = object_of(inside, from, section.size(), depth + 1);
     }
-    out += fmt::format("{}{}  \"{}\": {}", out.empty() ? "" : ",\n", indent, rest.substr(0, dot), value);
-    i = end;
+    out += fmt::format("{}{}  \"{}\": {}", out.empty() ? "" : ",\n", indent, name, value);
   }
   return "{\n" + out + "\n" + indent + "}";
 }
@@ -152,7 +156,9 @@ Status check_heads(const YamlNode& root, const Source& source, std::string_view 
 }
 
 std::string write_keys(std::span<const ExternalConfigKey> keys, const ExternalModelConfig& from) {
-  return object_of(keys, from, 0, 0) + "\n";
+  std::vector<const ExternalConfigKey*> all;
+  for (const ExternalConfigKey& key : keys) all.push_back(&key);
+  return object_of(all, from, 0, 0) + "\n";
 }
 
 }  // namespace octavo_train

@@ -101,7 +101,7 @@ Status check_heads(const YamlNode& root, const Source& source, std::string_view 
 Status refuse_key(const YamlNode& root, const Source& source, std::string_view path,
                   std::string_view problem);
 
-// Returns JSON text in which dotted keys are nested objects. REQUIRES: the keys of one object are adjacent.
+// Returns JSON text in which dotted keys are nested objects, in the order of their first keys.
 std::string write_keys(std::span<const ExternalConfigKey> keys, const ExternalModelConfig& from);
 
 // Returns the text of NeMo's model_config.yaml for a model that no NeMo archive describes. The text is JSON

@@ -316,27 +316,6 @@ ExternalConfigKeys training_keys(std::int64_t sample_rate) {
   return out;
 }
 
-std::string_view section_of(const ExternalConfigKey& key, std::size_t parts) {
-  std::size_t end = 0;
-  for (; parts > 0 && end != std::string::npos; --parts) end = key.path.find('.', end + 1);
-  return std::string_view(key.path).substr(0, end);
-}
-
-// Groups the keys of each object. The objects keep the order of their first keys.
-void gather(ExternalConfigKeys& keys, std::size_t parts) {
-  ExternalConfigKeys out;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const std::string section(section_of(keys[i], parts));
-    const bool seen =
-        std::any_of(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(i),
-                    [&](const ExternalConfigKey& each) { return section_of(each, parts) == section; });
-    if (seen) continue;
-    std::copy_if(keys.begin(), keys.end(), std::back_inserter(out),
-                 [&](const ExternalConfigKey& each) { return section_of(each, parts) == section; });
-  }
-  keys = std::move(out);
-}
-
 }  // namespace
 
 Result<SpeechConfig> read_nemo_config(std::string_view yaml, const std::string& name) {
@@ -387,8 +366,6 @@ Result<std::string> nemo_config(const SpeechModelSettings& model, const FeatureS
   add(keys, nemo_model_keys(model.head));
   add(keys, model.head == SpeechHead::ctc ? ctc_extras(model, labels) : transducer_extras(model, labels));
   add(keys, training_keys(features.sample_rate));
-  gather(keys, 1);
-  gather(keys, 2);
   ExternalModelConfig from;
   from.model = model;
   from.features = features;

@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <tuple>
 #include <utility>
 
 namespace octavo_train {
@@ -17,56 +18,50 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+NLOHMANN_JSON_SERIALIZE_ENUM(SpeechHead,
+                             {{SpeechHead::tdt, "tdt"}, {SpeechHead::rnnt, "rnnt"}, {SpeechHead::ctc, "ctc"}})
+
 constexpr std::uint64_t kLargestModel = 1 << 20;  // bytes of model.json
 
-// Visits every setting that tensors or decoding depend on. Also visits the settings of training, for a run
-// that begins with this model.
-template <class Model, class Visit>
-void visit_model(Model& m, Visit visit) {
-  visit("mel_bands", m.mel_bands);
-  visit("subsampling_channels", m.subsampling_channels);
-  visit("encoder_layers", m.encoder_layers);
-  visit("width", m.width);
-  visit("heads", m.heads);
-  visit("feed_forward", m.feed_forward);
-  visit("kernel", m.kernel);
-  visit("freeze_batch_norm", m.freeze_batch_norm);
-  visit("vocabulary", m.vocabulary);
-  visit("predictor_width", m.predictor_width);
-  visit("predictor_layers", m.predictor_layers);
-  visit("joint_width", m.joint_width);
-  visit("durations", m.durations);
-  visit("sigma", m.sigma);
-  visit("omega", m.omega);
-  visit("reduction", m.reduction);
-  visit("dropout", m.dropout);
-  visit("attention_dropout", m.attention_dropout);
-  visit("input_dropout", m.input_dropout);
-  visit("predictor_dropout", m.predictor_dropout);
-  visit("joint_dropout", m.joint_dropout);
+using M = SpeechModelSettings;
+using F = FeatureSettings;
+
+// Every setting that tensors or decoding depend on, and the settings of training, for a run that begins with
+// this model.
+constexpr std::tuple kModelFields(
+    std::pair("head", &M::head), std::pair("mel_bands", &M::mel_bands),
+    std::pair("subsampling_channels", &M::subsampling_channels),
+    std::pair("encoder_layers", &M::encoder_layers), std::pair("width", &M::width),
+    std::pair("heads", &M::heads), std::pair("feed_forward", &M::feed_forward),
+    std::pair("kernel", &M::kernel), std::pair("freeze_batch_norm", &M::freeze_batch_norm),
+    std::pair("vocabulary", &M::vocabulary), std::pair("predictor_width", &M::predictor_width),
+    std::pair("predictor_layers", &M::predictor_layers), std::pair("joint_width", &M::joint_width),
+    std::pair("durations", &M::durations), std::pair("sigma", &M::sigma), std::pair("omega", &M::omega),
+    std::pair("reduction", &M::reduction), std::pair("dropout", &M::dropout),
+    std::pair("attention_dropout", &M::attention_dropout), std::pair("input_dropout", &M::input_dropout),
+    std::pair("predictor_dropout", &M::predictor_dropout), std::pair("joint_dropout", &M::joint_dropout));
+constexpr std::tuple kFeatureFields(std::pair("sample_rate", &F::sample_rate),
+                                    std::pair("window_size", &F::window_size),
+                                    std::pair("window_stride", &F::window_stride),
+                                    std::pair("n_fft", &F::n_fft), std::pair("features", &F::features),
+                                    std::pair("lowfreq", &F::lowfreq), std::pair("highfreq", &F::highfreq),
+                                    std::pair("preemph", &F::preemph), std::pair("dither", &F::dither),
+                                    std::pair("log_zero_guard_value", &F::log_zero_guard_value));
+
+template <class T, class Fields>
+void write_fields(Json& to, const T& from, const Fields& fields) {
+  std::apply([&](const auto&... field) { ((to[field.first] = from.*field.second), ...); }, fields);
 }
 
-template <class Features, class Visit>
-void visit_features(Features& f, Visit visit) {
-  visit("sample_rate", f.sample_rate);
-  visit("window_size", f.window_size);
-  visit("window_stride", f.window_stride);
-  visit("n_fft", f.n_fft);
-  visit("features", f.features);
-  visit("lowfreq", f.lowfreq);
-  visit("highfreq", f.highfreq);
-  visit("preemph", f.preemph);
-  visit("dither", f.dither);
-  visit("log_zero_guard_value", f.log_zero_guard_value);
+template <class T, class Fields>
+void read_fields(const Json& from, T& to, const Fields& fields) {
+  std::apply([&](const auto&... field) { (from.at(field.first).get_to(to.*field.second), ...); }, fields);
 }
 
 // Checkpoints of version 0.2 do not have these keys. A missing key means the default.
 constexpr const char *kMaxSymbols = "max_symbols", *kPadTo = "pad_to";
 
-constexpr const char *kModel = "model", *kFeatures = "features", *kHead = "head";
-
-NLOHMANN_JSON_SERIALIZE_ENUM(SpeechHead,
-                             {{SpeechHead::tdt, "tdt"}, {SpeechHead::rnnt, "rnnt"}, {SpeechHead::ctc, "ctc"}})
+constexpr const char *kModel = "model", *kFeatures = "features";
 
 std::optional<std::string> named_tokenizer(const Settings& settings) {
   const auto& keys = settings.own.get<TokenizerKeys>();
@@ -150,12 +145,8 @@ Result<FeatureTables> speech_tables_of(const FeatureSettings& features, const Sp
 
 NamedFiles checkpoint_extra_files(const BundledModel& model, const std::string& tokenizer) {
   Json out;
-  const auto write = [](Json& to) {
-    return [&to](const char* name, const auto& value) { to[name] = value; };
-  };
-  out[kModel][kHead] = model.model.head;
-  visit_model(model.model, write(out[kModel]));
-  visit_features(model.features, write(out[kFeatures]));
+  write_fields(out[kModel], model.model, kModelFields);
+  write_fields(out[kFeatures], model.features, kFeatureFields);
   out[kModel][kMaxSymbols] = model.model.max_symbols;
   out[kFeatures][kPadTo] = model.features.pad_to;
   return {{kKeptModel, out.dump(2) + '\n'}, {kKeptTokenizer, tokenizer}};
@@ -168,13 +159,9 @@ Result<std::optional<BundledModel>> read_kept_model(const std::string& checkpoin
   ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kLargestModel));
   try {
     const Json json = Json::parse(text);
-    const auto read = [](const Json& from) {
-      return [&from](const char* name, auto& value) { from.at(name).get_to(value); };
-    };
     out.emplace();
-    json.at(kModel).at(kHead).get_to(out->model.head);
-    visit_model(out->model, read(json.at(kModel)));
-    visit_features(out->features, read(json.at(kFeatures)));
+    read_fields(json.at(kModel), out->model, kModelFields);
+    read_fields(json.at(kFeatures), out->features, kFeatureFields);
     out->model.max_symbols = json.at(kModel).value(kMaxSymbols, out->model.max_symbols);
     out->features.pad_to = json.at(kFeatures).value(kPadTo, out->features.pad_to);
   } catch (const Json::exception& error) {

@@ -64,7 +64,7 @@ constexpr std::uint64_t kSubsetKey = 0x6D616E6966657374;  // arbitrary; determin
 
 std::string spoken(double number) { return significant(number, 6); }
 std::string count_text(std::int64_t number) { return grouped(static_cast<double>(number)); }
-std::string seconds_text(double seconds) { return spoken(seconds) + " s"; }
+std::string in_seconds(double seconds) { return spoken(seconds) + " s"; }
 
 // Returns the line without the white space at its end; empty for a blank line.
 std::string_view line_text(std::string_view line) {
@@ -268,8 +268,8 @@ std::string ManifestReport::text(const ManifestOptions& options) const {
   const auto add = [&](std::int64_t count, const std::string& what) {
     if (count > 0) out += std::exchange(before, ", ") + count_text(count) + ' ' + what;
   };
-  add(too_long, "longer than " + seconds_text(options.max_duration));
-  add(too_short, "shorter than " + seconds_text(options.min_duration));
+  add(too_long, "longer than " + in_seconds(options.max_duration));
+  add(too_short, "shorter than " + in_seconds(options.min_duration));
   add(unwanted, "with _skipme");
   add(bad, bad == 1 ? "bad line" : "bad lines");
   return out;
@@ -365,9 +365,9 @@ SkippedClip Manifest::left_out(std::int64_t number) const {
   const double seconds = line.entry.duration;
   const bool too_short = seconds < options.min_duration;
   return {place, audio,
-          fmt::format("{} are {} {}", seconds_text(seconds),
+          fmt::format("{} are {} {}", in_seconds(seconds),
                       too_short ? "shorter than min_duration" : "longer than max_duration",
-                      seconds_text(too_short ? options.min_duration : options.max_duration))};
+                      in_seconds(too_short ? options.min_duration : options.max_duration))};
 }
 
 }  // namespace octavo_train

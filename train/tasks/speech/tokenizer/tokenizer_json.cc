@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kSpace = "\u2581";
+constexpr std::string_view kWordBegin = "\u2581";
 
 Status refused(const std::string& name, const std::string& why) {
   return unsupported_error(
@@ -52,20 +52,20 @@ std::string read_normalizer(const Json& root, PieceModel& out) {
       auto bytes = base64_decoded(text_at(step, "precompiled_charsmap"));
       if (!bytes) return "precompiled_charsmap is not in base 64";
       out.charsmap = std::move(*bytes);
-    } else if (type == "Prepend" && text_at(step, "prepend") == kSpace) {
+    } else if (type == "Prepend" && text_at(step, "prepend") == kWordBegin) {
       prefix = true;
     } else if (type == "Replace") {
       const Json& pattern = step.at("pattern");
       const bool spaces = text_at(pattern, "String") == " " || text_at(pattern, "Regex") == " {2,}";
       const std::string content = text_at(step, "content");
-      if (!spaces || (content != kSpace && content != " "))
+      if (!spaces || (content != kWordBegin && content != " "))
         return "the normalizer replaces " + pattern.dump();
     } else if (type != "Strip" || step.value("strip_left", true)) {
       return "the normalizer " + type;
     }
   }
   for (const Json& step : steps_of(root, "pre_tokenizer", "pretokenizers")) {
-    if (text_at(step, "type") != "Metaspace" || text_at(step, "replacement") != kSpace)
+    if (text_at(step, "type") != "Metaspace" || text_at(step, "replacement") != kWordBegin)
       return "the pre-tokenizer " + text_at(step, "type");
     const std::string scheme = text_at(step, "prepend_scheme");
     prefix = prefix || (scheme.empty() ? step.value("add_prefix_space", true) : scheme != "never");
@@ -254,10 +254,10 @@ Result<std::string> write_tokenizer_json(const PieceModel& model, const std::str
         {{"type", "Precompiled"}, {"precompiled_charsmap", base64_encoded(model.charsmap)}});
   if (model.remove_extra_whitespaces) {
     normalizers.push_back({{"type", "Strip"}, {"strip_left", false}, {"strip_right", true}});
-    normalizers.push_back({{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", kSpace}});
+    normalizers.push_back({{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", kWordBegin}});
   }
   const Json metaspace = {{"type", "Metaspace"},
-                          {"replacement", kSpace},
+                          {"replacement", kWordBegin},
                           {"prepend_scheme", model.add_dummy_prefix ? "always" : "never"},
                           {"split", true}};
   Json decoder = metaspace;
