@@ -12,7 +12,6 @@
 #include "train/io/text_file.h"
 #include "train/tasks/speech/manifest/manifest.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"
-#include "train/tasks/speech/tokenizer/tokenizer_export.h"
 
 #include <CLI/CLI.hpp>
 

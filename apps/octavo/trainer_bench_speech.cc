@@ -10,7 +10,7 @@
 #include "train/model/model.h"
 #include "train/optim/fp8_choice.h"
 #include "train/optim/optimizer.h"
-#include "train/tasks/speech/config/model_config.h"
+#include "train/tasks/speech/config/keys.h"
 #include "train/tasks/speech/data/generator.h"
 #include "train/tasks/speech/model/speech_model.h"
 #include "train/tasks/speech/model/step_profile.h"

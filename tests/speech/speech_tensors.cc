@@ -11,7 +11,6 @@
 #include "train/checkpoint/tensor_files.h"
 #include "train/model/model.h"
 #include "train/tasks/speech/archive/archive.h"
-#include "train/tasks/speech/archive/tensor_names.h"
 #include "train/tasks/speech/archive/weights.h"
 #include "train/tasks/speech/data/batch.h"
 #include "train/tasks/speech/features/featurizer.h"

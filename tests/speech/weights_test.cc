@@ -8,7 +8,6 @@
 #include "train/files_support.h"
 #include "train/model/model.h"
 #include "train/tasks/speech/archive/archive.h"
-#include "train/tasks/speech/archive/tensor_names.h"
 #include "train/tasks/speech/model/speech_model.h"
 
 #include <gmock/gmock.h>

@@ -4,7 +4,7 @@
 #include "train/config/assignments.h"
 #include "train/config/config.h"
 #include "train/config/micro_batches.h"
-#include "train/tasks/speech/config/model_config.h"
+#include "train/tasks/speech/config/keys.h"
 #include "train/tasks/text/settings.h"
 #include "train/text_files.h"
 

@@ -3,7 +3,7 @@
 #include "train/config/config.h"
 #include "train/config/paths.h"
 #include "train/config/task_config.h"
-#include "train/tasks/speech/config/recording_settings.h"
+#include "train/tasks/speech/config/settings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -35,6 +35,11 @@ Result<std::vector<std::string>> list_folder(const std::string& path) {
   return names;
 }
 
+bool is_folder(const std::string& path) {
+  struct stat found {};
+  return ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+}
+
 Status remove_tree(const std::string& path) {
   struct stat found {};
   if (lstat(path.c_str(), &found) != 0)

@@ -6,7 +6,6 @@
 #include "train/model/model.h"
 #include "train/nn/subsampling.h"
 #include "train/optim/precision.h"
-#include "train/tasks/speech/archive/bundled_model.h"
 #include "train/tasks/speech/archive/run_model.h"
 #include "train/tasks/speech/archive/weights.h"
 #include "train/tasks/speech/data/batch.h"

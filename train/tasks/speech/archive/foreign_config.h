@@ -1,14 +1,17 @@
 // Describes the model config of another program as a table of keys. A key is read into a setting, must have
-// the only value that Octavo's model supports, or is ignored with a note. The table reads and writes configs.
+// the only value that Octavo's model supports, or is ignored with a note. The tables of nemo_config.cc and
+// transformers_config.cc read and write configs.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "train/base/status.h"
 #include "train/config/codec.h"
 #include "train/config/node.h"
+#include "train/tasks/speech/archive/archive.h"
 #include "train/tasks/speech/config/codecs.h"
-#include "train/tasks/speech/config/feature_settings.h"
-#include "train/tasks/speech/config/model_settings.h"
+#include "train/tasks/speech/tokenizer/tokenizer.h"
+
+#include <fmt/format.h>
 
 #include <cstdint>
 #include <functional>
@@ -27,16 +30,12 @@ inline constexpr std::int64_t kMostWidth = 1 << 16;
 // The limit of max_symbols, the number of labels that a transducer may emit at one frame.
 inline constexpr std::int64_t kMostSymbols = 1 << 16;
 
-// The settings read from a config, and the values that have no field in SpeechModelSettings.
-struct ExternalModelConfig {
-  SpeechModelSettings model;
-  FeatureSettings features;
+// The settings read from a config, and the values that have no field in them.
+struct ExternalModelConfig : SpeechConfig {
   std::int64_t feed_forward_factor = 4;             // NeMo: a multiple of the width
   std::int64_t blank = 0;                           // transformers
-  std::int64_t pad = 0;                             // transformers
   double activation_dropout = 0.1;                  // transformers: inside the feed-forward
   std::int64_t hop_length = 160, win_length = 400;  // transformers: in samples
-  std::vector<std::string> notes;  // for the user: the settings that Octavo's model does not follow
 };
 
 // A message about an unsupported value, or nothing.
@@ -49,6 +48,8 @@ struct ExternalConfigKey {
   std::function<std::string(const ExternalModelConfig&)> write;  // JSON, which is YAML too
   std::string null_value = {};  // the value of an explicit null, as YAML; empty: as for a missing key
 };
+using ExternalConfigKeys = std::vector<ExternalConfigKey>;
+
 // Returns the key with `value` as the meaning of an explicit null. NeMo passes null to its constructors,
 // where it often means "off".
 ExternalConfigKey with_null(ExternalConfigKey key, std::string value);
@@ -66,7 +67,7 @@ ExternalConfigKey taken(std::string path, std::string standard, Codec<T> codec, 
   };
   auto read = [place, codec](const YamlNode& node, ExternalModelConfig& out) -> ForeignProblem {
     std::optional<T> value = codec.read(node);
-    if (!value) return "got " + shown(node) + ", expected " + codec.expected;
+    if (!value) return fmt::format("got {}, expected {}", shown(node), codec.expected);
     place(out) = std::move(*value);
     return std::nullopt;
   };
@@ -84,8 +85,8 @@ ExternalConfigKey left(std::string path, std::string standard, std::string value
 // Returns a codec that accepts one of the words and writes it as a JSON string.
 Codec<std::string> quoted_word(std::vector<std::string> words);
 
-// Returns the value at a dotted path, or null if the path does not exist.
-const YamlNode* find_node(const YamlNode& root, std::string_view path);
+// Returns the value at a dotted path, or null if the path does not exist or, unless `or_null`, has a null.
+const YamlNode* find_node(const YamlNode& root, std::string_view path, bool or_null = true);
 // Returns the text of the scalar at a path, or an empty text if there is no scalar.
 std::string text_at(const YamlNode& root, std::string_view path);
 
@@ -100,7 +101,25 @@ Status check_heads(const YamlNode& root, const Source& source, std::string_view 
 Status refuse_key(const YamlNode& root, const Source& source, std::string_view path,
                   std::string_view problem);
 
-// Returns JSON text in which dotted keys are nested objects. REQUIRES: the keys of one object are adjacent.
+// Returns JSON text in which dotted keys are nested objects, in the order of their first keys.
 std::string write_keys(std::span<const ExternalConfigKey> keys, const ExternalModelConfig& from);
+
+// Returns the text of NeMo's model_config.yaml for a model that no NeMo archive describes. The text is JSON
+// and therefore valid YAML. `files` maps NeMo's keys for the tokenizer's files to their names in the archive.
+Result<std::string> nemo_config(const SpeechModelSettings& model, const FeatureSettings& features,
+                                std::span<const std::string> pieces, const NamedFiles& files);
+
+// A file in which transformers stores feature settings, and the prefix of their keys in it. The first
+// existing file of kFeatureFiles is read.
+struct FeatureFile {
+  std::string name, prefix;
+};
+inline const FeatureFile kFeatureFiles[] = {{"preprocessor_config.json", ""},
+                                            {"processor_config.json", "feature_extractor."}};
+Result<FeatureSettings> read_transformers_features(std::string_view json, const std::string& prefix,
+                                                   const std::string& name);
+// Returns the text of preprocessor_config.json, or an error if transformers cannot compute these features:
+// its bands always range from 0 Hz to half the sample rate, and its log guard is always 2^-24.
+Result<std::string> transformers_features(const FeatureSettings& settings);
 
 }  // namespace octavo_train

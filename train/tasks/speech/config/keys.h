@@ -1,8 +1,9 @@
-// Defines the config keys of the speech model and the sizes of the models that have a name, and combines both
-// into a model's settings.
+// Defines the config keys of the speech model, of recordings, of the tokenizer and of the features, and
+// combines the keys with the sizes of the models that have a name. Does not use LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/config/checks.h"
 #include "train/config/task_config.h"
 #include "train/tasks/speech/config/settings.h"
 
@@ -18,6 +19,9 @@ inline constexpr std::string_view kFastConformer = "fastconformer";
 
 std::vector<Key> speech_model_keys();
 Status check_speech_model(const Config& config);
+std::vector<Key> speech_input_keys();  // model.tokenizer and model.preprocessor
+std::vector<Key> recording_keys();     // data
+Status check_recordings(const Config& config);
 
 // Returns true if `model.name: NAME` selects the task `speech`.
 bool is_speech_model(std::string_view name);
@@ -30,5 +34,11 @@ std::optional<SpeechModelSettings> known_speech_model(std::string_view name);
 
 // Returns `model` with the config's keys applied.
 SpeechModelSettings with_speech_keys(SpeechModelSettings model, const SpeechKeys& keys);
+
+// Returns the error that the values of two keys exclude each other; see clash().
+inline Status clash_error(const Config& config, std::string_view path, std::string_view other,
+                          std::string_view advice) {
+  return Status::invalid(clash(config, path, other, advice));
+}
 
 }  // namespace octavo_train

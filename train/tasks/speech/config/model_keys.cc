@@ -1,8 +1,10 @@
+// The config keys of the speech model. See keys.h.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/config/model_config.h"
+#include "train/tasks/speech/config/keys.h"
 
-#include "train/config/checks.h"
 #include "train/tasks/speech/config/codecs.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
@@ -42,11 +44,6 @@ SpeechModelSettings small_model() {
   return out;
 }
 
-template <class T>
-void take(const std::optional<T>& from, T& to) {
-  if (from) to = *from;
-}
-
 }  // namespace
 
 bool is_speech_model(std::string_view name) {
@@ -70,14 +67,13 @@ std::vector<Key> speech_model_keys() {
       {"model.name", Setting{field(&ModelSettings::name, model_name()), kFastConformer},
        "fastconformer: a model of the sizes below, small where they are null; or a model in files, with its "
        "sizes: a .nemo archive, a folder of transformers, or a name of the hub that has been downloaded, "
-       "such "
-       "as nvidia/parakeet-tdt-0.6b-v3"},
+       "such as nvidia/parakeet-tdt-0.6b-v3"},
       {"model.pretrained", Setting{field(&K::pretrained, flag()), "true"},
        "begin with the weights of these files; false: with random ones of the sizes of parakeet-tdt-0.6b-v2 "
        "or -v3, without files"},
       {"model.head", Setting{field(&K::head, heads()), "null"},
-       "what follows the encoder: a transducer that predicts tokens and durations, one that predicts "
-       "tokens, or CTC"},
+       "what follows the encoder: a transducer that predicts tokens and durations, one that predicts tokens, "
+       "or CTC"},
       {"model.vocab_size", Setting{field(&K::vocab_size, sizes), "null"}, "tokens, without blank"},
       {"model.gradient_checkpointing", Setting{field(&K::gradient_checkpointing, flag()), "false"},
        "compute activations again in the backward pass instead of keeping them: slower, less memory",
@@ -171,17 +167,16 @@ Status check_speech_model(const Config& config) {
   const auto known = known_speech_model(name);
   if (!known) {
     if (keys.pretrained) return {};  // the sizes are in the model's file
-    return Status::invalid(clash(config, "model.name", "model.pretrained",
-                                 "the sizes of this model are in its file: use pretrained: true, or one of "
-                                 "parakeet-tdt-0.6b-v2, parakeet-tdt-0.6b-v3 and fastconformer"));
+    return clash_error(config, "model.name", "model.pretrained",
+                       "the sizes of this model are in its file: use pretrained: true, or one of "
+                       "parakeet-tdt-0.6b-v2, parakeet-tdt-0.6b-v3 and fastconformer");
   }
   const SpeechModelSettings model = with_speech_keys(*known, keys);
   // The position encodings of attention are pairs of a sine and a cosine.
   if (model.width % (2 * model.heads) != 0) {
-    return Status::invalid(clash(config, "model.encoder.n_heads", "model.encoder.d_model",
-                                 "d_model (" + std::to_string(model.width) +
-                                     ") must be a multiple of 2 * n_heads (" + std::to_string(model.heads) +
-                                     ")"));
+    return clash_error(
+        config, "model.encoder.n_heads", "model.encoder.d_model",
+        fmt::format("d_model ({}) must be a multiple of 2 * n_heads ({})", model.width, model.heads));
   }
   return {};
 }

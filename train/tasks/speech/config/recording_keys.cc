@@ -1,8 +1,7 @@
+// The config keys of recordings, of the tokenizer and of the features. See keys.h.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/config/recording_config.h"
-
-#include "train/config/checks.h"
-#include "train/tasks/speech/config/recording_codecs.h"
+#include "train/tasks/speech/config/codecs.h"
+#include "train/tasks/speech/config/keys.h"
 
 namespace octavo_train {
 namespace {
@@ -17,7 +16,6 @@ constexpr std::string_view kNoSection =
     "data.dataloader_num_workers (num_workers); batch_size is training.per_device_train_batch_size";
 constexpr std::string_view kNoTest =
     "a run does not read test sets; after it: octavo evaluate RUN test.jsonl";
-constexpr std::string_view kNoManifestKey = "write data.train_manifest";
 
 }  // namespace
 
@@ -26,8 +24,7 @@ std::vector<Key> speech_input_keys() {
   return {
       {"model.tokenizer.model", Setting{field(&T::model, path()), "null"},
        "a SentencePiece model; null: that of the files of model.name. With another number of tokens, decoder "
-       "and joint "
-       "begin with random weights",
+       "and joint begin with random weights",
        Effect::content},
       {"model.tokenizer.dir", Setting{field(&T::dir, path()), "null"},
        "a folder with tokenizer.model, instead of model.tokenizer.model", Effect::content},
@@ -62,8 +59,7 @@ std::vector<Key> recording_keys() {
       {"data.train_manifest",
        Setting{field(&R::train_manifest, manifest_list()), "null", {"manifest_filepath"}},
        "recordings to train on: JSON lines as NeMo has them, with audio_filepath, duration and text. A "
-       "manifest of "
-       "weight 2 comes twice in an epoch",
+       "manifest of weight 2 comes twice in an epoch",
        Effect::content},
       {"data.val_manifest",
        Setting{field(&R::val_manifest, manifest_list()), "null", {"validation_manifest"}},
@@ -83,11 +79,8 @@ std::vector<Key> recording_keys() {
        Setting{field(&R::bad_clips, choice<BadClips>({{BadClips::error, "error"}, {BadClips::skip, "skip"}})),
                "error"},
        "a clip that cannot be read, is silent, has no text or one that the tokenizer cannot write, is "
-       "shorter "
-       "than its "
-       "manifest says or larger than a batch: the run ends, or goes on without it and lists it in "
-       "skipped.jsonl of its "
-       "folder"},
+       "shorter than its manifest says or larger than a batch: the run ends, or goes on without it and lists "
+       "it in skipped.jsonl of its folder"},
       {"data.batch_seconds",
        Setting{field(&R::batch_seconds, real({.low = 0, .high = 1e7, .above = true})),
                "null",
@@ -117,28 +110,27 @@ Status check_recordings(const Config& config) {
   const auto& features = config.settings.own.get<FeatureKeys>();
   const auto& tokenizer = config.settings.own.get<TokenizerKeys>();
   if (data.min_duration > data.max_duration)
-    return Status::invalid(
-        clash(config, "data.min_duration", "data.max_duration", "make it the smaller one"));
+    return clash_error(config, "data.min_duration", "data.max_duration", "make it the smaller one");
   if (config.settings.training.per_device_train_batch_size == kNoLimit && !data.has_budget()) {
-    return Status::invalid(clash(config, "training.per_device_train_batch_size", "data.batch_seconds",
-                                 "auto needs another limit: give batch_seconds or batch_cells"));
+    return clash_error(config, "training.per_device_train_batch_size", "data.batch_seconds",
+                       "auto needs another limit: give batch_seconds or batch_cells");
   }
   if (config.settings.training.global_batch_size && data.has_budget()) {
-    return Status::invalid(clash(config, "training.global_batch_size",
-                                 data.batch_seconds ? "data.batch_seconds" : "data.batch_cells",
-                                 "batches of a budget differ in their samples: keep one, and give "
-                                 "gradient_accumulation_steps with a budget"));
+    return clash_error(config, "training.global_batch_size",
+                       data.batch_seconds ? "data.batch_seconds" : "data.batch_cells",
+                       "batches of a budget differ in their samples: keep one, and give "
+                       "gradient_accumulation_steps with a budget");
   }
   if (data.sample_rate && features.sample_rate && *data.sample_rate != *features.sample_rate) {
-    return Status::invalid(clash(config, "data.sample_rate", "model.preprocessor.sample_rate",
-                                 "recordings are resampled to what the model hears: keep one"));
+    return clash_error(config, "data.sample_rate", "model.preprocessor.sample_rate",
+                       "recordings are resampled to what the model hears: keep one");
   }
   if (tokenizer.model && tokenizer.dir)
-    return Status::invalid(clash(config, "model.tokenizer.dir", "model.tokenizer.model", "keep one"));
+    return clash_error(config, "model.tokenizer.dir", "model.tokenizer.model", "keep one");
   if (data.cache_features && (!data.speed_perturb.empty() || data.noise_manifest)) {
-    return Status::invalid(clash(config, "data.cache_features",
-                                 data.speed_perturb.empty() ? "data.noise_manifest" : "data.speed_perturb",
-                                 "features that are kept are the same in every epoch: use one of them"));
+    return clash_error(config, "data.cache_features",
+                       data.speed_perturb.empty() ? "data.noise_manifest" : "data.speed_perturb",
+                       "features that are kept are the same in every epoch: use one of them");
   }
   return {};
 }
