@@ -3,11 +3,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/export.h"
 #include "apps/octavo/common/cli.h"
+#include "train/base/terminal_text.h"
 #include "train/checkpoint/folder/checkpoint_choice.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/checkpoint/folder/checkpoint_weights.h"
 #include "train/config/config.h"
-#include "train/base/terminal_text.h"
 
 #include <CLI/CLI.hpp>
 

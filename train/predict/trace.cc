@@ -5,13 +5,11 @@
 #include "train/data/stages.h"
 #include "train/distributed/process_group.h"
 #include "train/model/model.h"
-#include "train/optim/bucket_layout.h"
 #include "train/optim/fp8.h"
 #include "train/optim/gradients.h"
-#include "train/optim/make_gradients.h"
 #include "train/optim/param_groups.h"
 #include "train/optim/precision.h"
-#include "train/optim/sharded_weights.h"
+#include "train/optim/shards.h"
 #include "train/predict/autocast.h"
 
 #include <octavo/backend.h>
@@ -106,7 +104,6 @@ class Tracing {
   Settings settings_;
   const TrainingSettings& training_;
   TraceDevice fake_;
-  OptimizerChoice plan_;
   std::shared_ptr<::torch::nn::Module> model_;
   ParameterGroups groups_;
   PlannedStates states_;
@@ -120,21 +117,19 @@ class Tracing {
 };
 
 Status Tracing::build() {
-  ASSIGN_OR_RETURN(auto plan, choose_optimizer(training_, TraceDevice::device(), /*has_backend=*/true));
-  plan_ = plan;
   if (request_.device == TraceDevice::Of::gpu) fake_.set_gpu(request_.gpu);
   fake_.set_owner(Owner::weights);
   fake_.catch_cpu(true);
   model_ = request_.task.build(settings_);
   fake_.catch_cpu(false);
-  place_model(*model_, TraceDevice::device(), plan_.bf16_weights);
+  place_model(*model_, TraceDevice::device(), has_bf16_weights(training_));
   // Weights are moved to the GPU with their training types. Other tensors of the model's construction stay on
   // the host.
   std::vector<::torch::Tensor> placed;
   for (const auto& [name, tensor] : tensors_of(*model_)) placed.push_back(tensor);
   fake_.settle(placed);
   const NamedTensors parameters = parameters_of(*model_);
-  ASSIGN_OR_RETURN(auto groups, resolve_groups(plan_.name, training_, parameters));
+  ASSIGN_OR_RETURN(auto groups, resolve_groups(training_, parameters));
   groups_ = std::move(groups);
   freeze(groups_);
   for (const auto& [name, tensor] : parameters) out_.parameters += tensor.numel();
@@ -142,11 +137,10 @@ Status Tracing::build() {
   world_ = ProcessGroup::pretend(request_.ranks);
   if (request_.ranks > 1 && divides_states(training_)) {
     const ParallelLayout layout = lay_out(groups_, request_.ranks, true);
-    states_ = planned_states(plan_, training_, groups_, layout, 0);
-    ASSIGN_OR_RETURN(auto shards, ShardedWeights::make(*world_, plan_, groups_, layout));
-    shards_ = std::move(shards);
+    states_ = planned_states(training_, groups_, &layout);
+    shards_ = std::make_unique<ShardedWeights>(*world_, groups_, layout);
   } else {
-    states_ = planned_states(plan_, training_, groups_);
+    states_ = planned_states(training_, groups_);
   }
   out_.states = states_.bytes;
   out_.on_cpu = training_.offload == Offload::host;

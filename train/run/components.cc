@@ -2,8 +2,8 @@
 #include "train/run/components.h"
 
 #include "train/base/status.h"
-#include "train/checkpoint/tensor_files.h"
-#include "train/optim/optimizer_factories.h"
+#include "train/checkpoint/tensors.h"
+#include "train/optim/optimizer.h"
 
 #include <torch/torch.h>
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/checkpoint/component.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/optim/optimizer.h"
 #include "train/optim/precision.h"
 

@@ -3,7 +3,7 @@
 
 #include "train/base/status.h"
 #include "train/model/model.h"
-#include "train/optim/make_gradients.h"
+#include "train/optim/gradients.h"
 #include "train/run/components.h"
 
 #include <torch/torch.h>
@@ -23,15 +23,14 @@ std::unique_ptr<Fp8> make_fp8(const Fp8Choice& choice, const TrainingSettings& t
 
 }  // namespace
 
-TrainingState::TrainingState(const TrainingSettings& training, const OptimizerChoice& optimizer_plan,
-                             const Fp8Choice& fp8_plan, const torch::Device& device, ProcessGroup& world,
-                             Task& task, Parts parts)
+TrainingState::TrainingState(const TrainingSettings& training, const Fp8Choice& fp8_plan,
+                             const torch::Device& device, ProcessGroup& world, Task& task, Parts parts)
     : model(std::move(parts.model)),
       parameters(parameters_of(*model)),
       buffers(buffers_of(*model)),
       groups(std::move(parts.groups)),
       shards(std::move(parts.shards)),
-      optimizer(make_optimizer(optimizer_plan, training, groups, shards.get())),
+      optimizer(std::make_unique<StepOptimizer>(training, groups, shards.get())),
       scaler(device, training.compute_dtype),
       fp8(make_fp8(fp8_plan, training, parameters, world, task)),
       gradients(make_gradients(world, groups, training, training.gradient_accumulation_steps, shards.get(),

@@ -2,7 +2,7 @@
 // config. See archive.h.
 // SPDX-License-Identifier: MIT
 #include "train/base/status.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/io/byte_order.h"
 #include "train/io/checksums.h"
 #include "train/tasks/speech/archive.h"

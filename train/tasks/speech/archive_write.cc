@@ -1,7 +1,7 @@
 // Writes a model in NeMo's and transformers' formats; see archive.h.
 // SPDX-License-Identifier: MIT
 #include "train/base/status.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/formats/safetensors_format.h"
 #include "train/io/byte_order.h"
 #include "train/io/file_descriptor.h"

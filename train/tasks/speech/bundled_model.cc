@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/bundled_model.h"
 
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/io/text_file.h"
 
 #include <nlohmann/json.hpp>

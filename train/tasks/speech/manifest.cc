@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/manifest.h"
 
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/io/file_descriptor.h"
 #include "train/io/text_file.h"
 #include "train/tasks/speech/manifest_index.h"

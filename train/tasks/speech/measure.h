@@ -4,7 +4,6 @@
 #pragma once
 
 #include "train/config/settings.h"
-#include "train/optim/optimizer.h"
 #include "train/tasks/speech/measured.h"
 #include "train/tasks/speech/model.h"
 
@@ -22,8 +21,8 @@ struct SpeechLoad {
 };
 
 // Runs and measures training steps. REQUIRES: a model with a transducer head or a CTC head, placed on the
-// device with place_model() as `plan` requires. Throws c10::Error, such as c10::OutOfMemoryError.
-SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const OptimizerChoice& plan,
-                           const TrainingSettings& training, const torch::Device& device);
+// device with place_model() as the settings require. Throws c10::Error, such as c10::OutOfMemoryError.
+SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const TrainingSettings& training,
+                           const torch::Device& device);
 
 }  // namespace octavo_train

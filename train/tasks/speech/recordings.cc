@@ -3,7 +3,7 @@
 
 #include "train/audio/audio.h"
 #include "train/base/status.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/config/paths.h"
 #include "train/data/noise.h"
 #include "train/tasks/speech/batch.h"

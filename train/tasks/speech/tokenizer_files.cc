@@ -1,6 +1,6 @@
 // Finds the tokenizer's file at a path; see tokenizer.h.
 // SPDX-License-Identifier: MIT
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/io/text_file.h"
 #include "train/tasks/speech/tokenizer.h"
 

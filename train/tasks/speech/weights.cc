@@ -2,7 +2,7 @@
 #include "train/tasks/speech/weights.h"
 
 #include "train/base/status.h"
-#include "train/checkpoint/stored_tensors.h"
+#include "train/checkpoint/tensors.h"
 #include "train/tasks/speech/archive.h"
 
 #include <vector>
