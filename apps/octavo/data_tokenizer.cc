@@ -5,7 +5,7 @@
 #include "apps/octavo/common/table.h"
 #include "train/base/numbers.h"
 #include "train/base/terminal_text.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/io/folders.h"
 #include "train/io/little_endian.h"
 #include "train/io/mapped_file.h"

@@ -80,8 +80,8 @@ std::string gpu_of(const PlanCommand& request, const octavo_train::Settings& set
 // it is not measured.
 double launch_seconds(const plan::Gpu& gpu) {
   if (gpu.device < 0) return 0;
-  const auto found =
-      octavo_train::measure_launch(torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(gpu.device)));
+  const auto found = octavo_train::measure_launch(
+      ::torch::Device(::torch::kCUDA, static_cast<::torch::DeviceIndex>(gpu.device)));
   if (!found.ok())
     std::cerr << octavo_train::terminal_text(found.status().message()) << "; a fast host is assumed\n";
   return found.ok() ? *found : 0;

@@ -2,14 +2,14 @@
 // same scales, and the same bits, as one process that computes their micro-batches. All ranks use rank 0's
 // algorithm choices.
 // SPDX-License-Identifier: MIT
+#include "train/optim/fp8.h"
 #include "ranks/whole_run.h"
 #include "train/fp8_reference.h"
-#include "train/optim/fp8_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 namespace {
 
 using octavo_train::Fp8;
@@ -88,4 +88,4 @@ RANKS_TEST(one_device_without_fp8_means_none_for_all, 2, 3) {
 }
 
 }  // namespace
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks

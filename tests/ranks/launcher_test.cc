@@ -20,7 +20,7 @@
 #include <string>
 #include <thread>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 namespace {
 
 using testing::AllOf;
@@ -192,4 +192,4 @@ TEST(Store, APortInUseIsAnError) {
                                                HasSubstr("in use"), HasSubstr("MASTER_PORT")));
 }
 
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks

@@ -16,7 +16,7 @@
 #include <set>
 #include <sstream>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 namespace {
 
 std::vector<Case>& cases() {
@@ -222,12 +222,12 @@ std::unique_ptr<ProcessGroup> join_here(std::chrono::milliseconds timeout) {
   return ProcessGroup::join(place_here(), torch::kCPU, {.timeout = timeout, .start = 3 * kPatience}).value();
 }
 
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks
 
 int main(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "", option = "--program=";
   if (first.starts_with(option)) {
-    return octavo::ranks::run_program(first.substr(option.size()), {argv + 2, argv + argc});
+    return octavo_train::ranks::run_program(first.substr(option.size()), {argv + 2, argv + argc});
   }
-  return octavo::ranks::run_tests(argc, argv);
+  return octavo_train::ranks::run_tests(argc, argv);
 }

@@ -13,7 +13,7 @@
 
 #include <stdexcept>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 namespace {
 
 using octavo_train::TinyRun;
@@ -257,4 +257,4 @@ TEST(RankConsole, OthersOnlyWarn) {
   EXPECT_EQ(recorder.said, "rank 2: warning: hot\nhello\nstep 1\n");
 }
 
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks

@@ -13,7 +13,7 @@
 #include <iterator>
 #include <thread>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 namespace {
 
 std::vector<std::string> environment_of(const ProcessOptions& plan, int rank, int port) {
@@ -127,4 +127,4 @@ std::vector<Ended> Processes::wait() {
   return all;
 }
 
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks

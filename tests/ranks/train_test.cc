@@ -7,7 +7,7 @@
 #include "ranks/exact_task.h"
 #include "ranks/whole_run.h"
 #include "support/delays.h"
-#include "train/optim/bucket_layout.h"
+#include "train/optim/shards.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 namespace {
 
 using testing::AllOf;
@@ -342,4 +342,4 @@ RANKS_TEST(states_and_gradients_have_the_bytes_of_the_layout, 2, 3, 4) {
 }
 
 }  // namespace
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 
 using octavo_train::NamedTensors;
 using octavo_train::Words;
@@ -97,4 +97,4 @@ inline bool same_on_ranks(ProcessGroup& world, const std::string& bytes) {
   return true;
 }
 
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/export.h"
 #include "speech/nemo_yaml.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/config/config.h"
 #include "train/files_support.h"
 #include "train/tasks/speech/archive/archive.h"

@@ -5,7 +5,7 @@
 
 #include "speech/model_support.h"
 #include "train/checkpoint/folder/checkpoint_writer.h"
-#include "train/checkpoint/tensor_files.h"
+#include "train/checkpoint/tensors.h"
 #include "train/files_support.h"
 #include "train/model/model.h"
 #include "train/tasks/speech/archive/archive.h"

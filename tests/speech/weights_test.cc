@@ -4,7 +4,7 @@
 #include "train/tasks/speech/archive/weights.h"
 
 #include "speech/nemo_yaml.h"
-#include "train/checkpoint/tensor_files.h"
+#include "train/checkpoint/tensors.h"
 #include "train/files_support.h"
 #include "train/model/model.h"
 #include "train/tasks/speech/archive/archive.h"

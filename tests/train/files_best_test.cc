@@ -1,6 +1,5 @@
 // Tests a run's best checkpoints: how they are recorded, ranked, kept and selected by name.
 // SPDX-License-Identifier: MIT
-#include "train/checkpoint/folder/best_checkpoints.h"
 #include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/files_support.h"
 

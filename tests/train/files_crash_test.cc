@@ -1,7 +1,7 @@
 // Tests checkpoints that cannot be finished: the process is killed at any moment, the disk is full, the
 // folder cannot be written. Earlier checkpoints must survive.
 // SPDX-License-Identifier: MIT
-#include "train/checkpoint/folder/best_checkpoints.h"
+#include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/files_support.h"
 
 #include <gmock/gmock.h>

@@ -308,6 +308,15 @@ void note_optimizer_switch(Config& config) {
                          std::string(on ? recipe::kSwitchOn : recipe::kSwitchOff));
 }
 
+// Adds a note for optimizer_fallback, which earlier versions needed on GPUs that they had no kernels for.
+void note_optimizer_fallback(Config& config) {
+  if (!config.settings.training.optimizer_fallback) return;
+  config.notes.push_back(
+      config.origin("training.optimizer_fallback").place() +
+      ": training.optimizer_fallback: without effect: every optimizer runs on every device "
+      "that the trainer supports; remove it");
+}
+
 // Adds a note for each FP8 setting that is given although training.fp8.enabled is not given, because the user
 // may expect FP8 to be on.
 void note_idle_fp8(Config& config) {
@@ -347,6 +356,7 @@ Status settle_and_check(Config& config) {
                                  "only bfloat16 weights have a master: use master_weights: auto"));
   }
   RETURN_IF_ERROR(check_offload(config));
+  note_optimizer_fallback(config);
   note_idle_fp8(config);
   note_optimizer_switch(config);
   if (data.stages && data.max_samples != -1) {

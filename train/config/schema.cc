@@ -117,7 +117,9 @@ std::vector<Key> make_general() {
        "applies if no optimizer is set; a set optimizer must agree (true: states of fewer than 32 bits, "
        "false: of 32 bits), otherwise it is an error"},
       {"training.optimizer_fallback", Setting{field(&T::optimizer_fallback, optimizer_name()), "null"},
-       "used, with a warning, where the optimizer cannot run; null: that is an error", Effect::none},
+       "without effect: every optimizer runs on every device that the trainer supports; kept for older "
+       "configs, with a note",
+       Effect::none},
       {"training.learning_rate", Setting{field(&T::learning_rate, real(kPositive)), "0.001", {"lr"}},
        "the highest learning rate"},
       {"training.lr_scheduler",

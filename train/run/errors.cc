@@ -2,7 +2,7 @@
 #include "train/run/errors.h"
 
 #include "train/device/device.h"
-#include "train/optim/fp8_choice.h"
+#include "train/optim/fp8.h"
 #include "train/predict/advise.h"
 
 #include <torch/torch.h>

@@ -5,7 +5,7 @@
 #include "train/base/status.h"
 #include "train/config/settings.h"
 #include "train/data/stages.h"
-#include "train/optim/fp8_choice.h"
+#include "train/optim/fp8.h"
 #include "train/optim/optimizer.h"
 #include "train/task.h"
 
@@ -22,7 +22,6 @@ struct Prediction;  // train/predict/prediction.h
 struct RunConfig {
   // The config's settings, with the micro-batches of a rank. The task refers to them.
   std::shared_ptr<const Settings> settings;
-  OptimizerChoice optimizer;
   Fp8Choice fp8;
   std::vector<Stage> stages;
   std::string resumed_from;                    // the path of a checkpoint; empty: the run begins

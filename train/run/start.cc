@@ -3,17 +3,15 @@
 
 #include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/checkpoint/initial_weights.h"
 #include "train/checkpoint/resume.h"
-#include "train/checkpoint/resume_micro_batches.h"
 #include "train/config/options.h"
 #include "train/config/paths.h"
 #include "train/console/signals.h"
 #include "train/device/device.h"
 #include "train/model/model.h"
-#include "train/optim/bucket_layout.h"
 #include "train/optim/convert_states.h"
+#include "train/optim/shards.h"
 #include "train/predict/host.h"
 #include "train/predict/predict.h"
 #include "train/run/agreement.h"
@@ -39,16 +37,15 @@ namespace {
 // Choices that follow from the settings and this rank's device.
 struct Choices {
   torch::Device device;
-  OptimizerChoice optimizer;
   Fp8Choice fp8;
 };
 
 Result<Choices> choose(const Config& config, const RankInfo& place) {
   const TrainingSettings& training = config.settings.training;
   ASSIGN_OR_RETURN(auto device, rank_device(config, place));
-  ASSIGN_OR_RETURN(auto optimizer, choose_optimizer(training, device, has_backend(device)));
+  RETURN_IF_ERROR(check_backend(device));
   ASSIGN_OR_RETURN(auto fp8, choose_fp8(training.fp8, device));
-  return Choices{device, std::move(optimizer), std::move(fp8)};
+  return Choices{device, std::move(fp8)};
 }
 
 // The run's folder as rank 0 finds it. Other ranks, and dry runs, look at no folder.
@@ -175,19 +172,17 @@ Result<std::optional<InitialWeights>> read_initial_weights(const TaskModel& mode
 }
 
 // Returns what each rank of a group has of the trained parameters; null: all of them.
-Result<std::unique_ptr<ShardedWeights>> shard_parameters(ProcessGroup& world,
-                                                         const OptimizerChoice& optimizer,
-                                                         const ParameterGroups& groups,
+Result<std::unique_ptr<ShardedWeights>> shard_parameters(ProcessGroup& world, const ParameterGroups& groups,
                                                          const TrainingSettings& training) {
   if (!world.grouped() || !divides_states(training)) return std::unique_ptr<ShardedWeights>();
-  const octavo::GroupConfig config = group_config(training, optimizer.name.algorithm);
+  const octavo::GroupConfig config = group_config(training, training.optimizer.algorithm);
   if (training.offload != Offload::none && octavo::passes(config.algorithm, config.switches) > 1) {
     return Status::unsupported(
-        "training.offload: " + optimizer_text(optimizer.name) +
+        "training.offload: " + optimizer_text(training.optimizer) +
         " measures whole parameters, of which ranks have parts here (training.parallel); use "
         "offload: none or parallel: ddp");
   }
-  return ShardedWeights::make(world, optimizer, groups, lay_out(groups, world.ranks(), true));
+  return std::make_unique<ShardedWeights>(world, groups, lay_out(groups, world.ranks(), true));
 }
 
 struct BuiltState {
@@ -199,25 +194,21 @@ Result<BuiltState> build_state(Task& task, const Settings& settings, const Choic
                                ProcessGroup& world, const std::string& resumed_from) {
   const TrainingSettings& training = settings.training;
   TrainingState::Parts parts;
-  parts.model = build_model(task, settings, choices.device, choices.optimizer.bf16_weights);
+  parts.model = build_model(task, settings, choices.device, has_bf16_weights(training));
   if (resumed_from.empty() && parts.model.load_first_weights) {
     RETURN_IF_ERROR(parts.model.load_first_weights());
   }
   ASSIGN_OR_RETURN(auto initial, read_initial_weights(parts.model, settings, resumed_from));
-  ASSIGN_OR_RETURN(auto groups,
-                   resolve_groups(choices.optimizer.name, training, parameters_of(*parts.model.module)));
-  parts.groups = choices.optimizer.native ? std::move(groups)
-                                          : with_states(std::move(groups), choices.optimizer.name.state);
+  ASSIGN_OR_RETURN(parts.groups, resolve_groups(training, parameters_of(*parts.model.module)));
   freeze(parts.groups);
-  ASSIGN_OR_RETURN(parts.shards, shard_parameters(world, choices.optimizer, parts.groups, training));
-  return BuiltState{std::make_unique<TrainingState>(training, choices.optimizer, choices.fp8, choices.device,
-                                                    world, std::move(parts)),
-                    std::move(initial)};
+  ASSIGN_OR_RETURN(parts.shards, shard_parameters(world, parts.groups, training));
+  return BuiltState{
+      std::make_unique<TrainingState>(training, choices.fp8, choices.device, world, std::move(parts)),
+      std::move(initial)};
 }
 
 // With convert_states: converts a checkpoint's states and weights into the formats of this run.
-BeforeLoad conversion(const TrainingSettings& training, const OptimizerChoice& optimizer,
-                      const ParameterGroups& groups, Changes& changes) {
+BeforeLoad conversion(const TrainingSettings& training, const ParameterGroups& groups, Changes& changes) {
   if (!training.convert_states) return {};
   return [&](std::vector<SavedComponent>& parts) -> Status {
     const auto part = [&](std::string_view name) {
@@ -225,7 +216,7 @@ BeforeLoad conversion(const TrainingSettings& training, const OptimizerChoice& o
     };
     const auto model = part(kModelComponent), states = part(kOptimizerComponent);
     SavedRun saved{std::move(model->tensors), std::move(states->tensors), states->numbers};
-    ASSIGN_OR_RETURN(auto converted, convert_states(optimizer, training, groups, saved));
+    ASSIGN_OR_RETURN(auto converted, convert_states(training, groups, saved));
     model->tensors = std::move(saved.weights);
     states->tensors = std::move(saved.states);
     changes.insert(changes.end(), converted.begin(), converted.end());
@@ -242,8 +233,8 @@ Result<Prefetch<Batch>> load_state(TrainingState& state, const RunConfig& config
   const std::int64_t ranks = world.ranks(), passes = settings.training.gradient_accumulation_steps;
   RunState& counters = state.counters;
   if (!config.resumed_from.empty()) {
-    RETURN_IF_ERROR(state.load(
-        config.resumed_from, conversion(settings.training, config.optimizer, state.groups, opened.changes)));
+    RETURN_IF_ERROR(
+        state.load(config.resumed_from, conversion(settings.training, state.groups, opened.changes)));
     if (state.fp8 != nullptr && !state.fp8->anew().empty())
       opened.changes.push_back("fp8: scales and choices begin anew: " + state.fp8->anew());
     const RunState then = counters;
@@ -326,7 +317,6 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
   RETURN_IF_ERROR(check_equal_across_ranks(world, model_texts(opened.task.data, state)));
 
   RunConfig chosen{opened.settings,
-                   choices.optimizer,
                    choices.fp8,
                    opened.steps.stages,
                    resumed_from,

@@ -3,7 +3,7 @@
 #include "train/tasks/export.h"
 #include "train/base/status.h"
 
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/tasks/speech/archive/archive.h"
 #include "train/tasks/speech/archive/run_model.h"
 #include "train/tasks/speech/entry.h"

@@ -3,7 +3,7 @@
 #include "train/tasks/speech/archive/archive.h"
 
 #include "train/base/status.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/formats/tensor_list.h"
 #include "train/io/file_descriptor.h"
 #include "train/io/folders.h"

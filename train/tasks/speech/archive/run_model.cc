@@ -3,7 +3,7 @@
 #include "train/tasks/speech/archive/run_model.h"
 
 #include "train/base/status.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/config/paths.h"
 #include "train/io/text_file.h"
 #include "train/tasks/speech/config/keys.h"

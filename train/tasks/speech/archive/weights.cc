@@ -3,7 +3,7 @@
 #include "train/tasks/speech/archive/weights.h"
 
 #include "train/base/status.h"
-#include "train/checkpoint/stored_tensors.h"
+#include "train/checkpoint/tensors.h"
 #include "train/tasks/speech/archive/archive.h"
 
 #include <fmt/format.h>

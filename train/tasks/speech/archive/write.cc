@@ -2,7 +2,7 @@
 // began with or with a new config. See archive.h.
 // SPDX-License-Identifier: MIT
 #include "train/base/status.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/formats/tensor_list.h"
 #include "train/io/checksums.h"
 #include "train/io/file_descriptor.h"

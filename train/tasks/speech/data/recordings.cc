@@ -4,7 +4,7 @@
 #include "train/audio/audio.h"
 #include "train/base/numbers.h"
 #include "train/base/status.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/config/paths.h"
 #include "train/data/length_buckets.h"
 #include "train/data/mix.h"

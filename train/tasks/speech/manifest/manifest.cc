@@ -5,7 +5,7 @@
 #include "train/tasks/speech/manifest/manifest.h"
 
 #include "train/base/numbers.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/data/mix.h"
 #include "train/data/order.h"
 #include "train/io/checksums.h"

@@ -3,7 +3,7 @@
 
 #include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_choice.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/config/config.h"
 #include "train/device/device.h"
 #include "train/device/memory.h"

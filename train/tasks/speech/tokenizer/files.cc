@@ -3,7 +3,7 @@
 #include "train/base/numbers.h"
 #include "train/base/terminal_text.h"
 #include "train/base/utf8.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/io/folders.h"
 #include "train/io/text_file.h"
 #include "train/tasks/speech/tokenizer/piece_model.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "train/optim/sharded_states.h"
+#include "train/optim/shards.h"
 
+#include <octavo/optimizer.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -13,7 +14,16 @@ namespace {
 using octavo::torch::Kind;
 using octavo::torch::kSlots;
 using octavo::torch::ParamState;
-using ::torch::Tensor;
+using torch::Tensor;
+
+// The smallest alignment of pieces, in elements: a multiple of every block size, cache line and vector.
+constexpr std::int64_t kLeastAlignment = 256;
+
+std::int64_t alignment_of(const ParameterGroups& groups) {
+  std::int64_t out = kLeastAlignment;
+  for (const GroupOptions& each : groups.options) out = std::max(out, octavo::default_block_size(each.state));
+  return out;
+}
 
 // The number of tensors of a state, in the order of ParamState::each().
 constexpr std::size_t kTensors = 2 * kSlots + 1;
@@ -40,21 +50,21 @@ std::array<Tensor*, kTensors> tensors_of(ParamState& state) {
 // Returns a state with the tensors that a first step would create, uninitialized and in host memory.
 ParamState empty_state(const Kind& kind) {
   ParamState out;
-  const auto make = [](std::int64_t bytes, ::torch::ScalarType type) {
-    return ::torch::empty({bytes / static_cast<std::int64_t>(c10::elementSize(type))}, type);
+  const auto make = [](std::int64_t bytes, torch::ScalarType type) {
+    return torch::empty({bytes / static_cast<std::int64_t>(c10::elementSize(type))}, type);
   };
   const std::int64_t numel = kind.spec.numel;
   for (std::size_t slot = 0; slot < static_cast<std::size_t>(kind.layout.slots); ++slot) {
     const std::int64_t codes = kind.layout.codes_bytes[slot], scales = kind.layout.scales[slot];
     out.codes[slot] = make(codes, octavo::torch::codes_type(codes, numel));
-    if (scales > 0) out.scales[slot] = make(4 * scales, ::torch::kFloat32);
+    if (scales > 0) out.scales[slot] = make(4 * scales, torch::kFloat32);
   }
   if (const std::int64_t master = kind.layout.residual_bytes; master > 0)
     out.master = make(master, octavo::torch::master_type(master, numel));
   return out;
 }
 
-Tensor as_bytes(const Tensor& tensor) { return tensor.view({-1}).view(::torch::kUInt8); }
+Tensor as_bytes(const Tensor& tensor) { return tensor.view({-1}).view(torch::kUInt8); }
 
 // A segment of a rank's stream. `place` is the source of the bytes on the sending rank, their destination on
 // rank 0, and undefined on other ranks.
@@ -82,9 +92,9 @@ class Streams {
     }
     std::int64_t total = 0;
     for (const Segment& each : all) total += each.bytes;
-    const auto options = ::torch::TensorOptions(::torch::kUInt8).device(shards_.pieces()[0].device());
+    const auto options = torch::TensorOptions(torch::kUInt8).device(shards_.pieces()[0].device());
     for (std::int64_t at = 0; at < total; at += shards_.slice_bytes()) {
-      const Tensor slice = ::torch::empty({std::min(shards_.slice_bytes(), total - at)}, options);
+      const Tensor slice = torch::empty({std::min(shards_.slice_bytes(), total - at)}, options);
       over(given, at, slice, [](const Tensor& part, const Tensor& place) { part.copy_(place); });
       world_.broadcast(slice, from).wait();
       if (world_.leads())
@@ -133,6 +143,62 @@ class Streams {
 };
 
 }  // namespace
+
+ParallelLayout lay_out(const ParameterGroups& groups, int ranks, bool divided, std::int64_t bucket_bytes) {
+  std::vector<LaidParameter> laid;
+  for (std::size_t i = 0; i < groups.parameters.size(); ++i) {
+    const torch::Tensor& param = groups.parameters[i].second;
+    const octavo::StateFormat state = groups.options[groups.group[i]].state;
+    laid.push_back(
+        {param.numel(), static_cast<int>(param.scalar_type()), param.element_size(),
+         !octavo::format_for(state, param.numel(), octavo::kMinQuantizedSize, /*sharded=*/true).ok()});
+  }
+  return ParallelLayout::make(laid, ranks, alignment_of(groups), divided, bucket_bytes);
+}
+
+ShardedWeights::ShardedWeights(ProcessGroup& world, const ParameterGroups& groups, ParallelLayout layout,
+                               std::int64_t slice_bytes)
+    : world_(world),
+      layout_(std::move(layout)),
+      slice_bytes_(slice_bytes),
+      pieces_(groups.parameters.size()) {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t b = 0; b < layout_.buckets().size(); ++b) {
+    const Bucket& bucket = layout_.buckets()[b];
+    const auto options = groups.parameters[bucket.parameters.front()].second.options().requires_grad(false);
+    const torch::Tensor flat = torch::zeros({bucket.elements}, options);
+    const Piece mine = layout_.chunk(b, world_.rank());
+    flats_.push_back(flat);
+    chunks_.push_back(flat.narrow(0, mine.begin, mine.elements()));
+    padding_bytes_ += static_cast<std::int64_t>(flat.nbytes());
+    for (std::size_t k = 0; k < bucket.parameters.size(); ++k) {
+      const std::size_t number = bucket.parameters[k];
+      torch::Tensor param = groups.parameters[number].second;
+      padding_bytes_ -= static_cast<std::int64_t>(param.nbytes());
+      const torch::Tensor place = flat.as_strided(param.sizes(), param.strides(), bucket.begins[k]);
+      place.copy_(param);
+      param.set_data(place);
+      const Piece part = piece(number);
+      const bool all = undivided(number) && part.elements() == param.numel();
+      pieces_[number] = all ? place.detach() : flat.narrow(0, bucket.begins[k] + part.begin, part.elements());
+    }
+  }
+}
+
+bool ShardedWeights::undivided(std::size_t parameter) const {
+  return layout_.buckets()[layout_.bucket_of(parameter)].owner >= 0;
+}
+
+void ShardedWeights::gather() {
+  std::vector<Pending> queued;
+  for (std::size_t b = 0; b < flats_.size(); ++b) {
+    if (flats_[b].numel() == 0) continue;
+    const int owner = layout_.buckets()[b].owner;
+    queued.push_back(owner >= 0 ? world_.broadcast(flats_[b], owner)
+                                : world_.all_gather(flats_[b], chunks_[b]));
+  }
+  for (Pending& each : queued) each.wait();
+}
 
 std::unique_ptr<ParamState> cut_state(const ShardedWeights& shards, std::size_t parameter, const Kind& kind,
                                       const ParamState& whole) {
