@@ -24,10 +24,10 @@ struct RunConfig {
   std::shared_ptr<const Settings> settings;
   Fp8Choice fp8;
   std::vector<Stage> stages;
-  std::string resumed_from;                    // the path of a checkpoint; empty: the run begins
-  std::vector<std::string> changes;            // what differs from that checkpoint's run
-  std::string yaml;                            // the text of config.yaml
-  std::shared_ptr<const Prediction> forecast;  // what the run should need on its device; null: there is none
+  std::string resumed_from;                      // the path of a checkpoint; empty: the run begins
+  std::vector<std::string> changes;              // what differs from that checkpoint's run
+  std::string yaml;                              // the text of config.yaml
+  std::shared_ptr<const Prediction> prediction;  // of memory and time on its device; null: there is none
 
   [[nodiscard]] const TrainingSettings& training() const { return settings->training; }
   [[nodiscard]] std::int64_t steps() const { return stages.back().last_step; }

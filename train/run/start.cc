@@ -102,14 +102,14 @@ Result<TaskData> open_data(Task& task, const Settings& settings, const std::stri
   }
 }
 
-// Returns what the run should need, before its model is built; null, with a note, where that is not known. It
-// costs about a second, and nothing depends on it.
-std::shared_ptr<const Prediction> forecast(Settings settings, const Choices& choices,
-                                           const ProcessGroup& world, const OpenTask& task,
-                                           Console& console) {
+// Predicts the memory and the time of the run before its model is built. Returns null, with a note, if they
+// cannot be predicted. It takes about a second, and nothing depends on it.
+std::shared_ptr<const Prediction> predict_run(Settings settings, const Choices& choices,
+                                              const ProcessGroup& world, const OpenTask& task,
+                                              Console& console) {
   if (!choices.device.is_cuda() && !choices.device.is_cpu()) return nullptr;
   const auto unknown = [&](const std::string& why) {
-    console.note("no plan: " + why);
+    console.note("no memory forecast: " + why);
     return nullptr;
   };
   try {
@@ -118,13 +118,13 @@ std::shared_ptr<const Prediction> forecast(Settings settings, const Choices& cho
     request.cpu = choices.device.is_cpu();
     if (!request.cpu) {
       const auto gpu = octavo::plan::find_gpu("this:" + std::to_string(choices.device.index()));
-      if (!gpu.ok()) return unknown("this GPU is none of those that plans know");
+      if (!gpu.ok()) return unknown("unknown GPU model");
       request.gpu = *gpu;
       const auto launch = measure_launch(choices.device);
       if (launch.ok())
         request.launch_seconds = *launch;
       else
-        console.note(launch.status().message() + "; the plan assumes a fast host");
+        console.note(launch.status().message() + "; the prediction assumes a fast host");
     }
     settings.training.fp8.enabled = choices.fp8.enabled;
     const OpenTask copy{task.task->copy_without_model(), task.data};  // the run's own task stays as it is
@@ -141,7 +141,7 @@ struct OpenedTask {
   OpenTask task;
   RunSteps steps;
   Changes changes;
-  std::shared_ptr<const Prediction> forecast;
+  std::shared_ptr<const Prediction> prediction;
 };
 
 Result<OpenedTask> open_run_task(std::unique_ptr<Task> task, const Settings& given, const Choices& choices,
@@ -153,7 +153,7 @@ Result<OpenedTask> open_run_task(std::unique_ptr<Task> task, const Settings& giv
   out.task.task = task != nullptr ? std::move(task) : make_task(settings.task);
   ASSIGN_OR_RETURN(out.task.data, open_data(*out.task.task, settings, resumed_from, out.changes));
   ASSIGN_OR_RETURN(out.steps, plan_steps(settings, out.task.data, world.ranks(), resumed_from));
-  if (world.leads()) out.forecast = forecast(settings, choices, world, out.task, console);
+  if (world.leads()) out.prediction = predict_run(settings, choices, world, out.task, console);
   return out;
 }
 
@@ -322,7 +322,7 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
                    resumed_from,
                    {},
                    writes ? config_yaml(given) : "",
-                   opened.forecast};
+                   opened.prediction};
   ASSIGN_OR_RETURN(auto batches, on_all_ranks(world, [&] {
                      return load_state(state, chosen, given.training, world, opened, console);
                    }));
