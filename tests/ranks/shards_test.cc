@@ -304,7 +304,8 @@ RANKS_PROGRAM(nccl_shards) {
 TEST(Nccl, ShardsOfOneRankAreThoseOfOneProcess) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
   if (octavo::gpu_info().runtime_version == 0) GTEST_SKIP() << "this build has no CUDA backend";
-  const octavo::ranks::Ended ended = octavo::ranks::Processes({.program = "nccl_shards", .ranks = 1}).wait().at(0);
+  const octavo::ranks::Ended ended =
+      octavo::ranks::Processes({.program = "nccl_shards", .ranks = 1}).wait().at(0);
   EXPECT_EQ(ended.code, 0) << ended.output;
 }
 
