@@ -112,10 +112,9 @@ RANKS_TEST(adamw_has_the_bits_of_one_process, 2, 3, 4) {
   // modes differ.
   const std::vector<Variant> all = adamw();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    for (std::size_t mode = 0; mode < 3; ++mode) {
+    for (std::size_t mode = 0; mode < 3; ++mode)
       if (world.ranks() == 2 || (i + static_cast<std::size_t>(world.ranks())) % 3 == mode)
         expect_bits(world, all[i], kModes[mode]);
-    }
   }
 }
 
@@ -224,11 +223,10 @@ RANKS_TEST(batch_norm_has_the_same_statistics_on_all_ranks, 2, 4) {
     EXPECT_TRUE(same_on_ranks(world, bytes_of(run.parameters)));
     EXPECT_TRUE(same_on_ranks(world, bytes_of(run.buffers)));
     ASSERT_FALSE(run.buffers.empty());
-    for (const auto& [buffer, tensor] : run.buffers) {
+    for (const auto& [buffer, tensor] : run.buffers)
       if (!tensor.is_floating_point()) {
         EXPECT_EQ(tensor.item<std::int64_t>(), kSteps) << buffer;
       }
-    }
     if (!world.leads() || world.ranks() != 2) continue;
     WholeRun one(name + "-alone");
     EXPECT_EQ(one.go(nullptr, nullptr, all + passes(2)), "");

@@ -91,9 +91,8 @@ inline std::string bytes_of(const NamedTensors& tensors) {
 // Returns true if `bytes` is the same on all ranks.
 inline bool same_on_ranks(ProcessGroup& world, const std::string& bytes) {
   const std::string mine = std::to_string(std::hash<std::string>()(bytes));
-  for (const std::string& each : world.gather(mine)) {
+  for (const std::string& each : world.gather(mine))
     if (each != mine) return false;
-  }
   return true;
 }
 

@@ -2,18 +2,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 #include "train/config/task_config.h"
+#include "train/config_support.h"
 #include "train/tasks/speech/config/keys.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 namespace octavo_train {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
-using Words = std::vector<std::string>;
 
 Settings parsed(const std::string& text, const Words& words = {}) {
   auto config = parse(text, "run.yaml", words);

@@ -2,15 +2,13 @@
 // writing it as text.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
+#include "train/config_support.h"
 
 #include "train/config/lookup.h"
 #include "train/config/options.h"
 #include "train/config/settings.h"
 #include "train/config/task_config.h"
 #include "train/tasks/text/settings.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -22,9 +20,6 @@ namespace octavo_train {
 namespace {
 
 const Schema& schema = schema_of(declared_tasks().front());
-
-using ::testing::HasSubstr;
-using Words = std::vector<std::string>;
 
 constexpr std::string_view kGuide = R"(
 model:    {name: bdh, n_layer: 8, n_embd: 384, n_head: 6, mlp_internal_dim_multiplier: 64, dropout: 0.2, gradient_checkpointing: true}
@@ -48,16 +43,6 @@ training:
   device: cuda:1
 output_dir: runs/shakespeare
 )";
-
-Config parsed(std::string_view text, const Words& words = {}) {
-  auto config = parse(text, "run.yaml", words);
-  EXPECT_TRUE(config.ok()) << config.status().message();
-  return config.ok() ? *config : parse("", "empty").value();
-}
-
-TrainingSettings training_of(std::string_view text, const Words& words = {}) {
-  return parsed(text, words).settings.training;
-}
 
 Settings settings_of(std::string_view text) { return parsed(text).settings; }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/base/numbers.h"
 
-#include <array>
 #include <cmath>
 #include <ctime>
 

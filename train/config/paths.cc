@@ -113,11 +113,10 @@ void resolve_paths(Config& config, const std::string& file) {
     for (std::string* const path : setting->type.paths(config.settings)) {
       if (!is_relative(*path)) continue;
       std::string beside = joined(folder, without_dots(*path));
-      if (is_there(beside) || has_match(beside)) {
+      if (is_there(beside) || has_match(beside))
         *path = std::move(beside);
-      } else if (!is_there(*path) && !has_match(*path)) {
+      else if (!is_there(*path) && !has_match(*path))
         config.settings.beside_config[*path] = std::move(beside);
-      }
     }
   }
 }

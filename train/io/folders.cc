@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/io/folders.h"
 
-#include "train/base/status.h"
 #include "train/io/file_descriptor.h"
 
 #include <dirent.h>
@@ -47,9 +46,7 @@ Status remove_tree(const std::string& path) {
   const bool folder = S_ISDIR(found.st_mode);
   if (folder) {
     ASSIGN_OR_RETURN(const auto names, list_folder(path));
-    for (const std::string& name : names) {
-      RETURN_IF_ERROR(remove_tree(path + "/" + name));
-    }
+    for (const std::string& name : names) RETURN_IF_ERROR(remove_tree(path + "/" + name));
   }
   const int failed = folder ? rmdir(path.c_str()) : unlink(path.c_str());
   return failed != 0 && errno != ENOENT ? system_error(path, "remove", errno) : Status();
