@@ -136,7 +136,7 @@ Status Tracing::build() {
   for (const auto& [name, tensor] : groups_.parameters) out_.trained += tensor.numel();
   world_ = ProcessGroup::pretend(request_.ranks);
   if (request_.ranks > 1 && divides_states(training_)) {
-    const ParallelLayout layout = lay_out(groups_, request_.ranks, true);
+    const ParallelLayout layout = make_bucket_layout(groups_, request_.ranks, true);
     states_ = planned_states(training_, groups_, &layout);
     shards_ = std::make_unique<ShardedWeights>(*world_, groups_, layout);
   } else {

@@ -150,7 +150,7 @@ class Bench {
 
   [[nodiscard]] double loss() const { return loss_.item<double>(); }
   [[nodiscard]] std::vector<std::string> products() const {
-    return fp8_ != nullptr ? fp8_->news() : std::vector<std::string>();
+    return fp8_ != nullptr ? fp8_->pop_log_lines() : std::vector<std::string>();
   }
   [[nodiscard]] std::int64_t skipped() const { return skipped_.item<std::int64_t>(); }
 
