@@ -79,10 +79,10 @@ RANKS_TEST(all_ranks_have_the_choices_of_the_first, 2, 3) {
 
 RANKS_TEST(one_device_without_fp8_means_none_for_all, 2, 3) {
   Fp8Choice plan{true, {}};
-  octavo_train::agree(world, plan);
+  octavo_train::agree_on_fp8(world, plan);
   EXPECT_TRUE(plan.enabled);
   if (world.rank() == 1) plan = {false, "no units"};
-  octavo_train::agree(world, plan);
+  octavo_train::agree_on_fp8(world, plan);
   EXPECT_FALSE(plan.enabled);
   EXPECT_THAT(plan.warning, testing::HasSubstr(world.rank() == 1 ? "no units" : "not every rank's device"));
 }

@@ -336,7 +336,7 @@ RANKS_TEST(gradients_are_made_as_settings_ask, 2, 3) {
           octavo_train::training({"optimizer=adamw_8bit", "parallel=" + way, "reduce_dtype=" + type});
       const auto groups = octavo_train::one_group(t, octavo_train::make_parameters(torch::kBFloat16));
       std::unique_ptr<octavo_train::ShardedWeights> shards;
-      const ParallelLayout layout = octavo_train::lay_out(groups, world.ranks(), way != "ddp");
+      const ParallelLayout layout = octavo_train::make_bucket_layout(groups, world.ranks(), way != "ddp");
       if (way != "ddp") shards = std::make_unique<octavo_train::ShardedWeights>(world, groups, layout);
       const auto gradients = octavo_train::make_gradients(world, groups, t, 1, shards.get());
       gradients->clear();

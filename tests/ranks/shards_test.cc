@@ -79,8 +79,8 @@ struct Runs {
     TrainingSettings plain = t;  // its states stay on the weights' device
     plain.offload = Offload::none, plain.offload_ratio = 1;
     alone = std::make_unique<StepOptimizer>(plain, one);
-    shards = std::make_unique<ShardedWeights>(world, groups, lay_out(groups, world.ranks(), true, kBucket),
-                                              slice_bytes);
+    shards = std::make_unique<ShardedWeights>(
+        world, groups, make_bucket_layout(groups, world.ranks(), true, kBucket), slice_bytes);
     sharded = std::make_unique<StepOptimizer>(t, groups, shards.get());
   }
 

@@ -317,7 +317,8 @@ RANKS_TEST(states_and_gradients_have_the_bytes_of_the_layout, 2, 3, 4) {
   for (const std::string parallel : kModes) {
     WholeRun run(std::to_string(world.ranks()) + "-bytes-" + parallel);
     run.look = [&](const octavo_train::TrainingState& state) {
-      const octavo_train::ParallelLayout layout = lay_out(state.groups, world.ranks(), parallel != "ddp");
+      const octavo_train::ParallelLayout layout =
+          make_bucket_layout(state.groups, world.ranks(), parallel != "ddp");
       std::int64_t own = 0, chunks = 0, buckets = 0, largest = 0;
       for (std::size_t i = 0; i < state.groups.parameters.size(); ++i)
         own += i == ExactModel::kUnused ? 0 : layout.piece(i, world.rank()).elements();

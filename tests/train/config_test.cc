@@ -296,8 +296,14 @@ TEST(Config, OptionsOfAnotherOptimizer) {
   EXPECT_EQ(dropped.settings.training.options.at("beta1"), 0.9);
   EXPECT_FALSE(dropped.settings.training.options.contains("amsgrad"));
   EXPECT_EQ(dropped.origin("training.beta1").text(), "default");
-  // The fallback has the option.
-  const TrainingSettings t = training_of("{optimizer: lion_8bit, optimizer_fallback: adamw, eps: 1e-6}");
+  // Configs of earlier versions may have options of optimizer_fallback, which is without effect.
+  const Config old = parsed("{optimizer: lion_8bit, optimizer_fallback: adamw, eps: 1e-6}");
+  EXPECT_THAT(old.notes,
+              ::testing::ElementsAre(HasSubstr(
+                  "run.yaml:1:24: training.optimizer_fallback: without effect: every optimizer runs on every "
+                  "device that the trainer supports; remove it")));
+  EXPECT_THAT(parsed("optimizer_fallback: null").notes, ::testing::IsEmpty());
+  const TrainingSettings& t = old.settings.training;
   EXPECT_EQ(hyper_params(t, octavo::Algorithm::adamw).eps, 1e-6);
   EXPECT_EQ(hyper_params(t, octavo::Algorithm::adamw).beta2, 0.999);
   EXPECT_EQ(hyper_params(t, octavo::Algorithm::lion).beta2, 0.99);

@@ -40,7 +40,8 @@ class BucketTensors {
  public:
   using Tensors = std::vector<torch::Tensor>;
 
-  BucketTensors(ParallelLayout layout, int rank, const NamedTensors& parameters, const GradientOptions& plan);
+  BucketTensors(ParallelLayout layout, int rank, const NamedTensors& parameters,
+                const GradientOptions& options);
 
   [[nodiscard]] const ParallelLayout& layout() const { return layout_; }
   [[nodiscard]] std::size_t count() const { return mine_.size(); }
@@ -71,7 +72,7 @@ class BucketTensors {
 
   ParallelLayout layout_;
   int rank_;
-  GradientOptions plan_;
+  GradientOptions options_;
   std::vector<Shape> shapes_;  // by parameter
   Tensors whole_, mine_;       // by bucket
   Tensors slots_;
@@ -81,10 +82,10 @@ class BucketTensors {
 class BucketGradients final : public Gradients {
  public:
   // `stepped`: the tensors that the optimizer steps, by parameter: the parameters themselves, or the rank's
-  // pieces of them. REQUIRES: a layout of these parameters and this world, divided if plan.each_pass; the
+  // pieces of them. REQUIRES: a layout of these parameters and this world, divided if options.each_pass; the
   // world outlives this object.
   BucketGradients(ProcessGroup& world, ParallelLayout layout, NamedTensors parameters,
-                  std::vector<torch::Tensor> stepped, const GradientOptions& plan);
+                  std::vector<torch::Tensor> stepped, const GradientOptions& options);
   ~BucketGradients() override;
 
   void clear() override;
@@ -110,7 +111,7 @@ class BucketGradients final : public Gradients {
     void done();
   };
 
-  [[nodiscard]] bool starts_now() const { return plan_.each_pass || done_ + 1 == passes_; }
+  [[nodiscard]] bool starts_now() const { return options_.each_pass || done_ + 1 == passes_; }
   void arm();
   void came(std::size_t parameter);
   [[nodiscard]] bool adds_up(std::size_t parameter) const;
@@ -122,7 +123,7 @@ class BucketGradients final : public Gradients {
   void reduce_late(std::size_t bucket);
 
   ProcessGroup& world_;
-  GradientOptions plan_;
+  GradientOptions options_;
   NamedTensors parameters_;
   BucketTensors tensors_;
   Tensors stepped_, given_;     // by parameter; `given_`: gradients that finish() sets

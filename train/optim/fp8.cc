@@ -84,7 +84,7 @@ void Fp8::adopt(const std::vector<std::string>& decisions) {
   if (active()) context_->adopt(decisions);
 }
 
-std::vector<std::string> Fp8::news() {
+std::vector<std::string> Fp8::pop_log_lines() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return std::exchange(lines_, {});
 }
@@ -105,7 +105,7 @@ Result<Checkpointable::Commit> Fp8::load(const NamedTensors& tensors, const nloh
   if (!active()) return Checkpointable::Commit([] {});
   // Scales and measured times are valid only for their format and recipe.
   if (const auto then = numbers.at(kSettings).get<std::string>(); then != settings_) {
-    anew_ = "those of the checkpoint have other settings (" + then + ")";
+    reset_reason_ = "those of the checkpoint have other settings (" + then + ")";
     return Checkpointable::Commit([] {});
   }
   // A run that fell back to bf16 has saved no tensors.
@@ -119,7 +119,7 @@ Result<Checkpointable::Commit> Fp8::load(const NamedTensors& tensors, const nloh
   }
   return Checkpointable::Commit([this, state] {
     context_->load(state);
-    anew_.clear();
+    reset_reason_.clear();
   });
 }
 
@@ -136,11 +136,11 @@ Result<Fp8Choice> choose_fp8(const Fp8Settings& settings, const torch::Device& d
                              "where there is none");
 }
 
-void agree(ProcessGroup& world, Fp8Choice& plan) {
-  std::int64_t without = plan.enabled ? 0 : 1;
+void agree_on_fp8(ProcessGroup& world, Fp8Choice& choice) {
+  std::int64_t without = choice.enabled ? 0 : 1;
   world.max(std::span(&without, 1));
-  if (without == 0 || !plan.enabled) return;
-  plan = {false, "training.fp8: not every rank's device has FP8; products are computed without it on all"};
+  if (without == 0 || !choice.enabled) return;
+  choice = {false, "training.fp8: not every rank's device has FP8; products are computed without it on all"};
 }
 
 std::string fp8_text(const Fp8Settings& settings) {

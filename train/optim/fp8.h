@@ -66,24 +66,24 @@ class Fp8 {
 
   // Returns and clears the log lines since the last call: measurements and choices, and which matmuls run
   // without FP8 and why.
-  std::vector<std::string> news();
+  std::vector<std::string> pop_log_lines();
 
   // Returns the bytes of the weights' FP8 codes, scales and histories.
   [[nodiscard]] std::int64_t bytes() const;
 
   // Returns why a resumed run starts with initial scales and no choices; empty: they were loaded from the
   // checkpoint.
-  [[nodiscard]] const std::string& anew() const { return anew_; }
+  [[nodiscard]] const std::string& reset_reason() const { return reset_reason_; }
   // Implement Checkpointable for Fp8Component. State that was saved with other settings is not loaded.
   void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const;
   Result<Checkpointable::Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers);
 
  private:
   std::mutex mutex_;
-  std::vector<std::string> lines_;                        // of news()
+  std::vector<std::string> lines_;                        // of pop_log_lines()
   std::shared_ptr<octavo::torch::fp8::Context> context_;  // null: the device has no FP8
   std::string settings_;                                  // text of the recipe
-  std::string anew_ = "the checkpoint has none";
+  std::string reset_reason_ = "the checkpoint has none";
 };
 
 // The FP8 state in a checkpoint. If the checkpoint was saved without FP8, scales start from their initial
@@ -110,11 +110,11 @@ struct Fp8Choice {
   std::string warning;  // why FP8 is off although the settings enable it
 };
 
-// Decides whether FP8 is used on a device. If the device has no FP8, returns a plan without it (fp8.fallback:
-// bf16) or an error with the possible fixes.
+// Decides whether FP8 is used on a device. If the device has no FP8, returns a choice without it
+// (fp8.fallback: bf16) or an error with the possible fixes.
 Result<Fp8Choice> choose_fp8(const Fp8Settings& settings, const torch::Device& device);
 // Turns FP8 off on all ranks if any rank's device does not have it. Collective.
-void agree(ProcessGroup& world, Fp8Choice& plan);
+void agree_on_fp8(ProcessGroup& world, Fp8Choice& choice);
 
 // Returns a line for the log that describes the settings.
 std::string fp8_text(const Fp8Settings& settings);

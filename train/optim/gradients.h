@@ -82,7 +82,7 @@ class OffloadedGradients final : public Gradients {
  private:
   StepOptimizer& optimizer_;
   NamedTensors parameters_;
-  std::vector<std::size_t> taken_;  // numbers of parameters whose gradients are offloaded
+  std::vector<std::size_t> offloaded_;  // numbers of parameters whose gradients are offloaded
   std::int64_t passes_;
   GradientSums rest_;
 };

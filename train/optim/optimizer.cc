@@ -167,7 +167,7 @@ void StepOptimizer::set_learning_rate(double rate) {
     optimizer_->param_groups()[g].options().set_lr(rate_of(groups_[g], highest_rate_, rate));
 }
 
-bool StepOptimizer::takes(std::size_t parameter) {
+bool StepOptimizer::offloads_gradient(std::size_t parameter) {
   return offloads_gradients_ && is_offloaded(stepped_[parameter].second);
 }
 

@@ -53,12 +53,12 @@ class StepOptimizer {
   // in forward passes with a gate (TaskModel::set_gate).
   void wait() { optimizer_->wait(); }
   void wait(const torch::nn::Module& module) { optimizer_->wait(module); }
-  // takes() returns true if the gradient of a parameter (by number) is offloaded to host memory while
-  // backward() runs, unless it comes in parts. take() offloads a gradient that is still on the device. drop()
-  // discards the offloaded gradients.
-  [[nodiscard]] bool takes(std::size_t parameter);
-  void take(std::size_t parameter) { optimizer_->take(stepped_[parameter].second); }
-  void drop() { optimizer_->drop_taken(); }
+  // offloads_gradient() returns true if the gradient of a parameter (by number) is offloaded to host memory
+  // while backward() runs, unless it comes in parts. offload_gradient() offloads a gradient that is still on
+  // the device. drop_gradients() discards the offloaded gradients.
+  [[nodiscard]] bool offloads_gradient(std::size_t parameter);
+  void offload_gradient(std::size_t parameter) { optimizer_->take(stepped_[parameter].second); }
+  void drop_gradients() { optimizer_->drop_taken(); }
 
   struct Bytes {
     std::int64_t states = 0, master = 0, workspace = 0;

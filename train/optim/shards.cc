@@ -144,7 +144,8 @@ class Streams {
 
 }  // namespace
 
-ParallelLayout lay_out(const ParameterGroups& groups, int ranks, bool divided, std::int64_t bucket_bytes) {
+ParallelLayout make_bucket_layout(const ParameterGroups& groups, int ranks, bool divided,
+                                  std::int64_t bucket_bytes) {
   std::vector<LaidParameter> laid;
   for (std::size_t i = 0; i < groups.parameters.size(); ++i) {
     const torch::Tensor& param = groups.parameters[i].second;

@@ -35,8 +35,8 @@ namespace octavo_train {
 
 // Returns the layout, which is identical on all ranks. `divided`: ZeRO; each parameter whose state cannot be
 // divided (4bit-rank1) is then in a bucket that a single rank owns.
-ParallelLayout lay_out(const ParameterGroups& groups, int ranks, bool divided,
-                       std::int64_t bucket_bytes = kBucketBytes);
+ParallelLayout make_bucket_layout(const ParameterGroups& groups, int ranks, bool divided,
+                                  std::int64_t bucket_bytes = kBucketBytes);
 
 // Bytes of device memory that the transfer of states between ranks uses.
 inline constexpr std::int64_t kSliceBytes = std::int64_t{16} << 20;

@@ -170,7 +170,7 @@ Status Tracer::build() {
   for (const auto& [name, tensor] : groups_.parameters) sizes_.trained += tensor.numel();
   world_ = ProcessGroup::pretend(ranks_);
   if (shards()) {
-    const ParallelLayout layout = lay_out(groups_, ranks_, true);
+    const ParallelLayout layout = make_bucket_layout(groups_, ranks_, true);
     states_ = planned_states(training_, groups_, &layout);
     shards_ = std::make_unique<ShardedWeights>(*world_, groups_, layout);
   } else {

@@ -182,7 +182,7 @@ Result<std::unique_ptr<ShardedWeights>> shard_parameters(ProcessGroup& world, co
         " measures whole parameters, of which ranks have parts here (training.parallel); use "
         "offload: none or parallel: ddp");
   }
-  return std::make_unique<ShardedWeights>(world, groups, lay_out(groups, world.ranks(), true));
+  return std::make_unique<ShardedWeights>(world, groups, make_bucket_layout(groups, world.ranks(), true));
 }
 
 struct BuiltState {
@@ -235,8 +235,8 @@ Result<Prefetch<Batch>> load_state(TrainingState& state, const RunConfig& config
   if (!config.resumed_from.empty()) {
     RETURN_IF_ERROR(
         state.load(config.resumed_from, conversion(settings.training, state.groups, opened.changes)));
-    if (state.fp8 != nullptr && !state.fp8->anew().empty())
-      opened.changes.push_back("fp8: scales and choices begin anew: " + state.fp8->anew());
+    if (state.fp8 != nullptr && !state.fp8->reset_reason().empty())
+      opened.changes.push_back("fp8: scales and choices begin anew: " + state.fp8->reset_reason());
     const RunState then = counters;
     counters.skipped_in_a_row = 0;  // a new start may skip ten steps again before it ends
     if (world.leads()) {
@@ -298,7 +298,7 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
 
   ASSIGN_OR_RETURN(auto choices, on_all_ranks(world, [&] { return choose(config, world.place()); }));
   RETURN_IF_ERROR(check_equal_across_ranks(world, settings_texts(given, choices.device)));
-  if (given.training.fp8.enabled) agree(world, choices.fp8);
+  if (given.training.fp8.enabled) agree_on_fp8(world, choices.fp8);
 
   ASSIGN_OR_RETURN(auto folder,
                    on_all_ranks(world, [&] { return find_folder(given, world, writes, console); }));

@@ -178,7 +178,7 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
 
 Status log_fp8_choices(Run& run) {
   if (run.state.fp8 == nullptr) return {};
-  for (const std::string& line : run.state.fp8->news()) {
+  for (const std::string& line : run.state.fp8->pop_log_lines()) {
     if (!run.services.world->leads()) continue;
     run.services.console.note(line);
     RETURN_IF_ERROR(

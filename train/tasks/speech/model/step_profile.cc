@@ -231,7 +231,7 @@ class Bench {
     for (double& part : out.seconds) part /= static_cast<double>(steps);
     out.loss = loss_.item<double>();
     out.skipped = skipped_.item<std::int64_t>();
-    if (fp8_ != nullptr) out.products = fp8_->news();
+    if (fp8_ != nullptr) out.products = fp8_->pop_log_lines();
   }
 
  private:
