@@ -72,7 +72,7 @@ class Fp8 {
   Result<Checkpointable::Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers);
 
  private:
-  struct Parts;  // the adapter's types; matmul_precision.h explains why they are hidden
+  struct Parts;  // the adapter's types; weight_matmul.h explains why they are hidden
   std::unique_ptr<Parts> parts_;
   std::string settings_;  // text of the recipe
   std::string anew_ = "the checkpoint has none";
