@@ -35,7 +35,6 @@ set(plain_sources
   manifest/manifest_order.cc
   recognition/batch_recognition.cc
   recognition/score.cc
-  recognition/transcript_file.cc
   recognition/transcription.cc
   recognition/windows.cc
   tokenizer/charsmap.cc
