@@ -25,7 +25,6 @@ set(plain_sources
   manifest/manifest_line.cc
   recognition/batch_recognition.cc
   recognition/score.cc
-  recognition/transcript_file.cc
   recognition/transcription.cc
   recognition/windows.cc
   tokenizer/files.cc

@@ -1,6 +1,6 @@
 // Tests the file formats of transcripts.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/recognition/transcript_file.h"
+#include "train/tasks/speech/recognition/transcription.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
