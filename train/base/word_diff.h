@@ -1,5 +1,5 @@
-// Marks the words that differ between a reference and its transcript (the hypothesis), for terminals, HTML
-// pages and TensorBoard. Marks are characters or HTML elements around words, never colour alone.
+// Marks the words that differ between a reference and its transcript (the hypothesis), for terminals and
+// TensorBoard. Marks are characters around words, never colour alone.
 // SPDX-License-Identifier: MIT
 #pragma once
 
