@@ -5,12 +5,12 @@
 #include "train/config/settings.h"
 #include "train/distributed/process_group.h"
 #include "train/model/model.h"
-#include "train/optim/shards.h"
 #include "train/optim/fp8.h"
 #include "train/optim/gradients.h"
 #include "train/optim/param_groups.h"
 #include "train/optim/precision.h"
 #include "train/optim/shard_layout.h"
+#include "train/optim/shards.h"
 #include "train/predict/host.h"
 #include "train/predict/trace_device.h"
 
