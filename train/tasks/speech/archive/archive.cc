@@ -131,12 +131,13 @@ Status SpeechArchive::open_transformers() {
   ASSIGN_OR_RETURN(config_, read_transformers_config(config_text_, config_path));
   RETURN_IF_ERROR(read_feature_file());
   Result<Safetensors> opened = Safetensors::open(place_.path + "/model.safetensors");
-  if (!opened.ok() && read_text_file(place_.path + "/model.safetensors.index.json", kFileLimit).ok()) {
+  if (!opened.ok()) {
+    if (!read_text_file(place_.path + "/model.safetensors.index.json", kFileLimit).ok()) return opened.status();
     return Status::unsupported(place_.path +
                                ": its weights are in several files, expected model.safetensors; load it with "
                                "transformers and save it with a larger max_shard_size");
   }
-  ASSIGN_OR_RETURN(safetensors_, std::move(opened));
+  safetensors_ = std::move(*opened);
   ASSIGN_OR_RETURN(tensors_,
                    TensorList::of({safetensors_->tensors().begin(), safetensors_->tensors().end()}));
   return {};
