@@ -159,7 +159,7 @@ void reduce_maxima(ProcessGroup& world, Fp8& fp8) {
 
 void share_choices(ProcessGroup& world, Fp8& fp8) {
   const nlohmann::json mine = fp8.decisions();
-  fp8.adopt(nlohmann::json::parse(world.share(mine.dump())).get<std::vector<std::string>>());
+  fp8.adopt(nlohmann::json::parse(world.broadcast_text(mine.dump())).get<std::vector<std::string>>());
 }
 
 }  // namespace octavo_train
