@@ -124,7 +124,7 @@ std::string optimizers_text() {
 )" + examples +
          R"(; [formats.md](formats.md) has their bytes.
 
-The options of the octavo::algorithms are keys of `training`. An option that the chosen algorithm (and
+The options of the algorithms are keys of `training`. An option that the chosen algorithm (and
 `optimizer_fallback`) does not have is an error that lists those it has, unless its value is the key's
 default. Where an option is null, or is not given and the algorithm has another default than the key, it has
 the algorithm's own default; `--print-config` shows the values.
