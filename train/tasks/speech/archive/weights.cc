@@ -6,9 +6,6 @@
 #include "train/checkpoint/tensors.h"
 #include "train/tasks/speech/archive/archive.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <vector>
 
 namespace octavo_train {
@@ -16,7 +13,8 @@ namespace {
 
 void add_list(std::string& out, const std::string& title, const std::vector<std::string>& lines) {
   if (lines.empty()) return;
-  out += fmt::format("\n{} ({}):\n  {}", title, lines.size(), fmt::join(lines, "\n  "));
+  out += "\n" + title + " (" + std::to_string(lines.size()) + "):";
+  for (const std::string& line : lines) out += "\n  " + line;
 }
 
 // Loads the tensors into the model. If `keeps` is true and the file has another vocabulary,
@@ -38,9 +36,8 @@ Result<std::vector<std::string>> load_tensors(const std::string& path, std::span
   if (!wrong.empty())
     return Status::invalid(path + ": its tensors are not those of the model; nothing was loaded" + wrong);
   const std::int64_t converted = copy_stored(fit);
-  out[0] =
-      fmt::format("weights from {}: {} tensors{}", path, fit.copies.size(),
-                  converted > 0 ? fmt::format(", {} of them converted to another precision", converted) : "");
+  out[0] = "weights from " + path + ": " + std::to_string(fit.copies.size()) + " tensors";
+  if (converted > 0) out[0] += ", " + std::to_string(converted) + " of them converted to another precision";
   return out;
 }
 
