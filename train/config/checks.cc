@@ -157,8 +157,9 @@ std::string value_of(const Config& config, std::string_view path) {
   return config.schema->setting(path)->type.show(config.settings);
 }
 
-}  // namespace
-
+// Checks and completes the options of the chosen algorithm. A key may be in a config only because
+// optimizer_fallback needs it. If the trainer's default differs from the chosen algorithm's own default, the
+// algorithm's default is used.
 Status settle_options(Config& config) {
   for (const Key& key : config.schema->keys()) {
     if (key.setting() == nullptr || key.setting()->option.empty()) continue;
@@ -178,14 +179,6 @@ Status settle_options(Config& config) {
   }
   return check_groups(config);
 }
-
-std::string clash(const Config& config, std::string_view path, std::string_view other, std::string_view fix) {
-  return config.origin(path).place() + ": " + std::string(path) + ": got " + value_of(config, path) +
-         ", but " + std::string(other) + " is " + value_of(config, other) + " (" +
-         config.origin(other).place() + "); " + std::string(fix);
-}
-
-namespace {
 
 // Resolves the two keys for a run's length. The key that was given at the later level of precedence is used.
 // If both were given in one file, or on one command line, max_steps is used, as in transformers.
@@ -343,6 +336,12 @@ void note_idle_fp8(Config& config) {
 }
 
 }  // namespace
+
+std::string clash(const Config& config, std::string_view path, std::string_view other, std::string_view fix) {
+  return config.origin(path).place() + ": " + std::string(path) + ": got " + value_of(config, path) +
+         ", but " + std::string(other) + " is " + value_of(config, other) + " (" +
+         config.origin(other).place() + "); " + std::string(fix);
+}
 
 Status settle_and_check(Config& config) {
   RETURN_IF_ERROR(settle_length(config));

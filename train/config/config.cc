@@ -1,5 +1,5 @@
 // Merges defaults, file and command line. First the task is determined, because it defines the keys
-// (choose_task.h). Then the assignments of each level are collected: the key of each word is looked up, and a
+// (lookup.h). Then the assignments of each level are collected: the key of each word is looked up, and a
 // key that is given twice in a file is an error. Keys of features that are not built in are rejected. Then
 // each level is applied: first the settings, then the switches. A switch is another spelling of a setting and
 // must not contradict a setting of its level. The values of a DeepSpeed file belong to the level that names

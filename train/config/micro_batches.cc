@@ -1,4 +1,4 @@
-// See passes.h.
+// See micro_batches.h.
 // SPDX-License-Identifier: MIT
 #include "train/config/micro_batches.h"
 

@@ -209,7 +209,8 @@ Result<Launched> launch(const LaunchOptions& plan) {
   for (int rank = 0; rank < plan.ranks; ++rank) {
     const pid_t id = start(command, variables_of(rank, plan.ranks, served.port), signals.before());
     if (id < 0)
-      return failed_error("rank {} of {} could not be started: {}", rank, plan.ranks, std::strerror(errno));
+      return Status::failed("rank " + std::to_string(rank) + " of " + std::to_string(plan.ranks) +
+                            " could not be started: " + std::strerror(errno));
     ranks.add(id);
   }
   bool asked = false;
