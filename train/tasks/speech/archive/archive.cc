@@ -136,7 +136,8 @@ Status SpeechArchive::open_transformers() {
                                ": its weights are in several files, expected model.safetensors; load it with "
                                "transformers and save it with a larger max_shard_size");
   }
-  ASSIGN_OR_RETURN(safetensors_, std::move(opened));
+  if (!opened.ok()) return opened.status();
+  safetensors_ = std::move(*opened);
   ASSIGN_OR_RETURN(tensors_,
                    TensorList::of({safetensors_->tensors().begin(), safetensors_->tensors().end()}));
   return {};
