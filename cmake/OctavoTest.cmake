@@ -23,7 +23,7 @@ function(octavo_add_test name)
 
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE octavo_internal_flags GTest::gtest_main GTest::gmock)
   # Google Test takes a second to compile. What uses it has fewer optimisations, too: tests spend their time in the library. A test
   # over LibTorch asks for octavo_precompile_torch() afterwards.

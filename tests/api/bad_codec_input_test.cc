@@ -1,9 +1,9 @@
 // Wrong arguments of the codecs, the norm and the names, as in bad_input_test.cc.
 // SPDX-License-Identifier: MIT
-#include "support/buffers.h"
-#include "support/cases.h"
-#include "support/moment.h"
-#include "support/random.h"
+#include "tests/support/buffers.h"
+#include "tests/support/cases.h"
+#include "tests/support/moment.h"
+#include "tests/support/random.h"
 
 #include <octavo/grad_norm.h>
 

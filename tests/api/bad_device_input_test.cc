@@ -1,7 +1,7 @@
 // Wrong devices, scalars, streams, norms and new gradients: the whole message of each, and no buffer changes.
 // SPDX-License-Identifier: MIT
-#include "support/buffers.h"
-#include "support/cases.h"
+#include "tests/support/buffers.h"
+#include "tests/support/cases.h"
 
 #include <octavo/grad_norm.h>
 

@@ -1,8 +1,8 @@
 // Wrong arguments: each gives invalid_argument with a message that names the argument, and no buffer changes.
 // SPDX-License-Identifier: MIT
-#include "support/buffers.h"
-#include "support/cases.h"
-#include "support/moment.h"
+#include "tests/support/buffers.h"
+#include "tests/support/cases.h"
+#include "tests/support/moment.h"
 
 #include <octavo/describe.h>
 #include <octavo/grad_norm.h>

@@ -1,10 +1,10 @@
 // The C ABI: the same bytes as the C++ API, struct sizes, null arguments, error strings per thread.
 // SPDX-License-Identifier: MIT
-#include "support/buffers.h"
-#include "support/c_structs.h"
-#include "support/cases.h"
-#include "support/moment.h"
-#include "support/random.h"
+#include "tests/support/buffers.h"
+#include "tests/support/c_structs.h"
+#include "tests/support/cases.h"
+#include "tests/support/moment.h"
+#include "tests/support/random.h"
 
 #include <octavo/grad_norm.h>
 #include <octavo/octavo.h>

@@ -3,9 +3,9 @@
 // default; OCTAVO_FUZZ_SECONDS=600 and OCTAVO_FUZZ_SEED=n run it longer or again (build it with the asan
 // preset for that).
 // SPDX-License-Identifier: MIT
-#include "support/buffers.h"
-#include "support/cases.h"
-#include "support/random.h"
+#include "tests/support/buffers.h"
+#include "tests/support/cases.h"
+#include "tests/support/random.h"
 
 #include <octavo/octavo.h>
 

@@ -1,6 +1,6 @@
 // No exception leaves a C function: a lack of memory is an error with a message, and changes nothing.
 // SPDX-License-Identifier: MIT
-#include "support/failing_new.h"
+#include "tests/support/failing_new.h"
 
 #include <octavo/octavo.h>
 

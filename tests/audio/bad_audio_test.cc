@@ -1,9 +1,9 @@
 // Tests recordings that are missing, truncated, empty, or have false headers: each is an error that names the
 // file, the value and the reason.
 // SPDX-License-Identifier: MIT
-#include "audio/recordings.h"
+#include "tests/audio/recordings.h"
 #include "train/audio/audio.h"
-#include "train/files_support.h"
+#include "tests/train/files_support.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/features/feature_cache.h"
 
-#include "train/files_support.h"
+#include "tests/train/files_support.h"
 #include "train/formats/safetensors.h"
 
 #include <gmock/gmock.h>

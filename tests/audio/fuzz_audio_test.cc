@@ -2,10 +2,10 @@
 // completely and in part, and streamed.
 //   OCTAVO_FUZZ_INPUTS=1000000 build/tests/audio_test --gtest_filter='AudioFuzz.*'
 // SPDX-License-Identifier: MIT
-#include "audio/recordings.h"
+#include "tests/audio/recordings.h"
 #include "train/audio/audio.h"
-#include "train/files_support.h"
-#include "train/fuzz.h"
+#include "tests/train/files_support.h"
+#include "tests/train/fuzz.h"
 
 #include <gtest/gtest.h>
 

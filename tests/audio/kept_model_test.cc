@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/archive/run_model.h"
 
-#include "train/text_files.h"
+#include "tests/train/text_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // Tests recordings of every format, rate and number of channels, read completely, in parts and as a stream.
 // SPDX-License-Identifier: MIT
-#include "audio/recordings.h"
+#include "tests/audio/recordings.h"
 #include "train/audio/audio.h"
-#include "train/files_support.h"
+#include "tests/train/files_support.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/little.h"
+#include "tests/train/little.h"
 
 #include <cmath>
 #include <cstddef>

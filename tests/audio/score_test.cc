@@ -5,7 +5,7 @@
 
 #include "apps/octavo/evaluate_report.h"
 #include "train/audio/audio.h"
-#include "train/text_files.h"
+#include "tests/train/text_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

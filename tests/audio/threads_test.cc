@@ -5,7 +5,7 @@
 
 #include "apps/octavo/recordings/parallel.h"
 #include "train/data/prefetch.h"
-#include "train/files_support.h"
+#include "tests/train/files_support.h"
 #include "train/tasks/speech/recognition/batch_recognition.h"
 
 #include <gmock/gmock.h>

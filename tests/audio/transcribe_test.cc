@@ -5,7 +5,7 @@
 
 #include "train/audio/audio.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"
-#include "train/text_files.h"
+#include "tests/train/text_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // Where one code ends and the next begins: the float nearest to every midpoint and three floats on each side,
 // for every map, against a search by exact distance. Every code is also found again from its own value.
 // SPDX-License-Identifier: MIT
-#include "reference/minifloat.h"
-#include "support/moment.h"
+#include "tests/reference/minifloat.h"
+#include "tests/support/moment.h"
 
 #include <algorithm>
 #include <cmath>

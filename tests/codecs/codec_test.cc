@@ -1,9 +1,9 @@
 // Every format, moment, block size and implementation: the library's bytes equal the reference's, on ordinary
 // and on special values, for sizes around the blocks.
 // SPDX-License-Identifier: MIT
-#include "reference/formats.h"
-#include "support/moment.h"
-#include "support/random.h"
+#include "tests/reference/formats.h"
+#include "tests/support/moment.h"
+#include "tests/support/random.h"
 
 #include <cmath>
 #include <cstring>

@@ -1,8 +1,8 @@
 // Conversion between any two formats equals decoding and encoding; the inspector counts what a plain loop
 // counts.
 // SPDX-License-Identifier: MIT
-#include "support/moment.h"
-#include "support/random.h"
+#include "tests/support/moment.h"
+#include "tests/support/random.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
 // 4bit-rank1: per-axis maxima and the smallest of them as an element's scale, on shapes of any rank, against
 // loops over the axes written out here as the paper defines them, and against the reference.
 // SPDX-License-Identifier: MIT
-#include "support/moment.h"
-#include "support/random.h"
+#include "tests/support/moment.h"
+#include "tests/support/random.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // bf16 weights with their master bits, to fp32 and back: the bits that docs/formats.md gives, and those that
 // a step writes.
 // SPDX-License-Identifier: MIT
-#include "reference/elements.h"
+#include "tests/reference/elements.h"
 
 #include <octavo/codec.h>
 

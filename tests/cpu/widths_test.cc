@@ -4,7 +4,7 @@
 #include "core/lists.h"
 #include "cpu/block_codec.h"
 #include "cpu/step_kernel.h"
-#include "toy/linear6.h"
+#include "tests/toy/linear6.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 // that vectors can take, rows that neither can, axes that are folded, axes of length one, rows missing at the
 // end.
 // SPDX-License-Identifier: MIT
-#include "cuda/device.h"
+#include "tests/cuda/device.h"
 
 #include <cmath>
 #include <initializer_list>

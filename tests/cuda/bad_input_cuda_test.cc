@@ -1,7 +1,7 @@
 // Wrong pointers and devices: the message names the argument, and no byte changes. Without a GPU, creating a
 // group says why there is none.
 // SPDX-License-Identifier: MIT
-#include "cuda/device.h"
+#include "tests/cuda/device.h"
 
 #include <gmock/gmock.h>
 

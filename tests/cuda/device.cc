@@ -1,9 +1,9 @@
 // See device.h.
 // SPDX-License-Identifier: MIT
-#include "cuda/device.h"
+#include "tests/cuda/device.h"
 
-#include "reference/formats.h"
-#include "support/random.h"
+#include "tests/reference/formats.h"
+#include "tests/support/random.h"
 
 #include <algorithm>
 #include <array>

@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "support/buffers.h"
-#include "support/cases.h"
+#include "tests/support/buffers.h"
+#include "tests/support/cases.h"
 
 #include <octavo/grad_norm.h>
 

@@ -1,9 +1,9 @@
 // Dropout on the GPU: the CPU's bytes for every type, shape and alignment, by both of its kernels.
 // SPDX-License-Identifier: MIT
-#include "cuda/device.h"
-#include "cuda/graph.h"
-#include "reference/elements.h"
-#include "support/random.h"
+#include "tests/cuda/device.h"
+#include "tests/cuda/graph.h"
+#include "tests/reference/elements.h"
+#include "tests/support/random.h"
 
 #include <octavo/dropout.h>
 

@@ -1,7 +1,7 @@
 // Ends of tensors, of less than a tile of 512 elements: those that a vector can take and those it cannot
 // write the bytes of the CPU's, and nothing behind them.
 // SPDX-License-Identifier: MIT
-#include "cuda/device.h"
+#include "tests/cuda/device.h"
 
 namespace test {
 namespace {

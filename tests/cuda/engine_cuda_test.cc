@@ -1,9 +1,9 @@
 // The engine on a GPU: the bytes of the engine on the CPU, whatever has a gradient when, with step counts on
 // the host or on the device, plans that take turns in one workspace, norms, gradient release, and graphs.
 // SPDX-License-Identifier: MIT
-#include "cuda/device.h"
-#include "cuda/graph.h"
-#include "engine/engine_set.h"
+#include "tests/cuda/device.h"
+#include "tests/cuda/graph.h"
+#include "tests/engine/engine_set.h"
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,8 @@
 // The engine's offload on a GPU: weights and gradients there, states in host memory, against the engine on
 // the CPU with states on its device. What the caller may write again, it does, in the order of its stream.
 // SPDX-License-Identifier: MIT
-#include "cuda/device.h"
-#include "engine/offloads.h"
+#include "tests/cuda/device.h"
+#include "tests/engine/offloads.h"
 
 #include <cmath>
 #include <limits>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "cuda/fake_runtime.h"
+#include "tests/cuda/fake_runtime.h"
 
 #include <dlfcn.h>
 

@@ -1,9 +1,9 @@
 // FP8 on the GPU: casts, sums and scales have the CPU's bytes; products are the CPU's up to the order of
 // sums.
 // SPDX-License-Identifier: MIT
-#include "cuda/device.h"
-#include "cuda/graph.h"
-#include "fp8/matrices.h"
+#include "tests/cuda/device.h"
+#include "tests/cuda/graph.h"
+#include "tests/fp8/matrices.h"
 
 #include <octavo/fp8_layer.h>
 

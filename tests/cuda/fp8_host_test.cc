@@ -1,7 +1,7 @@
 // The host's part of FP8 casts on a GPU: all memory is the caller's.
 // SPDX-License-Identifier: MIT
-#include "cuda/fake_runtime.h"
-#include "support/c_structs.h"
+#include "tests/cuda/fake_runtime.h"
+#include "tests/support/c_structs.h"
 
 #include <octavo/fp8.h>
 #include <octavo/octavo.h>

@@ -1,7 +1,7 @@
 // Gradients as a framework has them: views into a bucket, which begin at any element, and of another width
 // than the weights. A step writes the bytes of the CPU's, and takes no longer than it must.
 // SPDX-License-Identifier: MIT
-#include "cuda/device.h"
+#include "tests/cuda/device.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -2,8 +2,8 @@
 // scalars and gradients change in between; and groups that are rebound or step outside while a graph lives.
 // Captures are of the strictest mode: an allocation or a wait in a step would fail them.
 // SPDX-License-Identifier: MIT
-#include "cuda/device.h"
-#include "cuda/graph.h"
+#include "tests/cuda/device.h"
+#include "tests/cuda/graph.h"
 
 #include <cmath>
 

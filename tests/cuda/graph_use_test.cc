@@ -1,7 +1,7 @@
 // How long a workspace counts as a graph's: as long as the graph can be replayed.
 // SPDX-License-Identifier: MIT
 #include "cuda/graph_use.h"
-#include "cuda/fake_runtime.h"
+#include "tests/cuda/fake_runtime.h"
 #include "optimizers/backend.h"
 
 #include <octavo/optimizer.h>

@@ -1,9 +1,9 @@
 // Division and square root without branches (src/lane/cuda.cuh) round as IEEE asks: every float in range for
 // the root and for the quotients of a block's scale, random pairs for the rest.
 // SPDX-License-Identifier: MIT
-#include "cuda/device.h"
-#include "cuda/lane_kernels.h"
-#include "support/cases.h"
+#include "tests/cuda/device.h"
+#include "tests/cuda/lane_kernels.h"
+#include "tests/support/cases.h"
 
 #include <bit>
 

@@ -1,6 +1,6 @@
 // See lane_kernels.h.
 // SPDX-License-Identifier: MIT
-#include "cuda/lane_kernels.h"
+#include "tests/cuda/lane_kernels.h"
 
 #include "formula/adamw.h"
 #include "lane/cuda.cuh"

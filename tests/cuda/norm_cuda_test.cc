@@ -1,9 +1,9 @@
 // The gradient norm on the GPU: it has the CPU's bits. For a NaN only that it is a NaN: its bits are not
 // promised.
 // SPDX-License-Identifier: MIT
-#include "cuda/device.h"
-#include "reference/formats.h"
-#include "support/random.h"
+#include "tests/cuda/device.h"
+#include "tests/reference/formats.h"
+#include "tests/support/random.h"
 
 #include <bit>
 #include <cmath>

@@ -1,6 +1,6 @@
 // cuBLASLt is asked for an algorithm that allows the alignment of the matrices.
 // SPDX-License-Identifier: MIT
-#include "cuda/fake_runtime.h"
+#include "tests/cuda/fake_runtime.h"
 
 #include <octavo/fp8.h>
 

@@ -1,8 +1,8 @@
 // Scalars in the GPU's memory: the bytes, the counter and the report of a CPU step with the same scalars in
 // its own memory, and skipped steps that write nothing.
 // SPDX-License-Identifier: MIT
-#include "cuda/device.h"
-#include "reference/formats.h"
+#include "tests/cuda/device.h"
+#include "tests/reference/formats.h"
 
 #include <bit>
 #include <cmath>

@@ -1,9 +1,9 @@
 // A step on the GPU writes the bytes of the CPU's: every optimizer, format, weight store and gradient type,
 // block size, alignment and number of elements; values out of the ordinary; hyper-parameters at their ends.
 // SPDX-License-Identifier: MIT
-#include "cuda/device.h"
-#include "reference/step.h"
-#include "support/random.h"
+#include "tests/cuda/device.h"
+#include "tests/reference/step.h"
+#include "tests/support/random.h"
 
 #include <cmath>
 #include <cstring>

@@ -2,7 +2,7 @@
 // tensors, whatever the sizes, at whatever times the streams work. Scalars and step counts in the GPU's
 // memory, which the caller changes right behind the step.
 // SPDX-License-Identifier: MIT
-#include "offload/streamed.h"
+#include "tests/offload/streamed.h"
 
 #include <octavo/grad_norm.h>
 #include <octavo/offload.h>

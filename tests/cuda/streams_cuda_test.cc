@@ -1,7 +1,7 @@
 // Streams and pointers: groups side by side, nothing on the legacy stream, new gradients, tensors and
 // workspaces.
 // SPDX-License-Identifier: MIT
-#include "cuda/device.h"
+#include "tests/cuda/device.h"
 
 #include <atomic>
 #include <chrono>

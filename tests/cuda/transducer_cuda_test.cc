@@ -1,9 +1,9 @@
 // The transducer loss on logits on the GPU against the CPU: all types, views, alignments, durations and
 // reductions; wrong lengths and labels, which nobody waits to see; the same bits twice, and in a graph.
 // SPDX-License-Identifier: MIT
-#include "cuda/graph.h"
-#include "cuda/transducers.h"
-#include "transducer/lattices.h"
+#include "tests/cuda/graph.h"
+#include "tests/cuda/transducers.h"
+#include "tests/transducer/lattices.h"
 
 #include <gmock/gmock.h>
 

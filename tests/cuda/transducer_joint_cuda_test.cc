@@ -4,9 +4,9 @@
 // In bf16 and fp16 all inputs are small multiples of a power of two, so that products are exact in fp32 and
 // both devices have the same logits.
 // SPDX-License-Identifier: MIT
-#include "cuda/graph.h"
-#include "cuda/transducers.h"
-#include "transducer/joints.h"
+#include "tests/cuda/graph.h"
+#include "tests/cuda/transducers.h"
+#include "tests/transducer/joints.h"
 
 #include <gmock/gmock.h>
 

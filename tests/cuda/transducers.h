@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "cuda/device.h"
+#include "tests/cuda/device.h"
 
 #include <cmath>
 #include <cstring>

@@ -2,7 +2,7 @@
 // conversions). Runs as it is for the GPU at hand and, preloaded, over libraries that go the ways of others
 // (cmake/OctavoCudaAs.cmake).
 // SPDX-License-Identifier: MIT
-#include "cuda/device.h"
+#include "tests/cuda/device.h"
 
 #include <dlfcn.h>
 

@@ -1,6 +1,6 @@
 // What dropout refuses, by name, value and limit, and its C function.
 // SPDX-License-Identifier: MIT
-#include "support/c_structs.h"
+#include "tests/support/c_structs.h"
 
 #include <octavo/dropout.h>
 #include <octavo/octavo.h>

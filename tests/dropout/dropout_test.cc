@@ -1,10 +1,10 @@
 // Dropout as a user sees it: the bits that docs/formats.md defines with every implementation, the rate that
 // was asked for, and a mask that belongs to a sample and not to its place in a batch.
 // SPDX-License-Identifier: MIT
-#include "reference/elements.h"
-#include "reference/random.h"
-#include "support/buffers.h"
-#include "support/random.h"
+#include "tests/reference/elements.h"
+#include "tests/reference/random.h"
+#include "tests/support/buffers.h"
+#include "tests/support/random.h"
 
 #include <octavo/backend.h>
 #include <octavo/dropout.h>

@@ -1,6 +1,6 @@
 // What an engine refuses: with a message that names it, and with nothing changed.
 // SPDX-License-Identifier: MIT
-#include "engine/engine_set.h"
+#include "tests/engine/engine_set.h"
 
 #include <limits>
 

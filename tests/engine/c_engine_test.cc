@@ -1,8 +1,8 @@
 // The engine's C ABI: the bytes of the C++ API, struct sizes, null arguments; and what a new set of gradients
 // costs.
 // SPDX-License-Identifier: MIT
-#include "engine/engine_set.h"
-#include "support/c_structs.h"
+#include "tests/engine/engine_set.h"
+#include "tests/support/c_structs.h"
 
 #include <octavo/octavo.h>
 

@@ -1,6 +1,6 @@
 // Norms, clipping and the guard through the engine, and gradient release.
 // SPDX-License-Identifier: MIT
-#include "engine/engine_set.h"
+#include "tests/engine/engine_set.h"
 
 #include <cmath>
 #include <limits>

@@ -1,6 +1,6 @@
 // What offload refuses, in whose memory copies are, and what becomes of an engine whose work has failed.
 // SPDX-License-Identifier: MIT
-#include "engine/offloads.h"
+#include "tests/engine/offloads.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // Who waits for whom: deferred steps, changes while work is under way, release, and weights that others
 // write.
 // SPDX-License-Identifier: MIT
-#include "engine/offloads.h"
+#include "tests/engine/offloads.h"
 
 #include <array>
 #include <atomic>

@@ -1,7 +1,7 @@
 // States in host memory give the bits of states on the device: every residence, with gradients that are
 // accumulated, clipped and taken, whatever the queues' order of events.
 // SPDX-License-Identifier: MIT
-#include "engine/offloads.h"
+#include "tests/engine/offloads.h"
 
 #include <cmath>
 #include <limits>

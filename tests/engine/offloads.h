@@ -3,9 +3,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "engine/engine_set.h"
-#include "reference/elements.h"
-#include "support/delays.h"
+#include "tests/engine/engine_set.h"
+#include "tests/reference/elements.h"
+#include "tests/support/delays.h"
 
 #include <memory>
 #include <string>

@@ -1,8 +1,8 @@
 // Random lives of an engine: tensors come and go, counts and options change, some calls are wrong, and after
 // every step each byte and count is that of the tensors stepped by themselves. The seeds are fixed.
 // SPDX-License-Identifier: MIT
-#include "support/random.h"
-#include "engine/engine_set.h"
+#include "tests/support/random.h"
+#include "tests/engine/engine_set.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,6 +1,6 @@
 // Steps through the engine: the bits of single tensors stepped by themselves, whatever has a gradient when.
 // SPDX-License-Identifier: MIT
-#include "engine/engine_set.h"
+#include "tests/engine/engine_set.h"
 
 #include <cmath>
 #include <limits>

@@ -1,7 +1,7 @@
 // Algorithms that measure whole tensors, of which other ranks have parts: the engine's caller adds what those
 // have measured.
 // SPDX-License-Identifier: MIT
-#include "engine/engine_set.h"
+#include "tests/engine/engine_set.h"
 
 #include <octavo/describe.h>
 

@@ -1,7 +1,7 @@
 // Activations that are cast along, against their definitions in double. One element's maximum is the fp32
 // value before the cast; its code is that value's.
 // SPDX-License-Identifier: MIT
-#include "fp8/matrices.h"
+#include "tests/fp8/matrices.h"
 
 #include <cmath>
 #include <limits>

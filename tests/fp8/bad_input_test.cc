@@ -1,6 +1,6 @@
 // What casts, scale updates and products refuse, by name, value and limit; nothing is written then.
 // SPDX-License-Identifier: MIT
-#include "fp8/matrices.h"
+#include "tests/fp8/matrices.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

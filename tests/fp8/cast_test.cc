@@ -1,7 +1,7 @@
 // Casts: every code, every half, and floats around every boundary against a search by distance in double;
 // what is beyond the ends; both matrices of codes; maxima; sums over rows.
 // SPDX-License-Identifier: MIT
-#include "fp8/matrices.h"
+#include "tests/fp8/matrices.h"
 
 #include <algorithm>
 #include <cmath>

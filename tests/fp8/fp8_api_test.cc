@@ -1,7 +1,7 @@
 // FP8's C functions: the numbers of the C++ ones, and what they refuse.
 // SPDX-License-Identifier: MIT
-#include "fp8/layers.h"
-#include "support/c_structs.h"
+#include "tests/fp8/layers.h"
+#include "tests/support/c_structs.h"
 
 #include <octavo/octavo.h>
 

@@ -1,7 +1,7 @@
 // A layer's three products: in bits what plain casts and products of each group give, however its weight lies
 // and whatever its groups share; near to double; what is refused; and which passes are chosen.
 // SPDX-License-Identifier: MIT
-#include "fp8/layers.h"
+#include "tests/fp8/layers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

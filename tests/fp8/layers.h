@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "fp8/matrices.h"
+#include "tests/fp8/matrices.h"
 
 #include <octavo/fp8_layer.h>
 

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "reference/elements.h"
-#include "reference/minifloat.h"
-#include "support/buffers.h"
-#include "support/random.h"
+#include "tests/reference/elements.h"
+#include "tests/reference/minifloat.h"
+#include "tests/support/buffers.h"
+#include "tests/support/random.h"
 
 #include <octavo/fp8.h>
 

@@ -1,7 +1,7 @@
 // Products: exact numbers for every tiling, type and thread count; then whole layers against double, within
 // an error that is derived, and with the signal-to-noise ratio that the formats promise.
 // SPDX-License-Identifier: MIT
-#include "fp8/matrices.h"
+#include "tests/fp8/matrices.h"
 
 #include <cmath>
 #include <limits>

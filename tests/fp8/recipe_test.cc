@@ -1,6 +1,6 @@
 // The vocabulary: which tensor has which element in which product, names, and what settings are refused.
 // SPDX-License-Identifier: MIT
-#include "fp8/matrices.h"
+#include "tests/fp8/matrices.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

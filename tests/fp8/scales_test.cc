@@ -1,7 +1,7 @@
 // Delayed scaling against Transformer Engine's kernel written out slot by slot, and the scales that casts
 // find themselves.
 // SPDX-License-Identifier: MIT
-#include "fp8/matrices.h"
+#include "tests/fp8/matrices.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>

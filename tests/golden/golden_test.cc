@@ -2,12 +2,12 @@
 // steps of every optimizer in every format and every weight store. The files are written by the reference in
 // tests/reference, so that the library and the reference are each held to them.
 // SPDX-License-Identifier: MIT
-#include "support/golden.h"
-#include "reference/step.h"
-#include "support/buffers.h"
-#include "support/cases.h"
-#include "support/moment.h"
-#include "support/random.h"
+#include "tests/support/golden.h"
+#include "tests/reference/step.h"
+#include "tests/support/buffers.h"
+#include "tests/support/cases.h"
+#include "tests/support/moment.h"
+#include "tests/support/random.h"
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 // end, and repeated runs give the same bits. The kernels between matmuls are also tested separately, element
 // by element.
 // SPDX-License-Identifier: MIT
-#include "nn/gpu.h"
+#include "tests/nn/gpu.h"
 #include "train/nn/attention.h"
 #include "train/nn/cuda/attention.h"
 

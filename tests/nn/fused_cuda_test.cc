@@ -2,7 +2,7 @@
 // float64 on the CPU: values, all gradients, statistics and masks; repeated runs give the same bits. Single
 // elements may differ by rounding, so norms over a tensor are compared; a wrong element would change them.
 // SPDX-License-Identifier: MIT
-#include "nn/gpu.h"
+#include "tests/nn/gpu.h"
 #include "train/nn/convolution.h"
 #include "train/nn/recompute.h"
 #include "train/nn/residual.h"

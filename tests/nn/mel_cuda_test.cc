@@ -2,7 +2,7 @@
 // any length, and with FFT sizes that are not powers of two. Repeated runs give the same bits, and a clip's
 // features do not depend on its batch.
 // SPDX-License-Identifier: MIT
-#include "nn/gpu.h"
+#include "tests/nn/gpu.h"
 #include "train/nn/mel.h"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 // real numbers, gradients are compared in fp32 only, because in bf16 a ReLU near zero may have the other
 // sign.
 // SPDX-License-Identifier: MIT
-#include "nn/gpu.h"
+#include "tests/nn/gpu.h"
 #include "train/nn/subsampling.h"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 // the staging memory. The GPU's backend is that of engine/fake_gpu_test.cc, which notices tables that were
 // overwritten; its streams are threads.
 // SPDX-License-Identifier: MIT
-#include "offload/streamed.h"
+#include "tests/offload/streamed.h"
 
 #include <octavo/grad_norm.h>
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "offload/held.h"
 
-#include "reference/elements.h"
+#include "tests/reference/elements.h"
 
 #include <octavo/backend.h>
 

@@ -1,6 +1,6 @@
 // The step on the CPU in jobs of some tensors each: bits, counts, the order of tensors, and who is free when.
 // SPDX-License-Identifier: MIT
-#include "offload/streamed.h"
+#include "tests/offload/streamed.h"
 
 namespace test {
 namespace {

@@ -1,7 +1,7 @@
 // Queues of threads and their marks: order, errors that stay, forks, delays.
 // SPDX-License-Identifier: MIT
 #include "offload/queue.h"
-#include "support/delays.h"
+#include "tests/support/delays.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

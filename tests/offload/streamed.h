@@ -4,9 +4,9 @@
 #pragma once
 
 #include "offload/steps.h"
-#include "support/buffers.h"
-#include "support/cases.h"
-#include "support/delays.h"
+#include "tests/support/buffers.h"
+#include "tests/support/cases.h"
+#include "tests/support/delays.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // States that pass through a device in batches: the same bits as a step on the whole tensors, whatever the
 // sizes, at whatever times the queues work. The device is threads, with random delays.
 // SPDX-License-Identifier: MIT
-#include "offload/streamed.h"
+#include "tests/offload/streamed.h"
 
 #include <octavo/grad_norm.h>
 

@@ -1,10 +1,10 @@
 // The gradient norm against a long double sum, its exact counts, and its bits over implementations, threads
 // and both ways to ask for it.
 // SPDX-License-Identifier: MIT
-#include "reference/formats.h"
-#include "support/buffers.h"
-#include "support/cases.h"
-#include "support/random.h"
+#include "tests/reference/formats.h"
+#include "tests/support/buffers.h"
+#include "tests/support/cases.h"
+#include "tests/support/random.h"
 
 #include <octavo/grad_norm.h>
 

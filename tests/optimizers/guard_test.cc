@@ -1,9 +1,9 @@
 // The non-finite guard: one bad gradient leaves every byte of every tensor as it was and is counted; without
 // it, or with good gradients, the step is the usual one. And the gradient factor.
 // SPDX-License-Identifier: MIT
-#include "reference/formats.h"
-#include "support/buffers.h"
-#include "support/cases.h"
+#include "tests/reference/formats.h"
+#include "tests/support/buffers.h"
+#include "tests/support/cases.h"
 
 #include <cmath>
 #include <limits>

@@ -2,8 +2,8 @@
 // optimizer x format x weight store, on the sizes where tails and blocks end. A million elements run for a
 // part of the combinations; OCTAVO_TEST_FULL=1 runs all of them.
 // SPDX-License-Identifier: MIT
-#include "support/buffers.h"
-#include "support/cases.h"
+#include "tests/support/buffers.h"
+#include "tests/support/cases.h"
 
 #include <unistd.h>
 

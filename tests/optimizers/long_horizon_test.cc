@@ -10,9 +10,9 @@
 // Bounds are for the mean over each half of the run; the worst checkpoint, printed too, is the one right
 // after the gradients shrink, where the first moment still falls by a tenth at every step.
 // SPDX-License-Identifier: MIT
-#include "support/buffers.h"
-#include "support/cases.h"
-#include "support/random.h"
+#include "tests/support/buffers.h"
+#include "tests/support/cases.h"
+#include "tests/support/random.h"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 // New gradients for a group: the step of a group that had them from the start, or on error the old ones.
 // SPDX-License-Identifier: MIT
-#include "support/buffers.h"
-#include "support/cases.h"
+#include "tests/support/buffers.h"
+#include "tests/support/cases.h"
 
 #include <cmath>
 

@@ -1,10 +1,10 @@
 // bf16 weights with 16 residual bits are an fp32 master in bits; with 8 bits, an fp32 master rounded to 24
 // bits at every step; in both the bf16 half alone is the weight to within one bf16 rounding.
 // SPDX-License-Identifier: MIT
-#include "reference/formats.h"
-#include "support/buffers.h"
-#include "support/cases.h"
-#include "support/random.h"
+#include "tests/reference/formats.h"
+#include "tests/support/buffers.h"
+#include "tests/support/cases.h"
+#include "tests/support/random.h"
 
 #include <algorithm>
 #include <array>

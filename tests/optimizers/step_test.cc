@@ -1,11 +1,11 @@
 // Every optimizer and option x state format x weight store x gradient type: three steps of the library equal
 // three steps of the reference in bytes, on every implementation.
 // SPDX-License-Identifier: MIT
-#include "reference/step.h"
-#include "support/buffers.h"
-#include "support/cases.h"
-#include "support/moment.h"
-#include "support/random.h"
+#include "tests/reference/step.h"
+#include "tests/support/buffers.h"
+#include "tests/support/cases.h"
+#include "tests/support/moment.h"
+#include "tests/support/random.h"
 
 #include <octavo/describe.h>
 

@@ -2,11 +2,11 @@
 // same for a tensor cut into shards. The bits are read through the step: p - 0 stores p rounded by its
 // sixteen random bits.
 // SPDX-License-Identifier: MIT
-#include "reference/formats.h"
-#include "reference/step.h"
-#include "support/buffers.h"
-#include "support/cases.h"
-#include "support/random.h"
+#include "tests/reference/formats.h"
+#include "tests/reference/step.h"
+#include "tests/support/buffers.h"
+#include "tests/support/cases.h"
+#include "tests/support/random.h"
 
 #include <cmath>
 #include <cstring>

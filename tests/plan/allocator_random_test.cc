@@ -1,7 +1,7 @@
 // Random traces against a second simulation that shares nothing with the first: a segment is a plain list of
 // pieces in the order of addresses, and everything is searched from its beginning.
 // SPDX-License-Identifier: MIT
-#include "plan/traces.h"
+#include "tests/plan/traces.h"
 
 #include <algorithm>
 #include <list>

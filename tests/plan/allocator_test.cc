@@ -1,6 +1,6 @@
 // The allocator's rules, one by one, with numbers computed by hand.
 // SPDX-License-Identifier: MIT
-#include "plan/traces.h"
+#include "tests/plan/traces.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // The C functions of plans: the numbers of the C++ ones, sizes of structs, and what they refuse.
 // SPDX-License-Identifier: MIT
-#include "plan/traces.h"
-#include "support/c_structs.h"
+#include "tests/plan/traces.h"
+#include "tests/support/c_structs.h"
 
 #include <gmock/gmock.h>
 

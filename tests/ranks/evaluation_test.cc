@@ -1,7 +1,7 @@
 // Tests evaluations that are split over ranks.
 // SPDX-License-Identifier: MIT
 #include "train/run/evaluation.h"
-#include "ranks/ranks.h"
+#include "tests/ranks/ranks.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "images/task.h"
+#include "tests/images/task.h"
 #include "train/data/batches.h"
 
 #include <torch/torch.h>

@@ -1,6 +1,6 @@
 // Tests a rank that fails, dies or hangs: the messages of the other ranks, and how soon they end.
 // SPDX-License-Identifier: MIT
-#include "ranks/ranks.h"
+#include "tests/ranks/ranks.h"
 #include "train/console/signals.h"
 #include "train/distributed/launcher.h"
 #include "train/distributed/rank_failure.h"

@@ -3,8 +3,8 @@
 // algorithm choices.
 // SPDX-License-Identifier: MIT
 #include "train/optim/fp8.h"
-#include "ranks/whole_run.h"
-#include "train/fp8_reference.h"
+#include "tests/ranks/whole_run.h"
+#include "tests/train/fp8_reference.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,11 +3,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/optim/gradients.h"
 
-#include "ranks/ranks.h"
+#include "tests/ranks/ranks.h"
 #include "train/nn/recompute.h"
 #include "train/optim/bucket_gradients.h"
 #include "train/optim/shards.h"
-#include "train/parts_support.h"
+#include "tests/train/parts_support.h"
 #include "train/tasks/text/bdh.h"
 #include "train/tasks/text/evaluate.h"
 

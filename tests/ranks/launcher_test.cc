@@ -1,7 +1,7 @@
 // Tests Octavo's launcher: the place that each rank gets, and the processes and messages after a rank fails.
 // SPDX-License-Identifier: MIT
 #include "train/distributed/launcher.h"
-#include "ranks/ranks.h"
+#include "tests/ranks/ranks.h"
 #include "train/distributed/rank_failure.h"
 #include "train/distributed/store.h"
 

@@ -1,7 +1,7 @@
 // The test harness: registers a gtest test for each case and number of ranks, starts the groups, and is the
 // main function of the ranks.
 // SPDX-License-Identifier: MIT
-#include "ranks/ranks.h"
+#include "tests/ranks/ranks.h"
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest-spi.h>

@@ -1,7 +1,7 @@
 // Tests ProcessGroup over NCCL. One GPU holds one rank, which covers every code path; communication between
 // two GPUs is not tested here.
 // SPDX-License-Identifier: MIT
-#include "ranks/ranks.h"
+#include "tests/ranks/ranks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

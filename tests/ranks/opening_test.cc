@@ -1,11 +1,11 @@
 // Tests how ranks start a run together: an error on one rank is an error on all, messages name the
 // differences, and only rank 0 writes.
 // SPDX-License-Identifier: MIT
-#include "ranks/ranks.h"
+#include "tests/ranks/ranks.h"
 #include "train/console/console.h"
 #include "train/run/agreement.h"
 #include "train/run/buffer_snapshot.h"
-#include "train/run_support.h"
+#include "tests/train/run_support.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

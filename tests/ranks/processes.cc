@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "ranks/ranks.h"
+#include "tests/ranks/ranks.h"
 #include "train/distributed/launcher.h"
 #include "train/distributed/store.h"
 

@@ -3,8 +3,8 @@
 //
 // Rank 0's disk is slow: a save takes longer than every limit of the monitor and of the launcher.
 // SPDX-License-Identifier: MIT
-#include "ranks/exact_task.h"
-#include "ranks/whole_run.h"
+#include "tests/ranks/exact_task.h"
+#include "tests/ranks/whole_run.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/console/signals.h"
 #include "train/distributed/launcher.h"

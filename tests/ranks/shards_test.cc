@@ -4,8 +4,8 @@
 // ranks.
 // SPDX-License-Identifier: MIT
 #include "train/optim/shards.h"
-#include "ranks/ranks.h"
-#include "train/parts_support.h"
+#include "tests/ranks/ranks.h"
+#include "tests/train/parts_support.h"
 
 #include <octavo/backend.h>
 #include <octavo/describe.h>

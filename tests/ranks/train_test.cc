@@ -4,9 +4,9 @@
 // Elsewhere they must be near: the bound is measured as the distance between two trainings in one process
 // that differ only in the order of their sums. Weights are always bit-identical among ranks.
 // SPDX-License-Identifier: MIT
-#include "ranks/exact_task.h"
-#include "ranks/whole_run.h"
-#include "support/delays.h"
+#include "tests/ranks/exact_task.h"
+#include "tests/ranks/whole_run.h"
+#include "tests/support/delays.h"
 #include "train/optim/shards.h"
 
 #include <gmock/gmock.h>

@@ -3,11 +3,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "ranks/ranks.h"
+#include "tests/ranks/ranks.h"
 #include "train/console/heartbeat.h"
 #include "train/run/start.h"
 #include "train/run/training_loop.h"
-#include "train/run_support.h"
+#include "tests/train/run_support.h"
 
 #include <torch/torch.h>
 

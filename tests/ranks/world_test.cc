@@ -1,6 +1,6 @@
 // Tests ProcessGroup's guarantees on gloo.
 // SPDX-License-Identifier: MIT
-#include "ranks/ranks.h"
+#include "tests/ranks/ranks.h"
 #include "train/distributed/store.h"
 
 #include <gmock/gmock.h>

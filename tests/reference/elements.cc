@@ -1,8 +1,8 @@
 // See elements.h.
 // SPDX-License-Identifier: MIT
-#include "reference/elements.h"
+#include "tests/reference/elements.h"
 
-#include "reference/minifloat.h"
+#include "tests/reference/minifloat.h"
 
 #include <bit>
 #include <cmath>

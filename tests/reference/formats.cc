@@ -1,8 +1,8 @@
 // See formats.h. Every rule here has its sentence in docs/formats.md.
 // SPDX-License-Identifier: MIT
-#include "reference/formats.h"
+#include "tests/reference/formats.h"
 
-#include "reference/minifloat.h"
+#include "tests/reference/minifloat.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "reference/elements.h"
+#include "tests/reference/elements.h"
 
 #include <octavo/codec.h>
 #include <octavo/types.h>

@@ -1,8 +1,8 @@
 // See random.h.
 // SPDX-License-Identifier: MIT
-#include "reference/random.h"
+#include "tests/reference/random.h"
 
-#include "reference/elements.h"
+#include "tests/reference/elements.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // See rules.h.
 // SPDX-License-Identifier: MIT
-#include "reference/rules.h"
+#include "tests/reference/rules.h"
 
 #include <cmath>
 

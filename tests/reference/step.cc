@@ -1,9 +1,9 @@
 // See step.h.
 // SPDX-License-Identifier: MIT
-#include "reference/step.h"
+#include "tests/reference/step.h"
 
-#include "reference/formats.h"
-#include "reference/rules.h"
+#include "tests/reference/formats.h"
+#include "tests/reference/rules.h"
 
 #include <cstring>
 #include <utility>

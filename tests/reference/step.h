@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "reference/random.h"
+#include "tests/reference/random.h"
 
 #include <octavo/codec.h>
 #include <octavo/optimizer.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "reference/transducer.h"
+#include "tests/reference/transducer.h"
 
 #include <cmath>
 #include <span>

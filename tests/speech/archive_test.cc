@@ -3,9 +3,9 @@
 // tests/speech/test_speech_archives.py.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/archive/archive.h"
-#include "speech/nemo_yaml.h"
-#include "support/random.h"
-#include "train/files_support.h"
+#include "tests/speech/nemo_yaml.h"
+#include "tests/support/random.h"
+#include "tests/train/files_support.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

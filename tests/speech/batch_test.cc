@@ -3,7 +3,7 @@
 #include "train/tasks/speech/data/batch.h"
 
 #include "train/config/config.h"
-#include "train/shares.h"
+#include "tests/train/shares.h"
 #include "train/tasks/speech/task.h"
 
 #include <gmock/gmock.h>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/data/clip_reader.h"
 
-#include "speech/spoken_tones.h"
+#include "tests/speech/spoken_tones.h"
 #include "train/tasks/speech/data/skipped_clips.h"
 
 #include <gmock/gmock.h>

@@ -2,10 +2,10 @@
 // NeMo's and transformers' files.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/export.h"
-#include "speech/nemo_yaml.h"
+#include "tests/speech/nemo_yaml.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/config/config.h"
-#include "train/files_support.h"
+#include "tests/train/files_support.h"
 #include "train/tasks/speech/archive/archive.h"
 #include "train/tasks/speech/archive/run_model.h"
 #include "train/tasks/speech/entry.h"

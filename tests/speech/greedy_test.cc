@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/recognition/greedy.h"
 
-#include "model_support.h"
+#include "tests/speech/model_support.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include "train/tasks/speech/manifest/manifest.h"
 
 #include "train/data/mix.h"
-#include "train/text_files.h"
+#include "tests/train/text_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

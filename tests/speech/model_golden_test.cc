@@ -2,7 +2,7 @@
 // batch: encoder, logits, loss, every gradient and the statistics of BatchNorm. Also tests the published
 // model's names and sizes.
 // SPDX-License-Identifier: MIT
-#include "model_support.h"
+#include "tests/speech/model_support.h"
 #include "train/checkpoint/tensors.h"
 #include "train/formats/safetensors.h"
 

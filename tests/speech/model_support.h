@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "plain_transducer.h"
+#include "tests/speech/plain_transducer.h"
 #include "train/tasks/speech/model/speech_model.h"
 
 #include <torch/torch.h>

@@ -2,8 +2,8 @@
 // clips.
 // SPDX-License-Identifier: MIT
 #include "train/model/model.h"
-#include "model_support.h"
-#include "train/fp8_reference.h"
+#include "tests/speech/model_support.h"
+#include "tests/train/fp8_reference.h"
 #include "train/nn/recompute.h"
 #include "train/nn/subsampling.h"
 #include "train/optim/fp8.h"

@@ -5,7 +5,7 @@
 #include "train/config/task_config.h"
 #include "train/formats/safetensors.h"
 #include "train/run/dry_run.h"
-#include "train/run_support.h"
+#include "tests/train/run_support.h"
 #include "train/tasks/speech/archive/archive.h"
 #include "train/tasks/speech/config/keys.h"
 

@@ -3,9 +3,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "audio/recordings.h"
+#include "tests/audio/recordings.h"
 #include "train/audio/audio.h"
-#include "train/files_support.h"
+#include "tests/train/files_support.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>

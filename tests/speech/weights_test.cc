@@ -3,9 +3,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/archive/weights.h"
 
-#include "speech/nemo_yaml.h"
+#include "tests/speech/nemo_yaml.h"
 #include "train/checkpoint/tensors.h"
-#include "train/files_support.h"
+#include "tests/train/files_support.h"
 #include "train/model/model.h"
 #include "train/tasks/speech/archive/archive.h"
 #include "train/tasks/speech/model/speech_model.h"

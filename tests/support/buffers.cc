@@ -1,9 +1,9 @@
 // See buffers.h.
 // SPDX-License-Identifier: MIT
-#include "support/buffers.h"
+#include "tests/support/buffers.h"
 
-#include "reference/formats.h"
-#include "support/random.h"
+#include "tests/reference/formats.h"
+#include "tests/support/random.h"
 
 #include <cstdio>
 #include <cstring>

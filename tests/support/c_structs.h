@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "support/buffers.h"
+#include "tests/support/buffers.h"
 
 #include <octavo/octavo.h>
 

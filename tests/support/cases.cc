@@ -1,6 +1,6 @@
 // See cases.h.
 // SPDX-License-Identifier: MIT
-#include "support/cases.h"
+#include "tests/support/cases.h"
 
 #include <octavo/describe.h>
 

@@ -1,7 +1,7 @@
 // The operators new and delete of a test whose memory can run out. They are in a file of their own, because a
 // compiler that inlines one of a pair warns of the other.
 // SPDX-License-Identifier: MIT
-#include "support/failing_new.h"
+#include "tests/support/failing_new.h"
 
 #include <algorithm>
 #include <cstddef>

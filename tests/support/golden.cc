@@ -1,6 +1,6 @@
 // See golden.h. A line is `key = hex`, wrapped onto indented lines; `#` starts a comment.
 // SPDX-License-Identifier: MIT
-#include "support/golden.h"
+#include "tests/support/golden.h"
 
 #include <cstdlib>
 #include <fstream>

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "reference/formats.h"
-#include "support/buffers.h"
-#include "support/cases.h"
+#include "tests/reference/formats.h"
+#include "tests/support/buffers.h"
+#include "tests/support/cases.h"
 
 #include <octavo/codec.h>
 

@@ -1,7 +1,7 @@
 // save, load and set_state of the LibTorch adapter: a run that is saved and loaded continues to the same
 // bits, and what does not fit changes nothing.
 // SPDX-License-Identifier: MIT
-#include "torch/support.h"
+#include "tests/torch/support.h"
 
 #include <memory>
 #include <sstream>

@@ -1,7 +1,7 @@
 // Products in FP8 on a GPU: within the bound of the CPU's tests, the reference's scales in bits, and choices
 // by time.
 // SPDX-License-Identifier: MIT
-#include "torch/fp8_support.h"
+#include "tests/torch/fp8_support.h"
 
 #include <octavo/backend.h>
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "torch/support.h"
+#include "tests/torch/support.h"
 
 #include <octavo/torch/fp8.h>
 

@@ -1,7 +1,7 @@
 // Products in FP8 of the LibTorch adapter, on the CPU's reference: within the error that the formats imply of
 // float64, forward and backward; whose scales, codes and states are whose.
 // SPDX-License-Identifier: MIT
-#include "torch/fp8_support.h"
+#include "tests/torch/fp8_support.h"
 
 #include <cmath>
 #include <limits>

@@ -1,7 +1,7 @@
 // Scalars that a device reads, and CUDA graphs of the LibTorch adapter. On the CPU capturable changes
 // nothing.
 // SPDX-License-Identifier: MIT
-#include "torch/support.h"
+#include "tests/torch/support.h"
 
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>

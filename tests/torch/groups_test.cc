@@ -1,6 +1,6 @@
 // Parameter groups, options, schedulers and bad input of the LibTorch adapter.
 // SPDX-License-Identifier: MIT
-#include "torch/support.h"
+#include "tests/torch/support.h"
 
 #include <limits>
 

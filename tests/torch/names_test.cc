@@ -1,7 +1,7 @@
 // Options and classes of the LibTorch adapter are what the algorithms say of themselves: names, defaults,
 // ranges, switches. Every algorithm of the library can be made by its name.
 // SPDX-License-Identifier: MIT
-#include "torch/support.h"
+#include "tests/torch/support.h"
 
 #include <octavo/describe.h>
 

@@ -1,8 +1,8 @@
 // Offload of the LibTorch adapter: states in host memory give the bits of states with the parameters,
 // whatever is taken, deferred, saved or loaded.
 // SPDX-License-Identifier: MIT
-#include "support/delays.h"
-#include "torch/support.h"
+#include "tests/support/delays.h"
+#include "tests/torch/support.h"
 
 #include <octavo/backend.h>
 

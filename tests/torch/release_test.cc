@@ -1,7 +1,7 @@
 // Gradient release of the LibTorch adapter: parameters are stepped in the backward pass, and their gradients
 // are freed.
 // SPDX-License-Identifier: MIT
-#include "torch/support.h"
+#include "tests/torch/support.h"
 
 #include <octavo/backend.h>
 

@@ -1,7 +1,7 @@
 // Loss scaling, skipped steps, and working memory of the LibTorch adapter: what a training loop of one's own
 // asks for.
 // SPDX-License-Identifier: MIT
-#include "torch/support.h"
+#include "tests/torch/support.h"
 
 #include <octavo/optimizer.h>
 

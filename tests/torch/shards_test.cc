@@ -1,7 +1,7 @@
 // Shards with offsets, norms over ranks, formats of single parameters, and parameters that come and go, of
 // the LibTorch adapter. Ranks are threads behind a c10d::Backend.
 // SPDX-License-Identifier: MIT
-#include "torch/support.h"
+#include "tests/torch/support.h"
 
 #include <octavo/backend.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>

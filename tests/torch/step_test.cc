@@ -1,7 +1,7 @@
 // Steps of the LibTorch adapter: torch's numbers, the core's bits, and parameters and gradients that come
 // late, move, or lie in memory in their own ways.
 // SPDX-License-Identifier: MIT
-#include "torch/support.h"
+#include "tests/torch/support.h"
 
 #include <octavo/backend.h>
 #include <octavo/optimizer.h>

@@ -1,15 +1,15 @@
 // Fuzzes the archive readers with mutated archives; see fuzz.h. Ten million inputs for each reader:
 //   OCTAVO_FUZZ_INPUTS=10000000 build/tests/train_archives_test --gtest_filter='ArchiveFuzz.*'
 // SPDX-License-Identifier: MIT
-#include "train/archive_support.h"
-#include "train/files_support.h"
+#include "tests/train/archive_support.h"
+#include "tests/train/files_support.h"
 #include "train/formats/gzip.h"
 #include "train/formats/pickle.h"
 #include "train/formats/safetensors.h"
 #include "train/formats/tar.h"
 #include "train/formats/torch_file.h"
 #include "train/formats/zip.h"
-#include "train/fuzz.h"
+#include "tests/train/fuzz.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // See archive_support.h.
 // SPDX-License-Identifier: MIT
-#include "train/archive_support.h"
+#include "tests/train/archive_support.h"
 
 #include <cstdio>
 

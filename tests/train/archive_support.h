@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/little.h"
+#include "tests/train/little.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // and checkpointed layers bit by bit.
 // SPDX-License-Identifier: MIT
 #include "train/optim/precision.h"
-#include "train/parts_support.h"
+#include "tests/train/parts_support.h"
 #include "train/tasks/text/bdh.h"
 
 #include <cmath>

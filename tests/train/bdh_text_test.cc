@@ -2,7 +2,7 @@
 // the same after a text of any length.
 // SPDX-License-Identifier: MIT
 #include "train/optim/precision.h"
-#include "train/parts_support.h"
+#include "tests/train/parts_support.h"
 #include "train/tasks/text/bdh.h"
 
 #include <ATen/record_function.h>

@@ -2,11 +2,11 @@
 // places. The file of a guide is in config_guides_test.cc.
 // SPDX-License-Identifier: MIT
 #include "train/config/deepspeed.h"
-#include "train/config_support.h"
+#include "tests/train/config_support.h"
 
-#include "support/random.h"
+#include "tests/support/random.h"
 #include "train/config/config.h"
-#include "train/text_files.h"
+#include "tests/train/text_files.h"
 
 #include <array>
 

@@ -2,7 +2,7 @@
 // place, never a crash or an exception, and a Config that is written and read again is unchanged. Takes about
 // one second; OCTAVO_FUZZ_SECONDS and OCTAVO_FUZZ_SEED work as in api/fuzz_test.cc.
 // SPDX-License-Identifier: MIT
-#include "support/random.h"
+#include "tests/support/random.h"
 #include "train/config/config.h"
 #include "train/config/task_config.h"
 #include "train/tasks/text/settings.h"

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/codec.h"
 #include "train/config/config.h"
-#include "train/config_support.h"
+#include "tests/train/config_support.h"
 
 namespace octavo_train {
 namespace {

@@ -1,12 +1,13 @@
 // Tests the configs of other trainers' guides, block by block as the guides have them: their meaning in
 // Octavo, and the errors for features that are not built in. Numbers and keys are those of the guides.
 // SPDX-License-Identifier: MIT
+#include "tests/train/config_support.h"
 #include "train/config/assignments.h"
 #include "train/config/config.h"
 #include "train/config/micro_batches.h"
 #include "train/tasks/speech/config/keys.h"
 #include "train/tasks/text/settings.h"
-#include "train/text_files.h"
+#include "tests/train/text_files.h"
 
 namespace octavo_train {
 namespace {

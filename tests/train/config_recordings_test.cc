@@ -1,5 +1,6 @@
 // Tests the keys of recordings, the recipe that sets omitted keys, and batches limited by a budget.
 // SPDX-License-Identifier: MIT
+#include "tests/train/config_support.h"
 #include "train/config/config.h"
 #include "train/config/paths.h"
 #include "train/config/task_config.h"

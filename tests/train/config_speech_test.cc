@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 #include "train/config/task_config.h"
-#include "train/config_support.h"
+#include "tests/train/config_support.h"
 #include "train/tasks/speech/config/keys.h"
 
 namespace octavo_train {

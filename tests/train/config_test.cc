@@ -2,7 +2,7 @@
 // writing it as text.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
-#include "train/config_support.h"
+#include "tests/train/config_support.h"
 
 #include "train/config/lookup.h"
 #include "train/config/options.h"

@@ -2,8 +2,8 @@
 // step of the coarser format, and the same bits where nothing has to change.
 // SPDX-License-Identifier: MIT
 #include "train/optim/convert_states.h"
-#include "train/libtorch_reference.h"
-#include "train/parts_support.h"
+#include "tests/train/libtorch_reference.h"
+#include "tests/train/parts_support.h"
 
 #include <octavo/codec.h>
 #include <octavo/describe.h>

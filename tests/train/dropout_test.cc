@@ -4,7 +4,7 @@
 #include "train/nn/dropout.h"
 #include "train/nn/attention.h"
 #include "train/nn/recompute.h"
-#include "train/parts_support.h"
+#include "tests/train/parts_support.h"
 
 #include <octavo/dropout.h>
 #include <torch/torch.h>

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/evaluate.h"
 
-#include "train/parts_support.h"
+#include "tests/train/parts_support.h"
 #include "train/tasks/text/bdh.h"
-#include "train/text_files.h"
+#include "tests/train/text_files.h"
 
 #include <cmath>
 

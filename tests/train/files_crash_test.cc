@@ -2,7 +2,7 @@
 // folder cannot be written. Earlier checkpoints must survive.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_choice.h"
-#include "train/files_support.h"
+#include "tests/train/files_support.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // Tests safetensors files that are torn or malicious: each is an error that names the file, or its tensors
 // lie inside it. There is never a crash, an exception or a large allocation.
 // SPDX-License-Identifier: MIT
-#include "support/random.h"
-#include "train/files_support.h"
+#include "tests/support/random.h"
+#include "tests/train/files_support.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

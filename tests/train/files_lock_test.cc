@@ -2,7 +2,7 @@
 // is refreshed.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/folder_lock.h"
-#include "train/files_support.h"
+#include "tests/train/files_support.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // Tests that tensors are read as they were written, and that tensors that cannot be written are rejected
 // before the file is changed.
 // SPDX-License-Identifier: MIT
-#include "train/files_support.h"
+#include "tests/train/files_support.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

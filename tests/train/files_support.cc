@@ -1,9 +1,9 @@
 // See files_support.h.
 // SPDX-License-Identifier: MIT
-#include "train/files_support.h"
+#include "tests/train/files_support.h"
 #include "train/base/status.h"
 
-#include "support/random.h"
+#include "tests/support/random.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 // Tests text files that are replaced atomically, and the list of checksums.
 // SPDX-License-Identifier: MIT
-#include "train/files_support.h"
+#include "tests/train/files_support.h"
 #include "train/io/checksums.h"
 #include "train/io/file_descriptor.h"
 #include "train/io/text_file.h"

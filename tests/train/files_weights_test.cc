@@ -2,7 +2,7 @@
 // not match.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_weights.h"
-#include "train/files_support.h"
+#include "tests/train/files_support.h"
 
 #include <octavo/codec.h>
 

@@ -1,12 +1,12 @@
 // Tests FP8 matmuls through the functions of train/nn/weight_matmul.h: which matmuls are in FP8 and which
 // stay plain, recomputed segments bit by bit, BDH with FP8, and the saved FP8 state.
 // SPDX-License-Identifier: MIT
-#include "train/fp8_reference.h"
+#include "tests/train/fp8_reference.h"
 #include "train/model/model.h"
 #include "train/nn/recompute.h"
 #include "train/nn/weight_matmul.h"
 #include "train/optim/fp8.h"
-#include "train/parts_support.h"
+#include "tests/train/parts_support.h"
 #include "train/tasks/text/bdh.h"
 
 #include <cstdlib>

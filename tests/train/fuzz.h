@@ -5,8 +5,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "support/random.h"
-#include "train/little.h"
+#include "tests/support/random.h"
+#include "tests/train/little.h"
 
 #include <octavo/status.h>
 

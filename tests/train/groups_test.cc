@@ -2,7 +2,7 @@
 // patterns without a match.
 // SPDX-License-Identifier: MIT
 #include "train/optim/param_groups.h"
-#include "train/parts_support.h"
+#include "tests/train/parts_support.h"
 
 #include <cmath>
 

@@ -3,7 +3,7 @@
 #include "train/console/heartbeat.h"
 #include "train/task.h"
 
-#include "train/parts_support.h"
+#include "tests/train/parts_support.h"
 #include "train/run/progress.h"
 
 #include <condition_variable>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "train/config/options.h"
-#include "train/parts_support.h"
+#include "tests/train/parts_support.h"
 
 #include <octavo/describe.h>
 

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/device/device.h"
 #include "train/optim/lr_schedule.h"
-#include "train/parts_support.h"
+#include "tests/train/parts_support.h"
 #include "train/run/buffer_snapshot.h"
 #include "train/run/step.h"
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/device/memory.h"
 
-#include "train/parts_support.h"
+#include "tests/train/parts_support.h"
 #include "train/predict/advise.h"
 
 namespace octavo_train {

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/nn/recompute.h"
 #include "train/optim/gradients.h"
-#include "train/parts_support.h"
+#include "tests/train/parts_support.h"
 
 namespace octavo_train {
 namespace {

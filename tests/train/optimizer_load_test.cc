@@ -1,7 +1,7 @@
 // Tests the loading of states that do not match: errors name the difference and change nothing.
 // SPDX-License-Identifier: MIT
-#include "train/libtorch_reference.h"
-#include "train/parts_support.h"
+#include "tests/train/libtorch_reference.h"
+#include "tests/train/parts_support.h"
 
 namespace octavo_train {
 namespace {

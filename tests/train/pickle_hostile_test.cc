@@ -1,6 +1,6 @@
 // Tests pickles that are torn or malicious: each is an error that names the opcode, the byte and the global.
 // SPDX-License-Identifier: MIT
-#include "train/archive_support.h"
+#include "tests/train/archive_support.h"
 #include "train/formats/pickle.h"
 
 #include <gmock/gmock.h>

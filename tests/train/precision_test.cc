@@ -3,7 +3,7 @@
 #include "train/optim/precision.h"
 
 #include "train/optim/gradients.h"
-#include "train/parts_support.h"
+#include "tests/train/parts_support.h"
 #include "train/tasks/text/bdh.h"
 #include "train/tasks/text/evaluate.h"
 

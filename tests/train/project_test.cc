@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/nn/weight_matmul.h"
 #include "train/optim/precision.h"
-#include "train/parts_support.h"
+#include "tests/train/parts_support.h"
 
 #include <torch/torch.h>
 

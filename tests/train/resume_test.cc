@@ -7,9 +7,9 @@
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/checkpoint/folder/folder_lock.h"
 #include "train/io/checksums.h"
-#include "train/run_support.h"
+#include "tests/train/run_support.h"
 #include "train/tasks/text/text_files.h"
-#include "train/text_files.h"
+#include "tests/train/text_files.h"
 
 #include <csignal>
 #include <fstream>

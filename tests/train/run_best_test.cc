@@ -2,7 +2,7 @@
 // stopped, and which settings are rejected.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_choice.h"
-#include "train/run_support.h"
+#include "tests/train/run_support.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,9 +1,9 @@
 // Tests complete runs with FP8 matmuls, using the CPU's reference implementation: saving and resuming, the
 // meaning of a step, and the messages where FP8 is not available.
 // SPDX-License-Identifier: MIT
-#include "train/fp8_reference.h"
+#include "tests/train/fp8_reference.h"
 #include "train/run/dry_run.h"
-#include "train/run_support.h"
+#include "tests/train/run_support.h"
 
 #include <cstring>
 

@@ -1,6 +1,6 @@
 // Tests complete runs with parameter groups, and runs that resume with states of another format or precision.
 // SPDX-License-Identifier: MIT
-#include "train/run_support.h"
+#include "tests/train/run_support.h"
 
 #include "train/formats/safetensors.h"
 

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/log/run_log.h"
 
-#include "train/event_reader.h"
+#include "tests/train/event_reader.h"
 #include "train/log/event_file.h"
 
 #include <gmock/gmock.h>

@@ -2,7 +2,7 @@
 // without offloading, and a run resumes independently of where its states were.
 // SPDX-License-Identifier: MIT
 #include "train/run/dry_run.h"
-#include "train/run_support.h"
+#include "tests/train/run_support.h"
 
 namespace octavo_train {
 namespace {

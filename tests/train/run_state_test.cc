@@ -6,9 +6,9 @@
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/checkpoint/tensors.h"
 #include "train/io/text_file.h"
-#include "train/parts_support.h"
+#include "tests/train/parts_support.h"
 #include "train/run/training_state.h"
-#include "train/text_files.h"
+#include "tests/train/text_files.h"
 
 #include <fstream>
 #include <limits>

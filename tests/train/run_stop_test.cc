@@ -1,7 +1,7 @@
 // Tests runs that are stopped, killed, or fail: what is saved and logged, and that the same command resumes
 // to the same bits.
 // SPDX-License-Identifier: MIT
-#include "train/run_support.h"
+#include "tests/train/run_support.h"
 
 #include <sys/resource.h>
 #include <unistd.h>

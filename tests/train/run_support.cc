@@ -1,6 +1,6 @@
 // See run_support.h.
 // SPDX-License-Identifier: MIT
-#include "train/run_support.h"
+#include "tests/train/run_support.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

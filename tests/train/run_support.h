@@ -5,7 +5,7 @@
 
 #include "train/config/config.h"
 #include "train/console/console.h"
-#include "train/files_support.h"
+#include "tests/train/files_support.h"
 #include "train/trainer.h"
 
 #include <gmock/gmock.h>

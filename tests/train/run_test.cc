@@ -1,7 +1,7 @@
 // Tests complete runs: their logs, resuming to the same bits in every precision, stages, and settings that
 // must not change a bit.
 // SPDX-License-Identifier: MIT
-#include "train/run_support.h"
+#include "tests/train/run_support.h"
 
 #include <filesystem>
 #include <string>

@@ -2,8 +2,8 @@
 // steps with bad gradients, uses the predicted memory, and resumes from saved states to the same bits.
 // SPDX-License-Identifier: MIT
 #include "train/config/options.h"
-#include "train/libtorch_reference.h"
-#include "train/parts_support.h"
+#include "tests/train/libtorch_reference.h"
+#include "tests/train/parts_support.h"
 
 #include <octavo/describe.h>
 

@@ -1,8 +1,8 @@
 // Tests tar archives, with and without gzip, that are torn or malicious: each is an error that names the file
 // and a byte. There is never a crash, an exception or a large allocation.
 // SPDX-License-Identifier: MIT
-#include "train/archive_support.h"
-#include "train/files_support.h"
+#include "tests/train/archive_support.h"
+#include "tests/train/files_support.h"
 #include "train/formats/gzip.h"
 #include "train/formats/tar.h"
 

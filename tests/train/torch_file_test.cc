@@ -2,8 +2,8 @@
 // files can be read. test_archives.py tests them with Python.
 // SPDX-License-Identifier: MIT
 #include "train/formats/torch_file.h"
-#include "train/archive_support.h"
-#include "train/files_support.h"
+#include "tests/train/archive_support.h"
+#include "tests/train/files_support.h"
 #include "train/formats/nemo.h"
 
 #include <gmock/gmock.h>

@@ -6,8 +6,8 @@
 #include "train/checkpoint/folder/checkpoint_writer.h"
 #include "train/checkpoint/tensors.h"
 #include "train/formats/safetensors.h"
-#include "train/parts_support.h"
-#include "train/text_files.h"
+#include "tests/train/parts_support.h"
+#include "tests/train/text_files.h"
 
 #include <filesystem>
 

@@ -1,8 +1,8 @@
 // Tests zip archives that are torn or malicious: each is an error that names a byte, or its entries lie
 // inside the archive and do not overlap.
 // SPDX-License-Identifier: MIT
-#include "train/archive_support.h"
-#include "train/files_support.h"
+#include "tests/train/archive_support.h"
+#include "tests/train/files_support.h"
 #include "train/formats/zip.h"
 #include "train/io/mapped_file.h"
 

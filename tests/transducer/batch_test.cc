@@ -1,7 +1,7 @@
 // What holds for any transducer lattice: clips do not see each other or what pads them, bits depend on
 // neither threads nor memory order, and reductions are what they say.
 // SPDX-License-Identifier: MIT
-#include "transducer/lattices.h"
+#include "tests/transducer/lattices.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

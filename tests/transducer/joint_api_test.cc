@@ -1,7 +1,7 @@
 // What the transducer loss with its joint network refuses, its memory, and its C functions.
 // SPDX-License-Identifier: MIT
-#include "support/c_structs.h"
-#include "transducer/joints.h"
+#include "tests/support/c_structs.h"
+#include "tests/transducer/joints.h"
 
 #include <octavo/octavo.h>
 

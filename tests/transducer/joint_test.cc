@@ -1,7 +1,7 @@
 // The transducer loss with its joint network against the loss on logits that plain loops make, against
 // central differences of the sum over all alignments, and against itself: tiles, threads, padding.
 // SPDX-License-Identifier: MIT
-#include "transducer/joints.h"
+#include "tests/transducer/joints.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

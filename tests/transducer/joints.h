@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "transducer/lattices.h"
+#include "tests/transducer/lattices.h"
 
 #include <octavo/dropout.h>
 

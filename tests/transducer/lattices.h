@@ -3,9 +3,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "reference/elements.h"
-#include "reference/transducer.h"
-#include "support/random.h"
+#include "tests/reference/elements.h"
+#include "tests/reference/transducer.h"
+#include "tests/support/random.h"
 
 #include <octavo/transducer.h>
 

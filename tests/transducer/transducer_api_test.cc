@@ -1,7 +1,7 @@
 // What the transducer loss refuses, by name, value and limit, and its C functions.
 // SPDX-License-Identifier: MIT
-#include "support/c_structs.h"
-#include "transducer/lattices.h"
+#include "tests/support/c_structs.h"
+#include "tests/transducer/lattices.h"
 
 #include <octavo/backend.h>
 #include <octavo/fp8.h>

@@ -1,7 +1,7 @@
 // The transducer loss and its gradient against the sum over all alignments: numbers known from elsewhere,
 // enumeration, central differences, and closed forms where a lattice is too large to enumerate.
 // SPDX-License-Identifier: MIT
-#include "transducer/lattices.h"
+#include "tests/transducer/lattices.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
