@@ -9,8 +9,8 @@
 #pragma once
 
 #include "train/base/status.h"
-#include "train/checkpoint/folder/metric.h"
-#include "train/checkpoint/reinitialized_layers.h"
+#include "train/checkpoint/folder/evaluation_file.h"
+#include "train/checkpoint/initial_weights.h"
 #include "train/config/settings.h"
 #include "train/data/batches.h"
 #include "train/data/order.h"

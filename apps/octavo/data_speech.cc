@@ -27,7 +27,7 @@ constexpr std::uint64_t kMostText = std::uint64_t{1} << 28;  // bytes
 
 struct SpeechFlags {
   std::string folder, text;
-  recordings::SpeechBenchOptions plan;
+  recordings::SpeechOptions options;
   int threads = 0;
   bool force = false;
 };
@@ -44,32 +44,32 @@ std::vector<std::string> lines_of(const std::string& path) {
 }
 
 void make_speech(SpeechFlags& flags) {
-  recordings::SpeechBenchOptions& plan = flags.plan;
-  if (plan.voices.empty()) throw Failure(kExitUsage, "--voices: got none, expected at least one");
-  if (plan.slowest > plan.fastest)
-    throw Failure(kExitUsage, fmt::format("--slowest: got {}, expected at most --fastest, {}", plan.slowest,
-                                          plan.fastest));
-  if (!flags.text.empty()) plan.sentences = lines_of(flags.text);
+  recordings::SpeechOptions& options = flags.options;
+  if (options.voices.empty()) throw Failure(kExitUsage, "--voices: got none, expected at least one");
+  if (options.slowest > options.fastest)
+    throw Failure(kExitUsage, fmt::format("--slowest: got {}, expected at most --fastest, {}",
+                                          options.slowest, options.fastest));
+  if (!flags.text.empty()) options.sentences = lines_of(flags.text);
   recordings::MadeSpeech made;
   {
     Progress progress;
-    const std::int64_t all = plan.clips + plan.val_clips, often = std::max<std::int64_t>(1, all / 10);
+    const std::int64_t all = options.clips + options.val_clips, often = std::max<std::int64_t>(1, all / 10);
     const auto advance = [&](std::int64_t done) {
       if (done % often == 0) progress.say(grouped(done) + " of " + grouped(all) + " clips");
     };
-    made = take(recordings::make_speech(flags.folder, plan, flags.force, flags.threads, advance));
+    made = take(recordings::make_speech(flags.folder, options, flags.force, flags.threads, advance));
   }
   std::cout << fmt::format(
       "{}: {}{} clips ({}) in train.jsonl and {} ({}) in val.jsonl, {} different words, {}\n", flags.folder,
-      made.was_there ? "was there already, " : "", grouped(plan.clips),
-      octavo_train::duration_text(made.seconds), grouped(plan.val_clips),
+      made.was_there ? "was there already, " : "", grouped(options.clips),
+      octavo_train::duration_text(made.seconds), grouped(options.val_clips),
       octavo_train::duration_text(made.val_seconds), grouped(made.words),
-      octavo_train::counted(std::ssize(plan.voices), "voice"));
+      octavo_train::counted(std::ssize(options.voices), "voice"));
 }
 
 struct SplitFlags {
   std::string manifest, train, val, together = "audio";
-  recordings::SplitOptions plan;
+  recordings::SplitOptions options;
   bool force = false;
 };
 
@@ -86,7 +86,7 @@ void split(SplitFlags& flags) {
       {"text", recordings::SplitField::text},
       {"speaker", recordings::SplitField::speaker},
       {"lang", recordings::SplitField::lang}};
-  flags.plan.together = kFields.at(flags.together);
+  flags.options.together = kFields.at(flags.together);
   const std::string train = flags.train.empty() ? beside(flags.manifest, "train") : flags.train;
   const std::string val = flags.val.empty() ? beside(flags.manifest, "val") : flags.val;
   std::error_code ignored;
@@ -101,7 +101,7 @@ void split(SplitFlags& flags) {
     return std::filesystem::path(path).parent_path().string();
   };
   const recordings::Split parts =
-      take(recordings::split_manifest(flags.manifest, flags.plan, folder(train), folder(val)));
+      take(recordings::split_manifest(flags.manifest, flags.options, folder(train), folder(val)));
   check(octavo_train::write_text_file(train, parts.train.lines));
   check(octavo_train::write_text_file(val, parts.val.lines));
   const auto say = [](const std::string& path, const recordings::SplitPart& part) {
@@ -126,10 +126,10 @@ void add_split(CLI::App& data) {
       ->type_name("FILE");
   command->add_option("--val", flags->val, "The part to evaluate on; all.val.jsonl unless given")
       ->type_name("FILE");
-  auto* share = command->add_option("--share", flags->plan.share, "Share of the clips to evaluate on")
+  auto* share = command->add_option("--share", flags->options.share, "Share of the clips to evaluate on")
                     ->capture_default_str()
                     ->check(CLI::Range(1e-6, 0.999999));
-  command->add_option("--clips", flags->plan.clips, "Number of clips to evaluate on, instead of a share")
+  command->add_option("--clips", flags->options.clips, "Number of clips to evaluate on, instead of a share")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50))
       ->excludes(share);
   command
@@ -137,7 +137,7 @@ void add_split(CLI::App& data) {
                    "Clips that stay on one side: those of the same recording (audio), text, speaker or lang")
       ->capture_default_str()
       ->check(CLI::IsMember({"audio", "text", "speaker", "lang"}));
-  command->add_option("--seed", flags->plan.seed, "Seed of the random choice")->capture_default_str();
+  command->add_option("--seed", flags->options.seed, "Seed of the random choice")->capture_default_str();
   command->add_flag("--force", flags->force, "Replace files that are there");
   command->callback([flags] { split(*flags); });
 }
@@ -150,25 +150,25 @@ void add_make_speech(CLI::App& data) {
   const AddOption option{*command};
   command->add_option("FOLDER", flags->folder, "Folder to make: train.jsonl, val.jsonl and the recordings")
       ->required();
-  option("--clips", flags->plan.clips, "N", "Clips to train on")
+  option("--clips", flags->options.clips, "N", "Clips to train on")
       ->check(CLI::Range(std::int64_t{1}, kMostClips));
-  option("--val-clips", flags->plan.val_clips, "N", "Clips to evaluate on, with sentences of their own")
+  option("--val-clips", flags->options.val_clips, "N", "Clips to evaluate on, with sentences of their own")
       ->check(CLI::Range(std::int64_t{1}, kMostClips));
-  option("--voices", flags->plan.voices, "LIST", "Voices of espeak-ng, comma-separated")->delimiter(',');
-  option("--slowest", flags->plan.slowest, "N", "Slowest pace, in words a minute")
+  option("--voices", flags->options.voices, "LIST", "Voices of espeak-ng, comma-separated")->delimiter(',');
+  option("--slowest", flags->options.slowest, "N", "Slowest pace, in words a minute")
       ->check(CLI::Range(80, 450));
-  option("--fastest", flags->plan.fastest, "N", "Fastest pace, in words a minute")
+  option("--fastest", flags->options.fastest, "N", "Fastest pace, in words a minute")
       ->check(CLI::Range(80, 450));
-  option("--silence", flags->plan.silence, "SECONDS",
+  option("--silence", flags->options.silence, "SECONDS",
          "Each clip begins and ends with up to this much silence; 0 writes none")
       ->check(CLI::Range(0.0, 60.0));
-  option("--joined", flags->plan.joined, "SHARE",
+  option("--joined", flags->options.joined, "SHARE",
          "This share of the clips has two or three sentences with pauses; 0 writes single sentences")
       ->check(CLI::Range(0.0, 1.0));
-  option("--rate", flags->plan.rate, "HZ", "Sample rate of the files")->check(CLI::Range(8000, 48000));
-  option("--format", flags->plan.format, "NAME", "Format of the files")
+  option("--rate", flags->options.rate, "HZ", "Sample rate of the files")->check(CLI::Range(8000, 48000));
+  option("--format", flags->options.format, "NAME", "Format of the files")
       ->check(CLI::IsMember({"flac", "wav", "ogg", "mp3"}));
-  option("--seed", flags->plan.seed, "N", "Seed of the random choice of sentences and voices");
+  option("--seed", flags->options.seed, "N", "Seed of the random choice of sentences and voices");
   option("--text", flags->text, "FILE", "Read the lines of this file instead of sentences of our own");
   option("--jobs", flags->threads, "N", "Threads; as many as there are processors unless given")
       ->check(CLI::Range(0, 1024));

@@ -5,14 +5,13 @@
 #include "apps/octavo/common/table.h"
 #include "train/base/numbers.h"
 #include "train/base/terminal_text.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/io/folders.h"
 #include "train/io/little_endian.h"
 #include "train/io/mapped_file.h"
 #include "train/io/text_file.h"
 #include "train/tasks/speech/manifest/manifest.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"
-#include "train/tasks/speech/tokenizer/tokenizer_export.h"
 
 #include <CLI/CLI.hpp>
 

@@ -6,6 +6,7 @@
 #include "train/base/terminal_text.h"
 #include "train/base/word_diff.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -34,18 +35,16 @@ std::string counted(std::int64_t count, const std::string& one) {
 
 std::string total_text(const GroupScore& total) {
   const WordErrors& e = total.errors;
-  return "WER " + share(e.errors(), e) + ": " + counted(e.errors(), "error") + " in " +
-         counted(e.words, "word") + " of " + counted(total.clips, "clip") + " (" +
-         octavo_train::duration_text(total.seconds) + ")\n  " + counted(e.substitutions, "substitution") +
-         " (" + share(e.substitutions, e) + "), " + counted(e.deletions, "deletion") + " (" +
-         share(e.deletions, e) + "), " + counted(e.insertions, "insertion") + " (" + share(e.insertions, e) +
-         ")\n";
+  return fmt::format("WER {}: {} in {} of {} ({})\n  {} ({}), {} ({}), {} ({})\n", share(e.errors(), e),
+                     counted(e.errors(), "error"), counted(e.words, "word"), counted(total.clips, "clip"),
+                     octavo_train::duration_text(total.seconds), counted(e.substitutions, "substitution"),
+                     share(e.substitutions, e), counted(e.deletions, "deletion"), share(e.deletions, e),
+                     counted(e.insertions, "insertion"), share(e.insertions, e));
 }
 
-std::string left_out_text(std::size_t shown, std::size_t all) {
-  return shown < all
-             ? "  and " + grouped(static_cast<std::int64_t>(all - shown)) + " more: --json FILE has all\n"
-             : "";
+std::string omitted_text(std::size_t shown, std::size_t all) {
+  if (shown == all) return {};
+  return fmt::format("  and {} more: --json FILE has all\n", grouped(static_cast<std::int64_t>(all - shown)));
 }
 
 // Lists the largest groups first.
@@ -70,7 +69,7 @@ std::string groups_text(const std::string& title, const Score::Groups& groups) {
                share(e.errors(), e), share(e.substitutions, e), share(e.deletions, e),
                share(e.insertions, e)});
   }
-  return '\n' + table.text() + left_out_text(shown, order.size());
+  return '\n' + table.text() + omitted_text(shown, order.size());
 }
 
 std::string worst_text(const std::vector<octavo_train::ScoredClip>& worst) {
@@ -78,9 +77,9 @@ std::string worst_text(const std::vector<octavo_train::ScoredClip>& worst) {
   std::string out = "\nThe clips with the most errors ([-said-] and not heard so, {+heard+} and not said):\n";
   for (const octavo_train::ScoredClip& clip : worst) {
     const octavo_train::WordDiff pair = octavo_train::diff_for_terminal(clip.reference, clip.hypothesis);
-    out += "  " + terminal_text(clip.place) + "  " + terminal_text(clip.audio) + "  " +
-           counted(clip.errors.errors(), "error") + " in " + counted(clip.errors.words, "word") +
-           "\n    said:  " + pair.reference + "\n    heard: " + pair.hypothesis + '\n';
+    out += fmt::format("  {}  {}  {} in {}\n    said:  {}\n    heard: {}\n", terminal_text(clip.place),
+                       terminal_text(clip.audio), counted(clip.errors.errors(), "error"),
+                       counted(clip.errors.words, "word"), pair.reference, pair.hypothesis);
   }
   return out;
 }
@@ -88,11 +87,11 @@ std::string worst_text(const std::vector<octavo_train::ScoredClip>& worst) {
 std::string unheard_text(const std::vector<octavo_train::SkippedClip>& unheard) {
   if (unheard.empty()) return {};
   const std::size_t shown = std::min(unheard.size(), kMostUnheard);
-  std::string out = '\n' + counted(std::ssize(unheard), "clip") + " could not be heard and " +
-                    (unheard.size() == 1 ? "is" : "are") + " not counted:\n";
+  std::string out = fmt::format("\n{} could not be heard and {} not counted:\n",
+                                counted(std::ssize(unheard), "clip"), unheard.size() == 1 ? "is" : "are");
   for (std::size_t i = 0; i < shown; ++i)
-    out += "  " + terminal_text(unheard[i].place) + "  " + terminal_text(unheard[i].reason) + '\n';
-  return out + left_out_text(shown, unheard.size());
+    out += fmt::format("  {}  {}\n", terminal_text(unheard[i].place), terminal_text(unheard[i].reason));
+  return out + omitted_text(shown, unheard.size());
 }
 
 json group_json(const GroupScore& group) {

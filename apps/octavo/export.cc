@@ -6,7 +6,7 @@
 #include "apps/octavo/common/options.h"
 #include "train/base/terminal_text.h"
 #include "train/checkpoint/folder/checkpoint_choice.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/checkpoint/folder/checkpoint_weights.h"
 #include "train/config/config.h"
 

@@ -4,7 +4,7 @@
 #include "apps/octavo/common/cli.h"
 #include "apps/octavo/common/options.h"
 #include "apps/octavo/trainer_commands.h"
-#include "train/tasks/speech/recognition/transcript_file.h"
+#include "train/tasks/speech/recognition/transcription.h"
 
 #include <CLI/CLI.hpp>
 

@@ -5,6 +5,7 @@
 #include "apps/octavo/common/table.h"
 #include "train/base/numbers.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <cstddef>
@@ -115,8 +116,8 @@ std::string time_text(const SpeechBench& bench) {
 std::string products_text(const SpeechBench& bench) {
   for (const SpeechBenchRow& row : bench.rows) {
     if (!row.measure || row.measure->products.empty()) continue;
-    std::string out = "\nproducts, of " + std::to_string(row.clips) + " clips\n";
-    for (const std::string& line : row.measure->products) out += "  " + line + "\n";
+    std::string out = fmt::format("\nproducts, of {} clips\n", row.clips);
+    for (const std::string& line : row.measure->products) out += fmt::format("  {}\n", line);
     return out;
   }
   return {};
@@ -126,25 +127,27 @@ std::string warning_text(const SpeechBench& bench) {
   std::int64_t skipped = 0;
   for (const SpeechBenchRow& row : bench.rows) skipped += row.measure ? row.measure->skipped : 0;
   if (skipped == 0) return {};
-  return "\nwarning: " + std::to_string(skipped) +
-         " steps had gradients that are not finite, and their optimizer did nothing: do not trust its "
-         "times\n";
+  return fmt::format(
+      "\nwarning: {} steps had gradients that are not finite, and their optimizer did nothing: do not trust "
+      "its times\n",
+      skipped);
 }
 
 }  // namespace
 
 std::string speech_tables(const SpeechBench& bench) {
   const SpeechBenchRequest& request = bench.request;
-  return "speech model " + request.size + " (" + request.head + ", " +
-         octavo_train::short_count(static_cast<double>(bench.parameters)) + " parameters), clips of " +
-         octavo_train::significant(request.seconds, 4) + " s with " + std::to_string(request.tokens) +
-         " tokens, computing in " + request.dtype + ", weights in " + bench.weights + ", on " + bench.device +
-         (request.fp8 == "off" ? "" : ", products in FP8 (" + request.fp8 + ", " + request.fp8_select + ")") +
-         (request.offload == "none" ? "" : ", offload " + request.offload) +
-         (request.offload_gradients ? ", gradients too" : "") +
-         (request.accumulation == 1 ? ""
-                                    : ", " + std::to_string(request.accumulation) + " micro-batches a step") +
-         "\n\n" + memory_text(bench) + "\nmilliseconds of a step\n" + time_text(bench) +
+  std::string out = fmt::format(
+      "speech model {} ({}, {} parameters), clips of {} s with {} tokens, computing in {}, weights in {}, on "
+      "{}",
+      request.size, request.head, octavo_train::short_count(static_cast<double>(bench.parameters)),
+      octavo_train::significant(request.seconds, 4), request.tokens, request.dtype, bench.weights,
+      bench.device);
+  if (request.fp8 != "off") out += fmt::format(", products in FP8 ({}, {})", request.fp8, request.fp8_select);
+  if (request.offload != "none") out += ", offload " + request.offload;
+  if (request.offload_gradients) out += ", gradients too";
+  if (request.accumulation != 1) out += fmt::format(", {} micro-batches a step", request.accumulation);
+  return out + "\n\n" + memory_text(bench) + "\nmilliseconds of a step\n" + time_text(bench) +
          products_text(bench) + warning_text(bench);
 }
 

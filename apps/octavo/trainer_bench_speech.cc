@@ -8,12 +8,12 @@
 #include "train/device/device.h"
 #include "train/device/memory.h"
 #include "train/model/model.h"
-#include "train/optim/fp8_choice.h"
+#include "train/optim/fp8.h"
 #include "train/optim/optimizer.h"
-#include "train/tasks/speech/config/model_config.h"
+#include "train/tasks/speech/config/keys.h"
 #include "train/tasks/speech/data/generator.h"
-#include "train/tasks/speech/model/speech_model.h"
 #include "train/tasks/speech/model/step_profile.h"
+#include "train/tasks/speech/model/speech_model.h"
 
 #include <torch/torch.h>
 
@@ -64,7 +64,7 @@ class Models {
  public:
   explicit Models(const SpeechBenchRequest& request) : settings_(bench_model(request.size, request.head)) {}
 
-  octavo_train::SpeechModelImpl& get(const std::string& checkpointing, const torch::Device& device,
+  octavo_train::SpeechModelImpl& get(const std::string& checkpointing, const ::torch::Device& device,
                                      bool bf16) {
     if (model_.is_empty() || checkpointing != checkpointing_ || bf16 != bf16_) {
       drop();
@@ -87,25 +87,25 @@ class Models {
   bool bf16_ = false;
 };
 
-void measure_row(SpeechBench& bench, SpeechBenchRow& row, const torch::Device& device, Models& models) {
+void measure_row(SpeechBench& bench, SpeechBenchRow& row, const ::torch::Device& device, Models& models) {
   const SpeechBenchRequest& request = bench.request;
   const octavo_train::TrainingSettings training = training_of(request, row.optimizer);
-  const octavo_train::OptimizerChoice plan =
-      take(octavo_train::choose_optimizer(training, device, octavo_train::has_backend(device)));
+  check(octavo_train::check_backend(device));
+  const bool bf16 = octavo_train::has_bf16_weights(training);
   const octavo_train::SpeechLoad load{row.clips,
                                       std::llround(octavo_train::kFramesPerSecond * request.seconds),
                                       request.tokens, request.steps};
   try {
     octavo_train::seed_random(training.seed, 0, 0);
-    octavo_train::SpeechModelImpl& model = models.get(row.checkpointing, device, plan.bf16_weights);
+    octavo_train::SpeechModelImpl& model = models.get(row.checkpointing, device, bf16);
     bench.parameters = 0;
-    for (const torch::Tensor& each : model.parameters()) bench.parameters += each.numel();
+    for (const ::torch::Tensor& each : model.parameters()) bench.parameters += each.numel();
     bench.weights = "float32";
-    if (plan.bf16_weights)
+    if (bf16)
       bench.weights =
           std::string("bfloat16, master ") + octavo_train::master_name(octavo_train::weight_store(training));
     take(octavo_train::choose_fp8(training.fp8, device));  // an error if FP8 is not supported
-    row.measure = octavo_train::measure_step(model, load, plan, training, device);
+    row.measure = octavo_train::measure_step(model, load, training, device);
     model.zero_grad();
   } catch (const c10::OutOfMemoryError&) {
     row.error = "out of memory";
@@ -146,7 +146,7 @@ octavo_train::SpeechModelSettings bench_model(const std::string& size, const std
 }
 
 void run_bench_speech(const SpeechBenchRequest& request) {
-  const torch::Device device =
+  const ::torch::Device device =
       take(octavo_train::choose_device(training_of(request, request.optimizers.front()).device), "--device");
   // Checks all optimizers before any work.
   for (const std::string& optimizer : request.optimizers) training_of(request, optimizer);

@@ -13,6 +13,8 @@
 #include "train/report/plan_page.h"
 #include "train/run/dry_run.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -31,12 +33,6 @@ octavo_train::Solve solve_of(const std::string& name) {
   return name == "gpus" ? octavo_train::Solve::gpus : octavo_train::Solve::batch;
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string out;
-  for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
-  return out;
-}
-
 void show(const std::vector<octavo_train::Advice>& advice, const octavo_train::Prediction& plan) {
   const bool enough = std::ranges::any_of(advice, &octavo_train::Advice::fits);
   if (plan.fits())
@@ -52,8 +48,8 @@ void show(const std::vector<octavo_train::Advice>& advice, const octavo_train::P
   Table table(
       {{"saves", Table::Align::right}, {"time", Table::Align::right}, {"fits"}, {"settings, and why"}});
   for (const octavo_train::Advice& each : advice) {
-    table.add({octavo_train::bytes_text(static_cast<double>(each.saves)), each.time_text(),
-               each.fits ? "yes" : "no", joined(each.words)});
+    table.add({octavo_train::bytes_text(each.saves), each.time_text(), each.fits ? "yes" : "no",
+               fmt::format("{}", fmt::join(each.words, " "))});
     table.add({"", "", "", "  " + each.why});
   }
   std::cout << table.text(output_width());
@@ -80,8 +76,8 @@ std::string gpu_of(const PlanCommand& request, const octavo_train::Settings& set
 // it is not measured.
 double launch_seconds(const plan::Gpu& gpu) {
   if (gpu.device < 0) return 0;
-  const auto found =
-      octavo_train::measure_launch(torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(gpu.device)));
+  const auto found = octavo_train::measure_launch(
+      ::torch::Device(::torch::kCUDA, static_cast<::torch::DeviceIndex>(gpu.device)));
   if (!found.ok())
     std::cerr << octavo_train::terminal_text(found.status().message()) << "; a fast host is assumed\n";
   return found.ok() ? *found : 0;
@@ -91,8 +87,9 @@ double launch_seconds(const plan::Gpu& gpu) {
 octavo_train::Prediction measured(const PlanCommand& request, const octavo_train::LoadWith& load,
                                   const octavo_train::PredictionRequest& wanted) {
   if (wanted.gpu.device < 0)
-    throw Failure(kExitUsage, "--measure runs steps on this machine's GPU, and --gpu is " + request.gpu +
-                                  "; use --gpu this, or leave --measure out");
+    throw Failure(kExitUsage, fmt::format("--measure runs steps on this machine's GPU, and --gpu is {}; use "
+                                          "--gpu this, or leave --measure out",
+                                          request.gpu));
   const std::string device = "training.device=cuda:" + std::to_string(wanted.gpu.device);
   const octavo_train::LoadWith there = [&](std::vector<std::string> words) {
     words.push_back(device);

@@ -8,7 +8,7 @@
 #include "train/config/config.h"
 #include "train/tasks/speech/recognition/batch_recognition.h"
 #include "train/tasks/speech/recognition/recognizer.h"
-#include "train/tasks/speech/recognition/transcript_file.h"
+#include "train/tasks/speech/recognition/transcription.h"
 
 #include <fmt/format.h>
 

@@ -26,13 +26,24 @@ HOSTILE = [
 ]
 
 
+INLINE = ("a", "b", "code", "del", "ins", "small", "span", "strong")
+
+
 class Elements(html.parser.HTMLParser):
-    """Every start tag with its attributes, the text of each table's rows, and the JSON for the script."""
+    """Every start tag with its attributes, the text of each table's rows, the JSON for the script, and all
+    other text with single blanks."""
 
     def __init__(self, page):
         super().__init__()
-        self.tags, self.rows, self.data, self._inside, self._text = [], [], "", [], ""
+        self.tags, self.rows, self.data, self.text, self._inside, self._text = [], [], "", "", [], ""
         self.feed(page)
+        self.text = " ".join(self.text.split())
+
+    def ids(self, tag):
+        return [attrs.get("id") for name, attrs in self.tags if name == tag]
+
+    def count(self, tag, style):
+        return sum(name == tag and style in attrs.get("class", "").split() for name, attrs in self.tags)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
@@ -42,8 +53,12 @@ class Elements(html.parser.HTMLParser):
             self.rows.append([])
         elif tag == "script":
             self._inside.append(dict(attrs).get("id"))
+        if tag not in INLINE:
+            self.text += " "
 
     def handle_endtag(self, tag):
+        if tag not in INLINE:
+            self.text += " "
         if tag in ("th", "td"):
             self.rows[-1].append(self._text.strip())
         elif tag == "script":
@@ -53,6 +68,8 @@ class Elements(html.parser.HTMLParser):
         self._text += data
         if self._inside == ["data"]:
             self.data += data
+        elif not self._inside:
+            self.text += data
 
 
 def chromium():
@@ -99,6 +116,11 @@ class Browsed:
         self.console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
     @property
+    def elements(self):
+        """What the page shows: its elements without those for readers without scripts."""
+        return Elements(re.sub(r"<(noscript|style)>.*?</\1>", "", self.dom, flags=re.DOTALL))
+
+    @property
     def title(self):
         return re.search(r"<title>(.*?)</title>", self.dom, re.DOTALL).group(1)
 
@@ -110,7 +132,7 @@ const out = { width: innerWidth, page: document.documentElement.scrollWidth };
 Object.assign(out, { beyond: [], broken: [], tiles: [], labels: [], colours: {} });
 const named = (each) => `${each.tagName}.${each.className}: ${each.textContent.trim().slice(0, 40)}`;
 // Tables scroll in their frames.
-const scrolls = (each) => each.closest(".scroll, pre, svg") !== null && !each.matches(".scroll, pre, svg");
+const scrolls = (each) => each.closest(".scroll, pre, .bar") !== null && !each.matches(".scroll, pre, .bar");
 for (const each of document.body.querySelectorAll("*")) {
   const box = each.getBoundingClientRect();
   if (box.width > 0 && box.right > innerWidth + 0.5 && !scrolls(each)) out.beyond.push(named(each));
@@ -118,7 +140,8 @@ for (const each of document.body.querySelectorAll("*")) {
 const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
 for (let text = texts.nextNode(); text; text = texts.nextNode()) {
   if (text.data.startsWith("/")) continue;  // a path
-  if (text.parentElement.closest("svg, .code td, td.code, .subtitle, h1, pre, .facts dd")) continue;
+  if (text.parentElement.closest("noscript, .bar, .code td, td.code, .subtitle, h1, pre, .facts dd"))
+    continue;
   for (const word of text.data.matchAll(/[\\\\p{L}\\\\p{N}_.,:]+/gu)) {
     const range = document.createRange();
     range.setStart(text, word.index);
@@ -130,31 +153,31 @@ for (let text = texts.nextNode(); text; text = texts.nextNode()) {
 }
 for (const each of document.querySelectorAll(".card dt, .card dd"))
   if (each.scrollWidth > each.clientWidth) out.tiles.push(named(each));
-for (const label of document.querySelectorAll("svg.bar text")) {
-  const box = label.getBoundingClientRect();
-  if (box.width === 0) continue;
-  const middle = (box.left + box.right) / 2;
-  const parts = [...label.parentElement.querySelectorAll("rect")].map((each) => each.getBoundingClientRect());
-  const part = parts.find((each) => each.left <= middle && middle <= each.right);
-  if (!part || box.left < part.left || box.right > part.right) out.labels.push(label.textContent);
+const seen = (each) => each.getBoundingClientRect().width > 0;
+const labels = [...document.querySelectorAll(".bar b")].filter(seen);
+for (const label of labels) {
+  const [box, part] = [label, label.parentElement].map((each) => each.getBoundingClientRect());
+  if (box.left < part.left || box.right > part.right) out.labels.push(label.textContent);
 }
-const labels = [...document.querySelectorAll("svg.bar text")];
-out.shown = labels.filter((each) => each.getBoundingClientRect().width > 0).length;
+out.shown = labels.length;
 for (const each of document.querySelectorAll(".owner"))
   out.colours[each.childNodes[0].textContent.trim()] = getComputedStyle(each, "::before").backgroundColor;
 parent.postMessage(JSON.stringify(out), "*");
 """
 
 
+def with_script(page, script):
+    """Returns the page's text with one more script, and without its policy, which correctly forbids that."""
+    text, policies = re.subn(r"<meta http-equiv=[^>]*>", "", page.read_text(encoding="utf-8"))
+    assert policies == 1
+    return text.replace("</body>", f"<script>{{{script}}}</script></body>")
+
+
 def measured(page, folder, width, *flags):
     """Returns the findings of _MEASURE in a frame of `width` pixels. A headless window is at least 500
     pixels wide."""
-    text = page.read_text(encoding="utf-8")
-    # The policy correctly forbids the injected script.
-    text, policies = re.subn(r"<meta http-equiv=[^>]*>", "", text)
-    assert policies == 1
-    script = "<script>setTimeout(() => {" + _MEASURE.replace("\\\\", "\\") + "}, 500);</script></body>"
-    (folder / "inside.html").write_text(text.replace("</body>", script), encoding="utf-8")
+    script = "setTimeout(() => {" + _MEASURE.replace("\\\\", "\\") + "}, 500);"
+    (folder / "inside.html").write_text(with_script(page, script), encoding="utf-8")
     outside = folder / "outside.html"
     outside.write_text(
         f'<body><iframe src="inside.html" style="width: {width}px; height: 4000px; border: 0"></iframe>'

@@ -18,6 +18,7 @@ import sys
 import wave
 
 import pytest
+from browser import Browsed, Elements
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEFAULT_BINARY = ROOT / "build" / "bin" / "octavo"
@@ -354,14 +355,21 @@ def test_check(tmp_path, octavo):
     assert "7 clips (12 s) of 11 lines" in done.stdout
     assert "all.jsonl:11:" in done.stdout
     assert "5 clips or lines are to be mended" in done.stderr
-    page = (tmp_path / "all.check.html").read_text()
-    assert "8000 Hz" in page
-    assert "16000 Hz" in page
-    assert "&lt;script&gt;.wav" in page
-    assert "<script" not in page
-    assert page.count("<svg") == 4  # durations, pace, level and peak
-    for word in ("Duration", "Pace", "Characters"):
-        assert word in page
+    page = tmp_path / "all.check.html"
+    assert Elements(page.read_text(encoding="utf-8")).ids("script") == ["data", None, None]
+    seen = Browsed(page, tmp_path)
+    assert seen.console == []
+    assert seen.elements.count("figure", "histogram") == 4  # durations, pace, level and peak
+    for words in (
+        "8000 Hz",
+        "16000 Hz",
+        "<script>.wav",
+        "Duration",
+        "Pace",
+        "Characters",
+        "To mend 5 clips and lines",
+    ):
+        assert words in seen.elements.text
 
 
 def test_check_of_a_good_manifest(tmp_path, octavo):
@@ -372,7 +380,7 @@ def test_check_of_a_good_manifest(tmp_path, octavo):
     )
     assert done.returncode == 0, done.stderr
     assert "6 clips" in done.stdout
-    assert "Nothing to mend" in (tmp_path / "page.html").read_text()
+    assert "Nothing to mend" in Browsed(tmp_path / "page.html", tmp_path).elements.text
     assert_fails(octavo("check", tmp_path / "none.jsonl"), 1, "none.jsonl")
 
 
@@ -392,6 +400,6 @@ def test_check_against_a_tokenizer(tmp_path, octavo):
     assert done.returncode == 1
     assert re.search(r"^unknown characters +1 ", done.stdout, re.MULTILINE)
     assert "all.jsonl:2: the tokenizer does not have: \u00e9" in done.stdout
-    page = (tmp_path / "all.check.html").read_text()
-    assert page.count("<svg") == 5  # tokens, too
-    assert '<span class="differs">\u00e9' in page
+    seen = Browsed(tmp_path / "all.check.html", tmp_path)
+    assert seen.elements.count("figure", "histogram") == 5  # tokens, too
+    assert '<span class="differs">\u00e9' in seen.dom

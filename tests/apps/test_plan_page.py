@@ -14,7 +14,7 @@ import re
 import subprocess
 
 import pytest
-from browser import HOSTILE, Browsed, Elements
+from browser import HOSTILE, Browsed, Elements, with_script
 
 GB = 10**9
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -82,11 +82,11 @@ const changes = CHANGES, out = [];
 const noted = () => ({
   ...Object.fromEntries(["verdict", "most", "step", "rate"]
     .map((id) => [id, (document.getElementById(id) || {}).textContent])),
-  notes: document.querySelector("#what-if-controls > p").textContent,
+  notes: document.querySelector("#what-if > p").textContent,
   note: document.querySelector("#verdict + .note").textContent,
   gpu: document.getElementById("gpu").selectedOptions[0].text,
-  bar: [...document.querySelectorAll(".stack span:not(.limit)")].map((each) => parseFloat(each.style.width)),
-  limit: [...document.querySelectorAll(".stack .limit")].map((each) => parseFloat(each.style.left)),
+  bar: [...document.querySelectorAll("#what-if .bar span")].map((each) => parseFloat(each.style.width)),
+  limit: [...document.querySelectorAll("#what-if .bar .limit")].map((each) => parseFloat(each.style.left)),
   rows: Object.fromEntries([...document.querySelectorAll("#what-if tbody tr")]
     .map((row) => [row.cells[0].textContent, row.cells[2].textContent])),
 });
@@ -124,12 +124,7 @@ def moved(plan, folder, *changes):
 
 
 def driven(page, folder, *changes):
-    text = page.read_text(encoding="utf-8")
-    # The page's policy correctly forbids the driver, so the test removes the policy.
-    text, policies = re.subn(r"<meta http-equiv=[^>]*>", "", text)
-    assert policies == 1
-    driver = "<script>{" + DRIVER.replace("CHANGES", json.dumps(changes)) + "}</script></body>"
-    page.write_text(text.replace("</body>", driver), encoding="utf-8")
+    page.write_text(with_script(page, DRIVER.replace("CHANGES", json.dumps(changes))), encoding="utf-8")
     seen = Browsed(page, folder)
     assert seen.console == []
     return json.loads(base64.b64decode(re.search(r'<pre id="noted">([^<]*)<', seen.dom).group(1)))
@@ -247,11 +242,74 @@ def test_the_page_runs_under_its_own_policy(tmp_path, flags):
     assert '<dd class="good" id="verdict">fits</dd>' in seen.dom
 
 
+def shown(plan, folder):
+    seen = Browsed(page_of(plan, folder), folder)
+    assert seen.console == []
+    return seen.elements
+
+
+def test_the_page_has_every_number_of_the_plan(tmp_path):
+    seen = shown(
+        {**PLAN, "overrides": ["training.seed=7"], "lines": ["memory:", "  weights   2 GB"]}, tmp_path
+    )
+    for text in (
+        *(
+            "run.yaml on Big fits",
+            "run.yaml training.seed=7",
+            "bound by memory bandwidth",
+            "memory: weights 2 GB",
+        ),
+        *("Memory of a GPU 40.0 GB 40.0 GB of 80.0 GB are left"),
+        *("Time of a step 400 ms", "41.0k tokens/s"),
+        "Of it torch allocates 38.0 GB at the peak and reserves 39.0 GB",
+    ):
+        assert text in seen.text
+    for row in (
+        ["weights", "2.00 GB 2,000,000,000", "5.00%"],
+        ["in all", "40.0 GB 40,000,000,000", "100%"],
+        ["aten::bmm", "300 ms", "75.0%", ""],
+        ["32", "1,024", "yes", "2.00 GB", "4.00 GB", "40.0 GB", "2.00 GB", "0 B", "1.00 GB", "800 ms"],
+        ["8bit", "2.00 GB", "1.00 GB"],
+    ):
+        assert row in seen.rows
+    assert "communication" not in [row[0] for row in seen.rows]  # this plan has none
+    seen = shown({**PLAN, "total": 90 * GB, "lengths_known": False}, tmp_path)
+    assert "run.yaml on Big does not fit" in seen.text
+    assert "10.0 GB more than the 80.0 GB that there are" in seen.text
+    assert "1,024" not in seen.text
+
+
+def test_twelve_kernels_are_named_and_the_others_added_up(tmp_path):
+    kernels = [[f"kernel_{i}", 0.015 - i * 0.001] for i in range(15)]
+    rows = [
+        row
+        for row in shown({**PLAN, "kernels": kernels}, tmp_path).rows
+        if "kernel" in row[0] or "others" in row[0]
+    ]
+    assert [row[0] for row in rows] == [*(f"kernel_{i}" for i in range(12)), "3 others"]
+    assert rows[-1][1] == "6 ms"
+
+
+def test_parts_that_are_missing_are_omitted(tmp_path):
+    empty = {key: [] if isinstance(value, list) else value for key, value in PLAN.items()}
+    odd = {
+        "memory_rows": [1],
+        "kernels": [[]],
+        "points": ["x"],
+        "now": 3,
+        "lengths_known": 4,
+        "total": "many",
+    }
+    for plan in (empty, {}, None):
+        assert shown(plan, tmp_path).ids("section") == []
+    assert shown(odd, tmp_path).ids("section") == ["time", "points"]
+
+
 def test_a_page_without_plans_has_no_controls(tmp_path):
     for key in ("gpus", "states", "points"):
         seen = Browsed(page_of({**PLAN, key: []}, tmp_path), tmp_path)
         assert seen.console == []
-        assert '<section id="what-if">' not in seen.dom
+        assert seen.elements.ids("section").count("what-if") == 0
 
 
 def test_hostile_texts_do_not_run_and_nothing_is_requested(tmp_path):
@@ -267,7 +325,7 @@ def test_hostile_texts_do_not_run_and_nothing_is_requested(tmp_path):
     page = page_of(plan, tmp_path)
     elements = Elements(page.read_text(encoding="utf-8"))
     assert json.loads(elements.data)["title"] == every
-    assert [tag for tag, _ in elements.tags].count("script") == 3
+    assert [tag for tag, _ in elements.tags].count("script") == 4
     assert not [attrs for _, attrs in elements.tags if any(name.startswith("on") for name in attrs)]
     seen = Browsed(page, tmp_path)
     assert seen.console == []
@@ -296,7 +354,7 @@ def test_a_size_opens_with_its_own_verdict_and_time(tmp_path, size, fits):
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
     style = "good" if fits == "fits" else "bad"
-    assert f'<span class="badge {style}">{fits}</span>' in page.read_text(encoding="utf-8")
+    assert f'<span class="badge {style}">{fits}</span>' in Browsed(page, tmp_path).dom
     first, changed, _ = driven(page, tmp_path, {}, {"gpu": "NVIDIA B200"})
     assert first["gpu"].startswith(plan["gpu"]["name"] + ", ")
     assert first["verdict"] == fits

@@ -1,6 +1,6 @@
 // Tests that the model description in a checkpoint is read back unchanged.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/archive/bundled_model.h"
+#include "train/tasks/speech/archive/run_model.h"
 
 #include "train/text_files.h"
 
@@ -33,24 +33,14 @@ BundledModel other_model() {
   return out;
 }
 
-void expect_same(const BundledModel& a, const BundledModel& b) {
-  const auto files = checkpoint_extra_files(a, ""), others = checkpoint_extra_files(b, "");
-  EXPECT_EQ(files, others);
-  EXPECT_EQ(a.features, b.features);
-  EXPECT_EQ(a.model.head, b.model.head);
-  EXPECT_EQ(a.model.durations, b.model.durations);
-  EXPECT_EQ(a.model.joint_width, b.model.joint_width);
-  EXPECT_EQ(a.model.joint_dropout, b.model.joint_dropout);
-  EXPECT_EQ(a.model.outputs(), b.model.outputs());
-}
-
 TEST(BundledModel, ComesBack) {
   for (const BundledModel& model : {BundledModel{}, other_model()}) {
     const TextFiles folder;
     for (const auto& [name, bytes] : checkpoint_extra_files(model, "pieces")) folder.write(name, bytes);
     const auto read = read_kept_model(folder.path(""));
     ASSERT_TRUE(read.ok() && read->has_value()) << read.status().message();
-    expect_same(**read, model);
+    EXPECT_EQ(**read, model);
+    EXPECT_EQ(checkpoint_extra_files(**read, ""), checkpoint_extra_files(model, ""));
   }
   EXPECT_NE(checkpoint_extra_files({}, ""), checkpoint_extra_files(other_model(), ""));
   const TextFiles empty;
@@ -62,7 +52,7 @@ TEST(BundledModel, WhatIsDamagedIsNamed) {
   const TextFiles folder;
   for (const char* text : {"", "{", "[]", "{\"model\": {\"head\": \"tdt\"}}",
                            "{\"model\": {\"head\": 3, \"mel_bands\": \"x\"}}"}) {
-    folder.write(std::string(kKeptModel), text);
+    folder.write(kKeptModel, text);
     EXPECT_THAT(read_kept_model(folder.path("")).status().message(),
                 AllOf(HasSubstr("model.json"), HasSubstr("damaged")))
         << text;

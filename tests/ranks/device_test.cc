@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <octavo/backend.h>
 #include <stdlib.h>
 #include <torch/cuda.h>
 #include <unistd.h>
@@ -51,6 +52,18 @@ TEST(RankDevice, TheCommandStartsRanksOnlyWhereNobodyElseHas) {
   EXPECT_FALSE(starts_ranks(config_of("cpu", {}), RankInfo{}));
   const Started started(2, 2);
   EXPECT_FALSE(starts_ranks(config_of("cpu", 2), rank_info_of(config_of("cpu", 2)).value()));
+}
+
+// A GPU that this build has no kernels for is refused, whatever the optimizer: the error names the fix.
+TEST(RankDevice, AGpuWithoutKernelsIsAnError) {
+  EXPECT_TRUE(check_backend(torch::kCPU).ok());
+  const Status status = check_backend(torch::Device(torch::kCUDA, 63));
+  EXPECT_EQ(status.code(), StatusCode::unsupported);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("training.device: cuda:63 cannot train: "), HasSubstr("device: cpu")));
+  if (!octavo::has_cuda()) {
+    EXPECT_THAT(status.message(), HasSubstr("this build of octavo has no CUDA code; build octavo with CUDA"));
+  }
 }
 
 TEST(RankDevice, ANumberThatIsNotTheLaunchersIsAnError) {

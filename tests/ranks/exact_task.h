@@ -16,7 +16,7 @@
 #include <memory>
 #include <vector>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 
 // Batches of 1, 1 and 2 rows in turn, so that three ranks together have four rows per micro-batch, a power of
 // two.
@@ -124,4 +124,4 @@ class ExactTask : public octavo_train::ImageTask {
   std::vector<torch::Tensor> patterns_;  // [patterns, elements] for each parameter
 };
 
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks

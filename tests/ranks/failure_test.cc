@@ -20,7 +20,7 @@
 #include <new>
 #include <thread>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 namespace {
 
 using std::chrono::milliseconds;
@@ -360,4 +360,4 @@ TEST(Failure, RanksOnOtherDevicesAreNamed) {
   }
 }
 
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks

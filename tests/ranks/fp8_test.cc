@@ -2,14 +2,14 @@
 // same scales, and the same bits, as one process that computes their micro-batches. All ranks use rank 0's
 // algorithm choices.
 // SPDX-License-Identifier: MIT
+#include "train/optim/fp8.h"
 #include "ranks/whole_run.h"
 #include "train/fp8_reference.h"
-#include "train/optim/fp8_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 namespace {
 
 using octavo_train::Fp8;
@@ -79,13 +79,13 @@ RANKS_TEST(all_ranks_have_the_choices_of_the_first, 2, 3) {
 
 RANKS_TEST(one_device_without_fp8_means_none_for_all, 2, 3) {
   Fp8Choice plan{true, {}};
-  octavo_train::agree(world, plan);
+  octavo_train::agree_on_fp8(world, plan);
   EXPECT_TRUE(plan.enabled);
   if (world.rank() == 1) plan = {false, "no units"};
-  octavo_train::agree(world, plan);
+  octavo_train::agree_on_fp8(world, plan);
   EXPECT_FALSE(plan.enabled);
   EXPECT_THAT(plan.warning, testing::HasSubstr(world.rank() == 1 ? "no units" : "not every rank's device"));
 }
 
 }  // namespace
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks

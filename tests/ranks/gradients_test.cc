@@ -6,8 +6,7 @@
 #include "ranks/ranks.h"
 #include "train/nn/recompute.h"
 #include "train/optim/bucket_gradients.h"
-#include "train/optim/bucket_layout.h"
-#include "train/optim/make_gradients.h"
+#include "train/optim/shards.h"
 #include "train/parts_support.h"
 #include "train/tasks/text/bdh.h"
 #include "train/tasks/text/evaluate.h"
@@ -22,7 +21,7 @@
 #include <iostream>
 #include <optional>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 namespace {
 
 using octavo_train::BucketGradients;
@@ -335,13 +334,10 @@ RANKS_TEST(gradients_are_made_as_settings_ask, 2, 3) {
     for (const std::string type : {"auto", "float32"}) {
       const auto t =
           octavo_train::training({"optimizer=adamw_8bit", "parallel=" + way, "reduce_dtype=" + type});
-      const auto plan = octavo_train::choose_optimizer(t, torch::kCPU, true).value();
-      const auto groups =
-          octavo_train::one_group(t.optimizer, t, octavo_train::make_parameters(torch::kBFloat16));
+      const auto groups = octavo_train::one_group(t, octavo_train::make_parameters(torch::kBFloat16));
       std::unique_ptr<octavo_train::ShardedWeights> shards;
-      const ParallelLayout layout = octavo_train::lay_out(groups, world.ranks(), way != "ddp");
-      if (way != "ddp")
-        shards = std::move(octavo_train::ShardedWeights::make(world, plan, groups, layout).value());
+      const ParallelLayout layout = octavo_train::make_bucket_layout(groups, world.ranks(), way != "ddp");
+      if (way != "ddp") shards = std::make_unique<octavo_train::ShardedWeights>(world, groups, layout);
       const auto gradients = octavo_train::make_gradients(world, groups, t, 1, shards.get());
       gradients->clear();
       gradients->expect(1, 1);
@@ -488,4 +484,4 @@ TEST(BucketGradients, OnAGpuAreThoseOfOneProcess) {
   std::cout << ended.output;
 }
 
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks

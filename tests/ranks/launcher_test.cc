@@ -20,7 +20,7 @@
 #include <string>
 #include <thread>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 namespace {
 
 using testing::AllOf;
@@ -71,9 +71,8 @@ RANKS_PROGRAM(says_its_place) {
   const std::unique_ptr<ProcessGroup> world = join_here();
   const std::string mine = std::to_string(world->place().local_rank) + " of " +
                            std::to_string(world->place().local_ranks) + " with " + getenv("OMP_NUM_THREADS");
-  for (const std::string& each : world->gather(mine)) {
+  for (const std::string& each : world->gather(mine))
     if (world->leads()) std::cout << each << std::endl;
-  }
   return 0;
 }
 
@@ -137,9 +136,8 @@ RANKS_PROGRAM(waits_for_a_signal) {
     stop[0] = g_signal;
     world->sum(stop);
   }
-  for (const std::string& each : world->gather(std::to_string(g_signal))) {
+  for (const std::string& each : world->gather(std::to_string(g_signal)))
     if (place.leads()) std::cout << "got " << each << std::endl;
-  }
   return 0;
 }
 
@@ -171,9 +169,8 @@ TEST(Launcher, RanksDieWithIt) {
 
 RANKS_PROGRAM(is_asked_by_a_stranger) {
   const std::unique_ptr<ProcessGroup> world = join_here();
-  if (world->leads()) {
+  if (world->leads())
     for (int i = 0; i < 200; ++i) ask_and_leave(world->place().port);
-  }
   std::cout << world->gather("fine").at(0) << std::endl;
   return 0;
 }
@@ -192,4 +189,4 @@ TEST(Store, APortInUseIsAnError) {
                                                HasSubstr("in use"), HasSubstr("MASTER_PORT")));
 }
 
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks

@@ -16,7 +16,7 @@
 #include <set>
 #include <sstream>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 namespace {
 
 std::vector<Case>& cases() {
@@ -83,9 +83,8 @@ int run_cases(const Arguments& arguments) {
   Events events(arguments.at(0) + "-" + std::to_string(place_here().rank));
   const std::set<std::string> chosen(arguments.begin() + 1, arguments.end());
   std::unique_ptr<ProcessGroup> world = join_here();
-  for (const Case& one : cases()) {
+  for (const Case& one : cases())
     if (chosen.count(one.name) != 0 && !run_case(one, *world, events)) return 1;
-  }
   return 0;
 }
 
@@ -123,9 +122,8 @@ Group start_group(int ranks) {
   const testing::UnitTest& all = *testing::UnitTest::GetInstance();
   for (int i = 0; i < all.total_test_suite_count(); ++i) {
     const testing::TestSuite& suite = *all.GetTestSuite(i);
-    for (int j = 0; suite.name() == suite_of(ranks) && j < suite.total_test_count(); ++j) {
+    for (int j = 0; suite.name() == suite_of(ranks) && j < suite.total_test_count(); ++j)
       if (suite.GetTestInfo(j)->should_run()) chosen.emplace_back(suite.GetTestInfo(j)->name());
-    }
   }
   ProcessOptions plan;
   plan.program = "cases";
@@ -152,7 +150,9 @@ class CaseTest : public testing::Test {
     if (groups.count(ranks_) == 0) groups.emplace(ranks_, start_group(ranks_));
     const auto& failures = groups.at(ranks_).failures;
     const auto found = failures.find(name_);
-    if (found != failures.end()) ADD_FAILURE() << found->second;
+    if (found != failures.end()) {
+      ADD_FAILURE() << found->second;
+    }
   }
 
  private:
@@ -222,12 +222,12 @@ std::unique_ptr<ProcessGroup> join_here(std::chrono::milliseconds timeout) {
   return ProcessGroup::join(place_here(), torch::kCPU, {.timeout = timeout, .start = 3 * kPatience}).value();
 }
 
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks
 
 int main(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "", option = "--program=";
   if (first.starts_with(option)) {
-    return octavo::ranks::run_program(first.substr(option.size()), {argv + 2, argv + argc});
+    return octavo_train::ranks::run_program(first.substr(option.size()), {argv + 2, argv + argc});
   }
-  return octavo::ranks::run_tests(argc, argv);
+  return octavo_train::ranks::run_tests(argc, argv);
 }

@@ -11,7 +11,7 @@
 #include <chrono>
 #include <iostream>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 namespace {
 
 std::unique_ptr<ProcessGroup> join_on_gpu() {
@@ -108,4 +108,4 @@ TEST(Nccl, TwoRanksOnOneGpuAreRefused) {
   }
 }
 
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks

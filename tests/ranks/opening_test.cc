@@ -13,7 +13,7 @@
 
 #include <stdexcept>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 namespace {
 
 using octavo_train::TinyRun;
@@ -206,9 +206,8 @@ RANKS_TEST(traffic_is_that_of_steps, 2) {
   if (!world.leads()) return;
   const std::vector<octavo_train::Json> records = run.records("train");
   ASSERT_GT(records.size(), 4U);
-  for (const octavo_train::Json& record : records) {
+  for (const octavo_train::Json& record : records)
     EXPECT_EQ(record["comm_bytes"], records.front()["comm_bytes"]) << record["step"];
-  }
 }
 
 // A step has four batches: first two ranks with two micro-batches each, then one process with four, then two
@@ -257,4 +256,4 @@ TEST(RankConsole, OthersOnlyWarn) {
   EXPECT_EQ(recorder.said, "rank 2: warning: hot\nhello\nstep 1\n");
 }
 
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks

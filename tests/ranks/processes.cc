@@ -13,7 +13,7 @@
 #include <iterator>
 #include <thread>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 namespace {
 
 std::vector<std::string> environment_of(const ProcessOptions& plan, int rank, int port) {
@@ -33,9 +33,8 @@ std::vector<std::string> environment_of(const ProcessOptions& plan, int rank, in
   }
   for (const auto& [name, value] : plan.environment) all.insert_or_assign(name, value);
   std::vector<std::string> lines;
-  for (const auto& [name, value] : all) {
+  for (const auto& [name, value] : all)
     if (!value.empty()) lines.push_back(name + "=" + value);
-  }
   return lines;
 }
 
@@ -127,4 +126,4 @@ std::vector<Ended> Processes::wait() {
   return all;
 }
 
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks

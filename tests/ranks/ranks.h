@@ -25,7 +25,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 
 using octavo_train::ProcessGroup;
 using octavo_train::RankInfo;
@@ -90,14 +90,16 @@ class Processes {
   bool waited_ = false;
 };
 
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks
 
-#define RANKS_TEST(name, ...)                                                                                \
-  static void ranks_case_##name(octavo_train::ProcessGroup& world);                                          \
-  static const bool ranks_added_##name = octavo::ranks::add_case({#name, {__VA_ARGS__}, ranks_case_##name}); \
+#define RANKS_TEST(name, ...)                                                   \
+  static void ranks_case_##name(octavo_train::ProcessGroup& world);             \
+  static const bool ranks_added_##name =                                        \
+      octavo_train::ranks::add_case({#name, {__VA_ARGS__}, ranks_case_##name}); \
   static void ranks_case_##name([[maybe_unused]] octavo_train::ProcessGroup& world)
 
-#define RANKS_PROGRAM(name)                                                                               \
-  static int ranks_program_##name(const octavo::ranks::Arguments& arguments);                             \
-  static const bool ranks_program_added_##name = octavo::ranks::add_program(#name, ranks_program_##name); \
-  static int ranks_program_##name([[maybe_unused]] const octavo::ranks::Arguments& arguments)
+#define RANKS_PROGRAM(name)                                                         \
+  static int ranks_program_##name(const octavo_train::ranks::Arguments& arguments); \
+  static const bool ranks_program_added_##name =                                    \
+      octavo_train::ranks::add_program(#name, ranks_program_##name);                \
+  static int ranks_program_##name([[maybe_unused]] const octavo_train::ranks::Arguments& arguments)

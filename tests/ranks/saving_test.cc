@@ -22,7 +22,7 @@
 #include <map>
 #include <thread>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 namespace {
 
 using std::chrono::milliseconds;
@@ -43,15 +43,15 @@ bool is_slow(int descriptor) {
 }
 
 }  // namespace
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks
 
 // Replaces libc's fsync in this binary.
 extern "C" int fsync(int descriptor) {
-  if (octavo::ranks::is_slow(descriptor)) std::this_thread::sleep_for(octavo::ranks::kFsync);
+  if (octavo_train::ranks::is_slow(descriptor)) std::this_thread::sleep_for(octavo_train::ranks::kFsync);
   return static_cast<int>(syscall(SYS_fsync, descriptor));
 }
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 namespace {
 
 bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
@@ -260,4 +260,4 @@ TEST(LocalWork, ThatNeverEndsIsEnded) {
   }
 }
 
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks

@@ -3,9 +3,8 @@
 // or measured. Also covers empty pieces, skipped steps, bytes by the layout, and states on any number of
 // ranks.
 // SPDX-License-Identifier: MIT
+#include "train/optim/shards.h"
 #include "ranks/ranks.h"
-#include "train/optim/bucket_layout.h"
-#include "train/optim/sharded_weights.h"
 #include "train/parts_support.h"
 
 #include <octavo/backend.h>
@@ -48,7 +47,7 @@ NamedTensors tiny_model(torch::ScalarType type) {
 
 // Makes two groups; the second has fp32 states.
 ParameterGroups grouped(const TrainingSettings& t, NamedTensors parameters) {
-  ParameterGroups out = one_group(t.optimizer, t, std::move(parameters));
+  ParameterGroups out = one_group(t, std::move(parameters));
   out.options.push_back(out.options[0]);
   out.options[1].weight_decay = 0, out.options[1].state = octavo::StateFormat::fp32;
   out.group[1] = out.group[2] = 1;
@@ -65,7 +64,6 @@ torch::Tensor in_memory(const torch::Tensor& tensor, const torch::Tensor& like) 
 // A run in one process, and the same run on the ranks of a process group.
 struct Runs {
   TrainingSettings t;
-  OptimizerChoice plan;
   ParameterGroups one, groups;
   std::unique_ptr<StepOptimizer> alone;
   std::unique_ptr<ShardedWeights> shards;
@@ -74,18 +72,16 @@ struct Runs {
   Runs(ProcessGroup& world, const Words& words, NamedTensors (*make_model)(torch::ScalarType) = model,
        std::int64_t slice_bytes = kSliceBytes, const torch::Device& device = torch::kCPU)
       : t(training(words)) {
-    plan = choose_optimizer(t, torch::kCPU, true).value();
-    NamedTensors parameters = make_model(plan.bf16_weights ? torch::kBFloat16 : torch::kFloat32);
+    NamedTensors parameters = make_model(has_bf16_weights(t) ? torch::kBFloat16 : torch::kFloat32);
     for (auto& [name, tensor] : parameters) tensor = tensor.detach().to(device).requires_grad_();
     one = grouped(t, parameters);
     groups = grouped(t, copies(parameters));
     TrainingSettings plain = t;  // its states stay on the weights' device
     plain.offload = Offload::none, plain.offload_ratio = 1;
-    alone = make_optimizer(plan, plain, one);
-    auto made =
-        ShardedWeights::make(world, plan, groups, lay_out(groups, world.ranks(), true, kBucket), slice_bytes);
-    shards = std::move(made.value());
-    sharded = make_optimizer(plan, t, groups, shards.get());
+    alone = std::make_unique<StepOptimizer>(plain, one);
+    shards = std::make_unique<ShardedWeights>(
+        world, groups, make_bucket_layout(groups, world.ranks(), true, kBucket), slice_bytes);
+    sharded = std::make_unique<StepOptimizer>(t, groups, shards.get());
   }
 
   // Every third step, "deep" has no gradient.
@@ -136,8 +132,8 @@ void expect_bits(ProcessGroup& world, const Words& words) {
   // This rank's bytes equal the layout's prediction, and the sum over all ranks equals one process's bytes.
   const ParallelLayout& layout = other.shards->layout();
   const StepOptimizer::Bytes here = other.sharded->bytes(), all = other.alone->bytes();
-  const auto planned = planned_bytes(other.plan, other.t, other.groups, layout, world.rank());
-  const auto planned_whole = planned_bytes(other.plan, other.t, other.groups);
+  const auto planned = planned_states(other.t, other.groups, &layout, world.rank()).bytes;
+  const auto planned_whole = planned_states(other.t, other.groups).bytes;
   EXPECT_EQ(here.states, planned.states);
   EXPECT_EQ(here.master, planned.master);
   EXPECT_EQ(here.host_states, planned.host_states);
@@ -295,7 +291,8 @@ TEST(Shards, OfOneRankAreThoseOfOneProcess) {
 
 RANKS_PROGRAM(nccl_shards) {
   const torch::Device device(torch::kCUDA, 0);
-  auto world = ProcessGroup::join(octavo::ranks::place_here(), device, {.timeout = octavo::ranks::kPatience});
+  auto world = ProcessGroup::join(octavo_train::ranks::place_here(), device,
+                                  {.timeout = octavo_train::ranks::kPatience});
   const std::string differ = differences_of_one_rank(*world.value(), device);
   std::cout << differ << (differ.empty() ? "ok" : "differs") << std::endl;
   return differ.empty() ? 0 : 1;
@@ -304,7 +301,8 @@ RANKS_PROGRAM(nccl_shards) {
 TEST(Nccl, ShardsOfOneRankAreThoseOfOneProcess) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
   if (octavo::gpu_info().runtime_version == 0) GTEST_SKIP() << "this build has no CUDA backend";
-  const octavo::ranks::Ended ended = octavo::ranks::Processes({.program = "nccl_shards", .ranks = 1}).wait().at(0);
+  const octavo_train::ranks::Ended ended =
+      octavo_train::ranks::Processes({.program = "nccl_shards", .ranks = 1}).wait().at(0);
   EXPECT_EQ(ended.code, 0) << ended.output;
 }
 
@@ -318,12 +316,6 @@ RANKS_TEST(shards_refuse_what_does_not_fit, 2) {
   const Status ranks = other.sharded->load(whole.tensors, whole.numbers);
   EXPECT_THAT(ranks.message(), testing::HasSubstr("large: 8bit states"));
   EXPECT_EQ(ranks.message(), one.message());
-
-  const TrainingSettings t = training({"optimizer=adamw", "compute_dtype=float32"});
-  const OptimizerChoice plain = choose_optimizer(t, torch::kCPU, /*has_backend=*/false).value();
-  const ParameterGroups groups = one_group(t.optimizer, t, model(torch::kFloat32));
-  const auto refused = ShardedWeights::make(world, plain, groups, lay_out(groups, world.ranks(), true));
-  EXPECT_THAT(refused.status().message(), testing::HasSubstr("parallel: ddp"));
 }
 
 }  // namespace

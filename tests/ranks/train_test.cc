@@ -7,7 +7,7 @@
 #include "ranks/exact_task.h"
 #include "ranks/whole_run.h"
 #include "support/delays.h"
-#include "train/optim/bucket_layout.h"
+#include "train/optim/shards.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 namespace {
 
 using testing::AllOf;
@@ -112,10 +112,9 @@ RANKS_TEST(adamw_has_the_bits_of_one_process, 2, 3, 4) {
   // modes differ.
   const std::vector<Variant> all = adamw();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    for (std::size_t mode = 0; mode < 3; ++mode) {
+    for (std::size_t mode = 0; mode < 3; ++mode)
       if (world.ranks() == 2 || (i + static_cast<std::size_t>(world.ranks())) % 3 == mode)
         expect_bits(world, all[i], kModes[mode]);
-    }
   }
 }
 
@@ -224,11 +223,10 @@ RANKS_TEST(batch_norm_has_the_same_statistics_on_all_ranks, 2, 4) {
     EXPECT_TRUE(same_on_ranks(world, bytes_of(run.parameters)));
     EXPECT_TRUE(same_on_ranks(world, bytes_of(run.buffers)));
     ASSERT_FALSE(run.buffers.empty());
-    for (const auto& [buffer, tensor] : run.buffers) {
+    for (const auto& [buffer, tensor] : run.buffers)
       if (!tensor.is_floating_point()) {
         EXPECT_EQ(tensor.item<std::int64_t>(), kSteps) << buffer;
       }
-    }
     if (!world.leads() || world.ranks() != 2) continue;
     WholeRun one(name + "-alone");
     EXPECT_EQ(one.go(nullptr, nullptr, all + passes(2)), "");
@@ -319,7 +317,8 @@ RANKS_TEST(states_and_gradients_have_the_bytes_of_the_layout, 2, 3, 4) {
   for (const std::string parallel : kModes) {
     WholeRun run(std::to_string(world.ranks()) + "-bytes-" + parallel);
     run.look = [&](const octavo_train::TrainingState& state) {
-      const octavo_train::ParallelLayout layout = lay_out(state.groups, world.ranks(), parallel != "ddp");
+      const octavo_train::ParallelLayout layout =
+          make_bucket_layout(state.groups, world.ranks(), parallel != "ddp");
       std::int64_t own = 0, chunks = 0, buckets = 0, largest = 0;
       for (std::size_t i = 0; i < state.groups.parameters.size(); ++i)
         own += i == ExactModel::kUnused ? 0 : layout.piece(i, world.rank()).elements();
@@ -342,4 +341,4 @@ RANKS_TEST(states_and_gradients_have_the_bytes_of_the_layout, 2, 3, 4) {
 }
 
 }  // namespace
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 
 using octavo_train::NamedTensors;
 using octavo_train::Words;
@@ -91,10 +91,9 @@ inline std::string bytes_of(const NamedTensors& tensors) {
 // Returns true if `bytes` is the same on all ranks.
 inline bool same_on_ranks(ProcessGroup& world, const std::string& bytes) {
   const std::string mine = std::to_string(std::hash<std::string>()(bytes));
-  for (const std::string& each : world.gather(mine)) {
+  for (const std::string& each : world.gather(mine))
     if (each != mine) return false;
-  }
   return true;
 }
 
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks

@@ -17,7 +17,7 @@
 #include <set>
 #include <sstream>
 
-namespace octavo::ranks {
+namespace octavo_train::ranks {
 namespace {
 
 using octavo_train::ProcessGroupError;
@@ -269,4 +269,4 @@ TEST(ProcessGroup, AloneAnswersAtOnce) {
   EXPECT_EQ(world->broadcast_text("text"), "text");
 }
 
-}  // namespace octavo::ranks
+}  // namespace octavo_train::ranks

@@ -6,7 +6,6 @@
 #include "speech/nemo_yaml.h"
 #include "support/random.h"
 #include "train/files_support.h"
-#include "train/tasks/speech/archive/tensor_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -74,70 +73,62 @@ TEST(SpeechNames, OthersAreNone) {
   EXPECT_FALSE(is_preprocessor_name("encoder.layers.0.norm_out.weight"));
 }
 
-std::string with(std::string text, const std::string& from, const std::string& to) {
-  const auto at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return text.replace(at, from.size(), to);
-}
-
 std::string nemo_error(const std::string& from, const std::string& to) {
-  const auto config = read_nemo_config(with(nemo_yaml(), from, to), "x.nemo: model_config.yaml");
+  const auto config = read_nemo_config(replaced(nemo_yaml(), from, to), "x.nemo: model_config.yaml");
   EXPECT_FALSE(config.ok()) << to;
   return config.ok() ? "" : config.status().message();
 }
 
 TEST(SpeechConfig, OfNemo) {
-  const auto config = read_nemo_config(nemo_yaml(), "x");
-  ASSERT_TRUE(config.ok()) << config.status().message();
-  const SpeechModelSettings& model = config->model;
-  EXPECT_EQ(model.head, SpeechHead::tdt);
-  EXPECT_EQ(model.mel_bands, 32);
-  EXPECT_EQ(model.subsampling_channels, 16);
-  EXPECT_EQ(model.encoder_layers, 2);
-  EXPECT_EQ(model.width, 64);
-  EXPECT_EQ(model.heads, 4);
-  EXPECT_EQ(model.feed_forward, 256);
-  EXPECT_EQ(model.kernel, 9);
-  EXPECT_EQ(model.vocabulary, 3);
-  EXPECT_EQ(model.predictor_width, 48);
-  EXPECT_EQ(model.predictor_layers, 2);
-  EXPECT_EQ(model.joint_width, 40);
-  EXPECT_THAT(model.durations, ElementsAre(0, 1, 2, 3, 4));
-  EXPECT_EQ(model.sigma, 0.03);
-  EXPECT_EQ(model.omega, 0.2);
-  EXPECT_EQ(model.reduction, "mean_volume");
-  EXPECT_EQ(model.dropout, 0.1);
-  EXPECT_EQ(model.input_dropout, 0.15);
-  EXPECT_EQ(model.attention_dropout, 0.05);
-  EXPECT_EQ(model.predictor_dropout, 0.2);
-  EXPECT_EQ(model.joint_dropout, 0.25);
-  EXPECT_EQ(config->pad, 2);
-  EXPECT_THAT(config->notes, ElementsAre());
+  const auto config = read_nemo_config(nemo_yaml(), "x").value();
+  const SpeechModelSettings wanted = {.mel_bands = 32,
+                                      .subsampling_channels = 16,
+                                      .encoder_layers = 2,
+                                      .width = 64,
+                                      .heads = 4,
+                                      .feed_forward = 256,
+                                      .kernel = 9,
+                                      .head = SpeechHead::tdt,
+                                      .vocabulary = 3,
+                                      .predictor_width = 48,
+                                      .predictor_layers = 2,
+                                      .joint_width = 40,
+                                      .durations = {0, 1, 2, 3, 4},
+                                      .sigma = 0.03,
+                                      .omega = 0.2,
+                                      .reduction = "mean_volume",
+                                      .dropout = 0.1,
+                                      .attention_dropout = 0.05,
+                                      .input_dropout = 0.15,
+                                      .predictor_dropout = 0.2,
+                                      .joint_dropout = 0.25};
+  EXPECT_EQ(config.model, wanted);
+  EXPECT_EQ(config.pad, 2);
+  EXPECT_THAT(config.notes, ElementsAre());
 }
 
 TEST(SpeechConfig, OfNemoWithOtherHeads) {
-  const std::string plain = with(with(nemo_yaml(), "loss_name: tdt", "loss_name: default"),
-                                 "num_extra_outputs: 5", "num_extra_outputs: 0");
-  const auto rnnt = read_nemo_config(plain, "x");
-  ASSERT_TRUE(rnnt.ok()) << rnnt.status().message();
-  EXPECT_EQ(rnnt->model.head, SpeechHead::rnnt);
-  EXPECT_EQ(rnnt->model.outputs(), 4);
-  const auto ctc = read_nemo_config(with(nemo_yaml(), "RNNTDecoder", "ConvASRDecoder"), "x");
-  ASSERT_TRUE(ctc.ok()) << ctc.status().message();
-  EXPECT_EQ(ctc->model.head, SpeechHead::ctc);
-  EXPECT_EQ(ctc->model.reduction, "mean_batch");
+  const std::string plain = replaced(replaced(nemo_yaml(), "loss_name: tdt", "loss_name: default"),
+                                     "num_extra_outputs: 5", "num_extra_outputs: 0");
+  const auto rnnt = read_nemo_config(plain, "x").value();
+  EXPECT_EQ(rnnt.model.head, SpeechHead::rnnt);
+  EXPECT_EQ(rnnt.model.outputs(), 4);
+  const auto ctc = read_nemo_config(replaced(nemo_yaml(), "RNNTDecoder", "ConvASRDecoder"), "x").value();
+  EXPECT_EQ(ctc.model.head, SpeechHead::ctc);
+  EXPECT_EQ(ctc.model.reduction, "mean_batch");
   // If the config omits them, the loss's numbers are NeMo's defaults, not ours.
-  const auto bare = read_nemo_config(with(nemo_yaml(), "    sigma: 0.03\n    omega: 0.2\n", ""), "x");
-  ASSERT_TRUE(bare.ok()) << bare.status().message();
-  EXPECT_EQ(bare->model.sigma, 0);
-  EXPECT_EQ(bare->model.omega, 0);
-  const auto standard = read_nemo_config(with(nemo_yaml(), "rnnt_reduction: mean_volume\n", ""), "x");
-  ASSERT_TRUE(standard.ok());
-  EXPECT_EQ(standard->model.reduction, "mean_batch");
-  const auto wide = read_nemo_config(
-      with(nemo_yaml(), "subsampling_conv_channels: 16", "subsampling_conv_channels: -1"), "x");
-  ASSERT_TRUE(wide.ok());
-  EXPECT_EQ(wide->model.subsampling_channels, 64);
+  const auto bare =
+      read_nemo_config(replaced(nemo_yaml(), "    sigma: 0.03\n    omega: 0.2\n", ""), "x").value();
+  EXPECT_EQ(bare.model.sigma, 0);
+  EXPECT_EQ(bare.model.omega, 0);
+  const auto standard =
+      read_nemo_config(replaced(nemo_yaml(), "rnnt_reduction: mean_volume\n", ""), "x").value();
+  EXPECT_EQ(standard.model.reduction, "mean_batch");
+  const auto wide =
+      read_nemo_config(
+          replaced(nemo_yaml(), "subsampling_conv_channels: 16", "subsampling_conv_channels: -1"), "x")
+          .value();
+  EXPECT_EQ(wide.model.subsampling_channels, 64);
 }
 
 TEST(SpeechConfig, OfNemoThatTheModelIsNot) {
@@ -179,8 +170,8 @@ TEST(SpeechConfig, OfNemoThatTheModelIsNot) {
 
 // NeMo passes null to its constructors, where it has the effect of false.
 TEST(SpeechConfig, NullOfNemoIsOff) {
-  const std::string off =
-      with(with(nemo_yaml(), "xscaling: false", "xscaling: null"), "use_bias: false", "use_bias: null");
+  const std::string off = replaced(replaced(nemo_yaml(), "xscaling: false", "xscaling: null"),
+                                   "use_bias: false", "use_bias: null");
   EXPECT_TRUE(read_nemo_config(off, "x").ok()) << read_nemo_config(off, "x").status().message();
   EXPECT_THAT(nemo_error("untie_biases: true", "untie_biases: null"),
               HasSubstr("encoder.untie_biases: got null, expected true"));
@@ -212,9 +203,8 @@ TEST(SpeechConfig, SymbolsAtOneFrameOfNemo) {
   SpeechConfig rnnt;
   rnnt.model.head = SpeechHead::rnnt;
   rnnt.model.max_symbols = 7;
-  const auto text = transformers_config(rnnt, "float32");
-  ASSERT_TRUE(text.ok()) << text.status().message();
-  EXPECT_EQ(read_transformers_config(*text, "x")->model.max_symbols, 7);
+  const auto text = transformers_config(rnnt, "float32").value();
+  EXPECT_EQ(read_transformers_config(text, "x")->model.max_symbols, 7);
 }
 
 // NeMo's hybrid model has an additional CTC head; its transducer is read like any other.
@@ -225,28 +215,27 @@ TEST(SpeechArchive, ReadsTheTransducerOfAHybrid) {
       make_tensor("joint.pred.bias", "F32", {5}, 3),
       make_tensor("ctc_decoder.decoder_layers.0.weight", "F32", {4, 64, 1}, 1),
       make_tensor("ctc_decoder.decoder_layers.0.bias", "F32", {4}, 2)};
-  const std::string yaml = with(nemo_yaml(), "rnnt_bpe_models.EncDecRNNTBPEModel",
-                                "hybrid_rnnt_ctc_bpe_models.EncDecHybridRNNTCTCBPEModel") +
+  const std::string yaml = replaced(nemo_yaml(), "rnnt_bpe_models.EncDecRNNTBPEModel",
+                                    "hybrid_rnnt_ctc_bpe_models.EncDecHybridRNNTCTCBPEModel") +
                            "aux_ctc: {ctc_loss_weight: 0.3, ctc_reduction: mean_batch}\n";
   ASSERT_TRUE(write_nemo(path, yaml, sources, {}).ok());
-  const auto archive = SpeechArchive::open(path);
-  ASSERT_TRUE(archive.ok()) << archive.status().message();
-  EXPECT_EQ(archive->settings().head, SpeechHead::tdt);
-  ASSERT_EQ(archive->tensors().size(), 1U);
-  EXPECT_EQ(archive->tensors()[0].name, "decoder.decoder_projector.bias");
-  EXPECT_THAT(archive->config().notes, ElementsAre(HasSubstr("hybrid of a transducer and CTC")));
+  const auto archive = SpeechArchive::open(path).value();
+  EXPECT_EQ(archive.settings().head, SpeechHead::tdt);
+  ASSERT_EQ(archive.tensors().size(), 1U);
+  EXPECT_EQ(archive.tensors()[0].name, "decoder.decoder_projector.bias");
+  EXPECT_THAT(archive.config().notes, ElementsAre(HasSubstr("hybrid of a transducer and CTC")));
   // Its config describes both heads, so an archive with only the transducer cannot keep it.
   const std::vector<TensorSource> weights = {make_tensor("decoder.decoder_projector.bias", "F32", {5}, 3)};
-  EXPECT_THAT(write_nemo_model(folder.at("b.nemo"), *archive, weights).message(), HasSubstr("is a hybrid"));
+  EXPECT_THAT(write_nemo_model(folder.at("b.nemo"), archive, weights).message(), HasSubstr("is a hybrid"));
 }
 
 TEST(SpeechConfig, WhatTheModelDoesOtherwiseIsNoted) {
-  const auto config = read_nemo_config(with(with(nemo_yaml(), "dropout_emb: 0.0", "dropout_emb: 0.1"),
-                                            "fastemit_lambda: 0.0", "fastemit_lambda: 0.001"),
-                                       "x");
-  ASSERT_TRUE(config.ok()) << config.status().message();
-  EXPECT_THAT(config->notes, ElementsAre(HasSubstr("encoder.dropout_emb is 0.1"),
-                                         HasSubstr("loss.tdt_kwargs.fastemit_lambda is 0.001")));
+  const auto config = read_nemo_config(replaced(replaced(nemo_yaml(), "dropout_emb: 0.0", "dropout_emb: 0.1"),
+                                                "fastemit_lambda: 0.0", "fastemit_lambda: 0.001"),
+                                       "x")
+                          .value();
+  EXPECT_THAT(config.notes, ElementsAre(HasSubstr("encoder.dropout_emb is 0.1"),
+                                        HasSubstr("loss.tdt_kwargs.fastemit_lambda is 0.001")));
 }
 
 TEST(SpeechConfig, OfTransformers) {
@@ -258,28 +247,16 @@ TEST(SpeechConfig, OfTransformers) {
   given.model.predictor_width = given.model.joint_width = 24;
   given.model.durations = {0, 1, 4};
   given.pad = 7;
-  const auto text = transformers_config(given, "bfloat16");
-  ASSERT_TRUE(text.ok());
-  EXPECT_THAT(*text, AllOf(HasSubstr("\"model_type\": \"parakeet_tdt\""), HasSubstr("\"vocab_size\": 21"),
-                           HasSubstr("\"dtype\": \"bfloat16\""), HasSubstr("\"blank_token_id\": 20")));
-  const auto read = read_transformers_config(*text, "config.json");
-  ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_EQ(read->model.mel_bands, 32);
-  EXPECT_EQ(read->model.subsampling_channels, 16);
-  EXPECT_EQ(read->model.encoder_layers, 3);
-  EXPECT_EQ(read->model.width, 48);
-  EXPECT_EQ(read->model.heads, 6);
-  EXPECT_EQ(read->model.feed_forward, 100);
-  EXPECT_EQ(read->model.kernel, 5);
-  EXPECT_EQ(read->model.vocabulary, 20);
-  EXPECT_EQ(read->model.predictor_width, 24);
-  EXPECT_EQ(read->model.joint_width, 24);
-  EXPECT_THAT(read->model.durations, ElementsAre(0, 1, 4));
-  EXPECT_EQ(read->pad, 7);
-  EXPECT_THAT(read->notes, ElementsAre());
+  const auto text = transformers_config(given, "bfloat16").value();
+  EXPECT_THAT(text, AllOf(HasSubstr("\"model_type\": \"parakeet_tdt\""), HasSubstr("\"vocab_size\": 21"),
+                          HasSubstr("\"dtype\": \"bfloat16\""), HasSubstr("\"blank_token_id\": 20")));
+  const auto read = read_transformers_config(text, "config.json").value();
+  EXPECT_EQ(read.model, given.model);
+  EXPECT_EQ(read.pad, 7);
+  EXPECT_THAT(read.notes, ElementsAre());
 
   const auto error = [&](const std::string& from, const std::string& to) {
-    return read_transformers_config(with(*text, from, to), "config.json").status().message();
+    return read_transformers_config(replaced(text, from, to), "config.json").status().message();
   };
   EXPECT_THAT(error("parakeet_tdt", "whisper"),
               AllOf(StartsWith("config.json:3:"), HasSubstr("model_type is whisper")));
@@ -294,10 +271,9 @@ TEST(SpeechConfig, OfTransformers) {
   for (const SpeechHead head : {SpeechHead::rnnt, SpeechHead::ctc}) {
     given.model.head = head;
     given.model.joint_width = 24;
-    const auto other = read_transformers_config(*transformers_config(given, "float32"), "x");
-    ASSERT_TRUE(other.ok()) << other.status().message();
-    EXPECT_EQ(other->model.head, head);
-    EXPECT_EQ(other->model.vocabulary, 20);
+    const auto other = read_transformers_config(*transformers_config(given, "float32"), "x").value();
+    EXPECT_EQ(other.model.head, head);
+    EXPECT_EQ(other.model.vocabulary, 20);
   }
 }
 
@@ -305,7 +281,8 @@ TEST(SpeechConfig, OfTransformers) {
 TEST(SpeechConfig, MutatedTexts) {
   const std::string yaml = nemo_yaml();
   const std::string json = *transformers_config(
-      {read_nemo_config(with(yaml, "joint_hidden: 40", "joint_hidden: 48"), "x")->model, 0, {}}, "float32");
+      {read_nemo_config(replaced(yaml, "joint_hidden: 40", "joint_hidden: 48"), "x")->model, 0, {}},
+      "float32");
   const std::vector<std::string> pieces = {
       "[",     "]",    "{",  "}", ": ", "- ",  "\n", "  ", "-1", "9223372036854775808",
       "1e999", "null", "''", "~", "\"", "&a ", "*a", "\t"};
@@ -405,29 +382,25 @@ TEST_F(SpeechHub, NamesAndPaths) {
 
 TEST(SpeechArchive, SaysWhatItsFeaturesAre) {
   const auto read = [](const std::string& from, const std::string& to) {
-    std::string yaml = nemo_yaml();
-    const std::size_t place = yaml.find(from);
-    EXPECT_NE(place, std::string::npos);
-    return read_nemo_config(yaml.replace(place, from.size(), to), "config");
+    return read_nemo_config(replaced(nemo_yaml(), from, to), "config");
   };
   const std::string section = "  features: 32\n";
   // Absent keys have the defaults of NeMo's constructor.
-  const auto plain = read(section, section);
-  ASSERT_TRUE(plain.ok()) << plain.status().message();
-  EXPECT_TRUE(plain->notes.empty());
+  const auto plain = read(section, section).value();
+  EXPECT_TRUE(plain.notes.empty());
   FeatureSettings wanted;
   wanted.features = 32;
   wanted.window_size = 0.02;
   wanted.pad_to = 16;
-  EXPECT_EQ(plain->features, wanted);
-  EXPECT_EQ(plain->features.window(), 320);
+  EXPECT_EQ(plain.features, wanted);
+  EXPECT_EQ(plain.features.window(), 320);
   const auto all = read(section, section +
                                      "  sample_rate: 8000\n  normalize: per_feature\n  window_size: 0.025\n"
                                      "  window_stride: 0.0125\n  window: hann\n  n_fft: 256\n  dither: 0.0\n"
                                      "  preemph: 0.9\n  pad_to: 0\n  highfreq: 3800\n  lowfreq: 20\n"
-                                     "  log_zero_guard_value: 1.0e-6\n  frame_splicing: 1\n  mag_power: 2\n");
-  ASSERT_TRUE(all.ok()) << all.status().message();
-  EXPECT_EQ(all->features, (FeatureSettings{8000, 0.025, 0.0125, 256, 32, 20, 3800, 0.9, 0, 1e-6}));
+                                     "  log_zero_guard_value: 1.0e-6\n  frame_splicing: 1\n  mag_power: 2\n")
+                       .value();
+  EXPECT_EQ(all.features, (FeatureSettings{8000, 0.025, 0.0125, 256, 32, 20, 3800, 0.9, 0, 1e-6}));
   const auto refused = [&](const std::string& line) {
     return read(section, section + line).status().message();
   };
@@ -438,9 +411,8 @@ TEST(SpeechArchive, SaysWhatItsFeaturesAre) {
   EXPECT_THAT(refused("  mag_power: 1.0\n"), HasSubstr("preprocessor.mag_power"));
   EXPECT_THAT(refused("  pad_to: max\n"), HasSubstr("preprocessor.pad_to: got max"));
   // NeMo reads null as "off": preemph is then 0, and steps that this model cannot skip are rejected.
-  const auto without = read(section, section + "  preemph: null\n");
-  ASSERT_TRUE(without.ok()) << without.status().message();
-  EXPECT_EQ(without->features.preemph, 0);
+  const auto without = read(section, section + "  preemph: null\n").value();
+  EXPECT_EQ(without.features.preemph, 0);
   EXPECT_THAT(refused("  normalize: null\n"),
               HasSubstr("preprocessor.normalize: got null, expected \"per_feature\""));
   EXPECT_THAT(refused("  log: null\n"), HasSubstr("preprocessor.log: got null, expected true"));
@@ -456,12 +428,11 @@ TEST(SpeechArchive, HasTheTablesOfItsFeatures) {
   std::vector<TensorSource> sources = {make_tensor("preprocessor.featurizer.window", "F32", {320}, 1),
                                        make_tensor("preprocessor.featurizer.fb", "F32", {1, 32, 257}, 2)};
   ASSERT_TRUE(write_nemo(path, nemo_yaml(), sources, {}).ok());
-  const auto tables = SpeechArchive::open(path)->feature_tables();
-  ASSERT_TRUE(tables.ok()) << tables.status().message();
-  EXPECT_EQ(tables->window.size(), 320U);
-  EXPECT_EQ(tables->filters.size(), 32U * 257U);
+  const auto tables = SpeechArchive::open(path)->feature_tables().value();
+  EXPECT_EQ(tables.window.size(), 320U);
+  EXPECT_EQ(tables.filters.size(), 32U * 257U);
   const Result<Bytes> bytes = sources[0].bytes();
-  EXPECT_EQ(std::memcmp(tables->window.data(), bytes->data(), bytes->size()), 0);
+  EXPECT_EQ(std::memcmp(tables.window.data(), bytes->data(), bytes->size()), 0);
   sources[0] = make_tensor("preprocessor.featurizer.window", "F32", {400}, 1);
   ASSERT_TRUE(write_nemo(path, nemo_yaml(), sources, {}).ok());
   EXPECT_THAT(SpeechArchive::open(path)->feature_tables().status().message(),
@@ -478,18 +449,17 @@ TEST(SpeechArchive, KeepsItsFeaturesInTransformersFolders) {
   features.preemph = 0.9;
   features.features = 32;
   ASSERT_TRUE(write_transformers_model(folder.at("a"), model, nullptr, weights, features).ok());
-  const auto archive = SpeechArchive::open(folder.at("a"));
-  ASSERT_TRUE(archive.ok()) << archive.status().message();
-  EXPECT_EQ(archive->features(), features);
-  EXPECT_TRUE(archive->feature_tables()->window.empty());
+  const auto archive = SpeechArchive::open(folder.at("a")).value();
+  EXPECT_EQ(archive.features(), features);
+  EXPECT_TRUE(archive.feature_tables()->window.empty());
   // The preprocessor config is copied unchanged, including unknown keys; different features write a new file.
   std::string text = read_bytes(folder.at("a/preprocessor_config.json"));
   text.insert(text.find('{') + 1, "\"mine\": 1, ");
   write_bytes(folder.at("a/preprocessor_config.json"), text);
-  ASSERT_TRUE(write_transformers_model(folder.at("b"), model, &*archive, weights).ok());
+  ASSERT_TRUE(write_transformers_model(folder.at("b"), model, &archive, weights).ok());
   EXPECT_EQ(read_bytes(folder.at("b/preprocessor_config.json")), text);
   features.preemph = 0.8;
-  ASSERT_TRUE(write_transformers_model(folder.at("c"), model, &*archive, weights, features).ok());
+  ASSERT_TRUE(write_transformers_model(folder.at("c"), model, &archive, weights, features).ok());
   EXPECT_EQ(SpeechArchive::open(folder.at("c"))->features(), features);
   // transformers 5 writes the features into processor_config.json.
   ASSERT_EQ(::unlink(folder.at("c/preprocessor_config.json").c_str()), 0);
@@ -512,43 +482,41 @@ TEST(SpeechArchive, ComesBackInBothKinds) {
   const std::string path = folder.at("a.nemo");
   ASSERT_TRUE(
       write_nemo(path, nemo_yaml(), sources, {{"0a_tokenizer.model", "pieces"}, {"run.py", "exit()"}}).ok());
-  const auto archive = SpeechArchive::open(path);
-  ASSERT_TRUE(archive.ok()) << archive.status().message();
-  EXPECT_EQ(archive->settings().joint_width, 40);
-  ASSERT_EQ(archive->tensors().size(), 2u);
-  EXPECT_EQ(archive->tensors()[0].name, "encoder.layers.0.self_attn.relative_k_proj.weight");
-  EXPECT_EQ(archive->preprocessor().size(), 1u);
+  const auto archive = SpeechArchive::open(path).value();
+  EXPECT_EQ(archive.settings().joint_width, 40);
+  ASSERT_EQ(archive.tensors().size(), 2u);
+  EXPECT_EQ(archive.tensors()[0].name, "encoder.layers.0.self_attn.relative_k_proj.weight");
+  EXPECT_EQ(archive.preprocessor().size(), 1u);
 
   std::vector<TensorSource> weights = {
       make_tensor("encoder.layers.0.self_attn.relative_k_proj.weight", "F32", {2, 3}, 2),
       make_tensor("decoder.decoder_projector.bias", "F32", {5}, 3)};
-  ASSERT_TRUE(write_nemo_model(folder.at("b.nemo"), *archive, weights).ok());
+  ASSERT_TRUE(write_nemo_model(folder.at("b.nemo"), archive, weights).ok());
   EXPECT_EQ(read_bytes(folder.at("b.nemo")), read_bytes(path));
 
   weights.push_back(make_tensor("joint.head.bias", "F32", {2}, 3));
   weights[0].shape = {3, 2};
-  EXPECT_THAT(write_nemo_model(folder.at("c.nemo"), *archive, weights).message(),
+  EXPECT_THAT(write_nemo_model(folder.at("c.nemo"), archive, weights).message(),
               AllOf(HasSubstr("relative_k_proj.weight is [3, 2], expected [2, 3]"),
                     HasSubstr("joint.head.bias is not in it")));
   weights.resize(1);
-  EXPECT_THAT(write_nemo_model(folder.at("c.nemo"), *archive, weights).message(),
+  EXPECT_THAT(write_nemo_model(folder.at("c.nemo"), archive, weights).message(),
               HasSubstr("decoder.decoder_projector.bias is missing"));
   EXPECT_FALSE(SpeechArchive::open(folder.at("c.nemo")).ok());
 
-  SpeechModelSettings model = archive->settings();
-  EXPECT_FALSE(write_transformers_model(folder.at("hub"), model, &*archive, weights).ok());  // two sizes
+  SpeechModelSettings model = archive.settings();
+  EXPECT_FALSE(write_transformers_model(folder.at("hub"), model, &archive, weights).ok());  // two sizes
   model.joint_width = model.predictor_width;
-  ASSERT_TRUE(write_transformers_model(folder.at("hub"), model, &*archive, weights).ok());
+  ASSERT_TRUE(write_transformers_model(folder.at("hub"), model, &archive, weights).ok());
   EXPECT_EQ(read_bytes(folder.at("hub/0a_tokenizer.model")), "pieces");
   EXPECT_EQ(::access(folder.at("hub/run.py").c_str(), F_OK), -1);
-  const auto other = SpeechArchive::open(folder.at("hub"));
-  ASSERT_TRUE(other.ok()) << other.status().message();
-  EXPECT_EQ(other->kind(), SpeechFiles::transformers);
-  EXPECT_EQ(other->config().pad, 2);
-  EXPECT_EQ(other->tensors().size(), 1u);
-  EXPECT_THAT(write_nemo_model(folder.at("d.nemo"), *other, weights).message(),
+  const auto other = SpeechArchive::open(folder.at("hub")).value();
+  EXPECT_EQ(other.kind(), SpeechFiles::transformers);
+  EXPECT_EQ(other.config().pad, 2);
+  EXPECT_EQ(other.tensors().size(), 1u);
+  EXPECT_THAT(write_nemo_model(folder.at("d.nemo"), other, weights).message(),
               HasSubstr("needs the config and the tokenizer"));
-  ASSERT_TRUE(write_transformers_model(folder.at("again"), other->settings(), &*other, weights).ok());
+  ASSERT_TRUE(write_transformers_model(folder.at("again"), other.settings(), &other, weights).ok());
   for (const char* file : {"config.json", "model.safetensors", "0a_tokenizer.model"}) {
     EXPECT_EQ(read_bytes(folder.at(std::string("again/") + file)),
               read_bytes(folder.at(std::string("hub/") + file)));
@@ -559,7 +527,7 @@ TEST(SpeechArchive, ComesBackInBothKinds) {
   const auto error = [&](const SpeechModelSettings& as, const SpeechArchive* origin, const char* target) {
     return export_speech_model(weights, as, origin, folder.at(target)).message();
   };
-  EXPECT_EQ(error(archive->settings(), &*archive, "e.nemo"), "");
+  EXPECT_EQ(error(archive.settings(), &archive, "e.nemo"), "");
   EXPECT_EQ(read_bytes(folder.at("e.nemo")), read_bytes(path));
   EXPECT_EQ(error(model, nullptr, "bare"), "");
   EXPECT_EQ(names_in(folder.at("bare")),
@@ -567,9 +535,9 @@ TEST(SpeechArchive, ComesBackInBothKinds) {
                                       "preprocessor_config.json"}));
   EXPECT_THAT(error(model, nullptr, "f.nemo"), HasSubstr("began with random weights; write a folder"));
   EXPECT_THAT(error(model, nullptr, "f.safetensors"), HasSubstr("expected a name that ends with .nemo"));
-  SpeechModelSettings longer = archive->settings();
+  SpeechModelSettings longer = archive.settings();
   longer.durations.back() += 1;
-  EXPECT_THAT(error(longer, &*archive, "f.nemo"), HasSubstr("the durations of the model are not those"));
+  EXPECT_THAT(error(longer, &archive, "f.nemo"), HasSubstr("the durations of the model are not those"));
   // Exports into an existing folder. A failed write leaves no loadable model, and nothing of a new folder.
   write_bytes(folder.at("bare/notes.txt"), "mine");
   EXPECT_EQ(error(model, nullptr, "bare"), "");

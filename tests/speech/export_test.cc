@@ -3,12 +3,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/export.h"
 #include "speech/nemo_yaml.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/config/config.h"
 #include "train/files_support.h"
 #include "train/tasks/speech/archive/archive.h"
-#include "train/tasks/speech/archive/archive_tokenizer.h"
-#include "train/tasks/speech/archive/bundled_model.h"
+#include "train/tasks/speech/archive/run_model.h"
 #include "train/tasks/speech/entry.h"
 #include "train/tasks/speech/features/feature_tables.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"
@@ -63,9 +62,8 @@ TEST(SpeechExport, NamesTheJointNetworkByItsDropout) {
     const std::string path = folder.at(std::to_string(dropout) + ".nemo");
     const Status done = export_speech_model(weights, model, nullptr, path, std::nullopt, &tokenizer);
     ASSERT_TRUE(done.ok()) << done.message();
-    const auto archive = NemoArchive::open(path);
-    ASSERT_TRUE(archive.ok()) << archive.status().message();
-    EXPECT_EQ(archive->weights().tensors().back().name,
+    const auto archive = NemoArchive::open(path).value();
+    EXPECT_EQ(archive.weights().tensors().back().name,
               dropout == 0 ? "joint.joint_net.1.weight" : "joint.joint_net.2.weight");
   }
 }
@@ -82,10 +80,9 @@ TEST(SpeechExport, AModelThatBeganHereAsNemo) {
     const std::vector<TensorSource> weights = some_weights();
     const Status done = export_speech_model(weights, model, nullptr, path, features, &tokenizer);
     ASSERT_TRUE(done.ok()) << done.message();
-    const auto archive = SpeechArchive::open(path);
-    ASSERT_TRUE(archive.ok()) << archive.status().message();
-    EXPECT_EQ(archive->kind(), SpeechFiles::nemo);
-    const SpeechModelSettings& read = archive->settings();
+    const auto archive = SpeechArchive::open(path).value();
+    EXPECT_EQ(archive.kind(), SpeechFiles::nemo);
+    const SpeechModelSettings& read = archive.settings();
     EXPECT_EQ(read.head, head);
     EXPECT_EQ(read.vocabulary, tokenizer.size());
     EXPECT_EQ(read.width, model.width);
@@ -98,20 +95,18 @@ TEST(SpeechExport, AModelThatBeganHereAsNemo) {
       EXPECT_EQ(read.durations, model.durations);
       EXPECT_EQ(read.sigma, model.sigma);
     }
-    EXPECT_TRUE(archive->config().notes.empty());
-    EXPECT_EQ(archive->features(), features);
+    EXPECT_TRUE(archive.config().notes.empty());
+    EXPECT_EQ(archive.features(), features);
     // The tables match the features, and the archive contains the tokenizer.
-    const auto tables = archive->feature_tables();
-    ASSERT_TRUE(tables.ok()) << tables.status().message();
-    EXPECT_EQ(tables->window, make_feature_tables(features).window);
-    EXPECT_EQ(tables->filters, make_feature_tables(features).filters);
-    const auto inside = archive_tokenizer(*archive);
-    ASSERT_TRUE(inside.ok()) << inside.status().message();
-    EXPECT_EQ(inside->bytes(), tokenizer.bytes());
-    ASSERT_EQ(archive->tensors().size(), 2U);
-    EXPECT_EQ(archive->tensors()[0].name, weights[0].name);
+    const auto tables = archive.feature_tables().value();
+    EXPECT_EQ(tables.window, make_feature_tables(features).window);
+    EXPECT_EQ(tables.filters, make_feature_tables(features).filters);
+    const auto inside = archive_tokenizer(archive).value();
+    EXPECT_EQ(inside.bytes(), tokenizer.bytes());
+    ASSERT_EQ(archive.tensors().size(), 2U);
+    EXPECT_EQ(archive.tensors()[0].name, weights[0].name);
     // NeMo's constructors require these keys.
-    const ConfigJson config = ConfigJson::parse(archive->config_text());
+    const ConfigJson config = ConfigJson::parse(archive.config_text());
     EXPECT_EQ(config.at("sample_rate"), 16000);
     EXPECT_EQ(config.at("tokenizer").at("type"), "bpe");
     EXPECT_THAT(config.at("tokenizer").at("vocab_path").get<std::string>(), HasSubstr("nemo:"));
@@ -140,7 +135,7 @@ TEST(SpeechExport, AModelThatBeganHereAsNemo) {
       EXPECT_EQ(config.at("decoding").at("greedy").at("max_symbols"), 10);
     }
     // A second export from this archive gives the same bytes.
-    ASSERT_TRUE(export_speech_model(weights, read, &*archive, folder.at("b.nemo"), features, &*inside).ok());
+    ASSERT_TRUE(export_speech_model(weights, read, &archive, folder.at("b.nemo"), features, &inside).ok());
     EXPECT_EQ(read_bytes(folder.at("b.nemo")), read_bytes(path));
   }
 }
@@ -152,26 +147,23 @@ TEST(SpeechExport, AnotherTokenizerTakesThePlaceOfTheFirst) {
   const std::vector<TensorSource> weights = some_weights();
   const SpeechModelSettings before = settings_for(first), after = settings_for(second);
   ASSERT_TRUE(export_speech_model(weights, before, nullptr, folder.at("a.nemo"), {}, &first).ok());
-  const auto nemo = SpeechArchive::open(folder.at("a.nemo"));
-  ASSERT_TRUE(nemo.ok()) << nemo.status().message();
-  ASSERT_TRUE(export_speech_model(weights, after, &*nemo, folder.at("b.nemo"), {}, &second).ok());
-  const auto other = SpeechArchive::open(folder.at("b.nemo"));
-  ASSERT_TRUE(other.ok()) << other.status().message();
-  EXPECT_EQ(other->settings().vocabulary, second.size());
-  EXPECT_EQ(archive_tokenizer(*other)->bytes(), second.bytes());
-  EXPECT_EQ(other->other_files()->size(), 3U) << "no file of the first one";
+  const auto nemo = SpeechArchive::open(folder.at("a.nemo")).value();
+  ASSERT_TRUE(export_speech_model(weights, after, &nemo, folder.at("b.nemo"), {}, &second).ok());
+  const auto other = SpeechArchive::open(folder.at("b.nemo")).value();
+  EXPECT_EQ(other.settings().vocabulary, second.size());
+  EXPECT_EQ(archive_tokenizer(other)->bytes(), second.bytes());
+  EXPECT_EQ(other.other_files()->size(), 3U) << "no file of the first one";
 
   // The exports are repeated with folders for transformers.
-  ASSERT_TRUE(export_speech_model(weights, before, &*nemo, folder.at("hub"), {}, &first).ok());
+  ASSERT_TRUE(export_speech_model(weights, before, &nemo, folder.at("hub"), {}, &first).ok());
   const std::vector<std::string> names = {
       "config.json",           "generation_config.json", "model.safetensors", "preprocessor_config.json",
       "processor_config.json", "tokenizer.json",         "tokenizer.model",   "tokenizer_config.json"};
   EXPECT_EQ(names_in(folder.at("hub")), names);
-  const auto hub = SpeechArchive::open(folder.at("hub"));
-  ASSERT_TRUE(hub.ok()) << hub.status().message();
-  EXPECT_EQ(archive_tokenizer(*hub)->bytes(), first.bytes());
+  const auto hub = SpeechArchive::open(folder.at("hub")).value();
+  EXPECT_EQ(archive_tokenizer(hub)->bytes(), first.bytes());
   write_bytes(folder.at("hub/special_tokens_map.json"), "{}");
-  ASSERT_TRUE(export_speech_model(weights, after, &*hub, folder.at("hub2"), {}, &second).ok());
+  ASSERT_TRUE(export_speech_model(weights, after, &hub, folder.at("hub2"), {}, &second).ok());
   EXPECT_EQ(names_in(folder.at("hub2")), names);
   EXPECT_EQ(ConfigJson::parse(read_bytes(folder.at("hub2/config.json"))).at("pad_token_id"), second.size());
   const ConfigJson json = ConfigJson::parse(read_bytes(folder.at("hub2/tokenizer.json")));
@@ -179,10 +171,10 @@ TEST(SpeechExport, AnotherTokenizerTakesThePlaceOfTheFirst) {
   EXPECT_EQ(json.at("added_tokens").back().at("content"),
             ConfigJson::parse(read_bytes(folder.at("hub2/tokenizer_config.json"))).at("pad_token"));
   // With the same tokenizer, the folder's files stay unchanged.
-  ASSERT_TRUE(export_speech_model(weights, before, &*hub, folder.at("hub3"), {}, &first).ok());
+  ASSERT_TRUE(export_speech_model(weights, before, &hub, folder.at("hub3"), {}, &first).ok());
   EXPECT_EQ(read_bytes(folder.at("hub3/special_tokens_map.json")), "{}");
   // An export from a folder to NeMo needs the tokenizer's model.
-  ASSERT_TRUE(export_speech_model(weights, before, &*hub, folder.at("c.nemo"), {}, &first).ok());
+  ASSERT_TRUE(export_speech_model(weights, before, &hub, folder.at("c.nemo"), {}, &first).ok());
   EXPECT_EQ(archive_tokenizer(*SpeechArchive::open(folder.at("c.nemo")))->bytes(), first.bytes());
 }
 
@@ -229,9 +221,8 @@ TEST(SpeechExport, AFolderOfVersion02IsRepaired) {
     ASSERT_EQ(std::remove(folder.at(name).c_str()), 0);
   std::string json = read_bytes(folder.at("a/tokenizer.json"));
   write_bytes(folder.at("a/tokenizer.json"), json.replace(json.find("<blank>"), 7, "<pad>"));
-  const auto old = SpeechArchive::open(folder.at("a"));
-  ASSERT_TRUE(old.ok()) << old.status().message();
-  ASSERT_TRUE(export_speech_model(some_weights(), model, &*old, folder.at("b"), {}, &tokenizer).ok());
+  const auto old = SpeechArchive::open(folder.at("a")).value();
+  ASSERT_TRUE(export_speech_model(some_weights(), model, &old, folder.at("b"), {}, &tokenizer).ok());
   EXPECT_THAT(read_bytes(folder.at("b/tokenizer.json")), HasSubstr("<blank>"));
   EXPECT_TRUE(path_exists(folder.at("b/generation_config.json")));
   EXPECT_TRUE(path_exists(folder.at("b/processor_config.json")));
@@ -263,14 +254,12 @@ TEST(SpeechExport, AHybridBecomesATransducer) {
   const SpeechModelSettings model = settings_for(tokenizer);
   const std::vector<TensorSource> weights = some_weights();
   ASSERT_TRUE(export_speech_model(weights, model, nullptr, folder.at("a.nemo"), {}, &tokenizer).ok());
-  const auto plain = SpeechArchive::open(folder.at("a.nemo"));
-  ASSERT_TRUE(plain.ok()) << plain.status().message();
-  ConfigJson config = ConfigJson::parse(plain->config_text());
+  const auto plain = SpeechArchive::open(folder.at("a.nemo")).value();
+  ConfigJson config = ConfigJson::parse(plain.config_text());
   config["aux_ctc"] = {{"ctc_loss_weight", 0.3}};
-  ASSERT_TRUE(write_nemo(folder.at("hybrid.nemo"), config.dump(), weights, *plain->other_files()).ok());
-  const auto hybrid = SpeechArchive::open(folder.at("hybrid.nemo"));
-  ASSERT_TRUE(hybrid.ok()) << hybrid.status().message();
-  ASSERT_TRUE(export_speech_model(weights, model, &*hybrid, folder.at("b.nemo"), {}, &tokenizer).ok());
+  ASSERT_TRUE(write_nemo(folder.at("hybrid.nemo"), config.dump(), weights, *plain.other_files()).ok());
+  const auto hybrid = SpeechArchive::open(folder.at("hybrid.nemo")).value();
+  ASSERT_TRUE(export_speech_model(weights, model, &hybrid, folder.at("b.nemo"), {}, &tokenizer).ok());
   EXPECT_FALSE(SpeechArchive::open(folder.at("b.nemo"))->config().hybrid);
 }
 
@@ -281,21 +270,20 @@ TEST(SpeechExport, ACheckpointNeedsNoOtherFiles) {
   const SpeechModelSettings model = settings_for(tokenizer);
   FeatureSettings features;
   features.features = model.mel_bands;
-  const auto config = parse("task: speech\nmodel: {name: " + folder.at("gone.nemo") + "}\n", "c.yaml");
-  ASSERT_TRUE(config.ok()) << config.status().message();
+  const auto config =
+      parse("task: speech\nmodel: {name: " + folder.at("gone.nemo") + "}\n", "c.yaml").value();
   const std::vector<TensorSource> weights = some_weights();
   const std::string target = folder.at("a.nemo"), checkpoint = folder.path();
-  const ModelExport request{config->settings, checkpoint, weights, target};
+  const ModelExport request{config.settings, checkpoint, weights, target};
   EXPECT_THAT(SpeechEntry::export_model(request).message(), HasSubstr("gone.nemo"));
   for (const auto& [name, bytes] : checkpoint_extra_files({model, features}, tokenizer.bytes()))
     write_bytes(folder.at(name), bytes);
   const Status done = SpeechEntry::export_model(request);
   ASSERT_TRUE(done.ok()) << done.message();
-  const auto archive = SpeechArchive::open(target);
-  ASSERT_TRUE(archive.ok()) << archive.status().message();
-  EXPECT_EQ(archive->settings().vocabulary, tokenizer.size());
-  EXPECT_EQ(archive->features(), features);
-  EXPECT_EQ(archive_tokenizer(*archive)->bytes(), tokenizer.bytes());
+  const auto archive = SpeechArchive::open(target).value();
+  EXPECT_EQ(archive.settings().vocabulary, tokenizer.size());
+  EXPECT_EQ(archive.features(), features);
+  EXPECT_EQ(archive_tokenizer(archive)->bytes(), tokenizer.bytes());
 }
 
 TEST(SpeechExport, WhatDoesNotFitIsNamed) {

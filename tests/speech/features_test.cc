@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/features/featurizer.h"
 
-#include "train/checkpoint/tensor_files.h"
+#include "train/checkpoint/tensors.h"
 #include "train/data/mix.h"
 #include "train/formats/safetensors.h"
 #include "train/optim/precision.h"

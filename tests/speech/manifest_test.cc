@@ -59,30 +59,29 @@ TEST(Manifest, EntriesAreWhatTheLinesSay) {
       R"( {"text":"","lang":"ms","offset":2.25,"extra":[1,{"a":null,"b":[true,false,-1.5e+3]},"]}"],"speaker":17,"duration":2,"audio_filepath":"/abs/y.flac"} )"
       "\n"
       R"({"audio_file": "~/z.mp3", "duration": 3, "normalized_text": "ok", "lang": null, "speaker": "Ann", "offset": null})");
-  const auto manifest = open(path);
-  ASSERT_TRUE(manifest.ok()) << manifest.status().message();
-  ASSERT_EQ(manifest->size(), 3);
-  const ManifestEntry first = manifest->entry(0);
+  const auto manifest = open(path).value();
+  ASSERT_EQ(manifest.size(), 3);
+  const ManifestEntry first = manifest.entry(0);
   EXPECT_EQ(first.audio, std::filesystem::path(path).parent_path().string() + "/x.wav");
   EXPECT_EQ(first.text, "Three blåa \"boats\"\né😀");
   EXPECT_EQ(first.duration, 1.5);
   EXPECT_EQ(first.offset, 0);
   EXPECT_FALSE(first.lang || first.speaker);
-  const ManifestEntry second = manifest->entry(1);
+  const ManifestEntry second = manifest.entry(1);
   EXPECT_EQ(second.audio, "/abs/y.flac");
   EXPECT_EQ(second.text, "");
   EXPECT_EQ(second.offset, 2.25);
   EXPECT_EQ(second.lang, "ms");
   EXPECT_EQ(second.speaker, "17");
-  const ManifestEntry third = manifest->entry(2);
+  const ManifestEntry third = manifest.entry(2);
   EXPECT_EQ(third.text, "ok");
   EXPECT_EQ(third.speaker, "Ann");
   EXPECT_THAT(third.audio, AllOf(EndsWith("/z.mp3"), Not(HasSubstr("~"))));
-  EXPECT_EQ(manifest->place(0), path + ":1");
-  EXPECT_EQ(manifest->place(1), path + ":4");
-  EXPECT_EQ(manifest->duration(2), 3);
-  EXPECT_EQ(manifest->report().lines, 3);
-  EXPECT_EQ(manifest->report().seconds, 6.5);
+  EXPECT_EQ(manifest.place(0), path + ":1");
+  EXPECT_EQ(manifest.place(1), path + ":4");
+  EXPECT_EQ(manifest.duration(2), 3);
+  EXPECT_EQ(manifest.report().lines, 3);
+  EXPECT_EQ(manifest.report().seconds, 6.5);
 }
 
 TEST(Manifest, RelativePathsLeadFromTheManifestAndElseFromHere) {
@@ -95,11 +94,10 @@ TEST(Manifest, RelativePathsLeadFromTheManifestAndElseFromHere) {
   std::ofstream(other + "/here.wav") << "x";
   std::ofstream(other + "/beside.wav") << "x";
   std::ofstream(folder + "/beside.wav") << "x";
-  const auto manifest = open(path);
-  ASSERT_TRUE(manifest.ok());
+  const auto manifest = open(path).value();
   std::filesystem::current_path(other);
-  EXPECT_EQ(manifest->entry(0).audio, "here.wav");
-  EXPECT_EQ(manifest->entry(1).audio, folder + "/beside.wav");
+  EXPECT_EQ(manifest.entry(0).audio, "here.wav");
+  EXPECT_EQ(manifest.entry(1).audio, folder + "/beside.wav");
   std::filesystem::current_path(before);
 }
 
@@ -110,12 +108,11 @@ TEST(Manifest, TextsMayLieInFiles) {
       files.write("a.jsonl", R"({"audio_filepath": "x", "duration": 1, "text_filepath": "a.txt"}
 {"audio_filepath": "x", "duration": 1, "text_filepath": "none.txt"}
 {"audio_filepath": "x", "duration": 1, "text_filepath": "none.txt", "text": "in the line"})");
-  const auto manifest = open(path);
-  ASSERT_TRUE(manifest.ok()) << manifest.status().message();
-  EXPECT_EQ(manifest->entry(0).text, "two words");
-  EXPECT_EQ(manifest->entry(2).text, "in the line");
+  const auto manifest = open(path).value();
+  EXPECT_EQ(manifest.entry(0).text, "two words");
+  EXPECT_EQ(manifest.entry(2).text, "in the line");
   try {
-    (void)manifest->entry(1);
+    (void)manifest.entry(1);
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr(path + ":2: text_filepath: "), HasSubstr("none.txt")));
@@ -127,10 +124,9 @@ TEST(Manifest, OtherFieldsOnRequest) {
   const std::string path = files.write(
       "a.jsonl",
       R"({"audio_filepath": "x", "duration": 1, "text": 5, "words": "w", "language": "de", "lang": 7})");
-  const auto manifest = open(path, {.text_field = "words", .lang_field = "language"});
-  ASSERT_TRUE(manifest.ok()) << manifest.status().message();
-  EXPECT_EQ(manifest->entry(0).text, "w");
-  EXPECT_EQ(manifest->entry(0).lang, "de");
+  const auto manifest = open(path, {.text_field = "words", .lang_field = "language"}).value();
+  EXPECT_EQ(manifest.entry(0).text, "w");
+  EXPECT_EQ(manifest.entry(0).lang, "de");
   EXPECT_THAT(open(path, {.text_field = "none", .lang_field = "language"}).status().message(),
               HasSubstr(":1:1: none is missing"));
 }
@@ -208,27 +204,26 @@ TEST(Manifest, WhatIsLeftOutIsCountedAndListed) {
   const std::string path = files.write(
       "a.jsonl", line("a", 0.05, "") + line("b", 1, "") + "{\n" + line("c", 20, "") + line("d", 20.5, "") +
                      R"({"audio_filepath": "/e", "duration": 2, "text": "", "_skipme": true})" + "\n");
-  const auto manifest = open(path, {.bad = BadClips::skip});
-  ASSERT_TRUE(manifest.ok()) << manifest.status().message();
-  EXPECT_EQ(manifest->size(), 2);
-  EXPECT_EQ(manifest->place(1), path + ":4");
-  const ManifestReport& report = manifest->report();
+  const auto manifest = open(path, {.bad = BadClips::skip}).value();
+  EXPECT_EQ(manifest.size(), 2);
+  EXPECT_EQ(manifest.place(1), path + ":4");
+  const ManifestReport& report = manifest.report();
   EXPECT_EQ(report.lines, 6);
   EXPECT_EQ(report.taken, 2);
   EXPECT_EQ(report.left_out(), 4);
   EXPECT_EQ(report.seconds, 21);
   EXPECT_EQ(report.seconds_left_out, 0.05 + 20.5 + 2);
-  EXPECT_EQ(report.text(manifest->options()),
+  EXPECT_EQ(report.text(manifest.options()),
             "2 of 6 clips (0.0 hours); left out: 1 longer than 20 s, 1 shorter than 0.1 s, 1 with _skipme, 1 "
             "bad line");
-  EXPECT_EQ(manifest->left_out(0).reason, "0.05 s are shorter than min_duration 0.1 s");
-  EXPECT_THAT(manifest->left_out(0).audio, EndsWith("/a"));
-  EXPECT_EQ(manifest->left_out(1).place, path + ":3:2");
-  EXPECT_THAT(manifest->left_out(1).reason, HasSubstr("expected a string"));
-  EXPECT_EQ(manifest->left_out(1).audio, "");
-  EXPECT_EQ(manifest->left_out(2).reason, "20.5 s are longer than max_duration 20 s");
-  EXPECT_EQ(manifest->left_out(3).reason, "_skipme is true");
-  EXPECT_EQ(manifest->left_out(3).audio, "/e");
+  EXPECT_EQ(manifest.left_out(0).reason, "0.05 s are shorter than min_duration 0.1 s");
+  EXPECT_THAT(manifest.left_out(0).audio, EndsWith("/a"));
+  EXPECT_EQ(manifest.left_out(1).place, path + ":3:2");
+  EXPECT_THAT(manifest.left_out(1).reason, HasSubstr("expected a string"));
+  EXPECT_EQ(manifest.left_out(1).audio, "");
+  EXPECT_EQ(manifest.left_out(2).reason, "20.5 s are longer than max_duration 20 s");
+  EXPECT_EQ(manifest.left_out(3).reason, "_skipme is true");
+  EXPECT_EQ(manifest.left_out(3).audio, "/e");
 }
 
 TEST(Manifest, ManifestsWithoutClipsAreErrors) {
@@ -268,20 +263,18 @@ TEST(Manifest, WeightsRepeatAndThin) {
   const std::string b = files.write("b.jsonl", clips("b", 100));
   {
     const std::vector<ManifestSource> sources = {{a, 2}};
-    const auto manifest = Manifest::open(sources);
-    ASSERT_TRUE(manifest.ok());
-    EXPECT_THAT(audio_of(*manifest, manifest->size()),
+    const auto manifest = Manifest::open(sources).value();
+    EXPECT_THAT(audio_of(manifest, manifest.size()),
                 ElementsAre("a0", "a1", "a2", "a3", "a0", "a1", "a2", "a3"));
-    EXPECT_EQ(manifest->clip(5), 1);
-    EXPECT_EQ(manifest->report().taken, 4);
+    EXPECT_EQ(manifest.clip(5), 1);
+    EXPECT_EQ(manifest.report().taken, 4);
   }
   std::vector<std::string> smaller;
   for (const double weight : {0.3, 0.7}) {
     const std::vector<ManifestSource> sources = {{b, weight}};
-    const auto manifest = Manifest::open(sources);
-    ASSERT_TRUE(manifest.ok());
-    ASSERT_EQ(manifest->size(), std::llround(100 * weight));
-    const auto names = audio_of(*manifest, manifest->size());
+    const auto manifest = Manifest::open(sources).value();
+    ASSERT_EQ(manifest.size(), std::llround(100 * weight));
+    const auto names = audio_of(manifest, manifest.size());
     EXPECT_EQ(std::set(names.begin(), names.end()).size(), names.size());
     const std::set all(names.begin(), names.end());
     for (const std::string& name : smaller)
@@ -289,13 +282,12 @@ TEST(Manifest, WeightsRepeatAndThin) {
     smaller = names;
   }
   const std::vector<ManifestSource> sources = {{a, 2.5}, {b, 0.2}};
-  const auto manifest = Manifest::open(sources);
-  ASSERT_TRUE(manifest.ok());
-  ASSERT_EQ(manifest->size(), 10 + 20);
+  const auto manifest = Manifest::open(sources).value();
+  ASSERT_EQ(manifest.size(), 10 + 20);
   int of_a = 0;
   std::map<std::string, int> turns;
-  for (std::int64_t i = 0; i < manifest->size(); ++i) {
-    const std::string name = manifest->entry(i).audio;
+  for (std::int64_t i = 0; i < manifest.size(); ++i) {
+    const std::string name = manifest.entry(i).audio;
     of_a += name[1] == 'a' ? 1 : 0;
     ++turns[name];
     EXPECT_LE(std::abs(of_a - static_cast<double>(i + 1) / 3), 1) << "evenly mixed at " << i;
@@ -321,11 +313,10 @@ TEST(Manifest, FingerprintsFollowContentsAndNotPaths) {
 TEST(Manifest, AFileThatChangesIsNoticed) {
   const TextFiles files;
   const std::string path = files.write("a.jsonl", line("a", 1, "x") + line("b", 2, "y"));
-  const auto manifest = open(path);
-  ASSERT_TRUE(manifest.ok());
+  const auto manifest = open(path).value();
   const auto message = [&] {
     try {
-      (void)manifest->entry(1);
+      (void)manifest.entry(1);
     } catch (const Error& error) {
       return std::string(error.what());
     }
@@ -353,21 +344,19 @@ TEST(Manifest, ALineTakesSixteenBytes) {
         1 + static_cast<double>(i % 190) / 10,
         "a sentence of some length that somebody has said into a microphone, number " + std::to_string(i));
   const std::string path = files.write("a.jsonl", text);
-  const auto manifest = open(path);
-  ASSERT_TRUE(manifest.ok()) << manifest.status().message();
-  ASSERT_EQ(manifest->size(), kLines);
-  EXPECT_EQ(manifest->bytes(), kLines * 16);
+  const auto manifest = open(path).value();
+  ASSERT_EQ(manifest.size(), kLines);
+  EXPECT_EQ(manifest.bytes(), kLines * 16);
   const std::vector<ManifestSource> twice = {{path, 1}, {path, 1.5}};
-  const auto mixed = Manifest::open(twice);
-  ASSERT_TRUE(mixed.ok());
-  EXPECT_EQ(mixed->bytes(), 2 * kLines * 16 + kLines * 5 / 2 * 4);
+  const auto mixed = Manifest::open(twice).value();
+  EXPECT_EQ(mixed.bytes(), 2 * kLines * 16 + kLines * 5 / 2 * 4);
   // Several threads read concurrently.
   std::vector<std::thread> threads;
   std::atomic<int> wrong = 0;
   for (int worker = 0; worker < 4; ++worker) {
     threads.emplace_back([&, worker] {
       for (std::int64_t i = worker; i < kLines; i += 997) {
-        if (!manifest->entry(i).text.ends_with("number " + std::to_string(i))) ++wrong;
+        if (!manifest.entry(i).text.ends_with("number " + std::to_string(i))) ++wrong;
       }
     });
   }
@@ -403,14 +392,13 @@ TEST(ManifestFuzz, NoLineDoesHarm) {
     text += one + '\n';
   }
   text += good + '\n';
-  const auto manifest = open(files.write("a.jsonl", text), {.bad = BadClips::skip});
-  ASSERT_TRUE(manifest.ok()) << manifest.status().message();
-  const ManifestReport& report = manifest->report();
+  const auto manifest = open(files.write("a.jsonl", text), {.bad = BadClips::skip}).value();
+  const ManifestReport& report = manifest.report();
   EXPECT_GT(report.bad, lines / 4);
   EXPECT_GT(report.taken, lines / 20);
   EXPECT_EQ(report.taken + report.left_out(), report.lines);
-  for (std::int64_t i = 0; i < manifest->size(); ++i) ASSERT_FALSE(manifest->entry(i).audio.empty());
-  for (std::int64_t i = 0; i < report.left_out(); ++i) ASSERT_FALSE(manifest->left_out(i).reason.empty());
+  for (std::int64_t i = 0; i < manifest.size(); ++i) ASSERT_FALSE(manifest.entry(i).audio.empty());
+  for (std::int64_t i = 0; i < report.left_out(); ++i) ASSERT_FALSE(manifest.left_out(i).reason.empty());
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 // model's names and sizes.
 // SPDX-License-Identifier: MIT
 #include "model_support.h"
-#include "train/checkpoint/tensor_files.h"
+#include "train/checkpoint/tensors.h"
 #include "train/formats/safetensors.h"
 
 #include <gtest/gtest.h>

@@ -2,9 +2,18 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <string>
 
 namespace octavo_train {
+
+// Returns the text with its first `from` replaced by `to`.
+inline std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const auto at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return at == std::string::npos ? text : text.replace(at, from.size(), to);
+}
 
 // Returns the relevant keys in NeMo's format, with three `labels`.
 inline std::string nemo_yaml() {

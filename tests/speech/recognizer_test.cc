@@ -5,11 +5,11 @@
 
 #include "speech/model_support.h"
 #include "train/checkpoint/folder/checkpoint_writer.h"
-#include "train/checkpoint/tensor_files.h"
+#include "train/checkpoint/tensors.h"
 #include "train/files_support.h"
 #include "train/model/model.h"
 #include "train/tasks/speech/archive/archive.h"
-#include "train/tasks/speech/archive/bundled_model.h"
+#include "train/tasks/speech/archive/run_model.h"
 #include "train/tasks/speech/features/featurizer.h"
 #include "train/tasks/speech/recognition/greedy.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"

@@ -7,7 +7,7 @@
 #include "train/run/dry_run.h"
 #include "train/run_support.h"
 #include "train/tasks/speech/archive/archive.h"
-#include "train/tasks/speech/config/model_config.h"
+#include "train/tasks/speech/config/keys.h"
 
 #include <algorithm>
 #include <csignal>

@@ -8,10 +8,9 @@
 // statistics under NeMo's names. The program uses the trainer's functions for the batch, the features and
 // their padding.
 // SPDX-License-Identifier: MIT
-#include "train/checkpoint/tensor_files.h"
+#include "train/checkpoint/tensors.h"
 #include "train/model/model.h"
 #include "train/tasks/speech/archive/archive.h"
-#include "train/tasks/speech/archive/tensor_names.h"
 #include "train/tasks/speech/archive/weights.h"
 #include "train/tasks/speech/data/batch.h"
 #include "train/tasks/speech/features/featurizer.h"

@@ -4,11 +4,10 @@
 #include "train/tasks/speech/archive/weights.h"
 
 #include "speech/nemo_yaml.h"
-#include "train/checkpoint/tensor_files.h"
+#include "train/checkpoint/tensors.h"
 #include "train/files_support.h"
 #include "train/model/model.h"
 #include "train/tasks/speech/archive/archive.h"
-#include "train/tasks/speech/archive/tensor_names.h"
 #include "train/tasks/speech/model/speech_model.h"
 
 #include <gmock/gmock.h>

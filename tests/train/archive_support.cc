@@ -10,9 +10,8 @@ namespace {
 
 std::string octal(std::uint64_t value, int digits) {
   std::string text(static_cast<std::size_t>(digits), '0');
-  for (auto digit = text.rbegin(); digit != text.rend(); ++digit, value >>= 3) {
+  for (auto digit = text.rbegin(); digit != text.rend(); ++digit, value >>= 3)
     *digit = static_cast<char>('0' + (value & 7));
-  }
   return text;
 }
 
@@ -77,9 +76,8 @@ std::string dict(std::string_view items) { return "\x80\x02}(" + std::string(ite
 
 std::string torch_of(std::string_view pickle, const std::vector<std::string>& storages) {
   std::vector<ZipPart> parts = {{"archive/data.pkl", std::string(pickle)}, {"archive/byteorder", "little"}};
-  for (std::size_t i = 0; i < storages.size(); ++i) {
+  for (std::size_t i = 0; i < storages.size(); ++i)
     parts.push_back({"archive/data/" + std::to_string(i), storages[i]});
-  }
   return zip_of(parts);
 }
 

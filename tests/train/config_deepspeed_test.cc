@@ -2,25 +2,16 @@
 // places. The file of a guide is in config_guides_test.cc.
 // SPDX-License-Identifier: MIT
 #include "train/config/deepspeed.h"
+#include "train/config_support.h"
 
 #include "support/random.h"
 #include "train/config/config.h"
 #include "train/text_files.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <array>
 
 namespace octavo_train {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::StartsWith;
-using Words = std::vector<std::string>;
 
 constexpr std::string_view kWhole = R"({
 	"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2,

@@ -2,25 +2,13 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 #include "train/config/node.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "train/config_support.h"
 
 #include <cstdio>
 #include <fstream>
 
 namespace octavo_train {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
-using Words = std::vector<std::string>;
-
-std::string error_of(std::string_view text, const Words& words = {}) {
-  const auto config = parse(text, "run.yaml", words);
-  EXPECT_FALSE(config.ok()) << text;
-  return config.status().message();
-}
 
 TEST(ConfigErrors, UnknownKeysNameTheNearestOne) {
   EXPECT_EQ(error_of("training:\n  learning_rat: 1"),

@@ -1,32 +1,13 @@
 // Tests the keys of FP8 matmuls: spellings, defaults, limits, and combinations with other keys.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "train/config_support.h"
 
 namespace octavo_train {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using Words = std::vector<std::string>;
-
-Config parsed(std::string_view text, const Words& words = {}) {
-  auto config = parse(text, "run.yaml", words);
-  EXPECT_TRUE(config.ok()) << config.status().message();
-  return config.ok() ? *config : parse("", "empty").value();
-}
-
 Fp8Settings fp8_of(std::string_view text, const Words& words = {}) {
   return parsed(text, words).settings.training.fp8;
-}
-
-std::string error_of(std::string_view text) {
-  const auto config = parse(text, "run.yaml");
-  EXPECT_FALSE(config.ok()) << text;
-  return config.status().message();
 }
 
 TEST(Fp8Config, IsOffAndHasTheDefaultsOfTheCore) {

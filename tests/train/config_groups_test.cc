@@ -2,16 +2,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/codec.h"
 #include "train/config/config.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "train/config_support.h"
 
 namespace octavo_train {
 namespace {
-
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 YamlNode yaml(std::string_view text) { return read_yaml(text, {"run.yaml", true}).value(); }
 
@@ -103,18 +97,14 @@ TEST(ConfigGroups, NoDecay) {
     EXPECT_TRUE(read(no_decay_choice().write(*read(text))) == *read(text)) << text;
 }
 
-std::string error(const std::string& text, const std::vector<std::string>& words = {}) {
-  return parse(text, "run.yaml", words).status().message();
-}
-
 TEST(ConfigGroups, ErrorsOfAConfigNameThePart) {
   const std::string start = "training:\n  optimizer: adamw_8bit\n  groups:\n";
-  EXPECT_THAT(error(start + "    - {params: a, freeze: true}\n    - {params: b, state: 9bit}\n"),
+  EXPECT_THAT(error_of(start + "    - {params: a, freeze: true}\n    - {params: b, state: 9bit}\n"),
               HasSubstr("run.yaml:5:26: training.groups[1].state: got 9bit, expected one of fp32, bf16,"));
-  EXPECT_THAT(error("", {"groups=[{params: a, freze: true}]"}),
+  EXPECT_THAT(error_of("", {"groups=[{params: a, freze: true}]"}),
               HasSubstr("command line: training.groups[0].freze: unknown key; did you mean freeze?"));
-  EXPECT_THAT(error("", {"groups=3"}), HasSubstr("command line: training.groups: got 3, expected a list"));
-  EXPECT_THAT(error("no_decay: {a: b}\n"),
+  EXPECT_THAT(error_of("", {"groups=3"}), HasSubstr("command line: training.groups: got 3, expected a list"));
+  EXPECT_THAT(error_of("no_decay: {a: b}\n"),
               HasSubstr("run.yaml:1:11: training.no_decay: got a mapping, expected auto"));
 }
 

@@ -4,34 +4,16 @@
 #include "train/config/assignments.h"
 #include "train/config/config.h"
 #include "train/config/micro_batches.h"
-#include "train/tasks/speech/config/model_config.h"
+#include "train/tasks/speech/config/keys.h"
 #include "train/tasks/text/settings.h"
 #include "train/text_files.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 namespace octavo_train {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::StartsWith;
-using Words = std::vector<std::string>;
-
 const OptimizerName kFloat{octavo::Algorithm::adamw, octavo::StateFormat::fp32};
 const OptimizerName kEightBits{octavo::Algorithm::adamw, octavo::StateFormat::int8};
 const OptimizerName kFourBits{octavo::Algorithm::adamw, octavo::StateFormat::int4};
-
-Config parsed(std::string_view text, const Words& words = {}) {
-  auto config = parse(text, "run.yaml", words);
-  EXPECT_TRUE(config.ok()) << config.status().message();
-  return config.ok() ? *config : parse("", "empty").value();
-}
-
-TrainingSettings training_of(std::string_view text) { return parsed(text).settings.training; }
 
 // Returns the error for a block that requests a feature which is not built in.
 std::string refusal(std::string_view text, const Words& words = {}) {

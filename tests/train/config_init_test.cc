@@ -3,15 +3,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/codec.h"
 #include "train/config/config.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "train/config_support.h"
 
 namespace octavo_train {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 YamlNode yaml(const std::string& text) { return read_yaml(text, {"test", false}).value(); }
 

@@ -1,19 +1,15 @@
 // Tests how a config's relative paths are resolved: relative to the file, or to the working directory.
 // SPDX-License-Identifier: MIT
 #include "train/config/paths.h"
+#include "train/config_support.h"
 
 #include "train/config/task_config.h"
 #include "train/tasks/text/settings.h"
 #include "train/text_files.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 namespace octavo_train {
 namespace {
 
-using ::testing::ElementsAre;
-using Words = std::vector<std::string>;
 using Paths = std::vector<std::string>;
 
 // Makes two folders: one contains a config, the other is the working directory.

@@ -2,36 +2,25 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 #include "train/config/micro_batches.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "train/config_support.h"
 
 namespace octavo_train {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::StartsWith;
-using Words = std::vector<std::string>;
-
-Settings settings_of(const Words& words) { return parse("", "run.yaml", words).value().settings; }
-TrainingSettings training_of(const Words& words) { return settings_of(words).training; }
-std::string error_of(std::string_view text) { return parse(text, "run.yaml").status().message(); }
+Settings settings_of(const Words& words) { return parsed("", words).settings; }
 std::string error_for(const Words& words, std::int64_t ranks) {
-  return accumulation_for(training_of(words), ranks).status().message();
+  return accumulation_for(training_of("", words), ranks).status().message();
 }
 
 TEST(RankSettings, DefaultsAndValues) {
-  const TrainingSettings plain = training_of({});
+  const TrainingSettings plain = training_of("", {});
   EXPECT_FALSE(plain.num_gpus);
   EXPECT_FALSE(plain.global_batch_size);
   EXPECT_EQ(plain.parallel, Parallel::automatic);
   EXPECT_EQ(plain.reduce_dtype, ReduceType::automatic);
   EXPECT_EQ(plain.rank_timeout, 600);
   const TrainingSettings given =
-      training_of({"num_gpus=1", "parallel=zero2", "reduce_dtype=fp32", "rank_timeout=2.5"});
+      training_of("", {"num_gpus=1", "parallel=zero2", "reduce_dtype=fp32", "rank_timeout=2.5"});
   EXPECT_EQ(given.num_gpus, 1);
   EXPECT_EQ(given.parallel, Parallel::zero2);
   EXPECT_EQ(given.reduce_dtype, ReduceType::float32);
@@ -44,10 +33,10 @@ TEST(RankSettings, DefaultsAndValues) {
 
 TEST(RankSettings, PassesFollowFromTheGlobalBatch) {
   const Words fixed = {"global_batch_size=48", "batch_size=4"};
-  EXPECT_EQ(accumulation_for(training_of({"gradient_accumulation_steps=3"}), 7).value(), 3);
-  EXPECT_EQ(training_of(fixed).gradient_accumulation_steps, 12) << "of one rank";
+  EXPECT_EQ(accumulation_for(training_of("", {"gradient_accumulation_steps=3"}), 7).value(), 3);
+  EXPECT_EQ(training_of("", fixed).gradient_accumulation_steps, 12) << "of one rank";
   for (const auto& [ranks, passes] : {std::pair<int, int>{1, 12}, {2, 6}, {3, 4}, {4, 3}, {12, 1}})
-    EXPECT_EQ(accumulation_for(training_of(fixed), ranks).value(), passes) << ranks;
+    EXPECT_EQ(accumulation_for(training_of("", fixed), ranks).value(), passes) << ranks;
   EXPECT_EQ(error_for(fixed, 5),
             "training.global_batch_size: got 48, but per_device_train_batch_size is 4 and there are 5 ranks; "
             "5 ranks cannot divide it: use 1, 2, 3, 4, 6, 8, 12, 16, 24 or 48 ranks, or a multiple of 5");
@@ -63,7 +52,7 @@ TEST(RankSettings, PassesFollowFromTheGlobalBatch) {
 
 TEST(RankSettings, PassesThatAreGivenMustAgree) {
   const Words both = {"global_batch_size=16", "batch_size=4", "gradient_accumulation_steps=2"};
-  EXPECT_EQ(accumulation_for(training_of(both), 2).value(), 2);
+  EXPECT_EQ(accumulation_for(training_of("", both), 2).value(), 2);
   EXPECT_EQ(error_for(both, 1),
             "training.global_batch_size: got 16, but per_device_train_batch_size is 4, "
             "gradient_accumulation_steps is 2 and there is one rank; per_device_train_batch_size x "
@@ -101,7 +90,7 @@ TEST(RankSettings, AreReadBackAndMakeNoOtherRun) {
   EXPECT_EQ(to_yaml(again), saved);
   EXPECT_TRUE(again.training.accumulation_is_auto);
   EXPECT_EQ(accumulation_for(again.training, 3).value(), 4);
-  EXPECT_EQ(training_of({"gradient_accumulation_steps=auto"}).gradient_accumulation_steps, 1);
+  EXPECT_EQ(training_of("", {"gradient_accumulation_steps=auto"}).gradient_accumulation_steps, 1);
 
   EXPECT_THAT(experiment_differences(
                   settings_of({}),

@@ -3,25 +3,11 @@
 #include "train/config/config.h"
 #include "train/config/paths.h"
 #include "train/config/task_config.h"
-#include "train/tasks/speech/config/recording_settings.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "train/tasks/speech/config/settings.h"
 
 namespace octavo_train {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
-using Words = std::vector<std::string>;
-
-Config parsed(const std::string& text, const Words& words = {}) {
-  auto config = parse(text, "run.yaml", words);
-  EXPECT_TRUE(config.ok()) << config.status().message();
-  return config.ok() ? *config : *parse("task: speech", "none");
-}
 const RecordingSettings& recordings(const Config& config) {
   return config.settings.own.get<RecordingSettings>();
 }

@@ -2,19 +2,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 #include "train/config/task_config.h"
-#include "train/tasks/speech/config/model_config.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "train/config_support.h"
+#include "train/tasks/speech/config/keys.h"
 
 namespace octavo_train {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
-using Words = std::vector<std::string>;
 
 Settings parsed(const std::string& text, const Words& words = {}) {
   auto config = parse(text, "run.yaml", words);
@@ -44,29 +36,28 @@ constexpr const char* kSizes = R"(model:
 TEST(SpeechConfig, SizesAndSectionsInSections) {
   const Settings s = parsed(kSizes);
   EXPECT_EQ(s.task, "speech");
-  const SpeechModelSettings model = model_of(s);
-  EXPECT_EQ(model.mel_bands, 16);
-  EXPECT_EQ(model.subsampling_channels, 8);
-  EXPECT_EQ(model.encoder_layers, 2);
-  EXPECT_EQ(model.width, 32);
-  EXPECT_EQ(model.heads, 2);
-  EXPECT_EQ(model.feed_forward, 96);
-  EXPECT_EQ(model.kernel, 5);
-  EXPECT_TRUE(model.freeze_batch_norm);
-  EXPECT_EQ(model.head, SpeechHead::rnnt);
-  EXPECT_EQ(model.vocabulary, 40);
-  EXPECT_EQ(model.predictor_width, 24);
-  EXPECT_EQ(model.predictor_layers, 2);
-  EXPECT_EQ(model.joint_width, 48);
-  EXPECT_THAT(model.durations, ElementsAre(1, 2, 8));
-  EXPECT_EQ(model.sigma, 0.05);
-  EXPECT_EQ(model.omega, 0);
-  EXPECT_EQ(model.reduction, "mean_volume");
-  EXPECT_EQ(model.dropout, 0.2);
-  EXPECT_EQ(model.input_dropout, 0.3);
-  EXPECT_EQ(model.attention_dropout, 0);
-  EXPECT_EQ(model.predictor_dropout, 0.4);
-  EXPECT_EQ(model.joint_dropout, 0.25);
+  EXPECT_EQ(model_of(s), (SpeechModelSettings{.mel_bands = 16,
+                                              .subsampling_channels = 8,
+                                              .encoder_layers = 2,
+                                              .width = 32,
+                                              .heads = 2,
+                                              .feed_forward = 96,
+                                              .kernel = 5,
+                                              .freeze_batch_norm = true,
+                                              .head = SpeechHead::rnnt,
+                                              .vocabulary = 40,
+                                              .predictor_width = 24,
+                                              .predictor_layers = 2,
+                                              .joint_width = 48,
+                                              .durations = {1, 2, 8},
+                                              .sigma = 0.05,
+                                              .omega = 0,
+                                              .reduction = "mean_volume",
+                                              .dropout = 0.2,
+                                              .attention_dropout = 0,
+                                              .input_dropout = 0.3,
+                                              .predictor_dropout = 0.4,
+                                              .joint_dropout = 0.25}));
   const auto& augment = s.own.get<SpecAugmentSettings>();
   EXPECT_EQ(augment.freq_masks, 1);
   EXPECT_EQ(augment.time_masks, 3);

@@ -2,15 +2,13 @@
 // writing it as text.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
+#include "train/config_support.h"
 
 #include "train/config/lookup.h"
 #include "train/config/options.h"
 #include "train/config/settings.h"
 #include "train/config/task_config.h"
 #include "train/tasks/text/settings.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -22,9 +20,6 @@ namespace octavo_train {
 namespace {
 
 const Schema& schema = schema_of(declared_tasks().front());
-
-using ::testing::HasSubstr;
-using Words = std::vector<std::string>;
 
 constexpr std::string_view kGuide = R"(
 model:    {name: bdh, n_layer: 8, n_embd: 384, n_head: 6, mlp_internal_dim_multiplier: 64, dropout: 0.2, gradient_checkpointing: true}
@@ -48,16 +43,6 @@ training:
   device: cuda:1
 output_dir: runs/shakespeare
 )";
-
-Config parsed(std::string_view text, const Words& words = {}) {
-  auto config = parse(text, "run.yaml", words);
-  EXPECT_TRUE(config.ok()) << config.status().message();
-  return config.ok() ? *config : parse("", "empty").value();
-}
-
-TrainingSettings training_of(std::string_view text, const Words& words = {}) {
-  return parsed(text, words).settings.training;
-}
 
 Settings settings_of(std::string_view text) { return parsed(text).settings; }
 
@@ -311,8 +296,14 @@ TEST(Config, OptionsOfAnotherOptimizer) {
   EXPECT_EQ(dropped.settings.training.options.at("beta1"), 0.9);
   EXPECT_FALSE(dropped.settings.training.options.contains("amsgrad"));
   EXPECT_EQ(dropped.origin("training.beta1").text(), "default");
-  // The fallback has the option.
-  const TrainingSettings t = training_of("{optimizer: lion_8bit, optimizer_fallback: adamw, eps: 1e-6}");
+  // Configs of earlier versions may have options of optimizer_fallback, which is without effect.
+  const Config old = parsed("{optimizer: lion_8bit, optimizer_fallback: adamw, eps: 1e-6}");
+  EXPECT_THAT(old.notes,
+              ::testing::ElementsAre(HasSubstr(
+                  "run.yaml:1:24: training.optimizer_fallback: without effect: every optimizer runs on every "
+                  "device that the trainer supports; remove it")));
+  EXPECT_THAT(parsed("optimizer_fallback: null").notes, ::testing::IsEmpty());
+  const TrainingSettings& t = old.settings.training;
   EXPECT_EQ(hyper_params(t, octavo::Algorithm::adamw).eps, 1e-6);
   EXPECT_EQ(hyper_params(t, octavo::Algorithm::adamw).beta2, 0.999);
   EXPECT_EQ(hyper_params(t, octavo::Algorithm::lion).beta2, 0.99);

@@ -2,6 +2,7 @@
 // step of the coarser format, and the same bits where nothing has to change.
 // SPDX-License-Identifier: MIT
 #include "train/optim/convert_states.h"
+#include "train/libtorch_reference.h"
 #include "train/parts_support.h"
 
 #include <octavo/codec.h>
@@ -22,30 +23,36 @@ using testing::IsEmpty;
 // The settings, weights and states that a run has saved.
 struct Checkpoint {
   Words words;
-  bool native = true;
+  bool of_libtorch = false;  // saved by an earlier version, by LibTorch's own optimizer
   NamedTensors params;
   Saved states;
-
-  [[nodiscard]] OptimizerChoice plan() const {
-    const TrainingSettings t = training(words);
-    return choose_optimizer(t, native ? torch::kCPU : torch::kMPS, native).value();
-  }
 };
 
-std::vector<std::pair<std::string, torch::Tensor>> in_type(const NamedTensors& tensors, bool bf16) {
+NamedTensors parameters_of_run(const TrainingSettings& t) {
   NamedTensors out;
-  for (const auto& [name, tensor] : tensors)
-    out.emplace_back(name,
-                     tensor.detach().to(bf16 ? torch::kBFloat16 : torch::kFloat32).clone().requires_grad_());
+  for (const auto& [name, tensor] : make_parameters())
+    out.emplace_back(name, tensor.detach()
+                               .to(has_bf16_weights(t) ? torch::kBFloat16 : torch::kFloat32)
+                               .clone()
+                               .requires_grad_());
   return out;
 }
 
-Checkpoint trained(const Words& words, bool native = true, int steps = 3) {
-  Checkpoint run{words, native, {}, {}};
-  run.params = in_type(make_parameters(), run.plan().bf16_weights);
-  const auto optimizer = make_optimizer(run.plan(), training(words), run.params);
-  take_steps(*optimizer, run.params, 1, steps);
+Checkpoint trained(const Words& words) {
+  const TrainingSettings t = training(words);
+  Checkpoint run{words, false, parameters_of_run(t), {}};
+  const auto optimizer = make(t, run.params);
+  take_steps(*optimizer, run.params, 1, 3);
   run.states = saved(*optimizer);
+  return run;
+}
+
+Checkpoint trained_by_libtorch(const Words& words, int steps = 3) {
+  const TrainingSettings t = training(words);
+  Checkpoint run{words, true, parameters_of_run(t), {}};
+  LibtorchReference optimizer(t, run.params);
+  optimizer.take_steps(1, steps);
+  run.states = optimizer.saved();
   return run;
 }
 
@@ -56,20 +63,18 @@ struct Converted {
 };
 
 // Resumes `from` with other settings and trains `more` steps.
-Converted converted(const Checkpoint& from, const Words& words, bool native = true, int more = 0) {
+Converted converted(const Checkpoint& from, const Words& words, int more = 0) {
   Converted out;
-  out.run = {words, native, {}, {}};
   const TrainingSettings t = training(words);
-  const OptimizerChoice plan = out.run.plan();
-  out.run.params = in_type(make_parameters(), plan.bf16_weights);
-  const ParameterGroups groups = one_group(plan.name, t, out.run.params);
+  out.run = {words, false, parameters_of_run(t), {}};
+  const ParameterGroups groups = one_group(t, out.run.params);
   nlohmann::ordered_json numbers = from.states.numbers;
   SavedRun run{copies(from.params), copies(from.states.tensors), numbers};
-  auto changes = convert_states(plan, t, groups, run);
+  auto changes = convert_states(t, groups, run);
   out.status = changes.status();
   if (!changes.ok()) return out;
   out.changes = *changes;
-  const auto optimizer = make_optimizer(plan, t, groups);
+  const auto optimizer = make(t, out.run.params);
   out.status = optimizer->load(run.states, numbers);
   if (!out.status.ok()) return out;
   const torch::NoGradGuard no_grad;
@@ -90,8 +95,9 @@ const Words k4bit = {"optimizer=adamw_4bit", "compute_dtype=float32"};
 torch::Tensor values(const Checkpoint& run, std::size_t param, std::size_t slot) {
   const auto& [name, tensor] = run.params[param];
   const TrainingSettings t = training(run.words);
-  const octavo::Slot& described = octavo::slots(t.optimizer.algorithm, 0)[slot];
-  if (!run.native)
+  const octavo::Slot& described =
+      octavo::slots(t.optimizer.algorithm, group_config(t, t.optimizer.algorithm).switches)[slot];
+  if (run.of_libtorch)
     return find_tensor(run.states.tensors, name + "." + std::string(described.name))->flatten();
   octavo::MomentSpec spec;
   spec.moment = described.moment;
@@ -157,8 +163,6 @@ TEST(ConvertStates, WhatFitsKeepsItsBits) {
     EXPECT_TRUE(same.run.states == run.states);
     EXPECT_TRUE(same_bits(same.run.params, run.params));
   }
-  const Checkpoint plain = trained(kFp32, false);
-  EXPECT_TRUE(converted(plain, kFp32, false).run.states == plain.states);
 }
 
 // Values stay within half the largest step between two codes of the target.
@@ -191,8 +195,8 @@ TEST(ConvertStates, EveryFormatToEveryOther) {
 
 TEST(ConvertStates, ARunGoesOnNearlyAsItWould) {
   const Checkpoint run = trained(k8bit);
-  const Converted finer = converted(run, kFp32, true, 5), coarser = converted(run, k4bit, true, 5);
-  const Converted same = converted(run, k8bit, true, 5);
+  const Converted finer = converted(run, kFp32, 5), coarser = converted(run, k4bit, 5);
+  const Converted same = converted(run, k8bit, 5);
   for (std::size_t i = 0; i < run.params.size(); ++i) {
     const torch::Tensor moved = same.run.params[i].second - run.params[i].second;
     const double step = moved.norm().item<double>();
@@ -203,32 +207,33 @@ TEST(ConvertStates, ARunGoesOnNearlyAsItWould) {
       << "the small one is fp32 in both";
 }
 
-// fp32 states of Octavo and of plain LibTorch have the same values.
-TEST(ConvertStates, PlainAndNativeAreExchanged) {
+// The states of a checkpoint that LibTorch's optimizer saved have the values of Octavo's fp32 states.
+TEST(ConvertStates, StatesOfLibtorchAreRead) {
   for (const Words& words : {kFp32, Words{"optimizer=adam", "amsgrad=true", "compute_dtype=float32"},
                              Words{"optimizer=sgd", "momentum=0.9", "compute_dtype=float32"}}) {
-    for (const bool native : {true, false}) {
-      const Checkpoint run = trained(words, native);
-      const Converted other = converted(run, words, !native);
-      ASSERT_TRUE(other.status.ok()) << other.status.message();
-      EXPECT_THAT(other.changes, testing::SizeIs(1));
-      const Converted back = converted(other.run, words, native);
-      ASSERT_TRUE(back.status.ok()) << back.status.message();
-      EXPECT_TRUE(same_bits(back.run.states.tensors, run.states.tensors));
-      // The momentum continues; a first step would start it anew.
-      const Converted there = converted(run, words, !native, 3), here = converted(run, words, native, 3);
-      for (std::size_t i = 0; i < run.params.size(); ++i) {
-        const torch::Tensor &a = there.run.params[i].second, &b = here.run.params[i].second;
-        EXPECT_LE((a - b).abs().max().item<double>(), 1e-6) << words[0];
-        EXPECT_GT((b - run.params[i].second).abs().max().item<double>(), 1e-4);
-      }
+    const Checkpoint run = trained_by_libtorch(words);
+    const Converted other = converted(run, words);
+    ASSERT_TRUE(other.status.ok()) << other.status.message();
+    EXPECT_THAT(other.changes, ElementsAre("optimizer states: fp32 (plain LibTorch) -> fp32 (3 parameters)"));
+    const TrainingSettings t = training(words);
+    const std::size_t slots =
+        octavo::slots(t.optimizer.algorithm, group_config(t, t.optimizer.algorithm).switches).size();
+    for (const std::size_t param : {0U, 1U, 2U}) {
+      for (std::size_t slot = 0; slot < slots; ++slot)
+        EXPECT_TRUE(same_bits(values(other.run, param, slot), values(run, param, slot))) << param << slot;
+    }
+    // The momentum continues; a first step would start it anew.
+    const Converted there = converted(run, words, 3);
+    const Checkpoint here = trained_by_libtorch(words, 6);
+    for (std::size_t i = 0; i < run.params.size(); ++i) {
+      const torch::Tensor &a = there.run.params[i].second, &b = here.params[i].second;
+      EXPECT_LE((a - b).abs().max().item<double>(), 1e-6) << words[0];
+      EXPECT_GT((b - run.params[i].second).abs().max().item<double>(), 1e-4);
     }
   }
-  // Moves a low-bit run from a device with Octavo's backend to a device without it.
-  const Converted plain = converted(trained(k8bit), kFp32, false);
-  ASSERT_TRUE(plain.status.ok()) << plain.status.message();
-  EXPECT_THAT(plain.changes, ElementsAre("optimizer states: 8bit -> fp32 (plain LibTorch) (2 parameters)",
-                                         "optimizer states: fp32 -> fp32 (plain LibTorch) (1 parameter)"));
+  EXPECT_THAT(converted(trained_by_libtorch(kFp32), k8bit).changes,
+              ElementsAre("optimizer states: fp32 (plain LibTorch) -> 8bit (2 parameters)",
+                          "optimizer states: fp32 (plain LibTorch) -> fp32 (1 parameter)"));
 }
 
 // Returns the weight in fp32, with its master bits if it has them.
@@ -265,7 +270,7 @@ TEST(ConvertStates, MastersAndPrecisions) {
     const Checkpoint run = trained(from.words);
     for (const Precision& to : all) {
       SCOPED_TRACE(testing::PrintToString(from.words) + " to " + testing::PrintToString(to.words));
-      const Converted other = converted(run, to.words, true, 0);
+      const Converted other = converted(run, to.words);
       ASSERT_TRUE(other.status.ok()) << other.status.message();
       for (std::size_t i = 0; i < run.params.size(); ++i) {
         const torch::Tensor before = whole_weight(run, i), after = whole_weight(other.run, i);
@@ -274,17 +279,11 @@ TEST(ConvertStates, MastersAndPrecisions) {
           EXPECT_TRUE(same_bits(before, after));
         }
       }
-      EXPECT_TRUE(converted(run, to.words, true, 2).status.ok());
+      EXPECT_TRUE(converted(run, to.words, 2).status.ok());
     }
   }
   EXPECT_THAT(converted(trained(all[2].words), all[0].words).changes,
               ElementsAre("weights: bfloat16 with a 24-bit master -> float32 (3 parameters)"));
-  // A bf16 run with Octavo's backend resumes with fp32 weights on a device with plain LibTorch.
-  const Checkpoint run = trained({"optimizer=adamw_8bit", "master_weights=32"});
-  const Converted plain = converted(run, {"optimizer=adamw", "master_weights=32"}, false);
-  ASSERT_TRUE(plain.status.ok()) << plain.status.message();
-  for (std::size_t i = 0; i < run.params.size(); ++i)
-    EXPECT_TRUE(same_bits(whole_weight(run, i), whole_weight(plain.run, i)));
 }
 
 // Tests a parameter with another memory order: moments and master bits have the same order.
@@ -296,17 +295,17 @@ TEST(ConvertStates, AnotherMemoryOrder) {
         {"w", torch::randn({3, 5, 7, 2}).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_()}};
   };
   const NamedTensors params = make_params();
-  const auto native = make(t, params);
-  take_steps(*native, params, 1, 2);
-  Saved states = saved(*native);
-  const ParameterGroups groups = one_group(t.optimizer, t, params);
+  LibtorchReference plain(t, params);
+  plain.take_steps(1, 2);
+  Saved states = plain.saved();
+  const ParameterGroups groups = one_group(t, params);
   SavedRun run{copies(params), states.tensors, states.numbers};
-  ASSERT_TRUE(convert_states({t.optimizer, false, {}, false}, t, groups, run).ok());
+  ASSERT_TRUE(convert_states(t, groups, run).ok());
   const NamedTensors other = make_params();
-  const auto plain = make(t, other, false);
-  take_steps(*plain, other, 1, 2);
-  const Saved expected = saved(*plain);
-  for (const char* part : {"w.exp_avg", "w.exp_avg_sq"}) {
+  const auto native = make(t, other);
+  take_steps(*native, other, 1, 2);
+  const Saved expected = saved(*native);
+  for (const char* part : {"w.moment_0", "w.moment_1"}) {
     const torch::Tensor got = *find_tensor(run.states, part), want = *find_tensor(expected.tensors, part);
     // The clipping factor has the relative error of the norm, for which torch adds 210 squares in fp32.
     EXPECT_LE((got - want).abs().max().item<double>(), 210 * 0x1p-24 * want.abs().max().item<double>())
@@ -320,14 +319,14 @@ TEST(ConvertStates, FrozenParametersLoseTheirStates) {
   Words words = k8bit;
   words.emplace_back("groups=[{params: deep, freeze: true}]");
   const TrainingSettings t = training(words);
-  const ParameterGroups groups = resolve_groups(t.optimizer, t, run.params).value();
+  const ParameterGroups groups = resolve_groups(t, run.params).value();
   nlohmann::ordered_json numbers = run.states.numbers;
   SavedRun saved_run{copies(run.params), copies(run.states.tensors), numbers};
-  EXPECT_THAT(convert_states(run.plan(), t, groups, saved_run).value(),
+  EXPECT_THAT(convert_states(t, groups, saved_run).value(),
               ElementsAre("states of parameters that are frozen now: left out (1 parameter)"));
   EXPECT_FALSE(numbers.contains("deep"));
-  const auto optimizer = make_optimizer(run.plan(), t, groups);
-  EXPECT_TRUE(optimizer->load(saved_run.states, numbers).ok());
+  StepOptimizer optimizer(t, groups);
+  EXPECT_TRUE(optimizer.load(saved_run.states, numbers).ok());
   EXPECT_TRUE(same_bits(saved_run.weights, run.params));
 }
 

@@ -222,16 +222,14 @@ TEST_P(Loader, WorkersMayRunWhereTheProcessMay) {
   std::thread([&] {
     cpu_set_t one;
     CPU_ZERO(&one);
-    for (std::size_t cpu = 0; CPU_COUNT(&one) == 0; ++cpu) {
+    for (std::size_t cpu = 0; CPU_COUNT(&one) == 0; ++cpu)
       if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
-    }
     ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
     const std::set<pid_t> before = threads_of_this_process();
     const BatchLoader loader = start(sampler(), 0);
     std::vector<pid_t> workers;
-    for (const pid_t thread : threads_of_this_process()) {
+    for (const pid_t thread : threads_of_this_process())
       if (!before.contains(thread)) workers.push_back(thread);
-    }
     ASSERT_EQ(workers.size(), static_cast<std::size_t>(GetParam()));
     const auto free = [&](pid_t thread) {
       const cpu_set_t mask = mask_of(thread);

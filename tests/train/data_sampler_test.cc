@@ -26,9 +26,8 @@ std::vector<std::int64_t> offsets(const Sampler& sampler, std::uint64_t first, s
 TEST(Permutation, IsABijection) {
   std::vector<std::uint64_t> sizes(130);
   std::iota(sizes.begin(), sizes.end(), 1);
-  for (const std::uint64_t power : {256, 1024, 4096, 65536}) {
+  for (const std::uint64_t power : {256, 1024, 4096, 65536})
     for (const std::uint64_t size : {power - 1, power, power + 1}) sizes.push_back(size);
-  }
   sizes.push_back(1000003);
   for (const std::uint64_t size : sizes) {
     for (const std::uint64_t key : {0ULL, 1ULL, 0xFFFFFFFFFFFFFFFFULL}) {
@@ -61,9 +60,8 @@ TEST(Permutation, KeysGiveEvenlyDifferentOrders) {
     const Permutation permutation(kSize, key * 0x9E3779B97F4A7C15);
     for (std::uint64_t i = 0; i < kSize; ++i) ++counts[i][permutation(i)];
   }
-  for (const auto& row : counts) {
+  for (const auto& row : counts)
     for (const int count : row) EXPECT_NEAR(count, kKeys / kSize, 6 * 56.6);  // sqrt(20000 * 0.2 * 0.8)
-  }
 }
 
 TEST(Sampler, EachEpochHasEveryWindowOnce) {

@@ -35,11 +35,9 @@ TEST(TextCorpus, FilesFollowEachOther) {
   const auto corpus = TextCorpus::open(paths);
   ASSERT_TRUE(corpus.ok()) << corpus.status().message();
   ASSERT_EQ(corpus->size(), 1000);
-  for (const std::size_t count : {0, 1, 2, 3, 499, 700}) {
-    for (std::size_t at = 0; at + count <= text.size(); ++at) {
+  for (const std::size_t count : {0, 1, 2, 3, 499, 700})
+    for (std::size_t at = 0; at + count <= text.size(); ++at)
       ASSERT_EQ(read(*corpus, static_cast<std::int64_t>(at), count), text.substr(at, count));
-    }
-  }
 }
 
 TEST(TextCorpus, PiecesOfFiles) {

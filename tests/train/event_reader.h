@@ -123,25 +123,24 @@ inline void read_value(std::string_view message, ReadEvent& event) {
 inline ReadEvent decode_event(std::string_view message) {
   ReadEvent event;
   for_each_field(message, [&](std::uint64_t field, ByteReader& reader) {
-    if (field == 11) {
+    if (field == 11)
       event.wall_time = reader.raw<double>();
-    } else if (field == 20) {
+    else if (field == 20)
       event.step = static_cast<std::int64_t>(reader.varint());
-    } else if (field == 32) {
+    else if (field == 32)
       event.file_version = reader.take(reader.varint());
-    } else if (field == 52) {
+    else if (field == 52)
       for_each_field(reader.take(reader.varint()), [&](std::uint64_t inner, ByteReader& value) {
         if (inner != 12) unknown_field(inner);
         read_value(value.take(value.varint()), event);
       });
-    } else if (field == 72) {
+    else if (field == 72)
       for_each_field(reader.take(reader.varint()), [&](std::uint64_t inner, ByteReader& value) {
         if (inner != 10) unknown_field(inner);
         event.session_status = static_cast<int>(value.varint());
       });
-    } else {
+    else
       unknown_field(field);
-    }
   });
   return event;
 }

@@ -1,6 +1,5 @@
 // Tests a run's best checkpoints: how they are recorded, ranked, kept and selected by name.
 // SPDX-License-Identifier: MIT
-#include "train/checkpoint/folder/best_checkpoints.h"
 #include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/files_support.h"
 
@@ -224,9 +223,8 @@ TEST(ChooseCheckpoint, ErrorsSayWhatIsThere) {
   const TempFolder folder;
   const std::string& run = folder.path();
   const auto error = [&](std::string_view which) { return choose_checkpoint(run, which).status().message(); };
-  for (const char* which : {"", "latest", "best", "7"}) {
+  for (const char* which : {"", "latest", "best", "7"})
     EXPECT_THAT(error(which), HasSubstr("no checkpoint is there; expected a run's folder or a checkpoint's"));
-  }
   for (const std::int64_t step : {2, 4, 6}) ASSERT_TRUE(save_checkpoint(run, step).ok());
   EXPECT_EQ(error("7"), run + ": no checkpoint of step 7; its checkpoints are of step 6, 4, 2");
   EXPECT_THAT(error("best"), AllOf(HasSubstr("no checkpoint was saved with an evaluation; set save_best"),

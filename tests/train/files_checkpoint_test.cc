@@ -1,6 +1,6 @@
 // Tests checkpoints as a run makes them: written, found even if newer ones are torn, replaced and pruned.
 // SPDX-License-Identifier: MIT
-#include "train/checkpoint/folder/best_checkpoints.h"
+#include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/files_support.h"
 #include "train/io/text_file.h"
 
@@ -44,9 +44,8 @@ TEST(Checkpoint, AreListedByStep) {
   for (const char* name :
        {"checkpoint-9", "checkpoint-10", "checkpoint-0", "checkpoint-9223372036854775807", "checkpoint-",
         "checkpoint-007", "checkpoint--1", "checkpoint-5x", "checkpoint-+4", "checkpoint",
-        "checkpoint-9223372036854775808", ".checkpoint-77.partial", "xcheckpoint-3", "best"}) {
+        "checkpoint-9223372036854775808", ".checkpoint-77.partial", "xcheckpoint-3", "best"})
     fs::create_directory(folder.at(name));
-  }
   EXPECT_THAT(steps_of(folder.path()), ElementsAre(INT64_MAX, 10, 9, 0));
   EXPECT_EQ(list_checkpoints(folder.path())[1].path, folder.at("checkpoint-10"));
   EXPECT_THAT(list_checkpoints(folder.at("none")), IsEmpty());

@@ -1,7 +1,7 @@
 // Tests checkpoints that cannot be finished: the process is killed at any moment, the disk is full, the
 // folder cannot be written. Earlier checkpoints must survive.
 // SPDX-License-Identifier: MIT
-#include "train/checkpoint/folder/best_checkpoints.h"
+#include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/files_support.h"
 
 #include <gmock/gmock.h>
@@ -59,9 +59,8 @@ void crash_everywhere(const std::function<void(const std::string&)>& prepare, st
     saw_before |= found == before;
     saw_after |= found == std::pair(step, std::string("99"));
     EXPECT_TRUE(found == before || found == std::pair(step, std::string("99"))) << "call " << call;
-    for (const CheckpointRef& checkpoint : list_checkpoints(run)) {
+    for (const CheckpointRef& checkpoint : list_checkpoints(run))
       EXPECT_TRUE(verify_checkpoint(checkpoint.path).ok()) << checkpoint.path << ", call " << call;
-    }
     EXPECT_TRUE(!latest_holds || verify_checkpoint(run + "/latest").ok()) << "call " << call;
 
     ASSERT_TRUE(save_checkpoint(run, step, 100).ok()) << "call " << call;
@@ -139,9 +138,8 @@ TEST(FullDisk, OnASmallFileSystem) {
   const TempFolder folder;
   const std::string report = in_child([&]() -> std::string {
     if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        ::mount("none", folder.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
+        ::mount("none", folder.path().c_str(), "tmpfs", 0, "size=1m") != 0)
       return "skip";
-    }
     std::string text = save_checkpoint(folder.path(), 1, 1, 200'000).message();
     text += "|" + save_checkpoint(folder.path(), 2, 2, 900'000).message();  // reported before the first byte
     {

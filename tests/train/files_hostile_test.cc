@@ -42,11 +42,10 @@ class Hostile : public testing::Test {
   Result<Safetensors> open(const std::string& bytes) {
     write_bytes(path_, bytes);
     Result<Safetensors> file = Safetensors::open(path_);
-    if (file.ok()) {
+    if (file.ok())
       use(*file, bytes.size());
-    } else {
+    else
       EXPECT_THAT(file.status().message(), StartsWith(path_ + ": "));
-    }
     return file;
   }
 
@@ -96,9 +95,8 @@ TEST_F(Hostile, Lengths) {
   EXPECT_THAT(error_of(length_bytes(0)), HasSubstr("does not begin with '{'"));
   EXPECT_THAT(error_of(length_bytes(3) + "{}"), HasSubstr("has 3 bytes, expected at most 2"));
   for (const std::uint64_t length :
-       {UINT64_MAX, UINT64_MAX - 7, std::uint64_t{1} << 63, std::uint64_t{100'000'001}}) {
+       {UINT64_MAX, UINT64_MAX - 7, std::uint64_t{1} << 63, std::uint64_t{100'000'001}})
     EXPECT_THAT(error_of(length_bytes(length) + "{}"), HasSubstr("has " + std::to_string(length) + " bytes"));
-  }
   EXPECT_THAT(error_of(file_of(" {}")), HasSubstr("does not begin with '{'"));
   EXPECT_THAT(error_of("%PDF-1.7 and so on"), HasSubstr("torn or of another format"));
   EXPECT_TRUE(open(file_of("{}")).ok());

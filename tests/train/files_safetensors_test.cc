@@ -53,9 +53,8 @@ TEST(Safetensors, EveryDtypeAndShapeComesBack) {
 
   // Sizes are odd and widths mixed, but every tensor is aligned to its elements.
   const auto file = Safetensors::open(path);
-  for (const StoredTensor& tensor : file->tensors()) {
+  for (const StoredTensor& tensor : file->tensors())
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor.bytes.data()) % element_size(tensor.dtype), 0u);
-  }
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(file->tensors().front().bytes.data()) % 8, 0u);
 }
 
@@ -95,9 +94,8 @@ TEST(Safetensors, AnyUtf8NameIsFound) {
   const std::string path = folder.at("a.safetensors");
   std::vector<TensorSource> sources;
   for (const std::string& name : {std::string(), std::string("ä.\"b\"\\\n"), std::string("nul\0nul", 7),
-                                  std::string(5000, 'x'), std::string("z"), std::string("a")}) {
+                                  std::string(5000, 'x'), std::string("z"), std::string("a")})
     sources.push_back(make_tensor(name, "F32", {3}, sources.size()));
-  }
   ASSERT_TRUE(write_safetensors(path, sources).ok());
   expect_same(path, sources);
   EXPECT_EQ(Safetensors::open(path)->find("b"), nullptr);

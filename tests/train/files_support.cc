@@ -46,7 +46,9 @@ std::string read_bytes(const std::string& path) {
 void write_bytes(const std::string& path, std::string_view bytes) {
   std::ofstream file(path, std::ios::binary);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (!file.flush()) ADD_FAILURE() << "cannot write " << path;
+  if (!file.flush()) {
+    ADD_FAILURE() << "cannot write " << path;
+  }
 }
 
 std::vector<std::string> names_in(const std::string& folder) {
@@ -105,9 +107,8 @@ std::string in_child(const std::function<std::string()>& work) {
   ::close(ends[1]);
   std::string text;
   std::array<char, 4096> piece{};
-  for (ssize_t count = 0; (count = ::read(ends[0], piece.data(), piece.size())) > 0;) {
+  for (ssize_t count = 0; (count = ::read(ends[0], piece.data(), piece.size())) > 0;)
     text.append(piece.data(), static_cast<std::size_t>(count));
-  }
   ::close(ends[0]);
   int state = 0;
   if (::waitpid(child, &state, 0) != child || !WIFEXITED(state) || WEXITSTATUS(state) != 0)

@@ -79,9 +79,8 @@ TEST(Checksums, AreXxh3Of128Bits) {
   Hasher whole;
   whole.add(std::as_bytes(std::span(data)));
   Hasher pieces;
-  for (std::size_t at = 0, size = 0; at < data.size(); at += size, ++size) {
+  for (std::size_t at = 0, size = 0; at < data.size(); at += size, ++size)
     pieces.add(std::as_bytes(std::span(data)).subspan(at, std::min(size, data.size() - at)));
-  }
   EXPECT_EQ(whole.hex(), pieces.hex());
 }
 
@@ -93,9 +92,8 @@ TEST(Checksums, TextComesBackAndEveryChangeIsNoticed) {
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
   EXPECT_EQ(*parsed, files);
   EXPECT_TRUE(parse_checksums(format_checksums({}), "sums")->empty());
-  for (std::size_t size = 0; size < text.size(); ++size) {
+  for (std::size_t size = 0; size < text.size(); ++size)
     EXPECT_FALSE(parse_checksums(text.substr(0, size), "sums").ok()) << size;
-  }
   for (std::size_t at = 0; at < text.size(); ++at) {
     for (unsigned bit = 0; bit < 8; ++bit) {
       std::string changed = text;

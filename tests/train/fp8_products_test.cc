@@ -184,7 +184,7 @@ TEST(Fp8Products, BdhTrainsWithIt) {
       const Tensor maxima = states.at(each.key()).select(1, 2);
       EXPECT_EQ((maxima > 0).all().item<bool>(), each.key() != "embed.weight") << each.key();
     }
-    EXPECT_TRUE(fp8.news().empty()) << "no product stays plain";
+    EXPECT_TRUE(fp8.pop_log_lines().empty()) << "no product stays plain";
   }
   EXPECT_TRUE(torch::equal(logits[false], logits[true]));
   for (const auto& [name, grad] : grads[false])
@@ -228,8 +228,9 @@ TEST(Fp8Products, WhatARunKeeps) {
   const auto other = longer.load(tensors, numbers);
   ASSERT_TRUE(other.ok()) << other.status().message();
   (*other)();
-  EXPECT_THAT(longer.anew(), HasSubstr("other settings (fp8: format hybrid, recipe delayed (history of"));
-  EXPECT_EQ(second.anew(), "");
+  EXPECT_THAT(longer.reset_reason(),
+              HasSubstr("other settings (fp8: format hybrid, recipe delayed (history of"));
+  EXPECT_EQ(second.reset_reason(), "");
   tensors[0].second = torch::zeros({3, 1});
   const auto refused = second.load(tensors, numbers);
   ASSERT_FALSE(refused.ok());
@@ -253,7 +254,7 @@ TEST(Fp8Products, WithoutFp8ADeviceIsRefusedOrPlain) {
   settings.fallback = Fp8Fallback::bf16;
   Fp8 fp8(settings, layers.parameters());
   EXPECT_FALSE(fp8.active());
-  const auto news = fp8.news();
+  const auto news = fp8.pop_log_lines();
   ASSERT_EQ(news.size(), 1U);
   EXPECT_THAT(news[0], AllOf(HasSubstr("fp8: "), HasSubstr("got cpu"), HasSubstr("stay plain")));
   const MatmulPrecisionScope scope = fp8.scope();
@@ -266,7 +267,7 @@ TEST(Fp8Products, WithoutFp8ADeviceIsRefusedOrPlain) {
   const Fp8Reference on;
   Fp8 later(with_history(), layers.parameters());
   EXPECT_TRUE(later.load(tensors, numbers).ok()) << "a run that fell back goes on where there is FP8";
-  EXPECT_EQ(later.anew(), "the checkpoint has none");
+  EXPECT_EQ(later.reset_reason(), "the checkpoint has none");
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ Result<ParameterGroups> resolve(TrainingSettings t, const std::vector<GroupSetti
                                 const NoDecay& no_decay, const NamedTensors& parameters) {
   t.groups = groups;
   t.no_decay = no_decay;
-  return resolve_groups(t.optimizer, t, parameters);
+  return resolve_groups(t, parameters);
 }
 
 std::string error(const std::vector<GroupSettings>& groups, const NoDecay& no_decay = kNone) {
@@ -62,7 +62,7 @@ TEST(Groups, WithoutRulesThereIsOneWithTheRunsOptions) {
   const ParameterGroups groups = resolve(t, {}, kNone, network()).value();
   EXPECT_THAT(groups.options, ElementsAre(GroupOptions{0.1, 0.01, octavo::StateFormat::fp32}));
   EXPECT_THAT(groups.group, ElementsAre(0, 0, 0, 0, 0, 0));
-  EXPECT_THAT(group_lines(groups, t.optimizer, t), IsEmpty());
+  EXPECT_THAT(group_lines(groups, t), IsEmpty());
 }
 
 TEST(Groups, AutoSparesBiasesAndNorms) {
@@ -72,8 +72,7 @@ TEST(Groups, AutoSparesBiasesAndNorms) {
   EXPECT_EQ(groups.options[1].weight_decay, 0);
   EXPECT_EQ(groups.options[1].learning_rate, 0.01);
   EXPECT_THAT(groups.group, ElementsAre(0, 1, 1, 0, 1, 1));
-  EXPECT_THAT(group_lines(groups, t.optimizer, t),
-              ElementsAre("4 parameters of 231 weights: weight_decay 0"));
+  EXPECT_THAT(group_lines(groups, t), ElementsAre("4 parameters of 231 weights: weight_decay 0"));
   // Without weight decay there is nothing to exempt, so all parameters have the same options.
   Words without = kPlainRun;
   without.push_back("weight_decay=0");
@@ -94,8 +93,7 @@ TEST(Groups, TheFirstThatMatchesCounts) {
   for (std::size_t i = 0; i < expected.size(); ++i)
     EXPECT_TRUE(groups.options[groups.group[i]] == expected[i]) << groups.parameters[i].first;
   EXPECT_THAT(groups.options, testing::SizeIs(5));
-  EXPECT_THAT(group_lines(groups, t.optimizer, t)[0],
-              "1 parameter of 4.80k weights: learning_rate 0.001, 4bit states");
+  EXPECT_THAT(group_lines(groups, t)[0], "1 parameter of 4.80k weights: learning_rate 0.001, 4bit states");
   // In the other order, the encoder's norm belongs to the encoder's group.
   const ParameterGroups other = resolve(t, {encoder, norm}, kNone, network()).value();
   EXPECT_TRUE(other.options[other.group[2]] == of_encoder);
@@ -122,44 +120,41 @@ TEST(Groups, Errors) {
 // A step of each group equals the step of a run that has only its options.
 TEST(Groups, StepsAreThoseOfTheirOptions) {
   constexpr int kSteps = 4;
-  for (const bool native : {true, false}) {
-    const NamedTensors params = network();
-    Words words = kPlainRun;
-    GroupSettings encoder = group({"encoder.*"});
-    encoder.learning_rate = 0.002;
-    encoder.weight_decay = 0.7;
-    if (native) encoder.state = octavo::StateFormat::int8;
-    const TrainingSettings t = training(words);
-    ParameterGroups groups = resolve(t, {encoder}, spared({"*.bias"}), params).value();
-    const auto optimizer = make_optimizer({t.optimizer, native, {}, false}, t, groups);
-    const auto alone = [&](const std::string& name, const Words& more) {
-      const TrainingSettings own = [&] {
-        Words all = words;
-        all.insert(all.end(), more.begin(), more.end());
-        return training(all);
-      }();
-      const NamedTensors fresh = network();
-      const auto reference = make(own, fresh, native);
-      for (int step = 1; step <= kSteps; ++step) {
-        reference->set_learning_rate(own.learning_rate / step);
-        give_gradients(fresh, step);
-        reference->step();
-      }
-      return *find_tensor(fresh, name);
-    };
+  const NamedTensors params = network();
+  Words words = kPlainRun;
+  GroupSettings encoder = group({"encoder.*"});
+  encoder.learning_rate = 0.002;
+  encoder.weight_decay = 0.7;
+  encoder.state = octavo::StateFormat::int8;
+  const TrainingSettings t = training(words);
+  ParameterGroups groups = resolve(t, {encoder}, spared({"*.bias"}), params).value();
+  const auto optimizer = std::make_unique<StepOptimizer>(t, groups);
+  const auto alone = [&](const std::string& name, const Words& more) {
+    const TrainingSettings own = [&] {
+      Words all = words;
+      all.insert(all.end(), more.begin(), more.end());
+      return training(all);
+    }();
+    const NamedTensors fresh = network();
+    const auto reference = make(own, fresh);
     for (int step = 1; step <= kSteps; ++step) {
-      optimizer->set_learning_rate(0.01 / step);
-      give_gradients(params, step);
-      optimizer->step();
+      reference->set_learning_rate(own.learning_rate / step);
+      give_gradients(fresh, step);
+      reference->step();
     }
-    const std::string state = native ? "optimizer=adamw_8bit" : "optimizer=adamw";
-    const Words of_encoder = {state, "learning_rate=0.002", "weight_decay=0.7"};
-    for (const char* name : {"encoder.0.weight", "encoder.0.bias", "encoder.norm.weight"})
-      EXPECT_TRUE(same_bits(*find_tensor(params, name), alone(name, of_encoder))) << name;
-    EXPECT_TRUE(same_bits(*find_tensor(params, "decoder.weight"), alone("decoder.weight", {})));
-    EXPECT_TRUE(same_bits(*find_tensor(params, "decoder.bias"), alone("decoder.bias", {"weight_decay=0"})));
-    EXPECT_FALSE(same_bits(*find_tensor(params, "decoder.bias"), alone("decoder.bias", {})));
+    return *find_tensor(fresh, name);
+  };
+  for (int step = 1; step <= kSteps; ++step) {
+    optimizer->set_learning_rate(0.01 / step);
+    give_gradients(params, step);
+    optimizer->step();
   }
+  const Words of_encoder = {"optimizer=adamw_8bit", "learning_rate=0.002", "weight_decay=0.7"};
+  for (const char* name : {"encoder.0.weight", "encoder.0.bias", "encoder.norm.weight"})
+    EXPECT_TRUE(same_bits(*find_tensor(params, name), alone(name, of_encoder))) << name;
+  EXPECT_TRUE(same_bits(*find_tensor(params, "decoder.weight"), alone("decoder.weight", {})));
+  EXPECT_TRUE(same_bits(*find_tensor(params, "decoder.bias"), alone("decoder.bias", {"weight_decay=0"})));
+  EXPECT_FALSE(same_bits(*find_tensor(params, "decoder.bias"), alone("decoder.bias", {})));
 }
 
 TEST(Groups, RatesKeepTheirProportion) {
@@ -169,28 +164,26 @@ TEST(Groups, RatesKeepTheirProportion) {
 }
 
 TEST(Groups, WhatIsFrozenHasNoGradientAndNoState) {
-  for (const bool native : {true, false}) {
-    const TrainingSettings t = training(kPlainRun);
-    const NamedTensors params = network(), before = copies(params);
-    const ParameterGroups groups = resolve(t, {frozen({"encoder.*"})}, kAuto, params).value();
-    EXPECT_THAT(group_lines(groups, t.optimizer, t), ElementsAre("2 parameters of 91 weights: weight_decay 0",
-                                                                 "3 parameters of 4.94k weights: frozen"));
-    give_gradients(params, 0);
-    freeze(groups);
-    const auto optimizer = make_optimizer({t.optimizer, native, {}, false}, t, groups);
-    for (int step = 0; step < 2; ++step) {
-      torch::Tensor loss = torch::zeros({});
-      for (const auto& [name, param] : params) loss = loss + param.square().sum();
-      loss.backward();
-      optimizer->step();
-    }
-    const Saved states = saved(*optimizer);
-    for (std::size_t i = 0; i < params.size(); ++i) {
-      const bool is_frozen = params[i].first.starts_with("encoder.");
-      EXPECT_EQ(params[i].second.grad().defined(), !is_frozen) << params[i].first;
-      EXPECT_EQ(same_bits(params[i].second, before[i].second), is_frozen) << params[i].first;
-      EXPECT_EQ(states.numbers.contains(params[i].first), !is_frozen) << params[i].first;
-    }
+  const TrainingSettings t = training(kPlainRun);
+  const NamedTensors params = network(), before = copies(params);
+  const ParameterGroups groups = resolve(t, {frozen({"encoder.*"})}, kAuto, params).value();
+  EXPECT_THAT(group_lines(groups, t), ElementsAre("2 parameters of 91 weights: weight_decay 0",
+                                                  "3 parameters of 4.94k weights: frozen"));
+  give_gradients(params, 0);
+  freeze(groups);
+  const auto optimizer = std::make_unique<StepOptimizer>(t, groups);
+  for (int step = 0; step < 2; ++step) {
+    torch::Tensor loss = torch::zeros({});
+    for (const auto& [name, param] : params) loss = loss + param.square().sum();
+    loss.backward();
+    optimizer->step();
+  }
+  const Saved states = saved(*optimizer);
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    const bool is_frozen = params[i].first.starts_with("encoder.");
+    EXPECT_EQ(params[i].second.grad().defined(), !is_frozen) << params[i].first;
+    EXPECT_EQ(same_bits(params[i].second, before[i].second), is_frozen) << params[i].first;
+    EXPECT_EQ(states.numbers.contains(params[i].first), !is_frozen) << params[i].first;
   }
 }
 
@@ -202,14 +195,13 @@ TEST(Groups, PlannedBytesAreThoseOfEachGroupsFormat) {
   small.state = octavo::StateFormat::int4;
   bf16.state = octavo::StateFormat::bf16;
   const ParameterGroups groups = resolve(t, {small, bf16, frozen({"scale"})}, kAuto, params).value();
-  const OptimizerChoice plan{t.optimizer, true, {}, false};
-  const StepOptimizer::Bytes planned = planned_bytes(plan, t, groups);
-  const auto optimizer = make_optimizer(plan, t, groups);
+  const StepOptimizer::Bytes planned = planned_states(t, groups).bytes;
+  const auto optimizer = std::make_unique<StepOptimizer>(t, groups);
   take_steps(*optimizer, groups.parameters, 1, 1);
   EXPECT_EQ(optimizer->bytes().states, planned.states);
   // 4,800 weights have codes and one scale per 128; 5,490 weights have bf16 states, and 140 have fp32 states.
   EXPECT_EQ(planned.states, 2 * (4800 / 2 + 4 * 38) + 2 * 2 * 5490 + 2 * 4 * 140);
-  EXPECT_EQ(planned_bytes(plan, t, with_states(groups, octavo::StateFormat::fp32)).states,
+  EXPECT_EQ(planned_states(t, with_states(groups, octavo::StateFormat::fp32)).bytes.states,
             2 * 4 * (4800 + 5490 + 140));
 }
 
@@ -219,7 +211,7 @@ TEST(Groups, SavedStatesContinueToTheSameBits) {
   const auto make_one = [&](const NamedTensors& params) {
     GroupSettings decoder = group({"decoder.*"});
     decoder.state = octavo::StateFormat::bf16;  // rounded stochastically, so the parameters' numbers matter
-    return make_optimizer({t.optimizer, true, {}, true}, t, resolve(t, {decoder}, kAuto, params).value());
+    return std::make_unique<StepOptimizer>(t, resolve(t, {decoder}, kAuto, params).value());
   };
   NamedTensors params = network();
   for (auto& [name, tensor] : params) tensor = tensor.detach().to(torch::kBFloat16).requires_grad_();

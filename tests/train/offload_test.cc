@@ -8,15 +8,11 @@
 namespace octavo_train {
 namespace {
 
-using testing::HasSubstr;
-
 Words with(const Words& words, const Words& more) {
   Words out = words;
   out.insert(out.end(), more.begin(), more.end());
   return out;
 }
-
-OptimizerChoice plan_of(const TrainingSettings& t) { return choose_optimizer(t, torch::kCPU, true).value(); }
 
 TEST(Offload, BytesAreThoseThatWerePlanned) {
   const Words base = {"optimizer=adamw_8bit", "master_weights=24"};
@@ -25,7 +21,7 @@ TEST(Offload, BytesAreThoseThatWerePlanned) {
     const NamedTensors params = make_parameters(torch::kBFloat16);
     const auto optimizer = make(t, params);
     take_steps(*optimizer, params, 1, 1);
-    const StepOptimizer::Bytes out = planned_bytes(plan_of(t), t, params), real = optimizer->bytes();
+    const StepOptimizer::Bytes out = planned_states(t, one_group(t, params)).bytes, real = optimizer->bytes();
     EXPECT_EQ(out.states, real.states) << testing::PrintToString(more);
     EXPECT_EQ(out.master, real.master) << testing::PrintToString(more);
     EXPECT_EQ(out.host_states, real.host_states) << testing::PrintToString(more);
@@ -44,18 +40,6 @@ TEST(Offload, BytesAreThoseThatWerePlanned) {
   EXPECT_GT(half.host_states, 0);
   EXPECT_EQ(automatic.host_states, 0) << "parameters on the CPU";
   EXPECT_EQ(budget.host_states, 0) << "all of it fits";
-}
-
-TEST(Offload, NeedsOurOwnOptimizers) {
-  const auto plan = [](const char* offload) {
-    return choose_optimizer(
-        training({"optimizer=adamw", "compute_dtype=float32", std::string("offload=") + offload}),
-        torch::Device("mps:0"), /*has_backend=*/false);
-  };
-  EXPECT_THAT(
-      plan("host").status().message(),
-      HasSubstr("training.offload: states cannot live in host memory here: there is no Octavo code for mps"));
-  EXPECT_TRUE(plan("auto").ok());
 }
 
 TEST(Offload, SavesWhatOthersLoad) {

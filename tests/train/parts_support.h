@@ -4,7 +4,6 @@
 
 #include "train/config/config.h"
 #include "train/optim/optimizer.h"
-#include "train/optim/optimizer_factories.h"
 
 #include <torch/torch.h>
 
@@ -71,11 +70,8 @@ inline void take_steps(StepOptimizer& optimizer, const NamedTensors& parameters,
   }
 }
 
-inline std::unique_ptr<StepOptimizer> make(const TrainingSettings& settings, const NamedTensors& parameters,
-                                           bool native = true) {
-  ParameterGroups groups = one_group(settings.optimizer, settings, parameters);
-  return native ? make_native_optimizer(settings.optimizer, settings, std::move(groups))
-                : make_plain_optimizer(settings.optimizer, settings, std::move(groups));
+inline std::unique_ptr<StepOptimizer> make(const TrainingSettings& settings, const NamedTensors& parameters) {
+  return std::make_unique<StepOptimizer>(settings, one_group(settings, parameters));
 }
 
 // Returns the message of the torch error that `fn` throws.

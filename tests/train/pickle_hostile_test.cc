@@ -35,9 +35,8 @@ TEST(PickleHostile, OneTensorAndEveryTruncation) {
   EXPECT_EQ(only.offset, 1);
   EXPECT_EQ(only.shape, (std::vector<std::int64_t>{2, 1}));
   EXPECT_EQ(only.strides, (std::vector<std::int64_t>{2, 7}));
-  for (std::size_t size = 0; size < whole.size(); ++size) {
+  for (std::size_t size = 0; size < whole.size(); ++size)
     EXPECT_THAT(error_of(whole.substr(0, size)), StartsWith("byte "));
-  }
   EXPECT_THAT(error_of(whole + "."), HasSubstr("bytes after the end of the pickle"));
   for (std::size_t at = 0; at < whole.size() * 8; ++at) {
     std::string bytes = whole;

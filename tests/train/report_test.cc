@@ -1,17 +1,17 @@
-// Tests the parts of the report that need no browser: thinning and means of curves, escaping, numbers as
-// text, and reading a run's folder. tests/apps/test_report.py tests complete pages.
+// Tests the parts of the pages that need no browser: thinning and means of curves, escaping, the text without
+// scripts, and the data of reports. tests/apps/test_report.py and test_plan_page.py test what browsers show.
 // SPDX-License-Identifier: MIT
 #include "train/report/report.h"
 
-#include "train/report/curves.h"
-#include "train/report/facts.h"
-#include "train/report/html.h"
-#include "train/report/run_data.h"
 #include "train/base/numbers.h"
 #include "train/base/word_diff.h"
+#include "train/report/curves.h"
+#include "train/report/page.h"
+#include "train/report/plan_page.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -23,7 +23,7 @@ namespace octavo_train {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::AllOf;
+using Json = nlohmann::ordered_json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -99,7 +99,43 @@ TEST(Escaped, ReplacesWhatIsNotUtf8) {
 }
 
 TEST(JsonForScript, CannotEndTheScript) {
-  EXPECT_EQ(json_for_script(R"(["</script><!--&"])"), R"(["\u003c/script\u003e\u003c!--\u0026"])");
+  EXPECT_EQ(json_for_script({"</script><!--&", "\xe2\x80\xa8\xe2\x80\xa9", "\xff"}),
+            R"(["\u003c/script\u003e\u003c!--\u0026","\u2028\u2029","\ufffd"])");
+}
+
+TEST(PlainText, HasALinePerValueAndNoLongLists) {
+  EXPECT_EQ(plain_text({{"name", "a\nb"},
+                        {"end", nullptr},
+                        {"rows", {{{"x", 0.5}, {"y", Json::array()}}, {"key", 7}}},
+                        {"steps", std::vector<int>(41)}}),
+            "\nname: a\nb\nend: null\nrows:\n  -\n    x: 0.5\n    y:\n  - key, 7\nsteps: 41 values\n");
+}
+
+TEST(HtmlPage, HostileTextsAreTextsAndNothingIsRequested) {
+  const std::string hostile = "</script><script>alert(1)</script><img onerror=\"x\">&\x1b\xff{title}";
+  for (const std::string& page : {html_page(hostile, {{hostile, {hostile, {{hostile, 1}}}}}, {}),
+                                  plan_page({{"title", hostile}, {"lines", {hostile}}})}) {
+    for (const char* part : {"<script>alert", "<img", "\x1b", "\xff", "http:", "https:", " src=", "<link",
+                             "url(", "@import", "fetch("})
+      EXPECT_THAT(page, Not(HasSubstr(part)));
+    EXPECT_THAT(page, HasSubstr("default-src 'none'"));
+    EXPECT_THAT(page, HasSubstr("script-src 'sha256-"));
+    EXPECT_THAT(
+        page,
+        HasSubstr(
+            "&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;&lt;img onerror=&quot;x&quot;&gt;&amp;␛"));
+  }
+}
+
+TEST(PlanPage, HasEveryNumberWithoutScriptWhateverTheDataIs) {
+  const std::string page =
+      plan_page(Json::parse(R"({"memory_rows": [["weights", 202000000]], "lines": ["  weights   202 MB"]})"));
+  const std::size_t begin = page.find("<noscript>");
+  const std::string text = page.substr(begin, page.find("</noscript>") - begin);
+  for (const char* part : {"JavaScript", "- weights, 202000000", "  weights   202 MB"})
+    EXPECT_THAT(text, HasSubstr(part));
+  for (const Json& plan : {Json(), Json::object(), Json({1}), Json({{"title", 3}, {"memory_rows", "x"}})})
+    EXPECT_THAT(plan_page(plan), ::testing::EndsWith("</html>\n")) << plan;
 }
 
 TEST(Numbers, AreWrittenForPeople) {
@@ -115,11 +151,10 @@ TEST(Numbers, AreWrittenForPeople) {
   EXPECT_EQ(duration_text(7500.0), "2 h 05 min");
   EXPECT_EQ(duration_text(3.0 * 86400 + 3600), "3 d 01 h");
   EXPECT_EQ(percent_text(0.254), "25.4%");
-  EXPECT_EQ(date_text(1794747600.0), "2026-11-15 13:00 UTC");
   for (const auto& unknown : {std::optional<double>(), std::optional(kNan), std::optional(HUGE_VAL)}) {
     for (const std::string& text :
          {fixed(unknown, 2), significant(unknown, 2), grouped(unknown), short_count(unknown),
-          bytes_text(unknown), duration_text(unknown), percent_text(unknown), date_text(unknown)}) {
+          bytes_text(unknown), duration_text(unknown), percent_text(unknown)}) {
       EXPECT_EQ(text, kUnknown);
     }
   }
@@ -151,19 +186,14 @@ class RunFolder : public ::testing::Test {
   void write(const std::string& name, std::string_view text) const {
     std::ofstream(folder_ / name, std::ios::binary) << text;
   }
-  RunData read(std::string_view metrics, std::string_view config = "model: {name: bdh}\n") const {
+  // Returns the run in the data of its report.
+  Json read(std::string_view metrics, std::string_view config = "model: {name: bdh}\n") const {
     write("metrics.jsonl", metrics);
     write("config.yaml", config);
-    auto run = read_run(folder_.string());
-    EXPECT_TRUE(run.ok()) << run.status().message();
-    return std::move(run).value();
-  }
-  // Returns the page without its style and scripts.
-  std::string shown() const {
     const std::vector<std::string> folders = {folder_.string()};
-    const std::string page = make_report(folders).value();
-    const std::size_t begin = page.find("<body>");
-    return page.substr(begin, page.find("<script") - begin);
+    const auto data = report_data(folders);
+    EXPECT_TRUE(data.ok()) << data.status().message();
+    return data->at("runs").at(0);
   }
   std::string error() const {
     const std::vector<std::string> folders = {folder_.string()};
@@ -189,155 +219,110 @@ TEST_F(RunFolder, ErrorsNameTheFolderAndWhatItLacks) {
 }
 
 TEST_F(RunFolder, SkipsAndCountsLinesThatAreNoRecords) {
-  const RunData run = read(
-      "{\"kind\":\"train\",\"step\":1,\"loss\":2.5}\nnot json\n\n[1]\n{\"kind\":\"train\"}\n"
-      "{\"kind\":3,\"step\":1}\n{\"kind\":\"later\",\"step\":9}\n{\"kind\":\"train\",\"step\":2,\"lo");
-  EXPECT_EQ(run.bad_lines, 5);
-  EXPECT_EQ(run.records, 2);
-  EXPECT_EQ(run.train_loss.size(), 1U);
+  const Json run = read(R"({"kind":"train","step":1,"loss":2.5}
+not json
+
+[1]
+{"kind":"train"}
+{"kind":3,"step":1}
+{"kind":"later","step":9}
+{"kind":"train","step":2,"lo)");
+  EXPECT_EQ(run["bad_lines"], 5);
+  EXPECT_EQ(run["records"], 2);
+  EXPECT_EQ(run["curves"]["train"], Json::parse(R"({"x": [1], "y": [2.5]})"));
 }
 
 TEST_F(RunFolder, MembersOfOtherTypesCountAsMissing) {
-  const RunData run = read(
-      "{\"kind\":\"start\",\"step\":0,\"model\":[],\"params\":\"many\",\"steps\":null}\n"
-      "{\"kind\":\"train\",\"step\":1,\"loss\":\"x\",\"lr\":null,\"memory\":7}\n"
-      "{\"kind\":\"memory\",\"step\":1,\"owners\":[1]}\n{\"kind\":\"sample\",\"step\":1,\"text\":1}\n");
-  EXPECT_TRUE(run.train_loss.empty());
-  ASSERT_EQ(run.lr.size(), 1U);
-  EXPECT_TRUE(std::isnan(run.lr[0].y));
-  const std::vector<std::string> folders = {folder_.string()};
-  const auto page = make_report(folders);
-  ASSERT_TRUE(page.ok());
-  EXPECT_THAT(*page, Not(HasSubstr("id=\"memory\"")));
+  const Json run = read(R"({"kind":"start","step":0,"model":[],"params":"many","steps":null}
+{"kind":"train","step":1,"loss":"x","lr":null,"memory":7}
+{"kind":"memory","step":1,"owners":[1]}
+{"kind":"sample","step":1,"text":1}
+{"kind":"eval","step":1,"better":[],"examples":{}}
+)");
+  EXPECT_TRUE(run["curves"]["train"]["x"].empty());
+  EXPECT_EQ(run["curves"]["lr"], Json::parse(R"({"x": [1], "y": [null]})"));
+  EXPECT_TRUE(run["host_peak"].is_null());
+  EXPECT_TRUE(run["examples"].is_null());
+  EXPECT_TRUE(run["metrics"].empty());
 }
 
 TEST_F(RunFolder, SessionsAddUpAndTheLastDecidesTheEnd) {
-  const RunData run = read(
-      "{\"time\":100,\"kind\":\"start\",\"step\":0}\n{\"time\":110,\"kind\":\"train\",\"step\":5,\"skipped\":"
-      "1}\n"
-      "{\"time\":111,\"kind\":\"end\",\"step\":5,\"reason\":\"interrupted\"}\n"
-      "{\"time\":900,\"kind\":\"start\",\"step\":5}\n{\"time\":905,\"kind\":\"train\",\"step\":9,\"skipped\":"
-      "2}\n");
-  EXPECT_EQ(run.sessions, 2);
-  EXPECT_EQ(run.seconds, 16);
-  EXPECT_EQ(run.skipped_steps, 2);
-  EXPECT_EQ(run.last_step, 9);
-  EXPECT_TRUE(run.end.is_null());
+  const Json run = read(R"({"time":100,"kind":"start","step":0}
+{"time":110,"kind":"train","step":5,"skipped":1}
+{"time":111,"kind":"end","step":5,"reason":"interrupted"}
+{"time":900,"kind":"start","step":5}
+{"time":905,"kind":"train","step":9,"skipped":2}
+)");
+  EXPECT_EQ(run["sessions"], 2);
+  EXPECT_EQ(run["seconds"], 16);
+  EXPECT_EQ(run["skipped"], 2);
+  EXPECT_EQ(run["last_step"], 9);
+  EXPECT_TRUE(run["end"].is_null());
 }
 
 TEST_F(RunFolder, ATaskNamesItsUnitAndItsMetrics) {
-  const RunData run = read(
-      "{\"kind\":\"start\",\"step\":0,\"unit\":\"images\",\"batch_images\":8,\"data\":\"many images\"}\n"
-      "{\"kind\":\"train\",\"step\":2,\"loss\":1,\"images\":16,\"images_per_second\":50}\n"
-      "{\"kind\":\"eval\",\"step\":2,\"loss\":1.5,\"accuracy\":0.75,\"~/err\":3,\"images\":64,\"seconds\":1,"
-      "\"better\":{\"loss\":\"lower\",\"accuracy\":\"higher\",\"~/err\":\"lower\"}}\n"
-      "{\"kind\":\"eval\",\"step\":4,\"loss\":1.2,\"accuracy\":0.5,\"~/"
-      "err\":null,\"images\":64,\"seconds\":1,"
-      "\"better\":{\"loss\":\"lower\",\"accuracy\":\"higher\",\"~/err\":\"lower\"}}\n");
-  EXPECT_EQ(run.unit, "images");
-  EXPECT_EQ(run.units, 16);
-  ASSERT_EQ(run.metrics.size(), 2U);
-  EXPECT_EQ(run.metrics[0].name, "accuracy");
-  EXPECT_TRUE(run.metrics[0].higher_is_better);
-  EXPECT_FALSE(run.metrics[1].higher_is_better);
-  EXPECT_TRUE(std::isnan(run.metrics[1].curve.at(1).y));
-  EXPECT_TRUE(has(run.eval_loss, 4, 1.2));
-  const std::string page = shown();
-  for (const char* part :
-       {"<dt>Evaluation accuracy</dt>", "highest 0.7500 at step 2", "<dt>Images per second</dt>",
-        "8 images a step", "data-chart=\"metric\" data-metric=\"accuracy\"", "higher is better",
-        ">accuracy</th>", "many images"})
-    EXPECT_THAT(page, HasSubstr(part));
-  for (const char* part : {"oken", "nats", "bits per", "nigram"})
-    EXPECT_THAT(page, Not(HasSubstr(part))) << "a word of another task";
+  const Json run = read(R"({"kind":"start","step":0,"unit":"images","batch_images":8,"data":"many images"}
+{"kind":"train","step":2,"loss":1,"images":16,"images_per_second":50}
+{"kind":"eval","step":2,"loss":1.5,"accuracy":0.75,"~/err":3,"images":64,"seconds":1,"better":{"loss":"lower","accuracy":"higher","~/err":"lower"}}
+{"kind":"eval","step":4,"loss":1.2,"accuracy":0.5,"~/err":null,"images":64,"seconds":1,"better":{"loss":"lower","accuracy":"higher","~/err":"lower"}}
+)");
+  EXPECT_EQ(run["unit"], "images");
+  EXPECT_EQ(run["units"], 16);
+  EXPECT_EQ(run["metrics"], Json::parse(R"([
+      {"name": "accuracy", "higher_is_better": true, "curve": {"x": [2, 4], "y": [0.75, 0.5]}},
+      {"name": "~/err", "higher_is_better": false, "curve": {"x": [2, 4], "y": [3.0, null]}}])"));
+  EXPECT_EQ(run["curves"]["eval"], Json::parse(R"({"x": [2, 4], "y": [1.5, 1.2]})"));
 }
 
-TEST_F(RunFolder, ExamplesOfTheLastEvaluationHaveTheirDifferencesMarked) {
-  read(
-      "{\"kind\":\"eval\",\"step\":2,\"wer\":1,\"examples\":[{\"name\":\"old\",\"reference\":\"x\"}]}\n"
-      "{\"kind\":\"eval\",\"step\":4,\"wer\":1,\"examples\":[{\"name\":\"<a>\",\"reference\":\"the "
-      "<i>cat</i> sat\",\"hypothesis\":\"the hat & sat\"},{\"reference\":7},3]}\n"
-      "{\"kind\":\"eval\",\"step\":6,\"wer\":1,\"examples\":[]}\n");
-  const std::string page = shown();
-  EXPECT_THAT(page, HasSubstr("<section id=\"examples\">"));
-  EXPECT_THAT(page, HasSubstr("The evaluation of step 4."));
-  EXPECT_THAT(page,
-              HasSubstr("&lt;a&gt;</th><td>the <del>&lt;i&gt;cat&lt;/i&gt;</del> sat</td>"
-                        "<td>the <ins>hat</ins> <ins>&amp;</ins> sat</td><td class=\"num\">2 of 3</td>"));
-  EXPECT_THAT(page, Not(HasSubstr(">old<")));
-  read("{\"kind\":\"eval\",\"step\":2,\"wer\":1}\n");
-  EXPECT_THAT(shown(), Not(HasSubstr("id=\"examples\"")));
+TEST_F(RunFolder, ExamplesOfTheLastEvaluationHaveTheirWordsAligned) {
+  const Json run = read(R"({"kind":"eval","step":2,"wer":1,"examples":[{"name":"old","reference":"x"}]}
+{"kind":"eval","step":4,"wer":1,"examples":[{"name":"<a>","reference":"the <i>cat</i> sat","hypothesis":"the hat & sat"},{"reference":7},3]}
+{"kind":"eval","step":6,"wer":1,"examples":[]}
+)");
+  EXPECT_EQ(run["examples"]["step"], 4);
+  const Json& rows = run["examples"]["rows"];
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(
+      rows[0],
+      Json::parse(R"({"name": "<a>", "reference": [["the", false], ["<i>cat</i>", true], ["sat", false]],
+      "hypothesis": [["the", false], ["hat", true], ["&", true], ["sat", false]], "errors": 2, "words": 3})"));
+  EXPECT_EQ(rows[2],
+            Json::parse(R"({"name": null, "reference": [], "hypothesis": [], "errors": 0, "words": 0})"));
+  for (const Json& each : run["eval"]["last"])
+    EXPECT_FALSE(each.contains("examples")) << "they are there twice";
 }
 
-TEST_F(RunFolder, MemoryOfAStepAndPeakMemorySayWhatTheyAre) {
-  const std::string owners = "{\"kind\":\"memory\",\"step\":2,\"owners\":{\"params\":1000,\"grads\":500}";
-  const std::string train = "{\"kind\":\"train\",\"step\":2,\"loss\":1,\"memory\":{\"host\":9000}}\n";
-  read(owners + "}\n" + train);
-  EXPECT_THAT(shown(), AllOf(HasSubstr("of the process, in host memory"),
-                             HasSubstr("the tensors at the peak of one training step"),
-                             HasSubstr("is the most of the process during the run")));
-  read(owners + ",\"device_peak\":2000}\n" + train);
-  EXPECT_THAT(shown(), HasSubstr("is the most on the device during the run, evaluations included"));
-}
-
-TEST_F(RunFolder, TheWordErrorRateIsInPercent) {
-  const std::string better = "\"better\":{\"loss\":\"lower\",\"wer\":\"lower\"}";
-  const RunData run = read("{\"kind\":\"eval\",\"step\":2,\"loss\":1.5,\"wer\":0.1138," + better +
-                           "}\n{\"kind\":\"eval\",\"step\":4,\"loss\":1.25,\"wer\":0.125," + better + "}\n");
-  const auto facts = facts_of(run);
-  const auto wer = std::ranges::find(facts, "WER", &Fact::label);
-  ASSERT_NE(wer, facts.end());
-  EXPECT_EQ(wer->value, "12.50%");
-  EXPECT_EQ(wer->note, "lowest 11.38% at step 2");
-  const std::string page = shown();
-  EXPECT_THAT(page, HasSubstr("<th scope=\"col\" class=\"num\">WER</th>"));
-  EXPECT_THAT(page, HasSubstr("11.38%</td>"));
-  EXPECT_THAT(page, Not(HasSubstr("0.1138<")));
-  EXPECT_THAT(page, HasSubstr("data-metric=\"wer\"")) << "the name of the curve stays as it is";
+TEST_F(RunFolder, OnlyTheLastOfManyRecordsAreThere) {
+  std::string metrics;
+  for (int i = 0; i < 300; ++i) {
+    for (const char* kind : {"sample", "warning"})
+      metrics += "{\"kind\":\"" + std::string(kind) + "\",\"step\":" + std::to_string(i) + "}\n";
+  }
+  const Json run = read(metrics);
+  for (const auto& [kind, most] : {std::pair("sample", 8), std::pair("warning", 200)}) {
+    EXPECT_EQ(run[kind]["all"], 300);
+    ASSERT_EQ(run[kind]["last"].size(), most);
+    EXPECT_EQ(run[kind]["last"][0]["step"], 300 - most);
+  }
 }
 
 TEST_F(RunFolder, ALogFromBeforeTasksCountsTokens) {
-  const RunData run = read(
-      "{\"kind\":\"start\",\"step\":0,\"batch_tokens\":8,\"unigram_entropy\":3}\n"
-      "{\"kind\":\"train\",\"step\":2,\"loss\":1,\"tokens\":16,\"tokens_per_second\":50}\n"
-      "{\"kind\":\"eval\",\"step\":2,\"loss\":1.5,\"tokens\":64,\"seconds\":1}\n");
-  EXPECT_EQ(run.unit, "tokens");
-  EXPECT_EQ(run.units, 16);
-  EXPECT_TRUE(has(run.throughput, 2, 50));
-  EXPECT_TRUE(has(run.eval_loss, 2, 1.5));
-  EXPECT_TRUE(run.metrics.empty());
-  const std::string page = shown();
-  for (const char* part : {"Tokens per second", "8 tokens a step", "in nats per token", "bits per token",
-                           "<dt>Unigram entropy</dt>"})
-    EXPECT_THAT(page, HasSubstr(part));
-}
-
-TEST(Facts, RunsOfOtherTasksHaveTheSameRows) {
-  RunData words, pictures;
-  words.unit = "tokens";
-  words.eval_loss = {{1, 2.0}};
-  words.start = {{"unigram_entropy", 3.0}};
-  pictures.unit = "images";
-  pictures.metrics = {{"accuracy", true, {{1, 0.5}, {2, 0.75}}}};
-  const std::vector<RunData> runs = {words, pictures};
-  const auto facts = facts_of(runs);
-  ASSERT_EQ(facts[0].size(), facts[1].size());
-  for (std::size_t i = 0; i < facts[0].size(); ++i) EXPECT_EQ(facts[0][i].label, facts[1][i].label);
-  const auto value = [&](std::size_t run, const std::string& label) {
-    const auto at = std::ranges::find(facts[run], label, &Fact::label);
-    return at == facts[run].end() ? "no such row" : at->value;
-  };
-  EXPECT_EQ(value(0, "Evaluation accuracy"), kUnknown);
-  EXPECT_EQ(value(1, "Evaluation accuracy"), "0.7500");
-  EXPECT_EQ(value(1, "Evaluation loss"), kUnknown) << "it has none, but the other has";
-  EXPECT_EQ(value(1, "Unigram entropy"), kUnknown);
+  const Json run = read(R"({"kind":"start","step":0,"batch_tokens":8,"unigram_entropy":3}
+{"kind":"train","step":2,"loss":1,"tokens":16,"tokens_per_second":50}
+{"kind":"eval","step":2,"loss":1.5,"tokens":64,"seconds":1}
+)");
+  EXPECT_EQ(run["unit"], "tokens");
+  EXPECT_EQ(run["units"], 16);
+  EXPECT_EQ(run["curves"]["throughput"], Json::parse(R"({"x": [2], "y": [50.0]})"));
+  EXPECT_EQ(run["curves"]["eval"], Json::parse(R"({"x": [2], "y": [1.5]})"));
+  EXPECT_TRUE(run["metrics"].empty());
 }
 
 TEST_F(RunFolder, SettingsAreFlatAndInOrder) {
-  const RunData run = read("", "data: {stages: [1, -1], validation: null}\noutput_dir: runs/a\n");
-  const std::vector<std::pair<std::string, std::string>> expected = {
-      {"data.stages", "[1, -1]"}, {"data.validation", "null"}, {"output_dir", "runs/a"}};
-  EXPECT_EQ(run.settings, expected);
+  const Json run = read("", "data: {stages: [1, -1], validation: null}\noutput_dir: runs/a\n");
+  EXPECT_EQ(
+      run["settings"],
+      Json::parse(R"([["data.stages", "[1, -1]"], ["data.validation", "null"], ["output_dir", "runs/a"]])"));
 }
 
 }  // namespace

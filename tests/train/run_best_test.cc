@@ -1,7 +1,6 @@
 // Tests complete runs that keep their best checkpoints: which ones are saved and kept, also by a run that was
 // stopped, and which settings are rejected.
 // SPDX-License-Identifier: MIT
-#include "train/checkpoint/folder/best_checkpoints.h"
 #include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/run_support.h"
 

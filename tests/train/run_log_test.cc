@@ -62,9 +62,8 @@ class RunLogTest : public ::testing::Test {
   }
   std::vector<fs::path> event_files() const {  // in the order in which TensorBoard reads them
     std::set<fs::path> out;
-    for (const auto& each : fs::directory_iterator(folder_)) {
+    for (const auto& each : fs::directory_iterator(folder_))
       if (each.path().filename().string().starts_with("events.out.tfevents.")) out.insert(each.path());
-    }
     return {out.begin(), out.end()};
   }
 

@@ -4,7 +4,7 @@
 #include "train/checkpoint/checkpoint.h"
 
 #include "train/checkpoint/folder/checkpoint_folder.h"
-#include "train/checkpoint/tensor_files.h"
+#include "train/checkpoint/tensors.h"
 #include "train/io/text_file.h"
 #include "train/parts_support.h"
 #include "train/run/training_state.h"

@@ -1,7 +1,8 @@
-// Tests the optimizer as the training loop uses it: Octavo's and plain LibTorch's make the same updates, skip
-// the same steps, use the predicted memory, and resume from saved states to the same bits.
+// Tests the optimizer as the training loop uses it: it makes the updates of LibTorch's optimizers, skips
+// steps with bad gradients, uses the predicted memory, and resumes from saved states to the same bits.
 // SPDX-License-Identifier: MIT
 #include "train/config/options.h"
+#include "train/libtorch_reference.h"
 #include "train/parts_support.h"
 
 #include <octavo/describe.h>
@@ -22,22 +23,24 @@ void expect_parity(const Words& words) {
   all.insert(all.end(), words.begin(), words.end());
   const TrainingSettings t = training(all);
   const NamedTensors ours = make_parameters(), theirs = copies(ours), before = copies(ours);
-  const auto native = make(t, ours), plain = make(t, theirs, /*native=*/false);
+  const auto native = make(t, ours);
+  LibtorchReference plain(t, theirs);
   const torch::Tensor scale = torch::full({1}, 1024.0F);
-  for (auto* each : {native.get(), plain.get()}) each->set_loss_scale(scale);
+  native->set_loss_scale(scale);
+  plain.set_loss_scale(scale);
   for (int step = 1; step <= kSteps; ++step) {
-    for (auto* each : {native.get(), plain.get()}) each->set_learning_rate(kRate / step);
+    native->set_learning_rate(kRate / step);
+    plain.set_learning_rate(kRate / step);
     give_gradients(ours, step, 1024.0);
     give_gradients(theirs, step, 1024.0);
     const double norm = std::sqrt(70 * 61 + 3 * 40 * 36 + 33);  // approximate norm of standard normal numbers
     native->step();
-    plain->step();
+    plain.step();
     // fp32 sums of 9,000 squares, in at least 32 lanes.
-    EXPECT_NEAR(native->grad_norm().item<double>(), plain->grad_norm().item<double>(),
+    EXPECT_NEAR(native->grad_norm().item<double>(), plain.grad_norm().item<double>(),
                 9000.0 / 32 * 0x1p-24 * 1024 * norm);
     EXPECT_NEAR(native->grad_norm().item<double>(), 1024 * norm, 0.05 * 1024 * norm) << "as it lay there";
     EXPECT_EQ(native->skipped().item<int>(), 0);
-    EXPECT_EQ(plain->skipped().item<int>(), 0);
   }
   for (std::size_t i = 0; i < ours.size(); ++i) {
     // Each step rounds the parameter to half an ulp, and its update of at most 10 learning rates a few times.
@@ -48,7 +51,7 @@ void expect_parity(const Words& words) {
   }
 }
 
-TEST(StepOptimizer, PlainAndNativeTakeTheSameSteps) {
+TEST(StepOptimizer, TakesTheStepsOfLibtorch) {
   for (const char* clip : {"max_grad_norm=50", "max_grad_norm=0"}) {
     expect_parity({"optimizer=adamw", clip});
     expect_parity({"optimizer=adam", "beta1=0.8", "beta2=0.95", "eps=1e-6", clip});
@@ -99,92 +102,79 @@ TEST(StepOptimizer, EveryOptionChangesTheSteps) {
 TEST(StepOptimizer, ClipsAfterTheLossScale) {
   const TrainingSettings t = training({"optimizer=sgd", "momentum=0", "weight_decay=0", "learning_rate=1",
                                        "max_grad_norm=0.5", "compute_dtype=float32"});
-  for (const bool native : {true, false}) {
-    const NamedTensors params = {{"w", torch::zeros({2}).requires_grad_()}};
-    const auto optimizer = make(t, params, native);
-    optimizer->set_loss_scale(torch::full({1}, 1024.0F));
-    const auto step = [&](float x, float y) {
-      params[0].second.mutable_grad() = torch::tensor({1024 * x, 1024 * y});
-      const torch::Tensor before = params[0].second.detach().clone();
-      optimizer->step();
-      return (before - params[0].second.detach());
-    };
-    EXPECT_LE(largest(step(0.25F, 0.125F) - torch::tensor({0.25F, 0.125F})), 0x1p-24);  // not clipped
-    EXPECT_LE(largest(step(30.0F, 40.0F) - torch::tensor({0.3F, 0.4F})), 2e-7) << "0.5 times (0.6, 0.8)";
-  }
+  const NamedTensors params = {{"w", torch::zeros({2}).requires_grad_()}};
+  const auto optimizer = make(t, params);
+  optimizer->set_loss_scale(torch::full({1}, 1024.0F));
+  const auto step = [&](float x, float y) {
+    params[0].second.mutable_grad() = torch::tensor({1024 * x, 1024 * y});
+    const torch::Tensor before = params[0].second.detach().clone();
+    optimizer->step();
+    return (before - params[0].second.detach());
+  };
+  EXPECT_LE(largest(step(0.25F, 0.125F) - torch::tensor({0.25F, 0.125F})), 0x1p-24);  // not clipped
+  EXPECT_LE(largest(step(30.0F, 40.0F) - torch::tensor({0.3F, 0.4F})), 2e-7) << "0.5 times (0.6, 0.8)";
 }
 
 TEST(StepOptimizer, ABadGradientLeavesEverythingAsItIs) {
   for (const double bad : {std::numeric_limits<double>::quiet_NaN(), HUGE_VAL}) {
-    for (const bool native : {true, false}) {
-      const TrainingSettings t = training({"optimizer=adamw", "compute_dtype=float32"});
-      const NamedTensors params = make_parameters(), clean = copies(params);
-      const auto optimizer = make(t, params, native), reference = make(t, clean, native);
-      take_steps(*optimizer, params, 1, 2);
-      take_steps(*reference, clean, 1, 2);
-      const Saved before = saved(*optimizer);
-      give_gradients(params, 3);
-      params[1].second.mutable_grad().view(-1)[5] = bad;
-      optimizer->step();
-      EXPECT_NE(optimizer->skipped().item<int>(), 0);
-      EXPECT_TRUE(same_bits(params, clean));
-      EXPECT_TRUE(saved(*optimizer) == before);
-      take_steps(*optimizer, params, 4, 5);
-      take_steps(*reference, clean, 4, 5);
-      EXPECT_EQ(optimizer->skipped().item<int>(), 0);
-      EXPECT_TRUE(same_bits(params, clean));
-    }
+    const TrainingSettings t = training({"optimizer=adamw", "compute_dtype=float32"});
+    const NamedTensors params = make_parameters(), clean = copies(params);
+    const auto optimizer = make(t, params), reference = make(t, clean);
+    take_steps(*optimizer, params, 1, 2);
+    take_steps(*reference, clean, 1, 2);
+    const Saved before = saved(*optimizer);
+    give_gradients(params, 3);
+    params[1].second.mutable_grad().view(-1)[5] = bad;
+    optimizer->step();
+    EXPECT_NE(optimizer->skipped().item<int>(), 0);
+    EXPECT_TRUE(same_bits(params, clean));
+    EXPECT_TRUE(saved(*optimizer) == before);
+    take_steps(*optimizer, params, 4, 5);
+    take_steps(*reference, clean, 4, 5);
+    EXPECT_EQ(optimizer->skipped().item<int>(), 0);
+    EXPECT_TRUE(same_bits(params, clean));
   }
 }
 
-struct Kind {
-  Words words;
-  bool native = true;
-  [[nodiscard]] torch::ScalarType type() const {
-    return native && training(words).compute_dtype == ComputeType::bfloat16 ? torch::kBFloat16
-                                                                            : torch::kFloat32;
-  }
-};
+torch::ScalarType weight_type(const Words& words) {
+  return has_bf16_weights(training(words)) ? torch::kBFloat16 : torch::kFloat32;
+}
 
-std::vector<Kind> kinds() {
-  std::vector<Kind> out;
+std::vector<Words> kinds() {
+  std::vector<Words> out;
   for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
     const std::string algorithm(info.name);
     for (const octavo::StateFormat format : octavo::all_state_formats()) {
       const std::string asked = "optimizer=" + algorithm + "_" + std::string(name(format));
-      out.push_back({{asked, "compute_dtype=float32"}});
+      out.push_back({asked, "compute_dtype=float32"});
       for (const char* master : {"24", "32", "stochastic", "none"})
-        out.push_back({{asked, std::string("master_weights=") + master}});
+        out.push_back({asked, std::string("master_weights=") + master});
     }
-    if (plain_has(info.number)) out.push_back({{"optimizer=" + algorithm, "compute_dtype=float32"}, false});
     // Adds one case for each of the algorithm's switches.
     for (const octavo::Option& option : info.options) {
       const std::string on =
           std::string(option.name) + (option.range == octavo::Range::flag ? "=true" : "=0.5");
       if (!option.switches) continue;
-      out.push_back({{"optimizer=" + algorithm + "_8bit", on, "compute_dtype=float32"}});
-      if (plain_has(info.number))
-        out.push_back({{"optimizer=" + algorithm, on, "compute_dtype=float32"}, false});
+      out.push_back({"optimizer=" + algorithm + "_8bit", on, "compute_dtype=float32"});
     }
   }
-  for (const bool native : {true, false})
-    out.push_back({{"optimizer=sgd", "momentum=0", "compute_dtype=float32"}, native});
-  out.push_back({{"optimizer=sgd", "momentum=0", "master_weights=24"}});
+  out.push_back({"optimizer=sgd", "momentum=0", "compute_dtype=float32"});
+  out.push_back({"optimizer=sgd", "momentum=0", "master_weights=24"});
   return out;
 }
 
 TEST(StepOptimizer, ContinuesFromWhatItSavedToTheSameBits) {
-  for (const Kind& kind : kinds()) {
-    SCOPED_TRACE(testing::PrintToString(kind.words) + (kind.native ? "" : ", plain"));
-    const TrainingSettings t = training(kind.words);
-    const NamedTensors params = make_parameters(kind.type());
-    const auto uninterrupted = make(t, params, kind.native);
+  for (const Words& words : kinds()) {
+    SCOPED_TRACE(testing::PrintToString(words));
+    const TrainingSettings t = training(words);
+    const NamedTensors params = make_parameters(weight_type(words));
+    const auto uninterrupted = make(t, params);
     take_steps(*uninterrupted, params, 1, 3);
     const NamedTensors resumed = copies(params);
     const Saved at_save = saved(*uninterrupted);
     take_steps(*uninterrupted, params, 4, 6);
 
-    const auto optimizer = make(t, resumed, kind.native);
+    const auto optimizer = make(t, resumed);
     const auto numbers = nlohmann::ordered_json::parse(at_save.numbers.dump());
     const Status status = optimizer->load(copies(at_save.tensors), numbers);
     ASSERT_TRUE(status.ok()) << status.message();
@@ -196,22 +186,20 @@ TEST(StepOptimizer, ContinuesFromWhatItSavedToTheSameBits) {
 }
 
 TEST(StepOptimizer, HoldsWhatWasPlanned) {
-  for (const Kind& kind : kinds()) {
-    SCOPED_TRACE(testing::PrintToString(kind.words) + (kind.native ? "" : ", plain"));
-    const TrainingSettings t = training(kind.words);
-    const OptimizerChoice plan = choose_optimizer(t, torch::kCPU, kind.native).value();
-    ASSERT_EQ(plan.native, kind.native);
-    NamedTensors params = make_parameters(kind.type());
-    params.emplace_back("scalar", torch::ones({}, kind.type()).requires_grad_());
+  for (const Words& words : kinds()) {
+    SCOPED_TRACE(testing::PrintToString(words));
+    const TrainingSettings t = training(words);
+    NamedTensors params = make_parameters(weight_type(words));
+    params.emplace_back("scalar", torch::ones({}, weight_type(words)).requires_grad_());
     params.emplace_back("deepest",  // more dimensions than the core supports
-                        torch::ones({2, 2, 2, 2, 2, 2, 2, 2, 2, 9}, kind.type()).requires_grad_());
-    const StepOptimizer::Bytes planned = planned_bytes(plan, t, params);
-    const auto optimizer = make_optimizer(plan, t, params);
+                        torch::ones({2, 2, 2, 2, 2, 2, 2, 2, 2, 9}, weight_type(words)).requires_grad_());
+    const StepOptimizer::Bytes planned = planned_states(t, one_group(t, params)).bytes;
+    const auto optimizer = make(t, params);
     EXPECT_EQ(optimizer->bytes().states, 0);
     take_steps(*optimizer, params, 1, 1);
     EXPECT_EQ(optimizer->bytes().states, planned.states);
     EXPECT_EQ(optimizer->bytes().master, planned.master);
-    const bool bf16 = kind.type() == torch::kBFloat16;
+    const bool bf16 = has_bf16_weights(t);
     const octavo::WeightStore store = weight_store(t);
     EXPECT_EQ(planned.master > 0,
               bf16 && store != octavo::WeightStore::nearest && store != octavo::WeightStore::stochastic);

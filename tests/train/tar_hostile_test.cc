@@ -45,9 +45,8 @@ std::string small_gzip() {
 TEST(TarHostile, EveryTruncationIsNoticed) {
   const std::string whole = tar_part({"./a", "one"}) + tar_part({"b/c", std::string(600, 'x')}) + tar_end();
   EXPECT_EQ(names_of(whole), "a=one;b/c=" + std::string(600, 'x') + ";");
-  for (std::size_t size = 0; size < whole.size(); ++size) {
+  for (std::size_t size = 0; size < whole.size(); ++size)
     EXPECT_THAT(error_of(whole.substr(0, size)), StartsWith("byte "));
-  }
   EXPECT_EQ(names_of(whole + std::string(9000, '\0')), names_of(whole));
   EXPECT_THAT(error_of(whole + "x"),
               StartsWith("byte " + std::to_string(whole.size()) + ": bytes after the end"));
@@ -115,9 +114,8 @@ TEST(TarHostile, NamesThatLeadElsewhere) {
 }
 
 TEST(TarHostile, ThingsThatAreNoFiles) {
-  for (const char type : {'1', '2', '3', '4', '6', 'S', 'K', 'V', 'M', 'Z', '\x80'}) {
+  for (const char type : {'1', '2', '3', '4', '6', 'S', 'K', 'V', 'M', 'Z', '\x80'})
     EXPECT_THAT(error_of(tar_part({"a", "", type}) + tar_end()), HasSubstr("expected a plain file")) << type;
-  }
   EXPECT_EQ(names_of(tar_part({"./", "", '5'}) + tar_part({"a", "x", '\0'}) + tar_end()), "a=x;");
   EXPECT_THAT(error_of(tar_part({.name = "a", .data = "x", .magic = ""}) + tar_end()),
               HasSubstr("no header of a tar archive"));
@@ -132,9 +130,8 @@ TEST(TarHostile, LongNamesAndPax) {
   EXPECT_EQ(names_of(pax("")), "short=x;");
   for (const std::string text :
        {"5", "0 a=b\n", "99 path=x\n", "7 path=\n", "x path=a\n", "10 path=abc", "3 \n", "4 a\n",
-        "99999999999999999999999 path=a\n", " ", "-1 a=b\n", "6 ab\n\n"}) {
+        "99999999999999999999999 path=a\n", " ", "-1 a=b\n", "6 ab\n\n"})
     EXPECT_THAT(error_of(pax(text)), HasSubstr("pax header")) << text;
-  }
   EXPECT_THAT(error_of(pax(pax_record("size=99999999999"))), HasSubstr("99999999999 bytes, but only"));
   EXPECT_THAT(error_of(pax(pax_record("size=18446744073709551615"))), HasSubstr("below 2^63"));
   EXPECT_THAT(error_of(pax(pax_record("size="))), HasSubstr("below 2^63"));
@@ -158,9 +155,8 @@ TEST(TarHostile, Gzip) {
   const auto unpacked = inflate_gzip(bytes_of(whole), 15);
   ASSERT_TRUE(unpacked.ok()) << unpacked.status().message();
   EXPECT_EQ(text_of(unpacked->bytes()), "abcabcabcabcabc");
-  for (std::size_t size = 0; size < whole.size(); ++size) {
+  for (std::size_t size = 0; size < whole.size(); ++size)
     EXPECT_FALSE(inflate_gzip(bytes_of(whole.substr(0, size)), 100).ok()) << size;
-  }
   EXPECT_THAT(inflate_gzip(bytes_of(whole), 14).status().message(),
               HasSubstr("more than 14 bytes, which is the limit"));
   EXPECT_THAT(inflate_gzip(bytes_of(whole + "x"), 99).status().message(), HasSubstr("is not gzip"));
@@ -171,10 +167,10 @@ TEST(TarHostile, Gzip) {
     bytes[at / 8] = static_cast<char>(static_cast<unsigned char>(bytes[at / 8]) ^ (1u << at % 8));
     const auto flipped = inflate_gzip(bytes_of(bytes), 99);
     if (flipped.ok()) {
-      EXPECT_EQ(text_of(flipped->bytes()), text_of(unpacked->bytes())) << at;  // bits that fill the last byte
-    } else {
+      EXPECT_EQ(text_of(flipped->bytes()), text_of(unpacked->bytes())) << at;
+    }  // bits that fill the last byte
+    else
       EXPECT_THAT(flipped.status().message(), StartsWith("byte ")) << at;
-    }
   }
   const TempFolder folder;
   write_bytes(folder.at("x"), whole);

@@ -71,9 +71,8 @@ TEST(TorchFile, EveryTruncationIsNoticed) {
   const TempFolder folder;
   ASSERT_TRUE(write_torch_file(folder.at("x"), some_tensors()).ok());
   const std::string whole = read_bytes(folder.at("x"));
-  for (std::size_t size = 0; size < whole.size(); ++size) {
+  for (std::size_t size = 0; size < whole.size(); ++size)
     EXPECT_FALSE(TorchFile::read(bytes_of(std::string_view(whole).substr(0, size))).ok()) << size;
-  }
   write_bytes(folder.at("x"), whole.substr(0, whole.size() - 1));
   EXPECT_THAT(TorchFile::open(folder.at("x")).status().message(),
               StartsWith(folder.at("x") + ": no end of a zip"));

@@ -4,7 +4,7 @@
 #include "train/checkpoint/initial_weights.h"
 
 #include "train/checkpoint/folder/checkpoint_writer.h"
-#include "train/checkpoint/stored_tensors.h"
+#include "train/checkpoint/tensors.h"
 #include "train/formats/safetensors.h"
 #include "train/parts_support.h"
 #include "train/text_files.h"

@@ -3,6 +3,7 @@
 #include "train/audio/decoder.h"
 
 #include "train/base/status.h"
+#include "train/io/little_endian.h"
 
 #include <fmt/format.h>
 
@@ -39,12 +40,8 @@ class FileBytes {
 };
 
 std::uint32_t byte_of(std::string_view text, std::size_t at) { return static_cast<unsigned char>(text[at]); }
-std::uint32_t little16(std::string_view text, std::size_t at) {
-  return byte_of(text, at) | byte_of(text, at + 1) << 8;
-}
-std::uint32_t little32(std::string_view text, std::size_t at) {
-  return little16(text, at) | little16(text, at + 2) << 16;
-}
+std::uint32_t little16(std::string_view text, std::size_t at) { return load_little<std::uint16_t>(text, at); }
+std::uint32_t little32(std::string_view text, std::size_t at) { return load_little<std::uint32_t>(text, at); }
 std::uint32_t big32(std::string_view text, std::size_t at) {
   return byte_of(text, at) << 24 | byte_of(text, at + 1) << 16 | byte_of(text, at + 2) << 8 |
          byte_of(text, at + 3);
@@ -100,11 +97,8 @@ std::uint64_t promised_bytes(const FileBytes& file) {
   };
   if (head.starts_with("FORM") || head.starts_with("RIFX")) return known(big32(head, 4), 8);
   if (head.starts_with(".snd")) return known(big32(head, 8), big32(head, 4));
-  const auto little64 = [&](std::size_t at) {
-    return std::uint64_t{little32(head, at)} | std::uint64_t{little32(head, at + 4)} << 32;
-  };
-  if (head.substr(12, 4) == "ds64") return little64(20) + 8;  // RF64, BW64
-  if (head.starts_with("riff")) return little64(16);          // W64
+  if (head.substr(12, 4) == "ds64") return load_little<std::uint64_t>(head, 20) + 8;  // RF64, BW64
+  if (head.starts_with("riff")) return load_little<std::uint64_t>(head, 16);          // W64
   return 0;
 }
 

@@ -1,19 +1,102 @@
-// Reads clips; see audio.h.
+// Reads clips, and resamples them with soxr; see audio.h.
 // SPDX-License-Identifier: MIT
 #include "train/audio/audio.h"
 
 #include "train/audio/decoder.h"
-#include "train/audio/resampler.h"
 #include "train/base/numbers.h"
 #include "train/base/status.h"
 
 #include <fmt/format.h>
+#include <soxr.h>
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 namespace octavo_train {
 namespace {
+
+// Returns ceil(samples * to / from). The 1e-6 absorbs rounding: 44,100 samples at 44.1 kHz are exactly 16,000
+// at 16 kHz.
+std::int64_t resampled_count(std::int64_t samples, double from, double to) {
+  return static_cast<std::int64_t>(std::ceil(static_cast<double>(samples) * to / from - 1e-6));
+}
+
+// Resamples a stream of samples with soxr's HQ filter.
+class Resampler {
+ public:
+  // REQUIRES: both > 0.
+  static Result<Resampler> make(double from, double to) {
+    Resampler made(from, to);
+    if (from == to) return made;
+    const soxr_quality_spec_t quality = soxr_quality_spec(SOXR_HQ, 0);
+    const soxr_runtime_spec_t threads = soxr_runtime_spec(1);  // clips are already read by many threads
+    soxr_error_t error = nullptr;
+    made.state_.reset(soxr_create(from, to, 1, &error, nullptr, &quality, &threads));
+    if (error != nullptr) {
+      return Status::failed("cannot resample from " + std::to_string(from) + " to " + std::to_string(to) +
+                            " Hz: " + error);
+    }
+    return made;
+  }
+
+  // Appends the output that is ready. soxr delays some output until later calls.
+  Status add(std::span<const float> samples, std::vector<float>& out) {
+    added_ += static_cast<std::int64_t>(samples.size());
+    if (state_ != nullptr) return process(samples.data(), samples.size(), out);
+    out.insert(out.end(), samples.begin(), samples.end());
+    return {};
+  }
+
+  // Appends the rest, so that the total appended is resampled_count() of the total added.
+  Status finish(std::vector<float>& out) {
+    if (state_ == nullptr) return {};
+    if (added_ > 0) {
+      RETURN_IF_ERROR(process(nullptr, 0, out));
+    }
+    // soxr's total is within one sample of this count.
+    const std::int64_t all = resampled_count(added_, from_, to_);
+    out.resize(static_cast<std::size_t>(
+        std::max<std::int64_t>(static_cast<std::int64_t>(out.size()) + all - given_, 0)));
+    given_ = all;
+    return {};
+  }
+
+ private:
+  struct Delete {
+    void operator()(soxr_t state) const { soxr_delete(state); }
+  };
+  Resampler(double from, double to) : from_(from), to_(to) {}
+
+  // `samples` == nullptr marks the end of the input.
+  Status process(const float* samples, std::size_t count, std::vector<float>& out) {
+    do {
+      const std::size_t before = out.size();
+      const auto room = static_cast<std::size_t>(static_cast<double>(count) * to_ / from_) + 1024;
+      out.resize(before + room);
+      std::size_t used = 0, made = 0;
+      const soxr_error_t error =
+          soxr_process(state_.get(), samples, count, &used, out.data() + before, room, &made);
+      out.resize(before + made);
+      if (error != nullptr) return Status::failed(std::string("cannot resample: ") + error);
+      given_ += static_cast<std::int64_t>(made);
+      if (samples == nullptr && made < room) break;
+      if (samples != nullptr) {
+        samples += used;
+        count -= used;
+        if (count == 0 && made < room) break;
+      }
+    } while (true);
+    return {};
+  }
+
+  double from_, to_;
+  std::unique_ptr<soxr, Delete> state_;  // null if from == to
+  std::int64_t added_ = 0, given_ = 0;
+};
 
 constexpr std::int64_t kPieceFrames = 1 << 16;
 
@@ -108,6 +191,14 @@ Result<AudioClip> read_audio(const AudioRequest& request) {
   AudioClip clip{{}, decoder.info()};
   RETURN_IF_ERROR(read_part(request, decoder, part, clip.samples));
   return clip;
+}
+
+std::vector<float> resampled(std::span<const float> samples, double from, double to) {
+  std::vector<float> out;
+  Resampler resampler = Resampler::make(from, to).value();
+  if (Status status = resampler.add(samples, out); !status.ok()) throw Error(status);
+  if (Status status = resampler.finish(out); !status.ok()) throw Error(status);
+  return out;
 }
 
 }  // namespace octavo_train

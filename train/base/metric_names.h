@@ -35,11 +35,6 @@ inline std::string metric_label(std::string_view name) {
   return name == kWordErrorRate ? "WER" : std::string(name);
 }
 
-// Returns the title of a metric: "Evaluation loss", "WER".
-inline std::string evaluation_label(std::string_view name) {
-  return (name == kWordErrorRate ? "" : "Evaluation ") + metric_label(name);
-}
-
 // Returns 18.52% for the `wer` 0.1852, and 0.1852 for any other metric.
 inline std::string metric_value(std::string_view name, std::optional<double> value) {
   if (name != kWordErrorRate) return fixed(value, 4);

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/base/numbers.h"
 
-#include <array>
 #include <cmath>
-#include <ctime>
 
 namespace octavo_train {
 namespace {
@@ -79,15 +77,6 @@ std::string percent_text(std::optional<double> fraction) {
 
 std::string counted(std::int64_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
-std::string date_text(std::optional<double> unix_seconds) {
-  if (!known(unix_seconds) || std::abs(*unix_seconds) > 2e11) return kUnknown;
-  const auto seconds = static_cast<std::time_t>(*unix_seconds);
-  std::tm parts{};
-  if (::gmtime_r(&seconds, &parts) == nullptr) return kUnknown;
-  std::array<char, 64> text{};
-  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M UTC", &parts)};
 }
 
 }  // namespace octavo_train

@@ -26,9 +26,8 @@ std::string grouped(std::optional<double> value);                  // 25,300,992
 std::string short_count(std::optional<double> value);              // 25.3M
 std::string bytes_text(std::optional<double> value);               // 51.4 MB (decimal units)
 std::string duration_text(std::optional<double> seconds);          // 2 h 05 min
-std::string brief_time(std::optional<double> seconds);             // 380 ms, 1.25 s; same format as plan.js
+std::string brief_time(std::optional<double> seconds);             // 380 ms, 1.25 s; same format as page.js
 std::string percent_text(std::optional<double> fraction);          // 25.4%
 std::string counted(std::int64_t count, const std::string& what);  // 1 step, 3 steps
-std::string date_text(std::optional<double> unix_seconds);         // 2026-11-15 12:43 UTC
 
 }  // namespace octavo_train

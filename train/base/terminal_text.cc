@@ -3,18 +3,16 @@
 
 #include "train/base/utf8.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 namespace octavo_train {
 namespace {
 
 std::string escaped(std::string_view bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
   std::string out;
-  for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
-  }
+  for (const char c : bytes) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
   return out;
 }
 

@@ -34,6 +34,13 @@ inline std::size_t utf8_length(std::string_view text) {
   return bad ? 0 : length;
 }
 
+// Returns true if the text consists of valid characters.
+inline bool is_utf8(std::string_view text) {
+  std::size_t length = 1;
+  for (; !text.empty() && length > 0; text.remove_prefix(length)) length = utf8_length(text);
+  return length > 0;
+}
+
 // Returns the number of characters. REQUIRES: the text is valid UTF-8.
 inline std::size_t utf8_count(std::string_view text) {
   return static_cast<std::size_t>(

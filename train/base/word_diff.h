@@ -1,10 +1,10 @@
 // Aligns the words of a reference with the words of a transcript (the hypothesis), and marks the words that
-// differ, for terminals, HTML pages and TensorBoard. Words are separated by whitespace, including Unicode
+// differ, for terminals and TensorBoard. Words are separated by whitespace, including Unicode
 // whitespace (as in Python's str.split()). Case and punctuation count.
 //
 // The alignment has the fewest edits. If several alignments do, ties are resolved from the end of the text: a
 // pair of words is preferred to a deletion, and a deletion to an insertion. So the result is the same on
-// every machine. Marks are characters or HTML elements around words, never colour alone.
+// every machine. Marks are characters around words, never colour alone.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -2,15 +2,16 @@
 #include "train/checkpoint/checkpoint.h"
 
 #include "train/base/status.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/checkpoint/folder/checkpoint_writer.h"
-#include "train/checkpoint/tensor_files.h"
+#include "train/checkpoint/tensors.h"
 #include "train/formats/safetensors.h"
 #include "train/io/text_file.h"
 
 #include <octavo/backend.h>
 #include <torch/torch.h>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <map>
@@ -29,14 +30,16 @@ constexpr const char* kData = "data";
 
 std::string file_of(std::string_view part) { return std::string(part) + ".safetensors"; }
 
+// Calls use() with the contents of state.json.
 Status with_state(const std::string& path, const std::function<Status(const Json&)>& use) {
   const std::string file = path + '/' + kStateFile;
   ASSIGN_OR_RETURN(auto text, read_text_file(file, kStateLimit));
   try {
     const Json json = Json::parse(text);
     if (json.at("format").get<int>() != kFormat) {
-      return Status::invalid(file + ": format " + json.at("format").dump() + ", expected " +
-                             std::to_string(kFormat) + ": it was saved by another version of octavo");
+      return Status::invalid(
+          fmt::format("{}: format {}, expected {}: it was saved by another version of octavo", file,
+                      json.at("format").dump(), kFormat));
     }
     return use(json);
   } catch (const nlohmann::json::exception& error) {
@@ -44,23 +47,42 @@ Status with_state(const std::string& path, const std::function<Status(const Json
   }
 }
 
-// The tensors of a part, as views of its open file.
-struct PartFile {
-  std::optional<Safetensors> file;
-  NamedTensors tensors;
-};
+}  // namespace
 
-Result<PartFile> open_part(const std::string& path) {
-  PartFile out;
-  if (!path_exists(path)) return out;
-  ASSIGN_OR_RETURN(auto file, Safetensors::open(path));
-  ASSIGN_OR_RETURN(auto tensors, views_of(file, path));
-  out.tensors = std::move(tensors);
-  out.file.emplace(std::move(file));
-  return out;
+void to_json(Json& json, const RunState& state) {
+  json["step"] = state.step;
+  json["units"] = state.units;
+  json["sampler"] = {{"draws", state.position}, {"samples", state.samples}, {"start", state.sampler_start}};
+  json["random"] = "a function of training.seed, the step and the pass: nothing to keep";
+  json["skipped"] = {{"all", state.skipped}, {"in_a_row", state.skipped_in_a_row}};
+  if (state.left_out > 0) json["left_out"] = {{"samples", state.left_out}, {"passes", state.passes_left_out}};
+  json["evaluated"] = state.evaluated;
+  json["loss"] = {{"sum", state.loss_sum}, {"count", state.loss_count}};
+  if (state.ranks > 0) json["ranks"] = state.ranks, json["batches_per_step"] = state.batches_per_step;
+  if (state.first_step > 0) json["first_step"] = state.first_step;
 }
 
-}  // namespace
+void from_json(const Json& json, RunState& state) {
+  state.step = json.at("step").get<std::int64_t>();
+  // Version 0.1 named this field tokens.
+  state.units = json.at(json.contains("units") ? "units" : "tokens").get<std::int64_t>();
+  state.position = json.at("sampler").at("draws").get<std::uint64_t>();
+  state.samples = json.at("sampler").at("samples").get<std::int64_t>();
+  state.sampler_start = json.at("sampler").at("start").get<std::uint64_t>();
+  state.skipped = json.at("skipped").at("all").get<std::int64_t>();
+  state.skipped_in_a_row = json.at("skipped").at("in_a_row").get<std::int64_t>();
+  if (json.contains("left_out")) {
+    state.left_out = json.at("left_out").at("samples").get<std::int64_t>();
+    state.passes_left_out = json.at("left_out").at("passes").get<std::int64_t>();
+  }
+  state.evaluated = json.at("evaluated").get<std::int64_t>();
+  state.loss_sum = json.at("loss").at("sum").is_null() ? 0.0 : json.at("loss").at("sum").get<double>();
+  state.loss_count = json.at("loss").at("count").get<std::int64_t>();
+  state.first_step = json.value("first_step", std::int64_t{0});
+  if (!json.contains("ranks")) return;
+  state.ranks = json.at("ranks").get<std::int64_t>();
+  state.batches_per_step = json.at("batches_per_step").get<std::int64_t>();
+}
 
 std::vector<SavedComponent> collect_components(std::span<const Checkpointable* const> parts) {
   std::vector<SavedComponent> out;
@@ -94,19 +116,13 @@ Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const Run
   for (const auto& [name, bytes] : kept) expected += bytes.size();
 
   ASSIGN_OR_RETURN(auto writer, CheckpointWriter::begin(run_folder, state.step, expected));
-  Status status;
-  for (const auto& [name, sources] : files) {
-    if (status.ok()) status = writer.add_tensors(name, sources, metadata);
-  }
-  if (status.ok()) status = writer.add_text(kStateFile, text);
-  if (status.ok()) status = writer.add_text("config.yaml", config_yaml);
-  if (status.ok() && evaluation)
-    status = writer.add_text(std::string(kEvaluationName), evaluation_text(*evaluation));
-  for (const auto& [name, bytes] : kept) {
-    if (status.ok()) status = writer.add_text(name, bytes);
-  }
-  if (status.ok()) status = writer.commit();
-  if (!status.ok()) return status;
+  for (const auto& [name, sources] : files) RETURN_IF_ERROR(writer.add_tensors(name, sources, metadata));
+  RETURN_IF_ERROR(writer.add_text(kStateFile, text));
+  RETURN_IF_ERROR(writer.add_text("config.yaml", config_yaml));
+  if (evaluation)
+    RETURN_IF_ERROR(writer.add_text(std::string(kEvaluationName), evaluation_text(*evaluation)));
+  for (const auto& [name, bytes] : kept) RETURN_IF_ERROR(writer.add_text(name, bytes));
+  RETURN_IF_ERROR(writer.commit());
   return SavedCheckpoint{CheckpointName{state.step}.text(), static_cast<std::int64_t>(writer.bytes_written()),
                          writer.warning()};
 }
@@ -122,18 +138,19 @@ Result<RunState> load_checkpoint(const std::string& path, std::span<Checkpointab
     std::vector<SavedComponent> saved;
     std::vector<Checkpointable*> loading;
     for (Checkpointable* part : parts) {
-      const std::string name(part->name());
-      auto file = open_part(path + '/' + file_of(name));
-      if (!file.ok()) return file.status();
-      const bool there = json.contains(name) || file->file;
-      if (!there && part->is_optional()) continue;
-      if (!there) {
-        return Status::invalid(path + ": it has no " + name +
-                               ": it was saved by another version of octavo, or is not whole");
+      const std::string name(part->name()), file = path + '/' + file_of(name);
+      const bool has_file = path_exists(file);
+      if (!has_file && !json.contains(name)) {
+        if (part->is_optional()) continue;
+        return Status::invalid(fmt::format(
+            "{}: it has no {}: it was saved by another version of octavo, or is not whole", path, name));
       }
-      saved.push_back({name, std::move(file->tensors), json.contains(name) ? json.at(name) : Json::object()});
       loading.push_back(part);
-      if (file->file) files.push_back(std::move(*file->file));
+      SavedComponent& each = saved.emplace_back(SavedComponent{name, {}, json.value(name, Json::object())});
+      if (!has_file) continue;
+      ASSIGN_OR_RETURN(auto opened, Safetensors::open(file));
+      ASSIGN_OR_RETURN(each.tensors, views_of(opened, file));
+      files.push_back(std::move(opened));
     }
     if (before) {
       if (Status bad = before(saved); !bad.ok()) return in_path(bad);
@@ -145,28 +162,26 @@ Result<RunState> load_checkpoint(const std::string& path, std::span<Checkpointab
     }
     return {};
   });
-  if (!loaded.ok()) return loaded;
+  RETURN_IF_ERROR(loaded);
   for (const Checkpointable::Commit& commit : commits) commit();
   return state;
 }
 
 Result<RunState> saved_state(const std::string& path) {
   RunState out;
-  const Status read = with_state(path, [&](const Json& json) -> Status {
+  RETURN_IF_ERROR(with_state(path, [&](const Json& json) -> Status {
     from_json(json, out);
     return {};
-  });
-  if (!read.ok()) return read;
+  }));
   return out;
 }
 
 Result<Json> saved_data(const std::string& path) {
   Json out;
-  const Status read = with_state(path, [&](const Json& json) -> Status {
-    if (const auto data = json.find(kData); data != json.end()) out = *data;
+  RETURN_IF_ERROR(with_state(path, [&](const Json& json) -> Status {
+    out = json.value(kData, Json());
     return {};
-  });
-  if (!read.ok()) return read;
+  }));
   return out;
 }
 

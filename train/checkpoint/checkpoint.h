@@ -5,9 +5,8 @@
 #pragma once
 
 #include "train/base/status.h"
-#include "train/checkpoint/component.h"
 #include "train/checkpoint/folder/evaluation_file.h"
-#include "train/checkpoint/run_state.h"
+#include "train/nn/named_tensors.h"
 
 #include <nlohmann/json.hpp>
 
@@ -17,9 +16,59 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace octavo_train {
+
+// A part of a run that is saved in checkpoints. It has a name in the checkpoint: its numbers are an object of
+// that name in state.json, and its tensors are a file NAME.safetensors. A new part is added to TrainingState
+// (train/run/training_state.cc) and needs no edit elsewhere.
+class Checkpointable {
+ public:
+  Checkpointable() = default;
+  virtual ~Checkpointable() = default;
+  Checkpointable(const Checkpointable&) = delete;
+  Checkpointable& operator=(const Checkpointable&) = delete;
+
+  // Returns the part's name in checkpoints, a single word that must never change.
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  // Adds the part's state to both arguments. Tensors may be on any device.
+  virtual void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const = 0;
+
+  // Checks everything that was saved and changes nothing yet. The returned function applies it and cannot
+  // fail, so a checkpoint is loaded completely or not at all. The tensors are views of a file that stay valid
+  // until the function returns. May throw nlohmann::json::exception.
+  using Commit = std::function<void()>;
+  virtual Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) = 0;
+  // Returns true if older checkpoints may lack this part. For such a checkpoint load() is not called.
+  [[nodiscard]] virtual bool is_optional() const { return false; }
+};
+
+// The counters in state.json: the state that a run carries from step to step besides its components.
+struct RunState {
+  std::int64_t step = 0;            // optimizer steps done, including skipped ones
+  std::uint64_t position = 0;       // the position at which the next batch begins (train/data/batches.h)
+  std::int64_t samples = 0;         // number of samples in the current order
+  std::uint64_t sampler_start = 0;  // the position at which the current order began
+  std::int64_t units = 0;           // units of throughput, see Unit in train/task.h
+  std::int64_t skipped = 0, skipped_in_a_row = 0;
+  std::int64_t left_out = 0;         // samples that could not be read
+  std::int64_t passes_left_out = 0;  // micro-batches in which no sample could be read
+  std::int64_t evaluated = -1;       // the last evaluated step
+  double loss_sum = 0;               // since the last line of metrics
+  std::int64_t loss_count = 0;
+  // Above 0 if the run has several ranks or was resumed from such a run. Otherwise 0: the settings contain
+  // these values.
+  std::int64_t ranks = 0, batches_per_step = 0;
+  // The step from which training.max_steps counts. It is above 0 after a finished run was resumed with more
+  // samples.
+  std::int64_t first_step = 0;
+};
+
+// Convert the state to and from members of state.json. from_json() throws nlohmann::json::exception.
+void to_json(nlohmann::ordered_json& json, const RunState& state);
+void from_json(const nlohmann::ordered_json& json, RunState& state);
 
 struct SavedCheckpoint {
   std::string path;

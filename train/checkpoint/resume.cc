@@ -1,13 +1,14 @@
-// See resume.h.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/resume.h"
 
-#include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/config/config.h"
+#include "train/config/micro_batches.h"
 #include "train/config/paths.h"
 #include "train/io/text_file.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -27,18 +28,13 @@ bool must_be_the_same(const Settings& settings) {
   return resume.latest && !resume.changed;
 }
 
-std::string joined(const std::vector<std::string>& parts) {
-  std::string out;
-  for (const std::string& part : parts) out += (out.empty() ? "" : "; ") + part;
-  return out;
-}
-
 Status another_run(const Settings& settings, const std::string& checkpoint, const std::string& what,
                    const std::vector<std::string>& changes) {
-  return Status::invalid("output_dir: " + settings.output_dir + " has a run with other " + what + " (" +
-                         checkpoint + "): " + joined(changes) +
-                         ". For a run of its own: output_dir=" + free_folder(settings) +
-                         ". To go on with this run all the same: --resume (resume_from_checkpoint=changed)");
+  return Status::invalid(
+      fmt::format("output_dir: {} has a run with other {} ({}): {}. For a run of its own: output_dir={}. To "
+                  "go on with this "
+                  "run all the same: --resume (resume_from_checkpoint=changed)",
+                  settings.output_dir, what, checkpoint, fmt::join(changes, "; "), free_folder(settings)));
 }
 
 Result<std::string> find_named(const Settings& settings, const std::vector<CheckpointRef>& there) {
@@ -57,15 +53,37 @@ Result<std::string> find_named(const Settings& settings, const std::vector<Check
                          there[0].path + "); choose another output_dir");
 }
 
+bool have_equal_batches(const TrainingSettings& then, const TrainingSettings& now) {
+  return then.per_device_train_batch_size == now.per_device_train_batch_size &&
+         then.gradient_accumulation_steps == now.gradient_accumulation_steps &&
+         then.global_batch_size == now.global_batch_size;
+}
+
+Status cannot_divide(const std::string& checkpoint, const TrainingSettings& training, std::int64_t batches,
+                     std::int64_t ranks) {
+  const std::string has = fmt::format("{}: its steps have {} batches", checkpoint, batches);
+  if (training.per_device_train_batch_size == kNoLimit) {
+    std::vector<std::int64_t> possible;
+    for (std::int64_t count = 1; count <= batches; ++count) {
+      if (batches % count == 0) possible.push_back(count);
+    }
+    return Status::invalid(fmt::format("{}, which {} ranks cannot divide; ranks that can: {}", has, ranks,
+                                       fmt::join(possible, ", ")));
+  }
+  const std::int64_t rows = training.per_device_train_batch_size, global = batches * rows;
+  return Status::invalid(
+      fmt::format("{} of {} samples, {} in all, and a run that goes on keeps the samples of its steps; {}",
+                  has, rows, global, possible_batch_splits(global, rows, ranks)));
+}
+
 }  // namespace
 
 std::string free_folder(const Settings& settings) {
   std::string folder = settings.output_dir;
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
-  for (int number = 2;; ++number) {
-    std::string other = folder + '-' + std::to_string(number);
-    if (!path_exists(other)) return other;
-  }
+  int number = 2;
+  while (path_exists(fmt::format("{}-{}", folder, number))) ++number;
+  return fmt::format("{}-{}", folder, number);
 }
 
 Result<std::string> find_resume(const Settings& settings, bool restarted, Console& console) {
@@ -75,9 +93,10 @@ Result<std::string> find_resume(const Settings& settings, bool restarted, Consol
   if (!resume.path.empty()) return find_named(settings, there);
   if (!resume.latest) {
     if (there.empty()) return std::string();
-    return Status::invalid("output_dir: " + settings.output_dir + " has checkpoints already (" +
-                           there[0].path +
-                           "), and resume_from_checkpoint is false; resume, remove them, or choose another");
+    return Status::invalid(
+        fmt::format("output_dir: {} has checkpoints already ({}), and resume_from_checkpoint is "
+                    "false; resume, remove them, or choose another",
+                    settings.output_dir, there[0].path));
   }
   ASSIGN_OR_RETURN(auto newest, newest_checkpoint(settings.output_dir));
   for (const std::string& reason : newest.skipped) console.note("warning: not resumed from " + reason);
@@ -134,6 +153,19 @@ Status continue_settings(const std::string& checkpoint, const RunState& then, co
   before.training.resume_from_checkpoint = now.training.resume_from_checkpoint;
   for (std::string& change : differences(before, now)) changes.push_back(std::move(change));
   return {};
+}
+
+Result<std::int64_t> micro_batches_per_rank(const Settings& given, std::int64_t ranks,
+                                            const std::string& checkpoint) {
+  const TrainingSettings& training = given.training;
+  if (checkpoint.empty() || training.global_batch_size) return accumulation_for(training, ranks);
+  ASSIGN_OR_RETURN(const auto state, saved_state(checkpoint));
+  const auto then = saved_settings(checkpoint);
+  if (!then.ok() || !have_equal_batches(then->training, training)) return accumulation_for(training, ranks);
+  const std::int64_t batches =
+      state.batches_per_step > 0 ? state.batches_per_step : training.gradient_accumulation_steps;
+  if (batches % ranks != 0) return cannot_divide(checkpoint, training, batches, ranks);
+  return batches / ranks;
 }
 
 }  // namespace octavo_train

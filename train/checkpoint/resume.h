@@ -8,7 +8,7 @@
 #pragma once
 
 #include "train/base/status.h"
-#include "train/checkpoint/run_state.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/config/settings.h"
 #include "train/console/console.h"
 
@@ -41,6 +41,13 @@ Result<Settings> saved_settings(const std::string& checkpoint);
 // `settings` are those of a run with `ranks` ranks.
 Status continue_settings(const std::string& checkpoint, const RunState& then, const Settings& settings,
                          std::int64_t ranks, Changes& changes, Console& console);
+
+// Returns the number of micro-batches per step of each rank. A run that resumes with the checkpoint's batch
+// settings keeps the checkpoint's batches per step, for any number of ranks. If the ranks cannot divide them,
+// the error lists the possible values. Changed batch settings are used as given: continue_settings() compares
+// them. `checkpoint` is empty for a new run.
+Result<std::int64_t> micro_batches_per_rank(const Settings& given, std::int64_t ranks,
+                                            const std::string& checkpoint);
 
 // Returns an unused folder for a second run: output_dir with a number appended.
 std::string free_folder(const Settings& settings);

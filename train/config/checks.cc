@@ -81,9 +81,8 @@ Status settle_foreign(const Key& key, Config& config) {
       .kind = key.setting()->fallback == "null" ? YamlNode::Kind::null : YamlNode::Kind::scalar,
       .text = std::string(key.setting()->fallback),
       .plain = true};
-  if (!key.setting()->type.set(fallback, config.settings)) {
+  if (!key.setting()->type.set(fallback, config.settings))
     return Status::failed("schema: " + std::string(key.path) + " does not take its default");
-  }
   origin = {};
   return {};
 }
@@ -132,9 +131,8 @@ Status check_format(const std::string& what, std::string_view key, const Optimiz
   };
   if (!excluded(optimizer.state)) return {};
   std::string taken;
-  for (const octavo::StateFormat format : octavo::all_state_formats()) {
+  for (const octavo::StateFormat format : octavo::all_state_formats())
     if (!excluded(format)) taken += (taken.empty() ? "" : ", ") + std::string(octavo::name(format));
-  }
   return unsupported_error("{}: {}: {} has no {} states; it takes {}", config.origin(key).place(), what,
                            info.name, octavo::name(optimizer.state), taken);
 }
@@ -159,8 +157,9 @@ std::string value_of(const Config& config, std::string_view path) {
   return config.schema->setting(path)->type.show(config.settings);
 }
 
-}  // namespace
-
+// Checks and completes the options of the chosen algorithm. A key may be in a config only because
+// optimizer_fallback needs it. If the trainer's default differs from the chosen algorithm's own default, the
+// algorithm's default is used.
 Status settle_options(Config& config) {
   for (const Key& key : config.schema->keys()) {
     if (key.setting() == nullptr || key.setting()->option.empty()) continue;
@@ -180,14 +179,6 @@ Status settle_options(Config& config) {
   }
   return check_groups(config);
 }
-
-std::string clash(const Config& config, std::string_view path, std::string_view other, std::string_view fix) {
-  return config.origin(path).place() + ": " + std::string(path) + ": got " + value_of(config, path) +
-         ", but " + std::string(other) + " is " + value_of(config, other) + " (" +
-         config.origin(other).place() + "); " + std::string(fix);
-}
-
-namespace {
 
 // Resolves the two keys for a run's length. The key that was given at the later level of precedence is used.
 // If both were given in one file, or on one command line, max_steps is used, as in transformers.
@@ -226,8 +217,7 @@ Status settle_length(Config& config) {
 Status settle_best(Config& config) {
   TrainingSettings& training = config.settings.training;
   const auto& metrics = find_task(config.settings.task)->metrics;
-  std::string known;
-  for (const std::string_view each : metrics) known += (known.empty() ? "" : " or ") + std::string(each);
+  const std::string known = joined(metrics, " or ");
   if (!training.save_best) {
     // The default of save_best_limit is valid even if it is given, because a saved config has every key.
     const std::string_view limit = "training.save_best_limit";
@@ -259,9 +249,9 @@ Status settle_passes(Config& config) {
     return {};
   }
   if (training.per_device_train_batch_size == kNoLimit) {
-    return Status::invalid(clash(config, "training.global_batch_size", "training.per_device_train_batch_size",
-                                 "samples of a step can be fixed only where those of a pass are: give a "
-                                 "number"));
+    return Status::invalid(
+        clash(config, "training.global_batch_size", "training.per_device_train_batch_size",
+              "samples of a step can be fixed only where those of a pass are: give a number"));
   }
   if (passes.level == Origin::Level::standard) training.accumulation_is_auto = true;
   const std::int64_t rank =
@@ -278,21 +268,36 @@ Status settle_passes(Config& config) {
   return {};
 }
 
-Status check_offload(const Config& config) {
-  const TrainingSettings& training = config.settings.training;
+// Checks the pairs of keys that contradict each other, in this order.
+Status check_pairs(const Config& config) {
+  const TrainingSettings& t = config.settings.training;
+  const DataSettings& data = config.settings.data;
+  const bool has_master =
+      t.master_weights != MasterWeights::automatic && t.master_weights != MasterWeights::none;
+  const bool on_device = t.offload == Offload::none;
   constexpr std::string_view kNeeds = "only states in host memory have it: use offload: host, stream or auto";
-  if (training.offload == Offload::none) {
-    if (training.offload_gradients)
-      return Status::invalid(clash(config, "training.offload_gradients", "training.offload", kNeeds));
-    if (training.offload_ratio != 1)
-      return Status::invalid(clash(config, "training.offload_ratio", "training.offload", kNeeds));
-    if (training.gpu_state_budget)
-      return Status::invalid(clash(config, "training.gpu_state_budget", "training.offload", kNeeds));
-  }
-  if (training.gpu_state_budget && training.offload_ratio != 1) {
-    return Status::invalid(clash(config, "training.offload_ratio", "training.gpu_state_budget",
-                                 "either says how much stays: keep one of them"));
-  }
+  const struct {
+    bool broken;
+    std::string_view path, other, fix;
+  } rules[] = {
+      {t.min_lr > t.learning_rate, "training.min_lr", "training.learning_rate",
+       "min_lr is where a decay ends: make it the smaller one"},
+      {has_master && t.compute_dtype != ComputeType::bfloat16, "training.master_weights",
+       "training.compute_dtype", "only bfloat16 weights have a master: use master_weights: auto"},
+      {on_device && t.offload_gradients, "training.offload_gradients", "training.offload", kNeeds},
+      {on_device && t.offload_ratio != 1, "training.offload_ratio", "training.offload", kNeeds},
+      {on_device && t.gpu_state_budget, "training.gpu_state_budget", "training.offload", kNeeds},
+      {t.gpu_state_budget && t.offload_ratio != 1, "training.offload_ratio", "training.gpu_state_budget",
+       "either says how much stays: keep one of them"},
+      {data.stages && data.max_samples != -1, "data.stages", "data.max_samples",
+       "stages are the values that max_samples takes: use max_samples: -1"},
+      {t.lr_scheduler != Scheduler::wsd && t.decay_steps, "training.decay_steps", "training.lr_scheduler",
+       "only wsd has a decay of its own length: use decay_steps: null"},
+      {!t.init_rename.empty() && !t.init_from, "training.init_rename", "training.init_from",
+       "name what the weights come from, or remove init_rename"},
+  };
+  for (const auto& [broken, path, other, fix] : rules)
+    if (broken) return Status::invalid(clash(config, path, other, fix));
   return {};
 }
 
@@ -306,6 +311,15 @@ void note_optimizer_switch(Config& config) {
   const bool on = config.settings.training.optimizer.state != octavo::StateFormat::fp32;
   config.notes.push_back(place.place() + ": " + std::string(kSwitch) + ": " +
                          std::string(on ? recipe::kSwitchOn : recipe::kSwitchOff));
+}
+
+// Adds a note for optimizer_fallback, which earlier versions needed on GPUs that they had no kernels for.
+void note_optimizer_fallback(Config& config) {
+  if (!config.settings.training.optimizer_fallback) return;
+  config.notes.push_back(
+      config.origin("training.optimizer_fallback").place() +
+      ": training.optimizer_fallback: without effect: every optimizer runs on every device "
+      "that the trainer supports; remove it");
 }
 
 // Adds a note for each FP8 setting that is given although training.fp8.enabled is not given, because the user
@@ -323,44 +337,27 @@ void note_idle_fp8(Config& config) {
 
 }  // namespace
 
+std::string clash(const Config& config, std::string_view path, std::string_view other, std::string_view fix) {
+  return config.origin(path).place() + ": " + std::string(path) + ": got " + value_of(config, path) +
+         ", but " + std::string(other) + " is " + value_of(config, other) + " (" +
+         config.origin(other).place() + "); " + std::string(fix);
+}
+
 Status settle_and_check(Config& config) {
   RETURN_IF_ERROR(settle_length(config));
   RETURN_IF_ERROR(settle_options(config));
-  const DataSettings& data = config.settings.data;
-  const TrainingSettings& training = config.settings.training;
-
   RETURN_IF_ERROR(settle_passes(config));
+  const TrainingSettings& training = config.settings.training;
   if (training.per_device_train_batch_size == kNoLimit && !find_task(config.settings.task)->limits_batches) {
     return invalid_error(
         "{}: training.per_device_train_batch_size: got auto, but nothing else limits a batch of the task {}; "
         "give a number",
         config.origin("training.per_device_train_batch_size").place(), config.settings.task);
   }
-  if (training.min_lr > training.learning_rate) {
-    return Status::invalid(clash(config, "training.min_lr", "training.learning_rate",
-                                 "min_lr is where a decay ends: make it the smaller one"));
-  }
-  const bool has_master =
-      training.master_weights != MasterWeights::automatic && training.master_weights != MasterWeights::none;
-  if (has_master && training.compute_dtype != ComputeType::bfloat16) {
-    return Status::invalid(clash(config, "training.master_weights", "training.compute_dtype",
-                                 "only bfloat16 weights have a master: use master_weights: auto"));
-  }
-  RETURN_IF_ERROR(check_offload(config));
+  RETURN_IF_ERROR(check_pairs(config));
+  note_optimizer_fallback(config);
   note_idle_fp8(config);
   note_optimizer_switch(config);
-  if (data.stages && data.max_samples != -1) {
-    return Status::invalid(clash(config, "data.stages", "data.max_samples",
-                                 "stages are the values that max_samples takes: use max_samples: -1"));
-  }
-  if (training.lr_scheduler != Scheduler::wsd && training.decay_steps) {
-    return Status::invalid(clash(config, "training.decay_steps", "training.lr_scheduler",
-                                 "only wsd has a decay of its own length: use decay_steps: null"));
-  }
-  if (!training.init_rename.empty() && !training.init_from) {
-    return Status::invalid(clash(config, "training.init_rename", "training.init_from",
-                                 "name what the weights come from, or remove init_rename"));
-  }
   RETURN_IF_ERROR(settle_best(config));
   return find_task(config.settings.task)->check(config);
 }

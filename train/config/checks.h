@@ -17,7 +17,4 @@ Status settle_and_check(Config& config);
 // (default); …`. Tasks use it for their rules too. REQUIRES: `path` and `other` are paths of keys.
 std::string clash(const Config& config, std::string_view path, std::string_view other, std::string_view fix);
 
-// Checks and completes the options of the chosen algorithm (option_checks.cc). settle_and_check() calls it.
-Status settle_options(Config& config);
-
 }  // namespace octavo_train

@@ -9,7 +9,6 @@
 #include <charconv>
 #include <cmath>
 #include <system_error>
-#include <utility>
 
 namespace octavo_train {
 namespace {
@@ -19,10 +18,7 @@ std::optional<T> number_in(const YamlNode& node) {
   if (node.kind != YamlNode::Kind::scalar || !node.plain) return std::nullopt;
   std::string_view text = node.text;
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  return parse_number<T>(text);
 }
 
 // Returns the shortest text that reads back as the same double. A number with an exponent also has a decimal
@@ -34,14 +30,6 @@ std::string number_text(double value) {
   const auto exponent = text.find('e');
   if (exponent != std::string::npos && text.find('.') == std::string::npos) text.insert(exponent, ".0");
   return text;
-}
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return out;
 }
 
 std::optional<bool> flag_in(const YamlNode& node) {
@@ -56,13 +44,6 @@ std::optional<std::string> text_in(const YamlNode& node) {
   if (node.kind != YamlNode::Kind::scalar || node.text.empty()) return std::nullopt;
   if (node.text.find('\0') != std::string::npos) return std::nullopt;
   return node.text;
-}
-
-template <class T>
-std::string list_text(const std::vector<T>& values, const std::function<std::string(const T&)>& write) {
-  std::string out;
-  for (const T& value : values) out += (out.empty() ? "" : ", ") + write(value);
-  return "[" + out + "]";
 }
 
 std::string text_of(const std::string& value) { return yaml_text(value); }
@@ -141,9 +122,8 @@ Codec<std::int64_t> byte_size() {
     std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
     while (unit.starts_with(' ')) unit.remove_prefix(1);
     if (unit.empty() && node.plain) unit = "B";
-    for (const auto& [name, bytes] : kUnits) {
+    for (const auto& [name, bytes] : kUnits)
       if (name == unit && value * bytes < 0x1p62) return static_cast<std::int64_t>(value * bytes);
-    }
     return std::nullopt;
   };
   return {"bytes, with a unit (MB, GB, MiB, GiB) or without", read,
@@ -162,14 +142,11 @@ Codec<double> real(Range range) {
 }
 
 Codec<std::string> word(std::vector<std::string> words) {
-  std::string expected;
-  for (const std::string& each : words)
-    expected += (expected.empty() ? "" : &each == &words.back() ? " or " : ", ") + each;
+  std::string expected = alternatives(words);
   auto read = [words = std::move(words)](const YamlNode& node) -> std::optional<std::string> {
     if (node.kind != YamlNode::Kind::scalar) return std::nullopt;
-    for (const std::string& each : words) {
+    for (const std::string& each : words)
       if (node.text == each) return each;
-    }
     return std::nullopt;
   };
   return {std::move(expected), std::move(read), [](const std::string& value) { return value; }};
@@ -207,7 +184,7 @@ Codec<std::vector<std::string>> paths() {
   };
   auto write = [](const std::vector<std::string>& value) {
     if (value.size() == 1) return text_of(value[0]);
-    return list_text<std::string>(value, text_of);
+    return "[" + joined(value, ", ", text_of) + "]";
   };
   Codec<std::vector<std::string>> codec = {"a path or a list of paths", read, write};
   codec.paths = [](std::vector<std::string>& values) {
@@ -231,7 +208,7 @@ Codec<std::vector<std::int64_t>> stage_sizes() {
     return out;
   };
   auto write = [](const std::vector<std::int64_t>& value) {
-    return list_text<std::int64_t>(value, [](const std::int64_t& one) { return std::to_string(one); });
+    return "[" + joined(value, ", ", [](std::int64_t one) { return std::to_string(one); }) + "]";
   };
   return {"a list of rising sizes such as [100000, 500000, -1], where -1 (all) can only be the last", read,
           write};

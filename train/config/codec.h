@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/text.h"
 #include "train/config/node.h"
 #include "train/config/settings.h"
 
@@ -83,18 +84,12 @@ Codec<Resume> resume_choice();
 
 template <class E>
 Codec<E> choice(std::vector<Spelling<E>> spellings) {
-  std::string expected;
-  for (const auto& spelling : spellings) {
-    const bool last = &spelling == &spellings.back();
-    expected += (expected.empty() ? "" : last ? " or " : ", ") + std::string(spelling.name);
-  }
+  std::string expected = alternatives(spellings, &Spelling<E>::name);
   auto read = [spellings](const YamlNode& node) -> std::optional<E> {
     if (node.kind != YamlNode::Kind::scalar) return std::nullopt;
-    for (const auto& spelling : spellings) {
-      if (node.text == spelling.name || (!spelling.also.empty() && node.text == spelling.also)) {
+    for (const auto& spelling : spellings)
+      if (node.text == spelling.name || (!spelling.also.empty() && node.text == spelling.also))
         return spelling.value;
-      }
-    }
     return std::nullopt;
   };
   auto write = [spellings](const E& value) {
@@ -120,78 +115,56 @@ struct Type {
 // Returns the section that a field belongs to; const if `settings` is const.
 template <class Section, class S>
 auto& section_of(S& settings) {
-  if constexpr (std::is_same_v<Section, Settings>) {
+  if constexpr (std::is_same_v<Section, Settings>)
     return settings;
-  } else if constexpr (std::is_same_v<Section, ModelSettings>) {
+  else if constexpr (std::is_same_v<Section, ModelSettings>)
     return settings.model;
-  } else if constexpr (std::is_same_v<Section, DataSettings>) {
+  else if constexpr (std::is_same_v<Section, DataSettings>)
     return settings.data;
-  } else if constexpr (std::is_same_v<Section, TrainingSettings>) {
+  else if constexpr (std::is_same_v<Section, TrainingSettings>)
     return settings.training;
-  } else if constexpr (std::is_same_v<Section, Fp8Settings>) {
+  else if constexpr (std::is_same_v<Section, Fp8Settings>)
     return settings.training.fp8;
-  } else if constexpr (std::is_same_v<Section, octavo::fp8::Settings>) {
+  else if constexpr (std::is_same_v<Section, octavo::fp8::Settings>)
     return settings.training.fp8.recipe;
-  } else {
+  else
     return settings.own.template get<Section>();
-  }
 }
 
-// Returns a function that lists the paths in a field's value. An optional field without a value has none.
+// Binds a field of type T or std::optional<T>. An optional field also accepts null and `none`: an unquoted
+// word that other tools use for null.
 template <class Section, class Field, class T>
-std::function<std::vector<std::string*>(Settings&)> paths_of(Field Section::*member, const Codec<T>& codec) {
-  if (!codec.paths) return {};
-  return [member, paths = codec.paths](Settings& settings) -> std::vector<std::string*> {
-    Field& value = section_of<Section>(settings).*member;
-    if constexpr (std::is_same_v<Field, T>) {
-      return paths(value);
-    } else {
-      return value ? paths(*value) : std::vector<std::string*>();
-    }
-  };
-}
-
-template <class Section, class T>
-Type field(T Section::*member, Codec<T> codec) {
-  auto set = [member, read = codec.read](const YamlNode& node, Settings& settings) {
-    std::optional<T> value = read(node);
-    if (!value) return false;
-    section_of<Section>(settings).*member = std::move(*value);
-    return true;
-  };
-  auto show = [member, write = codec.write](const Settings& settings) {
-    return write(section_of<Section>(settings).*member);
-  };
-  return {std::move(codec.expected), std::move(set),          std::move(show),  std::move(codec.advice),
-          std::move(codec.problem),  paths_of(member, codec), codec.makes_paths};
-}
-
-// Binds an optional field, which also accepts null and `none`: an unquoted word that other tools use for
-// null.
-template <class Section, class T>
-Type field(std::optional<T> Section::*member, Codec<T> codec, std::string_view none = "") {
+Type field(Field Section::*member, Codec<T> codec, std::string_view none = "") {
+  constexpr bool kOptional = !std::is_same_v<Field, T>;
   auto set = [member, read = codec.read, none](const YamlNode& node, Settings& settings) {
-    const bool is_none =
-        node.kind == YamlNode::Kind::scalar && node.plain && !none.empty() && node.text == none;
-    std::optional<T> value;
-    if (node.kind != YamlNode::Kind::null && !is_none) {
-      value = read(node);
-      if (!value) return false;
+    Field& field = section_of<Section>(settings).*member;
+    if constexpr (kOptional) {
+      const bool is_none = node.plain && !none.empty() && node.text == none;
+      if (node.kind == YamlNode::Kind::null || is_none) return field.reset(), true;
     }
-    section_of<Section>(settings).*member = std::move(value);
-    return true;
+    std::optional<T> value = read(node);
+    if (value) field = std::move(*value);
+    return value.has_value();
   };
   auto show = [member, write = codec.write](const Settings& settings) {
-    const auto& value = section_of<Section>(settings).*member;
-    return value ? write(*value) : std::string("null");
+    const Field& field = section_of<Section>(settings).*member;
+    if constexpr (kOptional)
+      return field ? write(*field) : std::string("null");
+    else
+      return write(field);
   };
-  return {codec.expected + ", or null" + (none.empty() ? "" : " (also " + std::string(none) + ")"),
-          std::move(set),
-          std::move(show),
-          std::move(codec.advice),
-          std::move(codec.problem),
-          paths_of(member, codec),
-          codec.makes_paths};
+  std::function<std::vector<std::string*>(Settings&)> paths;
+  if (codec.paths)
+    paths = [member, paths = codec.paths](Settings& settings) -> std::vector<std::string*> {
+      Field& field = section_of<Section>(settings).*member;
+      if constexpr (kOptional)
+        return field ? paths(*field) : std::vector<std::string*>();
+      else
+        return paths(field);
+    };
+  if (kOptional) codec.expected += ", or null" + (none.empty() ? "" : " (also " + std::string(none) + ")");
+  return {std::move(codec.expected), std::move(set), std::move(show),  std::move(codec.advice),
+          std::move(codec.problem),  paths,          codec.makes_paths};
 }
 
 }  // namespace octavo_train

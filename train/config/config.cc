@@ -1,5 +1,5 @@
 // Merges defaults, file and command line. First the task is determined, because it defines the keys
-// (choose_task.h). Then the assignments of each level are collected: the key of each word is looked up, and a
+// (lookup.h). Then the assignments of each level are collected: the key of each word is looked up, and a
 // key that is given twice in a file is an error. Keys of features that are not built in are rejected. Then
 // each level is applied: first the settings, then the switches. A switch is another spelling of a setting and
 // must not contradict a setting of its level. The values of a DeepSpeed file belong to the level that names
@@ -7,7 +7,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 
-#include "train/base/status.h"
 #include "train/config/assignments.h"
 #include "train/config/checks.h"
 #include "train/config/deepspeed.h"
@@ -18,7 +17,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -59,18 +57,17 @@ class Level {
       const YamlNode& value = map.items[i];
       auto found = find_key(schema_, section, word.text);
       if (!found.ok()) return error_at(source_, word.place, found.status());
-      if (found->key != kNoKey) {
+      if (found->key != kNoKey)
         RETURN_IF_ERROR(add({found->key, word.text, value, word.place}));
-      } else
+      else
         RETURN_IF_ERROR(collect_section(found->section, word, value));
     }
     return {};
   }
 
   Status collect(const DeepSpeedSettings& given) {
-    for (const DeepSpeedValue& one : given.values) {
+    for (const DeepSpeedValue& one : given.values)
       RETURN_IF_ERROR(add({schema_.index(one.key), one.from, one.value, one.place, one.from}));
-    }
     return {};
   }
 
@@ -85,14 +82,9 @@ class Level {
   [[nodiscard]] std::string place(const Assignment& one) const { return at(source_, one.place); }
 
   Status apply(Config& config) const {
-    for (const Assignment& one : given_) {
-      RETURN_IF_ERROR(apply_setting(one, config));
-    }
-    for (const bool wanted : {true, false}) {
-      for (const Assignment& one : given_) {
-        RETURN_IF_ERROR(apply_switch(one, wanted, config));
-      }
-    }
+    for (const Assignment& one : given_) RETURN_IF_ERROR(apply_setting(one, config));
+    for (const bool wanted : {true, false})
+      for (const Assignment& one : given_) RETURN_IF_ERROR(apply_switch(one, wanted, config));
     return {};
   }
 
@@ -185,9 +177,8 @@ class Level {
                          .text = std::string(*is_on ? spelling->value : spelling->otherwise),
                          .plain = true,
                          .place = one.place};
-    if (!type.set(value, config.settings)) {
+    if (!type.set(value, config.settings))
       return Status::failed("schema: " + std::string(spelling->target) + " does not take " + value.text);
-    }
     config.origins[target] = origin_of(one);
     if (one.via.empty()) config.origins[target].via = schema_[one.key].name();
     return {};
@@ -231,9 +222,8 @@ Result<Config> defaults(const TaskConfig& task) {
     const Setting* setting = key.setting();
     if (setting == nullptr) continue;
     ASSIGN_OR_RETURN(auto value, read_yaml(setting->fallback, source));
-    if (!setting->type.set(value, config.settings)) {
+    if (!setting->type.set(value, config.settings))
       return Status::failed("schema: " + std::string(key.path) + " does not take its default");
-    }
   }
   return config;
 }
@@ -315,9 +305,9 @@ Result<Given> given_by_words(std::span<const std::string> words) {
     // The value is a document marker, a directive or a comment.
     if (const auto text = std::string_view(word).substr(equals + 1);
         value.kind == YamlNode::Kind::null && !writes_null(text)) {
-      return Status::invalid(out.source.name + ": " + shown(word.substr(0, equals)) + ": got " + shown(text) +
-                             ", which has no value in YAML; put it in quotes inside the quotes of the shell, "
-                             "or write null");
+      return Status::invalid(
+          out.source.name + ": " + shown(word.substr(0, equals)) + ": got " + shown(text) +
+          ", which has no value in YAML; put it in quotes inside the quotes of the shell, or write null");
     }
     YamlNode pair{.kind = YamlNode::Kind::map};
     pair.keys.push_back({.kind = YamlNode::Kind::scalar, .text = word.substr(0, equals), .plain = true});
@@ -329,9 +319,7 @@ Result<Given> given_by_words(std::span<const std::string> words) {
 
 Result<Level> collected(const Given& given, const Schema& schema) {
   Level level(schema, given.source, given.source.is_file ? Origin::Level::file : Origin::Level::command_line);
-  for (const YamlNode& map : given.maps) {
-    RETURN_IF_ERROR(level.collect(map));
-  }
+  for (const YamlNode& map : given.maps) RETURN_IF_ERROR(level.collect(map));
   return level;
 }
 

@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/deepspeed.h"
 
-#include "train/base/status.h"
 #include "train/config/codec.h"
 #include "train/config/recipe.h"
 
@@ -93,8 +92,6 @@ bool is_word(const YamlNode& node, std::string_view word) {
   return node.kind == YamlNode::Kind::scalar && node.text == word;
 }
 
-char small_letter(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
 // Returns true for null and auto, which keep the config's own value.
 bool is_open(const YamlNode& node) { return node.kind == YamlNode::Kind::null || is_word(node, "auto"); }
 
@@ -122,10 +119,9 @@ class Reader {
     for (std::size_t i = 0; i < map.keys.size(); ++i) {
       const YamlNode& word = map.keys[i];
       const std::string path = section + word.text;
-      for (std::size_t before = 0; before < i; ++before) {
+      for (std::size_t before = 0; before < i; ++before)
         if (map.keys[before].text == word.text)
           return wrong(word, path, "given twice, at " + at(source_, map.keys[before].place) + " before");
-      }
       RETURN_IF_ERROR(read_key(path, word, map.items[i]));
     }
     return {};
@@ -195,8 +191,7 @@ class Reader {
     if (is_word(value, "3")) {
       return wrong(value, path,
                    "got 3, but weights that are divided among ranks are not built in; use 0, 1 or 2 "
-                   "(training.parallel: "
-                   "ddp, zero1 or zero2)");
+                   "(training.parallel: ddp, zero1 or zero2)");
     }
     const auto stage = integer(0, 2).read(value);
     if (!stage) return wrong(value, path, "got " + shown(value) + ", expected 0, 1 or 2");
@@ -205,7 +200,7 @@ class Reader {
   }
 
   Status read_optimizer(const std::string& path, const YamlNode& word, const YamlNode& value) {
-    if (std::ranges::equal(value.text, recipe::kDeepSpeedOther, {}, small_letter))
+    if (lower(value.text) == recipe::kDeepSpeedOther)
       return wrong(value, path, "got " + shown(value.text) + ", " + std::string(recipe::kDeepSpeedMeans));
     add("training.optimizer", path, word, value);
     return {};
@@ -226,8 +221,7 @@ class Reader {
     }
     return wrong(value, path,
                  "got " + shown(value) +
-                     ", but a fixed scale of the loss is not built in; use 0, which is "
-                     "dynamic, or bf16");
+                     ", but a fixed scale of the loss is not built in; use 0, which is dynamic, or bf16");
   }
 
   // Sets training.offload to host, because DeepSpeed's optimizer for the device cpu runs on the CPU, as with

@@ -34,9 +34,8 @@ struct AllocatorChoice {
 [[nodiscard]] inline std::optional<AllocatorChoice> allocator_choice() {
   // The other names are older, or specific to one kind of device.
   for (const char* const name :
-       std::array{kAllocatorVariable, "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"}) {
+       std::array{kAllocatorVariable, "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"})
     if (const char* const value = std::getenv(name); value != nullptr) return AllocatorChoice{name, value};
-  }
   return std::nullopt;
 }
 

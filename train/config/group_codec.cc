@@ -59,11 +59,7 @@ const std::array<GroupKey, 5>& group_keys() {
   return keys;
 }
 
-std::string names_of_keys() {
-  std::string out;
-  for (const GroupKey& key : group_keys()) out += (out.empty() ? "" : ", ") + std::string(key.name);
-  return out;
-}
+std::string names_of_keys() { return joined(group_keys(), ", ", &GroupKey::name); }
 
 std::string unknown_key(std::string_view word) {
   const auto* const like = std::ranges::min_element(
@@ -114,10 +110,9 @@ std::optional<std::vector<GroupSettings>> groups_in(const YamlNode& node, Proble
     problem = {node.place, "", "got " + shown(node) + ", expected " + kGroupsExpected};
     return std::nullopt;
   }
-  for (std::size_t i = 0; i < node.items.size(); ++i) {
+  for (std::size_t i = 0; i < node.items.size(); ++i)
     if (!read_group(node.items[i], "[" + std::to_string(i) + "]", out.emplace_back(), problem))
       return std::nullopt;
-  }
   return out;
 }
 
@@ -173,10 +168,8 @@ std::string quoted(const std::string& text) {
 }
 
 std::string write(const std::vector<Rename>& rules) {
-  std::string out;
-  for (const Rename& rule : rules)
-    out += (out.empty() ? "" : ", ") + quoted(rule.from) + ": " + quoted(rule.to);
-  return "{" + out + "}";
+  const auto text = [](const Rename& rule) { return quoted(rule.from) + ": " + quoted(rule.to); };
+  return "{" + joined(rules, ", ", text) + "}";
 }
 
 // Returns true if the complete `name` matches. Appends the text that each * matched to `took`.
@@ -202,9 +195,7 @@ Codec<std::vector<GroupSettings>> parameter_groups() {
     return groups_in(node, ignored);
   };
   auto write = [](const std::vector<GroupSettings>& groups) {
-    std::string out;
-    for (const GroupSettings& group : groups) out += (out.empty() ? "" : ", ") + group_text(group);
-    return "[" + out + "]";
+    return "[" + joined(groups, ", ", group_text) + "]";
   };
   auto problem = [](const YamlNode& node) {
     Problem out;

@@ -2,27 +2,16 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/lookup.h"
 
-#include "train/config/node.h"
-#include "train/config/schema.h"
 #include "train/config/task_config.h"
 
 #include <algorithm>
 #include <optional>
-#include <string>
 #include <vector>
 
 namespace octavo_train {
 namespace {
 
 constexpr std::size_t kLongestWord = 64;  // a longer word is similar to no key
-
-std::string lower(std::string_view word) {
-  std::string out(word);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return out;
-}
 
 // Returns true for `model`, and for `model.encoder` if a key is model.encoder.d_model.
 bool is_section(const Schema& schema, std::string_view word) {
@@ -47,9 +36,8 @@ std::string name_inside(std::string_view section, std::string_view word) {
 
 std::vector<std::string_view> names_of(const Key& key) {
   std::vector<std::string_view> names = {key.name()};
-  if (const Setting* setting = key.setting()) {
+  if (const Setting* setting = key.setting())
     names.insert(names.end(), setting->also.begin(), setting->also.end());
-  }
   return names;
 }
 
@@ -90,9 +78,8 @@ Status unknown(const Schema& schema, std::string_view section, std::string_view 
       (section.empty() ? "" : std::string(section) + ".") + (word.empty() ? "''" : shown(word));
   for (const Key& key : schema.keys()) {
     const bool at_top = section.empty() && !key.section().empty() && word.size() <= kLongestWord;
-    if (at_top && edit_distance(word, key.section()) == 1) {
+    if (at_top && edit_distance(word, key.section()) == 1)
       return invalid_error("{}: unknown key; did you mean the section {}?", written, key.section());
-    }
   }
   const std::string like = nearest(schema, section, name);
   return invalid_error("{}: unknown key; {}", written,
@@ -125,11 +112,10 @@ struct Choices {
       const auto found = find_key(choosing(), section, map.keys[i].text, Suggest::no);
       if (!found.ok()) continue;
       const YamlNode& value = map.items[i];
-      if (found->key == kNoKey) {
+      if (found->key == kNoKey)
         look(source, value, found->section);
-      } else if (value.kind == YamlNode::Kind::scalar) {
+      else if (value.kind == YamlNode::Kind::scalar)
         (found->key == kTask ? task : model) = {&source, &value};
-      }
     }
   }
 };
@@ -166,18 +152,6 @@ std::optional<Stranger> find_stranger(const Source& source, const YamlNode& map,
     }
   }
   return std::nullopt;
-}
-
-std::string names() {
-  std::string out;
-  for (const TaskConfig& task : declared_tasks()) out += (out.empty() ? "" : ", ") + std::string(task.name);
-  return out;
-}
-
-std::string model_names() {
-  std::string out;
-  for (const TaskConfig& task : declared_tasks()) out += (out.empty() ? "" : ", ") + std::string(task.models);
-  return out;
 }
 
 }  // namespace
@@ -231,37 +205,34 @@ Result<Found> find_key(const Schema& schema, std::string_view section, std::stri
                ? unknown(schema, inside, std::string_view(word).substr(inside.size() + 1), name)
                : unknown(schema, section, word, name);
   }
-  std::string all;
-  for (const std::size_t i : matches) all += (all.empty() ? "" : " or ") + std::string(schema[i].path);
+  const std::string all = joined(matches, " or ", [&](std::size_t i) { return schema[i].path; });
   return Status::invalid(shown(word) + ": more than one section has this key; write " + all);
 }
 
-Result<const TaskConfig*> choose_task(const std::array<Words, 2>& levels) {
+Result<const TaskConfig*> choose_task(const std::array<LevelMaps, 2>& levels) {
   Choices given;
-  for (const Words& level : levels) {
+  for (const LevelMaps& level : levels)
     for (const YamlNode& map : level.maps) given.look(*level.source, map);
-  }
   if (given.task.value != nullptr && given.task.value->text != kAutomaticTask) {
     const std::string& name = given.task.value->text;
     if (const TaskConfig* const task = find_task(name)) return task;
     return Status::invalid(given.task.place() + "task: got " + shown(name) + ", expected one of " +
-                           kAutomaticTask + ", " + names());
+                           kAutomaticTask + ", " + joined(declared_tasks(), ", ", &TaskConfig::name));
   }
   if (given.model.value == nullptr) {
-    for (const Words& level : levels) {
+    for (const LevelMaps& level : levels) {
       for (const YamlNode& map : level.maps) {
-        for (const TaskConfig& other : declared_tasks().subspan(1)) {
+        for (const TaskConfig& other : declared_tasks().subspan(1))
           if (const auto stranger = find_stranger(*level.source, map, other)) return stranger->error();
-        }
       }
     }
     return &declared_tasks().front();
   }
   const std::string& model = given.model.value->text;
-  for (const TaskConfig& task : declared_tasks()) {
+  for (const TaskConfig& task : declared_tasks())
     if (task.takes(model)) return &task;
-  }
-  return invalid_error("{}model.name: got {}, expected {}", given.model.place(), shown(model), model_names());
+  return invalid_error("{}model.name: got {}, expected {}", given.model.place(), shown(model),
+                       joined(declared_tasks(), ", ", &TaskConfig::models));
 }
 
 }  // namespace octavo_train

@@ -43,13 +43,13 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 struct TaskConfig;
 
 // The mappings of one level of precedence: the file or the command line.
-struct Words {
+struct LevelMaps {
   const Source* source;
   std::span<const YamlNode> maps;
 };
 
 // Returns the task of a config. Later levels override earlier levels. If neither a task nor a model is given,
 // it is the first of declared_tasks(). The error for an unknown task or model contains its place.
-Result<const TaskConfig*> choose_task(const std::array<Words, 2>& levels);
+Result<const TaskConfig*> choose_task(const std::array<LevelMaps, 2>& levels);
 
 }  // namespace octavo_train

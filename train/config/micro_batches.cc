@@ -1,10 +1,9 @@
-// See passes.h.
+// See micro_batches.h.
 // SPDX-License-Identifier: MIT
 #include "train/config/micro_batches.h"
 
 #include <algorithm>
 #include <cstddef>
-#include <string>
 #include <vector>
 
 namespace octavo_train {

@@ -8,8 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <system_error>
 #include <utility>
 
 namespace octavo_train {
@@ -21,11 +19,8 @@ constexpr int kMaxDeviceIndex = 1023;
 constexpr std::string_view kSeparators = "_-/";
 
 std::string squashed(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (kSeparators.find(c) == std::string_view::npos)
-      out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  }
+  std::string out = lower(text);
+  std::erase_if(out, [](char c) { return kSeparators.find(c) != std::string_view::npos; });
   return out;
 }
 
@@ -44,9 +39,8 @@ std::string without(std::string text, std::string_view part) {
 std::optional<octavo::StateFormat> state_in(std::string_view squashed_name) {
   if (squashed_name.empty() || squashed_name == "32bit") return octavo::StateFormat::fp32;
   const auto is = [&](std::string_view name) { return squashed(name) == squashed_name; };
-  for (const octavo::FormatInfo& info : octavo::formats()) {
+  for (const octavo::FormatInfo& info : octavo::formats())
     if (is(info.name) || std::ranges::any_of(info.aliases, is)) return info.number;
-  }
   return std::nullopt;
 }
 
@@ -79,9 +73,8 @@ std::optional<OptimizerName> optimizer_in(const YamlNode& node) {
 std::string state_suffix(octavo::StateFormat state) {
   if (state == octavo::StateFormat::fp32) return {};
   std::string out = "_" + std::string(name(state));
-  for (char& c : out) {
+  for (char& c : out)
     if (kSeparators.find(c) != std::string_view::npos) c = '_';
-  }
   return out;
 }
 
@@ -93,9 +86,8 @@ std::string expected_optimizer() {
   std::string out = "one of ";
   for (const octavo::Algorithm algorithm : octavo::all_algorithms()) out.append(name(algorithm)).append(", ");
   out += "alone (fp32 states) or followed by one of";
-  for (const octavo::StateFormat format : octavo::all_state_formats()) {
+  for (const octavo::StateFormat format : octavo::all_state_formats())
     if (format != octavo::StateFormat::fp32) out += " " + state_suffix(format);
-  }
   return out;
 }
 
@@ -106,12 +98,8 @@ std::optional<DeviceName> device_in(const YamlNode& node) {
   if (text == "cpu") return DeviceName{DeviceName::Kind::cpu, {}};
   if (text == "cuda") return DeviceName{DeviceName::Kind::cuda, {}};
   if (!text.starts_with("cuda:")) return std::nullopt;
-  text.remove_prefix(5);
-  int index = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
-  if (error != std::errc() || end != text.data() + text.size() || index < 0 || index > kMaxDeviceIndex) {
-    return std::nullopt;
-  }
+  const auto index = parse_number<int>(text.substr(5));
+  if (!index || *index < 0 || *index > kMaxDeviceIndex) return std::nullopt;
   return DeviceName{DeviceName::Kind::cuda, index};
 }
 
@@ -141,9 +129,8 @@ bool is_paged_name(const YamlNode& node) {
 Codec<OptimizerName> optimizer_name() { return {expected_optimizer(), optimizer_in, optimizer_text}; }
 
 Codec<octavo::StateFormat> state_name() {
-  std::string expected;
-  for (const octavo::StateFormat format : octavo::all_state_formats())
-    expected += (expected.empty() ? "one of " : ", ") + std::string(name(format));
+  const std::string expected = "one of " + joined(octavo::all_state_formats(), ", ",
+                                                  [](octavo::StateFormat format) { return name(format); });
   auto read = [](const YamlNode& node) -> std::optional<octavo::StateFormat> {
     const std::string word = squashed(node.text);
     if (node.kind != YamlNode::Kind::scalar || word.empty()) return std::nullopt;

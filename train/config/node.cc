@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/node.h"
 
-#include "train/base/status.h"
 #include "train/base/utf8.h"
 
 #include <yaml-cpp/eventhandler.h>
@@ -13,7 +12,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -76,19 +74,17 @@ class TreeBuilder final : public YAML::EventHandler {
   }
   bool accepts(const YAML::Mark& mark, std::string_view tag, YAML::anchor_t anchor) {
     if (anchor != 0) refuse(place_of(mark), "anchors (&name) are not part of a config; remove it");
-    if (!tag.empty() && tag != kNoTag && tag != kQuoted) {
+    if (!tag.empty() && tag != kNoTag && tag != kQuoted)
       refuse(place_of(mark), "tags (!name) are not part of a config; remove it");
-    }
     return !refusal;
   }
   void open(YamlNode node) {
-    if (open_.size() >= kMaxDepth) {
+    if (open_.size() >= kMaxDepth)
       refuse(node.place, "nested too deeply; a config has sections and keys");
-    } else if (expects_key()) {
+    else if (expects_key())
       refuse(node.place, "a key must be a word, not a list or a mapping");
-    } else {
+    else
       open_.push_back(std::move(node));
-    }
   }
   void close() {
     if (refusal) return;
@@ -101,15 +97,14 @@ class TreeBuilder final : public YAML::EventHandler {
            open_.back().keys.size() == open_.back().items.size();
   }
   void add(YamlNode node) {
-    if (open_.empty()) {
+    if (open_.empty())
       root = std::move(node);
-    } else if (!expects_key()) {
+    else if (!expects_key())
       open_.back().items.push_back(std::move(node));
-    } else if (node.kind == YamlNode::Kind::scalar) {
+    else if (node.kind == YamlNode::Kind::scalar)
       open_.back().keys.push_back(std::move(node));
-    } else {
+    else
       refuse(node.place, "a key is missing before `:`");
-    }
   }
 
   std::vector<YamlNode> open_;  // the open lists and maps, outermost first
@@ -132,17 +127,13 @@ Status check_text(std::string_view text, const Source& source) {
   TextPlace place;
   while (!text.empty()) {
     const std::size_t length = character_length(text);
-    if (length == 0) {
-      constexpr std::string_view kDigits = "0123456789abcdef";
-      const auto byte = static_cast<unsigned char>(text[0]);
-      return Status::invalid(at(source, place) + ": byte 0x" + kDigits[byte >> 4] + kDigits[byte & 15] +
-                             " is not text; save the file as UTF-8");
-    }
-    if (text[0] == '\n') {
+    if (length == 0)
+      return invalid_error("{}: byte 0x{:02x} is not text; save the file as UTF-8", at(source, place),
+                           static_cast<unsigned char>(text[0]));
+    if (text[0] == '\n')
       place = {place.line + 1, 1};
-    } else {
+    else
       place.column += static_cast<int>(length);
-    }
     text.remove_prefix(length);
   }
   return {};
@@ -165,9 +156,8 @@ Result<YamlNode> read_yaml(std::string_view text, const Source& source, std::opt
     // would report documents without end.
     while (!builder.refusal && parser.HandleNextDocument(builder)) {
     }
-    if (builder.refusal) {
+    if (builder.refusal)
       return Status::invalid(at(source, builder.refusal->place) + ": " + builder.refusal->reason);
-    }
     return std::move(builder.root);
   } catch (const YAML::Exception& error) {
     const TextPlace place = error.mark.is_null() ? TextPlace{} : place_of(error.mark);
@@ -179,11 +169,10 @@ Result<YamlNode> read_yaml(std::string_view text, const Source& source, std::opt
 std::string shown(std::string_view text) {
   std::size_t length = std::min(text.size(), kMaxShown);
   const bool is_whole = length == text.size();
-  while (!is_whole && length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
+  while (!is_whole && length > 0 && utf8_continues(text[length])) --length;
   std::string out(text.substr(0, length));
-  for (char& c : out) {
+  for (char& c : out)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
-  }
   return is_whole ? out : out + "…";
 }
 
@@ -207,22 +196,19 @@ std::string yaml_text(std::string_view text) {
   constexpr std::array<std::string_view, 7> kWords = {"null", "true", "false", "yes", "no", "on", "off"};
   bool plain = !text.empty() && kLetters.find(text[0]) != std::string_view::npos && text.back() != ':' &&
                text.find_first_not_of(kPlain) == std::string_view::npos;
-  for (const std::string_view word : kWords) {
+  for (const std::string_view word : kWords)
     plain = plain && (text.size() != word.size() || (text[0] | 0x20) != word[0]);
-  }
   if (plain) return std::string(text);
 
-  constexpr std::string_view kDigits = "0123456789abcdef";
   std::string out = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
+    if (c == '"' || c == '\\')
       out += {'\\', c};
-    } else if (byte < 0x20 || byte == 0x7F) {
-      out += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
-    } else {
+    else if (byte < 0x20 || byte == 0x7F)
+      out += fmt::format("\\x{:02x}", byte);
+    else
       out += c;
-    }
   }
   return out + "\"";
 }

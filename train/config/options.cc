@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <deque>
 #include <limits>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -29,16 +29,15 @@ const Known* find_known(std::string_view name) {
   return found == kKnown.end() ? nullptr : found;
 }
 
+std::span<const octavo::Option> options_of(octavo::Algorithm algorithm) {
+  const octavo::AlgorithmInfo* const info = describe(algorithm);
+  return info == nullptr ? std::span<const octavo::Option>() : info->options;
+}
+
 // Returns true if the trainer's default of 0.9 applies to an algorithm's momentum. It is meant for algorithms
 // that keep no states without momentum. If an algorithm has other moments, momentum is off unless it is set.
 bool wants_momentum(octavo::Algorithm algorithm, const octavo::Option& option) {
   return !option.switches || slots(algorithm, 0).empty();
-}
-
-std::optional<double> number(std::string_view text) {
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
 // Returns the option's defaults by algorithm ("a, b 0.999; c 0.99"), or the only value if all algorithms
@@ -62,9 +61,8 @@ std::string defaults_text(std::string_view name, std::string_view usual) {
 
 std::string names_with(const auto& has) {
   std::string out;
-  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms())
     if (has(info)) out += (out.empty() ? "" : ", ") + std::string(info.name);
-  }
   return out;
 }
 
@@ -97,9 +95,8 @@ Range range_of(std::string_view name) {
   constexpr Range kFraction{.low = 0, .high = 1, .below = true};
   if (const Known* known = find_known(name); known != nullptr && known->fraction) return kFraction;
   std::vector<octavo::Range> found;
-  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms())
     if (const octavo::Option* option = find_option(info.number, name)) found.push_back(option->range);
-  }
   const auto all = [&](octavo::Range range) { return std::ranges::count(found, range) == std::ssize(found); };
   if (all(octavo::Range::fraction)) return kFraction;
   if (all(octavo::Range::positive)) return kPositive;
@@ -149,19 +146,17 @@ std::vector<std::string_view> all_options() {
     if (is_new && name != kRate) out.push_back(name);
   };
   for (const Known& known : kKnown) add(known.name);
-  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms())
     for (const octavo::Option& option : info.options) add(option.name);
-  }
   return out;
 }
 
 }  // namespace
 
 const octavo::Option* find_option(octavo::Algorithm algorithm, std::string_view name) {
-  const octavo::AlgorithmInfo* const info = describe(algorithm);
-  if (info == nullptr) return nullptr;
-  const auto found = std::ranges::find(info->options, name, &octavo::Option::name);
-  return found == info->options.end() ? nullptr : &*found;
+  const auto options = options_of(algorithm);
+  const auto found = std::ranges::find(options, name, &octavo::Option::name);
+  return found == options.end() ? nullptr : &*found;
 }
 
 std::string_view key_default(std::string_view option) {
@@ -172,7 +167,7 @@ std::string_view key_default(std::string_view option) {
 double option_default(octavo::Algorithm algorithm, const octavo::Option& option) {
   const bool recipe =
       option.name == kDecay || (option.name == kMomentum && wants_momentum(algorithm, option));
-  return recipe ? number(key_default(option.name)).value_or(option.value) : option.value;
+  return recipe ? parse_number<double>(key_default(option.name)).value_or(option.value) : option.value;
 }
 
 double option_value(const TrainingSettings& training, octavo::Algorithm algorithm,
@@ -184,10 +179,8 @@ double option_value(const TrainingSettings& training, octavo::Algorithm algorith
 
 octavo::HyperParams hyper_params(const TrainingSettings& training, octavo::Algorithm algorithm) {
   octavo::HyperParams hyper = defaults(algorithm);
-  if (const octavo::AlgorithmInfo* info = describe(algorithm)) {
-    for (const octavo::Option& option : info->options)
-      set(hyper, option, option_value(training, algorithm, option));
-  }
+  for (const octavo::Option& option : options_of(algorithm))
+    set(hyper, option, option_value(training, algorithm, option));
   return hyper;
 }
 
@@ -195,24 +188,17 @@ octavo::GroupConfig group_config(const TrainingSettings& training, octavo::Algor
   octavo::GroupConfig config;
   config.algorithm = algorithm;
   config.momentum = false;  // set below, like the other switches
-  if (const octavo::AlgorithmInfo* info = describe(algorithm)) {
-    for (const octavo::Option& option : info->options) {
-      const bool on = option.switches && option_value(training, algorithm, option) != 0.0;
-      if (on) config.switches |= 1U << octavo::switch_bit(algorithm, option.name);
-    }
+  for (const octavo::Option& option : options_of(algorithm)) {
+    const bool on = option.switches && option_value(training, algorithm, option) != 0.0;
+    if (on) config.switches |= 1U << octavo::switch_bit(algorithm, option.name);
   }
   return config;
 }
 
 std::string option_names(octavo::Algorithm algorithm) {
-  std::string out;
-  if (const octavo::AlgorithmInfo* info = describe(algorithm)) {
-    for (const octavo::Option& option : info->options) {
-      const std::string_view key = option.name == kRate ? "learning_rate" : option.name;
-      out += (out.empty() ? "" : ", ") + std::string(key);
-    }
-  }
-  return out;
+  return joined(options_of(algorithm), ", ", [](const octavo::Option& option) {
+    return option.name == kRate ? "learning_rate" : std::string_view(option.name);
+  });
 }
 
 std::string option_text(const octavo::Option& option, double value) {

@@ -50,7 +50,7 @@ std::string as_letters(std::string_view folder) {
 
 // Joins a folder and a path. If the path is a pattern, the folder's name is escaped. REQUIRES: `folder` is
 // not empty.
-std::string joined(const std::string& folder, const std::string& path) {
+std::string path_in(const std::string& folder, const std::string& path) {
   const std::string between = folder.ends_with('/') ? "" : "/";
   const bool is_pattern = path.find_first_of(kPatternMarks) != std::string::npos;
   std::string plain = folder + between + path;
@@ -90,7 +90,7 @@ std::string without_parents(std::string path) {
 
 std::string absolute(const std::string& path) {
   const std::string here = is_relative(path) ? working_directory() : std::string();
-  return without_parents(here.empty() ? path : joined(here, without_dots(path)));
+  return without_parents(here.empty() ? path : path_in(here, without_dots(path)));
 }
 
 // Returns the end of an error that names both places. `beside` is the path in the config's folder.
@@ -112,12 +112,11 @@ void resolve_paths(Config& config, const std::string& file) {
     if (config.origins[i].level != Origin::Level::file) continue;
     for (std::string* const path : setting->type.paths(config.settings)) {
       if (!is_relative(*path)) continue;
-      std::string beside = joined(folder, without_dots(*path));
-      if (is_there(beside) || has_match(beside)) {
+      std::string beside = path_in(folder, without_dots(*path));
+      if (is_there(beside) || has_match(beside))
         *path = std::move(beside);
-      } else if (!is_there(*path) && !has_match(*path)) {
+      else if (!is_there(*path) && !has_match(*path))
         config.settings.beside_config[*path] = std::move(beside);
-      }
     }
   }
 }
@@ -133,13 +132,13 @@ Settings with_absolute_paths(Settings settings) {
 std::string found_path(const std::string& path, const std::string& file) {
   const std::string folder = folder_of(file);
   if (!is_relative(path) || folder.empty()) return path;
-  std::string beside = joined(folder, without_dots(path));
+  std::string beside = path_in(folder, without_dots(path));
   return is_there(beside) ? beside : path;
 }
 
 std::string looked_at(const std::string& path, const std::string& file) {
   const std::string folder = folder_of(file);
-  return two_places(path, folder.empty() ? path : joined(folder, without_dots(path)));
+  return two_places(path, folder.empty() ? path : path_in(folder, without_dots(path)));
 }
 
 Settings without_paths(Settings settings) {

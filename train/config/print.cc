@@ -72,10 +72,9 @@ std::string switches_table(const std::vector<Key>& keys) {
 // heading.
 std::string refused_table(const std::vector<Key>& keys, std::string_view level) {
   std::string rows;
-  for (const Key& key : keys) {
+  for (const Key& key : keys)
     if (const auto* refusal = std::get_if<Refused>(&key.role))
       rows += "| " + code(key.name()) + " | " + std::string(refusal->reason) + " |\n";
-  }
   if (rows.empty()) return rows;
   return "\n" + std::string(level) +
          " Known, and refused\n\n`false` and `null` are accepted; they ask for nothing.\n\n"
@@ -109,10 +108,9 @@ bool is_foreign(const Setting& setting, const Settings& settings) {
 
 // Lists the names of all algorithms, and one algorithm with each format.
 std::string optimizers_text() {
-  std::string names, examples;
-  for (const octavo::Algorithm algorithm : octavo::all_algorithms()) {
-    names += (names.empty() ? "" : ", ") + code(octavo::name(algorithm));
-  }
+  const std::string names = joined(octavo::all_algorithms(), ", ",
+                                   [](octavo::Algorithm algorithm) { return code(octavo::name(algorithm)); });
+  std::string examples;
   const Type& type = schema_of(declared_tasks().front()).setting("training.optimizer")->type;
   Settings example;
   example.training.optimizer.algorithm = octavo::parse_algorithm(recipe::kWithFp32).value();
@@ -168,9 +166,8 @@ std::string to_yaml(const Settings& settings) {
 std::vector<std::string> differences(const Settings& then, const Settings& now) {
   if (then.task != now.task) return {"task: " + then.task + " -> " + now.task};
   std::vector<std::string> out;
-  for (const Key& key : schema_of(now).keys()) {
+  for (const Key& key : schema_of(now).keys())
     if (auto change = difference(key, then, now)) out.push_back(std::move(*change));
-  }
   return out;
 }
 
@@ -205,11 +202,9 @@ std::string to_table(const Config& config) {
                     std::string(key.meaning)});
   }
   std::array<std::size_t, 3> widths{};
-  for (const auto& row : rows) {
-    for (std::size_t c = 0; c < widths.size(); ++c) {
+  for (const auto& row : rows)
+    for (std::size_t c = 0; c < widths.size(); ++c)
       widths[c] = std::max(widths[c], std::min(row[c].size(), kWidestColumn));
-    }
-  }
   std::string out;
   for (const auto& row : rows) {
     std::string line;
@@ -246,8 +241,7 @@ command line, the last one counts.
 
 )" + optimizers_text() +
          "\nThe first tables have the keys of every run; then come the tasks, each with the keys that it and "
-         "its "
-         "models add.\n" +
+         "its models add.\n" +
          settings_tables(general_keys(), "##") + switches_table(general_keys()) +
          refused_table(general_keys(), "##") + task_tables();
 }

@@ -27,18 +27,15 @@ inline constexpr std::string_view kNo4bitWeights =
     "4-bit weights are not built in; remove it (4-bit optimizer states are: optimizer: adamw_4bit)";
 inline constexpr std::string_view kDeepSpeedSection =
     "a section of DeepSpeed's file: name the file in training.deepspeed, or write training.parallel: zero1 "
-    "or "
-    "zero2";
+    "or zero2";
 inline constexpr std::string_view kDeepSpeedSize =
     "a word of DeepSpeed's file: name the file in training.deepspeed, or write per_device_train_batch_size "
-    "(the "
-    "samples of a pass) and global_batch_size (those of a step)";
+    "(the samples of a pass) and global_batch_size (those of a step)";
 // A name that means another optimizer in DeepSpeed than here.
 inline constexpr std::string_view kDeepSpeedOther = "adam";
 inline constexpr std::string_view kDeepSpeedMeans =
     "which is AdamW in DeepSpeed unless adam_w_mode is false: write AdamW, or remove it and write optimizer: "
-    "adam "
-    "in the config";
+    "adam in the config";
 
 // The defaults for fine-tuning a pretrained model: NeMo's recipe for speech models, whose optimizer is
 // kWithFp32. The warm-up has kFineTuningWarmup steps, or a tenth of all steps if that is less.

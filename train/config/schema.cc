@@ -5,7 +5,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/schema.h"
 
-#include "train/config/codec.h"
 #include "train/config/recipe.h"
 #include "train/config/task_config.h"
 
@@ -87,6 +86,48 @@ Type deepspeed_file() {
           [](const Settings& settings) { return settings.training.deepspeed; }};
 }
 
+// Returns the keys below training.fp8. The core defines the names of formats, recipes and algorithms
+// (octavo/fp8.h).
+std::vector<Key> fp8_keys() {
+  using octavo::fp8::AmaxAlgo, octavo::fp8::Format, octavo::fp8::Recipe;
+  const auto formats = named({Format::hybrid, Format::e4m3, Format::e5m2});
+  const auto recipes = named({Recipe::delayed, Recipe::current, Recipe::rowwise, Recipe::block});
+  const auto algos = named({AmaxAlgo::max, AmaxAlgo::most_recent});
+  return {
+      {"training.fp8.enabled", Setting{field(&F::enabled, flag()), "false", {"use_fp8"}},
+       "the model's products with weights in FP8, of the GPU's FP8 units: guides/train.md"},
+      {"training.fp8.format", Setting{field(&R::format, formats), "hybrid", {"fp8_format"}},
+       "what numbers are stored as: hybrid: activations and weights in E4M3, gradients in E5M2; e4m3: all in "
+       "E4M3; e5m2: activations and gradients in E5M2, weights in E4M3 (and activations too where they meet "
+       "gradients)"},
+      {"training.fp8.recipe", Setting{field(&R::recipe, recipes), "delayed"},
+       "what has a scale, and where it comes from: delayed: a tensor, from earlier steps; current: a tensor, "
+       "from itself; rowwise: a row; block: 128 numbers, of weights 128 x 128"},
+      {"training.fp8.amax_history_len",
+       Setting{field(&R::amax_history_len, integer(1, octavo::fp8::kMaxHistory)),
+               "1024",
+               {"fp8_amax_history_len"}},
+       "delayed: of how many steps the largest numbers are kept"},
+      {"training.fp8.amax_compute_algo",
+       Setting{field(&R::amax_compute_algo, algos), "max", {"fp8_amax_compute_algo"}},
+       "delayed: which of them makes the scale: the largest, or that of the last step"},
+      {"training.fp8.margin", Setting{field(&R::margin, small_integer(0, octavo::fp8::kMaxMargin)), "0"},
+       "delayed: scales are divided by 2^margin"},
+      {"training.fp8.select",
+       Setting{field(&F::select,
+                     choice<Fp8Select>({{Fp8Select::measure, "measure"}, {Fp8Select::always, "always"}})),
+               "measure"},
+       "measure: the first step times each product with and without FP8, and the faster one is used; always: "
+       "FP8 wherever sizes allow it"},
+      {"training.fp8.fallback",
+       Setting{field(&F::fallback,
+                     choice<Fp8Fallback>({{Fp8Fallback::error, "error"}, {Fp8Fallback::bf16, "bf16"}})),
+               "error"},
+       "on a device without FP8: error, or bf16: a warning, and products without FP8 (in compute_dtype)",
+       Effect::none},
+  };
+}
+
 std::vector<Key> make_general() {
   const auto sizes = integer(1, kMaxSize);
   std::vector<std::string> tasks = {kAutomaticTask};
@@ -98,8 +139,8 @@ std::vector<Key> make_general() {
        "train on the first so many samples; -1: all", Effect::none},
       {"data.stages", Setting{field(&D::stages, stage_sizes()), "null"},
        "progressive training: max_samples of each stage, run one after the other; max_steps are divided "
-       "equally "
-       "among them (the last takes the remainder), num_train_epochs are passes of each over its own samples",
+       "equally among them (the last takes the remainder), num_train_epochs are passes of each over its own "
+       "samples",
        Effect::none},
       {"data.max_eval_samples", Setting{field(&D::max_eval_samples, count_or_all()), "256"},
        "evaluate on so many samples, evenly spread over those that there are; -1: all", Effect::none},
@@ -117,7 +158,9 @@ std::vector<Key> make_general() {
        "applies if no optimizer is set; a set optimizer must agree (true: states of fewer than 32 bits, "
        "false: of 32 bits), otherwise it is an error"},
       {"training.optimizer_fallback", Setting{field(&T::optimizer_fallback, optimizer_name()), "null"},
-       "used, with a warning, where the optimizer cannot run; null: that is an error", Effect::none},
+       "without effect: every optimizer runs on every device that the trainer supports; kept for older "
+       "configs, with a note",
+       Effect::none},
       {"training.learning_rate", Setting{field(&T::learning_rate, real(kPositive)), "0.001", {"lr"}},
        "the highest learning rate"},
       {"training.lr_scheduler",
@@ -139,10 +182,8 @@ std::vector<Key> make_general() {
        "parameters without weight decay; auto: those of fewer than two dimensions (biases and norms)"},
       {"training.groups", Setting{field(&T::groups, parameter_groups()), "[]"},
        "parameters by patterns of their names (`params`), with their own `weight_decay`, `learning_rate` "
-       "(the "
-       "highest; the scheduler changes all in proportion) and `state` (a format), or with `freeze: true`; "
-       "the "
-       "first group that matches counts"},
+       "(the highest; the scheduler changes all in proportion) and `state` (a format), or with `freeze: "
+       "true`; the first group that matches counts"},
       {"training.compute_dtype",
        Setting{field(&T::compute_dtype, choice<ComputeType>({{ComputeType::float32, "float32", "fp32"},
                                                              {ComputeType::bfloat16, "bfloat16", "bf16"},
@@ -169,21 +210,18 @@ std::vector<Key> make_general() {
                                                    {Offload::automatic, "auto"}})),
                "none"},
        "where optimizer states and master bits live: none: with the weights; host: in host memory, updated "
-       "by the "
-       "CPU; stream: in host memory, brought through the GPU and updated there; auto: stream for what "
+       "by the CPU; stream: in host memory, brought through the GPU and updated there; auto: stream for what "
        "gpu_state_budget does not hold, and none on the CPU. The results are the same in bits",
        Effect::none},
       {"training.offload_gradients", Setting{field(&T::offload_gradients, flag()), "false"},
        "gradients go to host memory in the backward pass and are freed on the device; those of several "
-       "passes are "
-       "added up there (without effect with several ranks, which sum gradients on their devices)",
+       "passes are added up there (without effect with several ranks, which sum gradients on their devices)",
        Effect::none},
       {"training.offload_ratio", Setting{field(&T::offload_ratio, real({.low = 0, .high = 1})), "1"},
        "how much of the states leaves the device, of their bytes", Effect::none},
       {"training.gpu_state_budget", Setting{field(&T::gpu_state_budget, byte_size()), "null"},
        "bytes of states that stay on the device, instead of offload_ratio; null: none stay but those of "
-       "small "
-       "parameters",
+       "small parameters",
        Effect::none},
       {"training.per_device_train_batch_size",
        Setting{field(&T::per_device_train_batch_size, batch_rows()), "8", {"batch_size"}},
@@ -194,8 +232,8 @@ std::vector<Key> make_general() {
        "forward passes of a rank per optimizer step; auto, also where it is not given: what follows from "
        "global_batch_size"},
       {"training.global_batch_size", Setting{field(&T::global_batch_size, sizes), "null"},
-       "samples per optimizer step: per_device_train_batch_size x gradient_accumulation_steps x ranks; "
-       "null: what these come to"},
+       "samples per optimizer step: per_device_train_batch_size x gradient_accumulation_steps x ranks; null: "
+       "what these come to"},
       {"training.max_grad_norm",
        Setting{field(&T::max_grad_norm, real(kNotNegative)),
                "1",
@@ -216,8 +254,7 @@ std::vector<Key> make_general() {
        "checkpoints to keep, the newest; null: all", Effect::none},
       {"training.save_best", Setting{field(&T::save_best, metric), "null"},
        "keep the best checkpoints by this metric besides, and save one after each evaluation that is among "
-       "them; "
-       "each metric knows whether lower or higher is better",
+       "them; each metric knows whether lower or higher is better",
        Effect::none},
       {"training.save_best_limit", Setting{field(&T::save_best_limit, integer(1, kMaxSize)), "1"},
        "how many of the best to keep", Effect::none},
@@ -229,15 +266,13 @@ std::vector<Key> make_general() {
        Effect::none},
       {"training.init_from", Setting{field(&T::init_from, path()), "null"},
        "weights to begin with instead of random ones, by name: a run's folder, a checkpoint's, or a "
-       "safetensors file; "
-       "a run that goes on from its own checkpoint does not read it"},
+       "safetensors file; a run that goes on from its own checkpoint does not read it"},
       {"training.init_rename", Setting{field(&T::init_rename, renames()), "{}"},
        "names in init_from and what the model calls them; * takes any text, and the first pattern that "
        "matches counts"},
       {"training.init_strict", Setting{field(&T::init_strict, flag()), "true"},
        "false: weights that init_from lacks are initialised as usual, and those that the model has not are "
-       "left out; "
-       "true: both are errors",
+       "left out; true: both are errors",
        Effect::none},
       {"training.convert_states", Setting{field(&T::convert_states, flag()), "false"},
        "convert the optimizer states and weights of a checkpoint that has another state format, master or "
@@ -254,8 +289,7 @@ std::vector<Key> make_general() {
                                                      {Parallel::zero2, "zero2"}})),
                "auto"},
        "what each rank has of the optimizer: ddp all of it, zero1 a part of the states and masters, zero2 "
-       "also "
-       "only that part of the gradients; auto: ddp",
+       "also only that part of the gradients; auto: ddp",
        Effect::none},
       {"training.reduce_dtype",
        Setting{field(&T::reduce_dtype, choice<ReduceType>({{ReduceType::automatic, "auto"},
@@ -295,8 +329,7 @@ std::vector<Key> make_general() {
        Setting{
            field(&Settings::output_dir, new_path()), std::string_view(kAutomaticFolder), {"checkpoint_dir"}},
        "folder of the run: checkpoints, metrics, report; auto: runs/ and the name of the config file, "
-       "followed by "
-       "what the command line changes (runs/run, runs/run-learning_rate=3.0e-04)",
+       "followed by what the command line changes (runs/run, runs/run-learning_rate=3.0e-04)",
        Effect::none},
   };
   const auto below_types = std::ranges::find(keys, kFp8Before, &Key::path);
@@ -316,10 +349,9 @@ std::vector<Key> make_whole(const TaskConfig& task) {
                          [&](const Key& key) { return key.section() == section; });
   };
   std::vector<std::string_view> sections = {"model", "data", "training"};
-  for (const Key& key : own) {
+  for (const Key& key : own)
     if (!key.section().empty() && std::ranges::find(sections, key.section()) == sections.end())
       sections.push_back(key.section());
-  }
   sections.emplace_back();  // keys without a section come last
   for (const std::string_view section : sections) {
     const bool general_first = section == "training";
@@ -330,49 +362,6 @@ std::vector<Key> make_whole(const TaskConfig& task) {
 }
 
 }  // namespace
-
-std::vector<Key> fp8_keys() {
-  using octavo::fp8::AmaxAlgo, octavo::fp8::Format, octavo::fp8::Recipe;
-  const auto formats = named({Format::hybrid, Format::e4m3, Format::e5m2});
-  const auto recipes = named({Recipe::delayed, Recipe::current, Recipe::rowwise, Recipe::block});
-  const auto algos = named({AmaxAlgo::max, AmaxAlgo::most_recent});
-  return {
-      {"training.fp8.enabled", Setting{field(&F::enabled, flag()), "false", {"use_fp8"}},
-       "the model's products with weights in FP8, of the GPU's FP8 units: guides/train.md"},
-      {"training.fp8.format", Setting{field(&R::format, formats), "hybrid", {"fp8_format"}},
-       "what numbers are stored as: hybrid: activations and weights in E4M3, gradients in E5M2; e4m3: all in "
-       "E4M3; "
-       "e5m2: activations and gradients in E5M2, weights in E4M3 (and activations too where they meet "
-       "gradients)"},
-      {"training.fp8.recipe", Setting{field(&R::recipe, recipes), "delayed"},
-       "what has a scale, and where it comes from: delayed: a tensor, from earlier steps; current: a tensor, "
-       "from "
-       "itself; rowwise: a row; block: 128 numbers, of weights 128 x 128"},
-      {"training.fp8.amax_history_len",
-       Setting{field(&R::amax_history_len, integer(1, octavo::fp8::kMaxHistory)),
-               "1024",
-               {"fp8_amax_history_len"}},
-       "delayed: of how many steps the largest numbers are kept"},
-      {"training.fp8.amax_compute_algo",
-       Setting{field(&R::amax_compute_algo, algos), "max", {"fp8_amax_compute_algo"}},
-       "delayed: which of them makes the scale: the largest, or that of the last step"},
-      {"training.fp8.margin", Setting{field(&R::margin, small_integer(0, octavo::fp8::kMaxMargin)), "0"},
-       "delayed: scales are divided by 2^margin"},
-      {"training.fp8.select",
-       Setting{field(&F::select,
-                     choice<Fp8Select>({{Fp8Select::measure, "measure"}, {Fp8Select::always, "always"}})),
-               "measure"},
-       "measure: the first step times each product with and without FP8, and the faster one is used; "
-       "always: FP8 "
-       "wherever sizes allow it"},
-      {"training.fp8.fallback",
-       Setting{field(&F::fallback,
-                     choice<Fp8Fallback>({{Fp8Fallback::error, "error"}, {Fp8Fallback::bf16, "bf16"}})),
-               "error"},
-       "on a device without FP8: error, or bf16: a warning, and products without FP8 (in compute_dtype)",
-       Effect::none},
-  };
-}
 
 std::vector<Key> general_keys() {
   static const std::vector<Key> table = make_general();

@@ -97,8 +97,6 @@ const Schema& schema_of(const Settings& settings);
 
 // Returns the keys of the algorithms' options, which are made from their descriptions (options.cc).
 std::vector<Key> option_keys();
-// Returns the keys below training.fp8 (fp8_keys.cc).
-std::vector<Key> fp8_keys();
 
 // Limits that keep multiplied sizes within 64 bits. They are not recommendations.
 inline constexpr std::int64_t kMaxSize = std::int64_t{1} << 24;

@@ -4,7 +4,6 @@
 #include "train/base/numbers.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace octavo_train {
 namespace {

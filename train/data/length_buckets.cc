@@ -1,4 +1,4 @@
-// See buckets.h. Changing these constants breaks resuming: a resumed run would get other batches.
+// See length_buckets.h. Changing these constants breaks resuming: a resumed run would get other batches.
 // SPDX-License-Identifier: MIT
 #include "train/data/length_buckets.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/device/device.h"
 
-#include "train/base/status.h"
 #include "train/config/micro_batches.h"
 #include "train/config/settings.h"
 #include "train/data/mix.h"
@@ -13,6 +12,7 @@
 #include <torch/cuda.h>
 #include <torch/torch.h>
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,19 +31,21 @@ std::int64_t visible_gpus() {
   return torch::cuda::is_available() ? static_cast<std::int64_t>(torch::cuda::device_count()) : 0;
 }
 
+const char* why_no_gpu() { return torch::hasCUDA() ? "is there a GPU and a driver?" : "it is a CPU build"; }
+
 // Returns an error if the config names a GPU by its index: ranks use the GPUs in their order.
 Status no_named_gpu(const Config& config) {
   const DeviceName& wanted = config.settings.training.device;
   if (!wanted.index) return {};
-  return Status::invalid(config.origin("training.device").place() +
-                         ": training.device: got cuda:" + std::to_string(*wanted.index) +
-                         ", but the run has several ranks, and each takes the GPU of its number on its "
-                         "machine; use device: cuda, and CUDA_VISIBLE_DEVICES to choose among the GPUs");
+  return Status::invalid(fmt::format(
+      "{}: training.device: got cuda:{}, but the run has several ranks, and each takes the GPU of its "
+      "number on its machine; use device: cuda, and CUDA_VISIBLE_DEVICES to choose among the GPUs",
+      config.origin("training.device").place(), *wanted.index));
 }
 
 std::string got_num_gpus(const Config& config) {
-  return config.origin("training.num_gpus").place() + ": training.num_gpus: got " +
-         std::to_string(*config.settings.training.num_gpus);
+  return fmt::format("{}: training.num_gpus: got {}", config.origin("training.num_gpus").place(),
+                     *config.settings.training.num_gpus);
 }
 
 // Returns an error if `num_gpus` requests GPUs on a machine without any. Only `device: cpu` trains on the CPU
@@ -52,10 +54,10 @@ Status any_gpu(const Config& config) {
   const auto& asked = config.settings.training.num_gpus;
   const bool automatic = config.settings.training.device.kind == DeviceName::Kind::automatic;
   if (asked.value_or(1) == 1 || !automatic || visible_gpus() > 0) return {};
-  return Status::unsupported(got_num_gpus(config) + ", but this LibTorch sees no GPU (" +
-                             (torch::hasCUDA() ? "is there a GPU and a driver?" : "it is a CPU build") +
-                             "); use num_gpus: 1, or device: cpu to train in " + std::to_string(*asked) +
-                             " processes on the CPU");
+  return Status::unsupported(
+      fmt::format("{}, but this LibTorch sees no GPU ({}); use num_gpus: 1, or device: cpu to train in {} "
+                  "processes on the CPU",
+                  got_num_gpus(config), why_no_gpu(), *asked));
 }
 
 // Limits the CPU ranks to one per processor.
@@ -64,10 +66,10 @@ Status few_cpu_ranks(const Config& config) {
   const std::int64_t most = std::max(processors, kAlwaysCpuRanks);
   const bool cpu = config.settings.training.device.kind == DeviceName::Kind::cpu;
   if (!cpu || *config.settings.training.num_gpus <= most) return {};
-  return Status::invalid(got_num_gpus(config) + ", but with device: cpu the limit is " +
-                         std::to_string(most) + " ranks on this machine, which has " +
-                         std::to_string(processors) +
-                         " logical processors; use num_gpus: " + std::to_string(most) + " or fewer");
+  return Status::invalid(fmt::format(
+      "{}, but with device: cpu the limit is {} ranks on this machine, which has {} logical processors; "
+      "use num_gpus: {} or fewer",
+      got_num_gpus(config), most, processors, most));
 }
 
 Status enough_gpus(const Config& config, std::int64_t ranks) {
@@ -75,10 +77,10 @@ Status enough_gpus(const Config& config, std::int64_t ranks) {
   const std::int64_t gpus = visible_gpus();
   const bool on_gpus = kind == DeviceName::Kind::cuda || (kind == DeviceName::Kind::automatic && gpus > 0);
   if (!on_gpus || gpus == 0 || ranks <= gpus) return {};
-  return Status::unsupported(std::to_string(ranks) +
-                             " ranks on this machine need a GPU each, but there are " + std::to_string(gpus) +
-                             "; use num_gpus: " + std::to_string(gpus) +
-                             " (or as many tasks of the launcher), or device: cpu");
+  return Status::unsupported(fmt::format(
+      "{} ranks on this machine need a GPU each, but there are {}; use num_gpus: {} (or as many tasks of "
+      "the launcher), or device: cpu",
+      ranks, gpus, gpus));
 }
 
 }  // namespace
@@ -94,18 +96,18 @@ Result<torch::Device> choose_device(const DeviceName& wanted) {
       break;
     case Kind::cuda:
       if (gpus == 0) {
-        return Status::unsupported(
-            "training.device: cuda was asked for, but this LibTorch sees no CUDA device (" +
-            std::string(torch::hasCUDA() ? "is there a GPU and a driver?" : "it is a CPU build") +
-            "); use device: auto or cpu");
+        return Status::unsupported(fmt::format(
+            "training.device: cuda was asked for, but this LibTorch sees no CUDA device ({}); use device: "
+            "auto or cpu",
+            why_no_gpu()));
       }
       break;
   }
   const int index = wanted.index.value_or(0);
   if (index >= gpus) {
-    return Status::unsupported("training.device: cuda:" + std::to_string(index) +
-                               " was asked for, but there are " + std::to_string(gpus) +
-                               " CUDA devices, from cuda:0; use one of them");
+    return Status::unsupported(fmt::format(
+        "training.device: cuda:{} was asked for, but there are {} CUDA devices, from cuda:0; use one of them",
+        index, gpus));
   }
   return torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(index));
 }
@@ -117,10 +119,9 @@ Result<RankInfo> rank_info_of(const Config& config) {
   const auto& asked = config.settings.training.num_gpus;
   if (asked && *asked != place->local_ranks && *asked != place->ranks) {
     return Status::invalid(
-        config.origin("training.num_gpus").place() + ": training.num_gpus: got " + std::to_string(*asked) +
-        ", but " + std::to_string(place->ranks) + " ranks were started, " +
-        std::to_string(place->local_ranks) +
-        " of them on this machine; leave num_gpus out where torchrun or Slurm starts them");
+        fmt::format("{}, but {} ranks were started, {} of them on this machine; leave num_gpus out "
+                    "where torchrun or Slurm starts them",
+                    got_num_gpus(config), place->ranks, place->local_ranks));
   }
   return place;
 }
@@ -132,8 +133,7 @@ bool starts_ranks(const Config& config, const RankInfo& place) {
 Status can_start_ranks(const Config& config) {
   RETURN_IF_ERROR(no_named_gpu(config));
   // Fails if the requested device does not exist.
-  if (const auto device = choose_device(config.settings.training.device); !device.ok())
-    return device.status();
+  RETURN_IF_ERROR(choose_device(config.settings.training.device));
   RETURN_IF_ERROR(any_gpu(config));
   RETURN_IF_ERROR(few_cpu_ranks(config));
   RETURN_IF_ERROR(enough_gpus(config, *config.settings.training.num_gpus));
@@ -156,11 +156,18 @@ Result<torch::Device> rank_device(const Config& config, const RankInfo& place) {
   return torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(place.local_rank));
 }
 
-bool has_backend(const torch::Device& device) {
-  if (device.is_cpu()) return true;
-  if (!device.is_cuda()) return false;
+Status check_backend(const torch::Device& device) {
+  if (device.is_cpu()) return {};
+  const auto error = [&](const std::string& why) {
+    return Status::unsupported(
+        fmt::format("training.device: {} cannot train: {}; or use device: cpu", device.str(), why));
+  };
+  if (!octavo::has_cuda()) {
+    return error("this build of octavo has no CUDA code; build octavo with CUDA (OCTAVO_CUDA=ON, with nvcc)");
+  }
   const Result<octavo::GpuInfo> gpu = octavo::gpu_info(device.index());
-  return gpu.ok() && gpu->usable;
+  if (!gpu.ok()) return error(gpu.status().message());
+  return gpu->usable ? Status() : error(fmt::format("{}: {}", gpu->name, gpu->note));
 }
 
 bool has_bf16(const torch::Device& device) {
@@ -171,7 +178,7 @@ bool has_bf16(const torch::Device& device) {
 }
 
 std::string device_text(const torch::Device& device) {
-  if (device.is_cpu()) return "cpu (" + std::to_string(at::get_num_threads()) + " threads)";
+  if (device.is_cpu()) return fmt::format("cpu ({} threads)", at::get_num_threads());
   std::string out = device.str();
   if (device.is_cuda()) {
     const octavo::GpuReport report = octavo::list_gpus();

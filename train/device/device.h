@@ -35,8 +35,8 @@ Status can_start_ranks(const Config& config);
 // Returns the rank's device: its own GPU, or the CPU. Without a group it is the device of the settings.
 Result<torch::Device> rank_device(const Config& config, const RankInfo& place);
 
-// Returns true if this build's optimizers have code for the device.
-bool has_backend(const torch::Device& device);
+// Returns an error, with the fix, if this build has no kernels for the device, which is the CPU or a GPU.
+Status check_backend(const torch::Device& device);
 
 // Returns true if the device computes in bfloat16: the CPU, and GPUs of compute capability 8.0 or higher.
 bool has_bf16(const torch::Device& device);

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT
 #include "train/device/memory.h"
 
-#include "train/config/environment.h"
 #include "train/base/numbers.h"
+#include "train/config/environment.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Logging.h>
 #include <torch/torch.h>
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <cstdio>
 #include <fstream>
 #include <utility>
 #include <vector>
@@ -138,25 +137,23 @@ std::vector<std::string> memory_table(const MemoryByOwner& owners) {
   for (const auto& [owner, bytes] : rows) {
     const double share =
         100.0 * static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(owners.peak(), 1));
-    std::array<char, 64> line{};
-    std::snprintf(line.data(), line.size(), "  %-18s%10s%7s%%", owner, bytes_text(bytes).c_str(),
-                  fixed(share, 1).c_str());
-    out.emplace_back(line.data());
+    out.push_back(fmt::format("  {:<18}{:>10}{:>7}%", owner, bytes_text(bytes), fixed(share, 1)));
   }
   if (owners.host() > 0) {
-    out.push_back("  in host memory: " + bytes_text(owners.host_states) + " of optimizer states, " +
-                  bytes_text(owners.host_master) + " of master bits, " + bytes_text(owners.host_copies) +
-                  " of copies of weights and gradients");
+    out.push_back(fmt::format(
+        "  in host memory: {} of optimizer states, {} of master bits, {} of copies of weights and gradients",
+        bytes_text(owners.host_states), bytes_text(owners.host_master), bytes_text(owners.host_copies)));
   }
   return out;
 }
 
 std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& owners,
                                   const DeviceMemory& device, const TaskMemory& task) {
-  std::string out = "out of memory: " + what;
-  out += "\n  held by: weights " + bytes_text(owners.params) + ", gradients " + bytes_text(owners.grads) +
-         ", optimizer states " + bytes_text(owners.states) + ", master bits " + bytes_text(owners.master) +
-         ", workspace " + bytes_text(owners.workspace);
+  std::string out = fmt::format(
+      "out of memory: {}\n  held by: weights {}, gradients {}, optimizer states {}, master bits {}, "
+      "workspace {}",
+      what, bytes_text(owners.params), bytes_text(owners.grads), bytes_text(owners.states),
+      bytes_text(owners.master), bytes_text(owners.workspace));
   if (owners.communication > 0) out += ", communication " + bytes_text(owners.communication);
   if (owners.fp8 > 0) out += ", FP8 codes of weights " + bytes_text(owners.fp8);
   if (owners.host() > 0) out += "; besides " + bytes_text(owners.host()) + " in host memory";
@@ -165,18 +162,17 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
   if (device.reserved > 0) {
     // The memory of the micro-batches is free again by now, so the peak counts.
     const std::int64_t loose = std::max<std::int64_t>(device.reserved - device.peak, 0);
-    out += "\n  torch's allocator holds " + bytes_text(device.reserved) + ", of which " + bytes_text(loose) +
-           " is not in use (cache and fragmentation)";
-    if (device.total > 0) {
-      out += "; the device has " + bytes_text(device.total) + ", " + bytes_text(device.free) + " free";
-    }
+    out += fmt::format("\n  torch's allocator holds {}, of which {} is not in use (cache and fragmentation)",
+                       bytes_text(device.reserved), bytes_text(loose));
+    if (device.total > 0)
+      out += fmt::format("; the device has {}, {} free", bytes_text(device.total), bytes_text(device.free));
   }
   out += "\n  the micro-batch had " + task.batch;
   std::vector<std::string> helps = task.helps;
   const auto choice = allocator_choice();
   if (device.reserved - device.peak > device.reserved / 10 && !(choice && choice->expandable())) {
-    helps.push_back(std::string("the environment variable ") + kAllocatorVariable + '=' + kExpandable +
-                    " (less fragmentation)");
+    helps.push_back(
+        fmt::format("the environment variable {}={} (less fragmentation)", kAllocatorVariable, kExpandable));
   }
   out += "\n  what would help:";
   if (helps.empty()) out += " a smaller model or a device with more memory";

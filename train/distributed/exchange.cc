@@ -80,9 +80,8 @@ std::vector<std::string> Exchange::all(std::string_view call, std::string_view m
   std::memcpy(heads.data(), first.data(), first.size());
   std::size_t longest = 0;
   for (std::size_t rank = 0; rank < heads.size(); ++rank) {
-    if (heads[rank].calls != heads[0].calls || heads[rank].call != heads[0].call) {
+    if (heads[rank].calls != heads[0].calls || heads[rank].call != heads[0].call)
       differ(call, calls, static_cast<int>(rank));
-    }
     longest = std::max(longest, static_cast<std::size_t>(heads[rank].length));
   }
   calls.checked();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/distributed/launcher.h"
 
-#include "train/base/status.h"
 #include "train/distributed/rank_failure.h"
 #include "train/distributed/store.h"
 #include "train/distributed/watchdog.h"
@@ -209,9 +208,9 @@ Result<Launched> launch(const LaunchOptions& plan) {
   const TextList command(plan.command);
   for (int rank = 0; rank < plan.ranks; ++rank) {
     const pid_t id = start(command, variables_of(rank, plan.ranks, served.port), signals.before());
-    if (id < 0) {
-      return failed_error("rank {} of {} could not be started: {}", rank, plan.ranks, std::strerror(errno));
-    }
+    if (id < 0)
+      return Status::failed("rank " + std::to_string(rank) + " of " + std::to_string(plan.ranks) +
+                            " could not be started: " + std::strerror(errno));
     ranks.add(id);
   }
   bool asked = false;

@@ -16,11 +16,7 @@
 #include <cstring>
 #include <deque>
 #include <exception>
-#include <functional>
-#include <memory>
-#include <optional>
 #include <utility>
-#include <vector>
 
 namespace octavo_train {
 namespace {
@@ -31,6 +27,12 @@ using GroupPointer = c10::intrusive_ptr<c10d::Backend>;
 
 c10d::ReduceOp operation(ProcessGroup::Reduce how) {
   return how == ProcessGroup::Reduce::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
+}
+
+void check_part(const char* name, const torch::Tensor& part, const torch::Tensor& whole, int ranks) {
+  TORCH_CHECK(part.is_contiguous() && part.numel() * ranks == whole.numel() &&
+                  part.scalar_type() == whole.scalar_type(),
+              name, ": a part of ", part.numel(), " elements for ", ranks, " ranks of ", whole.numel());
 }
 
 // Calls shutdown(), which newer versions of LibTorch expect at an orderly end.
@@ -104,11 +106,10 @@ Pending::State::State(c10::intrusive_ptr<c10d::Work> queued, std::vector<torch::
 }
 
 void Pending::State::wait() {
-  if (device.is_cpu()) {
+  if (device.is_cpu())
     wait_on_host();
-  } else {
+  else
     wait_on_stream();
-  }
 }
 
 void Pending::State::wait_on_host() {
@@ -167,17 +168,15 @@ struct ProcessGroup::Impl {
   Traffic traffic;
   std::optional<RankFailure> common;  // the error of the last call, if all ranks have it
 
-  // Records an operation on a tensor, and rejects a tensor with which a group would silently compute wrong
-  // results.
-  void note(const char* name, const torch::Tensor& tensor, int root = -1) {
+  // Records an operation on a tensor, of which this rank sends `share`, and rejects a tensor with which a
+  // group would silently compute wrong results.
+  void note(const char* name, const torch::Tensor& tensor, double share, int root = -1) {
     TORCH_CHECK(tensor.is_contiguous(), name, ": the tensor of ", tensor.sizes(), " is not contiguous");
     TORCH_CHECK(tensor.device().type() == device.type(), name, ": the tensor is on ", tensor.device(),
                 ", the ranks' tensors are on ", device);
     calls.add(std::string(name) + " of " + std::to_string(tensor.numel()) + " " +
               c10::toString(tensor.scalar_type()) + (root < 0 ? "" : " from rank " + std::to_string(root)));
     monitor->called();
-  }
-  void sent(const torch::Tensor& tensor, double share) {
     traffic.bytes += static_cast<std::int64_t>(static_cast<double>(tensor.nbytes()) * share);
   }
   [[nodiscard]] double others_part() const { return double(place.ranks - 1) / place.ranks; }
@@ -219,6 +218,19 @@ struct ProcessGroup::Impl {
       };
     }
     return pending;
+  }
+
+  // Returns every rank's values, by rank.
+  template <class T>
+  std::vector<T> values_of_all(const char* call, std::span<T> mine) {
+    const std::string_view bytes(reinterpret_cast<const char*>(mine.data()), mine.size_bytes());
+    std::vector<T> out;
+    for (const std::string& each : tell(std::string(call) + " of " + std::to_string(mine.size()), bytes)) {
+      std::vector<T> one(mine.size());
+      std::memcpy(one.data(), each.data(), each.size());
+      out.insert(out.end(), one.begin(), one.end());
+    }
+    return out;
   }
 
   // Returns every rank's bytes, by rank.
@@ -297,8 +309,7 @@ Result<std::unique_ptr<ProcessGroup>> ProcessGroup::join(const RankInfo& place, 
 
 Pending ProcessGroup::all_reduce(const torch::Tensor& tensor, Reduce how) {
   if (!grouped()) return {};
-  impl_->note(how == Reduce::sum ? "all_reduce" : "all_reduce (max)", tensor);
-  impl_->sent(tensor, 2 * impl_->others_part());
+  impl_->note(how == Reduce::sum ? "all_reduce" : "all_reduce (max)", tensor, 2 * impl_->others_part());
   return impl_->start({tensor}, [&] {
     c10d::AllreduceOptions options;
     options.reduceOp = operation(how);
@@ -308,16 +319,12 @@ Pending ProcessGroup::all_reduce(const torch::Tensor& tensor, Reduce how) {
 }
 
 Pending ProcessGroup::reduce_scatter(const torch::Tensor& part, const torch::Tensor& whole) {
-  TORCH_CHECK(part.is_contiguous() && part.numel() * ranks() == whole.numel() &&
-                  part.scalar_type() == whole.scalar_type(),
-              "reduce_scatter: a part of ", part.numel(), " elements for ", ranks(), " ranks of ",
-              whole.numel());
+  check_part("reduce_scatter", part, whole, ranks());
   if (!grouped()) {
     if (ranks() == 1 && part.data_ptr() != whole.data_ptr()) part.copy_(whole.view_as(part));
     return {};
   }
-  impl_->note("reduce_scatter", whole);
-  impl_->sent(whole, impl_->others_part());
+  impl_->note("reduce_scatter", whole, impl_->others_part());
   if (impl_->device.is_cpu()) return impl_->reduce_scatter_on_host(part, whole);
   return impl_->start({part, whole}, [&] {
     torch::Tensor output = part, input = whole;
@@ -326,15 +333,12 @@ Pending ProcessGroup::reduce_scatter(const torch::Tensor& part, const torch::Ten
 }
 
 Pending ProcessGroup::all_gather(const torch::Tensor& whole, const torch::Tensor& part) {
-  TORCH_CHECK(part.is_contiguous() && part.numel() * ranks() == whole.numel() &&
-                  part.scalar_type() == whole.scalar_type(),
-              "all_gather: a part of ", part.numel(), " elements for ", ranks(), " ranks of ", whole.numel());
+  check_part("all_gather", part, whole, ranks());
   if (!grouped()) {
     if (ranks() == 1 && part.data_ptr() != whole.data_ptr()) whole.copy_(part.view_as(whole));
     return {};
   }
-  impl_->note("all_gather", whole);
-  impl_->sent(whole, impl_->others_part());
+  impl_->note("all_gather", whole, impl_->others_part());
   return impl_->start({whole, part}, [&] {
     torch::Tensor output = whole, input = part;
     return impl_->tensors->_allgather_base(output, input);
@@ -343,8 +347,7 @@ Pending ProcessGroup::all_gather(const torch::Tensor& whole, const torch::Tensor
 
 Pending ProcessGroup::reduce(const torch::Tensor& tensor, int root) {
   if (!grouped()) return {};
-  impl_->note("reduce", tensor, root);
-  impl_->sent(tensor, impl_->others_part());
+  impl_->note("reduce", tensor, impl_->others_part(), root);
   return impl_->start({tensor}, [&] {
     c10d::ReduceOptions options;
     options.rootRank = root;
@@ -355,8 +358,7 @@ Pending ProcessGroup::reduce(const torch::Tensor& tensor, int root) {
 
 Pending ProcessGroup::broadcast(const torch::Tensor& tensor, int root) {
   if (!grouped()) return {};
-  impl_->note("broadcast", tensor, root);
-  impl_->sent(tensor, impl_->others_part());
+  impl_->note("broadcast", tensor, impl_->others_part(), root);
   return impl_->start({tensor}, [&] {
     c10d::BroadcastOptions options;
     options.rootRank = root;
@@ -373,25 +375,16 @@ Traffic ProcessGroup::take_traffic() {
 
 void ProcessGroup::sum(std::span<double> values) {
   if (!grouped()) return;
-  const std::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
-  const auto everybody = impl_->tell("sum of " + std::to_string(values.size()), bytes);
-  std::vector<double> one(values.size());
+  const auto each = impl_->values_of_all("sum", values);
   std::fill(values.begin(), values.end(), 0.0);
-  for (const std::string& each : everybody) {
-    std::memcpy(one.data(), each.data(), each.size());
-    for (std::size_t i = 0; i < one.size(); ++i) values[i] += one[i];
-  }
+  for (std::size_t i = 0; i < each.size(); ++i) values[i % values.size()] += each[i];
 }
 
 void ProcessGroup::max(std::span<std::int64_t> values) {
   if (!grouped()) return;
-  const std::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
-  const auto everybody = impl_->tell("max of " + std::to_string(values.size()), bytes);
-  std::vector<std::int64_t> one(values.size());
-  for (const std::string& each : everybody) {
-    std::memcpy(one.data(), each.data(), each.size());
-    for (std::size_t i = 0; i < one.size(); ++i) values[i] = std::max(values[i], one[i]);
-  }
+  const auto each = impl_->values_of_all("max", values);
+  for (std::size_t i = 0; i < each.size(); ++i)
+    values[i % values.size()] = std::max(values[i % values.size()], each[i]);
 }
 
 std::vector<std::string> ProcessGroup::gather(const std::string& mine) {

@@ -149,10 +149,8 @@ Result<RankInfo> rank_from_environment(const Environment& environment) {
   // The shell of an allocation has SLURM_PROCID too. Only a step with several tasks is a run of several
   // ranks.
   const char* tasks = environment("SLURM_STEP_NUM_TASKS");
-  if (is_set(environment, "SLURM_PROCID") && tasks != nullptr && std::strcmp(tasks, "1") != 0 &&
-      *tasks != 0) {
+  if (is_set(environment, "SLURM_PROCID") && tasks != nullptr && std::strcmp(tasks, "1") != 0 && *tasks != 0)
     return from_slurm(environment);
-  }
   return RankInfo{};
 }
 

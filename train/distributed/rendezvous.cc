@@ -12,7 +12,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <functional>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <system_error>
@@ -79,7 +78,8 @@ Result<std::vector<Member>> exchange_members(c10d::Store& store, const RankInfo&
   try {
     store.wait({kRoll}, timeout + kLonger);
   } catch (const std::exception&) {
-    return failed_error("rank 0 did not come within {} s", (timeout + kLonger).count() / 1000);
+    return Status::failed("rank 0 did not come within " + std::to_string((timeout + kLonger).count() / 1000) +
+                          " s");
   }
   const std::string roll = text_in(store, kRoll);
   if (roll.starts_with("!")) {
@@ -200,8 +200,7 @@ Result<Meeting> rendezvous(const RankInfo& place, const torch::Device& device,
                                           std::to_string(place.port) + " has not answered for " +
                                           std::to_string((start + kReport).count() / 1000) +
                                           " s: a program listens there, but it does not serve this run "
-                                          "(MASTER_ADDR and MASTER_PORT name "
-                                          "the store)"));
+                                          "(MASTER_ADDR and MASTER_PORT name the store)"));
     std::string own = place.one_machine() ? kLoopback : address_towards(place.address, place.port);
     if (own.empty()) own = kLoopback;
     const std::string mine = c10::DeviceTypeName(device.type(), true) + " " + own;
@@ -258,9 +257,8 @@ Result<Meeting> rendezvous(const RankInfo& place, const torch::Device& device,
     return meeting;
   } catch (const std::exception& error) {
     const std::string text = "the ranks did not find each other: " + first_line(error);
-    if (meeting.monitor != nullptr) {  // without this report the others would wait
+    if (meeting.monitor != nullptr)  // without this report the others would wait
       meeting.monitor->fail({place.rank, RankFailure::FoundBy::itself, rank_text(place.rank) + ": " + text});
-    }
     return Status::failed(text);
   }
 }

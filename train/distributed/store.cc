@@ -14,9 +14,7 @@
 #include <csignal>
 #include <cstring>
 #include <exception>
-#include <memory>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 namespace octavo_train {
@@ -84,9 +82,8 @@ Result<int> listen_at(const std::string& address, int port) {
     const int on = 1;
     if (socket.get() >= 0) setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (socket.get() >= 0 && bind(socket.get(), at->ai_addr, at->ai_addrlen) == 0 &&
-        listen(socket.get(), SOMAXCONN) == 0) {
+        listen(socket.get(), SOMAXCONN) == 0)
       return socket.release();
-    }
     code = errno;
   }
   if (code == EADDRINUSE) {
@@ -174,11 +171,10 @@ TimedThread::~TimedThread() {
     state_->lost |= busy;
   }
   state_->changed.notify_all();
-  if (busy) {
+  if (busy)
     thread_.detach();
-  } else {
+  else
     thread_.join();
-  }
 }
 
 TimedThread::End TimedThread::run(std::function<void()> call, std::chrono::milliseconds limit,
@@ -253,9 +249,8 @@ Result<StorePointer> open_store(const RankInfo& place, std::chrono::milliseconds
   static std::mutex mutex;
   static auto* const served = new std::vector<std::pair<int, StorePointer>>();
   const std::lock_guard lock(mutex);
-  for (const auto& [port, store] : *served) {
+  for (const auto& [port, store] : *served)
     if (port == place.port) return store;
-  }
   std::string at = place.one_machine() ? "127.0.0.1" : address_towards(place.address, place.port);
   // If a machine resolves its own name to a loopback address, listen on all addresses, because the other
   // ranks connect from other machines.
@@ -276,9 +271,8 @@ std::string address_towards(const std::string& target, int port) {
   for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
     const Socket socket(*at);
     // No packet is sent: connecting a datagram socket only chooses a route.
-    if (socket.get() >= 0 && connect(socket.get(), at->ai_addr, at->ai_addrlen) == 0) {
+    if (socket.get() >= 0 && connect(socket.get(), at->ai_addr, at->ai_addrlen) == 0)
       return own_end(socket.get(), nullptr);
-    }
   }
   return {};
 }

@@ -86,9 +86,8 @@ class TimedStore {
     auto value = std::make_shared<std::optional<Value>>();
     const auto end =
         thread_.run([store = store_, value, call = std::move(call)] { *value = call(*store); }, limit_);
-    if (end != TimedThread::End::done) {
+    if (end != TimedThread::End::done)
       throw StoreTimeout("the store did not answer within " + std::to_string(limit_.count()) + " ms");
-    }
     return std::move(**value);
   }
   void set(const std::string& key, const std::string& value) {

@@ -228,9 +228,8 @@ void Watchdog::look() {
   std::vector<std::string> keys{key("failed"), kLauncherKey};
   for (const auto& [rank, seen] : seen_) keys.push_back(key(beat_name(rank)));
   const auto values = watching_.call([keys](c10d::Store& store) { return store.multiGet(keys); });
-  for (const std::size_t said : {std::size_t{0}, std::size_t{1}}) {
+  for (const std::size_t said : {std::size_t{0}, std::size_t{1}})
     if (!values[said].empty()) return record_failure(from_store(text_of(values[said])));
-  }
   std::size_t at = 2;
   for (const auto& [rank, seen] : seen_) watch_rank(rank, text_of(values[at++]));
   if (place_.leads()) find_hang();

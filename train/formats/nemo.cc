@@ -24,11 +24,9 @@ Result<NemoArchive> NemoArchive::open(const std::string& path, std::uint64_t inf
   ASSIGN_OR_RETURN(TarArchive archive, TarArchive::open(path, inflated_limit));
   NemoArchive opened;
   opened.archive_ = std::move(archive);
-  for (const std::string_view name : {kConfig, kWeights}) {
-    if (opened.find(name) == nullptr) {
+  for (const std::string_view name : {kConfig, kWeights})
+    if (opened.find(name) == nullptr)
       return invalid_error("{}: no file {} in the archive, expected a model of NeMo", path, quote_name(name));
-    }
-  }
   opened.config_ = as_text(opened.find(kConfig)->bytes);
   if (opened.config_.size() > kConfigLimit) {
     return Status::invalid(path + ": " + quote_name(kConfig) + ": " + size_text(opened.config_.size()) +

@@ -3,20 +3,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/pickle.h"
 
-#include "train/base/status.h"
 #include "train/formats/pickle_opcodes.h"
-#include "train/formats/tensor_list.h"
 #include "train/io/little_endian.h"
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 namespace octavo_train {
 namespace {
@@ -66,6 +57,10 @@ class PickleMachine {
   Result<T> argument();
   Result<std::string_view> line();
 
+  Status stop() {
+    stopped_ = true;
+    return {};
+  }
   Status push(PickleValue value);
   Status push_mark();
   template <class Stored, class Number>
@@ -183,9 +178,7 @@ template <class T>
 Status PickleMachine::put() {
   ASSIGN_OR_RETURN(const T index, argument<T>());
   RETURN_IF_ERROR(need(1));
-  if (index > memo_.size()) {
-    return invalid_error("memo {}, expected at most {}", index, memo_.size());
-  }
+  if (index > memo_.size()) return invalid_error("memo {}, expected at most {}", index, memo_.size());
   if (index == memo_.size()) memo_.emplace_back();
   memo_[index] = stack_.back();
   return {};
@@ -199,9 +192,8 @@ Status PickleMachine::get() {
 }
 
 Result<std::vector<PickledTensor>> PickleMachine::run() {
-  if (pickle_.size() > kPickleLimit) {
+  if (pickle_.size() > kPickleLimit)
     return invalid_error("a pickle of {} bytes, expected at most {}", pickle_.size(), kPickleLimit);
-  }
   while (!stopped_) {
     opcode_at_ = at_;
     opcode_ = 0;
@@ -221,63 +213,51 @@ Status PickleMachine::placed_here(const Status& status) const {
 }
 
 Status PickleMachine::step() {
-  switch (static_cast<Opcode>(opcode_)) {
-    case Opcode::proto:
-      return protocol();
-    case Opcode::stop:
-      stopped_ = true;
-      return {};
-    case Opcode::mark:
-      return push_mark();
-    case Opcode::none:
-      return push({});
-    case Opcode::newtrue:
-      return push({PickleKind::truth, 0, 1});
-    case Opcode::newfalse:
-      return push({PickleKind::truth, 0, 0});
-    case Opcode::binint:
-      return push_number<std::uint32_t, std::int32_t>();
-    case Opcode::binint1:
-      return push_number<std::uint8_t, std::uint8_t>();
-    case Opcode::binint2:
-      return push_number<std::uint16_t, std::uint16_t>();
-    case Opcode::long1:
-      return push_long();
-    case Opcode::binunicode:
-      return push_text();
-    case Opcode::global:
-      return push_global();
-    case Opcode::empty_tuple:
-      return push({PickleKind::tuple, 0, 0});
-    case Opcode::tuple1:
-      return push_tuple(1);
-    case Opcode::tuple2:
-      return push_tuple(2);
-    case Opcode::tuple3:
-      return push_tuple(3);
-    case Opcode::tuple:
-      return push_marked_tuple();
-    case Opcode::empty_dict:
-      return push_dict();
-    case Opcode::setitem:
-      return set_items(2);
-    case Opcode::setitems:
-      return set_marked_items();
-    case Opcode::binput:
-      return put<std::uint8_t>();
-    case Opcode::long_binput:
-      return put<std::uint32_t>();
-    case Opcode::binget:
-      return get<std::uint8_t>();
-    case Opcode::long_binget:
-      return get<std::uint32_t>();
-    case Opcode::binpersid:
-      return load_storage();
-    case Opcode::reduce:
-      return reduce();
-    case Opcode::build:
-      return build();
-  }
+  using M = PickleMachine;
+  struct Row {
+    Opcode opcode;
+    Status (*run)(M&);
+  };
+  static constexpr Row kRows[] = {
+      {Opcode::proto, [](M& m) { return m.protocol(); }},
+      {Opcode::stop, [](M& m) { return m.stop(); }},
+      {Opcode::mark, [](M& m) { return m.push_mark(); }},
+      {Opcode::none, [](M& m) { return m.push({}); }},
+      {Opcode::newtrue,
+       [](M& m) {
+         return m.push({PickleKind::truth, 0, 1});
+       }},
+      {Opcode::newfalse,
+       [](M& m) {
+         return m.push({PickleKind::truth, 0, 0});
+       }},
+      {Opcode::binint, [](M& m) { return m.push_number<std::uint32_t, std::int32_t>(); }},
+      {Opcode::binint1, [](M& m) { return m.push_number<std::uint8_t, std::uint8_t>(); }},
+      {Opcode::binint2, [](M& m) { return m.push_number<std::uint16_t, std::uint16_t>(); }},
+      {Opcode::long1, [](M& m) { return m.push_long(); }},
+      {Opcode::binunicode, [](M& m) { return m.push_text(); }},
+      {Opcode::global, [](M& m) { return m.push_global(); }},
+      {Opcode::empty_tuple,
+       [](M& m) {
+         return m.push({PickleKind::tuple, 0, 0});
+       }},
+      {Opcode::tuple1, [](M& m) { return m.push_tuple(1); }},
+      {Opcode::tuple2, [](M& m) { return m.push_tuple(2); }},
+      {Opcode::tuple3, [](M& m) { return m.push_tuple(3); }},
+      {Opcode::tuple, [](M& m) { return m.push_marked_tuple(); }},
+      {Opcode::empty_dict, [](M& m) { return m.push_dict(); }},
+      {Opcode::setitem, [](M& m) { return m.set_items(2); }},
+      {Opcode::setitems, [](M& m) { return m.set_marked_items(); }},
+      {Opcode::binput, [](M& m) { return m.put<std::uint8_t>(); }},
+      {Opcode::long_binput, [](M& m) { return m.put<std::uint32_t>(); }},
+      {Opcode::binget, [](M& m) { return m.get<std::uint8_t>(); }},
+      {Opcode::long_binget, [](M& m) { return m.get<std::uint32_t>(); }},
+      {Opcode::binpersid, [](M& m) { return m.load_storage(); }},
+      {Opcode::reduce, [](M& m) { return m.reduce(); }},
+      {Opcode::build, [](M& m) { return m.build(); }},
+  };
+  const auto* const row = std::ranges::find(kRows, static_cast<Opcode>(opcode_), &Row::opcode);
+  if (row != std::end(kRows)) return row->run(*this);
   return Status::unsupported("not one that a state dict needs; only tensors by name are read");
 }
 
@@ -314,9 +294,8 @@ Status PickleMachine::push_long() {
 
 Status PickleMachine::push_text() {
   ASSIGN_OR_RETURN(const std::uint32_t size, argument<std::uint32_t>());
-  if (size > pickle_.size() - at_) {
+  if (size > pickle_.size() - at_)
     return invalid_error("a text of {} bytes, but only {} follow", size, pickle_.size() - at_);
-  }
   at_ += size;
   return push({PickleKind::text, static_cast<std::uint32_t>(at_ - size), size});
 }
@@ -397,9 +376,8 @@ Status PickleMachine::expect(const PickleValue& value, PickleKind kind, std::str
 Status PickleMachine::expect_items(const PickleValue& tuple, std::span<const PickleKind> kinds,
                                    std::string_view what) const {
   RETURN_IF_ERROR(expect(tuple, PickleKind::tuple, what));
-  if (tuple.count != static_cast<std::int64_t>(kinds.size())) {
+  if (tuple.count != static_cast<std::int64_t>(kinds.size()))
     return invalid_error("{} has {} parts, expected {}", what, tuple.count, kinds.size());
-  }
   for (std::size_t i = 0; i < kinds.size(); ++i) {
     const std::string part = std::string(what) + ": part " + std::to_string(i + 1);
     RETURN_IF_ERROR(expect(items_of(tuple)[i], kinds[i], part));
@@ -418,9 +396,8 @@ Status PickleMachine::push_global() {
     return function(PickleFunction::rebuild_tensor);
   if (module == "torch._utils" && name == "_rebuild_parameter")
     return function(PickleFunction::rebuild_parameter);
-  for (std::uint32_t i = 0; i < kStorages.size(); ++i) {
+  for (std::uint32_t i = 0; i < kStorages.size(); ++i)
     if (module == "torch" && name == kStorages[i].second) return push({PickleKind::storage_class, i, 0});
-  }
   return Status::unsupported("global " + quote_name(module) + " " + quote_name(name) +
                              " is not one that a state dict needs; nothing of it is run. Load the file where "
                              "you trust it, and save its state_dict() alone");
@@ -435,9 +412,8 @@ Status PickleMachine::load_storage() {
   const PickleValue id = pop();
   RETURN_IF_ERROR(expect_items(id, kParts, "a storage's id"));
   const auto parts = items_of(id);
-  if (text_of(parts[0]) != "storage") {
+  if (text_of(parts[0]) != "storage")
     return Status::invalid("an id of " + quote_name(text_of(parts[0])) + ", expected of a storage");
-  }
   RETURN_IF_ERROR(check_length(text_of(parts[2]), "a storage's key"));
   storages_.push_back({kStorages[parts[1].first].first, text_of(parts[2]), parts[4].count});
   return push({PickleKind::storage, static_cast<std::uint32_t>(storages_.size() - 1), 0});
@@ -473,11 +449,9 @@ Status PickleMachine::rebuild_tensor(const PickleValue& arguments) {
     return invalid_error("{}: {} extents and {} strides, expected as many, and at most {}", kWhat,
                          parts[2].count, parts[3].count, kDimensionLimit);
   }
-  for (const PickleValue& tuple : {parts[2], parts[3]}) {
-    for (const PickleValue& number : items_of(tuple)) {
+  for (const PickleValue& tuple : {parts[2], parts[3]})
+    for (const PickleValue& number : items_of(tuple))
       RETURN_IF_ERROR(expect(number, PickleKind::integer, "an extent or a stride"));
-    }
-  }
   tensors_.push_back({parts[0].first, parts[1].count, parts[2], parts[3]});
   return push({PickleKind::tensor, static_cast<std::uint32_t>(tensors_.size() - 1), 0});
 }
@@ -497,14 +471,12 @@ std::vector<std::int64_t> PickleMachine::numbers_of(const PickleValue& tuple) co
 
 Result<std::vector<PickledTensor>> PickleMachine::finish() const {
   if (at_ != pickle_.size()) return Status::invalid("bytes after the end of the pickle; the rest is unknown");
-  if (stack_.size() != 1 || !marks_.empty()) {
+  if (stack_.size() != 1 || !marks_.empty())
     return invalid_error("{} values and {} MARKs are left, expected one value", stack_.size(), marks_.size());
-  }
   RETURN_IF_ERROR(expect(stack_[0], PickleKind::dict, "the file's content"));
   const Items& items = dicts_[stack_[0].first];
-  if (items.size() > kTensorLimit) {
+  if (items.size() > kTensorLimit)
     return invalid_error("{} tensors, expected at most {}", items.size(), kTensorLimit);
-  }
   std::vector<std::string_view> names;
   for (const auto& [key, value] : items) {
     RETURN_IF_ERROR(check_length(text_of(key), "a tensor's name"));

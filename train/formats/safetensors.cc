@@ -4,14 +4,12 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/safetensors.h"
 
-#include "train/base/status.h"
 #include "train/io/little_endian.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <exception>
 #include <limits>
 #include <numeric>
@@ -58,14 +56,12 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
 
   bool number_unsigned(number_unsigned_t value) override {
     if (place_ != Place::shape && place_ != Place::offsets) return unexpected("a number");
-    if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+    if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
       return fail(what() + std::to_string(value) + ", expected a number below 2^63");
-    }
-    if (place_ == Place::shape) {
+    if (place_ == Place::shape)
       entry().shape.push_back(static_cast<std::int64_t>(value));
-    } else if (++offsets_ <= 2) {
+    else if (++offsets_ <= 2)
       (offsets_ == 1 ? entry().begin : entry().end) = value;
-    }
     return true;
   }
 
@@ -106,9 +102,8 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
   }
 
   bool end_object() override {
-    if (place_ == Place::tensor && fields_ != 7) {
+    if (place_ == Place::tensor && fields_ != 7)
       return fail("tensor " + quote_name(entry().name) + ": expected dtype, shape and data_offsets");
-    }
     place_ = place_ == Place::top ? Place::end : Place::top;
     return true;
   }
@@ -121,9 +116,8 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
   }
 
   bool end_array() override {
-    if (place_ == Place::offsets && offsets_ != 2) {
+    if (place_ == Place::offsets && offsets_ != 2)
       return fail(what() + std::to_string(offsets_) + " numbers, expected two");
-    }
     place_ = Place::tensor;
     return true;
   }
@@ -210,9 +204,8 @@ Result<std::string_view> find_header(Bytes file) {
                            "; the file is torn or of another format");
   }
   const Bytes header = file.subspan(kLengthBytes, static_cast<std::size_t>(length));
-  if (header.empty() || header.front() != std::byte{'{'}) {
+  if (header.empty() || header.front() != std::byte{'{'})
     return Status::invalid("its header does not begin with '{'; the file is torn or of another format");
-  }
   return std::string_view(reinterpret_cast<const char*>(header.data()), header.size());
 }
 
@@ -251,9 +244,8 @@ Status check_source(const TensorSource& source, std::set<std::string_view>& name
   if (source.name == kMetadata) return Status::invalid(what + "the format keeps this name for itself");
   if (!names.insert(source.name).second) return Status::invalid(what + "given twice; names must differ");
   if (!source.bytes) return Status::invalid(what + "has no function that gives its bytes");
-  if (element_size(source.dtype) == 0) {
+  if (element_size(source.dtype) == 0)
     return invalid_error("{}dtype {}, expected one of {}", what, quote_name(source.dtype), known_dtypes());
-  }
   if (!tensor_bytes(source.dtype, source.shape)) {
     return Status::invalid(what + "shape " + shape_text(source.shape) +
                            ", expected extents of 0 or more and less than 2^63 bytes");

@@ -4,14 +4,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/tar.h"
 
-#include "train/base/status.h"
+#include "train/base/text.h"
 #include "train/formats/tensor_list.h"
 #include "train/io/little_endian.h"
-#include "train/io/output_file.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <limits>
 #include <optional>
 #include <set>
@@ -71,26 +68,16 @@ std::optional<std::uint64_t> number_field(std::span<const std::byte> block, TarF
   std::string_view text = text_field(block, field);
   text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
   text = text.substr(0, text.find(' '));
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 8);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-std::optional<std::uint64_t> decimal(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  return parse_number<std::uint64_t>(text, 8);
 }
 
 Status set_pax(PaxFields& fields, std::string_view key, std::string_view value) {
   if (key == "path") {
     fields.path = std::string(value);
   } else if (key == "size") {
-    fields.size = decimal(value);
-    if (!fields.size || *fields.size > kSizeLimit) {
+    fields.size = parse_number<std::uint64_t>(value);
+    if (!fields.size || *fields.size > kSizeLimit)
       return Status::invalid("size " + quote_name(value) + " in a pax header, expected a number below 2^63");
-    }
   } else if (key.starts_with("GNU.sparse")) {
     return sparse_file();
   }
@@ -100,9 +87,8 @@ Status set_pax(PaxFields& fields, std::string_view key, std::string_view value) 
 // Returns the checksum of a header block: the sum of its bytes, with the checksum field counted as blanks.
 std::uint64_t tar_sum(std::span<const std::byte> block) {
   std::uint64_t sum = kTarSum.size * ' ';
-  for (std::size_t i = 0; i < kTarBlock; ++i) {
+  for (std::size_t i = 0; i < kTarBlock; ++i)
     if (i < kTarSum.at || i >= kTarSum.at + kTarSum.size) sum += std::to_integer<std::uint64_t>(block[i]);
-  }
   return sum;
 }
 
@@ -112,15 +98,13 @@ Result<PaxFields> parse_pax(std::string_view text) {
   while (!text.empty()) {
     const std::size_t blank = text.find(' ');
     const std::optional<std::uint64_t> length =
-        blank <= 20 ? decimal(text.substr(0, blank)) : std::optional<std::uint64_t>();
-    if (!length || *length > text.size() || *length < blank + 3) {
+        blank <= 20 ? parse_number<std::uint64_t>(text.substr(0, blank)) : std::optional<std::uint64_t>();
+    if (!length || *length > text.size() || *length < blank + 3)
       return Status::invalid("a pax header that is no list of `LENGTH KEY=VALUE`");
-    }
     const std::string_view record = text.substr(blank + 1, static_cast<std::size_t>(*length) - blank - 1);
     const std::size_t equals = record.find('=');
-    if (equals == std::string_view::npos || record.back() != '\n') {
+    if (equals == std::string_view::npos || record.back() != '\n')
       return Status::invalid("a pax header that is no list of `LENGTH KEY=VALUE`");
-    }
     const std::string_view value = record.substr(equals + 1, record.size() - equals - 2);
     RETURN_IF_ERROR(set_pax(fields, record.substr(0, equals), value));
     text.remove_prefix(static_cast<std::size_t>(*length));
@@ -224,9 +208,8 @@ class TarReader {
     }
     if (name.empty()) return Status::invalid("a file without a name");
     if (!names_.insert(name).second) return Status::invalid("file " + quote_name(name) + ": given twice");
-    if (entries_.size() == kEntryLimit) {
+    if (entries_.size() == kEntryLimit)
       return Status::invalid("more than " + std::to_string(kEntryLimit) + " files, which is the limit");
-    }
     entries_.push_back({name, bytes, header_});
     return {};
   }
@@ -246,9 +229,8 @@ class TarReader {
     }
     if (fields.size) pending_.size = fields.size;
     if (fields.path) {
-      if (fields.path->size() > kLongNameLimit) {
+      if (fields.path->size() > kLongNameLimit)
         return too_long("a file's name", fields.path->size(), kLongNameLimit);
-      }
       return set_path(std::move(*fields.path));
     }
     return {};
@@ -292,18 +274,16 @@ void put_text(Block& block, TarField field, std::string_view text) {
 }
 
 void put_octal(Block& block, TarField field, std::uint64_t value) {
-  for (std::size_t i = field.size - 1; i > 0; --i, value >>= 3) {
+  for (std::size_t i = field.size - 1; i > 0; --i, value >>= 3)
     block[field.at + i - 1] = static_cast<std::byte>('0' + (value & 7));
-  }
 }
 
 void put_size(Block& block, std::uint64_t size) {
   constexpr std::uint64_t kOctalEnd = std::uint64_t{1} << (3 * (kTarSize.size - 1));
   if (size < kOctalEnd) return put_octal(block, kTarSize, size);
   block[kTarSize.at] = std::byte{0x80};
-  for (std::size_t i = kTarSize.size - 1; size != 0; --i, size >>= 8) {
+  for (std::size_t i = kTarSize.size - 1; size != 0; --i, size >>= 8)
     block[kTarSize.at + i] = static_cast<std::byte>(size & 0xff);
-  }
 }
 
 Status check_source(const TarSource& source, std::set<std::string>& names) {
@@ -343,9 +323,8 @@ Status write_entry(OutputFile& file, const TarSource& source) {
     return file.write(bytes);
   };
   RETURN_IF_ERROR(with_context(what, source.write(sink)));
-  if (written != source.size) {
+  if (written != source.size)
     return with_context(what, invalid_error("{} bytes given, expected {}", written, source.size));
-  }
   return write_zeros(file, padding_of(source.size, kTarBlock));
 }
 
@@ -357,9 +336,8 @@ Result<TarHeader> parse_tar_header(std::span<const std::byte> block) {
     return Status::invalid(
         "no header of a tar archive (ustar, GNU or pax); the file is torn or of another format");
   }
-  if (number_field(block, kTarSum) != tar_sum(block)) {
+  if (number_field(block, kTarSum) != tar_sum(block))
     return Status::invalid("the header's checksum is wrong; the archive is damaged");
-  }
   const std::optional<std::uint64_t> size = number_field(block, kTarSize);
   if (!size) return Status::invalid("the header's size is not a number of 0 or more below 2^63");
   TarHeader header;
@@ -368,9 +346,8 @@ Result<TarHeader> parse_tar_header(std::span<const std::byte> block) {
   header.name = text_field(block, kTarName);
   // GNU tar stores other data where ustar has the first part of a long name.
   if (magic != "ustar ") {
-    if (const std::string_view prefix = text_field(block, kTarPrefix); !prefix.empty()) {
+    if (const std::string_view prefix = text_field(block, kTarPrefix); !prefix.empty())
       header.name = std::string(prefix) + "/" + header.name;
-    }
   }
   return header;
 }

@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/tensor_list.h"
 
+#include "train/base/text.h"
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -37,16 +38,13 @@ constexpr std::array<std::pair<std::string_view, std::size_t>, 16> kDtypes = {{
 }  // namespace
 
 std::size_t element_size(std::string_view dtype) {
-  for (const auto& [name, size] : kDtypes) {
+  for (const auto& [name, size] : kDtypes)
     if (name == dtype) return size;
-  }
   return 0;
 }
 
 std::string known_dtypes() {
-  std::string text;
-  for (const auto& [name, size] : kDtypes) text += (text.empty() ? "" : " ") + std::string(name);
-  return text;
+  return joined(kDtypes, " ", [](const auto& each) { return each.first; });
 }
 
 std::optional<std::uint64_t> tensor_bytes(std::string_view dtype, std::span<const std::int64_t> shape) {
@@ -72,10 +70,8 @@ std::string quote_name(std::string_view name) {
 
 std::string shape_text(std::span<const std::int64_t> shape) {
   constexpr std::size_t kMost = 16;
-  std::string text;
-  for (const std::int64_t extent : shape.first(std::min(shape.size(), kMost))) {
-    text += (text.empty() ? "" : ", ") + std::to_string(extent);
-  }
+  const std::string text = joined(shape.first(std::min(shape.size(), kMost)), ", ",
+                                  [](std::int64_t extent) { return std::to_string(extent); });
   return "[" + text + (shape.size() > kMost ? ", …]" : "]");
 }
 

@@ -3,22 +3,17 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/torch_file.h"
 
-#include "train/base/status.h"
 #include "train/formats/pickle.h"
-#include "train/formats/tensor_list.h"
 #include "train/formats/zip.h"
 #include "train/io/little_endian.h"
-#include "train/io/output_file.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <utility>
 
 namespace octavo_train {
@@ -39,9 +34,8 @@ Result<std::string_view> find_root(std::span<const ZipEntry> entries) {
     if (!root.empty()) return Status::invalid("two files data.pkl, expected one");
     root = folder;
   }
-  if (root.empty()) {
+  if (root.empty())
     return Status::invalid("a zip archive without NAME/data.pkl, expected one that torch.save wrote");
-  }
   return root;
 }
 
@@ -125,9 +119,8 @@ Result<Range> range_of(const PickledTensor& tensor, Bytes storage) {
   const auto elements = static_cast<std::uint64_t>(tensor.storage.elements);
   const std::uint64_t extent = *bytes == 0 ? 0 : extent_of(tensor).value_or(UINT64_MAX);
   if (tensor.offset < 0 || static_cast<std::uint64_t>(tensor.offset) > elements ||
-      extent > elements - static_cast<std::uint64_t>(tensor.offset)) {
+      extent > elements - static_cast<std::uint64_t>(tensor.offset))
     return Status::invalid(what + " does not fit its storage of " + std::to_string(elements) + " elements");
-  }
   const std::size_t size = element_size(tensor.storage.dtype);
   return Range{storage.subspan(static_cast<std::size_t>(tensor.offset) * size,
                                static_cast<std::size_t>(extent) * size),
@@ -241,9 +234,8 @@ Result<TorchFile> TorchFile::open(const std::string& path) {
 Result<TorchFileLayout> plan_torch_file(std::span<const TensorSource> sources, std::string root) {
   std::set<std::string_view> names;
   std::uint64_t bytes = 0;
-  if (sources.size() > kTensorLimit) {
+  if (sources.size() > kTensorLimit)
     return invalid_error("{} tensors, expected at most {}", sources.size(), kTensorLimit);
-  }
   for (const TensorSource& source : sources) {
     RETURN_IF_ERROR(check_source(source, names));
     const std::uint64_t size = tensor_bytes(source.dtype, source.shape).value_or(0);

@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/zip.h"
 
-#include "train/base/status.h"
 #include "train/formats/tensor_list.h"
 #include "train/io/little_endian.h"
 
@@ -11,7 +10,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <string>
 
 namespace octavo_train {
 namespace {
@@ -56,17 +54,15 @@ Result<Directory> find_directory(Bytes file) {
   const std::optional<std::size_t> found = find_end(file);
   if (!found) return cut_short();
   std::size_t end = *found;
-  if (u16(file, end + 4) != 0 || u16(file, end + 6) != 0) {
+  if (u16(file, end + 4) != 0 || u16(file, end + 6) != 0)
     return invalid_at(end, "a zip archive in several parts, expected one");
-  }
   Directory directory{u32(file, end + 16), u32(file, end + 12), u16(file, end + 10)};
   if (end >= kZip64LocatorSize && u32(file, end - kZip64LocatorSize) == kZip64Locator) {
     const std::size_t locator = end - kZip64LocatorSize;
     const std::uint64_t at = u64(file, locator + 8);
     if (locator < kZip64EndSize || at > locator - kZip64EndSize ||
-        u32(file, static_cast<std::size_t>(at)) != kZip64End) {
+        u32(file, static_cast<std::size_t>(at)) != kZip64End)
       return invalid_at(locator, "the zip64 record lies at byte " + std::to_string(at) + ", where none is");
-    }
     end = static_cast<std::size_t>(at);
     directory = {u64(file, end + 48), u64(file, end + 40), u64(file, end + 32)};
   }
@@ -101,9 +97,8 @@ Status read_extra64(Bytes extra, std::span<std::uint64_t* const> wanted) {
 
 // Parses the record at the start of `rest` and removes it from `rest`.
 Result<CentralEntry> next_entry(Bytes& rest) {
-  if (rest.size() < kZipCentralSize || u32(rest, 0) != kZipCentral) {
+  if (rest.size() < kZipCentralSize || u32(rest, 0) != kZipCentral)
     return Status::invalid("no record of the zip archive's directory; the archive is damaged");
-  }
   const auto name_size = static_cast<std::size_t>(u16(rest, 28));
   const auto extra_size = static_cast<std::size_t>(u16(rest, 30));
   const std::size_t size = kZipCentralSize + name_size + extra_size + static_cast<std::size_t>(u16(rest, 32));
@@ -120,9 +115,8 @@ Result<CentralEntry> next_entry(Bytes& rest) {
   entry.size = u32(rest, 24);
   entry.header = u32(rest, 42);
   std::vector<std::uint64_t*> wanted;
-  for (std::uint64_t* number : {&entry.size, &packed, &entry.header}) {
+  for (std::uint64_t* number : {&entry.size, &packed, &entry.header})
     if (*number == kZipIn64) wanted.push_back(number);
-  }
   const Bytes extra = rest.subspan(kZipCentralSize + name_size, extra_size);
   if (Status status = read_extra64(extra, wanted); !status.ok())
     return Status::invalid(what + status.message());
@@ -135,18 +129,15 @@ Result<CentralEntry> next_entry(Bytes& rest) {
 Result<ZipEntry> find_bytes(Bytes data, const CentralEntry& entry) {
   const std::string what = "file " + quote_name(entry.name) + ": ";
   if (data.size() < kZipLocalSize || entry.header > data.size() - kZipLocalSize ||
-      u32(data, static_cast<std::size_t>(entry.header)) != kZipLocal) {
+      u32(data, static_cast<std::size_t>(entry.header)) != kZipLocal)
     return invalid_at(entry.place, what + "no header at byte " + std::to_string(entry.header));
-  }
   const Bytes local = data.subspan(static_cast<std::size_t>(entry.header));
   const auto name_size = static_cast<std::size_t>(u16(local, 26));
   const std::size_t begin = kZipLocalSize + name_size + static_cast<std::size_t>(u16(local, 28));
-  if (begin > local.size() || entry.size > local.size() - begin) {
+  if (begin > local.size() || entry.size > local.size() - begin)
     return invalid_at(entry.header, what + std::to_string(entry.size) + " bytes do not fit the archive");
-  }
-  if (as_text(local.subspan(kZipLocalSize, name_size)) != entry.name || u16(local, 8) != 0) {
+  if (as_text(local.subspan(kZipLocalSize, name_size)) != entry.name || u16(local, 8) != 0)
     return invalid_at(entry.header, what + "its header has another name or method than the directory");
-  }
   const std::uint64_t size = u32(local, 22);
   if (!(u16(local, 6) & kSizesFollow) && size != kZipIn64 && size != entry.size) {
     return invalid_at(entry.header, what + "its header says " + std::to_string(size) +
@@ -161,9 +152,8 @@ Status check_overlaps(Bytes archive, std::vector<ZipEntry>& entries) {
   std::ranges::sort(entries, {}, &ZipEntry::header);
   std::uint64_t end = 0;
   for (const ZipEntry& entry : entries) {
-    if (entry.header < end) {
+    if (entry.header < end)
       return invalid_at(entry.header, "file " + quote_name(entry.name) + ": overlaps the file before");
-    }
     end = static_cast<std::uint64_t>(entry.bytes.data() - archive.data()) + entry.bytes.size();
   }
   return {};
@@ -201,9 +191,8 @@ Result<std::vector<ZipEntry>> read_zip(Bytes archive) {
   RETURN_IF_ERROR(check_overlaps(archive, entries));
   std::ranges::sort(entries, {}, &ZipEntry::name);
   const auto twin = std::ranges::adjacent_find(entries, {}, &ZipEntry::name);
-  if (twin != entries.end()) {
+  if (twin != entries.end())
     return invalid_at(twin->header, "file " + quote_name(twin->name) + ": given twice");
-  }
   return entries;
 }
 
@@ -253,21 +242,17 @@ Status ZipWriter::end() {
   std::string descriptor;
   append_little(descriptor, kZipDescriptor);
   append_little(descriptor, entry.crc);
-  for (int i = 0; i < 2; ++i) {
-    if (entry.size >= kZipIn64) {
+  for (int i = 0; i < 2; ++i)
+    if (entry.size >= kZipIn64)
       append_little(descriptor, entry.size);
-    } else {
+    else
       append_little(descriptor, static_cast<std::uint32_t>(entry.size));
-    }
-  }
   return put(descriptor);
 }
 
 Status ZipWriter::finish() {
   const std::uint64_t directory = at_;
-  for (const Entry& entry : entries_) {
-    RETURN_IF_ERROR(put(central(entry)));
-  }
+  for (const Entry& entry : entries_) RETURN_IF_ERROR(put(central(entry)));
   const std::uint64_t end = at_;
   const std::uint64_t count = entries_.size();
   std::string text;

@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: MIT
 #include "train/io/checksums.h"
 
+#include "train/base/text.h"
 #include "train/io/file_descriptor.h"
 
 #include <xxhash.h>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cinttypes>
 #include <cstdio>
 
@@ -34,12 +34,11 @@ bool parse_line(std::string_view line, FileChecksum& file) {
   const std::size_t first = line.find(' ');
   const std::size_t second = line.find(' ', first + 1);
   if (first == std::string_view::npos || second == std::string_view::npos) return false;
-  const std::string_view size = line.substr(first + 1, second - first - 1);
-  const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), file.size);
+  const auto size = parse_number<std::uint64_t>(line.substr(first + 1, second - first - 1));
   file.hash = line.substr(0, first);
   file.name = line.substr(second + 1);
-  return error == std::errc() && end == size.data() + size.size() && is_hash(file.hash) &&
-         is_plain_name(file.name);
+  file.size = size.value_or(0);
+  return size && is_hash(file.hash) && is_plain_name(file.name);
 }
 
 }  // namespace
@@ -89,19 +88,16 @@ Result<std::vector<FileChecksum>> parse_checksums(std::string_view text, const s
     const std::size_t end = text.find('\n', begin);
     const std::string place = path + ":" + std::to_string(files.size() + 1);
     FileChecksum file;
-    if (!parse_line(text.substr(begin, end - begin), file)) {
+    if (!parse_line(text.substr(begin, end - begin), file))
       return Status::invalid(place + ": expected a hash of 32 hex digits, a size and a file name" + torn);
-    }
-    if (std::any_of(files.begin(), files.end(), [&](const auto& other) { return other.name == file.name; })) {
+    if (std::any_of(files.begin(), files.end(), [&](const auto& other) { return other.name == file.name; }))
       return Status::invalid(place + ": a second line for " + file.name + torn);
-    }
     files.push_back(std::move(file));
     last = begin;
     begin = end + 1;
   }
-  if (files.back() != own_checksum(text.substr(0, last))) {
+  if (files.back() != own_checksum(text.substr(0, last)))
     return Status::invalid(path + ": its last line does not fit the lines before" + torn);
-  }
   files.pop_back();
   return files;
 }

@@ -23,9 +23,8 @@ Status system_error(const std::string& path, std::string_view action, int error)
 }
 
 int sync_descriptor(const FileDescriptor& descriptor) {
-  while (::fsync(descriptor.get()) != 0) {
+  while (::fsync(descriptor.get()) != 0)
     if (errno != EINTR) return errno;
-  }
   return 0;
 }
 

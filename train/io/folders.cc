@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/io/folders.h"
 
-#include "train/base/status.h"
 #include "train/io/file_descriptor.h"
 
 #include <dirent.h>
@@ -35,6 +34,11 @@ Result<std::vector<std::string>> list_folder(const std::string& path) {
   return names;
 }
 
+bool is_folder(const std::string& path) {
+  struct stat found {};
+  return ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+}
+
 Status remove_tree(const std::string& path) {
   struct stat found {};
   if (lstat(path.c_str(), &found) != 0)
@@ -42,9 +46,7 @@ Status remove_tree(const std::string& path) {
   const bool folder = S_ISDIR(found.st_mode);
   if (folder) {
     ASSIGN_OR_RETURN(const auto names, list_folder(path));
-    for (const std::string& name : names) {
-      RETURN_IF_ERROR(remove_tree(path + "/" + name));
-    }
+    for (const std::string& name : names) RETURN_IF_ERROR(remove_tree(path + "/" + name));
   }
   const int failed = folder ? rmdir(path.c_str()) : unlink(path.c_str());
   return failed != 0 && errno != ENOENT ? system_error(path, "remove", errno) : Status();

@@ -16,6 +16,9 @@ namespace octavo_train {
 // the folder does not exist.
 Result<std::vector<std::string>> list_folder(const std::string& path);
 
+// Returns true if the path is a folder, or a link to one.
+bool is_folder(const std::string& path);
+
 // Removes a file, or a folder with all its contents. Symbolic links are removed, not followed. Succeeds if
 // the path does not exist.
 Status remove_tree(const std::string& path);

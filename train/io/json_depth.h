@@ -18,15 +18,14 @@ inline std::size_t json_depth(std::string_view text) {
   bool inside = false;  // inside a string
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (inside && c == '\\') {
+    if (inside && c == '\\')
       ++i;
-    } else if (c == '"') {
+    else if (c == '"')
       inside = !inside;
-    } else if (!inside && (c == '[' || c == '{')) {
+    else if (!inside && (c == '[' || c == '{'))
       deepest = std::max(deepest, ++depth);
-    } else if (!inside && (c == ']' || c == '}') && depth > 0) {
+    else if (!inside && (c == ']' || c == '}') && depth > 0)
       --depth;
-    }
   }
   return deepest;
 }

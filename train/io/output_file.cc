@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/io/output_file.h"
 
-#include "train/base/status.h"
-
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -91,9 +89,8 @@ Status write_atomically(const std::string& path, std::uint64_t size,
 
 Result<std::string> partial_path(const std::string& path) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
     return Status::invalid(path + ": is there and not a file; choose another name");
-  }
   const std::size_t name = path.rfind('/') + 1;  // npos + 1 is 0
   if (name == path.size()) return Status::invalid("'" + path + "': expected the name of a file");
   return path.substr(0, name) + "." + path.substr(name) + ".partial";

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/io/text_file.h"
 
-#include "train/base/status.h"
 #include "train/io/mapped_file.h"
 #include "train/io/output_file.h"
 
@@ -15,9 +14,8 @@ Status write_text_file(const std::string& path, std::string_view text) {
 
 Result<std::string> read_text_file(const std::string& path, std::uint64_t limit) {
   ASSIGN_OR_RETURN(InputFile file, InputFile::open(path));
-  if (file.size > limit) {
+  if (file.size > limit)
     return Status::invalid(path + ": " + size_text(file.size) + ", expected at most " + size_text(limit));
-  }
   std::string text(static_cast<std::size_t>(file.size), '\0');
   ASSIGN_OR_RETURN(const std::size_t count, file.read(std::as_writable_bytes(std::span(text)), path));
   text.resize(count);

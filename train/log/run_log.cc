@@ -2,7 +2,6 @@
 #include "train/log/run_log.h"
 
 #include "train/base/metric_names.h"
-#include "train/base/status.h"
 #include "train/base/word_diff.h"
 #include "train/io/folders.h"
 #include "train/log/event_file.h"
@@ -21,7 +20,6 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -33,15 +31,7 @@ namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
 int flags_of(AppendFile::Mode mode) {
-  switch (mode) {
-    case AppendFile::Mode::create_new:
-      return O_EXCL;
-    case AppendFile::Mode::truncate:
-      return O_TRUNC;
-    case AppendFile::Mode::create_or_append:
-      break;
-  }
-  return 0;
+  return mode == AppendFile::Mode::create_new ? O_EXCL : mode == AppendFile::Mode::truncate ? O_TRUNC : 0;
 }
 
 // Escapes Markdown as numeric character references, because a backslash does not work inside a table or
@@ -49,12 +39,11 @@ int flags_of(AppendFile::Mode mode) {
 std::string plain_markdown(std::string_view text) {
   constexpr std::string_view kMarkup = "\\`*_{}[]()<>#+-.!|~&";
   std::string out;
-  for (const char c : text) {
+  for (const char c : text)
     if (kMarkup.find(c) != std::string_view::npos)
       out += "&#" + std::to_string(static_cast<int>(c)) + ';';
     else
       out += c == '\n' || c == '\r' ? ' ' : c;
-  }
   return out;
 }
 
@@ -275,9 +264,8 @@ Result<RunLog> RunLog::open(const std::string& run_folder, std::int64_t resume_s
   fs::create_directories(folder, error);
   if (error) return failure(folder, "make the run's folder", error);
   const fs::path metrics = folder / kMetrics;
-  if (fs::exists(metrics, error)) {
+  if (fs::exists(metrics, error))
     RETURN_IF_ERROR(resume_step == 0 ? set_aside(metrics) : drop_after(metrics, resume_step));
-  }
   ASSIGN_OR_RETURN(AppendFile lines, AppendFile::open(metrics.string(), AppendFile::Mode::create_or_append));
   const double now = unix_seconds();
   ASSIGN_OR_RETURN(AppendFile events, new_event_file(folder, now));

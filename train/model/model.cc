@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/model/model.h"
 
-#include "train/base/status.h"
-#include "train/checkpoint/tensor_files.h"
+#include "train/checkpoint/tensors.h"
 #include "train/config/config.h"
 #include "train/device/device.h"
 #include "train/formats/safetensors.h"
@@ -44,33 +43,23 @@ void place_model(torch::nn::Module& model, const torch::Device& device, bool bf1
   model.train();
 }
 
-NamedTensors parameters_of(const torch::nn::Module& model) {
-  NamedTensors out;
-  for (const auto& each : model.named_parameters()) out.emplace_back(each.key(), each.value());
-  return out;
-}
+NamedTensors parameters_of(const torch::nn::Module& model) { return model.named_parameters().pairs(); }
 
-NamedTensors buffers_of(const torch::nn::Module& model) {
-  NamedTensors out;
-  for (const auto& each : model.named_buffers()) out.emplace_back(each.key(), each.value());
-  return out;
-}
+NamedTensors buffers_of(const torch::nn::Module& model) { return model.named_buffers().pairs(); }
 
 NamedTensors tensors_of(const torch::nn::Module& model) {
-  NamedTensors out = parameters_of(model);
-  for (auto& each : buffers_of(model)) out.push_back(std::move(each));
+  NamedTensors out = parameters_of(model), buffers = buffers_of(model);
+  out.insert(out.end(), buffers.begin(), buffers.end());
   return out;
 }
 
 Result<LoadedModel> load_model(const std::string& run, std::string_view which, const DeviceName& wanted) {
   LoadedModel out;
-  ASSIGN_OR_RETURN(auto chosen, choose_checkpoint(run, which, kFilesOfAModel));
-  out.checkpoint = std::move(chosen);
+  ASSIGN_OR_RETURN(out.checkpoint, choose_checkpoint(run, which, kFilesOfAModel));
   const std::string& path = out.checkpoint.path;
-  ASSIGN_OR_RETURN(auto config, load(path + "/config.yaml"));
+  ASSIGN_OR_RETURN(const auto config, load(path + "/config.yaml"));
   out.settings = config.settings;
-  ASSIGN_OR_RETURN(auto device, choose_device(wanted));
-  out.device = device;
+  ASSIGN_OR_RETURN(out.device, choose_device(wanted));
   ASSIGN_OR_RETURN(auto read, Safetensors::open(path + "/model.safetensors"));
   const bool bf16 =
       std::ranges::any_of(read.tensors(), [](const auto& each) { return each.dtype == "BF16"; });

@@ -7,11 +7,92 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
 
 namespace octavo_train {
+namespace {
+
+torch::ScalarType own_type(const Bucket& bucket) { return static_cast<torch::ScalarType>(bucket.type); }
+
+std::int64_t flat_bytes(const Bucket& bucket, torch::ScalarType type) {
+  return bucket.elements * static_cast<std::int64_t>(c10::elementSize(type));
+}
+
+}  // namespace
+
+BucketTensors::BucketTensors(ParallelLayout layout, int rank, const NamedTensors& parameters,
+                             const GradientOptions& options)
+    : layout_(std::move(layout)), rank_(rank), options_(options) {
+  for (const auto& [name, param] : parameters) {
+    TORCH_CHECK(param.is_non_overlapping_and_dense(), name, ": its elements do not lie one after the other");
+    shapes_.push_back({param.sizes().vec(), param.strides().vec()});
+  }
+  if (parameters.empty()) return;
+  const torch::Device device = parameters[0].second.device();
+  std::int64_t largest = 0;
+  for (std::size_t b = 0; b < layout_.buckets().size(); ++b) {
+    const auto kind = torch::TensorOptions(sum_type(bucket(b))).device(device);
+    if (options_.each_pass) {
+      largest = std::max(largest, flat_bytes(bucket(b), reduce_type(bucket(b))));
+      mine_.push_back(torch::zeros({layout_.chunk(b, rank_).elements()}, kind));
+      bytes_ += static_cast<std::int64_t>(mine_.back().nbytes());
+    } else {
+      whole_.push_back(torch::zeros({bucket(b).elements}, kind));
+      mine_.push_back(part(b, whole_.back()));
+      bytes_ += static_cast<std::int64_t>(whole_.back().nbytes());
+    }
+  }
+  if (!options_.each_pass) return;
+  slots_.resize(mine_.size() > 1 || options_.passes > 1 ? 2 : 1);
+  for (torch::Tensor& slot : slots_) {
+    slot = torch::zeros({largest}, torch::TensorOptions(torch::kUInt8).device(device));
+    slot_bytes_ += largest;
+  }
+}
+
+torch::ScalarType BucketTensors::sum_type(const Bucket& bucket) const {
+  const torch::ScalarType own = own_type(bucket);
+  const bool half = own == torch::kBFloat16 || own == torch::kFloat16;
+  return half && (options_.passes > 1 || options_.reduce_in_fp32) ? torch::kFloat32 : own;
+}
+
+torch::ScalarType BucketTensors::reduce_type(const Bucket& bucket) const {
+  return options_.each_pass && !options_.reduce_in_fp32 ? own_type(bucket) : sum_type(bucket);
+}
+
+torch::Tensor BucketTensors::whole(std::size_t number, std::size_t slot) const {
+  if (!options_.each_pass) return whole_[number];
+  const torch::ScalarType type = reduce_type(bucket(number));
+  return slots_[slot].narrow(0, 0, flat_bytes(bucket(number), type)).view(type);
+}
+
+BucketTensors::Tensors BucketTensors::views(std::size_t number, const torch::Tensor& whole) const {
+  Tensors out;
+  for (std::size_t k = 0; k < bucket(number).parameters.size(); ++k) {
+    const Shape& shape = shapes_[bucket(number).parameters[k]];
+    out.push_back(whole.as_strided(shape.sizes, shape.strides, bucket(number).begins[k]));
+  }
+  return out;
+}
+
+torch::Tensor BucketTensors::part(std::size_t bucket, const torch::Tensor& whole) const {
+  const Piece chunk = layout_.chunk(bucket, rank_);
+  return whole.narrow(0, chunk.begin, chunk.elements());
+}
+
+torch::Tensor BucketTensors::gradient(std::size_t parameter, const torch::Tensor& stepped) const {
+  const std::size_t bucket = layout_.bucket_of(parameter);
+  const Piece piece = layout_.piece(parameter, rank_);
+  const torch::Tensor& sums = mine_[bucket];
+  TORCH_CHECK(stepped.numel() == piece.elements(), "the optimizer steps ", stepped.numel(),
+              " elements of parameter ", parameter, ", expected ", piece.elements());
+  if (piece.elements() == 0) return torch::empty(stepped.sizes(), sums.options());
+  const std::int64_t begin = layout_.begin_of(parameter) + piece.begin - layout_.chunk(bucket, rank_).begin;
+  return sums.as_strided(stepped.sizes(), stepped.strides(), sums.storage_offset() + begin);
+}
 
 struct BucketGradients::Hook final : torch::autograd::PostAccumulateGradHook {
   Hook(BucketGradients& gradients, std::size_t number) : all(gradients), parameter(number) {}
@@ -28,16 +109,16 @@ void BucketGradients::Queued::done() {
 }
 
 BucketGradients::BucketGradients(ProcessGroup& world, ParallelLayout layout, NamedTensors parameters,
-                                 std::vector<torch::Tensor> stepped, const GradientOptions& plan)
+                                 std::vector<torch::Tensor> stepped, const GradientOptions& options)
     : world_(world),
-      plan_(plan),
+      options_(options),
       parameters_(std::move(parameters)),
-      tensors_(std::move(layout), world.rank(), parameters_, plan),
+      tensors_(std::move(layout), world.rank(), parameters_, options),
       stepped_(std::move(stepped)),
-      queued_(plan.each_pass ? tensors_.slots() : tensors_.count()),
+      queued_(options.each_pass ? tensors_.slots() : tensors_.count()),
       filled_(parameters_.size(), false),
       had_(parameters_.size(), false) {
-  for (std::size_t b = 0; b < tensors_.count() && !plan_.each_pass; ++b)
+  for (std::size_t b = 0; b < tensors_.count() && !options_.each_pass; ++b)
     views_.push_back(tensors_.views(b, tensors_.whole(b)));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     given_.push_back(tensors_.gradient(i, stepped_[i]));
@@ -81,7 +162,7 @@ void BucketGradients::came(std::size_t parameter) {
   if (--waiting_[bucket] > 0) return;
   const torch::NoGradGuard no_grad;
   // Moving the gradients frees their memory, even if the reduction cannot start yet.
-  if (!plan_.each_pass) move(bucket, views_[bucket]);
+  if (!options_.each_pass) move(bucket, views_[bucket]);
   if (!starts_now()) return;
   while (next_ < tensors_.count() && waiting_[next_] == 0) start(next_++);
 }
@@ -122,14 +203,14 @@ Pending BucketGradients::reduce(std::size_t bucket, const torch::Tensor& part, c
 
 void BucketGradients::start(std::size_t bucket) {
   const std::size_t slot = static_cast<std::size_t>(started_++) % queued_.size();
-  Queued& queued = queued_[plan_.each_pass ? slot : bucket];
+  Queued& queued = queued_[options_.each_pass ? slot : bucket];
   queued.done();
   const torch::Tensor whole = tensors_.whole(bucket, slot);
   const std::vector<std::size_t>& members = tensors_.bucket(bucket).parameters;
-  if (plan_.each_pass) {
+  if (options_.each_pass) {
     for (const std::size_t i : members) filled_[i] = false;
   }
-  const Tensors views = plan_.each_pass ? tensors_.views(bucket, whole) : views_[bucket];
+  const Tensors views = options_.each_pass ? tensors_.views(bucket, whole) : views_[bucket];
   move(bucket, views);
   Tensors empty;
   for (std::size_t k = 0; k < members.size(); ++k) {
@@ -139,8 +220,8 @@ void BucketGradients::start(std::size_t bucket) {
 
   const torch::Tensor& mine = tensors_.mine(bucket);
   // The first micro-batch of a step may be reduced directly into the sums.
-  const bool there = !plan_.each_pass || (done_ == 0 && tensors_.bucket(bucket).owner < 0 &&
-                                          mine.scalar_type() == whole.scalar_type());
+  const bool there = !options_.each_pass || (done_ == 0 && tensors_.bucket(bucket).owner < 0 &&
+                                             mine.scalar_type() == whole.scalar_type());
   const torch::Tensor part = there ? mine : tensors_.part(bucket, whole);
   queued.pending = reduce(bucket, part, whole);
   if (there) return;
@@ -161,7 +242,7 @@ void BucketGradients::pass_done() {
     for (std::size_t b = 0; b < tensors_.count(); ++b) move(b, views_[b]);
   }
   ++done_;
-  if (plan_.each_pass) next_ = 0;
+  if (options_.each_pass) next_ = 0;
   arm();
 }
 
@@ -196,8 +277,8 @@ void BucketGradients::reduce_late(std::size_t bucket) {
 
 void BucketGradients::finish() {
   const torch::NoGradGuard no_grad;
-  if (!plan_.each_pass) start_all();
-  for (; plan_.each_pass && done_ < most_; ++done_) {
+  if (!options_.each_pass) start_all();
+  for (; options_.each_pass && done_ < most_; ++done_) {
     start_all();
     next_ = 0;
   }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "train/optim/convert_states.h"
 
-#include "train/base/status.h"
 #include "train/config/options.h"
-#include "train/optim/optimizer_factories.h"
+#include "train/optim/optimizer.h"
 
 #include <octavo/codec.h>
 #include <octavo/describe.h>
 #include <octavo/formats.h>
 #include <octavo/torch/tensors.h>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace octavo_train {
 namespace {
 
-using ::torch::Tensor;
+using torch::Tensor;
 using Json = nlohmann::ordered_json;
 
 template <class T>
@@ -32,12 +32,12 @@ std::span<T> span_of(const Tensor& tensor) {
 // flat() returns a tensor's elements in the memory order of `like`, a parameter; shaped() is its inverse.
 Tensor flat(const Tensor& tensor, const Tensor& like) {
   const auto options = tensor.options().requires_grad(false);
-  Tensor ordered = ::torch::empty_strided(like.sizes(), like.strides(), options);
+  Tensor ordered = torch::empty_strided(like.sizes(), like.strides(), options);
   ordered.copy_(tensor.detach());
   return ordered.as_strided({like.numel()}, {1});
 }
 Tensor shaped(const Tensor& elements, const Tensor& like) {
-  Tensor out = ::torch::empty_strided(like.sizes(), like.strides(), elements.options());
+  Tensor out = torch::empty_strided(like.sizes(), like.strides(), elements.options());
   out.as_strided({like.numel()}, {1}).copy_(elements);
   return out;
 }
@@ -77,27 +77,26 @@ class Store {
 
 // How a state is stored.
 struct StateKind {
-  bool native = true;
+  bool of_libtorch = false;  // saved by LibTorch's own optimizer: torch's names and the parameter's shape
   octavo::StateFormat format = octavo::StateFormat::fp32;
   std::int64_t block_size = 0;
   friend bool operator==(const StateKind&, const StateKind&) = default;
 
   [[nodiscard]] std::string text() const {
-    return std::string(name(format)) + (native ? "" : " (plain LibTorch)");
+    return std::string(name(format)) + (of_libtorch ? " (plain LibTorch)" : "");
   }
 };
 
 class Converter {
  public:
-  Converter(const OptimizerChoice& plan, const TrainingSettings& training, const ParameterGroups& groups,
-            SavedRun& saved)
-      : plan_(plan),
+  Converter(const TrainingSettings& training, const ParameterGroups& groups, SavedRun& saved)
+      : algorithm_(training.optimizer.algorithm),
         groups_(groups),
         saved_(saved),
         states_(saved.states),
         weights_(saved.weights),
-        slots_(slots(plan.name.algorithm, group_config(training, plan.name.algorithm).switches)),
-        store_(plan.bf16_weights ? weight_store(training) : octavo::WeightStore::nearest) {}
+        slots_(slots(algorithm_, group_config(training, algorithm_).switches)),
+        store_(has_bf16_weights(training) ? weight_store(training) : octavo::WeightStore::nearest) {}
 
   Result<std::vector<std::string>> run() {
     for (std::size_t i = 0; i < groups_.parameters.size(); ++i) {
@@ -114,7 +113,7 @@ class Converter {
     states_.close();
     std::vector<std::string> out;
     for (const auto& [change, count] : changes_)
-      out.push_back(change + " (" + std::to_string(count) + (count == 1 ? " parameter)" : " parameters)"));
+      out.push_back(fmt::format("{} ({} parameter{})", change, count, count == 1 ? "" : "s"));
     return out;
   }
 
@@ -123,7 +122,7 @@ class Converter {
     return "moment_" + std::to_string(slot) + (scale ? "_scale" : "");
   }
   [[nodiscard]] std::string part_name(const StateKind& kind, std::size_t slot) const {
-    return kind.native ? moment_name(slot, false) : std::string(slots_[slot].name);
+    return kind.of_libtorch ? std::string(slots_[slot].name) : moment_name(slot, false);
   }
   // Returns all names that a part of a state may have in a checkpoint.
   [[nodiscard]] std::vector<std::string> parts() const {
@@ -138,8 +137,8 @@ class Converter {
 
   static octavo::WeightStore store_of(const Tensor& residual) {
     if (!residual.defined()) return octavo::WeightStore::nearest;
-    return residual.scalar_type() == ::torch::kInt8 ? octavo::WeightStore::residual8
-                                                    : octavo::WeightStore::residual16;
+    return residual.scalar_type() == torch::kInt8 ? octavo::WeightStore::residual8
+                                                  : octavo::WeightStore::residual16;
   }
   static bool keeps_master(octavo::WeightStore store) { return octavo::residual_bytes(store, 1) > 0; }
 
@@ -156,27 +155,27 @@ class Converter {
     const octavo::WeightStore from = store_of(residual),
                               to = has_state ? store_ : octavo::WeightStore::nearest;
     const bool same_bits = have.scalar_type() == param.scalar_type() &&
-                           (have.scalar_type() != ::torch::kBFloat16 || !trained ||
+                           (have.scalar_type() != torch::kBFloat16 || !trained ||
                             octavo::residual_bytes(from, 1) == octavo::residual_bytes(to, 1));
     if (same_bits) {
       weights_.put(name, have);
       if (trained) states_.put(master, residual);
       return {};
     }
-    Tensor values = flat(have, param).to(::torch::kFloat32);
-    if (have.scalar_type() == ::torch::kBFloat16) {
+    Tensor values = flat(have, param).to(torch::kFloat32);
+    if (have.scalar_type() == torch::kBFloat16) {
       const Tensor halves = flat(have, param);
       if (Status bad = octavo::join_weights(from, span_of<const std::uint16_t>(halves),
                                             span_of<const std::byte>(residual), span_of<float>(values));
           !bad.ok())
         return Status(bad.code(), master + ": " + bad.message());
     }
-    if (param.scalar_type() != ::torch::kBFloat16) {
+    if (param.scalar_type() != torch::kBFloat16) {
       weights_.put(name, shaped(values, param));
     } else {
-      const Tensor halves = ::torch::empty({param.numel()}, ::torch::kBFloat16);
-      const Tensor bits = ::torch::empty(
-          {param.numel()}, to == octavo::WeightStore::residual16 ? ::torch::kInt16 : ::torch::kInt8);
+      const Tensor halves = torch::empty({param.numel()}, torch::kBFloat16);
+      const Tensor bits =
+          torch::empty({param.numel()}, to == octavo::WeightStore::residual16 ? torch::kInt16 : torch::kInt8);
       const bool keeps = keeps_master(to);
       if (Status bad = octavo::split_weights(to, span_of<const float>(values), span_of<std::uint16_t>(halves),
                                              keeps ? span_of<std::byte>(bits) : std::span<std::byte>());
@@ -185,8 +184,8 @@ class Converter {
       weights_.put(name, shaped(halves, param));
       if (keeps) states_.put(master, bits);
     }
-    const auto text = [](::torch::ScalarType type, octavo::WeightStore store) {
-      if (type != ::torch::kBFloat16) return std::string("float32");
+    const auto text = [](torch::ScalarType type, octavo::WeightStore store) {
+      if (type != torch::kBFloat16) return std::string("float32");
       return std::string("bfloat16") +
              (keeps_master(store) ? std::string(" with a ") + master_name(store) + "-bit master" : "");
     };
@@ -204,7 +203,7 @@ class Converter {
       out.format = *parsed;
     }
     out.block_size = entry.at("block_size").get<std::int64_t>();
-    out.native = slots_.empty() || !states_.has(name + '.' + std::string(slots_[0].name));
+    out.of_libtorch = !slots_.empty() && states_.has(name + '.' + std::string(slots_[0].name));
     return out;
   }
 
@@ -223,28 +222,26 @@ class Converter {
     return spec;
   }
 
-  static ::torch::ScalarType code_type(const octavo::MomentSpec& spec) {
+  static torch::ScalarType code_type(const octavo::MomentSpec& spec) {
     const std::string_view element =
         octavo::describe(spec.format)->moment[static_cast<std::size_t>(spec.moment)].element;
-    if (element == "float32") return ::torch::kFloat32;
-    return element == "bfloat16" ? ::torch::kBFloat16 : ::torch::kUInt8;
+    if (element == "float32") return torch::kFloat32;
+    return element == "bfloat16" ? torch::kBFloat16 : torch::kUInt8;
   }
 
   Status moments(const std::string& name, const Tensor& param, octavo::StateFormat wanted) {
     if (!saved_.numbers.contains(name)) return {};
     Json& entry = saved_.numbers.at(name);
-    RETURN_IF_ERROR(check_algorithm(entry, name, plan_.name.algorithm));
+    RETURN_IF_ERROR(check_algorithm(entry, name, algorithm_));
     ASSIGN_OR_RETURN(auto from, kind_of(name, entry));
-    const StateKind to{plan_.native, octavo::format_for(wanted, param.numel()).value(), 0};
-    if (slots_.empty() || (from.native == to.native && from.format == to.format &&
-                           (!to.native || from.block_size == to.block_size)))
-      return {};
+    const StateKind to{false, octavo::format_for(wanted, param.numel()).value(), 0};
+    if (slots_.empty() || from == to) return {};
     for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
       RETURN_IF_ERROR(moment(name, param, slot, from, to));
     }
-    // Plain LibTorch does not count the steps of every algorithm (some are saved as 0). Converted moments
-    // are filled, so the step is at least 1.
-    const bool filled = describe(plan_.name.algorithm)->first_step_fills;
+    // LibTorch does not count the steps of every algorithm (some are saved as 0). Converted moments are
+    // filled, so the step is at least 1.
+    const bool filled = describe(algorithm_)->first_step_fills;
     if (filled && entry.at("step").get<std::int64_t>() == 0) entry["step"] = 1;
     entry["format"] = std::string(octavo::name(to.format));
     entry["block_size"] = to.block_size;
@@ -258,9 +255,9 @@ class Converter {
     Tensor codes = states_.take(old_name), scales = states_.take(name + '.' + moment_name(slot, true));
     if (!codes.defined())
       return Status::invalid("there is no " + old_name + ", which " +
-                             std::string(describe(plan_.name.algorithm)->title) +
+                             std::string(describe(algorithm_)->title) +
                              " keeps; the states are of another algorithm, or of other options of it");
-    if (!from.native) {
+    if (from.of_libtorch) {
       if (codes.sizes() != param.sizes())
         return Status::invalid("its " + old_name + " has another shape than the parameter");
       codes = flat(codes, param);
@@ -268,18 +265,18 @@ class Converter {
     const octavo::MomentSpec source = spec_of(slot, from, param), target = spec_of(slot, to, param);
     ASSIGN_OR_RETURN(const auto size, layout(target));
     const auto type = code_type(target);
-    Tensor out = ::torch::zeros({size.codes_bytes / static_cast<std::int64_t>(c10::elementSize(type))}, type);
-    Tensor out_scales = size.scales > 0 ? ::torch::zeros({size.scales}, ::torch::kFloat32) : Tensor();
+    Tensor out = torch::zeros({size.codes_bytes / static_cast<std::int64_t>(c10::elementSize(type))}, type);
+    Tensor out_scales = size.scales > 0 ? torch::zeros({size.scales}, torch::kFloat32) : Tensor();
     if (Status bad = convert(source, span_of<const std::byte>(codes), span_of<const float>(scales), target,
                              span_of<std::byte>(out), span_of<float>(out_scales));
         !bad.ok())
       return Status(bad.code(), old_name + ": " + bad.message());
-    states_.put(name + '.' + part_name(to, slot), to.native ? out : shaped(out, param));
-    if (to.native) states_.put(name + '.' + moment_name(slot, true), out_scales);
+    states_.put(name + '.' + moment_name(slot, false), out);
+    states_.put(name + '.' + moment_name(slot, true), out_scales);
     return {};
   }
 
-  const OptimizerChoice& plan_;
+  octavo::Algorithm algorithm_;
   const ParameterGroups& groups_;
   SavedRun& saved_;
   Store states_, weights_;
@@ -290,9 +287,9 @@ class Converter {
 
 }  // namespace
 
-Result<std::vector<std::string>> convert_states(const OptimizerChoice& plan, const TrainingSettings& training,
+Result<std::vector<std::string>> convert_states(const TrainingSettings& training,
                                                 const ParameterGroups& groups, SavedRun& saved) {
-  return Converter(plan, training, groups, saved).run();
+  return Converter(training, groups, saved).run();
 }
 
 }  // namespace octavo_train

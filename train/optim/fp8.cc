@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT
 #include "train/optim/fp8.h"
 
-#include <octavo/torch/fp8.h>
+#include <octavo/torch/fp8_options.h>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <mutex>
+#include <span>
 #include <utility>
 
 namespace octavo_train {
 namespace {
 
 namespace adapter = octavo::torch::fp8;
-using ::torch::Tensor;
+using torch::Tensor;
 
 constexpr const char* kDecisions = "decisions";
 constexpr const char* kSettings = "settings";
@@ -37,68 +37,62 @@ bool may_be_weight(const Tensor& parameter) { return parameter.dim() == 2 || par
 
 }  // namespace
 
-struct Fp8::Parts {
-  std::mutex mutex;
-  std::vector<std::string> lines;
-  std::shared_ptr<adapter::Context> context;  // null: the device has no FP8
-};
-
 Fp8::Fp8(const Fp8Settings& settings, const NamedTensors& parameters, std::int64_t passes,
          Measuring measuring)
-    : parts_(std::make_unique<Parts>()), settings_(octavo::fp8::text(settings.recipe)) {
+    : settings_(octavo::fp8::text(settings.recipe)) {
   const std::shared_ptr<adapter::Context> context = adapter::Context::make(options_of(settings, passes));
-  context->set_log([parts = parts_.get()](const std::string& line) {
-    const std::lock_guard<std::mutex> lock(parts->mutex);
-    parts->lines.push_back("fp8: " + line);
+  context->set_log([this](const std::string& line) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    lines_.push_back("fp8: " + line);
   });
   context->set_measuring(measuring == Measuring::here);
   if (!parameters.empty() && !context->is_available(parameters.front().second.device())) return;
   for (const auto& [name, parameter] : parameters)
     if (may_be_weight(parameter)) context->add(name, parameter);
-  parts_->context = context;
+  context_ = context;
 }
 
 // Removes the log callback, because an autograd graph may keep the context alive after this object.
 Fp8::~Fp8() {
-  if (active()) parts_->context->set_log(nullptr);
+  if (active()) context_->set_log(nullptr);
 }
 
-bool Fp8::active() const { return parts_->context != nullptr; }
+bool Fp8::active() const { return context_ != nullptr; }
 
-MatmulPrecisionScope Fp8::scope() const { return MatmulPrecisionScope(parts_->context); }
+MatmulPrecisionScope Fp8::scope() const { return MatmulPrecisionScope(context_); }
 
 void Fp8::step_done(const Tensor& skipped) {
-  if (active()) parts_->context->step_done(skipped);
+  if (active()) context_->step_done(skipped);
 }
 
-Tensor Fp8::amaxes() const { return active() ? parts_->context->amaxes() : at::empty({0}); }
+Tensor Fp8::amaxes() const { return active() ? context_->amaxes() : at::empty({0}); }
 
 void Fp8::set_amaxes(const Tensor& amaxes) {
-  if (active()) parts_->context->set_amaxes(amaxes);
+  if (active()) context_->set_amaxes(amaxes);
 }
 
 std::vector<std::string> Fp8::decisions() const {
   std::vector<std::string> out;
   if (!active()) return out;
-  for (const adapter::Decision& each : parts_->context->decisions()) out.push_back(each.saved());
+  for (const adapter::Decision& each : context_->decisions()) out.push_back(each.saved());
   return out;
 }
 
-std::size_t Fp8::choices() const { return active() ? parts_->context->decisions().size() : 0; }
+std::size_t Fp8::choices() const { return active() ? context_->decisions().size() : 0; }
 
 void Fp8::adopt(const std::vector<std::string>& decisions) {
-  if (active()) parts_->context->adopt(decisions);
+  if (active()) context_->adopt(decisions);
 }
 
-std::vector<std::string> Fp8::news() {
-  const std::lock_guard<std::mutex> lock(parts_->mutex);
-  return std::exchange(parts_->lines, {});
+std::vector<std::string> Fp8::pop_log_lines() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(lines_, {});
 }
 
-std::int64_t Fp8::bytes() const { return active() ? parts_->context->bytes() : 0; }
+std::int64_t Fp8::bytes() const { return active() ? context_->bytes() : 0; }
 
 void Fp8::save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const {
-  const adapter::State state = active() ? parts_->context->state() : adapter::State();
+  const adapter::State state = active() ? context_->state() : adapter::State();
   tensors.insert(tensors.end(), state.tensors.begin(), state.tensors.end());
   numbers[kSettings] = settings_;
   numbers[kDecisions] = state.decisions;
@@ -111,23 +105,61 @@ Result<Checkpointable::Commit> Fp8::load(const NamedTensors& tensors, const nloh
   if (!active()) return Checkpointable::Commit([] {});
   // Scales and measured times are valid only for their format and recipe.
   if (const auto then = numbers.at(kSettings).get<std::string>(); then != settings_) {
-    anew_ = "those of the checkpoint have other settings (" + then + ")";
+    reset_reason_ = "those of the checkpoint have other settings (" + then + ")";
     return Checkpointable::Commit([] {});
   }
   // A run that fell back to bf16 has saved no tensors.
-  if (state.tensors.empty() &&
-      parts_->context->options().recipe == octavo::fp8::name(octavo::fp8::Recipe::delayed))
+  if (state.tensors.empty() && context_->options().recipe == octavo::fp8::name(octavo::fp8::Recipe::delayed))
     return Checkpointable::Commit([] {});
   try {
-    parts_->context->check(state);
+    context_->check(state);
   } catch (const c10::Error& error) {
     return Status::invalid(std::string("its state of FP8 does not fit: ") + error.what_without_backtrace() +
                            "; use the FP8 settings it was saved with, or start in another output_dir");
   }
   return Checkpointable::Commit([this, state] {
-    parts_->context->load(state);
-    anew_.clear();
+    context_->load(state);
+    reset_reason_.clear();
   });
+}
+
+Result<Fp8Choice> choose_fp8(const Fp8Settings& settings, const torch::Device& device) {
+  if (!settings.enabled) return Fp8Choice{};
+  const std::string why =
+      octavo::torch::fp8::why_unsupported(device, static_cast<std::uint32_t>(settings.recipe.recipe));
+  if (why.empty()) return Fp8Choice{true, {}};
+  if (settings.fallback == Fp8Fallback::bf16)
+    return Fp8Choice{false,
+                     "training.fp8: " + why + "; products are computed without FP8 (fp8.fallback: bf16)"};
+  return Status::unsupported("training.fp8: " + why +
+                             "; set fp8.enabled: false (use_fp8), or fp8.fallback: bf16 to train without FP8 "
+                             "where there is none");
+}
+
+void agree_on_fp8(ProcessGroup& world, Fp8Choice& choice) {
+  std::int64_t without = choice.enabled ? 0 : 1;
+  world.max(std::span(&without, 1));
+  if (without == 0 || !choice.enabled) return;
+  choice = {false, "training.fp8: not every rank's device has FP8; products are computed without it on all"};
+}
+
+std::string fp8_text(const Fp8Settings& settings) {
+  return octavo::fp8::text(settings.recipe) +
+         (settings.select == Fp8Select::always ? "; every product with a weight, where sizes allow it"
+                                               : "; of each product with a weight the faster way, by time");
+}
+
+void reduce_maxima(ProcessGroup& world, Fp8& fp8) {
+  if (!world.grouped()) return;
+  const torch::Tensor maxima = fp8.amaxes();
+  if (maxima.numel() == 0) return;
+  world.all_reduce(maxima, ProcessGroup::Reduce::max).wait();
+  fp8.set_amaxes(maxima);
+}
+
+void share_choices(ProcessGroup& world, Fp8& fp8) {
+  const nlohmann::json mine = fp8.decisions();
+  fp8.adopt(nlohmann::json::parse(world.share(mine.dump())).get<std::vector<std::string>>());
 }
 
 }  // namespace octavo_train

@@ -4,19 +4,26 @@
 //
 // A step runs its forward passes inside a scope (backward passes need none) and then the optimizer. With
 // several ranks, set_amaxes() gets the maximum of amaxes() over ranks. step_done() ends the step. Forward
-// passes outside a scope, for example those of an evaluation, run without FP8.
+// passes outside a scope, such as those of evaluation and generation, run without FP8, like a trained model
+// elsewhere.
 //
 // With `select: measure` only rank 0 measures. The other ranks are created with Measuring::told, and adopt()
 // rank 0's decisions() between steps. Until then their matmuls are in FP8.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/checkpoint/component.h"
+#include "train/base/status.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/config/settings.h"
+#include "train/distributed/process_group.h"
 #include "train/nn/named_tensors.h"
 #include "train/nn/weight_matmul.h"
 
+#include <octavo/torch/fp8.h>
+#include <torch/types.h>
+
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,23 +66,24 @@ class Fp8 {
 
   // Returns and clears the log lines since the last call: measurements and choices, and which matmuls run
   // without FP8 and why.
-  std::vector<std::string> news();
+  std::vector<std::string> pop_log_lines();
 
   // Returns the bytes of the weights' FP8 codes, scales and histories.
   [[nodiscard]] std::int64_t bytes() const;
 
   // Returns why a resumed run starts with initial scales and no choices; empty: they were loaded from the
   // checkpoint.
-  [[nodiscard]] const std::string& anew() const { return anew_; }
+  [[nodiscard]] const std::string& reset_reason() const { return reset_reason_; }
   // Implement Checkpointable for Fp8Component. State that was saved with other settings is not loaded.
   void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const;
   Result<Checkpointable::Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers);
 
  private:
-  struct Parts;  // the adapter's types; matmul_precision.h explains why they are hidden
-  std::unique_ptr<Parts> parts_;
-  std::string settings_;  // text of the recipe
-  std::string anew_ = "the checkpoint has none";
+  std::mutex mutex_;
+  std::vector<std::string> lines_;                        // of pop_log_lines()
+  std::shared_ptr<octavo::torch::fp8::Context> context_;  // null: the device has no FP8
+  std::string settings_;                                  // text of the recipe
+  std::string reset_reason_ = "the checkpoint has none";
 };
 
 // The FP8 state in a checkpoint. If the checkpoint was saved without FP8, scales start from their initial
@@ -96,5 +104,25 @@ class Fp8Component : public Checkpointable {
  private:
   Fp8& fp8_;
 };
+
+struct Fp8Choice {
+  bool enabled = false;
+  std::string warning;  // why FP8 is off although the settings enable it
+};
+
+// Decides whether FP8 is used on a device. If the device has no FP8, returns a choice without it
+// (fp8.fallback: bf16) or an error with the possible fixes.
+Result<Fp8Choice> choose_fp8(const Fp8Settings& settings, const torch::Device& device);
+// Turns FP8 off on all ranks if any rank's device does not have it. Collective.
+void agree_on_fp8(ProcessGroup& world, Fp8Choice& choice);
+
+// Returns a line for the log that describes the settings.
+std::string fp8_text(const Fp8Settings& settings);
+
+// Replaces the maxima (amaxes) by their maximum over all ranks, in one collective. Call it on all ranks
+// before step_done().
+void reduce_maxima(ProcessGroup& world, Fp8& fp8);
+// Copies rank 0's choices to all ranks. Call it between steps.
+void share_choices(ProcessGroup& world, Fp8& fp8);
 
 }  // namespace octavo_train

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/optim/gradients.h"
 
+#include "train/optim/bucket_gradients.h"
+#include "train/optim/shards.h"
+
 #include <torch/torch.h>
 
 #include <utility>
@@ -50,7 +53,7 @@ namespace {
 NamedTensors left_here(const NamedTensors& parameters, StepOptimizer& optimizer) {
   NamedTensors out;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!optimizer.takes(i)) out.push_back(parameters[i]);
+    if (!optimizer.offloads_gradient(i)) out.push_back(parameters[i]);
   }
   return out;
 }
@@ -63,23 +66,45 @@ OffloadedGradients::OffloadedGradients(NamedTensors parameters, std::int64_t pas
       passes_(passes),
       rest_(left_here(parameters_, optimizer), passes) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (optimizer.takes(i)) taken_.push_back(i);
+    if (optimizer.offloads_gradient(i)) offloaded_.push_back(i);
   }
 }
 
 void OffloadedGradients::clear() {
   rest_.clear();
-  for (const std::size_t i : taken_) parameters_[i].second.mutable_grad().reset();
-  optimizer_.drop();
+  for (const std::size_t i : offloaded_) parameters_[i].second.mutable_grad().reset();
+  optimizer_.drop_gradients();
 }
 
 void OffloadedGradients::pass_done() {
   rest_.pass_done();
   if (passes_ == 1) return;
-  for (const std::size_t i : taken_) {
+  for (const std::size_t i : offloaded_) {
     const torch::Tensor& param = parameters_[i].second;
-    if (param.scalar_type() != torch::kFloat32 && param.grad().defined()) optimizer_.take(i);
+    if (param.scalar_type() != torch::kFloat32 && param.grad().defined()) optimizer_.offload_gradient(i);
   }
+}
+
+std::unique_ptr<Gradients> make_gradients(ProcessGroup& world, const ParameterGroups& groups,
+                                          const TrainingSettings& training, std::int64_t passes,
+                                          const ShardedWeights* weights, StepOptimizer* optimizer) {
+  const bool one = !world.grouped() && world.ranks() == 1;
+  if (one && training.offload_gradients && optimizer != nullptr)
+    return std::make_unique<OffloadedGradients>(groups.parameters, passes, *optimizer);
+  if (one) return std::make_unique<GradientSums>(groups.parameters, passes);
+  GradientOptions options;
+  options.passes = passes;
+  options.reduce_in_fp32 = training.reduce_dtype == ReduceType::float32;
+  options.each_pass = training.parallel == Parallel::zero2;
+  if (weights != nullptr) {
+    return std::make_unique<BucketGradients>(world, weights->layout(), groups.parameters, weights->pieces(),
+                                             options);
+  }
+  std::vector<torch::Tensor> all;
+  for (const auto& [name, param] : groups.parameters) all.push_back(param);
+  return std::make_unique<BucketGradients>(world,
+                                           make_bucket_layout(groups, world.ranks(), /*divided=*/false),
+                                           groups.parameters, std::move(all), options);
 }
 
 }  // namespace octavo_train

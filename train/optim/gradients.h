@@ -5,12 +5,15 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/config/settings.h"
+#include "train/distributed/process_group.h"
 #include "train/nn/named_tensors.h"
 #include "train/optim/optimizer.h"
 
 #include <torch/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace octavo_train {
@@ -26,7 +29,7 @@ class Gradients {
   virtual void clear() = 0;
   // Sets the number of this rank's micro-batches in the step (`passes`, may be 0) and the largest number of
   // any rank (`most`). Call it after clear().
-  virtual void expect(std::int64_t passes, std::int64_t most) = 0;
+  virtual void expect(std::int64_t /*passes*/, std::int64_t /*most*/) {}
   // Call it after the backward pass of each micro-batch.
   virtual void pass_done() = 0;
   // Sets the sums as the gradients of the tensors that the optimizer steps. A tensor that got no gradient in
@@ -48,7 +51,6 @@ class GradientSums final : public Gradients {
   GradientSums(NamedTensors parameters, std::int64_t passes);
 
   void clear() override;
-  void expect(std::int64_t /*passes*/, std::int64_t /*most*/) override {}
   void pass_done() override;
   void finish() override;
   [[nodiscard]] std::int64_t bytes() const override { return bytes_; }
@@ -71,7 +73,6 @@ class OffloadedGradients final : public Gradients {
   OffloadedGradients(NamedTensors parameters, std::int64_t passes, StepOptimizer& optimizer);
 
   void clear() override;
-  void expect(std::int64_t /*passes*/, std::int64_t /*most*/) override {}
   void pass_done() override;
   void finish() override { rest_.finish(); }
   // Counts the gradients that stay on the device.
@@ -81,9 +82,17 @@ class OffloadedGradients final : public Gradients {
  private:
   StepOptimizer& optimizer_;
   NamedTensors parameters_;
-  std::vector<std::size_t> taken_;  // numbers of parameters whose gradients are offloaded
+  std::vector<std::size_t> offloaded_;  // numbers of parameters whose gradients are offloaded
   std::int64_t passes_;
   GradientSums rest_;
 };
+
+// Creates the object that a run's settings and ranks need. Without a process group it handles this process
+// alone. `passes`: the largest number of micro-batches of a rank in a step. `weights`: the rank's pieces
+// (ZeRO); null: every rank steps all parameters. `optimizer`: offloads gradients if the settings request it;
+// null: gradients stay on the device. ProcessGroup and optimizer outlive the result.
+std::unique_ptr<Gradients> make_gradients(ProcessGroup& world, const ParameterGroups& groups,
+                                          const TrainingSettings& training, std::int64_t passes,
+                                          const ShardedWeights* weights, StepOptimizer* optimizer = nullptr);
 
 }  // namespace octavo_train

@@ -1,26 +1,96 @@
-// Chooses the optimizer of a run, names it and computes the memory of its states.
 // SPDX-License-Identifier: MIT
 #include "train/optim/optimizer.h"
 
 #include "train/config/options.h"
 #include "train/config/recipe.h"
 #include "train/nn/fake.h"
-#include "train/optim/optimizer_factories.h"
-#include "train/optim/shard_layout.h"
+#include "train/nn/recompute.h"
+#include "train/optim/shards.h"
 
 #include <octavo/describe.h>
 #include <octavo/offload.h>
 #include <octavo/optimizer.h>
 #include <torch/torch.h>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 namespace octavo_train {
 namespace {
+
+using octavo::torch::ParamState;
+
+std::vector<torch::optim::OptimizerParamGroup> torch_groups(const octavo::AlgorithmInfo& info,
+                                                            const ParameterGroups& groups) {
+  std::vector<torch::optim::OptimizerParamGroup> out;
+  for (std::size_t g = 0; g < groups.options.size(); ++g) {
+    const GroupOptions& own = groups.options[g];
+    auto options = std::make_unique<octavo::torch::AnyOptions>(std::string(info.name));
+    options->lr(own.learning_rate).state(std::string(name(own.state)));
+    if (const std::string decay(recipe::kDecay); options->has(decay)) options->set(decay, own.weight_decay);
+    out.emplace_back(groups.tensors_of(g), std::move(options));
+  }
+  return out;
+}
+
+std::unique_ptr<octavo::torch::Optimizer> make(const TrainingSettings& training,
+                                               const ParameterGroups& groups) {
+  const octavo::AlgorithmInfo* const info = describe(training.optimizer.algorithm);
+  TORCH_CHECK(info != nullptr, "there is no optimizer with the number ",
+              static_cast<std::uint32_t>(training.optimizer.algorithm));
+  octavo::torch::AnyOptions options{std::string(info->name)};
+  for (const octavo::Option& option : info->options) {
+    options.set(std::string(option.name), option_value(training, info->number, option));
+  }
+  // The guard against non-finite gradients is on, because the trainer needs the gradient norm anyway.
+  options.state(std::string(name(training.optimizer.state)))
+      .master(master_name(weight_store(training)))
+      .seed(training.seed)
+      .max_grad_norm(training.max_grad_norm)
+      .guard(true)
+      .offload(offload_name(training.offload))
+      .offload_gradients(training.offload_gradients)
+      .accumulate_in_fp32(training.offload_gradients && training.gradient_accumulation_steps > 1)
+      .offload_ratio(training.offload_ratio)
+      .gpu_state_budget(training.gpu_state_budget.value_or(-1));
+  return octavo::torch::make_optimizer(torch_groups(*info, groups), options);
+}
+
+// Returns the tensors that the optimizer steps: the parameters, or this rank's pieces of them.
+NamedTensors stepped_tensors(const NamedTensors& parameters, const ShardedWeights* shards) {
+  NamedTensors out = parameters;
+  for (std::size_t i = 0; shards != nullptr && i < out.size(); ++i) out[i].second = shards->pieces()[i];
+  return out;
+}
+
+std::unique_ptr<ParamState> copy_of(const ParamState& state) {
+  auto out = std::make_unique<ParamState>(state);
+  ParamState::each(*out, [](const std::string&, torch::Tensor& tensor) {
+    if (tensor.defined()) tensor = tensor.clone();
+  });
+  return out;
+}
+
+std::int64_t tensor_bytes(const torch::Tensor& t) {
+  return t.defined() ? static_cast<std::int64_t>(t.nbytes()) : 0;
+}
+
+bool is_of(const ParamState& state, const octavo::torch::Kind& kind) {
+  bool same = tensor_bytes(state.master) == kind.layout.residual_bytes;
+  // A state without moments has no format.
+  if (kind.layout.slots > 0)
+    same = same && state.format == kind.format && state.block_size == kind.block_size;
+  for (std::size_t slot = 0; slot < octavo::torch::kSlots; ++slot) {
+    const bool used = slot < static_cast<std::size_t>(kind.layout.slots);
+    same = same && tensor_bytes(state.codes[slot]) == (used ? kind.layout.codes_bytes[slot] : 0) &&
+           tensor_bytes(state.scales[slot]) == (used ? 4 * kind.layout.scales[slot] : 0);
+  }
+  return same;
+}
 
 octavo::DType dtype_of(const torch::Tensor& tensor) {
   return tensor.scalar_type() == torch::kBFloat16 ? octavo::DType::bf16 : octavo::DType::f32;
@@ -44,7 +114,7 @@ octavo::TensorSpec spec_of(const ParameterGroups& groups, std::size_t number,
 }
 
 // Returns where offloaded states live. `on_cpu`: the parameters are on the CPU.
-octavo::Residence wanted(const TrainingSettings& training, bool on_cpu) {
+octavo::Residence wanted_residence(const TrainingSettings& training, bool on_cpu) {
   switch (training.offload) {
     case Offload::host:
       return octavo::Residence::host;
@@ -58,12 +128,6 @@ octavo::Residence wanted(const TrainingSettings& training, bool on_cpu) {
   return octavo::Residence::device;
 }
 
-// The layout of a tensor's state, and where it lives.
-struct PlacedState {
-  octavo::TensorLayout layout;
-  octavo::Residence residence;
-  std::int64_t copies = 0;  // bytes of the weight and its gradient in host memory, which the engine keeps
-};
 // Returns the bytes of the copies that the engine keeps in host memory. An update on the CPU needs a copy of
 // the weight and of the gradient. Offloaded gradients need a copy too, in fp32 if they are summed over
 // micro-batches.
@@ -77,123 +141,203 @@ std::int64_t copies_of(const octavo::TensorSpec& spec, octavo::Residence residen
   const std::int64_t gradient = taken ? octavo::dtype_bytes(sums ? octavo::DType::f32 : spec.grad_dtype) : 0;
   return spec.numel * (weight + gradient);
 }
-// Places states in the order of the groups, as the optimizer does.
-std::vector<PlacedState> place_states(const OptimizerChoice& plan, const TrainingSettings& training,
-                                      const ParameterGroups& groups,
-                                      const std::vector<octavo::TensorSpec>& specs) {
-  std::vector<octavo::TensorLayout> layouts;
-  std::vector<const octavo::TensorSpec*> placed;
-  std::vector<octavo::ResidenceTensor> tensors;
-  for (std::size_t g = 0; g < groups.options.size(); ++g) {
-    for (std::size_t i = 0; i < specs.size(); ++i) {
-      if (groups.group[i] != g) continue;
-      layouts.push_back(layout(group_config(training, plan.name.algorithm), specs[i]).value());
-      placed.push_back(&specs[i]);
-      tensors.push_back({specs[i].numel, layouts.back().state_bytes() + layouts.back().residual_bytes});
-    }
+}  // namespace
+
+StepOptimizer::StepOptimizer(const TrainingSettings& training, ParameterGroups groups,
+                             const ShardedWeights* shards)
+    : algorithm_(training.optimizer.algorithm),
+      parameters_(std::move(groups.parameters)),
+      stepped_(stepped_tensors(parameters_, shards)),
+      groups_(std::move(groups.options)),
+      group_(std::move(groups.group)),
+      highest_rate_(training.learning_rate),
+      shards_(shards),
+      offloads_gradients_(training.offload_gradients),
+      optimizer_(make(training, {groups_, stepped_, group_, {}})) {
+  if (training.offload_gradients) optimizer_->set_take_filter([] { return !gradients_come_again(); });
+  if (shards_ != nullptr) {
+    register_pieces();
+  } else if (training.offload != Offload::none) {
+    optimizer_->attach();  // not with shards: ranks gather their pieces right after the step
   }
-  octavo::ResidenceOptions options;
-  const bool on_cpu = !groups.parameters.empty() && (groups.parameters.front().second.is_cpu() ||
-                                                     is_fake_cpu(groups.parameters.front().second));
-  if (plan.native) options.wanted = wanted(training, on_cpu);
-  options.ratio = training.offload_ratio;
-  options.budget = training.gpu_state_budget.value_or(-1);
-  const std::vector<octavo::Residence> residences = octavo::choose_residences(tensors, options).value();
-  std::vector<PlacedState> out;
-  for (std::size_t i = 0; i < layouts.size(); ++i)
-    out.push_back({layouts[i], residences[i], copies_of(*placed[i], residences[i], training)});
+}
+
+void StepOptimizer::set_learning_rate(double rate) {
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    optimizer_->param_groups()[g].options().set_lr(rate_of(groups_[g], highest_rate_, rate));
+}
+
+bool StepOptimizer::offloads_gradient(std::size_t parameter) {
+  return offloads_gradients_ && is_offloaded(stepped_[parameter].second);
+}
+
+StepOptimizer::Bytes StepOptimizer::bytes() const {
+  Bytes out;
+  for (const auto& [name, tensor] : stepped_) {
+    const ParamState* state = optimizer_->state_of(tensor);
+    if (state == nullptr) continue;
+    const bool there = is_offloaded(tensor);
+    const std::int64_t master = tensor_bytes(state->master);
+    (there ? out.host_master : out.master) += master;
+    (there ? out.host_states : out.states) += state->bytes() - master;
+  }
+  out.host_copies = optimizer_->host_copy_bytes();
+  out.workspace = optimizer_->workspace_bytes();
   return out;
 }
 
-StepOptimizer::Bytes bytes_of(const std::vector<PlacedState>& states) {
-  StepOptimizer::Bytes total;
-  for (const auto& [layout, residence, copies] : states) {
-    const bool here = residence == octavo::Residence::device;
-    total.host_copies += copies;
-    (here ? total.states : total.host_states) += layout.state_bytes();
-    (here ? total.master : total.host_master) += layout.residual_bytes;
+void StepOptimizer::save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const {
+  std::vector<StateShard> pieces;
+  for (std::size_t i = 0; i < stepped_.size(); ++i) {
+    const ParamState* state = optimizer_->state_of(stepped_[i].second);
+    if (state != nullptr) pieces.push_back({i, kind_of(i), state});
   }
-  return total;
+  const std::vector<ParamState> whole =
+      shards_ == nullptr ? std::vector<ParamState>() : gather_states(*shards_, pieces);
+  for (std::size_t p = 0; p < pieces.size(); ++p) {
+    const std::string& name = parameters_[pieces[p].parameter].first;
+    const ParamState& state = *pieces[p].mine;
+    numbers[name] = {{"step", state.step()},
+                     {"format", state.format},
+                     {"block_size", state.block_size},
+                     {"algorithm", optimizer_->algorithm()}};
+    ParamState::each(shards_ == nullptr ? state : whole[p],
+                     [&](const std::string& part, const torch::Tensor& tensor) {
+                       if (tensor.defined()) tensors.emplace_back(name + '.' + part, tensor);
+                     });
+  }
 }
 
-PlannedStates planned(const std::vector<PlacedState>& states) {
-  PlannedStates out;
-  out.bytes = bytes_of(states);
-  for (const auto& [layout, residence, copies] : states) {
-    if (residence != octavo::Residence::device) continue;
-    for (std::size_t slot = 0; slot < static_cast<std::size_t>(layout.slots); ++slot) {
-      out.buffers.push_back(layout.slot[slot].codes_bytes);
-      out.buffers.push_back(4 * layout.slot[slot].scales);
-    }
-    out.masters.push_back(layout.residual_bytes);
+Status StepOptimizer::load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) {
+  States states;
+  std::size_t used = 0;
+  for (const auto& [name, param] : parameters_) {
+    auto& state = states.emplace_back();
+    if (!numbers.contains(name)) continue;
+    const nlohmann::ordered_json& mine = numbers.at(name);
+    RETURN_IF_ERROR(check_algorithm(mine, name, algorithm_));
+    state = std::make_unique<ParamState>();
+    state->count = torch::tensor(mine.at("step").get<std::int64_t>(), torch::kInt64);
+    state->format = mine.at("format").get<std::string>();
+    state->block_size = mine.at("block_size").get<std::int64_t>();
+    ParamState::each(*state, [&, key = name](const std::string& part, torch::Tensor& tensor) {
+      if (const torch::Tensor* found = find_tensor(tensors, key + '.' + part)) tensor = *found, ++used;
+    });
   }
-  return out;
-}
-
-// Returns true if a parameter group has a state format other than fp32, which plain LibTorch does not
-// support.
-bool asks_for_low_bits(const TrainingSettings& training) {
-  return std::ranges::any_of(training.groups, [](const GroupSettings& each) {
-    return each.state.value_or(octavo::StateFormat::fp32) != octavo::StateFormat::fp32;
-  });
-}
-
-// Returns why the optimizer cannot run on the device; empty: it can.
-std::string reason_against(const OptimizerName& name, const TrainingSettings& training,
-                           const torch::Device& device, bool has_backend) {
-  if (has_backend) return {};
-  const std::string where = "there is no Octavo code for " + device.str() + " in this build";
-  if (name.state != octavo::StateFormat::fp32) return where + ", and plain LibTorch has fp32 states alone";
-  if (!plain_has(name.algorithm)) {
-    return where + ", and plain LibTorch has no " + std::string(describe(name.algorithm)->title);
+  if (used != tensors.size()) {
+    return Status::invalid(fmt::format("it has {} tensors that no parameter of this model has a place for{}",
+                                       tensors.size() - used, kConvertAdvice));
   }
-  const MasterWeights master = training.master_weights;
-  if (training.compute_dtype == ComputeType::bfloat16 && master != MasterWeights::automatic &&
-      master != MasterWeights::bits32) {
-    return where + ", and plain LibTorch trains fp32 weights (master_weights: 32)";
+  RETURN_IF_ERROR(check_kinds(states));
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (states[i] == nullptr) continue;
+    optimizer_->set_state(stepped_[i].second, shards_ != nullptr
+                                                  ? cut_state(*shards_, i, kind_of(i), *states[i])
+                                                  : copy_of(*states[i]));
   }
   return {};
 }
 
-}  // namespace
+// Registers this rank's tensors as pieces. A piece has the state format of its complete parameter, and the
+// random numbers of its position in it. Norms and other values that an algorithm measures are reduced over
+// ranks.
+void StepOptimizer::register_pieces() {
+  constexpr std::uint32_t kAllRanks = 1;
+  for (std::size_t i = 0; i < stepped_.size(); ++i) {
+    const torch::Tensor& piece = stepped_[i].second;
+    if (shards_->undivided(i)) {
+      optimizer_->set_format(piece, kind_of(i).format);
+      optimizer_->set_shard(piece, {0, 0, kAllRanks});
+    } else {
+      optimizer_->set_shard(piece, {shards_->piece(i).begin, parameters_[i].second.numel(), kAllRanks});
+    }
+  }
+  const auto over_ranks = [world = &shards_->world()](ProcessGroup::Reduce how) {
+    return
+        [world, how](std::uint32_t, const torch::Tensor& values) { world->all_reduce(values, how).wait(); };
+  };
+  optimizer_->set_norm_reduce(over_ranks(ProcessGroup::Reduce::sum), over_ranks(ProcessGroup::Reduce::max));
+}
 
-Result<OptimizerChoice> choose_optimizer(const TrainingSettings& training, const torch::Device& device,
-                                         bool has_backend) {
-  OptimizerChoice plan{training.optimizer, has_backend, {}, false};
-  std::string against = reason_against(plan.name, training, device, has_backend);
-  if (!against.empty()) {
-    if (!training.optimizer_fallback) {
-      return Status::unsupported(
-          "training.optimizer: " + optimizer_text(plan.name) + " cannot run here: " + against +
-          "; set optimizer_fallback: " + std::string(recipe::kWithFp32) + ", or another device");
-    }
-    plan.name = *training.optimizer_fallback;
-    plan.warning = optimizer_text(plan.name) + " is used instead of " + optimizer_text(training.optimizer) +
-                   " (optimizer_fallback): " + against;
-    against = reason_against(plan.name, training, device, has_backend);
-    if (!against.empty()) {
-      return Status::unsupported("training.optimizer_fallback: " + optimizer_text(plan.name) +
-                                 " cannot run here either: " + against);
+// Returns the kind of a complete parameter's state, also before its first step creates it.
+octavo::torch::Kind StepOptimizer::kind_of(std::size_t i) const {
+  if (shards_ == nullptr) return optimizer_->kind_of(parameters_[i].second);
+  const auto& options = optimizer_->param_groups()[group_[i]].options();
+  return octavo::torch::kind_of(parameters_[i].second, static_cast<const octavo::torch::Options&>(options),
+                                {}, nullptr, {optimizer_->algorithm(), group_[i], i});
+}
+
+bool StepOptimizer::is_offloaded(const torch::Tensor& tensor) const {
+  return std::string_view(optimizer_->residence_of(tensor)) != "device";
+}
+
+// Compares formats and sizes of the saved states with those that a first step would create.
+Status StepOptimizer::check_kinds(const States& states) const {
+  std::string differing;
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (states[i] == nullptr) continue;
+    const octavo::torch::Kind kind = kind_of(i);
+    if (is_of(*states[i], kind)) continue;
+    std::int64_t want = kind.layout.residual_bytes;
+    for (int slot = 0; slot < kind.layout.slots; ++slot)
+      want += kind.layout.codes_bytes[slot] + 4 * kind.layout.scales[slot];
+    differing +=
+        fmt::format("{}{}: {} states, {} bytes, expected {}, {} bytes", differing.empty() ? "" : "; ",
+                    parameters_[i].first, states[i]->format, states[i]->bytes(), kind.format, want);
+    if (states[i]->format == kind.format && states[i]->block_size != kind.block_size)
+      differing += fmt::format(", block_size {}, expected {}", states[i]->block_size, kind.block_size);
+  }
+  if (differing.empty()) return {};
+  return Status::invalid(fmt::format(
+      "its optimizer states are of another kind ({}); use the optimizer and master_weights that it was saved "
+      "with, or start in another output_dir{}",
+      differing, kConvertAdvice));
+}
+
+// States are placed in the order of the groups, as the optimizer does.
+PlannedStates planned_states(const TrainingSettings& training, const ParameterGroups& groups,
+                             const ParallelLayout* parallel, int rank) {
+  std::vector<octavo::TensorSpec> specs;
+  std::vector<octavo::TensorLayout> layouts;
+  std::vector<octavo::ResidenceTensor> tensors;
+  for (std::size_t g = 0; g < groups.options.size(); ++g) {
+    for (std::size_t i = 0; i < groups.parameters.size(); ++i) {
+      if (groups.group[i] != g) continue;
+      octavo::TensorSpec& spec = specs.emplace_back(spec_of(groups, i, training));
+      const std::int64_t here = parallel != nullptr ? parallel->piece(i, rank).elements() : spec.numel;
+      if (here != spec.numel) spec.numel = here, spec.ndim = 0;
+      layouts.push_back(layout(group_config(training, training.optimizer.algorithm), spec).value());
+      tensors.push_back({spec.numel, layouts.back().state_bytes() + layouts.back().residual_bytes});
     }
   }
-  if (!plan.native && asks_for_low_bits(training)) {
-    if (plan.warning.empty()) {
-      return Status::unsupported(
-          "training.groups: their state formats cannot be used here: there is no Octavo "
-          "code for " +
-          device.str() +
-          " in this build, and plain LibTorch has fp32 "
-          "states alone; remove `state` from the groups, or use another device");
+  octavo::ResidenceOptions options;
+  options.wanted = wanted_residence(
+      training, !groups.parameters.empty() && (groups.parameters.front().second.is_cpu() ||
+                                               is_fake_cpu(groups.parameters.front().second)));
+  options.ratio = training.offload_ratio;
+  options.budget = training.gpu_state_budget.value_or(-1);
+  const std::vector<octavo::Residence> residences = octavo::choose_residences(tensors, options).value();
+
+  PlannedStates out;
+  StepOptimizer::Bytes& total = out.bytes;
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    const octavo::TensorLayout& laid = layouts[i];
+    const bool here = residences[i] == octavo::Residence::device;
+    total.host_copies += copies_of(specs[i], residences[i], training);
+    (here ? total.states : total.host_states) += laid.state_bytes();
+    (here ? total.master : total.host_master) += laid.residual_bytes;
+    if (!here) continue;
+    for (std::size_t slot = 0; slot < static_cast<std::size_t>(laid.slots); ++slot) {
+      out.buffers.push_back(laid.slot[slot].codes_bytes);
+      out.buffers.push_back(4 * laid.slot[slot].scales);
     }
-    plan.warning += "; the states of training.groups are fp32, too";
+    out.masters.push_back(laid.residual_bytes);
   }
-  if (!plan.native && training.offload != Offload::none && training.offload != Offload::automatic) {
-    return Status::unsupported(
-        "training.offload: states cannot live in host memory here: there is no Octavo code for " +
-        device.str() + " in this build; use offload: none, or another device");
-  }
-  plan.bf16_weights = plan.native && training.compute_dtype == ComputeType::bfloat16;
-  return plan;
+  return out;
+}
+
+bool has_bf16_weights(const TrainingSettings& training) {
+  return training.compute_dtype == ComputeType::bfloat16;
 }
 
 const char* offload_name(Offload offload) {
@@ -243,49 +387,11 @@ Status check_algorithm(const nlohmann::ordered_json& state, const std::string& p
                          "; use the optimizer that it was saved with, or start in another output_dir");
 }
 
-PlannedStates planned_states(const OptimizerChoice& plan, const TrainingSettings& training,
-                             const ParameterGroups& groups) {
-  std::vector<octavo::TensorSpec> specs;
-  for (std::size_t i = 0; i < groups.parameters.size(); ++i) specs.push_back(spec_of(groups, i, training));
-  return planned(place_states(plan, training, groups, specs));
-}
-
-StepOptimizer::Bytes planned_bytes(const OptimizerChoice& plan, const TrainingSettings& training,
-                                   const ParameterGroups& groups) {
-  return planned_states(plan, training, groups).bytes;
-}
-
-PlannedStates planned_states(const OptimizerChoice& plan, const TrainingSettings& training,
-                             const ParameterGroups& groups, const ParallelLayout& layout, int rank) {
-  std::vector<octavo::TensorSpec> specs;
-  for (std::size_t i = 0; i < groups.parameters.size(); ++i) {
-    octavo::TensorSpec& spec = specs.emplace_back(spec_of(groups, i, training));
-    const std::int64_t here = layout.piece(i, rank).elements();
-    if (here != spec.numel) spec.numel = here, spec.ndim = 0;
+const torch::Tensor* find_tensor(const NamedTensors& tensors, const std::string& name) {
+  for (const auto& [each, tensor] : tensors) {
+    if (each == name) return &tensor;
   }
-  return planned(place_states(plan, training, groups, specs));
-}
-
-StepOptimizer::Bytes planned_bytes(const OptimizerChoice& plan, const TrainingSettings& training,
-                                   const ParameterGroups& groups, const ParallelLayout& layout, int rank) {
-  return planned_states(plan, training, groups, layout, rank).bytes;
-}
-
-StepOptimizer::Bytes planned_bytes(const OptimizerChoice& plan, const TrainingSettings& training,
-                                   const NamedTensors& parameters) {
-  return planned_bytes(plan, training, one_group(plan.name, training, parameters));
-}
-
-std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerChoice& plan, const TrainingSettings& training,
-                                              ParameterGroups groups, const ShardedWeights* shards) {
-  TORCH_CHECK(plan.native || shards == nullptr, "plain LibTorch's optimizers step whole parameters");
-  return plan.native ? make_native_optimizer(plan.name, training, std::move(groups), shards)
-                     : make_plain_optimizer(plan.name, training, std::move(groups));
-}
-
-std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerChoice& plan, const TrainingSettings& training,
-                                              NamedTensors parameters) {
-  return make_optimizer(plan, training, one_group(plan.name, training, std::move(parameters)));
+  return nullptr;
 }
 
 }  // namespace octavo_train

@@ -2,10 +2,10 @@
 #include "train/optim/param_groups.h"
 
 #include "train/base/numbers.h"
-#include "train/base/status.h"
 #include "train/config/options.h"
 #include "train/config/recipe.h"
 
+#include <fmt/format.h>
 #include <fnmatch.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ std::string near_names(const std::string& pattern, const NamedTensors& parameter
   std::string out;
   for (std::size_t i = 0; i < near.size() && i < kNamesShown; ++i)
     out += (out.empty() ? "" : ", ") + near[i].second;
-  if (near.size() > kNamesShown) out += " (of " + std::to_string(near.size()) + ")";
+  if (near.size() > kNamesShown) out += fmt::format(" (of {})", near.size());
   return out;
 }
 
@@ -59,13 +59,13 @@ Status check_matches(const std::string& key, const std::vector<std::string>& pat
   for (const std::string& pattern : patterns) {
     if (std::ranges::any_of(parameters, [&](const auto& each) { return matches(pattern, each.first); }))
       continue;
-    return Status::invalid(key + ": no parameter's name matches \"" + pattern +
-                           "\"; near it are: " + near_names(pattern, parameters));
+    return Status::invalid(fmt::format("{}: no parameter's name matches \"{}\"; near it are: {}", key,
+                                       pattern, near_names(pattern, parameters)));
   }
   return {};
 }
 
-std::string group_key(std::size_t group) { return kGroupsKey + ("[" + std::to_string(group) + "]"); }
+std::string group_key(std::size_t group) { return fmt::format("{}[{}]", kGroupsKey, group); }
 
 // Returns the first group that has a pattern for the name, or kNoGroup.
 std::size_t first_group(const std::vector<GroupSettings>& groups, const std::string& name) {
@@ -99,7 +99,8 @@ bool is_spared(const NoDecay& no_decay, const std::string& name, const torch::Te
   return false;
 }
 
-GroupOptions own_options(const OptimizerName& optimizer, const TrainingSettings& training) {
+GroupOptions own_options(const TrainingSettings& training) {
+  const OptimizerName& optimizer = training.optimizer;
   const octavo::Option* const decay = find_option(optimizer.algorithm, recipe::kDecay);
   return {decay == nullptr ? 0.0 : option_value(training, optimizer.algorithm, *decay),
           training.learning_rate, optimizer.state};
@@ -114,8 +115,7 @@ void add(ParameterGroups& to, const GroupOptions& options, const std::pair<std::
 }
 
 std::string count_text(std::int64_t tensors, std::int64_t weights) {
-  return std::to_string(tensors) + (tensors == 1 ? " parameter" : " parameters") + " of " +
-         short_count(weights) + " weights";
+  return fmt::format("{} parameter{} of {} weights", tensors, tensors == 1 ? "" : "s", short_count(weights));
 }
 
 }  // namespace
@@ -128,17 +128,15 @@ std::vector<torch::Tensor> ParameterGroups::tensors_of(std::size_t wanted) const
   return out;
 }
 
-ParameterGroups one_group(const OptimizerName& optimizer, const TrainingSettings& training,
-                          NamedTensors parameters) {
+ParameterGroups one_group(const TrainingSettings& training, NamedTensors parameters) {
   ParameterGroups out;
-  out.options = {own_options(optimizer, training)};
+  out.options = {own_options(training)};
   out.group.assign(parameters.size(), 0);
   out.parameters = std::move(parameters);
   return out;
 }
 
-Result<ParameterGroups> resolve_groups(const OptimizerName& optimizer, const TrainingSettings& training,
-                                       const NamedTensors& parameters) {
+Result<ParameterGroups> resolve_groups(const TrainingSettings& training, const NamedTensors& parameters) {
   const std::vector<GroupSettings>& groups = training.groups;
   const NoDecay& no_decay = training.no_decay;
   for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -148,7 +146,7 @@ Result<ParameterGroups> resolve_groups(const OptimizerName& optimizer, const Tra
   if (no_decay.kind == NoDecay::Kind::patterns) {
     RETURN_IF_ERROR(check_matches(kNoDecayKey, no_decay.patterns, parameters));
   }
-  const GroupOptions own = own_options(optimizer, training);
+  const GroupOptions own = own_options(training);
   ParameterGroups out;
   for (const auto& each : parameters) {
     const auto& [name, tensor] = each;
@@ -186,9 +184,8 @@ double rate_of(const GroupOptions& options, double highest, double rate) {
   return options.learning_rate == highest ? rate : options.learning_rate * (rate / highest);
 }
 
-std::vector<std::string> group_lines(const ParameterGroups& groups, const OptimizerName& optimizer,
-                                     const TrainingSettings& training) {
-  const GroupOptions own = own_options(optimizer, training);
+std::vector<std::string> group_lines(const ParameterGroups& groups, const TrainingSettings& training) {
+  const GroupOptions own = own_options(training);
   std::vector<std::string> out;
   const auto line = [&](const auto& tensors, const std::string& what) {
     const std::int64_t weights =

@@ -38,16 +38,13 @@ struct ParameterGroups {
 };
 
 // Returns one group that contains all parameters, with the run's own options.
-ParameterGroups one_group(const OptimizerName& optimizer, const TrainingSettings& training,
-                          NamedTensors parameters);
+ParameterGroups one_group(const TrainingSettings& training, NamedTensors parameters);
 
 // Assigns parameters to groups. If a pattern matches no name, the error has the pattern and similar names.
 // Changes no parameter.
-Result<ParameterGroups> resolve_groups(const OptimizerName& optimizer, const TrainingSettings& training,
-                                       const NamedTensors& parameters);
+Result<ParameterGroups> resolve_groups(const TrainingSettings& training, const NamedTensors& parameters);
 
-// Returns the groups with one state format for all, for devices that support only this format, or for
-// comparison.
+// Returns the groups with one state format for all, for comparison.
 ParameterGroups with_states(ParameterGroups groups, octavo::StateFormat state);
 
 // Turns off gradients of the frozen parameters, so autograd neither computes nor stores them.
@@ -57,7 +54,6 @@ void freeze(const ParameterGroups& groups);
 double rate_of(const GroupOptions& options, double highest, double rate);
 
 // Returns a line for each group whose options differ from the run's own, for the console and the log.
-std::vector<std::string> group_lines(const ParameterGroups& groups, const OptimizerName& optimizer,
-                                     const TrainingSettings& training);
+std::vector<std::string> group_lines(const ParameterGroups& groups, const TrainingSettings& training);
 
 }  // namespace octavo_train

@@ -5,14 +5,12 @@
 #include "train/config/settings.h"
 #include "train/distributed/process_group.h"
 #include "train/model/model.h"
-#include "train/optim/bucket_layout.h"
 #include "train/optim/fp8.h"
 #include "train/optim/gradients.h"
-#include "train/optim/make_gradients.h"
 #include "train/optim/param_groups.h"
 #include "train/optim/precision.h"
 #include "train/optim/shard_layout.h"
-#include "train/optim/sharded_weights.h"
+#include "train/optim/shards.h"
 #include "train/predict/host.h"
 #include "train/predict/trace_device.h"
 
@@ -152,34 +150,31 @@ class Tracer {
 };
 
 Status Tracer::build() {
-  ASSIGN_OR_RETURN(const auto optimizer,
-                   choose_optimizer(training_, TraceDevice::device(), /*has_backend=*/true));
   if (!request_.cpu) fake_.set_gpu(request_.gpu);
   fake_.set_owner(Owner::weights);
   fake_.redirect_cpu_allocations(true);
   const TaskModel built = task_.build(settings_);
   model_ = built.module;
   fake_.redirect_cpu_allocations(false);
-  place_model(*model_, TraceDevice::device(), optimizer.bf16_weights);
+  place_model(*model_, TraceDevice::device(), has_bf16_weights(training_));
   // Weights are moved to the GPU with their training types. Other tensors of the model's construction stay on
   // the host.
   std::vector<torch::Tensor> placed;
   for (const auto& [name, tensor] : tensors_of(*model_)) placed.push_back(tensor);
   fake_.forget_all_but(placed);
   const NamedTensors parameters = parameters_of(*model_);
-  ASSIGN_OR_RETURN(auto groups, resolve_groups(optimizer.name, training_, parameters));
+  ASSIGN_OR_RETURN(auto groups, resolve_groups(training_, parameters));
   groups_ = std::move(groups);
   freeze(groups_);
   for (const auto& [name, tensor] : parameters) sizes_.parameters += tensor.numel();
   for (const auto& [name, tensor] : groups_.parameters) sizes_.trained += tensor.numel();
   world_ = ProcessGroup::pretend(ranks_);
   if (shards()) {
-    const ParallelLayout layout = lay_out(groups_, ranks_, true);
-    states_ = planned_states(optimizer, training_, groups_, layout, 0);
-    ASSIGN_OR_RETURN(auto sharded, ShardedWeights::make(*world_, optimizer, groups_, layout));
-    shards_ = std::move(sharded);
+    const ParallelLayout layout = make_bucket_layout(groups_, ranks_, true);
+    states_ = planned_states(training_, groups_, &layout);
+    shards_ = std::make_unique<ShardedWeights>(*world_, groups_, layout);
   } else {
-    states_ = planned_states(optimizer, training_, groups_);
+    states_ = planned_states(training_, groups_);
   }
   sizes_.states = states_.bytes;
   RETURN_IF_ERROR(choose_fp8());

@@ -3,41 +3,23 @@
 
 #include "train/base/numbers.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
-#include <map>
+#include <cstdint>
+#include <string>
+#include <utility>
 
 namespace octavo_train {
 namespace {
 
-std::string json_number(double value, int digits) {
-  return std::isfinite(value) ? significant(value, digits) : "null";
-}
-
-// Writes columns rather than pairs, which takes half the bytes. Six digits are more than a screen shows.
-std::string json_curve(const Curve& curve) {
-  std::string x, y;
-  for (const Point& point : thinned(curve)) {
-    x += (x.empty() ? "" : ",") + json_number(point.x, 16);
-    y += (y.empty() ? "" : ",") + json_number(point.y, 6);
-  }
-  return "{\"x\":[" + x + "],\"y\":[" + y + "]}";
-}
-
-std::string json_text(const std::string& text) {
-  return Record(text).dump(-1, ' ', false, Record::error_handler_t::replace);
-}
-
-// Writes a list, because the names of metrics are arbitrary texts, and not all of them are suitable as member
-// names.
-std::string json_metrics(const std::vector<MetricCurve>& metrics) {
-  std::string out;
-  for (const MetricCurve& metric : metrics) {
-    out += (out.empty() ? "" : ",") + std::string("{\"name\":") + json_text(metric.name) +
-           ",\"curve\":" + json_curve(metric.curve) + "}";
-  }
-  return "[" + out + "]";
+double rounded(double value, int digits) {
+  const std::string text = decimal_text(value, std::chars_format::general, digits);
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
 }
 
 }  // namespace
@@ -92,36 +74,13 @@ Curve smoothed(const Curve& curve, std::size_t window) {
   return out;
 }
 
-std::string curves_json(std::span<const RunData> runs) {
-  std::string out;
-  for (const RunData& run : runs) {
-    out += (out.empty() ? "" : ",\n") + std::string("{\"name\":") + json_text(run.name);
-    const std::size_t window = smoothing_window(run.train_loss);
-    out += ",\"unigram\":" + json_number(number_in(run.start, "/unigram_entropy").value_or(std::nan("")), 6);
-    out += ",\"train\":" + json_curve(run.train_loss);
-    out += ",\"mean\":" + (window > 1 ? json_curve(smoothed(run.train_loss, window)) : std::string("null"));
-    out += ",\"eval\":" + json_curve(run.eval_loss);
-    out += ",\"difference\":" + json_curve(run.eval_difference);
-    out += ",\"lr\":" + json_curve(run.lr);
-    out += ",\"grad_norm\":" + json_curve(run.grad_norm);
-    out += ",\"throughput\":" + json_curve(run.throughput);
-    out += ",\"metrics\":" + json_metrics(run.metrics);
-    out += ",\"loss_scale\":" + json_curve(run.loss_scale);
-    out += ",\"device_memory\":" + json_curve(run.device_memory);
-    out += ",\"host_memory\":" + json_curve(run.host_memory) + "}";
+nlohmann::ordered_json curve_json(const Curve& curve, int digits) {
+  nlohmann::ordered_json x = nlohmann::ordered_json::array(), y = x;
+  for (const Point& point : thinned(curve)) {
+    x.push_back(static_cast<std::int64_t>(point.x));
+    y.push_back(std::isfinite(point.y) ? nlohmann::ordered_json(rounded(point.y, digits)) : nullptr);
   }
-  return "{\"runs\":[\n" + out + "\n]}\n";
-}
-
-void add_differences(std::span<RunData> runs) {
-  std::map<double, double> first;
-  for (const Point& point : runs.front().eval_loss) first[point.x] = point.y;
-  for (RunData& run : runs.subspan(1)) {
-    for (const Point& point : run.eval_loss) {
-      const auto other = first.find(point.x);
-      if (other != first.end()) run.eval_difference.push_back({point.x, point.y - other->second});
-    }
-  }
+  return {{"x", std::move(x)}, {"y", std::move(y)}};
 }
 
 }  // namespace octavo_train

@@ -1,14 +1,19 @@
-// Prepares curves for the page: smooths and thins them, and writes them as JSON.
+// Curves of the report: thins and smooths them, and writes them as JSON.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/report/run_data.h"
+#include <nlohmann/json_fwd.hpp>
 
 #include <cstddef>
-#include <span>
-#include <string>
+#include <vector>
 
 namespace octavo_train {
+
+struct Point {
+  double x = 0;
+  double y = 0;  // NaN where the run logged a number that was not finite
+};
+using Curve = std::vector<Point>;
 
 inline constexpr std::size_t kMostPoints = 2000;
 
@@ -26,11 +31,8 @@ std::size_t smoothing_window(const Curve& curve);
 // exist. Gaps stay gaps.
 Curve smoothed(const Curve& curve, std::size_t window);
 
-// Sets the eval_difference of every run except the first.
-void add_differences(std::span<RunData> runs);
-
-// Returns the JSON that the page's script draws: names and curves, in the order of the colours. It is not yet
-// escaped for a <script>.
-std::string curves_json(std::span<const RunData> runs);
+// Returns {"x": […], "y": […]} of the thinned curve, with `digits` significant digits. A gap is null. Columns
+// take half the bytes of pairs.
+nlohmann::ordered_json curve_json(const Curve& curve, int digits);
 
 }  // namespace octavo_train

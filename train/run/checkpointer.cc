@@ -3,9 +3,8 @@
 
 #include "train/base/metric_names.h"
 #include "train/base/status.h"
-#include "train/checkpoint/folder/best_checkpoints.h"
+#include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/io/folders.h"
 #include "train/io/text_file.h"
 #include "train/run/agreement.h"

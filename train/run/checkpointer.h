@@ -6,7 +6,6 @@
 #include "train/base/status.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/folder/evaluation_file.h"
-#include "train/checkpoint/folder/metric.h"
 #include "train/run/divergence.h"
 #include "train/run/run.h"
 

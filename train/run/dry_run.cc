@@ -254,10 +254,10 @@ std::vector<std::string> Rehearsal::lines() const {
                     bytes_text(memory.reserved),
                     memory.total > 0 ? fmt::format(" of the device's {}", bytes_text(memory.total)) : ""));
   out.push_back(speed_line());
-  if (run_.config.forecast != nullptr) {  // its batch is that of these steps
+  if (run_.config.prediction != nullptr) {  // its batch is that of these steps
     Measured found{.peak = measured_peak(), .step_seconds = step_seconds(), .evaluated = false};
     if (timed_ > 0) found.data_waited = waited_ / static_cast<double>(timed_);
-    out.push_back(compare_with_measured(*run_.config.forecast, found));
+    out.push_back(compare_with_measured(*run_.config.prediction, found));
   }
   out.push_back(time_line());
   for (std::string& line : disk_lines()) out.push_back(std::move(line));

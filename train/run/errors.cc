@@ -2,7 +2,7 @@
 #include "train/run/errors.h"
 
 #include "train/device/device.h"
-#include "train/optim/fp8_choice.h"
+#include "train/optim/fp8.h"
 #include "train/predict/advise.h"
 
 #include <torch/torch.h>
@@ -22,7 +22,7 @@ std::vector<std::string> helps(const Run& run, bool evaluating) {
   Fp8Settings fp8 = settings.training.fp8;
   fp8.enabled = true;
   const auto fp8_plan = choose_fp8(fp8, run.services.device);
-  FullDevice full{settings, run.task, run.config.forecast.get()};
+  FullDevice full{settings, run.task, run.config.prediction.get()};
   full.gpu = !run.services.device.is_cpu();
   full.fp8 = full.gpu && fp8_plan.ok() && fp8_plan->enabled;
   full.ranks = run.services.world->ranks();

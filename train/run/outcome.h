@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/checkpoint/folder/metric.h"
+#include "train/checkpoint/folder/evaluation_file.h"
 
 #include <cstdint>
 #include <optional>

@@ -5,7 +5,7 @@
 #include "train/base/status.h"
 #include "train/config/settings.h"
 #include "train/data/stages.h"
-#include "train/optim/fp8_choice.h"
+#include "train/optim/fp8.h"
 #include "train/optim/optimizer.h"
 #include "train/task.h"
 
@@ -22,13 +22,12 @@ struct Prediction;  // train/predict/prediction.h
 struct RunConfig {
   // The config's settings, with the micro-batches of a rank. The task refers to them.
   std::shared_ptr<const Settings> settings;
-  OptimizerChoice optimizer;
   Fp8Choice fp8;
   std::vector<Stage> stages;
-  std::string resumed_from;                    // the path of a checkpoint; empty: the run begins
-  std::vector<std::string> changes;            // what differs from that checkpoint's run
-  std::string yaml;                            // the text of config.yaml
-  std::shared_ptr<const Prediction> forecast;  // what the run should need on its device; null: there is none
+  std::string resumed_from;                      // the path of a checkpoint; empty: the run begins
+  std::vector<std::string> changes;              // what differs from that checkpoint's run
+  std::string yaml;                              // the text of config.yaml
+  std::shared_ptr<const Prediction> prediction;  // of memory and time on its device; null: there is none
 
   [[nodiscard]] const TrainingSettings& training() const { return settings->training; }
   [[nodiscard]] std::int64_t steps() const { return stages.back().last_step; }

@@ -3,17 +3,15 @@
 
 #include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/checkpoint/initial_weights.h"
 #include "train/checkpoint/resume.h"
-#include "train/checkpoint/resume_micro_batches.h"
 #include "train/config/options.h"
 #include "train/config/paths.h"
 #include "train/console/signals.h"
 #include "train/device/device.h"
 #include "train/model/model.h"
-#include "train/optim/bucket_layout.h"
 #include "train/optim/convert_states.h"
+#include "train/optim/shards.h"
 #include "train/predict/host.h"
 #include "train/predict/predict.h"
 #include "train/run/agreement.h"
@@ -39,16 +37,15 @@ namespace {
 // Choices that follow from the settings and this rank's device.
 struct Choices {
   torch::Device device;
-  OptimizerChoice optimizer;
   Fp8Choice fp8;
 };
 
 Result<Choices> choose(const Config& config, const RankInfo& place) {
   const TrainingSettings& training = config.settings.training;
   ASSIGN_OR_RETURN(auto device, rank_device(config, place));
-  ASSIGN_OR_RETURN(auto optimizer, choose_optimizer(training, device, has_backend(device)));
+  RETURN_IF_ERROR(check_backend(device));
   ASSIGN_OR_RETURN(auto fp8, choose_fp8(training.fp8, device));
-  return Choices{device, std::move(optimizer), std::move(fp8)};
+  return Choices{device, std::move(fp8)};
 }
 
 // The run's folder as rank 0 finds it. Other ranks, and dry runs, look at no folder.
@@ -105,14 +102,14 @@ Result<TaskData> open_data(Task& task, const Settings& settings, const std::stri
   }
 }
 
-// Returns what the run should need, before its model is built; null, with a note, where that is not known. It
-// costs about a second, and nothing depends on it.
-std::shared_ptr<const Prediction> forecast(Settings settings, const Choices& choices,
-                                           const ProcessGroup& world, const OpenTask& task,
-                                           Console& console) {
+// Predicts the memory and the time of the run before its model is built. Returns null, with a note, if they
+// cannot be predicted. It takes about a second, and nothing depends on it.
+std::shared_ptr<const Prediction> predict_run(Settings settings, const Choices& choices,
+                                              const ProcessGroup& world, const OpenTask& task,
+                                              Console& console) {
   if (!choices.device.is_cuda() && !choices.device.is_cpu()) return nullptr;
   const auto unknown = [&](const std::string& why) {
-    console.note("no plan: " + why);
+    console.note("no memory forecast: " + why);
     return nullptr;
   };
   try {
@@ -121,13 +118,13 @@ std::shared_ptr<const Prediction> forecast(Settings settings, const Choices& cho
     request.cpu = choices.device.is_cpu();
     if (!request.cpu) {
       const auto gpu = octavo::plan::find_gpu("this:" + std::to_string(choices.device.index()));
-      if (!gpu.ok()) return unknown("this GPU is none of those that plans know");
+      if (!gpu.ok()) return unknown("unknown GPU model");
       request.gpu = *gpu;
       const auto launch = measure_launch(choices.device);
       if (launch.ok())
         request.launch_seconds = *launch;
       else
-        console.note(launch.status().message() + "; the plan assumes a fast host");
+        console.note(launch.status().message() + "; the prediction assumes a fast host");
     }
     settings.training.fp8.enabled = choices.fp8.enabled;
     const OpenTask copy{task.task->copy_without_model(), task.data};  // the run's own task stays as it is
@@ -144,7 +141,7 @@ struct OpenedTask {
   OpenTask task;
   RunSteps steps;
   Changes changes;
-  std::shared_ptr<const Prediction> forecast;
+  std::shared_ptr<const Prediction> prediction;
 };
 
 Result<OpenedTask> open_run_task(std::unique_ptr<Task> task, const Settings& given, const Choices& choices,
@@ -156,7 +153,7 @@ Result<OpenedTask> open_run_task(std::unique_ptr<Task> task, const Settings& giv
   out.task.task = task != nullptr ? std::move(task) : make_task(settings.task);
   ASSIGN_OR_RETURN(out.task.data, open_data(*out.task.task, settings, resumed_from, out.changes));
   ASSIGN_OR_RETURN(out.steps, plan_steps(settings, out.task.data, world.ranks(), resumed_from));
-  if (world.leads()) out.forecast = forecast(settings, choices, world, out.task, console);
+  if (world.leads()) out.prediction = predict_run(settings, choices, world, out.task, console);
   return out;
 }
 
@@ -175,19 +172,17 @@ Result<std::optional<InitialWeights>> read_initial_weights(const TaskModel& mode
 }
 
 // Returns what each rank of a group has of the trained parameters; null: all of them.
-Result<std::unique_ptr<ShardedWeights>> shard_parameters(ProcessGroup& world,
-                                                         const OptimizerChoice& optimizer,
-                                                         const ParameterGroups& groups,
+Result<std::unique_ptr<ShardedWeights>> shard_parameters(ProcessGroup& world, const ParameterGroups& groups,
                                                          const TrainingSettings& training) {
   if (!world.grouped() || !divides_states(training)) return std::unique_ptr<ShardedWeights>();
-  const octavo::GroupConfig config = group_config(training, optimizer.name.algorithm);
+  const octavo::GroupConfig config = group_config(training, training.optimizer.algorithm);
   if (training.offload != Offload::none && octavo::passes(config.algorithm, config.switches) > 1) {
     return Status::unsupported(
-        "training.offload: " + optimizer_text(optimizer.name) +
+        "training.offload: " + optimizer_text(training.optimizer) +
         " measures whole parameters, of which ranks have parts here (training.parallel); use "
         "offload: none or parallel: ddp");
   }
-  return ShardedWeights::make(world, optimizer, groups, lay_out(groups, world.ranks(), true));
+  return std::make_unique<ShardedWeights>(world, groups, make_bucket_layout(groups, world.ranks(), true));
 }
 
 struct BuiltState {
@@ -199,25 +194,21 @@ Result<BuiltState> build_state(Task& task, const Settings& settings, const Choic
                                ProcessGroup& world, const std::string& resumed_from) {
   const TrainingSettings& training = settings.training;
   TrainingState::Parts parts;
-  parts.model = build_model(task, settings, choices.device, choices.optimizer.bf16_weights);
+  parts.model = build_model(task, settings, choices.device, has_bf16_weights(training));
   if (resumed_from.empty() && parts.model.load_first_weights) {
     RETURN_IF_ERROR(parts.model.load_first_weights());
   }
   ASSIGN_OR_RETURN(auto initial, read_initial_weights(parts.model, settings, resumed_from));
-  ASSIGN_OR_RETURN(auto groups,
-                   resolve_groups(choices.optimizer.name, training, parameters_of(*parts.model.module)));
-  parts.groups = choices.optimizer.native ? std::move(groups)
-                                          : with_states(std::move(groups), choices.optimizer.name.state);
+  ASSIGN_OR_RETURN(parts.groups, resolve_groups(training, parameters_of(*parts.model.module)));
   freeze(parts.groups);
-  ASSIGN_OR_RETURN(parts.shards, shard_parameters(world, choices.optimizer, parts.groups, training));
-  return BuiltState{std::make_unique<TrainingState>(training, choices.optimizer, choices.fp8, choices.device,
-                                                    world, std::move(parts)),
-                    std::move(initial)};
+  ASSIGN_OR_RETURN(parts.shards, shard_parameters(world, parts.groups, training));
+  return BuiltState{
+      std::make_unique<TrainingState>(training, choices.fp8, choices.device, world, std::move(parts)),
+      std::move(initial)};
 }
 
 // With convert_states: converts a checkpoint's states and weights into the formats of this run.
-BeforeLoad conversion(const TrainingSettings& training, const OptimizerChoice& optimizer,
-                      const ParameterGroups& groups, Changes& changes) {
+BeforeLoad conversion(const TrainingSettings& training, const ParameterGroups& groups, Changes& changes) {
   if (!training.convert_states) return {};
   return [&](std::vector<SavedComponent>& parts) -> Status {
     const auto part = [&](std::string_view name) {
@@ -225,7 +216,7 @@ BeforeLoad conversion(const TrainingSettings& training, const OptimizerChoice& o
     };
     const auto model = part(kModelComponent), states = part(kOptimizerComponent);
     SavedRun saved{std::move(model->tensors), std::move(states->tensors), states->numbers};
-    ASSIGN_OR_RETURN(auto converted, convert_states(optimizer, training, groups, saved));
+    ASSIGN_OR_RETURN(auto converted, convert_states(training, groups, saved));
     model->tensors = std::move(saved.weights);
     states->tensors = std::move(saved.states);
     changes.insert(changes.end(), converted.begin(), converted.end());
@@ -242,10 +233,10 @@ Result<Prefetch<Batch>> load_state(TrainingState& state, const RunConfig& config
   const std::int64_t ranks = world.ranks(), passes = settings.training.gradient_accumulation_steps;
   RunState& counters = state.counters;
   if (!config.resumed_from.empty()) {
-    RETURN_IF_ERROR(state.load(
-        config.resumed_from, conversion(settings.training, config.optimizer, state.groups, opened.changes)));
-    if (state.fp8 != nullptr && !state.fp8->anew().empty())
-      opened.changes.push_back("fp8: scales and choices begin anew: " + state.fp8->anew());
+    RETURN_IF_ERROR(
+        state.load(config.resumed_from, conversion(settings.training, state.groups, opened.changes)));
+    if (state.fp8 != nullptr && !state.fp8->reset_reason().empty())
+      opened.changes.push_back("fp8: scales and choices begin anew: " + state.fp8->reset_reason());
     const RunState then = counters;
     counters.skipped_in_a_row = 0;  // a new start may skip ten steps again before it ends
     if (world.leads()) {
@@ -307,7 +298,7 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
 
   ASSIGN_OR_RETURN(auto choices, on_all_ranks(world, [&] { return choose(config, world.place()); }));
   RETURN_IF_ERROR(check_equal_across_ranks(world, settings_texts(given, choices.device)));
-  if (given.training.fp8.enabled) agree(world, choices.fp8);
+  if (given.training.fp8.enabled) agree_on_fp8(world, choices.fp8);
 
   ASSIGN_OR_RETURN(auto folder,
                    on_all_ranks(world, [&] { return find_folder(given, world, writes, console); }));
@@ -326,13 +317,12 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
   RETURN_IF_ERROR(check_equal_across_ranks(world, model_texts(opened.task.data, state)));
 
   RunConfig chosen{opened.settings,
-                   choices.optimizer,
                    choices.fp8,
                    opened.steps.stages,
                    resumed_from,
                    {},
                    writes ? config_yaml(given) : "",
-                   opened.forecast};
+                   opened.prediction};
   ASSIGN_OR_RETURN(auto batches, on_all_ranks(world, [&] {
                      return load_state(state, chosen, given.training, world, opened, console);
                    }));

@@ -34,9 +34,9 @@ std::int64_t all_states(const StepOptimizer::Bytes& bytes) { return bytes.states
 
 StepOptimizer::Bytes rank_bytes(const Run& run) {
   const TrainingSettings& training = run.config.training();
-  if (run.state.shards == nullptr) return planned_bytes(run.config.optimizer, training, run.state.groups);
+  if (run.state.shards == nullptr) return planned_states(training, run.state.groups).bytes;
   const ParallelLayout& layout = run.state.shards->layout();
-  return planned_bytes(run.config.optimizer, training, run.state.groups, layout, run.services.world->rank());
+  return planned_states(training, run.state.groups, &layout, run.services.world->rank()).bytes;
 }
 
 // Returns "2 ranks (ddp), with 4 passes of 2 samples each in a step".
@@ -68,18 +68,18 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
   const Settings& settings = *run.config.settings;
   const TrainingSettings& training = settings.training;
   const std::int64_t params = elements_of(run.state.parameters);
-  const StepOptimizer::Bytes bytes = planned_bytes(run.config.optimizer, training, run.state.groups);
+  const StepOptimizer::Bytes bytes = planned_states(training, run.state.groups).bytes;
   const ParameterGroups fp32 = with_states(run.state.groups, octavo::StateFormat::fp32);
-  const std::int64_t plain = all_states(planned_bytes(run.config.optimizer, training, fp32));
+  const std::int64_t plain = all_states(planned_states(training, fp32).bytes);
   const std::int64_t states_bytes = all_states(bytes), master_bytes = bytes.master + bytes.host_master;
   const char* dtype = training.compute_dtype == ComputeType::bfloat16  ? "bfloat16"
                       : training.compute_dtype == ComputeType::float16 ? "float16"
                                                                        : "float32";
-  const std::string master = run.config.optimizer.bf16_weights ? master_name(weight_store(training)) : "none";
+  const std::string master = has_bf16_weights(training) ? master_name(weight_store(training)) : "none";
   const std::string& model = settings.model.name;
   console.note(
       model + ": " + short_count(params) + " parameters, " + bytes_text(bytes_of(run.state.parameters)) +
-      " in " + (run.config.optimizer.bf16_weights ? "bfloat16" : "float32") +
+      " in " + (has_bf16_weights(training) ? "bfloat16" : "float32") +
       (master_bytes > 0 ? " + " + bytes_text(master_bytes) + " of master bits (" + master + "-bit master)"
                         : "") +
       ", computing in " + dtype + " on " + device_text(run.services.device));
@@ -87,12 +87,10 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
     console.note(allocator_line(*choice));
   if (const std::string slow = slow_type_on(run.services.device, training.compute_dtype); !slow.empty())
     console.note("warning: " + slow);
-  if (!run.config.optimizer.warning.empty()) console.note("warning: " + run.config.optimizer.warning);
   if (!run.config.fp8.warning.empty()) console.note("warning: " + run.config.fp8.warning);
   if (run.state.fp8 != nullptr) console.note(fp8_text(training.fp8));
   std::string states =
-      optimizer_text(run.config.optimizer.name) + (run.config.optimizer.native ? "" : " (plain LibTorch)") +
-      ": " +
+      optimizer_text(training.optimizer) + ": " +
       fixed(static_cast<double>(states_bytes) / static_cast<double>(elements_of(run.state.groups.parameters)),
             2) +
       " B/param, " + bytes_text(states_bytes);
@@ -107,7 +105,7 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
         offload_name(training.offload), bytes_text(on_host), bytes_text(mine.states + mine.master),
         training.offload_gradients ? "; gradients go to host memory" : ""));
   }
-  const std::vector<std::string> groups = group_lines(run.state.groups, run.config.optimizer.name, training);
+  const std::vector<std::string> groups = group_lines(run.state.groups, training);
   for (const std::string& line : groups) console.note(line);
   for (const std::string& line : text.introduction) console.note(line);
   if (run.services.world->grouped()) console.note(ranks_text(run));
@@ -136,7 +134,7 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
                                   {"model", model},
                                   {"params", params},
                                   {"device", device_text(run.services.device)},
-                                  {"optimizer", optimizer_text(run.config.optimizer.name)},
+                                  {"optimizer", optimizer_text(training.optimizer)},
                                   {"state_bytes", states_bytes},
                                   {"fp32_state_bytes", plain},
                                   {"compute_dtype", dtype},
@@ -180,7 +178,7 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
 
 Status log_fp8_choices(Run& run) {
   if (run.state.fp8 == nullptr) return {};
-  for (const std::string& line : run.state.fp8->news()) {
+  for (const std::string& line : run.state.fp8->pop_log_lines()) {
     if (!run.services.world->leads()) continue;
     run.services.console.note(line);
     RETURN_IF_ERROR(

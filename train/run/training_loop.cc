@@ -102,8 +102,8 @@ void TrainingLoop::note_long_run(double step_seconds, const std::string& how, co
 // The first steps of a run that is too large for a CPU take minutes, and only then is their time known.
 void TrainingLoop::note_long_run_on_cpu() {
   constexpr double kFewFlops = 1e15;  // less takes no hour
-  if (!run_.services.device.is_cpu() || run_.config.forecast == nullptr) return;
-  const double flops = run_.config.forecast->matmul_flops;
+  if (!run_.services.device.is_cpu() || run_.config.prediction == nullptr) return;
+  const double flops = run_.config.prediction->matmul_flops;
   if (flops * static_cast<double>(run_.config.steps() - counters_.step) < kFewFlops) return;
   note_long_run(flops / cpu_matmul_rate(run_.config.training().compute_dtype), "at least",
                 "by its matmuls alone, ");
@@ -282,13 +282,13 @@ Status TrainingLoop::write_end(const Outcome& outcome) {
   if (stepper_.done() > Stepper::kMeasuredStep && working > 0)
     record["overhead"] = std::max(1.0 - stepper_.computing() / working, 0.0);
   progress_.add_traffic(record);
-  if (run_.config.forecast != nullptr && stepper_.done() >= Stepper::kMeasuredStep) {
+  if (run_.config.prediction != nullptr && stepper_.done() >= Stepper::kMeasuredStep) {
     const auto settled = progress_.settled();
     const bool cpu = run_.services.device.is_cpu();
     const std::int64_t peak = !cpu                ? device_memory(run_.services.device).peak
                               : stepper_.memory() ? stepper_.memory()->peak()
                                                   : 0;
-    const Prediction& plan = *run_.config.forecast;
+    const Prediction& plan = *run_.config.prediction;
     const BatchTotals& fed = run_.computed;
     const double usual = fed.passes > 0 ? fed.padded_length / static_cast<double>(fed.passes) : 0;
     const Measured found{.peak = peak,

@@ -2,10 +2,9 @@
 #include "train/run/training_state.h"
 
 #include "train/base/status.h"
-#include "train/checkpoint/tensor_files.h"
+#include "train/checkpoint/tensors.h"
 #include "train/model/model.h"
-#include "train/optim/make_gradients.h"
-#include "train/optim/optimizer_factories.h"
+#include "train/optim/gradients.h"
 
 #include <torch/torch.h>
 
@@ -61,15 +60,14 @@ Result<Checkpointable::Commit> OptimizerComponent::load(const NamedTensors& tens
   return Commit([] {});
 }
 
-TrainingState::TrainingState(const TrainingSettings& training, const OptimizerChoice& optimizer_plan,
-                             const Fp8Choice& fp8_plan, const torch::Device& device, ProcessGroup& world,
-                             Parts parts)
+TrainingState::TrainingState(const TrainingSettings& training, const Fp8Choice& fp8_plan,
+                             const torch::Device& device, ProcessGroup& world, Parts parts)
     : model(std::move(parts.model)),
       parameters(parameters_of(*model.module)),
       buffers(buffers_of(*model.module)),
       groups(std::move(parts.groups)),
       shards(std::move(parts.shards)),
-      optimizer(make_optimizer(optimizer_plan, training, groups, shards.get())),
+      optimizer(std::make_unique<StepOptimizer>(training, groups, shards.get())),
       scaler(device, training.compute_dtype),
       fp8(make_fp8(fp8_plan, training, parameters, world, model.uses_of_weights)),
       gradients(make_gradients(world, groups, training, training.gradient_accumulation_steps, shards.get(),

@@ -5,8 +5,6 @@
 
 #include "train/base/status.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/component.h"
-#include "train/checkpoint/run_state.h"
 #include "train/device/memory.h"
 #include "train/distributed/process_group.h"
 #include "train/nn/named_tensors.h"
@@ -15,7 +13,7 @@
 #include "train/optim/optimizer.h"
 #include "train/optim/param_groups.h"
 #include "train/optim/precision.h"
-#include "train/optim/sharded_weights.h"
+#include "train/optim/shards.h"
 #include "train/run/run_config.h"
 #include "train/task.h"
 
@@ -79,8 +77,8 @@ class TrainingState {
   };
   // The task that built the model and the process group outlive it. Throws c10::Error if the device has no
   // memory left.
-  TrainingState(const TrainingSettings& training, const OptimizerChoice& optimizer, const Fp8Choice& fp8,
-                const torch::Device& device, ProcessGroup& world, Parts parts);
+  TrainingState(const TrainingSettings& training, const Fp8Choice& fp8, const torch::Device& device,
+                ProcessGroup& world, Parts parts);
   ~TrainingState();
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;

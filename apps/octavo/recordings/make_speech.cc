@@ -50,16 +50,16 @@ std::uint64_t below(std::uint64_t key, std::uint64_t at, std::uint64_t count) {
   return mix(key + (at + 1) * kStep) % count;
 }
 
-std::uint64_t key_of(const SpeechBenchOptions& plan, std::int64_t number) {
-  return mix(mix(plan.seed) + static_cast<std::uint64_t>(number) * kStep);
+std::uint64_t key_of(const SpeechOptions& options, std::int64_t number) {
+  return mix(mix(options.seed) + static_cast<std::uint64_t>(number) * kStep);
 }
 
-Reader reader_of(const SpeechBenchOptions& plan, std::int64_t number) {
-  const std::uint64_t key = key_of(plan, number);
+Reader reader_of(const SpeechOptions& options, std::int64_t number) {
+  const std::uint64_t key = key_of(options, number);
   const auto between = [&](std::uint64_t at, int low, int high) {
     return low + static_cast<int>(below(key, at, static_cast<std::uint64_t>(high - low + 1)));
   };
-  return {plan.voices[below(key, 0, plan.voices.size())], between(1, plan.slowest, plan.fastest),
+  return {options.voices[below(key, 0, options.voices.size())], between(1, options.slowest, options.fastest),
           between(2, kLowestPitch, kHighestPitch)};
 }
 
@@ -69,19 +69,19 @@ double share(std::uint64_t key, std::uint64_t at) {
   return static_cast<double>(below(key, at, kSteps)) / static_cast<double>(kSteps);
 }
 
-// Draws the silences of a clip that has one sentence. A share `plan.joined` of the clips gets one or two
+// Draws the silences of a clip that has one sentence. A share `options.joined` of the clips gets one or two
 // further sentences of `texts`.
-void join_sentences(const SpeechBenchOptions& plan, std::int64_t number, std::span<const std::string> texts,
+void join_sentences(const SpeechOptions& options, std::int64_t number, std::span<const std::string> texts,
                     Clip& clip) {
-  const std::uint64_t key = key_of(plan, number);
+  const std::uint64_t key = key_of(options, number);
   std::uint64_t at = 3;  // after the draws of reader_of()
   // Squares make short silences frequent: many programs write none before a sentence.
   const auto silence = [&] {
     const double drawn = share(key, at++);
-    return plan.silence * drawn * drawn;
+    return options.silence * drawn * drawn;
   };
   clip.silences = {silence()};
-  const bool joined = share(key, at++) < plan.joined;
+  const bool joined = share(key, at++) < options.joined;
   const std::uint64_t extra = joined ? 1 + below(key, at++, kMostExtra) : 0;
   for (std::uint64_t i = 0; i < extra; ++i) {
     clip.sentences.push_back(texts[below(key, at++, texts.size())]);
@@ -90,21 +90,21 @@ void join_sentences(const SpeechBenchOptions& plan, std::int64_t number, std::sp
   clip.silences.push_back(silence());
 }
 
-nlohmann::ordered_json record_of(const SpeechBenchOptions& plan, const std::vector<std::string>& texts) {
+nlohmann::ordered_json record_of(const SpeechOptions& options, const std::vector<std::string>& texts) {
   std::uint64_t hash = 0;
   for (const std::string& text : texts) {
     for (const char c : text + '\n') hash = mix(hash + kStep + static_cast<unsigned char>(c));
   }
   return {{"made_by", "octavo data make-speech"},
-          {"clips", plan.clips},
-          {"val_clips", plan.val_clips},
-          {"voices", plan.voices},
-          {"speed", {plan.slowest, plan.fastest}},
-          {"seed", plan.seed},
-          {"rate", plan.rate},
-          {"format", plan.format},
-          {"silence", plan.silence},
-          {"joined", plan.joined},
+          {"clips", options.clips},
+          {"val_clips", options.val_clips},
+          {"voices", options.voices},
+          {"speed", {options.slowest, options.fastest}},
+          {"seed", options.seed},
+          {"rate", options.rate},
+          {"format", options.format},
+          {"silence", options.silence},
+          {"joined", options.joined},
           {"texts", hash}};
 }
 
@@ -174,35 +174,35 @@ std::string line_of(const Clip& clip) {
   return line.dump() + '\n';
 }
 
-std::vector<Clip> clips_of(const SpeechBenchOptions& plan, std::span<const std::string> texts) {
-  const auto train_texts = static_cast<std::size_t>(plan.clips);
+std::vector<Clip> clips_of(const SpeechOptions& options, std::span<const std::string> texts) {
+  const auto train_texts = static_cast<std::size_t>(options.clips);
   std::vector<Clip> out;
-  for (std::int64_t i = 0; i < plan.clips + plan.val_clips; ++i) {
-    const bool val = i >= plan.clips;
+  for (std::int64_t i = 0; i < options.clips + options.val_clips; ++i) {
+    const bool val = i >= options.clips;
     Clip clip;
     clip.sentences = {texts[static_cast<std::size_t>(i)]};
-    clip.path =
-        fmt::format("{}/{:05}.{}", val ? "val" : "train", val ? i - plan.clips + 1 : i + 1, plan.format);
-    clip.reader = reader_of(plan, i);
+    clip.path = fmt::format("{}/{:05}.{}", val ? "val" : "train", val ? i - options.clips + 1 : i + 1,
+                            options.format);
+    clip.reader = reader_of(options, i);
     // A held-out clip is joined with held-out sentences only.
-    join_sentences(plan, i, val ? texts.subspan(train_texts) : texts.first(train_texts), clip);
+    join_sentences(options, i, val ? texts.subspan(train_texts) : texts.first(train_texts), clip);
     out.push_back(std::move(clip));
   }
   return out;
 }
 
-}  // namespace
-
-Result<std::vector<std::string>> texts_of(const SpeechBenchOptions& plan) {
-  const auto wanted = static_cast<std::size_t>(plan.clips + plan.val_clips);
+// Returns the texts without duplicates: the training texts, then the held-out texts. Clip i begins with text
+// i, or consists of it. Too few different texts are an error.
+Result<std::vector<std::string>> texts_of(const SpeechOptions& options) {
+  const auto wanted = static_cast<std::size_t>(options.clips + options.val_clips);
   std::vector<std::string> out;
   std::set<std::string> seen;
-  if (!plan.sentences.empty()) {
-    for (const std::string& each : plan.sentences) {
+  if (!options.sentences.empty()) {
+    for (const std::string& each : options.sentences) {
       if (out.size() < wanted && seen.insert(each).second) out.push_back(each);
     }
   } else {
-    tales::SentenceMaker maker(plan.seed);
+    tales::SentenceMaker maker(options.seed);
     for (std::size_t tries = 0; out.size() < wanted && tries < wanted * kMostTries; ++tries) {
       std::string each = maker.next();
       if (seen.insert(each).second) out.push_back(std::move(each));
@@ -214,11 +214,14 @@ Result<std::vector<std::string>> texts_of(const SpeechBenchOptions& plan) {
                   wanted, out.size()));
 }
 
-Result<MadeSpeech> make_speech(const std::string& folder, const SpeechBenchOptions& plan, bool force,
+}  // namespace
+
+Result<MadeSpeech> make_speech(const std::string& folder, const SpeechOptions& options, bool force,
                                int threads, const Advance& advance) {
   if (!octavo_train::audio_built_in())
-    return octavo_train::write_audio(folder, {}, plan.rate);  // returns the error that names what to install
-  ASSIGN_OR_RETURN(const auto texts, texts_of(plan));
+    return octavo_train::write_audio(folder, {},
+                                     options.rate);  // returns the error that names what to install
+  ASSIGN_OR_RETURN(const auto texts, texts_of(options));
   MadeSpeech out;
   std::set<std::string> words;
   for (const std::string& text : texts) {
@@ -226,7 +229,7 @@ Result<MadeSpeech> make_speech(const std::string& folder, const SpeechBenchOptio
     for (std::string word; stream >> word;) words.insert(word);
   }
   out.words = static_cast<std::int64_t>(words.size());
-  nlohmann::ordered_json record = record_of(plan, texts);
+  nlohmann::ordered_json record = record_of(options, texts);
   ASSIGN_OR_RETURN(const auto there, holds(folder, record, force));
   out.was_there = there;
   if (out.was_there) {
@@ -234,21 +237,21 @@ Result<MadeSpeech> make_speech(const std::string& folder, const SpeechBenchOptio
     out.val_seconds = record.value("val_seconds", 0.0);
     return out;
   }
-  for (const std::string& voice : plan.voices) {  // stops before any work if a voice does not work
+  for (const std::string& voice : options.voices) {  // stops before any work if a voice does not work
     if (const auto spoken = speak(texts.front(), {voice}); !spoken.ok()) return spoken.status();
   }
   for (const std::string& each : {folder, folder + "/train", folder + "/val"}) {
     RETURN_IF_ERROR(make_folder(each));
   }
   std::remove((folder + "/" + kMade).c_str());  // made.json is valid only after all files are written
-  std::vector<Clip> clips = clips_of(plan, texts);
+  std::vector<Clip> clips = clips_of(options, texts);
   const auto speak_one = [&](std::int64_t i) {
-    return speak_clip(folder, plan.rate, clips[static_cast<std::size_t>(i)]);
+    return speak_clip(folder, options.rate, clips[static_cast<std::size_t>(i)]);
   };
-  RETURN_IF_ERROR(for_each_number(plan.clips + plan.val_clips, threads, advance, speak_one));
+  RETURN_IF_ERROR(for_each_number(options.clips + options.val_clips, threads, advance, speak_one));
   std::string train, val;
   for (std::size_t i = 0; i < clips.size(); ++i) {
-    const bool held_out = i >= static_cast<std::size_t>(plan.clips);
+    const bool held_out = i >= static_cast<std::size_t>(options.clips);
     (held_out ? val : train) += line_of(clips[i]);
     (held_out ? out.val_seconds : out.seconds) += clips[i].seconds;
   }

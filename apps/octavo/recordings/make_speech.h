@@ -6,8 +6,8 @@
 // A model that was trained on single sentences without silence recognizes nothing else: an untrimmed
 // recording is wrong, and a long one gives a few words.
 //
-// The sentences, voice, speed, pitch and silences of a clip depend only on the seed, the plan and the clip's
-// number. The samples depend on the release of espeak-ng, too.
+// The sentences, voice, speed, pitch and silences of a clip depend only on the seed, the options and the
+// clip's number. The samples depend on the release of espeak-ng, too.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace octavo::recordings {
 
-struct SpeechBenchOptions {
+struct SpeechOptions {
   std::int64_t clips = 3000, val_clips = 200;
   std::vector<std::string> voices = {"en-us", "en-gb", "en-us+f2", "en-gb+f3", "en-us+m3", "en-gb-scotland"};
   int slowest = 150, fastest = 190;  // words per minute
@@ -40,14 +40,10 @@ struct MadeSpeech {
 };
 
 // Writes FOLDER/train/*.flac and FOLDER/val/*.flac, then FOLDER/train.jsonl and FOLDER/val.jsonl, and finally
-// FOLDER/made.json, which describes the plan. A folder whose made.json describes the same plan is not
+// FOLDER/made.json, which describes the options. A folder whose made.json describes the same options is not
 // changed. Any other folder that is not empty is an error unless `force`, which replaces files of the same
 // names.
-Result<MadeSpeech> make_speech(const std::string& folder, const SpeechBenchOptions& plan, bool force,
+Result<MadeSpeech> make_speech(const std::string& folder, const SpeechOptions& options, bool force,
                                int threads, const Advance& advance);
-
-// Returns the texts of a plan without duplicates: the training texts, then the held-out texts. Clip i begins
-// with text i, or consists of it. Too few different texts are an error.
-Result<std::vector<std::string>> texts_of(const SpeechBenchOptions& plan);
 
 }  // namespace octavo::recordings

@@ -6,8 +6,8 @@
 #include "train/audio/audio.h"
 #include "train/base/numbers.h"
 #include "train/base/status.h"
+#include "train/base/utf8.h"
 #include "train/data/mix.h"
-#include "train/tasks/speech/manifest/json_line.h"
 
 #include <algorithm>
 #include <chrono>

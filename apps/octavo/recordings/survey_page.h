@@ -1,4 +1,4 @@
-// Renders a survey as one HTML page without scripts that needs no network.
+// Makes the page of a survey, which needs no network.
 // SPDX-License-Identifier: MIT
 #pragma once
 

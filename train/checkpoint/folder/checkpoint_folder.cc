@@ -1,29 +1,50 @@
-// Finds, verifies and removes checkpoints; see checkpoint_folder.h.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_folder.h"
 
-#include "train/base/status.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/io/checksums.h"
+#include "train/io/file_descriptor.h"
+#include "train/io/folders.h"
 #include "train/io/mapped_file.h"
 #include "train/io/text_file.h"
 
 #include <nlohmann/json.hpp>
 
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <cstdint>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
 #include <filesystem>
-#include <optional>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
 namespace octavo_train {
 namespace {
 
+constexpr std::string_view kPrefix = "checkpoint-";
 constexpr std::uint64_t kChecksumsLimit = 64 * 1024;
 constexpr std::uint64_t kStateLimit = 64 << 20;
 constexpr std::size_t kPiece = 1 << 20;
+
+// Returns the temporary path at which point_link() creates a link before renaming it.
+std::string link_beside(const std::string& run_folder, std::string_view link) {
+  return fmt::format("{}/.{}.partial", run_folder, link);
+}
+
+std::string_view suffix_of(CheckpointState state) {
+  switch (state) {
+    case CheckpointState::partial:
+      return ".partial";
+    case CheckpointState::replaced:
+      return ".replaced";
+    case CheckpointState::complete:
+      break;
+  }
+  return "";
+}
 
 Result<std::vector<CheckpointRef>> find_checkpoints(const std::string& run_folder) {
   ASSIGN_OR_RETURN(const auto names, checkpoint_names(run_folder));
@@ -41,32 +62,27 @@ Result<std::string> hash_file(InputFile& file, const std::string& path) {
   Hasher hasher;
   std::vector<std::byte> piece(kPiece);
   for (;;) {
-    const Result<std::size_t> count = file.read(piece, path);
-    if (!count.ok()) return count.status();
-    hasher.add(std::span(piece).first(*count));
-    if (*count < piece.size()) return hasher.hex();
+    ASSIGN_OR_RETURN(const std::size_t count, file.read(piece, path));
+    hasher.add(std::span(piece).first(count));
+    if (count < piece.size()) return hasher.hex();
   }
 }
 
 Status verify_file(const std::string& path, const FileChecksum& expected) {
-  const std::string size = std::to_string(expected.size);
   if (!path_exists(path)) {
-    return Status::failed(path + ": missing; " + std::string(kChecksumsName) + " lists it with " + size +
-                          " bytes");
+    return Status::failed(
+        fmt::format("{}: missing; {} lists it with {} bytes", path, kChecksumsName, expected.size));
   }
-  Result<InputFile> file = InputFile::open(path);
-  if (!file.ok()) return file.status();
-  if (file->size != expected.size) {
-    return Status::failed(path + ": has " + std::to_string(file->size) + " bytes, expected " + size +
-                          (file->size < expected.size ? "; it is cut short" : "; it has grown"));
+  ASSIGN_OR_RETURN(InputFile file, InputFile::open(path));
+  if (file.size != expected.size) {
+    return Status::failed(fmt::format("{}: has {} bytes, expected {}; it {}", path, file.size, expected.size,
+                                      file.size < expected.size ? "is cut short" : "has grown"));
   }
-  const Result<std::string> hash = hash_file(*file, path);
-  if (!hash.ok()) return hash.status();
-  if (*hash != expected.hash) {
-    return Status::failed(path + ": its " + size + " bytes have the hash " + *hash + ", expected " +
-                          expected.hash + "; it was changed or the disk is damaged");
-  }
-  return {};
+  ASSIGN_OR_RETURN(const std::string hash, hash_file(file, path));
+  if (hash == expected.hash) return {};
+  return Status::failed(
+      fmt::format("{}: its {} bytes have the hash {}, expected {}; it was changed or the disk is damaged",
+                  path, expected.size, hash, expected.hash));
 }
 
 // Returns the step in a checkpoint's state.json; nullopt if there is no such file or no step in it.
@@ -87,13 +103,96 @@ Status check_step(const std::string& path) {
   const auto name = CheckpointName::parse(std::string_view(path).substr(path.rfind('/') + 1));
   const std::optional<std::int64_t> step = name ? step_in_state(path) : std::nullopt;
   if (!step || *step == name->step) return {};
-  return Status::failed(path + ": its name is of step " + std::to_string(name->step) +
-                        ", but its state.json is of step " + std::to_string(*step) +
-                        "; the folder was copied or renamed. Rename it to " +
-                        CheckpointName{*step, CheckpointState::complete}.text() + ", or remove it");
+  return Status::failed(
+      fmt::format("{}: its name is of step {}, but its state.json is of step {}; the folder was "
+                  "copied or renamed. Rename it to {}, or remove it",
+                  path, name->step, *step, CheckpointName{*step}.text()));
 }
 
 }  // namespace
+
+std::string CheckpointName::text() const {
+  return fmt::format("{}{}{}{}{}", state == CheckpointState::complete ? "" : ".", kPrefix, step,
+                     suffix_of(state), number > 0 ? fmt::format(".{}", number) : "");
+}
+
+std::optional<CheckpointName> CheckpointName::parse(std::string_view text) {
+  const std::size_t digits = text.find_first_of("0123456789");
+  if (digits == std::string_view::npos) return std::nullopt;
+  CheckpointName name;
+  std::from_chars(text.data() + digits, text.data() + text.size(), name.step);
+  for (const CheckpointState state :
+       {CheckpointState::complete, CheckpointState::partial, CheckpointState::replaced}) {
+    name.state = state;
+    name.number = 0;
+    if (name.text() == text) return name;
+    const std::string before = name.text() + ".";
+    if (state == CheckpointState::complete || !text.starts_with(before)) continue;
+    std::from_chars(text.data() + before.size(), text.data() + text.size(), name.number);
+    if (name.text() == text) return name;
+  }
+  return std::nullopt;
+}
+
+std::string checkpoint_path(const std::string& run_folder, CheckpointName name) {
+  return run_folder + "/" + name.text();
+}
+
+CheckpointName free_name(const std::string& run_folder, std::int64_t step, CheckpointState state) {
+  CheckpointName name{step, state};
+  while (path_exists(checkpoint_path(run_folder, name))) ++name.number;
+  return name;
+}
+
+Result<std::vector<CheckpointName>> checkpoint_names(const std::string& run_folder) {
+  std::vector<CheckpointName> names;
+  ASSIGN_OR_RETURN(const auto found, list_folder(run_folder));
+  for (const std::string& each : found) {
+    if (const auto name = CheckpointName::parse(each)) names.push_back(*name);
+  }
+  std::ranges::sort(names, [](const CheckpointName& a, const CheckpointName& b) {
+    return a.step != b.step ? a.step > b.step : a.number > b.number;
+  });
+  return names;
+}
+
+bool path_exists(const std::string& path) {
+  struct stat found {};
+  return lstat(path.c_str(), &found) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
+Status rename_path(const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0) return system_error(from, "rename to " + to, errno);
+  return {};
+}
+
+Status point_link(const std::string& run_folder, std::string_view link, const std::string& name) {
+  const std::string beside = link_beside(run_folder, link);
+  RETURN_IF_ERROR(remove_tree(beside));
+  if (::symlink(name.c_str(), beside.c_str()) != 0) return system_error(beside, "link to " + name, errno);
+  if (Status status = rename_path(beside, run_folder + "/" + std::string(link)); !status.ok()) {
+    ::unlink(beside.c_str());
+    return {status.code(), fmt::format("{} ({} itself is saved)", status.message(), name)};
+  }
+  return sync_folder(run_folder);
+}
+
+Status remove_leftovers(const std::string& run_folder) {
+  ASSIGN_OR_RETURN(const auto names, checkpoint_names(run_folder));
+  Status first;
+  for (const CheckpointName name : names) {
+    const bool replaced = name.state == CheckpointState::replaced &&
+                          path_exists(checkpoint_path(run_folder, {name.step, CheckpointState::complete}));
+    if (name.state != CheckpointState::partial && !replaced) continue;
+    Status status = remove_tree(checkpoint_path(run_folder, name));
+    if (first.ok()) first = std::move(status);
+  }
+  for (const std::string_view link : {kLatestName, kBestName}) {
+    Status status = remove_tree(link_beside(run_folder, link));
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
 
 std::vector<CheckpointRef> list_checkpoints(const std::string& run_folder) {
   auto found = find_checkpoints(run_folder);
@@ -101,7 +200,7 @@ std::vector<CheckpointRef> list_checkpoints(const std::string& run_folder) {
 }
 
 Status verify_checkpoint(const std::string& path, std::span<const std::string_view> only) {
-  const std::string list = path + "/" + std::string(kChecksumsName);
+  const std::string list = fmt::format("{}/{}", path, kChecksumsName);
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) {
     return Status::failed(path + ": not a folder; a checkpoint is one");
@@ -110,12 +209,11 @@ Status verify_checkpoint(const std::string& path, std::span<const std::string_vi
     return Status::failed(list +
                           ": missing; the checkpoint was not written to its end, or not by this program");
   }
-  const Result<std::string> text = read_text_file(list, kChecksumsLimit);
-  if (!text.ok()) return text.status();
-  ASSIGN_OR_RETURN(const auto files, parse_checksums(*text, list));
+  ASSIGN_OR_RETURN(const auto text, read_text_file(list, kChecksumsLimit));
+  ASSIGN_OR_RETURN(const auto files, parse_checksums(text, list));
   for (const std::string_view name : only) {
     if (std::ranges::find(files, name, &FileChecksum::name) == files.end())
-      return Status::failed(list + ": " + std::string(name) + " is not listed");
+      return Status::failed(fmt::format("{}: {} is not listed", list, name));
   }
   for (const FileChecksum& file : files) {
     if (!only.empty() && std::ranges::find(only, file.name) == only.end()) continue;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_weights.h"
 
-#include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
 
 #include <octavo/codec.h>
+
+#include <fmt/format.h>
 
 #include <array>
 #include <cstring>
@@ -37,18 +37,15 @@ Result<std::vector<float>> widen(const StoredTensor& weight, const StoredTensor*
 }  // namespace
 
 Result<CheckpointWeights> CheckpointWeights::open(const std::string& path) {
-  Result<Safetensors> model = Safetensors::open(path + '/' + std::string(kModelFile));
-  if (!model.ok()) return model.status();
-  CheckpointWeights out(std::move(*model));
+  ASSIGN_OR_RETURN(auto model, Safetensors::open(path + '/' + std::string(kModelFile)));
+  CheckpointWeights out(std::move(model));
   for (const StoredTensor& each : out.model_.tensors()) out.widened_ += each.dtype == kNarrow ? 1 : 0;
   const std::string optimizer = path + '/' + std::string(kOptimizerFile);
   // An optimizer without states has no file.
   if (out.widened_ == 0 || !path_exists(optimizer)) return out;
   constexpr std::array<std::string_view, 1> kNeeded = {kOptimizerFile};
   RETURN_IF_ERROR(verify_checkpoint(path, kNeeded));
-  Result<Safetensors> states = Safetensors::open(optimizer);
-  if (!states.ok()) return states.status();
-  out.optimizer_ = std::move(*states);
+  ASSIGN_OR_RETURN(out.optimizer_, Safetensors::open(optimizer));
   RETURN_IF_ERROR(out.check_masters(optimizer));
   return out;
 }
@@ -61,9 +58,9 @@ Status CheckpointWeights::check_masters(const std::string& path) {
     const auto have = static_cast<std::int64_t>(master->bytes.size());
     const bool known = master->dtype == "I8" || master->dtype == "I16";
     if (!known || have != octavo::residual_bytes(store_of(master), numel)) {
-      return Status::invalid(path + ": " + master->name + " is " + master->dtype + " with " +
-                             std::to_string(have) + " bytes, expected I8 or I16 with one for each of the " +
-                             std::to_string(numel) + " elements of " + weight.name);
+      return Status::invalid(fmt::format(
+          "{}: {} is {} with {} bytes, expected I8 or I16 with one for each of the {} elements of {}", path,
+          master->name, master->dtype, have, numel, weight.name));
     }
     ++masters_;
   }
@@ -86,9 +83,7 @@ std::vector<TensorSource> CheckpointWeights::sources() const {
     }
     out.push_back(
         {weight.name, "F32", weight.shape, [held, &weight, master = master_of(weight)]() -> Result<Bytes> {
-           Result<std::vector<float>> values = widen(weight, master);
-           if (!values.ok()) return values.status();
-           *held = std::move(*values);
+           ASSIGN_OR_RETURN(*held, widen(weight, master));
            return Bytes(std::as_bytes(std::span(*held)));
          }});
   }

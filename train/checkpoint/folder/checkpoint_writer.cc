@@ -1,12 +1,13 @@
-// Writes checkpoints; see checkpoint_writer.h.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_writer.h"
 
 #include "train/base/status.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/formats/tensor_list.h"
 #include "train/io/folders.h"
 #include "train/io/output_file.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -24,10 +25,11 @@ Status check_room(const std::string& run_folder, std::uint64_t bytes) {
   const std::filesystem::space_info space = std::filesystem::space(run_folder, error);
   // If the file system does not report its free space, that is not an error: a failed write will report it.
   if (error || space.capacity == 0 || space.available >= bytes) return {};
-  return Status::failed(run_folder + ": too little room for a checkpoint: it needs " + size_text(bytes) +
-                        ", " + size_text(space.available) + " are free, " +
-                        size_text(bytes - space.available) +
-                        " are missing: make room, or write to another disk");
+  return Status::failed(fmt::format(
+      "{}: too little room for a checkpoint: it needs {}, {} are free, {} are missing: make room, or write "
+      "to another "
+      "disk",
+      run_folder, size_text(bytes), size_text(space.available), size_text(bytes - space.available)));
 }
 
 }  // namespace
@@ -48,10 +50,9 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& run_folder, 
   const Status left = remove_leftovers(run_folder);
   const std::uint64_t most = UINT64_MAX - kOverhead;
   RETURN_IF_ERROR(check_room(run_folder, std::min(expected_bytes, most) + kOverhead));
-  auto partial =
-      ScratchFolder::make(checkpoint_path(run_folder, free_name(run_folder, step, CheckpointState::partial)));
-  if (!partial.ok()) return partial.status();
-  CheckpointWriter writer(run_folder, step, expected_bytes, std::move(*partial));
+  ASSIGN_OR_RETURN(auto partial, ScratchFolder::make(checkpoint_path(
+                                     run_folder, free_name(run_folder, step, CheckpointState::partial))));
+  CheckpointWriter writer(run_folder, step, expected_bytes, std::move(partial));
   writer.warn(left);
   return writer;
 }
@@ -59,11 +60,11 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& run_folder, 
 template <class Write>
 Status CheckpointWriter::add_file(const std::string& file_name, std::uint64_t size, Write write) {
   const std::string path = partial_.path() + "/" + file_name;
-  Result<OutputFile> file = OutputFile::create(path, {written_, std::max(expected_bytes_, written_ + size)});
-  if (!file.ok()) return file.status();
-  RETURN_IF_ERROR(write(*file));
-  RETURN_IF_ERROR(file->finish());
-  files_.push_back(file->checksum(file_name));
+  ASSIGN_OR_RETURN(OutputFile file,
+                   OutputFile::create(path, {written_, std::max(expected_bytes_, written_ + size)}));
+  RETURN_IF_ERROR(write(file));
+  RETURN_IF_ERROR(file.finish());
+  files_.push_back(file.checksum(file_name));
   written_ += files_.back().size;
   return {};
 }
@@ -72,8 +73,9 @@ Status CheckpointWriter::check_open(const std::string& file_name) const {
   if (!failure_.ok()) return failure_;
   const auto same = [&](const FileChecksum& file) { return file.name == file_name; };
   if (!is_plain_name(file_name) || file_name == kChecksumsName || std::ranges::any_of(files_, same)) {
-    return Status::invalid(partial_.path() + ": file '" + file_name +
-                           "': expected a plain name that is not in the checkpoint yet");
+    return Status::invalid(
+        fmt::format("{}: file '{}': expected a plain name that is not in the checkpoint yet", partial_.path(),
+                    file_name));
   }
   return {};
 }

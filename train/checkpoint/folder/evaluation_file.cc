@@ -1,9 +1,7 @@
-// Writes and reads evaluation.json; see evaluation_file.h.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/evaluation_file.h"
 
-#include "train/base/status.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/io/text_file.h"
 
 #include <nlohmann/json.hpp>

@@ -8,14 +8,30 @@
 #pragma once
 
 #include "train/base/status.h"
-#include "train/checkpoint/folder/metric.h"
 
+#include <cmath>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace octavo_train {
+
+enum class Better { lower, higher };
+
+// A metric of an evaluation.
+struct Metric {
+  std::string name;
+  double value = 0;
+  Better better = Better::lower;
+  friend bool operator==(const Metric&, const Metric&) = default;
+
+  // A number is better than NaN, and NaN is never better.
+  [[nodiscard]] bool better_than(double other) const {
+    if (std::isnan(value) || std::isnan(other)) return !std::isnan(value);
+    return better == Better::lower ? value < other : value > other;
+  }
+};
 
 inline constexpr std::string_view kEvaluationName = "evaluation.json";
 

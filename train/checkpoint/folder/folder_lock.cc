@@ -1,12 +1,13 @@
-// See folder_lock.h.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/folder_lock.h"
 
 #include "train/io/file_descriptor.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <array>
@@ -21,10 +22,6 @@
 #include <thread>
 #include <tuple>
 #include <utility>
-
-#ifdef __linux__
-#include <sys/vfs.h>
-#endif
 
 namespace octavo_train {
 namespace {
@@ -44,14 +41,10 @@ std::string this_host() {
 }
 
 // Returns true if a lock on this file may be invisible to other machines although it succeeded.
-bool may_be_local([[maybe_unused]] const FileDescriptor& file) {
-#ifdef __linux__
+bool may_be_local(const FileDescriptor& file) {
   constexpr long kNfs = 0x6969;
   struct statfs found {};
   return ::fstatfs(file.get(), &found) == 0 && found.f_type == kNfs;
-#else
-  return false;
-#endif
 }
 
 Holder holder_of(const FileDescriptor& file) {
@@ -64,8 +57,7 @@ Holder holder_of(const FileDescriptor& file) {
 }
 
 std::string holder_text(const Holder& holder) {
-  return holder.host.empty() ? std::string()
-                             : " (process " + std::to_string(holder.pid) + " on " + holder.host + ")";
+  return holder.host.empty() ? std::string() : fmt::format(" (process {} on {})", holder.pid, holder.host);
 }
 
 std::chrono::duration<double> age_of(const struct stat& file) {
@@ -112,7 +104,7 @@ class FolderLock::Held {
   // Writes the holder into the file. A file of another user can be locked but not written; then it names no
   // holder.
   void sign(const std::string& host) {
-    const std::string text = host + ' ' + std::to_string(::getpid()) + '\n';
+    const std::string text = fmt::format("{} {}\n", host, ::getpid());
     std::ignore = ::ftruncate(file_.get(), 0);
     std::ignore = ::pwrite(file_.get(), text.data(), text.size(), 0);
   }
@@ -161,8 +153,9 @@ Status FolderLock::take(const std::string& folder) {
   if (error) return Status::failed("output_dir: " + folder + " cannot be made: " + error.message());
   const std::string path = folder + kName;
   const auto in_use = [&](const Holder& holder, const std::string& more) {
-    return Status::failed("output_dir: another octavo train is using " + folder + holder_text(holder) +
-                          "; wait for it, or choose another" + more);
+    return Status::failed(
+        fmt::format("output_dir: another octavo train is using {}{}; wait for it, or choose another{}",
+                    folder, holder_text(holder), more));
   };
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));

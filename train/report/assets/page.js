@@ -1,200 +1,130 @@
-// Draws the report's curves: one Chart per canvas that names one, from the JSON in #data. Colours come from the style,
-// so that light and dark each have theirs. When all is drawn, <html data-charts> says how many charts there are.
+// What the pages share: their data, numbers as text, and elements such as tables, cards and bars. Texts become text nodes: no
+// string of the data becomes markup.
 // SPDX-License-Identifier: MIT
 "use strict";
-(() => {
-  const root = document.documentElement;
-  const runs = JSON.parse(document.getElementById("data").textContent).runs;
-  const single = runs.length === 1;
-  const colors = 8;
-  let charts = [];
+const page = (() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const main = document.querySelector("main");
 
-  const color = (name) => getComputedStyle(root).getPropertyValue("--" + name).trim();
-  const runColor = (run) => color("run-" + (run % colors));
-  const points = (curve) => curve.x.map((x, i) => ({ x, y: curve.y[i] }));
-  const hasNumbers = (curve) => curve && curve.y.some((y) => y !== null);
+  // Members along a path of names. Those of an unexpected type count as missing.
+  const member = (record, ...path) =>
+    path.reduce((at, name) => (at && typeof at === "object" && Object.hasOwn(at, name) ? at[name] : undefined), record);
+  const typed = (type) => (...path) => {
+    const value = member(...path);
+    return typeof value === type ? value : undefined;
+  };
+  const number = typed("number");
+  const text = typed("string");
+  const list = (...path) => [member(...path)].filter(Array.isArray).flat();
 
-  const scaled = (value, units) => {
+  // Numbers as train/base/numbers.h writes them; a dash for what is no number.
+  const unknown = "–";
+  const format = (write) => (value, ...more) => (Number.isFinite(value) ? write(value, ...more) : unknown);
+  const fixed = format((value, digits) => value.toFixed(digits));
+  const significant = format((value, digits) => String(Number(value.toPrecision(digits))));
+  const grouped = format((value) => Math.round(value).toLocaleString("en"));
+  const percent = format((value) => fixed(100 * value, Math.abs(value) < 0.1 ? 2 : 1) + "%");
+  const byteUnits = [" B", " kB", " MB", " GB", " TB", " PB"];
+  const countUnits = ["", "k", "M", "G", "T"];
+  const threeDigits = (value, unit) => fixed(value, unit === 0 || Math.abs(value) >= 99.95 ? 0 : Math.abs(value) >= 9.995 ? 1 : 2);
+  const scaled = (units, write = threeDigits) => format((value) => {
     let unit = 0;
     while (Math.abs(value) >= 999.5 && unit + 1 < units.length) {
       value /= 1000;
       unit += 1;
     }
-    return String(Number(value.toPrecision(3))) + units[unit];
-  };
-  const count = (value) => scaled(value, ["", "k", "M", "G", "T"]);
-  const bytes = (value) => scaled(value, [" B", " kB", " MB", " GB", " TB", " PB"]);
-  const plain = (value) => (value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(1).replace(".0e", "e") : String(Number(value.toPrecision(4))));
-  const percent = (value) => Number((100 * value).toFixed(2)) + "%";
-
-  // A line of a chart. `look`: width, alpha (two hexadecimal digits), dash, dots, fill.
-  const line = (label, curve, base, look = {}) => ({
-    label,
-    data: points(curve),
-    borderColor: base + (look.alpha || ""),
-    backgroundColor: base + (look.fill ? "14" : look.alpha || ""),
-    borderWidth: look.width || 1.8,
-    borderDash: look.dash || [],
-    pointRadius: look.dots || curve.x.length === 1 ? (single ? 3 : 2.2) : 0,
-    pointHoverRadius: 4,
-    pointHitRadius: 6,
-    fill: look.fill || false,
-    order: look.order || 0,
-    run: look.run,
-    faint: look.faint || false,
+    return write(value, unit) + units[unit];
   });
-
-  const lossLines = () => {
-    const lines = [];
-    runs.forEach((run, i) => {
-      const mean = run.mean || run.train;
-      const evaluated = hasNumbers(run.eval);
-      if (single) {
-        if (hasNumbers(run.mean)) lines.push(line("each record", run.train, runColor(i), { width: 1, alpha: "60", order: 3, run: 0, faint: true }));
-        if (hasNumbers(mean)) lines.push(line("training", mean, runColor(i), { width: 2.2, order: 2, run: 0 }));
-        if (evaluated) lines.push(line("evaluation", run.eval, runColor(1), { width: 2.2, dots: true, order: 1 }));
-        return;
-      }
-      const faint = { width: 1.3, alpha: "70", order: 2, run: i, faint: true };
-      if (hasNumbers(mean)) lines.push(line(run.name + ", training", mean, runColor(i), evaluated ? faint : { run: i }));
-      if (evaluated) lines.push(line(run.name, run.eval, runColor(i), { width: 2.2, dots: true, order: 1, run: i }));
-    });
-    // Runs over the same data share one line.
-    const seen = [];
-    const last = Math.max(...runs.flatMap((run) => [...run.train.x, ...run.eval.x]), 0);
-    runs.forEach((run, i) => {
-      if (run.unigram === null || seen.some((each) => Math.abs(each - run.unigram) < 1e-4)) return;
-      seen.push(run.unigram);
-      const shared = runs.every((each) => each.unigram === null || Math.abs(each.unigram - run.unigram) < 1e-4);
-      const name = shared ? "unigram entropy" : "unigram entropy, " + run.name;
-      const flat = { x: [0, last], y: [run.unigram, run.unigram] };
-      lines.push(line(name, flat, shared ? color("quiet") : runColor(i), { width: 1.4, dash: [6, 5], order: 4 }));
-    });
-    return lines;
-  };
-
-  const memoryLines = () => {
-    const lines = [];
-    runs.forEach((run, i) => {
-      const device = hasNumbers(run.device_memory);
-      if (device) lines.push(line(single ? "device" : run.name, run.device_memory, runColor(i), { fill: single ? "origin" : false, run: i }));
-      if (!hasNumbers(run.host_memory)) return;
-      if (single) lines.push(line("host", run.host_memory, runColor(device ? 1 : 0)));
-      else if (device) lines.push(line(run.name + ", host", run.host_memory, runColor(i), { dash: [3, 3], width: 1.3, run: i, faint: true }));
-      else lines.push(line(run.name, run.host_memory, runColor(i)));
-    });
-    return lines;
-  };
-
-  const simpleLines = (key, look) => () =>
-    runs.map((run, i) => [run, i]).filter(([run]) => hasNumbers(run[key])).map(([run, i]) => line(run.name, run[key], runColor(i), look));
-
-  const kinds = {
-    loss: { lines: lossLines, format: plain },
-    difference: { lines: simpleLines("difference", { dots: true }), format: plain, zero: true, named: true },
-    lr: { lines: simpleLines("lr", { fill: single ? "origin" : false }), format: plain, zero: true },
-    grad_norm: { lines: simpleLines("grad_norm", { width: 1.2 }), format: plain, zero: true },
-    throughput: { lines: simpleLines("throughput", { width: 1.4 }), format: count, zero: true },
-    memory: { lines: memoryLines, format: bytes, zero: true },
-    loss_scale: { lines: simpleLines("loss_scale", {}), format: count, log: true },
-  };
-
-  // What evaluations give besides the loss: a chart each.
-  const metricOf = (run, name) => (run.metrics.find((each) => each.name === name) || {}).curve;
-  const metricKind = (name) => ({
-    lines: () => runs.map((run, i) => [run, i]).filter(([run]) => hasNumbers(metricOf(run, name)))
-      .map(([run, i]) => line(run.name, metricOf(run, name), runColor(i), { width: 2.2, dots: true })),
-    ...(name === "wer" ? { format: percent, zero: true } : { format: plain }),
+  const bytes = scaled(byteUnits);
+  const count = scaled(countUnits);
+  const stepTime = format((seconds) =>
+    (seconds < 0.9995 ? significant(1e3 * seconds, 3) + " ms" : (seconds < 99.95 ? significant(seconds, 3) : grouped(seconds)) + " s"));
+  const duration = format((seconds) => {
+    if (seconds < 0 || seconds > 1e12) return unknown;
+    if (seconds < 10) return fixed(seconds, 1) + " s";
+    const all = Math.round(seconds);
+    const minutes = Math.floor(all / 60);
+    const hours = Math.floor(minutes / 60);
+    const two = (value) => String(value).padStart(2, "0");
+    if (all < 60) return all + " s";
+    if (all < 3600) return minutes + " min " + two(all % 60) + " s";
+    return hours < 48 ? hours + " h " + two(minutes % 60) + " min" : Math.floor(hours / 24) + " d " + two(hours % 24) + " h";
   });
+  const date = format((seconds) =>
+    (Math.abs(seconds) > 2e11 ? unknown : new Date(1000 * seconds).toISOString().slice(0, 16).replace("T", " ") + " UTC"));
 
-  // Faint lines have no entry of their own in the legend: they come and go with their run's.
-  const legendLabels = (chart) =>
-    Chart.defaults.plugins.legend.labels.generateLabels(chart)
-      .map((item) => ({ item, set: chart.data.datasets[item.datasetIndex] }))
-      .filter(({ set }) => !set.faint)
-      .map(({ item, set }) => ({ ...item, pointStyle: "line", strokeStyle: set.borderColor, lineWidth: 2.2, lineDash: set.borderDash }));
-  const toggleRun = (event, item, legend) => {
-    const chart = legend.chart;
-    const run = chart.data.datasets[item.datasetIndex].run;
-    const visible = !chart.isDatasetVisible(item.datasetIndex);
-    chart.data.datasets.forEach((set, i) => {
-      if (i === item.datasetIndex || (run !== undefined && set.run === run)) chart.setDatasetVisibility(i, visible);
-    });
-    chart.update();
+  // An element. `inside` has texts, nodes and lists of them; control characters become their pictures.
+  const visible = (value) =>
+    value.replace(/[\0-\x08\x0b-\x1f\x7f]/g, (each) => String.fromCharCode(each === "\x7f" ? 0x2421 : 0x2400 + each.charCodeAt(0)));
+  const make = (tag, style, ...inside) => {
+    const out = document.createElement(tag);
+    if (style) out.className = style;
+    out.append(...inside.flat(9).filter(Boolean).map((each) => (each instanceof Node ? each : visible(String(each)))));
+    return out;
+  };
+  const small = (note) => note && [" ", make("small", "", note)];
+  const quiet = (...inside) => make("p", "quiet", ...inside);
+  const notice = (...inside) => make("p", "notice", ...inside);
+
+  // A cell is a text, a list of nodes, or {text, note, style}. The first of a row names the row.
+  const num = (value, note) => ({ text: value, note, style: "num" });
+  const cell = (tag, scope) => (each) => {
+    const { text: value, note, style } = typeof each === "string" || Array.isArray(each) ? { text: each } : each;
+    const out = make(tag, style, value, small(note));
+    if (scope) out.scope = scope;
+    return out;
+  };
+  const table = (style, head, rows) => {
+    const row = ([first, ...others]) => make("tr", "", cell("th", "row")(first), others.map(cell("td")));
+    return make("div", "scroll", make("table", style, make("thead", "", make("tr", "", head.map(cell("th", "col")))), make("tbody", "", rows.map(row))));
   };
 
-  // Chart.js puts the legend right above the highest tick's label.
-  const legendGap = {
-    id: "legendGap",
-    beforeInit(chart) {
-      const fit = chart.legend.fit;
-      chart.legend.fit = function fitWithGap() {
-        fit.call(this);
-        this.height += 10;
-      };
-    },
+  // Tiles: [name, value, note, style and id of the value].
+  const cards = (...all) => make("dl", "cards", all.map(([name, value, note, style, id]) => {
+    const shown = make("dd", style, value);
+    if (id) shown.id = id;
+    return make("div", "card", make("dt", "", name), shown, note && make("dd", "note", note));
+  }));
+
+  // A stacked bar of [name, style, bytes]. `scale` is the number of bytes of its full width, `limit` that of a line in it. A part
+  // has a label where that fits into the narrowest bar that shows labels (page.css), which has 570 pixels.
+  const width = (value, scale) => Math.min(100, 100 * value / scale).toFixed(3) + "%";
+  const bar = (label, parts, scale, limit) => {
+    const out = make("div", "bar", parts.filter((each) => each[2] > 0).map(([name, style, value]) => {
+      const shown = name + " " + bytes(value);
+      const part = make("span", style, 570 * value / scale >= 8 * shown.length + 12 && make("b", "", shown));
+      part.title = name + ": " + bytes(value);
+      part.style.width = width(value, scale);
+      return part;
+    }));
+    out.setAttribute("role", "img");
+    out.setAttribute("aria-label", visible(label));
+    if (limit < scale) {
+      const line = make("i", "limit");
+      line.style.left = width(limit, scale);
+      out.append(line);
+    }
+    return out;
+  };
+  // A cell with a bar.
+  const meter = (value, most, style = "") => {
+    const out = make("span", style);
+    out.style.width = width(value, most);
+    return { text: [out], style: "meter " + style };
   };
 
-  // The range of what lies behind the first tenth of the steps.
-  const lateRange = (lines) => {
-    const from = Math.max(...lines.flatMap((each) => each.data.map((point) => point.x))) / 10;
-    const values = lines.filter((each) => !each.borderDash.length).flatMap((each) => each.data)
-      .filter((point) => point.x >= from && point.y !== null).map((point) => point.y);
-    if (!values.length) return {};
-    const [low, high] = [Math.min(...values), Math.max(...values)];
-    const margin = (high - low || 1) * 0.05;
-    return { min: low - margin, max: high + margin };
+  // The parts of the page, in order. A section without content is omitted.
+  const header = (eyebrow, title, badge, subtitle) =>
+    main.append(make("header", "", make("p", "eyebrow", eyebrow), make("h1", "", title, badge && [" ", make("span", "badge " + badge[1], badge[0])]),
+      subtitle && make("p", "subtitle", subtitle)));
+  const section = (id, heading, ...inside) => {
+    if (!inside.flat(9).some(Boolean)) return;
+    const out = make("section", "", make("h2", "", heading), ...inside);
+    out.id = id;
+    main.append(out);
   };
+  const footer = (...inside) => main.append(make("footer", "quiet", ...inside));
 
-  const draw = (canvas) => {
-    const kind = canvas.dataset.metric === undefined ? kinds[canvas.dataset.chart] : metricKind(canvas.dataset.metric);
-    const lines = kind.lines();
-    const select = document.getElementById("loss-view");
-    const view = canvas.dataset.chart === "loss" && select ? select.value : "all";
-    const text = { color: color("quiet"), font: { family: getComputedStyle(document.body).fontFamily, size: 12 } };
-    const axis = { border: { display: false }, grid: { color: color("grid"), drawBorder: false, tickLength: 0 } };
-    return new Chart(canvas, {
-      type: "line",
-      data: { datasets: lines },
-      plugins: [legendGap],
-      options: {
-        animation: false,
-        parsing: false,
-        normalized: true,
-        responsive: true,
-        maintainAspectRatio: false,
-        interaction: { mode: "nearest", axis: "x", intersect: false },
-        scales: {
-          x: { type: "linear", min: 0, ...axis, grid: { display: false, drawBorder: false },
-            ticks: { ...text, padding: 6, maxRotation: 0, maxTicksLimit: 9, callback: (value) => count(value) } },
-          y: { type: kind.log || view === "log" ? "logarithmic" : "linear", beginAtZero: Boolean(kind.zero), ...axis,
-            ...(view === "late" ? lateRange(lines) : {}),
-            ticks: { ...text, padding: 8, maxTicksLimit: 7, includeBounds: false, callback: (value) => kind.format(value) } },
-        },
-        plugins: {
-          legend: { display: lines.length > 1 || Boolean(kind.named), align: "start", onClick: toggleRun,
-            labels: { ...text, color: color("ink"), usePointStyle: true, pointStyleWidth: 22, padding: 14, generateLabels: legendLabels } },
-          tooltip: { backgroundColor: color("ink"), titleColor: color("page"), bodyColor: color("page"), padding: 10, boxPadding: 4,
-            callbacks: {
-              title: (items) => (items.length ? "step " + items[0].parsed.x.toLocaleString("en") : ""),
-              label: (item) => item.dataset.label + ": " + kind.format(item.parsed.y),
-            } },
-        },
-      },
-    });
-  };
-
-  const drawAll = () => {
-    charts.forEach((chart) => chart.destroy());
-    charts = [];
-    const canvases = typeof Chart === "undefined" ? [] : [...document.querySelectorAll("canvas[data-chart]")];
-    root.dataset.charts = String(canvases.length);  // shows the figures: a chart needs its canvas's size
-    canvases.forEach((canvas) => charts.push(draw(canvas)));
-    root.dataset.charts = String(charts.length);
-  };
-
-  drawAll();
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
-  const view = document.getElementById("loss-view");
-  if (view) view.addEventListener("change", drawAll);
+  return { data, main, number, text, list, unknown, fixed, significant, grouped, percent, byteUnits, countUnits, scaled, bytes, count, stepTime, duration, date, make, quiet,
+    notice, num, table, cards, bar, meter, header, section, footer };
 })();

@@ -1,14 +1,18 @@
-// Declares the config keys of the task `speech`. The keys of its model are in model_config.cc. No LibTorch.
+// Declares the config keys of the task `speech`, its checks, and its defaults that depend on the config:
+// NeMo's recipe for pretrained models, and the settings that recordings need. Does not use LibTorch.
 // SPDX-License-Identifier: MIT
 #include "train/base/status.h"
-#include "train/config/checks.h"
-#include "train/tasks/speech/config/model_config.h"
-#include "train/tasks/speech/config/recording_config.h"
-#include "train/tasks/speech/config/recording_settings.h"
+#include "train/config/recipe.h"
+#include "train/tasks/speech/config/keys.h"
 #include "train/tasks/speech/data/generator.h"
 #include "train/tasks/speech/entry.h"
 
+#include <octavo/types.h>
+
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
 
 namespace octavo_train {
 namespace {
@@ -74,17 +78,16 @@ Status check(const Config& config) {
   RETURN_IF_ERROR(check_recordings(config));
   const auto& data = config.settings.own.get<GeneratorSettings>();
   if (clip_frames(data) < kShortestToken * data.tokens) {
-    return Status::invalid(clash(config, "data.generator.tokens", "data.generator.seconds",
-                                 "a token takes at least " + std::to_string(kShortestToken) +
-                                     " frames of 10 ms: use tokens: " +
-                                     std::to_string(clip_frames(data) / kShortestToken) + " or less"));
+    return clash_error(config, "data.generator.tokens", "data.generator.seconds",
+                       fmt::format("a token takes at least {} frames of 10 ms: use tokens: {} or less",
+                                   kShortestToken, clip_frames(data) / kShortestToken));
   }
   const auto known = known_speech_model(config.settings.model.name);
   if (!known || !data.vocabulary) return {};
   const std::int64_t tokens = with_speech_keys(*known, config.settings.own.get<SpeechKeys>()).vocabulary;
   if (*data.vocabulary <= tokens) return {};
-  return Status::invalid(clash(config, "data.generator.vocabulary", "model.vocab_size",
-                               "the model has " + std::to_string(tokens) + " tokens: use as many or fewer"));
+  return clash_error(config, "data.generator.vocabulary", "model.vocab_size",
+                     fmt::format("the model has {} tokens: use as many or fewer", tokens));
 }
 
 // Checks that the config has exactly one source of clips (recordings or the generator) and all keys that the
@@ -93,18 +96,17 @@ Status check_data(const Config& config) {
   const auto& recordings = config.settings.own.get<RecordingSettings>();
   const bool generates = config.settings.own.get<GeneratorSettings>().clips.has_value();
   if (generates && recordings.train_manifest)
-    return Status::invalid(clash(config, "data.generator.clips", "data.train_manifest", "keep one"));
+    return clash_error(config, "data.generator.clips", "data.train_manifest", "keep one");
   if (generates && recordings.has_budget()) {
-    return Status::invalid(clash(config, recordings.batch_seconds ? "data.batch_seconds" : "data.batch_cells",
-                                 "data.generator.clips",
-                                 "batches of generated clips have per_device_train_batch_size: remove it"));
+    return clash_error(config, recordings.batch_seconds ? "data.batch_seconds" : "data.batch_cells",
+                       "data.generator.clips",
+                       "batches of generated clips have per_device_train_batch_size: remove it");
   }
   if (!generates && !recordings.train_manifest) {
     return Status::invalid(
         "data.train_manifest: not given; name the manifest of your recordings, `data: {train_manifest: "
         "train.jsonl, val_manifest: val.jsonl}` in the file or data.train_manifest=train.jsonl after it "
-        "(without "
-        "recordings, data.generator.clips=512 makes clips up)");
+        "(without recordings, data.generator.clips=512 makes clips up)");
   }
   if (!generates && !recordings.val_manifest) {
     return Status::invalid(
@@ -114,22 +116,57 @@ Status check_data(const Config& config) {
   return {};
 }
 
+// Returns the steps of the recipe's warmup, shortened for a run of few steps.
+std::int64_t warmup_of(const Config& config) {
+  const auto& steps = config.settings.training.max_steps;
+  const bool given = config.origin("training.max_steps").level != Origin::Level::standard && steps;
+  return given ? std::min(recipe::kFineTuningWarmup, *steps / 10) : recipe::kFineTuningWarmup;
+}
+
+void add_fine_tuning(const Config& config, std::vector<Default>& out) {
+  const TrainingSettings& training = config.settings.training;
+  if (training.optimizer.algorithm != octavo::parse_algorithm(recipe::kWithFp32).value()) return;
+  for (const auto& [path, text] : recipe::kFineTuning) {
+    double value = 0;
+    std::from_chars(text.data(), text.data() + text.size(), value);  // in every locale
+    // The recipe's min_lr does not apply if the user chose a learning rate below it.
+    if (path == "training.min_lr" && value > training.learning_rate) continue;
+    out.push_back({path, std::string(text)});
+  }
+  out.push_back({"training.warmup_steps", std::to_string(warmup_of(config))});
+  out.push_back({"training.max_steps", "null"});  // the recipe sets num_train_epochs instead
+}
+
+std::vector<Default> defaults(const Config& config) {
+  const Settings& settings = config.settings;
+  const auto& recordings = settings.own.get<RecordingSettings>();
+  const bool trained_before =
+      settings.own.get<SpeechKeys>().pretrained && settings.model.name != kFastConformer;
+  std::vector<Default> out;
+  if (recordings.train_manifest) out.push_back({"data.dataloader_num_workers", "8"});
+  if (recordings.has_budget()) {
+    out.push_back({"training.per_device_train_batch_size", "auto"});
+  } else if (trained_before) {
+    out.push_back({"training.per_device_train_batch_size", "16"});
+  }
+  if (trained_before) add_fine_tuning(config, out);
+  return out;
+}
+
 }  // namespace
 
 TaskConfig SpeechEntry::config() {
-  return {
-      .name = "speech",
-      .meaning =
-          "Speech recognition: a FastConformer with a transducer (TDT, RNN-T) or CTC, of recordings or of "
-          "clips that a generator\nmakes. Where a key of the model is null, it is as the "
-          "model of `model.name` has it. Of `model.encoder.d_model`\nand the like the parts may be "
-          "nested: `model: {encoder: {d_model: 256}}`.",
-      .models =
-          "fastconformer, nvidia/parakeet-tdt-0.6b-v2, nvidia/parakeet-tdt-0.6b-v3, or the path of a model "
-          "in "
-          "files, such as ./model.nemo or ./FOLDER",
-      .metrics = {"loss", "wer"},
-      .example = R"(model:
+  return {.name = "speech",
+          .meaning =
+              "Speech recognition: a FastConformer with a transducer (TDT, RNN-T) or CTC, of recordings or "
+              "of clips that a generator\nmakes. Where a key of the model is null, it is as the model of "
+              "`model.name` has it. Of `model.encoder.d_model`\nand the like the parts may be nested: "
+              "`model: {encoder: {d_model: 256}}`.",
+          .models =
+              "fastconformer, nvidia/parakeet-tdt-0.6b-v2, nvidia/parakeet-tdt-0.6b-v3, or the path of a "
+              "model in files, such as ./model.nemo or ./FOLDER",
+          .metrics = {"loss", "wer"},
+          .example = R"(model:
   name: nvidia/parakeet-tdt-0.6b-v3
   gradient_checkpointing: true
 data:
@@ -139,12 +176,12 @@ data:
 training: {learning_rate: 1.0e-4, num_train_epochs: 3, save_best: wer}
 output_dir: runs/parakeet
 )",
-      .takes = is_speech_model,
-      .keys = keys,
-      .check = check,
-      .check_complete = check_data,
-      .recipe = speech_recipe,
-      .limits_batches = true};
+          .takes = is_speech_model,
+          .keys = keys,
+          .check = check,
+          .check_complete = check_data,
+          .recipe = defaults,
+          .limits_batches = true};
 }
 
 }  // namespace octavo_train

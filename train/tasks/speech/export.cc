@@ -3,9 +3,8 @@
 #include "train/tasks/export.h"
 #include "train/base/status.h"
 
-#include "train/checkpoint/folder/checkpoint_names.h"
-#include "train/tasks/speech/archive/archive_tokenizer.h"
-#include "train/tasks/speech/archive/bundled_model.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
+#include "train/tasks/speech/archive/archive.h"
 #include "train/tasks/speech/archive/run_model.h"
 #include "train/tasks/speech/entry.h"
 
@@ -19,7 +18,7 @@ namespace {
 // nothing if that cannot be read.
 Result<std::optional<Tokenizer>> tokenizer_of(const std::string& checkpoint, const SpeechArchive* origin) {
   std::optional<Tokenizer> out;
-  const std::string kept = checkpoint + '/' + std::string(kKeptTokenizer);
+  const std::string kept = checkpoint + '/' + kKeptTokenizer;
   const bool own = path_exists(kept);
   if (!own && origin == nullptr) return out;
   auto opened = own ? Tokenizer::open(kept) : archive_tokenizer(*origin);

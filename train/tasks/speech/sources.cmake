@@ -3,20 +3,13 @@
 set(config_sources
   config.cc
   config/codecs.cc
-  config/model_config.cc
-  config/recipe.cc
-  config/recording_codecs.cc
-  config/recording_config.cc)
+  config/model_keys.cc
+  config/recording_keys.cc)
 set(plain_sources
   archive/archive.cc
-  archive/archive_export.cc
-  archive/archive_features.cc
-  archive/archive_tokenizer.cc
-  archive/bundled_model.cc
-  archive/config_keys.cc
+  archive/foreign_config.cc
   archive/hub.cc
   archive/nemo_config.cc
-  archive/nemo_config_write.cc
   archive/run_model.cc
   archive/tensor_names.cc
   archive/transformers_config.cc
@@ -28,20 +21,14 @@ set(plain_sources
   features/feature_cache.cc
   features/feature_tables.cc
   features/spec_augment.cc
-  manifest/json_line.cc
   manifest/manifest.cc
   manifest/manifest_line.cc
-  manifest/manifest_open.cc
-  manifest/manifest_order.cc
   recognition/batch_recognition.cc
   recognition/score.cc
-  recognition/transcript_file.cc
   recognition/transcription.cc
   recognition/windows.cc
-  tokenizer/charsmap.cc
   tokenizer/files.cc
   tokenizer/piece_model.cc
-  tokenizer/tokenizer_export.cc
   tokenizer/tokenizer_json.cc)
 octavo_find_nlohmann_json()
 set(plain_libraries nlohmann_json::nlohmann_json octavo_train_audio octavo_train_base)
@@ -57,7 +44,6 @@ set(torch_sources
   data/batch.cc
   data/generated_clips.cc
   data/recordings.cc
-  data/recordings_about.cc
   features/featurizer.cc
   model/encoder.cc
   model/step_profile.cc

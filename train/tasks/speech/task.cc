@@ -6,12 +6,9 @@
 #include "train/model/model.h"
 #include "train/nn/subsampling.h"
 #include "train/optim/precision.h"
-#include "train/tasks/speech/archive/bundled_model.h"
 #include "train/tasks/speech/archive/run_model.h"
 #include "train/tasks/speech/archive/weights.h"
 #include "train/tasks/speech/data/batch.h"
-#include "train/tasks/speech/data/generated_clips.h"
-#include "train/tasks/speech/data/recordings.h"
 #include "train/tasks/speech/entry.h"
 #include "train/tasks/speech/features/spec_augment.h"
 #include "train/tasks/speech/recognition/greedy.h"
@@ -112,8 +109,8 @@ Status SpeechTask::load_first_weights() {
 
 Result<std::unique_ptr<ClipSource>> open_clips(const Settings& settings, const SpeechModelSettings& model,
                                                const SpeechArchive* origin) {
-  return settings.own.get<RecordingSettings>().train_manifest ? Recordings::open(settings, model, origin)
-                                                              : GeneratedClips::open(settings, model);
+  return settings.own.get<RecordingSettings>().train_manifest ? open_recordings(settings, model, origin)
+                                                              : open_generated_clips(settings, model);
 }
 
 torch::Tensor SpeechTask::features_of(const Batch& batch, const DropoutKey* pass) {

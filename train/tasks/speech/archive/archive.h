@@ -9,7 +9,6 @@
 #include "train/base/status.h"
 #include "train/formats/nemo.h"
 #include "train/formats/safetensors.h"
-#include "train/tasks/speech/archive/hub.h"
 #include "train/tasks/speech/config/model_settings.h"
 #include "train/tasks/speech/features/feature_tables.h"
 
@@ -23,6 +22,28 @@
 namespace octavo_train {
 
 class Tokenizer;
+
+enum class SpeechFiles : std::uint8_t {
+  nemo,          // a `.nemo` archive
+  transformers,  // a folder with config.json and model.safetensors
+};
+
+struct SpeechModelLocation {
+  std::string path;  // the archive or the folder
+  SpeechFiles kind = SpeechFiles::nemo;
+  // How to download the model again, to be appended to error messages. Empty if the model is not in the hub's
+  // cache.
+  std::string advice = {};
+};
+
+// Finds a `.nemo` file, a folder, or `ORGANIZATION/NAME` in the cache of the hub. If a folder has both kinds
+// of files, the `.nemo` archive is used, because only it has the settings of the loss and the tokenizer.
+// Error messages name what was searched for and how to download it.
+Result<SpeechModelLocation> find_speech_model(const std::string& name);
+
+// Returns the folder of the hub's cache by the rules of huggingface_hub: HF_HUB_CACHE, HF_HOME/hub, or a
+// folder in the user's cache.
+[[nodiscard]] std::string hub_cache();
 
 // The contents of a model's config. Settings that the config has no key for keep the defaults of
 // SpeechModelSettings: transformers has no keys for the loss and for the dropout of predictor and joint.
@@ -45,7 +66,7 @@ Result<std::string> transformers_config(const SpeechConfig& config, std::string_
 
 class SpeechArchive {
  public:
-  // Opens the model of a path or of a name of the Hugging Face hub: see hub.h.
+  // Opens the model of a path or of a name of the Hugging Face hub: see find_speech_model().
   static Result<SpeechArchive> open(const std::string& name);
 
   [[nodiscard]] const std::string& path() const { return place_.path; }  // the archive or the folder
@@ -82,17 +103,31 @@ class SpeechArchive {
   std::vector<StoredTensor> preprocessor_;
 };
 
+// Reads the tokenizer that is stored with a model: the file that NeMo's `tokenizer.model_path` names, or
+// tokenizer.model or tokenizer.json of a folder. Returns an error if the number of tokens differs from the
+// model's vocabulary. Error messages advise to set `model.tokenizer.model`, which can name another file.
+Result<Tokenizer> archive_tokenizer(const SpeechArchive& archive);
+
 // Returns true if a file besides config and weights may be copied into an exported folder: it belongs to a
 // tokenizer and is not executable code.
 [[nodiscard]] bool is_tokenizer_file(std::string_view name);
 
+// The next two functions translate between the two names of a tensor: NeMo's, used in a `.nemo` archive, and
+// that of transformers, which the model here uses too. Returns the name in transformers, or nullopt if
+// transformers has no such tensor.
+[[nodiscard]] std::optional<std::string> transformers_name(std::string_view nemo);
+// Returns the name in NeMo, or nullopt if NeMo has no such tensor. `joint_dropout` is the model's. NeMo
+// numbers the joint network's modules, and dropout is one of them if it is not 0. So the last layer is
+// joint.joint_net.2 with dropout, and joint.joint_net.1 without.
+[[nodiscard]] std::optional<std::string> nemo_name(std::string_view transformers, double joint_dropout);
+
+// Returns true for the tensors of NeMo's preprocessor, its window and its filterbank. Other model files do
+// not contain them.
+[[nodiscard]] bool is_preprocessor_name(std::string_view nemo);
+
 // The functions below write weights, which have transformers' names as in a checkpoint. Each file is written
 // under a temporary name in the same folder and renamed. `origin` is the archive that the model's training
 // began with.
-
-// Returns an error unless the weights have exactly the tensors of `origin`, with equal shapes, so that its
-// config and tokenizer fit them.
-Status check_same_tensors(const SpeechArchive& origin, std::span<const TensorSource> weights);
 
 // Writes a `.nemo` archive. Its config, tokenizer and preprocessor are copied from `origin`, which must be a
 // `.nemo` archive with the same tensors, because a copied config does not fit other sizes.
@@ -109,15 +144,9 @@ Status write_transformers_model(const std::string& folder, const SpeechModelSett
                                 std::optional<FeatureSettings> features = {},
                                 const Tokenizer* tokenizer = nullptr);
 
-// Writes a `.nemo` archive whose config is generated from the settings, for a model that no existing archive
-// describes. The window and the filterbank are copied from `origin`, which may be null, if it has the same
-// features.
-Status write_made_nemo_model(const std::string& path, const SpeechModelSettings& model,
-                             const FeatureSettings& features, const Tokenizer& tokenizer,
-                             const SpeechArchive* origin, std::span<const TensorSource> weights);
-
 // Writes a `.nemo` archive if `target` ends with `.nemo`, otherwise a transformers folder. A `.nemo` archive
-// keeps the config of `origin` if that config fits the model.
+// keeps the config of `origin` if that config fits the model. Otherwise its config is generated, and its
+// window and filterbank are those of `origin` if it has the same features.
 Status export_speech_model(std::span<const TensorSource> weights, const SpeechModelSettings& model,
                            const SpeechArchive* origin, const std::string& target,
                            std::optional<FeatureSettings> features = {},

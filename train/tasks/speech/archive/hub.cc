@@ -1,13 +1,17 @@
-// Searches folders and the hub's cache; see hub.h.
+// Finds the files of a model in a folder or in the hub's cache. `model.name` is a path, or a name of the
+// Hugging Face hub whose files the hub's own tools have downloaded. Nothing is downloaded here. See
+// archive.h.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/archive/hub.h"
+#include "train/tasks/speech/archive/archive.h"
 
 #include "train/base/status.h"
 #include "train/io/file_descriptor.h"
 #include "train/io/folders.h"
 #include "train/io/text_file.h"
 
-#include <sys/stat.h>
+#include <fmt/format.h>
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -19,14 +23,6 @@ namespace octavo_train {
 namespace {
 
 constexpr std::string_view kArchive = ".nemo";
-
-enum class Found { nothing, file, folder };
-
-Found look_at(const std::string& path) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return Found::nothing;
-  return S_ISDIR(info.st_mode) ? Found::folder : Found::file;
-}
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -60,8 +56,8 @@ Result<SpeechModelLocation> look_into(const std::string& folder) {
     if (name.ends_with(kArchive)) archives.push_back(name);
   }
   if (archives.size() > 1) {
-    return Status::invalid(folder + ": has " + std::to_string(archives.size()) + " archives, such as " +
-                           archives[0] + " and " + archives[1] + "; name one of them");
+    return invalid_error("{}: has {} archives, such as {} and {}; name one of them", folder, archives.size(),
+                         archives[0], archives[1]);
   }
   if (archives.size() == 1) return SpeechModelLocation{folder + '/' + archives[0], SpeechFiles::nemo};
   if (std::ranges::binary_search(names, "config.json"))
@@ -69,32 +65,33 @@ Result<SpeechModelLocation> look_into(const std::string& folder) {
   return Status::invalid(folder + ": has no .nemo archive and no config.json, expected a model");
 }
 
-std::string download(const std::string& name) { return "; download it with: hf download " + name; }
-
 Result<SpeechModelLocation> look_into_cache(const std::string& name) {
   const std::string cache = hub_cache();
   const std::size_t slash = name.find('/');
-  const std::string model = cache + "/models--" + name.substr(0, slash) + "--" + name.substr(slash + 1);
-  if (look_at(model) != Found::folder) {
-    return Status::invalid(name + ": no file or folder has that path, and the Hugging Face cache " + cache +
-                           " (HF_HUB_CACHE, HF_HOME) does not have it" + download(name));
+  const std::string model =
+      fmt::format("{}/models--{}--{}", cache, name.substr(0, slash), name.substr(slash + 1));
+  const std::string download = "; download it with: hf download " + name;
+  if (!is_folder(model)) {
+    return invalid_error(
+        "{}: no file or folder has that path, and the Hugging Face cache {} (HF_HUB_CACHE, "
+        "HF_HOME) does not have it{}",
+        name, cache, download);
   }
   // The branch `main` names a commit, whose files are in a folder of that name.
   constexpr std::uint64_t kLongestCommit = 200;
   const Result<std::string> ref = read_text_file(model + "/refs/main", kLongestCommit);
-  std::string commit = ref.ok() ? *ref : std::string();
-  while (!commit.empty() && (commit.back() == '\n' || commit.back() == ' ')) commit.pop_back();
+  const std::string commit = ref.ok() ? ref->substr(0, ref->find_last_not_of("\n ") + 1) : std::string();
   const std::string folder = model + "/snapshots/" + commit;
-  if (!is_plain_name(commit) || look_at(folder) != Found::folder) {
-    return Status::invalid(model + ": refs/main names no folder of snapshots, so " + name +
-                           " is not there as a whole" + download(name));
+  if (!is_plain_name(commit) || !is_folder(folder)) {
+    return invalid_error("{}: refs/main names no folder of snapshots, so {} is not there as a whole{}", model,
+                         name, download);
   }
   Result<SpeechModelLocation> place = look_into(folder);
   if (place.ok()) {
     place->advice = "; if that is not all of it: hf download " + name;
     return place;
   }
-  return Status(place.status().code(), place.status().message() + download(name));
+  return Status(place.status().code(), place.status().message() + download);
 }
 
 }  // namespace
@@ -109,14 +106,10 @@ std::string hub_cache() {
 }
 
 Result<SpeechModelLocation> find_speech_model(const std::string& name) {
-  switch (look_at(name)) {
-    case Found::folder:
-      return look_into(name);
-    case Found::file:
-      if (!name.ends_with(".safetensors")) return SpeechModelLocation{name, SpeechFiles::nemo};
-      return Status::invalid(name + ": is a file of tensors alone; give the folder that has config.json too");
-    case Found::nothing:
-      break;
+  if (is_folder(name)) return look_into(name);
+  if (::access(name.c_str(), F_OK) == 0) {
+    if (!name.ends_with(".safetensors")) return SpeechModelLocation{name, SpeechFiles::nemo};
+    return Status::invalid(name + ": is a file of tensors alone; give the folder that has config.json too");
   }
   if (is_hub_name(name)) return look_into_cache(name);
   return Status::invalid(name +

@@ -1,6 +1,6 @@
-// The table of names; see names.h.
+// The table of the tensors' names, which serves both directions. See archive.h.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/archive/tensor_names.h"
+#include "train/tasks/speech/archive/archive.h"
 
 #include <algorithm>
 #include <array>

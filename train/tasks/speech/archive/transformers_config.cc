@@ -1,18 +1,20 @@
-// Reads and writes transformers' config.json: the keys that determine Octavo's model. An absent key has the
-// default value of transformers' config classes, because transformers writes only values that differ from it.
+// Reads and writes transformers' config.json and preprocessor_config.json: the keys that determine Octavo's
+// model and its features. An absent key has the default value of transformers' config classes, because
+// transformers writes only values that differ from it.
 // SPDX-License-Identifier: MIT
 #include "train/base/status.h"
 #include "train/config/schema.h"
-#include "train/tasks/speech/archive/archive.h"
-#include "train/tasks/speech/archive/config_keys.h"
+#include "train/tasks/speech/archive/foreign_config.h"
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 namespace octavo_train {
 namespace {
 
 using M = SpeechModelSettings;
+using F = FeatureSettings;
 constexpr std::int64_t kMostTokens = 1 << 24;
 
 struct Kind {
@@ -39,7 +41,7 @@ Codec<std::int64_t> tokens_and_blank() {
           [](const std::int64_t& value) { return std::to_string(value + 1); }};
 }
 
-std::vector<ExternalConfigKey> encoder_keys() {
+ExternalConfigKeys encoder_keys() {
   const std::string in = "encoder_config.";
   return {
       only(in + "model_type", "parakeet_encoder", quoted("parakeet_encoder")),
@@ -65,12 +67,12 @@ std::vector<ExternalConfigKey> encoder_keys() {
   };
 }
 
-std::vector<ExternalConfigKey> head_keys(SpeechHead head) {
+ExternalConfigKeys head_keys(SpeechHead head) {
   if (head == SpeechHead::ctc) {
     return {taken("vocab_size", "1025", tokens_and_blank(), &M::vocabulary),
             taken("pad_token_id", "1024", integer(0, kMostTokens), &ExternalModelConfig::blank)};
   }
-  std::vector<ExternalConfigKey> keys = {
+  ExternalConfigKeys keys = {
       taken("vocab_size", "8193", tokens_and_blank(), &M::vocabulary),
       taken("decoder_hidden_size", "640", integer(1, kMostWidth), &M::predictor_width),
       taken("num_decoder_layers", "2", integer(1, 64), &M::predictor_layers),
@@ -84,50 +86,63 @@ std::vector<ExternalConfigKey> head_keys(SpeechHead head) {
   return keys;
 }
 
-std::vector<ExternalConfigKey> all_keys(SpeechHead head) {
-  std::vector<ExternalConfigKey> keys = head_keys(head);
-  for (ExternalConfigKey& key : encoder_keys()) keys.push_back(std::move(key));
+ExternalConfigKeys all_keys(SpeechHead head) {
+  ExternalConfigKeys keys = head_keys(head);
+  std::ranges::move(encoder_keys(), std::back_inserter(keys));
   return keys;
+}
+
+ExternalConfigKeys transformers_feature_keys(const std::string& in) {
+  return {
+      only(in + "feature_extractor_type", "ParakeetFeatureExtractor", "\"ParakeetFeatureExtractor\""),
+      taken(in + "feature_size", "80", integer(1, 4096), &F::features),
+      taken(in + "hop_length", "160", integer(1, 1 << 20), &ExternalModelConfig::hop_length),
+      taken(in + "n_fft", "512", integer(2, 1 << 20), &F::n_fft),
+      only(in + "padding_side", "right", "\"right\""),
+      only(in + "padding_value", "0.0", "0.0"),
+      taken(in + "preemphasis", "0.97", real({.low = 0, .high = 1}), &F::preemph),
+      only(in + "return_attention_mask", "true", "true"),
+      taken(in + "sampling_rate", "16000", integer(1, 1 << 24), &F::sample_rate),
+      taken(in + "win_length", "400", integer(1, 1 << 20), &ExternalModelConfig::win_length),
+  };
 }
 
 }  // namespace
 
 Result<SpeechConfig> read_transformers_config(std::string_view json, const std::string& name) {
   const Source source{name};
-  const Result<YamlNode> root = read_yaml(json, source);
-  if (!root.ok()) return root.status();
-  const YamlNode* type = find_node(*root, "model_type");
+  ASSIGN_OR_RETURN(const YamlNode root, read_yaml(json, source));
+  const YamlNode* type = find_node(root, "model_type");
   const auto* kind = std::ranges::find(kKinds, type != nullptr ? type->text : std::string(), &Kind::type);
   if (kind == kKinds.end()) {
-    return Status::invalid((type != nullptr ? at(source, type->place) : name) + ": model_type is " +
-                           (type != nullptr ? shown(type->text) : "missing") +
-                           ", expected parakeet_tdt, parakeet_rnnt or parakeet_ctc: it is another model");
+    return invalid_error(
+        "{}: model_type is {}, expected parakeet_tdt, parakeet_rnnt or parakeet_ctc: it is another model",
+        type != nullptr ? at(source, type->place) : name, type != nullptr ? shown(type->text) : "missing");
   }
   ExternalModelConfig found;
   found.model.head = kind->head;
-  RETURN_IF_ERROR(read_keys(*root, source, all_keys(kind->head), found));
+  RETURN_IF_ERROR(read_keys(root, source, all_keys(kind->head), found));
   M& model = found.model;
-  RETURN_IF_ERROR(check_heads(*root, source, "encoder_config.num_attention_heads", model));
+  RETURN_IF_ERROR(check_heads(root, source, "encoder_config.num_attention_heads", model));
   model.joint_width = model.predictor_width;  // transformers has one size for both
   if (found.blank != model.blank()) {
-    return Status::invalid(name + ": blank is token " + std::to_string(found.blank) + ", expected " +
-                           std::to_string(model.blank()) + ", the last of vocab_size");
+    return invalid_error("{}: blank is token {}, expected {}, the last of vocab_size", name, found.blank,
+                         model.blank());
   }
   if (found.activation_dropout != model.dropout) {
     found.notes.push_back(
         "encoder_config.activation_dropout is not encoder_config.dropout, which the model here takes for "
         "both");
   }
-  const std::int64_t pad = model.head == SpeechHead::ctc ? model.blank() : found.pad;
-  return SpeechConfig{std::move(found.model), pad, std::move(found.notes)};
+  if (model.head == SpeechHead::ctc) found.pad = model.blank();
+  return SpeechConfig(std::move(found));
 }
 
 Result<std::string> transformers_config(const SpeechConfig& config, std::string_view dtype) {
   const SpeechModelSettings& model = config.model;
   if (model.head != SpeechHead::ctc && model.joint_width != model.predictor_width) {
-    return Status::unsupported("transformers has one size for predictor and joint; the model has " +
-                               std::to_string(model.predictor_width) + " and " +
-                               std::to_string(model.joint_width));
+    return unsupported_error("transformers has one size for predictor and joint; the model has {} and {}",
+                             model.predictor_width, model.joint_width);
   }
   const auto* kind = std::ranges::find(kKinds, model.head, &Kind::head);
   ExternalModelConfig from;
@@ -135,12 +150,44 @@ Result<std::string> transformers_config(const SpeechConfig& config, std::string_
   from.blank = model.blank();
   from.pad = config.pad;
   from.activation_dropout = model.dropout;
-  std::vector<ExternalConfigKey> keys = {
+  ExternalConfigKeys keys = {
       only("architectures", "", "[" + quoted(kind->model) + "]"),
       only("model_type", "", quoted(kind->type)),
       only("dtype", "", quoted(dtype)),
   };
-  for (ExternalConfigKey& key : all_keys(model.head)) keys.push_back(std::move(key));
+  std::ranges::move(all_keys(model.head), std::back_inserter(keys));
+  return write_keys(keys, from);
+}
+
+Result<FeatureSettings> read_transformers_features(std::string_view json, const std::string& prefix,
+                                                   const std::string& name) {
+  const Source source{name};
+  ASSIGN_OR_RETURN(const YamlNode root, read_yaml(json, source));
+  ExternalModelConfig found;
+  RETURN_IF_ERROR(read_keys(root, source, transformers_feature_keys(prefix), found));
+  F& out = found.features;
+  const auto rate = static_cast<double>(out.sample_rate);
+  out.window_size = static_cast<double>(found.win_length) / rate;
+  out.window_stride = static_cast<double>(found.hop_length) / rate;
+  RETURN_IF_ERROR(with_context(name, check_features(out)));
+  return out;
+}
+
+Result<std::string> transformers_features(const FeatureSettings& settings) {
+  const FeatureSettings standard;
+  if (settings.lowfreq != 0 ||
+      (settings.highfreq != 0 && 2 * settings.highfreq != static_cast<double>(settings.sample_rate)) ||
+      settings.log_zero_guard_value != standard.log_zero_guard_value) {
+    return Status::unsupported(
+        "transformers' features go from 0 Hz to half the rate and add 2^-24 before the logarithm, those of "
+        "the model do not: write a .nemo archive");
+  }
+  ExternalModelConfig from;
+  from.features = settings;
+  from.hop_length = settings.hop();
+  from.win_length = settings.window();
+  ExternalConfigKeys keys = transformers_feature_keys("");
+  keys.push_back(only("processor_class", "", "\"ParakeetProcessor\""));
   return write_keys(keys, from);
 }
 

@@ -1,8 +1,9 @@
+// See weights.h.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/archive/weights.h"
 
 #include "train/base/status.h"
-#include "train/checkpoint/stored_tensors.h"
+#include "train/checkpoint/tensors.h"
 #include "train/tasks/speech/archive/archive.h"
 
 #include <vector>
@@ -16,14 +17,17 @@ void add_list(std::string& out, const std::string& title, const std::vector<std:
   for (const std::string& line : lines) out += "\n  " + line;
 }
 
-std::vector<RenamedTensor> under_own_names(std::span<const StoredTensor> tensors) {
-  std::vector<RenamedTensor> out;
-  for (const StoredTensor& tensor : tensors) out.push_back({tensor.name, &tensor});
-  return out;
-}
-
-Result<std::string> load_all(const std::string& path, const std::vector<RenamedTensor>& stored,
-                             const NamedTensors& model) {
+// Loads the tensors into the model. If `keeps` is true and the file has another vocabulary,
+// speech_reinitialized_layers() keep their values, which a second line reports.
+Result<std::vector<std::string>> load_tensors(const std::string& path, std::span<const StoredTensor> tensors,
+                                              NamedTensors model, bool keeps) {
+  std::vector<RenamedTensor> stored;
+  for (const StoredTensor& tensor : tensors) stored.push_back({tensor.name, &tensor});
+  std::vector<std::string> out(1);
+  if (keeps) {
+    if (const auto kept = drop_reinitialized(speech_reinitialized_layers(), stored, model))
+      out.push_back(*kept);
+  }
   const Fit fit = fit_tensors(stored, model);
   std::string wrong;
   add_list(wrong, "of another shape or type", fit.misfits);
@@ -32,8 +36,9 @@ Result<std::string> load_all(const std::string& path, const std::vector<RenamedT
   if (!wrong.empty())
     return Status::invalid(path + ": its tensors are not those of the model; nothing was loaded" + wrong);
   const std::int64_t converted = copy_stored(fit);
-  return "weights from " + path + ": " + std::to_string(fit.copies.size()) + " tensors" +
-         (converted > 0 ? ", " + std::to_string(converted) + " of them converted to another precision" : "");
+  out[0] = "weights from " + path + ": " + std::to_string(fit.copies.size()) + " tensors";
+  if (converted > 0) out[0] += ", " + std::to_string(converted) + " of them converted to another precision";
+  return out;
 }
 
 }  // namespace
@@ -44,19 +49,14 @@ ReinitializedLayers speech_reinitialized_layers() {
           }};
 }
 
-Result<std::vector<std::string>> load_archive(const SpeechArchive& archive, const NamedTensors& all) {
-  std::vector<RenamedTensor> stored = under_own_names(archive.tensors());
-  NamedTensors model = all;
-  const auto renewed = drop_reinitialized(speech_reinitialized_layers(), stored, model);
-  ASSIGN_OR_RETURN(const auto line, load_all(archive.path(), stored, model));
-  std::vector<std::string> out = {line};
-  if (renewed) out.push_back(*renewed);
-  return out;
+Result<std::vector<std::string>> load_archive(const SpeechArchive& archive, const NamedTensors& model) {
+  return load_tensors(archive.path(), archive.tensors(), model, true);
 }
 
 Result<std::string> load_stored(const std::string& path, std::span<const StoredTensor> tensors,
                                 const NamedTensors& model) {
-  return load_all(path, under_own_names(tensors), model);
+  ASSIGN_OR_RETURN(auto lines, load_tensors(path, tensors, model, false));
+  return std::move(lines[0]);
 }
 
 }  // namespace octavo_train

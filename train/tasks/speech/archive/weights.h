@@ -3,7 +3,7 @@
 #pragma once
 
 #include "train/base/status.h"
-#include "train/checkpoint/reinitialized_layers.h"
+#include "train/checkpoint/initial_weights.h"
 #include "train/formats/safetensors.h"
 #include "train/nn/named_tensors.h"
 

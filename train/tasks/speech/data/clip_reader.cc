@@ -7,6 +7,8 @@
 #include "train/base/status.h"
 #include "train/nn/frames.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string_view>
@@ -68,8 +70,9 @@ Result<std::vector<std::int64_t>> ClipReader::tokens(const std::string& text) co
   const auto unknown = [&](std::int64_t token) { return tokenizer_.is_unknown(token); };
   if (std::ranges::any_of(out, unknown)) {
     const std::string character = unknown_character(tokenizer_, text);
-    return Status::invalid("its text has " + (character.empty() ? "something" : '"' + character + '"') +
-                           " that the tokenizer (" + tokenizer_.name() + ") has no token for: " + text);
+    return Status::invalid(fmt::format("its text has {} that the tokenizer ({}) has no token for: {}",
+                                       character.empty() ? "something" : '"' + character + '"',
+                                       tokenizer_.name(), text));
   }
   if (out.empty()) return Status::invalid("its text has no tokens: " + text);
   return out;
@@ -82,9 +85,10 @@ Status ClipReader::check_size(double duration, std::int64_t tokens) const {
     return Status::invalid("it has " + budget.excess_text(needs));
   const std::int64_t frames = needs.cells / (tokens + 1);
   if (head_ == SpeechHead::ctc && tokens > frames) {
-    return Status::invalid("its text has " + std::to_string(tokens) + " tokens for " +
-                           std::to_string(frames) +
-                           " frames of the encoder: CTC needs one for each, so text or duration is wrong");
+    return Status::invalid(
+        fmt::format("its text has {} tokens for {} frames of the encoder: CTC needs one for each, so text or "
+                    "duration is wrong",
+                    tokens, frames));
   }
   return {};
 }
@@ -103,8 +107,9 @@ Status ClipReader::add_noise_of(std::uint64_t draw, std::vector<float>& samples)
                            .seconds = taken,
                            .rate = static_cast<int>(features_.sample_rate)});
   if (!noise.ok()) {
-    throw Error(Status(noise.status().code(), "data.noise_manifest: " + noise_->place(drawn.clip) + ": " +
-                                                  noise.status().message()));
+    throw Error(Status(
+        noise.status().code(),
+        fmt::format("data.noise_manifest: {}: {}", noise_->place(drawn.clip), noise.status().message())));
   }
   drawn.start = 0;
   add_noise(samples, noise->samples, drawn);
@@ -120,21 +125,20 @@ Result<std::vector<std::int64_t>> ClipReader::said(const ManifestEntry& entry) c
 
 Result<LoadedClip> ClipReader::read(const ManifestEntry& entry, std::optional<std::uint64_t> draw) const {
   ASSIGN_OR_RETURN(auto said, this->said(entry));
-  ASSIGN_OR_RETURN(auto heard, read_audio({.path = entry.audio,
-                                           .offset = entry.offset,
-                                           .seconds = entry.duration,
-                                           .rate = static_cast<int>(features_.sample_rate),
-                                           .speed = speed(draw)}));
-  LoadedClip out{std::move(heard.samples), std::move(said), {}};
+  ASSIGN_OR_RETURN(auto clip, read_audio({.path = entry.audio,
+                                          .offset = entry.offset,
+                                          .seconds = entry.duration,
+                                          .rate = static_cast<int>(features_.sample_rate),
+                                          .speed = speed(draw)}));
+  LoadedClip out{std::move(clip.samples), std::move(said), {}};
   const auto count = static_cast<std::int64_t>(out.samples.size());
   if (features_.frames(count) < kFewestFrames) {
-    return Status::invalid(entry.audio + ": has " + std::to_string(count) + " samples, fewer than the " +
-                           std::to_string(kFewestFrames * features_.hop()) + " of " +
-                           std::to_string(kFewestFrames) + " frames");
+    return Status::invalid(fmt::format("{}: has {} samples, fewer than the {} of {} frames", entry.audio,
+                                       count, kFewestFrames * features_.hop(), kFewestFrames));
   }
   if (std::ranges::none_of(out.samples, [](float x) { return std::abs(x) >= kSilence; }))
-    return Status::invalid(entry.audio + ": is silent from " + seconds_text(entry.offset) + " to " +
-                           seconds_text(entry.offset + entry.duration));
+    return Status::invalid(fmt::format("{}: is silent from {} to {}", entry.audio, seconds_text(entry.offset),
+                                       seconds_text(entry.offset + entry.duration)));
   if (draw) {
     RETURN_IF_ERROR(add_noise_of(*draw, out.samples));
   }

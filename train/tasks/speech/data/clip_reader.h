@@ -8,9 +8,8 @@
 
 #include "train/base/status.h"
 #include "train/data/length_buckets.h"
-#include "train/tasks/speech/config/feature_settings.h"
 #include "train/tasks/speech/config/model_settings.h"
-#include "train/tasks/speech/config/recording_settings.h"
+#include "train/tasks/speech/config/settings.h"
 #include "train/tasks/speech/manifest/manifest.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"
 

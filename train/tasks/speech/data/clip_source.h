@@ -77,4 +77,12 @@ class ClipSource {
 Result<std::unique_ptr<ClipSource>> open_clips(const Settings& settings, const SpeechModelSettings& model,
                                                const SpeechArchive* origin);
 
+// The two kinds of clips: recordings of manifests, and those of the generator. Opening reads no recording.
+// REQUIRES: the settings have data.train_manifest or data.generator.clips, respectively.
+Result<std::unique_ptr<ClipSource>> open_recordings(const Settings& settings,
+                                                    const SpeechModelSettings& model,
+                                                    const SpeechArchive* origin);
+Result<std::unique_ptr<ClipSource>> open_generated_clips(const Settings& settings,
+                                                         const SpeechModelSettings& model);
+
 }  // namespace octavo_train

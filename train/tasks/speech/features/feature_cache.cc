@@ -3,7 +3,7 @@
 
 #include "train/base/numbers.h"
 #include "train/base/status.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/formats/safetensors.h"
 #include "train/formats/tensor_list.h"
 #include "train/io/checksums.h"
@@ -22,7 +22,6 @@
 #include <cstring>
 #include <ctime>
 #include <map>
-#include <mutex>
 #include <random>
 #include <utility>
 
@@ -123,39 +122,27 @@ Status write_features(const std::string& path, const TensorSource& source,
 
 }  // namespace
 
-struct FeatureCache::State {
-  std::string folder, settings;
-  std::int64_t bands = 0;
-  std::mutex mutex;
-  Report report;
-
-  void count(std::int64_t Report::*which) {
-    const std::lock_guard lock(mutex);
-    ++(report.*which);
-  }
-};
-
-FeatureCache::FeatureCache(std::unique_ptr<State> state) : state_(std::move(state)) {}
-FeatureCache::FeatureCache(FeatureCache&&) noexcept = default;
-FeatureCache& FeatureCache::operator=(FeatureCache&&) noexcept = default;
-FeatureCache::~FeatureCache() = default;
+void FeatureCache::count(std::int64_t Report::*which) const {
+  const std::lock_guard lock(counts_->mutex);
+  ++(counts_->report.*which);
+}
 
 Result<FeatureCache> FeatureCache::open(const std::string& folder, const FeatureSettings& settings,
                                         const FeatureTables& tables) {
-  auto state = std::make_unique<State>();
-  state->folder = folder;
-  state->settings = settings_text(settings, tables);
-  state->bands = settings.features;
+  FeatureCache out;
+  out.folder_ = folder;
+  out.settings_ = settings_text(settings, tables);
+  out.bands_ = settings.features;
   RETURN_IF_ERROR(make_folders(folder));
   remove_abandoned(folder);
-  return FeatureCache(std::move(state));
+  return out;
 }
 
 std::string FeatureCache::path(const CachedClip& clip) const {
   const std::string text =
-      state_->settings + '\n' + exact(clip.offset) + ' ' + exact(clip.duration) + '\n' + clip.audio;
+      settings_ + '\n' + exact(clip.offset) + ' ' + exact(clip.duration) + '\n' + clip.audio;
   const std::string name = hash_of(std::as_bytes(std::span(text)));
-  return state_->folder + '/' + name.substr(0, 2) + '/' + name.substr(2) + ".safetensors";
+  return folder_ + '/' + name.substr(0, 2) + '/' + name.substr(2) + ".safetensors";
 }
 
 std::optional<std::vector<float>> FeatureCache::find(const CachedClip& clip) const {
@@ -170,9 +157,9 @@ std::optional<std::vector<float>> FeatureCache::find(const CachedClip& clip) con
   };
   const std::string now = state_of(clip.audio);
   const bool fits = tensor != nullptr && tensor->dtype == "F32" && tensor->shape.size() == 2 &&
-                    tensor->shape[1] == state_->bands && says("settings", state_->settings) &&
+                    tensor->shape[1] == bands_ && says("settings", settings_) &&
                     (now.empty() || says("recording", now)) && says("checksum", hash_of(tensor->bytes));
-  state_->count(fits ? &Report::found : &Report::stale);
+  count(fits ? &Report::found : &Report::stale);
   if (!fits) return std::nullopt;
   std::vector<float> out(tensor->bytes.size() / sizeof(float));
   std::memcpy(out.data(), tensor->bytes.data(), tensor->bytes.size());
@@ -183,11 +170,10 @@ void FeatureCache::keep(const CachedClip& clip, std::span<const float> features)
   if (!report().problem.empty()) return;
   const std::string place = path(clip);
   const Bytes bytes = std::as_bytes(features);
-  const auto frames = static_cast<std::int64_t>(features.size()) / state_->bands;
-  const TensorSource source{
-      kTensor, "F32", {frames, state_->bands}, [bytes]() -> Result<Bytes> { return bytes; }};
+  const auto frames = static_cast<std::int64_t>(features.size()) / bands_;
+  const TensorSource source{kTensor, "F32", {frames, bands_}, [bytes]() -> Result<Bytes> { return bytes; }};
   const std::map<std::string, std::string> metadata = {
-      {"settings", state_->settings},
+      {"settings", settings_},
       {"recording", state_of(clip.audio)},
       {"clip", clip.audio + ' ' + exact(clip.offset) + ' ' + exact(clip.duration)},
       {"checksum", hash_of(bytes)}};
@@ -197,16 +183,16 @@ void FeatureCache::keep(const CachedClip& clip, std::span<const float> features)
     status = make_folders(parent_folder(place));
     if (status.ok()) status = write_features(place, source, metadata);
   }
-  const std::lock_guard lock(state_->mutex);
+  const std::lock_guard lock(counts_->mutex);
   if (status.ok())
-    ++state_->report.kept;
-  else if (state_->report.problem.empty())
-    state_->report.problem = status.message();
+    ++counts_->report.kept;
+  else if (counts_->report.problem.empty())
+    counts_->report.problem = status.message();
 }
 
 FeatureCache::Report FeatureCache::report() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->report;
+  const std::lock_guard lock(counts_->mutex);
+  return counts_->report;
 }
 
 std::string FeatureCache::text() const {
@@ -214,7 +200,7 @@ std::string FeatureCache::text() const {
   const auto number = [](std::int64_t count) { return grouped(static_cast<double>(count)); };
   std::string out =
       fmt::format("data.cache_features: features of {} clips were read from {}, and of {} written",
-                  number(all.found), state_->folder, number(all.kept));
+                  number(all.found), folder_, number(all.kept));
   if (all.stale > 0)
     out += "; " + number(all.stale) + " files were damaged or of other recordings, and made again";
   if (!all.problem.empty()) out += "; then no more, because " + all.problem;

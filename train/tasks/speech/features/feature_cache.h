@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -40,9 +41,6 @@ class FeatureCache {
   // Opens a cache. Makes the folder if it does not exist, and returns an error if that fails.
   static Result<FeatureCache> open(const std::string& folder, const FeatureSettings& settings,
                                    const FeatureTables& tables);
-  FeatureCache(FeatureCache&&) noexcept;
-  FeatureCache& operator=(FeatureCache&&) noexcept;
-  ~FeatureCache();
 
   // Returns the cached features [frames, bands] in row-major order, or nothing if they must be computed. The
   // recording itself need not exist any more.
@@ -55,9 +53,16 @@ class FeatureCache {
   [[nodiscard]] std::string path(const CachedClip& clip) const;  // of the clip's file
 
  private:
-  struct State;
-  explicit FeatureCache(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  struct Counts {
+    std::mutex mutex;
+    Report report;
+  };
+  FeatureCache() = default;
+  void count(std::int64_t Report::*which) const;
+
+  std::string folder_, settings_;
+  std::int64_t bands_ = 0;
+  std::unique_ptr<Counts> counts_ = std::make_unique<Counts>();
 };
 
 }  // namespace octavo_train

@@ -3,6 +3,8 @@
 
 #include "train/base/numbers.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -64,17 +66,16 @@ Status check_features(const FeatureSettings& settings) {
   if (settings.hop() < 1)
     return refuse("window_stride", significant(settings.window_stride, 4), "at least one sample");
   if (settings.window() < 1 || settings.window() > settings.n_fft) {
-    return refuse(
-        "window_size",
-        significant(settings.window_size, 4) + " (" + std::to_string(settings.window()) + " samples)",
-        "from one sample to n_fft, which is " + std::to_string(settings.n_fft));
+    return refuse("window_size",
+                  fmt::format("{} ({} samples)", significant(settings.window_size, 4), settings.window()),
+                  fmt::format("from one sample to n_fft, which is {}", settings.n_fft));
   }
   if (settings.n_fft % 2 != 0) return refuse("n_fft", std::to_string(settings.n_fft), "an even number");
   const double half = static_cast<double>(settings.sample_rate) / 2;
   if (settings.highest() > half || settings.lowfreq >= settings.highest()) {
     return refuse("highfreq", significant(settings.highest(), 6),
-                  "more than lowfreq (" + significant(settings.lowfreq, 6) + ") and at most half the rate (" +
-                      significant(half, 6) + ')');
+                  fmt::format("more than lowfreq ({}) and at most half the rate ({})",
+                              significant(settings.lowfreq, 6), significant(half, 6)));
   }
   return {};
 }

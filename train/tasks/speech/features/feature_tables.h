@@ -4,7 +4,7 @@
 #pragma once
 
 #include "train/base/status.h"
-#include "train/tasks/speech/config/feature_settings.h"
+#include "train/tasks/speech/config/model_settings.h"
 
 #include <vector>
 

@@ -10,7 +10,7 @@
 
 #include "train/nn/dropout.h"
 #include "train/nn/mel.h"
-#include "train/tasks/speech/config/feature_settings.h"
+#include "train/tasks/speech/config/model_settings.h"
 #include "train/tasks/speech/features/feature_tables.h"
 
 #include <torch/types.h>

@@ -16,6 +16,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace octavo_train {
 
@@ -68,16 +69,12 @@ struct SkippedClip {
 
 // The entries of one or several manifests, as they occur in an epoch. Several manifests are interleaved
 // evenly, so that the first n entries contain each of them in proportion; entries of one manifest keep their
-// order. A Manifest can be moved. Several threads may call its const functions concurrently.
+// order. Copies share the index. Several threads may call the functions concurrently.
 class Manifest {
  public:
   // Opens and checks the manifests. An error names the file, line, column and reason. It is also an error if
   // no clip remains.
   static Result<Manifest> open(std::span<const ManifestSource> sources, const ManifestOptions& options = {});
-
-  Manifest(Manifest&&) noexcept;
-  Manifest& operator=(Manifest&&) noexcept;
-  ~Manifest();
 
   // Returns the number of entries in an epoch, repetitions included. REQUIRES, below: 0 <= index < size().
   [[nodiscard]] std::int64_t size() const;
@@ -100,8 +97,8 @@ class Manifest {
 
  private:
   struct Index;
-  explicit Manifest(std::unique_ptr<Index> index);
-  std::unique_ptr<Index> index_;
+  explicit Manifest(std::shared_ptr<const Index> index) : index_(std::move(index)) {}
+  std::shared_ptr<const Index> index_;
 };
 
 }  // namespace octavo_train

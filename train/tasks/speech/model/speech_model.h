@@ -59,7 +59,7 @@ class SpeechModelImpl : public torch::nn::Module, public TransducerHead {
   // model has no CTC head.
   torch::Tensor ctc_logits(const torch::Tensor& frames);
 
-  // Implements TransducerHead (transducer_head.h) for TDT and RNN-T.
+  // Implements TransducerHead (predictor.h) for TDT and RNN-T.
   torch::Tensor project_frames(const torch::Tensor& frames) override;
   std::pair<torch::Tensor, PredictorState> predict(const torch::Tensor& tokens,
                                                    const PredictorState& state) override;

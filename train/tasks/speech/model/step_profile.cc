@@ -126,8 +126,8 @@ std::unique_ptr<Gradients> gradients_of(const NamedTensors& parameters, const Tr
 
 class Bench {
  public:
-  Bench(SpeechModelImpl& model, const SpeechLoad& load, const OptimizerChoice& plan,
-        const TrainingSettings& training, const torch::Device& device)
+  Bench(SpeechModelImpl& model, const SpeechLoad& load, const TrainingSettings& training,
+        const torch::Device& device)
       : model_(model),
         training_(training),
         device_(device),
@@ -137,7 +137,7 @@ class Bench {
         frames_(static_cast<std::size_t>(load.clips), load.frames),
         labels_(static_cast<std::size_t>(load.clips), load.tokens),
         parameters_(parameters_of(model)),
-        optimizer_(make_optimizer(plan, training, parameters_)),
+        optimizer_(std::make_unique<StepOptimizer>(training, one_group(training, parameters_))),
         gradients_(gradients_of(parameters_, training, *optimizer_)),
         scaler_(device, training.compute_dtype),
         fp8_(training.fp8.enabled ? std::make_unique<Fp8>(training.fp8, parameters_) : nullptr) {
@@ -231,7 +231,7 @@ class Bench {
     for (double& part : out.seconds) part /= static_cast<double>(steps);
     out.loss = loss_.item<double>();
     out.skipped = skipped_.item<std::int64_t>();
-    if (fp8_ != nullptr) out.products = fp8_->news();
+    if (fp8_ != nullptr) out.products = fp8_->pop_log_lines();
   }
 
  private:
@@ -277,10 +277,10 @@ class Bench {
 
 }  // namespace
 
-SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const OptimizerChoice& plan,
-                           const TrainingSettings& training, const torch::Device& device) {
+SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const TrainingSettings& training,
+                           const torch::Device& device) {
   SpeechMeasure out;
-  Bench bench(model, load, plan, training, device);
+  Bench bench(model, load, training, device);
   StepClock untimed(device);
   for (int i = 0; i < kWarmUp; ++i) bench.step(untimed);
   bench.measure_memory(out);

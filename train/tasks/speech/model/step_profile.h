@@ -16,7 +16,6 @@ struct Device;
 namespace octavo_train {
 
 class SpeechModelImpl;
-struct OptimizerChoice;
 struct TrainingSettings;
 
 // The parts of a step, in order.
@@ -71,8 +70,8 @@ struct SpeechLoad {
 };
 
 // Runs and measures training steps. REQUIRES: a model with a transducer head or a CTC head, placed on the
-// device with place_model() as `plan` requires. Throws c10::Error, such as c10::OutOfMemoryError.
-SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const OptimizerChoice& plan,
+// device with place_model() as the settings require. Throws c10::Error, such as c10::OutOfMemoryError.
+SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load,
                            const TrainingSettings& training, const c10::Device& device);
 
 }  // namespace octavo_train

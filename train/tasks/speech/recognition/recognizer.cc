@@ -3,7 +3,7 @@
 
 #include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_choice.h"
-#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/config/config.h"
 #include "train/device/device.h"
 #include "train/device/memory.h"
@@ -12,11 +12,8 @@
 #include "train/nn/subsampling.h"
 #include "train/optim/precision.h"
 #include "train/tasks/speech/archive/archive.h"
-#include "train/tasks/speech/archive/archive_tokenizer.h"
-#include "train/tasks/speech/archive/bundled_model.h"
 #include "train/tasks/speech/archive/run_model.h"
 #include "train/tasks/speech/archive/weights.h"
-#include "train/tasks/speech/config/feature_settings.h"
 #include "train/tasks/speech/config/model_settings.h"
 #include "train/tasks/speech/config/settings.h"
 #include "train/tasks/speech/features/feature_tables.h"
@@ -41,7 +38,7 @@ namespace octavo_train {
 namespace {
 
 // What a Recognizer needs from files. A checkpoint of a run on recordings contains all of it
-// (bundled_model.h).
+// (run_model.h).
 struct RecognizerFiles {
   SpeechModelSettings model;
   FeatureSettings features;
@@ -73,7 +70,7 @@ Status no_tokenizer(const std::string& checkpoint, const Settings& settings) {
                  : "; the checkpoint should have " + std::string(kKeptTokenizer)));
 }
 
-// Opens a checkpoint without a model description (bundled_model.h), from the files that the run started with.
+// Opens a checkpoint without a model description (run_model.h), from the files that the run started with.
 Result<RecognizerFiles> open_origin(const std::string& path, const Settings& settings, Safetensors weights) {
   ASSIGN_OR_RETURN(auto origin, open_speech_origin(settings));
   const SpeechArchive* const archive = origin.has_value() ? &*origin : nullptr;

@@ -11,7 +11,7 @@
 
 #include "train/base/status.h"
 #include "train/config/settings.h"
-#include "train/tasks/speech/config/feature_settings.h"
+#include "train/tasks/speech/config/model_settings.h"
 #include "train/tasks/speech/recognition/batch_recognition.h"
 #include "train/tasks/speech/recognition/transcription.h"
 

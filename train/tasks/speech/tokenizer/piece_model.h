@@ -1,5 +1,5 @@
-// Reads and writes the file of a SentencePiece model (a Protocol Buffers message) without SentencePiece, to
-// convert tokenizers from and to other formats.
+// Reads and writes a SentencePiece model without SentencePiece: its own file (a Protocol Buffers message),
+// and tokenizer.json, the format in which transformers stores a tokenizer that was converted from one.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,14 +13,7 @@
 namespace octavo_train {
 
 // The values are those of the file format.
-enum class PieceKind : std::uint8_t {
-  normal = 1,
-  unknown = 2,
-  control = 3,
-  user_defined = 4,
-  unused = 5,
-  byte = 6
-};
+enum class PieceKind : std::uint8_t { normal = 1, unknown, control, user_defined, unused, byte };
 enum class PieceAlgorithm : std::uint8_t { unigram = 1, bpe = 2, word = 3, character = 4 };
 
 struct TokenPiece {
@@ -38,9 +31,23 @@ struct PieceModel {
 };
 
 // Parses a SentencePiece model. Fields that PieceModel does not have are ignored. Error messages begin with
-// `name`. Returns an error if the character map is one that SentencePiece cannot follow safely: see
-// charsmap.h.
+// `name`. Returns an error if check_charsmap() does.
 Result<PieceModel> read_piece_model(std::string_view bytes, const std::string& name);
 std::string write_piece_model(const PieceModel& model);
+
+// Checks a character map (`precompiled_charsmap`): a trie in a double array, and the texts that its leaves
+// refer to. SentencePiece follows the trie without bounds checks, so the trie of a model is checked before
+// SentencePiece reads it. Returns an error if a search could read outside the map. An empty map is valid.
+Status check_charsmap(std::string_view charsmap);
+
+// Converts a tokenizer.json to a SentencePiece model that encodes and decodes identically. If the conversion
+// would lose information, returns an error that names the file to use instead. Error messages begin with
+// `name`. Tokens beyond the vocabulary are omitted, such as the blank token of transformers.
+Result<PieceModel> read_tokenizer_json(std::string_view text, const std::string& name);
+
+// Converts a SentencePiece model to tokenizer.json, as the converter of transformers does. `pad` is the text
+// of the token after the last one, which is the model's blank. Returns an error for models of words or
+// characters, because the format does not support them.
+Result<std::string> write_tokenizer_json(const PieceModel& model, const std::string& pad);
 
 }  // namespace octavo_train

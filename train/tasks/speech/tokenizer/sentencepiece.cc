@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/tokenizer/tokenizer.h"
 
-#include "train/tasks/speech/tokenizer/tokenizer_json.h"
+#include "train/tasks/speech/tokenizer/piece_model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
@@ -56,20 +59,14 @@ struct Tokenizer::Model {
   std::string bytes, name;
 };
 
-Tokenizer::Tokenizer(std::unique_ptr<Model> model) : model_(std::move(model)) {}
-Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
-Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
-Tokenizer::~Tokenizer() = default;
-
 Result<Tokenizer> Tokenizer::from_bytes(std::string bytes, std::string name) {
   if (bytes.starts_with('{')) {  // a SentencePiece model never begins with it
-    const Result<PieceModel> read = read_tokenizer_json(bytes, name);
-    if (!read.ok()) return read.status();
-    bytes = write_piece_model(*read);
+    ASSIGN_OR_RETURN(const PieceModel model, read_tokenizer_json(bytes, name));
+    bytes = write_piece_model(model);
   }
   // SentencePiece does not check the character map, and a damaged map makes it read out of bounds.
-  if (const auto checked = read_piece_model(bytes, name); !checked.ok()) return checked.status();
-  auto model = std::make_unique<Model>();
+  RETURN_IF_ERROR(read_piece_model(bytes, name));
+  auto model = std::make_shared<Model>();
   model->bytes = std::move(bytes);
   model->name = std::move(name);
   const auto status = model->processor.LoadFromSerializedProto(model->bytes);
@@ -108,8 +105,6 @@ const std::string& Tokenizer::name() const { return model_->name; }
 
 Result<std::string> train_tokenizer(const TokenizerOptions& plan,
                                     const std::function<bool(std::string&)>& next) {
-  std::string symbols;
-  for (const std::string& symbol : plan.symbols) symbols += (symbols.empty() ? "" : ",") + symbol;
   std::unordered_map<std::string, std::string> options = {
       {"vocab_size", std::to_string(plan.vocabulary)},
       {"model_type", plan.kind},
@@ -123,14 +118,15 @@ Result<std::string> train_tokenizer(const TokenizerOptions& plan,
       {"shuffle_input_sentence", "false"},
       {"minloglevel", "3"},
   };
-  if (!symbols.empty()) options["user_defined_symbols"] = symbols;
+  if (!plan.symbols.empty())
+    options["user_defined_symbols"] = fmt::format("{}", fmt::join(plan.symbols, ","));
   Lines lines(next);
   if (lines.done()) return Status::invalid("no text is there to train a tokenizer on");
   std::string model;
   const auto status = sentencepiece::SentencePieceTrainer::Train(options, &lines, &model);
   if (!status.ok()) {
-    return Status::invalid("a tokenizer of " + std::to_string(plan.vocabulary) +
-                           " tokens could not be trained: " + reason_of(status));
+    return invalid_error("a tokenizer of {} tokens could not be trained: {}", plan.vocabulary,
+                         reason_of(status));
   }
   return model;
 }

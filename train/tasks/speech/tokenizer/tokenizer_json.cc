@@ -1,9 +1,11 @@
+// Converts between a SentencePiece model and tokenizer.json; see piece_model.h.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/tokenizer/tokenizer_json.h"
+#include "train/tasks/speech/tokenizer/piece_model.h"
 
 #include "train/base/base64.h"
 #include "train/io/json_depth.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -18,11 +20,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kSpace = "\u2581";
+constexpr std::string_view kWordBegin = "\u2581";
 
 Status refused(const std::string& name, const std::string& why) {
-  return Status::unsupported(name + ": it cannot be read as a SentencePiece model without loss: " + why +
-                             "; give the tokenizer that it was made from, model.tokenizer.model: PATH");
+  return unsupported_error(
+      "{}: it cannot be read as a SentencePiece model without loss: {}; give the tokenizer that "
+      "it was made from, model.tokenizer.model: PATH",
+      name, why);
 }
 
 std::string text_at(const Json& json, const char* key) {
@@ -45,24 +49,23 @@ std::string read_normalizer(const Json& root, PieceModel& out) {
   for (const Json& step : steps_of(root, "normalizer", "normalizers")) {
     const std::string type = text_at(step, "type");
     if (type == "Precompiled") {
-      const std::string text = text_at(step, "precompiled_charsmap");
-      auto bytes = base64_decoded(text);
+      auto bytes = base64_decoded(text_at(step, "precompiled_charsmap"));
       if (!bytes) return "precompiled_charsmap is not in base 64";
       out.charsmap = std::move(*bytes);
-    } else if (type == "Prepend" && text_at(step, "prepend") == kSpace) {
+    } else if (type == "Prepend" && text_at(step, "prepend") == kWordBegin) {
       prefix = true;
     } else if (type == "Replace") {
       const Json& pattern = step.at("pattern");
       const bool spaces = text_at(pattern, "String") == " " || text_at(pattern, "Regex") == " {2,}";
       const std::string content = text_at(step, "content");
-      if (!spaces || (content != kSpace && content != " "))
+      if (!spaces || (content != kWordBegin && content != " "))
         return "the normalizer replaces " + pattern.dump();
     } else if (type != "Strip" || step.value("strip_left", true)) {
       return "the normalizer " + type;
     }
   }
   for (const Json& step : steps_of(root, "pre_tokenizer", "pretokenizers")) {
-    if (text_at(step, "type") != "Metaspace" || text_at(step, "replacement") != kSpace)
+    if (text_at(step, "type") != "Metaspace" || text_at(step, "replacement") != kWordBegin)
       return "the pre-tokenizer " + text_at(step, "type");
     const std::string scheme = text_at(step, "prepend_scheme");
     prefix = prefix || (scheme.empty() ? step.value("add_prefix_space", true) : scheme != "never");
@@ -81,7 +84,7 @@ std::string read_bpe(const Json& model, PieceModel& out) {
   for (const auto& [text, number] : vocabulary.items()) {
     const auto at = number.get<std::size_t>();
     if (at >= out.pieces.size() || !out.pieces[at].text.empty() || text.empty())
-      return "the numbers of its vocabulary are not 0 to " + std::to_string(out.pieces.size() - 1);
+      return fmt::format("the numbers of its vocabulary are not 0 to {}", out.pieces.size() - 1);
     out.pieces[at] = {text, -static_cast<float>(at), PieceKind::normal};
     numbers[text] = at;
   }
@@ -94,8 +97,8 @@ std::string read_bpe(const Json& model, PieceModel& out) {
       whole = merge.get<std::string>();
       const std::size_t space = whole.find(' ');
       if (space == std::string::npos || space == 0 || space + 1 == whole.size()) {
-        return "merge " + std::to_string(i) + " of model.merges is " + merge.dump() +
-               ", expected two tokens with a space between them";
+        return fmt::format("merge {} of model.merges is {}, expected two tokens with a space between them", i,
+                           merge.dump());
       }
       whole.erase(space, 1);
     } else {
@@ -120,26 +123,23 @@ std::string read_unigram(const Json& model, PieceModel& out) {
   return "";
 }
 
-bool is_byte_piece(const std::string& text) {
-  return text.size() == 6 && text.starts_with("<0x") && text.back() == '>';
-}
-
 std::string read_kinds(const Json& root, PieceModel& out) {
   const std::string unknown = text_at(root.at("model"), "unk_token");
   for (TokenPiece& piece : out.pieces) {
     if (piece.text == unknown) piece.kind = PieceKind::unknown;
-    if (out.byte_fallback && is_byte_piece(piece.text)) piece.kind = PieceKind::byte;
+    const bool byte = piece.text.size() == 6 && piece.text.starts_with("<0x") && piece.text.back() == '>';
+    if (out.byte_fallback && byte) piece.kind = PieceKind::byte;
   }
   const auto bytes = std::ranges::count(out.pieces, PieceKind::byte, &TokenPiece::kind);
   if (bytes == 0) out.byte_fallback = false;  // transformers writes true for every NeMo model
-  if (bytes != 0 && bytes != 256) return "byte_fallback with " + std::to_string(bytes) + " of 256 bytes";
+  if (bytes != 0 && bytes != 256) return fmt::format("byte_fallback with {} of 256 bytes", bytes);
   if (const auto added = root.find("added_tokens"); added != root.end()) {
     for (const Json& token : *added) {
       const auto number = token.at("id").get<std::size_t>();
       if (number >= out.pieces.size()) continue;
       TokenPiece& piece = out.pieces[number];
       if (piece.text != text_at(token, "content"))
-        return "added token " + std::to_string(number) + " is another in the vocabulary";
+        return fmt::format("added token {} is another in the vocabulary", number);
       if (piece.kind == PieceKind::normal)
         piece.kind = token.value("special", false) ? PieceKind::control : PieceKind::user_defined;
     }
@@ -221,8 +221,8 @@ Json added_json(std::size_t id, const std::string& text, bool special) {
 Result<PieceModel> read_tokenizer_json(std::string_view text, const std::string& name) {
   PieceModel out;
   if (const std::size_t depth = json_depth(text); depth > kDeepestJson) {
-    return Status::invalid(name + ": it is no tokenizer.json: its values are nested " +
-                           std::to_string(depth) + " deep, expected at most " + std::to_string(kDeepestJson));
+    return invalid_error("{}: it is no tokenizer.json: its values are nested {} deep, expected at most {}",
+                         name, depth, kDeepestJson);
   }
   try {
     const std::string why = read_all(Json::parse(text), out);
@@ -254,10 +254,10 @@ Result<std::string> write_tokenizer_json(const PieceModel& model, const std::str
         {{"type", "Precompiled"}, {"precompiled_charsmap", base64_encoded(model.charsmap)}});
   if (model.remove_extra_whitespaces) {
     normalizers.push_back({{"type", "Strip"}, {"strip_left", false}, {"strip_right", true}});
-    normalizers.push_back({{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", kSpace}});
+    normalizers.push_back({{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", kWordBegin}});
   }
   const Json metaspace = {{"type", "Metaspace"},
-                          {"replacement", kSpace},
+                          {"replacement", kWordBegin},
                           {"prepend_scheme", model.add_dummy_prefix ? "always" : "never"},
                           {"split", true}};
   Json decoder = metaspace;
