@@ -4,6 +4,7 @@
 #include "images/image_run.h"
 #include "images/task.h"
 #include "train/console/heartbeat.h"
+#include "train/console/signals.h"
 #include "train/data/length_buckets.h"
 #include "train/run/start.h"
 #include "train/run/training_loop.h"
@@ -117,6 +118,7 @@ class UnevenRun : public ImageRun {
   Result<Outcome> go(std::unique_ptr<Task> task, const Words& words = {}) {
     auto config = parse(yaml, "run.yaml", words);
     if (!config.ok()) return config.status();
+    const StopSignals signals("");  // forgets a signal of another test
     Recorder listener;
     Heartbeat heartbeat(listener);
     auto run = start_run(*config, heartbeat, Purpose::run, nullptr, std::move(task));
