@@ -12,8 +12,8 @@
 #include "train/optim/optimizer.h"
 #include "train/tasks/speech/config/keys.h"
 #include "train/tasks/speech/data/generator.h"
-#include "train/tasks/speech/model/step_profile.h"
 #include "train/tasks/speech/model/speech_model.h"
+#include "train/tasks/speech/model/step_profile.h"
 
 #include <torch/torch.h>
 

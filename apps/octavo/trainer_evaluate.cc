@@ -43,8 +43,7 @@ octavo_train::ManifestScore listen(octavo_train::Recognizer& listener, const oct
   options.limit = request.limit;
   options.worst = static_cast<std::size_t>(request.worst);
   options.rate = listener.rate();
-  options.batches.batch_seconds =
-      request.batch_seconds.value_or(cpu ? kOtherBatchSeconds : kGpuBatchSeconds);
+  options.batches.batch_seconds = request.batch_seconds.value_or(cpu ? kOtherBatchSeconds : kGpuBatchSeconds);
   options.batches.threads = request.threads;
   const std::int64_t clips = std::min(manifest.size(), request.limit.value_or(manifest.size()));
   Progress progress;
@@ -55,7 +54,8 @@ octavo_train::ManifestScore listen(octavo_train::Recognizer& listener, const oct
     progress.say(fmt::format("{} of {} clips, WER {}%, {} times real time", grouped(done), grouped(clips),
                              fixed(100 * score.errors.rate(), 2), fixed(score.seconds / took.count(), 1)));
   };
-  return octavo_train::score_manifest(manifest, [&](auto batch) { return listener.transcribe(batch); }, options,
+  return octavo_train::score_manifest(manifest, [&](auto batch) { return listener.transcribe(batch); },
+                                      options,
                                       {[] { return octavo_train::StopSignals::received() != 0; }, show});
 }
 
