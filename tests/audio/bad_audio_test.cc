@@ -2,8 +2,8 @@
 // file, the value and the reason.
 // SPDX-License-Identifier: MIT
 #include "tests/audio/recordings.h"
-#include "train/audio/audio.h"
 #include "tests/train/files_support.h"
+#include "train/audio/audio.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

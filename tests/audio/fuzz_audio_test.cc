@@ -3,9 +3,9 @@
 //   OCTAVO_FUZZ_INPUTS=1000000 build/tests/audio_test --gtest_filter='AudioFuzz.*'
 // SPDX-License-Identifier: MIT
 #include "tests/audio/recordings.h"
-#include "train/audio/audio.h"
 #include "tests/train/files_support.h"
 #include "tests/train/fuzz.h"
+#include "train/audio/audio.h"
 
 #include <gtest/gtest.h>
 

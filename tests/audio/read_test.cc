@@ -1,8 +1,8 @@
 // Tests recordings of every format, rate and number of channels, read completely, in parts and as a stream.
 // SPDX-License-Identifier: MIT
 #include "tests/audio/recordings.h"
-#include "train/audio/audio.h"
 #include "tests/train/files_support.h"
+#include "train/audio/audio.h"
 
 #include <gtest/gtest.h>
 

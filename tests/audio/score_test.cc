@@ -4,8 +4,8 @@
 #include "train/tasks/speech/recognition/score.h"
 
 #include "apps/octavo/evaluate_report.h"
-#include "train/audio/audio.h"
 #include "tests/train/text_files.h"
+#include "train/audio/audio.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

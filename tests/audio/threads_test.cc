@@ -4,8 +4,8 @@
 #include "train/base/parallel_for.h"
 
 #include "apps/octavo/recordings/parallel.h"
-#include "train/data/prefetch.h"
 #include "tests/train/files_support.h"
+#include "train/data/prefetch.h"
 #include "train/tasks/speech/recognition/batch_recognition.h"
 
 #include <gmock/gmock.h>

@@ -3,9 +3,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/recognition/batch_recognition.h"
 
+#include "tests/train/text_files.h"
 #include "train/audio/audio.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"
-#include "tests/train/text_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,9 +1,9 @@
 // On which GPUs the library opens a CUDA context: on the GPUs that the caller uses, and on no other.
 // SPDX-License-Identifier: MIT
-#include "tests/cuda/fake_runtime.h"
 #include "cuda/runtime.h"
 #include "offload/pin.h"
 #include "optimizers/backend.h"
+#include "tests/cuda/fake_runtime.h"
 
 #include <octavo/backend.h>
 #include <octavo/fp8.h>

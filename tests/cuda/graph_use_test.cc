@@ -1,8 +1,8 @@
 // How long a workspace counts as a graph's: as long as the graph can be replayed.
 // SPDX-License-Identifier: MIT
 #include "cuda/graph_use.h"
-#include "tests/cuda/fake_runtime.h"
 #include "optimizers/backend.h"
+#include "tests/cuda/fake_runtime.h"
 
 #include <octavo/optimizer.h>
 

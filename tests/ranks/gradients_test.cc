@@ -4,10 +4,10 @@
 #include "train/optim/gradients.h"
 
 #include "tests/ranks/ranks.h"
+#include "tests/train/parts_support.h"
 #include "train/nn/recompute.h"
 #include "train/optim/bucket_gradients.h"
 #include "train/optim/shards.h"
-#include "tests/train/parts_support.h"
 #include "train/tasks/text/bdh.h"
 #include "train/tasks/text/evaluate.h"
 

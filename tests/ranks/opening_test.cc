@@ -2,10 +2,10 @@
 // differences, and only rank 0 writes.
 // SPDX-License-Identifier: MIT
 #include "tests/ranks/ranks.h"
+#include "tests/train/run_support.h"
 #include "train/console/console.h"
 #include "train/run/agreement.h"
 #include "train/run/buffer_snapshot.h"
-#include "tests/train/run_support.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,10 +4,10 @@
 #pragma once
 
 #include "tests/ranks/ranks.h"
+#include "tests/train/run_support.h"
 #include "train/console/heartbeat.h"
 #include "train/run/start.h"
 #include "train/run/training_loop.h"
-#include "tests/train/run_support.h"
 
 #include <torch/torch.h>
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/data/batch.h"
 
-#include "train/config/config.h"
 #include "tests/train/shares.h"
+#include "train/config/config.h"
 #include "train/tasks/speech/task.h"
 
 #include <gmock/gmock.h>

@@ -3,9 +3,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/export.h"
 #include "tests/speech/nemo_yaml.h"
+#include "tests/train/files_support.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/config/config.h"
-#include "tests/train/files_support.h"
 #include "train/tasks/speech/archive/archive.h"
 #include "train/tasks/speech/archive/run_model.h"
 #include "train/tasks/speech/entry.h"

@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/manifest/manifest.h"
 
-#include "train/data/mix.h"
 #include "tests/train/text_files.h"
+#include "train/data/mix.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

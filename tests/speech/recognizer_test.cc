@@ -4,9 +4,9 @@
 #include "train/tasks/speech/recognition/recognizer.h"
 
 #include "tests/speech/model_support.h"
+#include "tests/train/files_support.h"
 #include "train/checkpoint/folder/checkpoint_writer.h"
 #include "train/checkpoint/tensors.h"
-#include "tests/train/files_support.h"
 #include "train/model/model.h"
 #include "train/tasks/speech/archive/archive.h"
 #include "train/tasks/speech/archive/run_model.h"

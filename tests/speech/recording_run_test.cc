@@ -2,10 +2,10 @@
 // perturbation. They resume to the same bits, and skip bad clips or report the bad clip.
 // SPDX-License-Identifier: MIT
 #include "tests/speech/spoken_tones.h"
+#include "tests/train/run_support.h"
 #include "train/run/dry_run.h"
 #include "train/run/errors.h"
 #include "train/run/start.h"
-#include "tests/train/run_support.h"
 #include "train/tasks/speech/data/batch.h"
 #include "train/tasks/speech/data/skipped_clips.h"
 #include "train/tasks/speech/features/featurizer.h"

@@ -1,11 +1,11 @@
 // Tests complete runs of the task `speech`: they learn, resume to the same bits after any end, and report
 // errors.
 // SPDX-License-Identifier: MIT
+#include "tests/train/run_support.h"
 #include "train/base/word_diff.h"
 #include "train/config/task_config.h"
 #include "train/formats/safetensors.h"
 #include "train/run/dry_run.h"
-#include "tests/train/run_support.h"
 #include "train/tasks/speech/archive/archive.h"
 #include "train/tasks/speech/config/keys.h"
 

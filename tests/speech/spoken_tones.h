@@ -4,8 +4,8 @@
 #pragma once
 
 #include "tests/audio/recordings.h"
-#include "train/audio/audio.h"
 #include "tests/train/files_support.h"
+#include "train/audio/audio.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>

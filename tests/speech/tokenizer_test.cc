@@ -3,11 +3,11 @@
 #include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include "tests/speech/nemo_yaml.h"
+#include "tests/train/text_files.h"
 #include "train/base/base64.h"
 #include "train/io/json_depth.h"
 #include "train/tasks/speech/archive/archive.h"
 #include "train/tasks/speech/tokenizer/piece_model.h"
-#include "tests/train/text_files.h"
 
 #include <nlohmann/json.hpp>
 

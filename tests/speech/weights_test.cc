@@ -4,8 +4,8 @@
 #include "train/tasks/speech/archive/weights.h"
 
 #include "tests/speech/nemo_yaml.h"
-#include "train/checkpoint/tensors.h"
 #include "tests/train/files_support.h"
+#include "train/checkpoint/tensors.h"
 #include "train/model/model.h"
 #include "train/tasks/speech/archive/archive.h"
 #include "train/tasks/speech/model/speech_model.h"

@@ -3,13 +3,13 @@
 // SPDX-License-Identifier: MIT
 #include "tests/train/archive_support.h"
 #include "tests/train/files_support.h"
+#include "tests/train/fuzz.h"
 #include "train/formats/gzip.h"
 #include "train/formats/pickle.h"
 #include "train/formats/safetensors.h"
 #include "train/formats/tar.h"
 #include "train/formats/torch_file.h"
 #include "train/formats/zip.h"
-#include "tests/train/fuzz.h"
 
 #include <gtest/gtest.h>
 

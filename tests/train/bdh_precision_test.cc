@@ -1,8 +1,8 @@
 // Tests BDH in other precisions: gradients against finite differences in float64, bf16 logits against fp32,
 // and checkpointed layers bit by bit.
 // SPDX-License-Identifier: MIT
-#include "train/optim/precision.h"
 #include "tests/train/parts_support.h"
+#include "train/optim/precision.h"
 #include "train/tasks/text/bdh.h"
 
 #include <cmath>

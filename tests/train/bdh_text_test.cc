@@ -1,8 +1,8 @@
 // Tests BDH on a growing text: the logits equal those of computing the complete text again, and a token costs
 // the same after a text of any length.
 // SPDX-License-Identifier: MIT
-#include "train/optim/precision.h"
 #include "tests/train/parts_support.h"
+#include "train/optim/precision.h"
 #include "train/tasks/text/bdh.h"
 
 #include <ATen/record_function.h>

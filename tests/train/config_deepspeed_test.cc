@@ -1,12 +1,12 @@
 // Tests DeepSpeed's config files: the settings that their keys become, the notes, and the errors with their
 // places. The file of a guide is in config_guides_test.cc.
 // SPDX-License-Identifier: MIT
-#include "train/config/deepspeed.h"
 #include "tests/train/config_support.h"
+#include "train/config/deepspeed.h"
 
 #include "tests/support/random.h"
-#include "train/config/config.h"
 #include "tests/train/text_files.h"
+#include "train/config/config.h"
 
 #include <array>
 

@@ -1,8 +1,8 @@
 // Tests the messages for bad configs: each has the place, the key, the given value and the fix.
 // SPDX-License-Identifier: MIT
+#include "tests/train/config_support.h"
 #include "train/config/config.h"
 #include "train/config/node.h"
-#include "tests/train/config_support.h"
 
 #include <cstdio>
 #include <fstream>

@@ -1,7 +1,7 @@
 // Tests the keys of FP8 matmuls: spellings, defaults, limits, and combinations with other keys.
 // SPDX-License-Identifier: MIT
-#include "train/config/config.h"
 #include "tests/train/config_support.h"
+#include "train/config/config.h"
 
 namespace octavo_train {
 namespace {

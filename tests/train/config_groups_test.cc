@@ -1,8 +1,8 @@
 // Tests how parameter groups are read from YAML: values, errors with their place, and texts that read back.
 // SPDX-License-Identifier: MIT
+#include "tests/train/config_support.h"
 #include "train/config/codec.h"
 #include "train/config/config.h"
-#include "tests/train/config_support.h"
 
 namespace octavo_train {
 namespace {

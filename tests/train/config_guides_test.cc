@@ -2,12 +2,12 @@
 // Octavo, and the errors for features that are not built in. Numbers and keys are those of the guides.
 // SPDX-License-Identifier: MIT
 #include "tests/train/config_support.h"
+#include "tests/train/text_files.h"
 #include "train/config/assignments.h"
 #include "train/config/config.h"
 #include "train/config/micro_batches.h"
 #include "train/tasks/speech/config/keys.h"
 #include "train/tasks/text/settings.h"
-#include "tests/train/text_files.h"
 
 namespace octavo_train {
 namespace {

@@ -1,9 +1,9 @@
 // Tests init_rename, the mapping of parameter names: accepted values, writing them back, and the names that a
 // rule gives.
 // SPDX-License-Identifier: MIT
+#include "tests/train/config_support.h"
 #include "train/config/codec.h"
 #include "train/config/config.h"
-#include "tests/train/config_support.h"
 
 namespace octavo_train {
 namespace {

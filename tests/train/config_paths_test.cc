@@ -1,11 +1,11 @@
 // Tests how a config's relative paths are resolved: relative to the file, or to the working directory.
 // SPDX-License-Identifier: MIT
-#include "train/config/paths.h"
 #include "tests/train/config_support.h"
+#include "train/config/paths.h"
 
+#include "tests/train/text_files.h"
 #include "train/config/task_config.h"
 #include "train/tasks/text/settings.h"
-#include "tests/train/text_files.h"
 
 namespace octavo_train {
 namespace {

@@ -1,8 +1,8 @@
 // Tests the keys of runs with several ranks, and the micro-batches that make a step of a fixed size.
 // SPDX-License-Identifier: MIT
+#include "tests/train/config_support.h"
 #include "train/config/config.h"
 #include "train/config/micro_batches.h"
-#include "tests/train/config_support.h"
 
 namespace octavo_train {
 namespace {

@@ -1,8 +1,8 @@
 // Tests the keys of the task `speech`: sizes, nested sections, and contradictions.
 // SPDX-License-Identifier: MIT
+#include "tests/train/config_support.h"
 #include "train/config/config.h"
 #include "train/config/task_config.h"
-#include "tests/train/config_support.h"
 #include "train/tasks/speech/config/keys.h"
 
 namespace octavo_train {

@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/data/prefetch.h"
 
-#include "train/tasks/text/sampler.h"
 #include "tests/train/text_files.h"
+#include "train/tasks/text/sampler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

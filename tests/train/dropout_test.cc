@@ -2,9 +2,9 @@
 // independence of a sample's position in the batch, of torch's generators and of recomputed activations.
 // SPDX-License-Identifier: MIT
 #include "train/nn/dropout.h"
+#include "tests/train/parts_support.h"
 #include "train/nn/attention.h"
 #include "train/nn/recompute.h"
-#include "tests/train/parts_support.h"
 
 #include <octavo/dropout.h>
 #include <torch/torch.h>

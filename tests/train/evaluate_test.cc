@@ -3,8 +3,8 @@
 #include "train/tasks/text/evaluate.h"
 
 #include "tests/train/parts_support.h"
-#include "train/tasks/text/bdh.h"
 #include "tests/train/text_files.h"
+#include "train/tasks/text/bdh.h"
 
 #include <cmath>
 

@@ -1,7 +1,7 @@
 // Tests a run's best checkpoints: how they are recorded, ranked, kept and selected by name.
 // SPDX-License-Identifier: MIT
-#include "train/checkpoint/folder/checkpoint_choice.h"
 #include "tests/train/files_support.h"
+#include "train/checkpoint/folder/checkpoint_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

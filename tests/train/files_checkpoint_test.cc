@@ -1,7 +1,7 @@
 // Tests checkpoints as a run makes them: written, found even if newer ones are torn, replaced and pruned.
 // SPDX-License-Identifier: MIT
-#include "train/checkpoint/folder/checkpoint_choice.h"
 #include "tests/train/files_support.h"
+#include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/io/text_file.h"
 
 #include <gmock/gmock.h>

@@ -1,8 +1,8 @@
 // Tests checkpoints that cannot be finished: the process is killed at any moment, the disk is full, the
 // folder cannot be written. Earlier checkpoints must survive.
 // SPDX-License-Identifier: MIT
-#include "train/checkpoint/folder/checkpoint_choice.h"
 #include "tests/train/files_support.h"
+#include "train/checkpoint/folder/checkpoint_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // Tests that one process uses a run folder at a time: by the system's locks, or without them by a file that
 // is refreshed.
 // SPDX-License-Identifier: MIT
-#include "train/checkpoint/folder/folder_lock.h"
 #include "tests/train/files_support.h"
+#include "train/checkpoint/folder/folder_lock.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // Tests the weights of a checkpoint in full precision: bf16 with and without master bits, and files that do
 // not match.
 // SPDX-License-Identifier: MIT
-#include "train/checkpoint/folder/checkpoint_weights.h"
 #include "tests/train/files_support.h"
+#include "train/checkpoint/folder/checkpoint_weights.h"
 
 #include <octavo/codec.h>
 

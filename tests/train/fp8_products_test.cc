@@ -2,11 +2,11 @@
 // stay plain, recomputed segments bit by bit, BDH with FP8, and the saved FP8 state.
 // SPDX-License-Identifier: MIT
 #include "tests/train/fp8_reference.h"
+#include "tests/train/parts_support.h"
 #include "train/model/model.h"
 #include "train/nn/recompute.h"
 #include "train/nn/weight_matmul.h"
 #include "train/optim/fp8.h"
-#include "tests/train/parts_support.h"
 #include "train/tasks/text/bdh.h"
 
 #include <cstdlib>

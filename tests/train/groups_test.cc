@@ -1,8 +1,8 @@
 // Tests parameter groups: the options of each parameter, their effect on a step, and errors that name
 // patterns without a match.
 // SPDX-License-Identifier: MIT
-#include "train/optim/param_groups.h"
 #include "tests/train/parts_support.h"
+#include "train/optim/param_groups.h"
 
 #include <cmath>
 

@@ -4,8 +4,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/config/options.h"
 #include "tests/train/parts_support.h"
+#include "train/config/options.h"
 
 #include <octavo/describe.h>
 

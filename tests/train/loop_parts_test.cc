@@ -1,9 +1,9 @@
 // Tests small parts of the training loop: learning rates, the metrics of finished steps, and random numbers
 // that depend on the step.
 // SPDX-License-Identifier: MIT
+#include "tests/train/parts_support.h"
 #include "train/device/device.h"
 #include "train/optim/lr_schedule.h"
-#include "tests/train/parts_support.h"
 #include "train/run/buffer_snapshot.h"
 #include "train/run/step.h"
 

@@ -1,9 +1,9 @@
 // Tests optimizer states in host memory as the training loop uses them: predicted bytes, gradients that are
 // consumed while backward() runs, and checkpoints that do not depend on where the states are.
 // SPDX-License-Identifier: MIT
+#include "tests/train/parts_support.h"
 #include "train/nn/recompute.h"
 #include "train/optim/gradients.h"
-#include "tests/train/parts_support.h"
 
 namespace octavo_train {
 namespace {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/optim/precision.h"
 
-#include "train/optim/gradients.h"
 #include "tests/train/parts_support.h"
+#include "train/optim/gradients.h"
 #include "train/tasks/text/bdh.h"
 #include "train/tasks/text/evaluate.h"
 

@@ -1,8 +1,8 @@
 // Tests matmuls with weights: torch's bits, also under autocast, and errors that name mismatched shapes.
 // SPDX-License-Identifier: MIT
+#include "tests/train/parts_support.h"
 #include "train/nn/weight_matmul.h"
 #include "train/optim/precision.h"
-#include "tests/train/parts_support.h"
 
 #include <torch/torch.h>
 
@@ -33,10 +33,11 @@ TEST(Project, HasTheBitsOfTorchsProducts) {
 
 TEST(Project, RefusesShapesThatDoNotFit) {
   const Tensor x = torch::zeros({2, 5, 4});
-  EXPECT_THAT(torch_error([&] {
-                weight_matmul(x, torch::zeros({3, 4}));
-              }),
-              HasSubstr("weight_matmul: got activations [2, 5, 4] and a weight [3, 4], expected [.., in] and"));
+  EXPECT_THAT(
+      torch_error([&] {
+        weight_matmul(x, torch::zeros({3, 4}));
+      }),
+      HasSubstr("weight_matmul: got activations [2, 5, 4] and a weight [3, 4], expected [.., in] and"));
   EXPECT_THAT(torch_error([&] {
                 weight_matmul(x, torch::zeros({2, 4, 3}));
               }),

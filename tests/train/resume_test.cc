@@ -4,12 +4,12 @@
 #include "train/console/signals.h"
 #include "train/trainer.h"
 
+#include "tests/train/run_support.h"
+#include "tests/train/text_files.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/checkpoint/folder/folder_lock.h"
 #include "train/io/checksums.h"
-#include "tests/train/run_support.h"
 #include "train/tasks/text/text_files.h"
-#include "tests/train/text_files.h"
 
 #include <csignal>
 #include <fstream>

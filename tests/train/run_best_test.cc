@@ -1,8 +1,8 @@
 // Tests complete runs that keep their best checkpoints: which ones are saved and kept, also by a run that was
 // stopped, and which settings are rejected.
 // SPDX-License-Identifier: MIT
-#include "train/checkpoint/folder/checkpoint_choice.h"
 #include "tests/train/run_support.h"
+#include "train/checkpoint/folder/checkpoint_choice.h"
 
 #include <algorithm>
 #include <filesystem>

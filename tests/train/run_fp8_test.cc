@@ -2,8 +2,8 @@
 // meaning of a step, and the messages where FP8 is not available.
 // SPDX-License-Identifier: MIT
 #include "tests/train/fp8_reference.h"
-#include "train/run/dry_run.h"
 #include "tests/train/run_support.h"
+#include "train/run/dry_run.h"
 
 #include <cstring>
 

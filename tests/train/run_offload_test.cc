@@ -1,8 +1,8 @@
 // Tests complete runs with optimizer states in host memory: every file of a checkpoint has the same bytes as
 // without offloading, and a run resumes independently of where its states were.
 // SPDX-License-Identifier: MIT
-#include "train/run/dry_run.h"
 #include "tests/train/run_support.h"
+#include "train/run/dry_run.h"
 
 namespace octavo_train {
 namespace {

@@ -1,7 +1,7 @@
 // Tests how a run begins: with initial weights from a file, or as a dry run that writes nothing.
 // SPDX-License-Identifier: MIT
-#include "train/run/dry_run.h"
 #include "tests/train/run_support.h"
+#include "train/run/dry_run.h"
 
 #include <filesystem>
 

@@ -3,12 +3,12 @@
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/checkpoint.h"
 
+#include "tests/train/parts_support.h"
+#include "tests/train/text_files.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/checkpoint/tensors.h"
 #include "train/io/text_file.h"
-#include "tests/train/parts_support.h"
 #include "train/run/training_state.h"
-#include "tests/train/text_files.h"
 
 #include <fstream>
 #include <limits>

@@ -3,9 +3,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "tests/train/files_support.h"
 #include "train/config/config.h"
 #include "train/console/console.h"
-#include "tests/train/files_support.h"
 #include "train/trainer.h"
 
 #include <gmock/gmock.h>

@@ -1,9 +1,9 @@
 // Tests the optimizer as the training loop uses it: it makes the updates of LibTorch's optimizers, skips
 // steps with bad gradients, uses the predicted memory, and resumes from saved states to the same bits.
 // SPDX-License-Identifier: MIT
-#include "train/config/options.h"
 #include "tests/train/libtorch_reference.h"
 #include "tests/train/parts_support.h"
+#include "train/config/options.h"
 
 #include <octavo/describe.h>
 

@@ -3,11 +3,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/initial_weights.h"
 
+#include "tests/train/parts_support.h"
+#include "tests/train/text_files.h"
 #include "train/checkpoint/folder/checkpoint_writer.h"
 #include "train/checkpoint/tensors.h"
 #include "train/formats/safetensors.h"
-#include "tests/train/parts_support.h"
-#include "tests/train/text_files.h"
 
 #include <filesystem>
 

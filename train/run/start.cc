@@ -316,12 +316,8 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
   TrainingState& state = *built.state;
   RETURN_IF_ERROR(check_equal_across_ranks(world, model_texts(opened.task.data, state)));
 
-  RunConfig chosen{opened.settings,
-                   choices.fp8,
-                   opened.steps.stages,
-                   resumed_from,
-                   {},
-                   writes ? config_yaml(given) : "",
+  RunConfig chosen{opened.settings,  choices.fp8, opened.steps.stages,
+                   resumed_from,     {},          writes ? config_yaml(given) : "",
                    opened.prediction};
   ASSIGN_OR_RETURN(auto batches, on_all_ranks(world, [&] {
                      return load_state(state, chosen, given.training, world, opened, console);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/recordings/survey_page.h"
 
+#include <nlohmann/json.hpp>
 #include "train/base/numbers.h"
 #include "train/report/page.h"
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 

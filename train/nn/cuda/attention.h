@@ -51,7 +51,7 @@ const char* heads_last(const AttentionShape& shape, const void* from, void* to, 
 
 struct ProbabilityWork {
   const std::int64_t* lengths;  // [batch]
-  DropoutArgs drop;     // row b and a head have the sample number samples[b] * heads + head
+  DropoutArgs drop;             // row b and a head have the sample number samples[b] * heads + head
   double scale;                 // factor of a score, before the softmax
 };
 // Replaces scores by key [batch, heads, frames, keys()] by probabilities, with zeros where a query or a key

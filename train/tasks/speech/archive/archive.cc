@@ -132,7 +132,8 @@ Status SpeechArchive::open_transformers() {
   RETURN_IF_ERROR(read_feature_file());
   Result<Safetensors> opened = Safetensors::open(place_.path + "/model.safetensors");
   if (!opened.ok()) {
-    if (!read_text_file(place_.path + "/model.safetensors.index.json", kFileLimit).ok()) return opened.status();
+    if (!read_text_file(place_.path + "/model.safetensors.index.json", kFileLimit).ok())
+      return opened.status();
     return Status::unsupported(place_.path +
                                ": its weights are in several files, expected model.safetensors; load it with "
                                "transformers and save it with a larger max_shard_size");

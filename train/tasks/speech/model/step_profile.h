@@ -71,7 +71,7 @@ struct SpeechLoad {
 
 // Runs and measures training steps. REQUIRES: a model with a transducer head or a CTC head, placed on the
 // device with place_model() as the settings require. Throws c10::Error, such as c10::OutOfMemoryError.
-SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load,
-                           const TrainingSettings& training, const c10::Device& device);
+SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const TrainingSettings& training,
+                           const c10::Device& device);
 
 }  // namespace octavo_train
