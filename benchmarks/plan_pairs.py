@@ -22,9 +22,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
 
-from plans.planner import CONFIGS  # noqa: E402
+
+def parakeet_config() -> str:
+    """The config of docs/guides/which_card.md, so that both plan the same model."""
+    page = (ROOT / "docs/guides/which_card.md").read_text(encoding="utf-8")
+    block = re.search(r"```yaml\n(# parakeet\.yaml\n.*?)```", page, re.DOTALL)
+    if block is None:
+        raise ValueError("docs/guides/which_card.md has no block that begins with # parakeet.yaml")
+    return block[1]
+
 
 BDH = (
     "model: {{name: bdh, n_layer: 6, n_embd: {width}, n_head: 4, dropout: 0.1}}\n"
@@ -139,7 +146,7 @@ def speech_pairs(command: str, gpu: str, rounds: Iterable[Sequence[Row]], fp8: b
     found: dict[tuple[object, ...], list[Pair]] = {}
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder) / "speech.yaml"
-        config.write_text(CONFIGS["parakeet"])
+        config.write_text(parakeet_config())
         for rows in rounds:
             for row in rows:
                 plan = plan_of(command, config, row, gpu, fp8)

@@ -39,3 +39,18 @@ def test_the_table_names_every_file(adapter: str, folder: str, suffix: str) -> N
             )
     found = {str(path.relative_to(root)) for path in root.rglob(f"*{suffix}") if path.name not in UNNAMED}
     assert found - named == set()
+
+
+_SOURCE = re.compile(r"`([\w/.]+\.(?:h|cc|cu|cuh))`")
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "train/README.md"])
+def test_the_sources_that_a_page_names_exist(page: str) -> None:
+    text = (pages.ROOT / page).read_text(encoding="utf-8")
+    named = set(_SOURCE.findall(text))
+    assert len(named) > 5
+    roots = [pages.ROOT, pages.ROOT / "src", (pages.ROOT / page).parent, pages.ROOT / "train"]
+    roots += [pages.ROOT / "include"]
+    missing = [name for name in named if not any((root / name).exists() for root in roots)]
+    bare = {path.name for path in (pages.ROOT / "include").rglob("*.h")}
+    assert [name for name in sorted(missing) if name not in bare] == []
