@@ -57,7 +57,7 @@ constexpr std::int64_t kFewest = 2;  // clips per thread, even if the time is up
 
 // Generates a signal that compresses about as well as speech: three tones that come and go, over quiet noise.
 std::vector<float> voice(std::uint64_t number, int rate, double seconds) {
-  const std::uint64_t key = octavo_train::mix(number + octavo_train::kStep);
+  const std::uint64_t key = octavo_train::mix(number + octavo_train::kGoldenGamma);
   std::vector<float> samples(static_cast<std::size_t>(std::llround(seconds * rate)));
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const double t = static_cast<double>(i) / rate;

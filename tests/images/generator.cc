@@ -6,9 +6,10 @@
 namespace octavo_train {
 
 std::int64_t draw_image(const ImageSettings& settings, std::uint64_t number, std::span<std::uint8_t> pixels) {
-  const std::uint64_t key = mix(mix(static_cast<std::uint64_t>(settings.generator_seed) + kStep) + number);
+  const std::uint64_t key =
+      mix(mix(static_cast<std::uint64_t>(settings.generator_seed) + kGoldenGamma) + number);
   auto random = [key, n = std::uint64_t{0}](std::uint64_t below) mutable {
-    return static_cast<std::int64_t>(mix(key + ++n * kStep) % below);
+    return static_cast<std::int64_t>(mix(key + ++n * kGoldenGamma) % below);
   };
   const std::int64_t size = settings.image_size, label = random(static_cast<std::uint64_t>(settings.classes));
   const std::int64_t period = 4 + random(3), phase = random(8);

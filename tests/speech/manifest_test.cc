@@ -373,7 +373,7 @@ TEST(ManifestFuzz, NoLineDoesHarm) {
   constexpr std::string_view kBytes = "{}[]\",:\\u0d8-+.eE1ntf \t\xC3\xA5\xFF\xED";
   std::uint64_t state = 17;
   const auto random = [&](std::uint64_t below) {
-    return mix(state += kStep) % std::max<std::uint64_t>(below, 1);
+    return mix(state += kGoldenGamma) % std::max<std::uint64_t>(below, 1);
   };
   std::string text;
   const char* const wanted = std::getenv("OCTAVO_FUZZ_INPUTS");

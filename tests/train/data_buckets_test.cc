@@ -21,7 +21,7 @@ namespace {
 
 // Returns a length of 1 to 20 seconds, and a number of tokens that follows it loosely.
 ClipCost cost_of(std::int64_t sample) {
-  const std::uint64_t noise = mix(static_cast<std::uint64_t>(sample) * kStep + 5);
+  const std::uint64_t noise = mix(static_cast<std::uint64_t>(sample) * kGoldenGamma + 5);
   const double seconds = 1 + static_cast<double>(noise % 19000) / 1000;
   const auto tokens = static_cast<std::int64_t>(seconds * 3) + static_cast<std::int64_t>(noise >> 60);
   return {seconds, static_cast<std::int64_t>(seconds * 12.5) * (tokens + 1)};
@@ -290,7 +290,7 @@ TEST(Buckets, ThePlanOfAWindowStaysWhatItIs) {
   std::uint64_t sum = 0;
   for (std::uint64_t position = 10; position < 510;) {
     const std::int64_t rows = plan.rows_at(order, position);
-    for (const std::uint64_t draw : plan.draws(order, position, rows)) sum = mix(sum + kStep * draw);
+    for (const std::uint64_t draw : plan.draws(order, position, rows)) sum = mix(sum + kGoldenGamma * draw);
     sum = mix(sum + static_cast<std::uint64_t>(rows));
     position += static_cast<std::uint64_t>(rows);
   }

@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t kSpeed = 0x5370656564212121, kNoise = 0x4E6F697365212121;
 
 std::uint64_t mixed(const PerturbKey& key, std::uint64_t purpose) {
-  return mix(mix((key.seed ^ purpose) + kStep) + key.draw);
+  return mix(mix((key.seed ^ purpose) + kGoldenGamma) + key.draw);
 }
 
 // Returns the mean of the squares.

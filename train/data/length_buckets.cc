@@ -132,14 +132,14 @@ LengthBuckets::Bounds LengthBuckets::bounds(const Order& order, std::uint64_t po
 
 LengthBuckets::Window LengthBuckets::plan(const Order& order, const Bounds& bounds) const {
   const std::uint64_t size = bounds.end - bounds.begin;
-  const std::uint64_t key = mix(order.noise(order.epoch(bounds.begin)) + kStep * (bounds.begin + 1));
+  const std::uint64_t key = mix(order.noise(order.epoch(bounds.begin)) + kGoldenGamma * (bounds.begin + 1));
   std::vector<Clip> clips(size);
   for (std::uint64_t i = 0; i < size; ++i) {
     Clip& clip = clips[i];
     clip.cost = cost_(order.sample(bounds.begin + i));
     clip.offset = static_cast<std::uint32_t>(i);
     const double ticks = clip.cost.seconds > 0 ? std::min(clip.cost.seconds * kTicks, kMostTicks) : 0;
-    const std::uint64_t change = mix(key + kStep * (i + 1)) % (kChange + 1);
+    const std::uint64_t change = mix(key + kGoldenGamma * (i + 1)) % (kChange + 1);
     clip.key = static_cast<std::uint64_t>(ticks) * (kUnit + change);
   }
   std::sort(clips.begin(), clips.end(), [](const Clip& a, const Clip& b) {

@@ -7,9 +7,9 @@
 
 namespace octavo_train {
 
-// A bijection of 64 bits, the finalizer of SplitMix64. mix(key + n * kStep) for n = 1, 2, … is that
+// A bijection of 64 bits, the finalizer of SplitMix64. mix(key + n * kGoldenGamma) for n = 1, 2, … is that
 // generator.
-constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15;
+constexpr std::uint64_t kGoldenGamma = 0x9E3779B97F4A7C15;
 
 constexpr std::uint64_t mix(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
@@ -19,20 +19,20 @@ constexpr std::uint64_t mix(std::uint64_t x) {
 
 // Returns the n-th number of a key in [0, 1), n = 1, 2, …
 constexpr double share_of(std::uint64_t key, std::uint64_t n) {
-  return static_cast<double>(mix(key + n * kStep) >> 11) * 0x1p-53;
+  return static_cast<double>(mix(key + n * kGoldenGamma) >> 11) * 0x1p-53;
 }
 
 // Returns the noise key of a clip (`draw`) in a step. `use` distinguishes several noises of one clip.
 constexpr std::uint64_t noise_key(std::uint64_t seed, std::uint64_t step, std::uint64_t draw,
                                   std::uint64_t use) {
-  return mix(mix(mix((seed ^ use) + kStep) + step) + draw);
+  return mix(mix(mix((seed ^ use) + kGoldenGamma) + step) + draw);
 }
 
 // Returns a number with mean 0 and standard deviation 1, at most 7 standard deviations from 0. Of 64 random
 // bits, 48 are summed (their popcount), and the other 16 fill the steps between two sums. It uses no library
 // function, so the bits are identical on every device.
 constexpr float normal_noise(std::uint64_t key, std::uint64_t counter) {
-  const std::uint64_t bits = mix(key + (counter + 1) * kStep);
+  const std::uint64_t bits = mix(key + (counter + 1) * kGoldenGamma);
   std::uint64_t count = bits >> 16;
   count -= (count >> 1) & 0x5555555555555555;
   count = (count & 0x3333333333333333) + ((count >> 2) & 0x3333333333333333);

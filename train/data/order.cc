@@ -17,9 +17,9 @@ constexpr int kLeastHalfBits = 3;  // with fewer, six rounds do not make all ord
 
 // Returns a key made of the seed and of everything else that changes the order.
 std::uint64_t order_key(std::uint64_t seed, std::int64_t samples, std::uint64_t start) {
-  std::uint64_t key = mix(seed + kStep);
-  key = mix(key + kStep * static_cast<std::uint64_t>(samples));
-  return mix(key + kStep * start);
+  std::uint64_t key = mix(seed + kGoldenGamma);
+  key = mix(key + kGoldenGamma * static_cast<std::uint64_t>(samples));
+  return mix(key + kGoldenGamma * start);
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ std::uint64_t Permutation::operator()(std::uint64_t index) const {
     std::uint64_t left = index >> half_bits_;
     std::uint64_t right = index & mask;
     for (std::uint64_t round = 0; round < kRounds; ++round) {
-      const std::uint64_t noise = mix(key_ + kStep * (right * kRounds + round + 1));
+      const std::uint64_t noise = mix(key_ + kGoldenGamma * (right * kRounds + round + 1));
       left = std::exchange(right, left ^ (noise >> (64 - half_bits_)));
     }
     index = left << half_bits_ | right;
@@ -55,10 +55,10 @@ std::uint64_t Order::epoch(std::uint64_t draw) const {
 
 std::int64_t Order::sample(std::uint64_t draw) const {
   const auto samples = static_cast<std::uint64_t>(samples_);
-  const std::uint64_t key = mix(key_ + kStep * (2 * epoch(draw) + 1));
+  const std::uint64_t key = mix(key_ + kGoldenGamma * (2 * epoch(draw) + 1));
   return static_cast<std::int64_t>(Permutation(samples, key)((draw - start_) % samples));
 }
 
-std::uint64_t Order::noise(std::uint64_t epoch) const { return mix(key_ + kStep * (2 * epoch + 2)); }
+std::uint64_t Order::noise(std::uint64_t epoch) const { return mix(key_ + kGoldenGamma * (2 * epoch + 2)); }
 
 }  // namespace octavo_train

@@ -198,9 +198,9 @@ void wait_for(const torch::Device& device) {
 }
 
 void seed_random(std::int64_t seed, std::int64_t step, std::int64_t pass) {
-  std::uint64_t key = mix(static_cast<std::uint64_t>(seed) + kStep);
-  key = mix(key ^ mix(static_cast<std::uint64_t>(step) + 2 * kStep));
-  torch::manual_seed(mix(key ^ mix(static_cast<std::uint64_t>(pass) + 3 * kStep)));
+  std::uint64_t key = mix(static_cast<std::uint64_t>(seed) + kGoldenGamma);
+  key = mix(key ^ mix(static_cast<std::uint64_t>(step) + 2 * kGoldenGamma));
+  torch::manual_seed(mix(key ^ mix(static_cast<std::uint64_t>(pass) + 3 * kGoldenGamma)));
 }
 
 struct Stopwatch::Events {

@@ -26,7 +26,7 @@
 namespace octavo::recordings {
 namespace {
 
-using octavo_train::kStep;
+using octavo_train::kGoldenGamma;
 using octavo_train::mix;
 
 constexpr const char* kMade = "made.json";
@@ -47,11 +47,11 @@ struct Clip {
 
 // Returns draw number `at` of a clip's key: 0 … count - 1.
 std::uint64_t below(std::uint64_t key, std::uint64_t at, std::uint64_t count) {
-  return mix(key + (at + 1) * kStep) % count;
+  return mix(key + (at + 1) * kGoldenGamma) % count;
 }
 
 std::uint64_t key_of(const SpeechOptions& options, std::int64_t number) {
-  return mix(mix(options.seed) + static_cast<std::uint64_t>(number) * kStep);
+  return mix(mix(options.seed) + static_cast<std::uint64_t>(number) * kGoldenGamma);
 }
 
 Reader reader_of(const SpeechOptions& options, std::int64_t number) {
@@ -93,7 +93,7 @@ void join_sentences(const SpeechOptions& options, std::int64_t number, std::span
 nlohmann::ordered_json record_of(const SpeechOptions& options, const std::vector<std::string>& texts) {
   std::uint64_t hash = 0;
   for (const std::string& text : texts) {
-    for (const char c : text + '\n') hash = mix(hash + kStep + static_cast<unsigned char>(c));
+    for (const char c : text + '\n') hash = mix(hash + kGoldenGamma + static_cast<unsigned char>(c));
   }
   return {{"made_by", "octavo data make-speech"},
           {"clips", options.clips},

@@ -35,9 +35,9 @@ struct Group {
 };
 
 std::uint64_t hash_of(std::string_view text, std::uint64_t seed) {
-  std::uint64_t out = octavo_train::mix(seed + octavo_train::kStep);
+  std::uint64_t out = octavo_train::mix(seed + octavo_train::kGoldenGamma);
   for (const char c : text)
-    out = octavo_train::mix(out + octavo_train::kStep + static_cast<unsigned char>(c));
+    out = octavo_train::mix(out + octavo_train::kGoldenGamma + static_cast<unsigned char>(c));
   return out;
 }
 

@@ -12,7 +12,7 @@
 namespace octavo::tales {
 namespace {
 
-using octavo_train::kStep;
+using octavo_train::kGoldenGamma;
 using octavo_train::mix;
 using Rules = std::unordered_map<std::string_view, std::vector<std::string_view>>;
 
@@ -80,9 +80,10 @@ std::string finish(std::string_view draft) {
 // Expands patterns. The key determines the random choices: the same key and calls give the same text.
 class Expander {
  public:
-  Expander(std::uint64_t seed, std::uint64_t number) : key_(mix(mix(seed + kStep) + kStep * number)) {}
+  Expander(std::uint64_t seed, std::uint64_t number)
+      : key_(mix(mix(seed + kGoldenGamma) + kGoldenGamma * number)) {}
 
-  std::uint64_t below(std::uint64_t count) { return mix(key_ + kStep * ++drawn_) % count; }
+  std::uint64_t below(std::uint64_t count) { return mix(key_ + kGoldenGamma * ++drawn_) % count; }
 
   // Expands the pattern, stores the result as <name>, and returns it.
   const std::string& remember(const std::string& name, std::string_view pattern) {

@@ -19,7 +19,7 @@ constexpr std::uint64_t kLength = 1, kTokens = 2, kTiming = 3, kNoise = 4;
 // Returns number `at` of a stream, from 0 to below 1.
 double share(std::uint64_t key, std::uint64_t at) { return share_of(key, at + 1); }
 
-std::uint64_t stream(std::uint64_t key, std::uint64_t name) { return mix(key + name * kStep); }
+std::uint64_t stream(std::uint64_t key, std::uint64_t name) { return mix(key + name * kGoldenGamma); }
 
 // Returns an approximately normal number of variance 1, as the sum of four 16-bit numbers. The function
 // avoids the C math library, whose results differ between machines in the last bit.
@@ -50,7 +50,7 @@ void pattern(std::int64_t token, std::span<float> bands) {
 ClipSpec plan_clip(const GeneratorSettings& settings, std::int64_t vocabulary, std::uint64_t number,
                    bool longest) {
   ClipSpec out;
-  out.key = mix(mix(static_cast<std::uint64_t>(settings.seed) + kStep) + number);
+  out.key = mix(mix(static_cast<std::uint64_t>(settings.seed) + kGoldenGamma) + number);
   const std::int64_t most = clip_frames(settings);
   const double less = longest ? 0 : settings.vary * share(stream(out.key, kLength), 0);
   out.frames = std::max<std::int64_t>(kShortestToken,
@@ -69,7 +69,8 @@ void make_features(const GeneratorSettings& settings, const ClipSpec& plan, std:
   const auto width = static_cast<std::size_t>(bands);
   const std::uint64_t noise = stream(plan.key, kNoise), timing = stream(plan.key, kTiming);
   const auto loud = static_cast<float>(settings.noise);
-  for (std::size_t i = 0; i < features.size(); ++i) features[i] = loud * bell(mix(noise + (i + 1) * kStep));
+  for (std::size_t i = 0; i < features.size(); ++i)
+    features[i] = loud * bell(mix(noise + (i + 1) * kGoldenGamma));
   std::vector<float> voice(width);
   const auto count = static_cast<std::int64_t>(plan.tokens.size());
   for (std::int64_t i = 0; i < count; ++i) {

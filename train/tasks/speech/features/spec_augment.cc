@@ -15,7 +15,7 @@ constexpr std::uint64_t kAugment = 0x5370656341756721;
 class Shares {
  public:
   explicit Shares(const MaskKey& key)
-      : key_(mix(mix(mix((key.seed ^ kAugment) + kStep) + key.step) + key.draw)) {}
+      : key_(mix(mix(mix((key.seed ^ kAugment) + kGoldenGamma) + key.step) + key.draw)) {}
   double next() { return share_of(key_, ++count_); }
 
  private:
