@@ -162,6 +162,14 @@ def test_tables_have_the_numbers(tmp_path):
     assert seen.ids("section") == ["summary", "curves", "memory", "settings", "evaluations"]
 
 
+def test_the_shares_of_evaluations_and_checkpoints(tmp_path):
+    end = {"kind": "end", "step": 1, "reason": "finished", "seconds": 200.0}
+    end |= {"evaluation_seconds": 50.0, "checkpoint_seconds": 10.0}
+    seen = shown(tmp_path, write_run(tmp_path / "run", [start(), end]))
+    for share in ("25", "5"):
+        assert re.search(rf"(?<!\d){share}(\.0+)?% of the time", seen.text), seen.text
+
+
 def test_numbers_are_written_as_the_command_writes_them(tmp_path):
     calls = {
         **{"grouped(25300992)": "25,300,992", "grouped(-1234)": "-1,234", "grouped(999)": "999"},

@@ -73,7 +73,7 @@ TEST_F(BadAudio, WhatIsNoRecording) {
                  HasSubstr("MP4 or M4A"));
   expect_refused(file("\x1A\x45\xDF\xA3 and so on, quite long"), HasSubstr("WebM"));
   expect_refused(file(std::string("\x01\x02\xFE\0\0\0", 6)), HasSubstr("begins with the bytes 01 02 fe 00"));
-  expect_refused(file("x"), HasSubstr("is no recording"));
+  expect_refused(file("x"), HasSubstr("unsupported audio format (expected WAV, FLAC, OGG or MP3)"));
   expect_refused(file("RIFF....AVI LIST"), HasSubstr("a.wav"));
   expect_refused(file("fLaC"), HasSubstr("cannot open it"));
   expect_refused(file("OggS"), HasSubstr("a.wav"));

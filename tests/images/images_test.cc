@@ -4,6 +4,7 @@
 #include "images/image_run.h"
 #include "images/task.h"
 #include "train/config/task_config.h"
+#include "train/report/report.h"
 #include "train/run/dry_run.h"
 #include "train/shares.h"
 
@@ -74,9 +75,17 @@ TEST(Images, LogsTwoMetricsItsUnitAndAPreview) {
 }
 
 TEST(Images, ItsReportHasBothMetrics) {
-  const std::string page = read_bytes(whole().out + "/report.html");
-  for (const char* part : {"Evaluation loss", "Evaluation accuracy", "Images per second",
-                           "data-metric=\"accuracy\"", "256 images to train", "# # "})
+  const std::string folder = whole().out;
+  const Json data = report_data({&folder, 1}).value();
+  const Json& run = data.at("runs").at(0);
+  EXPECT_FALSE(run.at("curves").at("eval").at("x").empty());
+  ASSERT_EQ(run.at("metrics").size(), 1u);
+  EXPECT_EQ(run.at("metrics")[0].at("name"), "accuracy");
+  EXPECT_EQ(run.at("metrics")[0].at("higher_is_better"), true);
+  EXPECT_EQ(run.at("unit"), "images");
+  EXPECT_THAT(run.at("start").at("data").get<std::string>(), HasSubstr("256 images to train"));
+  const std::string page = read_bytes(folder + "/report.html");
+  for (const char* part : {"\"name\":\"accuracy\"", "\"unit\":\"images\"", "256 images to train", "# # "})
     EXPECT_THAT(page, HasSubstr(part));
 }
 

@@ -96,7 +96,7 @@ TEST(Fp8Products, GroupsWithoutFp8HaveTheBitsOfTorch) {
       HasSubstr(
           "weight_matmul_to_groups: got activations [2, 10, 12] and weights [3, 12, 8], expected [rows"));
   EXPECT_THAT(torch_error([&] { grouped_weight_matmul_sum(x, w); }),
-              HasSubstr("project_and_sum: got activations"));
+              HasSubstr("grouped_weight_matmul_sum: got activations"));
 }
 
 TEST(Fp8Products, GroupsInFp8) {
