@@ -62,7 +62,7 @@ void close_run(Run& run, TrainingLoop& loop, Result<Outcome>& outcome, Heartbeat
     say(Status::failed(std::string("no sample: ") + error.what_without_backtrace()));
   }
   console.doing("writing the report");
-  const LocalWork writing = run.services.world->local_work("writing the report");
+  const LocalWork writing = run.services.process_group->local_work("writing the report");
   say(run.services.log->flush());
   auto report = write_report(run.config.settings->output_dir);
   say(report.status());
@@ -70,9 +70,9 @@ void close_run(Run& run, TrainingLoop& loop, Result<Outcome>& outcome, Heartbeat
 }
 
 Result<Outcome> run_all(const Config& config, Heartbeat& console,
-                        const std::shared_ptr<ProcessGroup>& world) {
+                        const std::shared_ptr<ProcessGroup>& process_group) {
   console.doing("setting up: data, model and optimizer");
-  ASSIGN_OR_RETURN(auto started, start_run(config, console, Purpose::run, world));
+  ASSIGN_OR_RETURN(auto started, start_run(config, console, Purpose::run, process_group));
   Run& run = *started;
   const RunState& counters = run.state.counters;
   if (counters.step >= run.config.steps()) {
@@ -81,7 +81,7 @@ Result<Outcome> run_all(const Config& config, Heartbeat& console,
   }
   TrainingLoop loop(run);
   auto outcome = loop.run();
-  if (world->leads()) close_run(run, loop, outcome, console);
+  if (process_group->leads()) close_run(run, loop, outcome, console);
   return outcome;
 }
 
@@ -89,26 +89,28 @@ Result<Outcome> run_all(const Config& config, Heartbeat& console,
 
 // The order of a run: join_ranks() and start_run() (train/run/start.h), the steps
 // (train/run/training_loop.h), close_run().
-Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<ProcessGroup> world,
+Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<ProcessGroup> process_group,
                       std::optional<RankFailure>* failure) {
-  ASSIGN_OR_RETURN(auto place, world != nullptr ? Result<RankInfo>(world->place()) : rank_info_of(config));
-  RankConsole own(console, place.rank);
+  ASSIGN_OR_RETURN(auto rank_info, process_group != nullptr ? Result<RankInfo>(process_group->rank_info())
+                                                            : rank_info_of(config));
+  RankConsole own(console, rank_info.rank);
   Heartbeat heartbeat(own);
-  const StopSignals signals(place.leads() ? kStopping : "");
-  if (world == nullptr) {
+  const StopSignals signals(rank_info.leads() ? kStopping : "");
+  if (process_group == nullptr) {
     heartbeat.doing("waiting for the other ranks");
-    ASSIGN_OR_RETURN(auto joined, join_ranks(config, place, failure));
+    ASSIGN_OR_RETURN(auto joined, join_ranks(config, rank_info, failure));
     if (joined == nullptr) {
       Outcome stopped;
       stopped.signal = StopSignals::received();
       stopped.started = false;
       return stopped;
     }
-    world = std::move(joined);
+    process_group = std::move(joined);
   }
-  if (world->grouped()) heartbeat.on_activity([&](const std::string& what) { world->set_activity(what); });
-  auto outcome = run_all(config, heartbeat, world);
-  if (failure != nullptr) *failure = world->failure();
+  if (process_group->grouped())
+    heartbeat.on_activity([&](const std::string& what) { process_group->set_activity(what); });
+  auto outcome = run_all(config, heartbeat, process_group);
+  if (failure != nullptr) *failure = process_group->failure();
   return outcome;
 }
 

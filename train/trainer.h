@@ -26,9 +26,11 @@ class ProcessGroup;
 // REQUIRES: one run per process at a time.
 //
 // If the environment makes this process one of several ranks (train/distributed/rank_info.h), it joins the
-// others, and they train together; only rank 0 writes and prints. `world`: a process group that exists
-// already. `failure`: set to a failure that all ranks know, so that one rank prints it; see rank_failure.h.
-Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<ProcessGroup> world = nullptr,
+// others, and they train together; only rank 0 writes and prints. `process_group`: a process group that
+// exists already. `failure`: set to a failure that all ranks know, so that one rank prints it; see
+// rank_failure.h.
+Result<Outcome> train(const Config& config, Console& console,
+                      std::shared_ptr<ProcessGroup> process_group = nullptr,
                       std::optional<RankFailure>* failure = nullptr);
 
 }  // namespace octavo_train

@@ -94,28 +94,28 @@ void run_ranks(const octavo_train::Config& config, const std::vector<std::string
 // Returns the failure that a rank other than 0 prints. Rank 0 prints the failure that ends a run, and
 // octavo's launcher prints the failures it detects. Another rank prints only its own errors; rank 1 also
 // prints that rank 0 has exited or hangs.
-Failure printed_by_rank(const Failure& error, const octavo_train::RankInfo& place,
+Failure printed_by_rank(const Failure& error, const octavo_train::RankInfo& rank_info,
                         const std::optional<octavo_train::RankFailure>& failure) {
   using FoundBy = octavo_train::RankFailure::FoundBy;
   const std::string what = error.what();
-  const bool own = !failure || (failure->found_by == FoundBy::itself && failure->rank == place.rank);
+  const bool own = !failure || (failure->found_by == FoundBy::itself && failure->rank == rank_info.rank);
   const bool speaks_for_0 =
-      failure && failure->found_by == FoundBy::others && failure->rank == 0 && place.rank == 1;
+      failure && failure->found_by == FoundBy::others && failure->rank == 0 && rank_info.rank == 1;
   if (what.empty() || error.exit_code() > 128 || (!own && !speaks_for_0)) return {error.exit_code(), ""};
-  return {error.exit_code(), speaks_for_0 ? what : octavo_train::rank_text(place.rank) + ": " + what};
+  return {error.exit_code(), speaks_for_0 ? what : octavo_train::rank_text(rank_info.rank) + ": " + what};
 }
 
 void run_training(const TrainRequest& request, const std::vector<std::string>& words) {
   const octavo_train::Config config = take(octavo_train::load(request.file, request.overrides));
-  const octavo_train::RankInfo place = take(octavo_train::rank_info_of(config));
-  if (octavo_train::starts_ranks(config, place)) return run_ranks(config, words);
+  const octavo_train::RankInfo rank_info = take(octavo_train::rank_info_of(config));
+  if (octavo_train::starts_ranks(config, rank_info)) return run_ranks(config, words);
   std::optional<octavo_train::RankFailure> failure;  // the failure that ended the run
-  if (place.leads()) return run_rank(config, request, std::cout, failure);
+  if (rank_info.leads()) return run_rank(config, request, std::cout, failure);
   std::ostream nowhere(nullptr);
   try {
     run_rank(config, request, nowhere, failure);
   } catch (const Failure& error) {
-    throw printed_by_rank(error, place, failure);
+    throw printed_by_rank(error, rank_info, failure);
   }
 }
 
@@ -179,11 +179,12 @@ void add_commands(CLI::App& app, const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv, argv + argc);
-  const auto place = octavo_train::rank_from_environment([](const char* name) { return std::getenv(name); });
-  if (place.ok() && place->grouped()) octavo_train::print_before_terminate(place->rank);
+  const auto rank_info =
+      octavo_train::rank_from_environment([](const char* name) { return std::getenv(name); });
+  if (rank_info.ok() && rank_info->grouped()) octavo_train::print_before_terminate(rank_info->rank);
   const int code =
       octavo::cli::run_command(argc, argv, [&](CLI::App& app) { octavo::cli::add_commands(app, words); });
-  if (code == 0 || !place.ok() || !place->grouped()) return code;
+  if (code == 0 || !rank_info.ok() || !rank_info->grouped()) return code;
   // Threads of a rank that ends because another rank failed may still wait for the failed rank.
   std::cout.flush();
   _exit(code);

@@ -26,8 +26,8 @@ std::unique_ptr<Task> ImagesEntry::make() { return std::make_unique<ImageTask>()
 
 void ImageTask::set_settings(const Settings& settings) {
   settings_ = settings;
-  images_ = settings.own.get<ImageSettings>();
-  net_ = settings.own.get<ConvNetSettings>();
+  images_ = settings.task_settings.get<ImageSettings>();
+  net_ = settings.task_settings.get<ConvNetSettings>();
 }
 
 Result<TaskData> ImageTask::open(const OpenArgs& args) {

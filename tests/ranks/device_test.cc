@@ -70,9 +70,9 @@ TEST(RankDevice, ANumberThatIsNotTheLaunchersIsAnError) {
   const Started started(8, 4);
   for (const std::optional<std::int64_t> fine : {std::optional<std::int64_t>(), {4}, {8}})
     EXPECT_TRUE(rank_info_of(config_of("cpu", fine)).ok());
-  const auto place = rank_info_of(config_of("cpu", 2));
-  ASSERT_FALSE(place.ok());
-  EXPECT_THAT(place.status().message(),
+  const auto rank_info = rank_info_of(config_of("cpu", 2));
+  ASSERT_FALSE(rank_info.ok());
+  EXPECT_THAT(rank_info.status().message(),
               HasSubstr("training.num_gpus: got 2, but 8 ranks were started, 4 of them on this machine"));
 }
 
@@ -116,13 +116,13 @@ TEST(RankDevice, ACpuHasAProcessorForEachRank) {
 }
 
 TEST(RankDevice, EachRankHasItsOwn) {
-  RankInfo place;
-  place.launcher = RankInfo::Launcher::torchrun;
-  place.ranks = place.local_ranks = 2;
-  place.rank = place.local_rank = 1;
-  EXPECT_TRUE(rank_device(config_of("cpu", {}), place)->is_cpu());
+  RankInfo rank_info;
+  rank_info.launcher = RankInfo::Launcher::torchrun;
+  rank_info.ranks = rank_info.local_ranks = 2;
+  rank_info.rank = rank_info.local_rank = 1;
+  EXPECT_TRUE(rank_device(config_of("cpu", {}), rank_info)->is_cpu());
   if (!torch::cuda::is_available()) {
-    EXPECT_TRUE(rank_device(config_of("auto", {}), place)->is_cpu());
+    EXPECT_TRUE(rank_device(config_of("auto", {}), rank_info)->is_cpu());
   }
 }
 

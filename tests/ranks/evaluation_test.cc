@@ -19,16 +19,16 @@ Tally share_of(int rank) {
 }
 
 RANKS_TEST(tallies_are_added, 2, 3, 4) {
-  const auto all = sum_over_ranks(world, share_of(world.rank()));
+  const auto all = sum_over_ranks(process_group, share_of(process_group.rank()));
   ASSERT_TRUE(all);
   double first = 0;
   std::int64_t units = 0;
-  for (int rank = 0; rank < world.ranks(); ++rank) first += 0.1 * (rank + 1), units += 10 + rank;
+  for (int rank = 0; rank < process_group.ranks(); ++rank) first += 0.1 * (rank + 1), units += 10 + rank;
   ASSERT_EQ(all->sums.size(), 2U);
   EXPECT_EQ(all->sums[0], first) << "in the order of ranks";
-  EXPECT_EQ(all->sums[1], world.ranks());
+  EXPECT_EQ(all->sums[1], process_group.ranks());
   EXPECT_EQ(all->units, units);
-  ASSERT_EQ(all->examples.size(), 2U * static_cast<std::size_t>(world.ranks()));
+  ASSERT_EQ(all->examples.size(), 2U * static_cast<std::size_t>(process_group.ranks()));
   for (std::size_t i = 0; i < all->examples.size(); ++i) {
     const Example& each = all->examples[i];
     EXPECT_EQ(each.name, "clip " + std::to_string(each.number));
@@ -38,15 +38,16 @@ RANKS_TEST(tallies_are_added, 2, 3, 4) {
 }
 
 RANKS_TEST(a_tally_that_one_rank_stops_is_none, 2, 3) {
-  const bool stops = world.rank() == 1;
-  EXPECT_FALSE(sum_over_ranks(world, stops ? std::nullopt : std::optional(share_of(world.rank()))));
+  const bool stops = process_group.rank() == 1;
+  EXPECT_FALSE(
+      sum_over_ranks(process_group, stops ? std::nullopt : std::optional(share_of(process_group.rank()))));
   // A NaN sum stays NaN on all ranks.
-  Tally bad = share_of(world.rank());
+  Tally bad = share_of(process_group.rank());
   if (stops) bad.sums[0] = std::nan("");
-  const auto all = sum_over_ranks(world, bad);
+  const auto all = sum_over_ranks(process_group, bad);
   ASSERT_TRUE(all);
   EXPECT_TRUE(std::isnan(all->sums[0]));
-  EXPECT_EQ(all->sums[1], world.ranks());
+  EXPECT_EQ(all->sums[1], process_group.ranks());
 }
 
 }  // namespace

@@ -69,14 +69,14 @@ void sleep_long() { std::this_thread::sleep_for(std::chrono::seconds(60)); }
 }  // namespace
 
 RANKS_PROGRAM(rank_1_fails) {
-  const std::unique_ptr<ProcessGroup> world = join_nervously(kPatience, kPatience);
-  world->set_error_suffix("; the newest checkpoint is step-7");
-  if (world->rank() == 1) {
-    world->fail("out of memory");
+  const std::unique_ptr<ProcessGroup> process_group = join_nervously(kPatience, kPatience);
+  process_group->set_error_suffix("; the newest checkpoint is step-7");
+  if (process_group->rank() == 1) {
+    process_group->fail("out of memory");
     return 3;
   }
   torch::Tensor sum = torch::ones({1000});
-  world->all_reduce(sum).wait();
+  process_group->all_reduce(sum).wait();
   return 0;
 }
 
@@ -91,11 +91,11 @@ TEST(Failure, OfARankReachesAllOthers) {
 }
 
 RANKS_PROGRAM(rank_1_dies) {
-  const std::unique_ptr<ProcessGroup> world = join_nervously(kPatience, milliseconds(1500));
-  world->set_activity("reading batches");
+  const std::unique_ptr<ProcessGroup> process_group = join_nervously(kPatience, milliseconds(1500));
+  process_group->set_activity("reading batches");
   std::this_thread::sleep_for(milliseconds(300));  // long enough for a heartbeat that reports this work
-  if (world->rank() == 1) kill(getpid(), SIGKILL);
-  world->gather("");
+  if (process_group->rank() == 1) kill(getpid(), SIGKILL);
+  process_group->gather("");
   return 0;
 }
 
@@ -111,13 +111,13 @@ TEST(Failure, ADeadRankIsMissed) {
 
 // Rank 0 sleeps outside of collective calls, so it cannot learn of the failure from one.
 RANKS_PROGRAM(rank_1_hangs) {
-  const std::unique_ptr<ProcessGroup> world = join_nervously(milliseconds(1500), kPatience);
-  world->set_activity("evaluating");
-  world->gather("");
-  if (world->rank() == 1) sleep_long();
-  world->all_reduce(torch::ones({4}));
-  if (world->rank() == 0) sleep_long();
-  world->gather("");
+  const std::unique_ptr<ProcessGroup> process_group = join_nervously(milliseconds(1500), kPatience);
+  process_group->set_activity("evaluating");
+  process_group->gather("");
+  if (process_group->rank() == 1) sleep_long();
+  process_group->all_reduce(torch::ones({4}));
+  if (process_group->rank() == 0) sleep_long();
+  process_group->gather("");
   return 0;
 }
 
@@ -249,10 +249,10 @@ TEST(Failure, TooFewOpenFilesAreAnErrorAtOnce) {
 // Rank 0, which serves the store, stops without closing a connection, as if its machine lost power. Its child
 // process kills it when the other ranks have noticed.
 RANKS_PROGRAM(rank_0_falls_silent) {
-  const std::unique_ptr<ProcessGroup> world = join_nervously(kPatience, milliseconds(1500));
+  const std::unique_ptr<ProcessGroup> process_group = join_nervously(kPatience, milliseconds(1500));
   const std::string done = scratch() + "/silent-";
-  world->gather("");
-  if (world->leads()) {
+  process_group->gather("");
+  if (process_group->leads()) {
     const pid_t parent = getpid();
     if (fork() == 0) {
       kill(parent, SIGSTOP);
@@ -264,18 +264,18 @@ RANKS_PROGRAM(rank_0_falls_silent) {
     sleep_long();
   }
   int code = 3;
-  if (world->rank() == 1) {
+  if (process_group->rank() == 1) {
     std::this_thread::sleep_for(milliseconds(200));
-    world->fail("out of memory");  // the store no longer accepts it
+    process_group->fail("out of memory");  // the store no longer accepts it
   } else {
     try {
-      world->gather("");
+      process_group->gather("");
     } catch (const octavo_train::ProcessGroupError& error) {
       std::cout << error.what() << std::endl;
       code = error.failure().rank == 0 ? 4 : 5;
     }
   }
-  std::ofstream(done + std::to_string(world->rank())) << "done";
+  std::ofstream(done + std::to_string(process_group->rank())) << "done";
   return code;
 }
 
@@ -315,13 +315,13 @@ TEST(Failure, IsTheSameAfterTheStore) {
 // The failed rank is stored as a separate value, so a reason that begins with another rank's number is not
 // misread.
 RANKS_PROGRAM(rank_1_fails_with_a_rank_in_its_reason) {
-  const std::unique_ptr<ProcessGroup> world = join_nervously(kPatience, kPatience);
-  if (world->rank() == 1) {
-    world->fail("rank 0 of the matrix is deficient");
+  const std::unique_ptr<ProcessGroup> process_group = join_nervously(kPatience, kPatience);
+  if (process_group->rank() == 1) {
+    process_group->fail("rank 0 of the matrix is deficient");
     return 3;
   }
   try {
-    world->gather("");
+    process_group->gather("");
   } catch (const octavo_train::ProcessGroupError& error) {
     std::cout << error.failure().rank << ' ' << error.what() << std::endl;
   }

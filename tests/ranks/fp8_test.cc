@@ -24,7 +24,7 @@ RANKS_TEST(two_ranks_train_in_fp8_to_the_bits_of_one_process, 2) {
   const octavo_train::Fp8Reference reference;
   int number = 0;
   for (const char* parallel : {"ddp", "zero2"}) {
-    const Words words = {"data.train=" + world.broadcast_text(octavo_train::text_file()),
+    const Words words = {"data.train=" + process_group.broadcast_text(octavo_train::text_file()),
                          "use_fp8=true",
                          "fp8_amax_history_len=4",
                          "max_steps=10",
@@ -33,9 +33,9 @@ RANKS_TEST(two_ranks_train_in_fp8_to_the_bits_of_one_process, 2) {
                          "max_grad_norm=0"};
     WholeRun run("fp8-" + std::to_string(number));
     run.yaml = run.text_yaml;
-    EXPECT_EQ(run.go(&world, nullptr, words + Words{std::string("parallel=") + parallel}), "");
-    EXPECT_TRUE(same_on_ranks(world, bytes_of(run.parameters))) << parallel;
-    if (!world.leads()) continue;
+    EXPECT_EQ(run.go(&process_group, nullptr, words + Words{std::string("parallel=") + parallel}), "");
+    EXPECT_TRUE(same_on_ranks(process_group, bytes_of(run.parameters))) << parallel;
+    if (!process_group.leads()) continue;
     WholeRun one("fp8-alone-" + std::to_string(number++));
     one.yaml = one.text_yaml;
     EXPECT_EQ(one.go(nullptr, nullptr, words + Words{"gradient_accumulation_steps=2"}), "");
@@ -53,10 +53,10 @@ RANKS_TEST(maxima_are_those_of_all_ranks, 2, 3) {
   settings.enabled = true;
   settings.recipe.amax_history_len = 2;
   Fp8 fp8(settings, {{"weight", torch::ones({16, 32})}, {"other", torch::ones({32, 16})}});
-  const float rank = static_cast<float>(world.rank());
+  const float rank = static_cast<float>(process_group.rank());
   fp8.set_amaxes(torch::tensor({1.0F + rank, 2.0F, 3.0F - rank, 0.0F, 0.0F, 0.0F}));
-  octavo_train::reduce_maxima(world, fp8);
-  const float most = static_cast<float>(world.ranks());
+  octavo_train::reduce_maxima(process_group, fp8);
+  const float most = static_cast<float>(process_group.ranks());
   EXPECT_TRUE(torch::equal(fp8.amaxes(), torch::tensor({most, 2.0F, 3.0F, 0.0F, 0.0F, 0.0F})));
 }
 
@@ -67,24 +67,25 @@ RANKS_TEST(all_ranks_have_the_choices_of_the_first, 2, 3) {
   Fp8 fp8(settings, {{"weight", torch::ones({16, 32})}});
   const std::string shape = "1 64 16 32 0 0 1 0 0 0 ", times = " 9 9 9 5 5 5 1 1 1 2 2 2 1";
   // Rank 1 has another shape, and another choice for rank 0's shape.
-  if (world.leads())
+  if (process_group.leads())
     fp8.adopt({shape + "7" + times});
   else
     fp8.adopt({shape + "1" + times, "1 128 16 32 0 0 1 0 0 0 2" + times});
-  octavo_train::share_choices(world, fp8);
+  octavo_train::share_choices(process_group, fp8);
   const std::vector<std::string> mine = fp8.decisions();
-  EXPECT_EQ(mine.size(), world.leads() ? 1U : 2U);
+  EXPECT_EQ(mine.size(), process_group.leads() ? 1U : 2U);
   EXPECT_EQ(mine.at(0), shape + "7" + times);
 }
 
 RANKS_TEST(one_device_without_fp8_means_none_for_all, 2, 3) {
   Fp8Choice plan{true, {}};
-  octavo_train::agree_on_fp8(world, plan);
+  octavo_train::agree_on_fp8(process_group, plan);
   EXPECT_TRUE(plan.enabled);
-  if (world.rank() == 1) plan = {false, "no units"};
-  octavo_train::agree_on_fp8(world, plan);
+  if (process_group.rank() == 1) plan = {false, "no units"};
+  octavo_train::agree_on_fp8(process_group, plan);
   EXPECT_FALSE(plan.enabled);
-  EXPECT_THAT(plan.warning, testing::HasSubstr(world.rank() == 1 ? "no units" : "not every rank's device"));
+  EXPECT_THAT(plan.warning,
+              testing::HasSubstr(process_group.rank() == 1 ? "no units" : "not every rank's device"));
 }
 
 }  // namespace

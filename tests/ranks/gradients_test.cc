@@ -67,23 +67,23 @@ torch::Tensor in_memory_order(const torch::Tensor& tensor, const torch::Tensor& 
 struct Rig {
   Rig(ProcessGroup& in, Way chosen, const GradientOptions& wanted, torch::ScalarType type = torch::kFloat32,
       std::int64_t bucket_bytes = 4096)
-      : world(in), way(chosen), plan(wanted), params(shapes(type)) {
+      : process_group(in), way(chosen), plan(wanted), params(shapes(type)) {
     plan.each_pass = way == Way::zero2;
     std::vector<octavo_train::LaidParameter> laid;
     for (const auto& [name, param] : params) {
       laid.push_back({param.numel(), static_cast<int>(type), param.element_size(),
                       name == "kernel" || name == "vector"});
     }
-    layout = ParallelLayout::make(laid, world.ranks(), 256, way != Way::ddp, bucket_bytes);
+    layout = ParallelLayout::make(laid, process_group.ranks(), 256, way != Way::ddp, bucket_bytes);
     for (std::size_t i = 0; i < params.size(); ++i) {
       const torch::Tensor& param = params[i].second;
-      const Piece piece = layout.piece(i, world.rank());
+      const Piece piece = layout.piece(i, process_group.rank());
       const bool all = piece.elements() == param.numel();
       stepped.push_back(way == Way::ddp ? param
                         : all           ? torch::empty_like(param)
                                         : torch::empty({piece.elements()}, param.options()));
     }
-    gradients.emplace(world, layout, params, stepped, plan);
+    gradients.emplace(process_group, layout, params, stepped, plan);
   }
 
   // Runs one backward pass that gives gradients to the parameters for which `used` returns true.
@@ -91,7 +91,7 @@ struct Rig {
     torch::Tensor loss = torch::zeros({}, torch::TensorOptions().requires_grad(true)) * 0;
     for (std::size_t i = 0; i < params.size(); ++i) {
       const torch::Tensor& param = params[i].second;
-      if (used(i)) loss = loss + (param * gradient(param, world.rank(), number, step)).sum();
+      if (used(i)) loss = loss + (param * gradient(param, process_group.rank(), number, step)).sum();
     }
     loss.backward();
     gradients->pass_done();
@@ -106,7 +106,7 @@ struct Rig {
       const torch::Tensor param = params[i].second.detach();
       torch::Tensor sum = torch::zeros(param.sizes());
       bool any = false;
-      for (std::int64_t rank = 0; rank < world.ranks(); ++rank) {
+      for (std::int64_t rank = 0; rank < process_group.ranks(); ++rank) {
         for (std::int64_t number = 0; number < passes; ++number) {
           if (!used(rank, number, i)) continue;
           any = true;
@@ -123,13 +123,13 @@ struct Rig {
       EXPECT_EQ(got.scalar_type(), wide ? torch::kFloat32 : param.scalar_type());
       EXPECT_EQ(got.sizes(), stepped[i].sizes());
       EXPECT_EQ(got.strides(), stepped[i].strides());
-      const Piece piece = layout.piece(i, world.rank());
+      const Piece piece = layout.piece(i, process_group.rank());
       const torch::Tensor mine = in_memory_order(sum, param).slice(0, piece.begin, piece.end);
       EXPECT_TRUE(torch::equal(in_memory_order(got, stepped[i].detach()).to(torch::kFloat32), mine));
     }
   }
 
-  ProcessGroup& world;
+  ProcessGroup& process_group;
   Way way;
   GradientOptions plan;
   NamedTensors params;
@@ -148,7 +148,7 @@ RANKS_TEST(gradients_are_the_sums_of_all_ranks, 2, 3, 4) {
       for (const std::int64_t passes : {1, 3}) {
         for (const bool in_fp32 : {false, true}) {
           SCOPED_TRACE(name_of(way) + ", " + c10::toString(type) + ", " + std::to_string(passes) + " passes");
-          Rig rig(world, way, {passes, in_fp32}, type);
+          Rig rig(process_group, way, {passes, in_fp32}, type);
           for (std::int64_t step = 0; step < 2; ++step) {
             rig.gradients->clear();
             rig.gradients->expect(passes, passes);
@@ -174,7 +174,7 @@ RANKS_TEST(gradients_that_some_have_not, 2, 3) {
   for (const Way way : kWays) {
     for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
       SCOPED_TRACE(name_of(way));
-      Rig rig(world, way, {3}, type);
+      Rig rig(process_group, way, {3}, type);
       for (std::int64_t step = 0; step < 3; ++step) {
         const auto used = [&](std::int64_t rank, std::int64_t number, std::size_t i) {
           if (number >= passes_of(rank) || i == 6) return false;
@@ -182,9 +182,9 @@ RANKS_TEST(gradients_that_some_have_not, 2, 3) {
           return i != 0 || (number + step) % 2 == 1;
         };
         rig.gradients->clear();
-        rig.gradients->expect(passes_of(world.rank()), 3);
-        for (std::int64_t number = 0; number < passes_of(world.rank()); ++number)
-          rig.pass(number, step, [&](std::size_t i) { return used(world.rank(), number, i); });
+        rig.gradients->expect(passes_of(process_group.rank()), 3);
+        for (std::int64_t number = 0; number < passes_of(process_group.rank()); ++number)
+          rig.pass(number, step, [&](std::size_t i) { return used(process_group.rank(), number, i); });
         rig.gradients->finish();
         rig.check(3, step, used);
       }
@@ -196,12 +196,12 @@ RANKS_TEST(gradients_that_some_have_not, 2, 3) {
 
 RANKS_TEST(gradient_bytes_are_the_layouts, 2, 3, 4) {
   for (const Way way : kWays) {
-    const Rig rig(world, way, {2}, torch::kBFloat16);
+    const Rig rig(process_group, way, {2}, torch::kBFloat16);
     std::int64_t kept = 0, largest = 0;
     EXPECT_GT(rig.layout.buckets().size(), 3U);
     for (std::size_t b = 0; b < rig.layout.buckets().size(); ++b) {
       const std::int64_t all = rig.layout.buckets()[b].elements;
-      kept += 4 * (way == Way::zero2 ? rig.layout.chunk(b, world.rank()).elements() : all);
+      kept += 4 * (way == Way::zero2 ? rig.layout.chunk(b, process_group.rank()).elements() : all);
       largest = std::max(largest, 2 * all);
     }
     EXPECT_EQ(rig.gradients->bytes(), kept);
@@ -213,7 +213,7 @@ RANKS_TEST(gradient_bytes_are_the_layouts, 2, 3, 4) {
 // The first bucket is sent while backward() still runs, and the memory of its gradients is freed.
 RANKS_TEST(gradients_go_while_backward_runs, 2) {
   for (const Way way : kWays) {
-    Rig rig(world, way, {2});
+    Rig rig(process_group, way, {2});
     rig.gradients->clear();
     rig.gradients->expect(2, 2);
     for (int number = 0; number < 2; ++number) {
@@ -240,7 +240,7 @@ RANKS_TEST(gradients_go_while_backward_runs, 2) {
     }
     rig.gradients->finish();
     for (std::size_t i = 0; i < rig.params.size(); ++i)
-      EXPECT_TRUE((rig.stepped[i].grad() == 4 * world.ranks()).all().item<bool>());
+      EXPECT_TRUE((rig.stepped[i].grad() == 4 * process_group.ranks()).all().item<bool>());
   }
 }
 
@@ -250,7 +250,7 @@ RANKS_TEST(gradients_that_come_in_parts, 2, 3) {
   for (const Way way : kWays) {
     for (const auto weights : {octavo_train::SegmentWeights::shared, octavo_train::SegmentWeights::own}) {
       for (const std::int64_t passes : {1, 2}) {
-        Rig rig(world, way, {passes});
+        Rig rig(process_group, way, {passes});
         for (int step = 0; step < 2; ++step) {
           rig.gradients->clear();
           rig.gradients->expect(passes, passes);
@@ -258,7 +258,7 @@ RANKS_TEST(gradients_that_come_in_parts, 2, 3) {
             torch::Tensor x = torch::ones({}).requires_grad_();
             // In the last micro-batch only rank 0's gradients come in parts. The other ranks have no late
             // parts, but take part in the sum.
-            const int parts = world.rank() == 0 || number + 1 < passes ? 3 : 1;
+            const int parts = process_group.rank() == 0 || number + 1 < passes ? 3 : 1;
             for (int part = 0; part < parts; ++part) {
               const auto segment = [&rig, part, parts](const std::vector<torch::Tensor>& in) {
                 torch::Tensor out = in[0];
@@ -275,7 +275,7 @@ RANKS_TEST(gradients_that_come_in_parts, 2, 3) {
           EXPECT_EQ(rig.gradients->started(), way == Way::zero2 ? passes * all : all);
           rig.gradients->finish();
           for (std::size_t i = 0; i < rig.params.size(); ++i) {
-            EXPECT_TRUE((rig.stepped[i].grad() == 7 * passes * world.ranks()).all().item<bool>())
+            EXPECT_TRUE((rig.stepped[i].grad() == 7 * passes * process_group.ranks()).all().item<bool>())
                 << name_of(way) << ", " << rig.params[i].first;
             if (way != Way::ddp) {
               EXPECT_FALSE(rig.params[i].second.grad().defined());
@@ -290,7 +290,7 @@ RANKS_TEST(gradients_that_come_in_parts, 2, 3) {
 // Covers an expanded gradient, a parameter that is used twice, and frozen tensors next to them.
 RANKS_TEST(gradients_of_any_kind, 2) {
   for (const Way way : kWays) {
-    Rig rig(world, way, {1});
+    Rig rig(process_group, way, {1});
     const torch::Tensor frozen = torch::ones({30, 4});
     rig.gradients->clear();
     rig.gradients->expect(1, 1);
@@ -299,8 +299,8 @@ RANKS_TEST(gradients_of_any_kind, 2) {
         .backward();
     rig.gradients->pass_done();
     rig.gradients->finish();
-    EXPECT_TRUE((rig.stepped[0].grad() == 9 * world.ranks()).all().item<bool>());
-    EXPECT_TRUE((rig.stepped[7].grad() == 2 * world.ranks()).all().item<bool>());
+    EXPECT_TRUE((rig.stepped[0].grad() == 9 * process_group.ranks()).all().item<bool>());
+    EXPECT_TRUE((rig.stepped[7].grad() == 2 * process_group.ranks()).all().item<bool>());
     EXPECT_FALSE(rig.stepped[1].grad().defined());
     EXPECT_FALSE(frozen.grad().defined());
   }
@@ -308,7 +308,7 @@ RANKS_TEST(gradients_of_any_kind, 2) {
 
 // An error in a hook propagates out of backward() and contains the parameter's name. A step can follow.
 RANKS_TEST(gradients_that_are_sparse_are_refused, 2) {
-  Rig rig(world, Way::ddp, {1}, torch::kFloat32, 1);
+  Rig rig(process_group, Way::ddp, {1}, torch::kFloat32, 1);
   const auto backward = [&] {
     const torch::Tensor rows = torch::zeros({1}, torch::kInt64);
     torch::embedding(rig.params[0].second, rows, -1, false, /*sparse=*/true).sum().backward();
@@ -336,28 +336,33 @@ RANKS_TEST(gradients_are_made_as_settings_ask, 2, 3) {
           octavo_train::training({"optimizer=adamw_8bit", "parallel=" + way, "reduce_dtype=" + type});
       const auto groups = octavo_train::one_group(t, octavo_train::make_parameters(torch::kBFloat16));
       std::unique_ptr<octavo_train::ShardedWeights> shards;
-      const ParallelLayout layout = octavo_train::make_bucket_layout(groups, world.ranks(), way != "ddp");
-      if (way != "ddp") shards = std::make_unique<octavo_train::ShardedWeights>(world, groups, layout);
-      const auto gradients = octavo_train::make_gradients(world, groups, t, 1, shards.get());
+      const ParallelLayout layout =
+          octavo_train::make_bucket_layout(groups, process_group.ranks(), way != "ddp");
+      if (way != "ddp")
+        shards = std::make_unique<octavo_train::ShardedWeights>(process_group, groups, layout);
+      const auto gradients = octavo_train::make_gradients(process_group, groups, t, 1, shards.get());
       gradients->clear();
       gradients->expect(1, 1);
       torch::Tensor loss = torch::zeros({});
-      for (const auto& [name, param] : groups.parameters) loss = loss + (param * (world.rank() + 1)).sum();
+      for (const auto& [name, param] : groups.parameters)
+        loss = loss + (param * (process_group.rank() + 1)).sum();
       loss.backward();
       gradients->pass_done();
       gradients->finish();
       const std::int64_t size = type == "auto" ? 2 : 4;
       std::int64_t bytes = 0;
       for (std::size_t b = 0; b < layout.buckets().size(); ++b) {
-        bytes +=
-            size * (way == "zero2" ? layout.chunk(b, world.rank()).elements() : layout.buckets()[b].elements);
+        bytes += size * (way == "zero2" ? layout.chunk(b, process_group.rank()).elements()
+                                        : layout.buckets()[b].elements);
       }
       EXPECT_EQ(gradients->bytes(), bytes) << way;
       for (std::size_t i = 0; i < groups.parameters.size(); ++i) {
         const torch::Tensor& stepped = shards ? shards->pieces()[i] : groups.parameters[i].second;
         ASSERT_TRUE(stepped.grad().defined());
         EXPECT_EQ(stepped.grad().element_size(), size);
-        EXPECT_TRUE((stepped.grad() == world.ranks() * (world.ranks() + 1) / 2).all().item<bool>()) << way;
+        EXPECT_TRUE(
+            (stepped.grad() == process_group.ranks() * (process_group.ranks() + 1) / 2).all().item<bool>())
+            << way;
       }
       const auto alone = ProcessGroup::alone();
       EXPECT_NE(dynamic_cast<octavo_train::GradientSums*>(
@@ -393,8 +398,8 @@ struct TextRig {
     }
     gradients.finish();
   }
-  [[nodiscard]] BucketGradients buckets(ProcessGroup& world, Way way, std::int64_t bytes) const {
-    return {world,
+  [[nodiscard]] BucketGradients buckets(ProcessGroup& process_group, Way way, std::int64_t bytes) const {
+    return {process_group,
             ParallelLayout::make(laid, 1, 256, way != Way::ddp, bytes),
             params,
             all,
@@ -411,7 +416,7 @@ struct TextRig {
 
 // Returns the differences between one rank and a process without a group, for every parallel mode, with and
 // without recomputed layers.
-std::string differences_of_one_rank(ProcessGroup& world, const torch::Device& device) {
+std::string differences_of_one_rank(ProcessGroup& process_group, const torch::Device& device) {
   std::string out;
   for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
     for (const std::int64_t passes : {1, 2}) {
@@ -425,7 +430,7 @@ std::string differences_of_one_rank(ProcessGroup& world, const torch::Device& de
         rig.step(plain);
         for (const torch::Tensor& each : rig.all) expected.push_back(each.grad().clone());
         for (const Way way : kWays) {
-          BucketGradients buckets = rig.buckets(world, way, 1);
+          BucketGradients buckets = rig.buckets(process_group, way, 1);
           for (int time = 0; time < 2; ++time) {
             rig.step(buckets);
             for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -450,9 +455,9 @@ TEST(BucketGradients, OfOneRankAreThoseOfOneProcess) {
 // Runs the same comparison over NCCL, and measures the time of a step.
 RANKS_PROGRAM(gradients_on_a_gpu) {
   const torch::Device device(torch::kCUDA, 0);
-  const std::unique_ptr<ProcessGroup> world =
+  const std::unique_ptr<ProcessGroup> process_group =
       ProcessGroup::join(place_here(), device, {.timeout = kPatience}).value();
-  const std::string different = differences_of_one_rank(*world, device);
+  const std::string different = differences_of_one_rank(*process_group, device);
   std::cout << different;
   octavo_train::BdhConfig config;
   config.dropout = 0;
@@ -469,7 +474,7 @@ RANKS_PROGRAM(gradients_on_a_gpu) {
   octavo_train::GradientSums plain(rig.params, 2);
   time("no group", plain);
   for (const Way way : kWays) {
-    BucketGradients buckets = rig.buckets(*world, way, octavo_train::kBucketBytes);
+    BucketGradients buckets = rig.buckets(*process_group, way, octavo_train::kBucketBytes);
     time(name_of(way), buckets);
   }
   std::cout << (different.empty() ? "ok" : "different") << std::endl;

@@ -1,4 +1,5 @@
-// Tests Octavo's launcher: the place that each rank gets, and the processes and messages after a rank fails.
+// Tests Octavo's launcher: the rank and its peers that each process gets, and the processes and messages
+// after a rank fails.
 // SPDX-License-Identifier: MIT
 #include "train/distributed/launcher.h"
 #include "tests/ranks/ranks.h"
@@ -26,7 +27,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Starts the launcher, as a process without a place, with ranks that run `program`.
+// Starts the launcher, as a process that is not a rank, with ranks that run `program`.
 ProcessOptions launching(const std::string& program, int ranks, const std::string& argument = "") {
   return {.program = "launch",
           .arguments = {program, std::to_string(ranks), argument},
@@ -68,11 +69,12 @@ RANKS_PROGRAM(launch) {
 }
 
 RANKS_PROGRAM(says_its_place) {
-  const std::unique_ptr<ProcessGroup> world = join_here();
-  const std::string mine = std::to_string(world->place().local_rank) + " of " +
-                           std::to_string(world->place().local_ranks) + " with " + getenv("OMP_NUM_THREADS");
-  for (const std::string& each : world->gather(mine))
-    if (world->leads()) std::cout << each << std::endl;
+  const std::unique_ptr<ProcessGroup> process_group = join_here();
+  const std::string mine = std::to_string(process_group->rank_info().local_rank) + " of " +
+                           std::to_string(process_group->rank_info().local_ranks) + " with " +
+                           getenv("OMP_NUM_THREADS");
+  for (const std::string& each : process_group->gather(mine))
+    if (process_group->leads()) std::cout << each << std::endl;
   return 0;
 }
 
@@ -90,11 +92,11 @@ TEST(Launcher, RanksFindEachOther) {
 
 // Rank 1 ends as the argument says; the other ranks would run for one more minute.
 RANKS_PROGRAM(one_fails) {
-  const RankInfo place = place_here();
-  if (place.rank == 1 && arguments.at(0) == "exit") return 3;
-  if (place.rank == 1) kill(getpid(), SIGKILL);
+  const RankInfo rank_info = place_here();
+  if (rank_info.rank == 1 && arguments.at(0) == "exit") return 3;
+  if (rank_info.rank == 1) kill(getpid(), SIGKILL);
   signal(SIGTERM, SIG_IGN);
-  auto store = octavo_train::open_store(place, kPatience).value();
+  auto store = octavo_train::open_store(rank_info, kPatience).value();
   std::vector<std::uint8_t> said;
   for (int i = 0; i < 6000 && said.empty(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -124,20 +126,20 @@ TEST(Launcher, TheOthersLearnHowARankWasEnded) {
 
 // Each rank prints the signal that it got.
 RANKS_PROGRAM(waits_for_a_signal) {
-  const RankInfo place = place_here();
+  const RankInfo rank_info = place_here();
   struct sigaction action {};
   action.sa_handler = [](int number) { g_signal = number; };
   sigaction(SIGTERM, &action, nullptr);
-  const std::unique_ptr<ProcessGroup> world = join_here();
-  if (place.leads()) std::ofstream(arguments.at(0)) << getpid();
+  const std::unique_ptr<ProcessGroup> process_group = join_here();
+  if (rank_info.leads()) std::ofstream(arguments.at(0)) << getpid();
   double stop[] = {0};
   for (int i = 0; i < 2000 && stop[0] == 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     stop[0] = g_signal;
-    world->sum(stop);
+    process_group->sum(stop);
   }
-  for (const std::string& each : world->gather(std::to_string(g_signal)))
-    if (place.leads()) std::cout << "got " << each << std::endl;
+  for (const std::string& each : process_group->gather(std::to_string(g_signal)))
+    if (rank_info.leads()) std::cout << "got " << each << std::endl;
   return 0;
 }
 
@@ -168,10 +170,10 @@ TEST(Launcher, RanksDieWithIt) {
 }
 
 RANKS_PROGRAM(is_asked_by_a_stranger) {
-  const std::unique_ptr<ProcessGroup> world = join_here();
-  if (world->leads())
-    for (int i = 0; i < 200; ++i) ask_and_leave(world->place().port);
-  std::cout << world->gather("fine").at(0) << std::endl;
+  const std::unique_ptr<ProcessGroup> process_group = join_here();
+  if (process_group->leads())
+    for (int i = 0; i < 200; ++i) ask_and_leave(process_group->rank_info().port);
+  std::cout << process_group->gather("fine").at(0) << std::endl;
   return 0;
 }
 

@@ -48,22 +48,22 @@ class Events {
 
 // Runs one case and records failed assertions and exceptions. Returns false if the process group is no longer
 // usable.
-bool run_case(const Case& one, ProcessGroup& world, Events& events) {
+bool run_case(const Case& one, ProcessGroup& process_group, Events& events) {
   events.say(one.name, "begin");
-  world.set_activity("the case " + one.name);
+  process_group.set_activity("the case " + one.name);
   testing::TestPartResultArray results;
   bool usable = true;
   {
     testing::ScopedFakeTestPartResultReporter reporter(&results);
     try {
-      one.body(world);
-      world.gather("");  // waits until all ranks have finished the case
+      one.body(process_group);
+      process_group.gather("");  // waits until all ranks have finished the case
     } catch (const octavo_train::ProcessGroupError& error) {
       events.say(one.name, "failed", error.what());
       usable = false;
     } catch (const std::exception& error) {
       events.say(one.name, "failed", std::string("exception: ") + error.what());
-      world.fail("an exception in the case " + one.name);
+      process_group.fail("an exception in the case " + one.name);
       usable = false;
     }
   }
@@ -82,9 +82,9 @@ bool run_case(const Case& one, ProcessGroup& world, Events& events) {
 int run_cases(const Arguments& arguments) {
   Events events(arguments.at(0) + "-" + std::to_string(place_here().rank));
   const std::set<std::string> chosen(arguments.begin() + 1, arguments.end());
-  std::unique_ptr<ProcessGroup> world = join_here();
+  std::unique_ptr<ProcessGroup> process_group = join_here();
   for (const Case& one : cases())
-    if (chosen.count(one.name) != 0 && !run_case(one, *world, events)) return 1;
+    if (chosen.count(one.name) != 0 && !run_case(one, *process_group, events)) return 1;
   return 0;
 }
 
@@ -211,11 +211,11 @@ bool add_program(const std::string& name, int (*body)(const Arguments&)) {
 std::string scratch() { return getenv("OCTAVO_RANKS_SCRATCH"); }
 
 RankInfo place_here() {
-  const RankInfo place = octavo_train::rank_from_environment([](const char* name) -> const char* {
-                           return getenv(name);
-                         }).value();
-  if (!place.grouped()) throw std::runtime_error("this process is no rank");
-  return place;
+  const RankInfo rank_info = octavo_train::rank_from_environment([](const char* name) -> const char* {
+                               return getenv(name);
+                             }).value();
+  if (!rank_info.grouped()) throw std::runtime_error("this process is no rank");
+  return rank_info;
 }
 
 std::unique_ptr<ProcessGroup> join_here(std::chrono::milliseconds timeout) {

@@ -25,30 +25,30 @@ void check(bool fine, const char* what) {
 }  // namespace
 
 RANKS_PROGRAM(nccl_paths) {
-  const std::unique_ptr<ProcessGroup> world = join_on_gpu();
+  const std::unique_ptr<ProcessGroup> process_group = join_on_gpu();
   const torch::Device device(torch::kCUDA, 0);
   for (const auto type :
        {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kFloat16, torch::kInt64}) {
     const auto given = torch::arange(1000, torch::TensorOptions().dtype(type).device(device));
     const auto one = given.clone(), other = torch::empty_like(given);
-    world->all_reduce(one).wait();
+    process_group->all_reduce(one).wait();
     check(torch::equal(one, given), "all_reduce");
-    world->all_reduce(one, ProcessGroup::Reduce::max).wait();
-    world->reduce_scatter(one, one).wait();
-    world->reduce_scatter(other, one).wait();
+    process_group->all_reduce(one, ProcessGroup::Reduce::max).wait();
+    process_group->reduce_scatter(one, one).wait();
+    process_group->reduce_scatter(other, one).wait();
     check(torch::equal(other, given), "reduce_scatter");
-    world->all_gather(one, one).wait();
-    world->all_gather(other.zero_(), one).wait();
+    process_group->all_gather(one, one).wait();
+    process_group->all_gather(other.zero_(), one).wait();
     check(torch::equal(other, given), "all_gather");
-    world->reduce(one, 0).wait();
-    world->broadcast(one, 0).wait();
+    process_group->reduce(one, 0).wait();
+    process_group->broadcast(one, 0).wait();
     check(torch::equal(one, given), "reduce, broadcast");
   }
-  check(world->gather("text").at(0) == "text", "gather");
-  (void)world->take_traffic();
+  check(process_group->gather("text").at(0) == "text", "gather");
+  (void)process_group->take_traffic();
   const torch::Tensor large = torch::ones({std::int64_t{64} << 20}, device);
-  for (int i = 0; i < 3; ++i) world->all_reduce(large).wait();
-  const octavo_train::Traffic traffic = world->take_traffic();
+  for (int i = 0; i < 3; ++i) process_group->all_reduce(large).wait();
+  const octavo_train::Traffic traffic = process_group->take_traffic();
   std::cout << "3 reductions of 256 MiB: " << traffic.seconds * 1e3 << " ms, waited " << traffic.waited * 1e3
             << " ms, " << traffic.bytes << " bytes\n";
   check(traffic.bytes == 0 && traffic.seconds > 0 && traffic.seconds < 1 &&
@@ -56,7 +56,7 @@ RANKS_PROGRAM(nccl_paths) {
         "traffic");
   const auto begin = std::chrono::steady_clock::now();
   const torch::Tensor small = torch::ones({1024}, device);
-  for (int i = 0; i < 1000; ++i) world->all_reduce(small).wait();
+  for (int i = 0; i < 1000; ++i) process_group->all_reduce(small).wait();
   check(small.sum().item<float>() == 1024, "many");
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
   std::cout << "1000 small reductions: " << time.count() * 1e3 << " ms\n"
@@ -65,12 +65,12 @@ RANKS_PROGRAM(nccl_paths) {
 }
 
 RANKS_PROGRAM(nccl_fails) {
-  const std::unique_ptr<ProcessGroup> world = join_on_gpu();
+  const std::unique_ptr<ProcessGroup> process_group = join_on_gpu();
   const torch::Tensor tensor = torch::ones({1024}, torch::kCUDA);
-  world->all_reduce(tensor);
-  world->fail("on purpose");
+  process_group->all_reduce(tensor);
+  process_group->fail("on purpose");
   try {
-    world->gather("");
+    process_group->gather("");
   } catch (const octavo_train::ProcessGroupError& error) {
     std::cout << error.what() << std::endl;
   }

@@ -1,7 +1,7 @@
 // Helpers for tests of several ranks. A case is a body that every rank of a group runs with the group's
 // ProcessGroup:
 //
-//   RANKS_TEST(sums_are_equal, 2, 3) { ... EXPECT_EQ(world.ranks(), ...); }
+//   RANKS_TEST(sums_are_equal, 2, 3) { ... EXPECT_EQ(process_group.ranks(), ...); }
 //
 // The group of each number of ranks is started once, as processes of this binary, and runs all of its cases
 // in order. In gtest a case is Ranks2.sums_are_equal and Ranks3.sums_are_equal, and --gtest_filter selects
@@ -36,16 +36,16 @@ inline constexpr std::chrono::milliseconds kPatience{20'000};
 struct Case {
   std::string name;
   std::vector<int> counts;
-  void (*body)(ProcessGroup& world);
+  void (*body)(ProcessGroup& process_group);
 };
 bool add_case(Case one);
 
 using Arguments = std::vector<std::string>;
 bool add_program(const std::string& name, int (*body)(const Arguments& arguments));
 
-// Returns this process's place. REQUIRES: it has one.
+// Returns this process's rank and its peers. REQUIRES: it is a rank.
 RankInfo place_here();
-// Joins the CPU process group at this process's place.
+// Joins the CPU process group as this process's rank.
 std::unique_ptr<ProcessGroup> join_here(std::chrono::milliseconds timeout = kPatience);
 // Waits until the file exists. Returns false if it does not appear within 30 s.
 bool wait_for_file(const std::string& file);
@@ -56,7 +56,7 @@ struct ProcessOptions {
   std::string program;
   Arguments arguments{};
   int ranks = 2;
-  bool placed = true;                                // false: usual processes, which get no place
+  bool placed = true;                                // false: usual processes, which get no rank
   std::map<std::string, std::string> environment{};  // extra ones; an empty value removes one
   std::chrono::seconds limit{60};                    // then all processes are killed
 };
@@ -68,7 +68,7 @@ struct Ended {
   std::string output;  // stdout and stderr
 };
 
-// Processes of this binary that run a program. Each has its place in its environment.
+// Processes of this binary that run a program. Each has its rank in its environment.
 class Processes {
  public:
   explicit Processes(const ProcessOptions& plan);
@@ -93,10 +93,10 @@ class Processes {
 }  // namespace octavo_train::ranks
 
 #define RANKS_TEST(name, ...)                                                   \
-  static void ranks_case_##name(octavo_train::ProcessGroup& world);             \
+  static void ranks_case_##name(octavo_train::ProcessGroup& process_group);     \
   static const bool ranks_added_##name =                                        \
       octavo_train::ranks::add_case({#name, {__VA_ARGS__}, ranks_case_##name}); \
-  static void ranks_case_##name([[maybe_unused]] octavo_train::ProcessGroup& world)
+  static void ranks_case_##name([[maybe_unused]] octavo_train::ProcessGroup& process_group)
 
 #define RANKS_PROGRAM(name)                                                         \
   static int ranks_program_##name(const octavo_train::ranks::Arguments& arguments); \

@@ -136,14 +136,14 @@ std::string text_of(const std::vector<Ended>& ends) {
 
 // Rank 1 is killed after rank 0 has begun to write.
 RANKS_PROGRAM(is_killed_while_rank_0_saves) {
-  const std::unique_ptr<ProcessGroup> world = join_with_slow_disk();
+  const std::unique_ptr<ProcessGroup> process_group = join_with_slow_disk();
   WholeRun run(arguments.at(0));
-  if (world->rank() == 1) {
+  if (process_group->rank() == 1) {
     std::thread([partial = run.out + "/.checkpoint-4.partial"] {
       if (wait_for_file(partial)) kill(getpid(), SIGKILL);
     }).detach();
   }
-  std::cout << run.go(world.get(), std::make_unique<ExactTask>(2), exact_words(8)) << std::endl;
+  std::cout << run.go(process_group.get(), std::make_unique<ExactTask>(2), exact_words(8)) << std::endl;
   return 1;
 }
 
@@ -163,11 +163,11 @@ TEST(SlowSave, IsFinishedWhereAnotherRankIsKilled) {
 
 // Rank 1 fails with its own error. Rank 0 saves the step that the run has reached.
 RANKS_PROGRAM(fails_before_rank_0_saves) {
-  const std::unique_ptr<ProcessGroup> world = join_with_slow_disk();
+  const std::unique_ptr<ProcessGroup> process_group = join_with_slow_disk();
   WholeRun run(arguments.at(0));
-  auto task = std::make_unique<FailingTask>(world->rank() == 1, 3 * 4);
-  const std::string error = run.go(world.get(), std::move(task), exact_words(40));
-  if (!world->leads()) return 3;
+  auto task = std::make_unique<FailingTask>(process_group->rank() == 1, 3 * 4);
+  const std::string error = run.go(process_group.get(), std::move(task), exact_words(40));
+  if (!process_group->leads()) return 3;
   std::cout << error << std::endl;
   return 1;
 }
@@ -194,14 +194,14 @@ TEST(SlowSave, AfterAFailureOfAnotherRankIsFinished) {
 
 // Does what the complete command does: trains, saves, and writes the report.
 RANKS_PROGRAM(trains_text) {
-  const std::unique_ptr<ProcessGroup> world = join_with_slow_disk();
+  const std::unique_ptr<ProcessGroup> process_group = join_with_slow_disk();
   octavo_train::TinyRun run(scratch(), arguments.at(0));
   const auto config =
       octavo_train::parse(run.yaml, "run.yaml",
-                          Words{"data.train=" + world->broadcast_text(octavo_train::text_file()),
+                          Words{"data.train=" + process_group->broadcast_text(octavo_train::text_file()),
                                 "max_steps=100000", "save_steps=4", "eval_steps=null"});
   octavo_train::Recorder recorder;
-  const std::shared_ptr<ProcessGroup> borrowed(world.get(), [](ProcessGroup*) {});
+  const std::shared_ptr<ProcessGroup> borrowed(process_group.get(), [](ProcessGroup*) {});
   const auto outcome = octavo_train::train(*config, recorder, borrowed);
   if (!outcome.ok()) std::cout << outcome.status().message() << std::endl;
   return outcome.ok() ? 128 + outcome->signal : 1;
@@ -224,12 +224,12 @@ TEST(SlowSave, IsFinishedWhereTheRunIsToldToStop) {
 }
 
 RANKS_PROGRAM(works_locally) {
-  const std::unique_ptr<ProcessGroup> world = join_with_slow_disk(milliseconds(1000));
-  if (world->leads()) {
-    const octavo_train::LocalWork work = world->local_work("reading a book");
+  const std::unique_ptr<ProcessGroup> process_group = join_with_slow_disk(milliseconds(1000));
+  if (process_group->leads()) {
+    const octavo_train::LocalWork work = process_group->local_work("reading a book");
     std::this_thread::sleep_for(milliseconds(2500));
   }
-  std::cout << world->gather("fine").at(0) << std::endl;
+  std::cout << process_group->gather("fine").at(0) << std::endl;
   return 0;
 }
 
@@ -242,12 +242,13 @@ TEST(LocalWork, MayTakeLongerThanARankIsWaitedFor) {
 
 // The limit is short here; in a real run it is one hour.
 RANKS_PROGRAM(works_for_ever) {
-  const std::unique_ptr<ProcessGroup> world = join_with_slow_disk(milliseconds(1000), milliseconds(1000));
-  if (world->leads()) {
-    const octavo_train::LocalWork work = world->local_work("reading a book");
+  const std::unique_ptr<ProcessGroup> process_group =
+      join_with_slow_disk(milliseconds(1000), milliseconds(1000));
+  if (process_group->leads()) {
+    const octavo_train::LocalWork work = process_group->local_work("reading a book");
     std::this_thread::sleep_for(3 * kPatience);
   }
-  world->gather("");
+  process_group->gather("");
   return 0;
 }
 

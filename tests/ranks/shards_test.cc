@@ -69,7 +69,7 @@ struct Runs {
   std::unique_ptr<ShardedWeights> shards;
   std::unique_ptr<StepOptimizer> sharded;
 
-  Runs(ProcessGroup& world, const Words& words, NamedTensors (*make_model)(torch::ScalarType) = model,
+  Runs(ProcessGroup& process_group, const Words& words, NamedTensors (*make_model)(torch::ScalarType) = model,
        std::int64_t slice_bytes = kSliceBytes, const torch::Device& device = torch::kCPU)
       : t(training(words)) {
     NamedTensors parameters = make_model(has_bf16_weights(t) ? torch::kBFloat16 : torch::kFloat32);
@@ -80,7 +80,7 @@ struct Runs {
     plain.offload = Offload::none, plain.offload_ratio = 1;
     alone = std::make_unique<StepOptimizer>(plain, one);
     shards = std::make_unique<ShardedWeights>(
-        world, groups, make_bucket_layout(groups, world.ranks(), true, kBucket), slice_bytes);
+        process_group, groups, make_bucket_layout(groups, process_group.ranks(), true, kBucket), slice_bytes);
     sharded = std::make_unique<StepOptimizer>(t, groups, shards.get());
   }
 
@@ -106,18 +106,18 @@ struct Runs {
 };
 
 // Checks that the first steps, the steps after a load, and the saved states are bit-identical to one process.
-void expect_bits(ProcessGroup& world, const Words& words) {
+void expect_bits(ProcessGroup& process_group, const Words& words) {
   SCOPED_TRACE(testing::PrintToString(words));
-  const Runs runs(world, words);
+  const Runs runs(process_group, words);
   for (std::int64_t number = 1; number <= 2; ++number) {
     runs.step(number);
     EXPECT_TRUE(same_bits(runs.groups.parameters, runs.one.parameters)) << "step " << number;
   }
   const Saved mine = saved(*runs.sharded), whole = saved(*runs.alone);
   EXPECT_EQ(mine.numbers, whole.numbers);
-  EXPECT_TRUE(world.leads() ? mine == whole : mine.tensors.empty());
+  EXPECT_TRUE(process_group.leads() ? mine == whole : mine.tensors.empty());
   // One process and these ranks load the states that one process saved.
-  const Runs other(world, words);
+  const Runs other(process_group, words);
   const auto numbers = nlohmann::ordered_json::parse(whole.numbers.dump());
   for (StepOptimizer* each : {other.alone.get(), other.sharded.get()}) {
     const Status loaded = each->load(copies(whole.tensors), numbers);
@@ -127,12 +127,12 @@ void expect_bits(ProcessGroup& world, const Words& words) {
   other.step(4);
   EXPECT_TRUE(same_bits(other.groups.parameters, other.one.parameters)) << "after the load";
   const Saved later = saved(*other.sharded), later_whole = saved(*other.alone);
-  EXPECT_TRUE(world.leads() ? later == later_whole : later.tensors.empty());
+  EXPECT_TRUE(process_group.leads() ? later == later_whole : later.tensors.empty());
 
   // This rank's bytes equal the layout's prediction, and the sum over all ranks equals one process's bytes.
   const ParallelLayout& layout = other.shards->layout();
   const StepOptimizer::Bytes here = other.sharded->bytes(), all = other.alone->bytes();
-  const auto planned = planned_states(other.t, other.groups, &layout, world.rank()).bytes;
+  const auto planned = planned_states(other.t, other.groups, &layout, process_group.rank()).bytes;
   const auto planned_whole = planned_states(other.t, other.groups).bytes;
   EXPECT_EQ(here.states, planned.states);
   EXPECT_EQ(here.master, planned.master);
@@ -141,7 +141,7 @@ void expect_bits(ProcessGroup& world, const Words& words) {
   EXPECT_EQ(all.states, planned_whole.states + planned_whole.host_states);
   std::array<double, 2> sums = {static_cast<double>(here.states + here.host_states),
                                 static_cast<double>(here.master + here.host_master)};
-  world.sum(sums);
+  process_group.sum(sums);
   EXPECT_EQ(sums[0], static_cast<double>(all.states));
   EXPECT_EQ(sums[1], static_cast<double>(all.master));
 }
@@ -149,38 +149,39 @@ void expect_bits(ProcessGroup& world, const Words& words) {
 RANKS_TEST(shards_of_adamw_have_the_bits_of_one_process, 2, 3, 4) {
   for (const octavo::StateFormat format : octavo::all_state_formats()) {
     const std::string asked = "optimizer=adamw_" + std::string(name(format));
-    expect_bits(world, {asked, "compute_dtype=float32", "max_grad_norm=0"});
+    expect_bits(process_group, {asked, "compute_dtype=float32", "max_grad_norm=0"});
     for (const char* master : {"24", "32", "stochastic", "none"})
-      expect_bits(world, {asked, std::string("master_weights=") + master, "max_grad_norm=0"});
+      expect_bits(process_group, {asked, std::string("master_weights=") + master, "max_grad_norm=0"});
   }
 }
 
 // States are in host memory, for all pieces or for some.
 RANKS_TEST(offloaded_shards_have_the_bits_of_one_process, 2) {
   for (const char* offload : {"offload=host", "offload=stream"}) {
-    expect_bits(world, {"optimizer=adamw_8bit", "master_weights=24", "max_grad_norm=0", offload});
-    expect_bits(world, {"optimizer=adamw_4bit-rank1", "compute_dtype=float32", "max_grad_norm=0", offload,
-                        "offload_ratio=0.5"});
+    expect_bits(process_group, {"optimizer=adamw_8bit", "master_weights=24", "max_grad_norm=0", offload});
+    expect_bits(process_group, {"optimizer=adamw_4bit-rank1", "compute_dtype=float32", "max_grad_norm=0",
+                                offload, "offload_ratio=0.5"});
   }
 }
 
 RANKS_TEST(shards_of_other_families_have_the_bits_of_one_process, 3) {
   for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
     if (info.name == "lamb" || info.name == "lars" || info.name == "adamw") continue;
-    expect_bits(
-        world, {"optimizer=" + std::string(info.name) + "_8bit", "compute_dtype=float32", "max_grad_norm=0"});
+    expect_bits(process_group, {"optimizer=" + std::string(info.name) + "_8bit", "compute_dtype=float32",
+                                "max_grad_norm=0"});
   }
-  expect_bits(world, {"optimizer=sgd", "momentum=0", "master_weights=24", "max_grad_norm=0"});
-  expect_bits(world, {"optimizer=adamw_8bit", "amsgrad=true", "master_weights=24", "max_grad_norm=0"});
+  expect_bits(process_group, {"optimizer=sgd", "momentum=0", "master_weights=24", "max_grad_norm=0"});
+  expect_bits(process_group,
+              {"optimizer=adamw_8bit", "amsgrad=true", "master_weights=24", "max_grad_norm=0"});
 }
 
 double largest(const torch::Tensor& t) { return t.numel() == 0 ? 0 : t.detach().abs().max().item<double>(); }
 
 // Expects weights within a tolerance. Every update is multiplied by a number whose sum has another order over
 // ranks: as a float it differs by at most one ulp, and so does each later rounding.
-void expect_near(ProcessGroup& world, const Words& words, int steps) {
+void expect_near(ProcessGroup& process_group, const Words& words, int steps) {
   SCOPED_TRACE(testing::PrintToString(words));
-  const Runs runs(world, words);
+  const Runs runs(process_group, words);
   const NamedTensors before = copies(runs.one.parameters);
   for (int number = 1; number <= steps; ++number) {
     runs.step(number);
@@ -188,7 +189,7 @@ void expect_near(ProcessGroup& world, const Words& words, int steps) {
     const auto whole = runs.alone->grad_norm().item<double>();
     EXPECT_NEAR(norm, whole, 1e-12 * whole);
     const std::string bits = std::to_string(std::bit_cast<std::uint64_t>(norm));
-    for (const std::string& each : world.gather(bits)) EXPECT_EQ(each, bits);
+    for (const std::string& each : process_group.gather(bits)) EXPECT_EQ(each, bits);
   }
   for (std::size_t i = 0; i < before.size(); ++i) {
     const torch::Tensor &one = runs.one.parameters[i].second, &mine = runs.groups.parameters[i].second;
@@ -204,19 +205,19 @@ RANKS_TEST(what_ranks_sum_is_of_whole_parameters, 2, 3, 4) {
     Words words = common;
     words.push_back(std::string("optimizer=") + optimizer);
     if (words.back() == "optimizer=lars") words.emplace_back("trust_coefficient=0.5");
-    expect_near(world, words, 3);
+    expect_near(process_group, words, 3);
   }
   expect_near(
-      world,
+      process_group,
       {"optimizer=sgd", "momentum=0", "compute_dtype=float32", "max_grad_norm=0.5", "learning_rate=0.1"}, 3);
-  expect_near(world, {"optimizer=adamw_8bit", "compute_dtype=float32", "max_grad_norm=0.5"}, 1);
+  expect_near(process_group, {"optimizer=adamw_8bit", "compute_dtype=float32", "max_grad_norm=0.5"}, 1);
 }
 
 // A gradient that is not finite, in one rank's piece, makes all ranks skip the step and keep their weights
 // and states.
 RANKS_TEST(a_bad_gradient_of_one_rank_skips_on_all, 2, 3) {
   for (const double bad : {std::numeric_limits<double>::quiet_NaN(), HUGE_VAL}) {
-    const Runs runs(world, {"optimizer=adamw_8bit", "master_weights=stochastic", "max_grad_norm=0"});
+    const Runs runs(process_group, {"optimizer=adamw_8bit", "master_weights=stochastic", "max_grad_norm=0"});
     runs.step(1);
     EXPECT_EQ(runs.sharded->skipped().item<int>(), 0);
     const NamedTensors before = copies(runs.groups.parameters);
@@ -234,33 +235,34 @@ RANKS_TEST(a_bad_gradient_of_one_rank_skips_on_all, 2, 3) {
 // A rank without any elements of the model still takes part in counting, summing and saving.
 RANKS_TEST(a_rank_that_has_nothing_takes_part, 4) {
   for (const char* optimizer : {"optimizer=lamb_8bit", "optimizer=adamw_4bit-rank1"}) {
-    const Runs runs(world, {optimizer, "compute_dtype=float32", "max_grad_norm=0"}, tiny_model);
-    EXPECT_EQ(runs.shards->layout().chunk(0, world.rank()).elements(), 256);
-    EXPECT_EQ(runs.shards->pieces()[0].numel(), world.rank() == 1 ? 33 : 0);
+    const Runs runs(process_group, {optimizer, "compute_dtype=float32", "max_grad_norm=0"}, tiny_model);
+    EXPECT_EQ(runs.shards->layout().chunk(0, process_group.rank()).elements(), 256);
+    EXPECT_EQ(runs.shards->pieces()[0].numel(), process_group.rank() == 1 ? 33 : 0);
     for (std::int64_t number = 1; number <= 3; ++number) runs.step(number);
     EXPECT_TRUE(same_bits(runs.groups.parameters, runs.one.parameters));
     const Saved mine = saved(*runs.sharded), whole = saved(*runs.alone);
     EXPECT_EQ(mine.numbers, whole.numbers);
-    EXPECT_TRUE(world.leads() ? mine == whole : mine.tensors.empty());
-    EXPECT_EQ(runs.sharded->bytes().states > 0, world.rank() < 2);
+    EXPECT_TRUE(process_group.leads() ? mine == whole : mine.tensors.empty());
+    EXPECT_EQ(runs.sharded->bytes().states > 0, process_group.rank() < 2);
   }
 }
 
 // A checkpoint written right after another one was loaded is identical to it, for any slice size.
 RANKS_TEST(shards_are_saved_before_a_step, 3) {
-  const Runs runs(world, {"optimizer=adamw_4bit-rank1", "master_weights=24"}, model, /*slice_bytes=*/1001);
+  const Runs runs(process_group, {"optimizer=adamw_4bit-rank1", "master_weights=24"}, model,
+                  /*slice_bytes=*/1001);
   EXPECT_TRUE(saved(*runs.sharded).tensors.empty());
   runs.step(1);
   const Saved whole = saved(*runs.alone);
   const Status loaded = runs.sharded->load(copies(whole.tensors), whole.numbers);
   EXPECT_TRUE(loaded.ok()) << loaded.message();
   const Saved again = saved(*runs.sharded);
-  EXPECT_TRUE(world.leads() ? again == whole : again.tensors.empty());
+  EXPECT_TRUE(process_group.leads() ? again == whole : again.tensors.empty());
 }
 
 // Compares one rank with a process without a group: the bits are equal, also with clipping and with LAMB's
 // norms. Returns the differences.
-std::string differences_of_one_rank(ProcessGroup& world, const torch::Device& device) {
+std::string differences_of_one_rank(ProcessGroup& process_group, const torch::Device& device) {
   std::string out;
   std::vector<Words> all = {{"optimizer=lamb_8bit", "trust_ratio=true", "compute_dtype=float32"}};
   for (const octavo::StateFormat format : octavo::all_state_formats()) {
@@ -274,7 +276,7 @@ std::string differences_of_one_rank(ProcessGroup& world, const torch::Device& de
   };
   for (Words words : all) {
     words.emplace_back("max_grad_norm=0.5");
-    const Runs runs(world, words, model, kSliceBytes, device);
+    const Runs runs(process_group, words, model, kSliceBytes, device);
     for (std::int64_t number = 1; number <= 3; ++number) runs.step(number);
     Saved mine = saved(*runs.sharded), whole = saved(*runs.alone);
     mine.tensors = on_host(mine.tensors), whole.tensors = on_host(whole.tensors);
@@ -291,9 +293,9 @@ TEST(Shards, OfOneRankAreThoseOfOneProcess) {
 
 RANKS_PROGRAM(nccl_shards) {
   const torch::Device device(torch::kCUDA, 0);
-  auto world = ProcessGroup::join(octavo_train::ranks::place_here(), device,
-                                  {.timeout = octavo_train::ranks::kPatience});
-  const std::string differ = differences_of_one_rank(*world.value(), device);
+  auto process_group = ProcessGroup::join(octavo_train::ranks::place_here(), device,
+                                          {.timeout = octavo_train::ranks::kPatience});
+  const std::string differ = differences_of_one_rank(*process_group.value(), device);
   std::cout << differ << (differ.empty() ? "ok" : "differs") << std::endl;
   return differ.empty() ? 0 : 1;
 }
@@ -308,8 +310,8 @@ TEST(Nccl, ShardsOfOneRankAreThoseOfOneProcess) {
 
 // Missing states, or states of another format, are an error that changes nothing, as in one process.
 RANKS_TEST(shards_refuse_what_does_not_fit, 2) {
-  const Runs runs(world, {"optimizer=adamw_8bit", "compute_dtype=float32"});
-  const Runs other(world, {"optimizer=adamw_4bit", "compute_dtype=float32"});
+  const Runs runs(process_group, {"optimizer=adamw_8bit", "compute_dtype=float32"});
+  const Runs other(process_group, {"optimizer=adamw_4bit", "compute_dtype=float32"});
   runs.step(1);
   const Saved whole = saved(*runs.alone);
   const Status one = other.alone->load(whole.tensors, whole.numbers);

@@ -85,16 +85,16 @@ WholeRun alone(const Variant& variant) {
   return run;
 }
 
-void expect_bits(ProcessGroup& world, const Variant& variant, const std::string& parallel) {
+void expect_bits(ProcessGroup& process_group, const Variant& variant, const std::string& parallel) {
   const std::string what = text_of(variant) + ' ' + parallel;
   static int number = 0;
-  WholeRun run(std::to_string(world.ranks()) + "-exact" + std::to_string(number++));
-  EXPECT_EQ(run.go(&world, std::make_unique<ExactTask>(world.ranks()),
-                   words_of(variant, world.ranks()) + Words{"parallel=" + parallel}),
+  WholeRun run(std::to_string(process_group.ranks()) + "-exact" + std::to_string(number++));
+  EXPECT_EQ(run.go(&process_group, std::make_unique<ExactTask>(process_group.ranks()),
+                   words_of(variant, process_group.ranks()) + Words{"parallel=" + parallel}),
             "")
       << what;
-  EXPECT_TRUE(same_on_ranks(world, bytes_of(run.parameters))) << what;
-  if (!world.leads()) return;
+  EXPECT_TRUE(same_on_ranks(process_group, bytes_of(run.parameters))) << what;
+  if (!process_group.leads()) return;
   const WholeRun one = alone(variant);
   EXPECT_TRUE(run.bits(kSteps).first == one.bits(kSteps).first) << "weights: " << what;
   EXPECT_TRUE(run.bits(kSteps).second == one.bits(kSteps).second) << "states: " << what;
@@ -113,14 +113,14 @@ RANKS_TEST(adamw_has_the_bits_of_one_process, 2, 3, 4) {
   const std::vector<Variant> all = adamw();
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (std::size_t mode = 0; mode < 3; ++mode)
-      if (world.ranks() == 2 || (i + static_cast<std::size_t>(world.ranks())) % 3 == mode)
-        expect_bits(world, all[i], kModes[mode]);
+      if (process_group.ranks() == 2 || (i + static_cast<std::size_t>(process_group.ranks())) % 3 == mode)
+        expect_bits(process_group, all[i], kModes[mode]);
   }
 }
 
 RANKS_TEST(other_families_have_the_bits_of_one_process, 3) {
   const std::vector<Variant> all = families();
-  for (std::size_t i = 0; i < all.size(); ++i) expect_bits(world, all[i], kModes[(i + 1) % 3]);
+  for (std::size_t i = 0; i < all.size(); ++i) expect_bits(process_group, all[i], kModes[(i + 1) % 3]);
 }
 
 // The largest difference between weights, and the largest weight.
@@ -144,13 +144,13 @@ RANKS_TEST(lamb_and_lars_have_the_norms_of_whole_tensors, 2, 4) {
   for (const Variant& variant : {Variant{"lamb", 1, {"trust_ratio=true"}}, Variant{"lars", 4, {}}}) {
     for (const char* parallel : {"zero1", "zero2"}) {
       const std::string what = text_of(variant) + ' ' + parallel;
-      WholeRun run(std::to_string(world.ranks()) + "-norms-" + variant.name + parallel);
-      EXPECT_EQ(run.go(&world, std::make_unique<ExactTask>(world.ranks()),
-                       words_of(variant, world.ranks()) + Words{std::string("parallel=") + parallel}),
+      WholeRun run(std::to_string(process_group.ranks()) + "-norms-" + variant.name + parallel);
+      EXPECT_EQ(run.go(&process_group, std::make_unique<ExactTask>(process_group.ranks()),
+                       words_of(variant, process_group.ranks()) + Words{std::string("parallel=") + parallel}),
                 "");
-      EXPECT_TRUE(same_on_ranks(world, bytes_of(run.parameters))) << what;
-      if (!world.leads()) continue;
-      WholeRun one(std::to_string(world.ranks()) + "-norms-alone-" + variant.name + parallel);
+      EXPECT_TRUE(same_on_ranks(process_group, bytes_of(run.parameters))) << what;
+      if (!process_group.leads()) continue;
+      WholeRun one(std::to_string(process_group.ranks()) + "-norms-alone-" + variant.name + parallel);
       EXPECT_EQ(one.go(nullptr, std::make_unique<ExactTask>(1), words_of(variant, 1)), "");
       const Distance found = distance(run.parameters, one.parameters);
       EXPECT_LE(found.most, kSteps * 2 * 0x1p-23 * found.largest) << what;
@@ -158,8 +158,8 @@ RANKS_TEST(lamb_and_lars_have_the_norms_of_whole_tensors, 2, 4) {
   }
 }
 
-Words text_words(ProcessGroup& world, const std::string& optimizer) {
-  return {"data.train=" + world.broadcast_text(octavo_train::text_file()), "optimizer=" + optimizer,
+Words text_words(ProcessGroup& process_group, const std::string& optimizer) {
+  return {"data.train=" + process_group.broadcast_text(octavo_train::text_file()), "optimizer=" + optimizer,
           "max_steps=20", "eval_steps=null", "save_steps=null"};
 }
 
@@ -174,16 +174,16 @@ double evaluated(const WholeRun& run) { return run.records("eval").at(0)["loss"]
 // Sums of two terms have only one result. The language model has dropout: masks depend on the sample, not on
 // the rank.
 RANKS_TEST(two_ranks_train_text_to_the_bits_of_one_process, 2) {
-  const Words all = text_words(world, "adamw_8bit");
+  const Words all = text_words(process_group, "adamw_8bit");
   int number = 0;
   for (const char* clip : {"max_grad_norm=1", "max_grad_norm=0"}) {
     for (const char* parallel : {"ddp", "zero1", "zero2"}) {
       // Shards add the clipped norm in another order.
       if (std::string(clip) == "max_grad_norm=1" && std::string(parallel) != "ddp") continue;
       WholeRun run = text_run("text-" + std::to_string(number++));
-      EXPECT_EQ(run.go(&world, nullptr, all + Words{clip, std::string("parallel=") + parallel}), "");
-      EXPECT_TRUE(same_on_ranks(world, bytes_of(run.parameters)));
-      if (!world.leads()) continue;
+      EXPECT_EQ(run.go(&process_group, nullptr, all + Words{clip, std::string("parallel=") + parallel}), "");
+      EXPECT_TRUE(same_on_ranks(process_group, bytes_of(run.parameters)));
+      if (!process_group.leads()) continue;
       WholeRun one = text_run("text-alone-" + std::to_string(number));
       EXPECT_EQ(one.go(nullptr, nullptr, all + Words{clip} + passes(2)), "");
       EXPECT_TRUE(run.bits(kSteps) == one.bits(kSteps)) << parallel << ' ' << clip;
@@ -197,11 +197,11 @@ RANKS_TEST(two_ranks_train_text_to_the_bits_of_one_process, 2) {
 // the same samples in one micro-batch and in three. A wrong batch, weight or mask differs a thousand times
 // more.
 RANKS_TEST(three_ranks_train_text_within_the_tolerance_of_sums, 3) {
-  const Words all = text_words(world, "adamw");
+  const Words all = text_words(process_group, "adamw");
   WholeRun run = text_run("near");
-  EXPECT_EQ(run.go(&world, nullptr, all + Words{"parallel=zero2"}), "");
-  EXPECT_TRUE(same_on_ranks(world, bytes_of(run.parameters)));
-  if (!world.leads()) return;
+  EXPECT_EQ(run.go(&process_group, nullptr, all + Words{"parallel=zero2"}), "");
+  EXPECT_TRUE(same_on_ranks(process_group, bytes_of(run.parameters)));
+  if (!process_group.leads()) return;
   WholeRun three = text_run("near-passes"), once = text_run("near-once");
   EXPECT_EQ(three.go(nullptr, nullptr, all + passes(3)), "");
   EXPECT_EQ(once.go(nullptr, nullptr, all + Words{"per_device_train_batch_size=6"}), "");
@@ -216,18 +216,18 @@ RANKS_TEST(three_ranks_train_text_within_the_tolerance_of_sums, 3) {
 // statistics are the mean over ranks, so they differ; weights do not.
 RANKS_TEST(batch_norm_has_the_same_statistics_on_all_ranks, 2, 4) {
   for (const char* parallel : {"ddp", "zero2"}) {
-    const std::string name = std::to_string(world.ranks()) + "-norm-" + parallel;
+    const std::string name = std::to_string(process_group.ranks()) + "-norm-" + parallel;
     WholeRun run(name);
     const Words all = {"optimizer=adamw_8bit", "max_grad_norm=0"};
-    EXPECT_EQ(run.go(&world, nullptr, all + Words{std::string("parallel=") + parallel}), "");
-    EXPECT_TRUE(same_on_ranks(world, bytes_of(run.parameters)));
-    EXPECT_TRUE(same_on_ranks(world, bytes_of(run.buffers)));
+    EXPECT_EQ(run.go(&process_group, nullptr, all + Words{std::string("parallel=") + parallel}), "");
+    EXPECT_TRUE(same_on_ranks(process_group, bytes_of(run.parameters)));
+    EXPECT_TRUE(same_on_ranks(process_group, bytes_of(run.buffers)));
     ASSERT_FALSE(run.buffers.empty());
     for (const auto& [buffer, tensor] : run.buffers)
       if (!tensor.is_floating_point()) {
         EXPECT_EQ(tensor.item<std::int64_t>(), kSteps) << buffer;
       }
-    if (!world.leads() || world.ranks() != 2) continue;
+    if (!process_group.leads() || process_group.ranks() != 2) continue;
     WholeRun one(name + "-alone");
     EXPECT_EQ(one.go(nullptr, nullptr, all + passes(2)), "");
     EXPECT_TRUE(bytes_of(run.parameters) == bytes_of(one.parameters)) << parallel;
@@ -252,11 +252,11 @@ RANKS_TEST(a_rank_without_a_pass_waits_for_its_last_update, 2) {
     const test::Delays delays(offload == "none" ? 0 : 20000);
     WholeRun run("nothing-" + offload);
     EXPECT_EQ(
-        run.go(&world, std::make_unique<OftenNothing>(),
+        run.go(&process_group, std::make_unique<OftenNothing>(),
                words_of({"adamw", 1, {}}, 2) + Words{"parallel=ddp", "max_steps=8", "offload=" + offload}),
         "");
-    EXPECT_TRUE(same_on_ranks(world, bytes_of(run.parameters))) << offload;
-    if (world.leads()) {
+    EXPECT_TRUE(same_on_ranks(process_group, bytes_of(run.parameters))) << offload;
+    if (process_group.leads()) {
       EXPECT_EQ(run.state(8)["left_out"]["passes"], 3);
     }
     return bytes_of(run.parameters);
@@ -266,10 +266,10 @@ RANKS_TEST(a_rank_without_a_pass_waits_for_its_last_update, 2) {
 }
 
 // Joins ranks 0 and 1 of the group to a separate process group.
-std::unique_ptr<ProcessGroup> first_two(const ProcessGroup& world) {
-  RankInfo place = world.place();
-  place.ranks = place.local_ranks = 2;
-  return ProcessGroup::join(place, torch::kCPU, {.timeout = kPatience}).value();
+std::unique_ptr<ProcessGroup> first_two(const ProcessGroup& process_group) {
+  RankInfo rank_info = process_group.rank_info();
+  rank_info.ranks = rank_info.local_ranks = 2;
+  return ProcessGroup::join(rank_info, torch::kCPU, {.timeout = kPatience}).value();
 }
 
 RANKS_TEST(goes_on_with_other_numbers_of_ranks, 3) {
@@ -277,12 +277,12 @@ RANKS_TEST(goes_on_with_other_numbers_of_ranks, 3) {
   const Words all = words_of(variant, 3);
   const auto task = [] { return std::make_unique<ExactTask>(3); };
   WholeRun whole("resume-whole");
-  EXPECT_EQ(whole.go(&world, task(), all + Words{"parallel=zero2", "save_steps=10"}), "");
+  EXPECT_EQ(whole.go(&process_group, task(), all + Words{"parallel=zero2", "save_steps=10"}), "");
   const Words from = {"resume_from_checkpoint=" + whole.checkpoint(10)};
   // The same number of ranks, in another mode.
   WholeRun same("resume-3");
-  EXPECT_EQ(same.go(&world, task(), all + from + Words{"parallel=ddp"}), "");
-  if (world.leads()) {
+  EXPECT_EQ(same.go(&process_group, task(), all + from + Words{"parallel=ddp"}), "");
+  if (process_group.leads()) {
     EXPECT_TRUE(whole.bits(kSteps) == alone(variant).bits(kSteps));
     EXPECT_TRUE(same.bits(kSteps) == whole.bits(kSteps));
     // One process has six micro-batches in a step instead of two.
@@ -290,8 +290,8 @@ RANKS_TEST(goes_on_with_other_numbers_of_ranks, 3) {
     EXPECT_EQ(one.go(nullptr, task(), all + from), "");
     EXPECT_TRUE(one.bits(kSteps) == whole.bits(kSteps));
   }
-  if (world.rank() < 2) {
-    const std::unique_ptr<ProcessGroup> two = first_two(world);
+  if (process_group.rank() < 2) {
+    const std::unique_ptr<ProcessGroup> two = first_two(process_group);
     WholeRun fewer("resume-2");
     EXPECT_EQ(fewer.go(two.get(), task(), all + from + Words{"parallel=zero1"}), "");
     EXPECT_TRUE(same_on_ranks(*two, bytes_of(fewer.parameters)));
@@ -302,9 +302,9 @@ RANKS_TEST(goes_on_with_other_numbers_of_ranks, 3) {
   // Three batches in a step cannot be divided by two ranks.
   WholeRun odd("resume-odd");
   const Words odd_words = words_of({"adamw", 1, {}}, 3);
-  EXPECT_EQ(odd.go(&world, task(), odd_words + Words{"max_steps=2"}), "");
-  if (world.rank() < 2) {
-    const std::unique_ptr<ProcessGroup> two = first_two(world);
+  EXPECT_EQ(odd.go(&process_group, task(), odd_words + Words{"max_steps=2"}), "");
+  if (process_group.rank() < 2) {
+    const std::unique_ptr<ProcessGroup> two = first_two(process_group);
     WholeRun refused("resume-refused");
     EXPECT_THAT(refused.go(two.get(), task(),
                            odd_words + Words{"max_steps=4", "resume_from_checkpoint=" + odd.checkpoint(2)}),
@@ -315,15 +315,15 @@ RANKS_TEST(goes_on_with_other_numbers_of_ranks, 3) {
 // fp32 states take 8 bytes per element once it has had a gradient; fp32 gradients take 4.
 RANKS_TEST(states_and_gradients_have_the_bytes_of_the_layout, 2, 3, 4) {
   for (const std::string parallel : kModes) {
-    WholeRun run(std::to_string(world.ranks()) + "-bytes-" + parallel);
+    WholeRun run(std::to_string(process_group.ranks()) + "-bytes-" + parallel);
     run.look = [&](const octavo_train::TrainingState& state) {
       const octavo_train::ParallelLayout layout =
-          make_bucket_layout(state.groups, world.ranks(), parallel != "ddp");
+          make_bucket_layout(state.groups, process_group.ranks(), parallel != "ddp");
       std::int64_t own = 0, chunks = 0, buckets = 0, largest = 0;
       for (std::size_t i = 0; i < state.groups.parameters.size(); ++i)
-        own += i == ExactModel::kUnused ? 0 : layout.piece(i, world.rank()).elements();
+        own += i == ExactModel::kUnused ? 0 : layout.piece(i, process_group.rank()).elements();
       for (std::size_t i = 0; i < layout.buckets().size(); ++i) {
-        chunks += layout.chunk(i, world.rank()).elements();
+        chunks += layout.chunk(i, process_group.rank()).elements();
         buckets += layout.buckets()[i].elements;
         largest = std::max(largest, layout.buckets()[i].elements);
       }
@@ -331,11 +331,11 @@ RANKS_TEST(states_and_gradients_have_the_bytes_of_the_layout, 2, 3, 4) {
       EXPECT_EQ(state.gradients->bytes(), 4 * (parallel == "zero2" ? chunks : buckets)) << parallel;
       EXPECT_LE(state.gradients->communication_bytes(), parallel == "zero2" ? 2 * 4 * largest : 0);
       if (parallel != "ddp") {
-        EXPECT_LE(own, (buckets + world.ranks() - 1) / world.ranks());
+        EXPECT_LE(own, (buckets + process_group.ranks() - 1) / process_group.ranks());
       }
     };
-    EXPECT_EQ(run.go(&world, std::make_unique<ExactTask>(world.ranks()),
-                     words_of({"adamw", 1, {}}, world.ranks()) + Words{"parallel=" + parallel}),
+    EXPECT_EQ(run.go(&process_group, std::make_unique<ExactTask>(process_group.ranks()),
+                     words_of({"adamw", 1, {}}, process_group.ranks()) + Words{"parallel=" + parallel}),
               "");
   }
 }

@@ -51,16 +51,16 @@ class WholeRun : public octavo_train::TinyRun {
   std::function<void(const octavo_train::TrainingState&)> look = [](const octavo_train::TrainingState&) {};
   NamedTensors parameters, buffers;  // copied at the end of the run
 
-  // Trains on all ranks of `world`, or in this process alone if it is null. Returns an empty string, or the
-  // error.
-  std::string go(ProcessGroup* world, std::unique_ptr<octavo_train::Task> task, const Words& words) {
+  // Trains on all ranks of `process_group`, or in this process alone if it is null. Returns an empty string,
+  // or the error.
+  std::string go(ProcessGroup* process_group, std::unique_ptr<octavo_train::Task> task, const Words& words) {
     auto config = octavo_train::parse(yaml, "run.yaml", words);
     if (!config.ok()) return config.status().message();
     octavo_train::Recorder listener;
     octavo_train::Heartbeat heartbeat(listener);
-    const std::shared_ptr<ProcessGroup> borrowed(world, [](ProcessGroup*) {});
+    const std::shared_ptr<ProcessGroup> borrowed(process_group, [](ProcessGroup*) {});
     auto run = octavo_train::start_run(*config, heartbeat, octavo_train::Purpose::run,
-                                       world == nullptr ? nullptr : borrowed, std::move(task));
+                                       process_group == nullptr ? nullptr : borrowed, std::move(task));
     if (!run.ok()) return run.status().message();
     const auto outcome = octavo_train::TrainingLoop(**run).run();
     said += listener.said;
@@ -89,9 +89,9 @@ inline std::string bytes_of(const NamedTensors& tensors) {
 }
 
 // Returns true if `bytes` is the same on all ranks.
-inline bool same_on_ranks(ProcessGroup& world, const std::string& bytes) {
+inline bool same_on_ranks(ProcessGroup& process_group, const std::string& bytes) {
   const std::string mine = std::to_string(std::hash<std::string>()(bytes));
-  for (const std::string& each : world.gather(mine))
+  for (const std::string& each : process_group.gather(mine))
     if (each != mine) return false;
   return true;
 }

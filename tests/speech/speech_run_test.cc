@@ -255,7 +255,7 @@ TEST(SpeechRun, ModelsInFilesBeginARun) {
   for (const StoredTensor& each : weights.tensors())
     sources.push_back({each.name, std::string(each.dtype), each.shape, [&each] { return each.bytes; }});
   const SpeechModelSettings model =
-      with_speech_keys(*known_speech_model(kFastConformer), config->settings.own.get<SpeechKeys>());
+      with_speech_keys(*known_speech_model(kFastConformer), config->settings.task_settings.get<SpeechKeys>());
   ASSERT_TRUE(write_transformers_model(folder.at("mine"), model, nullptr, sources).ok());
   const Words name = {"model.name=" + folder.at("mine"), "task=speech", "eval_steps=null", "model.encoder={}",
                       "learning_rate=1e-30"};

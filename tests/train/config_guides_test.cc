@@ -212,7 +212,7 @@ TEST(ParakeetGuide, PartsWithoutAModelAreKeysOfAnyRun) {
     EXPECT_EQ(training.per_device_eval_batch_size, part.eval);
     EXPECT_EQ(training.gradient_accumulation_steps, part.accumulation);
   }
-  EXPECT_TRUE(parsed(kParts[3].text).settings.own.get<BdhSettings>().gradient_checkpointing);
+  EXPECT_TRUE(parsed(kParts[3].text).settings.task_settings.get<BdhSettings>().gradient_checkpointing);
 
   EXPECT_EQ(training_of("# With underscore\noptimizer: \"adamw_8bit\"\n").optimizer, kEightBits);
   EXPECT_EQ(training_of("# Without underscore\noptimizer: \"adamw8bit\"\n").optimizer, kEightBits);
@@ -228,7 +228,7 @@ TEST(ParakeetGuide, PartsWithoutAModelAreKeysOfAnyRun) {
   EXPECT_EQ(smaller.per_device_train_batch_size, 4);
   EXPECT_EQ(smaller.gradient_accumulation_steps, 32);
   EXPECT_TRUE(parsed("   model:\n     gradient_checkpointing: true\n")
-                  .settings.own.get<BdhSettings>()
+                  .settings.task_settings.get<BdhSettings>()
                   .gradient_checkpointing);
   EXPECT_EQ(
       parsed("   data:\n     max_samples: 100000  # Make sure it's not higher\n").settings.data.max_samples,
@@ -310,8 +310,8 @@ TEST(ParakeetGuide, TheModelTellsTheTask) {
   const Settings& s = config.settings;
   EXPECT_EQ(s.task, "speech");
   EXPECT_EQ(s.model.name, kParakeet);
-  EXPECT_TRUE(s.own.get<SpeechKeys>().gradient_checkpointing);
-  EXPECT_TRUE(s.own.get<SpeechKeys>().pretrained);
+  EXPECT_TRUE(s.task_settings.get<SpeechKeys>().gradient_checkpointing);
+  EXPECT_TRUE(s.task_settings.get<SpeechKeys>().pretrained);
   EXPECT_EQ(s.data.max_samples, -1);
   EXPECT_EQ(s.training.optimizer, kEightBits);
   EXPECT_EQ(s.training.per_device_train_batch_size * s.training.gradient_accumulation_steps, 120);
@@ -349,7 +349,7 @@ TEST(ParakeetGuide, TheModelTellsTheTask) {
 
 SpeechModelSettings model_of(std::string_view text, const Words& words = {}) {
   const Settings s = parsed(text, words).settings;
-  return with_speech_keys(*known_speech_model(s.model.name), s.own.get<SpeechKeys>());
+  return with_speech_keys(*known_speech_model(s.model.name), s.task_settings.get<SpeechKeys>());
 }
 
 // The guide's script sets checkpointing separately for the encoder and the decoder.
@@ -511,8 +511,8 @@ model.n_layer=2
                          .settings;
   EXPECT_EQ(s.training.learning_rate, 3e-4);
   EXPECT_EQ(s.training.eval_steps, std::nullopt);
-  EXPECT_EQ(s.own.get<TextSettings>().train, (std::vector<std::string>{"a.txt", "b = c.txt"}));
-  EXPECT_EQ(s.own.get<BdhSettings>().n_layer, 2);
+  EXPECT_EQ(s.task_settings.get<TextSettings>().train, (std::vector<std::string>{"a.txt", "b = c.txt"}));
+  EXPECT_EQ(s.task_settings.get<BdhSettings>().n_layer, 2);
   const auto error = [](std::string_view text) { return parse(text, "run.py").status().message(); };
   EXPECT_THAT(error("\nLEARNING_RAT = 1"), HasSubstr("run.py:2:1: LEARNING_RAT: unknown key; did you mean"));
   EXPECT_THAT(error("BATCH_SIZE = 1_000"),

@@ -31,7 +31,7 @@ class ConfigPaths : public testing::Test {
   }
   [[nodiscard]] Paths train_of(const std::string& text, const Words& words = {},
                                const std::string& by = "../conf/run.yaml") const {
-    return loaded(text, words, by).own.get<TextSettings>().train.value_or(Paths());
+    return loaded(text, words, by).task_settings.get<TextSettings>().train.value_or(Paths());
   }
 
   std::filesystem::path before_ = std::filesystem::current_path();
@@ -62,8 +62,8 @@ TEST_F(ConfigPaths, TheCommandLineMeansTheWorkingDirectory) {
   files_.write("conf/a.txt", "a");
   EXPECT_THAT(train_of("", {"data.train=a.txt"}), ElementsAre("a.txt"));
   const Settings s = loaded("train: a.txt\nvalidation: a.txt", {"validation=a.txt"});
-  EXPECT_THAT(*s.own.get<TextSettings>().train, ElementsAre("../conf/a.txt"));
-  EXPECT_THAT(*s.own.get<TextSettings>().validation, ElementsAre("a.txt"));
+  EXPECT_THAT(*s.task_settings.get<TextSettings>().train, ElementsAre("../conf/a.txt"));
+  EXPECT_THAT(*s.task_settings.get<TextSettings>().validation, ElementsAre("a.txt"));
 }
 
 TEST_F(ConfigPaths, WhatARunMakesIsMadeInTheWorkingDirectory) {
@@ -105,9 +105,9 @@ TEST_F(ConfigPaths, AbsoluteOnesMeanTheSameEverywhere) {
   const Settings saved = with_absolute_paths(
       loaded("train: [a.txt, ./b.txt, none.txt]\noutput_dir: runs/x\nresume_from_checkpoint: c"));
   EXPECT_THAT(
-      *saved.own.get<TextSettings>().train,
+      *saved.task_settings.get<TextSettings>().train,
       ElementsAre(files_.path("conf/a.txt"), files_.path("here/b.txt"), files_.path("here/none.txt")));
-  EXPECT_EQ(saved.own.get<TextSettings>().validation, std::nullopt);
+  EXPECT_EQ(saved.task_settings.get<TextSettings>().validation, std::nullopt);
   EXPECT_EQ(saved.output_dir, files_.path("here/runs/x"));
   EXPECT_EQ(saved.training.resume_from_checkpoint.path, files_.path("here/c"));
   // Different spellings of a folder give the same name. But the parent of a link's target is not the folder
@@ -133,7 +133,8 @@ TEST_F(ConfigPaths, AFoldersNameIsNoPattern) {
   files_.write("here/x[1]/a.txt", "a");
   const auto config = load("x[1]/run.yaml");
   ASSERT_TRUE(config.ok());
-  EXPECT_THAT(*config->settings.own.get<TextSettings>().train, ElementsAre("x\\[1]/*.txt", "x[1]/a.txt"));
+  EXPECT_THAT(*config->settings.task_settings.get<TextSettings>().train,
+              ElementsAre("x\\[1]/*.txt", "x[1]/a.txt"));
 }
 
 // The path keys of a new task are found by their codec; no list has to be updated.

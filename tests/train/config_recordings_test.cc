@@ -10,7 +10,7 @@ namespace octavo_train {
 namespace {
 
 const RecordingSettings& recordings(const Config& config) {
-  return config.settings.own.get<RecordingSettings>();
+  return config.settings.task_settings.get<RecordingSettings>();
 }
 std::string error(const std::string& text, const Words& words = {}) {
   return parse("task: speech\n" + text, "run.yaml", words).status().message();
@@ -32,7 +32,7 @@ TEST(RecordingConfig, ManifestsWithAndWithoutWeights) {
   for (const Config* each : {&one, &weighed})
     EXPECT_EQ(to_yaml(parsed(to_yaml(each->settings)).settings), to_yaml(each->settings));
   const Settings absolute = with_absolute_paths(weighed.settings);
-  for (const ManifestSource& each : *absolute.own.get<RecordingSettings>().train_manifest)
+  for (const ManifestSource& each : *absolute.task_settings.get<RecordingSettings>().train_manifest)
     EXPECT_THAT(each.path, StartsWith("/"));
 
   EXPECT_THAT(error("train_manifest: []"), HasSubstr("got an empty list, expected the path of a manifest"));
@@ -66,9 +66,9 @@ model:
   EXPECT_THAT(recordings(config).speed_perturb, ElementsAre(0.9, 1.0, 1.1));
   EXPECT_EQ(recordings(config).noise_snr, (SnrRange{5, 5}));
   EXPECT_EQ(recordings(config).bad_clips, BadClips::skip);
-  EXPECT_EQ(config.settings.own.get<FeatureKeys>().sample_rate, 8000);
-  EXPECT_EQ(config.settings.own.get<FeatureKeys>().dither, 0);
-  EXPECT_EQ(config.settings.own.get<TokenizerKeys>().dir, "tok");
+  EXPECT_EQ(config.settings.task_settings.get<FeatureKeys>().sample_rate, 8000);
+  EXPECT_EQ(config.settings.task_settings.get<FeatureKeys>().dither, 0);
+  EXPECT_EQ(config.settings.task_settings.get<TokenizerKeys>().dir, "tok");
   EXPECT_EQ(to_yaml(parsed(to_yaml(config.settings)).settings), to_yaml(config.settings));
 
   EXPECT_THAT(error("speed_perturb: [0.1]"), HasSubstr("such as [0.9, 1.0, 1.1]"));

@@ -17,7 +17,7 @@ std::string error(const std::string& text, const Words& words = {}) {
   return parse(text, "run.yaml", words).status().message();
 }
 SpeechModelSettings model_of(const Settings& settings) {
-  return with_speech_keys(*known_speech_model(settings.model.name), settings.own.get<SpeechKeys>());
+  return with_speech_keys(*known_speech_model(settings.model.name), settings.task_settings.get<SpeechKeys>());
 }
 
 constexpr const char* kSizes = R"(model:
@@ -58,7 +58,7 @@ TEST(SpeechConfig, SizesAndSectionsInSections) {
                                               .input_dropout = 0.3,
                                               .predictor_dropout = 0.4,
                                               .joint_dropout = 0.25}));
-  const auto& augment = s.own.get<SpecAugmentSettings>();
+  const auto& augment = s.task_settings.get<SpecAugmentSettings>();
   EXPECT_EQ(augment.freq_masks, 1);
   EXPECT_EQ(augment.time_masks, 3);
   EXPECT_EQ(augment.freq_width, 4);

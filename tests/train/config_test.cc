@@ -48,15 +48,15 @@ Settings settings_of(std::string_view text) { return parsed(text).settings; }
 
 TEST(Config, NestedFileSetsEveryKeyItNames) {
   const Settings s = parsed(kGuide).settings;
-  EXPECT_EQ(s.own.get<BdhSettings>().n_layer, 8);
-  EXPECT_EQ(s.own.get<BdhSettings>().n_embd, 384);
-  EXPECT_EQ(s.own.get<BdhSettings>().n_head, 6);
-  EXPECT_EQ(s.own.get<BdhSettings>().mlp_internal_dim_multiplier, 64);
-  EXPECT_EQ(s.own.get<BdhSettings>().dropout, 0.2);
-  EXPECT_TRUE(s.own.get<BdhSettings>().gradient_checkpointing);
-  EXPECT_EQ(s.own.get<TextSettings>().train, std::vector<std::string>{"corpus.txt"});
-  EXPECT_EQ(s.own.get<TextSettings>().validation, std::nullopt);
-  EXPECT_EQ(s.own.get<TextSettings>().block_size, 256);
+  EXPECT_EQ(s.task_settings.get<BdhSettings>().n_layer, 8);
+  EXPECT_EQ(s.task_settings.get<BdhSettings>().n_embd, 384);
+  EXPECT_EQ(s.task_settings.get<BdhSettings>().n_head, 6);
+  EXPECT_EQ(s.task_settings.get<BdhSettings>().mlp_internal_dim_multiplier, 64);
+  EXPECT_EQ(s.task_settings.get<BdhSettings>().dropout, 0.2);
+  EXPECT_TRUE(s.task_settings.get<BdhSettings>().gradient_checkpointing);
+  EXPECT_EQ(s.task_settings.get<TextSettings>().train, std::vector<std::string>{"corpus.txt"});
+  EXPECT_EQ(s.task_settings.get<TextSettings>().validation, std::nullopt);
+  EXPECT_EQ(s.task_settings.get<TextSettings>().block_size, 256);
   EXPECT_EQ(s.data.max_samples, -1);
   EXPECT_EQ(s.data.seed, 7);
   EXPECT_EQ(s.data.dataloader_num_workers, 3);
@@ -134,7 +134,7 @@ TEST(Config, TheOtherGuidesFlatSpellings) {
   EXPECT_EQ(training.eval_steps, 2);
   EXPECT_EQ(training.save_steps, 4);
   EXPECT_EQ(config.settings.output_dir, "here");
-  EXPECT_EQ(config.settings.own.get<TextSettings>().block_size, 64);
+  EXPECT_EQ(config.settings.task_settings.get<TextSettings>().block_size, 64);
   EXPECT_EQ(training_of("use_4bit_optimizer: yes").optimizer.state, octavo::StateFormat::int8);
   EXPECT_EQ(training_of("use_4bit_optimizer: false").optimizer.state, octavo::StateFormat::fp32);
 }
@@ -155,7 +155,7 @@ TEST(Config, KeysOfOtherTrainers) {
   EXPECT_EQ(s.training.max_grad_norm, 0.5);
   EXPECT_EQ(s.training.num_train_epochs, 2);
   EXPECT_EQ(s.data.dataloader_num_workers, 5);
-  EXPECT_EQ(s.own.get<TextSettings>().block_size, 128);
+  EXPECT_EQ(s.task_settings.get<TextSettings>().block_size, 128);
 }
 
 TEST(Config, OptimizerNamesInBothSpellings) {
@@ -363,7 +363,7 @@ TEST(Config, DevicesStagesPathsAndResume) {
   EXPECT_EQ(device("cuda:0"), (DeviceName{Kind::cuda, 0}));
   EXPECT_EQ(parsed("data: {stages: [100000, 500000, -1]}").settings.data.stages,
             (std::vector<std::int64_t>{100000, 500000, -1}));
-  EXPECT_EQ(parsed("train: [a.txt, 'b c.txt']").settings.own.get<TextSettings>().train,
+  EXPECT_EQ(parsed("train: [a.txt, 'b c.txt']").settings.task_settings.get<TextSettings>().train,
             (std::vector<std::string>{"a.txt", "b c.txt"}));
   EXPECT_EQ(training_of("resume_from_checkpoint: true").resume_from_checkpoint, (Resume{true, ""}));
   EXPECT_EQ(training_of("resume_from_checkpoint: no").resume_from_checkpoint, (Resume{false, ""}));
@@ -388,8 +388,9 @@ TEST(Config, OverridesAndOrigins) {
       parsed(kGuide, {"learning_rate=1", "training.learning_rate=3e-4", "model={n_layer: 2, n_head: 2}",
                       "validation=[a.txt, b.txt]", "optimizer_fallback="});
   EXPECT_EQ(config.settings.training.learning_rate, 3e-4);  // the last value is used
-  EXPECT_EQ(config.settings.own.get<BdhSettings>().n_layer, 2);
-  EXPECT_EQ(config.settings.own.get<TextSettings>().validation, (std::vector<std::string>{"a.txt", "b.txt"}));
+  EXPECT_EQ(config.settings.task_settings.get<BdhSettings>().n_layer, 2);
+  EXPECT_EQ(config.settings.task_settings.get<TextSettings>().validation,
+            (std::vector<std::string>{"a.txt", "b.txt"}));
   EXPECT_EQ(config.settings.training.optimizer_fallback, std::nullopt);
   EXPECT_EQ(config.origin("training.learning_rate").text(), "command line");
   EXPECT_EQ(config.origin("model.n_embd").text(), "run.yaml:2");
@@ -425,14 +426,16 @@ TEST(Config, YamlReadsBackAsTheSameSettings) {
   for (const std::string& path : paths) {
     Settings settings = parsed(kGuide).settings;
     settings.output_dir = path;
-    settings.own.get<TextSettings>().train = {path, "other"};
-    settings.own.get<TextSettings>().validation = {path};
+    settings.task_settings.get<TextSettings>().train = {path, "other"};
+    settings.task_settings.get<TextSettings>().validation = {path};
     settings.training.resume_from_checkpoint = {false, path};
     const std::string text = to_yaml(settings);
     const Settings again = parsed(text).settings;
     EXPECT_EQ(again.output_dir, path);
-    EXPECT_EQ(again.own.get<TextSettings>().train, settings.own.get<TextSettings>().train);
-    EXPECT_EQ(again.own.get<TextSettings>().validation, settings.own.get<TextSettings>().validation);
+    EXPECT_EQ(again.task_settings.get<TextSettings>().train,
+              settings.task_settings.get<TextSettings>().train);
+    EXPECT_EQ(again.task_settings.get<TextSettings>().validation,
+              settings.task_settings.get<TextSettings>().validation);
     EXPECT_EQ(again.training.resume_from_checkpoint, settings.training.resume_from_checkpoint);
     EXPECT_EQ(to_yaml(again), text);
   }

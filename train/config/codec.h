@@ -128,7 +128,7 @@ auto& section_of(S& settings) {
   else if constexpr (std::is_same_v<Section, octavo::fp8::Settings>)
     return settings.training.fp8.recipe;
   else
-    return settings.own.template get<Section>();
+    return settings.task_settings.template get<Section>();
 }
 
 // Binds a field of type T or std::optional<T>. An optional field also accepts null and `none`: an unquoted

@@ -207,7 +207,7 @@ struct Settings {
   DataSettings data;
   TrainingSettings training;
   std::string output_dir;
-  Sections own;  // settings of the task and its model
+  Sections task_settings;  // settings of the task and its model
   // Maps relative paths of the file that exist neither in the file's folder nor in the working directory to
   // their places in the file's folder. places_looked_at() in paths.h uses them for errors.
   std::map<std::string, std::string> beside_config;

@@ -158,7 +158,7 @@ void wait_for_hosts(const c10::intrusive_ptr<c10d::Work>& work, const std::share
 }
 
 struct ProcessGroup::Impl {
-  RankInfo place;
+  RankInfo rank_info;
   torch::Device device{torch::kCPU};
   std::shared_ptr<Watchdog> monitor;
   GroupPointer tensors, hosts;
@@ -179,7 +179,7 @@ struct ProcessGroup::Impl {
     monitor->called();
     traffic.bytes += static_cast<std::int64_t>(static_cast<double>(tensor.nbytes()) * share);
   }
-  [[nodiscard]] double others_part() const { return double(place.ranks - 1) / place.ranks; }
+  [[nodiscard]] double others_part() const { return double(rank_info.ranks - 1) / rank_info.ranks; }
 
   void measure_first() {
     const double seconds = recent.front()->seconds();
@@ -205,7 +205,7 @@ struct ProcessGroup::Impl {
   // Implements reduce_scatter with all_reduce, because gloo has no such operation. The sums are bitwise those
   // of all_reduce.
   Pending reduce_scatter_on_host(const torch::Tensor& part, const torch::Tensor& whole) {
-    const torch::Tensor mine = whole.view(-1).narrow(0, part.numel() * place.rank, part.numel());
+    const torch::Tensor mine = whole.view(-1).narrow(0, part.numel() * rank_info.rank, part.numel());
     const bool in_place = part.data_ptr() == mine.data_ptr();
     const torch::Tensor summed = in_place ? whole : whole.clone();
     Pending pending = start({summed}, [&] {
@@ -213,7 +213,7 @@ struct ProcessGroup::Impl {
       return tensors->allreduce(given);
     });
     if (!in_place) {
-      recent.back()->afterwards = [part, summed, at = part.numel() * place.rank] {
+      recent.back()->afterwards = [part, summed, at = part.numel() * rank_info.rank] {
         part.view(-1).copy_(summed.view(-1).narrow(0, at, part.numel()));
       };
     }
@@ -264,7 +264,7 @@ ProcessGroup::~ProcessGroup() {
   impl_->monitor->leave();
 }
 
-const RankInfo& ProcessGroup::place() const { return impl_->place; }
+const RankInfo& ProcessGroup::rank_info() const { return impl_->rank_info; }
 
 std::unique_ptr<ProcessGroup> ProcessGroup::alone() {
   return std::unique_ptr<ProcessGroup>(new ProcessGroup(std::make_unique<Impl>()));
@@ -272,39 +272,40 @@ std::unique_ptr<ProcessGroup> ProcessGroup::alone() {
 
 std::unique_ptr<ProcessGroup> ProcessGroup::pretend(int ranks) {
   auto out = alone();
-  out->impl_->place.ranks = out->impl_->place.local_ranks = ranks;
+  out->impl_->rank_info.ranks = out->impl_->rank_info.local_ranks = ranks;
   return out;
 }
 
-Result<std::unique_ptr<ProcessGroup>> ProcessGroup::join(const RankInfo& place, const torch::Device& device,
+Result<std::unique_ptr<ProcessGroup>> ProcessGroup::join(const RankInfo& rank_info,
+                                                         const torch::Device& device,
                                                          const ProcessGroupOptions& options,
                                                          std::optional<RankFailure>* failure) {
-  if (!place.grouped()) return alone();
+  if (!rank_info.grouped()) return alone();
   std::optional<RankFailure> common;
-  Result<Meeting> met = rendezvous(place, device, options, common);
+  Result<Meeting> met = rendezvous(rank_info, device, options, common);
   if (failure != nullptr) *failure = common;
   if (!met.ok()) return met.status();
   auto impl = std::make_unique<Impl>();
-  impl->place = place;
+  impl->rank_info = rank_info;
   impl->device = device;
   impl->monitor = met->monitor;
   impl->tensors = met->tensors;
   impl->hosts = met->hosts;
   impl->exchange = std::make_unique<Exchange>(
       impl->hosts, [monitor = impl->monitor](const auto& work) { wait_for_hosts(work, monitor); });
-  auto world = std::unique_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
-  if (device.is_cpu()) return world;
+  auto process_group = std::unique_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
+  if (device.is_cpu()) return process_group;
   try {
     // NCCL connects at the first call. This call makes its errors appear now.
-    world->all_reduce(torch::ones({1}, device)).wait();
-    (void)world->take_traffic();
+    process_group->all_reduce(torch::ones({1}, device)).wait();
+    (void)process_group->take_traffic();
   } catch (const std::exception& error) {
     const std::string what = error.what();
-    world->fail("NCCL cannot be used: " + what.substr(0, what.find("Exception raised from")));
+    process_group->fail("NCCL cannot be used: " + what.substr(0, what.find("Exception raised from")));
     return Status::failed("NCCL cannot be used on " + device.str() + ": " +
                           what.substr(0, what.find("Exception raised from")));
   }
-  return world;
+  return process_group;
 }
 
 Pending ProcessGroup::all_reduce(const torch::Tensor& tensor, Reduce how) {

@@ -3,12 +3,12 @@
 //
 // A run has two channels. Tensors go through the device's group, in stream order, and the host does not wait
 // for them. Values on which ranks must agree (rows of a step, a signal, a status) go through a group of the
-// hosts, and the host waits: a few bytes, less than a millisecond. In a world without a group, calls return
+// hosts, and the host waits: a few bytes, less than a millisecond. In one without other ranks, calls return
 // this rank's values.
 //
 // All ranks make the same calls in the same order, from one thread. A call throws ProcessGroupError if
-// another rank has failed, is gone, or has not made the call within the timeout. After that the world cannot
-// be used.
+// another rank has failed, is gone, or has not made the call within the timeout. After that the process group
+// cannot be used.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -90,25 +90,25 @@ class ProcessGroup {
  public:
   enum class Reduce { sum, max };
 
-  // Returns a world of one process without a group: every call returns immediately.
+  // Returns a process group of one process: every call returns immediately.
   static std::unique_ptr<ProcessGroup> alone();
-  // Returns rank 0 of a world of `ranks` ranks without the other ranks: calls return immediately and change
-  // nothing. It is for predictions, whose tensors hold no data that could be summed.
+  // Returns rank 0 of a process group of `ranks` ranks without the other ranks: calls return immediately and
+  // change nothing. It is for predictions, whose tensors hold no data that could be summed.
   static std::unique_ptr<ProcessGroup> pretend(int ranks);
   // Waits for all ranks. `device` is this rank's own device; all ranks must have the same device type.
   // `failure` is set if all ranks have the same error.
-  static Result<std::unique_ptr<ProcessGroup>> join(const RankInfo& place, const torch::Device& device,
+  static Result<std::unique_ptr<ProcessGroup>> join(const RankInfo& rank_info, const torch::Device& device,
                                                     const ProcessGroupOptions& options,
                                                     std::optional<RankFailure>* failure = nullptr);
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
 
-  [[nodiscard]] const RankInfo& place() const;
-  [[nodiscard]] int rank() const { return place().rank; }
-  [[nodiscard]] int ranks() const { return place().ranks; }
-  [[nodiscard]] bool leads() const { return place().leads(); }
-  [[nodiscard]] bool grouped() const { return place().grouped(); }
+  [[nodiscard]] const RankInfo& rank_info() const;
+  [[nodiscard]] int rank() const { return rank_info().rank; }
+  [[nodiscard]] int ranks() const { return rank_info().ranks; }
+  [[nodiscard]] bool leads() const { return rank_info().leads(); }
+  [[nodiscard]] bool grouped() const { return rank_info().grouped(); }
 
   // Operations on tensors. Tensors must be contiguous, on the device, and of the same size on all ranks; the
   // next host operation checks the sizes. They stay alive until the work is done.

@@ -57,26 +57,27 @@ constexpr int kMostRanks = 1 << 20;
 
 Result<RankInfo> from_torchrun(const Environment& environment, RankInfo::Launcher launcher) {
   Variables variables(environment, "RANK is");
-  RankInfo place;
-  place.launcher = launcher;
-  place.ranks = variables.number("WORLD_SIZE", 1, kMostRanks);
-  place.rank = variables.number("RANK", 0, place.ranks - 1);
+  RankInfo rank_info;
+  rank_info.launcher = launcher;
+  rank_info.ranks = variables.number("WORLD_SIZE", 1, kMostRanks);
+  rank_info.rank = variables.number("RANK", 0, rank_info.ranks - 1);
   // DeepSpeed's launcher uses the name LOCAL_SIZE.
   const bool is_deepspeed =
       variables.text("LOCAL_WORLD_SIZE").empty() && !variables.text("LOCAL_SIZE").empty();
-  place.local_ranks = variables.number(is_deepspeed ? "LOCAL_SIZE" : "LOCAL_WORLD_SIZE", 1, place.ranks);
-  place.local_rank = variables.number("LOCAL_RANK", 0, place.local_ranks - 1);
-  place.port = variables.number("MASTER_PORT", 1, 65535);
-  place.restart = variables.number("TORCHELASTIC_RESTART_COUNT", 0, 1 << 30, 0);
-  place.address = variables.text("MASTER_ADDR");
-  if (place.address.empty()) variables.problem("MASTER_ADDR is not set, but RANK is");
+  rank_info.local_ranks =
+      variables.number(is_deepspeed ? "LOCAL_SIZE" : "LOCAL_WORLD_SIZE", 1, rank_info.ranks);
+  rank_info.local_rank = variables.number("LOCAL_RANK", 0, rank_info.local_ranks - 1);
+  rank_info.port = variables.number("MASTER_PORT", 1, 65535);
+  rank_info.restart = variables.number("TORCHELASTIC_RESTART_COUNT", 0, 1 << 30, 0);
+  rank_info.address = variables.text("MASTER_ADDR");
+  if (rank_info.address.empty()) variables.problem("MASTER_ADDR is not set, but RANK is");
   const std::string served = variables.text("TORCHELASTIC_USE_AGENT_STORE");
-  place.store_is_there = launcher == RankInfo::Launcher::own || served == "True" || served == "1";
+  rank_info.store_is_there = launcher == RankInfo::Launcher::own || served == "True" || served == "1";
   if (!variables.status().ok()) return variables.status();
   // `deepspeed --num_gpus=1` sets these variables for a single process, which needs no group. With a group,
   // gradients could not be offloaded.
-  if (is_deepspeed && place.ranks == 1) return RankInfo{};
-  return place;
+  if (is_deepspeed && rank_info.ranks == 1) return RankInfo{};
+  return rank_info;
 }
 
 // Returns the number of tasks on node `node` in a list such as "2(x3),1"; 0 if there is no such node.
@@ -108,32 +109,32 @@ std::string first_host(std::string_view list) {
 
 Result<RankInfo> from_slurm(const Environment& environment) {
   Variables variables(environment, "SLURM_PROCID is");
-  RankInfo place;
-  place.launcher = RankInfo::Launcher::slurm;
-  place.ranks = variables.number("SLURM_STEP_NUM_TASKS", 1, kMostRanks);
-  place.rank = variables.number("SLURM_PROCID", 0, place.ranks - 1);
+  RankInfo rank_info;
+  rank_info.launcher = RankInfo::Launcher::slurm;
+  rank_info.ranks = variables.number("SLURM_STEP_NUM_TASKS", 1, kMostRanks);
+  rank_info.rank = variables.number("SLURM_PROCID", 0, rank_info.ranks - 1);
   const int node = variables.number("SLURM_NODEID", 0, kMostRanks);
   const std::string tasks = variables.text("SLURM_STEP_TASKS_PER_NODE");
-  place.local_ranks = tasks_on(tasks, node);
-  if (place.local_ranks < 1) {
+  rank_info.local_ranks = tasks_on(tasks, node);
+  if (rank_info.local_ranks < 1) {
     variables.problem("SLURM_STEP_TASKS_PER_NODE=" + tasks +
                       " has no tasks for SLURM_NODEID=" + std::to_string(node));
-    place.local_ranks = 1;
+    rank_info.local_ranks = 1;
   }
-  place.local_rank = variables.number("SLURM_LOCALID", 0, place.local_ranks - 1);
-  place.restart = variables.number("SLURM_RESTART_COUNT", 0, 1 << 30, 0);
-  place.address = variables.text("MASTER_ADDR");
-  if (place.address.empty()) place.address = first_host(variables.text("SLURM_STEP_NODELIST"));
-  if (place.address.empty()) variables.problem("neither MASTER_ADDR nor SLURM_STEP_NODELIST is set");
+  rank_info.local_rank = variables.number("SLURM_LOCALID", 0, rank_info.local_ranks - 1);
+  rank_info.restart = variables.number("SLURM_RESTART_COUNT", 0, 1 << 30, 0);
+  rank_info.address = variables.text("MASTER_ADDR");
+  if (rank_info.address.empty()) rank_info.address = first_host(variables.text("SLURM_STEP_NODELIST"));
+  if (rank_info.address.empty()) variables.problem("neither MASTER_ADDR nor SLURM_STEP_NODELIST is set");
   // Jobs that share a machine, and the steps of one job, must not share a store.
   const int job = variables.number("SLURM_JOB_ID", 0, 2147483647, 0);
   const int step = variables.number("SLURM_STEP_ID", 0, 2147483647, 0);
-  place.port = variables.number("MASTER_PORT", 1, 65535, 20000 + (job % 10000 + step % 10000) % 10000);
+  rank_info.port = variables.number("MASTER_PORT", 1, 65535, 20000 + (job % 10000 + step % 10000) % 10000);
   // With --gpus-per-task each rank sees only one GPU, with index 0.
   const std::string seen = variables.text("CUDA_VISIBLE_DEVICES");
-  place.one_gpu_each = place.local_ranks > 1 && !seen.empty() && seen.find(',') == std::string::npos;
+  rank_info.one_gpu_each = rank_info.local_ranks > 1 && !seen.empty() && seen.find(',') == std::string::npos;
   if (!variables.status().ok()) return variables.status();
-  return place;
+  return rank_info;
 }
 
 bool is_set(const Environment& environment, const char* name) {

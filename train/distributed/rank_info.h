@@ -33,7 +33,7 @@ struct RankInfo {
 // Returns an environment variable; null if it is not set.
 using Environment = std::function<const char*(const char* name)>;
 
-// Returns the process's place. An error names the variable and the problem.
+// Returns the process's rank and its peers. An error names the variable and the problem.
 Result<RankInfo> rank_from_environment(const Environment& environment);
 
 }  // namespace octavo_train

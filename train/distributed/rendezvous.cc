@@ -61,16 +61,16 @@ constexpr const char* kRoll = "roll";
 
 // Collects the list of ranks. Rank 0 waits until all ranks have registered and writes the list; the others
 // read it. An error in the list begins with '!' and is the same for all ranks.
-Result<std::vector<Member>> exchange_members(c10d::Store& store, const RankInfo& place,
+Result<std::vector<Member>> exchange_members(c10d::Store& store, const RankInfo& rank_info,
                                              std::chrono::milliseconds timeout,
                                              std::optional<RankFailure>& common) {
-  if (place.leads()) {
+  if (rank_info.leads()) {
     std::string roll;
     try {
-      store.wait(member_keys(place.ranks), timeout);
-      for (const std::string& key : member_keys(place.ranks)) roll += text_in(store, key) + "\n";
+      store.wait(member_keys(rank_info.ranks), timeout);
+      for (const std::string& key : member_keys(rank_info.ranks)) roll += text_in(store, key) + "\n";
     } catch (const std::exception&) {
-      roll = "!" + missing_text(store, place.ranks) + " of " + std::to_string(place.ranks) +
+      roll = "!" + missing_text(store, rank_info.ranks) + " of " + std::to_string(rank_info.ranks) +
              " did not come within " + std::to_string(timeout.count() / 1000) + " s";
     }
     store.set(kRoll, roll);
@@ -131,21 +131,21 @@ struct Roll {
   std::optional<RankFailure> common;
 };
 
-Result<Arrival> arrive(const RankInfo& place, std::chrono::milliseconds timeout) {
-  ASSIGN_OR_RETURN(StorePointer root, open_store(place, timeout));
-  ASSIGN_OR_RETURN(StorePointer watching, connect_store(place, timeout));
+Result<Arrival> arrive(const RankInfo& rank_info, std::chrono::milliseconds timeout) {
+  ASSIGN_OR_RETURN(StorePointer root, open_store(rank_info, timeout));
+  ASSIGN_OR_RETURN(StorePointer watching, connect_store(rank_info, timeout));
   return Arrival{root, watching};
 }
 
-Result<Roll> find_ranks(const Arrival& arrival, const RankInfo& place, const std::string& prefix,
+Result<Roll> find_ranks(const Arrival& arrival, const RankInfo& rank_info, const std::string& prefix,
                         const std::string& member, const ProcessGroupOptions& options) {
   Roll roll;
   const WatchdogOptions plan{prefix,          options.timeout,  options.beat,
                              options.silence, options.patience, std::max(options.local, options.timeout)};
-  roll.monitor = std::make_shared<Watchdog>(place, plan, arrival.watching, arrival.root);
+  roll.monitor = std::make_shared<Watchdog>(rank_info, plan, arrival.watching, arrival.root);
   c10d::PrefixStore store(prefix, arrival.root);
-  store.set("here/" + std::to_string(place.rank), member);
-  Result<std::vector<Member>> members = exchange_members(store, place, options.start, roll.common);
+  store.set("here/" + std::to_string(rank_info.rank), member);
+  Result<std::vector<Member>> members = exchange_members(store, rank_info, options.start, roll.common);
   if (!members.ok() && !roll.common) return members.status();
   if (members.ok()) roll.members = std::move(*members);
   return roll;
@@ -186,30 +186,32 @@ std::string first_line(const std::exception& error) {
 
 }  // namespace
 
-Result<Meeting> rendezvous(const RankInfo& place, const torch::Device& device,
+Result<Meeting> rendezvous(const RankInfo& rank_info, const torch::Device& device,
                            const ProcessGroupOptions& options, std::optional<RankFailure>& common) {
   static std::atomic<int> met{0};  // a process may join several worlds, one after the other
-  const std::string prefix = "octavo/" + std::to_string(place.restart) + "/" + std::to_string(met++) + "/";
-  RETURN_IF_ERROR(enough_descriptors(16 + 2 * place.ranks));
+  const std::string prefix =
+      "octavo/" + std::to_string(rank_info.restart) + "/" + std::to_string(met++) + "/";
+  RETURN_IF_ERROR(enough_descriptors(16 + 2 * rank_info.ranks));
   Meeting meeting;
   try {
     const auto start = options.start;
     ASSIGN_OR_RETURN(const auto arrival,
-                     in_time<Arrival>([=] { return arrive(place, start); }, start + kReport, options,
-                                      "the store of the ranks at " + place.address + ", port " +
-                                          std::to_string(place.port) + " has not answered for " +
+                     in_time<Arrival>([=] { return arrive(rank_info, start); }, start + kReport, options,
+                                      "the store of the ranks at " + rank_info.address + ", port " +
+                                          std::to_string(rank_info.port) + " has not answered for " +
                                           std::to_string((start + kReport).count() / 1000) +
                                           " s: a program listens there, but it does not serve this run "
                                           "(MASTER_ADDR and MASTER_PORT name the store)"));
-    std::string own = place.one_machine() ? kLoopback : address_towards(place.address, place.port);
+    std::string own =
+        rank_info.one_machine() ? kLoopback : address_towards(rank_info.address, rank_info.port);
     if (own.empty()) own = kLoopback;
     const std::string mine = c10::DeviceTypeName(device.type(), true) + " " + own;
     const auto roll_limit = start + kLonger + kReport;
     auto roll = in_time<Roll>(
-        [=] { return find_ranks(arrival, place, prefix, mine, options); }, roll_limit, options,
+        [=] { return find_ranks(arrival, rank_info, prefix, mine, options); }, roll_limit, options,
         "the store of the ranks has not answered for " + std::to_string(roll_limit.count() / 1000) + " s");
     if (!roll.ok()) {
-      if (place.leads() && options.stop && options.stop()) cancel_roll(arrival, prefix, options.silence);
+      if (rank_info.leads() && options.stop && options.stop()) cancel_roll(arrival, prefix, options.silence);
       return roll.status();
     }
     common = roll->common;
@@ -218,9 +220,10 @@ Result<Meeting> rendezvous(const RankInfo& place, const torch::Device& device,
     meeting.monitor = roll->monitor;
     meeting.monitor->watch();
     const auto fail = [&](const std::string& what) {  // without this report the others would wait
-      meeting.monitor->fail({place.rank, RankFailure::FoundBy::itself, rank_text(place.rank) + ": " + what});
+      meeting.monitor->fail(
+          {rank_info.rank, RankFailure::FoundBy::itself, rank_text(rank_info.rank) + ": " + what});
     };
-    Result<std::string> address = place.one_machine() ? own : reachable_address(own, roll->members);
+    Result<std::string> address = rank_info.one_machine() ? own : reachable_address(own, roll->members);
     if (!address.ok()) {
       fail(address.status().message());
       return address.status();
@@ -232,9 +235,10 @@ Result<Meeting> rendezvous(const RankInfo& place, const torch::Device& device,
     const std::string own_address = *address;
     const auto make = [=]() -> Result<Meeting> {
       Meeting made;
-      made.hosts = gloo_group({group_store("hosts"), place.rank, place.ranks, kGroupTimeout, own_address, 1});
-      const BackendOptions tensors{group_store("tensors"), place.rank,  place.ranks,
-                                   kGroupTimeout,          own_address, 2};
+      made.hosts =
+          gloo_group({group_store("hosts"), rank_info.rank, rank_info.ranks, kGroupTimeout, own_address, 1});
+      const BackendOptions tensors{group_store("tensors"), rank_info.rank, rank_info.ranks,
+                                   kGroupTimeout,          own_address,    2};
       if (device.is_cpu()) {
         made.tensors = gloo_group(tensors);
       } else {
@@ -258,7 +262,8 @@ Result<Meeting> rendezvous(const RankInfo& place, const torch::Device& device,
   } catch (const std::exception& error) {
     const std::string text = "the ranks did not find each other: " + first_line(error);
     if (meeting.monitor != nullptr)  // without this report the others would wait
-      meeting.monitor->fail({place.rank, RankFailure::FoundBy::itself, rank_text(place.rank) + ": " + text});
+      meeting.monitor->fail(
+          {rank_info.rank, RankFailure::FoundBy::itself, rank_text(rank_info.rank) + ": " + text});
     return Status::failed(text);
   }
 }

@@ -18,9 +18,9 @@ struct Meeting {
   c10::intrusive_ptr<c10d::Backend> tensors, hosts;
 };
 
-// Waits for all ranks of `place`. An error names the ranks that have not joined or that differ. `common` is
-// set if every rank has the same error.
-Result<Meeting> rendezvous(const RankInfo& place, const torch::Device& device,
+// Waits for all ranks of `rank_info`. An error names the ranks that have not joined or that differ. `common`
+// is set if every rank has the same error.
+Result<Meeting> rendezvous(const RankInfo& rank_info, const torch::Device& device,
                            const ProcessGroupOptions& options, std::optional<RankFailure>& common);
 
 }  // namespace octavo_train

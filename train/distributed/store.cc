@@ -243,26 +243,26 @@ Result<ServedStore> serve_store(const std::string& address, int port) {
   }
 }
 
-Result<StorePointer> open_store(const RankInfo& place, std::chrono::milliseconds timeout) {
-  if (place.store_is_there || !place.leads()) return connect_store(place, timeout);
-  // The store stays until the process ends: other ranks may need it after this rank has left a world.
+Result<StorePointer> open_store(const RankInfo& rank_info, std::chrono::milliseconds timeout) {
+  if (rank_info.store_is_there || !rank_info.leads()) return connect_store(rank_info, timeout);
+  // The store stays until the process ends: other ranks may need it after this rank has left a process group.
   static std::mutex mutex;
   static auto* const served = new std::vector<std::pair<int, StorePointer>>();
   const std::lock_guard lock(mutex);
   for (const auto& [port, store] : *served)
-    if (port == place.port) return store;
-  std::string at = place.one_machine() ? "127.0.0.1" : address_towards(place.address, place.port);
+    if (port == rank_info.port) return store;
+  std::string at = rank_info.one_machine() ? "127.0.0.1" : address_towards(rank_info.address, rank_info.port);
   // If a machine resolves its own name to a loopback address, listen on all addresses, because the other
   // ranks connect from other machines.
-  if (!place.one_machine() && is_loopback(at)) at.clear();
-  ASSIGN_OR_RETURN(ServedStore made, serve_store(at, place.port));
-  served->emplace_back(place.port, made.store);
+  if (!rank_info.one_machine() && is_loopback(at)) at.clear();
+  ASSIGN_OR_RETURN(ServedStore made, serve_store(at, rank_info.port));
+  served->emplace_back(rank_info.port, made.store);
   return made.store;
 }
 
-Result<StorePointer> connect_store(const RankInfo& place, std::chrono::milliseconds timeout) {
-  const bool loopback = place.one_machine() && !place.store_is_there;
-  return client(loopback ? "127.0.0.1" : place.address, place.port, timeout);
+Result<StorePointer> connect_store(const RankInfo& rank_info, std::chrono::milliseconds timeout) {
+  const bool loopback = rank_info.one_machine() && !rank_info.store_is_there;
+  return client(loopback ? "127.0.0.1" : rank_info.address, rank_info.port, timeout);
 }
 
 std::string address_towards(const std::string& target, int port) {

@@ -32,10 +32,10 @@ struct ServedStore {
 // error names it. A client that closes its connection early does not end the process by SIGPIPE.
 Result<ServedStore> serve_store(const std::string& address, int port);
 
-// Returns the store of this place. Rank 0 serves it, once per process, unless the launcher does.
-Result<StorePointer> open_store(const RankInfo& place, std::chrono::milliseconds timeout);
+// Returns the store of these ranks. Rank 0 serves it, once per process, unless the launcher does.
+Result<StorePointer> open_store(const RankInfo& rank_info, std::chrono::milliseconds timeout);
 // Opens another connection to the store, for another thread: a connection serves one request at a time.
-Result<StorePointer> connect_store(const RankInfo& place, std::chrono::milliseconds timeout);
+Result<StorePointer> connect_store(const RankInfo& rank_info, std::chrono::milliseconds timeout);
 
 // Returns an error if this process may not open `count` more files and sockets. Without this check c10d would
 // silently try to connect until its timeout.

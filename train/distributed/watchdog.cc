@@ -44,15 +44,16 @@ struct Watchdog::Seen {
   bool left = false;
 };
 
-Watchdog::Watchdog(const RankInfo& place, WatchdogOptions plan, StorePointer watching, StorePointer telling)
-    : place_(place),
+Watchdog::Watchdog(const RankInfo& rank_info, WatchdogOptions plan, StorePointer watching,
+                   StorePointer telling)
+    : rank_info_(rank_info),
       plan_(std::move(plan)),
       watching_(std::move(watching), plan_.silence),
       telling_(std::move(telling), plan_.silence) {
   since_ = Clock::now();
-  if (place_.leads()) watching_.set(key("failed"), "");
+  if (rank_info_.leads()) watching_.set(key("failed"), "");
   // Only Octavo's own launcher writes this key. Under another launcher the key must still exist.
-  if (place_.leads() && place_.launcher != RankInfo::Launcher::own) watching_.set(kLauncherKey, "");
+  if (rank_info_.leads() && rank_info_.launcher != RankInfo::Launcher::own) watching_.set(kLauncherKey, "");
   beat();
 }
 
@@ -67,7 +68,7 @@ void Watchdog::leave() {
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
   try {
-    watching_.set(key(beat_name(place_.rank)), kLeft);
+    watching_.set(key(beat_name(rank_info_.rank)), kLeft);
     const auto add = [&](std::int64_t count) {
       return watching_.call(
           [name = key(kLeft), count](c10d::Store& store) { return store.add(name, count); });
@@ -75,8 +76,8 @@ void Watchdog::leave() {
     // The process that serves the store ends last.
     const std::int64_t left = add(1);
     const auto end = Clock::now() + plan_.silence;
-    const bool serves = place_.leads() && !place_.store_is_there && !failed();
-    for (std::int64_t now = left; serves && now < place_.ranks && Clock::now() < end;) {
+    const bool serves = rank_info_.leads() && !rank_info_.store_is_there && !failed();
+    for (std::int64_t now = left; serves && now < rank_info_.ranks && Clock::now() < end;) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       now = add(0);
     }
@@ -87,8 +88,8 @@ void Watchdog::leave() {
 
 void Watchdog::watch() {
   const auto now = Clock::now();
-  for (int rank = 0; rank < place_.ranks; ++rank) {
-    if (!place_.leads() && rank != 0) continue;
+  for (int rank = 0; rank < rank_info_.ranks; ++rank) {
+    if (!rank_info_.leads() && rank != 0) continue;
     Seen& seen = seen_[rank];
     seen.fresh = seen.moved = now;
   }
@@ -186,7 +187,7 @@ void Watchdog::run() {
       what = " is gone";
     }
     if (what.empty()) continue;
-    const bool launcher = place_.store_is_there;
+    const bool launcher = rank_info_.store_is_there;
     record_failure(
         {.rank = launcher ? RankFailure::kNoRank : 0,
          .found_by = RankFailure::FoundBy::others,
@@ -206,14 +207,14 @@ void Watchdog::beat() {
     local = works_locally();
   }
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - since).count();
-  watching_.set(key(beat_name(place_.rank)), std::to_string(++beats_) + " " + std::to_string(calls_.load()) +
-                                                 " " + std::to_string(seconds) + " " + (local ? "1 " : "0 ") +
-                                                 doing);
+  watching_.set(key(beat_name(rank_info_.rank)),
+                std::to_string(++beats_) + " " + std::to_string(calls_.load()) + " " +
+                    std::to_string(seconds) + " " + (local ? "1 " : "0 ") + doing);
 }
 
 // Runs after a failure too: the launcher must not kill a rank that still writes.
 void Watchdog::show_local_work() {
-  if (place_.launcher != RankInfo::Launcher::own) return;
+  if (rank_info_.launcher != RankInfo::Launcher::own) return;
   bool local = false;
   {
     const std::lock_guard lock(mutex_);
@@ -221,7 +222,7 @@ void Watchdog::show_local_work() {
   }
   if (!local && !shown_) return;
   shown_ = local;
-  watching_.set(local_work_key(place_.rank), local ? std::to_string(++local_beats_) : "");
+  watching_.set(local_work_key(rank_info_.rank), local ? std::to_string(++local_beats_) : "");
 }
 
 void Watchdog::look() {
@@ -232,7 +233,7 @@ void Watchdog::look() {
     if (!values[said].empty()) return record_failure(from_store(text_of(values[said])));
   std::size_t at = 2;
   for (const auto& [rank, seen] : seen_) watch_rank(rank, text_of(values[at++]));
-  if (place_.leads()) find_hang();
+  if (rank_info_.leads()) find_hang();
 }
 
 void Watchdog::watch_rank(int rank, const std::string& text) {
@@ -302,10 +303,10 @@ void Watchdog::end_if_stuck() {
   if (!overdue && (heard_ || now - std::max(failed_at_, local_end_) < plan_.patience)) return;
   // Rank 0 prints the failure for all ranks; rank 1 prints it if rank 0 failed.
   const int speaker = failure_->rank == 0 ? 1 : 0;
-  if (place_.rank == speaker || overdue) {
+  if (rank_info_.rank == speaker || overdue) {
     std::string line = "octavo: " + failure_->text + note_;
     if (overdue)
-      line += "; " + rank_text(place_.rank) + " did not finish " + doing_ + " within " +
+      line += "; " + rank_text(rank_info_.rank) + " did not finish " + doing_ + " within " +
               seconds_text(now - since_);
     line += "\n";
     const ssize_t written = write(STDERR_FILENO, line.data(), line.size());

@@ -1,11 +1,11 @@
-// Watches the ranks of a world in a separate thread, over the store. If a rank has failed, is gone or hangs,
-// all other ranks learn that and the reason within seconds.
+// Watches the ranks of a process group in a separate thread, over the store. If a rank has failed, is gone or
+// hangs, all other ranks learn that and the reason within seconds.
 //
 // Every rank writes a heartbeat once a second: how many calls it has made, and what it is doing. Rank 0 reads
 // all heartbeats and the others read rank 0's, so the store serves a few requests per second and rank. The
 // first failure that any rank finds is the failure of all ranks: it is written once and never replaced.
 //
-// If there is a failure and the world's thread does not notice it (because it waits for a GPU, for instance),
+// If there is a failure and the main thread does not notice it (because it waits for a GPU, for instance),
 // the monitor prints the failure and ends the process. It does not end a process that does local work, such
 // as writing a checkpoint, before the time limit of that work.
 //
@@ -31,11 +31,11 @@
 namespace octavo_train {
 
 struct WatchdogOptions {
-  std::string prefix;                  // prefix of this world's keys
+  std::string prefix;                  // prefix of this process group's keys
   std::chrono::milliseconds timeout;   // limit for a rank for which the others wait
   std::chrono::milliseconds beat;      // time between two heartbeats
   std::chrono::milliseconds silence;   // time without a heartbeat, after which a rank is gone
-  std::chrono::milliseconds patience;  // limit for the world's thread to notice a failure
+  std::chrono::milliseconds patience;  // limit for the main thread to notice a failure
   std::chrono::milliseconds local;     // limit of local work, plus the time for its bytes
 };
 
@@ -46,15 +46,15 @@ std::string local_work_key(int rank);
 class Watchdog {
  public:
   // Uses two connections: one for the thread, one for calls. Writes this rank's first heartbeat.
-  Watchdog(const RankInfo& place, WatchdogOptions plan, StorePointer watching, StorePointer telling);
+  Watchdog(const RankInfo& rank_info, WatchdogOptions plan, StorePointer watching, StorePointer telling);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
   // Begins to watch the other ranks. REQUIRES: all of them have joined.
   void watch();
-  // Leaves the world: the other ranks no longer expect heartbeats. The process that serves the store waits
-  // for the others.
+  // Leaves the process group: the other ranks no longer expect heartbeats. The process that serves the store
+  // waits for the others.
   void leave();
 
   void set_activity(const std::string& what);
@@ -65,7 +65,7 @@ class Watchdog {
   void end_local_work();
   // Sets a text that is appended to messages about failures.
   void set_error_suffix(const std::string& note);
-  // Counts a call of the world's thread.
+  // Counts a call of the main thread.
   void called() { ++calls_; }
 
   // Reports a failure to the other ranks, within the time limit of a request. The report may not reach them.
@@ -93,7 +93,7 @@ class Watchdog {
   [[nodiscard]] std::string key(const std::string& name) const { return plan_.prefix + name; }
   [[nodiscard]] bool works_locally() const;  // within its time limit. REQUIRES: mutex_ is held
 
-  const RankInfo place_;
+  const RankInfo rank_info_;
   const WatchdogOptions plan_;
   TimedStore watching_, telling_;
   std::atomic<std::int64_t> calls_{0};

@@ -108,12 +108,12 @@ void BucketGradients::Queued::done() {
   *this = Queued();
 }
 
-BucketGradients::BucketGradients(ProcessGroup& world, ParallelLayout layout, NamedTensors parameters,
+BucketGradients::BucketGradients(ProcessGroup& process_group, ParallelLayout layout, NamedTensors parameters,
                                  std::vector<torch::Tensor> stepped, const GradientOptions& options)
-    : world_(world),
+    : process_group_(process_group),
       options_(options),
       parameters_(std::move(parameters)),
-      tensors_(std::move(layout), world.rank(), parameters_, options),
+      tensors_(std::move(layout), process_group.rank(), parameters_, options),
       stepped_(std::move(stepped)),
       queued_(options.each_pass ? tensors_.slots() : tensors_.count()),
       filled_(parameters_.size(), false),
@@ -197,8 +197,8 @@ void BucketGradients::move(std::size_t bucket, const Tensors& into) {
 Pending BucketGradients::reduce(std::size_t bucket, const torch::Tensor& part, const torch::Tensor& whole) {
   if (whole.numel() == 0) return {};
   const int owner = tensors_.bucket(bucket).owner;
-  if (!tensors_.layout().divided()) return world_.all_reduce(whole);
-  return owner < 0 ? world_.reduce_scatter(part, whole) : world_.reduce(whole, owner);
+  if (!tensors_.layout().divided()) return process_group_.all_reduce(whole);
+  return owner < 0 ? process_group_.reduce_scatter(part, whole) : process_group_.reduce(whole, owner);
 }
 
 void BucketGradients::start(std::size_t bucket) {
@@ -255,7 +255,7 @@ void BucketGradients::agree_on_gradients(std::vector<bool>& late) {
   for (std::size_t i = 0; i < bits.size(); ++i) {
     if (bits[i]) mine[i / 8] = static_cast<char>(mine[i / 8] | (1 << (i % 8)));
   }
-  for (const std::string& each : world_.gather(mine)) {
+  for (const std::string& each : process_group_.gather(mine)) {
     for (std::size_t i = 0; i < bits.size(); ++i) {
       if ((each[i / 8] >> (i % 8) & 1) != 0) bits[i] = true;
     }
@@ -286,7 +286,7 @@ void BucketGradients::finish() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i].second.grad().defined()) late[tensors_.layout().bucket_of(i)] = true;
   }
-  if (world_.ranks() > 1) agree_on_gradients(late);
+  if (process_group_.ranks() > 1) agree_on_gradients(late);
   // Waits in the order in which the reductions were queued.
   for (std::size_t k = 0; k < queued_.size(); ++k)
     queued_[(static_cast<std::size_t>(started_) + k) % queued_.size()].done();

@@ -82,9 +82,9 @@ class BucketTensors {
 class BucketGradients final : public Gradients {
  public:
   // `stepped`: the tensors that the optimizer steps, by parameter: the parameters themselves, or the rank's
-  // pieces of them. REQUIRES: a layout of these parameters and this world, divided if options.each_pass; the
-  // world outlives this object.
-  BucketGradients(ProcessGroup& world, ParallelLayout layout, NamedTensors parameters,
+  // pieces of them. REQUIRES: a layout of these parameters and this process group, divided if
+  // options.each_pass; the process group outlives this object.
+  BucketGradients(ProcessGroup& process_group, ParallelLayout layout, NamedTensors parameters,
                   std::vector<torch::Tensor> stepped, const GradientOptions& options);
   ~BucketGradients() override;
 
@@ -122,7 +122,7 @@ class BucketGradients final : public Gradients {
   void agree_on_gradients(std::vector<bool>& late);
   void reduce_late(std::size_t bucket);
 
-  ProcessGroup& world_;
+  ProcessGroup& process_group_;
   GradientOptions options_;
   NamedTensors parameters_;
   BucketTensors tensors_;

@@ -136,9 +136,9 @@ Result<Fp8Choice> choose_fp8(const Fp8Settings& settings, const torch::Device& d
                              "where there is none");
 }
 
-void agree_on_fp8(ProcessGroup& world, Fp8Choice& choice) {
+void agree_on_fp8(ProcessGroup& process_group, Fp8Choice& choice) {
   std::int64_t without = choice.enabled ? 0 : 1;
-  world.max(std::span(&without, 1));
+  process_group.max(std::span(&without, 1));
   if (without == 0 || !choice.enabled) return;
   choice = {false, "training.fp8: not every rank's device has FP8; products are computed without it on all"};
 }
@@ -149,17 +149,17 @@ std::string fp8_text(const Fp8Settings& settings) {
                                                : "; of each product with a weight the faster way, by time");
 }
 
-void reduce_maxima(ProcessGroup& world, Fp8& fp8) {
-  if (!world.grouped()) return;
+void reduce_maxima(ProcessGroup& process_group, Fp8& fp8) {
+  if (!process_group.grouped()) return;
   const torch::Tensor maxima = fp8.amaxes();
   if (maxima.numel() == 0) return;
-  world.all_reduce(maxima, ProcessGroup::Reduce::max).wait();
+  process_group.all_reduce(maxima, ProcessGroup::Reduce::max).wait();
   fp8.set_amaxes(maxima);
 }
 
-void share_choices(ProcessGroup& world, Fp8& fp8) {
+void share_choices(ProcessGroup& process_group, Fp8& fp8) {
   const nlohmann::json mine = fp8.decisions();
-  fp8.adopt(nlohmann::json::parse(world.broadcast_text(mine.dump())).get<std::vector<std::string>>());
+  fp8.adopt(nlohmann::json::parse(process_group.broadcast_text(mine.dump())).get<std::vector<std::string>>());
 }
 
 }  // namespace octavo_train

@@ -114,15 +114,15 @@ struct Fp8Choice {
 // (fp8.fallback: bf16) or an error with the possible fixes.
 Result<Fp8Choice> choose_fp8(const Fp8Settings& settings, const torch::Device& device);
 // Turns FP8 off on all ranks if any rank's device does not have it. Collective.
-void agree_on_fp8(ProcessGroup& world, Fp8Choice& choice);
+void agree_on_fp8(ProcessGroup& process_group, Fp8Choice& choice);
 
 // Returns a line for the log that describes the settings.
 std::string fp8_text(const Fp8Settings& settings);
 
 // Replaces the maxima (amaxes) by their maximum over all ranks, in one collective. Call it on all ranks
 // before step_done().
-void reduce_maxima(ProcessGroup& world, Fp8& fp8);
+void reduce_maxima(ProcessGroup& process_group, Fp8& fp8);
 // Copies rank 0's choices to all ranks. Call it between steps.
-void share_choices(ProcessGroup& world, Fp8& fp8);
+void share_choices(ProcessGroup& process_group, Fp8& fp8);
 
 }  // namespace octavo_train

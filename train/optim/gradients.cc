@@ -85,10 +85,10 @@ void OffloadedGradients::pass_done() {
   }
 }
 
-std::unique_ptr<Gradients> make_gradients(ProcessGroup& world, const ParameterGroups& groups,
+std::unique_ptr<Gradients> make_gradients(ProcessGroup& process_group, const ParameterGroups& groups,
                                           const TrainingSettings& training, std::int64_t passes,
                                           const ShardedWeights* weights, StepOptimizer* optimizer) {
-  const bool one = !world.grouped() && world.ranks() == 1;
+  const bool one = !process_group.grouped() && process_group.ranks() == 1;
   if (one && training.offload_gradients && optimizer != nullptr)
     return std::make_unique<OffloadedGradients>(groups.parameters, passes, *optimizer);
   if (one) return std::make_unique<GradientSums>(groups.parameters, passes);
@@ -97,14 +97,14 @@ std::unique_ptr<Gradients> make_gradients(ProcessGroup& world, const ParameterGr
   options.reduce_in_fp32 = training.reduce_dtype == ReduceType::float32;
   options.each_pass = training.parallel == Parallel::zero2;
   if (weights != nullptr) {
-    return std::make_unique<BucketGradients>(world, weights->layout(), groups.parameters, weights->pieces(),
-                                             options);
+    return std::make_unique<BucketGradients>(process_group, weights->layout(), groups.parameters,
+                                             weights->pieces(), options);
   }
   std::vector<torch::Tensor> all;
   for (const auto& [name, param] : groups.parameters) all.push_back(param);
-  return std::make_unique<BucketGradients>(world,
-                                           make_bucket_layout(groups, world.ranks(), /*divided=*/false),
-                                           groups.parameters, std::move(all), options);
+  return std::make_unique<BucketGradients>(
+      process_group, make_bucket_layout(groups, process_group.ranks(), /*divided=*/false), groups.parameters,
+      std::move(all), options);
 }
 
 }  // namespace octavo_train

@@ -91,7 +91,7 @@ class OffloadedGradients final : public Gradients {
 // alone. `passes`: the largest number of micro-batches of a rank in a step. `weights`: the rank's pieces
 // (ZeRO); null: every rank steps all parameters. `optimizer`: offloads gradients if the settings request it;
 // null: gradients stay on the device. ProcessGroup and optimizer outlive the result.
-std::unique_ptr<Gradients> make_gradients(ProcessGroup& world, const ParameterGroups& groups,
+std::unique_ptr<Gradients> make_gradients(ProcessGroup& process_group, const ParameterGroups& groups,
                                           const TrainingSettings& training, std::int64_t passes,
                                           const ShardedWeights* weights, StepOptimizer* optimizer = nullptr);
 

@@ -252,9 +252,10 @@ void StepOptimizer::register_pieces() {
       optimizer_->set_shard(piece, {shards_->piece(i).begin, parameters_[i].second.numel(), kAllRanks});
     }
   }
-  const auto over_ranks = [world = &shards_->world()](ProcessGroup::Reduce how) {
-    return
-        [world, how](std::uint32_t, const torch::Tensor& values) { world->all_reduce(values, how).wait(); };
+  const auto over_ranks = [process_group = &shards_->process_group()](ProcessGroup::Reduce how) {
+    return [process_group, how](std::uint32_t, const torch::Tensor& values) {
+      process_group->all_reduce(values, how).wait();
+    };
   };
   optimizer_->set_norm_reduce(over_ranks(ProcessGroup::Reduce::sum), over_ranks(ProcessGroup::Reduce::max));
 }

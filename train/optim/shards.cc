@@ -77,14 +77,15 @@ struct Segment {
 class Streams {
  public:
   Streams(const ShardedWeights& shards, std::span<const StateShard> pieces)
-      : shards_(shards), world_(shards.world()), pieces_(pieces), wholes_(pieces.size()) {
-    for (std::size_t i = 0; i < pieces.size() && world_.leads(); ++i)
+      : shards_(shards), process_group_(shards.process_group()), pieces_(pieces), wholes_(pieces.size()) {
+    for (std::size_t i = 0; i < pieces.size() && process_group_.leads(); ++i)
       wholes_[i] = empty_state(pieces[i].kind);
   }
 
   // Sends all pieces of rank `from` to rank 0. Collective.
   void run(int from) {
-    const std::vector<Segment> given = world_.rank() == from ? segments(from, true) : std::vector<Segment>();
+    const std::vector<Segment> given =
+        process_group_.rank() == from ? segments(from, true) : std::vector<Segment>();
     const std::vector<Segment> all = segments(from, false);
     if (from == 0) {  // rank 0 copies its own pieces locally
       for (std::size_t i = 0; i < given.size(); ++i) all[i].place.copy_(given[i].place);
@@ -96,8 +97,8 @@ class Streams {
     for (std::int64_t at = 0; at < total; at += shards_.slice_bytes()) {
       const Tensor slice = torch::empty({std::min(shards_.slice_bytes(), total - at)}, options);
       over(given, at, slice, [](const Tensor& part, const Tensor& place) { part.copy_(place); });
-      world_.broadcast(slice, from).wait();
-      if (world_.leads())
+      process_group_.broadcast(slice, from).wait();
+      if (process_group_.leads())
         over(all, at, slice, [](const Tensor& part, const Tensor& place) { place.copy_(part); });
     }
   }
@@ -118,7 +119,8 @@ class Streams {
         if (bytes == 0) continue;
         out.push_back({{}, bytes});
         if (gives) out.back().place = as_bytes(*tensors[i]);
-        if (!gives && world_.leads()) out.back().place = as_bytes(*tensors[i]).narrow(0, begin[i], bytes);
+        if (!gives && process_group_.leads())
+          out.back().place = as_bytes(*tensors[i]).narrow(0, begin[i], bytes);
       }
     }
     return out;
@@ -137,7 +139,7 @@ class Streams {
   }
 
   const ShardedWeights& shards_;
-  ProcessGroup& world_;
+  ProcessGroup& process_group_;
   std::span<const StateShard> pieces_;
   std::vector<ParamState> wholes_;
 };
@@ -157,9 +159,9 @@ ParallelLayout make_bucket_layout(const ParameterGroups& groups, int ranks, bool
   return ParallelLayout::make(laid, ranks, alignment_of(groups), divided, bucket_bytes);
 }
 
-ShardedWeights::ShardedWeights(ProcessGroup& world, const ParameterGroups& groups, ParallelLayout layout,
-                               std::int64_t slice_bytes)
-    : world_(world),
+ShardedWeights::ShardedWeights(ProcessGroup& process_group, const ParameterGroups& groups,
+                               ParallelLayout layout, std::int64_t slice_bytes)
+    : process_group_(process_group),
       layout_(std::move(layout)),
       slice_bytes_(slice_bytes),
       pieces_(groups.parameters.size()) {
@@ -168,7 +170,7 @@ ShardedWeights::ShardedWeights(ProcessGroup& world, const ParameterGroups& group
     const Bucket& bucket = layout_.buckets()[b];
     const auto options = groups.parameters[bucket.parameters.front()].second.options().requires_grad(false);
     const torch::Tensor flat = torch::zeros({bucket.elements}, options);
-    const Piece mine = layout_.chunk(b, world_.rank());
+    const Piece mine = layout_.chunk(b, process_group_.rank());
     flats_.push_back(flat);
     chunks_.push_back(flat.narrow(0, mine.begin, mine.elements()));
     padding_bytes_ += static_cast<std::int64_t>(flat.nbytes());
@@ -195,8 +197,8 @@ void ShardedWeights::gather() {
   for (std::size_t b = 0; b < flats_.size(); ++b) {
     if (flats_[b].numel() == 0) continue;
     const int owner = layout_.buckets()[b].owner;
-    queued.push_back(owner >= 0 ? world_.broadcast(flats_[b], owner)
-                                : world_.all_gather(flats_[b], chunks_[b]));
+    queued.push_back(owner >= 0 ? process_group_.broadcast(flats_[b], owner)
+                                : process_group_.all_gather(flats_[b], chunks_[b]));
   }
   for (Pending& each : queued) each.wait();
 }
@@ -218,7 +220,7 @@ std::unique_ptr<ParamState> cut_state(const ShardedWeights& shards, std::size_t 
 
 std::vector<ParamState> gather_states(const ShardedWeights& shards, std::span<const StateShard> pieces) {
   Streams streams(shards, pieces);
-  for (int rank = 0; rank < shards.world().ranks(); ++rank) streams.run(rank);
+  for (int rank = 0; rank < shards.process_group().ranks(); ++rank) streams.run(rank);
   return streams.take();
 }
 

@@ -45,13 +45,13 @@ class ShardedWeights {
  public:
   // Moves the trained parameters into the flat tensors. Existing handles to the parameters see the new
   // memory. Do not give the parameters other memory afterwards. REQUIRES: a divided layout of these groups
-  // and this world, which outlives this object.
-  ShardedWeights(ProcessGroup& world, const ParameterGroups& groups, ParallelLayout layout,
+  // and this process group, which outlives this object.
+  ShardedWeights(ProcessGroup& process_group, const ParameterGroups& groups, ParallelLayout layout,
                  std::int64_t slice_bytes = kSliceBytes);
   ShardedWeights(const ShardedWeights&) = delete;
   ShardedWeights& operator=(const ShardedWeights&) = delete;
 
-  [[nodiscard]] ProcessGroup& world() const { return world_; }
+  [[nodiscard]] ProcessGroup& process_group() const { return process_group_; }
   [[nodiscard]] const ParallelLayout& layout() const { return layout_; }
   [[nodiscard]] std::int64_t slice_bytes() const { return slice_bytes_; }
 
@@ -59,7 +59,9 @@ class ShardedWeights {
   // is not divided keeps its shape on the rank that owns it.
   [[nodiscard]] const std::vector<torch::Tensor>& pieces() const { return pieces_; }
   // Returns the range of a parameter's elements that this rank steps.
-  [[nodiscard]] Piece piece(std::size_t parameter) const { return layout_.piece(parameter, world_.rank()); }
+  [[nodiscard]] Piece piece(std::size_t parameter) const {
+    return layout_.piece(parameter, process_group_.rank());
+  }
   // Returns true if one rank owns the complete parameter.
   [[nodiscard]] bool undivided(std::size_t parameter) const;
 
@@ -71,7 +73,7 @@ class ShardedWeights {
   [[nodiscard]] std::int64_t padding_bytes() const { return padding_bytes_; }
 
  private:
-  ProcessGroup& world_;
+  ProcessGroup& process_group_;
   ParallelLayout layout_;
   std::int64_t slice_bytes_;
   std::vector<torch::Tensor> flats_;   // by bucket

@@ -139,7 +139,7 @@ class Tracer {
   std::shared_ptr<torch::nn::Module> model_;
   ParameterGroups groups_;
   PlannedStates states_;
-  std::unique_ptr<ProcessGroup> world_;
+  std::unique_ptr<ProcessGroup> process_group_;
   std::unique_ptr<ShardedWeights> shards_;
   std::unique_ptr<Gradients> gradients_;
   std::unique_ptr<Fp8> fp8_;
@@ -168,11 +168,11 @@ Status Tracer::build() {
   freeze(groups_);
   for (const auto& [name, tensor] : parameters) sizes_.parameters += tensor.numel();
   for (const auto& [name, tensor] : groups_.parameters) sizes_.trained += tensor.numel();
-  world_ = ProcessGroup::pretend(ranks_);
+  process_group_ = ProcessGroup::pretend(ranks_);
   if (shards()) {
     const ParallelLayout layout = make_bucket_layout(groups_, ranks_, true);
     states_ = planned_states(training_, groups_, &layout);
-    shards_ = std::make_unique<ShardedWeights>(*world_, groups_, layout);
+    shards_ = std::make_unique<ShardedWeights>(*process_group_, groups_, layout);
   } else {
     states_ = planned_states(training_, groups_);
   }
@@ -197,7 +197,7 @@ Status Tracer::build() {
   // device, the sums of all parameters are counted, which is more than a run has.
   const bool all_leave = gradients_leave && training_.offload_ratio == 1 && !training_.gpu_state_budget;
   const std::int64_t summed_here = all_leave ? 1 : training_.gradient_accumulation_steps;
-  gradients_ = make_gradients(*world_, groups_, training_, summed_here, shards_.get());
+  gradients_ = make_gradients(*process_group_, groups_, training_, summed_here, shards_.get());
   out_.communication = gradients_->communication_bytes();
   sizes_.gradient_sums = gradients_->sum_bytes();
   for (const auto& [name, param] : groups_.parameters)

@@ -53,15 +53,15 @@ std::string trimmed(const std::string& line) {
 
 }  // namespace
 
-Status run_on_all_ranks(ProcessGroup& world, const std::function<Status()>& stage) {
-  return world.grouped() ? world.first_error(caught(stage)) : stage();
+Status run_on_all_ranks(ProcessGroup& process_group, const std::function<Status()>& stage) {
+  return process_group.grouped() ? process_group.first_error(caught(stage)) : stage();
 }
 
-Status check_equal_across_ranks(ProcessGroup& world, std::span<const NamedText> texts) {
-  if (!world.grouped()) return {};
+Status check_equal_across_ranks(ProcessGroup& process_group, std::span<const NamedText> texts) {
+  if (!process_group.grouped()) return {};
   std::string mine;
   for (const NamedText& each : texts) mine += xxh3_hex(each.text);
-  const std::vector<std::string> all = world.gather(mine);
+  const std::vector<std::string> all = process_group.gather(mine);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     const std::size_t width = mine.size() / texts.size();
@@ -69,13 +69,13 @@ Status check_equal_across_ranks(ProcessGroup& world, std::span<const NamedText> 
     while (at + 1 < texts.size() && all[rank].compare(at * width, width, all[0], at * width, width) == 0)
       ++at;
     const std::string& name = texts[at].name;
-    const std::vector<std::string> everyone = world.gather(texts[at].text);
+    const std::vector<std::string> everyone = process_group.gather(texts[at].text);
     const auto [first, other] = first_difference(everyone[0], everyone[rank]);
     const int number = static_cast<int>(rank);
     const std::string text = fmt::format(
         "{0}'s {1} differs from rank 0's: {0} has {2}, rank 0 has {3}. Start all ranks with the same {1}.",
         rank_text(number), name, trimmed(other), trimmed(first));
-    world.note_common_failure({number, RankFailure::FoundBy::all, text});
+    process_group.note_common_failure({number, RankFailure::FoundBy::all, text});
     return Status::invalid(text);
   }
   return {};
@@ -99,15 +99,15 @@ std::vector<NamedText> model_texts(const TaskData& data, const TrainingState& st
           {"model", parameters.str()}};
 }
 
-void share_weights(ProcessGroup& world, const torch::nn::Module& model) {
-  if (!world.grouped()) return;
+void share_weights(ProcessGroup& process_group, const torch::nn::Module& model) {
+  if (!process_group.grouped()) return;
   const torch::NoGradGuard no_grad;
   for (const auto& [name, tensor] : tensors_of(model)) {
     const torch::Tensor sent = tensor.contiguous();
-    world.broadcast(sent, 0).wait();
+    process_group.broadcast(sent, 0).wait();
     if (!sent.is_same(tensor)) tensor.copy_(sent);
   }
-  world.take_traffic();  // it is no part of the first step's
+  process_group.take_traffic();  // it is no part of the first step's
 }
 
 }  // namespace octavo_train

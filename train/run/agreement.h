@@ -22,7 +22,7 @@ namespace octavo_train {
 // Runs a stage on every rank. If it fails on any rank, by a status or an exception, all ranks return the
 // error of the lowest rank that failed, which names that rank. Without a process group, exceptions of the
 // stage pass through.
-Status run_on_all_ranks(ProcessGroup& world, const std::function<Status()>& stage);
+Status run_on_all_ranks(ProcessGroup& process_group, const std::function<Status()>& stage);
 
 // A text that must be equal on all ranks.
 struct NamedText {
@@ -32,7 +32,7 @@ struct NamedText {
 
 // Returns an error, equal on all ranks, if a text differs. It names the text, the ranks, and the first line
 // that differs. Ranks exchange hashes, and then the text that differs. REQUIRES: the same names on all ranks.
-Status check_equal_across_ranks(ProcessGroup& world, std::span<const NamedText> texts);
+Status check_equal_across_ranks(ProcessGroup& process_group, std::span<const NamedText> texts);
 
 // Facts for check_equal_across_ranks() before anything is read: the version, the device's type, and the
 // settings without paths, which may differ on another machine.
@@ -43,6 +43,6 @@ std::vector<NamedText> model_texts(const TaskData& data, const TrainingState& st
 
 // Gives all ranks the weights and buffers of rank 0: random numbers of different processors may differ in
 // their last bits.
-void share_weights(ProcessGroup& world, const torch::nn::Module& model);
+void share_weights(ProcessGroup& process_group, const torch::nn::Module& model);
 
 }  // namespace octavo_train

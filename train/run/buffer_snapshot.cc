@@ -43,21 +43,21 @@ void BufferSnapshot::give(Kind& kind, const torch::Tensor& values) {
   at::_foreach_copy_(kind.buffers, parts);
 }
 
-void BufferSnapshot::average_across_ranks(ProcessGroup& world) {
-  if (world.ranks() == 1) return;
+void BufferSnapshot::average_across_ranks(ProcessGroup& process_group) {
+  if (process_group.ranks() == 1) return;
   const torch::NoGradGuard no_grad;
   for (Kind& kind : kinds_) {
     const torch::Tensor now = flat(kind.buffers);
     if (!now.is_floating_point()) {
       const torch::Tensor most = now.to(torch::kInt64);  // groups know no bool
-      world.all_reduce(most, ProcessGroup::Reduce::max).wait();
+      process_group.all_reduce(most, ProcessGroup::Reduce::max).wait();
       give(kind, most);
       continue;
     }
     // Equal infinities have no difference either.
     torch::Tensor change = (now - kind.kept).masked_fill_(now == kind.kept, 0);
-    world.all_reduce(change).wait();
-    give(kind, kind.kept + change.div_(world.ranks()));
+    process_group.all_reduce(change).wait();
+    give(kind, kind.kept + change.div_(process_group.ranks()));
   }
 }
 

@@ -26,7 +26,7 @@ class BufferSnapshot {
   void save();
   // Averages the changes since save(). Called after the last micro-batch, on all ranks. It does nothing in a
   // single process. REQUIRES: save().
-  void average_across_ranks(ProcessGroup& world);
+  void average_across_ranks(ProcessGroup& process_group);
   // Restores the saved values if `skipped`, one number on the buffers' device, is not 0. The host does not
   // wait.
   void restore_if(const torch::Tensor& skipped);

@@ -44,7 +44,7 @@ Checkpointer::Checkpointer(Run& run, const DivergenceGuard& guard)
 // Error messages about other ranks end with the newest checkpoint.
 void Checkpointer::set_newest(const std::string& checkpoint) {
   newest_ = checkpoint;
-  run_.services.world->set_error_suffix("; the newest checkpoint is " + checkpoint);
+  run_.services.process_group->set_error_suffix("; the newest checkpoint is " + checkpoint);
 }
 
 Status Checkpointer::add_evaluation(const std::vector<Metric>& metrics) {
@@ -52,7 +52,7 @@ Status Checkpointer::add_evaluation(const std::vector<Metric>& metrics) {
   evaluation_ = {metrics, by.value_or(""), false};
   evaluated_step_ = counters_.step;
   if (!by) return {};
-  best_ = run_.services.world->broadcast_text(among_best() ? "best" : "") == "best";
+  best_ = run_.services.process_group->broadcast_text(among_best() ? "best" : "") == "best";
   if (evaluation_->find(*by) != nullptr) return {};
   return failed_error("training.save_best: the evaluation has no {}, which the task {} declares", *by,
                       run_.config.settings->task);
@@ -66,7 +66,7 @@ const Metric* Checkpointer::best_metric() const {
 bool Checkpointer::among_best() const {
   const Metric* const metric = best_metric();
   const TrainingSettings& training = run_.config.training();
-  return run_.services.world->leads() && metric != nullptr && counters_.skipped_in_a_row == 0 &&
+  return run_.services.process_group->leads() && metric != nullptr && counters_.skipped_in_a_row == 0 &&
          is_among_best(run_.config.settings->output_dir, *metric, counters_.step, training.save_best_limit);
 }
 
@@ -94,12 +94,13 @@ Status Checkpointer::save(Reason reason) {
   const bool again = saved_step_ == counters_.step;
   if (again && reason != Reason::best) return {};
   const auto begin = std::chrono::steady_clock::now();
-  ProcessGroup& world = *run_.services.world;
+  ProcessGroup& process_group = *run_.services.process_group;
   run_.services.console.doing(run_.config.step_text(counters_.step) + ", saving a checkpoint");
   // Ranks communicate here: an exception of one must end the others, too, and is not for them to agree on.
   const std::vector<SavedComponent> parts = run_.state.save();
-  const Status status = run_on_all_ranks(
-      world, [&] { return world.leads() ? write(parts, reason == Reason::best && !again) : Status(); });
+  const Status status = run_on_all_ranks(process_group, [&] {
+    return process_group.leads() ? write(parts, reason == Reason::best && !again) : Status();
+  });
   if (!status.ok()) {
     failed_ = true;
     return status;
@@ -107,8 +108,8 @@ Status Checkpointer::save(Reason reason) {
   saved_step_ = counters_.step;
   set_newest(run_.config.settings->output_dir + '/' + CheckpointName{counters_.step}.text());
   RETURN_IF_ERROR(write_config());
-  if (world.leads()) {
-    const LocalWork deleting = world.local_work("deleting checkpoints that are not kept");
+  if (process_group.leads()) {
+    const LocalWork deleting = process_group.local_work("deleting checkpoints that are not kept");
     remove_superseded();
   }
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -131,7 +132,7 @@ Status Checkpointer::write(std::span<const SavedComponent> parts, bool only_best
   for (const SavedComponent& part : parts) bytes += static_cast<std::uint64_t>(bytes_of(part.tensors));
   // Rank 0 has everything that it writes: what happens to another rank must not end it.
   const LocalWork saving =
-      run_.services.world->local_work("saving " + CheckpointName{counters_.step}.text(), bytes);
+      run_.services.process_group->local_work("saving " + CheckpointName{counters_.step}.text(), bytes);
   auto saved = save_checkpoint(settings.output_dir, counters_, run_.data.record, parts, run_.config.yaml,
                                evaluated ? evaluation_ : std::nullopt, run_.state.model.extra_files);
   if (!saved.ok()) return saved.status();
@@ -168,14 +169,14 @@ std::string Checkpointer::last_good_checkpoint_text() const {
   for (const CheckpointRef& each : list_checkpoints(run_.config.settings->output_dir)) {
     if (!guard_.is_trusted(each.step)) continue;
     const LocalWork checking =
-        run_.services.world->local_work("checking " + each.path, folder_bytes(each.path));
+        run_.services.process_group->local_work("checking " + each.path, folder_bytes(each.path));
     if (verify_checkpoint(each.path).ok()) return "; the last good checkpoint is " + each.path;
   }
   return "; no good checkpoint was saved before";
 }
 
 Status Checkpointer::write_config() {
-  if (config_written_ || !run_.services.world->leads()) return {};
+  if (config_written_ || !run_.services.process_group->leads()) return {};
   config_written_ = true;
   const std::string base = run_.config.settings->output_dir + "/config", path = base + ".yaml";
   if (auto there = read_text_file(path, 1 << 20); there.ok() && *there != run_.config.yaml) {

@@ -82,7 +82,7 @@ std::string divergence_advice(const Settings& settings, const Divergence& found)
 
 // All ranks have the same metrics of a step, so rank 0 alone logs the warning.
 Status DivergenceGuard::warn(std::int64_t step, const std::string& what) {
-  if (!run_.services.world->leads()) return {};
+  if (!run_.services.process_group->leads()) return {};
   console_.note("warning: " + what);
   return run_.services.record({{"kind", "warning"}, {"step", step}, {"message", what}});
 }

@@ -159,7 +159,7 @@ void Rehearsal::read(bool drain) {
 void Rehearsal::take_steps(std::int64_t steps) {
   auto begin = Clock::now();
   while (stepper_.done() < steps) {
-    if (!run_.services.world->grouped()) signal_ = StopSignals::received();
+    if (!run_.services.process_group->grouped()) signal_ = StopSignals::received();
     if (signal_ != 0) return;
     stepper_.step();
     std::ignore = log_fp8_choices(run_);  // a dry run has no log
@@ -191,12 +191,12 @@ void Rehearsal::evaluate() {
   reset_peak(run_.services.device);
   const auto begin = Clock::now();
   run_.state.optimizer->wait();
-  const auto result = evaluate_task(run_.task, *run_.services.world, run_.services.device);
+  const auto result = evaluate_task(run_.task, *run_.services.process_group, run_.services.device);
   wait_for(run_.services.device);
   evaluating_ = false;
   evaluation_seconds_ = seconds_since(begin);
   peak_ = std::max(peak_, device_memory(run_.services.device).peak);
-  if (!result) signal_ = signal_on_any(*run_.services.world);
+  if (!result) signal_ = signal_on_any(*run_.services.process_group);
 }
 
 double Rehearsal::step_seconds() const {
@@ -310,13 +310,13 @@ DryRun Rehearsal::done() const {
 }
 
 Result<DryRun> rehearse(const Config& config, std::int64_t steps, bool evaluates, Heartbeat& console,
-                        const std::shared_ptr<ProcessGroup>& world) {
-  ASSIGN_OR_RETURN(auto run, start_run(config, console, Purpose::dry_run, world));
+                        const std::shared_ptr<ProcessGroup>& process_group) {
+  ASSIGN_OR_RETURN(auto run, start_run(config, console, Purpose::dry_run, process_group));
   Rehearsal rehearsal(*run);
   const Status status = rehearsal.run(steps, evaluates);
   console.doing("");
   if (!status.ok()) {
-    if (!world->failure()) world->fail(status.message());
+    if (!process_group->failure()) process_group->fail(status.message());
     return status;
   }
   return rehearsal.done();
@@ -366,16 +366,17 @@ Prediction extrapolate(const std::vector<Prediction>& samples, std::int64_t rows
 
 Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console, bool evaluates,
                        std::optional<RankFailure>* failure) {
-  ASSIGN_OR_RETURN(const auto place, rank_info_of(config));
-  RankConsole own(console, place.rank);
+  ASSIGN_OR_RETURN(const auto rank_info, rank_info_of(config));
+  RankConsole own(console, rank_info.rank);
   Heartbeat heartbeat(own);
-  const StopSignals signals(place.leads() ? kStoppingDryRun : "");
+  const StopSignals signals(rank_info.leads() ? kStoppingDryRun : "");
   heartbeat.doing("setting up: data, model and optimizer");
-  ASSIGN_OR_RETURN(auto world, join_ranks(config, place, failure));
-  if (world == nullptr) return DryRun{.signal = StopSignals::received()};
-  if (world->grouped()) heartbeat.on_activity([&](const std::string& what) { world->set_activity(what); });
-  auto done = rehearse(config, steps, evaluates, heartbeat, world);
-  if (failure != nullptr) *failure = world->failure();
+  ASSIGN_OR_RETURN(auto process_group, join_ranks(config, rank_info, failure));
+  if (process_group == nullptr) return DryRun{.signal = StopSignals::received()};
+  if (process_group->grouped())
+    heartbeat.on_activity([&](const std::string& what) { process_group->set_activity(what); });
+  auto done = rehearse(config, steps, evaluates, heartbeat, process_group);
+  if (failure != nullptr) *failure = process_group->failure();
   return done;
 }
 

@@ -25,7 +25,7 @@ std::vector<std::string> helps(const Run& run, bool evaluating) {
   FullDevice full{settings, run.task, run.config.prediction.get()};
   full.gpu = !run.services.device.is_cpu();
   full.fp8 = full.gpu && fp8_plan.ok() && fp8_plan->enabled;
-  full.ranks = run.services.world->ranks();
+  full.ranks = run.services.process_group->ranks();
   full.evaluating = evaluating;
   std::vector<std::string> out = memory_help(full);
   if (full.gpu) out.emplace_back("octavo plan CONFIG --advise lists what helps together");

@@ -37,26 +37,27 @@ std::vector<Example> examples_in_order(const std::vector<std::string>& texts) {
 
 }  // namespace
 
-std::optional<Tally> sum_over_ranks(ProcessGroup& world, std::optional<Tally> mine) {
-  if (!world.grouped()) return mine;
+std::optional<Tally> sum_over_ranks(ProcessGroup& process_group, std::optional<Tally> mine) {
+  if (!process_group.grouped()) return mine;
   std::array<std::int64_t, 1> stopped{mine ? 0 : 1};
-  world.max(stopped);
+  process_group.max(stopped);
   if (stopped[0] != 0) return std::nullopt;
   std::vector<double> numbers = mine->sums;
   numbers.push_back(static_cast<double>(mine->units));
-  world.sum(numbers);
+  process_group.sum(numbers);
   Tally all;
   all.units = static_cast<std::int64_t>(numbers.back());
   numbers.pop_back();
   all.sums = std::move(numbers);
-  all.examples = examples_in_order(world.gather(examples_text(mine->examples)));
+  all.examples = examples_in_order(process_group.gather(examples_text(mine->examples)));
   return all;
 }
 
-std::optional<Evaluation> evaluate_task(Task& task, ProcessGroup& world, const torch::Device& device) {
+std::optional<Evaluation> evaluate_task(Task& task, ProcessGroup& process_group,
+                                        const torch::Device& device) {
   const auto all =
-      sum_over_ranks(world, task.evaluate_shard({device, [] { return StopSignals::received() != 0; },
-                                                 world.rank(), world.ranks()}));
+      sum_over_ranks(process_group, task.evaluate_shard({device, [] { return StopSignals::received() != 0; },
+                                                         process_group.rank(), process_group.ranks()}));
   if (!all) return std::nullopt;
   return task.summarize(*all);
 }

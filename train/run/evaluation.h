@@ -14,11 +14,11 @@ namespace octavo_train {
 
 // All ranks call it and return equal bits; none if a signal stopped any rank. Throws exceptions of the task,
 // and ProcessGroupError.
-std::optional<Evaluation> evaluate_task(Task& task, ProcessGroup& world, const torch::Device& device);
+std::optional<Evaluation> evaluate_task(Task& task, ProcessGroup& process_group, const torch::Device& device);
 
 // Returns the sum of the ranks' shares on all ranks, with examples in the order of samples; none if any rank
 // has none.
-std::optional<Tally> sum_over_ranks(ProcessGroup& world, std::optional<Tally> mine);
+std::optional<Tally> sum_over_ranks(ProcessGroup& process_group, std::optional<Tally> mine);
 
 // Returns an evaluation's members of the log's record.
 nlohmann::ordered_json evaluation_json(const Evaluation& result, const Unit& unit);

@@ -159,7 +159,7 @@ Status Progress::log() {
   if (shape.padding) record["padding"] = *shape.padding;
   if (steps > 0) record["data_waited"] = waited / static_cast<double>(steps);
   if (counters_.left_out > 0) record["left_out"] = counters_.left_out;
-  if (run_.services.world->grouped()) {
+  if (run_.services.process_group->grouped()) {
     count_traffic();
     traffic_ += sent_;
     put(record, std::exchange(sent_, {}), steps);
@@ -179,7 +179,7 @@ Status Progress::log() {
 }
 
 void Progress::count_traffic() {
-  if (run_.services.world->grouped()) sent_ += run_.services.world->take_traffic();
+  if (run_.services.process_group->grouped()) sent_ += run_.services.process_group->take_traffic();
 }
 
 void Progress::put(Json& record, const Traffic& traffic, std::int64_t steps) {
@@ -191,7 +191,7 @@ void Progress::put(Json& record, const Traffic& traffic, std::int64_t steps) {
 }
 
 void Progress::add_traffic(Json& record) const {
-  if (run_.services.world->grouped()) put(record, traffic_, step_logged_ - first_step_);
+  if (run_.services.process_group->grouped()) put(record, traffic_, step_logged_ - first_step_);
 }
 
 // The most important parts come first: a terminal shows the parts that it has columns for.
@@ -208,8 +208,9 @@ std::string Progress::line(double loss, double units_per_second) const {
   if (counters_.skipped > 0) add("skipped " + std::to_string(counters_.skipped));
   if (counters_.left_out > 0) add("left out " + std::to_string(counters_.left_out));
   add(rate_text(units_per_second, unit_) +
-      (run_.services.world->ranks() > 1 ? " on " + std::to_string(run_.services.world->ranks()) + " ranks"
-                                        : ""));
+      (run_.services.process_group->ranks() > 1
+           ? " on " + std::to_string(run_.services.process_group->ranks()) + " ranks"
+           : ""));
   if (!run_.services.device.is_cpu()) add("gpu " + bytes_text(device_memory(run_.services.device).peak));
   add("lr " + significant(learning_rate(run_.config.training(), counters_.step, run_.config.steps()), 3));
   add("grad " + significant(guard_.last().grad_norm, 3));

@@ -9,8 +9,8 @@
 
 namespace octavo_train {
 
-Prefetch<Batch>::Source batch_source(const RunConfig& config, const ProcessGroup& world, const OpenTask& task,
-                                     const RunState& counters) {
+Prefetch<Batch>::Source batch_source(const RunConfig& config, const ProcessGroup& process_group,
+                                     const OpenTask& task, const RunState& counters) {
   // counters.samples belongs to the stage before until the loop has begun the next one.
   const std::int64_t samples = config.stage_after(counters.step).samples;
   const Order now(samples, static_cast<std::uint64_t>(config.settings->data.seed),
@@ -23,7 +23,7 @@ Prefetch<Batch>::Source batch_source(const RunConfig& config, const ProcessGroup
       [from = task.task.get(), now](std::uint64_t position, std::int64_t rows) {
         return from->read(now, position, rows);
       }};
-  return shared_by_rank(std::move(all), world.rank(), world.ranks());
+  return shared_by_rank(std::move(all), process_group.rank(), process_group.ranks());
 }
 
 Run::Run(RunConfig given_config, Services given_services, OpenTask given_task,

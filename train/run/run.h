@@ -25,7 +25,7 @@ namespace octavo_train {
 
 // What a run has besides its model and data. It lives as long as the run.
 struct Services {
-  std::shared_ptr<ProcessGroup> world;  // not null
+  std::shared_ptr<ProcessGroup> process_group;  // not null
   torch::Device device;
   Heartbeat& console;           // outlives the run
   FolderLock lock;              // taken by rank 0, and not by a dry run
@@ -52,8 +52,8 @@ struct BatchTotals {
 };
 
 // Returns the source of this rank's batches in the stage of the next step. The task outlives the result.
-Prefetch<Batch>::Source batch_source(const RunConfig& config, const ProcessGroup& world, const OpenTask& task,
-                                     const RunState& counters);
+Prefetch<Batch>::Source batch_source(const RunConfig& config, const ProcessGroup& process_group,
+                                     const OpenTask& task, const RunState& counters);
 
 struct Run {
   Run(RunConfig config, Services services, OpenTask task, std::unique_ptr<TrainingState> state,
@@ -63,7 +63,7 @@ struct Run {
   Run& operator=(const Run&) = delete;
 
   [[nodiscard]] Prefetch<Batch>::Source batch_source() const {
-    return octavo_train::batch_source(config, *services.world, task_, state.counters);
+    return octavo_train::batch_source(config, *services.process_group, task_, state.counters);
   }
 
  private:

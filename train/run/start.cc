@@ -40,9 +40,9 @@ struct Choices {
   Fp8Choice fp8;
 };
 
-Result<Choices> choose(const Config& config, const RankInfo& place) {
+Result<Choices> choose(const Config& config, const RankInfo& rank_info) {
   const TrainingSettings& training = config.settings.training;
-  ASSIGN_OR_RETURN(auto device, rank_device(config, place));
+  ASSIGN_OR_RETURN(auto device, rank_device(config, rank_info));
   RETURN_IF_ERROR(check_backend(device));
   ASSIGN_OR_RETURN(auto fp8, choose_fp8(training.fp8, device));
   return Choices{device, std::move(fp8)};
@@ -57,7 +57,7 @@ struct FoundFolder {
 
 // The lock is taken before the checkpoint is chosen. A folder that does not exist has no lock; it is made
 // last, so that a run that cannot start leaves nothing behind.
-Result<FoundFolder> find_folder(const Settings& settings, const ProcessGroup& world, bool writes,
+Result<FoundFolder> find_folder(const Settings& settings, const ProcessGroup& process_group, bool writes,
                                 Console& console) {
   FoundFolder found;
   if (!writes) return found;
@@ -65,19 +65,20 @@ Result<FoundFolder> find_folder(const Settings& settings, const ProcessGroup& wo
   if (found.existed) {
     RETURN_IF_ERROR(found.lock.take(settings.output_dir));
   }
-  ASSIGN_OR_RETURN(found.resume_from, find_resume(settings, world.place().restart > 0, console));
+  ASSIGN_OR_RETURN(found.resume_from, find_resume(settings, process_group.rank_info().restart > 0, console));
   return found;
 }
 
 // Returns the settings with the micro-batches of a rank.
-Result<std::shared_ptr<const Settings>> settings_of_rank(const Settings& given, const ProcessGroup& world,
+Result<std::shared_ptr<const Settings>> settings_of_rank(const Settings& given,
+                                                         const ProcessGroup& process_group,
                                                          const std::string& resumed_from, Console& console) {
   auto settings = std::make_shared<Settings>(given);
   ASSIGN_OR_RETURN(settings->training.gradient_accumulation_steps,
-                   micro_batches_per_rank(given, world.ranks(), resumed_from));
-  if (world.grouped() && given.training.offload_gradients) {
+                   micro_batches_per_rank(given, process_group.ranks(), resumed_from));
+  if (process_group.grouped() && given.training.offload_gradients) {
     settings->training.offload_gradients = false;
-    if (world.leads())
+    if (process_group.leads())
       console.note("offload_gradients is without effect: ranks sum gradients on their devices");
   }
   return std::shared_ptr<const Settings>(std::move(settings));
@@ -105,7 +106,7 @@ Result<TaskData> open_data(Task& task, const Settings& settings, const std::stri
 // Predicts the memory and the time of the run before its model is built. Returns null, with a note, if they
 // cannot be predicted. It takes about a second, and nothing depends on it.
 std::shared_ptr<const Prediction> predict_run(Settings settings, const Choices& choices,
-                                              const ProcessGroup& world, const OpenTask& task,
+                                              const ProcessGroup& process_group, const OpenTask& task,
                                               Console& console) {
   if (!choices.device.is_cuda() && !choices.device.is_cpu()) return nullptr;
   const auto unknown = [&](const std::string& why) {
@@ -114,7 +115,7 @@ std::shared_ptr<const Prediction> predict_run(Settings settings, const Choices& 
   };
   try {
     PredictionRequest request;
-    request.num_gpus = world.ranks();
+    request.num_gpus = process_group.ranks();
     request.cpu = choices.device.is_cpu();
     if (!request.cpu) {
       const auto gpu = octavo::plan::find_gpu("this:" + std::to_string(choices.device.index()));
@@ -145,15 +146,16 @@ struct OpenedTask {
 };
 
 Result<OpenedTask> open_run_task(std::unique_ptr<Task> task, const Settings& given, const Choices& choices,
-                                 const ProcessGroup& world, const std::string& resumed_from,
+                                 const ProcessGroup& process_group, const std::string& resumed_from,
                                  Console& console) {
   OpenedTask out;
-  ASSIGN_OR_RETURN(out.settings, settings_of_rank(given, world, resumed_from, console));
+  ASSIGN_OR_RETURN(out.settings, settings_of_rank(given, process_group, resumed_from, console));
   const Settings& settings = *out.settings;
   out.task.task = task != nullptr ? std::move(task) : make_task(settings.task);
   ASSIGN_OR_RETURN(out.task.data, open_data(*out.task.task, settings, resumed_from, out.changes));
-  ASSIGN_OR_RETURN(out.steps, plan_steps(settings, out.task.data, world.ranks(), resumed_from));
-  if (world.leads()) out.prediction = predict_run(settings, choices, world, out.task, console);
+  ASSIGN_OR_RETURN(out.steps, plan_steps(settings, out.task.data, process_group.ranks(), resumed_from));
+  if (process_group.leads())
+    out.prediction = predict_run(settings, choices, process_group, out.task, console);
   return out;
 }
 
@@ -172,9 +174,10 @@ Result<std::optional<InitialWeights>> read_initial_weights(const TaskModel& mode
 }
 
 // Returns what each rank of a group has of the trained parameters; null: all of them.
-Result<std::unique_ptr<ShardedWeights>> shard_parameters(ProcessGroup& world, const ParameterGroups& groups,
+Result<std::unique_ptr<ShardedWeights>> shard_parameters(ProcessGroup& process_group,
+                                                         const ParameterGroups& groups,
                                                          const TrainingSettings& training) {
-  if (!world.grouped() || !divides_states(training)) return std::unique_ptr<ShardedWeights>();
+  if (!process_group.grouped() || !divides_states(training)) return std::unique_ptr<ShardedWeights>();
   const octavo::GroupConfig config = group_config(training, training.optimizer.algorithm);
   if (training.offload != Offload::none && octavo::passes(config.algorithm, config.switches) > 1) {
     return Status::unsupported(
@@ -182,7 +185,8 @@ Result<std::unique_ptr<ShardedWeights>> shard_parameters(ProcessGroup& world, co
         " measures whole parameters, of which ranks have parts here (training.parallel); use "
         "offload: none or parallel: ddp");
   }
-  return std::make_unique<ShardedWeights>(world, groups, make_bucket_layout(groups, world.ranks(), true));
+  return std::make_unique<ShardedWeights>(process_group, groups,
+                                          make_bucket_layout(groups, process_group.ranks(), true));
 }
 
 struct BuiltState {
@@ -191,7 +195,7 @@ struct BuiltState {
 };
 
 Result<BuiltState> build_state(Task& task, const Settings& settings, const Choices& choices,
-                               ProcessGroup& world, const std::string& resumed_from) {
+                               ProcessGroup& process_group, const std::string& resumed_from) {
   const TrainingSettings& training = settings.training;
   TrainingState::Parts parts;
   parts.model = build_model(task, settings, choices.device, has_bf16_weights(training));
@@ -201,9 +205,9 @@ Result<BuiltState> build_state(Task& task, const Settings& settings, const Choic
   ASSIGN_OR_RETURN(auto initial, read_initial_weights(parts.model, settings, resumed_from));
   ASSIGN_OR_RETURN(parts.groups, resolve_groups(training, parameters_of(*parts.model.module)));
   freeze(parts.groups);
-  ASSIGN_OR_RETURN(parts.shards, shard_parameters(world, parts.groups, training));
+  ASSIGN_OR_RETURN(parts.shards, shard_parameters(process_group, parts.groups, training));
   return BuiltState{
-      std::make_unique<TrainingState>(training, choices.fp8, choices.device, world, std::move(parts)),
+      std::make_unique<TrainingState>(training, choices.fp8, choices.device, process_group, std::move(parts)),
       std::move(initial)};
 }
 
@@ -227,10 +231,10 @@ BeforeLoad conversion(const TrainingSettings& training, const ParameterGroups& g
 // Sets the counters to those of the checkpoint, or of a run that begins, and returns the batches from there
 // on.
 Result<Prefetch<Batch>> load_state(TrainingState& state, const RunConfig& config,
-                                   const TrainingSettings& given, const ProcessGroup& world,
+                                   const TrainingSettings& given, const ProcessGroup& process_group,
                                    OpenedTask& opened, Console& console) {
   const Settings& settings = *config.settings;
-  const std::int64_t ranks = world.ranks(), passes = settings.training.gradient_accumulation_steps;
+  const std::int64_t ranks = process_group.ranks(), passes = settings.training.gradient_accumulation_steps;
   RunState& counters = state.counters;
   if (!config.resumed_from.empty()) {
     RETURN_IF_ERROR(
@@ -239,7 +243,7 @@ Result<Prefetch<Batch>> load_state(TrainingState& state, const RunConfig& config
       opened.changes.push_back("fp8: scales and choices begin anew: " + state.fp8->reset_reason());
     const RunState then = counters;
     counters.skipped_in_a_row = 0;  // a new start may skip ten steps again before it ends
-    if (world.leads()) {
+    if (process_group.leads()) {
       RETURN_IF_ERROR(check_newest(settings, counters.step));
       RETURN_IF_ERROR(continue_settings(config.resumed_from, then, settings, ranks, opened.changes, console));
     }
@@ -247,10 +251,10 @@ Result<Prefetch<Batch>> load_state(TrainingState& state, const RunConfig& config
     counters.samples = config.stage_after(counters.step).samples;
   }
   counters.first_step = opened.steps.first_step;
-  const bool given_by_ranks = world.grouped() || passes != given.gradient_accumulation_steps;
+  const bool given_by_ranks = process_group.grouped() || passes != given.gradient_accumulation_steps;
   counters.ranks = given_by_ranks ? ranks : 0;
   counters.batches_per_step = given_by_ranks ? passes * ranks : 0;
-  return Prefetch<Batch>::start(batch_source(config, world, opened.task, counters), counters.position,
+  return Prefetch<Batch>::start(batch_source(config, process_group, opened.task, counters), counters.position,
                                 static_cast<int>(settings.data.dataloader_num_workers));
 }
 
@@ -279,9 +283,9 @@ std::string config_yaml(const Settings& given) {
 
 // See run_on_all_ranks().
 template <class Stage>
-auto on_all_ranks(ProcessGroup& world, Stage stage) -> decltype(stage()) {
+auto on_all_ranks(ProcessGroup& process_group, Stage stage) -> decltype(stage()) {
   std::optional<decltype(stage())> result;
-  RETURN_IF_ERROR(run_on_all_ranks(world, [&]() -> Status {
+  RETURN_IF_ERROR(run_on_all_ranks(process_group, [&]() -> Status {
     result.emplace(stage());
     return result->status();
   }));
@@ -293,88 +297,91 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
                                           std::unique_ptr<Task> given_task,
                                           std::shared_ptr<ProcessGroup> shared) {
   const Settings& given = config.settings;
-  ProcessGroup& world = *shared;
-  const bool writes = purpose == Purpose::run && world.leads();  // only rank 0 writes
+  ProcessGroup& process_group = *shared;
+  const bool writes = purpose == Purpose::run && process_group.leads();  // only rank 0 writes
 
-  ASSIGN_OR_RETURN(auto choices, on_all_ranks(world, [&] { return choose(config, world.place()); }));
-  RETURN_IF_ERROR(check_equal_across_ranks(world, settings_texts(given, choices.device)));
-  if (given.training.fp8.enabled) agree_on_fp8(world, choices.fp8);
+  ASSIGN_OR_RETURN(auto choices,
+                   on_all_ranks(process_group, [&] { return choose(config, process_group.rank_info()); }));
+  RETURN_IF_ERROR(check_equal_across_ranks(process_group, settings_texts(given, choices.device)));
+  if (given.training.fp8.enabled) agree_on_fp8(process_group, choices.fp8);
 
-  ASSIGN_OR_RETURN(auto folder,
-                   on_all_ranks(world, [&] { return find_folder(given, world, writes, console); }));
-  const std::string resumed_from = world.broadcast_text(folder.resume_from);
+  ASSIGN_OR_RETURN(auto folder, on_all_ranks(process_group, [&] {
+                     return find_folder(given, process_group, writes, console);
+                   }));
+  const std::string resumed_from = process_group.broadcast_text(folder.resume_from);
 
-  ASSIGN_OR_RETURN(auto opened, on_all_ranks(world, [&] {
-                     return open_run_task(std::move(given_task), given, choices, world, resumed_from,
+  ASSIGN_OR_RETURN(auto opened, on_all_ranks(process_group, [&] {
+                     return open_run_task(std::move(given_task), given, choices, process_group, resumed_from,
                                           console);
                    }));
   Task& task = *opened.task.task;
 
-  ASSIGN_OR_RETURN(auto built, on_all_ranks(world, [&] {
-                     return build_state(task, *opened.settings, choices, world, resumed_from);
+  ASSIGN_OR_RETURN(auto built, on_all_ranks(process_group, [&] {
+                     return build_state(task, *opened.settings, choices, process_group, resumed_from);
                    }));
   TrainingState& state = *built.state;
-  RETURN_IF_ERROR(check_equal_across_ranks(world, model_texts(opened.task.data, state)));
+  RETURN_IF_ERROR(check_equal_across_ranks(process_group, model_texts(opened.task.data, state)));
 
   RunConfig chosen{opened.settings,  choices.fp8, opened.steps.stages,
                    resumed_from,     {},          writes ? config_yaml(given) : "",
                    opened.prediction};
-  ASSIGN_OR_RETURN(auto batches, on_all_ranks(world, [&] {
-                     return load_state(state, chosen, given.training, world, opened, console);
+  ASSIGN_OR_RETURN(auto batches, on_all_ranks(process_group, [&] {
+                     return load_state(state, chosen, given.training, process_group, opened, console);
                    }));
   chosen.changes = std::move(opened.changes);
-  share_weights(world, *state.model.module);
+  share_weights(process_group, *state.model.module);
 
-  ASSIGN_OR_RETURN(auto log, on_all_ranks(world, [&] {
+  ASSIGN_OR_RETURN(auto log, on_all_ranks(process_group, [&] {
                      return open_folder(given.output_dir, writes, folder, state.counters.step, task, console);
                    }));
   Services services{std::move(shared), choices.device, console, std::move(folder.lock), std::move(log)};
   auto run = std::make_unique<Run>(std::move(chosen), std::move(services), std::move(opened.task),
                                    std::move(built.state), std::move(batches));
-  if (world.leads()) log_run_start(*run, built.initial_weights);
+  if (process_group.leads()) log_run_start(*run, built.initial_weights);
   return run;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Run>> start_run(const Config& config, Heartbeat& console, Purpose purpose,
-                                       std::shared_ptr<ProcessGroup> world, std::unique_ptr<Task> task) {
+                                       std::shared_ptr<ProcessGroup> process_group,
+                                       std::unique_ptr<Task> task) {
   RETURN_IF_ERROR(check_complete(config));
   for (const std::string& note : config.notes) console.note(note);
-  if (world == nullptr) world = ProcessGroup::alone();
+  if (process_group == nullptr) process_group = ProcessGroup::alone();
   Status thrown;
   try {
-    return start_stages(config, console, purpose, std::move(task), world);
+    return start_stages(config, console, purpose, std::move(task), process_group);
   } catch (const ProcessGroupError& error) {
-    world->fail(error.failure());
+    process_group->fail(error.failure());
     return status_of(error);
   } catch (const c10::Error& error) {
     thrown = Status::failed("the run could not be set up: " + error_text(error));
   } catch (const std::exception& error) {
     thrown = status_of(error);
   }
-  world->fail(thrown.message());
+  process_group->fail(thrown.message());
   return thrown;
 }
 
-Result<std::shared_ptr<ProcessGroup>> join_ranks(const Config& config, const RankInfo& place,
+Result<std::shared_ptr<ProcessGroup>> join_ranks(const Config& config, const RankInfo& rank_info,
                                                  std::optional<RankFailure>* failure) {
-  if (starts_ranks(config, place)) {
+  if (starts_ranks(config, rank_info)) {
     return invalid_error(
         "training.num_gpus: got {}, but this process is alone: octavo train, torchrun or Slurm "
         "start the ranks",
         *config.settings.training.num_gpus);
   }
-  if (!place.grouped()) return std::shared_ptr<ProcessGroup>(ProcessGroup::alone());
-  ASSIGN_OR_RETURN(auto device, rank_device(config, place));
+  if (!rank_info.grouped()) return std::shared_ptr<ProcessGroup>(ProcessGroup::alone());
+  ASSIGN_OR_RETURN(auto device, rank_device(config, rank_info));
   const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::duration<double>(config.settings.training.rank_timeout));
   const auto stop = [] { return StopSignals::received() != 0; };
-  auto world =
-      ProcessGroup::join(place, device, {.timeout = timeout, .start = timeout, .stop = stop}, failure);
-  if (!world.ok() && stop()) return std::shared_ptr<ProcessGroup>();
-  if (!world.ok()) return world.status();
-  return std::shared_ptr<ProcessGroup>(std::move(*world));
+  auto process_group =
+      ProcessGroup::join(rank_info, device, {.timeout = timeout, .start = timeout, .stop = stop}, failure);
+  if (!process_group.ok() && stop()) return std::shared_ptr<ProcessGroup>();
+  if (!process_group.ok()) return process_group.status();
+  return std::shared_ptr<ProcessGroup>(std::move(*process_group));
 }
 
 }  // namespace octavo_train

@@ -17,18 +17,18 @@ namespace octavo_train {
 
 // Waits for all ranks and returns their process group, or a group of one for a single process. Returns null
 // if a signal (StopSignals) came before all ranks had joined. `failure` is set if all ranks know the error.
-Result<std::shared_ptr<ProcessGroup>> join_ranks(const Config& config, const RankInfo& place,
+Result<std::shared_ptr<ProcessGroup>> join_ranks(const Config& config, const RankInfo& rank_info,
                                                  std::optional<RankFailure>* failure = nullptr);
 
 // A dry run reads no checkpoint, takes no lock and has no log: nothing of it touches the run's folder.
 enum class Purpose { run, dry_run };
 
 // Starts a run on all ranks together. An error is the same on all ranks; exceptions are errors, too, which
-// are reported to the other ranks. `world`: null: this process alone. `task`: what is trained; null: the task
-// that the config names.
+// are reported to the other ranks. `process_group`: null: this process alone. `task`: what is trained; null:
+// the task that the config names.
 Result<std::unique_ptr<Run>> start_run(const Config& config, Heartbeat& console,
                                        Purpose purpose = Purpose::run,
-                                       std::shared_ptr<ProcessGroup> world = nullptr,
+                                       std::shared_ptr<ProcessGroup> process_group = nullptr,
                                        std::unique_ptr<Task> task = nullptr);
 
 }  // namespace octavo_train

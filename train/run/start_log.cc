@@ -36,13 +36,13 @@ StepOptimizer::Bytes rank_bytes(const Run& run) {
   const TrainingSettings& training = run.config.training();
   if (run.state.shards == nullptr) return planned_states(training, run.state.groups).bytes;
   const ParallelLayout& layout = run.state.shards->layout();
-  return planned_states(training, run.state.groups, &layout, run.services.world->rank()).bytes;
+  return planned_states(training, run.state.groups, &layout, run.services.process_group->rank()).bytes;
 }
 
 // Returns "2 ranks (ddp), with 4 passes of 2 samples each in a step".
 std::string ranks_text(const Run& run) {
   const TrainingSettings& training = run.config.training();
-  const int ranks = run.services.world->ranks();
+  const int ranks = run.services.process_group->ranks();
   const std::int64_t passes = training.gradient_accumulation_steps;
   return fmt::format(
       "{} {} ({}), with {} {}{} each in a step", ranks, ranks == 1 ? "rank" : "ranks",
@@ -108,7 +108,7 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
   const std::vector<std::string> groups = group_lines(run.state.groups, training);
   for (const std::string& line : groups) console.note(line);
   for (const std::string& line : text.introduction) console.note(line);
-  if (run.services.world->grouped()) console.note(ranks_text(run));
+  if (run.services.process_group->grouped()) console.note(ranks_text(run));
   if (run.config.stages.size() > 1) console.note(run.config.stage_text(run.state.counters.step));
   if (!run.config.resumed_from.empty()) {
     const RunState& counters = run.state.counters;
@@ -141,8 +141,8 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
                                   {"master_weights", master},
                                   {"steps", run.config.steps()},
                                   {"unit", text.unit.name}};
-  if (run.services.world->grouped()) {
-    start["ranks"] = run.services.world->ranks();
+  if (run.services.process_group->grouped()) {
+    start["ranks"] = run.services.process_group->ranks();
     start["parallel"] = parallel_name(training.parallel);
     start["rank_state_bytes"] = all_states(mine);
   }
@@ -153,7 +153,7 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
   if (run.state.fp8 != nullptr) start["fp8"] = fp8_text(training.fp8);
   if (run.data.batches == nullptr)
     start["batch_" + text.unit.name] =
-        run.data.units_per_row * draws_per_step(training, run.services.world->ranks());
+        run.data.units_per_row * draws_per_step(training, run.services.process_group->ranks());
   start["resumed_from"] = nullptr;
   start.update(text.start);
   if (!groups.empty()) start["groups"] = groups;
@@ -179,7 +179,7 @@ void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_
 Status log_fp8_choices(Run& run) {
   if (run.state.fp8 == nullptr) return {};
   for (const std::string& line : run.state.fp8->pop_log_lines()) {
-    if (!run.services.world->leads()) continue;
+    if (!run.services.process_group->leads()) continue;
     run.services.console.note(line);
     RETURN_IF_ERROR(
         run.services.record({{"kind", "fp8"}, {"step", run.state.counters.step}, {"message", line}}));

@@ -24,7 +24,7 @@ constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGHUP};
 // A character per micro-batch of a rank: '1' if the batch has rows.
 using ReadPasses = std::string;
 
-void exchange(ProcessGroup& world, StepBatches& share, std::int64_t new_choices) {
+void exchange(ProcessGroup& process_group, StepBatches& share, std::int64_t new_choices) {
   enum { kPasses, kRows, kLength, kPadded, kUnits, kLeftOut, kChoices, kSignals };
   std::array<double, kSignals + kStopSignals.size()> all = {static_cast<double>(share.fed.passes),
                                                             static_cast<double>(share.fed.rows),
@@ -36,7 +36,7 @@ void exchange(ProcessGroup& world, StepBatches& share, std::int64_t new_choices)
   const int received = StopSignals::received();
   for (std::size_t i = 0; i < kStopSignals.size(); ++i)
     all[kSignals + i] = received == kStopSignals[i] ? 1 : 0;
-  world.sum(all);
+  process_group.sum(all);
   share.fed = {static_cast<std::int64_t>(all[kPasses]), static_cast<std::int64_t>(all[kRows]), all[kLength],
                all[kPadded], share.fed.largest};
   share.units = static_cast<std::int64_t>(all[kUnits]);
@@ -48,14 +48,14 @@ void exchange(ProcessGroup& world, StepBatches& share, std::int64_t new_choices)
 }
 
 // Numbers the batches. A batch without rows has no number, and later batches move up, as in one process.
-void number(ProcessGroup& world, const ReadPasses& mine, StepBatches& share) {
-  std::vector<ReadPasses> all(static_cast<std::size_t>(world.ranks()), ReadPasses(mine.size(), '1'));
-  if (share.passes_left_out > 0) all = world.gather(mine);
+void number(ProcessGroup& process_group, const ReadPasses& mine, StepBatches& share) {
+  std::vector<ReadPasses> all(static_cast<std::size_t>(process_group.ranks()), ReadPasses(mine.size(), '1'));
+  if (share.passes_left_out > 0) all = process_group.gather(mine);
   std::int64_t next = 0;
   for (std::size_t pass = 0; pass < mine.size(); ++pass) {
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       if (all[rank][pass] != '1') continue;
-      if (static_cast<int>(rank) == world.rank()) share.numbers.push_back(next);
+      if (static_cast<int>(rank) == process_group.rank()) share.numbers.push_back(next);
       ++next;
     }
   }
@@ -128,19 +128,19 @@ StepBatches read_step_batches(Run& run) {
     out.fed += {1, batch.rows(), batch.length, batch.padded_length, batch.padded_length};
     out.batches.push_back(std::move(batch));
   }
-  if (run.services.world->grouped())
-    exchange(*run.services.world, out,
-             run.state.fp8 != nullptr && run.services.world->leads() ? new_choices(run) : 0);
-  number(*run.services.world, read, out);
+  if (run.services.process_group->grouped())
+    exchange(*run.services.process_group, out,
+             run.state.fp8 != nullptr && run.services.process_group->leads() ? new_choices(run) : 0);
+  number(*run.services.process_group, read, out);
   // The largest batch of a dry run takes one position.
   const auto positions = static_cast<std::int64_t>(run.batches.position() - begin);
   out.left_out = std::max<std::int64_t>(positions - out.fed.rows, 0);
   return out;
 }
 
-int signal_on_any(ProcessGroup& world) {
+int signal_on_any(ProcessGroup& process_group) {
   std::int64_t signal = StopSignals::received();
-  world.max(std::span(&signal, 1));
+  process_group.max(std::span(&signal, 1));
   return static_cast<int>(signal);
 }
 
@@ -198,7 +198,7 @@ bool Stepper::passes_and_update(std::int64_t number) {
   console_.doing(run_.config.step_text(number) + ", reading its batches");
   StepBatches taken = read_step_batches(run_);
   if (taken.new_choices) {
-    share_choices(*run_.services.world, *run_.state.fp8);
+    share_choices(*run_.services.process_group, *run_.state.fp8);
     run_.state.fp8_choices_shared = run_.state.fp8->choices();
   }
   if (taken.signal != 0) {
@@ -229,11 +229,11 @@ bool Stepper::passes_and_update(std::int64_t number) {
     watch.stop();
   }
   if (passes == 0) update(number);  // with the gradients of other ranks
-  buffers_.average_across_ranks(*run_.services.world);
+  buffers_.average_across_ranks(*run_.services.process_group);
   StepOptimizer& optimizer = *run_.state.optimizer;
   buffers_.restore_if(optimizer.skipped());
   if (run_.state.fp8 != nullptr) {
-    reduce_maxima(*run_.services.world, *run_.state.fp8);
+    reduce_maxima(*run_.services.process_group, *run_.state.fp8);
     run_.state.fp8->step_done(optimizer.skipped());
   }
   metrics_.push(number, over_ranks(loss_sum), optimizer.grad_norm(), optimizer.skipped(),
@@ -275,11 +275,11 @@ void Stepper::micro_batch(const MicroBatch& which, const Batch& batch, Stopwatch
 
 // Returns the step's loss: the sum over the ranks' parts.
 torch::Tensor Stepper::over_ranks(const torch::Tensor& loss) const {
-  if (!run_.services.world->grouped()) return loss;
+  if (!run_.services.process_group->grouped()) return loss;
   const auto options = torch::TensorOptions(torch::kFloat32).device(run_.services.device);
   const torch::Tensor sum = torch::zeros({1}, options);
   if (loss.defined()) sum.copy_(loss);
-  run_.services.world->all_reduce(sum).wait();
+  run_.services.process_group->all_reduce(sum).wait();
   return sum;
 }
 

@@ -74,7 +74,7 @@ struct StepBatches {
 StepBatches read_step_batches(Run& run);
 
 // Returns the stop signal that any rank received; 0: none. All ranks call it.
-int signal_on_any(ProcessGroup& world);
+int signal_on_any(ProcessGroup& process_group);
 
 class Stepper {
  public:

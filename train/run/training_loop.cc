@@ -47,8 +47,8 @@ Result<Outcome> TrainingLoop::run() {
     thrown = false;
   } catch (const ProcessGroupError& error) {
     // Rank 0 ends the message with what it has saved.
-    status = Status::failed(run_.services.world->leads() ? error.failure().text : error.what());
-    run_.services.world->fail(error.failure());
+    status = Status::failed(run_.services.process_group->leads() ? error.failure().text : error.what());
+    run_.services.process_group->fail(error.failure());
     another_failed_ = true;
   } catch (const c10::Error& error) {
     status = explain(run_, error, evaluating_);
@@ -57,9 +57,9 @@ Result<Outcome> TrainingLoop::run() {
   }
   console_.doing("");
   if (status.ok()) return outcome;
-  if (!another_failed_ && (run_.services.world->leads() || thrown))
-    run_.services.world->fail(status.message());
-  if (run_.services.world->leads()) return failed(status);
+  if (!another_failed_ && (run_.services.process_group->leads() || thrown))
+    run_.services.process_group->fail(status.message());
+  if (run_.services.process_group->leads()) return failed(status);
   // An error that is no exception is equal on all ranks, and rank 0 prints it.
   return thrown ? status : Status(status.code(), "");
 }
@@ -73,8 +73,9 @@ Status TrainingLoop::steps(Outcome& outcome) {
   note_long_run_on_cpu();
   while (counters_.step < run_.config.steps()) {
     // Ranks exchange signals when they begin a step.
-    if (!run_.services.world->grouped()) outcome.signal = StopSignals::received();
-    if (run_.services.world->grouped() && cut_short_) outcome.signal = signal_on_any(*run_.services.world);
+    if (!run_.services.process_group->grouped()) outcome.signal = StopSignals::received();
+    if (run_.services.process_group->grouped() && cut_short_)
+      outcome.signal = signal_on_any(*run_.services.process_group);
     if (outcome.signal != 0) return {};
     if (counters_.samples != run_.config.stage_after(run_.state.counters.step).samples) {
       RETURN_IF_ERROR(next_stage());
@@ -88,7 +89,7 @@ Status TrainingLoop::steps(Outcome& outcome) {
     progress_.show();
     RETURN_IF_ERROR(at_step_end(counters_.step == run_.config.steps()));
   }
-  if (counters_.evaluated != counters_.step) outcome.signal = signal_on_any(*run_.services.world);
+  if (counters_.evaluated != counters_.step) outcome.signal = signal_on_any(*run_.services.process_group);
   return {};
 }
 
@@ -162,7 +163,7 @@ Status TrainingLoop::log_memory() {
                    {"activations", o.activations},
                    {"workspace", o.workspace}}},
                  {"peak", o.peak()}};
-  if (run_.services.world->grouped()) record["owners"]["communication"] = o.communication;
+  if (run_.services.process_group->grouped()) record["owners"]["communication"] = o.communication;
   if (run_.state.fp8 != nullptr) record["owners"]["fp8"] = o.fp8;
   if (o.host() > 0)
     record["host"] = {{"states", o.host_states}, {"master", o.host_master}, {"copies", o.host_copies}};
@@ -178,7 +179,7 @@ Status TrainingLoop::evaluate() {
   console_.doing(run_.config.step_text(counters_.step) + ", evaluating");
   evaluating_ = true;
   run_.state.optimizer->wait();
-  const auto result = evaluate_task(run_.task, *run_.services.world, run_.services.device);
+  const auto result = evaluate_task(run_.task, *run_.services.process_group, run_.services.device);
   evaluating_ = false;
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   progress_.pause(took);
@@ -208,7 +209,7 @@ Status TrainingLoop::save(Checkpointer::Reason reason) {
   const double before = checkpointer_.seconds();
   progress_.count_traffic();
   Status status = checkpointer_.save(reason);
-  if (status.ok()) run_.services.world->take_traffic();  // the states that went to rank 0
+  if (status.ok()) run_.services.process_group->take_traffic();  // the states that went to rank 0
   progress_.pause(checkpointer_.seconds() - before);
   return status;
 }
@@ -316,7 +317,7 @@ Result<Outcome> TrainingLoop::failed(const Status& status) {
   // The reason is logged first: saving, and checking a checkpoint, may take minutes, and this process may be
   // killed meanwhile.
   record_failure(diverged, status.message());
-  if (run_.services.world->grouped()) console_.note("the run has failed: " + status.message());
+  if (run_.services.process_group->grouped()) console_.note("the run has failed: " + status.message());
   console_.doing(hopeless ? "looking for a good checkpoint"
                           : run_.config.step_text(counters_.step) + ", saving a checkpoint after a failure");
   const std::string saved = hopeless ? std::string() : rescue();

@@ -16,12 +16,12 @@ namespace octavo_train {
 namespace {
 
 std::unique_ptr<Fp8> make_fp8(const Fp8Choice& choice, const TrainingSettings& training,
-                              const NamedTensors& parameters, const ProcessGroup& world,
+                              const NamedTensors& parameters, const ProcessGroup& process_group,
                               std::int64_t uses_of_weights) {
   if (!choice.enabled) return nullptr;
   const std::int64_t uses = uses_of_weights * training.gradient_accumulation_steps;
   return std::make_unique<Fp8>(training.fp8, parameters, uses,
-                               world.leads() ? Fp8::Measuring::here : Fp8::Measuring::told);
+                               process_group.leads() ? Fp8::Measuring::here : Fp8::Measuring::told);
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ Result<Checkpointable::Commit> OptimizerComponent::load(const NamedTensors& tens
 }
 
 TrainingState::TrainingState(const TrainingSettings& training, const Fp8Choice& fp8_plan,
-                             const torch::Device& device, ProcessGroup& world, Parts parts)
+                             const torch::Device& device, ProcessGroup& process_group, Parts parts)
     : model(std::move(parts.model)),
       parameters(parameters_of(*model.module)),
       buffers(buffers_of(*model.module)),
@@ -69,9 +69,9 @@ TrainingState::TrainingState(const TrainingSettings& training, const Fp8Choice& 
       shards(std::move(parts.shards)),
       optimizer(std::make_unique<StepOptimizer>(training, groups, shards.get())),
       scaler(device, training.compute_dtype),
-      fp8(make_fp8(fp8_plan, training, parameters, world, model.uses_of_weights)),
-      gradients(make_gradients(world, groups, training, training.gradient_accumulation_steps, shards.get(),
-                               optimizer.get())),
+      fp8(make_fp8(fp8_plan, training, parameters, process_group, model.uses_of_weights)),
+      gradients(make_gradients(process_group, groups, training, training.gradient_accumulation_steps,
+                               shards.get(), optimizer.get())),
       task_waits_for_weights(model.set_gate != nullptr) {
   if (task_waits_for_weights)
     model.set_gate([updater = optimizer.get()](const torch::nn::Module& module) { updater->wait(module); });

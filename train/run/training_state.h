@@ -78,7 +78,7 @@ class TrainingState {
   // The task that built the model and the process group outlive it. Throws c10::Error if the device has no
   // memory left.
   TrainingState(const TrainingSettings& training, const Fp8Choice& fp8, const torch::Device& device,
-                ProcessGroup& world, Parts parts);
+                ProcessGroup& process_group, Parts parts);
   ~TrainingState();
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;

@@ -76,7 +76,7 @@ std::vector<Key> keys() {
 Status check(const Config& config) {
   RETURN_IF_ERROR(check_speech_model(config));
   RETURN_IF_ERROR(check_recordings(config));
-  const auto& data = config.settings.own.get<GeneratorSettings>();
+  const auto& data = config.settings.task_settings.get<GeneratorSettings>();
   if (clip_frames(data) < kShortestToken * data.tokens) {
     return clash_error(config, "data.generator.tokens", "data.generator.seconds",
                        fmt::format("a token takes at least {} frames of 10 ms: use tokens: {} or less",
@@ -84,7 +84,8 @@ Status check(const Config& config) {
   }
   const auto known = known_speech_model(config.settings.model.name);
   if (!known || !data.vocabulary) return {};
-  const std::int64_t tokens = with_speech_keys(*known, config.settings.own.get<SpeechKeys>()).vocabulary;
+  const std::int64_t tokens =
+      with_speech_keys(*known, config.settings.task_settings.get<SpeechKeys>()).vocabulary;
   if (*data.vocabulary <= tokens) return {};
   return clash_error(config, "data.generator.vocabulary", "model.vocab_size",
                      fmt::format("the model has {} tokens: use as many or fewer", tokens));
@@ -93,8 +94,8 @@ Status check(const Config& config) {
 // Checks that the config has exactly one source of clips (recordings or the generator) and all keys that the
 // source needs.
 Status check_data(const Config& config) {
-  const auto& recordings = config.settings.own.get<RecordingSettings>();
-  const bool generates = config.settings.own.get<GeneratorSettings>().clips.has_value();
+  const auto& recordings = config.settings.task_settings.get<RecordingSettings>();
+  const bool generates = config.settings.task_settings.get<GeneratorSettings>().clips.has_value();
   if (generates && recordings.train_manifest)
     return clash_error(config, "data.generator.clips", "data.train_manifest", "keep one");
   if (generates && recordings.has_budget()) {
@@ -139,9 +140,9 @@ void add_fine_tuning(const Config& config, std::vector<Default>& out) {
 
 std::vector<Default> defaults(const Config& config) {
   const Settings& settings = config.settings;
-  const auto& recordings = settings.own.get<RecordingSettings>();
+  const auto& recordings = settings.task_settings.get<RecordingSettings>();
   const bool trained_before =
-      settings.own.get<SpeechKeys>().pretrained && settings.model.name != kFastConformer;
+      settings.task_settings.get<SpeechKeys>().pretrained && settings.model.name != kFastConformer;
   std::vector<Default> out;
   if (recordings.train_manifest) out.push_back({"data.dataloader_num_workers", "8"});
   if (recordings.has_budget()) {

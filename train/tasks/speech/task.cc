@@ -55,7 +55,7 @@ std::unique_ptr<Task> SpeechEntry::make() { return std::make_unique<SpeechTask>(
 
 Status SpeechTask::take(const Settings& settings) {
   settings_ = settings;
-  augment_ = settings.own.get<SpecAugmentSettings>();
+  augment_ = settings.task_settings.get<SpecAugmentSettings>();
   if (!archive_) {
     ASSIGN_OR_RETURN(auto origin, open_speech_origin(settings));
     if (origin) archive_ = std::make_shared<const SpeechArchive>(std::move(*origin));
@@ -109,8 +109,9 @@ Status SpeechTask::load_first_weights() {
 
 Result<std::unique_ptr<ClipSource>> open_clips(const Settings& settings, const SpeechModelSettings& model,
                                                const SpeechArchive* origin) {
-  return settings.own.get<RecordingSettings>().train_manifest ? open_recordings(settings, model, origin)
-                                                              : open_generated_clips(settings, model);
+  return settings.task_settings.get<RecordingSettings>().train_manifest
+             ? open_recordings(settings, model, origin)
+             : open_generated_clips(settings, model);
 }
 
 torch::Tensor SpeechTask::features_of(const Batch& batch, const DropoutKey* pass) {

@@ -29,7 +29,7 @@ std::vector<Key> bdh_keys() {
 
 // The neurons are divided among the heads, and rotary attention (RoPE) uses them in pairs.
 Status check_bdh(const Config& config) {
-  const auto& model = config.settings.own.get<BdhSettings>();
+  const auto& model = config.settings.task_settings.get<BdhSettings>();
   if (model.n_embd * model.mlp_internal_dim_multiplier % (2 * model.n_head) == 0) return {};
   return Status::invalid(clash(config, "model.n_head", "model.n_embd",
                                "n_embd * mlp_internal_dim_multiplier must be a multiple of 2 * n_head"));
@@ -62,7 +62,7 @@ std::vector<Key> keys() {
 }
 
 Status check_complete_text(const Config& config) {
-  if (config.settings.own.get<TextSettings>().train) return {};
+  if (config.settings.task_settings.get<TextSettings>().train) return {};
   const Origin& origin = config.origin("data.train");
   return Status::invalid(
       (origin.level == Origin::Level::standard ? "" : origin.place() + ": ") +

@@ -31,7 +31,7 @@ struct Found {
 };
 
 Result<Found> find_files(const Settings& settings) {
-  const auto& text = settings.own.get<TextSettings>();
+  const auto& text = settings.task_settings.get<TextSettings>();
   Found out;
   ASSIGN_OR_RETURN(auto train, find_text_files("data.train", *text.train, settings));
   out.train = std::move(train);
@@ -55,7 +55,7 @@ std::unique_ptr<Task> TextEntry::make() { return std::make_unique<TextTask>(); }
 
 Result<TaskData> TextTask::open(const OpenArgs& args) {
   settings_ = args.settings;
-  text_ = settings_.own.get<TextSettings>();
+  text_ = settings_.task_settings.get<TextSettings>();
   ASSIGN_OR_RETURN(auto found, find_files(settings_));
   // Version 0.1 held out the end of all the files together, and recorded nothing.
   const bool by_old_rule = !args.checkpoint.empty() && args.record == nullptr;
@@ -101,8 +101,8 @@ std::unique_ptr<Task> TextTask::copy_without_model() const {
 
 TaskModel TextTask::build(const Settings& settings) {
   settings_ = settings;
-  text_ = settings.own.get<TextSettings>();
-  model_settings_ = settings.own.get<BdhSettings>();
+  text_ = settings.task_settings.get<TextSettings>();
+  model_settings_ = settings.task_settings.get<BdhSettings>();
   model_ = make_text_model(settings);
   return {.module = model_, .uses_of_weights = model_->uses_of_weights()};
 }

@@ -29,7 +29,7 @@ std::unique_ptr<GenerationState> TextModel::begin_text() { return std::make_uniq
 
 std::shared_ptr<TextModel> make_text_model(const Settings& settings) {
   TORCH_CHECK(settings.model.name == "bdh", "there is no model of text of the name ", settings.model.name);
-  const auto& bdh = settings.own.get<BdhSettings>();
+  const auto& bdh = settings.task_settings.get<BdhSettings>();
   return std::make_shared<BdhImpl>(BdhConfig{bdh.n_layer, bdh.n_embd, bdh.n_head,
                                              bdh.mlp_internal_dim_multiplier, kByteVocabulary, bdh.dropout,
                                              bdh.gradient_checkpointing});

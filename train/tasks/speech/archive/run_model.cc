@@ -64,7 +64,7 @@ constexpr const char *kMaxSymbols = "max_symbols", *kPadTo = "pad_to";
 constexpr const char *kModel = "model", *kFeatures = "features";
 
 std::optional<std::string> named_tokenizer(const Settings& settings) {
-  const auto& keys = settings.own.get<TokenizerKeys>();
+  const auto& keys = settings.task_settings.get<TokenizerKeys>();
   return keys.model ? keys.model : keys.dir;
 }
 
@@ -72,13 +72,14 @@ std::optional<std::string> named_tokenizer(const Settings& settings) {
 
 Result<std::optional<SpeechArchive>> open_speech_origin(const Settings& settings) {
   std::optional<SpeechArchive> out;
-  if (!settings.own.get<SpeechKeys>().pretrained || settings.model.name == kFastConformer) return out;
+  if (!settings.task_settings.get<SpeechKeys>().pretrained || settings.model.name == kFastConformer)
+    return out;
   ASSIGN_OR_RETURN(out, SpeechArchive::open(settings.model.name));
   return out;
 }
 
 Result<SpeechModelSettings> speech_model_of(const Settings& settings, const SpeechArchive* origin) {
-  const auto& keys = settings.own.get<SpeechKeys>();
+  const auto& keys = settings.task_settings.get<SpeechKeys>();
   const auto known =
       origin != nullptr ? std::optional(origin->settings()) : known_speech_model(settings.model.name);
   if (!known)
@@ -98,8 +99,8 @@ Result<Tokenizer> open_speech_tokenizer(const Settings& settings, const SpeechAr
   if (const auto path = named_tokenizer(settings)) {
     auto tokenizer = Tokenizer::open(*path);
     if (tokenizer.ok()) return tokenizer;
-    const std::string key =
-        settings.own.get<TokenizerKeys>().model ? "model.tokenizer.model: " : "model.tokenizer.dir: ";
+    const std::string key = settings.task_settings.get<TokenizerKeys>().model ? "model.tokenizer.model: "
+                                                                              : "model.tokenizer.dir: ";
     return Status(tokenizer.status().code(),
                   key + tokenizer.status().message() + places_looked_at(settings, *path));
   }
@@ -112,8 +113,8 @@ Result<Tokenizer> open_speech_tokenizer(const Settings& settings, const SpeechAr
 
 Result<FeatureSettings> speech_features_of(const Settings& settings, const SpeechArchive* origin,
                                            const SpeechModelSettings& model) {
-  const auto& keys = settings.own.get<FeatureKeys>();
-  const auto& rate = settings.own.get<RecordingSettings>().sample_rate;
+  const auto& keys = settings.task_settings.get<FeatureKeys>();
+  const auto& rate = settings.task_settings.get<RecordingSettings>().sample_rate;
   FeatureSettings out = origin != nullptr ? origin->features() : FeatureSettings();
   out.features = model.mel_bands;
   take(keys.sample_rate, out.sample_rate);

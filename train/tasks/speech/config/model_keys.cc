@@ -162,7 +162,7 @@ SpeechModelSettings with_speech_keys(SpeechModelSettings model, const SpeechKeys
 }
 
 Status check_speech_model(const Config& config) {
-  const auto& keys = config.settings.own.get<SpeechKeys>();
+  const auto& keys = config.settings.task_settings.get<SpeechKeys>();
   const std::string& name = config.settings.model.name;
   const auto known = known_speech_model(name);
   if (!known) {

@@ -106,9 +106,9 @@ std::vector<Key> recording_keys() {
 }
 
 Status check_recordings(const Config& config) {
-  const auto& data = config.settings.own.get<RecordingSettings>();
-  const auto& features = config.settings.own.get<FeatureKeys>();
-  const auto& tokenizer = config.settings.own.get<TokenizerKeys>();
+  const auto& data = config.settings.task_settings.get<RecordingSettings>();
+  const auto& features = config.settings.task_settings.get<FeatureKeys>();
+  const auto& tokenizer = config.settings.task_settings.get<TokenizerKeys>();
   if (data.min_duration > data.max_duration)
     return clash_error(config, "data.min_duration", "data.max_duration", "make it the smaller one");
   if (config.settings.training.per_device_train_batch_size == kNoLimit && !data.has_budget()) {

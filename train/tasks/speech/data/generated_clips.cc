@@ -113,7 +113,7 @@ class GeneratedClips : public ClipSource {
 
 Result<std::unique_ptr<ClipSource>> open_generated_clips(const Settings& settings,
                                                          const SpeechModelSettings& model) {
-  const auto& clips = settings.own.get<GeneratorSettings>();
+  const auto& clips = settings.task_settings.get<GeneratorSettings>();
   const std::int64_t spoken = clips.vocabulary.value_or(0);
   if (spoken > model.vocabulary) {
     return Status::invalid(

@@ -346,7 +346,7 @@ Result<std::unique_ptr<ClipSource>> open_recordings(const Settings& settings,
                                                     const SpeechModelSettings& model,
                                                     const SpeechArchive* origin) {
   if (!audio_built_in()) return probe_audio("data.train_manifest").status();
-  const auto& keys = settings.own.get<RecordingSettings>();
+  const auto& keys = settings.task_settings.get<RecordingSettings>();
   ASSIGN_OR_RETURN(auto tokenizer, open_speech_tokenizer(settings, origin));
   if (tokenizer.size() != model.vocabulary) {
     return Status::invalid(fmt::format("model.vocab_size: got {}, but {} has {} tokens", model.vocabulary,

@@ -63,7 +63,7 @@ bool is_run(const std::string& name) {
 }
 
 Status no_tokenizer(const std::string& checkpoint, const Settings& settings) {
-  const bool generated = settings.own.get<GeneratorSettings>().clips.has_value();
+  const bool generated = settings.task_settings.get<GeneratorSettings>().clips.has_value();
   return Status::invalid(
       checkpoint + ": the model has no tokenizer, so it cannot transcribe" +
       (generated ? ": it was trained on generated clips (data.generator); train one on recordings"

@@ -1,4 +1,4 @@
-// Tests how a rank's place is read from environment variables.
+// Tests how a rank is read from environment variables.
 // SPDX-License-Identifier: MIT
 #include "train/distributed/rank_info.h"
 
@@ -24,8 +24,8 @@ Result<RankInfo> found(const Variables& variables, const Variables& instead = {}
 }
 
 std::string problem(const Variables& variables, const Variables& instead) {
-  const Result<RankInfo> place = found(variables, instead);
-  return place.ok() ? "no problem" : place.status().message();
+  const Result<RankInfo> rank_info = found(variables, instead);
+  return rank_info.ok() ? "no problem" : rank_info.status().message();
 }
 
 const Variables kTorchrun = {{"RANK", "5"},
@@ -44,26 +44,26 @@ const Variables kSlurm = {{"SLURM_PROCID", "3"},
                           {"SLURM_STEP_ID", "2"}};
 
 TEST(RankInfo, NothingSaysThatAProcessIsAlone) {
-  const RankInfo place = *found({});
-  EXPECT_FALSE(place.grouped());
-  EXPECT_EQ(place.ranks, 1);
+  const RankInfo rank_info = *found({});
+  EXPECT_FALSE(rank_info.grouped());
+  EXPECT_EQ(rank_info.ranks, 1);
   // The shell of an allocation, and a step with one task.
   EXPECT_FALSE(found({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}})->grouped());
   EXPECT_FALSE(found(kSlurm, {{"SLURM_STEP_NUM_TASKS", "1"}})->grouped());
 }
 
 TEST(RankInfo, TorchrunsVariables) {
-  const RankInfo place = *found(kTorchrun);
-  EXPECT_EQ(place.launcher, RankInfo::Launcher::torchrun);
-  EXPECT_EQ(place.rank, 5);
-  EXPECT_EQ(place.ranks, 8);
-  EXPECT_EQ(place.local_rank, 1);
-  EXPECT_EQ(place.local_ranks, 4);
-  EXPECT_EQ(place.address, "node7");
-  EXPECT_EQ(place.port, 29500);
-  EXPECT_FALSE(place.store_is_there);
-  EXPECT_FALSE(place.one_machine());
-  EXPECT_EQ(place.restart, 0);
+  const RankInfo rank_info = *found(kTorchrun);
+  EXPECT_EQ(rank_info.launcher, RankInfo::Launcher::torchrun);
+  EXPECT_EQ(rank_info.rank, 5);
+  EXPECT_EQ(rank_info.ranks, 8);
+  EXPECT_EQ(rank_info.local_rank, 1);
+  EXPECT_EQ(rank_info.local_ranks, 4);
+  EXPECT_EQ(rank_info.address, "node7");
+  EXPECT_EQ(rank_info.port, 29500);
+  EXPECT_FALSE(rank_info.store_is_there);
+  EXPECT_FALSE(rank_info.one_machine());
+  EXPECT_EQ(rank_info.restart, 0);
   const RankInfo again =
       *found(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "3"}});
   EXPECT_TRUE(again.store_is_there);
@@ -74,10 +74,10 @@ TEST(RankInfo, TorchrunsVariables) {
 }
 
 TEST(RankInfo, AGroupOfOneIsAGroup) {
-  const RankInfo place =
+  const RankInfo rank_info =
       *found(kTorchrun, {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}});
-  EXPECT_TRUE(place.grouped());
-  EXPECT_TRUE(place.one_machine());
+  EXPECT_TRUE(rank_info.grouped());
+  EXPECT_TRUE(rank_info.one_machine());
 }
 
 // `deepspeed` sets LOCAL_SIZE instead of LOCAL_WORLD_SIZE.
@@ -85,14 +85,14 @@ TEST(RankInfo, DeepSpeedsVariables) {
   Variables two = {
       {"RANK", "1"},       {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"},          {"LOCAL_SIZE", "2"},
       {"CROSS_RANK", "0"}, {"CROSS_SIZE", "1"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}};
-  const RankInfo place = *found(two);
-  EXPECT_TRUE(place.grouped());
-  EXPECT_EQ(place.rank, 1);
-  EXPECT_EQ(place.ranks, 2);
-  EXPECT_EQ(place.local_rank, 1);
-  EXPECT_EQ(place.local_ranks, 2);
-  EXPECT_EQ(place.port, 29500);
-  EXPECT_FALSE(place.store_is_there);
+  const RankInfo rank_info = *found(two);
+  EXPECT_TRUE(rank_info.grouped());
+  EXPECT_EQ(rank_info.rank, 1);
+  EXPECT_EQ(rank_info.ranks, 2);
+  EXPECT_EQ(rank_info.local_rank, 1);
+  EXPECT_EQ(rank_info.local_ranks, 2);
+  EXPECT_EQ(rank_info.port, 29500);
+  EXPECT_FALSE(rank_info.store_is_there);
   EXPECT_EQ(found(two, {{"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "4"}})->local_ranks, 4)
       << "torchrun's counts where both are set";
   EXPECT_THAT(problem(two, {{"LOCAL_SIZE", "x"}}), HasSubstr("LOCAL_SIZE=x is not a number"));
@@ -102,16 +102,16 @@ TEST(RankInfo, DeepSpeedsVariables) {
 }
 
 TEST(RankInfo, SlurmsVariables) {
-  const RankInfo place = *found(kSlurm);
-  EXPECT_EQ(place.launcher, RankInfo::Launcher::slurm);
-  EXPECT_EQ(place.rank, 3);
-  EXPECT_EQ(place.ranks, 5);
-  EXPECT_EQ(place.local_rank, 1);
-  EXPECT_EQ(place.local_ranks, 2);
-  EXPECT_EQ(place.address, "gpu07");
-  EXPECT_EQ(place.port, 24569);
-  EXPECT_FALSE(place.store_is_there);
-  EXPECT_FALSE(place.one_gpu_each);
+  const RankInfo rank_info = *found(kSlurm);
+  EXPECT_EQ(rank_info.launcher, RankInfo::Launcher::slurm);
+  EXPECT_EQ(rank_info.rank, 3);
+  EXPECT_EQ(rank_info.ranks, 5);
+  EXPECT_EQ(rank_info.local_rank, 1);
+  EXPECT_EQ(rank_info.local_ranks, 2);
+  EXPECT_EQ(rank_info.address, "gpu07");
+  EXPECT_EQ(rank_info.port, 24569);
+  EXPECT_FALSE(rank_info.store_is_there);
+  EXPECT_FALSE(rank_info.one_gpu_each);
   const RankInfo last =
       *found(kSlurm, {{"SLURM_PROCID", "4"}, {"SLURM_NODEID", "2"}, {"SLURM_LOCALID", "0"}});
   EXPECT_EQ(last.local_ranks, 1);

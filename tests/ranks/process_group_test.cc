@@ -30,53 +30,57 @@ torch::Tensor counted(std::int64_t count, torch::ScalarType type = torch::kFloat
 }
 
 // Returns 1 + 2 + ... + ranks.
-int triangle(const ProcessGroup& world) { return world.ranks() * (world.ranks() + 1) / 2; }
+int triangle(const ProcessGroup& process_group) {
+  return process_group.ranks() * (process_group.ranks() + 1) / 2;
+}
 
 }  // namespace
 
 RANKS_TEST(every_rank_has_its_place, 2, 3, 4) {
-  EXPECT_TRUE(world.grouped());
-  EXPECT_EQ(world.leads(), world.rank() == 0);
-  const auto all = world.gather(std::to_string(world.rank()));
-  ASSERT_EQ(all.size(), static_cast<std::size_t>(world.ranks()));
-  for (int rank = 0; rank < world.ranks(); ++rank) EXPECT_EQ(all[rank], std::to_string(rank));
+  EXPECT_TRUE(process_group.grouped());
+  EXPECT_EQ(process_group.leads(), process_group.rank() == 0);
+  const auto all = process_group.gather(std::to_string(process_group.rank()));
+  ASSERT_EQ(all.size(), static_cast<std::size_t>(process_group.ranks()));
+  for (int rank = 0; rank < process_group.ranks(); ++rank) EXPECT_EQ(all[rank], std::to_string(rank));
 }
 
 RANKS_TEST(tensors_are_reduced, 2, 3, 4) {
   for (const auto type :
        {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kFloat16, torch::kInt64}) {
-    torch::Tensor sum = counted(37, type) * (world.rank() + 1), max = sum.clone();
-    octavo_train::Pending first = world.all_reduce(sum),
-                          second = world.all_reduce(max, ProcessGroup::Reduce::max);
+    torch::Tensor sum = counted(37, type) * (process_group.rank() + 1), max = sum.clone();
+    octavo_train::Pending first = process_group.all_reduce(sum),
+                          second = process_group.all_reduce(max, ProcessGroup::Reduce::max);
     second.wait();
     first.wait();
     first.wait();
-    EXPECT_TRUE(torch::equal(sum, counted(37, type) * triangle(world))) << type;
-    EXPECT_TRUE(torch::equal(max, counted(37, type) * world.ranks())) << type;
+    EXPECT_TRUE(torch::equal(sum, counted(37, type) * triangle(process_group))) << type;
+    EXPECT_TRUE(torch::equal(max, counted(37, type) * process_group.ranks())) << type;
   }
 }
 
 RANKS_TEST(parts_are_reduced_and_gathered_in_place, 2, 3, 4) {
-  const std::int64_t part = 5, begin = part * world.rank();
-  torch::Tensor whole = counted(part * world.ranks()) * (world.rank() + 1);
-  world.reduce_scatter(whole.narrow(0, begin, part), whole).wait();
-  const torch::Tensor mine = (counted(part) + begin) * triangle(world);
+  const std::int64_t part = 5, begin = part * process_group.rank();
+  torch::Tensor whole = counted(part * process_group.ranks()) * (process_group.rank() + 1);
+  process_group.reduce_scatter(whole.narrow(0, begin, part), whole).wait();
+  const torch::Tensor mine = (counted(part) + begin) * triangle(process_group);
   EXPECT_TRUE(torch::equal(whole.narrow(0, begin, part), mine));
   torch::Tensor apart = torch::empty({part});
-  world.reduce_scatter(apart, counted(part * world.ranks()) * (world.rank() + 1)).wait();
+  process_group.reduce_scatter(apart, counted(part * process_group.ranks()) * (process_group.rank() + 1))
+      .wait();
   EXPECT_TRUE(torch::equal(apart, mine));
-  whole.zero_().narrow(0, begin, part).fill_(world.rank());
-  world.all_gather(whole, whole.narrow(0, begin, part)).wait();
-  EXPECT_TRUE(torch::equal(whole, torch::arange(world.ranks()).repeat_interleave(part).to(torch::kFloat32)));
+  whole.zero_().narrow(0, begin, part).fill_(process_group.rank());
+  process_group.all_gather(whole, whole.narrow(0, begin, part)).wait();
+  EXPECT_TRUE(
+      torch::equal(whole, torch::arange(process_group.ranks()).repeat_interleave(part).to(torch::kFloat32)));
 }
 
 RANKS_TEST(one_rank_gets_or_gives, 2, 3) {
-  for (int root = 0; root < world.ranks(); ++root) {
-    torch::Tensor sum = counted(9) * (world.rank() + 1), given = counted(9) + world.rank();
-    world.reduce(sum, root).wait();
-    world.broadcast(given, root).wait();
-    if (world.rank() == root) {
-      EXPECT_TRUE(torch::equal(sum, counted(9) * triangle(world)));
+  for (int root = 0; root < process_group.ranks(); ++root) {
+    torch::Tensor sum = counted(9) * (process_group.rank() + 1), given = counted(9) + process_group.rank();
+    process_group.reduce(sum, root).wait();
+    process_group.broadcast(given, root).wait();
+    if (process_group.rank() == root) {
+      EXPECT_TRUE(torch::equal(sum, counted(9) * triangle(process_group)));
     }
     EXPECT_TRUE(torch::equal(given, counted(9) + root));
   }
@@ -85,48 +89,49 @@ RANKS_TEST(one_rank_gets_or_gives, 2, 3) {
 RANKS_TEST(hosts_sum_in_the_order_of_ranks, 3, 4) {
   const double values[] = {1e17, 1.0, -1e17, 3.0};
   double in_order = 0;
-  for (int rank = 0; rank < world.ranks(); ++rank) in_order += values[rank];
-  std::vector<double> sums(100, values[world.rank()]);
-  world.sum(sums);
+  for (int rank = 0; rank < process_group.ranks(); ++rank) in_order += values[rank];
+  std::vector<double> sums(100, values[process_group.rank()]);
+  process_group.sum(sums);
   EXPECT_THAT(sums, testing::Each(in_order));
-  std::int64_t most[] = {world.rank(), -world.rank()};
-  world.max(most);
-  EXPECT_THAT(most, testing::ElementsAre(world.ranks() - 1, 0));
+  std::int64_t most[] = {process_group.rank(), -process_group.rank()};
+  process_group.max(most);
+  EXPECT_THAT(most, testing::ElementsAre(process_group.ranks() - 1, 0));
 }
 
 RANKS_TEST(texts_of_any_length_arrive, 2, 3) {
   for (const std::size_t length :
        {std::size_t{0}, std::size_t{231}, std::size_t{233}, std::size_t{100'000}}) {
-    const std::string text(length, static_cast<char>('a' + world.rank()));
-    const auto all = world.gather(world.rank() == 1 ? text : text + "\n");
+    const std::string text(length, static_cast<char>('a' + process_group.rank()));
+    const auto all = process_group.gather(process_group.rank() == 1 ? text : text + "\n");
     EXPECT_EQ(all[0], std::string(length, 'a') + "\n");
     EXPECT_EQ(all[1], std::string(length, 'b'));
-    EXPECT_EQ(world.broadcast_text(text), std::string(length, 'a'));
+    EXPECT_EQ(process_group.broadcast_text(text), std::string(length, 'a'));
   }
 }
 
 RANKS_TEST(the_first_error_is_everybodys, 2, 3) {
-  EXPECT_TRUE(world.first_error({}).ok());
-  const Status mine =
-      world.rank() == 0 ? Status() : Status::unsupported("no " + std::to_string(world.rank()));
-  const Status all = world.first_error(mine);
+  EXPECT_TRUE(process_group.first_error({}).ok());
+  const Status mine = process_group.rank() == 0
+                          ? Status()
+                          : Status::unsupported("no " + std::to_string(process_group.rank()));
+  const Status all = process_group.first_error(mine);
   EXPECT_EQ(all.code(), StatusCode::unsupported);
   EXPECT_EQ(all.message(), "rank 1: no 1");
 }
 
 RANKS_TEST(bytes_of_traffic_follow_the_algorithm, 2, 4) {
-  (void)world.take_traffic();
-  const std::int64_t ranks = world.ranks();
+  (void)process_group.take_traffic();
+  const std::int64_t ranks = process_group.ranks();
   torch::Tensor whole = torch::zeros({ranks * 100});
-  world.all_reduce(whole).wait();
-  EXPECT_EQ(world.take_traffic().bytes, 2 * (ranks - 1) * 400);
-  world.reduce_scatter(whole.narrow(0, world.rank() * 100, 100), whole).wait();
-  EXPECT_EQ(world.take_traffic().bytes, (ranks - 1) * 400);
+  process_group.all_reduce(whole).wait();
+  EXPECT_EQ(process_group.take_traffic().bytes, 2 * (ranks - 1) * 400);
+  process_group.reduce_scatter(whole.narrow(0, process_group.rank() * 100, 100), whole).wait();
+  EXPECT_EQ(process_group.take_traffic().bytes, (ranks - 1) * 400);
 }
 
 RANKS_TEST(a_tensor_that_gloo_gets_wrong_is_refused, 2) {
-  EXPECT_THROW(world.all_reduce(torch::zeros({4, 4}).t()), c10::Error);
-  EXPECT_THROW(world.reduce_scatter(torch::zeros({3}), torch::zeros({7})), c10::Error);
+  EXPECT_THROW(process_group.all_reduce(torch::zeros({4, 4}).t()), c10::Error);
+  EXPECT_THROW(process_group.reduce_scatter(torch::zeros({3}), torch::zeros({7})), c10::Error);
 }
 
 RANKS_TEST(worlds_follow_each_other, 2) {
@@ -237,11 +242,11 @@ TEST(ProcessGroup, APortInUseIsRankZerosError) {
 }
 
 RANKS_PROGRAM(differ_in_size) {
-  const std::unique_ptr<ProcessGroup> world = join_here();
-  world->broadcast(torch::ones({4}), 0).wait();
-  torch::Tensor some = torch::ones({world->rank() == 0 ? 4 : 8});
-  world->broadcast(some, world->rank());
-  world->gather("");
+  const std::unique_ptr<ProcessGroup> process_group = join_here();
+  process_group->broadcast(torch::ones({4}), 0).wait();
+  torch::Tensor some = torch::ones({process_group->rank() == 0 ? 4 : 8});
+  process_group->broadcast(some, process_group->rank());
+  process_group->gather("");
   return 0;
 }
 
@@ -255,18 +260,18 @@ TEST(ProcessGroup, RanksThatCallSomethingElseAreNamed) {
 }
 
 TEST(ProcessGroup, AloneAnswersAtOnce) {
-  const std::unique_ptr<ProcessGroup> world = ProcessGroup::alone();
-  EXPECT_FALSE(world->grouped());
+  const std::unique_ptr<ProcessGroup> process_group = ProcessGroup::alone();
+  EXPECT_FALSE(process_group->grouped());
   torch::Tensor tensor = counted(4);
-  world->all_reduce(tensor).wait();
+  process_group->all_reduce(tensor).wait();
   torch::Tensor part = torch::empty({4});
-  world->reduce_scatter(part, tensor).wait();
+  process_group->reduce_scatter(part, tensor).wait();
   EXPECT_TRUE(torch::equal(part, counted(4)));
   double value[] = {-0.5};
-  world->sum(value);
+  process_group->sum(value);
   EXPECT_EQ(value[0], -0.5);
-  EXPECT_EQ(world->first_error(Status::failed("mine")).message(), "mine");
-  EXPECT_EQ(world->broadcast_text("text"), "text");
+  EXPECT_EQ(process_group->first_error(Status::failed("mine")).message(), "mine");
+  EXPECT_EQ(process_group->broadcast_text("text"), "text");
 }
 
 }  // namespace octavo_train::ranks
