@@ -8,11 +8,12 @@ from .blocks import Block
 
 NUMBER = r"(?<![\w.])\d[\d,]*(?:\.\d+)?"
 UNIT = (
-    r"(?:ms|us|ns|µs|s|[KMGT]i?B(?:/s)?|tokens/s)\b"
+    r"(?:ms|us|ns|µs|s|[KMGT]i?B(?:/s)?|tokens/s|clips/s)\b"
     r"|(?:micro|milli)?seconds?\b|minutes?\b|hours?\b|%|percent\b|points?\b"
     r"|times (?:as |the |our |that |what |faster|slower|longer)|x (?:faster|slower)|of its speed"
     r"|bytes (?:of state )?per parameter|instructions a parameter|(?:cases )?(?:passed|failed)\b"
 )
+RUN = re.compile(rf"(?:{NUMBER}\s*(?:to|and|or|,|/)\s*)*{NUMBER}[ -]*(?:{UNIT}|times\b)")  # "20 and 33 times"
 FIGURE = re.compile(rf"{NUMBER}(?:[ -]*)(?:{UNIT})")
 HALF = re.compile(r"\b(?:half|twice|a third of) the (?:speed|time)\b")
 TIMES = re.compile(r"\d\.\d+ times\b")

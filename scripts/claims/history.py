@@ -9,6 +9,7 @@ import subprocess
 class History:
     def __init__(self, root: pathlib.Path) -> None:
         self._root = root
+        self._changes: dict[tuple[str, tuple[str, ...]], int] = {}
         self.shallow = self._git("rev-parse", "--is-shallow-repository") == "true"
         top = self._git("rev-parse", "--show-toplevel")
         # An exported tree inside some other repository has no history of its own.
@@ -45,7 +46,9 @@ class History:
             return f"commit {commit} is not in the history of HEAD: name the one that was landed", False
         return "", False
 
-    def since(self, commit: str, paths: list[str]) -> int:
-        """How many commits after it have changed the paths."""
-        log = self._git("log", "--format=%h", f"{commit}..HEAD", "--", *paths)
-        return len(log.split()) if log else 0
+    def since(self, commit: str, paths: tuple[str, ...]) -> int:
+        """The number of commits after it that have changed the paths."""
+        if (commit, paths) not in self._changes:
+            log = self._git("log", "--format=%h", f"{commit}..HEAD", "--", *paths)
+            self._changes[commit, paths] = len(log.split()) if log else 0
+        return self._changes[commit, paths]

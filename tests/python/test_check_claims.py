@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
 
@@ -77,7 +78,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def check(root: pathlib.Path, text: str) -> script.marks.Findings:
-    """Of a README, in a tree whose other page is marked as no claim."""
+    """The findings of a README."""
     (root / "README.md").write_text(text)
     found, _ = script.check(root)
     found.errors = [error for error in found.errors if error.startswith("README.md")]
@@ -160,6 +161,7 @@ BAD = {
     "tests/b_test.cc has no test Suite.Other": "claim: test tests/b_test.cc::Suite.Other",
     "tests/gone.py does not exist": "claim: test tests/gone.py::test_one",
     "docs/other.md has no heading #gone": "claim: see docs/other.md#gone",
+    "docs/other.md is a complete page": "claim: see docs/other.md",
     "3.5 is not in docs/other.md#long-horizon": "claim: see docs/other.md#long-horizon",
     "expected measured …": "claim: everybody knows",
     "says no reason": "not a claim:",
@@ -207,6 +209,102 @@ def test_figures_repeated_from_another_page(project: pathlib.Path) -> None:
     errors = check(project, f"- It takes 1.9 ms. {see}\n").errors
     assert len(errors) == 1
     assert "1.9 is not in" in errors[0]
+
+
+MEASURED = """# Runs
+
+## Steps
+
+<!-- {mark} -->
+| | ms | GB |
+|---|---|---|
+| a | 140.2 | 23.8 |
+
+It has 7 layers and 5 rows.
+
+## Words
+
+<!-- {other} -->
+It makes 229 clips/s, 20 and 33 times the rate of the peers, in 18 GB.
+
+```
+bench --clips 64 --gigabytes 999.5
+```
+"""
+
+
+@pytest.fixture
+def runs(project: pathlib.Path) -> Iterator[pathlib.Path]:
+    """The project with a page of two sections. The code of the first has changed since its run."""
+    mark = GOOD.format(commit=first(project))
+    other = mark.replace("covers: src", "covers: bench")
+    (project / "docs/runs.md").write_text(MEASURED.format(mark=mark, other=other))
+    yield project
+    (project / "docs/runs.md").unlink()
+
+
+WHOLE = {
+    "a rate": ("228 clips/s", "229 clips/s"),
+    "memory": ("in 19 GB", "in 18 GB"),
+    "times": ("21 and 33 times as fast", "20 and 33 times as fast"),
+    "both ends of a range": ("20 to 32 times", "20 to 33 times"),
+    "a number of a command": ("999.5 GB", "18 GB"),
+    "in bold": ("**17 GB**", "**18 GB**"),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_numbers_with_a_unit_are_compared(runs: pathlib.Path, name: str) -> None:
+    wrong, right = WHOLE[name]
+    see = "<!-- claim: see docs/runs.md#words -->"
+    assert check(runs, f"It makes {right} with 3 seeds. {see}\n").errors == []
+    errors = check(runs, f"It makes {wrong} with 3 seeds. {see}\n").errors
+    assert len(errors) == 1, errors
+    assert "is not in docs/runs.md#words" in errors[0]
+
+
+def test_whole_numbers_of_cells_are_compared(runs: pathlib.Path) -> None:
+    table = "<!-- claim: see docs/runs.md#steps -->\n| | ms | GB |\n|---|---|---|\n| 8 | 140 | 24 (a run) |\n"
+    assert check(runs, table).errors == []
+    errors = check(runs, table.replace("140", "141").replace("24 (", "25 (")).errors
+    assert ["141 is not in" in errors[0], "25 is not in" in errors[1]] == [True, True]
+
+
+def test_figures_of_several_sections(runs: pathlib.Path) -> None:
+    text = "It takes 140 ms and makes 229 clips/s. <!-- claim: see docs/runs.md#steps{} -->\n"
+    assert check(runs, text.format(", docs/runs.md#words")).errors == []
+    assert len(check(runs, text.format("")).errors) == 1
+
+
+def test_one_column_repeats_another_page(runs: pathlib.Path) -> None:
+    now = GOOD.replace("{commit}", git(runs, "rev-parse", "--short", "HEAD"))
+    marks = f"<!-- {now} -->\n<!-- claim: see docs/runs.md#steps; column: step -->\n"
+    page = marks + "| | GB | step, ms |\n|---|---|---|\n| a | 77 | 140 |\n"
+    assert check(runs, page).errors == []
+    assert len(check(runs, page.replace("140", "150")).errors) == 1
+    assert (
+        "no column that begins with 'steps'"
+        in check(runs, page.replace("column: step", "column: steps")).errors[0]
+    )
+
+
+def test_a_repeated_figure_is_as_old_as_its_run(runs: pathlib.Path) -> None:
+    old = check(runs, "It takes 140 ms. <!-- claim: see docs/runs.md#steps -->\n")
+    assert [claim for claim in old.outdated if claim.startswith("README.md:1:")] != []
+    fresh = check(runs, "It makes 229 clips/s. <!-- claim: see docs/runs.md#words -->\n")
+    assert [claim for claim in fresh.outdated if claim.startswith("README.md")] == []
+    both = "It makes 229 clips/s. <!-- claim: see docs/runs.md#words, docs/runs.md#steps -->\n"
+    assert [claim for claim in check(runs, both).outdated if claim.startswith("README.md")] == []
+
+
+def test_a_figure_repeated_twice_is_as_old_as_its_run(runs: pathlib.Path) -> None:
+    (runs / "docs/again.md").write_text(
+        "# Again\n\nIt takes 140 ms. <!-- claim: see docs/runs.md#steps -->\n"
+    )
+    found = check(runs, "It takes 140 ms. <!-- claim: see docs/again.md#again -->\n")
+    assert found.errors == []
+    assert [claim for claim in found.outdated if claim.startswith("README.md:1: 2026-01-02")] != []
+    (runs / "docs/again.md").unlink()
 
 
 def test_without_a_history(project: pathlib.Path, tmp_path: pathlib.Path) -> None:
