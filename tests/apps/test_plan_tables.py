@@ -37,7 +37,7 @@ ROWS = {
     "checkpointing": itertools.product(CHECKPOINTING, COUNTS),
     **{f"GPUs, {count} clips each": RANKS for count in COUNTS},
     "strategy": 6,
-    "GB, 16 clips, checkpointing": 6,
+    "GB, 16 / 8 / 8, checkpointing": 6,
     "32 clips, 8-bit states, H200": 3,
     "BDH": itertools.product(("25M", "101M"), reversed(CHECKPOINTING), PRECISIONS),
     "BDH 101M": 7,
@@ -116,12 +116,40 @@ def test_configs_are_those_of_the_guides():
     """
     rows = [row for head in ("claim", "strategy") for row in rows_of(head)[1] if not row[0].startswith("BDH")]
     assert {row[1] for row in rows} == BATCHES
+    assert {tables.FULL, tables.TWO, tables.PARTS} < BATCHES
     words = [
         "per_device_train_batch_size=8",
         "per_device_eval_batch_size=4",
         "gradient_accumulation_steps=16",
     ]
     assert tables.batch_of("8 / 4 / 16")[:3] == words
+
+
+class Asked(tables.Planner):
+    """Notes the batches that tables ask for, and plans nothing."""
+
+    def __init__(self):
+        self.batches = set()
+
+    def parakeet(self, settings, batch, *, gpu="a100", gpus=1):
+        self.batches.add(batch)
+        found = dict.fromkeys(("allocated", "total", "host"), 1.0)
+        owners = ("weights", "master bits", "gradients", "optimizer states", "activations", "workspace")
+        owners += ("communication", "rounding", "fragmentation", "CUDA context")
+        memory = {**found, "fits": True, "owners": dict.fromkeys(owners, 1.0)}
+        return tables.Plan({"memory": memory, "time": TIME})
+
+
+TIME = {"step_seconds": 1.0, "exposed_seconds": 0.0, "clips_per_second": 1.0}
+
+
+@pytest.mark.parametrize("head", ["question", "strategy", f"GB, {tables.PARTS}, checkpointing"])
+def test_sections_of_the_guide_are_planned_with_its_accumulation(head):
+    planner = Asked()
+    first, cells = tables.TABLES[head]
+    for row in rows_of(head)[1]:
+        cells(planner, row[:first])
+    assert planner.batches <= BATCHES
 
 
 @needs_plans
@@ -165,7 +193,7 @@ def test_ranks(planner):
 @needs_plans
 def test_strategies(planner):
     check(planner, "strategy", "8-bit states, checkpointing|")
-    check(planner, "GB, 16 clips, checkpointing", "optimizer states")
+    check(planner, "GB, 16 / 8 / 8, checkpointing", "gradients", "in all")
 
 
 @needs_plans
