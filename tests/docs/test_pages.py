@@ -40,7 +40,12 @@ def test_gpus_that_code_exists_for_and_gpus_that_ran() -> None:
     """A page with a list of GPUs that were never run does not say that all of them run."""
     text = (pages.ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
     ran = rows(text, "| compute capability | compiled by | run |")
-    assert [row[0] for row in ran if not row[2].startswith("never")] == ["9.0"]
+    on_gpus = [row for row in ran if not row[2].startswith("never")]
+    assert [row[0] for row in on_gpus] == ["9.0"]
+    last = re.search(r"`cuda_test` last on (\S+) at (\w+)", on_gpus[0][2])
+    assert last, "says which tests ran, and when"
+    testing = (pages.ROOT / "docs/testing.md").read_text(encoding="utf-8")
+    assert f"Last on an H200 ({last[1]}, {last[2]}): `cuda_test`" in testing
     assert "runs on every GPU" not in " ".join(text.split())
     named = {row[0]: row[1].split(", ") for row in rows(text, _GPUS)}
     assert {"B100", "B200"} <= set(named["10.0, 12.0"])
