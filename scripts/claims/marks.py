@@ -23,6 +23,7 @@ from .history import History
 
 CODE = re.compile(r"`[^`]*`|\]\([^)]*\)")
 LEADING = re.compile(rf"[-+±<>~]*{figures.NUMBER}(?=$|[\s(,;/%])")
+DATED = re.compile(r"(\d{4}-\d\d-\d\d)(?:,? at ([0-9a-f]{7,}))?")
 MEASURED = re.compile(r"measured (\S+) at (\S+?)(?: on ([^;]+))?$")
 
 
@@ -118,7 +119,11 @@ class Checker:
             if not any(_holds(source, number) for _, source in sources):
                 said = mark.text.removeprefix("see ").split(";")[0]
                 self.found.errors.append(f"{where}: {number} is not in {said}")
-        for run in self._measurements(mark, numbers, set()):
+        runs = self._measurements(mark, numbers, set())
+        for date, commit in [] if column else DATED.findall(CODE.sub("`", block.text)):
+            if not any(run.date == date and commit in ("", run.commit) for run in runs):
+                self.found.errors.append(f"{where}: no run of these figures is of {date} {commit}".rstrip())
+        for run in runs:
             self._list_if_old(run, where)
 
     def _sources(self, mark: Mark) -> tuple[list[tuple[list[Block], Block]], str, list[str]]:
@@ -178,7 +183,7 @@ def _measurement(mark: Mark, page: list[Block]) -> Measurement | None:
 def _repeated(block: Block, column: str) -> list[str]:
     """The figures of a block that a `see` mark compares: numbers with a fraction, from 1,000 on, or with a
     unit, and in tables the numbers that a cell begins with."""
-    lines = [CODE.sub("`", line).replace("**", "") for line in block.lines]
+    lines = [DATED.sub("", CODE.sub("`", line)).replace("**", "") for line in block.lines]
     if block.kind != "table":
         return list(dict.fromkeys(_figures(" ".join(lines))))
     rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))] for line in lines]
@@ -200,7 +205,7 @@ def _figures(text: str) -> list[str]:
 def _holds(block: Block, number: str) -> bool:
     """Returns true if the block has the number, rounded or not."""
     close = 0.5 * 10.0 ** -len(number.partition(".")[2]) * 1.0001
-    text = CODE.sub("`", block.text) if block.kind != "table" else block.text
+    text = DATED.sub("", CODE.sub("`", block.text) if block.kind != "table" else block.text)
     return any(abs(float(n) - float(number)) <= close for n in _numbers(text))
 
 

@@ -297,6 +297,15 @@ def test_a_repeated_figure_is_as_old_as_its_run(runs: pathlib.Path) -> None:
     assert [claim for claim in check(runs, both).outdated if claim.startswith("README.md")] == []
 
 
+def test_a_date_next_to_a_repeated_figure_is_that_of_its_run(runs: pathlib.Path) -> None:
+    text = f"It takes 140 ms (2026-01-02, at {first(runs)}). <!-- claim: see docs/runs.md#steps -->\n"
+    assert check(runs, text).errors == []
+    for wrong in (text.replace("01-02", "01-03"), text.replace(first(runs), "abcdef0")):
+        errors = check(runs, wrong).errors
+        assert len(errors) == 1, errors
+        assert "no run of these figures is of 2026-01-0" in errors[0]
+
+
 def test_a_figure_repeated_twice_is_as_old_as_its_run(runs: pathlib.Path) -> None:
     (runs / "docs/again.md").write_text(
         "# Again\n\nIt takes 140 ms. <!-- claim: see docs/runs.md#steps -->\n"
