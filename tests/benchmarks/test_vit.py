@@ -6,7 +6,9 @@ from __future__ import annotations
 import importlib
 import json
 import pathlib
+import struct
 import sys
+import zlib
 from typing import Any
 
 import pytest
@@ -147,6 +149,51 @@ def test_vit_h_trains_on_a_folder(
     rows = {row["optimizer"]: row for row in json.loads(file.read_text())["rows"]}
     assert rows["octavo 8bit"]["accuracy"] == rows["torch fused"]["accuracy"] == 100
     assert "| optimizer | peak GB | seconds of epoch 4 | accuracy % | loss |" in capsys.readouterr().out
+
+
+def png(width: int, height: int, pixels: bytes) -> bytes:
+    """A PNG file of RGB pixels, written without a library of images."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + pixels[y * 3 * width : (y + 1) * 3 * width] for y in range(height))
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + parts
+
+
+def test_vit_h_trains_on_image_files(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    pytest.importorskip("PIL.Image")
+    script, reader = importlib.import_module("vit_h"), importlib.import_module("image_folder")
+    classes = {"airport": (255, 0, 0), "beach": (0, 255, 0), "church": (0, 0, 255)}
+    for name, color in classes.items():
+        (tmp_path / name).mkdir()
+        for number in range(10):
+            # A square of the class's color between two gray strips, which are cropped.
+            row = bytes(2 * (90, 90, 90)) + bytes(4 * color) + bytes(2 * (90, 90, 90))
+            (tmp_path / name / f"{number}.png").write_bytes(png(8, 4, 4 * row))
+    training, held_out, names = reader.load(str(tmp_path), 28)
+    assert names == list(classes)
+    assert (len(training), len(held_out)) == (24, 6)
+    for part in (training, held_out):
+        for pixels, label in zip(part.pixels, part.labels.tolist(), strict=True):
+            color = torch.tensor(classes[names[label]], dtype=torch.uint8)
+            assert torch.equal(pixels, color.view(3, 1, 1).expand(3, 28, 28))
+
+    file = tmp_path / "found.json"
+    counts = ["--epochs", "6", "--lr", "3e-3", "--rows", "torch fused,octavo 8bit", "--json", str(file)]
+    monkeypatch.setattr(sys, "argv", ["vit_h.py", "--data", str(tmp_path), *TINY, *counts, "--device", "cpu"])
+    assert script.main() == 0
+    rows = {row["optimizer"]: row for row in json.loads(file.read_text())["rows"]}
+    assert rows["octavo 8bit"]["accuracy"] == rows["torch fused"]["accuracy"] == 100
+    capsys.readouterr()
+
+    (tmp_path / "beach/3.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    assert script.main() == 1
+    assert f"{tmp_path / 'beach/3.png'}: not an image that Pillow reads" in capsys.readouterr().err
 
 
 def test_a_fifth_is_held_out(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
