@@ -1,9 +1,9 @@
 // Declares the config keys of the task `images` and of its model. Does not need LibTorch.
 // SPDX-License-Identifier: MIT
-#include "images/entry.h"
 #include "images/settings.h"
 #include "train/config/checks.h"
 #include "train/config/task_config.h"
+#include "train/tasks/entry.h"
 
 namespace octavo_train {
 namespace {
@@ -44,7 +44,7 @@ Status check(const Config& config) {
 
 }  // namespace
 
-TaskConfig ImagesEntry::config() {
+TaskConfig images_task_config() {
   return {.name = "images",
           .meaning = "A classifier of images with stripes, which a generator makes.",
           .models = kConvNet,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "images/task.h"
 
-#include "images/entry.h"
 #include "images/generator.h"
 #include "train/optim/precision.h"
+#include "train/tasks/entry.h"
 
 #include <torch/torch.h>
 
@@ -22,7 +22,7 @@ constexpr std::uint64_t kFirstValidation = std::uint64_t{1} << 40;  // number of
 
 }  // namespace
 
-std::unique_ptr<Task> ImagesEntry::make() { return std::make_unique<ImageTask>(); }
+std::unique_ptr<Task> make_images_task() { return std::make_unique<ImageTask>(); }
 
 void ImageTask::set_settings(const Settings& settings) {
   settings_ = settings;

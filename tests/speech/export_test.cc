@@ -6,9 +6,9 @@
 #include "tests/train/files_support.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/config/config.h"
+#include "train/tasks/entry.h"
 #include "train/tasks/speech/archive/archive.h"
 #include "train/tasks/speech/archive/run_model.h"
-#include "train/tasks/speech/entry.h"
 #include "train/tasks/speech/features/feature_tables.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"
 
@@ -275,10 +275,10 @@ TEST(SpeechExport, ACheckpointNeedsNoOtherFiles) {
   const std::vector<TensorSource> weights = some_weights();
   const std::string target = folder.at("a.nemo"), checkpoint = folder.path();
   const ModelExport request{config.settings, checkpoint, weights, target};
-  EXPECT_THAT(SpeechEntry::export_model(request).message(), HasSubstr("gone.nemo"));
+  EXPECT_THAT(export_speech_task(request).message(), HasSubstr("gone.nemo"));
   for (const auto& [name, bytes] : checkpoint_extra_files({model, features}, tokenizer.bytes()))
     write_bytes(folder.at(name), bytes);
-  const Status done = SpeechEntry::export_model(request);
+  const Status done = export_speech_task(request);
   ASSERT_TRUE(done.ok()) << done.message();
   const auto archive = SpeechArchive::open(target).value();
   EXPECT_EQ(archive.settings().vocabulary, tokenizer.size());

@@ -2,32 +2,17 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/export.h"
 
-#include "train/config/task_config.h"
-#include "train/tasks/list.h"
+#include "train/tasks/entry.h"
 
 namespace octavo_train {
-namespace {
 
-template <class Entry>
-Status write(const ModelExport& request) {
-  if constexpr (requires { Entry::export_model(request); }) {
-    return Entry::export_model(request);
-  } else {
-    return Status::unsupported("a model of the task " + request.settings.task +
-                               " has no format of other programs: its weights are in " + request.checkpoint +
-                               "/model.safetensors, which safetensors.torch.load_file reads");
-  }
+Status export_model(const ModelExport& request) {
+#define OCTAVO_TASK_EXPORT(name) \
+  if (request.settings.task == #name) return export_##name##_task(request);
+#include "train/tasks/list.h"
+  return Status::unsupported("a model of the task " + request.settings.task +
+                             " has no format of other programs: its weights are in " + request.checkpoint +
+                             "/model.safetensors, which safetensors.torch.load_file reads");
 }
-
-template <class... Entry>
-Status write_listed(const ModelExport& request, TaskList<Entry...> /*list*/) {
-  Status out;
-  ((Entry::config().name == request.settings.task ? void(out = write<Entry>(request)) : void()), ...);
-  return out;
-}
-
-}  // namespace
-
-Status export_model(const ModelExport& request) { return write_listed(request, Tasks{}); }
 
 }  // namespace octavo_train

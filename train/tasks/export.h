@@ -1,5 +1,5 @@
-// Exports a trained model for other programs. A task that supports this has a function `export_model` in its
-// entry. For other tasks, the error names the file with the weights. Does not need LibTorch.
+// Exports a trained model for other programs. A task that supports this has a line OCTAVO_TASK_EXPORT in
+// list.h. For other tasks, the error names the file with the weights. Does not need LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 

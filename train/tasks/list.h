@@ -1,21 +1,26 @@
-// The tasks of `octavo train`. A new task needs its folder and a line here (docs/guides/add_a_task.md). The
-// first task is the default.
+// The tasks of `octavo train`. A new task is a folder here and a line in this list
+// (docs/guides/add_a_task.md). The first task is the default.
 //
-// A build may have other tasks: OCTAVO_TASKS names a header that defines `Tasks` instead, as the tests do.
+//   OCTAVO_TASK(name)         declares a task by its name, which is also the name of its folder
+//   OCTAVO_TASK_EXPORT(name)  declares that the task exports its models for other programs
+//
+// A source that includes this list defines the macros that it needs; here they are undefined again. A build
+// may have other tasks: OCTAVO_TASKS then names a header with another list, as in the tests.
 // SPDX-License-Identifier: MIT
-#pragma once
+#ifndef OCTAVO_TASK
+#define OCTAVO_TASK(name)
+#endif
+#ifndef OCTAVO_TASK_EXPORT
+#define OCTAVO_TASK_EXPORT(name)
+#endif
 
-#if defined(OCTAVO_TASKS)
+#ifdef OCTAVO_TASKS
 #include OCTAVO_TASKS
 #else
-
-#include "train/tasks/speech/entry.h"
-#include "train/tasks/text/entry.h"
-
-namespace octavo_train {
-
-using Tasks = TaskList<TextEntry, SpeechEntry>;
-
-}  // namespace octavo_train
-
+OCTAVO_TASK(text)
+OCTAVO_TASK(speech)
+OCTAVO_TASK_EXPORT(speech)
 #endif
+
+#undef OCTAVO_TASK
+#undef OCTAVO_TASK_EXPORT

@@ -3,9 +3,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/base/status.h"
 #include "train/config/recipe.h"
+#include "train/tasks/entry.h"
 #include "train/tasks/speech/config/keys.h"
 #include "train/tasks/speech/data/generator.h"
-#include "train/tasks/speech/entry.h"
 
 #include <octavo/types.h>
 
@@ -156,7 +156,7 @@ std::vector<Default> defaults(const Config& config) {
 
 }  // namespace
 
-TaskConfig SpeechEntry::config() {
+TaskConfig speech_task_config() {
   return {.name = "speech",
           .meaning =
               "Speech recognition: a FastConformer with a transducer (TDT, RNN-T) or CTC, of recordings or "

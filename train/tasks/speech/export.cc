@@ -4,9 +4,9 @@
 #include "train/base/status.h"
 
 #include "train/checkpoint/folder/checkpoint_folder.h"
+#include "train/tasks/entry.h"
 #include "train/tasks/speech/archive/archive.h"
 #include "train/tasks/speech/archive/run_model.h"
-#include "train/tasks/speech/entry.h"
 
 #include <optional>
 #include <utility>
@@ -36,7 +36,7 @@ Result<BundledModel> configured_model(const Settings& settings, const SpeechArch
 
 }  // namespace
 
-Status SpeechEntry::export_model(const ModelExport& request) {
+Status export_speech_task(const ModelExport& request) {
   ASSIGN_OR_RETURN(auto kept, read_kept_model(request.checkpoint));
   // A checkpoint with model.json does not need the files of the original model.
   const auto origin = open_speech_origin(request.settings);

@@ -6,10 +6,10 @@
 #include "train/model/model.h"
 #include "train/nn/subsampling.h"
 #include "train/optim/precision.h"
+#include "train/tasks/entry.h"
 #include "train/tasks/speech/archive/run_model.h"
 #include "train/tasks/speech/archive/weights.h"
 #include "train/tasks/speech/data/batch.h"
-#include "train/tasks/speech/entry.h"
 #include "train/tasks/speech/features/spec_augment.h"
 #include "train/tasks/speech/recognition/greedy.h"
 #include "train/tasks/speech/recognition/score.h"
@@ -51,7 +51,7 @@ std::vector<std::string> references(const ClipSource& clips, const Batch& batch)
 
 }  // namespace
 
-std::unique_ptr<Task> SpeechEntry::make() { return std::make_unique<SpeechTask>(); }
+std::unique_ptr<Task> make_speech_task() { return std::make_unique<SpeechTask>(); }
 
 Status SpeechTask::take(const Settings& settings) {
   settings_ = settings;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/checks.h"
 #include "train/config/task_config.h"
-#include "train/tasks/text/entry.h"
+#include "train/tasks/entry.h"
 #include "train/tasks/text/settings.h"
 
 namespace octavo_train {
@@ -72,7 +72,7 @@ Status check_complete_text(const Config& config) {
 
 }  // namespace
 
-TaskConfig TextEntry::config() {
+TaskConfig text_task_config() {
   return {
       .name = "text",
       .meaning =

@@ -4,7 +4,7 @@
 #include "train/base/numbers.h"
 #include "train/base/status.h"
 #include "train/base/terminal_text.h"
-#include "train/tasks/text/entry.h"
+#include "train/tasks/entry.h"
 #include "train/tasks/text/sampler.h"
 
 #include <fmt/format.h>
@@ -51,7 +51,7 @@ std::size_t repeated_files(const std::vector<FileRecord>& files) {
 
 }  // namespace
 
-std::unique_ptr<Task> TextEntry::make() { return std::make_unique<TextTask>(); }
+std::unique_ptr<Task> make_text_task() { return std::make_unique<TextTask>(); }
 
 Result<TaskData> TextTask::open(const OpenArgs& args) {
   settings_ = args.settings;
