@@ -1,11 +1,11 @@
 // Implements `octavo evaluate`: transcribes a manifest's recordings and counts the word errors.
 // SPDX-License-Identifier: MIT
 
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/progress.h"
-#include "apps/octavo/common/table.h"
 #include "apps/octavo/evaluate_report.h"
 #include "apps/octavo/trainer.h"
+#include "cli/cli.h"
+#include "cli/progress.h"
+#include "cli/table.h"
 #include "train/base/terminal_text.h"
 #include "train/console/signals.h"
 #include "train/io/text_file.h"

@@ -1,8 +1,8 @@
 // Implements `octavo transcribe`: transcribes files and writes or prints the transcripts.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/progress.h"
 #include "apps/octavo/trainer.h"
+#include "cli/cli.h"
+#include "cli/progress.h"
 #include "train/base/numbers.h"
 #include "train/base/terminal_text.h"
 #include "train/config/config.h"

@@ -1,6 +1,6 @@
 // Progress lines; see progress.h.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/progress.h"
+#include "cli/progress.h"
 
 #include "train/base/terminal_text.h"
 
