@@ -31,7 +31,8 @@ void Progress::clear() {
 }
 
 bool Progress::due(std::chrono::seconds on_terminal, std::chrono::seconds elsewhere) const {
-  return !printed_at_ || std::chrono::steady_clock::now() - *printed_at_ >= (terminal_ ? on_terminal : elsewhere);
+  return !printed_at_ ||
+         std::chrono::steady_clock::now() - *printed_at_ >= (terminal_ ? on_terminal : elsewhere);
 }
 
 void Progress::say(std::string_view what) {

@@ -36,8 +36,8 @@ octavo_train::Manifest open_manifests(const std::vector<std::string>& paths) {
   return take(octavo_train::Manifest::open(sources, options));
 }
 
-octavo_train::ManifestScore evaluate(octavo_train::Recognizer& recognizer, const octavo_train::Manifest& manifest,
-                                   const EvaluateRequest& request) {
+octavo_train::ManifestScore evaluate(octavo_train::Recognizer& recognizer,
+                                     const octavo_train::Manifest& manifest, const EvaluateRequest& request) {
   const bool cpu = recognizer.device_text().starts_with("cpu");
   octavo_train::ScoreOptions options;
   options.limit = request.limit;
@@ -86,7 +86,8 @@ void run_evaluate(const EvaluateRequest& request) {
                                     " clips, the longest first: the errors are those of these");
   }
   if (score.score.total().clips == 0)
-    throw Failure(kExitFailure, "no clip could be transcribed; the first: " + score.score.failed().front().reason);
+    throw Failure(kExitFailure,
+                  "no clip could be transcribed; the first: " + score.score.failed().front().reason);
 }
 
 }  // namespace octavo::cli

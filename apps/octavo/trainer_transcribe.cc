@@ -89,7 +89,7 @@ std::string rate_text(double seconds, double took) {
 }  // namespace
 
 octavo_train::RecognizerOptions recognizer_options(const std::string& device, const std::string& dtype,
-                                                 const std::string& checkpoint) {
+                                                   const std::string& checkpoint) {
   const auto training = [](const std::string& flag, const std::string& key, const std::string& value) {
     const std::string words[] = {"training." + key + '=' + value};
     return take(octavo_train::parse("", flag, words), flag).settings.training;
