@@ -157,7 +157,7 @@ class Bench {
     std::vector<octavo_train::ClipInput> all;
     for (std::int64_t i = 0; i < clips; ++i) {
       const Samples& sound = sounds_[static_cast<std::size_t>(i) % sounds_.size()];
-      out["rows"].push_back({request_.seconds, [&sound]() -> Result<Samples> { return sound; }});
+      all.push_back({request_.seconds, [&sound]() -> Result<Samples> { return sound; }});
     }
     octavo_train::transcribe_all(recognizer_.info().transcribe, all, batch_options(batch_seconds),
                                  [&](std::size_t, Result<octavo_train::Transcription> transcribed) {
