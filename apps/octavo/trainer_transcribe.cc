@@ -101,6 +101,10 @@ octavo_train::RecognizerOptions recognizer_options(const std::string& device, co
   return out;
 }
 
+void run_bench_transcribe(const TranscribeBenchRequest& request) {
+  bench_transcribe(request, recognizer_options(request.device, request.dtype));
+}
+
 void run_transcribe(const TranscribeRequest& request) {
   check_transcribe(request);
   octavo_train::Recognizer recognizer = take(octavo_train::Recognizer::open(
