@@ -2,10 +2,11 @@
 // for recordings. make-text writes the tales of tales/tales.h and needs no network. An existing file is
 // replaced only with --force, and always atomically.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/parse.h"
-#include "apps/octavo/common/table.h"
+#include "apps/octavo/subcommands.h"
 #include "apps/octavo/tales/tales.h"
+#include "cli/cli.h"
+#include "cli/parse.h"
+#include "cli/table.h"
 #include "train/io/mapped_file.h"
 #include "train/io/output_file.h"
 #include "train/tasks/text/text.h"
@@ -40,10 +41,10 @@ std::uint64_t parse_seed(const std::string& text) {
 
 // Calls use(piece) with one tale at a time, `bytes` bytes in total, until it returns false.
 template <class Use>
-void tell(std::int64_t bytes, std::uint64_t seed, Use use) {
-  tales::TextMaker maker(seed);
+void generate_text(std::int64_t bytes, std::uint64_t seed, Use use) {
+  std::uint64_t number = 0;
   for (auto left = static_cast<std::uint64_t>(bytes); left > 0;) {
-    const std::string tale = maker.next();
+    const std::string tale = tales::make_tale(seed, ++number);
     const auto piece = std::as_bytes(std::span(tale).first(std::min<std::uint64_t>(tale.size(), left)));
     if (!use(piece)) return;
     left -= piece.size();
@@ -55,7 +56,7 @@ bool holds_text(const std::string& path, std::int64_t bytes, std::uint64_t seed)
   std::span<const std::byte> rest = file.bytes();
   if (rest.size() != static_cast<std::uint64_t>(bytes)) return false;
   bool same = true;
-  tell(bytes, seed, [&](std::span<const std::byte> piece) {
+  generate_text(bytes, seed, [&](std::span<const std::byte> piece) {
     same = std::memcmp(rest.data(), piece.data(), piece.size()) == 0;
     rest = rest.subspan(piece.size());
     return same;
@@ -67,7 +68,7 @@ void write_text(const std::string& path, std::int64_t bytes, std::uint64_t seed)
   const std::string partial = take(octavo_train::partial_path(path));
   octavo_train::OutputFile file =
       take(octavo_train::OutputFile::create(partial, {0, static_cast<std::uint64_t>(bytes)}));
-  tell(bytes, seed, [&](std::span<const std::byte> piece) {
+  generate_text(bytes, seed, [&](std::span<const std::byte> piece) {
     check(file.write(piece));
     return true;
   });

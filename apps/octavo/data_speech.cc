@@ -1,12 +1,13 @@
 // Implements `octavo data make-speech`, which makes recordings to try the trainer with, and `octavo data
 // split`, which splits a manifest in two.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/options.h"
-#include "apps/octavo/common/progress.h"
-#include "apps/octavo/common/table.h"
 #include "apps/octavo/recordings/make_speech.h"
 #include "apps/octavo/recordings/split.h"
+#include "apps/octavo/subcommands.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "cli/table.h"
 #include "train/base/numbers.h"
 #include "train/io/text_file.h"
 
@@ -15,7 +16,6 @@
 
 #include <filesystem>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <sstream>
 
@@ -81,12 +81,7 @@ std::string beside(const std::string& manifest, const char* part) {
 }
 
 void split(SplitFlags& flags) {
-  static const std::map<std::string, recordings::SplitField> kFields = {
-      {"audio", recordings::SplitField::audio},
-      {"text", recordings::SplitField::text},
-      {"speaker", recordings::SplitField::speaker},
-      {"lang", recordings::SplitField::lang}};
-  flags.options.together = kFields.at(flags.together);
+  flags.options.together = flags.together == "audio" ? "audio_filepath" : flags.together;
   const std::string train = flags.train.empty() ? beside(flags.manifest, "train") : flags.train;
   const std::string val = flags.val.empty() ? beside(flags.manifest, "val") : flags.val;
   std::error_code ignored;

@@ -59,7 +59,7 @@ struct Amount {
 
 struct Survey {
   octavo_train::ManifestReport manifest;
-  Amount heard;  // clips that could be decoded
+  Amount decoded;
   std::array<Findings, kKinds> findings;
   std::vector<float> durations, levels, peaks, pace;  // seconds; dBFS (RMS); dBFS; characters per second
   std::vector<float> tokens;                          // per clip; empty without a tokenizer
@@ -87,5 +87,8 @@ inline constexpr double kMoreAudio = 1;         // seconds of a recording that n
 
 Result<Survey> survey_recordings(std::span<const std::string> manifests, const SurveyOptions& plan,
                                  const std::function<void(std::int64_t done, std::int64_t all)>& advance);
+
+// Returns an HTML page about the survey, which needs no network.
+std::string survey_page(const std::string& title, const Survey& survey);
 
 }  // namespace octavo::recordings

@@ -1,9 +1,10 @@
+// Makes the page of a survey.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/recordings/survey_page.h"
+#include "apps/octavo/recordings/survey.h"
+
+#include "train/report/page.h"
 
 #include <nlohmann/json.hpp>
-#include "train/base/numbers.h"
-#include "train/report/page.h"
 
 #include <algorithm>
 
@@ -77,9 +78,9 @@ Json characters_json(const Survey& survey) {
 
 std::string survey_page(const std::string& title, const Survey& survey) {
   Json data = {{"title", title},
-               {"clips", survey.heard.clips},
+               {"clips", survey.decoded.clips},
                {"lines", survey.manifest.lines},
-               {"seconds", survey.heard.seconds},
+               {"seconds", survey.decoded.seconds},
                {"serious", survey.serious()},
                {"speed", survey.audio_seconds_per_second},
                {"findings", findings_json(survey)},

@@ -5,6 +5,7 @@
 #include "train/audio/perturb.h"
 #include "train/base/numbers.h"
 #include "train/base/status.h"
+#include "train/base/utf8.h"
 #include "train/nn/frames.h"
 
 #include <fmt/format.h>
@@ -26,13 +27,11 @@ bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n") 
 // Returns the first character that the tokenizer has no token for. Returns an empty text if every character
 // alone has a token.
 std::string unknown_character(const Tokenizer& tokenizer, std::string_view text) {
-  for (std::size_t at = 0; at < text.size();) {
-    std::size_t end = at + 1;
-    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) ++end;
-    const std::string_view one = text.substr(at, end - at);
+  while (!text.empty()) {
+    const std::string_view one = text.substr(0, std::max<std::size_t>(utf8_length(text), 1));
     if (std::ranges::any_of(tokenizer.encode(one), [&](auto token) { return tokenizer.is_unknown(token); }))
       return std::string(one);
-    at = end;
+    text.remove_prefix(one.size());
   }
   return {};
 }
@@ -116,7 +115,7 @@ Status ClipReader::add_noise_of(std::uint64_t draw, std::vector<float>& samples)
   return {};
 }
 
-Result<std::vector<std::int64_t>> ClipReader::said(const ManifestEntry& entry) const {
+Result<std::vector<std::int64_t>> ClipReader::tokens_of(const ManifestEntry& entry) const {
   auto out = tokens(entry.text);
   if (!out.ok()) return out;
   RETURN_IF_ERROR(check_size(entry.duration, static_cast<std::int64_t>(out->size())));
@@ -124,13 +123,13 @@ Result<std::vector<std::int64_t>> ClipReader::said(const ManifestEntry& entry) c
 }
 
 Result<LoadedClip> ClipReader::read(const ManifestEntry& entry, std::optional<std::uint64_t> draw) const {
-  ASSIGN_OR_RETURN(auto said, this->said(entry));
+  ASSIGN_OR_RETURN(auto tokens, tokens_of(entry));
   ASSIGN_OR_RETURN(auto clip, read_audio({.path = entry.audio,
                                           .offset = entry.offset,
                                           .seconds = entry.duration,
                                           .rate = static_cast<int>(features_.sample_rate),
                                           .speed = speed(draw)}));
-  LoadedClip out{std::move(clip.samples), std::move(said), {}};
+  LoadedClip out{std::move(clip.samples), std::move(tokens), {}};
   const auto count = static_cast<std::int64_t>(out.samples.size());
   if (features_.frames(count) < kFewestFrames) {
     return Status::invalid(fmt::format("{}: has {} samples, fewer than the {} of {} frames", entry.audio,
