@@ -15,7 +15,7 @@
 #include "train/data/batches.h"
 #include "train/data/order.h"
 #include "train/nn/named_tensors.h"
-#include "train/nn/weight_gate.h"
+#include "train/nn/weight_matmul.h"
 
 #include <torch/nn/module.h>
 #include <torch/types.h>

@@ -60,13 +60,13 @@ std::string Exchange::round(std::string_view bytes) {
   const auto ranks = static_cast<std::size_t>(group_->getSize());
   torch::Tensor mine = byte_tensor(bytes.size());
   std::memcpy(mine.data_ptr(), bytes.data(), bytes.size());
-  torch::Tensor everybody = byte_tensor(bytes.size() * ranks);
+  torch::Tensor gathered = byte_tensor(bytes.size() * ranks);
   std::vector<std::vector<torch::Tensor>> parts;
-  if (group_->getRank() == 0) parts.push_back(everybody.chunk(group_->getSize()));
-  std::vector<torch::Tensor> given{mine}, whole{everybody};
+  if (group_->getRank() == 0) parts.push_back(gathered.chunk(group_->getSize()));
+  std::vector<torch::Tensor> given{mine}, whole{gathered};
   wait_(group_->gather(parts, given));
   wait_(group_->broadcast(whole));
-  return {static_cast<const char*>(everybody.data_ptr()), bytes.size() * ranks};
+  return {static_cast<const char*>(gathered.data_ptr()), bytes.size() * ranks};
 }
 
 std::vector<std::string> Exchange::all(std::string_view call, std::string_view mine, CallList& calls) {

@@ -19,8 +19,8 @@ struct BackendOptions {
   int threads = 2;      // gloo: number of concurrent operations
 };
 
-c10::intrusive_ptr<c10d::Backend> gloo_group(const BackendOptions& plan);
+c10::intrusive_ptr<c10d::Backend> gloo_group(const BackendOptions& options);
 // REQUIRES: the rank's GPU is the current device. Throws if this build has no NCCL.
-c10::intrusive_ptr<c10d::Backend> nccl_group(const BackendOptions& plan);
+c10::intrusive_ptr<c10d::Backend> nccl_group(const BackendOptions& options);
 
 }  // namespace octavo_train

@@ -199,34 +199,34 @@ class Ranks {
 
 }  // namespace
 
-Result<Launched> launch(const LaunchOptions& plan) {
+Result<Launched> launch(const LaunchOptions& options) {
   const TakenSignals signals;
-  RETURN_IF_ERROR(enough_descriptors(16 + 2 * plan.ranks));
+  RETURN_IF_ERROR(enough_descriptors(16 + 2 * options.ranks));
   ASSIGN_OR_RETURN(ServedStore served, serve_store("127.0.0.1", 0));
   served.store->set(kLauncherKey, std::string());
   Ranks ranks(served.store);
-  const TextList command(plan.command);
-  for (int rank = 0; rank < plan.ranks; ++rank) {
-    const pid_t id = start(command, variables_of(rank, plan.ranks, served.port), signals.before());
+  const TextList command(options.command);
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    const pid_t id = start(command, variables_of(rank, options.ranks, served.port), signals.before());
     if (id < 0)
-      return Status::failed("rank " + std::to_string(rank) + " of " + std::to_string(plan.ranks) +
+      return Status::failed("rank " + std::to_string(rank) + " of " + std::to_string(options.ranks) +
                             " could not be started: " + std::strerror(errno));
     ranks.add(id);
   }
-  bool asked = false;
+  bool sent_sigterm = false;
   Clock::time_point worked{};  // the last time a rank did local work
   while (ranks.any()) {
     const int signal = signals.next(std::chrono::milliseconds(500));
     if (signal != 0 && signal != SIGCHLD) ranks.pass_on(signal);
     ranks.collect();
     if (!ranks.failed()) continue;
-    if (ranks.any_works(plan.silence)) worked = Clock::now();
+    if (ranks.any_works(options.silence)) worked = Clock::now();
     const auto since = Clock::now() - std::max(*ranks.failed(), worked);
-    if (!asked && since > plan.ask_after) {
+    if (!sent_sigterm && since > options.ask_after) {
       ranks.send(SIGTERM);
-      asked = true;
+      sent_sigterm = true;
     }
-    if (since > plan.kill_after) ranks.kill_the_rest();
+    if (since > options.kill_after) ranks.kill_the_rest();
   }
   return ranks.outcome();
 }

@@ -225,7 +225,8 @@ struct ProcessGroup::Impl {
   std::vector<T> values_of_all(const char* call, std::span<T> mine) {
     const std::string_view bytes(reinterpret_cast<const char*>(mine.data()), mine.size_bytes());
     std::vector<T> out;
-    for (const std::string& each : tell(std::string(call) + " of " + std::to_string(mine.size()), bytes)) {
+    for (const std::string& each :
+         gather_bytes(std::string(call) + " of " + std::to_string(mine.size()), bytes)) {
       std::vector<T> one(mine.size());
       std::memcpy(one.data(), each.data(), each.size());
       out.insert(out.end(), one.begin(), one.end());
@@ -234,7 +235,7 @@ struct ProcessGroup::Impl {
   }
 
   // Returns every rank's bytes, by rank.
-  std::vector<std::string> tell(const std::string& call, std::string_view mine) {
+  std::vector<std::string> gather_bytes(const std::string& call, std::string_view mine) {
     monitor->called();
     try {
       return exchange->all(call, mine, calls);
@@ -390,24 +391,24 @@ void ProcessGroup::max(std::span<std::int64_t> values) {
 
 std::vector<std::string> ProcessGroup::gather(const std::string& mine) {
   if (!grouped()) return {mine};
-  return impl_->tell("gather", mine);
+  return impl_->gather_bytes("gather", mine);
 }
 
 std::string ProcessGroup::broadcast_text(const std::string& text) {
   if (!grouped()) return text;
-  return impl_->tell("share", leads() ? text : std::string()).front();
+  return impl_->gather_bytes("broadcast_text", leads() ? text : std::string()).front();
 }
 
 Status ProcessGroup::first_error(const Status& mine) {
   if (!grouped()) return mine;
   const auto code = static_cast<char>(mine.code());
-  const auto everybody = impl_->tell("agree", mine.ok() ? "" : code + mine.message());
-  for (std::size_t rank = 0; rank < everybody.size(); ++rank) {
-    if (everybody[rank].empty()) continue;
+  const auto errors = impl_->gather_bytes("first_error", mine.ok() ? "" : code + mine.message());
+  for (std::size_t rank = 0; rank < errors.size(); ++rank) {
+    if (errors[rank].empty()) continue;
     const int number = static_cast<int>(rank);
-    const std::string text = rank_text(number) + ": " + everybody[rank].substr(1);
+    const std::string text = rank_text(number) + ": " + errors[rank].substr(1);
     note_common_failure({number, RankFailure::FoundBy::all, text});
-    return {static_cast<StatusCode>(everybody[rank][0]), text};
+    return {static_cast<StatusCode>(errors[rank][0]), text};
   }
   impl_->common.reset();
   return {};

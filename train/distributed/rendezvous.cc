@@ -33,7 +33,7 @@ struct Member {
   std::string device, address;
 };
 
-bool reaches_nobody(const std::string& address) { return address.empty() || is_loopback(address); }
+bool is_unreachable(const std::string& address) { return address.empty() || is_loopback(address); }
 
 std::vector<std::string> member_keys(int ranks) {
   std::vector<std::string> keys;
@@ -106,13 +106,13 @@ Status same_devices(const std::vector<Member>& members, std::optional<RankFailur
 // Returns an address of this machine that the other machines can reach.
 Result<std::string> reachable_address(const std::string& own, const std::vector<Member>& members) {
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-  if (!reaches_nobody(own) || (interface != nullptr && *interface != '\0')) return own;
+  if (!is_unreachable(own) || (interface != nullptr && *interface != '\0')) return own;
   // A machine may resolve its own name to a loopback address. The route to another machine shows its real
   // address.
   for (const Member& each : members) {
-    if (reaches_nobody(each.address)) continue;
+    if (is_unreachable(each.address)) continue;
     const std::string found = address_towards(each.address, 1);
-    if (!reaches_nobody(found)) return found;
+    if (!is_unreachable(found)) return found;
   }
   return Status::failed(
       "no address of this machine was found that the other machines' ranks reach; name the network interface "
@@ -140,9 +140,9 @@ Result<Arrival> arrive(const RankInfo& rank_info, std::chrono::milliseconds time
 Result<Roll> find_ranks(const Arrival& arrival, const RankInfo& rank_info, const std::string& prefix,
                         const std::string& member, const ProcessGroupOptions& options) {
   Roll roll;
-  const WatchdogOptions plan{prefix,          options.timeout,  options.beat,
-                             options.silence, options.patience, std::max(options.local, options.timeout)};
-  roll.monitor = std::make_shared<Watchdog>(rank_info, plan, arrival.watching, arrival.root);
+  const WatchdogOptions watchdog{prefix,          options.timeout,  options.beat,
+                                 options.silence, options.patience, std::max(options.local, options.timeout)};
+  roll.monitor = std::make_shared<Watchdog>(rank_info, watchdog, arrival.watching, arrival.root);
   c10d::PrefixStore store(prefix, arrival.root);
   store.set("here/" + std::to_string(rank_info.rank), member);
   Result<std::vector<Member>> members = exchange_members(store, rank_info, options.start, roll.common);

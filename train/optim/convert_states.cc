@@ -29,8 +29,9 @@ std::span<T> span_of(const Tensor& tensor) {
   return {static_cast<T*>(tensor.data_ptr()), tensor.nbytes() / sizeof(T)};
 }
 
-// flat() returns a tensor's elements in the memory order of `like`, a parameter; shaped() is its inverse.
-Tensor flat(const Tensor& tensor, const Tensor& like) {
+// flattened() returns a tensor's elements in the memory order of `like`, a parameter; shaped() is its
+// inverse.
+Tensor flattened(const Tensor& tensor, const Tensor& like) {
   const auto options = tensor.options().requires_grad(false);
   Tensor ordered = torch::empty_strided(like.sizes(), like.strides(), options);
   ordered.copy_(tensor.detach());
@@ -162,9 +163,9 @@ class Converter {
       if (trained) states_.put(master, residual);
       return {};
     }
-    Tensor values = flat(have, param).to(torch::kFloat32);
+    Tensor values = flattened(have, param).to(torch::kFloat32);
     if (have.scalar_type() == torch::kBFloat16) {
-      const Tensor halves = flat(have, param);
+      const Tensor halves = flattened(have, param);
       if (Status bad = octavo::join_weights(from, span_of<const std::uint16_t>(halves),
                                             span_of<const std::byte>(residual), span_of<float>(values));
           !bad.ok())
@@ -260,7 +261,7 @@ class Converter {
     if (from.of_libtorch) {
       if (codes.sizes() != param.sizes())
         return Status::invalid("its " + old_name + " has another shape than the parameter");
-      codes = flat(codes, param);
+      codes = flattened(codes, param);
     }
     const octavo::MomentSpec source = spec_of(slot, from, param), target = spec_of(slot, to, param);
     ASSIGN_OR_RETURN(const auto size, layout(target));

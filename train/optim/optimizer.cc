@@ -37,8 +37,8 @@ std::vector<torch::optim::OptimizerParamGroup> torch_groups(const octavo::Algori
   return out;
 }
 
-std::unique_ptr<octavo::torch::Optimizer> make(const TrainingSettings& training,
-                                               const ParameterGroups& groups) {
+std::unique_ptr<octavo::torch::Optimizer> make_native(const TrainingSettings& training,
+                                                      const ParameterGroups& groups) {
   const octavo::AlgorithmInfo* const info = describe(training.optimizer.algorithm);
   TORCH_CHECK(info != nullptr, "there is no optimizer with the number ",
               static_cast<std::uint32_t>(training.optimizer.algorithm));
@@ -153,7 +153,7 @@ StepOptimizer::StepOptimizer(const TrainingSettings& training, ParameterGroups g
       highest_rate_(training.learning_rate),
       shards_(shards),
       offloads_gradients_(training.offload_gradients),
-      optimizer_(make(training, {groups_, stepped_, group_, {}})) {
+      optimizer_(make_native(training, {groups_, stepped_, group_, {}})) {
   if (training.offload_gradients) optimizer_->set_take_filter([] { return !gradients_come_again(); });
   if (shards_ != nullptr) {
     register_pieces();
@@ -297,7 +297,7 @@ Status StepOptimizer::check_kinds(const States& states) const {
 
 // States are placed in the order of the groups, as the optimizer does.
 PlannedStates planned_states(const TrainingSettings& training, const ParameterGroups& groups,
-                             const ParallelLayout* parallel, int rank) {
+                             const BucketLayout* parallel, int rank) {
   std::vector<octavo::TensorSpec> specs;
   std::vector<octavo::TensorLayout> layouts;
   std::vector<octavo::ResidenceTensor> tensors;

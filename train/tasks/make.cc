@@ -10,7 +10,7 @@ namespace octavo_train {
 namespace {
 
 template <class... Entry>
-std::unique_ptr<Task> make(std::string_view name, TaskList<Entry...> /*list*/) {
+std::unique_ptr<Task> make_listed(std::string_view name, TaskList<Entry...> /*list*/) {
   std::unique_ptr<Task> out;
   ((Entry::config().name == name ? void(out = Entry::make()) : void()), ...);
   return out;
@@ -19,7 +19,7 @@ std::unique_ptr<Task> make(std::string_view name, TaskList<Entry...> /*list*/) {
 }  // namespace
 
 std::unique_ptr<Task> make_task(std::string_view name) {
-  std::unique_ptr<Task> out = make(name, Tasks{});
+  std::unique_ptr<Task> out = make_listed(name, Tasks{});
   TORCH_CHECK(out != nullptr, "there is no task of the name ", name);
   return out;
 }
