@@ -12,7 +12,6 @@
 #include "train/checkpoint/folder/evaluation_file.h"
 #include "train/checkpoint/initial_weights.h"
 #include "train/config/settings.h"
-#include "train/data/batches.h"
 #include "train/data/order.h"
 #include "train/nn/named_tensors.h"
 #include "train/nn/weight_matmul.h"

@@ -6,7 +6,7 @@
 #include "apps/octavo/common/table.h"
 #include "train/audio/audio.h"
 #include "train/data/mix.h"
-#include "train/io/folders.h"
+#include "train/io/files.h"
 #include "train/tasks/speech/manifest/manifest.h"
 
 #include <CLI/CLI.hpp>

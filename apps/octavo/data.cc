@@ -6,7 +6,7 @@
 #include "apps/octavo/common/parse.h"
 #include "apps/octavo/common/table.h"
 #include "apps/octavo/tales/tales.h"
-#include "train/io/mapped_file.h"
+#include "train/io/files.h"
 #include "train/io/output_file.h"
 #include "train/tasks/text/text.h"
 

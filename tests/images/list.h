@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "images/entry.h"
+#include "tests/images/entry.h"
 #include "train/tasks/text/entry.h"
 
 namespace octavo_train {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "images/task.h"
+#include "tests/images/task.h"
 
-#include "images/entry.h"
-#include "images/generator.h"
+#include "tests/images/entry.h"
+#include "tests/images/generator.h"
 #include "train/optim/precision.h"
 
 #include <torch/torch.h>

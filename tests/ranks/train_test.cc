@@ -279,7 +279,7 @@ RANKS_TEST(goes_on_with_other_numbers_of_ranks, 3) {
   WholeRun whole("resume-whole");
   EXPECT_EQ(whole.go(&process_group, task(), all + Words{"parallel=zero2", "save_steps=10"}), "");
   const Words from = {"resume_from_checkpoint=" + whole.checkpoint(10)};
-  // The same number of ranks, in another mode.
+  // The number of ranks stays the same, but the mode is another one.
   WholeRun same("resume-3");
   EXPECT_EQ(same.go(&process_group, task(), all + from + Words{"parallel=ddp"}), "");
   if (process_group.leads()) {

@@ -105,12 +105,13 @@ TEST(BestCheckpoints, WhatTheyWouldBeJoinedBy) {
   save(run, 10, with_loss(2));
   save(run, 20, with_loss(1));
   EXPECT_TRUE(joins(0.5, 30, 1));
-  EXPECT_FALSE(joins(1, 30, 1)) << "an equal one takes nobody's place";
+  EXPECT_FALSE(joins(1, 30, 1)) << "a checkpoint with an equal value replaces none";
   EXPECT_TRUE(joins(1.5, 30, 2));
   EXPECT_FALSE(joins(2, 30, 2));
   EXPECT_TRUE(joins(2, 30, 3));
   EXPECT_TRUE(joins(1.5, 20, 1)) << "the run went back: its own step and later ones do not count";
-  EXPECT_TRUE(is_among_best(run, {"accuracy", 0.1, Better::higher}, 30, 1)) << "nobody has it yet";
+  EXPECT_TRUE(is_among_best(run, {"accuracy", 0.1, Better::higher}, 30, 1))
+      << "no checkpoint has this metric yet";
 }
 
 TEST(BestCheckpoints, AreKeptBesideTheNewest) {

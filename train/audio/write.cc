@@ -1,7 +1,7 @@
 // Writes recordings; see audio.h.
 // SPDX-License-Identifier: MIT
 #include "train/audio/audio.h"
-#include "train/io/file_descriptor.h"
+#include "train/io/files.h"
 #include "train/io/output_file.h"
 
 #include <fcntl.h>

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <fmt/core.h>
+
 #include <string>
 
 namespace octavo_train {
@@ -34,7 +36,7 @@ class RankConsole : public Console {
     if (rank_ == 0)
       console_.note(line);
     else if (line.starts_with("warning: "))
-      console_.note("rank " + std::to_string(rank_) + ": " + line);
+      console_.note(fmt::format("rank {}: {}", rank_, line));
   }
   [[nodiscard]] bool replaces_lines() const override { return console_.replaces_lines(); }
 

@@ -209,8 +209,8 @@ Result<Launched> launch(const LaunchOptions& options) {
   for (int rank = 0; rank < options.ranks; ++rank) {
     const pid_t id = start(command, variables_of(rank, options.ranks, served.port), signals.before());
     if (id < 0)
-      return Status::failed("rank " + std::to_string(rank) + " of " + std::to_string(options.ranks) +
-                            " could not be started: " + std::strerror(errno));
+      return failed_error("rank {} of {} could not be started: {}", rank, options.ranks,
+                          std::strerror(errno));
     ranks.add(id);
   }
   bool sent_sigterm = false;

@@ -40,9 +40,10 @@ class Variables {
 
   void problem(const std::string& text) {
     if (status_.ok()) {
-      status_ = Status::invalid(
-          "environment: " + text +
-          "; torchrun, deepspeed, Slurm or num_gpus in the config set all of a rank's variables");
+      status_ = invalid_error(
+          "environment: {}; torchrun, deepspeed, Slurm or num_gpus in the config set all of a rank's "
+          "variables",
+          text);
     }
   }
   [[nodiscard]] const Status& status() const { return status_; }

@@ -78,8 +78,7 @@ Result<std::vector<Member>> exchange_members(c10d::Store& store, const RankInfo&
   try {
     store.wait({kRoll}, timeout + kLonger);
   } catch (const std::exception&) {
-    return Status::failed("rank 0 did not come within " + std::to_string((timeout + kLonger).count() / 1000) +
-                          " s");
+    return failed_error("rank 0 did not come within {} s", (timeout + kLonger).count() / 1000);
   }
   const std::string roll = text_in(store, kRoll);
   if (roll.starts_with("!")) {

@@ -28,6 +28,37 @@ inline constexpr std::size_t kDictLimit = 4 * kTensorLimit;         // each tens
 inline constexpr std::size_t kNameLimit = 4096;  // bytes of a tensor's name or a storage's key
 inline constexpr std::size_t kStackLimit = std::size_t{1} << 20;  // two values for each tensor of a dict
 
+// The opcodes that a state dict needs.
+enum class Opcode : std::uint8_t {
+  mark = '(',
+  stop = '.',
+  none = 'N',
+  newtrue = 0x88,
+  newfalse = 0x89,
+  binint = 'J',
+  binint1 = 'K',
+  binint2 = 'M',
+  long1 = 0x8a,
+  binunicode = 'X',
+  global = 'c',
+  empty_tuple = ')',
+  tuple1 = 0x85,
+  tuple2 = 0x86,
+  tuple3 = 0x87,
+  tuple = 't',
+  empty_dict = '}',
+  setitem = 's',
+  setitems = 'u',
+  binput = 'q',
+  long_binput = 'r',
+  binget = 'h',
+  long_binget = 'j',
+  binpersid = 'Q',
+  reduce = 'R',
+  build = 'b',
+  proto = 0x80,
+};
+
 // A storage as the pickle describes it. Its bytes are not in the pickle; they are found by its key.
 struct PickledStorage {
   std::string_view dtype;  // as in element_size()

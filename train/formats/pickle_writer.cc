@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/pickle.h"
 
-#include "train/formats/pickle_opcodes.h"
 #include "train/formats/tensor_list.h"
 #include "train/io/little_endian.h"
 

@@ -113,9 +113,8 @@ Result<Checkpointable::Commit> Fp8::load(const NamedTensors& tensors, const nloh
   try {
     context_->check(state);
   } catch (const c10::Error& error) {
-    return Status::invalid(std::string("its FP8 state does not fit this model: ") +
-                           error.what_without_backtrace() +
-                           "; use the FP8 settings it was saved with, or start in another output_dir");
+    return invalid_error("{}{}; use the FP8 settings it was saved with, or start in another output_dir",
+                         "its FP8 state does not fit this model: ", error.what_without_backtrace());
   }
   return Checkpointable::Commit([this, state] {
     context_->load(state);
@@ -131,9 +130,10 @@ Result<Fp8Choice> choose_fp8(const Fp8Settings& settings, const torch::Device& d
   if (settings.fallback == Fp8Fallback::bf16)
     return Fp8Choice{false,
                      "training.fp8: " + why + "; matmuls are computed without FP8 (fp8.fallback: bf16)"};
-  return Status::unsupported("training.fp8: " + why +
-                             "; set fp8.enabled: false (use_fp8), or fp8.fallback: bf16 to train without FP8 "
-                             "on devices that do not support it");
+  return unsupported_error(
+      "training.fp8: {}; set fp8.enabled: false (use_fp8), or fp8.fallback: bf16 to train without FP8 on "
+      "devices that do not support it",
+      why);
 }
 
 void agree_on_fp8(ProcessGroup& process_group, Fp8Choice& choice) {

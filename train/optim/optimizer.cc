@@ -225,8 +225,8 @@ Status StepOptimizer::load(const NamedTensors& tensors, const nlohmann::ordered_
     });
   }
   if (used != tensors.size()) {
-    return Status::invalid(fmt::format("it has {} tensors that no parameter of this model has a place for{}",
-                                       tensors.size() - used, kConvertAdvice));
+    return invalid_error("it has {} tensors that no parameter of this model has a place for{}",
+                         tensors.size() - used, kConvertAdvice);
   }
   RETURN_IF_ERROR(check_kinds(states));
   for (std::size_t i = 0; i < states.size(); ++i) {
@@ -289,10 +289,10 @@ Status StepOptimizer::check_kinds(const States& states) const {
       differing += fmt::format(", block_size {}, expected {}", states[i]->block_size, kind.block_size);
   }
   if (differing.empty()) return {};
-  return Status::invalid(fmt::format(
+  return invalid_error(
       "its optimizer states are of another kind ({}); use the optimizer and master_weights that it was saved "
       "with, or start in another output_dir{}",
-      differing, kConvertAdvice));
+      differing, kConvertAdvice);
 }
 
 // States are placed in the order of the groups, as the optimizer does.
@@ -383,9 +383,10 @@ Status check_algorithm(const nlohmann::ordered_json& state, const std::string& p
   const auto saved = said->get<std::string>();
   const auto known = octavo::parse_algorithm(saved);
   if (known.ok() && octavo::family_of(*known) == octavo::family_of(algorithm)) return {};
-  return Status::invalid(parameter + ": its optimizer states are those of " + saved + ", expected " +
-                         std::string(name(algorithm)) +
-                         "; use the optimizer that it was saved with, or start in another output_dir");
+  return invalid_error(
+      "{}: its optimizer states are those of {}, expected {}; use the optimizer that it was saved with, or "
+      "start in another output_dir",
+      parameter, saved, name(algorithm));
 }
 
 const torch::Tensor* find_tensor(const NamedTensors& tensors, const std::string& name) {

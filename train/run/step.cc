@@ -2,7 +2,7 @@
 #include "train/run/step.h"
 
 #include "train/console/signals.h"
-#include "train/optim/lr_schedule.h"
+#include "train/optim/param_groups.h"
 
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

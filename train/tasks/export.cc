@@ -13,9 +13,10 @@ Status write(const ModelExport& request) {
   if constexpr (requires { Entry::export_model(request); }) {
     return Entry::export_model(request);
   } else {
-    return Status::unsupported("a model of the task " + request.settings.task +
-                               " has no format of other programs: its weights are in " + request.checkpoint +
-                               "/model.safetensors, which safetensors.torch.load_file reads");
+    return unsupported_error(
+        "a model of the task {} has no format of other programs: its weights are in {}/model.safetensors, "
+        "which safetensors.torch.load_file reads",
+        request.settings.task, request.checkpoint);
   }
 }
 

@@ -16,7 +16,7 @@
 #include "train/base/status.h"
 #include "train/formats/safetensors.h"
 #include "train/io/checksums.h"
-#include "train/io/folders.h"
+#include "train/io/files.h"
 
 #include <cstdint>
 #include <map>

@@ -187,7 +187,7 @@
     };
     const total = (run) => owners.reduce((sum, [owner]) => sum + (owned(run, owner) || 0), 0);
     const peak = (run) => number(run.memory, "device_peak");
-    // What offload keeps in host memory.
+    // Returns the bytes that offload keeps in host memory.
     const hosted = (run) => {
       const parts = ["states", "master", "copies"].map((name) => number(run.memory, "host", name)).filter(Number.isFinite);
       return parts.length ? parts.reduce((a, b) => a + b) : undefined;
@@ -218,12 +218,12 @@
   // Reference texts next to recognized texts, for the last evaluation that has examples.
   const words = (all, tag) => all.map(([word, differs], i) => [i > 0 && " ", differs ? make(tag, "", word) : word]);
   const examples = () => runs.map(({ examples: found }, i) => found && [runHeading(i),
-    quiet("The evaluation of step " + grouped(found.step) + ". Wavy lines: words that were said and not heard so. Straight lines: words that were " +
-      "heard and not said."),
-    table("examples", ["clip", "said", "heard", num("errors", "of words")], found.rows.map((row) =>
+    quiet("The evaluation of step " + grouped(found.step) + ". Wavy lines: words of the reference that were transcribed differently. Straight " +
+      "lines: transcribed words that are not in the reference."),
+    table("examples", ["clip", "reference", "transcribed", num("errors", "of words")], found.rows.map((row) =>
       [row.name ?? unknown, words(row.reference, "del"), words(row.hypothesis, "ins"), num(row.errors + " of " + row.words)]))]);
 
-  // The records of one kind, run by run. Only the last of a long list are there.
+  // Draws the records of one kind, run by run. Only the last ones of a long list are shown.
   const listed = (kind, draw) => runs.map((run, i) => {
     const { all, last } = run[kind];
     return all > 0 && [runHeading(i), all > last.length && quiet("The last " + last.length + " of " + all + "."), draw(last, run)];
