@@ -1,7 +1,7 @@
 // Creates process groups over gloo, for CPUs.
 // SPDX-License-Identifier: MIT
 #define USE_C10D_GLOO
-#include "train/distributed/group.h"
+#include "train/distributed/rendezvous.h"
 
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 

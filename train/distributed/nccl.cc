@@ -10,7 +10,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #endif
 
-#include "train/distributed/group.h"
+#include "train/distributed/rendezvous.h"
 
 #include <torch/version.h>
 

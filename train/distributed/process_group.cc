@@ -9,6 +9,7 @@
 #include <ATen/core/ivalue.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <algorithm>
@@ -174,8 +175,8 @@ struct ProcessGroup::Impl {
     TORCH_CHECK(tensor.is_contiguous(), name, ": the tensor of ", tensor.sizes(), " is not contiguous");
     TORCH_CHECK(tensor.device().type() == device.type(), name, ": the tensor is on ", tensor.device(),
                 ", the ranks' tensors are on ", device);
-    calls.add(std::string(name) + " of " + std::to_string(tensor.numel()) + " " +
-              c10::toString(tensor.scalar_type()) + (root < 0 ? "" : " from rank " + std::to_string(root)));
+    calls.add(fmt::format("{} of {} {}{}", name, tensor.numel(), c10::toString(tensor.scalar_type()),
+                          root < 0 ? "" : fmt::format(" from rank {}", root)));
     monitor->called();
     traffic.bytes += static_cast<std::int64_t>(static_cast<double>(tensor.nbytes()) * share);
   }
@@ -225,8 +226,7 @@ struct ProcessGroup::Impl {
   std::vector<T> values_of_all(const char* call, std::span<T> mine) {
     const std::string_view bytes(reinterpret_cast<const char*>(mine.data()), mine.size_bytes());
     std::vector<T> out;
-    for (const std::string& each :
-         gather_bytes(std::string(call) + " of " + std::to_string(mine.size()), bytes)) {
+    for (const std::string& each : gather_bytes(fmt::format("{} of {}", call, mine.size()), bytes)) {
       std::vector<T> one(mine.size());
       std::memcpy(one.data(), each.data(), each.size());
       out.insert(out.end(), one.begin(), one.end());
@@ -301,10 +301,9 @@ Result<std::unique_ptr<ProcessGroup>> ProcessGroup::join(const RankInfo& rank_in
     process_group->all_reduce(torch::ones({1}, device)).wait();
     (void)process_group->take_traffic();
   } catch (const std::exception& error) {
-    const std::string what = error.what();
-    process_group->fail("NCCL cannot be used: " + what.substr(0, what.find("Exception raised from")));
-    return Status::failed("NCCL cannot be used on " + device.str() + ": " +
-                          what.substr(0, what.find("Exception raised from")));
+    const std::string what = error.what(), reason = what.substr(0, what.find("Exception raised from"));
+    process_group->fail("NCCL cannot be used: " + reason);
+    return failed_error("NCCL cannot be used on {}: {}", device.str(), reason);
   }
   return process_group;
 }

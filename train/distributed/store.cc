@@ -112,24 +112,6 @@ Result<StorePointer> client(const std::string& address, int port, std::chrono::m
   }
 }
 
-// Blocks SIGPIPE in this thread and in threads that it starts, so that a write to a closed socket is only an
-// error of that write. The destructor restores the mask.
-class NoBrokenPipes {
- public:
-  NoBrokenPipes() {
-    sigset_t pipe;
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe, &before_);
-  }
-  ~NoBrokenPipes() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  NoBrokenPipes(const NoBrokenPipes&) = delete;
-  NoBrokenPipes& operator=(const NoBrokenPipes&) = delete;
-
- private:
-  sigset_t before_{};
-};
-
 }  // namespace
 
 // Shared with the thread, which may outlive the TimedThread.
@@ -236,7 +218,8 @@ Result<ServedStore> serve_store(const std::string& address, int port) {
   options.isServer = true;
   options.waitWorkers = false;
   options.masterListenFd = listening;
-  const NoBrokenPipes in_its_threads;
+  const BlockedSignals no_broken_pipes(
+      {SIGPIPE});  // a write to a closed socket is only an error of that write
   try {
     const std::string own = address.empty() ? "localhost" : at;
     return ServedStore{c10::make_intrusive<c10d::TCPStore>(own, options), bound};

@@ -4,6 +4,7 @@
 #include "train/distributed/launcher.h"
 #include "train/distributed/process_group.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,10 +24,6 @@ constexpr std::uint64_t kSlowestBytesPerMillisecond = 1000;  // 1 MB/s, for the 
 std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
 std::string beat_name(int rank) { return "beat/" + std::to_string(rank); }
-
-std::string seconds_text(Clock::duration time) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
-}
 
 }  // namespace
 
@@ -164,7 +161,7 @@ void Watchdog::throw_failure(const std::string& what) {
   // A broken connection is noticed before its reason is known.
   changed_.wait_for(lock, options_.silence + 2 * options_.beat, [&] { return failure_.has_value(); });
   heard_ = true;
-  if (!failure_) throw ProcessGroupError({.text = "another rank is gone or has not come: " + what}, note_);
+  if (!failure_) throw ProcessGroupError({.text = "another rank is gone or has not joined: " + what}, note_);
   throw ProcessGroupError(*failure_, note_);
 }
 
@@ -208,8 +205,7 @@ void Watchdog::beat() {
   }
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - since).count();
   watching_.set(key(beat_name(rank_info_.rank)),
-                std::to_string(++beats_) + " " + std::to_string(calls_.load()) + " " +
-                    std::to_string(seconds) + " " + (local ? "1 " : "0 ") + doing);
+                fmt::format("{} {} {} {:d} {}", ++beats_, calls_.load(), seconds, local, doing));
 }
 
 // Runs after a failure too: the launcher must not kill a rank that still writes.
@@ -252,7 +248,7 @@ void Watchdog::watch_rank(int rank, const std::string& text) {
   }
   if (!seen.left && now - seen.fresh > options_.silence) {
     publish_failure({rank, RankFailure::FoundBy::others,
-                     rank_text(rank) + " is gone: it has shown no sign of life for " +
+                     rank_text(rank) + " is gone: it has sent no heartbeat for " +
                          seconds_text(now - seen.fresh) + ", and was " + seen.doing});
   }
 }

@@ -134,36 +134,17 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
 
   // Returns the start of an error message: the part of the header that is wrong.
   std::string what() {
-    switch (place_) {
-      case Place::start:
-      case Place::end:
-        return "header: ";
-      case Place::top:
-        return quote_name(key_) + ": ";
-      case Place::metadata:
-        return std::string(kMetadata) + ": " + quote_name(key_) + ": ";
-      case Place::tensor:
-      case Place::shape:
-      case Place::offsets:
-        break;
-    }
-    return "tensor " + quote_name(entry().name) + ": " + quote_name(key_) + ": ";
+    if (place_ == Place::start || place_ == Place::end) return "header: ";
+    const std::string key = quote_name(key_) + ": ";
+    if (place_ == Place::top) return key;
+    return (place_ == Place::metadata ? std::string(kMetadata) : "tensor " + quote_name(entry().name)) +
+           ": " + key;
   }
 
   std::string_view wanted() const {
-    switch (place_) {
-      case Place::shape:
-      case Place::offsets:
-        return "numbers of 0 or more";
-      case Place::metadata:
-        return "a text";
-      case Place::tensor:
-        return key_ == "dtype" ? "a text" : "a list";
-      case Place::start:
-      case Place::top:
-      case Place::end:
-        break;
-    }
+    if (place_ == Place::shape || place_ == Place::offsets) return "numbers of 0 or more";
+    if (place_ == Place::metadata) return "a text";
+    if (place_ == Place::tensor) return key_ == "dtype" ? "a text" : "a list";
     return "an object";
   }
 

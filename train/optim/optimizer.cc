@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -225,7 +226,7 @@ Status StepOptimizer::load(const NamedTensors& tensors, const nlohmann::ordered_
     });
   }
   if (used != tensors.size()) {
-    return invalid_error("it has {} tensors that no parameter of this model has a place for{}",
+    return invalid_error("it has {} tensors that belong to no parameter of this model{}",
                          tensors.size() - used, kConvertAdvice);
   }
   RETURN_IF_ERROR(check_kinds(states));
@@ -342,30 +343,18 @@ bool has_bf16_weights(const TrainingSettings& training) {
 }
 
 const char* offload_name(Offload offload) {
-  switch (offload) {
-    case Offload::host:
-      return "host";
-    case Offload::stream:
-      return "stream";
-    case Offload::automatic:
-      return "auto";
-    case Offload::none:
-      break;
-  }
-  return "none";
+  static const std::map<Offload, const char*> kNames = {
+      {Offload::host, "host"}, {Offload::stream, "stream"}, {Offload::automatic, "auto"}};
+  const auto found = kNames.find(offload);
+  return found == kNames.end() ? "none" : found->second;
 }
 
 const char* master_name(octavo::WeightStore store) {
-  switch (store) {
-    case octavo::WeightStore::residual8:
-      return "24";
-    case octavo::WeightStore::residual16:
-      return "32";
-    case octavo::WeightStore::stochastic:
-      return "stochastic";
-    default:
-      return "none";
-  }
+  using Store = octavo::WeightStore;
+  static const std::map<Store, const char*> kNames = {
+      {Store::residual8, "24"}, {Store::residual16, "32"}, {Store::stochastic, "stochastic"}};
+  const auto found = kNames.find(store);
+  return found == kNames.end() ? "none" : found->second;
 }
 
 std::string optimizer_text(const OptimizerName& optimizer) {

@@ -90,15 +90,8 @@ Status check_shadowed(const std::vector<GroupSettings>& groups, const NamedTenso
 }
 
 bool is_spared(const NoDecay& no_decay, const std::string& name, const torch::Tensor& tensor) {
-  switch (no_decay.kind) {
-    case NoDecay::Kind::automatic:
-      return tensor.dim() < 2;
-    case NoDecay::Kind::patterns:
-      return matches_one(no_decay.patterns, name);
-    case NoDecay::Kind::none:
-      break;
-  }
-  return false;
+  if (no_decay.kind == NoDecay::Kind::automatic) return tensor.dim() < 2;
+  return no_decay.kind == NoDecay::Kind::patterns && matches_one(no_decay.patterns, name);
 }
 
 GroupOptions own_options(const TrainingSettings& training) {
@@ -199,16 +192,9 @@ double learning_rate(const TrainingSettings& training, std::int64_t step, std::i
   const std::int64_t from = training.lr_scheduler == Scheduler::wsd ? std::max(warmup, steps - tail) : warmup;
   if (step <= from || steps <= from) return high;
   const double done = std::min(static_cast<double>(step - 1 - from) / static_cast<double>(steps - from), 1.0);
-  switch (training.lr_scheduler) {
-    case Scheduler::cosine:
-      return half_cosine(high, low, done);
-    case Scheduler::linear:
-    case Scheduler::wsd:
-      return straight(high, low, done);
-    case Scheduler::constant:
-      break;
-  }
-  return high;
+  if (training.lr_scheduler == Scheduler::constant) return high;
+  return training.lr_scheduler == Scheduler::cosine ? half_cosine(high, low, done)
+                                                    : straight(high, low, done);
 }
 
 double rate_of(const GroupOptions& options, double highest, double rate) {

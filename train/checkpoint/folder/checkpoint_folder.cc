@@ -33,15 +33,9 @@ std::string link_beside(const std::string& run_folder, std::string_view link) {
 }
 
 std::string_view suffix_of(CheckpointState state) {
-  switch (state) {
-    case CheckpointState::partial:
-      return ".partial";
-    case CheckpointState::replaced:
-      return ".replaced";
-    case CheckpointState::complete:
-      break;
-  }
-  return "";
+  return state == CheckpointState::partial    ? ".partial"
+         : state == CheckpointState::replaced ? ".replaced"
+                                              : "";
 }
 
 Result<std::vector<CheckpointRef>> find_checkpoints(const std::string& run_folder) {
