@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/images/image_run.h"
 #include "tests/images/task.h"
-#include "train/console/heartbeat.h"
+#include "train/console/console.h"
 #include "train/console/signals.h"
 #include "train/data/length_buckets.h"
 #include "train/run/start.h"

@@ -5,7 +5,7 @@
 
 #include "tests/ranks/ranks.h"
 #include "tests/train/run_support.h"
-#include "train/console/heartbeat.h"
+#include "train/console/console.h"
 #include "train/run/start.h"
 #include "train/run/training_loop.h"
 

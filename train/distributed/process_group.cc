@@ -83,12 +83,6 @@ struct Pending::State {
 // Waits for work of the hosts' group.
 void wait_for_hosts(const c10::intrusive_ptr<c10d::Work>& work, const std::shared_ptr<Watchdog>& monitor);
 
-Pending::Pending() = default;
-Pending::Pending(std::shared_ptr<State> state) : state_(std::move(state)) {}
-Pending::~Pending() = default;
-Pending::Pending(Pending&&) noexcept = default;
-Pending& Pending::operator=(Pending&&) noexcept = default;
-
 void Pending::wait() {
   if (state_) state_->wait();
 }

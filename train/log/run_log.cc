@@ -164,11 +164,9 @@ Status drop_after(const fs::path& metrics, std::int64_t step) {
   const fs::path beside = metrics.parent_path() / (".metrics.jsonl.partial");
   ASSIGN_OR_RETURN(AppendFile out, AppendFile::open(beside.string(), AppendFile::Mode::truncate));
   Status status;
-  std::string line;
-  while (status.ok() && std::getline(in, line)) {
-    const std::int64_t found = step_of(line);
-    if (found >= 0 && found <= step) status = out.append(line + '\n');
-  }
+  for (std::string line; status.ok() && std::getline(in, line);)
+    if (const std::int64_t found = step_of(line); found >= 0 && found <= step)
+      status = out.append(line + '\n');
   if (status.ok() && in.bad()) status = failed_error("{}: cannot read it to its end", metrics.string());
   if (status.ok()) status = out.sync();
   std::error_code error;
@@ -245,9 +243,6 @@ Result<AppendFile> AppendFile::open(const std::string& path, Mode mode) {
   return file;
 }
 
-AppendFile::AppendFile(FileDescriptor descriptor, std::string path)
-    : descriptor_(std::move(descriptor)), path_(std::move(path)) {}
-
 Status AppendFile::append(std::string_view bytes) {
   std::string_view left = bytes;
   while (!left.empty()) {
@@ -273,9 +268,6 @@ Status AppendFile::sync() {
     return system_error(path_, "write it to the disk", error);
   return {};
 }
-
-RunLog::RunLog(AppendFile metrics, AppendFile events)
-    : metrics_(std::move(metrics)), events_(std::move(events)) {}
 
 Result<RunLog> RunLog::open(const std::string& run_folder, std::int64_t resume_step) {
   if (resume_step < 0) {

@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace octavo_train {
 
@@ -35,7 +36,8 @@ class AppendFile {
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  AppendFile(FileDescriptor descriptor, std::string path);
+  AppendFile(FileDescriptor descriptor, std::string path)
+      : descriptor_(std::move(descriptor)), path_(std::move(path)) {}
 
   FileDescriptor descriptor_;
   std::string path_;
@@ -61,7 +63,7 @@ class RunLog {
   Status flush();
 
  private:
-  RunLog(AppendFile metrics, AppendFile events);
+  RunLog(AppendFile metrics, AppendFile events) : metrics_(std::move(metrics)), events_(std::move(events)) {}
 
   AppendFile metrics_;
   AppendFile events_;

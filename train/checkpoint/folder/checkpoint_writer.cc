@@ -33,13 +33,6 @@ Status check_room(const std::string& run_folder, std::uint64_t bytes) {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(std::string run_folder, std::int64_t step, std::uint64_t expected_bytes,
-                                   ScratchFolder partial)
-    : run_folder_(std::move(run_folder)),
-      step_(step),
-      expected_bytes_(expected_bytes),
-      partial_(std::move(partial)) {}
-
 Result<CheckpointWriter> CheckpointWriter::begin(const std::string& run_folder, std::int64_t step,
                                                  std::uint64_t expected_bytes) {
   if (step < 0) return invalid_error("step: got {}, expected 0 or more", step);
