@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 
 namespace octavo_train {
 namespace {
@@ -22,30 +24,23 @@ constexpr std::int64_t kSecondsAhead = 1;  // seconds decoded before an MP3 seek
 constexpr float kLoudest = 1e10F;
 constexpr std::int64_t kMostFrames = std::int64_t{1} << 48;
 
+// The supported formats of files, by libsndfile's number.
+constexpr std::array<std::pair<int, const char*>, 11> kFormats = {{{SF_FORMAT_WAV, "WAV"},
+                                                                   {SF_FORMAT_WAVEX, "WAV"},
+                                                                   {SF_FORMAT_RF64, "WAV"},
+                                                                   {SF_FORMAT_W64, "WAV"},
+                                                                   {SF_FORMAT_FLAC, "FLAC"},
+                                                                   {SF_FORMAT_OGG, "OGG"},
+                                                                   {SF_FORMAT_MPEG, "MP3"},
+                                                                   {SF_FORMAT_AIFF, "AIFF"},
+                                                                   {SF_FORMAT_AU, "AU"},
+                                                                   {SF_FORMAT_CAF, "CAF"},
+                                                                   {SF_FORMAT_NIST, "NIST"}}};
+
 std::string format_name(int format) {
-  switch (format & SF_FORMAT_TYPEMASK) {
-    case SF_FORMAT_WAV:
-    case SF_FORMAT_WAVEX:
-    case SF_FORMAT_RF64:
-    case SF_FORMAT_W64:
-      return "WAV";
-    case SF_FORMAT_FLAC:
-      return "FLAC";
-    case SF_FORMAT_OGG:
-      return "OGG";
-    case SF_FORMAT_MPEG:
-      return "MP3";
-    case SF_FORMAT_AIFF:
-      return "AIFF";
-    case SF_FORMAT_AU:
-      return "AU";
-    case SF_FORMAT_CAF:
-      return "CAF";
-    case SF_FORMAT_NIST:
-      return "NIST";
-    default:
-      return "";
-  }
+  const auto* const found =
+      std::ranges::find(kFormats, format & SF_FORMAT_TYPEMASK, &std::pair<int, const char*>::first);
+  return found == kFormats.end() ? "" : found->second;
 }
 
 // Mixes interleaved frames down to one channel and appends them to `samples`.

@@ -200,10 +200,10 @@ Result<Meeting> rendezvous(const RankInfo& rank_info, const torch::Device& devic
     ASSIGN_OR_RETURN(
         const auto arrival,
         in_time<Arrival>([=] { return arrive(rank_info, start); }, start + kReport, options,
-                         fmt::format("the store of the ranks at {}, port {} has not answered for {}: a "
+                         fmt::format("the store of the ranks at {}, port {} has not answered for {} s: a "
                                      "program listens there, but it does not serve this run "
                                      "(MASTER_ADDR and MASTER_PORT name the store)",
-                                     rank_info.address, rank_info.port, seconds_text(start + kReport))));
+                                     rank_info.address, rank_info.port, (start + kReport).count() / 1000)));
     std::string own =
         rank_info.one_machine() ? kLoopback : address_towards(rank_info.address, rank_info.port);
     if (own.empty()) own = kLoopback;

@@ -1,4 +1,4 @@
-// Reads and writes the pickle of a state dict. Reading uses a virtual machine that supports only the opcodes,
+// Reads the pickle of a state dict, with a virtual machine that supports only the opcodes,
 // classes and functions that torch.save writes for a state dict: nothing is imported, called or executed.
 // Everything else is an error that names the opcode, its byte offset and the global.
 //
@@ -79,11 +79,6 @@ struct PickledTensor {
 // so without this rule all names together could be longer than the pickle. The texts are views of `pickle`.
 // Errors begin with a byte offset.
 Result<std::vector<PickledTensor>> read_pickle(std::span<const std::byte> pickle);
-
-// Returns the pickle of an OrderedDict of contiguous tensors, for torch.load(weights_only=True). The key of
-// each storage is the tensor's index in `sources`. REQUIRES: dtypes with a storage class in torch, and shapes
-// that tensor_bytes() accepts.
-std::string pickle_of(std::span<const TensorSource> sources);
 
 // Returns torch's name of the storage class of a dtype, such as `FloatStorage`; empty if there is none.
 [[nodiscard]] std::string_view torch_storage(std::string_view dtype);

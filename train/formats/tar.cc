@@ -131,7 +131,7 @@ Result<std::string> safe_tar_name(std::string_view name) {
   return safe;
 }
 
-constexpr std::size_t kEntryLimit = 100'000;
+constexpr std::size_t kTarEntryLimit = 100'000;
 constexpr std::uint64_t kLongNameLimit = 4096;
 constexpr std::uint64_t kPaxLimit = 1 << 20;
 constexpr std::uint64_t kPaddingLimit = 16 << 20;  // bytes of zeros after the end
@@ -204,8 +204,8 @@ class TarReader {
     }
     if (name.empty()) return Status::invalid("a file without a name");
     if (!names_.insert(name).second) return invalid_error("file {}: given twice", quote_name(name));
-    if (entries_.size() == kEntryLimit)
-      return invalid_error("more than {} files, which is the limit", kEntryLimit);
+    if (entries_.size() == kTarEntryLimit)
+      return invalid_error("more than {} files, which is the limit", kTarEntryLimit);
     entries_.push_back({name, bytes, header_});
     return {};
   }

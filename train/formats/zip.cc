@@ -14,7 +14,7 @@
 namespace octavo_train {
 namespace {
 
-constexpr std::size_t kEntryLimit = 1'000'000;
+constexpr std::size_t kZipEntryLimit = 1'000'000;
 constexpr std::uint16_t kEncrypted = 1;
 constexpr std::uint16_t kSizesFollow = 8;
 
@@ -35,7 +35,7 @@ struct CentralEntry {
   std::uint64_t header = 0;
 };
 
-Status cut_short() {
+Status no_directory_end() {
   return Status::invalid("no end of a zip archive: the file is torn or of another format");
 }
 
@@ -52,7 +52,7 @@ std::optional<std::size_t> find_end(Bytes file) {
 
 Result<Directory> find_directory(Bytes file) {
   const std::optional<std::size_t> found = find_end(file);
-  if (!found) return cut_short();
+  if (!found) return no_directory_end();
   std::size_t end = *found;
   if (u16(file, end + 4) != 0 || u16(file, end + 6) != 0)
     return invalid_at(end, "a zip archive in several parts, expected one");
@@ -70,9 +70,9 @@ Result<Directory> find_directory(Bytes file) {
     return invalid_at(end, "the directory of {} bytes at byte {} does not end here", directory.size,
                       directory.at);
   }
-  if (directory.count > std::min<std::uint64_t>(directory.size / kZipCentralSize, kEntryLimit)) {
+  if (directory.count > std::min<std::uint64_t>(directory.size / kZipCentralSize, kZipEntryLimit)) {
     return invalid_at(end, "{} entries do not fit the directory of {} bytes, or the limit of {}",
-                      directory.count, directory.size, kEntryLimit);
+                      directory.count, directory.size, kZipEntryLimit);
   }
   return directory;
 }

@@ -1,4 +1,4 @@
-// The report of one or several runs (report.h says what the data has): title, summary, curves, memory, examples, samples, settings,
+// The report of one or several runs (report.h describes the data): title, summary, curves, memory, examples, samples, settings,
 // events.
 // SPDX-License-Identifier: MIT
 "use strict";
@@ -87,7 +87,7 @@
     else if (number(start, "train_bytes") !== undefined)
       add("Data", bytes(number(start, "train_bytes")) + " to train", bytes(number(start, "validation_bytes")) + " to evaluate");
     const overhead = number(end, "overhead");
-    add("Trainer overhead", percent(overhead), overhead !== undefined && "beside forward, backward and step", lower(overhead));
+    add("Trainer overhead", percent(overhead), overhead !== undefined && "outside forward, backward and step", lower(overhead));
     [["Evaluations", "evaluation_seconds"], ["Checkpoints", "checkpoint_seconds"]].forEach(([label, name]) => {
       const [seconds, all] = [number(end, name), number(end, "seconds")];
       add(label, duration(seconds), seconds !== undefined && all > 0 && percent(seconds / all) + " of the time");
@@ -165,7 +165,7 @@
       const last = run.warning.last[run.warning.last.length - 1];
       out.push(notice(name + counted(run.warning.all, "warning") + ". The last: " + (text(last, "message") ?? ""), " ", link));
     }
-    if (run.bad_lines) out.push(notice(name + counted(run.bad_lines, "line") + " of metrics.jsonl skipped: torn or no record."));
+    if (run.bad_lines) out.push(notice(name + counted(run.bad_lines, "line") + " of metrics.jsonl skipped: torn, or not a record."));
     if (!run.records) out.push(notice(name + "metrics.jsonl has no record yet."));
     return out;
   });
