@@ -92,7 +92,7 @@ Result<HeapBytes> inflate_gzip(std::span<const std::byte> file, std::uint64_t li
   while (true) {
     if (out.room().empty() && !out.grow(most)) {
       return failed_error(
-          "there is no memory to unpack more than {}; unpack the file with gunzip and use that",
+          "not enough memory to decompress more than {}; decompress the file with gunzip and use the result",
           size_text(out.bytes().size()));
     }
     const std::size_t before = inflater.at();
@@ -109,7 +109,7 @@ Result<HeapBytes> inflate_gzip(std::span<const std::byte> file, std::uint64_t li
       if (inflater.at_end()) return out;
       return invalid_at(inflater.at(), "the bytes after the compressed data are not gzip");
     }
-    if (code == Z_MEM_ERROR) return Status::failed("there is no memory to unpack gzip");
+    if (code == Z_MEM_ERROR) return Status::failed("not enough memory to decompress gzip");
     const bool stuck = inflater.at() == before && out.bytes().size() == had;
     if (code == Z_BUF_ERROR || (code == Z_OK && stuck)) {
       if (out.room().empty()) continue;

@@ -14,8 +14,8 @@ Status write(const ModelExport& request) {
     return Entry::export_model(request);
   } else {
     return unsupported_error(
-        "a model of the task {} has no format of other programs: its weights are in {}/model.safetensors, "
-        "which safetensors.torch.load_file reads",
+        "a model of the task {} cannot be exported to other formats: its weights are in "
+        "{}/model.safetensors, which safetensors.torch.load_file reads",
         request.settings.task, request.checkpoint);
   }
 }

@@ -31,7 +31,7 @@ bool is_checkpoint(const std::string& path) {
 }
 
 std::string what_is_there(const std::vector<CheckpointRef>& all) {
-  if (all.empty()) return "no checkpoint is there; expected a run's folder or a checkpoint's";
+  if (all.empty()) return "found no checkpoint; expected the folder of a run or of a checkpoint";
   std::string out = "its checkpoints are of step ";
   for (std::size_t i = 0; i < all.size() && i < kNamed; ++i)
     out += fmt::format("{}{}", i > 0 ? ", " : "", all[i].step);
@@ -50,8 +50,8 @@ std::string metric_of(const std::vector<CheckpointRef>& newest_first) {
   return {};
 }
 
-Status none_is_whole(const std::string& run, const std::string& reason) {
-  return invalid_error("{}: no checkpoint is there that is whole: {}", run, reason);
+Status none_is_complete(const std::string& run, const std::string& reason) {
+  return invalid_error("{}: found no complete checkpoint: {}", run, reason);
 }
 
 Result<ChosenCheckpoint> choose_best(const std::string& run, const std::vector<CheckpointRef>& all,
@@ -75,13 +75,13 @@ Result<ChosenCheckpoint> choose_best(const std::string& run, const std::vector<C
     out.why = fmt::format("best by {}: {:g}", metric, each.value);
     return out;
   }
-  return none_is_whole(run, out.skipped[0]);
+  return none_is_complete(run, out.skipped[0]);
 }
 
 Result<ChosenCheckpoint> choose_latest(const std::string& run, std::span<const std::string_view> files) {
   ASSIGN_OR_RETURN(auto newest, newest_checkpoint(run, files));
   if (newest.found) return ChosenCheckpoint{newest.found->path, {}, std::move(newest.skipped)};
-  if (!newest.skipped.empty()) return none_is_whole(run, newest.skipped[0]);
+  if (!newest.skipped.empty()) return none_is_complete(run, newest.skipped[0]);
   return invalid_error("{}: {}", run, what_is_there({}));
 }
 
