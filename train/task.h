@@ -12,10 +12,9 @@
 #include "train/checkpoint/folder/evaluation_file.h"
 #include "train/checkpoint/initial_weights.h"
 #include "train/config/settings.h"
-#include "train/data/batches.h"
 #include "train/data/order.h"
 #include "train/nn/named_tensors.h"
-#include "train/nn/weight_gate.h"
+#include "train/nn/weight_matmul.h"
 
 #include <torch/nn/module.h>
 #include <torch/types.h>

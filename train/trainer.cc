@@ -3,7 +3,6 @@
 
 #include "train/base/status.h"
 #include "train/console/console.h"
-#include "train/console/heartbeat.h"
 #include "train/console/signals.h"
 #include "train/io/text_file.h"
 #include "train/report/report.h"

@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 #include "cli/parse.h"
 #include "cli/table.h"
-#include "train/io/mapped_file.h"
+#include "train/io/files.h"
 #include "train/io/output_file.h"
 #include "train/tasks/text/text.h"
 

@@ -10,7 +10,7 @@
 #include "train/predict/advise.h"
 #include "train/predict/host.h"
 #include "train/predict/what_if.h"
-#include "train/report/plan_page.h"
+#include "train/report/page.h"
 #include "train/run/dry_run.h"
 
 #include <fmt/format.h>

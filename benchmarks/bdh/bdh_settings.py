@@ -38,7 +38,7 @@ class Settings:
     eval_steps: int = 200
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step, the first of which is 1, as train/optim/lr_schedule.cc has it.
+        """The learning rate of a step, the first of which is 1, as train/optim/param_groups.cc has it.
 
         A straight rise, then half a cosine, which would reach min_lr one step after the last.
         """

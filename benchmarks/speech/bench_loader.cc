@@ -8,7 +8,7 @@
 #include "cli/table.h"
 #include "train/audio/audio.h"
 #include "train/base/parallel_for.h"
-#include "train/io/folders.h"
+#include "train/io/files.h"
 #include "train/tasks/speech/manifest/manifest.h"
 
 #include <CLI/CLI.hpp>

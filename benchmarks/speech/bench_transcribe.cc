@@ -9,7 +9,7 @@
 #include "train/audio/audio.h"
 #include "train/base/numbers.h"
 #include "train/device/device.h"
-#include "train/io/folders.h"
+#include "train/io/files.h"
 #include "train/model/model.h"
 #include "train/tasks/speech/model/speech_model.h"
 #include "train/tasks/speech/recognition/batch_recognition.h"

@@ -183,7 +183,7 @@ class Bench {
     in_loss_ = true;
     optimizer_->wait();
     scaler_.scaled(loss / training_.gradient_accumulation_steps).backward();
-    gradients_->pass_done();
+    gradients_->micro_batch_done();
     loss_ = loss.detach();
   }
 

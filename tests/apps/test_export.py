@@ -125,7 +125,7 @@ def test_targets_that_are_there(random_run):
     said = octavo(random_run, "export", "run", "none/hf", code=1)
     assert "none/" in said
     said = octavo(random_run, "export", "nowhere", "hf2", code=2)
-    assert "nowhere: no checkpoint is there" in said
+    assert "nowhere: found no checkpoint" in said
 
 
 def test_a_target_with_another_suffix_is_refused(random_run):
@@ -321,6 +321,6 @@ def test_text_has_no_other_format(tmp_path):
     )
     octavo(tmp_path, "train", "run.yaml")
     said = octavo(tmp_path, "export", "run", "out", code=1)
-    assert "a model of the task text has no format of other programs" in said
+    assert "a model of the task text cannot be exported to other formats" in said
     assert "run/checkpoint-1/model.safetensors" in said
     assert not (tmp_path / "out").exists()

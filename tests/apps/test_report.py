@@ -95,7 +95,7 @@ def test_several_runs_are_written_where_the_command_runs(tmp_path):
     ("make", "words"),
     [
         (lambda path: None, ["does not exist"]),
-        (lambda path: path.write_text("x"), ["is no folder"]),
+        (lambda path: path.write_text("x"), ["is not a folder"]),
         (lambda path: path.mkdir(), ["has no metrics.jsonl", "config.yaml and metrics.jsonl"]),
     ],
 )

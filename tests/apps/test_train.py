@@ -363,7 +363,7 @@ def test_sample_takes_the_checkpoint_that_is_named(tmp_path, text):
 
 
 def test_sample_errors(whole, tmp_path):
-    assert "no checkpoint is there" in sample(tmp_path, code=2)
+    assert "found no checkpoint" in sample(tmp_path, code=2)
     assert "training.device" in sample(whole.out, "--device", "abacus", code=2)
     for option, value in (("--prompt", ""), ("--tokens", "-1"), ("--seed", "-1")):
         assert option in sample(whole.out, option, value, code=2)

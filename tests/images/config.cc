@@ -1,6 +1,6 @@
 // Declares the config keys of the task `images` and of its model. Does not need LibTorch.
 // SPDX-License-Identifier: MIT
-#include "images/settings.h"
+#include "tests/images/settings.h"
 #include "train/config/checks.h"
 #include "train/config/task_config.h"
 #include "train/tasks/entry.h"

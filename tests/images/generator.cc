@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "images/generator.h"
+#include "tests/images/generator.h"
 
 #include "train/data/mix.h"
 

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "images/settings.h"
+#include "tests/images/settings.h"
 
 #include <cstdint>
 #include <span>

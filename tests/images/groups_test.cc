@@ -1,6 +1,6 @@
 // Tests parameter groups with a model that has norms and biases.
 // SPDX-License-Identifier: MIT
-#include "images/image_run.h"
+#include "tests/images/image_run.h"
 
 namespace octavo_train {
 namespace {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "tests/train/run_support.h"
 #include "train/formats/safetensors.h"
-#include "train/run_support.h"
 
 #include <cstring>
 #include <string>

@@ -1,12 +1,12 @@
 // Tests the task `images` with complete runs. It is the larger example of docs/guides/add_a_task.md: a task of
 // several files, with a list of tasks (list.h) that replaces the trainer's.
 // SPDX-License-Identifier: MIT
-#include "images/image_run.h"
-#include "images/task.h"
+#include "tests/images/image_run.h"
+#include "tests/images/task.h"
+#include "tests/train/shares.h"
 #include "train/config/task_config.h"
 #include "train/report/report.h"
 #include "train/run/dry_run.h"
-#include "train/shares.h"
 
 #include <torch/torch.h>
 

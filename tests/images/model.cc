@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "images/model.h"
+#include "tests/images/model.h"
 
 #include "train/nn/recompute.h"
 #include "train/nn/weight_matmul.h"

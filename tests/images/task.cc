@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "images/task.h"
+#include "tests/images/task.h"
 
-#include "images/generator.h"
+#include "tests/images/generator.h"
 #include "train/optim/precision.h"
 #include "train/tasks/entry.h"
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "images/model.h"
-#include "images/settings.h"
+#include "tests/images/model.h"
+#include "tests/images/settings.h"
 #include "train/task.h"
 
 #include <functional>

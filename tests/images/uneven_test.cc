@@ -1,9 +1,9 @@
 // Tests complete runs with batches of different sizes and with samples that cannot be read: weights of
 // micro-batches, resuming in the middle of a window, skipped samples, and their log entries.
 // SPDX-License-Identifier: MIT
-#include "images/image_run.h"
-#include "images/task.h"
-#include "train/console/heartbeat.h"
+#include "tests/images/image_run.h"
+#include "tests/images/task.h"
+#include "train/console/console.h"
 #include "train/console/signals.h"
 #include "train/data/length_buckets.h"
 #include "train/run/start.h"

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "tests/images/task.h"
-#include "train/data/batches.h"
+#include "train/data/order.h"
 
 #include <torch/torch.h>
 

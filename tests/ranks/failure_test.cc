@@ -104,7 +104,7 @@ TEST(Failure, ADeadRankIsMissed) {
   EXPECT_EQ(ends[1].signal, SIGKILL);
   for (const int rank : {0, 2}) {
     EXPECT_THAT(ends[static_cast<std::size_t>(rank)].output,
-                AllOf(HasSubstr("rank 1 is gone: it has shown no sign of life for"),
+                AllOf(HasSubstr("rank 1 is gone: it has sent no heartbeat for"),
                       HasSubstr("and was reading batches")));
   }
 }
@@ -148,7 +148,7 @@ TEST(Failure, RanksThatDoNotComeAreNamed) {
   EXPECT_EQ(ends[1].code, 7);
   for (const int rank : {0, 2}) {
     EXPECT_THAT(ends[static_cast<std::size_t>(rank)].output,
-                HasSubstr("rank 1 of 3 did not come within 4 s"));
+                HasSubstr("rank 1 of 3 did not join within 4 s"));
   }
 }
 

@@ -85,7 +85,8 @@ RANKS_TEST(one_device_without_fp8_means_none_for_all, 2, 3) {
   octavo_train::agree_on_fp8(process_group, plan);
   EXPECT_FALSE(plan.enabled);
   EXPECT_THAT(plan.warning,
-              testing::HasSubstr(process_group.rank() == 1 ? "no units" : "not every rank's device"));
+              testing::HasSubstr(process_group.rank() == 1 ? "no units"
+                                                           : "at least one rank's GPU does not support it"));
 }
 
 }  // namespace

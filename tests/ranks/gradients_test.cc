@@ -25,9 +25,9 @@ namespace octavo_train::ranks {
 namespace {
 
 using octavo_train::BucketGradients;
+using octavo_train::BucketLayout;
 using octavo_train::GradientOptions;
 using octavo_train::NamedTensors;
-using octavo_train::ParallelLayout;
 using octavo_train::Piece;
 using testing::HasSubstr;
 
@@ -68,13 +68,13 @@ struct Rig {
   Rig(ProcessGroup& in, Way chosen, const GradientOptions& wanted, torch::ScalarType type = torch::kFloat32,
       std::int64_t bucket_bytes = 4096)
       : process_group(in), way(chosen), plan(wanted), params(shapes(type)) {
-    plan.each_pass = way == Way::zero2;
+    plan.each_micro_batch = way == Way::zero2;
     std::vector<octavo_train::LaidParameter> laid;
     for (const auto& [name, param] : params) {
       laid.push_back({param.numel(), static_cast<int>(type), param.element_size(),
                       name == "kernel" || name == "vector"});
     }
-    layout = ParallelLayout::make(laid, process_group.ranks(), 256, way != Way::ddp, bucket_bytes);
+    layout = BucketLayout::make(laid, process_group.ranks(), 256, way != Way::ddp, bucket_bytes);
     for (std::size_t i = 0; i < params.size(); ++i) {
       const torch::Tensor& param = params[i].second;
       const Piece piece = layout.piece(i, process_group.rank());
@@ -94,7 +94,7 @@ struct Rig {
       if (used(i)) loss = loss + (param * gradient(param, process_group.rank(), number, step)).sum();
     }
     loss.backward();
-    gradients->pass_done();
+    gradients->micro_batch_done();
   }
 
   // Checks that the gradient of each stepped tensor is the sum over the ranks and micro-batches for which
@@ -119,7 +119,7 @@ struct Rig {
         EXPECT_FALSE(params[i].second.grad().defined());
       }
       if (!any) continue;
-      const bool wide = plan.passes > 1 || plan.reduce_in_fp32;
+      const bool wide = plan.micro_batches > 1 || plan.reduce_in_fp32;
       EXPECT_EQ(got.scalar_type(), wide ? torch::kFloat32 : param.scalar_type());
       EXPECT_EQ(got.sizes(), stepped[i].sizes());
       EXPECT_EQ(got.strides(), stepped[i].strides());
@@ -133,7 +133,7 @@ struct Rig {
   Way way;
   GradientOptions plan;
   NamedTensors params;
-  ParallelLayout layout;
+  BucketLayout layout;
   std::vector<torch::Tensor> stepped;
   std::optional<BucketGradients> gradients;
 };
@@ -236,7 +236,7 @@ RANKS_TEST(gradients_go_while_backward_runs, 2) {
       } else {
         EXPECT_EQ(by_then, 0);
       }
-      rig.gradients->pass_done();
+      rig.gradients->micro_batch_done();
     }
     rig.gradients->finish();
     for (std::size_t i = 0; i < rig.params.size(); ++i)
@@ -269,7 +269,7 @@ RANKS_TEST(gradients_that_come_in_parts, 2, 3) {
               x = octavo_train::recompute(segment, {x}, {}, weights);
             }
             x.backward();
-            rig.gradients->pass_done();
+            rig.gradients->micro_batch_done();
           }
           const auto all = static_cast<std::int64_t>(rig.layout.buckets().size());
           EXPECT_EQ(rig.gradients->started(), way == Way::zero2 ? passes * all : all);
@@ -297,7 +297,7 @@ RANKS_TEST(gradients_of_any_kind, 2) {
     const torch::Tensor matrix = rig.params[0].second;
     (matrix.sum() + (matrix.matmul(frozen) * 2).sum() + rig.params[7].second.expand({2, 300}).sum())
         .backward();
-    rig.gradients->pass_done();
+    rig.gradients->micro_batch_done();
     rig.gradients->finish();
     EXPECT_TRUE((rig.stepped[0].grad() == 9 * process_group.ranks()).all().item<bool>());
     EXPECT_TRUE((rig.stepped[7].grad() == 2 * process_group.ranks()).all().item<bool>());
@@ -336,7 +336,7 @@ RANKS_TEST(gradients_are_made_as_settings_ask, 2, 3) {
           octavo_train::training({"optimizer=adamw_8bit", "parallel=" + way, "reduce_dtype=" + type});
       const auto groups = octavo_train::one_group(t, octavo_train::make_parameters(torch::kBFloat16));
       std::unique_ptr<octavo_train::ShardedWeights> shards;
-      const ParallelLayout layout =
+      const BucketLayout layout =
           octavo_train::make_bucket_layout(groups, process_group.ranks(), way != "ddp");
       if (way != "ddp")
         shards = std::make_unique<octavo_train::ShardedWeights>(process_group, groups, layout);
@@ -347,7 +347,7 @@ RANKS_TEST(gradients_are_made_as_settings_ask, 2, 3) {
       for (const auto& [name, param] : groups.parameters)
         loss = loss + (param * (process_group.rank() + 1)).sum();
       loss.backward();
-      gradients->pass_done();
+      gradients->micro_batch_done();
       gradients->finish();
       const std::int64_t size = type == "auto" ? 2 : 4;
       std::int64_t bytes = 0;
@@ -394,13 +394,13 @@ struct TextRig {
     for (std::int64_t number = 0; number < passes; ++number) {
       const torch::Tensor text = tokens[number];
       octavo_train::text_loss(model, {text.slice(1, 0, -1), text.slice(1, 1)}).backward();
-      gradients.pass_done();
+      gradients.micro_batch_done();
     }
     gradients.finish();
   }
   [[nodiscard]] BucketGradients buckets(ProcessGroup& process_group, Way way, std::int64_t bytes) const {
     return {process_group,
-            ParallelLayout::make(laid, 1, 256, way != Way::ddp, bytes),
+            BucketLayout::make(laid, 1, 256, way != Way::ddp, bytes),
             params,
             all,
             {passes, false, way == Way::zero2}};

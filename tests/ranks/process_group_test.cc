@@ -109,7 +109,7 @@ RANKS_TEST(texts_of_any_length_arrive, 2, 3) {
   }
 }
 
-RANKS_TEST(the_first_error_is_everybodys, 2, 3) {
+RANKS_TEST(all_ranks_get_the_first_error, 2, 3) {
   EXPECT_TRUE(process_group.first_error({}).ok());
   const Status mine = process_group.rank() == 0
                           ? Status()

@@ -130,7 +130,7 @@ void expect_bits(ProcessGroup& process_group, const Words& words) {
   EXPECT_TRUE(process_group.leads() ? later == later_whole : later.tensors.empty());
 
   // This rank's bytes equal the layout's prediction, and the sum over all ranks equals one process's bytes.
-  const ParallelLayout& layout = other.shards->layout();
+  const BucketLayout& layout = other.shards->layout();
   const StepOptimizer::Bytes here = other.sharded->bytes(), all = other.alone->bytes();
   const auto planned = planned_states(other.t, other.groups, &layout, process_group.rank()).bytes;
   const auto planned_whole = planned_states(other.t, other.groups).bytes;

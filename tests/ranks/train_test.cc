@@ -279,7 +279,7 @@ RANKS_TEST(goes_on_with_other_numbers_of_ranks, 3) {
   WholeRun whole("resume-whole");
   EXPECT_EQ(whole.go(&process_group, task(), all + Words{"parallel=zero2", "save_steps=10"}), "");
   const Words from = {"resume_from_checkpoint=" + whole.checkpoint(10)};
-  // The same number of ranks, in another mode.
+  // The number of ranks stays the same, but the mode is another one.
   WholeRun same("resume-3");
   EXPECT_EQ(same.go(&process_group, task(), all + from + Words{"parallel=ddp"}), "");
   if (process_group.leads()) {
@@ -317,7 +317,7 @@ RANKS_TEST(states_and_gradients_have_the_bytes_of_the_layout, 2, 3, 4) {
   for (const std::string parallel : kModes) {
     WholeRun run(std::to_string(process_group.ranks()) + "-bytes-" + parallel);
     run.look = [&](const octavo_train::TrainingState& state) {
-      const octavo_train::ParallelLayout layout =
+      const octavo_train::BucketLayout layout =
           make_bucket_layout(state.groups, process_group.ranks(), parallel != "ddp");
       std::int64_t own = 0, chunks = 0, buckets = 0, largest = 0;
       for (std::size_t i = 0; i < state.groups.parameters.size(); ++i)

@@ -5,7 +5,7 @@
 
 #include "tests/ranks/ranks.h"
 #include "tests/train/run_support.h"
-#include "train/console/heartbeat.h"
+#include "train/console/console.h"
 #include "train/run/start.h"
 #include "train/run/training_loop.h"
 
@@ -38,7 +38,7 @@ training:
   device: cpu
 )";
 
-// A run in a folder under scratch(), the same one on all ranks.
+// A run whose folder is under scratch() and is the same on all ranks.
 class WholeRun : public octavo_train::TinyRun {
  public:
   explicit WholeRun(const std::string& name) : TinyRun(scratch(), name), text_yaml(yaml) {

@@ -353,7 +353,7 @@ TEST(ConvertStates, Errors) {
   Checkpoint renamed = trained(k8bit);
   renamed.states.numbers["other"] = renamed.states.numbers["deep"];
   renamed.states.tensors.emplace_back("other.moment_0", torch::zeros({3}));
-  EXPECT_THAT(error(renamed, k4bit), HasSubstr("1 tensors that no parameter of this model has a place for"));
+  EXPECT_THAT(error(renamed, k4bit), HasSubstr("1 tensors that belong to no parameter of this model"));
 }
 
 }  // namespace

@@ -201,7 +201,7 @@ TEST_F(CompareText, OneThatHasGrownKeepsItsDivision) {
   EXPECT_THAT(grown.changed, IsEmpty());
   EXPECT_THAT(grown.grown,
               ElementsAre("data.train: " + a_ +
-                          " has grown from 1000 to 6000 bytes; this run goes on with the first 1000"));
+                          " has grown from 1000 to 6000 bytes; this run still uses the first 1000"));
   EXPECT_EQ(grown.record, then_);
   EXPECT_EQ(read(opened(grown.record).train), before);
   EXPECT_EQ(read(opened(grown.record).validation), held_out);

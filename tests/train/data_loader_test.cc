@@ -4,7 +4,7 @@
 #include "train/data/prefetch.h"
 
 #include "tests/train/text_files.h"
-#include "train/tasks/text/sampler.h"
+#include "train/tasks/text/text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

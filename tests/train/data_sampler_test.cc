@@ -1,7 +1,7 @@
 // Tests the order of samples: a bijection per epoch, windows inside the range, and numbers that must never
 // change.
 // SPDX-License-Identifier: MIT
-#include "train/tasks/text/sampler.h"
+#include "train/tasks/text/text.h"
 
 #include <gtest/gtest.h>
 

@@ -105,12 +105,13 @@ TEST(BestCheckpoints, WhatTheyWouldBeJoinedBy) {
   save(run, 10, with_loss(2));
   save(run, 20, with_loss(1));
   EXPECT_TRUE(joins(0.5, 30, 1));
-  EXPECT_FALSE(joins(1, 30, 1)) << "an equal one takes nobody's place";
+  EXPECT_FALSE(joins(1, 30, 1)) << "a checkpoint with an equal value replaces none";
   EXPECT_TRUE(joins(1.5, 30, 2));
   EXPECT_FALSE(joins(2, 30, 2));
   EXPECT_TRUE(joins(2, 30, 3));
   EXPECT_TRUE(joins(1.5, 20, 1)) << "the run went back: its own step and later ones do not count";
-  EXPECT_TRUE(is_among_best(run, {"accuracy", 0.1, Better::higher}, 30, 1)) << "nobody has it yet";
+  EXPECT_TRUE(is_among_best(run, {"accuracy", 0.1, Better::higher}, 30, 1))
+      << "no checkpoint has this metric yet";
 }
 
 TEST(BestCheckpoints, AreKeptBesideTheNewest) {
@@ -215,7 +216,7 @@ TEST(ChooseCheckpoint, TornOnesArePassedOverUnlessNamed) {
   tear(run + "/checkpoint-1");
   for (const char* which : {"best", "latest"}) {
     EXPECT_THAT(choose_checkpoint(run, which).status().message(),
-                HasSubstr("no checkpoint is there that is whole: " + run + "/checkpoint-3/state.json"));
+                HasSubstr("found no complete checkpoint: " + run + "/checkpoint-3/state.json"));
   }
 }
 
@@ -224,7 +225,7 @@ TEST(ChooseCheckpoint, ErrorsSayWhatIsThere) {
   const std::string& run = folder.path();
   const auto error = [&](std::string_view which) { return choose_checkpoint(run, which).status().message(); };
   for (const char* which : {"", "latest", "best", "7"})
-    EXPECT_THAT(error(which), HasSubstr("no checkpoint is there; expected a run's folder or a checkpoint's"));
+    EXPECT_THAT(error(which), HasSubstr("found no checkpoint; expected the folder of a run or of a checkpoint"));
   for (const std::int64_t step : {2, 4, 6}) ASSERT_TRUE(save_checkpoint(run, step).ok());
   EXPECT_EQ(error("7"), run + ": no checkpoint of step 7; its checkpoints are of step 6, 4, 2");
   EXPECT_THAT(error("best"), AllOf(HasSubstr("no checkpoint was saved with an evaluation; set save_best"),

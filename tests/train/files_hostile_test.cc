@@ -121,7 +121,7 @@ TEST_F(Hostile, HeadersThatAreNone) {
       {tensor(""), "tensor \"t\": expected dtype, shape and data_offsets"},
       {tensor(R"("dtype":"U8","shape":[4])"), "tensor \"t\": expected dtype, shape and data_offsets"},
       {tensor(R"("dtype":"U8","dtype":"U8")"), "\"dtype\": given twice"},
-      {tensor(R"("dtype":"U8","strides":[1])"), "\"strides\": expected dtype, shape and data_offsets alone"},
+      {tensor(R"("dtype":"U8","strides":[1])"), "\"strides\": expected only dtype, shape and data_offsets"},
       {tensor(R"("dtype":[8])"), "\"dtype\": a list, expected a text"},
       {tensor(R"("dtype":8)"), "\"dtype\": a number, expected a text"},
       {tensor(R"("shape":"4")"), "\"shape\": a text, expected a list"},

@@ -162,7 +162,7 @@ TEST(Safetensors, WhatCannotBeWrittenLeavesTheOldFile) {
   EXPECT_THAT(refused({{"a", "F32", {INT64_MAX, 2}, good.bytes}}), HasSubstr("less than 2^63 bytes"));
   EXPECT_THAT(refused({{"a", "U8", {INT64_MAX}, good.bytes}, good}),
               HasSubstr("more than 2^63 bytes together"));
-  EXPECT_THAT(refused({{"a", "F32", {2}, {}}}), HasSubstr("no function that gives its bytes"));
+  EXPECT_THAT(refused({{"a", "F32", {2}, {}}}), HasSubstr("no function that returns its bytes"));
   EXPECT_THAT(refused({{"\xff", "F32", {2}, good.bytes}}), HasSubstr("not UTF-8"));
   EXPECT_THAT(refused({good}, {{"a", "\xc3"}}), HasSubstr("not UTF-8"));
   // The error is found in the middle of the file.

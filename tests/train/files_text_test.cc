@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/train/files_support.h"
 #include "train/io/checksums.h"
-#include "train/io/file_descriptor.h"
+#include "train/io/files.h"
 #include "train/io/text_file.h"
 
 #include <gmock/gmock.h>

@@ -234,7 +234,7 @@ TEST(Fp8Products, WhatARunKeeps) {
   tensors[0].second = torch::zeros({3, 1});
   const auto refused = second.load(tensors, numbers);
   ASSERT_FALSE(refused.ok());
-  EXPECT_THAT(refused.status().message(), AllOf(HasSubstr("its state of FP8 does not fit"),
+  EXPECT_THAT(refused.status().message(), AllOf(HasSubstr("its FP8 state does not fit"),
                                                 HasSubstr("\"first\""), HasSubstr("keep amax_history_len")));
 
   // Sets amax values as a reduction over ranks does.
@@ -267,7 +267,7 @@ TEST(Fp8Products, WithoutFp8ADeviceIsRefusedOrPlain) {
   const Fp8Reference on;
   Fp8 later(with_history(), layers.parameters());
   EXPECT_TRUE(later.load(tensors, numbers).ok()) << "a run that fell back goes on where there is FP8";
-  EXPECT_EQ(later.reset_reason(), "the checkpoint has none");
+  EXPECT_EQ(later.reset_reason(), "the checkpoint has no FP8 state");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Tests the heartbeat lines of a run that prints nothing else, and the note about a run that takes hours.
 // SPDX-License-Identifier: MIT
-#include "train/console/heartbeat.h"
+#include "train/console/console.h"
 #include "train/task.h"
 
 #include "tests/train/parts_support.h"

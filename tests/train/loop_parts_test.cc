@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/train/parts_support.h"
 #include "train/device/device.h"
-#include "train/optim/lr_schedule.h"
+#include "train/optim/param_groups.h"
 #include "train/run/buffer_snapshot.h"
 #include "train/run/step.h"
 

@@ -101,7 +101,7 @@ NamedTensors trained(const Words& words, torch::ScalarType type, std::int64_t pa
   const auto pass = [&](std::int64_t seed) {
     optimizer->wait();
     loss_of(params, seed, in_parts).backward();
-    gradients->pass_done();
+    gradients->micro_batch_done();
   };
   for (std::int64_t step = 1; step <= 3; ++step) {
     gradients->clear();

@@ -84,7 +84,7 @@ TEST(StepOptimizerLoad, AnotherShapeOrModel) {
   NamedTensors renamed = make_parameters();
   renamed[2].first = "other";
   EXPECT_THAT(load_error(k8bit, saved_after_steps(k8bit, renamed)),
-              HasSubstr("2 tensors that no parameter of this model has a place for"));
+              HasSubstr("2 tensors that belong to no parameter of this model"));
 }
 
 // Earlier versions saved the states of LibTorch's optimizers, which are read by convert_states() only.
@@ -92,7 +92,7 @@ TEST(StepOptimizerLoad, StatesOfLibtorch) {
   LibtorchReference libtorch(training(kFp32), make_parameters());
   libtorch.take_steps(1, 3);
   EXPECT_THAT(load_error(kFp32, libtorch.saved()),
-              AllOf(HasSubstr("6 tensors that no parameter of this model has a place for"),
+              AllOf(HasSubstr("6 tensors that belong to no parameter of this model"),
                     HasSubstr("--resume convert_states=true")));
 }
 

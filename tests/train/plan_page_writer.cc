@@ -1,7 +1,7 @@
 // plan_page_writer IN OUT: writes the page of the prediction that IN contains as JSON, for
 // tests/apps/test_plan_page.py.
 // SPDX-License-Identifier: MIT
-#include "train/report/plan_page.h"
+#include "train/report/page.h"
 
 #include <nlohmann/json.hpp>
 

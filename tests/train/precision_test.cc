@@ -31,7 +31,7 @@ TEST(GradientSums, OfBf16WeightsAreFp32) {
     for (int i = 0; i < 256; ++i) {
       EXPECT_FALSE(w.grad().defined()) << "torch would add to it";
       pass(w, i == 100 ? 1.0 : 0x1p-9);
-      sums.pass_done();
+      sums.micro_batch_done();
     }
     sums.finish();
     ASSERT_EQ(w.grad().scalar_type(), torch::kFloat32);
@@ -52,7 +52,7 @@ TEST(GradientSums, ParametersWithoutAGradientInSomePasses) {
         pass(params[0].second, step);
         if (i == 0) pass(params[1].second, 8 * step);
         if (i == 2) pass(params[2].second, 16 * step);
-        sums.pass_done();
+        sums.micro_batch_done();
       }
       sums.finish();
       const auto grad = [&](int i) { return params[static_cast<std::size_t>(i)].second.grad(); };
@@ -72,7 +72,7 @@ TEST(GradientSums, ASinglePassKeepsTorchsGradients) {
   GradientSums sums(params, 1);
   sums.clear();
   pass(params[0].second, 2.0);
-  sums.pass_done();
+  sums.micro_batch_done();
   sums.finish();
   EXPECT_EQ(params[0].second.grad().scalar_type(), torch::kBFloat16);
   EXPECT_EQ(sums.bytes(), 3 * 2);
@@ -95,7 +95,7 @@ TEST(GradientSums, OfSeveralPassesAreTheGradientOfTheLargeBatch) {
   sums.clear();
   for (int row = 0; row < 4; ++row) {
     (text_loss(model, batch(row, row + 1)) / 4.0).backward();
-    sums.pass_done();
+    sums.micro_batch_done();
   }
   sums.finish();
   // The same fp32 terms are added in another order. The longest sums are over the neurons of all heads and
@@ -167,7 +167,7 @@ TEST(LossScaler, AStepWhoseGradientsOverflowIsLeftOut) {
       loss = text_loss(model, {tokens.slice(1, 0, 12), tokens.slice(1, 1)});
     }
     scaler.scaled(loss).backward();
-    sums.pass_done();
+    sums.micro_batch_done();
     sums.finish();
     optimizer->set_loss_scale(scaler.scale());
     optimizer->step();

@@ -5,9 +5,7 @@
 
 #include "train/base/numbers.h"
 #include "train/base/word_diff.h"
-#include "train/report/curves.h"
 #include "train/report/page.h"
-#include "train/report/plan_page.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -227,7 +227,7 @@ TEST_F(RunAgain, AGrownTextChangesNoBit) {
   files_.write("text", numbered(4000) + std::string(30000, 'x'));
   finishes({"max_steps=8"}, "grown");
   EXPECT_THAT(console_.said,
-              HasSubstr("has grown from 4000 to 34000 bytes; this run goes on with the first 4000"));
+              HasSubstr("has grown from 4000 to 34000 bytes; this run still uses the first 4000"));
   EXPECT_EQ(bits(8, "grown"), bits(8));
   EXPECT_EQ(records("eval", "grown").back()["loss"], records("eval").back()["loss"]);
 }

@@ -193,8 +193,9 @@ TEST(Fp8Run, OtherSettingsBeginWithScalesOfTheirOwn) {
   run.fail(kFp8 + Words{"fp8.recipe=current"}, "training.fp8.recipe: delayed -> current");
   for (const Words& words : {Words{"fp8_amax_history_len=8"}, Words{"fp8.recipe=current", "max_steps=9"}}) {
     run.finish(kFp8 + words + Words{"resume_from_checkpoint=changed"});
-    EXPECT_THAT(run.said, HasSubstr("fp8: scales and choices begin anew: those of the checkpoint have other "
-                                    "settings (fp8: format hybrid, recipe delayed (history of "));
+    EXPECT_THAT(run.said,
+                HasSubstr("fp8: scales and choices begin anew: the checkpoint's FP8 state has other "
+                          "settings (fp8: format hybrid, recipe delayed (history of "));
     run.said.clear();
   }
 }
@@ -207,7 +208,7 @@ TEST(Fp8Run, CanBeTakenUpAndLeft) {
   run.finish(kFp8 + other + Words{"max_steps=3"});
   run.fail(kFp8, "training.fp8.enabled: false -> true");
   run.finish(kFp8 + changed);
-  EXPECT_THAT(run.said, HasSubstr("fp8: scales and choices begin anew: the checkpoint has none"));
+  EXPECT_THAT(run.said, HasSubstr("fp8: scales and choices begin anew: the checkpoint has no FP8 state"));
   EXPECT_TRUE(run.state(6).contains("fp8"));
   run.finish(kFp8 + other + changed + Words{"max_steps=9"});
   EXPECT_FALSE(run.state(9).contains("fp8"));

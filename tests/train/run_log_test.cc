@@ -4,7 +4,6 @@
 #include "train/log/run_log.h"
 
 #include "tests/train/event_reader.h"
-#include "train/log/event_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -275,7 +274,7 @@ TEST_F(RunLogTest, ExamplesAreATextInTensorBoardWithDifferencesInBold) {
   EXPECT_EQ(events[3].step, 20);
   EXPECT_EQ(events[3].texts, (std::map<std::string, std::string>{
                                  {"eval/examples",
-                                  "| clip | said | heard |\n|---|---|---|\n"
+                                  "| clip | reference | transcribed |\n|---|---|---|\n"
                                   "| a&#124;b c | the **cat** sat **down** | the **hat** sat |\n"
                                   "| 2 | **&#60;b&#62;&#42;x&#42;** | **\xef\xbf\xbd** **&#124;** **y** |\n"
                                   "|  |  |  |\n"}}));

@@ -234,7 +234,7 @@ TEST(InitialWeights, FromACheckpointARunOrAFolderOfWeights) {
   EXPECT_EQ(error_of({.from = files.path("none")}, model),
             "training.init_from: " + files.path("none") + " does not exist");
   std::filesystem::create_directory(files.path("empty"));
-  EXPECT_THAT(error_of({.from = files.path("empty")}, model), HasSubstr("no checkpoint is there"));
+  EXPECT_THAT(error_of({.from = files.path("empty")}, model), HasSubstr("found no checkpoint"));
   EXPECT_THAT(error_of({.from = files.write("text.txt", "some text of no format")}, model),
               AllOf(HasSubstr("training.init_from: "), HasSubstr("text.txt")));
 }

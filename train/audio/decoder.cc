@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 
 namespace octavo_train {
 namespace {
@@ -22,30 +24,23 @@ constexpr std::int64_t kSecondsAhead = 1;  // seconds decoded before an MP3 seek
 constexpr float kLoudest = 1e10F;
 constexpr std::int64_t kMostFrames = std::int64_t{1} << 48;
 
+// The supported formats of files, by libsndfile's number.
+constexpr std::array<std::pair<int, const char*>, 11> kFormats = {{{SF_FORMAT_WAV, "WAV"},
+                                                                   {SF_FORMAT_WAVEX, "WAV"},
+                                                                   {SF_FORMAT_RF64, "WAV"},
+                                                                   {SF_FORMAT_W64, "WAV"},
+                                                                   {SF_FORMAT_FLAC, "FLAC"},
+                                                                   {SF_FORMAT_OGG, "OGG"},
+                                                                   {SF_FORMAT_MPEG, "MP3"},
+                                                                   {SF_FORMAT_AIFF, "AIFF"},
+                                                                   {SF_FORMAT_AU, "AU"},
+                                                                   {SF_FORMAT_CAF, "CAF"},
+                                                                   {SF_FORMAT_NIST, "NIST"}}};
+
 std::string format_name(int format) {
-  switch (format & SF_FORMAT_TYPEMASK) {
-    case SF_FORMAT_WAV:
-    case SF_FORMAT_WAVEX:
-    case SF_FORMAT_RF64:
-    case SF_FORMAT_W64:
-      return "WAV";
-    case SF_FORMAT_FLAC:
-      return "FLAC";
-    case SF_FORMAT_OGG:
-      return "OGG";
-    case SF_FORMAT_MPEG:
-      return "MP3";
-    case SF_FORMAT_AIFF:
-      return "AIFF";
-    case SF_FORMAT_AU:
-      return "AU";
-    case SF_FORMAT_CAF:
-      return "CAF";
-    case SF_FORMAT_NIST:
-      return "NIST";
-    default:
-      return "";
-  }
+  const auto* const found =
+      std::ranges::find(kFormats, format & SF_FORMAT_TYPEMASK, &std::pair<int, const char*>::first);
+  return found == kFormats.end() ? "" : found->second;
 }
 
 // Mixes interleaved frames down to one channel and appends them to `samples`.
@@ -102,10 +97,10 @@ Result<Decoder> Decoder::open(const std::string& path, std::optional<int> channe
   // A FLAC frame has up to 65,535 samples in at least 8 bytes.
   if (const std::uint64_t most = decoder.input_.size * 8192;
       decoder.info_.format == "FLAC" && static_cast<std::uint64_t>(decoder.info_.frames) > most) {
-    return Status::invalid(
-        fmt::format("{}: its header promises {} samples, but its {} bytes hold at most {}; the header is "
-                    "damaged, write the file again",
-                    path, decoder.info_.frames, decoder.input_.size, most));
+    return invalid_error(
+        "{}: its header promises {} samples, but its {} bytes hold at most {}; the header is "
+        "damaged, write the file again",
+        path, decoder.info_.frames, decoder.input_.size, most);
   }
   if (decoder.info_.frames == 0) {
     return Status::invalid(path + ": has no samples; leave it out, or record it again");
@@ -117,7 +112,7 @@ Status Decoder::start(SF_INFO& found) {
   file_.reset();
   position_ = 0;
   if (::lseek(input_.descriptor.get(), 0, SEEK_SET) != 0)
-    return Status::failed(path_ + ": cannot go to its start");
+    return failed_error("{}: cannot go to its start", path_);
   found = {};
   file_.reset(sf_open_fd(input_.descriptor.get(), SFM_READ, &found, SF_FALSE));
   if (file_ == nullptr) return library_error("open");
@@ -126,18 +121,18 @@ Status Decoder::start(SF_INFO& found) {
 
 Status Decoder::check(const SF_INFO& found) const {
   if (format_name(found.format).empty()) {
-    return Status::invalid(path_ + ": is of a format that is not read here; convert it to FLAC or WAV first");
+    return invalid_error("{}: is of a format that is not read here; convert it to FLAC or WAV first", path_);
   }
   if (found.samplerate < kLowestRate || found.samplerate > kHighestRate) {
-    return Status::invalid(
-        fmt::format("{}: its header says {} samples a second, expected {} to {}; the header is damaged, "
-                    "write the file again",
-                    path_, found.samplerate, kLowestRate, kHighestRate));
+    return invalid_error(
+        "{}: its header says {} samples a second, expected {} to {}; the header is damaged, "
+        "write the file again",
+        path_, found.samplerate, kLowestRate, kHighestRate);
   }
-  if (found.channels < 1) return Status::invalid(path_ + ": has no channels");
+  if (found.channels < 1) return invalid_error("{}: has no channels", path_);
   if (channel_ && (*channel_ < 0 || *channel_ >= found.channels)) {
-    return Status::invalid(
-        fmt::format("{}: channel {} was asked for, it has {} (from 0)", path_, *channel_, found.channels));
+    return invalid_error("{}: channel {} was asked for, it has {} (from 0)", path_, *channel_,
+                         found.channels);
   }
   return {};
 }
@@ -196,9 +191,10 @@ Status Decoder::read(std::int64_t frames, std::vector<float>& samples) {
     if (got <= 0) break;
     const auto block = std::span(block_).first(static_cast<std::size_t>(got * info_.channels));
     if (!all_sound(block)) {
-      return Status::invalid(path_ + ": has samples that are not numbers, or beyond 1e10, near second " +
-                             exact_seconds(static_cast<double>(position_) / info_.rate) +
-                             "; write it again, or leave it out");
+      return invalid_error(
+          "{}: has samples that are not numbers, or beyond 1e10, near second {}; write it again, or leave it "
+          "out",
+          path_, exact_seconds(static_cast<double>(position_) / info_.rate));
     }
     mix_down(block, info_.channels, channel_, samples);
     position_ += got;
@@ -210,9 +206,9 @@ Status Decoder::read(std::int64_t frames, std::vector<float>& samples) {
 Status Decoder::check_end() const {
   const double missing = static_cast<double>(info_.frames - position_) / info_.rate;
   if (missing <= kShortfallAllowed) return {};
-  return Status::invalid(fmt::format(
+  return invalid_error(
       "{}: is cut short: its header promises {} s, it ends at {} s; get the whole file, or leave it out",
-      path_, exact_seconds(info_.seconds()), exact_seconds(static_cast<double>(position_) / info_.rate)));
+      path_, exact_seconds(info_.seconds()), exact_seconds(static_cast<double>(position_) / info_.rate));
 }
 
 Status Decoder::library_error(const std::string& action) const {
@@ -220,8 +216,8 @@ Status Decoder::library_error(const std::string& action) const {
   while (!reason.empty() && (reason.back() == '.' || reason.back() == '\n')) reason.pop_back();
   // If a file could not be opened, libsndfile keeps one error for all threads, and it may have been reset.
   if (reason == "No Error") reason = "libsndfile does not understand it";
-  return Status::invalid(path_ + ": cannot " + action + " it: " + reason +
-                         "; it may be damaged: listen to it, or leave it out");
+  return invalid_error("{}: cannot {} it: {}; it may be damaged: listen to it, or leave it out", path_,
+                       action, reason);
 }
 
 }  // namespace octavo_train

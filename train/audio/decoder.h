@@ -4,7 +4,7 @@
 #pragma once
 
 #include "train/audio/audio.h"
-#include "train/io/mapped_file.h"
+#include "train/io/files.h"
 
 #include <memory>
 

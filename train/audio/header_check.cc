@@ -51,9 +51,9 @@ std::uint32_t big32(std::string_view text, std::size_t at) {
 constexpr std::uint32_t kUnknown32 = 0x7FFFF000;
 
 Status cut_short(const std::string& path, std::uint64_t promised, std::uint64_t there) {
-  return Status::invalid(fmt::format(
+  return invalid_error(
       "{}: is cut short: its header promises {} bytes, the file has {}; get the whole file, or leave it out",
-      path, promised, there));
+      path, promised, there);
 }
 
 // Checks that the sample rate agrees with the bytes per second. If they differ, one of the two is wrong, and
@@ -63,10 +63,10 @@ Status check_wav_rate(const std::string& format, const std::string& path) {
                       frame = little16(format, 12);
   const bool plain = tag == 1 || tag == 3 || tag == 0xFFFE;  // integers, floats, or either of them
   if (!plain || bytes == 0 || frame == 0 || bytes == std::uint64_t{rate} * frame) return {};
-  return Status::invalid(fmt::format(
+  return invalid_error(
       "{}: its header says {} samples a second, and {} bytes a second, which are {} samples: one is "
       "wrong; write the file again at its true rate",
-      path, rate, bytes, bytes / frame));
+      path, rate, bytes, bytes / frame);
 }
 
 Status check_wav(const FileBytes& file, const std::string& path) {
@@ -103,9 +103,10 @@ std::uint64_t promised_bytes(const FileBytes& file) {
 }
 
 Status several_recordings(const std::string& path, const std::string& seen) {
-  return Status::invalid(path + ": contains several recordings in one file (" + seen +
-                         "), of which only the first would be read; join them into one, for example with "
-                         "`ffmpeg -i FILE FILE.flac`");
+  return invalid_error(
+      "{}: contains several recordings in one file ({}), of which only the first would be read; join them "
+      "into one, for example with `ffmpeg -i FILE FILE.flac`",
+      path, seen);
 }
 
 struct OggPage {
@@ -216,7 +217,7 @@ Status unknown_format(const FileBytes& file, const std::string& path) {
     what = fmt::format("it begins with the bytes {:02x} {:02x} {:02x} {:02x}", byte_of(head, 0),
                        byte_of(head, 1), byte_of(head, 2), byte_of(head, 3));
   }
-  return Status::invalid(path + ": unsupported audio format (expected WAV, FLAC, OGG or MP3): " + what);
+  return invalid_error("{}: unsupported audio format (expected WAV, FLAC, OGG or MP3): {}", path, what);
 }
 
 }  // namespace

@@ -37,8 +37,7 @@ class Resampler {
     soxr_error_t error = nullptr;
     made.state_.reset(soxr_create(from, to, 1, &error, nullptr, &quality, &threads));
     if (error != nullptr) {
-      return Status::failed("cannot resample from " + std::to_string(from) + " to " + std::to_string(to) +
-                            " Hz: " + error);
+      return failed_error("cannot resample from {} to {} Hz: {}", from, to, error);
     }
     return made;
   }
@@ -81,7 +80,7 @@ class Resampler {
       const soxr_error_t error =
           soxr_process(state_.get(), samples, count, &used, out.data() + before, room, &made);
       out.resize(before + made);
-      if (error != nullptr) return Status::failed(std::string("cannot resample: ") + error);
+      if (error != nullptr) return failed_error("{}{}", "cannot resample: ", error);
       given_ += static_cast<std::int64_t>(made);
       if (samples == nullptr && made < room) break;
       if (samples != nullptr) {
@@ -102,8 +101,8 @@ constexpr std::int64_t kPieceFrames = 1 << 16;
 
 Status check_request(const AudioRequest& request) {
   const auto bad = [&](const std::string& what, double value, const std::string& limit) {
-    return Status::invalid(request.path + ": " + what + " is " +
-                           decimal_text(value, std::chars_format::fixed, 6) + ", expected " + limit);
+    return invalid_error("{}: {} is {}, expected {}", request.path, what,
+                         decimal_text(value, std::chars_format::fixed, 6), limit);
   };
   if (!(request.offset >= 0 && request.offset < 1e9))
     return bad("offset", request.offset, "0 or more seconds");
@@ -129,19 +128,18 @@ struct Part {
 Result<Part> part_of(const AudioRequest& request, const AudioInfo& info) {
   const double offset = std::round(request.offset * info.rate);
   if (offset >= static_cast<double>(info.frames)) {
-    return Status::invalid(fmt::format("{}: offset {} is behind its end, it has {} at {} Hz", request.path,
-                                       seconds_text(request.offset), seconds_text(info.seconds()),
-                                       info.rate));
+    return invalid_error("{}: offset {} is behind its end, it has {} at {} Hz", request.path,
+                         seconds_text(request.offset), seconds_text(info.seconds()), info.rate);
   }
   const auto first = static_cast<std::int64_t>(offset);
   const std::int64_t rest = info.frames - first;
   if (!request.seconds) return Part{first, rest};
   const double wanted = std::max(std::round(*request.seconds * info.rate), 1.0);
   if (wanted - static_cast<double>(rest) > kShortfallAllowed * info.rate) {
-    return Status::invalid(fmt::format(
+    return invalid_error(
         "{}: {} from {} on were asked for, it has {} at {} Hz: its duration or its sample rate is wrong",
         request.path, seconds_text(*request.seconds), seconds_text(request.offset),
-        seconds_text(info.seconds()), info.rate));
+        seconds_text(info.seconds()), info.rate);
   }
   return Part{first, std::min(static_cast<std::int64_t>(wanted), rest)};
 }
@@ -152,9 +150,8 @@ Status read_part(const AudioRequest& request, Decoder& decoder, const Part& part
   const double to = request.rate;
   const std::int64_t count = resampled_count(part.count, from, to);
   if (std::max(count, part.count) > kLongestClip) {
-    return Status::invalid(
-        fmt::format("{}: {} samples are more than a clip's {}; read it in parts, by offset and duration",
-                    request.path, std::max(count, part.count), kLongestClip));
+    return invalid_error("{}: {} samples are more than a clip's {}; read it in parts, by offset and duration",
+                         request.path, std::max(count, part.count), kLongestClip);
   }
   RETURN_IF_ERROR(decoder.seek(part.first));
   ASSIGN_OR_RETURN(Resampler resampler, Resampler::make(from, to));

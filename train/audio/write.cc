@@ -1,7 +1,7 @@
 // Writes recordings; see audio.h.
 // SPDX-License-Identifier: MIT
 #include "train/audio/audio.h"
-#include "train/io/file_descriptor.h"
+#include "train/io/files.h"
 #include "train/io/output_file.h"
 
 #include <fcntl.h>
@@ -116,8 +116,7 @@ Status write_audio(const std::string& path, std::span<const float> samples, int 
   info.channels = 1;
   info.format = format;
   if (rate < kLowestRate || sf_format_check(&info) == 0) {
-    return Status::unsupported(path + ": libsndfile cannot write this format at " + std::to_string(rate) +
-                               " Hz");
+    return unsupported_error("{}: libsndfile cannot write this format at {} Hz", path, rate);
   }
   if (!std::ranges::all_of(samples, [](float x) { return std::isfinite(x); })) {
     return Status::invalid(path + ": a sample is not a number; nothing is written");
@@ -127,12 +126,12 @@ Status write_audio(const std::string& path, std::span<const float> samples, int 
   if (written.error != 0) return system_error(path, "create", written.error);
   SF_VIRTUAL_IO ways = through_us();
   SNDFILE* file = sf_open_virtual(&ways, SFM_WRITE, &info, &written);
-  if (file == nullptr) return Status::failed(path + ": cannot write: " + sf_strerror(nullptr));
+  if (file == nullptr) return failed_error("{}: cannot write: {}", path, sf_strerror(nullptr));
   const bool all = write_samples(file, (format & SF_FORMAT_SUBMASK) == SF_FORMAT_PCM_16, samples);
   const std::string reason = sf_strerror(file);
   const bool closed = sf_close(file) == 0;
   if (written.error != 0) return system_error(path, "write", written.error);
-  if (!all || !closed) return Status::failed(path + ": cannot write: " + reason);
+  if (!all || !closed) return failed_error("{}: cannot write: {}", path, reason);
   if (std::rename(partial.c_str(), path.c_str()) != 0) return system_error(path, "create", errno);
   written.kept = true;
   return {};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/base/numbers.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 namespace octavo_train {
@@ -23,8 +25,6 @@ std::string scaled(double value, const std::array<const char*, N>& units, const 
   const bool whole = unit == 0 || std::abs(value) >= 99.95;
   return rounded(value, whole ? 0 : std::abs(value) >= 9.995 ? 1 : 2) + between + units[unit];
 }
-
-std::string two_digits(std::int64_t value) { return (value < 10 ? "0" : "") + std::to_string(value); }
 
 }  // namespace
 
@@ -64,11 +64,11 @@ std::string duration_text(std::optional<double> seconds) {
   if (!known(seconds) || *seconds < 0 || *seconds > 1e12) return kUnknown;
   if (*seconds < 10) return rounded(*seconds, 1) + " s";
   const auto all = static_cast<std::int64_t>(std::llround(*seconds));
-  if (all < 60) return std::to_string(all) + " s";
-  if (all < 3600) return std::to_string(all / 60) + " min " + two_digits(all % 60) + " s";
+  if (all < 60) return fmt::format("{} s", all);
+  if (all < 3600) return fmt::format("{} min {:02} s", all / 60, all % 60);
   const std::int64_t minutes = all / 60;
-  if (minutes < 48 * 60) return std::to_string(minutes / 60) + " h " + two_digits(minutes % 60) + " min";
-  return std::to_string(minutes / 1440) + " d " + two_digits(minutes / 60 % 24) + " h";
+  if (minutes < 48 * 60) return fmt::format("{} h {:02} min", minutes / 60, minutes % 60);
+  return fmt::format("{} d {:02} h", minutes / 1440, minutes / 60 % 24);
 }
 
 std::string percent_text(std::optional<double> fraction) {
@@ -76,7 +76,7 @@ std::string percent_text(std::optional<double> fraction) {
 }
 
 std::string counted(std::int64_t count, const std::string& what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 }  // namespace octavo_train

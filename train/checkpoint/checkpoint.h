@@ -48,7 +48,7 @@ class Checkpointable {
 // The counters in state.json: the state that a run carries from step to step besides its components.
 struct RunState {
   std::int64_t step = 0;            // optimizer steps done, including skipped ones
-  std::uint64_t position = 0;       // the position at which the next batch begins (train/data/batches.h)
+  std::uint64_t position = 0;       // the position at which the next batch begins (train/data/order.h)
   std::int64_t samples = 0;         // number of samples in the current order
   std::uint64_t sampler_start = 0;  // the position at which the current order began
   std::int64_t units = 0;           // units of throughput, see Unit in train/task.h

@@ -1,5 +1,5 @@
 // See paths.h. This file calls the operating system directly, because std::filesystem is incompatible with
-// LibTorch's wheels (train/io/folders.h).
+// LibTorch's wheels (train/io/files.h).
 // SPDX-License-Identifier: MIT
 #include "train/config/paths.h"
 

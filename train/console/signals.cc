@@ -12,13 +12,13 @@ namespace {
 
 constexpr int kLastInterrupt = 3;
 // NOLINTBEGIN: a handler can use nothing else
-volatile std::sig_atomic_t asked = 0;
+volatile std::sig_atomic_t stop_signal = 0;
 volatile std::sig_atomic_t interrupts = 0;
 std::string_view first_message_;  // set before a handler is installed
 // NOLINTEND
 
-void ask(int signal) {
-  asked = signal;
+void on_signal(int signal) {
+  stop_signal = signal;
   if (signal != SIGINT) return;
   interrupts = interrupts + 1;
   if (interrupts == 1) {
@@ -44,12 +44,12 @@ const char* signal_name(int signal) {
 StopSignals::StopSignals(const char* said) {
   first_message_ = said;
   static_assert(kHandled.size() == kSignals);
-  asked = 0;
+  stop_signal = 0;
   interrupts = 0;
   for (std::size_t i = 0; i < kHandled.size(); ++i) {
     const int signal = kHandled[i];
     struct sigaction action {};
-    action.sa_handler = signal == SIGPIPE || signal == SIGXFSZ ? SIG_IGN : ask;
+    action.sa_handler = signal == SIGPIPE || signal == SIGXFSZ ? SIG_IGN : on_signal;
     sigemptyset(&action.sa_mask);
     action.sa_flags = SA_RESTART;
     sigaction(signal, nullptr, &before_[i]);
@@ -62,7 +62,7 @@ StopSignals::~StopSignals() {
   for (std::size_t i = 0; i < kHandled.size(); ++i) sigaction(kHandled[i], &before_[i], nullptr);
 }
 
-int StopSignals::received() { return asked; }
+int StopSignals::received() { return stop_signal; }
 
 bool StopSignals::received_again() { return interrupts > 1; }
 

@@ -6,6 +6,8 @@
 #include "train/base/parallel_for.h"
 #include "train/data/mix.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -67,8 +69,8 @@ bool BatchBudget::fits(const ClipCost& cost) const {
 std::string BatchBudget::excess_text(const ClipCost& cost) const {
   if (seconds && cost.seconds > *seconds)
     return number(cost.seconds) + " s, but a batch has " + number(*seconds) + " s (data.batch_seconds)";
-  return std::to_string(cost.cells) + " cells of the loss, but a batch has " +
-         std::to_string(cells.value_or(0)) + " (data.batch_cells)";
+  return fmt::format("{} cells of the loss, but a batch has {} (data.batch_cells)", cost.cells,
+                     cells.value_or(0));
 }
 
 // The draws begin … end - 1, which occupy the positions of the same numbers.
@@ -241,36 +243,31 @@ LengthBuckets::Survey LengthBuckets::survey(const Order& order) const {
   std::vector<Bounds> windows;
   for (std::uint64_t position = order.start(); position < end; position = windows.back().end)
     windows.push_back(bounds(order, position));
+  // Adds the batches of `part`, which are after those of `to`.
+  const auto add = [](Survey& to, const Survey& part) {
+    to.least_rows = to.batches == 0 ? part.least_rows : std::min(to.least_rows, part.least_rows);
+    to.most_rows = std::max(to.most_rows, part.most_rows);
+    to.seconds += part.seconds;
+    to.padded_seconds += part.padded_seconds;
+    if (to.batches == 0 || part.largest_seconds > to.largest_seconds) {
+      to.largest = part.largest;
+      to.largest_rows = part.largest_rows;
+      to.largest_seconds = part.largest_seconds;
+    }
+    to.batches += part.batches;
+  };
   std::vector<Survey> parts(windows.size());
   parallel_for(windows.size(), planning_threads(), [&](std::uint64_t w) {
     const Window here = plan(order, windows[w]);
-    Survey& part = parts[w];
-    for (std::size_t i = 0; i < here.ends.size(); ++i) {
-      const Growing& batch = here.batches[i];
-      part.least_rows = i == 0 ? batch.rows : std::min(part.least_rows, batch.rows);
-      part.most_rows = std::max(part.most_rows, batch.rows);
-      part.seconds += batch.seconds;
-      part.padded_seconds += batch.padded();
-      if (i > 0 && batch.padded() <= part.largest_seconds) continue;
-      part.largest_seconds = batch.padded();
-      part.largest_rows = batch.rows;
-      part.largest = windows[w].begin + (i == 0 ? 0 : here.ends[i - 1]);
+    for (std::size_t b = 0; b < here.ends.size(); ++b) {
+      const Growing& batch = here.batches[b];
+      const std::uint64_t position = windows[w].begin + (b == 0 ? 0 : here.ends[b - 1]);
+      add(parts[w],
+          {1, batch.rows, batch.rows, batch.seconds, batch.padded(), position, batch.rows, batch.padded()});
     }
-    part.batches = static_cast<std::int64_t>(here.ends.size());
   });
-  Survey out = parts.front();
-  for (std::size_t i = 1; i < parts.size(); ++i) {
-    const Survey& part = parts[i];
-    out.batches += part.batches;
-    out.least_rows = std::min(out.least_rows, part.least_rows);
-    out.most_rows = std::max(out.most_rows, part.most_rows);
-    out.seconds += part.seconds;
-    out.padded_seconds += part.padded_seconds;
-    if (part.largest_seconds <= out.largest_seconds) continue;
-    out.largest = part.largest;
-    out.largest_rows = part.largest_rows;
-    out.largest_seconds = part.largest_seconds;
-  }
+  Survey out;
+  for (const Survey& part : parts) add(out, part);
   return out;
 }
 

@@ -12,7 +12,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/data/batches.h"
+#include "train/data/order.h"
 
 #include <cstdint>
 #include <functional>

@@ -51,9 +51,9 @@ class Prefetch {
   static Result<Prefetch> start(Source source, std::uint64_t position, int workers) {
     auto work = std::make_unique<Work>(std::move(source), position, workers);
     if (const std::string problem = work->start(static_cast<std::size_t>(workers)); !problem.empty()) {
-      return Status::failed("data.dataloader_num_workers: got " + std::to_string(workers) + ", but only " +
-                            std::to_string(work->threads()) + " threads could be started (" + problem +
-                            "); use fewer");
+      return failed_error(
+          "data.dataloader_num_workers: got {}, but only {} threads could be started ({}); use fewer",
+          workers, work->threads(), problem);
     }
     return Prefetch(std::move(work));
   }

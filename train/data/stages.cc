@@ -30,10 +30,11 @@ bool can_count(std::int64_t steps, std::int64_t per_step) {
 }
 
 Status too_many(std::string_view key, std::string_view value, std::int64_t per_step, int ranks) {
-  return Status::invalid(std::string(key) + ": got " + std::string(value) + ", but " +
-                         std::to_string(per_step) +
-                         " samples per step (per_device_train_batch_size x gradient_accumulation_steps" +
-                         (ranks > 1 ? " x ranks" : "") + ") come to 2^63 or more in all; use less of one");
+  return invalid_error(
+      "{}: got {}, but with {} samples per step (per_device_train_batch_size x "
+      "gradient_accumulation_steps{}) "
+      "the run has 2^63 or more samples; make one of these numbers smaller",
+      key, value, per_step, ranks > 1 ? " x ranks" : "");
 }
 
 std::string text_of(double value) { return decimal_text(value, std::chars_format::general, 6); }
@@ -77,9 +78,10 @@ class Planner {
 };
 
 Status too_many_to_plan(double epochs) {
-  return Status::invalid("training.num_train_epochs: got " + text_of(epochs) + ", but more than " +
-                         std::to_string(Planner::kMostDraws) +
-                         " samples are not planned into batches before a run begins; use max_steps");
+  return invalid_error(
+      "training.num_train_epochs: got {}, but more than {} samples are not planned into batches before a run "
+      "begins; use max_steps",
+      text_of(epochs), Planner::kMostDraws);
 }
 
 }  // namespace
@@ -91,9 +93,10 @@ Result<std::vector<Stage>> plan_stages(const DataSettings& data, const TrainingS
   const std::vector<std::int64_t> samples = sizes(data, samples_available);
   const auto stages = static_cast<std::int64_t>(samples.size());
   if (training.max_steps && *training.max_steps < stages) {
-    return Status::invalid("training.max_steps: got " + std::to_string(*training.max_steps) +
-                           ", expected at least " + std::to_string(stages) +
-                           ", one for each stage of data.stages; raise it or use data.stages: null");
+    return invalid_error(
+        "training.max_steps: got {}, expected at least {}, one for each stage of data.stages; raise it or "
+        "use data.stages: null",
+        *training.max_steps, stages);
   }
   std::optional<Planner> planner;
   if (own != nullptr)

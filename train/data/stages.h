@@ -14,7 +14,7 @@
 
 #include "train/base/status.h"
 #include "train/config/settings.h"
-#include "train/data/batches.h"
+#include "train/data/order.h"
 
 #include <cstdint>
 #include <vector>

@@ -37,10 +37,10 @@ const char* why_no_gpu() { return torch::hasCUDA() ? "is there a GPU and a drive
 Status no_named_gpu(const Config& config) {
   const DeviceName& wanted = config.settings.training.device;
   if (!wanted.index) return {};
-  return Status::invalid(fmt::format(
+  return invalid_error(
       "{}: training.device: got cuda:{}, but the run has several ranks, and each takes the GPU of its "
       "number on its machine; use device: cuda, and CUDA_VISIBLE_DEVICES to choose among the GPUs",
-      config.origin("training.device").place(), *wanted.index));
+      config.origin("training.device").place(), *wanted.index);
 }
 
 std::string got_num_gpus(const Config& config) {
@@ -54,10 +54,10 @@ Status any_gpu(const Config& config) {
   const auto& asked = config.settings.training.num_gpus;
   const bool automatic = config.settings.training.device.kind == DeviceName::Kind::automatic;
   if (asked.value_or(1) == 1 || !automatic || visible_gpus() > 0) return {};
-  return Status::unsupported(
-      fmt::format("{}, but this LibTorch sees no GPU ({}); use num_gpus: 1, or device: cpu to train in {} "
-                  "processes on the CPU",
-                  got_num_gpus(config), why_no_gpu(), *asked));
+  return unsupported_error(
+      "{}, but this LibTorch sees no GPU ({}); use num_gpus: 1, or device: cpu to train in {} "
+      "processes on the CPU",
+      got_num_gpus(config), why_no_gpu(), *asked);
 }
 
 // Limits the CPU ranks to one per processor.
@@ -66,10 +66,10 @@ Status few_cpu_ranks(const Config& config) {
   const std::int64_t most = std::max(processors, kAlwaysCpuRanks);
   const bool cpu = config.settings.training.device.kind == DeviceName::Kind::cpu;
   if (!cpu || *config.settings.training.num_gpus <= most) return {};
-  return Status::invalid(fmt::format(
+  return invalid_error(
       "{}, but with device: cpu the limit is {} ranks on this machine, which has {} logical processors; "
       "use num_gpus: {} or fewer",
-      got_num_gpus(config), most, processors, most));
+      got_num_gpus(config), most, processors, most);
 }
 
 Status enough_gpus(const Config& config, std::int64_t ranks) {
@@ -77,10 +77,10 @@ Status enough_gpus(const Config& config, std::int64_t ranks) {
   const std::int64_t gpus = visible_gpus();
   const bool on_gpus = kind == DeviceName::Kind::cuda || (kind == DeviceName::Kind::automatic && gpus > 0);
   if (!on_gpus || gpus == 0 || ranks <= gpus) return {};
-  return Status::unsupported(fmt::format(
+  return unsupported_error(
       "{} ranks on this machine need a GPU each, but there are {}; use num_gpus: {} (or as many tasks of "
       "the launcher), or device: cpu",
-      ranks, gpus, gpus));
+      ranks, gpus, gpus);
 }
 
 }  // namespace
@@ -96,18 +96,18 @@ Result<torch::Device> choose_device(const DeviceName& wanted) {
       break;
     case Kind::cuda:
       if (gpus == 0) {
-        return Status::unsupported(fmt::format(
+        return unsupported_error(
             "training.device: cuda was asked for, but this LibTorch sees no CUDA device ({}); use device: "
             "auto or cpu",
-            why_no_gpu()));
+            why_no_gpu());
       }
       break;
   }
   const int index = wanted.index.value_or(0);
   if (index >= gpus) {
-    return Status::unsupported(fmt::format(
+    return unsupported_error(
         "training.device: cuda:{} was asked for, but there are {} CUDA devices, from cuda:0; use one of them",
-        index, gpus));
+        index, gpus);
   }
   return torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(index));
 }
@@ -118,10 +118,10 @@ Result<RankInfo> rank_info_of(const Config& config) {
   if (!place.ok() || !place->grouped()) return place;
   const auto& asked = config.settings.training.num_gpus;
   if (asked && *asked != place->local_ranks && *asked != place->ranks) {
-    return Status::invalid(
-        fmt::format("{}, but {} ranks were started, {} of them on this machine; leave num_gpus out "
-                    "where torchrun or Slurm starts them",
-                    got_num_gpus(config), place->ranks, place->local_ranks));
+    return invalid_error(
+        "{}, but {} ranks were started, {} of them on this machine; leave num_gpus out "
+        "where torchrun or Slurm starts them",
+        got_num_gpus(config), place->ranks, place->local_ranks);
   }
   return place;
 }
@@ -137,10 +137,9 @@ Status can_start_ranks(const Config& config) {
   RETURN_IF_ERROR(any_gpu(config));
   RETURN_IF_ERROR(few_cpu_ranks(config));
   RETURN_IF_ERROR(enough_gpus(config, *config.settings.training.num_gpus));
-  const auto passes = accumulation_for(config.settings.training, *config.settings.training.num_gpus);
-  if (passes.ok()) return {};
-  return {passes.status().code(),
-          config.origin("training.global_batch_size").place() + ": " + passes.status().message()};
+  return with_context(
+      config.origin("training.global_batch_size").place(),
+      status_of(accumulation_for(config.settings.training, *config.settings.training.num_gpus)));
 }
 
 Result<torch::Device> rank_device(const Config& config, const RankInfo& place) {
@@ -159,8 +158,7 @@ Result<torch::Device> rank_device(const Config& config, const RankInfo& place) {
 Status check_backend(const torch::Device& device) {
   if (device.is_cpu()) return {};
   const auto error = [&](const std::string& why) {
-    return Status::unsupported(
-        fmt::format("training.device: {} cannot train: {}; or use device: cpu", device.str(), why));
+    return unsupported_error("training.device: {} cannot train: {}; or use device: cpu", device.str(), why);
   };
   if (!octavo::has_cuda()) {
     return error("this build of octavo has no CUDA code; build octavo with CUDA (OCTAVO_CUDA=ON, with nvcc)");

@@ -3,8 +3,11 @@
 
 #include "train/distributed/rank_failure.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
+#include <sstream>
 #include <utility>
 
 namespace octavo_train {
@@ -32,11 +35,8 @@ torch::Tensor byte_tensor(std::size_t size) {
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    lines.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
   return lines;
 }
 
@@ -53,20 +53,17 @@ std::string CallList::text() const {
   return all;
 }
 
-Exchange::Exchange(c10::intrusive_ptr<c10d::Backend> group, Wait wait)
-    : group_(std::move(group)), wait_(std::move(wait)) {}
-
 std::string Exchange::round(std::string_view bytes) {
   const auto ranks = static_cast<std::size_t>(group_->getSize());
   torch::Tensor mine = byte_tensor(bytes.size());
   std::memcpy(mine.data_ptr(), bytes.data(), bytes.size());
-  torch::Tensor everybody = byte_tensor(bytes.size() * ranks);
+  torch::Tensor gathered = byte_tensor(bytes.size() * ranks);
   std::vector<std::vector<torch::Tensor>> parts;
-  if (group_->getRank() == 0) parts.push_back(everybody.chunk(group_->getSize()));
-  std::vector<torch::Tensor> given{mine}, whole{everybody};
+  if (group_->getRank() == 0) parts.push_back(gathered.chunk(group_->getSize()));
+  std::vector<torch::Tensor> given{mine}, whole{gathered};
   wait_(group_->gather(parts, given));
   wait_(group_->broadcast(whole));
-  return {static_cast<const char*>(everybody.data_ptr()), bytes.size() * ranks};
+  return {static_cast<const char*>(gathered.data_ptr()), bytes.size() * ranks};
 }
 
 std::vector<std::string> Exchange::all(std::string_view call, std::string_view mine, CallList& calls) {
@@ -112,13 +109,13 @@ void Exchange::differ(std::string_view call, const CallList& calls, int other) {
   const std::vector<std::string> first = text(0), second = text(other);
   std::size_t at = 0;
   while (at < first.size() && at < second.size() && first[at] == second[at]) ++at;
-  const auto said = [&](const std::vector<std::string>& lines) {
+  const auto call_of = [&](const std::vector<std::string>& lines) {
     return at < lines.size() ? lines[at] : std::string("nothing");
   };
   throw ProcessGroupError({other, RankFailure::FoundBy::all,
-                           "ranks are out of step: rank 0 is in " + said(first) + ", " + rank_text(other) +
-                               " is in " + said(second) +
-                               "; all ranks must have the same model, data and settings"});
+                           fmt::format("ranks are out of step: rank 0 is in {}, rank {} is in {}; all ranks "
+                                       "must have the same model, data and settings",
+                                       call_of(first), other, call_of(second))});
 }
 
 }  // namespace octavo_train

@@ -12,6 +12,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace octavo_train {
@@ -35,7 +36,8 @@ class Exchange {
  public:
   using Wait = std::function<void(const c10::intrusive_ptr<c10d::Work>&)>;
 
-  Exchange(c10::intrusive_ptr<c10d::Backend> group, Wait wait);
+  Exchange(c10::intrusive_ptr<c10d::Backend> group, Wait wait)
+      : group_(std::move(group)), wait_(std::move(wait)) {}
   // Returns all ranks' bytes, by rank. Throws ProcessGroupError if ranks have made different calls.
   std::vector<std::string> all(std::string_view call, std::string_view mine, CallList& calls);
 

@@ -5,6 +5,7 @@
 #include "train/distributed/store.h"
 #include "train/distributed/watchdog.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -64,30 +65,6 @@ TextList variables_of(int rank, int ranks, int port) {
   return TextList(std::move(lines));
 }
 
-// Blocks the signals of a run in this thread and in threads that it starts, so that next() can receive them.
-// The destructor restores the mask.
-class TakenSignals {
- public:
-  TakenSignals() {
-    sigemptyset(&taken_);
-    for (const int each : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&taken_, each);
-    pthread_sigmask(SIG_BLOCK, &taken_, &before_);
-  }
-  ~TakenSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  TakenSignals(const TakenSignals&) = delete;
-  TakenSignals& operator=(const TakenSignals&) = delete;
-
-  [[nodiscard]] const sigset_t& before() const { return before_; }
-  // Returns the next signal; 0 if none came within this time.
-  [[nodiscard]] int next(std::chrono::milliseconds within) const {
-    const timespec time{within.count() / 1000, within.count() % 1000 * 1'000'000};
-    return std::max(sigtimedwait(&taken_, nullptr, &time), 0);
-  }
-
- private:
-  sigset_t taken_{}, before_{};
-};
-
 pid_t start(const TextList& command, const TextList& variables, const sigset_t& signals) {
   const pid_t parent = getpid(), id = fork();
   if (id != 0) return id;
@@ -100,11 +77,10 @@ pid_t start(const TextList& command, const TextList& variables, const sigset_t& 
 }
 
 std::string ending_of(int status) {
-  if (WIFEXITED(status)) return "ended with exit code " + std::to_string(WEXITSTATUS(status));
+  if (WIFEXITED(status)) return fmt::format("ended with exit code {}", WEXITSTATUS(status));
   const int number = WTERMSIG(status);
-  std::string text = "was ended by signal " + std::to_string(number) + " (" + strsignal(number) + ")";
-  if (number == SIGKILL) text += "; the system does that where its memory is full";
-  return text;
+  return fmt::format("was ended by signal {} ({}){}", number, strsignal(number),
+                     number == SIGKILL ? "; the system does that if its memory is full" : "");
 }
 
 // The rank processes of a run.
@@ -199,34 +175,34 @@ class Ranks {
 
 }  // namespace
 
-Result<Launched> launch(const LaunchOptions& plan) {
-  const TakenSignals signals;
-  RETURN_IF_ERROR(enough_descriptors(16 + 2 * plan.ranks));
+Result<Launched> launch(const LaunchOptions& options) {
+  const BlockedSignals signals({SIGINT, SIGTERM, SIGHUP, SIGCHLD});
+  RETURN_IF_ERROR(enough_descriptors(16 + 2 * options.ranks));
   ASSIGN_OR_RETURN(ServedStore served, serve_store("127.0.0.1", 0));
   served.store->set(kLauncherKey, std::string());
   Ranks ranks(served.store);
-  const TextList command(plan.command);
-  for (int rank = 0; rank < plan.ranks; ++rank) {
-    const pid_t id = start(command, variables_of(rank, plan.ranks, served.port), signals.before());
+  const TextList command(options.command);
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    const pid_t id = start(command, variables_of(rank, options.ranks, served.port), signals.before());
     if (id < 0)
-      return Status::failed("rank " + std::to_string(rank) + " of " + std::to_string(plan.ranks) +
-                            " could not be started: " + std::strerror(errno));
+      return failed_error("rank {} of {} could not be started: {}", rank, options.ranks,
+                          std::strerror(errno));
     ranks.add(id);
   }
-  bool asked = false;
+  bool sent_sigterm = false;
   Clock::time_point worked{};  // the last time a rank did local work
   while (ranks.any()) {
     const int signal = signals.next(std::chrono::milliseconds(500));
     if (signal != 0 && signal != SIGCHLD) ranks.pass_on(signal);
     ranks.collect();
     if (!ranks.failed()) continue;
-    if (ranks.any_works(plan.silence)) worked = Clock::now();
+    if (ranks.any_works(options.silence)) worked = Clock::now();
     const auto since = Clock::now() - std::max(*ranks.failed(), worked);
-    if (!asked && since > plan.ask_after) {
+    if (!sent_sigterm && since > options.ask_after) {
       ranks.send(SIGTERM);
-      asked = true;
+      sent_sigterm = true;
     }
-    if (since > plan.kill_after) ranks.kill_the_rest();
+    if (since > options.kill_after) ranks.kill_the_rest();
   }
   return ranks.outcome();
 }

@@ -31,7 +31,7 @@ struct Launched {
 
 // Starts the ranks and waits until all have ended. REQUIRES: the process has no threads that handle signals,
 // and is not a rank.
-Result<Launched> launch(const LaunchOptions& plan);
+Result<Launched> launch(const LaunchOptions& options);
 
 // The key of the store under which the launcher reports that a rank is gone, as a RankFailure.
 inline constexpr const char* kLauncherKey = "octavo/launcher";

@@ -10,7 +10,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #endif
 
-#include "train/distributed/group.h"
+#include "train/distributed/rendezvous.h"
 
 #include <torch/version.h>
 
@@ -69,29 +69,29 @@ static_assert(has_room(), "ProcessGroupNCCL is declared too small, or this versi
 }  // namespace
 #endif
 
-c10::intrusive_ptr<c10d::Backend> nccl_group(const BackendOptions& plan) {
+c10::intrusive_ptr<c10d::Backend> nccl_group(const BackendOptions& options) {
   using Nccl = c10d::ProcessGroupNCCL;
   // NCCL finds its peers over sockets, even if the data goes over the GPUs' own links.
-  if (plan.address == "127.0.0.1") setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+  if (options.address == "127.0.0.1") setenv("NCCL_SOCKET_IFNAME", "lo", 0);
   // true: a high-priority stream, so that reductions run before kernels that wait.
-  auto options = c10::make_intrusive<Nccl::Options>(true);
-  options->timeout = plan.timeout;
-  return c10::make_intrusive<Nccl>(plan.store, plan.rank, plan.ranks, options);
+  auto nccl = c10::make_intrusive<Nccl::Options>(true);
+  nccl->timeout = options.timeout;
+  return c10::make_intrusive<Nccl>(options.store, options.rank, options.ranks, nccl);
 }
 
 #else
 
-c10::intrusive_ptr<c10d::Backend> nccl_group(const BackendOptions& plan) {
+c10::intrusive_ptr<c10d::Backend> nccl_group(const BackendOptions& options) {
 #ifdef OCTAVO_NCCL
   TORCH_CHECK(false, "this build cannot use the NCCL of LibTorch ", TORCH_VERSION,
               ", because it was built without the headers of NCCL and CUDA, and the layout of that version's "
               "ProcessGroupNCCL was not checked (2.11 and 2.13 were); ranks on GPUs (",
-              plan.ranks,
+              options.ranks,
               ") need it: install the packages nvidia-nccl and nvidia-cuda-runtime beside torch and build "
               "again, build with one of these versions, or use device: cpu");
 #else
   TORCH_CHECK(false, "this build has no NCCL, which ranks on GPUs need: its LibTorch has no CUDA part (",
-              plan.ranks, " ranks); use device: cpu, or build with a LibTorch for CUDA");
+              options.ranks, " ranks); use device: cpu, or build with a LibTorch for CUDA");
 #endif
 }
 

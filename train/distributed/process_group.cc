@@ -9,6 +9,7 @@
 #include <ATen/core/ivalue.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <algorithm>
@@ -81,12 +82,6 @@ struct Pending::State {
 
 // Waits for work of the hosts' group.
 void wait_for_hosts(const c10::intrusive_ptr<c10d::Work>& work, const std::shared_ptr<Watchdog>& monitor);
-
-Pending::Pending() = default;
-Pending::Pending(std::shared_ptr<State> state) : state_(std::move(state)) {}
-Pending::~Pending() = default;
-Pending::Pending(Pending&&) noexcept = default;
-Pending& Pending::operator=(Pending&&) noexcept = default;
 
 void Pending::wait() {
   if (state_) state_->wait();
@@ -174,8 +169,8 @@ struct ProcessGroup::Impl {
     TORCH_CHECK(tensor.is_contiguous(), name, ": the tensor of ", tensor.sizes(), " is not contiguous");
     TORCH_CHECK(tensor.device().type() == device.type(), name, ": the tensor is on ", tensor.device(),
                 ", the ranks' tensors are on ", device);
-    calls.add(std::string(name) + " of " + std::to_string(tensor.numel()) + " " +
-              c10::toString(tensor.scalar_type()) + (root < 0 ? "" : " from rank " + std::to_string(root)));
+    calls.add(fmt::format("{} of {} {}{}", name, tensor.numel(), c10::toString(tensor.scalar_type()),
+                          root < 0 ? "" : fmt::format(" from rank {}", root)));
     monitor->called();
     traffic.bytes += static_cast<std::int64_t>(static_cast<double>(tensor.nbytes()) * share);
   }
@@ -225,7 +220,7 @@ struct ProcessGroup::Impl {
   std::vector<T> values_of_all(const char* call, std::span<T> mine) {
     const std::string_view bytes(reinterpret_cast<const char*>(mine.data()), mine.size_bytes());
     std::vector<T> out;
-    for (const std::string& each : tell(std::string(call) + " of " + std::to_string(mine.size()), bytes)) {
+    for (const std::string& each : gather_bytes(fmt::format("{} of {}", call, mine.size()), bytes)) {
       std::vector<T> one(mine.size());
       std::memcpy(one.data(), each.data(), each.size());
       out.insert(out.end(), one.begin(), one.end());
@@ -234,7 +229,7 @@ struct ProcessGroup::Impl {
   }
 
   // Returns every rank's bytes, by rank.
-  std::vector<std::string> tell(const std::string& call, std::string_view mine) {
+  std::vector<std::string> gather_bytes(const std::string& call, std::string_view mine) {
     monitor->called();
     try {
       return exchange->all(call, mine, calls);
@@ -300,10 +295,9 @@ Result<std::unique_ptr<ProcessGroup>> ProcessGroup::join(const RankInfo& rank_in
     process_group->all_reduce(torch::ones({1}, device)).wait();
     (void)process_group->take_traffic();
   } catch (const std::exception& error) {
-    const std::string what = error.what();
-    process_group->fail("NCCL cannot be used: " + what.substr(0, what.find("Exception raised from")));
-    return Status::failed("NCCL cannot be used on " + device.str() + ": " +
-                          what.substr(0, what.find("Exception raised from")));
+    const std::string what = error.what(), reason = what.substr(0, what.find("Exception raised from"));
+    process_group->fail("NCCL cannot be used: " + reason);
+    return failed_error("NCCL cannot be used on {}: {}", device.str(), reason);
   }
   return process_group;
 }
@@ -390,24 +384,24 @@ void ProcessGroup::max(std::span<std::int64_t> values) {
 
 std::vector<std::string> ProcessGroup::gather(const std::string& mine) {
   if (!grouped()) return {mine};
-  return impl_->tell("gather", mine);
+  return impl_->gather_bytes("gather", mine);
 }
 
 std::string ProcessGroup::broadcast_text(const std::string& text) {
   if (!grouped()) return text;
-  return impl_->tell("share", leads() ? text : std::string()).front();
+  return impl_->gather_bytes("broadcast_text", leads() ? text : std::string()).front();
 }
 
 Status ProcessGroup::first_error(const Status& mine) {
   if (!grouped()) return mine;
   const auto code = static_cast<char>(mine.code());
-  const auto everybody = impl_->tell("agree", mine.ok() ? "" : code + mine.message());
-  for (std::size_t rank = 0; rank < everybody.size(); ++rank) {
-    if (everybody[rank].empty()) continue;
+  const auto errors = impl_->gather_bytes("first_error", mine.ok() ? "" : code + mine.message());
+  for (std::size_t rank = 0; rank < errors.size(); ++rank) {
+    if (errors[rank].empty()) continue;
     const int number = static_cast<int>(rank);
-    const std::string text = rank_text(number) + ": " + everybody[rank].substr(1);
+    const std::string text = rank_text(number) + ": " + errors[rank].substr(1);
     note_common_failure({number, RankFailure::FoundBy::all, text});
-    return {static_cast<StatusCode>(everybody[rank][0]), text};
+    return {static_cast<StatusCode>(errors[rank][0]), text};
   }
   impl_->common.reset();
   return {};

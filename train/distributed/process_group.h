@@ -3,7 +3,7 @@
 //
 // A run has two channels. Tensors go through the device's group, in stream order, and the host does not wait
 // for them. Values on which ranks must agree (rows of a step, a signal, a status) go through a group of the
-// hosts, and the host waits: a few bytes, less than a millisecond. In one without other ranks, calls return
+// hosts, and the host waits: a few bytes, less than a millisecond. In a run without other ranks, calls return
 // this rank's values.
 //
 // All ranks make the same calls in the same order, from one thread. A call throws ProcessGroupError if
@@ -25,6 +25,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace octavo_train {
@@ -33,11 +34,8 @@ namespace octavo_train {
 class Pending {
  public:
   struct State;
-  Pending();  // nothing is pending
-  explicit Pending(std::shared_ptr<State> state);
-  ~Pending();
-  Pending(Pending&&) noexcept;
-  Pending& operator=(Pending&&) noexcept;
+  Pending() = default;  // nothing is pending
+  explicit Pending(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   // Orders later work on the current stream after this work. On the CPU it returns when the work is done. May
   // be called again.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/distributed/rank_failure.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -47,12 +48,15 @@ void print_before_terminate(int rank) {
   std::set_terminate(end);
 }
 
-std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
+std::string rank_text(int rank) { return fmt::format("rank {}", rank); }
+
+std::string seconds_text(std::chrono::steady_clock::duration time) {
+  return fmt::format("{} s", std::chrono::duration_cast<std::chrono::seconds>(time).count());
+}
 
 // The stored form is "rank found_by text".
 std::string to_store(const RankFailure& failure) {
-  return std::to_string(failure.rank) + ' ' + std::to_string(static_cast<int>(failure.found_by)) + ' ' +
-         failure.text;
+  return fmt::format("{} {} {}", failure.rank, static_cast<int>(failure.found_by), failure.text);
 }
 
 RankFailure from_store(std::string_view stored) {

@@ -1,10 +1,10 @@
 // The failure that ends a run of several ranks, as a value: the rank that failed, the process that found it,
-// and the text. Also prints
-// a message if C++ terminates a rank: because of an exception in a library's thread, or if memory is too
-// scarce to report an error.
+// and the text. Also prints a message if C++ terminates a rank: because of an exception in a library's
+// thread, or if memory is too scarce to report an error.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -29,6 +29,8 @@ RankFailure from_store(std::string_view stored);
 
 // Returns "rank 1".
 std::string rank_text(int rank);
+// Returns the whole seconds of a time: "20 s".
+std::string seconds_text(std::chrono::steady_clock::duration time);
 
 // Ends a run of several ranks. what() is the failure's text, followed by the newest checkpoint if it is
 // known.

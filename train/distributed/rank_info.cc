@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/distributed/rank_info.h"
 
+#include "train/base/text.h"
+
+#include <fmt/format.h>
+
 #include <charconv>
 #include <cstring>
 #include <optional>
@@ -24,25 +28,19 @@ class Variables {
   int number(const char* name, int lowest, int highest, std::optional<int> otherwise = {}) {
     const std::string given = text(name);
     if (given.empty() && otherwise) return *otherwise;
-    int value = 0;
-    const char* end = given.data() + given.size();
-    const auto [stop, code] = std::from_chars(given.data(), end, value);
-    if (given.empty()) {
-      problem(std::string(name) + " is not set, but " + why_);
-    } else if (code != std::errc() || stop != end || value < lowest || value > highest) {
-      problem(std::string(name) + "=" + given + " is not a number from " + std::to_string(lowest) + " to " +
-              std::to_string(highest));
-    } else {
-      return value;
-    }
+    const std::optional<int> value = parse_number<int>(given);
+    if (value && *value >= lowest && *value <= highest) return *value;
+    problem(given.empty() ? fmt::format("{} is not set, but {}", name, why_)
+                          : fmt::format("{}={} is not a number from {} to {}", name, given, lowest, highest));
     return lowest;
   }
 
   void problem(const std::string& text) {
     if (status_.ok()) {
-      status_ = Status::invalid(
-          "environment: " + text +
-          "; torchrun, deepspeed, Slurm or num_gpus in the config set all of a rank's variables");
+      status_ = invalid_error(
+          "environment: {}; torchrun, deepspeed, Slurm or num_gpus in the config set all of a rank's "
+          "variables",
+          text);
     }
   }
   [[nodiscard]] const Status& status() const { return status_; }
@@ -117,8 +115,8 @@ Result<RankInfo> from_slurm(const Environment& environment) {
   const std::string tasks = variables.text("SLURM_STEP_TASKS_PER_NODE");
   rank_info.local_ranks = tasks_on(tasks, node);
   if (rank_info.local_ranks < 1) {
-    variables.problem("SLURM_STEP_TASKS_PER_NODE=" + tasks +
-                      " has no tasks for SLURM_NODEID=" + std::to_string(node));
+    variables.problem(
+        fmt::format("SLURM_STEP_TASKS_PER_NODE={} has no tasks for SLURM_NODEID={}", tasks, node));
     rank_info.local_ranks = 1;
   }
   rank_info.local_rank = variables.number("SLURM_LOCALID", 0, rank_info.local_ranks - 1);

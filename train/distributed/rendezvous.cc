@@ -2,10 +2,10 @@
 #include "train/distributed/rendezvous.h"
 
 #include "train/base/status.h"
-#include "train/distributed/group.h"
 #include "train/distributed/store.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
@@ -33,11 +33,11 @@ struct Member {
   std::string device, address;
 };
 
-bool reaches_nobody(const std::string& address) { return address.empty() || is_loopback(address); }
+bool is_unreachable(const std::string& address) { return address.empty() || is_loopback(address); }
 
 std::vector<std::string> member_keys(int ranks) {
   std::vector<std::string> keys;
-  for (int rank = 0; rank < ranks; ++rank) keys.push_back("here/" + std::to_string(rank));
+  for (int rank = 0; rank < ranks; ++rank) keys.push_back(fmt::format("here/{}", rank));
   return keys;
 }
 
@@ -70,16 +70,15 @@ Result<std::vector<Member>> exchange_members(c10d::Store& store, const RankInfo&
       store.wait(member_keys(rank_info.ranks), timeout);
       for (const std::string& key : member_keys(rank_info.ranks)) roll += text_in(store, key) + "\n";
     } catch (const std::exception&) {
-      roll = "!" + missing_text(store, rank_info.ranks) + " of " + std::to_string(rank_info.ranks) +
-             " did not come within " + std::to_string(timeout.count() / 1000) + " s";
+      roll = fmt::format("!{} of {} did not join within {}", missing_text(store, rank_info.ranks),
+                         rank_info.ranks, seconds_text(timeout));
     }
     store.set(kRoll, roll);
   }
   try {
     store.wait({kRoll}, timeout + kLonger);
   } catch (const std::exception&) {
-    return Status::failed("rank 0 did not come within " + std::to_string((timeout + kLonger).count() / 1000) +
-                          " s");
+    return failed_error("rank 0 did not join within {}", seconds_text(timeout + kLonger));
   }
   const std::string roll = text_in(store, kRoll);
   if (roll.starts_with("!")) {
@@ -97,22 +96,24 @@ Status same_devices(const std::vector<Member>& members, std::optional<RankFailur
                                   [&](const Member& each) { return each.device != members[0].device; });
   if (other == members.end()) return {};
   const int rank = static_cast<int>(other - members.begin());
-  common = RankFailure{rank, RankFailure::FoundBy::all,
-                       "rank 0 computes on " + members[0].device + ", " + rank_text(rank) + " on " +
-                           other->device + "; all ranks need the same kind of device: see training.device"};
+  common = RankFailure{
+      rank, RankFailure::FoundBy::all,
+      fmt::format(
+          "rank 0 computes on {}, rank {} on {}; all ranks need the same kind of device: see training.device",
+          members[0].device, rank, other->device)};
   return Status::invalid(common->text);
 }
 
 // Returns an address of this machine that the other machines can reach.
 Result<std::string> reachable_address(const std::string& own, const std::vector<Member>& members) {
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-  if (!reaches_nobody(own) || (interface != nullptr && *interface != '\0')) return own;
+  if (!is_unreachable(own) || (interface != nullptr && *interface != '\0')) return own;
   // A machine may resolve its own name to a loopback address. The route to another machine shows its real
   // address.
   for (const Member& each : members) {
-    if (reaches_nobody(each.address)) continue;
+    if (is_unreachable(each.address)) continue;
     const std::string found = address_towards(each.address, 1);
-    if (!reaches_nobody(found)) return found;
+    if (!is_unreachable(found)) return found;
   }
   return Status::failed(
       "no address of this machine was found that the other machines' ranks reach; name the network interface "
@@ -140,11 +141,11 @@ Result<Arrival> arrive(const RankInfo& rank_info, std::chrono::milliseconds time
 Result<Roll> find_ranks(const Arrival& arrival, const RankInfo& rank_info, const std::string& prefix,
                         const std::string& member, const ProcessGroupOptions& options) {
   Roll roll;
-  const WatchdogOptions plan{prefix,          options.timeout,  options.beat,
-                             options.silence, options.patience, std::max(options.local, options.timeout)};
-  roll.monitor = std::make_shared<Watchdog>(rank_info, plan, arrival.watching, arrival.root);
+  const WatchdogOptions watchdog{prefix,          options.timeout,  options.beat,
+                                 options.silence, options.patience, std::max(options.local, options.timeout)};
+  roll.monitor = std::make_shared<Watchdog>(rank_info, watchdog, arrival.watching, arrival.root);
   c10d::PrefixStore store(prefix, arrival.root);
-  store.set("here/" + std::to_string(rank_info.rank), member);
+  store.set(fmt::format("here/{}", rank_info.rank), member);
   Result<std::vector<Member>> members = exchange_members(store, rank_info, options.start, roll.common);
   if (!members.ok() && !roll.common) return members.status();
   if (members.ok()) roll.members = std::move(*members);
@@ -178,8 +179,10 @@ std::string first_line(const std::exception& error) {
   const std::string what = error.what();
   const auto* const system = dynamic_cast<const std::system_error*>(&error);
   if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
-    return "a thread could not be started (" + what +
-           "): memory or the number of threads is exhausted; see ulimit -v and ulimit -u";
+    return fmt::format(
+        "a thread could not be started ({}): memory or the number of threads is exhausted; see ulimit -v and "
+        "ulimit -u",
+        what);
   }
   return what.substr(0, what.find('\n'));
 }
@@ -189,27 +192,26 @@ std::string first_line(const std::exception& error) {
 Result<Meeting> rendezvous(const RankInfo& rank_info, const torch::Device& device,
                            const ProcessGroupOptions& options, std::optional<RankFailure>& common) {
   static std::atomic<int> met{0};  // a process may join several worlds, one after the other
-  const std::string prefix =
-      "octavo/" + std::to_string(rank_info.restart) + "/" + std::to_string(met++) + "/";
+  const std::string prefix = fmt::format("octavo/{}/{}/", rank_info.restart, met++);
   RETURN_IF_ERROR(enough_descriptors(16 + 2 * rank_info.ranks));
   Meeting meeting;
   try {
     const auto start = options.start;
-    ASSIGN_OR_RETURN(const auto arrival,
-                     in_time<Arrival>([=] { return arrive(rank_info, start); }, start + kReport, options,
-                                      "the store of the ranks at " + rank_info.address + ", port " +
-                                          std::to_string(rank_info.port) + " has not answered for " +
-                                          std::to_string((start + kReport).count() / 1000) +
-                                          " s: a program listens there, but it does not serve this run "
-                                          "(MASTER_ADDR and MASTER_PORT name the store)"));
+    ASSIGN_OR_RETURN(
+        const auto arrival,
+        in_time<Arrival>([=] { return arrive(rank_info, start); }, start + kReport, options,
+                         fmt::format("the store of the ranks at {}, port {} has not answered for {} s: a "
+                                     "program listens there, but it does not serve this run "
+                                     "(MASTER_ADDR and MASTER_PORT name the store)",
+                                     rank_info.address, rank_info.port, (start + kReport).count() / 1000)));
     std::string own =
         rank_info.one_machine() ? kLoopback : address_towards(rank_info.address, rank_info.port);
     if (own.empty()) own = kLoopback;
     const std::string mine = c10::DeviceTypeName(device.type(), true) + " " + own;
     const auto roll_limit = start + kLonger + kReport;
-    auto roll = in_time<Roll>(
-        [=] { return find_ranks(arrival, rank_info, prefix, mine, options); }, roll_limit, options,
-        "the store of the ranks has not answered for " + std::to_string(roll_limit.count() / 1000) + " s");
+    auto roll =
+        in_time<Roll>([=] { return find_ranks(arrival, rank_info, prefix, mine, options); }, roll_limit,
+                      options, "the store of the ranks has not answered for " + seconds_text(roll_limit));
     if (!roll.ok()) {
       if (rank_info.leads() && options.stop && options.stop()) cancel_roll(arrival, prefix, options.silence);
       return roll.status();
@@ -248,9 +250,9 @@ Result<Meeting> rendezvous(const RankInfo& rank_info, const torch::Device& devic
       }
       return made;
     };
-    const auto groups = in_time<Meeting>(make, start + kReport, options,
-                                         "the ranks did not connect to each other within " +
-                                             std::to_string((start + kReport).count() / 1000) + " s");
+    const auto groups =
+        in_time<Meeting>(make, start + kReport, options,
+                         "the ranks did not connect to each other within " + seconds_text(start + kReport));
     if (!groups.ok()) {
       fail(groups.status().message());
       return groups.status();

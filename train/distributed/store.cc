@@ -87,12 +87,14 @@ Result<int> listen_at(const std::string& address, int port) {
     code = errno;
   }
   if (code == EADDRINUSE) {
-    return Status::failed("the store of the ranks cannot listen at " + text_of(address, port) +
-                          ": the port is in use, by another run or program; choose another with MASTER_PORT");
+    return failed_error(
+        "the store of the ranks cannot listen at {}: the port is in use, by another run or program; choose "
+        "another with MASTER_PORT",
+        text_of(address, port));
   }
-  return Status::failed("the store of the ranks cannot listen at " + text_of(address, port) + ": " +
-                        (found ? std::strerror(code) : problem) +
-                        "; MASTER_ADDR must be an address of rank 0's machine");
+  return failed_error(
+      "the store of the ranks cannot listen at {}: {}; MASTER_ADDR must be an address of rank 0's machine",
+      text_of(address, port), found ? std::strerror(code) : problem);
 }
 
 Result<StorePointer> client(const std::string& address, int port, std::chrono::milliseconds timeout) {
@@ -103,30 +105,12 @@ Result<StorePointer> client(const std::string& address, int port, std::chrono::m
   try {
     return StorePointer(c10::make_intrusive<c10d::TCPStore>(address, options));
   } catch (const std::exception& error) {
-    return Status::failed(
-        "the store of the ranks at " + text_of(address, port) +
-        " does not answer (MASTER_ADDR and MASTER_PORT name it, rank 0 or the launcher serves it): " +
-        std::string(error.what()).substr(0, 300));
+    return failed_error(
+        "the store of the ranks at {} does not answer (MASTER_ADDR and MASTER_PORT name it, rank 0 or the "
+        "launcher serves it): {}",
+        text_of(address, port), std::string(error.what()).substr(0, 300));
   }
 }
-
-// Blocks SIGPIPE in this thread and in threads that it starts, so that a write to a closed socket is only an
-// error of that write. The destructor restores the mask.
-class NoBrokenPipes {
- public:
-  NoBrokenPipes() {
-    sigset_t pipe;
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe, &before_);
-  }
-  ~NoBrokenPipes() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  NoBrokenPipes(const NoBrokenPipes&) = delete;
-  NoBrokenPipes& operator=(const NoBrokenPipes&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 }  // namespace
 
@@ -217,9 +201,10 @@ Status enough_descriptors(int count) {
   if (problem != EMFILE && problem != ENFILE && problem != EINVAL) return {};
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  return Status::failed("too many open files: the ranks need " + std::to_string(count) +
-                        " more in each process, and the limit of a process is " +
-                        std::to_string(limit.rlim_cur) + "; raise it, for instance with ulimit -n 4096");
+  return failed_error(
+      "too many open files: the ranks need {} more in each process, and the limit of a process is {}; raise "
+      "it, for instance with ulimit -n 4096",
+      count, limit.rlim_cur);
 }
 
 bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
@@ -233,13 +218,14 @@ Result<ServedStore> serve_store(const std::string& address, int port) {
   options.isServer = true;
   options.waitWorkers = false;
   options.masterListenFd = listening;
-  const NoBrokenPipes in_its_threads;
+  const BlockedSignals no_broken_pipes(
+      {SIGPIPE});  // a write to a closed socket is only an error of that write
   try {
     const std::string own = address.empty() ? "localhost" : at;
     return ServedStore{c10::make_intrusive<c10d::TCPStore>(own, options), bound};
   } catch (const std::exception& error) {
-    return Status::failed("the store of the ranks at " + text_of(address, bound) +
-                          " cannot be served: " + error.what());
+    return failed_error("the store of the ranks at {} cannot be served: {}", text_of(address, bound),
+                        error.what());
   }
 }
 

@@ -10,8 +10,11 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -45,6 +48,29 @@ Status enough_descriptors(int count);
 bool is_loopback(const std::string& address);
 // Returns this machine's numeric address from which `target` is reached; empty if it cannot be reached.
 std::string address_towards(const std::string& target, int port);
+
+// Blocks signals in this thread and in threads that it starts. The destructor restores the mask.
+class BlockedSignals {
+ public:
+  explicit BlockedSignals(std::initializer_list<int> signals) {
+    sigemptyset(&blocked_);
+    for (const int each : signals) sigaddset(&blocked_, each);
+    pthread_sigmask(SIG_BLOCK, &blocked_, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+  [[nodiscard]] const sigset_t& before() const { return before_; }
+  // Returns the next of these signals; 0 if none came within this time.
+  [[nodiscard]] int next(std::chrono::milliseconds within) const {
+    const timespec time{within.count() / 1000, within.count() % 1000 * 1'000'000};
+    return std::max(sigtimedwait(&blocked_, nullptr, &time), 0);
+  }
+
+ private:
+  sigset_t blocked_{}, before_{};
+};
 
 // One thread at a time may call it.
 class TimedThread {

@@ -4,6 +4,7 @@
 #include "train/distributed/launcher.h"
 #include "train/distributed/process_group.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,10 +25,6 @@ std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begi
 
 std::string beat_name(int rank) { return "beat/" + std::to_string(rank); }
 
-std::string seconds_text(Clock::duration time) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
-}
-
 }  // namespace
 
 std::string local_work_key(int rank) { return "octavo/local_work/" + std::to_string(rank); }
@@ -44,12 +41,12 @@ struct Watchdog::Seen {
   bool left = false;
 };
 
-Watchdog::Watchdog(const RankInfo& rank_info, WatchdogOptions plan, StorePointer watching,
+Watchdog::Watchdog(const RankInfo& rank_info, WatchdogOptions options, StorePointer watching,
                    StorePointer telling)
     : rank_info_(rank_info),
-      plan_(std::move(plan)),
-      watching_(std::move(watching), plan_.silence),
-      telling_(std::move(telling), plan_.silence) {
+      options_(std::move(options)),
+      watching_(std::move(watching), options_.silence),
+      telling_(std::move(telling), options_.silence) {
   since_ = Clock::now();
   if (rank_info_.leads()) watching_.set(key("failed"), "");
   // Only Octavo's own launcher writes this key. Under another launcher the key must still exist.
@@ -75,7 +72,7 @@ void Watchdog::leave() {
     };
     // The process that serves the store ends last.
     const std::int64_t left = add(1);
-    const auto end = Clock::now() + plan_.silence;
+    const auto end = Clock::now() + options_.silence;
     const bool serves = rank_info_.leads() && !rank_info_.store_is_there && !failed();
     for (std::int64_t now = left; serves && now < rank_info_.ranks && Clock::now() < end;) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -113,7 +110,7 @@ void Watchdog::begin_local_work(const std::string& what, std::uint64_t bytes) {
   before_local_ = std::exchange(doing_, what);
   since_ = Clock::now();
   const std::chrono::milliseconds reading(bytes / kSlowestBytesPerMillisecond);
-  local_until_ = since_ + plan_.local + reading;
+  local_until_ = since_ + options_.local + reading;
 }
 
 void Watchdog::end_local_work() {
@@ -162,9 +159,9 @@ void Watchdog::wake() {
 void Watchdog::throw_failure(const std::string& what) {
   std::unique_lock lock(mutex_);
   // A broken connection is noticed before its reason is known.
-  changed_.wait_for(lock, plan_.silence + 2 * plan_.beat, [&] { return failure_.has_value(); });
+  changed_.wait_for(lock, options_.silence + 2 * options_.beat, [&] { return failure_.has_value(); });
   heard_ = true;
-  if (!failure_) throw ProcessGroupError({.text = "another rank is gone or has not come: " + what}, note_);
+  if (!failure_) throw ProcessGroupError({.text = "another rank is gone or has not joined: " + what}, note_);
   throw ProcessGroupError(*failure_, note_);
 }
 
@@ -172,7 +169,7 @@ void Watchdog::run() {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
-      if (changed_.wait_for(lock, plan_.beat, [&] { return stop_; })) return;
+      if (changed_.wait_for(lock, options_.beat, [&] { return stop_; })) return;
     }
     end_if_stuck();
     std::string what;  // the problem with the store
@@ -182,7 +179,7 @@ void Watchdog::run() {
       beat();
       look();
     } catch (const StoreTimeout&) {
-      what = " has not answered for " + seconds_text(plan_.silence);
+      what = " has not answered for " + seconds_text(options_.silence);
     } catch (const std::exception&) {
       what = " is gone";
     }
@@ -208,8 +205,7 @@ void Watchdog::beat() {
   }
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - since).count();
   watching_.set(key(beat_name(rank_info_.rank)),
-                std::to_string(++beats_) + " " + std::to_string(calls_.load()) + " " +
-                    std::to_string(seconds) + " " + (local ? "1 " : "0 ") + doing);
+                fmt::format("{} {} {} {:d} {}", ++beats_, calls_.load(), seconds, local, doing));
 }
 
 // Runs after a failure too: the launcher must not kill a rank that still writes.
@@ -250,9 +246,9 @@ void Watchdog::watch_rank(int rank, const std::string& text) {
     if (calls != seen.calls) seen.moved = now;
     seen.calls = calls;
   }
-  if (!seen.left && now - seen.fresh > plan_.silence) {
+  if (!seen.left && now - seen.fresh > options_.silence) {
     publish_failure({rank, RankFailure::FoundBy::others,
-                     rank_text(rank) + " is gone: it has shown no sign of life for " +
+                     rank_text(rank) + " is gone: it has sent no heartbeat for " +
                          seconds_text(now - seen.fresh) + ", and was " + seen.doing});
   }
 }
@@ -270,7 +266,7 @@ void Watchdog::find_hang() {
   for (auto& [rank, seen] : seen_) {
     if (seen.left) continue;
     if (seen.calls == most || seen.local) seen.moved = now;  // no rank waits for it, or it does local work
-    if (seen.calls > least || now - seen.moved <= plan_.timeout) continue;
+    if (seen.calls > least || now - seen.moved <= options_.timeout) continue;
     return publish_failure({rank, RankFailure::FoundBy::others,
                             rank_text(rank) + " hangs: the others have waited for it for " +
                                 seconds_text(now - seen.moved) +
@@ -300,7 +296,7 @@ void Watchdog::end_if_stuck() {
   if (!failure_ || works_locally()) return;
   const auto now = Clock::now();
   const bool overdue = local_depth_ > 0;
-  if (!overdue && (heard_ || now - std::max(failed_at_, local_end_) < plan_.patience)) return;
+  if (!overdue && (heard_ || now - std::max(failed_at_, local_end_) < options_.patience)) return;
   // Rank 0 prints the failure for all ranks; rank 1 prints it if rank 0 failed.
   const int speaker = failure_->rank == 0 ? 1 : 0;
   if (rank_info_.rank == speaker || overdue) {

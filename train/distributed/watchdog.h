@@ -46,7 +46,7 @@ std::string local_work_key(int rank);
 class Watchdog {
  public:
   // Uses two connections: one for the thread, one for calls. Writes this rank's first heartbeat.
-  Watchdog(const RankInfo& rank_info, WatchdogOptions plan, StorePointer watching, StorePointer telling);
+  Watchdog(const RankInfo& rank_info, WatchdogOptions options, StorePointer watching, StorePointer telling);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -90,11 +90,11 @@ class Watchdog {
   void publish_failure(const RankFailure& failure);
   void record_failure(const RankFailure& failure);
   void end_if_stuck();
-  [[nodiscard]] std::string key(const std::string& name) const { return plan_.prefix + name; }
+  [[nodiscard]] std::string key(const std::string& name) const { return options_.prefix + name; }
   [[nodiscard]] bool works_locally() const;  // within its time limit. REQUIRES: mutex_ is held
 
   const RankInfo rank_info_;
-  const WatchdogOptions plan_;
+  const WatchdogOptions options_;
   TimedStore watching_, telling_;
   std::atomic<std::int64_t> calls_{0};
   std::int64_t beats_ = 0, local_beats_ = 0;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/gzip.h"
 
-#include "train/io/file_descriptor.h"
+#include "train/io/files.h"
 #include "train/io/little_endian.h"
 
 #include <zlib.h>
@@ -91,26 +91,29 @@ Result<HeapBytes> inflate_gzip(std::span<const std::byte> file, std::uint64_t li
   HeapBytes out;
   while (true) {
     if (out.room().empty() && !out.grow(most)) {
-      return Status::failed("there is no memory to unpack more than " + size_text(out.bytes().size()) +
-                            "; unpack the file with gunzip and use that");
+      return failed_error(
+          "not enough memory to decompress more than {}; decompress the file with gunzip and use the result",
+          size_text(out.bytes().size()));
     }
     const std::size_t before = inflater.at();
     const std::size_t had = out.bytes().size();
     const int code = inflater.round(out);
     if (out.bytes().size() > limit) {
-      return invalid_at(inflater.at(), "the file unpacks to more than " + size_text(limit) +
-                                           ", which is the limit; unpack it with gunzip if you trust it");
+      return invalid_at(
+          inflater.at(),
+          "the file unpacks to more than {}, which is the limit; unpack it with gunzip if you trust it",
+          size_text(limit));
     }
     if (code == Z_STREAM_END) {
       if (inflater.next_member()) continue;
       if (inflater.at_end()) return out;
-      return invalid_at(inflater.at(), "what follows the compressed data is not gzip");
+      return invalid_at(inflater.at(), "the bytes after the compressed data are not gzip");
     }
-    if (code == Z_MEM_ERROR) return Status::failed("there is no memory to unpack gzip");
+    if (code == Z_MEM_ERROR) return Status::failed("not enough memory to decompress gzip");
     const bool stuck = inflater.at() == before && out.bytes().size() == had;
     if (code == Z_BUF_ERROR || (code == Z_OK && stuck)) {
       if (out.room().empty()) continue;
-      return invalid_at(inflater.at(), "the compressed data ends too early: the file is cut short");
+      return invalid_at(inflater.at(), "the compressed data is cut short");
     }
     if (code != Z_OK) return invalid_at(inflater.at(), "the compressed data is damaged");
   }

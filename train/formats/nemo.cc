@@ -29,8 +29,8 @@ Result<NemoArchive> NemoArchive::open(const std::string& path, std::uint64_t inf
       return invalid_error("{}: no file {} in the archive, expected a model of NeMo", path, quote_name(name));
   opened.config_ = as_text(opened.find(kConfig)->bytes);
   if (opened.config_.size() > kConfigLimit) {
-    return Status::invalid(path + ": " + quote_name(kConfig) + ": " + size_text(opened.config_.size()) +
-                           ", expected at most " + size_text(kConfigLimit));
+    return invalid_error("{}: {}: {}, expected at most {}", path, quote_name(kConfig),
+                         size_text(opened.config_.size()), size_text(kConfigLimit));
   }
   ASSIGN_OR_RETURN(TorchFile weights, with_context(path + ": " + std::string(kWeights),
                                                    TorchFile::read(opened.find(kWeights)->bytes)));

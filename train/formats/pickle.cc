@@ -3,14 +3,34 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/pickle.h"
 
-#include "train/formats/pickle_opcodes.h"
 #include "train/io/little_endian.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
 namespace octavo_train {
 namespace {
+
+// The names of all opcodes as in Python's pickletools, each after its code, in the order of the codes.
+constexpr std::string_view kOpcodeNames =
+    "28 MARK 29 EMPTY_TUPLE 2e STOP 30 POP 31 POP_MARK 32 DUP 42 BINBYTES 43 SHORT_BINBYTES 46 FLOAT 47 "
+    "BINFLOAT 49 INT 4a BININT 4b BININT1 4c LONG 4d BININT2 4e NONE 50 PERSID 51 BINPERSID 52 REDUCE 53 "
+    "STRING 54 BINSTRING 55 SHORT_BINSTRING 56 UNICODE 58 BINUNICODE 5d EMPTY_LIST 61 APPEND 62 BUILD 63 "
+    "GLOBAL 64 DICT 65 APPENDS 67 GET 68 BINGET 69 INST 6a LONG_BINGET 6c LIST 6f OBJ 70 PUT 71 BINPUT 72 "
+    "LONG_BINPUT 73 SETITEM 74 TUPLE 75 SETITEMS 7d EMPTY_DICT 80 PROTO 81 NEWOBJ 82 EXT1 83 EXT2 84 EXT4 85 "
+    "TUPLE1 86 TUPLE2 87 TUPLE3 88 NEWTRUE 89 NEWFALSE 8a LONG1 8b LONG4 8c SHORT_BINUNICODE 8d BINUNICODE8 "
+    "8e BINBYTES8 8f EMPTY_SET 90 ADDITEMS 91 FROZENSET 92 NEWOBJ_EX 93 STACK_GLOBAL 94 MEMOIZE 95 FRAME 96 "
+    "BYTEARRAY8 97 NEXT_BUFFER 98 READONLY_BUFFER ";
+
+// Returns text such as `0x52 REDUCE`. A byte that is not an opcode of any protocol has no name.
+std::string opcode_text(std::uint8_t opcode) {
+  const std::string code = fmt::format("{:02x} ", opcode);
+  const std::size_t at = kOpcodeNames.find(code);
+  const std::string_view name = at == kOpcodeNames.npos ? "" : kOpcodeNames.substr(at + code.size());
+  return "0x" + code.substr(0, 2) + (name.empty() ? "" : " ") + std::string(name.substr(0, name.find(' ')));
+}
 
 enum class PickleKind : std::uint8_t {
   none,
@@ -62,6 +82,7 @@ class PickleMachine {
     return {};
   }
   Status push(PickleValue value);
+  Status push_truth(std::int64_t value) { return push({PickleKind::truth, 0, value}); }
   Status push_mark();
   template <class Stored, class Number>
   Status push_number();
@@ -93,7 +114,7 @@ class PickleMachine {
   PickleValue pop();
   Result<std::size_t> unmark();
 
-  [[nodiscard]] Status placed_here(const Status& status) const;
+  [[nodiscard]] std::string place() const;  // of the current opcode, for errors
   static Status expect(const PickleValue& value, PickleKind kind, std::string_view what);
   [[nodiscard]] Status expect_items(const PickleValue& tuple, std::span<const PickleKind> kinds,
                                     std::string_view what) const;
@@ -128,10 +149,10 @@ std::string_view kind_name(PickleKind kind) {
 }
 
 Status too_many(const char* what, std::size_t limit) {
-  return Status::invalid("more than " + std::to_string(limit) + " " + what + ", which is the limit");
+  return invalid_error("more than {} {}, which is the limit", limit, what);
 }
 
-Status cut_short() { return Status::invalid("the pickle ends too early: it is cut short"); }
+Status cut_short() { return Status::invalid("the pickle is cut short"); }
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kStorages = {{
     {"BOOL", "BoolStorage"},
@@ -156,7 +177,7 @@ Status check_length(std::string_view text, std::string_view what) {
 Status check_twins(std::vector<std::string_view> names) {
   std::ranges::sort(names);
   const auto twin = std::ranges::adjacent_find(names);
-  return twin == names.end() ? Status() : Status::invalid("tensor " + quote_name(*twin) + ": given twice");
+  return twin == names.end() ? Status() : invalid_error("tensor {}: given twice", quote_name(*twin));
 }
 
 // Reads the argument of an opcode.
@@ -198,18 +219,16 @@ Result<std::vector<PickledTensor>> PickleMachine::run() {
     opcode_at_ = at_;
     opcode_ = 0;
     if (at_ == pickle_.size())
-      return placed_here(Status::invalid("the pickle ends without STOP: it is cut short"));
+      return with_context(place(), Status::invalid("the pickle ends without STOP: it is cut short"));
     opcode_ = std::to_integer<std::uint8_t>(pickle_[at_++]);
-    if (const Status status = step(); !status.ok()) return placed_here(status);
+    RETURN_IF_ERROR(with_context(place(), step()));
   }
-  Result<std::vector<PickledTensor>> tensors = finish();
-  if (!tensors.ok()) return placed_here(tensors.status());
-  return tensors;
+  return with_context(place(), finish());
 }
 
-Status PickleMachine::placed_here(const Status& status) const {
-  const std::string opcode = opcode_at_ < pickle_.size() ? ": opcode " + opcode_text(opcode_) : std::string();
-  return with_context("byte " + std::to_string(opcode_at_) + opcode, status);
+std::string PickleMachine::place() const {
+  return fmt::format("byte {}{}", opcode_at_,
+                     opcode_at_ < pickle_.size() ? ": opcode " + opcode_text(opcode_) : "");
 }
 
 Status PickleMachine::step() {
@@ -223,24 +242,15 @@ Status PickleMachine::step() {
       {Opcode::stop, [](M& m) { return m.stop(); }},
       {Opcode::mark, [](M& m) { return m.push_mark(); }},
       {Opcode::none, [](M& m) { return m.push({}); }},
-      {Opcode::newtrue,
-       [](M& m) {
-         return m.push({PickleKind::truth, 0, 1});
-       }},
-      {Opcode::newfalse,
-       [](M& m) {
-         return m.push({PickleKind::truth, 0, 0});
-       }},
+      {Opcode::newtrue, [](M& m) { return m.push_truth(1); }},
+      {Opcode::newfalse, [](M& m) { return m.push_truth(0); }},
       {Opcode::binint, [](M& m) { return m.push_number<std::uint32_t, std::int32_t>(); }},
       {Opcode::binint1, [](M& m) { return m.push_number<std::uint8_t, std::uint8_t>(); }},
       {Opcode::binint2, [](M& m) { return m.push_number<std::uint16_t, std::uint16_t>(); }},
       {Opcode::long1, [](M& m) { return m.push_long(); }},
       {Opcode::binunicode, [](M& m) { return m.push_text(); }},
       {Opcode::global, [](M& m) { return m.push_global(); }},
-      {Opcode::empty_tuple,
-       [](M& m) {
-         return m.push({PickleKind::tuple, 0, 0});
-       }},
+      {Opcode::empty_tuple, [](M& m) { return m.push_tuple(0); }},
       {Opcode::tuple1, [](M& m) { return m.push_tuple(1); }},
       {Opcode::tuple2, [](M& m) { return m.push_tuple(2); }},
       {Opcode::tuple3, [](M& m) { return m.push_tuple(3); }},
@@ -281,7 +291,7 @@ Status PickleMachine::push_mark() {
 
 Status PickleMachine::push_long() {
   ASSIGN_OR_RETURN(const std::uint8_t size, argument<std::uint8_t>());
-  if (size > 8) return Status::invalid("a number of " + std::to_string(size) + " bytes, expected at most 8");
+  if (size > 8) return invalid_error("a number of {} bytes, expected at most 8", size);
   if (pickle_.size() - at_ < size) return cut_short();
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < size; ++i) value |= std::to_integer<std::uint64_t>(pickle_[at_ + i]) << (8 * i);
@@ -337,8 +347,8 @@ Status PickleMachine::push_tuple(std::size_t count) {
 }
 
 Status PickleMachine::push_marked_tuple() {
-  const Result<std::size_t> count = unmark();
-  return count.ok() ? push_tuple(*count) : count.status();
+  ASSIGN_OR_RETURN(const std::size_t count, unmark());
+  return push_tuple(count);
 }
 
 Status PickleMachine::push_dict() {
@@ -363,8 +373,8 @@ Status PickleMachine::set_items(std::size_t count) {
 }
 
 Status PickleMachine::set_marked_items() {
-  const Result<std::size_t> count = unmark();
-  return count.ok() ? set_items(*count) : count.status();
+  ASSIGN_OR_RETURN(const std::size_t count, unmark());
+  return set_items(count);
 }
 
 Status PickleMachine::expect(const PickleValue& value, PickleKind kind, std::string_view what) {
@@ -379,8 +389,7 @@ Status PickleMachine::expect_items(const PickleValue& tuple, std::span<const Pic
   if (tuple.count != static_cast<std::int64_t>(kinds.size()))
     return invalid_error("{} has {} parts, expected {}", what, tuple.count, kinds.size());
   for (std::size_t i = 0; i < kinds.size(); ++i) {
-    const std::string part = std::string(what) + ": part " + std::to_string(i + 1);
-    RETURN_IF_ERROR(expect(items_of(tuple)[i], kinds[i], part));
+    RETURN_IF_ERROR(expect(items_of(tuple)[i], kinds[i], fmt::format("{}: part {}", what, i + 1)));
   }
   return {};
 }
@@ -398,9 +407,10 @@ Status PickleMachine::push_global() {
     return function(PickleFunction::rebuild_parameter);
   for (std::uint32_t i = 0; i < kStorages.size(); ++i)
     if (module == "torch" && name == kStorages[i].second) return push({PickleKind::storage_class, i, 0});
-  return Status::unsupported("global " + quote_name(module) + " " + quote_name(name) +
-                             " is not one that a state dict needs; nothing of it is run. Load the file where "
-                             "you trust it, and save its state_dict() alone");
+  return unsupported_error(
+      "global {} {} is not one that a state dict needs; nothing of it is run. Load the file where you trust "
+      "it, and save its state_dict() alone",
+      quote_name(module), quote_name(name));
 }
 
 // Reads the id of a storage: ('storage', torch.FloatStorage, '0', 'cpu', 6). The device of the storage is
@@ -413,7 +423,7 @@ Status PickleMachine::load_storage() {
   RETURN_IF_ERROR(expect_items(id, kParts, "a storage's id"));
   const auto parts = items_of(id);
   if (text_of(parts[0]) != "storage")
-    return Status::invalid("an id of " + quote_name(text_of(parts[0])) + ", expected of a storage");
+    return invalid_error("an id of {}, expected of a storage", quote_name(text_of(parts[0])));
   RETURN_IF_ERROR(check_length(text_of(parts[2]), "a storage's key"));
   storages_.push_back({kStorages[parts[1].first].first, text_of(parts[2]), parts[4].count});
   return push({PickleKind::storage, static_cast<std::uint32_t>(storages_.size() - 1), 0});
@@ -423,7 +433,7 @@ Status PickleMachine::reduce() {
   RETURN_IF_ERROR(need(2));
   const PickleValue arguments = pop();
   const PickleValue function = pop();
-  RETURN_IF_ERROR(expect(function, PickleKind::function, "what is called"));
+  RETURN_IF_ERROR(expect(function, PickleKind::function, "the called object"));
   switch (static_cast<PickleFunction>(function.first)) {
     case PickleFunction::ordered_dict:
       RETURN_IF_ERROR(expect_items(arguments, {}, "collections.OrderedDict"));
@@ -446,7 +456,7 @@ Status PickleMachine::rebuild_tensor(const PickleValue& arguments) {
   RETURN_IF_ERROR(expect_items(arguments, kParts, kWhat));
   const auto parts = items_of(arguments);
   if (parts[2].count != parts[3].count || parts[2].count > static_cast<std::int64_t>(kDimensionLimit)) {
-    return invalid_error("{}: {} extents and {} strides, expected as many, and at most {}", kWhat,
+    return invalid_error("{}: {} extents and {} strides, expected equal numbers of at most {}", kWhat,
                          parts[2].count, parts[3].count, kDimensionLimit);
   }
   for (const PickleValue& tuple : {parts[2], parts[3]})

@@ -1,4 +1,4 @@
-// Reads and writes the pickle of a state dict. Reading uses a virtual machine that supports only the opcodes,
+// Reads the pickle of a state dict, with a virtual machine that supports only the opcodes,
 // classes and functions that torch.save writes for a state dict: nothing is imported, called or executed.
 // Everything else is an error that names the opcode, its byte offset and the global.
 //
@@ -28,6 +28,37 @@ inline constexpr std::size_t kDictLimit = 4 * kTensorLimit;         // each tens
 inline constexpr std::size_t kNameLimit = 4096;  // bytes of a tensor's name or a storage's key
 inline constexpr std::size_t kStackLimit = std::size_t{1} << 20;  // two values for each tensor of a dict
 
+// The opcodes that a state dict needs.
+enum class Opcode : std::uint8_t {
+  mark = '(',
+  stop = '.',
+  none = 'N',
+  newtrue = 0x88,
+  newfalse = 0x89,
+  binint = 'J',
+  binint1 = 'K',
+  binint2 = 'M',
+  long1 = 0x8a,
+  binunicode = 'X',
+  global = 'c',
+  empty_tuple = ')',
+  tuple1 = 0x85,
+  tuple2 = 0x86,
+  tuple3 = 0x87,
+  tuple = 't',
+  empty_dict = '}',
+  setitem = 's',
+  setitems = 'u',
+  binput = 'q',
+  long_binput = 'r',
+  binget = 'h',
+  long_binget = 'j',
+  binpersid = 'Q',
+  reduce = 'R',
+  build = 'b',
+  proto = 0x80,
+};
+
 // A storage as the pickle describes it. Its bytes are not in the pickle; they are found by its key.
 struct PickledStorage {
   std::string_view dtype;  // as in element_size()
@@ -48,11 +79,6 @@ struct PickledTensor {
 // so without this rule all names together could be longer than the pickle. The texts are views of `pickle`.
 // Errors begin with a byte offset.
 Result<std::vector<PickledTensor>> read_pickle(std::span<const std::byte> pickle);
-
-// Returns the pickle of an OrderedDict of contiguous tensors, for torch.load(weights_only=True). The key of
-// each storage is the tensor's index in `sources`. REQUIRES: dtypes with a storage class in torch, and shapes
-// that tensor_bytes() accepts.
-std::string pickle_of(std::span<const TensorSource> sources);
 
 // Returns torch's name of the storage class of a dtype, such as `FloatStorage`; empty if there is none.
 [[nodiscard]] std::string_view torch_storage(std::string_view dtype);

@@ -6,6 +6,7 @@
 
 #include "train/io/little_endian.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -57,7 +58,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
   bool number_unsigned(number_unsigned_t value) override {
     if (place_ != Place::shape && place_ != Place::offsets) return unexpected("a number");
     if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-      return fail(what() + std::to_string(value) + ", expected a number below 2^63");
+      return fail(fmt::format("{}{}, expected a number below 2^63", what(), value));
     if (place_ == Place::shape)
       entry().shape.push_back(static_cast<std::int64_t>(value));
     else if (++offsets_ <= 2)
@@ -95,7 +96,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
     key_ = std::move(value);
     if (place_ != Place::tensor) return true;
     const unsigned field = key_ == "dtype" ? 1 : key_ == "shape" ? 2 : key_ == "data_offsets" ? 4 : 0;
-    if (field == 0) return fail(what() + "expected dtype, shape and data_offsets alone");
+    if (field == 0) return fail(what() + "expected only dtype, shape and data_offsets");
     if ((fields_ & field) != 0) return fail(what() + "given twice");
     fields_ |= field;
     return true;
@@ -117,7 +118,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
 
   bool end_array() override {
     if (place_ == Place::offsets && offsets_ != 2)
-      return fail(what() + std::to_string(offsets_) + " numbers, expected two");
+      return fail(fmt::format("{}{} numbers, expected two", what(), offsets_));
     place_ = Place::tensor;
     return true;
   }
@@ -133,36 +134,17 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
 
   // Returns the start of an error message: the part of the header that is wrong.
   std::string what() {
-    switch (place_) {
-      case Place::start:
-      case Place::end:
-        return "header: ";
-      case Place::top:
-        return quote_name(key_) + ": ";
-      case Place::metadata:
-        return std::string(kMetadata) + ": " + quote_name(key_) + ": ";
-      case Place::tensor:
-      case Place::shape:
-      case Place::offsets:
-        break;
-    }
-    return "tensor " + quote_name(entry().name) + ": " + quote_name(key_) + ": ";
+    if (place_ == Place::start || place_ == Place::end) return "header: ";
+    const std::string key = quote_name(key_) + ": ";
+    if (place_ == Place::top) return key;
+    return (place_ == Place::metadata ? std::string(kMetadata) : "tensor " + quote_name(entry().name)) +
+           ": " + key;
   }
 
   std::string_view wanted() const {
-    switch (place_) {
-      case Place::shape:
-      case Place::offsets:
-        return "numbers of 0 or more";
-      case Place::metadata:
-        return "a text";
-      case Place::tensor:
-        return key_ == "dtype" ? "a text" : "a list";
-      case Place::start:
-      case Place::top:
-      case Place::end:
-        break;
-    }
+    if (place_ == Place::shape || place_ == Place::offsets) return "numbers of 0 or more";
+    if (place_ == Place::metadata) return "a text";
+    if (place_ == Place::tensor) return key_ == "dtype" ? "a text" : "a list";
     return "an object";
   }
 
@@ -194,14 +176,15 @@ Result<SafetensorsHeader> parse_header(std::string_view text) {
 // Returns the header's text, after checking that the file contains all of it.
 Result<std::string_view> find_header(Bytes file) {
   if (file.size() < kLengthBytes) {
-    return Status::invalid(std::to_string(file.size()) +
-                           " bytes, too short for a safetensors file; it is torn or of another format");
+    return invalid_error("{} bytes, too short for a safetensors file; it is torn or of another format",
+                         file.size());
   }
   const auto length = load_little<std::uint64_t>(file, 0);
   if (const std::uint64_t room = file.size() - kLengthBytes; length > std::min(room, kHeaderLimit)) {
-    return Status::invalid("its first bytes say that the header has " + std::to_string(length) +
-                           " bytes, expected at most " + std::to_string(std::min(room, kHeaderLimit)) +
-                           "; the file is torn or of another format");
+    return invalid_error(
+        "its first bytes say that the header has {} bytes, expected at most {}; the file is torn or of "
+        "another format",
+        length, std::min(room, kHeaderLimit));
   }
   const Bytes header = file.subspan(kLengthBytes, static_cast<std::size_t>(length));
   if (header.empty() || header.front() != std::byte{'{'})
@@ -219,14 +202,14 @@ Status check_layout(std::vector<HeaderEntry>& entries, std::uint64_t room) {
   for (const HeaderEntry& entry : entries) {
     const std::string what = "tensor " + quote_name(entry.name) + ": ";
     if (element_size(entry.dtype) == 0) {
-      return Status::unsupported(what + "dtype " + quote_name(entry.dtype) + ", expected one of " +
-                                 known_dtypes());
+      return unsupported_error("{}dtype {}, expected one of {}", what, quote_name(entry.dtype),
+                               known_dtypes());
     }
     const std::optional<std::uint64_t> bytes = tensor_bytes(entry.dtype, entry.shape);
-    const std::string range = std::to_string(entry.begin) + " to " + std::to_string(entry.end);
+    const std::string range = fmt::format("{} to {}", entry.begin, entry.end);
     if (!bytes || entry.end < entry.begin || entry.end - entry.begin != *bytes) {
       return invalid_error("{}bytes {} do not fit {} {}{}", what, range, entry.dtype, shape_text(entry.shape),
-                           bytes ? ", which takes " + std::to_string(*bytes) : std::string());
+                           bytes ? fmt::format(", which takes {}", *bytes) : "");
     }
     if (entry.begin != at) {
       return invalid_error("{}bytes {}, expected to begin at {}{}", what, range, at,
@@ -242,13 +225,12 @@ Status check_layout(std::vector<HeaderEntry>& entries, std::uint64_t room) {
 Status check_source(const TensorSource& source, std::set<std::string_view>& names) {
   const std::string what = "tensor " + quote_name(source.name) + ": ";
   if (source.name == kMetadata) return Status::invalid(what + "the format keeps this name for itself");
-  if (!names.insert(source.name).second) return Status::invalid(what + "given twice; names must differ");
-  if (!source.bytes) return Status::invalid(what + "has no function that gives its bytes");
+  RETURN_IF_ERROR(check_unique(source, names));
   if (element_size(source.dtype) == 0)
     return invalid_error("{}dtype {}, expected one of {}", what, quote_name(source.dtype), known_dtypes());
   if (!tensor_bytes(source.dtype, source.shape)) {
-    return Status::invalid(what + "shape " + shape_text(source.shape) +
-                           ", expected extents of 0 or more and less than 2^63 bytes");
+    return invalid_error("{}shape {}, expected extents of 0 or more and less than 2^63 bytes", what,
+                         shape_text(source.shape));
   }
   return {};
 }
@@ -265,9 +247,8 @@ std::string header_text(std::span<const TensorSource> sources, std::span<const s
     const TensorSource& source = sources[index];
     const std::uint64_t end = offset + tensor_bytes(source.dtype, source.shape).value_or(0);
     text += text.size() == 1 ? "" : ",";
-    text += json_text(source.name) + R"(:{"dtype":")" + source.dtype + R"(","shape":)" +
-            json_text(source.shape) + R"(,"data_offsets":[)" + std::to_string(offset) + "," +
-            std::to_string(end) + "]}";
+    text += fmt::format(R"({}:{{"dtype":"{}","shape":{},"data_offsets":[{},{}]}})", json_text(source.name),
+                        source.dtype, json_text(source.shape), offset, end);
     offset = end;
   }
   text += "}";
@@ -325,8 +306,8 @@ Result<SafetensorsLayout> plan_safetensors(std::span<const TensorSource> sources
     return Status::invalid("a name of a tensor or a metadata text is not UTF-8, which the format asks for");
   }
   if (plan.header.size() > kHeaderLimit) {
-    return Status::invalid("names, shapes and metadata take " + size_text(plan.header.size()) +
-                           ", expected at most " + size_text(kHeaderLimit) + "; use more files");
+    return invalid_error("names, shapes and metadata take {}, expected at most {}; use more files",
+                         size_text(plan.header.size()), size_text(kHeaderLimit));
   }
   plan.size += kLengthBytes + plan.header.size();
   return plan;

@@ -13,7 +13,7 @@
 
 #include "train/base/status.h"
 #include "train/formats/tensor_list.h"
-#include "train/io/mapped_file.h"
+#include "train/io/files.h"
 #include "train/io/output_file.h"
 
 #include <cstddef>

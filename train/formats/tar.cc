@@ -77,7 +77,7 @@ Status set_pax(PaxFields& fields, std::string_view key, std::string_view value) 
   } else if (key == "size") {
     fields.size = parse_number<std::uint64_t>(value);
     if (!fields.size || *fields.size > kSizeLimit)
-      return Status::invalid("size " + quote_name(value) + " in a pax header, expected a number below 2^63");
+      return invalid_error("size {} in a pax header, expected a number below 2^63", quote_name(value));
   } else if (key.starts_with("GNU.sparse")) {
     return sparse_file();
   }
@@ -99,12 +99,12 @@ Result<PaxFields> parse_pax(std::string_view text) {
     const std::size_t blank = text.find(' ');
     const std::optional<std::uint64_t> length =
         blank <= 20 ? parse_number<std::uint64_t>(text.substr(0, blank)) : std::optional<std::uint64_t>();
-    if (!length || *length > text.size() || *length < blank + 3)
-      return Status::invalid("a pax header that is no list of `LENGTH KEY=VALUE`");
-    const std::string_view record = text.substr(blank + 1, static_cast<std::size_t>(*length) - blank - 1);
+    const bool fits = length && *length <= text.size() && *length >= blank + 3;
+    const std::string_view record =
+        fits ? text.substr(blank + 1, static_cast<std::size_t>(*length) - blank - 1) : "";
     const std::size_t equals = record.find('=');
     if (equals == std::string_view::npos || record.back() != '\n')
-      return Status::invalid("a pax header that is no list of `LENGTH KEY=VALUE`");
+      return Status::invalid("a pax header that is not a list of `LENGTH KEY=VALUE`");
     const std::string_view value = record.substr(equals + 1, record.size() - equals - 2);
     RETURN_IF_ERROR(set_pax(fields, record.substr(0, equals), value));
     text.remove_prefix(static_cast<std::size_t>(*length));
@@ -115,7 +115,7 @@ Result<PaxFields> parse_pax(std::string_view text) {
 // Returns the name without a leading `./`, or an error if the name leads out of a folder or cannot be shown.
 Result<std::string> safe_tar_name(std::string_view name) {
   const auto refuse = [&](const char* why) {
-    return Status::invalid("file " + quote_name(name) + ": " + why + ", expected a path inside the archive");
+    return invalid_error("file {}: {}, expected a path inside the archive", quote_name(name), why);
   };
   const auto control = [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; };
   if (std::ranges::any_of(name, control)) return refuse("the name has control characters");
@@ -131,7 +131,7 @@ Result<std::string> safe_tar_name(std::string_view name) {
   return safe;
 }
 
-constexpr std::size_t kEntryLimit = 100'000;
+constexpr std::size_t kTarEntryLimit = 100'000;
 constexpr std::uint64_t kLongNameLimit = 4096;
 constexpr std::uint64_t kPaxLimit = 1 << 20;
 constexpr std::uint64_t kPaddingLimit = 16 << 20;  // bytes of zeros after the end
@@ -147,16 +147,12 @@ class TarReader {
   Result<std::vector<TarEntry>> read() {
     while (true) {
       const Result<bool> more = next();
-      if (!more.ok()) return invalid_from(more.status());
+      if (!more.ok()) return with_context(fmt::format("byte {}", header_), more.status());
       if (!*more) return std::move(entries_);
     }
   }
 
  private:
-  [[nodiscard]] Status invalid_from(const Status& status) const {
-    return with_context("byte " + std::to_string(header_), status);
-  }
-
   [[nodiscard]] std::span<const std::byte> rest() const { return archive_.subspan(at_); }
 
   // Reads one header and its entry. Returns false at the end of the archive.
@@ -201,15 +197,15 @@ class TarReader {
     pending_ = {};
     if (folder) return {};
     if (header.type == kSparseFile)
-      return Status::unsupported("file " + quote_name(name) + ": " + sparse_file().message());
+      return unsupported_error("file {}: {}", quote_name(name), sparse_file().message());
     if (!file) {
-      return Status::unsupported("file " + quote_name(name) + ": a link, a device or another thing of type " +
-                                 quote_name(std::string_view(&header.type, 1)) + ", expected a plain file");
+      return unsupported_error("file {}: a link, a device or another thing of type {}, expected a plain file",
+                               quote_name(name), quote_name(std::string_view(&header.type, 1)));
     }
     if (name.empty()) return Status::invalid("a file without a name");
-    if (!names_.insert(name).second) return Status::invalid("file " + quote_name(name) + ": given twice");
-    if (entries_.size() == kEntryLimit)
-      return Status::invalid("more than " + std::to_string(kEntryLimit) + " files, which is the limit");
+    if (!names_.insert(name).second) return invalid_error("file {}: given twice", quote_name(name));
+    if (entries_.size() == kTarEntryLimit)
+      return invalid_error("more than {} files, which is the limit", kTarEntryLimit);
     entries_.push_back({name, bytes, header_});
     return {};
   }
@@ -294,7 +290,7 @@ Status check_source(const TarSource& source, std::set<std::string>& names) {
                          kTarName.size - 1);
   }
   if (!names.insert(name).second) return Status::invalid(what + "given twice; names must differ");
-  if (!source.write) return Status::invalid(what + "has no function that gives its bytes");
+  if (!source.write) return Status::invalid(what + "has no function that writes its bytes");
   if (source.size > INT64_MAX / 2) return Status::invalid(what + "too large for an archive");
   return {};
 }
@@ -318,8 +314,7 @@ Status write_entry(OutputFile& file, const TarSource& source) {
   std::uint64_t written = 0;
   const ByteSink sink = [&](std::span<const std::byte> bytes) -> Status {
     written += bytes.size();
-    if (written > source.size)
-      return Status::invalid("gives more than the " + std::to_string(source.size) + " bytes of its size");
+    if (written > source.size) return invalid_error("gives more than the {} bytes of its size", source.size);
     return file.write(bytes);
   };
   RETURN_IF_ERROR(with_context(what, source.write(sink)));

@@ -10,7 +10,7 @@
 
 #include "train/base/status.h"
 #include "train/formats/gzip.h"
-#include "train/io/mapped_file.h"
+#include "train/io/files.h"
 #include "train/io/output_file.h"
 
 #include <array>

@@ -75,12 +75,19 @@ std::string shape_text(std::span<const std::int64_t> shape) {
   return "[" + text + (shape.size() > kMost ? ", …]" : "]");
 }
 
+Status check_unique(const TensorSource& source, std::set<std::string_view>& names) {
+  const char* const problem = !names.insert(source.name).second ? "given twice; names must differ"
+                              : !source.bytes                   ? "has no function that returns its bytes"
+                                                                : nullptr;
+  return problem == nullptr ? Status() : invalid_error("tensor {}: {}", quote_name(source.name), problem);
+}
+
 Result<Bytes> bytes_of(const TensorSource& source) {
   ASSIGN_OR_RETURN(const Bytes bytes, source.bytes());
   const std::uint64_t expected = tensor_bytes(source.dtype, source.shape).value_or(0);
   if (bytes.size() == expected) return bytes;
-  return Status::invalid(fmt::format("{} bytes given, expected {} for {} {}", bytes.size(), expected,
-                                     source.dtype, shape_text(source.shape)));
+  return invalid_error("{} bytes given, expected {} for {} {}", bytes.size(), expected, source.dtype,
+                       shape_text(source.shape));
 }
 
 Result<TensorList> TensorList::of(std::vector<StoredTensor> tensors) {
@@ -92,7 +99,7 @@ Result<TensorList> TensorList::of(std::vector<StoredTensor> tensors) {
   std::iota(index.begin(), index.end(), std::size_t{0});
   std::ranges::sort(index, {}, name_of);
   const auto twin = std::ranges::adjacent_find(index, {}, name_of);
-  if (twin != index.end()) return Status::invalid("tensor " + quote_name(name_of(*twin)) + ": given twice");
+  if (twin != index.end()) return invalid_error("tensor {}: given twice", quote_name(name_of(*twin)));
   return stored;
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,6 +49,9 @@ struct TensorSource {
   // next call or the end of the write. So one buffer is enough to copy the tensors of a GPU one at a time.
   std::function<Result<Bytes>()> bytes;
 };
+
+// Returns an error if `names` has the source's name, or if the source has no function. Adds the name.
+Status check_unique(const TensorSource& source, std::set<std::string_view>& names);
 
 // Returns the bytes of a source, or an error if their number does not fit the dtype and the shape.
 Result<Bytes> bytes_of(const TensorSource& source);

@@ -3,11 +3,12 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/torch_file.h"
 
+#include "train/base/utf8.h"
 #include "train/formats/pickle.h"
 #include "train/formats/zip.h"
 #include "train/io/little_endian.h"
 
-#include <nlohmann/json.hpp>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -42,15 +43,15 @@ Result<std::string_view> find_root(std::span<const ZipEntry> entries) {
 Status check_byte_order(std::span<const ZipEntry> entries, const std::string& root) {
   const ZipEntry* order = find_entry(entries, root + "byteorder");  // older versions of torch do not write it
   if (order == nullptr || as_text(order->bytes) == "little") return {};
-  return Status::unsupported(quote_name(order->name) + ": " + quote_name(as_text(order->bytes)) +
-                             ", expected \"little\"");
+  return unsupported_error("{}: {}, expected \"little\"", quote_name(order->name),
+                           quote_name(as_text(order->bytes)));
 }
 
 Result<Bytes> storage_bytes(std::span<const ZipEntry> entries, const std::string& root,
                             const PickledStorage& storage) {
   const std::string name = root + "data/" + std::string(storage.key);
   const ZipEntry* entry = find_entry(entries, name);
-  if (entry == nullptr) return Status::invalid("its storage " + quote_name(name) + " is not in the archive");
+  if (entry == nullptr) return invalid_error("its storage {} is not in the archive", quote_name(name));
   const std::array<std::int64_t, 1> extent = {storage.elements};
   const std::optional<std::uint64_t> size = tensor_bytes(storage.dtype, extent);
   if (!size || *size != entry->bytes.size()) {
@@ -111,40 +112,29 @@ struct Range {
 };
 
 Result<Range> range_of(const PickledTensor& tensor, Bytes storage) {
-  const std::string what = std::string(tensor.storage.dtype) + " " + shape_text(tensor.shape) +
-                           " with strides " + shape_text(tensor.strides) + " at element " +
-                           std::to_string(tensor.offset);
+  const std::string what = fmt::format("{} {} with strides {} at element {}", tensor.storage.dtype,
+                                       shape_text(tensor.shape), shape_text(tensor.strides), tensor.offset);
   const std::optional<std::uint64_t> bytes = tensor_bytes(tensor.storage.dtype, tensor.shape);
   if (!bytes) return Status::invalid(what + ", expected extents of 0 or more and less than 2^63 bytes");
   const auto elements = static_cast<std::uint64_t>(tensor.storage.elements);
   const std::uint64_t extent = *bytes == 0 ? 0 : extent_of(tensor).value_or(UINT64_MAX);
   if (tensor.offset < 0 || static_cast<std::uint64_t>(tensor.offset) > elements ||
       extent > elements - static_cast<std::uint64_t>(tensor.offset))
-    return Status::invalid(what + " does not fit its storage of " + std::to_string(elements) + " elements");
+    return invalid_error("{} does not fit its storage of {} elements", what, elements);
   const std::size_t size = element_size(tensor.storage.dtype);
   return Range{storage.subspan(static_cast<std::size_t>(tensor.offset) * size,
                                static_cast<std::size_t>(extent) * size),
                static_cast<std::size_t>(*bytes)};
 }
 
-bool is_utf8(const std::string& text) {
-  try {
-    static_cast<void>(nlohmann::json(text).dump());
-    return true;
-  } catch (const nlohmann::json::exception&) {
-    return false;
-  }
-}
-
-Status check_source(const TensorSource& source, std::set<std::string_view>& names) {
+Status check_torch_source(const TensorSource& source, std::set<std::string_view>& names) {
   const std::string what = "tensor " + quote_name(source.name) + ": ";
   if (!is_utf8(source.name))
-    return Status::invalid(what + "the name is not UTF-8, which the format asks for");
-  if (!names.insert(source.name).second) return Status::invalid(what + "given twice; names must differ");
-  if (!source.bytes) return Status::invalid(what + "has no function that gives its bytes");
+    return Status::invalid(what + "the name is not UTF-8, which the format requires");
+  RETURN_IF_ERROR(check_unique(source, names));
   if (torch_storage(source.dtype).empty()) {
-    return Status::unsupported(what + "torch has no storage class for dtype " + quote_name(source.dtype) +
-                               "; write it as safetensors");
+    return unsupported_error("{}torch has no storage class for dtype {}; write it as safetensors", what,
+                             quote_name(source.dtype));
   }
   if (source.shape.size() > kDimensionLimit || !tensor_bytes(source.dtype, source.shape)) {
     return invalid_error("{}shape {}, expected at most {} extents of 0 or more and less than 2^63 bytes",
@@ -176,11 +166,97 @@ Status add_all(ZipWriter& zip, const TorchFileLayout& plan, std::span<const Tens
   RETURN_IF_ERROR(add_text(zip, plan.root + "/data.pkl", plan.pickle));
   RETURN_IF_ERROR(add_text(zip, plan.root + "/byteorder", "little"));
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    const std::string name = plan.root + "/data/" + std::to_string(i);
-    RETURN_IF_ERROR(add_tensor(zip, name, sources[i]));
+    RETURN_IF_ERROR(add_tensor(zip, fmt::format("{}/data/{}", plan.root, i), sources[i]));
   }
   RETURN_IF_ERROR(add_text(zip, plan.root + "/version", "3\n"));
   return zip.finish();
+}
+
+// Builds the bytes of a pickle.
+class PickleText {
+ public:
+  PickleText& operator<<(Opcode opcode) {
+    text_ += static_cast<char>(opcode);
+    return *this;
+  }
+  PickleText& operator<<(std::string_view text) {
+    *this << Opcode::binunicode;
+    append_little(text_, static_cast<std::uint32_t>(text.size()));
+    text_ += text;
+    return *this;
+  }
+  PickleText& operator<<(std::int64_t number) {  // 0 or more
+    if (number < 256) {
+      *this << Opcode::binint1;
+      append_little(text_, static_cast<std::uint8_t>(number));
+    } else if (number <= INT32_MAX) {
+      *this << Opcode::binint;
+      append_little(text_, static_cast<std::uint32_t>(number));
+    } else {
+      *this << Opcode::long1;
+      append_little(text_, std::uint8_t{8});
+      append_little(text_, static_cast<std::uint64_t>(number));
+    }
+    return *this;
+  }
+  PickleText& global(std::string_view module, std::string_view name) {
+    *this << Opcode::global;
+    text_ += std::string(module) + "\n" + std::string(name) + "\n";
+    return *this;
+  }
+  PickleText& ordered_dict() {
+    return global("collections", "OrderedDict") << Opcode::empty_tuple << Opcode::reduce;
+  }
+  PickleText& numbers(std::span<const std::int64_t> values) {
+    *this << Opcode::mark;
+    for (const std::int64_t value : values) *this << value;
+    return *this << Opcode::tuple;
+  }
+  PickleText& protocol() {
+    *this << Opcode::proto;
+    append_little(text_, std::uint8_t{2});
+    return *this;
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+std::vector<std::int64_t> strides_of(std::span<const std::int64_t> shape) {
+  std::vector<std::int64_t> strides(shape.size());
+  std::int64_t stride = 1;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    strides[i] = stride;
+    // This avoids an overflow: a shape with an extent of 0 may have any other extents.
+    const std::int64_t extent = std::max<std::int64_t>(shape[i], 1);
+    stride = stride > INT64_MAX / extent ? INT64_MAX : stride * extent;
+  }
+  return strides;
+}
+
+void put_tensor(PickleText& pickle, const TensorSource& source, std::size_t index) {
+  const std::uint64_t bytes = tensor_bytes(source.dtype, source.shape).value_or(0);
+  pickle << std::string_view(source.name);
+  pickle.global("torch._utils", "_rebuild_tensor_v2")
+      << Opcode::mark << Opcode::mark << std::string_view("storage");
+  pickle.global("torch", torch_storage(source.dtype))
+      << std::string_view(std::to_string(index)) << std::string_view("cpu")
+      << static_cast<std::int64_t>(bytes / element_size(source.dtype)) << Opcode::tuple << Opcode::binpersid
+      << std::int64_t{0};
+  pickle.numbers(source.shape).numbers(strides_of(source.shape)) << Opcode::newfalse;
+  pickle.ordered_dict() << Opcode::tuple << Opcode::reduce;
+}
+
+// Returns the pickle of an OrderedDict of contiguous tensors, for torch.load(weights_only=True). The key of
+// each storage is the tensor's index in `sources`. It has no memo, because texts and globals cost less than
+// their bookkeeping. REQUIRES: dtypes with a storage class in torch, and shapes that tensor_bytes() accepts.
+std::string pickle_of(std::span<const TensorSource> sources) {
+  PickleText pickle;
+  pickle.protocol().ordered_dict() << Opcode::mark;
+  for (std::size_t i = 0; i < sources.size(); ++i) put_tensor(pickle, sources[i], i);
+  pickle << Opcode::setitems << Opcode::stop;
+  return pickle.take();
 }
 
 }  // namespace
@@ -237,7 +313,7 @@ Result<TorchFileLayout> plan_torch_file(std::span<const TensorSource> sources, s
   if (sources.size() > kTensorLimit)
     return invalid_error("{} tensors, expected at most {}", sources.size(), kTensorLimit);
   for (const TensorSource& source : sources) {
-    RETURN_IF_ERROR(check_source(source, names));
+    RETURN_IF_ERROR(check_torch_source(source, names));
     const std::uint64_t size = tensor_bytes(source.dtype, source.shape).value_or(0);
     if (size > INT64_MAX / 2 - bytes)
       return Status::invalid("the tensors have more than 2^62 bytes together");
@@ -247,8 +323,8 @@ Result<TorchFileLayout> plan_torch_file(std::span<const TensorSource> sources, s
   plan.root = std::move(root);
   plan.pickle = pickle_of(sources);
   if (plan.pickle.size() > kPickleLimit) {
-    return Status::invalid("names and shapes take " + size_text(plan.pickle.size()) + ", expected at most " +
-                           size_text(kPickleLimit));
+    return invalid_error("names and shapes take {}, expected at most {}", size_text(plan.pickle.size()),
+                         size_text(kPickleLimit));
   }
   ZipWriter counter(nullptr);
   RETURN_IF_ERROR(add_all(counter, plan, sources));

@@ -14,7 +14,7 @@
 namespace octavo_train {
 namespace {
 
-constexpr std::size_t kEntryLimit = 1'000'000;
+constexpr std::size_t kZipEntryLimit = 1'000'000;
 constexpr std::uint16_t kEncrypted = 1;
 constexpr std::uint16_t kSizesFollow = 8;
 
@@ -35,7 +35,7 @@ struct CentralEntry {
   std::uint64_t header = 0;
 };
 
-Status cut_short() {
+Status no_directory_end() {
   return Status::invalid("no end of a zip archive: the file is torn or of another format");
 }
 
@@ -52,7 +52,7 @@ std::optional<std::size_t> find_end(Bytes file) {
 
 Result<Directory> find_directory(Bytes file) {
   const std::optional<std::size_t> found = find_end(file);
-  if (!found) return cut_short();
+  if (!found) return no_directory_end();
   std::size_t end = *found;
   if (u16(file, end + 4) != 0 || u16(file, end + 6) != 0)
     return invalid_at(end, "a zip archive in several parts, expected one");
@@ -62,18 +62,17 @@ Result<Directory> find_directory(Bytes file) {
     const std::uint64_t at = u64(file, locator + 8);
     if (locator < kZip64EndSize || at > locator - kZip64EndSize ||
         u32(file, static_cast<std::size_t>(at)) != kZip64End)
-      return invalid_at(locator, "the zip64 record lies at byte " + std::to_string(at) + ", where none is");
+      return invalid_at(locator, "there is no zip64 record at byte {}, where its locator points", at);
     end = static_cast<std::size_t>(at);
     directory = {u64(file, end + 48), u64(file, end + 40), u64(file, end + 32)};
   }
   if (directory.at > end || directory.size != end - directory.at) {
-    return invalid_at(end, "the directory of " + std::to_string(directory.size) + " bytes at byte " +
-                               std::to_string(directory.at) + " does not end here");
+    return invalid_at(end, "the directory of {} bytes at byte {} does not end here", directory.size,
+                      directory.at);
   }
-  if (directory.count > std::min<std::uint64_t>(directory.size / kZipCentralSize, kEntryLimit)) {
-    return invalid_at(end, std::to_string(directory.count) + " entries do not fit the directory of " +
-                               std::to_string(directory.size) + " bytes, or the limit of " +
-                               std::to_string(kEntryLimit));
+  if (directory.count > std::min<std::uint64_t>(directory.size / kZipCentralSize, kZipEntryLimit)) {
+    return invalid_at(end, "{} entries do not fit the directory of {} bytes, or the limit of {}",
+                      directory.count, directory.size, kZipEntryLimit);
   }
   return directory;
 }
@@ -83,7 +82,7 @@ Status read_extra64(Bytes extra, std::span<std::uint64_t* const> wanted) {
   while (!wanted.empty()) {
     if (extra.size() < 4) return Status::invalid("the zip64 field is missing");
     const auto size = static_cast<std::size_t>(u16(extra, 2));
-    if (size > extra.size() - 4) return Status::invalid("an extra field is longer than its place");
+    if (size > extra.size() - 4) return Status::invalid("an extra field is longer than the record");
     if (u16(extra, 0) != kZip64Extra) {
       extra = extra.subspan(4 + size);
       continue;
@@ -108,8 +107,8 @@ Result<CentralEntry> next_entry(Bytes& rest) {
   const std::string what = "file " + quote_name(entry.name) + ": ";
   if (u16(rest, 8) & kEncrypted) return Status::unsupported(what + "encrypted, expected a plain file");
   if (u16(rest, 10) != 0) {
-    return Status::unsupported(what + "compressed by method " + std::to_string(u16(rest, 10)) +
-                               ", expected stored bytes as torch.save writes them");
+    return unsupported_error("{}compressed by method {}, expected stored bytes as torch.save writes them",
+                             what, u16(rest, 10));
   }
   std::uint64_t packed = u32(rest, 20);
   entry.size = u32(rest, 24);
@@ -120,7 +119,8 @@ Result<CentralEntry> next_entry(Bytes& rest) {
   const Bytes extra = rest.subspan(kZipCentralSize + name_size, extra_size);
   if (Status status = read_extra64(extra, wanted); !status.ok())
     return Status::invalid(what + status.message());
-  if (packed != entry.size) return Status::invalid(what + "two sizes for stored bytes");
+  if (packed != entry.size)
+    return Status::invalid(what + "stored bytes whose compressed and uncompressed sizes differ");
   rest = rest.subspan(size);
   return entry;
 }
@@ -130,18 +130,19 @@ Result<ZipEntry> find_bytes(Bytes data, const CentralEntry& entry) {
   const std::string what = "file " + quote_name(entry.name) + ": ";
   if (data.size() < kZipLocalSize || entry.header > data.size() - kZipLocalSize ||
       u32(data, static_cast<std::size_t>(entry.header)) != kZipLocal)
-    return invalid_at(entry.place, what + "no header at byte " + std::to_string(entry.header));
+    return invalid_at(entry.place, "{}no header at byte {}", what, entry.header);
   const Bytes local = data.subspan(static_cast<std::size_t>(entry.header));
   const auto name_size = static_cast<std::size_t>(u16(local, 26));
   const std::size_t begin = kZipLocalSize + name_size + static_cast<std::size_t>(u16(local, 28));
   if (begin > local.size() || entry.size > local.size() - begin)
-    return invalid_at(entry.header, what + std::to_string(entry.size) + " bytes do not fit the archive");
+    return invalid_at(entry.header, "{}{} bytes do not fit the archive", what, entry.size);
   if (as_text(local.subspan(kZipLocalSize, name_size)) != entry.name || u16(local, 8) != 0)
-    return invalid_at(entry.header, what + "its header has another name or method than the directory");
+    return invalid_at(entry.header, "{}the name or the method in its header differs from the directory",
+                      what);
   const std::uint64_t size = u32(local, 22);
   if (!(u16(local, 6) & kSizesFollow) && size != kZipIn64 && size != entry.size) {
-    return invalid_at(entry.header, what + "its header says " + std::to_string(size) +
-                                        " bytes, the directory " + std::to_string(entry.size));
+    return invalid_at(entry.header, "{}{} bytes by its header, but {} by the directory", what, size,
+                      entry.size);
   }
   return ZipEntry{entry.name, local.subspan(begin, static_cast<std::size_t>(entry.size)), entry.header};
 }
@@ -153,7 +154,7 @@ Status check_overlaps(Bytes archive, std::vector<ZipEntry>& entries) {
   std::uint64_t end = 0;
   for (const ZipEntry& entry : entries) {
     if (entry.header < end)
-      return invalid_at(entry.header, "file " + quote_name(entry.name) + ": overlaps the file before");
+      return invalid_at(entry.header, "file {}: overlaps the file before", quote_name(entry.name));
     end = static_cast<std::uint64_t>(entry.bytes.data() - archive.data()) + entry.bytes.size();
   }
   return {};
@@ -179,20 +180,19 @@ Result<std::vector<ZipEntry>> read_zip(Bytes archive) {
   std::vector<ZipEntry> entries;
   for (std::uint64_t i = 0; i < directory.count; ++i) {
     const std::uint64_t place = directory.at + directory.size - rest.size();
-    ASSIGN_OR_RETURN(CentralEntry central, with_context("byte " + std::to_string(place), next_entry(rest)));
+    ASSIGN_OR_RETURN(CentralEntry central, with_context(fmt::format("byte {}", place), next_entry(rest)));
     central.place = place;
     ASSIGN_OR_RETURN(const ZipEntry entry, find_bytes(data, central));
     entries.push_back(entry);
   }
   if (!rest.empty()) {
     return invalid_at(directory.at + directory.size - rest.size(),
-                      "the directory has more than its " + std::to_string(directory.count) + " entries");
+                      "the directory has more than its {} entries", directory.count);
   }
   RETURN_IF_ERROR(check_overlaps(archive, entries));
   std::ranges::sort(entries, {}, &ZipEntry::name);
   const auto twin = std::ranges::adjacent_find(entries, {}, &ZipEntry::name);
-  if (twin != entries.end())
-    return invalid_at(twin->header, "file " + quote_name(twin->name) + ": given twice");
+  if (twin != entries.end()) return invalid_at(twin->header, "file {}: given twice", quote_name(twin->name));
   return entries;
 }
 

@@ -3,14 +3,12 @@
 #include "train/io/checksums.h"
 
 #include "train/base/text.h"
-#include "train/io/file_descriptor.h"
+#include "train/io/files.h"
 
+#include <fmt/format.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <array>
-#include <cinttypes>
-#include <cstdio>
 
 namespace octavo_train {
 namespace {
@@ -22,7 +20,7 @@ FileChecksum own_checksum(std::string_view lines) {
 }
 
 std::string line_of(const FileChecksum& file) {
-  return file.hash + ' ' + std::to_string(file.size) + ' ' + file.name + '\n';
+  return fmt::format("{} {} {}\n", file.hash, file.size, file.name);
 }
 
 bool is_hash(std::string_view text) {
@@ -58,10 +56,7 @@ void Hasher::add(std::span<const std::byte> bytes) {
 
 std::string Hasher::hex() const {
   const XXH128_hash_t hash = XXH3_128bits_digest(&state_->xxh3);
-  std::array<char, kHashDigits + 1> text{};
-  std::snprintf(text.data(), text.size(), "%016" PRIx64 "%016" PRIx64, std::uint64_t{hash.high64},
-                std::uint64_t{hash.low64});
-  return text.data();
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
 std::string xxh3_hex(std::span<const std::byte> bytes) {
@@ -80,24 +75,24 @@ std::string format_checksums(std::span<const FileChecksum> files) {
 
 Result<std::vector<FileChecksum>> parse_checksums(std::string_view text, const std::string& path) {
   const std::string torn = "; the file is torn or was changed";
-  if (text.empty() || text.back() != '\n') return Status::invalid(path + ": its last line has no end" + torn);
+  if (text.empty() || text.back() != '\n') return invalid_error("{}: its last line has no end{}", path, torn);
   std::vector<FileChecksum> files;
   std::size_t begin = 0;
   std::size_t last = 0;
   while (begin < text.size()) {
     const std::size_t end = text.find('\n', begin);
-    const std::string place = path + ":" + std::to_string(files.size() + 1);
+    const std::string place = fmt::format("{}:{}", path, files.size() + 1);
     FileChecksum file;
     if (!parse_line(text.substr(begin, end - begin), file))
-      return Status::invalid(place + ": expected a hash of 32 hex digits, a size and a file name" + torn);
+      return invalid_error("{}: expected a hash of 32 hex digits, a size and a file name{}", place, torn);
     if (std::any_of(files.begin(), files.end(), [&](const auto& other) { return other.name == file.name; }))
-      return Status::invalid(place + ": a second line for " + file.name + torn);
+      return invalid_error("{}: a second line for {}{}", place, file.name, torn);
     files.push_back(std::move(file));
     last = begin;
     begin = end + 1;
   }
   if (files.back() != own_checksum(text.substr(0, last)))
-    return Status::invalid(path + ": its last line does not fit the lines before" + torn);
+    return invalid_error("{}: its last line does not fit the lines before{}", path, torn);
   files.pop_back();
   return files;
 }

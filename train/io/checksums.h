@@ -38,13 +38,6 @@ class Hasher {
 std::string xxh3_hex(std::span<const std::byte> bytes);
 std::string xxh3_hex(std::string_view text);
 
-// Returns Hasher::hex() of the bytes.
-inline std::string hash_of(std::span<const std::byte> bytes) {
-  Hasher hasher;
-  hasher.add(bytes);
-  return hasher.hex();
-}
-
 struct FileChecksum {
   std::string hash;
   std::uint64_t size = 0;

@@ -4,12 +4,15 @@
 
 #include "train/base/status.h"
 
+#include <fmt/core.h>
+
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace octavo_train {
 
@@ -37,12 +40,9 @@ void append_little(std::string& out, T value) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-[[nodiscard]] inline Status placed(std::string_view where, const Status& status) {
-  return with_context(where, status);
-}
-
-[[nodiscard]] inline Status invalid_at(std::uint64_t offset, std::string_view message) {
-  return Status::invalid("byte " + std::to_string(offset) + ": " + std::string(message));
+template <class... Args>
+[[nodiscard]] Status invalid_at(std::uint64_t offset, fmt::format_string<Args...> format, Args&&... args) {
+  return invalid_error("byte {}: {}", offset, fmt::format(format, std::forward<Args>(args)...));
 }
 
 }  // namespace octavo_train

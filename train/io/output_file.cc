@@ -92,7 +92,7 @@ Result<std::string> partial_path(const std::string& path) {
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
     return Status::invalid(path + ": is there and not a file; choose another name");
   const std::size_t name = path.rfind('/') + 1;  // npos + 1 is 0
-  if (name == path.size()) return Status::invalid("'" + path + "': expected the name of a file");
+  if (name == path.size()) return invalid_error("'{}': expected the name of a file", path);
   return path.substr(0, name) + "." + path.substr(name) + ".partial";
 }
 

@@ -5,7 +5,7 @@
 
 #include "train/base/status.h"
 #include "train/io/checksums.h"
-#include "train/io/file_descriptor.h"
+#include "train/io/files.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -3,8 +3,8 @@
 
 #include "train/base/metric_names.h"
 #include "train/base/word_diff.h"
-#include "train/io/folders.h"
-#include "train/log/event_file.h"
+#include "train/io/files.h"
+#include "train/io/protobuf_wire.h"
 
 #include <nlohmann/json.hpp>
 
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -61,7 +62,7 @@ std::string text_of(const json& example, const char* name) {
 std::string examples_markdown(const json& record) {
   const auto examples = record.find("examples");
   if (examples == record.end() || !examples->is_array() || examples->empty()) return {};
-  std::string out = "| clip | said | heard |\n|---|---|---|\n";
+  std::string out = "| clip | reference | transcribed |\n|---|---|---|\n";
   for (const json& each : *examples) {
     if (!each.is_object()) continue;
     const std::string reference = text_of(each, "reference"), hypothesis = text_of(each, "hypothesis");
@@ -71,6 +72,28 @@ std::string examples_markdown(const json& record) {
            " |\n";
   }
   return out;
+}
+
+constexpr std::uint32_t kCastagnoli = 0x82f63b78;  // the polynomial, bits reversed
+
+constexpr std::array<std::uint32_t, 256> crc_table() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t i = 0; i < table.size(); ++i) {
+    std::uint32_t crc = i;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? kCastagnoli : 0);
+    table[i] = crc;
+  }
+  return table;
+}
+
+// The field numbers below are from tensorflow/core/util/event.proto, and from summary.proto, tensor.proto and
+// tensor_shape.proto in framework/.
+using Message = ProtobufWriter;
+
+Message event(double wall_time, std::int64_t step) {
+  Message message;
+  message.real(1, wall_time).varint(2, static_cast<std::uint64_t>(step));
+  return message;
 }
 
 constexpr std::string_view kMetrics = "metrics.jsonl";
@@ -108,7 +131,7 @@ double unix_seconds() {
 }
 
 Status failure(const fs::path& path, const std::string& doing, const std::error_code& error) {
-  return Status::failed(path.string() + ": cannot " + doing + ": " + error.message());
+  return failed_error("{}: cannot {}: {}", path.string(), doing, error.message());
 }
 
 // Returns the step of a line that is a record, or -1.
@@ -136,17 +159,15 @@ Status set_aside(const fs::path& metrics) {
 Status drop_after(const fs::path& metrics, std::int64_t step) {
   std::ifstream in(metrics, std::ios::binary);
   if (!in)
-    return Status::failed(metrics.string() + ": cannot read it; to resume, its lines up to step " +
-                          std::to_string(step) + " are needed");
+    return failed_error("{}: cannot read it; to resume, its lines up to step {} are needed", metrics.string(),
+                        step);
   const fs::path beside = metrics.parent_path() / (".metrics.jsonl.partial");
   ASSIGN_OR_RETURN(AppendFile out, AppendFile::open(beside.string(), AppendFile::Mode::truncate));
   Status status;
-  std::string line;
-  while (status.ok() && std::getline(in, line)) {
-    const std::int64_t found = step_of(line);
-    if (found >= 0 && found <= step) status = out.append(line + '\n');
-  }
-  if (status.ok() && in.bad()) status = Status::failed(metrics.string() + ": cannot read it to its end");
+  for (std::string line; status.ok() && std::getline(in, line);)
+    if (const std::int64_t found = step_of(line); found >= 0 && found <= step)
+      status = out.append(line + '\n');
+  if (status.ok() && in.bad()) status = failed_error("{}: cannot read it to its end", metrics.string());
   if (status.ok()) status = out.sync();
   std::error_code error;
   if (status.ok()) {
@@ -217,13 +238,10 @@ Result<AppendFile> AppendFile::open(const std::string& path, Mode mode) {
       path);
   if (file.descriptor_.get() < 0) return system_error(path, "open it for writing", errno);
   struct stat found {};
-  if (::fstat(file.descriptor_.get(), &found) != 0) return system_error(path, "ask for its size", errno);
+  if (::fstat(file.descriptor_.get(), &found) != 0) return system_error(path, "read its size", errno);
   file.size_ = found.st_size;
   return file;
 }
-
-AppendFile::AppendFile(FileDescriptor descriptor, std::string path)
-    : descriptor_(std::move(descriptor)), path_(std::move(path)) {}
 
 Status AppendFile::append(std::string_view bytes) {
   std::string_view left = bytes;
@@ -251,13 +269,10 @@ Status AppendFile::sync() {
   return {};
 }
 
-RunLog::RunLog(AppendFile metrics, AppendFile events)
-    : metrics_(std::move(metrics)), events_(std::move(events)) {}
-
 Result<RunLog> RunLog::open(const std::string& run_folder, std::int64_t resume_step) {
   if (resume_step < 0) {
-    return Status::invalid("[log] resume_step: got " + std::to_string(resume_step) +
-                           ", expected 0 for a new run or the step of a checkpoint");
+    return invalid_error("[log] resume_step: got {}, expected 0 for a new run or the step of a checkpoint",
+                         resume_step);
   }
   const fs::path folder(run_folder);
   std::error_code error;
@@ -280,9 +295,9 @@ Status RunLog::write(const json& record) {
   const auto step = record.is_object() ? record.find("step") : record.end();
   if (kind == record.end() || !kind->is_string() || step == record.end() || !step->is_number_integer() ||
       step->get<std::int64_t>() < 0) {
-    return Status::invalid("[log] record: got " +
-                           record.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 200) +
-                           ", expected an object with \"kind\" (a string) and \"step\" (an integer from 0)");
+    return invalid_error(
+        "[log] record: got {}, expected an object with \"kind\" (a string) and \"step\" (an integer from 0)",
+        record.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 200));
   }
   const double now = unix_seconds();
   json line = {{"time", now}};
@@ -301,6 +316,59 @@ Status RunLog::write(const json& record) {
 Status RunLog::flush() {
   const Status status = metrics_.sync();
   return status.ok() ? events_.sync() : status;
+}
+
+std::uint32_t crc32c(std::string_view bytes) {
+  static constexpr std::array<std::uint32_t, 256> kTable = crc_table();
+  std::uint32_t crc = 0xffffffff;
+  for (const char c : bytes) crc = (crc >> 8) ^ kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
+  return crc ^ 0xffffffff;
+}
+
+std::uint32_t masked_crc32c(std::string_view bytes) { return std::rotr(crc32c(bytes), 15) + 0xa282ead8; }
+
+std::string tfrecord(std::string_view data) {
+  std::string out;
+  append_little(out, static_cast<std::uint64_t>(data.size()));
+  append_little(out, masked_crc32c(out));
+  out += data;
+  append_little(out, masked_crc32c(data));
+  return out;
+}
+
+std::string version_event(double wall_time) {
+  Message message;
+  message.real(1, wall_time).bytes(3, "brain.Event:2");
+  return tfrecord(message.text());
+}
+
+std::string session_start_event(double wall_time, std::int64_t step) {
+  Message session;
+  session.varint(1, 1);  // status START
+  return tfrecord(event(wall_time, step).bytes(7, session.text()).text());
+}
+
+std::string scalars_event(double wall_time, std::int64_t step, std::span<const Scalar> scalars) {
+  Message summary;
+  for (const Scalar& scalar : scalars) {
+    Message value;
+    value.bytes(1, scalar.tag).real(2, scalar.value);
+    summary.bytes(1, value.text());
+  }
+  return tfrecord(event(wall_time, step).bytes(5, summary.text()).text());
+}
+
+// The value is a tensor of one string, for the plugin `text`.
+std::string text_event(double wall_time, std::int64_t step, std::string_view tag, std::string_view markdown) {
+  constexpr std::uint64_t kString = 7;  // DT_STRING
+  const Message size = Message().varint(1, 1);
+  const Message shape = Message().bytes(2, size.text());
+  const Message tensor = Message().varint(1, kString).bytes(2, shape.text()).bytes(8, markdown);
+  const Message plugin = Message().bytes(1, "text");
+  const Message metadata = Message().bytes(1, plugin.text());
+  const Message value = Message().bytes(1, tag).bytes(8, tensor.text()).bytes(9, metadata.text());
+  const Message summary = Message().bytes(1, value.text());
+  return tfrecord(event(wall_time, step).bytes(5, summary.text()).text());
 }
 
 }  // namespace octavo_train

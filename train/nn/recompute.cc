@@ -74,20 +74,20 @@ class Autocast {
   at::ScalarType dtype_;
 };
 
-class AutocastScope {
+class SavedAutocastScope {
  public:
-  explicit AutocastScope(const std::vector<Autocast>& wanted, const std::vector<Tensor>& inputs) {
+  explicit SavedAutocastScope(const std::vector<Autocast>& wanted, const std::vector<Tensor>& inputs) {
     for (const Tensor& input : inputs) before_.emplace_back(input.device().type());
     for (const Autocast& one : wanted) one.apply();
     at::autocast::increment_nesting();
   }
-  ~AutocastScope() {
+  ~SavedAutocastScope() {
     // Clears the cache, so that code outside the scope does not find weights that were cast inside it.
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
     for (const Autocast& one : before_) one.apply();
   }
-  AutocastScope(const AutocastScope&) = delete;
-  AutocastScope& operator=(const AutocastScope&) = delete;
+  SavedAutocastScope(const SavedAutocastScope&) = delete;
+  SavedAutocastScope& operator=(const SavedAutocastScope&) = delete;
 
  private:
   std::vector<Autocast> before_;
@@ -188,7 +188,7 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
       const torch::AutoGradMode with_grad(true);
       const RandomState now(inputs);
       replay->random.restore();
-      const AutocastScope scope(replay->autocast, inputs);
+      const SavedAutocastScope scope(replay->autocast, inputs);
       const MatmulPrecisionScope precision(replay->precision);
       output = replay->run(inputs);
       now.restore();

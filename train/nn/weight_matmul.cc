@@ -63,10 +63,8 @@ torch::ScalarType compute_type(const torch::Tensor& weight) {
 MatmulPrecision matmul_precision() { return adapter::current(); }
 
 MatmulPrecisionScope::MatmulPrecisionScope(const MatmulPrecision& context)
-    : before_(std::exchange(adapter::current_slot(), std::static_pointer_cast<adapter::Context>(context))) {}
+    : before_(std::exchange(adapter::current_slot(), context)) {}
 
-MatmulPrecisionScope::~MatmulPrecisionScope() {
-  adapter::current_slot() = std::static_pointer_cast<adapter::Context>(std::move(before_));
-}
+MatmulPrecisionScope::~MatmulPrecisionScope() { adapter::current_slot() = std::move(before_); }
 
 }  // namespace octavo_train

@@ -10,7 +10,15 @@
 
 #include <torch/types.h>
 
+#include <functional>
 #include <memory>
+
+namespace octavo::torch::fp8 {
+class Context;
+}
+namespace torch::nn {
+class Module;
+}
 
 namespace octavo_train {
 
@@ -33,10 +41,8 @@ torch::Tensor apply_linear(const torch::Tensor& x, const torch::Tensor& weight,
 // Returns the dtype of activations: autocast's dtype if autocast is enabled, else the dtype of the weights.
 torch::ScalarType compute_type(const torch::Tensor& weight);
 
-// The precision of a thread's matmuls: its FP8 context, a std::shared_ptr<octavo::torch::fp8::Context>. Null:
-// matmuls are torch's, not FP8. The type is hidden, because the adapter's namespace octavo::torch would hide
-// LibTorch's in sources of namespace octavo.
-using MatmulPrecision = std::shared_ptr<void>;
+// The precision of a thread's matmuls: its FP8 context. Null: matmuls are torch's, not FP8.
+using MatmulPrecision = std::shared_ptr<octavo::torch::fp8::Context>;
 [[nodiscard]] MatmulPrecision matmul_precision();
 
 // Sets this thread's precision for the lifetime of the object.
@@ -50,5 +56,9 @@ class MatmulPrecisionScope {
  private:
   MatmulPrecision before_;
 };
+
+// Is called with a part of the model before a forward pass uses its parameters, because their update may
+// still be running.
+using WeightGate = std::function<void(const torch::nn::Module&)>;
 
 }  // namespace octavo_train

@@ -23,7 +23,7 @@ std::int64_t flat_bytes(const Bucket& bucket, torch::ScalarType type) {
 
 }  // namespace
 
-BucketTensors::BucketTensors(ParallelLayout layout, int rank, const NamedTensors& parameters,
+BucketTensors::BucketTensors(BucketLayout layout, int rank, const NamedTensors& parameters,
                              const GradientOptions& options)
     : layout_(std::move(layout)), rank_(rank), options_(options) {
   for (const auto& [name, param] : parameters) {
@@ -35,7 +35,7 @@ BucketTensors::BucketTensors(ParallelLayout layout, int rank, const NamedTensors
   std::int64_t largest = 0;
   for (std::size_t b = 0; b < layout_.buckets().size(); ++b) {
     const auto kind = torch::TensorOptions(sum_type(bucket(b))).device(device);
-    if (options_.each_pass) {
+    if (options_.each_micro_batch) {
       largest = std::max(largest, flat_bytes(bucket(b), reduce_type(bucket(b))));
       mine_.push_back(torch::zeros({layout_.chunk(b, rank_).elements()}, kind));
       bytes_ += static_cast<std::int64_t>(mine_.back().nbytes());
@@ -45,8 +45,8 @@ BucketTensors::BucketTensors(ParallelLayout layout, int rank, const NamedTensors
       bytes_ += static_cast<std::int64_t>(whole_.back().nbytes());
     }
   }
-  if (!options_.each_pass) return;
-  slots_.resize(mine_.size() > 1 || options_.passes > 1 ? 2 : 1);
+  if (!options_.each_micro_batch) return;
+  slots_.resize(mine_.size() > 1 || options_.micro_batches > 1 ? 2 : 1);
   for (torch::Tensor& slot : slots_) {
     slot = torch::zeros({largest}, torch::TensorOptions(torch::kUInt8).device(device));
     slot_bytes_ += largest;
@@ -56,15 +56,15 @@ BucketTensors::BucketTensors(ParallelLayout layout, int rank, const NamedTensors
 torch::ScalarType BucketTensors::sum_type(const Bucket& bucket) const {
   const torch::ScalarType own = own_type(bucket);
   const bool half = own == torch::kBFloat16 || own == torch::kFloat16;
-  return half && (options_.passes > 1 || options_.reduce_in_fp32) ? torch::kFloat32 : own;
+  return half && (options_.micro_batches > 1 || options_.reduce_in_fp32) ? torch::kFloat32 : own;
 }
 
 torch::ScalarType BucketTensors::reduce_type(const Bucket& bucket) const {
-  return options_.each_pass && !options_.reduce_in_fp32 ? own_type(bucket) : sum_type(bucket);
+  return options_.each_micro_batch && !options_.reduce_in_fp32 ? own_type(bucket) : sum_type(bucket);
 }
 
 torch::Tensor BucketTensors::whole(std::size_t number, std::size_t slot) const {
-  if (!options_.each_pass) return whole_[number];
+  if (!options_.each_micro_batch) return whole_[number];
   const torch::ScalarType type = reduce_type(bucket(number));
   return slots_[slot].narrow(0, 0, flat_bytes(bucket(number), type)).view(type);
 }
@@ -108,17 +108,17 @@ void BucketGradients::Queued::done() {
   *this = Queued();
 }
 
-BucketGradients::BucketGradients(ProcessGroup& process_group, ParallelLayout layout, NamedTensors parameters,
+BucketGradients::BucketGradients(ProcessGroup& process_group, BucketLayout layout, NamedTensors parameters,
                                  std::vector<torch::Tensor> stepped, const GradientOptions& options)
     : process_group_(process_group),
       options_(options),
       parameters_(std::move(parameters)),
       tensors_(std::move(layout), process_group.rank(), parameters_, options),
       stepped_(std::move(stepped)),
-      queued_(options.each_pass ? tensors_.slots() : tensors_.count()),
+      queued_(options.each_micro_batch ? tensors_.slots() : tensors_.count()),
       filled_(parameters_.size(), false),
       had_(parameters_.size(), false) {
-  for (std::size_t b = 0; b < tensors_.count() && !options_.each_pass; ++b)
+  for (std::size_t b = 0; b < tensors_.count() && !options_.each_micro_batch; ++b)
     views_.push_back(tensors_.views(b, tensors_.whole(b)));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     given_.push_back(tensors_.gradient(i, stepped_[i]));
@@ -133,7 +133,7 @@ BucketGradients::~BucketGradients() {
 }
 
 void BucketGradients::clear() {
-  passes_ = most_ = done_ = started_ = 0;
+  micro_batches_ = most_ = done_ = started_ = 0;
   next_ = 0;
   filled_.assign(parameters_.size(), false);
   had_.assign(parameters_.size(), false);
@@ -143,8 +143,8 @@ void BucketGradients::clear() {
   arm();
 }
 
-void BucketGradients::expect(std::int64_t passes, std::int64_t most) {
-  passes_ = passes;
+void BucketGradients::expect(std::int64_t micro_batches, std::int64_t most) {
+  micro_batches_ = micro_batches;
   most_ = most;
 }
 
@@ -156,13 +156,13 @@ void BucketGradients::arm() {
 }
 
 void BucketGradients::came(std::size_t parameter) {
-  if (done_ >= passes_ || came_[parameter] || gradients_come_again()) return;
+  if (done_ >= micro_batches_ || came_[parameter] || gradients_come_again()) return;
   came_[parameter] = true;
   const std::size_t bucket = tensors_.layout().bucket_of(parameter);
   if (--waiting_[bucket] > 0) return;
   const torch::NoGradGuard no_grad;
   // Moving the gradients frees their memory, even if the reduction cannot start yet.
-  if (!options_.each_pass) move(bucket, views_[bucket]);
+  if (!options_.each_micro_batch) move(bucket, views_[bucket]);
   if (!starts_now()) return;
   while (next_ < tensors_.count() && waiting_[next_] == 0) start(next_++);
 }
@@ -171,7 +171,7 @@ void BucketGradients::came(std::size_t parameter) {
 // that come in parts, so that the parts are added in the same order as in one process.
 bool BucketGradients::adds_up(std::size_t parameter) const {
   const std::size_t bucket = tensors_.layout().bucket_of(parameter);
-  const bool more = done_ + 1 < passes_;
+  const bool more = done_ + 1 < micro_batches_;
   return more && !came_[parameter] &&
          parameters_[parameter].second.scalar_type() == tensors_.mine(bucket).scalar_type();
 }
@@ -203,14 +203,14 @@ Pending BucketGradients::reduce(std::size_t bucket, const torch::Tensor& part, c
 
 void BucketGradients::start(std::size_t bucket) {
   const std::size_t slot = static_cast<std::size_t>(started_++) % queued_.size();
-  Queued& queued = queued_[options_.each_pass ? slot : bucket];
+  Queued& queued = queued_[options_.each_micro_batch ? slot : bucket];
   queued.done();
   const torch::Tensor whole = tensors_.whole(bucket, slot);
   const std::vector<std::size_t>& members = tensors_.bucket(bucket).parameters;
-  if (options_.each_pass) {
+  if (options_.each_micro_batch) {
     for (const std::size_t i : members) filled_[i] = false;
   }
-  const Tensors views = options_.each_pass ? tensors_.views(bucket, whole) : views_[bucket];
+  const Tensors views = options_.each_micro_batch ? tensors_.views(bucket, whole) : views_[bucket];
   move(bucket, views);
   Tensors empty;
   for (std::size_t k = 0; k < members.size(); ++k) {
@@ -220,8 +220,8 @@ void BucketGradients::start(std::size_t bucket) {
 
   const torch::Tensor& mine = tensors_.mine(bucket);
   // The first micro-batch of a step may be reduced directly into the sums.
-  const bool there = !options_.each_pass || (done_ == 0 && tensors_.bucket(bucket).owner < 0 &&
-                                             mine.scalar_type() == whole.scalar_type());
+  const bool there = !options_.each_micro_batch || (done_ == 0 && tensors_.bucket(bucket).owner < 0 &&
+                                                    mine.scalar_type() == whole.scalar_type());
   const torch::Tensor part = there ? mine : tensors_.part(bucket, whole);
   queued.pending = reduce(bucket, part, whole);
   if (there) return;
@@ -234,7 +234,7 @@ void BucketGradients::start_all() {
   while (next_ < tensors_.count()) start(next_++);
 }
 
-void BucketGradients::pass_done() {
+void BucketGradients::micro_batch_done() {
   const torch::NoGradGuard no_grad;
   if (starts_now()) {
     start_all();
@@ -242,7 +242,7 @@ void BucketGradients::pass_done() {
     for (std::size_t b = 0; b < tensors_.count(); ++b) move(b, views_[b]);
   }
   ++done_;
-  if (options_.each_pass) next_ = 0;
+  if (options_.each_micro_batch) next_ = 0;
   arm();
 }
 
@@ -277,8 +277,8 @@ void BucketGradients::reduce_late(std::size_t bucket) {
 
 void BucketGradients::finish() {
   const torch::NoGradGuard no_grad;
-  if (!options_.each_pass) start_all();
-  for (; options_.each_pass && done_ < most_; ++done_) {
+  if (!options_.each_micro_batch) start_all();
+  for (; options_.each_micro_batch && done_ < most_; ++done_) {
     start_all();
     next_ = 0;
   }

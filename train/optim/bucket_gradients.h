@@ -17,8 +17,8 @@
 
 #include "train/distributed/process_group.h"
 #include "train/nn/named_tensors.h"
+#include "train/optim/bucket_layout.h"
 #include "train/optim/gradients.h"
-#include "train/optim/shard_layout.h"
 
 #include <torch/types.h>
 
@@ -29,9 +29,9 @@
 namespace octavo_train {
 
 struct GradientOptions {
-  std::int64_t passes = 1;      // micro-batches of a step, at most
-  bool reduce_in_fp32 = false;  // else in the gradients' own type; sums of several micro-batches are fp32
-  bool each_pass = false;       // ZeRO-2: each micro-batch is reduced, and only chunks are kept
+  std::int64_t micro_batches = 1;  // micro-batches of a step, at most
+  bool reduce_in_fp32 = false;     // else in the gradients' own type; sums of several micro-batches are fp32
+  bool each_micro_batch = false;   // ZeRO-2: each micro-batch is reduced, and only chunks are kept
 };
 
 // The memory of gradient buckets: flat tensors of complete buckets (DDP, ZeRO-1), or the rank's chunks and
@@ -40,10 +40,10 @@ class BucketTensors {
  public:
   using Tensors = std::vector<torch::Tensor>;
 
-  BucketTensors(ParallelLayout layout, int rank, const NamedTensors& parameters,
+  BucketTensors(BucketLayout layout, int rank, const NamedTensors& parameters,
                 const GradientOptions& options);
 
-  [[nodiscard]] const ParallelLayout& layout() const { return layout_; }
+  [[nodiscard]] const BucketLayout& layout() const { return layout_; }
   [[nodiscard]] std::size_t count() const { return mine_.size(); }
   [[nodiscard]] const Bucket& bucket(std::size_t number) const { return layout_.buckets()[number]; }
   // Returns the flat tensor of a bucket. If each micro-batch is reduced, it is a view of the slot's buffer
@@ -70,7 +70,7 @@ class BucketTensors {
   [[nodiscard]] torch::ScalarType sum_type(const Bucket& bucket) const;
   [[nodiscard]] torch::ScalarType reduce_type(const Bucket& bucket) const;
 
-  ParallelLayout layout_;
+  BucketLayout layout_;
   int rank_;
   GradientOptions options_;
   std::vector<Shape> shapes_;  // by parameter
@@ -83,14 +83,14 @@ class BucketGradients final : public Gradients {
  public:
   // `stepped`: the tensors that the optimizer steps, by parameter: the parameters themselves, or the rank's
   // pieces of them. REQUIRES: a layout of these parameters and this process group, divided if
-  // options.each_pass; the process group outlives this object.
-  BucketGradients(ProcessGroup& process_group, ParallelLayout layout, NamedTensors parameters,
+  // options.each_micro_batch; the process group outlives this object.
+  BucketGradients(ProcessGroup& process_group, BucketLayout layout, NamedTensors parameters,
                   std::vector<torch::Tensor> stepped, const GradientOptions& options);
   ~BucketGradients() override;
 
   void clear() override;
-  void expect(std::int64_t passes, std::int64_t most) override;
-  void pass_done() override;
+  void expect(std::int64_t micro_batches, std::int64_t most) override;
+  void micro_batch_done() override;
   void finish() override;
   // Counts complete buckets (DDP, ZeRO-1) or the rank's chunks (ZeRO-2).
   [[nodiscard]] std::int64_t bytes() const override { return tensors_.bytes(); }
@@ -111,7 +111,7 @@ class BucketGradients final : public Gradients {
     void done();
   };
 
-  [[nodiscard]] bool starts_now() const { return options_.each_pass || done_ + 1 == passes_; }
+  [[nodiscard]] bool starts_now() const { return options_.each_micro_batch || done_ + 1 == micro_batches_; }
   void arm();
   void came(std::size_t parameter);
   [[nodiscard]] bool adds_up(std::size_t parameter) const;
@@ -131,7 +131,7 @@ class BucketGradients final : public Gradients {
   std::vector<Queued> queued_;  // by bucket, or by slot
 
   // State of the current step.
-  std::int64_t passes_ = 0, most_ = 0, done_ = 0, started_ = 0;
+  std::int64_t micro_batches_ = 0, most_ = 0, done_ = 0, started_ = 0;
   std::size_t next_ = 0;      // the bucket to start next
   std::vector<bool> filled_;  // by parameter: its range of the flat tensor has a gradient
   std::vector<bool> had_;     // by parameter: it had a gradient in this step

@@ -29,8 +29,9 @@ std::span<T> span_of(const Tensor& tensor) {
   return {static_cast<T*>(tensor.data_ptr()), tensor.nbytes() / sizeof(T)};
 }
 
-// flat() returns a tensor's elements in the memory order of `like`, a parameter; shaped() is its inverse.
-Tensor flat(const Tensor& tensor, const Tensor& like) {
+// flattened() returns a tensor's elements in the memory order of `like`, a parameter; shaped() is its
+// inverse.
+Tensor flattened(const Tensor& tensor, const Tensor& like) {
   const auto options = tensor.options().requires_grad(false);
   Tensor ordered = torch::empty_strided(like.sizes(), like.strides(), options);
   ordered.copy_(tensor.detach());
@@ -162,13 +163,12 @@ class Converter {
       if (trained) states_.put(master, residual);
       return {};
     }
-    Tensor values = flat(have, param).to(torch::kFloat32);
+    Tensor values = flattened(have, param).to(torch::kFloat32);
     if (have.scalar_type() == torch::kBFloat16) {
-      const Tensor halves = flat(have, param);
-      if (Status bad = octavo::join_weights(from, span_of<const std::uint16_t>(halves),
-                                            span_of<const std::byte>(residual), span_of<float>(values));
-          !bad.ok())
-        return Status(bad.code(), master + ": " + bad.message());
+      const Tensor halves = flattened(have, param);
+      RETURN_IF_ERROR(with_context(
+          master, octavo::join_weights(from, span_of<const std::uint16_t>(halves),
+                                       span_of<const std::byte>(residual), span_of<float>(values))));
     }
     if (param.scalar_type() != torch::kBFloat16) {
       weights_.put(name, shaped(values, param));
@@ -177,10 +177,9 @@ class Converter {
       const Tensor bits =
           torch::empty({param.numel()}, to == octavo::WeightStore::residual16 ? torch::kInt16 : torch::kInt8);
       const bool keeps = keeps_master(to);
-      if (Status bad = octavo::split_weights(to, span_of<const float>(values), span_of<std::uint16_t>(halves),
-                                             keeps ? span_of<std::byte>(bits) : std::span<std::byte>());
-          !bad.ok())
-        return Status(bad.code(), master + ": " + bad.message());
+      RETURN_IF_ERROR(with_context(
+          master, octavo::split_weights(to, span_of<const float>(values), span_of<std::uint16_t>(halves),
+                                        keeps ? span_of<std::byte>(bits) : std::span<std::byte>())));
       weights_.put(name, shaped(halves, param));
       if (keeps) states_.put(master, bits);
     }
@@ -198,9 +197,7 @@ class Converter {
     StateKind out;
     const auto format = entry.at("format").get<std::string>();
     if (!format.empty()) {
-      auto parsed = octavo::parse_state_format(format);
-      if (!parsed.ok()) return Status(parsed.status().code(), name + ": " + parsed.status().message());
-      out.format = *parsed;
+      ASSIGN_OR_RETURN(out.format, with_context(name, octavo::parse_state_format(format)));
     }
     out.block_size = entry.at("block_size").get<std::int64_t>();
     out.of_libtorch = !slots_.empty() && states_.has(name + '.' + std::string(slots_[0].name));
@@ -254,23 +251,22 @@ class Converter {
     const std::string old_name = name + '.' + part_name(from, slot);
     Tensor codes = states_.take(old_name), scales = states_.take(name + '.' + moment_name(slot, true));
     if (!codes.defined())
-      return Status::invalid("there is no " + old_name + ", which " +
-                             std::string(describe(algorithm_)->title) +
-                             " keeps; the states are of another algorithm, or of other options of it");
+      return invalid_error(
+          "there is no {}, which {} keeps; the states are of another algorithm, or of other options of it",
+          old_name, describe(algorithm_)->title);
     if (from.of_libtorch) {
       if (codes.sizes() != param.sizes())
-        return Status::invalid("its " + old_name + " has another shape than the parameter");
-      codes = flat(codes, param);
+        return invalid_error("its {} has another shape than the parameter", old_name);
+      codes = flattened(codes, param);
     }
     const octavo::MomentSpec source = spec_of(slot, from, param), target = spec_of(slot, to, param);
     ASSIGN_OR_RETURN(const auto size, layout(target));
     const auto type = code_type(target);
     Tensor out = torch::zeros({size.codes_bytes / static_cast<std::int64_t>(c10::elementSize(type))}, type);
     Tensor out_scales = size.scales > 0 ? torch::zeros({size.scales}, torch::kFloat32) : Tensor();
-    if (Status bad = convert(source, span_of<const std::byte>(codes), span_of<const float>(scales), target,
-                             span_of<std::byte>(out), span_of<float>(out_scales));
-        !bad.ok())
-      return Status(bad.code(), old_name + ": " + bad.message());
+    RETURN_IF_ERROR(
+        with_context(old_name, convert(source, span_of<const std::byte>(codes), span_of<const float>(scales),
+                                       target, span_of<std::byte>(out), span_of<float>(out_scales))));
     states_.put(name + '.' + moment_name(slot, false), out);
     states_.put(name + '.' + moment_name(slot, true), out_scales);
     return {};

@@ -18,7 +18,7 @@ using torch::Tensor;
 constexpr const char* kDecisions = "decisions";
 constexpr const char* kSettings = "settings";
 
-adapter::Options options_of(const Fp8Settings& settings, std::int64_t passes) {
+adapter::Options context_options(const Fp8Settings& settings, std::int64_t uses) {
   adapter::Options out;
   out.format = octavo::fp8::name(settings.recipe.format);
   out.recipe = octavo::fp8::name(settings.recipe.recipe);
@@ -27,7 +27,7 @@ adapter::Options options_of(const Fp8Settings& settings, std::int64_t passes) {
   out.margin = settings.recipe.margin;
   out.select = settings.select == Fp8Select::measure ? "measure" : "always";
   out.fallback = settings.fallback == Fp8Fallback::bf16 ? "bf16" : "error";
-  out.casts_of_weight = 1.0 / static_cast<double>(std::max<std::int64_t>(passes, 1));
+  out.casts_of_weight = 1.0 / static_cast<double>(std::max<std::int64_t>(uses, 1));
   return out;
 }
 
@@ -37,10 +37,9 @@ bool may_be_weight(const Tensor& parameter) { return parameter.dim() == 2 || par
 
 }  // namespace
 
-Fp8::Fp8(const Fp8Settings& settings, const NamedTensors& parameters, std::int64_t passes,
-         Measuring measuring)
+Fp8::Fp8(const Fp8Settings& settings, const NamedTensors& parameters, std::int64_t uses, Measuring measuring)
     : settings_(octavo::fp8::text(settings.recipe)) {
-  const std::shared_ptr<adapter::Context> context = adapter::Context::make(options_of(settings, passes));
+  const std::shared_ptr<adapter::Context> context = adapter::Context::make(context_options(settings, uses));
   context->set_log([this](const std::string& line) {
     const std::lock_guard<std::mutex> lock(mutex_);
     lines_.push_back("fp8: " + line);
@@ -105,7 +104,7 @@ Result<Checkpointable::Commit> Fp8::load(const NamedTensors& tensors, const nloh
   if (!active()) return Checkpointable::Commit([] {});
   // Scales and measured times are valid only for their format and recipe.
   if (const auto then = numbers.at(kSettings).get<std::string>(); then != settings_) {
-    reset_reason_ = "those of the checkpoint have other settings (" + then + ")";
+    reset_reason_ = "the checkpoint's FP8 state has other settings (" + then + ")";
     return Checkpointable::Commit([] {});
   }
   // A run that fell back to bf16 has saved no tensors.
@@ -114,8 +113,8 @@ Result<Checkpointable::Commit> Fp8::load(const NamedTensors& tensors, const nloh
   try {
     context_->check(state);
   } catch (const c10::Error& error) {
-    return Status::invalid(std::string("its state of FP8 does not fit: ") + error.what_without_backtrace() +
-                           "; use the FP8 settings it was saved with, or start in another output_dir");
+    return invalid_error("{}{}; use the FP8 settings it was saved with, or start in another output_dir",
+                         "its FP8 state does not fit this model: ", error.what_without_backtrace());
   }
   return Checkpointable::Commit([this, state] {
     context_->load(state);
@@ -130,23 +129,25 @@ Result<Fp8Choice> choose_fp8(const Fp8Settings& settings, const torch::Device& d
   if (why.empty()) return Fp8Choice{true, {}};
   if (settings.fallback == Fp8Fallback::bf16)
     return Fp8Choice{false,
-                     "training.fp8: " + why + "; products are computed without FP8 (fp8.fallback: bf16)"};
-  return Status::unsupported("training.fp8: " + why +
-                             "; set fp8.enabled: false (use_fp8), or fp8.fallback: bf16 to train without FP8 "
-                             "where there is none");
+                     "training.fp8: " + why + "; matmuls are computed without FP8 (fp8.fallback: bf16)"};
+  return unsupported_error(
+      "training.fp8: {}; set fp8.enabled: false (use_fp8), or fp8.fallback: bf16 to train without FP8 on "
+      "devices that do not support it",
+      why);
 }
 
 void agree_on_fp8(ProcessGroup& process_group, Fp8Choice& choice) {
   std::int64_t without = choice.enabled ? 0 : 1;
   process_group.max(std::span(&without, 1));
   if (without == 0 || !choice.enabled) return;
-  choice = {false, "training.fp8: not every rank's device has FP8; products are computed without it on all"};
+  choice = {false, "training.fp8: FP8 is off: at least one rank's GPU does not support it"};
 }
 
 std::string fp8_text(const Fp8Settings& settings) {
   return octavo::fp8::text(settings.recipe) +
-         (settings.select == Fp8Select::always ? "; every product with a weight, where sizes allow it"
-                                               : "; of each product with a weight the faster way, by time");
+         (settings.select == Fp8Select::always
+              ? "; every matmul with a weight whose sizes FP8 supports"
+              : "; for each matmul with a weight, FP8 or bf16, whichever is faster");
 }
 
 void reduce_maxima(ProcessGroup& process_group, Fp8& fp8) {

@@ -35,10 +35,10 @@ class Fp8 {
   enum class Measuring { here, told };
 
   // `parameters`: the model's parameters on the training device, in the same order on all ranks; those that
-  // can be weights of matmuls get FP8 states. `passes`: how often a step of this rank uses each weight; all
+  // can be weights of matmuls get FP8 states. `uses`: how often a step of this rank uses each weight; all
   // uses share one cast to FP8. Throws c10::Error for invalid settings and, unless the fallback is bf16, for
   // a device without FP8.
-  Fp8(const Fp8Settings& settings, const NamedTensors& parameters, std::int64_t passes = 1,
+  Fp8(const Fp8Settings& settings, const NamedTensors& parameters, std::int64_t uses = 1,
       Measuring measuring = Measuring::here);
   ~Fp8();
   Fp8(const Fp8&) = delete;
@@ -83,7 +83,7 @@ class Fp8 {
   std::vector<std::string> lines_;                        // of pop_log_lines()
   std::shared_ptr<octavo::torch::fp8::Context> context_;  // null: the device has no FP8
   std::string settings_;                                  // text of the recipe
-  std::string reset_reason_ = "the checkpoint has none";
+  std::string reset_reason_ = "the checkpoint has no FP8 state";
 };
 
 // The FP8 state in a checkpoint. If the checkpoint was saved without FP8, scales start from their initial

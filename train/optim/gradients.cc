@@ -10,11 +10,11 @@
 
 namespace octavo_train {
 
-GradientSums::GradientSums(NamedTensors parameters, std::int64_t passes)
+GradientSums::GradientSums(NamedTensors parameters, std::int64_t micro_batches)
     : parameters_(std::move(parameters)), filled_(parameters_.size(), false) {
   for (const auto& [name, param] : parameters_) {
     bytes_ += static_cast<std::int64_t>(param.nbytes());
-    const bool own = passes > 1 && param.scalar_type() != torch::kFloat32;
+    const bool own = micro_batches > 1 && param.scalar_type() != torch::kFloat32;
     sums_.push_back(own ? torch::zeros_like(param, torch::TensorOptions(torch::kFloat32)) : torch::Tensor());
     if (own) sum_bytes_ += static_cast<std::int64_t>(sums_.back().nbytes());
   }
@@ -26,7 +26,7 @@ void GradientSums::clear() {
   for (auto& [name, param] : parameters_) param.mutable_grad().reset();
 }
 
-void GradientSums::pass_done() {
+void GradientSums::micro_batch_done() {
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < sums_.size(); ++i) {
     torch::Tensor& grad = parameters_[i].second.mutable_grad();
@@ -60,11 +60,12 @@ NamedTensors left_here(const NamedTensors& parameters, StepOptimizer& optimizer)
 
 }  // namespace
 
-OffloadedGradients::OffloadedGradients(NamedTensors parameters, std::int64_t passes, StepOptimizer& optimizer)
+OffloadedGradients::OffloadedGradients(NamedTensors parameters, std::int64_t micro_batches,
+                                       StepOptimizer& optimizer)
     : optimizer_(optimizer),
       parameters_(std::move(parameters)),
-      passes_(passes),
-      rest_(left_here(parameters_, optimizer), passes) {
+      micro_batches_(micro_batches),
+      rest_(left_here(parameters_, optimizer), micro_batches) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (optimizer.offloads_gradient(i)) offloaded_.push_back(i);
   }
@@ -76,9 +77,9 @@ void OffloadedGradients::clear() {
   optimizer_.drop_gradients();
 }
 
-void OffloadedGradients::pass_done() {
-  rest_.pass_done();
-  if (passes_ == 1) return;
+void OffloadedGradients::micro_batch_done() {
+  rest_.micro_batch_done();
+  if (micro_batches_ == 1) return;
   for (const std::size_t i : offloaded_) {
     const torch::Tensor& param = parameters_[i].second;
     if (param.scalar_type() != torch::kFloat32 && param.grad().defined()) optimizer_.offload_gradient(i);
@@ -86,16 +87,16 @@ void OffloadedGradients::pass_done() {
 }
 
 std::unique_ptr<Gradients> make_gradients(ProcessGroup& process_group, const ParameterGroups& groups,
-                                          const TrainingSettings& training, std::int64_t passes,
+                                          const TrainingSettings& training, std::int64_t micro_batches,
                                           const ShardedWeights* weights, StepOptimizer* optimizer) {
   const bool one = !process_group.grouped() && process_group.ranks() == 1;
   if (one && training.offload_gradients && optimizer != nullptr)
-    return std::make_unique<OffloadedGradients>(groups.parameters, passes, *optimizer);
-  if (one) return std::make_unique<GradientSums>(groups.parameters, passes);
+    return std::make_unique<OffloadedGradients>(groups.parameters, micro_batches, *optimizer);
+  if (one) return std::make_unique<GradientSums>(groups.parameters, micro_batches);
   GradientOptions options;
-  options.passes = passes;
+  options.micro_batches = micro_batches;
   options.reduce_in_fp32 = training.reduce_dtype == ReduceType::float32;
-  options.each_pass = training.parallel == Parallel::zero2;
+  options.each_micro_batch = training.parallel == Parallel::zero2;
   if (weights != nullptr) {
     return std::make_unique<BucketGradients>(process_group, weights->layout(), groups.parameters,
                                              weights->pieces(), options);

@@ -1,7 +1,7 @@
 // Sums the gradients of a step over micro-batches and ranks, and gives the sums to the tensors that the
 // optimizer steps.
 //
-// A step: clear(), expect(), then backward() and pass_done() for each micro-batch, then finish().
+// A step: clear(), expect(), then backward() and micro_batch_done() for each micro-batch, then finish().
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -27,11 +27,11 @@ class Gradients {
 
   // Removes the gradients of all tensors. Call it before the first micro-batch of a step.
   virtual void clear() = 0;
-  // Sets the number of this rank's micro-batches in the step (`passes`, may be 0) and the largest number of
-  // any rank (`most`). Call it after clear().
-  virtual void expect(std::int64_t /*passes*/, std::int64_t /*most*/) {}
+  // Sets the number of this rank's micro-batches in the step (`micro_batches`, may be 0) and the largest
+  // number of any rank (`most`). Call it after clear().
+  virtual void expect(std::int64_t /*micro_batches*/, std::int64_t /*most*/) {}
   // Call it after the backward pass of each micro-batch.
-  virtual void pass_done() = 0;
+  virtual void micro_batch_done() = 0;
   // Sets the sums as the gradients of the tensors that the optimizer steps. A tensor that got no gradient in
   // any micro-batch of any rank has none. Call it after the last micro-batch, on every rank.
   virtual void finish() = 0;
@@ -48,10 +48,10 @@ class Gradients {
 // Gradients of bf16 weights are added to fp32 sums after each micro-batch, if a step has several.
 class GradientSums final : public Gradients {
  public:
-  GradientSums(NamedTensors parameters, std::int64_t passes);
+  GradientSums(NamedTensors parameters, std::int64_t micro_batches);
 
   void clear() override;
-  void pass_done() override;
+  void micro_batch_done() override;
   void finish() override;
   [[nodiscard]] std::int64_t bytes() const override { return bytes_; }
   [[nodiscard]] std::int64_t sum_bytes() const override { return sum_bytes_; }
@@ -70,10 +70,10 @@ class GradientSums final : public Gradients {
 class OffloadedGradients final : public Gradients {
  public:
   // REQUIRES: an optimizer of these parameters, which outlives this object.
-  OffloadedGradients(NamedTensors parameters, std::int64_t passes, StepOptimizer& optimizer);
+  OffloadedGradients(NamedTensors parameters, std::int64_t micro_batches, StepOptimizer& optimizer);
 
   void clear() override;
-  void pass_done() override;
+  void micro_batch_done() override;
   void finish() override { rest_.finish(); }
   // Counts the gradients that stay on the device.
   [[nodiscard]] std::int64_t bytes() const override { return rest_.bytes(); }
@@ -83,16 +83,16 @@ class OffloadedGradients final : public Gradients {
   StepOptimizer& optimizer_;
   NamedTensors parameters_;
   std::vector<std::size_t> offloaded_;  // numbers of parameters whose gradients are offloaded
-  std::int64_t passes_;
+  std::int64_t micro_batches_;
   GradientSums rest_;
 };
 
 // Creates the object that a run's settings and ranks need. Without a process group it handles this process
-// alone. `passes`: the largest number of micro-batches of a rank in a step. `weights`: the rank's pieces
-// (ZeRO); null: every rank steps all parameters. `optimizer`: offloads gradients if the settings request it;
-// null: gradients stay on the device. ProcessGroup and optimizer outlive the result.
+// alone. `micro_batches`: the largest number of micro-batches of a rank in a step. `weights`: the rank's
+// pieces (ZeRO); null: every rank steps all parameters. `optimizer`: offloads gradients if the settings
+// request it; null: gradients stay on the device. ProcessGroup and optimizer outlive the result.
 std::unique_ptr<Gradients> make_gradients(ProcessGroup& process_group, const ParameterGroups& groups,
-                                          const TrainingSettings& training, std::int64_t passes,
+                                          const TrainingSettings& training, std::int64_t micro_batches,
                                           const ShardedWeights* weights, StepOptimizer* optimizer = nullptr);
 
 }  // namespace octavo_train

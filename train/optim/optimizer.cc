@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -37,8 +38,8 @@ std::vector<torch::optim::OptimizerParamGroup> torch_groups(const octavo::Algori
   return out;
 }
 
-std::unique_ptr<octavo::torch::Optimizer> make(const TrainingSettings& training,
-                                               const ParameterGroups& groups) {
+std::unique_ptr<octavo::torch::Optimizer> make_native(const TrainingSettings& training,
+                                                      const ParameterGroups& groups) {
   const octavo::AlgorithmInfo* const info = describe(training.optimizer.algorithm);
   TORCH_CHECK(info != nullptr, "there is no optimizer with the number ",
               static_cast<std::uint32_t>(training.optimizer.algorithm));
@@ -153,7 +154,7 @@ StepOptimizer::StepOptimizer(const TrainingSettings& training, ParameterGroups g
       highest_rate_(training.learning_rate),
       shards_(shards),
       offloads_gradients_(training.offload_gradients),
-      optimizer_(make(training, {groups_, stepped_, group_, {}})) {
+      optimizer_(make_native(training, {groups_, stepped_, group_, {}})) {
   if (training.offload_gradients) optimizer_->set_take_filter([] { return !gradients_come_again(); });
   if (shards_ != nullptr) {
     register_pieces();
@@ -225,8 +226,8 @@ Status StepOptimizer::load(const NamedTensors& tensors, const nlohmann::ordered_
     });
   }
   if (used != tensors.size()) {
-    return Status::invalid(fmt::format("it has {} tensors that no parameter of this model has a place for{}",
-                                       tensors.size() - used, kConvertAdvice));
+    return invalid_error("it has {} tensors that belong to no parameter of this model{}",
+                         tensors.size() - used, kConvertAdvice);
   }
   RETURN_IF_ERROR(check_kinds(states));
   for (std::size_t i = 0; i < states.size(); ++i) {
@@ -289,15 +290,15 @@ Status StepOptimizer::check_kinds(const States& states) const {
       differing += fmt::format(", block_size {}, expected {}", states[i]->block_size, kind.block_size);
   }
   if (differing.empty()) return {};
-  return Status::invalid(fmt::format(
+  return invalid_error(
       "its optimizer states are of another kind ({}); use the optimizer and master_weights that it was saved "
       "with, or start in another output_dir{}",
-      differing, kConvertAdvice));
+      differing, kConvertAdvice);
 }
 
 // States are placed in the order of the groups, as the optimizer does.
 PlannedStates planned_states(const TrainingSettings& training, const ParameterGroups& groups,
-                             const ParallelLayout* parallel, int rank) {
+                             const BucketLayout* parallel, int rank) {
   std::vector<octavo::TensorSpec> specs;
   std::vector<octavo::TensorLayout> layouts;
   std::vector<octavo::ResidenceTensor> tensors;
@@ -342,30 +343,18 @@ bool has_bf16_weights(const TrainingSettings& training) {
 }
 
 const char* offload_name(Offload offload) {
-  switch (offload) {
-    case Offload::host:
-      return "host";
-    case Offload::stream:
-      return "stream";
-    case Offload::automatic:
-      return "auto";
-    case Offload::none:
-      break;
-  }
-  return "none";
+  static const std::map<Offload, const char*> kNames = {
+      {Offload::host, "host"}, {Offload::stream, "stream"}, {Offload::automatic, "auto"}};
+  const auto found = kNames.find(offload);
+  return found == kNames.end() ? "none" : found->second;
 }
 
 const char* master_name(octavo::WeightStore store) {
-  switch (store) {
-    case octavo::WeightStore::residual8:
-      return "24";
-    case octavo::WeightStore::residual16:
-      return "32";
-    case octavo::WeightStore::stochastic:
-      return "stochastic";
-    default:
-      return "none";
-  }
+  using Store = octavo::WeightStore;
+  static const std::map<Store, const char*> kNames = {
+      {Store::residual8, "24"}, {Store::residual16, "32"}, {Store::stochastic, "stochastic"}};
+  const auto found = kNames.find(store);
+  return found == kNames.end() ? "none" : found->second;
 }
 
 std::string optimizer_text(const OptimizerName& optimizer) {
@@ -383,9 +372,10 @@ Status check_algorithm(const nlohmann::ordered_json& state, const std::string& p
   const auto saved = said->get<std::string>();
   const auto known = octavo::parse_algorithm(saved);
   if (known.ok() && octavo::family_of(*known) == octavo::family_of(algorithm)) return {};
-  return Status::invalid(parameter + ": its optimizer states are those of " + saved + ", expected " +
-                         std::string(name(algorithm)) +
-                         "; use the optimizer that it was saved with, or start in another output_dir");
+  return invalid_error(
+      "{}: its optimizer states are those of {}, expected {}; use the optimizer that it was saved with, or "
+      "start in another output_dir",
+      parameter, saved, name(algorithm));
 }
 
 const torch::Tensor* find_tensor(const NamedTensors& tensors, const std::string& name) {

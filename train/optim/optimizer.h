@@ -23,7 +23,7 @@
 
 namespace octavo_train {
 
-class ParallelLayout;
+class BucketLayout;
 class ShardedWeights;
 
 class StepOptimizer {
@@ -102,7 +102,7 @@ struct PlannedStates {
 };
 // With a layout: only the states that a rank creates.
 PlannedStates planned_states(const TrainingSettings& training, const ParameterGroups& groups,
-                             const ParallelLayout* layout = nullptr, int rank = 0);
+                             const BucketLayout* layout = nullptr, int rank = 0);
 
 // Returns true if weights of two or more dimensions are bf16 (with the settings' master weights); else all
 // weights are fp32.

@@ -9,6 +9,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace octavo_train {
@@ -59,8 +60,8 @@ Status check_matches(const std::string& key, const std::vector<std::string>& pat
   for (const std::string& pattern : patterns) {
     if (std::ranges::any_of(parameters, [&](const auto& each) { return matches(pattern, each.first); }))
       continue;
-    return Status::invalid(fmt::format("{}: no parameter's name matches \"{}\"; near it are: {}", key,
-                                       pattern, near_names(pattern, parameters)));
+    return invalid_error("{}: no parameter's name matches \"{}\"; near it are: {}", key, pattern,
+                         near_names(pattern, parameters));
   }
   return {};
 }
@@ -82,21 +83,15 @@ Status check_shadowed(const std::vector<GroupSettings>& groups, const NamedTenso
   }
   const auto unused = std::ranges::find(used, false);
   if (unused == used.end()) return {};
-  return Status::invalid(group_key(static_cast<std::size_t>(unused - used.begin())) +
-                         ".params: every parameter that it matches is in a group before it, and the first "
-                         "group that matches counts; move it before them, or remove it");
+  return invalid_error(
+      "{}.params: every parameter that it matches is in a group before it, and the first group that matches "
+      "counts; move it before them, or remove it",
+      group_key(static_cast<std::size_t>(unused - used.begin())));
 }
 
 bool is_spared(const NoDecay& no_decay, const std::string& name, const torch::Tensor& tensor) {
-  switch (no_decay.kind) {
-    case NoDecay::Kind::automatic:
-      return tensor.dim() < 2;
-    case NoDecay::Kind::patterns:
-      return matches_one(no_decay.patterns, name);
-    case NoDecay::Kind::none:
-      break;
-  }
-  return false;
+  if (no_decay.kind == NoDecay::Kind::automatic) return tensor.dim() < 2;
+  return no_decay.kind == NoDecay::Kind::patterns && matches_one(no_decay.patterns, name);
 }
 
 GroupOptions own_options(const TrainingSettings& training) {
@@ -112,6 +107,14 @@ void add(ParameterGroups& to, const GroupOptions& options, const std::pair<std::
   to.group.push_back(static_cast<std::size_t>(same - to.options.begin()));
   if (same == to.options.end()) to.options.push_back(options);
   to.parameters.push_back(one);
+}
+
+constexpr double kPi = 3.14159265358979323846;
+
+// Interpolate from `high` to `low` as `done` goes from 0 to 1.
+double straight(double high, double low, double done) { return high + (low - high) * done; }
+double half_cosine(double high, double low, double done) {
+  return low + (high - low) * 0.5 * (1.0 + std::cos(kPi * done));
 }
 
 std::string count_text(std::int64_t tensors, std::int64_t weights) {
@@ -164,7 +167,7 @@ Result<ParameterGroups> resolve_groups(const TrainingSettings& training, const N
     add(out, options, each);
   }
   if (out.parameters.empty() && !parameters.empty())
-    return Status::invalid(std::string(kGroupsKey) + ": every parameter is frozen; leave some to train");
+    return invalid_error("{}: every parameter is frozen; leave some to train", kGroupsKey);
   return out;
 }
 
@@ -178,6 +181,20 @@ void freeze(const ParameterGroups& groups) {
     tensor.requires_grad_(false);
     tensor.mutable_grad().reset();
   }
+}
+
+double learning_rate(const TrainingSettings& training, std::int64_t step, std::int64_t steps) {
+  const double high = training.learning_rate;
+  const double low = std::min(training.min_lr, high);
+  const std::int64_t warmup = training.warmup_steps;
+  if (step <= warmup) return high * static_cast<double>(step) / static_cast<double>(warmup);
+  const std::int64_t tail = training.decay_steps.value_or(std::max<std::int64_t>(steps / 10, 1));
+  const std::int64_t from = training.lr_scheduler == Scheduler::wsd ? std::max(warmup, steps - tail) : warmup;
+  if (step <= from || steps <= from) return high;
+  const double done = std::min(static_cast<double>(step - 1 - from) / static_cast<double>(steps - from), 1.0);
+  if (training.lr_scheduler == Scheduler::constant) return high;
+  return training.lr_scheduler == Scheduler::cosine ? half_cosine(high, low, done)
+                                                    : straight(high, low, done);
 }
 
 double rate_of(const GroupOptions& options, double highest, double rate) {

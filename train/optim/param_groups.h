@@ -14,6 +14,7 @@
 #include <torch/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,11 @@ ParameterGroups with_states(ParameterGroups groups, octavo::StateFormat state);
 
 // Turns off gradients of the frozen parameters, so autograd neither computes nor stores them.
 void freeze(const ParameterGroups& groups);
+
+// Returns the learning rate of a step, from 1 to `steps`. It rises linearly to learning_rate over
+// warmup_steps, then follows the scheduler's curve, which would reach min_lr one step after the last.
+// REQUIRES: 1 <= step.
+double learning_rate(const TrainingSettings& training, std::int64_t step, std::int64_t steps);
 
 // Returns the learning rate of a group when the schedule, whose highest rate is `highest`, is at `rate`.
 double rate_of(const GroupOptions& options, double highest, double rate);

@@ -146,8 +146,8 @@ class Streams {
 
 }  // namespace
 
-ParallelLayout make_bucket_layout(const ParameterGroups& groups, int ranks, bool divided,
-                                  std::int64_t bucket_bytes) {
+BucketLayout make_bucket_layout(const ParameterGroups& groups, int ranks, bool divided,
+                                std::int64_t bucket_bytes) {
   std::vector<LaidParameter> laid;
   for (std::size_t i = 0; i < groups.parameters.size(); ++i) {
     const torch::Tensor& param = groups.parameters[i].second;
@@ -156,11 +156,11 @@ ParallelLayout make_bucket_layout(const ParameterGroups& groups, int ranks, bool
         {param.numel(), static_cast<int>(param.scalar_type()), param.element_size(),
          !octavo::format_for(state, param.numel(), octavo::kMinQuantizedSize, /*sharded=*/true).ok()});
   }
-  return ParallelLayout::make(laid, ranks, alignment_of(groups), divided, bucket_bytes);
+  return BucketLayout::make(laid, ranks, alignment_of(groups), divided, bucket_bytes);
 }
 
 ShardedWeights::ShardedWeights(ProcessGroup& process_group, const ParameterGroups& groups,
-                               ParallelLayout layout, std::int64_t slice_bytes)
+                               BucketLayout layout, std::int64_t slice_bytes)
     : process_group_(process_group),
       layout_(std::move(layout)),
       slice_bytes_(slice_bytes),

@@ -14,8 +14,8 @@
 
 #include "train/config/settings.h"
 #include "train/distributed/process_group.h"
+#include "train/optim/bucket_layout.h"
 #include "train/optim/param_groups.h"
-#include "train/optim/shard_layout.h"
 
 #include <octavo/torch/optim.h>
 #include <torch/types.h>
@@ -35,8 +35,8 @@ namespace octavo_train {
 
 // Returns the layout, which is identical on all ranks. `divided`: ZeRO; each parameter whose state cannot be
 // divided (4bit-rank1) is then in a bucket that a single rank owns.
-ParallelLayout make_bucket_layout(const ParameterGroups& groups, int ranks, bool divided,
-                                  std::int64_t bucket_bytes = kBucketBytes);
+BucketLayout make_bucket_layout(const ParameterGroups& groups, int ranks, bool divided,
+                                std::int64_t bucket_bytes = kBucketBytes);
 
 // Bytes of device memory that the transfer of states between ranks uses.
 inline constexpr std::int64_t kSliceBytes = std::int64_t{16} << 20;
@@ -46,13 +46,13 @@ class ShardedWeights {
   // Moves the trained parameters into the flat tensors. Existing handles to the parameters see the new
   // memory. Do not give the parameters other memory afterwards. REQUIRES: a divided layout of these groups
   // and this process group, which outlives this object.
-  ShardedWeights(ProcessGroup& process_group, const ParameterGroups& groups, ParallelLayout layout,
+  ShardedWeights(ProcessGroup& process_group, const ParameterGroups& groups, BucketLayout layout,
                  std::int64_t slice_bytes = kSliceBytes);
   ShardedWeights(const ShardedWeights&) = delete;
   ShardedWeights& operator=(const ShardedWeights&) = delete;
 
   [[nodiscard]] ProcessGroup& process_group() const { return process_group_; }
-  [[nodiscard]] const ParallelLayout& layout() const { return layout_; }
+  [[nodiscard]] const BucketLayout& layout() const { return layout_; }
   [[nodiscard]] std::int64_t slice_bytes() const { return slice_bytes_; }
 
   // Returns the tensors that this rank steps, by parameter: 1-d, elements in memory order. A parameter that
@@ -74,7 +74,7 @@ class ShardedWeights {
 
  private:
   ProcessGroup& process_group_;
-  ParallelLayout layout_;
+  BucketLayout layout_;
   std::int64_t slice_bytes_;
   std::vector<torch::Tensor> flats_;   // by bucket
   std::vector<torch::Tensor> chunks_;  // this rank's chunk of each

@@ -5,11 +5,11 @@
 #include "train/config/settings.h"
 #include "train/distributed/process_group.h"
 #include "train/model/model.h"
+#include "train/optim/bucket_layout.h"
 #include "train/optim/fp8.h"
 #include "train/optim/gradients.h"
 #include "train/optim/param_groups.h"
 #include "train/optim/precision.h"
-#include "train/optim/shard_layout.h"
 #include "train/optim/shards.h"
 #include "train/predict/host.h"
 #include "train/predict/trace_device.h"
@@ -170,7 +170,7 @@ Status Tracer::build() {
   for (const auto& [name, tensor] : groups_.parameters) sizes_.trained += tensor.numel();
   process_group_ = ProcessGroup::pretend(ranks_);
   if (shards()) {
-    const ParallelLayout layout = make_bucket_layout(groups_, ranks_, true);
+    const BucketLayout layout = make_bucket_layout(groups_, ranks_, true);
     states_ = planned_states(training_, groups_, &layout);
     shards_ = std::make_unique<ShardedWeights>(*process_group_, groups_, layout);
   } else {
@@ -237,7 +237,7 @@ void Tracer::micro_batch(std::int64_t number) {
   out_.backward = fake_.kernels().size();
   loss.backward();
   for (const auto& [name, param] : groups_.parameters) fake_.set_owner_of(param.grad(), Owner::gradients);
-  gradients_->pass_done();
+  gradients_->micro_batch_done();
 }
 
 // Adds the optimizer's kernels. The norm reads gradients. The update reads them again, and reads and writes

@@ -12,7 +12,7 @@
 
 namespace octavo_train {
 
-// Returns the data for plan_page() (train/report/plan_page.h). `name`: the config's name. Takes one or two
+// Returns the data for plan_page() (train/report/page.h). `name`: the config's name. Takes one or two
 // seconds.
 Result<nlohmann::ordered_json> what_if(const std::string& name, const LoadWith& load,
                                        const PredictionRequest& request, const Prediction& now);

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/page.h"
 
+#include "train/base/base64.h"
+#include "train/base/text.h"
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
-#include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace octavo_train {
@@ -16,19 +20,17 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kLongList = 40;
 
+// The characters that HTML interprets, and the texts that stand for them.
+using Entity = std::pair<char, std::string_view>;
+constexpr std::array<Entity, 5> kEntities{
+    {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}}};
+
 // Returns the source of a script for a Content-Security-Policy: 'sha256-…', with the hash in base64.
 std::string script_source(const Asset& script) {
-  static constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out = "'sha256-";
-  std::uint32_t bits = 0;
-  int held = 0;
-  for (const char c : script.sha256) {
-    bits = (bits << 4) | static_cast<std::uint32_t>(c <= '9' ? c - '0' : c - 'a' + 10);
-    for (held += 4; held >= 6; held -= 6) out += kDigits[(bits >> (held - 6)) & 63];
-  }
-  if (held > 0) out += kDigits[(bits << (6 - held)) & 63];  // 256 bits leave four; '=' is the padding
-  return out + "='";
+  std::string hash;
+  for (std::size_t i = 0; i < script.sha256.size(); i += 2)
+    hash += static_cast<char>(parse_number<unsigned>(script.sha256.substr(i, 2), 16).value_or(0));
+  return fmt::format("'sha256-{}'", base64_encoded(hash));
 }
 
 std::string value_text(const Json& value) {
@@ -61,31 +63,14 @@ std::string escaped(std::string_view text) {
   std::string out;
   const std::string utf8 = Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
   for (const char c : utf8) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      case 0x7f:
-        out += "\xe2\x90\xa1";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t')
-          out += std::string("\xe2\x90") + static_cast<char>(0x80 + c);
-        else
-          out += c;
-    }
+    if (const auto* const found = std::ranges::find(kEntities, c, &Entity::first); found != kEntities.end())
+      out += found->second;
+    else if (c == 0x7f)
+      out += "\xe2\x90\xa1";
+    else if (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t')
+      out += std::string("\xe2\x90") + static_cast<char>(0x80 + c);
+    else
+      out += c;
   }
   return out;
 }
@@ -123,6 +108,11 @@ std::string html_page(const std::string& title, const Json& data,
                      fmt::arg("sources", sources), fmt::arg("style", page_css.text),
                      fmt::arg("text", escaped(plain_text(data))), fmt::arg("data", json_for_script(data)),
                      fmt::arg("scripts", elements));
+}
+
+std::string plan_page(const nlohmann::ordered_json& data) {
+  const bool titled = data.is_object() && data.contains("title") && data["title"].is_string();
+  return html_page(titled ? data["title"].get<std::string>() : "A plan", data, {&plan_sums_js, &plan_js});
 }
 
 }  // namespace octavo_train

@@ -3,9 +3,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/report.h"
 
+#include "train/base/numbers.h"
 #include "train/base/word_diff.h"
 #include "train/config/node.h"
-#include "train/report/curves.h"
 #include "train/report/page.h"
 
 #include <fmt/format.h>
@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -31,6 +32,12 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using Record = nlohmann::json;
+
+double rounded(double value, int digits) {
+  const std::string text = decimal_text(value, std::chars_format::general, digits);
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
 
 // The kinds of records that the page lists, and how many of the last ones it shows.
 struct Listed {
@@ -172,7 +179,7 @@ void add_record(Run& run, const std::string& kind, std::int64_t step, Record rec
 
 Status read_metrics(const fs::path& path, Run& run) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) return Status::failed(path.string() + ": cannot read it");
+  if (!in) return failed_error("{}: cannot read it", path.string());
   for (std::string line; std::getline(in, line);) {
     if (line.empty()) continue;
     Record record = Record::parse(line, nullptr, false);
@@ -185,7 +192,7 @@ Status read_metrics(const fs::path& path, Run& run) {
     const auto number = step->get<std::int64_t>();
     add_record(run, *kind, number, std::move(record));
   }
-  if (in.bad()) return Status::failed(path.string() + ": cannot read it to its end");
+  if (in.bad()) return failed_error("{}: cannot read it to its end", path.string());
   return {};
 }
 
@@ -228,7 +235,7 @@ Result<Run> read_run(const std::string& folder) {
   const fs::path path(folder);
   std::error_code error;
   if (!fs::exists(path, error)) return not_a_run(path, "it does not exist");
-  if (!fs::is_directory(path, error)) return not_a_run(path, "it is no folder");
+  if (!fs::is_directory(path, error)) return not_a_run(path, "it is not a folder");
   for (const char* file : {"metrics.jsonl", "config.yaml"}) {
     if (!fs::is_regular_file(path / file, error)) return not_a_run(path, std::string("it has no ") + file);
   }
@@ -297,19 +304,19 @@ Json examples_json(const Record& examples) {
     if (rows.size() == kMostExamples) break;
     const std::string reference = text_in(example, "/reference").value_or(""),
                       hypothesis = text_in(example, "/hypothesis").value_or("");
-    Json said = Json::array(), heard = Json::array();
+    Json reference_words = Json::array(), transcript = Json::array();
     std::int64_t errors = 0;
     for (const AlignedWord& word : align_words(reference, hypothesis)) {
       const bool differs = word.edit != Edit::none;
       errors += differs ? 1 : 0;
-      if (word.edit != Edit::insertion) said.push_back({word.reference, differs});
-      if (word.edit != Edit::deletion) heard.push_back({word.hypothesis, differs});
+      if (word.edit != Edit::insertion) reference_words.push_back({word.reference, differs});
+      if (word.edit != Edit::deletion) transcript.push_back({word.hypothesis, differs});
     }
-    const auto words = said.size();
+    const auto words = reference_words.size();
     const auto name = text_in(example, "/name");
     rows.push_back({{"name", name ? Json(*name) : Json()},
-                    {"reference", std::move(said)},
-                    {"hypothesis", std::move(heard)},
+                    {"reference", std::move(reference_words)},
+                    {"hypothesis", std::move(transcript)},
                     {"errors", errors},
                     {"words", words}});
   }
@@ -378,6 +385,65 @@ Result<std::string> make_report(std::span<const std::string> run_folders) {
   std::string title;
   for (const Json& run : data["runs"]) title += (title.empty() ? "" : ", ") + run["name"].get<std::string>();
   return html_page(title, data, {&chart_js, &charts_js, &report_js});
+}
+
+Curve thinned(const Curve& curve, std::size_t most) {
+  if (curve.size() <= most) return curve;
+  const bool gaps =
+      !std::all_of(curve.begin(), curve.end(), [](const Point& p) { return std::isfinite(p.y); });
+  const std::size_t parts = (most - 2) / (gaps ? 3 : 2);
+  Curve out = {curve.front()};
+  const std::size_t inner = curve.size() - 2;
+  for (std::size_t part = 0; part < parts; ++part) {
+    const std::size_t begin = 1 + inner * part / parts;
+    const std::size_t end = 1 + inner * (part + 1) / parts;
+    std::size_t low = end, high = end, gap = end;
+    for (std::size_t i = begin; i < end; ++i) {
+      if (!std::isfinite(curve[i].y)) {
+        gap = std::min(gap, i);
+        continue;
+      }
+      if (low == end || curve[i].y < curve[low].y) low = i;
+      if (high == end || curve[i].y > curve[high].y) high = i;
+    }
+    std::array<std::size_t, 3> kept = {low, high, gap};
+    std::sort(kept.begin(), kept.end());
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      if (kept[i] < end && (i == 0 || kept[i] != kept[i - 1])) out.push_back(curve[kept[i]]);
+    }
+  }
+  out.push_back(curve.back());
+  return out;
+}
+
+std::size_t smoothing_window(const Curve& curve) {
+  return std::clamp<std::size_t>(curve.size() / 50, 1, 100);
+}
+
+Curve smoothed(const Curve& curve, std::size_t window) {
+  std::vector<double> sums = {0}, counts = {0};  // over the points before each point
+  for (const Point& point : curve) {
+    const bool number = std::isfinite(point.y);
+    sums.push_back(sums.back() + (number ? point.y : 0));
+    counts.push_back(counts.back() + (number ? 1 : 0));
+  }
+  Curve out = curve;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (!std::isfinite(out[i].y)) continue;
+    const std::size_t reach = std::min(window / 2, i);
+    const std::size_t begin = i - reach, end = std::min(i + reach + 1, out.size());
+    out[i].y = (sums[end] - sums[begin]) / (counts[end] - counts[begin]);
+  }
+  return out;
+}
+
+nlohmann::ordered_json curve_json(const Curve& curve, int digits) {
+  nlohmann::ordered_json x = nlohmann::ordered_json::array(), y = x;
+  for (const Point& point : thinned(curve)) {
+    x.push_back(static_cast<std::int64_t>(point.x));
+    y.push_back(std::isfinite(point.y) ? nlohmann::ordered_json(rounded(point.y, digits)) : nullptr);
+  }
+  return {{"x", std::move(x)}, {"y", std::move(y)}};
 }
 
 }  // namespace octavo_train

@@ -5,7 +5,7 @@
 #include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
-#include "train/io/folders.h"
+#include "train/io/files.h"
 #include "train/io/text_file.h"
 #include "train/run/agreement.h"
 

@@ -2,7 +2,7 @@
 #include "train/run/dry_run.h"
 
 #include "train/base/numbers.h"
-#include "train/console/heartbeat.h"
+#include "train/console/console.h"
 #include "train/console/signals.h"
 #include "train/data/order.h"
 #include "train/device/device.h"

@@ -3,7 +3,7 @@
 
 #include "train/base/metric_names.h"
 #include "train/base/numbers.h"
-#include "train/optim/lr_schedule.h"
+#include "train/optim/param_groups.h"
 
 #include <fmt/format.h>
 #include <torch/torch.h>

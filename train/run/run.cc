@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/run.h"
 
-#include "train/data/batches.h"
 #include "train/data/order.h"
 #include "train/data/prefetch.h"
 

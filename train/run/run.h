@@ -4,7 +4,7 @@
 
 #include "train/base/status.h"
 #include "train/checkpoint/folder/folder_lock.h"
-#include "train/console/heartbeat.h"
+#include "train/console/console.h"
 #include "train/data/prefetch.h"
 #include "train/distributed/process_group.h"
 #include "train/log/run_log.h"

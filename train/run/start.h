@@ -5,7 +5,7 @@
 
 #include "train/base/status.h"
 #include "train/config/config.h"
-#include "train/console/heartbeat.h"
+#include "train/console/console.h"
 #include "train/distributed/process_group.h"
 #include "train/run/run.h"
 #include "train/task.h"

@@ -35,7 +35,7 @@ std::int64_t all_states(const StepOptimizer::Bytes& bytes) { return bytes.states
 StepOptimizer::Bytes rank_bytes(const Run& run) {
   const TrainingSettings& training = run.config.training();
   if (run.state.shards == nullptr) return planned_states(training, run.state.groups).bytes;
-  const ParallelLayout& layout = run.state.shards->layout();
+  const BucketLayout& layout = run.state.shards->layout();
   return planned_states(training, run.state.groups, &layout, run.services.process_group->rank()).bytes;
 }
 

@@ -2,7 +2,7 @@
 #include "train/run/step.h"
 
 #include "train/console/signals.h"
-#include "train/optim/lr_schedule.h"
+#include "train/optim/param_groups.h"
 
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -269,7 +269,7 @@ void Stepper::micro_batch(const MicroBatch& which, const Batch& batch, Stopwatch
   run_.state.optimizer->wait();
   console_.doing(where + "backward");
   run_.state.scaler.scaled(loss).backward();
-  run_.state.gradients->pass_done();
+  run_.state.gradients->micro_batch_done();
   loss_sum = loss_sum.defined() ? loss_sum + loss.detach() : loss.detach();
 }
 

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/console/heartbeat.h"
+#include "train/console/console.h"
 #include "train/device/device.h"
 #include "train/run/buffer_snapshot.h"
 #include "train/run/run.h"

@@ -7,7 +7,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/console/heartbeat.h"
+#include "train/console/console.h"
 #include "train/run/checkpointer.h"
 #include "train/run/divergence.h"
 #include "train/run/outcome.h"

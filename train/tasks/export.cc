@@ -10,9 +10,10 @@ Status export_model(const ModelExport& request) {
 #define OCTAVO_TASK_EXPORT(name) \
   if (request.settings.task == #name) return export_##name##_task(request);
 #include "train/tasks/list.h"
-  return Status::unsupported("a model of the task " + request.settings.task +
-                             " has no format of other programs: its weights are in " + request.checkpoint +
-                             "/model.safetensors, which safetensors.torch.load_file reads");
+  return unsupported_error(
+      "a model of the task {} cannot be exported to other formats: its weights are in "
+      "{}/model.safetensors, which safetensors.torch.load_file reads",
+      request.settings.task, request.checkpoint);
 }
 
 }  // namespace octavo_train

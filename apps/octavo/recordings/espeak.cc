@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/recordings/espeak.h"
 
-#include "train/io/file_descriptor.h"
+#include "train/io/files.h"
 #include "train/io/little_endian.h"
 
 #include <fcntl.h>

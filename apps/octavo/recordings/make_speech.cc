@@ -6,7 +6,7 @@
 #include "train/audio/audio.h"
 #include "train/base/status.h"
 #include "train/data/mix.h"
-#include "train/io/folders.h"
+#include "train/io/files.h"
 #include "train/io/text_file.h"
 
 #include <fmt/format.h>

@@ -3,7 +3,7 @@
 
 #include "train/base/status.h"
 #include "train/data/mix.h"
-#include "train/io/mapped_file.h"
+#include "train/io/files.h"
 #include "train/tasks/speech/manifest/manifest.h"
 #include "train/tasks/speech/manifest/manifest_line.h"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_choice.h"
 
+#include "train/base/text.h"
 #include "train/io/checksums.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <utility>
 
@@ -31,19 +31,12 @@ bool is_checkpoint(const std::string& path) {
 }
 
 std::string what_is_there(const std::vector<CheckpointRef>& all) {
-  if (all.empty()) return "no checkpoint is there; expected a run's folder or a checkpoint's";
+  if (all.empty()) return "found no checkpoint; expected the folder of a run or of a checkpoint";
   std::string out = "its checkpoints are of step ";
   for (std::size_t i = 0; i < all.size() && i < kNamed; ++i)
     out += fmt::format("{}{}", i > 0 ? ", " : "", all[i].step);
   if (all.size() > kNamed) out += fmt::format(" and {} older ones", all.size() - kNamed);
   return out;
-}
-
-std::optional<std::int64_t> step_in(std::string_view word) {
-  std::int64_t step = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), step);
-  if (error != std::errc() || end != word.data() + word.size() || step < 0) return std::nullopt;
-  return step;
 }
 
 // Returns the metric that `best` refers to; empty if no checkpoint was evaluated.
@@ -57,8 +50,8 @@ std::string metric_of(const std::vector<CheckpointRef>& newest_first) {
   return {};
 }
 
-Status none_is_whole(const std::string& run, const std::string& reason) {
-  return Status::invalid(run + ": no checkpoint is there that is whole: " + reason);
+Status none_is_complete(const std::string& run, const std::string& reason) {
+  return invalid_error("{}: found no complete checkpoint: {}", run, reason);
 }
 
 Result<ChosenCheckpoint> choose_best(const std::string& run, const std::vector<CheckpointRef>& all,
@@ -66,10 +59,10 @@ Result<ChosenCheckpoint> choose_best(const std::string& run, const std::vector<C
   const std::string metric = metric_of(all);
   const std::vector<RankedCheckpoint> ranked = rank_checkpoints(run, metric);
   if (ranked.empty()) {
-    return Status::invalid(fmt::format(
+    return invalid_error(
         "{}: best: {}{}; set save_best, so that the best ones are saved. Now {}", run,
         metric.empty() ? "no checkpoint was saved with an evaluation" : "no checkpoint has a number for ",
-        metric, what_is_there(all)));
+        metric, what_is_there(all));
   }
   ChosenCheckpoint out;
   for (const RankedCheckpoint& each : ranked) {
@@ -82,14 +75,14 @@ Result<ChosenCheckpoint> choose_best(const std::string& run, const std::vector<C
     out.why = fmt::format("best by {}: {:g}", metric, each.value);
     return out;
   }
-  return none_is_whole(run, out.skipped[0]);
+  return none_is_complete(run, out.skipped[0]);
 }
 
 Result<ChosenCheckpoint> choose_latest(const std::string& run, std::span<const std::string_view> files) {
   ASSIGN_OR_RETURN(auto newest, newest_checkpoint(run, files));
   if (newest.found) return ChosenCheckpoint{newest.found->path, {}, std::move(newest.skipped)};
-  if (!newest.skipped.empty()) return none_is_whole(run, newest.skipped[0]);
-  return Status::invalid(run + ": " + what_is_there({}));
+  if (!newest.skipped.empty()) return none_is_complete(run, newest.skipped[0]);
+  return invalid_error("{}: {}", run, what_is_there({}));
 }
 
 Result<ChosenCheckpoint> choose_given(const std::string& path, std::span<const std::string_view> files) {
@@ -128,7 +121,7 @@ bool is_among_best(const std::string& run_folder, const Metric& metric, std::int
 
 Status prune_checkpoints(const std::string& run_folder, const KeepRule& rule) {
   if (rule.newest && *rule.newest < 1) {
-    return Status::invalid(fmt::format("keep: got {}, expected 1 or more checkpoints to keep", *rule.newest));
+    return invalid_error("keep: got {}, expected 1 or more checkpoints to keep", *rule.newest);
   }
   std::vector<CheckpointRef> goes = list_checkpoints(run_folder);
   std::vector<CheckpointRef> kept;
@@ -154,22 +147,20 @@ Status point_best(const std::string& run_folder, std::string_view metric) {
 
 Result<ChosenCheckpoint> choose_checkpoint(const std::string& run, std::string_view which,
                                            std::span<const std::string_view> files) {
-  const std::optional<std::int64_t> step = step_in(which);
-  if (!which.empty() && which != kLatestName && which != kBestName && !step) {
-    return Status::invalid(
-        fmt::format("checkpoint: got {}, expected best, latest or the number of a step", which));
+  const auto step = parse_number<std::int64_t>(which);
+  if (!which.empty() && which != kLatestName && which != kBestName && step.value_or(-1) < 0) {
+    return invalid_error("checkpoint: got {}, expected best, latest or the number of a step", which);
   }
   if (is_checkpoint(run)) {
     if (which.empty()) return choose_given(run, files);
-    return Status::invalid(
-        fmt::format("{}: is a checkpoint; to choose by {}, name its run's folder", run, which));
+    return invalid_error("{}: is a checkpoint; to choose by {}, name its run's folder", run, which);
   }
   const std::vector<CheckpointRef> all = list_checkpoints(run);
   if (all.empty() || which.empty() || which == kLatestName) return choose_latest(run, files);
   if (which == kBestName) return choose_best(run, all, files);
   const auto found = std::ranges::find(all, *step, &CheckpointRef::step);
   if (found == all.end())
-    return Status::invalid(fmt::format("{}: no checkpoint of step {}; {}", run, which, what_is_there(all)));
+    return invalid_error("{}: no checkpoint of step {}; {}", run, which, what_is_there(all));
   return choose_given(found->path, files);
 }
 

@@ -2,9 +2,7 @@
 #include "train/checkpoint/folder/checkpoint_folder.h"
 
 #include "train/io/checksums.h"
-#include "train/io/file_descriptor.h"
-#include "train/io/folders.h"
-#include "train/io/mapped_file.h"
+#include "train/io/files.h"
 #include "train/io/text_file.h"
 
 #include <nlohmann/json.hpp>
@@ -35,15 +33,9 @@ std::string link_beside(const std::string& run_folder, std::string_view link) {
 }
 
 std::string_view suffix_of(CheckpointState state) {
-  switch (state) {
-    case CheckpointState::partial:
-      return ".partial";
-    case CheckpointState::replaced:
-      return ".replaced";
-    case CheckpointState::complete:
-      break;
-  }
-  return "";
+  return state == CheckpointState::partial    ? ".partial"
+         : state == CheckpointState::replaced ? ".replaced"
+                                              : "";
 }
 
 Result<std::vector<CheckpointRef>> find_checkpoints(const std::string& run_folder) {
@@ -70,19 +62,17 @@ Result<std::string> hash_file(InputFile& file, const std::string& path) {
 
 Status verify_file(const std::string& path, const FileChecksum& expected) {
   if (!path_exists(path)) {
-    return Status::failed(
-        fmt::format("{}: missing; {} lists it with {} bytes", path, kChecksumsName, expected.size));
+    return failed_error("{}: missing; {} lists it with {} bytes", path, kChecksumsName, expected.size);
   }
   ASSIGN_OR_RETURN(InputFile file, InputFile::open(path));
   if (file.size != expected.size) {
-    return Status::failed(fmt::format("{}: has {} bytes, expected {}; it {}", path, file.size, expected.size,
-                                      file.size < expected.size ? "is cut short" : "has grown"));
+    return failed_error("{}: has {} bytes, expected {}; it {}", path, file.size, expected.size,
+                        file.size < expected.size ? "is cut short" : "has grown");
   }
   ASSIGN_OR_RETURN(const std::string hash, hash_file(file, path));
   if (hash == expected.hash) return {};
-  return Status::failed(
-      fmt::format("{}: its {} bytes have the hash {}, expected {}; it was changed or the disk is damaged",
-                  path, expected.size, hash, expected.hash));
+  return failed_error("{}: its {} bytes have the hash {}, expected {}; it was changed or the disk is damaged",
+                      path, expected.size, hash, expected.hash);
 }
 
 // Returns the step in a checkpoint's state.json; nullopt if there is no such file or no step in it.
@@ -103,10 +93,10 @@ Status check_step(const std::string& path) {
   const auto name = CheckpointName::parse(std::string_view(path).substr(path.rfind('/') + 1));
   const std::optional<std::int64_t> step = name ? step_in_state(path) : std::nullopt;
   if (!step || *step == name->step) return {};
-  return Status::failed(
-      fmt::format("{}: its name is of step {}, but its state.json is of step {}; the folder was "
-                  "copied or renamed. Rename it to {}, or remove it",
-                  path, name->step, *step, CheckpointName{*step}.text()));
+  return failed_error(
+      "{}: its name is of step {}, but its state.json is of step {}; the folder was "
+      "copied or renamed. Rename it to {}, or remove it",
+      path, name->step, *step, CheckpointName{*step}.text());
 }
 
 }  // namespace
@@ -206,14 +196,14 @@ Status verify_checkpoint(const std::string& path, std::span<const std::string_vi
     return Status::failed(path + ": not a folder; a checkpoint is one");
   }
   if (!path_exists(list)) {
-    return Status::failed(list +
-                          ": missing; the checkpoint was not written to its end, or not by this program");
+    return failed_error("{}: missing; the checkpoint was not written to its end, or not by this program",
+                        list);
   }
   ASSIGN_OR_RETURN(const auto text, read_text_file(list, kChecksumsLimit));
   ASSIGN_OR_RETURN(const auto files, parse_checksums(text, list));
   for (const std::string_view name : only) {
     if (std::ranges::find(files, name, &FileChecksum::name) == files.end())
-      return Status::failed(fmt::format("{}: {} is not listed", list, name));
+      return failed_error("{}: {} is not listed", list, name);
   }
   for (const FileChecksum& file : files) {
     if (!only.empty() && std::ranges::find(only, file.name) == only.end()) continue;

@@ -28,9 +28,9 @@ Result<std::vector<float>> widen(const StoredTensor& weight, const StoredTensor*
   std::vector<std::uint16_t> halves(weight.bytes.size() / sizeof(std::uint16_t));
   if (!halves.empty()) std::memcpy(halves.data(), weight.bytes.data(), weight.bytes.size());
   std::vector<float> values(halves.size());
-  const Status status =
-      octavo::join_weights(store_of(master), halves, master == nullptr ? Bytes() : master->bytes, values);
-  if (!status.ok()) return Status(status.code(), weight.name + ": " + status.message());
+  RETURN_IF_ERROR(with_context(
+      weight.name,
+      octavo::join_weights(store_of(master), halves, master == nullptr ? Bytes() : master->bytes, values)));
   return values;
 }
 
@@ -58,9 +58,9 @@ Status CheckpointWeights::check_masters(const std::string& path) {
     const auto have = static_cast<std::int64_t>(master->bytes.size());
     const bool known = master->dtype == "I8" || master->dtype == "I16";
     if (!known || have != octavo::residual_bytes(store_of(master), numel)) {
-      return Status::invalid(fmt::format(
+      return invalid_error(
           "{}: {} is {} with {} bytes, expected I8 or I16 with one for each of the {} elements of {}", path,
-          master->name, master->dtype, have, numel, weight.name));
+          master->name, master->dtype, have, numel, weight.name);
     }
     ++masters_;
   }

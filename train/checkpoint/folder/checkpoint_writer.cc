@@ -4,7 +4,7 @@
 #include "train/base/status.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/formats/tensor_list.h"
-#include "train/io/folders.h"
+#include "train/io/files.h"
 #include "train/io/output_file.h"
 
 #include <fmt/format.h>
@@ -25,25 +25,17 @@ Status check_room(const std::string& run_folder, std::uint64_t bytes) {
   const std::filesystem::space_info space = std::filesystem::space(run_folder, error);
   // If the file system does not report its free space, that is not an error: a failed write will report it.
   if (error || space.capacity == 0 || space.available >= bytes) return {};
-  return Status::failed(fmt::format(
+  return failed_error(
       "{}: too little room for a checkpoint: it needs {}, {} are free, {} are missing: make room, or write "
-      "to another "
-      "disk",
-      run_folder, size_text(bytes), size_text(space.available), size_text(bytes - space.available)));
+      "to another disk",
+      run_folder, size_text(bytes), size_text(space.available), size_text(bytes - space.available));
 }
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(std::string run_folder, std::int64_t step, std::uint64_t expected_bytes,
-                                   ScratchFolder partial)
-    : run_folder_(std::move(run_folder)),
-      step_(step),
-      expected_bytes_(expected_bytes),
-      partial_(std::move(partial)) {}
-
 Result<CheckpointWriter> CheckpointWriter::begin(const std::string& run_folder, std::int64_t step,
                                                  std::uint64_t expected_bytes) {
-  if (step < 0) return Status::invalid("step: got " + std::to_string(step) + ", expected 0 or more");
+  if (step < 0) return invalid_error("step: got {}, expected 0 or more", step);
   std::error_code error;
   std::filesystem::create_directories(run_folder, error);
   if (error) return system_error(run_folder, "make the folder", error.value());
@@ -73,9 +65,8 @@ Status CheckpointWriter::check_open(const std::string& file_name) const {
   if (!failure_.ok()) return failure_;
   const auto same = [&](const FileChecksum& file) { return file.name == file_name; };
   if (!is_plain_name(file_name) || file_name == kChecksumsName || std::ranges::any_of(files_, same)) {
-    return Status::invalid(
-        fmt::format("{}: file '{}': expected a plain name that is not in the checkpoint yet", partial_.path(),
-                    file_name));
+    return invalid_error("{}: file '{}': expected a plain name that is not in the checkpoint yet",
+                         partial_.path(), file_name);
   }
   return {};
 }
@@ -94,7 +85,7 @@ Status CheckpointWriter::add_tensors(const std::string& file_name, std::span<con
                                      const std::map<std::string, std::string>& metadata) {
   if (Status status = check_open(file_name); !status.ok()) return keep(std::move(status));
   const Result<SafetensorsLayout> plan = plan_safetensors(sources, metadata);
-  if (!plan.ok()) return keep({plan.status().code(), file_name + ": " + plan.status().message()});
+  if (!plan.ok()) return keep(with_context(file_name, plan.status()));
   return keep(
       add_file(file_name, plan->size, [&](OutputFile& file) { return write_planned(file, *plan, sources); }));
 }
@@ -107,13 +98,10 @@ Status CheckpointWriter::add_text(const std::string& file_name, std::string_view
 
 Status CheckpointWriter::commit() {
   if (!failure_.ok()) return failure_;
-  failure_ = Status::invalid(partial_.path() + ": commit() was called before");
+  failure_ = invalid_error("{}: commit() was called before", partial_.path());
   const std::string text = format_checksums(files_);
-  if (Status status = add_file(std::string(kChecksumsName), text.size(),
-                               [&](OutputFile& file) { return file.write(std::as_bytes(std::span(text))); });
-      !status.ok()) {
-    return status;
-  }
+  RETURN_IF_ERROR(add_file(std::string(kChecksumsName), text.size(),
+                           [&](OutputFile& file) { return file.write(std::as_bytes(std::span(text))); }));
   RETURN_IF_ERROR(sync_folder(partial_.path()));
 
   const CheckpointName name{step_, CheckpointState::complete};

@@ -16,13 +16,14 @@
 #include "train/base/status.h"
 #include "train/formats/safetensors.h"
 #include "train/io/checksums.h"
-#include "train/io/folders.h"
+#include "train/io/files.h"
 
 #include <cstdint>
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace octavo_train {
@@ -53,7 +54,11 @@ class CheckpointWriter {
 
  private:
   CheckpointWriter(std::string run_folder, std::int64_t step, std::uint64_t expected_bytes,
-                   ScratchFolder partial);
+                   ScratchFolder partial)
+      : run_folder_(std::move(run_folder)),
+        step_(step),
+        expected_bytes_(expected_bytes),
+        partial_(std::move(partial)) {}
   template <class Write>
   Status add_file(const std::string& file_name, std::uint64_t size, Write write);
   [[nodiscard]] Status check_open(const std::string& file_name) const;

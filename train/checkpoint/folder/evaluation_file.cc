@@ -58,7 +58,7 @@ Result<std::optional<EvaluationRecord>> read_evaluation(const std::string& check
     record.only_best = json.at("only_best").get<bool>();
     return std::optional(std::move(record));
   } catch (const nlohmann::json::exception& error) {
-    return Status::invalid(path + ": " + error.what() + "; it was not written by octavo train");
+    return invalid_error("{}: {}; it was not written by octavo train", path, error.what());
   }
 }
 

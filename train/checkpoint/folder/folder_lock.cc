@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/folder_lock.h"
 
-#include "train/io/file_descriptor.h"
+#include "train/io/files.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -118,7 +118,7 @@ class FolderLock::Held {
     // Other errors, such as those of a network file system or of permissions, do not prove that the folder is
     // gone.
     if (found ? same_file(mine, there) : errno != ENOENT && errno != ENOTDIR) return {};
-    return Status::failed("output_dir: " + folder_ + " was removed, moved or replaced while the run used it");
+    return failed_error("output_dir: {} was removed, moved or replaced while the run used it", folder_);
   }
 
   void beat(std::chrono::milliseconds every) {
@@ -150,24 +150,23 @@ FolderLock::~FolderLock() = default;
 Status FolderLock::take(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) return Status::failed("output_dir: " + folder + " cannot be made: " + error.message());
+  if (error) return failed_error("output_dir: {} cannot be made: {}", folder, error.message());
   const std::string path = folder + kName;
   const auto in_use = [&](const Holder& holder, const std::string& more) {
-    return Status::failed(
-        fmt::format("output_dir: another octavo train is using {}{}; wait for it, or choose another{}",
-                    folder, holder_text(holder), more));
+    return failed_error("output_dir: another octavo train is using {}{}; wait for it, or choose another{}",
+                        folder, holder_text(holder), more);
   };
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
     if (file.get() < 0 && errno == EACCES) {
       file = FileDescriptor(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
       if (file.get() < 0 && errno == ENOENT) {
-        return Status::failed("output_dir: " + folder +
-                              " cannot be written to (Permission denied); choose another output_dir");
+        return failed_error(
+            "output_dir: {} cannot be written to (Permission denied); choose another output_dir", folder);
       }
     }
     if (file.get() < 0 && errno == ELOOP)
-      return Status::failed("output_dir: " + path + " is a link, expected a file; remove it");
+      return failed_error("output_dir: {} is a link, expected a file; remove it", path);
     if (file.get() < 0) return system_error("output_dir: " + path, "open the lock", errno);
     const bool locked = options_.system_locks && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
     if (!locked && options_.system_locks && errno == EWOULDBLOCK) return in_use(holder_of(file), "");
@@ -193,7 +192,7 @@ Status FolderLock::take(const std::string& folder) {
     if (unsure) held_->beat(options_.beat);
     return {};
   }
-  return Status::failed("output_dir: " + path + " comes and goes: many processes start in " + folder);
+  return failed_error("output_dir: {} comes and goes: many processes start in {}", path, folder);
 }
 
 Status FolderLock::check() const { return held_ != nullptr ? held_->check() : Status(); }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "formula/dropout.h"
+#include "src/formula/dropout.h"
 
 #include <cstdint>
 

@@ -87,7 +87,7 @@ const reportCurves = ({ metricTitle, entropyUnit, rateName }) => {
       : "with dots: evaluation; faint: training, running mean";
     return [unit && "in " + unit, (!single || records[0].window > 1) && lines].filter(Boolean).join("; ");
   };
-  // What evaluations give besides the loss has a chart each.
+  // Each metric of the evaluations other than the loss has its own chart.
   const metricKind = (name) => {
     const metricOf = (run) => run.metrics.find((each) => each.name === name) || {};
     const higher = runs.map(metricOf).find((each) => each.name).higher_is_better;

@@ -1,12 +1,12 @@
-// What the pages share: their data, numbers as text, and elements such as tables, cards and bars. Texts become text nodes: no
-// string of the data becomes markup.
+// Defines what all pages use: their data, numbers as text, and elements such as tables, cards and bars. Texts become text nodes,
+// so no string of the data becomes markup.
 // SPDX-License-Identifier: MIT
 "use strict";
 const page = (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const main = document.querySelector("main");
 
-  // Members along a path of names. Those of an unexpected type count as missing.
+  // Returns a member along a path of names. Members of an unexpected type count as missing.
   const member = (record, ...path) =>
     path.reduce((at, name) => (at && typeof at === "object" && Object.hasOwn(at, name) ? at[name] : undefined), record);
   const typed = (type) => (...path) => {
@@ -17,7 +17,7 @@ const page = (() => {
   const text = typed("string");
   const list = (...path) => [member(...path)].filter(Array.isArray).flat();
 
-  // Numbers as train/base/numbers.h writes them; a dash for what is no number.
+  // Writes numbers as train/base/numbers.h does; a dash if the value is not a number.
   const unknown = "–";
   const format = (write) => (value, ...more) => (Number.isFinite(value) ? write(value, ...more) : unknown);
   const fixed = format((value, digits) => value.toFixed(digits));

@@ -1,4 +1,4 @@
-// The page of a plan (plan_page.h says what the data has): memory by owner, time by kernel, and controls that show what the run would
+// The page of a plan (page.h describes its data): memory by owner, time by kernel, and controls that show what the run would
 // need with other rows, lengths, formats or GPUs. plan_sums.js computes that.
 // SPDX-License-Identifier: MIT
 "use strict";
@@ -156,11 +156,11 @@
         ["Throughput", seconds > 0 ? count(rate) + " " + unit + "/s" : unknown, "of all GPUs", "", "rate"]));
       drawMemory(owners, total, choice.gpu.memory);
       const [first, last] = [series[0].rows, series[series.length - 1].rows];
-      const said = [];
-      if (rows < first || rows > last) said.push("Plans were made of " + grouped(first) + " to " + grouped(last) + " rows: these numbers continue their line.");
-      if (choice.gpu !== planned) said.push("Time on another GPU is rough: it grows by the worse of the two ratios of bandwidth and of bf16 rates.");
-      if (choice.num_gpus !== (now.num_gpus || 1)) said.push("Time and memory of communication among this number of GPUs were not planned and are not counted anew.");
-      notes.replaceChildren(said.join(" "));
+      const remarks = [];
+      if (rows < first || rows > last) remarks.push("Plans were made of " + grouped(first) + " to " + grouped(last) + " rows: these numbers continue their line.");
+      if (choice.gpu !== planned) remarks.push("Time on another GPU is rough: it grows by the worse of the two ratios of bandwidth and of bf16 rates.");
+      if (choice.num_gpus !== (now.num_gpus || 1)) remarks.push("Time and memory of communication among this number of GPUs were not planned and are not counted anew.");
+      notes.replaceChildren(remarks.join(" "));
     };
 
     range.addEventListener("input", () => { exact.value = range.value; });

@@ -1,5 +1,5 @@
 // The arithmetic of a plan's page: what a run would need with other rows, lengths, formats or GPUs, from the plans that were
-// made (plan_page.h says what the data has). A choice: length, checkpointing, state, gpu, num_gpus, zero.
+// made (page.h describes the data). A choice: length, checkpointing, state, gpu, num_gpus, zero.
 // SPDX-License-Identifier: MIT
 "use strict";
 const planSums = (data) => {

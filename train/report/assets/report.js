@@ -1,4 +1,4 @@
-// The report of one or several runs (report.h says what the data has): title, summary, curves, memory, examples, samples, settings,
+// The report of one or several runs (report.h describes the data): title, summary, curves, memory, examples, samples, settings,
 // events.
 // SPDX-License-Identifier: MIT
 "use strict";
@@ -87,7 +87,7 @@
     else if (number(start, "train_bytes") !== undefined)
       add("Data", bytes(number(start, "train_bytes")) + " to train", bytes(number(start, "validation_bytes")) + " to evaluate");
     const overhead = number(end, "overhead");
-    add("Trainer overhead", percent(overhead), overhead !== undefined && "beside forward, backward and step", lower(overhead));
+    add("Trainer overhead", percent(overhead), overhead !== undefined && "outside forward, backward and step", lower(overhead));
     [["Evaluations", "evaluation_seconds"], ["Checkpoints", "checkpoint_seconds"]].forEach(([label, name]) => {
       const [seconds, all] = [number(end, name), number(end, "seconds")];
       add(label, duration(seconds), seconds !== undefined && all > 0 && percent(seconds / all) + " of the time");
@@ -165,7 +165,7 @@
       const last = run.warning.last[run.warning.last.length - 1];
       out.push(notice(name + counted(run.warning.all, "warning") + ". The last: " + (text(last, "message") ?? ""), " ", link));
     }
-    if (run.bad_lines) out.push(notice(name + counted(run.bad_lines, "line") + " of metrics.jsonl skipped: torn or no record."));
+    if (run.bad_lines) out.push(notice(name + counted(run.bad_lines, "line") + " of metrics.jsonl skipped: torn, or not a record."));
     if (!run.records) out.push(notice(name + "metrics.jsonl has no record yet."));
     return out;
   });
@@ -187,7 +187,7 @@
     };
     const total = (run) => owners.reduce((sum, [owner]) => sum + (owned(run, owner) || 0), 0);
     const peak = (run) => number(run.memory, "device_peak");
-    // What offload keeps in host memory.
+    // Returns the bytes that offload keeps in host memory.
     const hosted = (run) => {
       const parts = ["states", "master", "copies"].map((name) => number(run.memory, "host", name)).filter(Number.isFinite);
       return parts.length ? parts.reduce((a, b) => a + b) : undefined;
@@ -218,12 +218,12 @@
   // Reference texts next to recognized texts, for the last evaluation that has examples.
   const words = (all, tag) => all.map(([word, differs], i) => [i > 0 && " ", differs ? make(tag, "", word) : word]);
   const examples = () => runs.map(({ examples: found }, i) => found && [runHeading(i),
-    quiet("The evaluation of step " + grouped(found.step) + ". Wavy lines: words that were said and not heard so. Straight lines: words that were " +
-      "heard and not said."),
-    table("examples", ["clip", "said", "heard", num("errors", "of words")], found.rows.map((row) =>
+    quiet("The evaluation of step " + grouped(found.step) + ". Wavy lines: words of the reference that were transcribed differently. Straight " +
+      "lines: transcribed words that are not in the reference."),
+    table("examples", ["clip", "reference", "transcribed", num("errors", "of words")], found.rows.map((row) =>
       [row.name ?? unknown, words(row.reference, "del"), words(row.hypothesis, "ins"), num(row.errors + " of " + row.words)]))]);
 
-  // The records of one kind, run by run. Only the last of a long list are there.
+  // Draws the records of one kind, run by run. Only the last ones of a long list are shown.
   const listed = (kind, draw) => runs.map((run, i) => {
     const { all, last } = run[kind];
     return all > 0 && [runHeading(i), all > last.length && quiet("The last " + last.length + " of " + all + "."), draw(last, run)];

@@ -3,6 +3,7 @@
 
 #include "train/nn/recompute.h"
 #include "train/nn/weight_matmul.h"
+#include "train/tasks/text/settings.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -66,6 +67,20 @@ struct SelfScores : torch::autograd::Function<SelfScores> {
     const torch::Tensor of_turned = (grads[0] + grads[0].mT()).bmm(saved[0]);
     return {turned_by(of_turned, saved[1], -saved[2]), torch::Tensor(), torch::Tensor()};
   }
+};
+
+class RecomputedText : public GenerationState {
+ public:
+  explicit RecomputedText(TextModel& model) : model_(model) {}
+
+  torch::Tensor append(const torch::Tensor& tokens) override {
+    tokens_ = tokens_.defined() ? torch::cat({tokens_, tokens}) : tokens;
+    return model_.forward(tokens_.unsqueeze(0)).index({0, -1});
+  }
+
+ private:
+  TextModel& model_;
+  torch::Tensor tokens_;
 };
 
 }  // namespace
@@ -219,5 +234,15 @@ class BdhImpl::Text : public GenerationState {
 };
 
 std::unique_ptr<GenerationState> BdhImpl::begin_text() { return std::make_unique<Text>(*this); }
+
+std::unique_ptr<GenerationState> TextModel::begin_text() { return std::make_unique<RecomputedText>(*this); }
+
+std::shared_ptr<TextModel> make_text_model(const Settings& settings) {
+  TORCH_CHECK(settings.model.name == "bdh", "there is no model of text of the name ", settings.model.name);
+  const auto& bdh = settings.task_settings.get<BdhSettings>();
+  return std::make_shared<BdhImpl>(BdhConfig{bdh.n_layer, bdh.n_embd, bdh.n_head,
+                                             bdh.mlp_internal_dim_multiplier, kByteVocabulary, bdh.dropout,
+                                             bdh.gradient_checkpointing});
+}
 
 }  // namespace octavo_train

@@ -64,10 +64,10 @@ std::vector<Key> keys() {
 Status check_complete_text(const Config& config) {
   if (config.settings.task_settings.get<TextSettings>().train) return {};
   const Origin& origin = config.origin("data.train");
-  return Status::invalid(
-      (origin.level == Origin::Level::standard ? "" : origin.place() + ": ") +
-      "data.train: not given; name the text to train on, `data: {train: corpus.txt}` in the file or "
-      "data.train=corpus.txt after it");
+  return invalid_error(
+      "{}data.train: not given; name the text to train on, `data: {{train: corpus.txt}}` in the file or "
+      "data.train=corpus.txt after it",
+      origin.level == Origin::Level::standard ? "" : origin.place() + ": ");
 }
 
 }  // namespace

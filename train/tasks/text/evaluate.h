@@ -4,8 +4,8 @@
 
 #include "train/config/settings.h"
 #include "train/task.h"
+#include "train/tasks/text/bdh.h"
 #include "train/tasks/text/text.h"
-#include "train/tasks/text/text_model.h"
 
 #include <torch/types.h>
 

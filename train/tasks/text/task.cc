@@ -5,7 +5,6 @@
 #include "train/base/status.h"
 #include "train/base/terminal_text.h"
 #include "train/tasks/entry.h"
-#include "train/tasks/text/sampler.h"
 
 #include <fmt/format.h>
 #include <torch/torch.h>
@@ -25,23 +24,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kBytes = "bytes";  // name of a batch's tensor [rows, block_size + 1], uint8
 
-struct Found {
-  std::vector<std::string> train;
-  std::optional<std::vector<std::string>> validation;
-};
-
-Result<Found> find_files(const Settings& settings) {
-  const auto& text = settings.task_settings.get<TextSettings>();
-  Found out;
-  ASSIGN_OR_RETURN(auto train, find_text_files("data.train", *text.train, settings));
-  out.train = std::move(train);
-  if (text.validation) {
-    ASSIGN_OR_RETURN(auto files, find_text_files("data.validation", *text.validation, settings));
-    out.validation = std::move(files);
-  }
-  return out;
-}
-
 // Counts the files that have the size and the hash of an earlier one.
 std::size_t repeated_files(const std::vector<FileRecord>& files) {
   std::set<std::pair<std::int64_t, std::string>> seen;
@@ -56,16 +38,19 @@ std::unique_ptr<Task> make_text_task() { return std::make_unique<TextTask>(); }
 Result<TaskData> TextTask::open(const OpenArgs& args) {
   settings_ = args.settings;
   text_ = settings_.task_settings.get<TextSettings>();
-  ASSIGN_OR_RETURN(auto found, find_files(settings_));
+  ASSIGN_OR_RETURN(const auto train, find_text_files("data.train", *text_.train, settings_));
+  std::optional<std::vector<std::string>> validation;
+  if (text_.validation) {
+    ASSIGN_OR_RETURN(validation, find_text_files("data.validation", *text_.validation, settings_));
+  }
   // Version 0.1 held out the end of all the files together, and recorded nothing.
   const bool by_old_rule = !args.checkpoint.empty() && args.record == nullptr;
-  ASSIGN_OR_RETURN(auto record, record_text(found.train, found.validation, text_.block_size,
+  ASSIGN_OR_RETURN(auto record, record_text(train, validation, text_.block_size,
                                             by_old_rule ? HoldOut::end_of_all : HoldOut::each_file));
   TaskData out;
   if (args.record != nullptr) {
-    auto then = text_record(*args.record);
-    if (!then.ok()) return Status(then.status().code(), args.checkpoint + ": " + then.status().message());
-    ASSIGN_OR_RETURN(auto compared, compare_text(*then, record));
+    ASSIGN_OR_RETURN(const auto then, with_context(args.checkpoint, text_record(*args.record)));
+    ASSIGN_OR_RETURN(auto compared, compare_text(then, record));
     out.change = {std::move(compared.changed), std::move(compared.grown)};
     record = std::move(compared.record);
   }
@@ -86,9 +71,10 @@ Result<TaskData> TextTask::open(const OpenArgs& args) {
 Status TextTask::check_windows(const TextSplit& split, const std::string& checkpoint) const {
   const std::int64_t least = std::min(split.train.size(), split.validation.size());
   if (least > text_.block_size) return {};
-  return Status::invalid(fmt::format(
-      "data.block_size: got {}, but of its text {} trains on {} bytes and evaluates on {}; use less than {}",
-      text_.block_size, checkpoint, split.train.size(), split.validation.size(), least));
+  return invalid_error(
+      "data.block_size: got {}, but {} divides its text into {} bytes to train on and {} to evaluate on; use "
+      "less than {}",
+      text_.block_size, checkpoint, split.train.size(), split.validation.size(), least);
 }
 
 std::unique_ptr<Task> TextTask::copy_without_model() const {
@@ -174,7 +160,7 @@ TaskText TextTask::text() const {
   if (data_->repeated_files > 0)
     out.introduction.push_back(
         fmt::format("warning: {} of {} files have the same text as another one (symbolic links count as "
-                    "files), so that text is trained on more than once",
+                    "files), so their text is trained on more than once",
                     data_->repeated_files, data_->files));
   out.start = {{"train_bytes", train.size()},
                {"validation_bytes", validation.size()},

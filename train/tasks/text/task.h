@@ -4,10 +4,10 @@
 #pragma once
 
 #include "train/task.h"
+#include "train/tasks/text/bdh.h"
 #include "train/tasks/text/evaluate.h"
 #include "train/tasks/text/settings.h"
 #include "train/tasks/text/text_files.h"
-#include "train/tasks/text/text_model.h"
 
 #include <cstddef>
 #include <memory>

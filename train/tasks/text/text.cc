@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/text.h"
 
-#include "train/io/mapped_file.h"
+#include "train/io/files.h"
 
 #include <sys/stat.h>
 
@@ -18,8 +18,7 @@ Status cannot_read_mapped(const std::string& path, std::int64_t begin, std::int6
   if (::stat(path.c_str(), &now) == 0 && now.st_size < end) {
     return failed_error(
         "{}: has {} bytes, expected at least {}; it was shortened while it was in use. Restore it, then "
-        "start "
-        "again",
+        "start again",
         path, now.st_size, end);
   }
   return failed_error(
@@ -47,33 +46,27 @@ struct TextCorpus::Files {
 Result<TextCorpus> TextCorpus::open(std::span<const std::string> paths) {
   auto files = std::make_shared<Files>();
   for (const std::string& path : paths) {
-    Result<MappedFile> map = MappedFile::open(path);
-    if (!map.ok()) return map.status();
-    const std::size_t size = map->bytes().size();
+    ASSIGN_OR_RETURN(MappedFile map, MappedFile::open(path));
+    const std::size_t size = map.bytes().size();
     if (size == 0) return Status::invalid(path + ": is empty; name a file with text");
-    files->add(path, std::move(*map), 0, size);
+    files->add(path, std::move(map), 0, size);
   }
-  TextCorpus out;
-  out.files_ = std::move(files);
-  return out;
+  return TextCorpus(std::move(files));
 }
 
 Result<TextCorpus> TextCorpus::open(std::span<const TextPiece> pieces) {
   auto files = std::make_shared<Files>();
   for (const TextPiece& piece : pieces) {
     if (piece.begin == piece.end) continue;
-    Result<MappedFile> map = MappedFile::open(piece.path);
-    if (!map.ok()) return map.status();
-    if (static_cast<std::int64_t>(map->bytes().size()) < piece.end) {
-      return failed_error("{}: has {} bytes, expected {}; it has shrunk", piece.path, map->bytes().size(),
+    ASSIGN_OR_RETURN(MappedFile map, MappedFile::open(piece.path));
+    if (static_cast<std::int64_t>(map.bytes().size()) < piece.end) {
+      return failed_error("{}: has {} bytes, expected {}; it has shrunk", piece.path, map.bytes().size(),
                           piece.end);
     }
-    files->add(piece.path, std::move(*map), static_cast<std::size_t>(piece.begin),
+    files->add(piece.path, std::move(map), static_cast<std::size_t>(piece.begin),
                static_cast<std::size_t>(piece.end));
   }
-  TextCorpus out;
-  out.files_ = std::move(files);
-  return out;
+  return TextCorpus(std::move(files));
 }
 
 std::int64_t TextCorpus::size() const { return files_ && !files_->ends.empty() ? files_->ends.back() : 0; }
@@ -151,6 +144,24 @@ double estimated_unigram_entropy(const TextRange& range) {
 std::int64_t sample_count(const TextRange& range, std::int64_t block_size, std::int64_t max_samples) {
   const std::int64_t all = std::max<std::int64_t>(range.size() - 1, 0) / block_size;
   return max_samples < 0 ? all : std::min(all, max_samples);
+}
+
+Sampler::Sampler(TextRange range, std::int64_t block_size, Order order)
+    : range_(std::move(range)), block_size_(block_size), order_(order) {
+  const std::int64_t samples = order_.samples();
+  if (samples < sample_count(range_, block_size, -1)) range_.end = range_.begin + samples * block_size + 1;
+}
+
+std::int64_t Sampler::offset(std::uint64_t draw) const {
+  const std::uint64_t epoch = order_.epoch(draw);
+  const auto shift = static_cast<std::int64_t>(
+      epoch == 0 ? 0 : order_.noise(epoch) % static_cast<std::uint64_t>(block_size_));
+  const std::int64_t last = range_.end - block_size_ - 1;
+  return std::min(range_.begin + order_.sample(draw) * block_size_ + shift, last);
+}
+
+void Sampler::read(std::uint64_t draw, std::span<std::uint8_t> out) const {
+  range_.corpus.read(offset(draw), out);
 }
 
 std::vector<std::int64_t> evaluation_offsets(const TextRange& range, std::int64_t block_size,

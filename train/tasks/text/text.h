@@ -12,11 +12,13 @@
 #pragma once
 
 #include "train/base/status.h"
+#include "train/data/order.h"
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace octavo_train {
@@ -53,6 +55,7 @@ class TextCorpus {
 
  private:
   struct Files;
+  explicit TextCorpus(std::shared_ptr<const Files> files) : files_(std::move(files)) {}
   std::shared_ptr<const Files> files_;
 };
 
@@ -72,6 +75,32 @@ struct TextSplit {
 // Returns the number of windows that lie side by side in the range, each followed by one more byte. The
 // result is at most max_samples, unless that is -1. REQUIRES: block_size >= 1, max_samples >= 1 or -1.
 std::int64_t sample_count(const TextRange& range, std::int64_t block_size, std::int64_t max_samples);
+
+// Maps draws to windows of a text. train/data/order.h has the order.
+//
+// From the second epoch on, all windows of an epoch are shifted by the same random part of a block, so that
+// the text is cut at other positions. No window extends beyond the first `samples` blocks (and their last
+// target): the last window moves back as far as needed.
+class Sampler {
+ public:
+  // REQUIRES: order.samples() <= sample_count(range, block_size, -1).
+  Sampler(TextRange range, std::int64_t block_size, Order order);
+
+  // Returns the offset of the window's first byte in the corpus. REQUIRES: draw >= order().start().
+  [[nodiscard]] std::int64_t offset(std::uint64_t draw) const;
+
+  // Reads the window's block_size + 1 bytes. REQUIRES: draw >= order().start(), and out.size() is block_size
+  // + 1.
+  void read(std::uint64_t draw, std::span<std::uint8_t> out) const;
+
+  [[nodiscard]] const Order& order() const { return order_; }
+  [[nodiscard]] std::int64_t block_size() const { return block_size_; }
+
+ private:
+  TextRange range_;  // ends at the end of the last sample
+  std::int64_t block_size_;
+  Order order_;
+};
 
 // Returns the offsets of the windows of an evaluation, in order and without overlap. If `limit` is smaller
 // than their number, `limit` windows are spread evenly over the range. REQUIRES: as for sample_count().

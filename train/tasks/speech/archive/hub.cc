@@ -5,8 +5,7 @@
 #include "train/tasks/speech/archive/archive.h"
 
 #include "train/base/status.h"
-#include "train/io/file_descriptor.h"
-#include "train/io/folders.h"
+#include "train/io/files.h"
 #include "train/io/text_file.h"
 
 #include <fmt/format.h>

@@ -118,7 +118,7 @@ class Recordings : public ClipSource {
     };
     return {{"train", of(files_.train)},
             {"validation", of(files_.validation)},
-            {"tokenizer", hash_of(std::as_bytes(std::span(files_.tokenizer.bytes())))}};
+            {"tokenizer", xxh3_hex(files_.tokenizer.bytes())}};
   }
 
   [[nodiscard]] DataChange compare(const nlohmann::ordered_json& record) const override {

@@ -7,8 +7,7 @@
 #include "train/formats/safetensors.h"
 #include "train/formats/tensor_list.h"
 #include "train/io/checksums.h"
-#include "train/io/file_descriptor.h"
-#include "train/io/folders.h"
+#include "train/io/files.h"
 #include "train/io/output_file.h"
 
 #include <fmt/format.h>
@@ -46,7 +45,7 @@ std::string settings_text(const FeatureSettings& settings, const FeatureTables& 
     out += ' ' + exact(each);
   const FeatureTables made = make_feature_tables(settings);
   const auto add = [&](const std::vector<float>& given, const std::vector<float>& standard) {
-    out += ' ' + hash_of(std::as_bytes(std::span(given.empty() ? standard : given)));
+    out += ' ' + xxh3_hex(given.empty() ? standard : given);
   };
   add(tables.window, made.window);
   add(tables.filters, made.filters);
@@ -141,7 +140,7 @@ Result<FeatureCache> FeatureCache::open(const std::string& folder, const Feature
 std::string FeatureCache::path(const CachedClip& clip) const {
   const std::string text =
       settings_ + '\n' + exact(clip.offset) + ' ' + exact(clip.duration) + '\n' + clip.audio;
-  const std::string name = hash_of(std::as_bytes(std::span(text)));
+  const std::string name = xxh3_hex(text);
   return folder_ + '/' + name.substr(0, 2) + '/' + name.substr(2) + ".safetensors";
 }
 
@@ -158,7 +157,7 @@ std::optional<std::vector<float>> FeatureCache::find(const CachedClip& clip) con
   const std::string now = state_of(clip.audio);
   const bool fits = tensor != nullptr && tensor->dtype == "F32" && tensor->shape.size() == 2 &&
                     tensor->shape[1] == bands_ && says("settings", settings_) &&
-                    (now.empty() || says("recording", now)) && says("checksum", hash_of(tensor->bytes));
+                    (now.empty() || says("recording", now)) && says("checksum", xxh3_hex(tensor->bytes));
   count(fits ? &Report::found : &Report::stale);
   if (!fits) return std::nullopt;
   std::vector<float> out(tensor->bytes.size() / sizeof(float));
@@ -176,7 +175,7 @@ void FeatureCache::keep(const CachedClip& clip, std::span<const float> features)
       {"settings", settings_},
       {"recording", state_of(clip.audio)},
       {"clip", clip.audio + ' ' + exact(clip.offset) + ' ' + exact(clip.duration)},
-      {"checksum", hash_of(bytes)}};
+      {"checksum", xxh3_hex(bytes)}};
   Status status = write_features(place, source, metadata);
   // The folder may have been removed since it was made.
   if (!status.ok() && !path_exists(parent_folder(place))) {

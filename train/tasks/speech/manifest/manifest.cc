@@ -9,9 +9,8 @@
 #include "train/data/mix.h"
 #include "train/data/order.h"
 #include "train/io/checksums.h"
-#include "train/io/file_descriptor.h"
+#include "train/io/files.h"
 #include "train/io/little_endian.h"
-#include "train/io/mapped_file.h"
 #include "train/io/text_file.h"
 #include "train/tasks/speech/manifest/manifest_line.h"
 

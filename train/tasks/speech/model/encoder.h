@@ -5,7 +5,7 @@
 #pragma once
 
 #include "train/nn/dropout.h"
-#include "train/nn/weight_gate.h"
+#include "train/nn/weight_matmul.h"
 #include "train/tasks/speech/config/model_settings.h"
 
 #include <torch/nn/module.h>

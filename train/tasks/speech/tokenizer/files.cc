@@ -1,10 +1,10 @@
 // Finds a tokenizer's file, and writes a tokenizer in the formats of NeMo and transformers; see tokenizer.h.
 // SPDX-License-Identifier: MIT
+#include "train/io/files.h"
 #include "train/base/numbers.h"
 #include "train/base/terminal_text.h"
 #include "train/base/utf8.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
-#include "train/io/folders.h"
 #include "train/io/text_file.h"
 #include "train/tasks/speech/tokenizer/piece_model.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"

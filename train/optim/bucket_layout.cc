@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/optim/shard_layout.h"
+#include "train/optim/bucket_layout.h"
 
 #include <algorithm>
 #include <map>
@@ -21,8 +21,8 @@ std::int64_t whole_bytes(std::span<const LaidParameter> parameters, std::int64_t
 
 }  // namespace
 
-ParallelLayout ParallelLayout::make(std::span<const LaidParameter> parameters, int ranks,
-                                    std::int64_t alignment, bool divided, std::int64_t bucket_bytes) {
+BucketLayout BucketLayout::make(std::span<const LaidParameter> parameters, int ranks, std::int64_t alignment,
+                                bool divided, std::int64_t bucket_bytes) {
   struct Open {
     Bucket bucket;
     std::int64_t bytes = 0;
@@ -57,7 +57,7 @@ ParallelLayout ParallelLayout::make(std::span<const LaidParameter> parameters, i
     return a.bucket.parameters.back() > b.bucket.parameters.back();
   });
 
-  ParallelLayout out;
+  BucketLayout out;
   out.ranks_ = ranks;
   out.divided_ = divided;
   out.places_.resize(parameters.size());
@@ -80,7 +80,7 @@ ParallelLayout ParallelLayout::make(std::span<const LaidParameter> parameters, i
   return out;
 }
 
-Piece ParallelLayout::chunk(std::size_t bucket, int rank) const {
+Piece BucketLayout::chunk(std::size_t bucket, int rank) const {
   const Bucket& of = buckets_[bucket];
   if (!divided_ || of.owner == rank) return {0, of.elements};
   if (of.owner >= 0) return {};
@@ -88,7 +88,7 @@ Piece ParallelLayout::chunk(std::size_t bucket, int rank) const {
   return {rank * each, (rank + 1) * each};
 }
 
-Piece ParallelLayout::piece(std::size_t parameter, int rank) const {
+Piece BucketLayout::piece(std::size_t parameter, int rank) const {
   const At& at = places_[parameter];
   const Piece has = chunk(at.bucket, rank);
   const std::int64_t begin = std::max<std::int64_t>(has.begin - at.begin, 0);

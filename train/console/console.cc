@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/console/heartbeat.h"
+#include "train/console/console.h"
 
 #include "train/base/numbers.h"
 

@@ -45,12 +45,12 @@ struct Bucket {
   int owner = -1;                       // the rank that has the complete bucket; -1: it is divided
 };
 
-class ParallelLayout {
+class BucketLayout {
  public:
   // `divided`: ranks have chunks (ZeRO). Otherwise every rank has all elements (DDP) and buckets have no
   // padding at the end. REQUIRES: ranks >= 1; alignment a power of two, a multiple of every block.
-  static ParallelLayout make(std::span<const LaidParameter> parameters, int ranks, std::int64_t alignment,
-                             bool divided, std::int64_t bucket_bytes = kBucketBytes);
+  static BucketLayout make(std::span<const LaidParameter> parameters, int ranks, std::int64_t alignment,
+                           bool divided, std::int64_t bucket_bytes = kBucketBytes);
 
   [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
   [[nodiscard]] int ranks() const { return ranks_; }

@@ -1,17 +1,24 @@
-// See mapped_file.h.
+// See files.h.
 // SPDX-License-Identifier: MIT
-#include "train/io/mapped_file.h"
+#include "train/io/files.h"
 
+#include "train/base/numbers.h"
+
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csetjmp>
 #include <csignal>
 #include <cstring>
+#include <memory>
+#include <system_error>
 
 namespace octavo_train {
 namespace {
@@ -47,6 +54,97 @@ bool install_handler() {
 }
 
 }  // namespace
+
+FileDescriptor::~FileDescriptor() {
+  if (number_ >= 0) ::close(number_);
+}
+
+Status system_error(const std::string& path, std::string_view action, int error) {
+  return failed_error("{}: cannot {}: {}", path, action, std::generic_category().message(error));
+}
+
+int sync_descriptor(const FileDescriptor& descriptor) {
+  while (::fsync(descriptor.get()) != 0)
+    if (errno != EINTR) return errno;
+  return 0;
+}
+
+Status sync_folder(const std::string& path) {
+  const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() < 0) return system_error(path, "open the folder", errno);
+  const int error = sync_descriptor(folder);
+  // Some network file systems do not support fsync of folders, and there is no alternative.
+  if (error != 0 && error != EINVAL && error != ENOTSUP) return system_error(path, "sync the folder", error);
+  return {};
+}
+
+std::string parent_folder(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name.front() != '.' &&
+         std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c < '\x7f' && c != '/'; });
+}
+
+std::string size_text(std::uint64_t bytes) {
+  if (bytes < 1000) return counted(static_cast<std::int64_t>(bytes), "byte");
+  static constexpr std::array<const char*, 6> kUnits = {"kB", "MB", "GB", "TB", "PB", "EB"};
+  double value = static_cast<double>(bytes) / 1000;
+  std::size_t unit = 0;
+  for (; value >= 999.95 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
+  return decimal_text(value, std::chars_format::fixed, 1) + ' ' + kUnits[unit];
+}
+
+Result<std::vector<std::string>> list_folder(const std::string& path) {
+  struct Close {
+    void operator()(DIR* folder) const { closedir(folder); }
+  };
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, Close> folder(opendir(path.c_str()));
+  if (folder == nullptr) {
+    if (errno == ENOENT) return names;
+    return system_error(path, "list the folder", errno);
+  }
+  for (;;) {
+    errno = 0;
+    const dirent* entry = readdir(folder.get());
+    if (entry == nullptr) break;
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  if (errno != 0) return system_error(path, "list the folder", errno);
+  return names;
+}
+
+bool is_folder(const std::string& path) {
+  struct stat found {};
+  return ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+}
+
+Status remove_tree(const std::string& path) {
+  struct stat found {};
+  if (lstat(path.c_str(), &found) != 0)
+    return errno == ENOENT ? Status() : system_error(path, "remove", errno);
+  const bool folder = S_ISDIR(found.st_mode);
+  if (folder) {
+    ASSIGN_OR_RETURN(const auto names, list_folder(path));
+    for (const std::string& name : names) RETURN_IF_ERROR(remove_tree(path + "/" + name));
+  }
+  const int failed = folder ? rmdir(path.c_str()) : unlink(path.c_str());
+  return failed != 0 && errno != ENOENT ? system_error(path, "remove", errno) : Status();
+}
+
+Result<ScratchFolder> ScratchFolder::make(const std::string& path) {
+  if (::mkdir(path.c_str(), 0777) != 0) return system_error(path, "make the folder", errno);
+  return ScratchFolder(path);
+}
+
+ScratchFolder::~ScratchFolder() {
+  if (!path_.empty()) (void)remove_tree(path_);  // the next writer removes what remains
+}
 
 bool copy_mapped(std::span<const std::byte> from, void* to) {
   if (from.empty()) return true;

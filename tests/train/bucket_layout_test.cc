@@ -1,6 +1,6 @@
 // Tests which rank has which part of a model.
 // SPDX-License-Identifier: MIT
-#include "train/optim/shard_layout.h"
+#include "train/optim/bucket_layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,10 +26,10 @@ std::vector<LaidParameter> some_parameters(unsigned seed, bool with_whole) {
   return out;
 }
 
-TEST(ParallelLayout, ASmallOne) {
+TEST(BucketLayout, ASmallOne) {
   // In reverse order: 300 elements at 0, 10 at 512, 600 at 768; padded to 1,536 for two ranks.
   const std::vector<LaidParameter> parameters = {{600}, {10}, {300}};
-  const auto layout = ParallelLayout::make(parameters, 2, 256, true);
+  const auto layout = BucketLayout::make(parameters, 2, 256, true);
   ASSERT_EQ(layout.buckets().size(), 1U);
   const Bucket& bucket = layout.buckets()[0];
   EXPECT_THAT(bucket.parameters, ElementsAre(2, 1, 0));
@@ -42,25 +42,25 @@ TEST(ParallelLayout, ASmallOne) {
   EXPECT_EQ(layout.piece(0, 0), Piece{});
   EXPECT_EQ(layout.piece(0, 1), (Piece{0, 600}));
   // Three ranks have 512 elements each, so the last parameter is cut at 256.
-  const auto three = ParallelLayout::make(parameters, 3, 256, true);
+  const auto three = BucketLayout::make(parameters, 3, 256, true);
   EXPECT_EQ(three.buckets()[0].elements, 1536);
   EXPECT_EQ(three.piece(0, 1), (Piece{0, 256}));
   EXPECT_EQ(three.piece(0, 2), (Piece{256, 600}));
   // Without shards nothing is divided, and there is no padding at the end.
-  const auto plain = ParallelLayout::make(parameters, 3, 256, false);
+  const auto plain = BucketLayout::make(parameters, 3, 256, false);
   EXPECT_EQ(plain.buckets()[0].elements, 768 + 600);
   EXPECT_EQ(plain.piece(0, 2), (Piece{0, 600}));
-  EXPECT_TRUE(ParallelLayout::make({}, 2, 256, true).buckets().empty());
+  EXPECT_TRUE(BucketLayout::make({}, 2, 256, true).buckets().empty());
 }
 
-TEST(ParallelLayout, EveryElementHasAPlaceAndARank) {
+TEST(BucketLayout, EveryElementHasAPlaceAndARank) {
   for (unsigned seed = 0; seed < 40; ++seed) {
     const int ranks = 1 + static_cast<int>(seed % 5);
     const std::int64_t alignment = seed % 2 == 0 ? 256 : 1024;
     const std::int64_t limit = seed % 3 == 0 ? 1 : 40'000;
     const bool divided = seed % 4 != 3;
     const std::vector<LaidParameter> parameters = some_parameters(seed, seed % 8 >= 4);
-    const auto layout = ParallelLayout::make(parameters, ranks, alignment, divided, limit);
+    const auto layout = BucketLayout::make(parameters, ranks, alignment, divided, limit);
     SCOPED_TRACE(seed);
     EXPECT_EQ(layout.ranks(), ranks);
     std::vector<int> met(parameters.size(), 0);
@@ -129,10 +129,10 @@ TEST(ParallelLayout, EveryElementHasAPlaceAndARank) {
   }
 }
 
-TEST(ParallelLayout, WholeParametersAreSharedOutEvenly) {
+TEST(BucketLayout, WholeParametersAreSharedOutEvenly) {
   const std::vector<LaidParameter> parameters(12, LaidParameter{1000, 6, 4, true});
   for (const int ranks : {1, 2, 3, 4}) {
-    const auto layout = ParallelLayout::make(parameters, ranks, 256, true);
+    const auto layout = BucketLayout::make(parameters, ranks, 256, true);
     for (int rank = 0; rank < ranks; ++rank) {
       std::int64_t elements = 0;
       for (std::size_t p = 0; p < parameters.size(); ++p) elements += layout.piece(p, rank).elements();

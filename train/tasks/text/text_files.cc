@@ -1,14 +1,22 @@
-// Identifies a text by hashes, divides it, and compares it with an earlier record; see text_files.h.
+// Finds the files of a text, identifies them by hashes, divides them into training and evaluation text, and
+// compares them with an earlier record; see text_files.h.
 // SPDX-License-Identifier: MIT
-#include "train/base/status.h"
-#include "train/io/checksums.h"
-#include "train/io/mapped_file.h"
 #include "train/tasks/text/text_files.h"
+
+#include "train/base/status.h"
+#include "train/base/text.h"
+#include "train/config/paths.h"
+#include "train/io/checksums.h"
+#include "train/io/files.h"
+
+#include <glob.h>
+#include <sys/stat.h>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 namespace octavo_train {
@@ -19,6 +27,53 @@ using Json = nlohmann::ordered_json;
 constexpr std::int64_t kMostHeldOut = std::int64_t{8} << 20;
 constexpr std::int64_t kMostHashed = std::int64_t{4} << 20;
 constexpr std::int64_t kPiece = std::int64_t{64} << 10;
+
+enum class Kind { none, file, empty_file, folder, other };
+
+Kind kind_of(const std::string& path) {
+  struct stat found {};
+  if (::stat(path.c_str(), &found) != 0) return Kind::none;
+  if (S_ISDIR(found.st_mode)) return Kind::folder;
+  if (!S_ISREG(found.st_mode)) return Kind::other;
+  return found.st_size > 0 ? Kind::file : Kind::empty_file;
+}
+
+bool is_folder_link(const std::string& path) {
+  struct stat found {};
+  return ::lstat(path.c_str(), &found) == 0 && S_ISLNK(found.st_mode) && kind_of(path) == Kind::folder;
+}
+
+Status add_folder(const std::string& folder, std::vector<std::string>& out) {
+  ASSIGN_OR_RETURN(auto names, list_folder(folder));
+  std::ranges::sort(names);
+  for (const std::string& name : names) {
+    if (name.starts_with('.')) continue;
+    const std::string path = folder + (folder.ends_with('/') ? "" : "/") + name;
+    const Kind kind = kind_of(path);
+    if (kind == Kind::file) out.push_back(path);
+    // A link to a folder could lead back to this folder.
+    if (kind != Kind::folder || is_folder_link(path)) continue;
+    RETURN_IF_ERROR(add_folder(path, out));
+  }
+  return {};
+}
+
+Status add_matches(const std::string& pattern, std::vector<std::string>& out) {
+  glob_t found{};
+  const int failed = ::glob(pattern.c_str(), GLOB_ERR | GLOB_NOSORT, nullptr, &found);
+  std::vector<std::string> paths;
+  for (std::size_t i = 0; failed == 0 && i < found.gl_pathc; ++i) paths.emplace_back(found.gl_pathv[i]);
+  ::globfree(&found);
+  if (failed != 0 && failed != GLOB_NOMATCH) return failed_error("{}: its folders cannot be read", pattern);
+  std::ranges::sort(paths);
+  for (const std::string& path : paths) {
+    const Kind kind = kind_of(path);
+    if (kind == Kind::file) out.push_back(path);
+    if (kind != Kind::folder) continue;
+    RETURN_IF_ERROR(add_folder(path, out));
+  }
+  return {};
+}
 
 // Returns the hash of the first `size` bytes of a mapped file.
 Result<std::string> hash_of(const MappedFile& file, std::int64_t size, const std::string& path) {
@@ -47,23 +102,22 @@ Result<std::string> hash_of(const MappedFile& file, std::int64_t size, const std
   return hasher.hex();
 }
 
-std::int64_t total(const std::vector<FileRecord>& files) {
+// Returns the sum of a number of all files: of their sizes, or of their held-out bytes.
+std::int64_t total(const std::vector<FileRecord>& files,
+                   std::int64_t FileRecord::*number = &FileRecord::size) {
   std::int64_t sum = 0;
-  for (const FileRecord& file : files) sum += file.size;
+  for (const FileRecord& file : files) sum += file.*number;
   return sum;
 }
 
 Result<std::vector<FileRecord>> records_of(std::string_view key, const std::vector<std::string>& paths) {
   std::vector<FileRecord> out;
   for (const std::string& path : paths) {
-    const auto map = MappedFile::open(path);
-    if (!map.ok()) return Status(map.status().code(), std::string(key) + ": " + map.status().message());
-    if (map->bytes().empty())
-      return Status::invalid(std::string(key) + ": " + path + ": is empty; name a file with text");
-    const auto size = static_cast<std::int64_t>(map->bytes().size());
-    auto hash = hash_of(*map, size, path);
-    if (!hash.ok()) return Status(hash.status().code(), std::string(key) + ": " + hash.status().message());
-    out.push_back({path, size, std::move(*hash), 0});
+    ASSIGN_OR_RETURN(const auto map, with_context(key, MappedFile::open(path)));
+    if (map.bytes().empty()) return invalid_error("{}: {}: is empty; name a file with text", key, path);
+    const auto size = static_cast<std::int64_t>(map.bytes().size());
+    ASSIGN_OR_RETURN(std::string hash, with_context(key, hash_of(map, size, path)));
+    out.push_back({path, size, std::move(hash), 0});
   }
   return out;
 }
@@ -72,8 +126,7 @@ Result<std::vector<FileRecord>> records_of(std::string_view key, const std::vect
 Status too_short(std::string_view key, const std::vector<FileRecord>& files, std::int64_t block_size,
                  std::int64_t needed, std::string_view why) {
   constexpr std::size_t kNamed = 4;
-  std::string paths;
-  for (std::size_t i = 0; i < files.size() && i < kNamed; ++i) paths += (i > 0 ? ", " : "") + files[i].path;
+  std::string paths = joined(std::span(files).first(std::min(files.size(), kNamed)), ", ", &FileRecord::path);
   if (files.size() > kNamed) paths += fmt::format(" and {} more", files.size() - kNamed);
   return invalid_error(
       "{}: {}: {} bytes are too few for a block_size of {}, which takes {}{}; use more text or a smaller "
@@ -105,12 +158,6 @@ void hold_out_in_each(std::vector<FileRecord>& files, std::int64_t bytes, std::i
     file.held_out = std::min(due, file.size);
     due -= file.held_out;
   }
-}
-
-std::int64_t held_out(const std::vector<FileRecord>& files) {
-  std::int64_t sum = 0;
-  for (const FileRecord& file : files) sum += file.held_out;
-  return sum;
 }
 
 bool begins_as(const FileRecord& now, const FileRecord& then) {
@@ -167,7 +214,7 @@ void compare_files(const std::string& key, const std::vector<FileRecord>& then, 
     still_there[*found[i]] = true;
     if (out[i].size > before.size) {
       change.grown.push_back(
-          fmt::format("{}: {} has grown from {} to {} bytes; this run goes on with the first {}", key,
+          fmt::format("{}: {} has grown from {} to {} bytes; this run still uses the first {}", key,
                       out[i].path, before.size, out[i].size, before.size));
     }
     out[i] = {out[i].path, before.size, before.hash, before.held_out};
@@ -189,14 +236,39 @@ Json files_to_json(const std::vector<FileRecord>& files) {
 std::vector<FileRecord> files_from_json(const Json& json) {
   std::vector<FileRecord> out;
   for (const Json& file : json) {
-    FileRecord one{file.at("path").get<std::string>(), file.at("size").get<std::int64_t>(),
-                   file.at("hash").get<std::string>(), file.at("held_out").get<std::int64_t>()};
-    out.push_back(std::move(one));
+    out.push_back({file.at("path").get<std::string>(), file.at("size").get<std::int64_t>(),
+                   file.at("hash").get<std::string>(), file.at("held_out").get<std::int64_t>()});
   }
   return out;
 }
 
 }  // namespace
+
+Result<std::vector<std::string>> find_text_files(const std::string& key, std::span<const std::string> entries,
+                                                 const Settings& settings) {
+  if (entries.empty()) return invalid_error("{}: no files; name the text", key);
+  std::vector<std::string> out;
+  for (const std::string& entry : entries) {
+    const Kind kind = kind_of(entry);
+    const std::size_t before = out.size();
+    const bool pattern = kind == Kind::none && entry.find_first_of("*?[") != std::string::npos;
+    if (kind == Kind::none && !pattern) {
+      return Status(StatusCode::failed, key + ": " + system_error(entry, "open", errno).message() +
+                                            places_looked_at(settings, entry));
+    }
+    if (kind == Kind::folder || pattern) {
+      RETURN_IF_ERROR(with_context(key, pattern ? add_matches(entry, out) : add_folder(entry, out)));
+      if (out.size() == before) {
+        return invalid_error("{}: {}{} (hidden and empty ones do not count){}", key, entry,
+                             pattern ? ": no file matches" : ": the folder has no files",
+                             places_looked_at(settings, entry));
+      }
+    } else {
+      out.push_back(entry);  // opening the file reports other errors
+    }
+  }
+  return out;
+}
 
 Result<std::string> fingerprint(const std::string& path, std::int64_t size) {
   ASSIGN_OR_RETURN(const auto map, MappedFile::open(path));
@@ -210,8 +282,7 @@ Result<TextRecord> record_text(const std::vector<std::string>& train,
                                std::int64_t block_size, HoldOut rule) {
   const std::int64_t window = block_size + 1;
   TextRecord out;
-  ASSIGN_OR_RETURN(auto files, records_of("data.train", train));
-  out.train = std::move(files);
+  ASSIGN_OR_RETURN(out.train, records_of("data.train", train));
   const std::int64_t size = total(out.train);
   if (!validation) {
     if (size < 2 * window) {
@@ -222,12 +293,11 @@ Result<TextRecord> record_text(const std::vector<std::string>& train,
     const std::int64_t bytes = std::max(std::min(size / 10, kMostHeldOut), window);
     if (rule == HoldOut::each_file) hold_out_in_each(out.train, bytes, window);
     // If all files are smaller than a window, less than a window may be held out.
-    if (held_out(out.train) < window) hold_out_at_the_end(out.train, bytes);
+    if (total(out.train, &FileRecord::held_out) < window) hold_out_at_the_end(out.train, bytes);
     return out;
   }
   if (size < window) return too_short("data.train", out.train, block_size, window, "");
-  ASSIGN_OR_RETURN(auto others, records_of("data.validation", *validation));
-  out.validation = std::move(others);
+  ASSIGN_OR_RETURN(out.validation, records_of("data.validation", *validation));
   if (total(out.validation) < window)
     return too_short("data.validation", out.validation, block_size, window, "");
   return out;
@@ -269,7 +339,9 @@ Result<TextRecord> text_record(const Json& json) {
   // open_split() relies on this.
   const bool fits = std::ranges::all_of(
       out.train, [](const FileRecord& file) { return file.held_out >= 0 && file.held_out <= file.size; });
-  if (!fits) return Status::invalid("data: more bytes are held out than there are; state.json was changed");
+  if (!fits)
+    return Status::invalid(
+        "data: state.json holds out more bytes of a file than it has; state.json was changed");
   return out;
 }
 
