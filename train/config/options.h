@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/settings.h"
 
 #include <octavo/describe.h>
@@ -13,6 +14,8 @@
 #include <string_view>
 
 namespace octavo_train {
+
+struct Config;
 
 // Returns the algorithm's option of that name; null if it has none.
 const octavo::Option* find_option(octavo::Algorithm algorithm, std::string_view name);
@@ -32,6 +35,11 @@ octavo::GroupConfig group_config(const TrainingSettings& training, octavo::Algor
 
 // Returns the keys of the algorithm's options: "learning_rate, beta1, beta2".
 std::string option_names(octavo::Algorithm algorithm);
+
+// Checks and completes the options of the chosen algorithm. A key may be in a config only because
+// optimizer_fallback needs it. If the trainer's default differs from the chosen algorithm's own default, the
+// algorithm's default is used.
+Status settle_options(Config& config);
 
 // Returns a value as YAML: true or false for a flag.
 std::string option_text(const octavo::Option& option, double value);

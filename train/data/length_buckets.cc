@@ -68,7 +68,7 @@ std::string BatchBudget::excess_text(const ClipCost& cost) const {
   if (seconds && cost.seconds > *seconds)
     return number(cost.seconds) + " s, but a batch has " + number(*seconds) + " s (data.batch_seconds)";
   return std::to_string(cost.cells) + " cells of the loss, but a batch has " +
-         std::to_string(cells.value_or(0)) + " (data.batch_cells)";
+         std::to_string(cells.value_or(0)) + " (data.batch_lattice_cells)";
 }
 
 // The draws begin … end - 1, which occupy the positions of the same numbers.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/device/device.h"
 
-#include "train/config/micro_batches.h"
+#include "train/config/checks.h"
 #include "train/config/settings.h"
 #include "train/data/mix.h"
 
@@ -40,11 +40,11 @@ Status no_named_gpu(const Config& config) {
   return Status::invalid(fmt::format(
       "{}: training.device: got cuda:{}, but the run has several ranks, and each takes the GPU of its "
       "number on its machine; use device: cuda, and CUDA_VISIBLE_DEVICES to choose among the GPUs",
-      config.origin("training.device").place(), *wanted.index));
+      config.origin("training.device").where(), *wanted.index));
 }
 
 std::string got_num_gpus(const Config& config) {
-  return fmt::format("{}: training.num_gpus: got {}", config.origin("training.num_gpus").place(),
+  return fmt::format("{}: training.num_gpus: got {}", config.origin("training.num_gpus").where(),
                      *config.settings.training.num_gpus);
 }
 
@@ -140,7 +140,7 @@ Status can_start_ranks(const Config& config) {
   const auto passes = accumulation_for(config.settings.training, *config.settings.training.num_gpus);
   if (passes.ok()) return {};
   return {passes.status().code(),
-          config.origin("training.global_batch_size").place() + ": " + passes.status().message()};
+          config.origin("training.global_batch_size").where() + ": " + passes.status().message()};
 }
 
 Result<torch::Device> rank_device(const Config& config, const RankInfo& place) {

@@ -4,7 +4,7 @@
 #include "train/report/report.h"
 
 #include "train/base/word_diff.h"
-#include "train/config/node.h"
+#include "train/config/yaml.h"
 #include "train/report/curves.h"
 #include "train/report/page.h"
 
