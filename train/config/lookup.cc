@@ -13,6 +13,13 @@ namespace {
 
 constexpr std::size_t kLongestWord = 64;  // a longer word is similar to no key
 
+// Converts UPPER_CASE, which is a valid spelling of a key, to lower case. Returns Mixed_Case unchanged: it is
+// a mistake, and the error shows it as it was written.
+std::string canonical_case(std::string_view word) {
+  const bool has_lower = std::any_of(word.begin(), word.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+  return has_lower ? std::string(word) : lower(word);
+}
+
 // Returns true for `model`, and for `model.encoder` if a key is model.encoder.d_model.
 bool is_section(const Schema& schema, std::string_view word) {
   const std::string start = std::string(word) + ".";
@@ -27,11 +34,14 @@ bool is_inside(const Key& key, std::string_view section) {
   return section.empty() || key.section() == top || (setting != nullptr && setting->also_below == top);
 }
 
+std::string path_of(std::string_view section, std::string_view name) {
+  return fmt::format("{}{}{}", section, section.empty() ? "" : ".", name);
+}
+
 // Returns the name of a word relative to its top section: below model.encoder, d_model is encoder.d_model.
 std::string name_inside(std::string_view section, std::string_view word) {
   const auto dot = section.find('.');
-  return (dot == std::string_view::npos ? "" : std::string(section.substr(dot + 1)) + ".") +
-         std::string(word);
+  return path_of(dot == std::string_view::npos ? "" : section.substr(dot + 1), word);
 }
 
 std::vector<std::string_view> names_of(const Key& key) {
@@ -54,7 +64,7 @@ bool has_name(const Key& key, std::string_view name) {
 std::string nearest(const Schema& schema, std::string_view section, std::string_view written) {
   if (written.size() > kLongestWord) return {};
   const std::string name = lower(written);
-  const std::string whole = section.empty() ? name : std::string(section) + "." + name;
+  const std::string whole = path_of(section, name);
   std::size_t best = std::max<std::size_t>(2, name.size() / 3) + 1;
   std::string found;
   for (const Key& key : schema.keys()) {
@@ -75,8 +85,7 @@ std::string nearest(const Schema& schema, std::string_view section, std::string_
 }
 
 Status unknown(const Schema& schema, std::string_view section, std::string_view word, std::string_view name) {
-  const std::string written =
-      (section.empty() ? "" : std::string(section) + ".") + (word.empty() ? "''" : shown(word));
+  const std::string written = path_of(section, word.empty() ? "''" : shown(word));
   for (const Key& key : schema.keys()) {
     const bool at_top = section.empty() && !key.section().empty() && word.size() <= kLongestWord;
     if (at_top && edit_distance(word, key.section()) == 1)
@@ -134,8 +143,8 @@ Status check_foreign_keys(const Source& source, const YamlNode& map, const TaskC
       continue;
     }
     if (find_key(schema_of(declared_tasks().front()), section, word.text, Suggest::no).ok()) continue;
-    const std::string about = fmt::format("{}: {}{}{}: a key of the task {}", at(source, word.place), section,
-                                          section.empty() ? "" : ".", shown(word.text), other.name);
+    const std::string about = fmt::format("{}: {}: a key of the task {}", at(source, word.place),
+                                          path_of(section, shown(word.text)), other.name);
     if (const auto* const refused = std::get_if<Refused>(&schema_of(other)[there->key].role))
       return unsupported_error("{}: {}", about, refused->reason);
     return invalid_error("{}, but the config names no task and no model; write task: {}", about, other.name);
@@ -144,11 +153,6 @@ Status check_foreign_keys(const Source& source, const YamlNode& map, const TaskC
 }
 
 }  // namespace
-
-std::string canonical_case(std::string_view word) {
-  const bool has_lower = std::any_of(word.begin(), word.end(), [](char c) { return c >= 'a' && c <= 'z'; });
-  return has_lower ? std::string(word) : lower(word);
-}
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before;  // two rows above
@@ -172,7 +176,7 @@ Result<Found> find_key(const Schema& schema, std::string_view section, std::stri
                        Suggest suggest) {
   std::string inside(section);
   std::string name = canonical_case(word);
-  const std::string whole = inside.empty() ? name : inside + "." + name;
+  const std::string whole = path_of(inside, name);
   if (is_section(schema, whole)) return Found{kNoKey, whole};
   if (inside.empty()) {
     if (const auto dot = name.find('.');

@@ -32,10 +32,6 @@ enum class Suggest { no, yes };
 Result<Found> find_key(const Schema& schema, std::string_view section, std::string_view word,
                        Suggest suggest = Suggest::yes);
 
-// Converts UPPER_CASE, which is a valid spelling of a key, to lower case. Returns Mixed_Case unchanged: it is
-// a mistake, and the error shows it as it was written.
-std::string canonical_case(std::string_view word);
-
 // Returns the number of insertions, deletions, replacements and swaps of adjacent characters that turn `b`
 // into `a`.
 std::size_t edit_distance(std::string_view a, std::string_view b);

@@ -36,10 +36,28 @@ std::span<const octavo::Option> options_of(octavo::Algorithm algorithm) {
   return info == nullptr ? std::span<const octavo::Option>() : info->options;
 }
 
-// Returns true if the trainer's default of 0.9 applies to an algorithm's momentum. It is meant for algorithms
-// that keep no states without momentum. If an algorithm has other moments, momentum is off unless it is set.
-bool wants_momentum(octavo::Algorithm algorithm, const octavo::Option& option) {
-  return !option.switches || slots(algorithm, 0).empty();
+// Returns the trainer's default of a key as YAML; "null" if each algorithm has its own default.
+std::string_view key_default(std::string_view option) {
+  const Known* const known = find_known(option);
+  return known == nullptr ? "null" : known->fallback;
+}
+
+// Returns the value of an option that the config does not set. The trainer's default of 0.9 for momentum
+// applies to algorithms that keep no states without momentum. If an algorithm has other moments, momentum is
+// off unless it is set.
+double option_default(octavo::Algorithm algorithm, const octavo::Option& option) {
+  const bool has_trainer_default =
+      option.name == kDecay ||
+      (option.name == kMomentum && (!option.switches || slots(algorithm, 0).empty()));
+  return has_trainer_default ? parse_number<double>(key_default(option.name)).value_or(option.value)
+                             : option.value;
+}
+
+// Returns the keys of the algorithm's options: "learning_rate, beta1, beta2".
+std::string option_names(octavo::Algorithm algorithm) {
+  return joined(options_of(algorithm), ", ", [](const octavo::Option& option) {
+    return option.name == kRate ? "learning_rate" : std::string_view(option.name);
+  });
 }
 
 // Returns the option's defaults by algorithm ("a, b 0.999; c 0.99"), or the only value if all algorithms
@@ -278,17 +296,6 @@ const octavo::Option* find_option(octavo::Algorithm algorithm, std::string_view 
   return found == options.end() ? nullptr : &*found;
 }
 
-std::string_view key_default(std::string_view option) {
-  const Known* const known = find_known(option);
-  return known == nullptr ? "null" : known->fallback;
-}
-
-double option_default(octavo::Algorithm algorithm, const octavo::Option& option) {
-  const bool recipe =
-      option.name == kDecay || (option.name == kMomentum && wants_momentum(algorithm, option));
-  return recipe ? parse_number<double>(key_default(option.name)).value_or(option.value) : option.value;
-}
-
 double option_value(const TrainingSettings& training, octavo::Algorithm algorithm,
                     const octavo::Option& option) {
   if (option.name == kRate) return training.learning_rate;
@@ -312,12 +319,6 @@ octavo::GroupConfig group_config(const TrainingSettings& training, octavo::Algor
     if (on) config.switches |= 1U << octavo::switch_bit(algorithm, option.name);
   }
   return config;
-}
-
-std::string option_names(octavo::Algorithm algorithm) {
-  return joined(options_of(algorithm), ", ", [](const octavo::Option& option) {
-    return option.name == kRate ? "learning_rate" : std::string_view(option.name);
-  });
 }
 
 std::string option_text(const octavo::Option& option, double value) {

@@ -101,9 +101,8 @@ std::vector<Key> fp8_keys() {
        "E4M3; e5m2: activations and gradients in E5M2, weights in E4M3 (also activations in matmuls with "
        "gradients)"},
       {"training.fp8.recipe", Setting{field(&R::recipe, recipes), "delayed"},
-       "numbers that share a scale, and the source of the scale: delayed: a tensor, from earlier steps; "
-       "current: a tensor, from the tensor itself; rowwise: a row; block: 128 numbers, or 128 x 128 of "
-       "weights"},
+       "scales: delayed: one per tensor, computed from earlier steps; current: one per tensor, computed from "
+       "the tensor itself; rowwise: one per row; block: one per 128 numbers (128 x 128 for weights)"},
       {"training.fp8.amax_history_len",
        Setting{field(&R::amax_history_len, integer(1, octavo::fp8::kMaxHistory)),
                "1024",
@@ -264,8 +263,8 @@ std::vector<Key> make_general() {
        "steps between logged metrics", Effect::none},
       {"training.resume_from_checkpoint", Setting{field(&T::resume_from_checkpoint, resume_choice()), "true"},
        "true: resume from the newest checkpoint in output_dir, if any; allow_changes (formerly `changed`; "
-       "`--resume` on the command line): resume from it although settings or data have changed since; false: "
-       "start from the beginning; or the path of the checkpoint to resume from",
+       "`--resume` on the command line): the same, but the checkpoint must exist, and settings or data may "
+       "have changed since; false: start from the beginning; or the path of a checkpoint to resume from",
        Effect::none},
       {"training.init_from", Setting{field(&T::init_from, path()), "null"},
        "initial weights, by name, instead of random ones: a run's folder, a checkpoint's folder, or a "
