@@ -195,8 +195,7 @@ TEST_F(DeepSpeed, WhatDoesNotMapIsNamed) {
   const std::array<std::pair<const char*, const char*>, 24> all = {{
       {R"({"zero_optimization": {"stage": 3}})",
        "ds.json:1:33: zero_optimization.stage: got 3, but weights that are divided among ranks are not built "
-       "in; "
-       "use 0, 1 or 2"},
+       "in; use 0, 1 or 2"},
       {R"({"zero_optimization": {"stage": "two"}})", "stage: got the text \"two\", expected 0, 1 or 2"},
       {R"({"zero_optimization": true})", "ds.json:1:23: zero_optimization: got true, expected a section"},
       {R"({"zero_optimization": {"offload_optimizer": {"device": "nvme"}}})",
@@ -208,8 +207,7 @@ TEST_F(DeepSpeed, WhatDoesNotMapIsNamed) {
        "zero_optimization.offload_optimizer.nvme_path: the trainer has no such feature"},
       {R"({"zero_optimization": {"offload_param": {}}})",
        "ds.json:1:24: zero_optimization.offload_param: weights stay on their device; remove it. Optimizer "
-       "states "
-       "and gradients can be in host memory: offload_optimizer, or training.offload: host or stream"},
+       "states and gradients can be in host memory: offload_optimizer, or training.offload: host or stream"},
       {R"({"zero_optimization": {"cpu_offload": "yes, please"}})", "expected true or false"},
       {R"({"zero_optimization": {"stage3_max_live_parameters": 1e9}})",
        "zero_optimization.stage3_max_live_parameters: the trainer has no such feature"},

@@ -203,7 +203,7 @@ TEST(ConfigErrors, TextThatIsNoConfig) {
   EXPECT_THAT(error_of("- a\n- b"), StartsWith("run.yaml:1:1: got a list"));
   EXPECT_THAT(error_of("training:\n  eps: [1"), AllOf(StartsWith("run.yaml:"), HasSubstr("not YAML")));
   EXPECT_THAT(error_of("training:\n\teps: 1"), StartsWith("run.yaml:2:"));
-  EXPECT_THAT(error_of("eps: 1\n---\neps: 1"), StartsWith("run.yaml:2:1: the config has ended before this"));
+  EXPECT_THAT(error_of("eps: 1\n---\neps: 1"), StartsWith("run.yaml:2:1: the config ends before this line"));
   EXPECT_THAT(error_of("eps: &x 1\nmin_lr: *x"), StartsWith("run.yaml:1:6: anchors"));
   EXPECT_THAT(error_of("eps: !!float 1"), HasSubstr("tags"));
   EXPECT_THAT(error_of("[a]: 1"), HasSubstr("a key must be a word"));

@@ -218,8 +218,7 @@ TEST(ParakeetGuide, PartsWithoutAModelAreKeysOfAnyRun) {
   EXPECT_EQ(training_of("# Without underscore\noptimizer: \"adamw8bit\"\n").optimizer, kEightBits);
   const TrainingSettings plain = training_of(
       "training:\n  optimizer: \"adamw\"  # Standard optimizer\n  per_device_train_batch_size: 8  # Might "
-      "need "
-      "to reduce further\n");
+      "need to reduce further\n");
   EXPECT_EQ(plain.optimizer, kFloat);
   EXPECT_EQ(plain.per_device_train_batch_size, 8);
   // Indented, as in a list of the guide.
@@ -527,8 +526,7 @@ TEST(Assignments, CodeIsNamedWithWhatToDo) {
       error("# BDH\nimport torch\n\nUSE_FP8 = True\n"),
       "train.py:2:1: import torch: Python code is not executed; a config is lines of NAME = value, or "
       "YAML. Copy the script's settings: grep -E \"^[A-Z0-9_]+ *= *(True|False|None|[-.0-9'\\\"])\" train.py "
-      "> "
-      "settings.py; remove the names that docs/config.md does not have, and run octavo train settings.py");
+      "> settings.py; remove the names that docs/config.md does not have, and run octavo train settings.py");
   const std::pair<const char*, const char*> all[] = {
       {"LEARNING_RATE = 1e-3\nprint(LEARNING_RATE)\n", "train.py:2:1: print(LEARNING_RATE): Python code"},
       {"A = 1\n\ndef main():\n    B = 2\n", "train.py:3:1: def main():: Python code"},

@@ -11,14 +11,18 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace octavo_train {
 namespace {
 
 // Returns `WHERE: PATH: MESSAGE`, the text of an error or a note about a key.
-std::string about_key(const Config& config, std::string_view path, std::string_view message) {
-  return fmt::format("{}: {}: {}", config.origin(path).where(), path, message);
+template <class... Args>
+std::string about_key(const Config& config, std::string_view path, fmt::format_string<Args...> format,
+                      Args&&... args) {
+  return fmt::format("{}: {}: {}", config.origin(path).where(), path,
+                     fmt::format(format, std::forward<Args>(args)...));
 }
 
 // Resolves the two keys for a run's length. The key that was given at the later level of precedence is used.
@@ -37,10 +41,8 @@ Status settle_length(Config& config) {
   if (steps.level == epochs.level) {
     config.notes.push_back(about_key(
         config, kEpochs,
-        fmt::format(
-            "without effect: {} is {} ({}) and takes precedence; set max_steps to null to train for {} "
-            "epochs",
-            kSteps, config.value(kSteps), steps.where(), config.value(kEpochs))));
+        "without effect: {} is {} ({}) and takes precedence; set max_steps to null to train for {} epochs",
+        kSteps, config.value(kSteps), steps.where(), config.value(kEpochs)));
   }
   if (steps.level < epochs.level) {
     training.max_steps.reset();
@@ -71,9 +73,8 @@ Status settle_best(Config& config) {
   };
   const std::string name(is_metric(*best) ? std::string_view(*best) : without_metric_prefix(*best));
   if (!is_metric(name)) {
-    return Status::invalid(about_key(
-        config, kBest,
-        fmt::format("got {}, expected {}, a metric of the task {}", *best, known, config.settings.task)));
+    return Status::invalid(about_key(config, kBest, "got {}, expected {}, a metric of the task {}", *best,
+                                     known, config.settings.task));
   }
   best = name;
   return {};
@@ -106,10 +107,9 @@ Status settle_accumulation(Config& config) {
       training.gradient_accumulation_steps = *training.global_batch_size / per_rank;  // for one rank
   }
   if (per_device == kNoLimit && !find_task(config.settings.task)->limits_batches) {
-    return Status::invalid(
-        about_key(config, kPerDevice,
-                  fmt::format("got auto, but nothing else limits a batch of the task {}; give a number",
-                              config.settings.task)));
+    return Status::invalid(about_key(
+        config, kPerDevice, "got auto, but nothing else limits a batch of the task {}; give a number",
+        config.settings.task));
   }
   return {};
 }
@@ -166,8 +166,7 @@ void note_ineffective_keys(Config& config) {
   if (config.settings.training.optimizer_fallback) {
     config.notes.push_back(
         fmt::format("{}: training.optimizer_fallback: without effect: every optimizer runs on every device "
-                    "that the trainer "
-                    "supports; remove it",
+                    "that the trainer supports; remove it",
                     config.origin("training.optimizer_fallback").where()));
   }
   // A user who gives FP8 settings without training.fp8.enabled may expect FP8 to be on.
@@ -217,9 +216,8 @@ std::string listed(const std::vector<std::int64_t>& numbers, std::int64_t near, 
 
 Status clash_error(const Config& config, std::string_view path, std::string_view other,
                    std::string_view fix) {
-  return Status::invalid(about_key(config, path,
-                                   fmt::format("got {}, but {} is {} ({}); {}", config.value(path), other,
-                                               config.value(other), config.origin(other).where(), fix)));
+  return Status::invalid(about_key(config, path, "got {}, but {} is {} ({}); {}", config.value(path), other,
+                                   config.value(other), config.origin(other).where(), fix));
 }
 
 Status settle_and_check(Config& config) {

@@ -233,17 +233,17 @@ std::string unknown_key(std::string_view word) {
       group_keys(), {}, [&](const GroupKey& key) { return edit_distance(word, key.name); });
   const bool near = word.size() < 64 && edit_distance(word, like->name) <= like->name.size() / 3 + 1;
   return near ? fmt::format("unknown key; did you mean {}?", like->name)
-              : "unknown key; a group has " + names_of_keys();
+              : "unknown key; the keys of a group are " + names_of_keys();
 }
 
 // Returns the error of keys that contradict each other or have no effect; empty if there is none.
 std::string contradiction(const GroupSettings& group) {
-  if (group.params.empty()) return "it has no params; name its parameters: params: \"encoder.*\"";
+  if (group.params.empty()) return "the group has no params; name its parameters: params: \"encoder.*\"";
   const bool trains = group.weight_decay || group.learning_rate || group.state;
   if (!trains && !group.freeze)
-    return "it changes nothing; give one of weight_decay, learning_rate, state and freeze";
+    return "the group has no effect; give one of weight_decay, learning_rate, state and freeze";
   if (trains && group.freeze == true)
-    return "freeze is true, so its parameters take no steps; remove freeze, or the other keys";
+    return "freeze is true, so the parameters are not trained; remove freeze or the other keys";
   return {};
 }
 

@@ -294,21 +294,17 @@ Result<DeepSpeedSettings> read_named(const Assignment& one, const Level& level, 
   return parse_deepspeed(*text, source);
 }
 
-struct DeepSpeedLevel {
-  Level level;
-  bool offloads_gradients;
-};
-
-// Returns the values of the DeepSpeed file that a level names; nullopt if it names none.
-Result<std::optional<DeepSpeedLevel>> deepspeed_of(const Level& level, Config& config) {
+// Applies the values of the DeepSpeed file that a level names, if it names one.
+Status apply_deepspeed(const Level& level, Config& config, bool& offloads_gradients) {
   const Assignment* const one = level.find(config.schema->index("training.deepspeed"));
-  if (one == nullptr || !requests(*one)) return std::optional<DeepSpeedLevel>();
+  if (one == nullptr || !requests(*one)) return {};
   Source source = level.source();
   ASSIGN_OR_RETURN(auto given, read_named(*one, level, source));
-  Level out(*config.schema, source, level.rank());
-  RETURN_IF_ERROR(out.collect(given));
+  Level values(*config.schema, source, level.rank());
+  RETURN_IF_ERROR(values.collect(given));
   config.notes = std::move(given.notes);
-  return std::optional(DeepSpeedLevel{std::move(out), given.offloads_gradients});
+  offloads_gradients = given.offloads_gradients;
+  return values.apply(config);
 }
 
 // Sets offload_gradients, because DeepSpeed's ZeRO-2 with its optimizer on the CPU keeps gradients in host
@@ -323,8 +319,7 @@ void offload_gradients_too(Config& config) {
   if (const std::int64_t ranks = training.num_gpus.value_or(1); ranks > 1) {
     config.notes.push_back(
         fmt::format("{}: gradients stay on the GPUs, because {} ranks sum them there (parallel: zero2 keeps "
-                    "a part of the "
-                    "sums on each)",
+                    "a part of the sums on each)",
                     offload.where(), ranks));
     return;
   }
@@ -417,12 +412,8 @@ Result<Config> parse(std::string_view text, std::string_view name, std::span<con
   for (const Level* level : {&low, &high}) {
     RETURN_IF_ERROR(level->apply(*config));
     // A DeepSpeed file named on the command line replaces a DeepSpeed file named in the config file.
-    const bool counts = level == &high || high.find(config->schema->index("training.deepspeed")) == nullptr;
-    ASSIGN_OR_RETURN(const auto deepspeed,
-                     counts ? deepspeed_of(*level, *config) : std::optional<DeepSpeedLevel>());
-    if (!deepspeed) continue;
-    RETURN_IF_ERROR(deepspeed->level.apply(*config));
-    offloads_gradients = deepspeed->offloads_gradients;
+    if (level == &high || high.find(config->schema->index("training.deepspeed")) == nullptr)
+      RETURN_IF_ERROR(apply_deepspeed(*level, *config, offloads_gradients));
   }
   if (offloads_gradients) offload_gradients_too(*config);
   for (const Level* level : {&low, &high}) offload_paged_states(*level, *config);

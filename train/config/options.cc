@@ -92,8 +92,7 @@ std::string decay_meaning() {
   };
   return fmt::format(
       "{}: how far weights shrink per step, as a multiple of the learning rate; {}: added to the gradient as "
-      "a "
-      "multiple of the weight",
+      "a multiple of the weight",
       names(octavo::Decay::decoupled), names(octavo::Decay::coupled));
 }
 

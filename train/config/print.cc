@@ -234,8 +234,7 @@ it: `learning_rate=3e-4 data.block_size=1024`. The value is YAML. If a key is gi
 
 )" + optimizers_text() +
          "\nThe first tables list the keys of every run. The tables of the tasks list the keys that a task "
-         "and its "
-         "models add.\n" +
+         "and its models add.\n" +
          settings_tables(general_keys(), "##") + switches_table(general_keys()) +
          refused_table(general_keys(), "##") + task_tables();
 }

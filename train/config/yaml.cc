@@ -38,7 +38,8 @@ class TreeBuilder final : public YAML::EventHandler {
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (documents_++ > 0) {
       refuse(place_of(mark),
-             "the config has ended before this: a second document (`---`), or a bracket too many");
+             "the config ends before this line, which begins a second document (`---`) or has an extra "
+             "closing bracket");
     }
   }
   void OnDocumentEnd() override {}

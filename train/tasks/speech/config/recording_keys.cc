@@ -128,8 +128,7 @@ Status check_recordings(const Config& config) {
     return clash_error(config, "training.global_batch_size",
                        data.batch_seconds ? "data.batch_seconds" : "data.batch_lattice_cells",
                        "with a limit of seconds or lattice cells, batches have different numbers of samples: "
-                       "keep one, and give "
-                       "gradient_accumulation_steps with such a limit");
+                       "keep one, and give gradient_accumulation_steps with such a limit");
   }
   if (data.sample_rate && features.sample_rate && *data.sample_rate != *features.sample_rate) {
     return clash_error(config, "data.sample_rate", "model.preprocessor.sample_rate",
