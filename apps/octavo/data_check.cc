@@ -83,7 +83,7 @@ void data_check(CheckFlags& flags) {
   if (survey.serious() > 0)
     throw Failure(kExitFailure,
                   grouped(survey.serious()) +
-                      " clips or lines must be fixed, removed, or skipped by data.bad_clips=skip");
+                      " clips or lines must be fixed, removed, or skipped by data.on_bad_clip=skip");
 }
 
 }  // namespace

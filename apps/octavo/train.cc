@@ -50,7 +50,7 @@ void add_train(CLI::App& app, const std::function<void(const TrainRequest&)>& ac
   auto* resume =
       train->add_flag("--resume", request->resume,
                       "Resume from the newest checkpoint although settings or data have changed since "
-                      "(resume_from_checkpoint=changed)");
+                      "(resume_from_checkpoint=allow_changes)");
   train
       ->add_option(
           "--dry-run", request->dry_run,
@@ -69,7 +69,7 @@ Ctrl-C saves a checkpoint and exits; the same command resumes from it.)");
   train->callback([=] {
     settle_file();
     if (request->file.empty() && print->empty()) throw CLI::RequiredError("file");
-    if (request->resume) request->overrides.emplace_back("training.resume_from_checkpoint=changed");
+    if (request->resume) request->overrides.emplace_back("training.resume_from_checkpoint=allow_changes");
     action(*request);
   });
 }

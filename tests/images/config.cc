@@ -38,8 +38,8 @@ std::vector<Key> keys() {
 Status check(const Config& config) {
   const std::int64_t blocks = config.settings.task_settings.get<ConvNetSettings>().n_block;
   if (config.settings.task_settings.get<ImageSettings>().image_size >= std::int64_t{1} << blocks) return {};
-  return Status::invalid(clash(config, "model.n_block", "data.image_size",
-                               "each block halves the image: image_size must be at least 2^n_block"));
+  return clash_error(config, "model.n_block", "data.image_size",
+                     "each block halves the image: image_size must be at least 2^n_block");
 }
 
 }  // namespace

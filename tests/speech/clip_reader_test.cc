@@ -94,10 +94,10 @@ TEST_F(ClipReaderTest, WhatABatchHasNoRoomForIsBad) {
   const std::int64_t cells = reader().cost(clip.duration, clip.text).cells;
   EXPECT_EQ(cells, 10 * (static_cast<std::int64_t>(tokenizer.encode(clip.text).size()) + 1))
       << "75 frames are 10";
-  tight.batch_cells = cells;
+  tight.batch_lattice_cells = cells;
   EXPECT_EQ(why(clip, tight), "");
-  tight.batch_cells = cells - 1;
-  EXPECT_THAT(why(clip, tight), HasSubstr("data.batch_cells"));
+  tight.batch_lattice_cells = cells - 1;
+  EXPECT_THAT(why(clip, tight), HasSubstr("data.batch_lattice_cells"));
   EXPECT_THAT(why(clip, plain(), SpeechHead::ctc), HasSubstr("CTC needs one for each"));
   EXPECT_EQ(
       why(entry("b.wav", spoken_samples("low low low low", 16000), "low low"), plain(), SpeechHead::ctc), "");

@@ -194,9 +194,9 @@ TEST(Manifest, BadLinesAreNamedWithPlaceAndReason) {
   for (const auto& [bad, expected] : cases) {
     const std::string got = problem(files, good + bad + "\n" + good);
     EXPECT_TRUE(got.starts_with(expected)) << bad << "\n got " << got << "\n not " << expected;
-    EXPECT_THAT(got, EndsWith("(data.bad_clips: skip leaves bad lines out and lists them)"));
+    EXPECT_THAT(got, EndsWith("(data.on_bad_clip: skip leaves bad lines out and lists them)"));
   }
-  EXPECT_THAT(problem(files, "{\n{\n" + good + "["), HasSubstr("; 2 more lines are bad (data.bad_clips"));
+  EXPECT_THAT(problem(files, "{\n{\n" + good + "["), HasSubstr("; 2 more lines are bad (data.on_bad_clip"));
 }
 
 TEST(Manifest, WhatIsLeftOutIsCountedAndListed) {

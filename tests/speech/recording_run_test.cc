@@ -188,7 +188,7 @@ TEST(RecordingRun, BatchesByCountAndByCells) {
   RecordingRun count(folder, "count"), cells(folder, "cells"), both(folder, "both");
   count.finish({"max_steps=2", "batch_seconds=null", "batch_size=3", "eval_steps=null"});
   EXPECT_EQ(count.state(2)["sampler"]["draws"], 6);
-  cells.finish({"max_steps=2", "batch_seconds=null", "batch_cells=300", "eval_steps=null"});
+  cells.finish({"max_steps=2", "batch_seconds=null", "batch_lattice_cells=300", "eval_steps=null"});
   EXPECT_GT(cells.state(2)["sampler"]["draws"], 2);
   both.finish({"max_steps=2", "batch_size=1", "eval_steps=null"});
   EXPECT_EQ(both.state(2)["sampler"]["draws"], 2) << "what is reached first";
@@ -247,8 +247,8 @@ TEST(RecordingRun, AFullDeviceIsToldHalfTheBatchFirstAndToDropDataLast) {
   const auto by_seconds = helps_of(run, {"batch_seconds=12"});
   EXPECT_THAT(by_seconds.front(), half("data.batch_seconds=6 gradient_accumulation_steps=2"));
   EXPECT_EQ(by_seconds.back(), drop);
-  const auto by_cells = helps_of(run, {"batch_seconds=null", "batch_cells=600"});
-  EXPECT_THAT(by_cells.front(), half("data.batch_cells=300 gradient_accumulation_steps=2"));
+  const auto by_cells = helps_of(run, {"batch_seconds=null", "batch_lattice_cells=600"});
+  EXPECT_THAT(by_cells.front(), half("data.batch_lattice_cells=300 gradient_accumulation_steps=2"));
   const auto accumulated =
       helps_of(run, {"batch_seconds=null", "batch_size=16", "gradient_accumulation_steps=6",
                      "compute_dtype=bfloat16", "model.gradient_checkpointing=true"});
@@ -287,7 +287,7 @@ TEST(RecordingRun, GoesWithoutBadClipsAndListsThem) {
   const TempFolder folder;
   RecordingRun run(folder, "run", bad_manifest());
   // In two epochs each bad clip is read twice, but listed once.
-  const Words words = {"bad_clips=skip", "max_steps=null", "num_train_epochs=2", "save_steps=3",
+  const Words words = {"on_bad_clip=skip", "max_steps=null", "num_train_epochs=2", "save_steps=3",
                        "eval_steps=null"};
   run.finish(words);
   const std::map<std::string, std::string> skipped = run.skipped();
@@ -324,7 +324,7 @@ TEST(RecordingRun, ABadClipEndsTheRunUnlessItMayGoWithoutIt) {
   write_bytes(corpus().at("one_bad.jsonl"), good + manifest_line("none.wav", 0.25, "low"));
   RecordingRun run(folder, "run", "one_bad.jsonl");
   run.fail({"batch_seconds=60"}, "one_bad.jsonl:25: ");
-  EXPECT_THAT(run.said, AllOf(HasSubstr("none.wav"), HasSubstr("data.bad_clips: skip")));
+  EXPECT_THAT(run.said, AllOf(HasSubstr("none.wav"), HasSubstr("data.on_bad_clip: skip")));
   RecordingRun lines(folder, "lines", bad_manifest());
   lines.fail({}, "bad.jsonl:10:");
   EXPECT_FALSE(std::filesystem::exists(lines.out));
@@ -333,7 +333,7 @@ TEST(RecordingRun, ABadClipEndsTheRunUnlessItMayGoWithoutIt) {
   for (int i = 0; i < 120; ++i) none += manifest_line("none" + std::to_string(i) + ".wav", 0.25, "low");
   write_bytes(corpus().at("none.jsonl"), none);
   RecordingRun nothing(folder, "nothing", "none.jsonl");
-  nothing.fail({"bad_clips=skip", "max_steps=200"}, "10 steps in a row had no sample that could be read");
+  nothing.fail({"on_bad_clip=skip", "max_steps=200"}, "10 steps in a row had no sample that could be read");
 }
 
 TEST(RecordingRun, OtherManifestsAreAnotherRunAndMoreSamplesAreNot) {
@@ -355,7 +355,7 @@ TEST(RecordingRun, ARehearsalHasTheLongestClipsAndLeavesNothing) {
   const TempFolder folder;
   const RecordingRun run(folder, "run", bad_manifest());
   Recorder recorder;
-  const auto done = dry_run(*parse(run.yaml, "run.yaml", Words{"bad_clips=skip"}), 3, recorder);
+  const auto done = dry_run(*parse(run.yaml, "run.yaml", Words{"on_bad_clip=skip"}), 3, recorder);
   ASSERT_TRUE(done.ok()) << done.status().message();
   EXPECT_THAT(testing::PrintToString(done->lines), HasSubstr("2 clips of up to 0.75 s and "));
   EXPECT_FALSE(std::filesystem::exists(run.out));

@@ -61,7 +61,7 @@ TEST_F(DeepSpeed, EveryKeyThatMapsHasItsValue) {
   EXPECT_EQ(training.parallel, Parallel::zero1);
   const std::string json = files_.path("ds.json");
   EXPECT_EQ(config->origin("training.parallel").text(), json + ":6 (zero_optimization.stage)");
-  EXPECT_EQ(config->origin("training.compute_dtype").place(), json + ":5:11 (fp16.enabled)");
+  EXPECT_EQ(config->origin("training.compute_dtype").where(), json + ":5:11 (fp16.enabled)");
   EXPECT_THAT(config->notes, ElementsAre(HasSubstr(":3:63: steps_per_print: without effect"),
                                          HasSubstr("fp16.loss_scale: without effect"),
                                          HasSubstr("fp16.loss_scale_window: without effect"),
@@ -122,10 +122,10 @@ TEST_F(DeepSpeed, StandsInTheConfigToo) {
   const auto config = parse("deepspeed: {zero_optimization: {stage: 2, overlap_comm: true}}", "run.yaml");
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config->settings.training.parallel, Parallel::zero2);
-  EXPECT_EQ(config->origin("training.parallel").place(), "run.yaml:1:33 (zero_optimization.stage)");
+  EXPECT_EQ(config->origin("training.parallel").where(), "run.yaml:1:33 (zero_optimization.stage)");
   EXPECT_THAT(config->notes, ElementsAre(StartsWith("run.yaml:1:43: zero_optimization.overlap_comm: ")));
   EXPECT_THAT(parse("deepspeed: {stage: 2}", "run.yaml").status().message(),
-              StartsWith("run.yaml:1:13: stage: the trainer has nothing that it stands for"));
+              StartsWith("run.yaml:1:13: stage: the trainer has no such feature"));
   EXPECT_THAT(parse("deepspeed: [a]", "run.yaml").status().message(),
               HasSubstr("training.deepspeed: got a list, expected a path or a mapping"));
   EXPECT_TRUE(parse("deepspeed: false", "run.yaml").ok());
@@ -141,7 +141,7 @@ TEST_F(DeepSpeed, OptimizerStatesInHostMemory) {
   EXPECT_FALSE(config->settings.training.offload_gradients);
   EXPECT_THAT(config->notes,
               ElementsAre(HasSubstr("offload_optimizer.pin_memory: without effect: host memory is "
-                                    "always pinned where that is possible")));
+                                    "always pinned if that is possible")));
   EXPECT_EQ(given(R"({"zero_optimization": {"cpu_offload": true}})")->settings.training.offload,
             Offload::host);
   for (const char* nothing :
@@ -195,8 +195,7 @@ TEST_F(DeepSpeed, WhatDoesNotMapIsNamed) {
   const std::array<std::pair<const char*, const char*>, 24> all = {{
       {R"({"zero_optimization": {"stage": 3}})",
        "ds.json:1:33: zero_optimization.stage: got 3, but weights that are divided among ranks are not built "
-       "in; "
-       "use 0, 1 or 2"},
+       "in; use 0, 1 or 2"},
       {R"({"zero_optimization": {"stage": "two"}})", "stage: got the text \"two\", expected 0, 1 or 2"},
       {R"({"zero_optimization": true})", "ds.json:1:23: zero_optimization: got true, expected a section"},
       {R"({"zero_optimization": {"offload_optimizer": {"device": "nvme"}}})",
@@ -205,16 +204,15 @@ TEST_F(DeepSpeed, WhatDoesNotMapIsNamed) {
       {R"({"zero_optimization": {"offload_optimizer": {"ratio": 0.5}}})",
        "ds.json:1:24: zero_optimization.offload_optimizer: has no device; write \"device\": \"cpu\""},
       {R"({"zero_optimization": {"offload_optimizer": {"device": "cpu", "nvme_path": "/x"}}})",
-       "zero_optimization.offload_optimizer.nvme_path: the trainer has nothing"},
+       "zero_optimization.offload_optimizer.nvme_path: the trainer has no such feature"},
       {R"({"zero_optimization": {"offload_param": {}}})",
        "ds.json:1:24: zero_optimization.offload_param: weights stay on their device; remove it. Optimizer "
-       "states "
-       "and gradients can live in host memory: offload_optimizer, or training.offload: host or stream"},
+       "states and gradients can be in host memory: offload_optimizer, or training.offload: host or stream"},
       {R"({"zero_optimization": {"cpu_offload": "yes, please"}})", "expected true or false"},
       {R"({"zero_optimization": {"stage3_max_live_parameters": 1e9}})",
-       "zero_optimization.stage3_max_live_parameters: the trainer has nothing"},
+       "zero_optimization.stage3_max_live_parameters: the trainer has no such feature"},
       {"{\n \"flops_profiler\": {\"enabled\": true}}",
-       "ds.json:2:2: flops_profiler: the trainer has nothing"},
+       "ds.json:2:2: flops_profiler: the trainer has no such feature"},
       {R"({"scheduler": {"type": "WarmupLR"}})",
        "scheduler: is not read from DeepSpeed's file; remove it, and write lr_scheduler"},
       {R"({"activation_checkpointing": {}})", "gradient_checkpointing: true"},
@@ -223,7 +221,7 @@ TEST_F(DeepSpeed, WhatDoesNotMapIsNamed) {
        "(training.optimizer): got the text \"OneBitAdam\", expected one of"},
       {R"({"optimizer": {"params": {"betas": [0.9]}}})", "betas: got a list, expected a list of two numbers"},
       {R"({"optimizer": {"params": {"momentum": 0.9}}})",
-       "optimizer.params.momentum: the trainer has nothing"},
+       "optimizer.params.momentum: the trainer has no such feature"},
       {R"({"fp16": {"loss_scale": 128}})", "fp16.loss_scale: got 128, but a fixed scale"},
       {R"({"gradient_clipping": "1.0"})",
        "ds.json:1:23: gradient_clipping (training.max_grad_norm): got the text \"1.0\", expected a number"},
@@ -232,7 +230,7 @@ TEST_F(DeepSpeed, WhatDoesNotMapIsNamed) {
       {R"({"communication_data_type": "fp16"})",
        "(training.reduce_dtype): got the text \"fp16\", expected auto or float32"},
       {R"({"gradient_clipping": 1, "gradient_clipping": 1})",
-       "ds.json:1:26: gradient_clipping: given twice, at ds.json:1:2"},
+       "ds.json:1:26: gradient_clipping: given twice; the first is at ds.json:1:2"},
       {R"({"train_batch_size": 10, "train_micro_batch_size_per_gpu": 4})",
        "ds.json:1:2 (train_batch_size): training.global_batch_size: got 10"},
       {"[]", "ds.json:1:1: got a list, expected DeepSpeed's keys in braces"},

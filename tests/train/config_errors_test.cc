@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/train/config_support.h"
 #include "train/config/config.h"
-#include "train/config/node.h"
+#include "train/config/yaml.h"
 
 #include <cstdio>
 #include <fstream>
@@ -15,7 +15,7 @@ TEST(ConfigErrors, UnknownKeysNameTheNearestOne) {
             "run.yaml:2:3: training.learning_rat: unknown key; did you mean training.learning_rate?");
   EXPECT_EQ(error_of("model: {n_layers: 1}"),
             "run.yaml:1:9: model.n_layers: unknown key; did you mean model.n_layer?");
-  EXPECT_EQ(error_of("a: 1\n"), "run.yaml:1:1: a: unknown key; docs/config.md lists the known ones");
+  EXPECT_EQ(error_of("a: 1\n"), "run.yaml:1:1: a: unknown key; docs/config.md lists all keys");
   EXPECT_THAT(error_of("model: {learning_rate: 1}"), HasSubstr("did you mean training.learning_rate?"));
   EXPECT_THAT(error_of("Learning_Rate: 1"), HasSubstr("did you mean training.learning_rate?"));
   EXPECT_THAT(error_of("trainig: {max_steps: 1}"), HasSubstr("did you mean the section training?"));
@@ -48,7 +48,7 @@ TEST(ConfigErrors, AValueThatYamlReadsAsNothingIsNoNull) {
 TEST(ConfigErrors, AMegabyteOfUnknownKeysNamesTheFirst) {
   std::string text;
   for (int i = 0; text.size() + 40 < kMaxConfigBytes; ++i) text += "key_" + std::to_string(i) + ": 1\n";
-  EXPECT_EQ(error_of(text), "run.yaml:1:1: key_0: unknown key; docs/config.md lists the known ones");
+  EXPECT_EQ(error_of(text), "run.yaml:1:1: key_0: unknown key; docs/config.md lists all keys");
 }
 
 TEST(ConfigErrors, TypesAndLimits) {
@@ -86,10 +86,10 @@ TEST(ConfigErrors, TypesAndLimits) {
       {"offload_ratio: 1.5", "expected a number from 0 to 1"},
       {"gpu_state_budget: 8 giga", "expected bytes, with a unit (MB, GB, MiB, GiB) or without, or null"},
       {"gpu_state_budget: -1", "expected bytes, with a unit"},
-      {"offload_ratio: 0.5", "only states in host memory have it: use offload: host, stream or auto"},
-      {"gpu_state_budget: 8", "only states in host memory have it"},
+      {"offload_ratio: 0.5", "it applies only to states in host memory: use offload: host, stream or auto"},
+      {"gpu_state_budget: 8", "it applies only to states in host memory"},
       {"{offload: host, offload_ratio: 0.5, gpu_state_budget: 1 GB}",
-       "either says how much stays: keep one of them"},
+       "both limit the states on the GPU: keep one of them"},
       {"amsgrad: maybe", "got maybe, expected true or false, or null"},
       {"nesterov: 1", "got 1, expected true or false"},
       {"dampening: x", "got x, expected a number, or null"},
@@ -177,9 +177,8 @@ TEST(ConfigErrors, ContradictionsNameBothPlaces) {
             "remove one of them");
   EXPECT_THAT(error_of("max_steps: null"), HasSubstr("run.yaml:1:1: training.max_steps: got null"));
   EXPECT_EQ(error_of("min_lr: 0.5"),
-            "run.yaml:1:1: training.min_lr: got 0.5, but training.learning_rate is 0.001 (default); min_lr "
-            "is where a decay "
-            "ends: make it the smaller one");
+            "run.yaml:1:1: training.min_lr: got 0.5, but training.learning_rate is 0.001 (default); the "
+            "learning rate decays to min_lr: make min_lr the smaller one");
   EXPECT_THAT(error_of("{compute_dtype: float32, master_weights: 24}"),
               HasSubstr("training.compute_dtype is float32 (run.yaml:1:2)"));
   EXPECT_THAT(error_of("stages: [5, -1]", {"max_samples=7"}),
@@ -204,7 +203,7 @@ TEST(ConfigErrors, TextThatIsNoConfig) {
   EXPECT_THAT(error_of("- a\n- b"), StartsWith("run.yaml:1:1: got a list"));
   EXPECT_THAT(error_of("training:\n  eps: [1"), AllOf(StartsWith("run.yaml:"), HasSubstr("not YAML")));
   EXPECT_THAT(error_of("training:\n\teps: 1"), StartsWith("run.yaml:2:"));
-  EXPECT_THAT(error_of("eps: 1\n---\neps: 1"), StartsWith("run.yaml:2:1: the config has ended before this"));
+  EXPECT_THAT(error_of("eps: 1\n---\neps: 1"), StartsWith("run.yaml:2:1: the config ends before this line"));
   EXPECT_THAT(error_of("eps: &x 1\nmin_lr: *x"), StartsWith("run.yaml:1:6: anchors"));
   EXPECT_THAT(error_of("eps: !!float 1"), HasSubstr("tags"));
   EXPECT_THAT(error_of("[a]: 1"), HasSubstr("a key must be a word"));

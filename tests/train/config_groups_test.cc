@@ -72,15 +72,16 @@ TEST(ConfigGroups, Problems) {
               HasSubstr("[0].freeze: got maybe, expected true or false"));
   EXPECT_THAT(problem("- {params: b, weigth_decay: 0}"),
               HasSubstr("1:15: [0].weigth_decay: unknown key; did you mean weight_decay?"));
-  EXPECT_THAT(problem("- {params: b, momentum: 0}"),
-              HasSubstr("unknown key; a group has params, weight_decay, learning_rate, state, freeze"));
+  EXPECT_THAT(
+      problem("- {params: b, momentum: 0}"),
+      HasSubstr("unknown key; the keys of a group are params, weight_decay, learning_rate, state, freeze"));
   EXPECT_THAT(problem("- {params: [], freeze: true}"),
               HasSubstr("[0].params: got a list, expected a pattern"));
   EXPECT_THAT(problem("- {params: [a, {b: c}], freeze: true}"), HasSubstr("[0].params: got a list"));
-  EXPECT_THAT(problem("- {freeze: true}"), HasSubstr("[0]: it has no params; name its parameters"));
-  EXPECT_THAT(problem("- {params: a}"), HasSubstr("[0]: it changes nothing; give one of"));
+  EXPECT_THAT(problem("- {freeze: true}"), HasSubstr("[0]: the group has no params; name its parameters"));
+  EXPECT_THAT(problem("- {params: a}"), HasSubstr("[0]: the group has no effect; give one of"));
   EXPECT_THAT(problem("- {params: a, freeze: true, state: 8bit}"),
-              HasSubstr("[0]: freeze is true, so its parameters take no steps"));
+              HasSubstr("[0]: freeze is true, so the parameters are not trained"));
 }
 
 TEST(ConfigGroups, NoDecay) {

@@ -3,9 +3,9 @@
 // SPDX-License-Identifier: MIT
 #include "tests/train/config_support.h"
 #include "tests/train/text_files.h"
-#include "train/config/assignments.h"
+#include "train/config/checks.h"
 #include "train/config/config.h"
-#include "train/config/micro_batches.h"
+#include "train/config/yaml.h"
 #include "train/tasks/speech/config/keys.h"
 #include "train/tasks/text/settings.h"
 
@@ -34,12 +34,12 @@ COMPUTE_DTYPE = "bfloat16"
   EXPECT_EQ(config.settings.task, "text");
   EXPECT_EQ(config.settings.training.optimizer, kEightBits);
   EXPECT_EQ(config.settings.training.compute_dtype, ComputeType::bfloat16);
-  EXPECT_EQ(config.origin("training.optimizer").place(), "run.yaml:1:1 (use_4bit_optimizer)");
+  EXPECT_EQ(config.origin("training.optimizer").where(), "run.yaml:1:1 (use_4bit_optimizer)");
   EXPECT_THAT(
       config.notes,
       ElementsAre("run.yaml:1:1: use_4bit_optimizer: true is 8-bit AdamW (optimizer: adamw_8bit); the "
                   "states of optimizer: adamw_4bit take about half of its memory"));
-  EXPECT_EQ(config.origin("training.compute_dtype").place(), "run.yaml:2:1");
+  EXPECT_EQ(config.origin("training.compute_dtype").where(), "run.yaml:2:1");
   EXPECT_EQ(training_of(R"(USE_4BIT_OPTIMIZER = True  # Use 8-bit AdamW optimizer
 COMPUTE_DTYPE = "bfloat16"  # Compute dtype for mixed precision
 )")
@@ -96,8 +96,8 @@ FP8_FORMAT = "hybrid"  # Uses both E4M3 and E5M2 formats optimally
 )");
   EXPECT_TRUE(config.settings.training.fp8.enabled);
   EXPECT_EQ(config.settings.training.fp8.recipe.format, octavo::fp8::Format::hybrid);
-  EXPECT_EQ(config.origin("training.fp8.enabled").place(), "run.yaml:1:1");
-  EXPECT_EQ(config.origin("training.fp8.format").place(), "run.yaml:2:1");
+  EXPECT_EQ(config.origin("training.fp8.enabled").where(), "run.yaml:1:1");
+  EXPECT_EQ(config.origin("training.fp8.format").where(), "run.yaml:2:1");
   const Fp8Settings all = training_of(R"(USE_FP8 = True  # Enable FP8 training
 
 # Format selection
@@ -218,8 +218,7 @@ TEST(ParakeetGuide, PartsWithoutAModelAreKeysOfAnyRun) {
   EXPECT_EQ(training_of("# Without underscore\noptimizer: \"adamw8bit\"\n").optimizer, kEightBits);
   const TrainingSettings plain = training_of(
       "training:\n  optimizer: \"adamw\"  # Standard optimizer\n  per_device_train_batch_size: 8  # Might "
-      "need "
-      "to reduce further\n");
+      "need to reduce further\n");
   EXPECT_EQ(plain.optimizer, kFloat);
   EXPECT_EQ(plain.per_device_train_batch_size, 8);
   // Indented, as in a list of the guide.
@@ -259,8 +258,7 @@ TEST(ParakeetGuide, StepsForATestBesideEpochs) {
   EXPECT_THAT(
       config.notes,
       ElementsAre("run.yaml:2:3: training.num_train_epochs: without effect: training.max_steps is 100 "
-                  "(run.yaml:3:3), which counts where both are given; set max_steps to null to train "
-                  "for 3 epochs"));
+                  "(run.yaml:3:3) and takes precedence; set max_steps to null to train for 3 epochs"));
   EXPECT_EQ(parsed("", {"max_steps=5", "num_train_epochs=1"}).settings.training.max_steps, 5);
   const Config open = parsed("max_steps: -1\nnum_train_epochs: 2");
   EXPECT_EQ(open.settings.training.num_train_epochs, 2);
@@ -452,7 +450,7 @@ TEST(ParakeetGuide, DeepSpeedAndSeveralGpus) {
   EXPECT_THAT(refusal(file("")), AllOf(StartsWith("run.yaml:2:3: train_batch_size: "),
                                        HasSubstr("per_device_train_batch_size"), HasSubstr("DeepSpeed")));
   EXPECT_THAT(refusal("gradient_accumulation_steps: now\nzero_optimization: {stage: 2}\n"),
-              StartsWith("run.yaml:2:1: zero_optimization: a section of DeepSpeed's file"))
+              StartsWith("run.yaml:2:1: zero_optimization: a section of DeepSpeed's config file"))
       << "before the values of other keys are read";
   const TrainingSettings two = parsed(R"(training:
   num_gpus: 2  # Or 4, 8, etc.
@@ -480,7 +478,7 @@ TEST(TorchaoGuide, OptimizersAndOffloading) {
     EXPECT_EQ(training_of(std::string("optimizer: ") + name).optimizer, expected) << name;
   EXPECT_EQ(parse("optimizer: adamw\noffload_gradients: true\n", "run.yaml").status().message(),
             "run.yaml:2:1: training.offload_gradients: got true, but training.offload is none (default); "
-            "only states in host memory have it: use offload: host, stream or auto");
+            "it applies only to states in host memory: use offload: host, stream or auto");
   EXPECT_THAT(refusal("offload_optimizer: true\n"), HasSubstr("write offload: host or offload: stream"));
   const TrainingSettings both = training_of("offload: host\noffload_gradients: true");
   EXPECT_EQ(both.offload, Offload::host);
@@ -528,8 +526,7 @@ TEST(Assignments, CodeIsNamedWithWhatToDo) {
       error("# BDH\nimport torch\n\nUSE_FP8 = True\n"),
       "train.py:2:1: import torch: Python code is not executed; a config is lines of NAME = value, or "
       "YAML. Copy the script's settings: grep -E \"^[A-Z0-9_]+ *= *(True|False|None|[-.0-9'\\\"])\" train.py "
-      "> "
-      "settings.py; remove the names that docs/config.md does not have, and run octavo train settings.py");
+      "> settings.py; remove the names that docs/config.md does not have, and run octavo train settings.py");
   const std::pair<const char*, const char*> all[] = {
       {"LEARNING_RATE = 1e-3\nprint(LEARNING_RATE)\n", "train.py:2:1: print(LEARNING_RATE): Python code"},
       {"A = 1\n\ndef main():\n    B = 2\n", "train.py:3:1: def main():: Python code"},

@@ -36,9 +36,8 @@ TEST(InitRename, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_EQ(error("encoder"), at + "encoder" + expected);
   EXPECT_EQ(error("[a, b]"), at + "a list" + expected);
   EXPECT_EQ(error(R"({"a.*": b.c})"),
-            "run.yaml:3:24: training.init_rename.a.*: got b.c with 0 of *, expected 1: each is what the one "
-            "at the same "
-            "place of the pattern took");
+            "run.yaml:3:24: training.init_rename.a.*: got b.c with 0 of *, expected 1: each * stands for the "
+            "text that the * at the same position of the pattern matches");
   EXPECT_THAT(error(R"({ok: fine, "a.*": "*.*"})"),
               HasSubstr("init_rename.a.*: got *.* with 2 of *, expected 1"));
   EXPECT_THAT(error("{a: [b]}"), HasSubstr("init_rename.a: got a list, expected a name"));
@@ -56,7 +55,7 @@ TEST(InitRename, NeedsSomethingToRename) {
 TEST(SaveBest, TakesTheMetricsOfTheTask) {
   const auto error = [](const std::string& text) { return parse(text, "run.yaml").status().message(); };
   EXPECT_EQ(error("training:\n  save_best: accuracy\n"),
-            "run.yaml:2:3: training.save_best: got accuracy, expected loss (what the task text measures)");
+            "run.yaml:2:3: training.save_best: got accuracy, expected loss, a metric of the task text");
   EXPECT_THAT(
       error("save_best_limit: 3\n"),
       HasSubstr("run.yaml:1:1: training.save_best_limit: got 3, but training.save_best is null (default)"));

@@ -1,8 +1,8 @@
 // Tests the keys of runs with several ranks, and the micro-batches that make a step of a fixed size.
 // SPDX-License-Identifier: MIT
 #include "tests/train/config_support.h"
+#include "train/config/checks.h"
 #include "train/config/config.h"
-#include "train/config/micro_batches.h"
 
 namespace octavo_train {
 namespace {
@@ -62,7 +62,7 @@ TEST(RankSettings, PassesThatAreGivenMustAgree) {
   // A value that no number of ranks can divide is reported with its place in the file.
   EXPECT_EQ(error_of("global_batch_size: 10\nbatch_size: 4\n"),
             "run.yaml:1:1: training.global_batch_size: got 10, but training.per_device_train_batch_size is 4 "
-            "(run.yaml:2:1); it must be a multiple of 4, the samples of a rank's passes");
+            "(run.yaml:2:1); it must be a multiple of 4, the samples of a rank's micro-batches");
   EXPECT_THAT(
       error_of("global_batch_size: 8\nbatch_size: 4\ngradient_accumulation_steps: 3"),
       HasSubstr("training.gradient_accumulation_steps is 3 (run.yaml:3:1); it must be a multiple of 12"));
@@ -72,7 +72,7 @@ TEST(RankSettings, PassesThatAreGivenMustAgree) {
   EXPECT_THAT(
       error_of("task: speech\nglobal_batch_size: 8\nbatch_seconds: 100\nbatch_size: 4"),
       AllOf(StartsWith("run.yaml:2:1: training.global_batch_size: got 8, but data.batch_seconds is 100"),
-            HasSubstr("batches of a budget differ in their samples")));
+            HasSubstr("batches have different numbers of samples")));
 }
 
 TEST(RankSettings, TheExampleCanBeStarted) {

@@ -6,6 +6,10 @@
 #include "train/config/task_config.h"
 #include "train/tasks/speech/config/settings.h"
 
+#include <cstdio>
+#include <fstream>
+#include <utility>
+
 namespace octavo_train {
 namespace {
 
@@ -49,7 +53,7 @@ TEST(RecordingConfig, DefaultsAreNeMos) {
   const RecordingSettings data = recordings(parsed("task: speech"));
   EXPECT_EQ(data.min_duration, 0.1);
   EXPECT_EQ(data.max_duration, 20);
-  EXPECT_EQ(data.bad_clips, BadClips::error);
+  EXPECT_EQ(data.on_bad_clip, BadClips::error);
   EXPECT_EQ(data.bucket_buffer_size, 10000);
   EXPECT_TRUE(data.speed_perturb.empty());
   EXPECT_EQ(data.noise_snr, (SnrRange{10, 20}));
@@ -58,14 +62,14 @@ TEST(RecordingConfig, DefaultsAreNeMos) {
 
 TEST(RecordingConfig, PerturbationAndFeatures) {
   const Config config = parsed(R"(task: speech
-data: {speed_perturb: [0.9, 1.0, 1.1], noise_manifest: noise.jsonl, noise_snr: 5, bad_clips: skip}
+data: {speed_perturb: [0.9, 1.0, 1.1], noise_manifest: noise.jsonl, noise_snr: 5, on_bad_clip: skip}
 model:
   preprocessor: {sample_rate: 8000, window_size: 0.02, n_fft: 256, features: 40, normalize: per_feature, dither: 0}
   tokenizer: {dir: tok, type: bpe}
 )");
   EXPECT_THAT(recordings(config).speed_perturb, ElementsAre(0.9, 1.0, 1.1));
   EXPECT_EQ(recordings(config).noise_snr, (SnrRange{5, 5}));
-  EXPECT_EQ(recordings(config).bad_clips, BadClips::skip);
+  EXPECT_EQ(recordings(config).on_bad_clip, BadClips::skip);
   EXPECT_EQ(config.settings.task_settings.get<FeatureKeys>().sample_rate, 8000);
   EXPECT_EQ(config.settings.task_settings.get<FeatureKeys>().dither, 0);
   EXPECT_EQ(config.settings.task_settings.get<TokenizerKeys>().dir, "tok");
@@ -142,6 +146,50 @@ TEST(RecordingConfig, TheRecipe) {
   EXPECT_EQ(small.warmup_steps, 0);
   EXPECT_EQ(small.max_steps, 3000);
   EXPECT_EQ(parsed(name + "pretrained: false").settings.training.learning_rate, 1e-3);
+}
+
+// A key's former name gives the same settings. Everything that is written has the present name.
+TEST(RecordingConfig, FormerNamesOfKeys) {
+  const Config now = parsed("task: speech\ndata: {batch_lattice_cells: 5000, on_bad_clip: skip}");
+  const std::string yaml = to_yaml(now.settings);
+  EXPECT_THAT(yaml, AllOf(HasSubstr("  batch_lattice_cells: 5000\n"), HasSubstr("  on_bad_clip: skip\n")));
+  for (const Config& then :
+       {parsed("task: speech\ndata: {batch_cells: 5000, bad_clips: skip}"),
+        parsed("task: speech\nBATCH_CELLS: 5000\ndata.bad_clips: skip"),
+        parsed("task: speech", {"batch_cells=5000", "data={bad_clips: skip}"}),
+        parsed("task: speech\nbatch_cells: 1", {"batch_lattice_cells=5000", "bad_clips=skip"})}) {
+    EXPECT_EQ(recordings(then).batch_lattice_cells, 5000);
+    EXPECT_EQ(recordings(then).on_bad_clip, BadClips::skip);
+    EXPECT_EQ(to_yaml(then.settings), yaml);
+    EXPECT_THAT(to_table(then),
+                AllOf(HasSubstr("\ndata.batch_lattice_cells "), HasSubstr("\ndata.on_bad_clip "),
+                      Not(HasSubstr("batch_cells")), Not(HasSubstr("bad_clips"))));
+  }
+  EXPECT_THAT(error("data: {batch_cells: 1, batch_lattice_cells: 1}"),
+              HasSubstr("batch_lattice_cells: given twice; data.batch_lattice_cells has a value at"));
+  EXPECT_THAT(error("batch_cells: none"), HasSubstr("data.batch_lattice_cells: got none, expected"));
+
+  // A checkpoint of an earlier version has every key under its former name.
+  std::string saved = yaml;
+  const std::pair<std::string, std::string> renamed[] = {{"  batch_lattice_cells:", "  batch_cells:"},
+                                                         {"  on_bad_clip:", "  bad_clips:"}};
+  for (const auto& [name, former] : renamed) saved.replace(saved.find(name), name.size(), former);
+  ASSERT_NE(saved, yaml);
+  const Settings loaded = parsed(saved).settings;
+  EXPECT_EQ(to_yaml(loaded), yaml);
+  EXPECT_THAT(experiment_differences(loaded, now.settings), IsEmpty());
+}
+
+// A command finds the folder of the run that it started under an earlier version.
+TEST(RecordingConfig, AutomaticFoldersKeepFormerNames) {
+  const std::string path = ::testing::TempDir() + "former.yaml";
+  std::ofstream(path) << "task: speech\n";
+  for (const char* word : {"batch_cells=5000", "batch_lattice_cells=5000"}) {
+    const auto config = load(path, Words{word});
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    EXPECT_EQ(config->settings.output_dir, "runs/former-batch_cells=5000");
+  }
+  std::remove(path.c_str());
 }
 
 }  // namespace

@@ -111,7 +111,8 @@ TEST(SpeechConfig, ClipsFitTheModel) {
   EXPECT_THAT(error("task: speech\ndata: {generator: {seconds: 20, tokens: 126}}"),
               HasSubstr("at least 16 frames of 10 ms: use tokens: 125 or less"));
   const Config config = *parse("task: speech", "run.yaml");
-  EXPECT_THAT(check_complete(config).message(), HasSubstr("data.generator.clips=512 makes clips up"));
+  EXPECT_THAT(check_complete(config).message(),
+              HasSubstr("data.generator.clips=512 generates synthetic clips"));
   EXPECT_TRUE(check_complete(*parse("task: speech", "run.yaml", Words{"generator.clips=3"})).ok());
 }
 

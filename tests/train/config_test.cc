@@ -368,9 +368,15 @@ TEST(Config, DevicesStagesPathsAndResume) {
   EXPECT_EQ(training_of("resume_from_checkpoint: true").resume_from_checkpoint, (Resume{true, ""}));
   EXPECT_EQ(training_of("resume_from_checkpoint: no").resume_from_checkpoint, (Resume{false, ""}));
   EXPECT_EQ(training_of("resume_from_checkpoint: 'no'").resume_from_checkpoint, (Resume{false, "no"}));
-  EXPECT_EQ(training_of("resume_from_checkpoint: changed").resume_from_checkpoint, (Resume{true, "", true}));
-  EXPECT_EQ(training_of("resume_from_checkpoint: 'changed'").resume_from_checkpoint,
-            (Resume{false, "changed"}));
+  // `changed` is the former name of allow_changes. In quotes, both are paths.
+  for (const std::string name : {"allow_changes", "changed"}) {
+    const Config config = parsed("resume_from_checkpoint: " + name);
+    EXPECT_EQ(config.settings.training.resume_from_checkpoint, (Resume{true, "", true}));
+    EXPECT_EQ(config.value("training.resume_from_checkpoint"), "allow_changes");
+    EXPECT_THAT(to_table(config), ::testing::ContainsRegex("resume_from_checkpoint +allow_changes "));
+    EXPECT_EQ(training_of("resume_from_checkpoint: '" + name + "'").resume_from_checkpoint,
+              (Resume{false, name}));
+  }
 }
 
 TEST(Config, StepsOrEpochs) {
@@ -394,7 +400,7 @@ TEST(Config, OverridesAndOrigins) {
   EXPECT_EQ(config.settings.training.optimizer_fallback, std::nullopt);
   EXPECT_EQ(config.origin("training.learning_rate").text(), "command line");
   EXPECT_EQ(config.origin("model.n_embd").text(), "run.yaml:2");
-  EXPECT_EQ(config.origin("training.weight_decay").place(), "run.yaml:7:3");
+  EXPECT_EQ(config.origin("training.weight_decay").where(), "run.yaml:7:3");
   EXPECT_EQ(config.origin("training.eps").text(), "default");
 }
 
@@ -407,7 +413,7 @@ TEST(Config, TableShowsEveryKeyItsValueOriginAndMeaning) {
         key.setting()->omit_if_null &&
         find_option(config.settings.training.optimizer.algorithm, key.setting()->option) == nullptr;
     const std::string row = std::string("\n").append(key.path).append(" ");
-    EXPECT_EQ(table.find(row) == std::string::npos, foreign) << "options of other algorithms are left out";
+    EXPECT_EQ(table.find(row) == std::string::npos, foreign) << "options of other algorithms are omitted";
     if (foreign) continue;
     EXPECT_THAT(table, HasSubstr(row));
     EXPECT_THAT(table, HasSubstr(std::string("  ").append(key.meaning).append("\n")));
@@ -419,10 +425,10 @@ TEST(Config, TableShowsEveryKeyItsValueOriginAndMeaning) {
 }
 
 TEST(Config, YamlReadsBackAsTheSameSettings) {
-  const std::vector<std::string> paths = {"a b",         "null",        "Yes",          "~",      "-",
-                                          "1e3",         "a: b",        "#x",           "\"q\\",  "tab\there",
-                                          "line\nbreak", "caf\xC3\xA9", " edge ",       "[x]",    "true",
-                                          "*a",          "x:",          "\xEF\xBB\xBF", "changed"};
+  const std::vector<std::string> paths = {
+      "a b",       "null",         "Yes",         "~",      "-",   "1e3",  "a: b", "#x", "\"q\\",
+      "tab\there", "line\nbreak",  "caf\xC3\xA9", " edge ", "[x]", "true", "*a",   "x:", "\xEF\xBB\xBF",
+      "changed",   "allow_changes"};
   for (const std::string& path : paths) {
     Settings settings = parsed(kGuide).settings;
     settings.output_dir = path;
@@ -466,7 +472,8 @@ TEST(Config, FoldersAreNamedAfterTheFileAndWhatTheCommandLineChanges) {
                       {"max_steps=5", "logging_steps=1", "max_samples=9", "device=cpu",
                        "resume_from_checkpoint=false"}),
             "runs/run");
-  // resume_from_checkpoint=changed refers to the existing run.
+  // resume_from_checkpoint=allow_changes refers to the existing run.
+  EXPECT_EQ(folder_of("run.yaml", "", {"lr=3e-4", "resume_from_checkpoint=allow_changes"}), "runs/run");
   EXPECT_EQ(folder_of("run.yaml", "", {"lr=3e-4", "resume_from_checkpoint=changed"}), "runs/run");
   EXPECT_EQ(folder_of("run.yaml", "output_dir: here", {"lr=3e-4"}), "here");
   EXPECT_EQ(folder_of("run.yaml", "", {"lr=3e-4", "output_dir=there"}), "there");
@@ -500,6 +507,17 @@ TEST(Schema, PathsAreUniqueAndSwitchesPointAtSettings) {
       EXPECT_NE(schema.setting(spelling->target), nullptr) << key.path;
     }
     EXPECT_EQ(key.meaning.empty(), std::holds_alternative<Refused>(key.role)) << key.path;
+  }
+}
+
+TEST(Schema, FormerNamesMeanOneKey) {
+  for (const TaskConfig& task : declared_tasks()) {
+    for (const Key& key : schema_of(task).keys()) {
+      if (key.setting() == nullptr || key.setting()->formerly.empty()) continue;
+      const auto found = find_key(schema_of(task), key.section(), key.setting()->formerly);
+      ASSERT_TRUE(found.ok()) << found.status().message();
+      EXPECT_EQ(schema_of(task)[found->key].path, key.path);
+    }
   }
 }
 

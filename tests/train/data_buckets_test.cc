@@ -219,7 +219,8 @@ TEST(Buckets, AClipBeyondTheBudgetIsAloneAndTold) {
   }
   EXPECT_EQ(alone, 2);
   EXPECT_EQ(budget.excess_text(cost(3)), "33.25 s, but a batch has 20 s (data.batch_seconds)");
-  EXPECT_EQ(budget.excess_text(cost(4)), "5000 cells of the loss, but a batch has 1000 (data.batch_cells)");
+  EXPECT_EQ(budget.excess_text(cost(4)),
+            "5000 cells of the loss, but a batch has 1000 (data.batch_lattice_cells)");
   EXPECT_TRUE(budget.fits({20, 1000}));
 }
 

@@ -2,8 +2,8 @@
 #include "train/checkpoint/resume.h"
 
 #include "train/checkpoint/folder/checkpoint_folder.h"
+#include "train/config/checks.h"
 #include "train/config/config.h"
-#include "train/config/micro_batches.h"
 #include "train/config/paths.h"
 #include "train/io/text_file.h"
 
@@ -22,10 +22,10 @@ constexpr std::uint64_t kConfigLimit = 1 << 20;
 const std::string kResumeKey = "training.resume_from_checkpoint: ";
 
 // Returns true if changes must be refused. They are allowed if the user named this checkpoint or asked for
-// `changed`.
+// `allow_changes`.
 bool must_be_the_same(const Settings& settings) {
   const Resume& resume = settings.training.resume_from_checkpoint;
-  return resume.latest && !resume.changed;
+  return resume.latest && !resume.allow_changes;
 }
 
 Status another_run(const Settings& settings, const std::string& checkpoint, const std::string& what,
@@ -33,7 +33,7 @@ Status another_run(const Settings& settings, const std::string& checkpoint, cons
   return Status::invalid(
       fmt::format("output_dir: {} has a run with other {} ({}): {}. For a run of its own: output_dir={}. To "
                   "go on with this "
-                  "run all the same: --resume (resume_from_checkpoint=changed)",
+                  "run all the same: --resume (resume_from_checkpoint=allow_changes)",
                   settings.output_dir, what, checkpoint, fmt::join(changes, "; "), free_folder(settings)));
 }
 
@@ -104,7 +104,7 @@ Result<std::string> find_resume(const Settings& settings, bool restarted, Consol
     return Status::failed("output_dir: no checkpoint in " + settings.output_dir +
                           " is whole; remove them to start from the beginning");
   }
-  if (!newest.found && resume.changed) {
+  if (!newest.found && resume.allow_changes) {
     return Status::invalid(kResumeKey + "there is no checkpoint in " + settings.output_dir +
                            " to go on from; leave out --resume to start from the beginning");
   }

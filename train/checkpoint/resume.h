@@ -1,9 +1,9 @@
 // Finds the checkpoint that a run resumes from, and checks that it is still the same run.
 //
 // `resume_from_checkpoint: true` resumes only the same experiment on the same data. If the learning rate, the
-// model or the data has changed, the run fails with an error that names the remedy. `changed` (--resume) and
-// the path of a checkpoint resume despite changes. Settings that only make a run longer or change its log are
-// never refused. Every change is printed and recorded.
+// model or the data has changed, the run fails with an error that names the remedy. `allow_changes`
+// (--resume) and the path of a checkpoint resume despite changes. Settings that only make a run longer or
+// change its log are never refused. Every change is printed and recorded.
 // SPDX-License-Identifier: MIT
 #pragma once
 

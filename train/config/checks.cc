@@ -4,201 +4,45 @@
 #include "train/config/checks.h"
 
 #include "train/base/metric_names.h"
-#include "train/base/status.h"
 #include "train/config/options.h"
 #include "train/config/recipe.h"
 #include "train/config/schema.h"
 #include "train/config/task_config.h"
 
-#include <octavo/describe.h>
-#include <octavo/optimizer.h>
-
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <limits>
+#include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace octavo_train {
 namespace {
 
-constexpr std::string_view kOptimizerKey = "training.optimizer";
-constexpr std::string_view kGroupsKey = "training.groups";
-
-struct RequestedOptimizer {
-  std::string_view key;
-  OptimizerName optimizer;
-};
-
-// Returns the optimizer, and the fallback if there is one.
-std::vector<RequestedOptimizer> asked_for(const TrainingSettings& training) {
-  std::vector<RequestedOptimizer> out = {{kOptimizerKey, training.optimizer}};
-  if (training.optimizer_fallback)
-    out.push_back({"training.optimizer_fallback", *training.optimizer_fallback});
-  return out;
-}
-
-std::string shown_value(const Key& key, const Config& config) {
-  return key.setting()->type.show(config.settings);
-}
-
-bool is_default(const Key& key, const Config& config) {
-  return shown_value(key, config) == key.setting()->fallback;
-}
-
-// Sets a key that was not given from the trainer's default to null, if an algorithm that has the option has
-// another default.
-void give_way(const Key& key, Config& config) {
-  const std::string_view name = key.setting()->option;
-  TrainingSettings& training = config.settings.training;
-  const auto value = training.options.find(name);
-  if (value == training.options.end()) return;
-  for (const RequestedOptimizer& asked : asked_for(training)) {
-    const octavo::Option* const option = find_option(asked.optimizer.algorithm, name);
-    if (option != nullptr && option_default(asked.optimizer.algorithm, *option) != value->second) {
-      training.options.erase(value);
-      return;
-    }
-  }
-}
-
-// Handles a given option that neither the optimizer nor the fallback has. The key's default value is
-// accepted. A value that is given below the optimizer's level (in the file, if the command line names another
-// optimizer) is dropped. Any other value is an error.
-Status settle_foreign(const Key& key, Config& config) {
-  Origin& origin = config.origins[config.schema->index(key.path)];
-  const Origin& optimizer = config.origin(kOptimizerKey);
-  const octavo::Algorithm algorithm = config.settings.training.optimizer.algorithm;
-  if (is_default(key, config) || shown_value(key, config) == "null") return {};
-  if (origin.level >= optimizer.level) {
-    return Status::invalid(origin.place() + ": " + std::string(key.path) + ": got " +
-                           shown_value(key, config) + ", but " + std::string(kOptimizerKey) + " is " +
-                           config.schema->setting(kOptimizerKey)->type.show(config.settings) + " (" +
-                           optimizer.place() + "), which does not have it; the options of " +
-                           std::string(octavo::name(algorithm)) + " are " + option_names(algorithm));
-  }
-  const YamlNode fallback{
-      .kind = key.setting()->fallback == "null" ? YamlNode::Kind::null : YamlNode::Kind::scalar,
-      .text = std::string(key.setting()->fallback),
-      .plain = true};
-  if (!key.setting()->type.set(fallback, config.settings))
-    return Status::failed("schema: " + std::string(key.path) + " does not take its default");
-  origin = {};
-  return {};
-}
-
-// Runs the core's checks of ranges and of incompatible options, by a step without tensors.
-Status check_values(const RequestedOptimizer& asked, const Config& config) {
-  const TrainingSettings& training = config.settings.training;
-  octavo::StepArgs args;
-  args.hyper = hyper_params(training, asked.optimizer.algorithm);
-  args.step = 1;
-  args.threads = 1;
-  const Status bad = step(group_config(training, asked.optimizer.algorithm), {}, args).status();
-  if (bad.ok()) return {};
-  // The core's message is "[algorithm] option: got 5, expected …". The error names the option's key instead.
-  std::string message(bad.message());
-  if (const auto tag = message.find("] "); tag != std::string::npos) message = message.substr(tag + 2);
-  std::string option = message.substr(0, std::min(message.find(':'), message.size()));
-  if (const auto got = message.find(": got "); got != std::string::npos) {
-    double value = 0;
-    std::from_chars(message.data() + got + 6, message.data() + message.size(), value);
-    if (std::isfinite(value) && std::abs(value) > double{std::numeric_limits<float>::max()}) {
-      constexpr std::string_view kAnyFinite = "a finite number of at least 0";
-      if (message.ends_with(kAnyFinite))
-        message.replace(message.size() - kAnyFinite.size(), kAnyFinite.size(),
-                        "a number from 0 to 3.4e38 (stored as a 32-bit float)");
-      else
-        message += ", at most 3.4e38 (stored as a 32-bit float)";
-    }
-  }
-  const std::string path = "training." + (option == "lr" ? "learning_rate" : option);
-  const std::size_t key = config.schema->index(path);
-  const std::string_view blamed = key == kNoKey ? asked.key : (*config.schema)[key].path;
-  return {bad.code(), config.origin(blamed).place() + ": " + std::string(blamed) +
-                          (key == kNoKey ? ": " + message : message.substr(option.size())) + " (" +
-                          std::string(octavo::name(asked.optimizer.algorithm)) + ")"};
-}
-
-// Checks that the optimizer's algorithm supports its state format. `what` is the part of `key` that names the
-// optimizer.
-Status check_format(const std::string& what, std::string_view key, const OptimizerName& optimizer,
-                    const Config& config) {
-  const octavo::AlgorithmInfo& info = *describe(optimizer.algorithm);
-  const auto excluded = [&](octavo::StateFormat format) {
-    const auto number = static_cast<std::uint32_t>(format);  // formats outside the mask have larger numbers
-    return number < 32 && ((info.excluded_formats >> number) & 1U) != 0;
-  };
-  if (!excluded(optimizer.state)) return {};
-  std::string taken;
-  for (const octavo::StateFormat format : octavo::all_state_formats())
-    if (!excluded(format)) taken += (taken.empty() ? "" : ", ") + std::string(octavo::name(format));
-  return unsupported_error("{}: {}: {} has no {} states; it takes {}", config.origin(key).place(), what,
-                           info.name, octavo::name(optimizer.state), taken);
-}
-
-// Checks that the optimizer supports the settings of the parameter groups. (A fallback has fp32 states
-// everywhere.)
-Status check_groups(const Config& config) {
-  const octavo::Algorithm algorithm = config.settings.training.optimizer.algorithm;
-  const std::vector<GroupSettings>& groups = config.settings.training.groups;
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    const std::string key = std::string(kGroupsKey) + "[" + std::to_string(i) + "]";
-    if (groups[i].weight_decay && find_option(algorithm, recipe::kDecay) == nullptr)
-      return Status::invalid(config.origin(kGroupsKey).place() + ": " + key + ".weight_decay: " +
-                             std::string(octavo::name(algorithm)) + " has no weight decay; remove it");
-    if (!groups[i].state) continue;
-    RETURN_IF_ERROR(check_format(key + ".state", kGroupsKey, {algorithm, *groups[i].state}, config));
-  }
-  return {};
-}
-
-std::string value_of(const Config& config, std::string_view path) {
-  return config.schema->setting(path)->type.show(config.settings);
-}
-
-// Checks and completes the options of the chosen algorithm. A key may be in a config only because
-// optimizer_fallback needs it. If the trainer's default differs from the chosen algorithm's own default, the
-// algorithm's default is used.
-Status settle_options(Config& config) {
-  for (const Key& key : config.schema->keys()) {
-    if (key.setting() == nullptr || key.setting()->option.empty()) continue;
-    const std::vector<RequestedOptimizer> asked = asked_for(config.settings.training);
-    const bool has = std::ranges::any_of(asked, [&](const RequestedOptimizer& each) {
-      return find_option(each.optimizer.algorithm, key.setting()->option) != nullptr;
-    });
-    if (config.origin(key.path).level == Origin::Level::standard) {
-      if (config.origin(key.path).via != kByRecipe) give_way(key, config);
-    } else if (!has) {
-      RETURN_IF_ERROR(settle_foreign(key, config));
-    }
-  }
-  for (const RequestedOptimizer& asked : asked_for(config.settings.training)) {
-    RETURN_IF_ERROR(check_format(std::string(asked.key), asked.key, asked.optimizer, config));
-    RETURN_IF_ERROR(check_values(asked, config));
-  }
-  return check_groups(config);
+// Returns `WHERE: PATH: MESSAGE`, the text of an error or a note about a key.
+template <class... Args>
+std::string about_key(const Config& config, std::string_view path, fmt::format_string<Args...> format,
+                      Args&&... args) {
+  return fmt::format("{}: {}: {}", config.origin(path).where(), path,
+                     fmt::format(format, std::forward<Args>(args)...));
 }
 
 // Resolves the two keys for a run's length. The key that was given at the later level of precedence is used.
 // If both were given in one file, or on one command line, max_steps is used, as in transformers.
 Status settle_length(Config& config) {
+  constexpr std::string_view kSteps = "training.max_steps", kEpochs = "training.num_train_epochs";
   TrainingSettings& training = config.settings.training;
-  Origin& steps = config.origins[config.schema->index("training.max_steps")];
-  Origin& epochs = config.origins[config.schema->index("training.num_train_epochs")];
+  Origin& steps = config.origin(kSteps);
+  Origin& epochs = config.origin(kEpochs);
   if (!training.max_steps && !training.num_train_epochs) {
     const Origin& last = steps.level >= epochs.level ? steps : epochs;
-    return Status::invalid(last.place() +
-                           ": training.max_steps: got null, and training.num_train_epochs is null (" +
-                           epochs.place() + "); give one of them, so that the run ends");
+    return invalid_error("{}: {}: got null, and {} is null ({}); give one of them, so that the run ends",
+                         last.where(), kSteps, kEpochs, epochs.where());
   }
   if (!training.max_steps || !training.num_train_epochs) return {};
   if (steps.level == epochs.level) {
-    config.notes.push_back(epochs.place() +
-                           ": training.num_train_epochs: without effect: training.max_steps is " +
-                           value_of(config, "training.max_steps") + " (" + steps.place() +
-                           "), which counts where both are given; set max_steps to null to train for " +
-                           value_of(config, "training.num_train_epochs") + " epochs");
+    config.notes.push_back(about_key(
+        config, kEpochs,
+        "without effect: {} is {} ({}) and takes precedence; set max_steps to null to train for {} epochs",
+        kSteps, config.value(kSteps), steps.where(), config.value(kEpochs)));
   }
   if (steps.level < epochs.level) {
     training.max_steps.reset();
@@ -215,56 +59,58 @@ Status settle_length(Config& config) {
 // Checks save_best here, because the metrics belong to the task and key types do not know the task. `val_wer`
 // becomes `wer`.
 Status settle_best(Config& config) {
-  TrainingSettings& training = config.settings.training;
+  constexpr std::string_view kBest = "training.save_best", kLimit = "training.save_best_limit";
+  std::optional<std::string>& best = config.settings.training.save_best;
   const auto& metrics = find_task(config.settings.task)->metrics;
   const std::string known = joined(metrics, " or ");
-  if (!training.save_best) {
+  if (!best) {
     // The default of save_best_limit is valid even if it is given, because a saved config has every key.
-    const std::string_view limit = "training.save_best_limit";
-    if (value_of(config, limit) == config.schema->setting(limit)->fallback) return {};
-    return Status::invalid(clash(config, "training.save_best_limit", "training.save_best",
-                                 "name the metric that makes a checkpoint the best: " + known));
+    if (config.value(kLimit) == config.schema->setting(kLimit)->fallback) return {};
+    return clash_error(config, kLimit, kBest, "name the metric that makes a checkpoint the best: " + known);
   }
   const auto is_metric = [&](std::string_view name) {
     return std::ranges::find(metrics, name) != metrics.end();
   };
-  if (is_metric(*training.save_best)) return {};
-  if (const std::string name(without_metric_prefix(*training.save_best)); is_metric(name)) {
-    training.save_best = name;
-    return {};
+  const std::string name(is_metric(*best) ? std::string_view(*best) : without_metric_prefix(*best));
+  if (!is_metric(name)) {
+    return Status::invalid(about_key(config, kBest, "got {}, expected {}, a metric of the task {}", *best,
+                                     known, config.settings.task));
   }
-  return Status::invalid(config.origin("training.save_best").place() + ": training.save_best: got " +
-                         *training.save_best + ", expected " + known + " (what the task " +
-                         config.settings.task + " measures)");
+  best = name;
+  return {};
 }
 
 // Computes gradient_accumulation_steps from global_batch_size unless it is given. The number of ranks is not
 // known yet. A size that no number of ranks can divide is an error here; accumulation_for() finds the other
 // errors.
-Status settle_passes(Config& config) {
+Status settle_accumulation(Config& config) {
+  constexpr std::string_view kGlobal = "training.global_batch_size",
+                             kPerDevice = "training.per_device_train_batch_size",
+                             kAccumulation = "training.gradient_accumulation_steps";
   TrainingSettings& training = config.settings.training;
-  const Origin& passes = config.origin("training.gradient_accumulation_steps");
+  const std::int64_t per_device = training.per_device_train_batch_size;
   if (!training.global_batch_size) {
     training.accumulation_is_auto = false;
-    return {};
+  } else if (per_device == kNoLimit) {
+    return clash_error(
+        config, kGlobal, kPerDevice,
+        "a fixed number of samples per step needs a fixed number per micro-batch: give a number");
+  } else {
+    if (config.origin(kAccumulation).level == Origin::Level::standard) training.accumulation_is_auto = true;
+    const std::int64_t per_rank = per_device * training.gradient_accumulation_steps;  // auto is 1
+    if (*training.global_batch_size % per_rank != 0) {
+      return clash_error(
+          config, kGlobal, per_rank == per_device ? kPerDevice : kAccumulation,
+          fmt::format("it must be a multiple of {}, the samples of a rank's micro-batches", per_rank));
+    }
+    if (training.accumulation_is_auto)
+      training.gradient_accumulation_steps = *training.global_batch_size / per_rank;  // for one rank
   }
-  if (training.per_device_train_batch_size == kNoLimit) {
-    return Status::invalid(
-        clash(config, "training.global_batch_size", "training.per_device_train_batch_size",
-              "samples of a step can be fixed only where those of a pass are: give a number"));
+  if (per_device == kNoLimit && !find_task(config.settings.task)->limits_batches) {
+    return Status::invalid(about_key(
+        config, kPerDevice, "got auto, but nothing else limits a batch of the task {}; give a number",
+        config.settings.task));
   }
-  if (passes.level == Origin::Level::standard) training.accumulation_is_auto = true;
-  const std::int64_t rank =
-      training.per_device_train_batch_size * training.gradient_accumulation_steps;  // auto is 1
-  if (*training.global_batch_size % rank != 0) {
-    return Status::invalid(
-        clash(config, "training.global_batch_size",
-              rank == training.per_device_train_batch_size ? "training.per_device_train_batch_size"
-                                                           : "training.gradient_accumulation_steps",
-              "it must be a multiple of " + std::to_string(rank) + ", the samples of a rank's passes"));
-  }
-  if (training.accumulation_is_auto)
-    training.gradient_accumulation_steps = *training.global_batch_size / rank;  // for one rank
   return {};
 }
 
@@ -275,29 +121,30 @@ Status check_pairs(const Config& config) {
   const bool has_master =
       t.master_weights != MasterWeights::automatic && t.master_weights != MasterWeights::none;
   const bool on_device = t.offload == Offload::none;
-  constexpr std::string_view kNeeds = "only states in host memory have it: use offload: host, stream or auto";
+  constexpr std::string_view kNeeds =
+      "it applies only to states in host memory: use offload: host, stream or auto";
   const struct {
     bool broken;
     std::string_view path, other, fix;
   } rules[] = {
       {t.min_lr > t.learning_rate, "training.min_lr", "training.learning_rate",
-       "min_lr is where a decay ends: make it the smaller one"},
+       "the learning rate decays to min_lr: make min_lr the smaller one"},
       {has_master && t.compute_dtype != ComputeType::bfloat16, "training.master_weights",
-       "training.compute_dtype", "only bfloat16 weights have a master: use master_weights: auto"},
+       "training.compute_dtype", "only bfloat16 weights have a master copy: use master_weights: auto"},
       {on_device && t.offload_gradients, "training.offload_gradients", "training.offload", kNeeds},
       {on_device && t.offload_ratio != 1, "training.offload_ratio", "training.offload", kNeeds},
       {on_device && t.gpu_state_budget, "training.gpu_state_budget", "training.offload", kNeeds},
       {t.gpu_state_budget && t.offload_ratio != 1, "training.offload_ratio", "training.gpu_state_budget",
-       "either says how much stays: keep one of them"},
+       "both limit the states on the GPU: keep one of them"},
       {data.stages && data.max_samples != -1, "data.stages", "data.max_samples",
-       "stages are the values that max_samples takes: use max_samples: -1"},
+       "each stage sets max_samples: use max_samples: -1"},
       {t.lr_scheduler != Scheduler::wsd && t.decay_steps, "training.decay_steps", "training.lr_scheduler",
-       "only wsd has a decay of its own length: use decay_steps: null"},
+       "only wsd reads decay_steps: use decay_steps: null"},
       {!t.init_rename.empty() && !t.init_from, "training.init_rename", "training.init_from",
-       "name what the weights come from, or remove init_rename"},
+       "give init_from, the source of the weights, or remove init_rename"},
   };
   for (const auto& [broken, path, other, fix] : rules)
-    if (broken) return Status::invalid(clash(config, path, other, fix));
+    if (broken) return clash_error(config, path, other, fix);
   return {};
 }
 
@@ -309,54 +156,76 @@ void note_optimizer_switch(Config& config) {
   Origin place = origin;
   place.via.clear();
   const bool on = config.settings.training.optimizer.state != octavo::StateFormat::fp32;
-  config.notes.push_back(place.place() + ": " + std::string(kSwitch) + ": " +
-                         std::string(on ? recipe::kSwitchOn : recipe::kSwitchOff));
-}
-
-// Adds a note for optimizer_fallback, which earlier versions needed on GPUs that they had no kernels for.
-void note_optimizer_fallback(Config& config) {
-  if (!config.settings.training.optimizer_fallback) return;
   config.notes.push_back(
-      config.origin("training.optimizer_fallback").place() +
-      ": training.optimizer_fallback: without effect: every optimizer runs on every device "
-      "that the trainer supports; remove it");
+      fmt::format("{}: {}: {}", place.where(), kSwitch, on ? recipe::kSwitchOn : recipe::kSwitchOff));
 }
 
-// Adds a note for each FP8 setting that is given although training.fp8.enabled is not given, because the user
-// may expect FP8 to be on.
-void note_idle_fp8(Config& config) {
-  if (config.origin("training.fp8.enabled").level != Origin::Level::standard) return;
-  for (std::size_t i = 0; i < config.schema->size(); ++i) {
-    const Key& key = (*config.schema)[i];
-    if (!key.path.starts_with("training.fp8.") || config.origins[i].level == Origin::Level::standard)
-      continue;
-    config.notes.push_back(config.origins[i].place() + ": " + std::string(key.path) +
-                           ": without effect: FP8 is off (training.fp8.enabled: true, or use_fp8: true)");
+// Adds a note for each key that is given without effect.
+void note_ineffective_keys(Config& config) {
+  // Earlier versions needed optimizer_fallback on GPUs that they had no kernels for.
+  if (config.settings.training.optimizer_fallback) {
+    config.notes.push_back(
+        fmt::format("{}: training.optimizer_fallback: without effect: every optimizer runs on every device "
+                    "that the trainer supports; remove it",
+                    config.origin("training.optimizer_fallback").where()));
   }
+  // A user who gives FP8 settings without training.fp8.enabled may expect FP8 to be on.
+  const auto is_default = [&](std::string_view path) {
+    return config.origin(path).level == Origin::Level::standard;
+  };
+  if (!is_default("training.fp8.enabled")) return;
+  for (const Key& key : config.schema->keys())
+    if (key.path.starts_with("training.fp8.") && !is_default(key.path))
+      config.notes.push_back(about_key(
+          config, key.path, "without effect: FP8 is off (training.fp8.enabled: true, or use_fp8: true)"));
+}
+
+constexpr std::size_t kMostShown = 12;
+
+std::string counted_ranks(std::int64_t ranks) {
+  return ranks == 1 ? "one rank" : fmt::format("{} ranks", ranks);
+}
+
+// Returns the divisors in ascending order. REQUIRES: number >= 1.
+std::vector<std::int64_t> divisors(std::int64_t number) {
+  std::vector<std::int64_t> low, high;
+  for (std::int64_t each = 1; each * each <= number; ++each) {
+    if (number % each != 0) continue;
+    low.push_back(each);
+    if (each * each != number) high.push_back(number / each);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+// Returns the numbers as "1, 2, 3 or 6". If there are more than kMostShown, returns those around `near`.
+template <class Write>
+std::string listed(const std::vector<std::int64_t>& numbers, std::int64_t near, const Write& write) {
+  std::size_t first = 0;
+  while (first + kMostShown < numbers.size() && numbers[first + kMostShown / 2] < near) ++first;
+  const std::size_t end = std::min(first + kMostShown, numbers.size());
+  std::string out = first > 0 ? "…, " : "";
+  for (std::size_t i = first; i < end; ++i) {
+    const bool is_last = i + 1 == numbers.size();
+    out += (i == first ? "" : is_last ? " or " : ", ") + write(numbers[i]);
+  }
+  return end < numbers.size() ? out + ", …" : out;
 }
 
 }  // namespace
 
-std::string clash(const Config& config, std::string_view path, std::string_view other, std::string_view fix) {
-  return config.origin(path).place() + ": " + std::string(path) + ": got " + value_of(config, path) +
-         ", but " + std::string(other) + " is " + value_of(config, other) + " (" +
-         config.origin(other).place() + "); " + std::string(fix);
+Status clash_error(const Config& config, std::string_view path, std::string_view other,
+                   std::string_view fix) {
+  return Status::invalid(about_key(config, path, "got {}, but {} is {} ({}); {}", config.value(path), other,
+                                   config.value(other), config.origin(other).where(), fix));
 }
 
 Status settle_and_check(Config& config) {
   RETURN_IF_ERROR(settle_length(config));
   RETURN_IF_ERROR(settle_options(config));
-  RETURN_IF_ERROR(settle_passes(config));
-  const TrainingSettings& training = config.settings.training;
-  if (training.per_device_train_batch_size == kNoLimit && !find_task(config.settings.task)->limits_batches) {
-    return invalid_error(
-        "{}: training.per_device_train_batch_size: got auto, but nothing else limits a batch of the task {}; "
-        "give a number",
-        config.origin("training.per_device_train_batch_size").place(), config.settings.task);
-  }
+  RETURN_IF_ERROR(settle_accumulation(config));
   RETURN_IF_ERROR(check_pairs(config));
-  note_optimizer_fallback(config);
-  note_idle_fp8(config);
+  note_ineffective_keys(config);
   note_optimizer_switch(config);
   RETURN_IF_ERROR(settle_best(config));
   return find_task(config.settings.task)->check(config);
@@ -364,6 +233,35 @@ Status settle_and_check(Config& config) {
 
 Status check_complete(const Config& config) {
   return find_task(config.settings.task)->check_complete(config);
+}
+
+std::string possible_batch_splits(std::int64_t global, std::int64_t per_device, std::int64_t ranks) {
+  if (global % ranks != 0) {
+    const auto number = [](std::int64_t each) { return std::to_string(each); };
+    return fmt::format("{} cannot divide it: use {} ranks", counted_ranks(ranks),
+                       listed(divisors(global), ranks, number));
+  }
+  const std::int64_t rows = global / ranks;
+  const auto split = [rows](std::int64_t each) { return fmt::format("{} x {}", each, rows / each); };
+  return fmt::format("per_device_train_batch_size x gradient_accumulation_steps must be {} with {}: {}", rows,
+                     counted_ranks(ranks), listed(divisors(rows), per_device, split));
+}
+
+Result<std::int64_t> accumulation_for(const TrainingSettings& training, std::int64_t ranks) {
+  const std::int64_t given = training.gradient_accumulation_steps;
+  if (!training.global_batch_size) return given;
+  const std::int64_t global = *training.global_batch_size;
+  const std::int64_t samples = training.per_device_train_batch_size * ranks;  // of one micro-batch per rank
+  const std::int64_t micro_batches = global / samples;
+  const bool agrees = training.accumulation_is_auto || micro_batches == given;
+  if (global % samples == 0 && agrees) return micro_batches;
+  return invalid_error(
+      "training.global_batch_size: got {}, but per_device_train_batch_size is {}{} and there {}{}; {}{}",
+      global, training.per_device_train_batch_size,
+      training.accumulation_is_auto ? "" : fmt::format(", gradient_accumulation_steps is {}", given),
+      ranks == 1 ? "is " : "are ", counted_ranks(ranks),
+      possible_batch_splits(global, training.per_device_train_batch_size, ranks),
+      global % ranks != 0 ? fmt::format(", or a multiple of {}", ranks) : "");
 }
 
 }  // namespace octavo_train

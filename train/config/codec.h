@@ -5,8 +5,8 @@
 #pragma once
 
 #include "train/base/text.h"
-#include "train/config/node.h"
 #include "train/config/settings.h"
+#include "train/config/yaml.h"
 
 #include <cstdint>
 #include <functional>
@@ -56,6 +56,11 @@ struct Spelling {
   std::string_view name;
   std::string_view also = {};
 };
+
+// Returns true for the word without quotes.
+inline bool is_word(const YamlNode& node, std::string_view word) {
+  return node.kind == YamlNode::Kind::scalar && node.plain && node.text == word;
+}
 
 Codec<bool> flag();
 Codec<std::int64_t> integer(std::int64_t low, std::int64_t high);

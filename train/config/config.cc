@@ -7,15 +7,14 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 
-#include "train/config/assignments.h"
 #include "train/config/checks.h"
 #include "train/config/deepspeed.h"
 #include "train/config/lookup.h"
-#include "train/config/node.h"
 #include "train/config/paths.h"
 #include "train/config/task_config.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -35,11 +34,6 @@ struct Assignment {
   std::string via = {};  // the key in another tool's file, if the value is from there
 };
 
-// Returns the error with its place, such as `run.yaml:7:3: `, before the message.
-Status error_at(const Source& source, TextPlace place, const Status& status) {
-  return {status.code(), at(source, place) + ": " + status.message()};
-}
-
 std::string advice(const Type& type, const YamlNode& value) {
   const std::string text = type.advice ? type.advice(value) : std::string();
   return text.empty() ? text : "; " + text;
@@ -56,7 +50,7 @@ class Level {
       const YamlNode& word = map.keys[i];
       const YamlNode& value = map.items[i];
       auto found = find_key(schema_, section, word.text);
-      if (!found.ok()) return error_at(source_, word.place, found.status());
+      if (!found.ok()) return with_context(at(source_, word.place), found.status());
       if (found->key != kNoKey)
         RETURN_IF_ERROR(add({found->key, word.text, value, word.place}));
       else
@@ -92,8 +86,8 @@ class Level {
   Status collect_section(const std::string& section, const YamlNode& word, const YamlNode& value) {
     if (value.kind == YamlNode::Kind::map) return collect(value, section);
     if (value.kind == YamlNode::Kind::null) return {};
-    return Status::invalid(at(source_, value.place) + ": " + shown(word.text) + ": got " + shown(value) +
-                           ", expected a mapping: this is a section, its keys go below it");
+    return invalid_error("{}: {}: got {}, expected a mapping: this is a section, its keys go below it",
+                         at(source_, value.place), shown(word.text), shown(value));
   }
 
   // In a file a second value is a mistake. On a command line the last value is used.
@@ -114,20 +108,19 @@ class Level {
   }
 
   // Returns the name under which the user gave the key.
-  [[nodiscard]] static std::string called(const Assignment& one, const Key& key) {
-    return one.via.empty() ? std::string(key.path) : one.via + " (" + std::string(key.path) + ")";
+  [[nodiscard]] static std::string shown_key(const Assignment& one, const Key& key) {
+    return one.via.empty() ? std::string(key.path) : fmt::format("{} ({})", one.via, key.path);
   }
 
   // Returns true if this level has already given the key, or a switch for it.
-  [[nodiscard]] bool is_here(std::size_t key, const Config& config) const {
+  [[nodiscard]] bool is_set_here(std::size_t key, const Config& config) const {
     return config.origins[key].level == rank_;
   }
 
-  [[nodiscard]] Status contradiction(const Assignment& one, const std::string& called,
-                                     std::string_view target, const std::string& value,
-                                     const Origin& other) const {
+  [[nodiscard]] Status contradiction(const Assignment& one, const std::string& given, std::string_view target,
+                                     const std::string& value, const Origin& other) const {
     return invalid_error("{}: {}: got {}, but {} is {} ({}); remove one of them", at(source_, one.place),
-                         called, shown(one.value), target, value, other.place());
+                         given, shown(one.value), target, value, other.where());
   }
 
   [[nodiscard]] Status error_in_part(const Key& key, const Problem& problem) const {
@@ -141,11 +134,11 @@ class Level {
     const std::string before = setting->type.show(config.settings);
     if (!setting->type.set(one.value, config.settings)) {
       if (setting->type.problem) return error_in_part(key, setting->type.problem(one.value));
-      return invalid_error("{}: {}: got {}, expected {}{}", at(source_, one.value.place), called(one, key),
+      return invalid_error("{}: {}: got {}, expected {}{}", at(source_, one.value.place), shown_key(one, key),
                            shown(one.value), setting->type.expected, advice(setting->type, one.value));
     }
-    if (is_here(one.key, config) && setting->type.show(config.settings) != before)
-      return contradiction(one, called(one, key), key.path, before, config.origins[one.key]);
+    if (is_set_here(one.key, config) && setting->type.show(config.settings) != before)
+      return contradiction(one, shown_key(one, key), key.path, before, config.origins[one.key]);
     config.origins[one.key] = origin_of(one);
     return {};
   }
@@ -154,10 +147,9 @@ class Level {
     const Switch* spelling = std::get_if<Switch>(&schema_[one.key].role);
     if (spelling == nullptr) return {};
     const auto is_on = flag().read(one.value);
-    if (!is_on) {
-      return Status::invalid(at(source_, one.value.place) + ": " + shown(one.word) + ": got " +
-                             shown(one.value) + ", expected " + flag().expected);
-    }
+    if (!is_on)
+      return invalid_error("{}: {}: got {}, expected {}", at(source_, one.value.place), shown(one.word),
+                           shown(one.value), flag().expected);
     if (*is_on != wanted) return {};
 
     const std::size_t target = schema_.index(spelling->target);
@@ -165,7 +157,7 @@ class Level {
     const bool has_value = spelling->agrees != nullptr ? spelling->agrees(config.settings)
                                                        : type.show(config.settings) == spelling->value;
     // If this level has already set the target, by its key or by another switch, both must agree.
-    const bool has_it = is_here(target, config);
+    const bool has_it = is_set_here(target, config);
     if (has_it && has_value != *is_on) {
       return contradiction(one, shown(one.word), spelling->target, type.show(config.settings),
                            config.origins[target]);
@@ -173,12 +165,8 @@ class Level {
     if (has_it || (!*is_on && !has_value)) return {};
     const bool is_given = config.origins[target].level != Origin::Level::standard;
     if (spelling->agrees != nullptr && is_given && has_value == *is_on) return {};
-    const YamlNode value{.kind = YamlNode::Kind::scalar,
-                         .text = std::string(*is_on ? spelling->value : spelling->otherwise),
-                         .plain = true,
-                         .place = one.place};
-    if (!type.set(value, config.settings))
-      return Status::failed("schema: " + std::string(spelling->target) + " does not take " + value.text);
+    RETURN_IF_ERROR(
+        set_value(schema_[target], *is_on ? spelling->value : spelling->otherwise, config.settings));
     config.origins[target] = origin_of(one);
     if (one.via.empty()) config.origins[target].via = schema_[one.key].name();
     return {};
@@ -190,7 +178,7 @@ class Level {
   std::vector<Assignment> given_;
 };
 
-bool asks(const Assignment& one) {
+bool requests(const Assignment& one) {
   return one.value.kind != YamlNode::Kind::null && flag().read(one.value) != false;
 }
 
@@ -204,9 +192,9 @@ Status check_refused(const Schema& schema, const Level& file, const Level& words
   for (const Level* level : {&file, &words}) {
     for (const Assignment& one : level->given()) {
       const Refused* const refused = std::get_if<Refused>(&schema[one.key].role);
-      if (refused == nullptr || last(one.key) != &one || !asks(one)) continue;
-      const Assignment* const whole = refused->of.empty() ? nullptr : last(schema.index(refused->of));
-      if (whole != nullptr && !asks(*whole)) continue;
+      if (refused == nullptr || last(one.key) != &one || !requests(one)) continue;
+      const Assignment* const parent = refused->of.empty() ? nullptr : last(schema.index(refused->of));
+      if (parent != nullptr && !requests(*parent)) continue;
       return unsupported_error("{}: {}: {}", level->place(one), shown(one.word), refused->reason);
     }
   }
@@ -217,14 +205,8 @@ Result<Config> defaults(const TaskConfig& task) {
   Config config;
   config.schema = &schema_of(task);
   config.origins.resize(config.schema->size());
-  const Source source{"schema.cc", false};
-  for (const Key& key : config.schema->keys()) {
-    const Setting* setting = key.setting();
-    if (setting == nullptr) continue;
-    ASSIGN_OR_RETURN(auto value, read_yaml(setting->fallback, source));
-    if (!setting->type.set(value, config.settings))
-      return Status::failed("schema: " + std::string(key.path) + " does not take its default");
-  }
+  for (const Key& key : config.schema->keys())
+    if (key.setting() != nullptr) RETURN_IF_ERROR(set_value(key, key.setting()->fallback, config.settings));
   return config;
 }
 
@@ -232,55 +214,22 @@ Result<Config> defaults(const TaskConfig& task) {
 Status apply_recipe(const TaskConfig& task, Config& config) {
   if (task.recipe == nullptr) return {};
   for (const Default& each : task.recipe(config)) {
-    Origin& origin = config.origins.at(config.schema->index(each.path));
+    const std::size_t key = config.schema->index(each.path);
+    Origin& origin = config.origins.at(key);
     if (origin.level != Origin::Level::standard) continue;
-    ASSIGN_OR_RETURN(auto value, read_yaml(each.value, {std::string(task.name), false}));
-    if (!config.schema->setting(each.path)->type.set(value, config.settings))
-      return Status::failed("schema: " + std::string(each.path) + " does not take " + each.value);
+    RETURN_IF_ERROR(set_value((*config.schema)[key], each.value, config.settings));
     origin.via = kByRecipe;
   }
   return {};
 }
 
-// A file or a command line as mappings, before their keys are looked up.
-struct Given {
-  Source source;
-  std::vector<YamlNode> maps;
-};
-
-// Returns the error for a Python script; it contains a grep command that copies the settings. `is_value`: the
-// line is a setting whose value Python would have to compute.
-Status code_status(const CodeLine& code, const Source& source, bool is_value) {
-  const bool plain = source.name.find_first_of(" '\"$`\\") == std::string::npos;
-  // The command must not write to the file that it reads.
-  const std::string copy = source.name.ends_with("settings.py") ? "config.py" : "settings.py";
-  return Status::invalid(
-      at(source, {code.line, 1}) + ": " + shown(code.text) +
-      ": Python code is not executed; a config is lines of NAME = value, or YAML. " +
-      (is_value
-           ? "Write the value itself in this line; if other lines are code, copy the settings before: grep "
-           : "Copy the script's settings: grep ") +
-      "-E \"^[A-Z0-9_]+ *= *(True|False|None|[-.0-9'\\\"])\" " + (plain ? source.name : "SCRIPT.py") + " > " +
-      copy + "; remove the names that docs/config.md does not have, and run octavo train " + copy);
-}
-
-Result<Given> given_by_file(std::string_view text, std::string_view name) {
-  Given out{{std::string(name), true}, {}};
-  if (const auto code = find_code(text)) return code_status(*code, out.source, false);
-  const bool assigns = has_assignments(text);
-  std::optional<TextPlace> not_yaml;
-  auto root =
-      assigns ? read_yaml(assignments_as_yaml(text), out.source, &not_yaml) : read_yaml(text, out.source);
-  if (assigns && not_yaml) {  // a value that is a Python expression
-    const CodeLine line = line_of(text, not_yaml->line);
-    if (!line.text.empty()) return code_status(line, out.source, true);
-  }
-  if (!root.ok()) return root.status();
-  if (root->kind != YamlNode::Kind::map && root->kind != YamlNode::Kind::null) {
-    return Status::invalid(at(out.source, root->place) + ": got " + shown(*root) +
-                           ", expected lines of `key: value`");
-  }
-  out.maps.push_back(std::move(*root));
+Result<ConfigInput> given_by_file(std::string_view text, std::string_view name) {
+  ConfigInput out{{std::string(name), true}, {}};
+  ASSIGN_OR_RETURN(auto root, read_config_text(text, out.source));
+  if (root.kind != YamlNode::Kind::map && root.kind != YamlNode::Kind::null)
+    return invalid_error("{}: got {}, expected lines of `key: value`", at(out.source, root.place),
+                         shown(root));
+  out.maps.push_back(std::move(root));
   return out;
 }
 
@@ -292,22 +241,22 @@ bool writes_null(std::string_view text) {
   return value == "null" || value == "Null" || value == "NULL" || value == "~";
 }
 
-Result<Given> given_by_words(std::span<const std::string> words) {
-  Given out{{"command line", false}, {}};
+Result<ConfigInput> given_by_words(std::span<const std::string> words) {
+  ConfigInput out{{"command line", false}, {}};
   for (const std::string& word : words) {
     const auto equals = word.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      return Status::invalid(out.source.name + ": " + shown(word) +
-                             ": expected key=value, such as learning_rate=3e-4");
-    }
-    ASSIGN_OR_RETURN(auto value, read_yaml(std::string_view(word).substr(equals + 1),
-                                           {out.source.name + ": " + shown(word.substr(0, equals)), false}));
+    if (equals == std::string::npos || equals == 0)
+      return invalid_error("{}: {}: expected key=value, such as learning_rate=3e-4", out.source.name,
+                           shown(word));
+    const std::string_view text = std::string_view(word).substr(equals + 1);
+    const std::string where = fmt::format("{}: {}", out.source.name, shown(word.substr(0, equals)));
+    ASSIGN_OR_RETURN(auto value, read_yaml(text, {where, false}));
     // The value is a document marker, a directive or a comment.
-    if (const auto text = std::string_view(word).substr(equals + 1);
-        value.kind == YamlNode::Kind::null && !writes_null(text)) {
-      return Status::invalid(
-          out.source.name + ": " + shown(word.substr(0, equals)) + ": got " + shown(text) +
-          ", which has no value in YAML; put it in quotes inside the quotes of the shell, or write null");
+    if (value.kind == YamlNode::Kind::null && !writes_null(text)) {
+      return invalid_error(
+          "{}: got {}, which has no value in YAML; put it in quotes inside the quotes of the shell, or write "
+          "null",
+          where, shown(text));
     }
     YamlNode pair{.kind = YamlNode::Kind::map};
     pair.keys.push_back({.kind = YamlNode::Kind::scalar, .text = word.substr(0, equals), .plain = true});
@@ -317,7 +266,7 @@ Result<Given> given_by_words(std::span<const std::string> words) {
   return out;
 }
 
-Result<Level> collected(const Given& given, const Schema& schema) {
+Result<Level> collected(const ConfigInput& given, const Schema& schema) {
   Level level(schema, given.source, given.source.is_file ? Origin::Level::file : Origin::Level::command_line);
   for (const YamlNode& map : given.maps) RETURN_IF_ERROR(level.collect(map));
   return level;
@@ -325,10 +274,10 @@ Result<Level> collected(const Given& given, const Schema& schema) {
 
 Result<std::string> read_file(const std::string& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
-  if (file == nullptr) return Status::failed(path + ": cannot be opened: " + std::strerror(errno));
+  if (file == nullptr) return failed_error("{}: cannot be opened: {}", path, std::strerror(errno));
   std::string text(kMaxConfigBytes + 1, '\0');  // one more than allowed: read_yaml() reports it
   text.resize(std::fread(text.data(), 1, text.size(), file.get()));
-  if (std::ferror(file.get()) != 0) return Status::failed(path + ": cannot be read: " + std::strerror(errno));
+  if (std::ferror(file.get()) != 0) return failed_error("{}: cannot be read: {}", path, std::strerror(errno));
   return text;
 }
 
@@ -338,28 +287,24 @@ Result<DeepSpeedSettings> read_named(const Assignment& one, const Level& level, 
   const std::string path = in_file ? found_path(one.value.text, source.name) : one.value.text;
   auto text = read_file(path);
   if (!text.ok()) {
-    return Status::failed(level.place(one) + ": training.deepspeed: " + text.status().message() +
-                          looked_at(one.value.text, in_file ? source.name : ""));
+    return failed_error("{}: training.deepspeed: {}{}", level.place(one), text.status().message(),
+                        looked_at(one.value.text, in_file ? source.name : ""));
   }
   source = {path, true};
   return parse_deepspeed(*text, source);
 }
 
-struct DeepSpeedLevel {
-  Level level;
-  bool offloads_gradients;
-};
-
-// Returns the values of the DeepSpeed file that a level names; nullopt if it names none.
-Result<std::optional<DeepSpeedLevel>> deepspeed_of(const Level& level, Config& config) {
+// Applies the values of the DeepSpeed file that a level names, if it names one.
+Status apply_deepspeed(const Level& level, Config& config, bool& offloads_gradients) {
   const Assignment* const one = level.find(config.schema->index("training.deepspeed"));
-  if (one == nullptr || !asks(*one)) return std::optional<DeepSpeedLevel>();
+  if (one == nullptr || !requests(*one)) return {};
   Source source = level.source();
   ASSIGN_OR_RETURN(auto given, read_named(*one, level, source));
-  Level out(*config.schema, source, level.rank());
-  RETURN_IF_ERROR(out.collect(given));
+  Level values(*config.schema, source, level.rank());
+  RETURN_IF_ERROR(values.collect(given));
   config.notes = std::move(given.notes);
-  return std::optional(DeepSpeedLevel{std::move(out), given.offloads_gradients});
+  offloads_gradients = given.offloads_gradients;
+  return values.apply(config);
 }
 
 // Sets offload_gradients, because DeepSpeed's ZeRO-2 with its optimizer on the CPU keeps gradients in host
@@ -368,13 +313,14 @@ Result<std::optional<DeepSpeedLevel>> deepspeed_of(const Level& level, Config& c
 void offload_gradients_too(Config& config) {
   TrainingSettings& training = config.settings.training;
   const Origin& offload = config.origin("training.offload");
-  Origin& gradients = config.origins[config.schema->index("training.offload_gradients")];
+  Origin& gradients = config.origin("training.offload_gradients");
   if (training.offload != Offload::host || training.parallel != Parallel::zero2) return;
   if (gradients.level != Origin::Level::standard) return;
   if (const std::int64_t ranks = training.num_gpus.value_or(1); ranks > 1) {
-    config.notes.push_back(offload.place() + ": gradients stay on the GPUs, because " +
-                           std::to_string(ranks) +
-                           " ranks sum them there (parallel: zero2 keeps a part of the sums on each)");
+    config.notes.push_back(
+        fmt::format("{}: gradients stay on the GPUs, because {} ranks sum them there (parallel: zero2 keeps "
+                    "a part of the sums on each)",
+                    offload.where(), ranks));
     return;
   }
   training.offload_gradients = true;
@@ -384,18 +330,18 @@ void offload_gradients_too(Config& config) {
 // Sets offload: auto for a paged optimizer of bitsandbytes, which keeps its states in host memory, unless the
 // config gives offload.
 void offload_paged_states(const Level& level, Config& config) {
-  const std::size_t optimizer = config.schema->index("training.optimizer");
-  const Assignment* const one = level.find(optimizer);
-  const bool counts = one != nullptr && config.origins[optimizer].level == level.rank() &&
-                      config.origins[optimizer].via.empty();
-  Origin& offload = config.origins[config.schema->index("training.offload")];
+  const Assignment* const one = level.find(config.schema->index("training.optimizer"));
+  const Origin& optimizer = config.origin("training.optimizer");
+  const bool counts = one != nullptr && optimizer.level == level.rank() && optimizer.via.empty();
+  Origin& offload = config.origin("training.offload");
   if (!counts || !is_paged_name(one->value) || offload.level != Origin::Level::standard) return;
   config.settings.training.offload = Offload::automatic;
-  offload = config.origins[optimizer];
+  offload = optimizer;
   offload.via = "optimizer";
-  config.notes.push_back(config.origins[optimizer].place() + ": " + one->value.text + " is optimizer: " +
-                         config.schema->setting("training.optimizer")->type.show(config.settings) +
-                         " with offload: auto (states in host memory); offload: none keeps them on the GPU");
+  config.notes.push_back(
+      fmt::format("{}: {} is optimizer: {} with offload: auto (states in host memory); offload: none keeps "
+                  "them on the GPU",
+                  optimizer.where(), one->value.text, config.value("training.optimizer")));
 }
 
 // Returns the text as a part of a file's name that is valid in any file system and shell.
@@ -415,18 +361,21 @@ std::string automatic_folder(std::string_view path, const Config& config) {
   std::string_view stem = path.substr(path.rfind('/') + 1);
   if (const auto dot = stem.rfind('.'); dot != std::string_view::npos && dot > 0) stem = stem.substr(0, dot);
   std::string name = plain_name(stem);
-  // With resume_from_checkpoint: changed, the folder is that of the file without the command line's changes.
+  // With resume_from_checkpoint: allow_changes, the folder is that of the file without the command line's
+  // changes.
   for (std::size_t i = 0;
-       !config.settings.training.resume_from_checkpoint.changed && i < config.schema->size(); ++i) {
+       !config.settings.training.resume_from_checkpoint.allow_changes && i < config.schema->size(); ++i) {
     const Key& key = (*config.schema)[i];
     if (config.origins[i].level != Origin::Level::command_line) continue;
-    if (key.makes_another_run() || key.effect == Effect::content)
-      name += "-" + plain_name(std::string(key.name()) + "=" + key.setting()->type.show(config.settings));
+    if (!key.makes_another_run() && (key.setting() == nullptr || key.effect != Effect::content)) continue;
+    const std::string_view formerly = key.setting()->formerly;
+    name += "-" + plain_name(fmt::format("{}={}", formerly.empty() ? key.name() : formerly,
+                                         key.setting()->type.show(config.settings)));
   }
   if (name.size() > kLongest) {
     std::uint32_t hash = 2166136261U;  // FNV-1a: the same name on every machine
     for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
-    name = name.substr(0, kLongest) + "-" + std::to_string(hash);
+    name = fmt::format("{}-{}", name.substr(0, kLongest), hash);
   }
   return "runs/" + name;
 }
@@ -434,39 +383,37 @@ std::string automatic_folder(std::string_view path, const Config& config) {
 }  // namespace
 
 std::string Origin::text() const {
-  const std::string where = !file.empty()              ? file + ":" + std::to_string(line)
+  const std::string place = !file.empty()              ? fmt::format("{}:{}", file, line)
                             : level == Level::standard ? "default"
                                                        : "command line";
-  return via.empty() ? where : where + " (" + via + ")";
+  return via.empty() ? place : fmt::format("{} ({})", place, via);
 }
 
-std::string Origin::place() const {
+std::string Origin::where() const {
   if (file.empty()) return text();
-  const std::string where = file + ":" + std::to_string(line) + ":" + std::to_string(column);
-  return via.empty() ? where : where + " (" + via + ")";
+  return fmt::format("{}:{}:{}{}", file, line, column, via.empty() ? "" : " (" + via + ")");
 }
 
 const Origin& Config::origin(std::string_view path) const { return origins.at(schema->index(path)); }
+Origin& Config::origin(std::string_view path) { return origins.at(schema->index(path)); }
+std::string Config::value(std::string_view path) const { return schema->setting(path)->type.show(settings); }
 
 Result<Config> parse(std::string_view text, std::string_view name, std::span<const std::string> overrides) {
-  ASSIGN_OR_RETURN(const auto file, given_by_file(text, name));
-  ASSIGN_OR_RETURN(const auto words, given_by_words(overrides));
-  ASSIGN_OR_RETURN(const auto task, choose_task({{{&file.source, file.maps}, {&words.source, words.maps}}}));
+  ASSIGN_OR_RETURN(auto file, given_by_file(text, name));
+  ASSIGN_OR_RETURN(auto words, given_by_words(overrides));
+  const std::array inputs = {std::move(file), std::move(words)};
+  ASSIGN_OR_RETURN(const auto task, choose_task(inputs));
   Result<Config> config = defaults(*task);
   if (!config.ok()) return config;
-  ASSIGN_OR_RETURN(const auto low, collected(file, *config->schema));
-  ASSIGN_OR_RETURN(const auto high, collected(words, *config->schema));
+  ASSIGN_OR_RETURN(const auto low, collected(inputs[0], *config->schema));
+  ASSIGN_OR_RETURN(const auto high, collected(inputs[1], *config->schema));
   RETURN_IF_ERROR(check_refused(*config->schema, low, high));
   bool offloads_gradients = false;
   for (const Level* level : {&low, &high}) {
     RETURN_IF_ERROR(level->apply(*config));
     // A DeepSpeed file named on the command line replaces a DeepSpeed file named in the config file.
-    const bool counts = level == &high || high.find(config->schema->index("training.deepspeed")) == nullptr;
-    ASSIGN_OR_RETURN(const auto deepspeed,
-                     counts ? deepspeed_of(*level, *config) : std::optional<DeepSpeedLevel>());
-    if (!deepspeed) continue;
-    RETURN_IF_ERROR(deepspeed->level.apply(*config));
-    offloads_gradients = deepspeed->offloads_gradients;
+    if (level == &high || high.find(config->schema->index("training.deepspeed")) == nullptr)
+      RETURN_IF_ERROR(apply_deepspeed(*level, *config, offloads_gradients));
   }
   if (offloads_gradients) offload_gradients_too(*config);
   for (const Level* level : {&low, &high}) offload_paged_states(*level, *config);

@@ -33,8 +33,10 @@ struct Origin {
   int column = 0;
   std::string via = {};  // the key as written, if it is another key: bf16 for compute_dtype
 
-  [[nodiscard]] std::string text() const;   // default, run.yaml:7, command line (bf16)
-  [[nodiscard]] std::string place() const;  // text() with the column, as at the start of an error message
+  // Return the place as text: default, run.yaml:7, command line (bf16). where() also has the column,
+  // run.yaml:7:3, as at the start of an error message.
+  [[nodiscard]] std::string text() const;
+  [[nodiscard]] std::string where() const;
 };
 
 class Schema;
@@ -45,8 +47,11 @@ struct Config {
   std::vector<Origin> origins;     // one per key of `schema`
   std::vector<std::string> notes;  // messages for the user, such as values that have no effect
 
-  // REQUIRES: `path` is a key's path, such as training.learning_rate.
+  // Return a key's origin, and its value as YAML. REQUIRES: `path` is a key's path, such as
+  // training.learning_rate.
   [[nodiscard]] const Origin& origin(std::string_view path) const;
+  [[nodiscard]] Origin& origin(std::string_view path);
+  [[nodiscard]] std::string value(std::string_view path) const;
 };
 
 // Parses and checks a config. Errors use `name` as the name of the text.

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "train/base/status.h"
-#include "train/config/node.h"
+#include "train/config/yaml.h"
 
 #include <string>
 #include <string_view>

@@ -62,9 +62,9 @@ inline void set_trainer_wait_policy() {
 
 // Returns the line that a run on a GPU logs about the allocator.
 [[nodiscard]] inline std::string allocator_line(const AllocatorChoice& choice) {
-  return choice.expandable()
-             ? "GPU memory in expandable segments (" + choice.text() + "; set it otherwise to change that)"
-             : "GPU memory as " + choice.text() + " says";
+  return choice.expandable() ? "GPU memory is allocated in expandable segments (" + choice.text() +
+                                   "; set this variable to change it)"
+                             : "GPU memory is allocated as set by " + choice.text();
 }
 
 }  // namespace octavo_train

@@ -13,6 +13,13 @@ namespace {
 
 constexpr std::size_t kLongestWord = 64;  // a longer word is similar to no key
 
+// Converts UPPER_CASE, which is a valid spelling of a key, to lower case. Returns Mixed_Case unchanged: it is
+// a mistake, and the error shows it as it was written.
+std::string canonical_case(std::string_view word) {
+  const bool has_lower = std::any_of(word.begin(), word.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+  return has_lower ? std::string(word) : lower(word);
+}
+
 // Returns true for `model`, and for `model.encoder` if a key is model.encoder.d_model.
 bool is_section(const Schema& schema, std::string_view word) {
   const std::string start = std::string(word) + ".";
@@ -27,24 +34,28 @@ bool is_inside(const Key& key, std::string_view section) {
   return section.empty() || key.section() == top || (setting != nullptr && setting->also_below == top);
 }
 
+std::string path_of(std::string_view section, std::string_view name) {
+  return fmt::format("{}{}{}", section, section.empty() ? "" : ".", name);
+}
+
 // Returns the name of a word relative to its top section: below model.encoder, d_model is encoder.d_model.
 std::string name_inside(std::string_view section, std::string_view word) {
   const auto dot = section.find('.');
-  return (dot == std::string_view::npos ? "" : std::string(section.substr(dot + 1)) + ".") +
-         std::string(word);
+  return path_of(dot == std::string_view::npos ? "" : section.substr(dot + 1), word);
 }
 
 std::vector<std::string_view> names_of(const Key& key) {
   std::vector<std::string_view> names = {key.name()};
-  if (const Setting* setting = key.setting())
+  if (const Setting* const setting = key.setting()) {
     names.insert(names.end(), setting->also.begin(), setting->also.end());
+    if (!setting->formerly.empty()) names.push_back(setting->formerly);
+  }
   return names;
 }
 
 bool has_name(const Key& key, std::string_view name) {
-  if (key.name() == name) return true;
-  const Setting* const setting = key.setting();
-  return setting != nullptr && std::ranges::find(setting->also, name) != setting->also.end();
+  const std::vector<std::string_view> names = names_of(key);
+  return std::ranges::find(names, name) != names.end();
 }
 
 // Returns the path of the key that is most similar to the word `written` in the section; empty if none is
@@ -53,7 +64,7 @@ bool has_name(const Key& key, std::string_view name) {
 std::string nearest(const Schema& schema, std::string_view section, std::string_view written) {
   if (written.size() > kLongestWord) return {};
   const std::string name = lower(written);
-  const std::string whole = section.empty() ? name : std::string(section) + "." + name;
+  const std::string whole = path_of(section, name);
   std::size_t best = std::max<std::size_t>(2, name.size() / 3) + 1;
   std::string found;
   for (const Key& key : schema.keys()) {
@@ -74,8 +85,7 @@ std::string nearest(const Schema& schema, std::string_view section, std::string_
 }
 
 Status unknown(const Schema& schema, std::string_view section, std::string_view word, std::string_view name) {
-  const std::string written =
-      (section.empty() ? "" : std::string(section) + ".") + (word.empty() ? "''" : shown(word));
+  const std::string written = path_of(section, word.empty() ? "''" : shown(word));
   for (const Key& key : schema.keys()) {
     const bool at_top = section.empty() && !key.section().empty() && word.size() <= kLongestWord;
     if (at_top && edit_distance(word, key.section()) == 1)
@@ -83,7 +93,7 @@ Status unknown(const Schema& schema, std::string_view section, std::string_view 
   }
   const std::string like = nearest(schema, section, name);
   return invalid_error("{}: unknown key; {}", written,
-                       like.empty() ? "docs/config.md lists the known ones" : "did you mean " + like + "?");
+                       like.empty() ? "docs/config.md lists all keys" : "did you mean " + like + "?");
 }
 
 constexpr std::size_t kTask = 0;
@@ -99,7 +109,7 @@ struct Choice {
   const Source* source = nullptr;
   const YamlNode* value = nullptr;
 
-  [[nodiscard]] std::string place() const { return at(*source, value->place) + ": "; }
+  [[nodiscard]] std::string where() const { return at(*source, value->place); }
 };
 
 struct Choices {
@@ -120,46 +130,29 @@ struct Choices {
   }
 };
 
-// A key that the default task does not have, but another task has.
-struct Stranger {
-  const Source* source = nullptr;
-  const YamlNode* word = nullptr;
-  std::string section;
-  std::string_view task;
-  const Refused* refused = nullptr;  // set if the other task has the key only to reject it
-
-  [[nodiscard]] Status error() const {
-    const std::string about = at(*source, word->place) + ": " + (section.empty() ? "" : section + ".") +
-                              shown(word->text) + ": a key of the task " + std::string(task);
-    if (refused != nullptr) return Status::unsupported(about + ": " + std::string(refused->reason));
-    return invalid_error("{}, but the config names no task and no model; write task: {}", about, task);
-  }
-};
-
-// Returns the first such key, in the mapping or in its sections.
-std::optional<Stranger> find_stranger(const Source& source, const YamlNode& map, const TaskConfig& other,
-                                      const std::string& section = {}) {
+// Returns the error of the first key that the task `other` has and the default task does not have, in the
+// mapping or in its sections.
+Status check_foreign_keys(const Source& source, const YamlNode& map, const TaskConfig& other,
+                          const std::string& section = {}) {
   for (std::size_t i = 0; i < map.keys.size(); ++i) {
     const YamlNode& word = map.keys[i];
     const auto there = find_key(schema_of(other), section, word.text, Suggest::no);
     if (!there.ok()) continue;
-    if (there->key != kNoKey) {
-      if (!find_key(schema_of(declared_tasks().front()), section, word.text, Suggest::no).ok())
-        return Stranger{&source, &word, section, other.name,
-                        std::get_if<Refused>(&schema_of(other)[there->key].role)};
-    } else if (auto found = find_stranger(source, map.items[i], other, there->section)) {
-      return found;
+    if (there->key == kNoKey) {
+      RETURN_IF_ERROR(check_foreign_keys(source, map.items[i], other, there->section));
+      continue;
     }
+    if (find_key(schema_of(declared_tasks().front()), section, word.text, Suggest::no).ok()) continue;
+    const std::string about = fmt::format("{}: {}: a key of the task {}", at(source, word.place),
+                                          path_of(section, shown(word.text)), other.name);
+    if (const auto* const refused = std::get_if<Refused>(&schema_of(other)[there->key].role))
+      return unsupported_error("{}: {}", about, refused->reason);
+    return invalid_error("{}, but the config names no task and no model; write task: {}", about, other.name);
   }
-  return std::nullopt;
+  return {};
 }
 
 }  // namespace
-
-std::string canonical_case(std::string_view word) {
-  const bool has_lower = std::any_of(word.begin(), word.end(), [](char c) { return c >= 'a' && c <= 'z'; });
-  return has_lower ? std::string(word) : lower(word);
-}
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before;  // two rows above
@@ -183,7 +176,7 @@ Result<Found> find_key(const Schema& schema, std::string_view section, std::stri
                        Suggest suggest) {
   std::string inside(section);
   std::string name = canonical_case(word);
-  const std::string whole = inside.empty() ? name : inside + "." + name;
+  const std::string whole = path_of(inside, name);
   if (is_section(schema, whole)) return Found{kNoKey, whole};
   if (inside.empty()) {
     if (const auto dot = name.find('.');
@@ -206,32 +199,30 @@ Result<Found> find_key(const Schema& schema, std::string_view section, std::stri
                : unknown(schema, section, word, name);
   }
   const std::string all = joined(matches, " or ", [&](std::size_t i) { return schema[i].path; });
-  return Status::invalid(shown(word) + ": more than one section has this key; write " + all);
+  return invalid_error("{}: more than one section has this key; write {}", shown(word), all);
 }
 
-Result<const TaskConfig*> choose_task(const std::array<LevelMaps, 2>& levels) {
+Result<const TaskConfig*> choose_task(std::span<const ConfigInput> inputs) {
   Choices given;
-  for (const LevelMaps& level : levels)
-    for (const YamlNode& map : level.maps) given.look(*level.source, map);
+  for (const ConfigInput& input : inputs)
+    for (const YamlNode& map : input.maps) given.look(input.source, map);
   if (given.task.value != nullptr && given.task.value->text != kAutomaticTask) {
     const std::string& name = given.task.value->text;
     if (const TaskConfig* const task = find_task(name)) return task;
-    return Status::invalid(given.task.place() + "task: got " + shown(name) + ", expected one of " +
-                           kAutomaticTask + ", " + joined(declared_tasks(), ", ", &TaskConfig::name));
+    return invalid_error("{}: task: got {}, expected one of {}, {}", given.task.where(), shown(name),
+                         kAutomaticTask, joined(declared_tasks(), ", ", &TaskConfig::name));
   }
   if (given.model.value == nullptr) {
-    for (const LevelMaps& level : levels) {
-      for (const YamlNode& map : level.maps) {
+    for (const ConfigInput& input : inputs)
+      for (const YamlNode& map : input.maps)
         for (const TaskConfig& other : declared_tasks().subspan(1))
-          if (const auto stranger = find_stranger(*level.source, map, other)) return stranger->error();
-      }
-    }
+          RETURN_IF_ERROR(check_foreign_keys(input.source, map, other));
     return &declared_tasks().front();
   }
   const std::string& model = given.model.value->text;
   for (const TaskConfig& task : declared_tasks())
     if (task.takes(model)) return &task;
-  return invalid_error("{}model.name: got {}, expected {}", given.model.place(), shown(model),
+  return invalid_error("{}: model.name: got {}, expected {}", given.model.where(), shown(model),
                        joined(declared_tasks(), ", ", &TaskConfig::models));
 }
 

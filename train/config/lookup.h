@@ -5,14 +5,14 @@
 #pragma once
 
 #include "train/base/status.h"
-#include "train/config/node.h"
 #include "train/config/schema.h"
+#include "train/config/yaml.h"
 
-#include <array>
 #include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace octavo_train {
 
@@ -32,24 +32,18 @@ enum class Suggest { no, yes };
 Result<Found> find_key(const Schema& schema, std::string_view section, std::string_view word,
                        Suggest suggest = Suggest::yes);
 
-// Converts UPPER_CASE, which is a valid spelling of a key, to lower case. Returns Mixed_Case unchanged: it is
-// a mistake, and the error shows it as it was written.
-std::string canonical_case(std::string_view word);
-
 // Returns the number of insertions, deletions, replacements and swaps of adjacent characters that turn `b`
 // into `a`.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-struct TaskConfig;
-
-// The mappings of one level of precedence: the file or the command line.
-struct LevelMaps {
-  const Source* source;
-  std::span<const YamlNode> maps;
+// One level of precedence: the mappings of the file, or of all words of the command line.
+struct ConfigInput {
+  Source source;
+  std::vector<YamlNode> maps;
 };
 
-// Returns the task of a config. Later levels override earlier levels. If neither a task nor a model is given,
+// Returns the task of a config. Later inputs override earlier inputs. If neither a task nor a model is given,
 // it is the first of declared_tasks(). The error for an unknown task or model contains its place.
-Result<const TaskConfig*> choose_task(const std::array<LevelMaps, 2>& levels);
+Result<const TaskConfig*> choose_task(std::span<const ConfigInput> inputs);
 
 }  // namespace octavo_train

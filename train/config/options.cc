@@ -1,12 +1,14 @@
-// Computes values and keys of the algorithms' options; see options.h.
+// Computes keys and values of the algorithms' options, and checks them; see options.h.
 // SPDX-License-Identifier: MIT
 #include "train/config/options.h"
 
+#include "train/config/config.h"
 #include "train/config/recipe.h"
 #include "train/config/schema.h"
 
 #include <algorithm>
-#include <array>
+#include <charconv>
+#include <cmath>
 #include <deque>
 #include <limits>
 #include <map>
@@ -34,10 +36,28 @@ std::span<const octavo::Option> options_of(octavo::Algorithm algorithm) {
   return info == nullptr ? std::span<const octavo::Option>() : info->options;
 }
 
-// Returns true if the trainer's default of 0.9 applies to an algorithm's momentum. It is meant for algorithms
-// that keep no states without momentum. If an algorithm has other moments, momentum is off unless it is set.
-bool wants_momentum(octavo::Algorithm algorithm, const octavo::Option& option) {
-  return !option.switches || slots(algorithm, 0).empty();
+// Returns the trainer's default of a key as YAML; "null" if each algorithm has its own default.
+std::string_view key_default(std::string_view option) {
+  const Known* const known = find_known(option);
+  return known == nullptr ? "null" : known->fallback;
+}
+
+// Returns the value of an option that the config does not set. The trainer's default of 0.9 for momentum
+// applies to algorithms that keep no states without momentum. If an algorithm has other moments, momentum is
+// off unless it is set.
+double option_default(octavo::Algorithm algorithm, const octavo::Option& option) {
+  const bool has_trainer_default =
+      option.name == kDecay ||
+      (option.name == kMomentum && (!option.switches || slots(algorithm, 0).empty()));
+  return has_trainer_default ? parse_number<double>(key_default(option.name)).value_or(option.value)
+                             : option.value;
+}
+
+// Returns the keys of the algorithm's options: "learning_rate, beta1, beta2".
+std::string option_names(octavo::Algorithm algorithm) {
+  return joined(options_of(algorithm), ", ", [](const octavo::Option& option) {
+    return option.name == kRate ? "learning_rate" : std::string_view(option.name);
+  });
 }
 
 // Returns the option's defaults by algorithm ("a, b 0.999; c 0.99"), or the only value if all algorithms
@@ -54,16 +74,14 @@ std::string defaults_text(std::string_view name, std::string_view usual) {
   }
   std::erase_if(groups, [&](const auto& group) { return group.first == usual; });
   if (groups.size() == 1 && usual == "null") return groups.front().first;
-  std::string out;
-  for (const auto& [value, names] : groups) out += (out.empty() ? "" : "; ") + names + " " + value;
-  return out;
+  return joined(groups, "; ", [](const auto& group) { return group.second + " " + group.first; });
 }
 
 std::string names_with(const auto& has) {
-  std::string out;
+  std::vector<std::string_view> names;
   for (const octavo::AlgorithmInfo& info : octavo::algorithms())
-    if (has(info)) out += (out.empty() ? "" : ", ") + std::string(info.name);
-  return out;
+    if (has(info)) names.push_back(info.name);
+  return joined(names, ", ");
 }
 
 std::string decay_meaning() {
@@ -72,27 +90,27 @@ std::string decay_meaning() {
       return info.decay == decay && find_option(info.number, kDecay) != nullptr;
     });
   };
-  return names(octavo::Decay::decoupled) +
-         ": how far weights shrink per step, as a multiple of the learning rate; " +
-         names(octavo::Decay::coupled) + ": added to the gradient as a multiple of the weight";
+  return fmt::format(
+      "{}: how far weights shrink per step, as a multiple of the learning rate; {}: added to the gradient as "
+      "a multiple of the weight",
+      names(octavo::Decay::decoupled), names(octavo::Decay::coupled));
 }
 
 std::string meaning_of(std::string_view name) {
   if (name == kDecay) return decay_meaning();
   const Known* const known = find_known(name);
-  const std::string who = names_with(
+  const std::string algorithms = names_with(
       [&](const octavo::AlgorithmInfo& info) { return find_option(info.number, name) != nullptr; });
   const std::string_view usual = key_default(name);
   const std::string defaults = defaults_text(name, usual);
-  const std::string what = known == nullptr ? "of " + who : std::string(known->meaning) + " (" + who + ")";
+  const std::string what =
+      known == nullptr ? "an option of " + algorithms : fmt::format("{} ({})", known->meaning, algorithms);
   return what + (defaults.empty() ? "" : (usual == "null" ? "; null: " : "; default with ") + defaults);
 }
 
 // Returns a range that contains every algorithm's range. The algorithm's own range is checked when the
 // optimizer is known.
 Range range_of(std::string_view name) {
-  constexpr Range kNotNegative{.low = 0}, kPositive{.low = 0, .above = true};
-  constexpr Range kFraction{.low = 0, .high = 1, .below = true};
   if (const Known* known = find_known(name); known != nullptr && known->fraction) return kFraction;
   std::vector<octavo::Range> found;
   for (const octavo::AlgorithmInfo& info : octavo::algorithms())
@@ -151,23 +169,130 @@ std::vector<std::string_view> all_options() {
   return out;
 }
 
+constexpr std::string_view kOptimizerKey = "training.optimizer";
+constexpr std::string_view kGroupsKey = "training.groups";
+
+struct RequestedOptimizer {
+  std::string_view key;
+  OptimizerName optimizer;
+};
+
+// Returns the optimizer, and the fallback if there is one.
+std::vector<RequestedOptimizer> requested_optimizers(const TrainingSettings& training) {
+  std::vector<RequestedOptimizer> out = {{kOptimizerKey, training.optimizer}};
+  if (training.optimizer_fallback)
+    out.push_back({"training.optimizer_fallback", *training.optimizer_fallback});
+  return out;
+}
+
+// Sets a key that was not given from the trainer's default to null, if an algorithm that has the option has
+// another default.
+void use_algorithm_default(const Key& key, Config& config) {
+  const std::string_view name = key.setting()->option;
+  TrainingSettings& training = config.settings.training;
+  const auto value = training.options.find(name);
+  if (value == training.options.end()) return;
+  for (const RequestedOptimizer& requested : requested_optimizers(training)) {
+    const octavo::Option* const option = find_option(requested.optimizer.algorithm, name);
+    if (option != nullptr && option_default(requested.optimizer.algorithm, *option) != value->second) {
+      training.options.erase(value);
+      return;
+    }
+  }
+}
+
+// Handles a given option that neither the optimizer nor the fallback has. The key's default value is
+// accepted. A value that is given below the optimizer's level (in the file, if the command line names another
+// optimizer) is dropped. Any other value is an error.
+Status settle_foreign_option(const Key& key, Config& config) {
+  Origin& origin = config.origin(key.path);
+  const Origin& optimizer = config.origin(kOptimizerKey);
+  const octavo::Algorithm algorithm = config.settings.training.optimizer.algorithm;
+  const std::string value = config.value(key.path);
+  if (value == key.setting()->fallback || value == "null") return {};
+  if (origin.level >= optimizer.level) {
+    return invalid_error(
+        "{}: {}: got {}, but {} is {} ({}), which does not have it; the options of {} are {}", origin.where(),
+        key.path, value, kOptimizerKey, config.value(kOptimizerKey), optimizer.where(),
+        octavo::name(algorithm), option_names(algorithm));
+  }
+  RETURN_IF_ERROR(set_value(key, key.setting()->fallback, config.settings));
+  origin = {};
+  return {};
+}
+
+// Runs the core's checks of ranges and of incompatible options, by a step without tensors.
+Status check_values(const RequestedOptimizer& requested, const Config& config) {
+  const TrainingSettings& training = config.settings.training;
+  octavo::StepArgs args;
+  args.hyper = hyper_params(training, requested.optimizer.algorithm);
+  args.step = 1;
+  args.threads = 1;
+  const Status bad = step(group_config(training, requested.optimizer.algorithm), {}, args).status();
+  if (bad.ok()) return {};
+  // The core's message is "[algorithm] option: got 5, expected …". The error names the option's key instead.
+  std::string message(bad.message());
+  if (const auto tag = message.find("] "); tag != std::string::npos) message = message.substr(tag + 2);
+  std::string option = message.substr(0, std::min(message.find(':'), message.size()));
+  if (const auto got = message.find(": got "); got != std::string::npos) {
+    double value = 0;
+    std::from_chars(message.data() + got + 6, message.data() + message.size(), value);
+    if (std::isfinite(value) && std::abs(value) > double{std::numeric_limits<float>::max()}) {
+      constexpr std::string_view kAnyFinite = "a finite number of at least 0";
+      if (message.ends_with(kAnyFinite))
+        message.replace(message.size() - kAnyFinite.size(), kAnyFinite.size(),
+                        "a number from 0 to 3.4e38 (stored as a 32-bit float)");
+      else
+        message += ", at most 3.4e38 (stored as a 32-bit float)";
+    }
+  }
+  const std::string path = "training." + (option == kRate ? "learning_rate" : option);
+  const bool has_key = config.schema->index(path) != kNoKey;
+  const std::string_view blamed = has_key ? path : requested.key;
+  return {bad.code(), fmt::format("{}: {}{} ({})", config.origin(blamed).where(), blamed,
+                                  has_key ? message.substr(option.size()) : ": " + message,
+                                  octavo::name(requested.optimizer.algorithm))};
+}
+
+// Checks that the optimizer's algorithm supports its state format. `what` is the part of `key` that names the
+// optimizer.
+Status check_format(const std::string& what, std::string_view key, const OptimizerName& optimizer,
+                    const Config& config) {
+  const octavo::AlgorithmInfo& info = *describe(optimizer.algorithm);
+  const auto excluded = [&](octavo::StateFormat format) {
+    const auto number = static_cast<std::uint32_t>(format);  // formats outside the mask have larger numbers
+    return number < 32 && ((info.excluded_formats >> number) & 1U) != 0;
+  };
+  if (!excluded(optimizer.state)) return {};
+  std::vector<std::string_view> supported;
+  for (const octavo::StateFormat format : octavo::all_state_formats())
+    if (!excluded(format)) supported.push_back(octavo::name(format));
+  return unsupported_error("{}: {}: {} has no {} states; it supports {}", config.origin(key).where(), what,
+                           info.name, octavo::name(optimizer.state), joined(supported, ", "));
+}
+
+// Checks that the optimizer supports the settings of the parameter groups. (A fallback has fp32 states
+// everywhere.)
+Status check_groups(const Config& config) {
+  const octavo::Algorithm algorithm = config.settings.training.optimizer.algorithm;
+  const std::vector<GroupSettings>& groups = config.settings.training.groups;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const std::string key = fmt::format("{}[{}]", kGroupsKey, i);
+    if (groups[i].weight_decay && find_option(algorithm, recipe::kDecay) == nullptr)
+      return invalid_error("{}: {}.weight_decay: {} has no weight decay; remove it",
+                           config.origin(kGroupsKey).where(), key, octavo::name(algorithm));
+    if (!groups[i].state) continue;
+    RETURN_IF_ERROR(check_format(key + ".state", kGroupsKey, {algorithm, *groups[i].state}, config));
+  }
+  return {};
+}
+
 }  // namespace
 
 const octavo::Option* find_option(octavo::Algorithm algorithm, std::string_view name) {
   const auto options = options_of(algorithm);
   const auto found = std::ranges::find(options, name, &octavo::Option::name);
   return found == options.end() ? nullptr : &*found;
-}
-
-std::string_view key_default(std::string_view option) {
-  const Known* const known = find_known(option);
-  return known == nullptr ? "null" : known->fallback;
-}
-
-double option_default(octavo::Algorithm algorithm, const octavo::Option& option) {
-  const bool recipe =
-      option.name == kDecay || (option.name == kMomentum && wants_momentum(algorithm, option));
-  return recipe ? parse_number<double>(key_default(option.name)).value_or(option.value) : option.value;
 }
 
 double option_value(const TrainingSettings& training, octavo::Algorithm algorithm,
@@ -195,12 +320,6 @@ octavo::GroupConfig group_config(const TrainingSettings& training, octavo::Algor
   return config;
 }
 
-std::string option_names(octavo::Algorithm algorithm) {
-  return joined(options_of(algorithm), ", ", [](const octavo::Option& option) {
-    return option.name == kRate ? "learning_rate" : std::string_view(option.name);
-  });
-}
-
 std::string option_text(const octavo::Option& option, double value) {
   return option.range == octavo::Range::flag ? flag().write(value != 0.0) : real({.low = 0}).write(value);
 }
@@ -218,6 +337,26 @@ std::vector<Key> option_keys() {
     out.push_back({keep("training." + std::string(name)), std::move(setting), keep(meaning_of(name))});
   }
   return out;
+}
+
+Status settle_options(Config& config) {
+  for (const Key& key : config.schema->keys()) {
+    if (key.setting() == nullptr || key.setting()->option.empty()) continue;
+    const std::vector<RequestedOptimizer> requested = requested_optimizers(config.settings.training);
+    const bool has = std::ranges::any_of(requested, [&](const RequestedOptimizer& each) {
+      return find_option(each.optimizer.algorithm, key.setting()->option) != nullptr;
+    });
+    if (config.origin(key.path).level == Origin::Level::standard) {
+      if (config.origin(key.path).via != kByRecipe) use_algorithm_default(key, config);
+    } else if (!has) {
+      RETURN_IF_ERROR(settle_foreign_option(key, config));
+    }
+  }
+  for (const RequestedOptimizer& requested : requested_optimizers(config.settings.training)) {
+    RETURN_IF_ERROR(check_format(std::string(requested.key), requested.key, requested.optimizer, config));
+    RETURN_IF_ERROR(check_values(requested, config));
+  }
+  return check_groups(config);
 }
 
 }  // namespace octavo_train

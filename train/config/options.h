@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
 #include "train/config/settings.h"
 
 #include <octavo/describe.h>
@@ -14,13 +15,11 @@
 
 namespace octavo_train {
 
+struct Config;
+
 // Returns the algorithm's option of that name; null if it has none.
 const octavo::Option* find_option(octavo::Algorithm algorithm, std::string_view name);
 
-// Returns the trainer's default of a key as YAML; "null" if each algorithm has its own default.
-std::string_view key_default(std::string_view option);
-// Returns the value of an option that the config does not set.
-double option_default(octavo::Algorithm algorithm, const octavo::Option& option);
 // Returns the value of an option in this run. REQUIRES: an option of the algorithm.
 double option_value(const TrainingSettings& training, octavo::Algorithm algorithm,
                     const octavo::Option& option);
@@ -30,8 +29,10 @@ double option_value(const TrainingSettings& training, octavo::Algorithm algorith
 octavo::HyperParams hyper_params(const TrainingSettings& training, octavo::Algorithm algorithm);
 octavo::GroupConfig group_config(const TrainingSettings& training, octavo::Algorithm algorithm);
 
-// Returns the keys of the algorithm's options: "learning_rate, beta1, beta2".
-std::string option_names(octavo::Algorithm algorithm);
+// Checks and completes the options of the chosen algorithm. A key may be in a config only because
+// optimizer_fallback needs it. If the trainer's default differs from the chosen algorithm's own default, the
+// algorithm's default is used.
+Status settle_options(Config& config);
 
 // Returns a value as YAML: true or false for a flag.
 std::string option_text(const octavo::Option& option, double value);

@@ -9,9 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <climits>
+#include <iterator>
 #include <string_view>
+#include <vector>
 
 namespace octavo_train {
 namespace {
@@ -97,8 +100,16 @@ std::string absolute(const std::string& path) {
 std::string two_places(const std::string& path, const std::string& beside) {
   if (!is_relative(path)) return {};
   const std::string here = absolute(path), there = absolute(beside);
-  return "; looked at " + (there == here ? "" : there + " (beside the config) and ") + here +
-         " (from the working directory)";
+  return fmt::format("; looked at {}{} (from the working directory)",
+                     there == here ? "" : there + " (beside the config) and ", here);
+}
+
+std::vector<std::string*> paths_of(Settings& settings) {
+  std::vector<std::string*> out;
+  for (const Key& key : schema_of(settings).keys())
+    if (key.setting() != nullptr && key.setting()->type.paths)
+      std::ranges::copy(key.setting()->type.paths(settings), std::back_inserter(out));
+  return out;
 }
 
 }  // namespace
@@ -122,10 +133,12 @@ void resolve_paths(Config& config, const std::string& file) {
 }
 
 Settings with_absolute_paths(Settings settings) {
-  for (const Key& key : schema_of(settings).keys()) {
-    if (key.setting() == nullptr || !key.setting()->type.paths) continue;
-    for (std::string* const path : key.setting()->type.paths(settings)) *path = absolute(*path);
-  }
+  for (std::string* const path : paths_of(settings)) *path = absolute(*path);
+  return settings;
+}
+
+Settings without_paths(Settings settings) {
+  for (std::string* const path : paths_of(settings)) path->clear();
   return settings;
 }
 
@@ -139,14 +152,6 @@ std::string found_path(const std::string& path, const std::string& file) {
 std::string looked_at(const std::string& path, const std::string& file) {
   const std::string folder = folder_of(file);
   return two_places(path, folder.empty() ? path : path_in(folder, without_dots(path)));
-}
-
-Settings without_paths(Settings settings) {
-  for (const Key& key : schema_of(settings).keys()) {
-    if (key.setting() == nullptr || !key.setting()->type.paths) continue;
-    for (std::string* const path : key.setting()->type.paths(settings)) path->clear();
-  }
-  return settings;
 }
 
 std::string places_looked_at(const Settings& settings, const std::string& path) {

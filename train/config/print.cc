@@ -23,14 +23,15 @@ std::string padded(std::string text, std::size_t width) {
   return text;
 }
 
-std::string code(std::string_view text) { return std::string("`").append(text).append("`"); }
+std::string code(std::string_view text) { return fmt::format("`{}`", text); }
 
-std::string also_text(const Setting& setting) {
-  std::string out;
-  for (const std::string_view name : setting.also) out += (out.empty() ? " (also " : ", ") + code(name);
-  if (!setting.also_below.empty())
-    out += std::string(out.empty() ? " (also " : "; also ") + "below " + code(setting.also_below);
-  return out.empty() ? out : out + ")";
+// Returns the key's other names, such as " (also `lr`)"; empty if it has none.
+std::string other_names(const Setting& setting) {
+  std::vector<std::string> notes;
+  if (!setting.also.empty()) notes.push_back("also " + joined(setting.also, ", ", code));
+  if (!setting.also_below.empty()) notes.push_back("also below " + code(setting.also_below));
+  if (!setting.formerly.empty()) notes.push_back("formerly " + code(setting.formerly));
+  return notes.empty() ? "" : fmt::format(" ({})", joined(notes, "; "));
 }
 
 // Returns a table for each section. `level` is the Markdown prefix of the headings.
@@ -42,28 +43,26 @@ std::string settings_tables(const std::vector<Key>& keys, std::string_view level
     if (setting == nullptr) continue;
     if (key.section() != section) {
       section = key.section();
-      out += "\n" + std::string(level) + " " +
-             (section.empty() ? std::string("Outside any section") : code(section)) +
-             "\n\n| key | default | expected | meaning |\n|---|---|---|---|\n";
+      out += fmt::format("\n{} {}\n\n| key | default | expected | meaning |\n|---|---|---|---|\n", level,
+                         section.empty() ? "Outside any section" : code(section));
     }
-    out += "| " + code(key.name()) + also_text(*setting) + " | " + code(setting->fallback) + " | " +
-           setting->type.expected + " | " + std::string(key.meaning) + " |\n";
+    out += fmt::format("| {}{} | {} | {} | {} |\n", code(key.name()), other_names(*setting),
+                       code(setting->fallback), setting->type.expected, key.meaning);
   }
   return out;
 }
 
 std::string switches_table(const std::vector<Key>& keys) {
-  std::string out = "\n## Other spellings\n\n| key | the same as | where it is false |\n|---|---|---|\n";
+  std::string out = "\n## Other spellings\n\n| key | true means | false means |\n|---|---|---|\n";
   for (const Key& key : keys) {
-    if (const auto* spelling = std::get_if<Switch>(&key.role)) {
-      const std::string target(spelling->target.substr(spelling->target.find('.') + 1));
-      out += "| " + code(key.name()) + " | " + code(target + ": " + std::string(spelling->value)) + " | " +
-             (spelling->agrees != nullptr
-                  ? code(target + ": " + std::string(spelling->otherwise)) + "; " + std::string(key.meaning)
-                  : code(spelling->otherwise) + " instead of " + code(spelling->value) +
-                        "; no effect on other values") +
-             " |\n";
-    }
+    const auto* const spelling = std::get_if<Switch>(&key.role);
+    if (spelling == nullptr) continue;
+    const std::string_view target = spelling->target.substr(spelling->target.find('.') + 1);
+    const std::string if_false = spelling->agrees != nullptr
+                                     ? fmt::format("`{}: {}`; {}", target, spelling->otherwise, key.meaning)
+                                     : fmt::format("`{}` instead of `{}`; no effect on other values",
+                                                   spelling->otherwise, spelling->value);
+    out += fmt::format("| {} | `{}: {}` | {} |\n", code(key.name()), target, spelling->value, if_false);
   }
   return out;
 }
@@ -74,12 +73,12 @@ std::string refused_table(const std::vector<Key>& keys, std::string_view level) 
   std::string rows;
   for (const Key& key : keys)
     if (const auto* refusal = std::get_if<Refused>(&key.role))
-      rows += "| " + code(key.name()) + " | " + std::string(refusal->reason) + " |\n";
+      rows += fmt::format("| {} | {} |\n", code(key.name()), refusal->reason);
   if (rows.empty()) return rows;
-  return "\n" + std::string(level) +
-         " Known, and refused\n\n`false` and `null` are accepted; they ask for nothing.\n\n"
-         "| key | why |\n|---|---|\n" +
-         rows;
+  return fmt::format(
+      "\n{} Refused keys of other tools\n\nThe values `false` and `null` are accepted, because they request "
+      "nothing.\n\n| key | what to use instead |\n|---|---|\n{}",
+      level, rows);
 }
 
 std::optional<std::string> difference(const Key& key, const Settings& then, const Settings& now) {
@@ -87,7 +86,7 @@ std::optional<std::string> difference(const Key& key, const Settings& then, cons
   if (setting == nullptr || setting->not_saved) return std::nullopt;
   const std::string before = setting->type.show(then), after = setting->type.show(now);
   if (before == after) return std::nullopt;
-  return std::string(key.path) + ": " + before + " -> " + after;
+  return fmt::format("{}: {} -> {}", key.path, before, after);
 }
 
 // Returns the value that a setting has in effect. An option that is null has the algorithm's value.
@@ -110,36 +109,31 @@ bool is_foreign(const Setting& setting, const Settings& settings) {
 std::string optimizers_text() {
   const std::string names = joined(octavo::all_algorithms(), ", ",
                                    [](octavo::Algorithm algorithm) { return code(octavo::name(algorithm)); });
-  std::string examples;
-  const Type& type = schema_of(declared_tasks().front()).setting("training.optimizer")->type;
-  Settings example;
-  example.training.optimizer.algorithm = octavo::parse_algorithm(recipe::kWithFp32).value();
-  for (const octavo::StateFormat format : octavo::all_state_formats()) {
-    example.training.optimizer.state = format;
-    examples += (examples.empty() ? "" : ", ") + code(type.show(example)) +
-                (format == octavo::StateFormat::fp32 ? " (fp32)" : "");
-  }
+  const octavo::Algorithm example = octavo::parse_algorithm(recipe::kWithFp32).value();
+  const std::string examples = joined(octavo::all_state_formats(), ", ", [&](octavo::StateFormat format) {
+    return code(optimizer_name().write({example, format})) +
+           (format == octavo::StateFormat::fp32 ? " (fp32)" : "");
+  });
   return "An optimizer is an algorithm (" + names + ")\n" +
          R"(and the format of its states, with or without an underscore between them:
 )" + examples +
-         R"(; [formats.md](formats.md) has their bytes.
+         R"(; [formats.md](formats.md) lists their bytes.
 
-The options of the algorithms are keys of `training`. An option that the chosen algorithm (and
-`optimizer_fallback`) does not have is an error that lists those it has, unless its value is the key's
-default. Where an option is null, or is not given and the algorithm has another default than the key, it has
-the algorithm's own default; `--print-config` shows the values.
+The options of the algorithms are keys of `training`. It is an error to give an option that the chosen
+algorithm (and `optimizer_fallback`) does not have, unless the value is the key's default; the error lists
+the algorithm's options. An option that is null has the algorithm's own default. So has an option that is not
+given, if the algorithm's default differs from the key's; `--print-config` shows the values.
 
-Formats with blocks have their default block here, which [formats.md](formats.md) lists; no key changes it (`block_size` is the length
-of a text's samples). `paged_` before a name, as bitsandbytes has it, is the optimizer with `offload: auto`.
+Formats with blocks have their default block size, which [formats.md](formats.md) lists; no key changes it (`block_size` is the length
+of a text's samples). A name with `paged_` before it, as in bitsandbytes, is the optimizer with `offload: auto`.
 )";
 }
 
 std::string task_tables() {
   std::string out;
   for (const TaskConfig& task : declared_tasks()) {
-    out += "\n## Task " + code(task.name) + "\n\n" + std::string(task.meaning) + "\n\n```yaml\n" +
-           std::string(task.example) + "```\n" + settings_tables(task.keys(), "###") +
-           refused_table(task.keys(), "###");
+    out += fmt::format("\n## Task `{}`\n\n{}\n\n```yaml\n{}```\n{}{}", task.name, task.meaning, task.example,
+                       settings_tables(task.keys(), "###"), refused_table(task.keys(), "###"));
   }
   return out;
 }
@@ -155,10 +149,9 @@ std::string to_yaml(const Settings& settings) {
     if (setting->omit_if_null && setting->type.show(settings) == "null") continue;
     if (key.section() != section) {
       section = key.section();
-      if (!section.empty()) out += std::string(section) + ":\n";
+      if (!section.empty()) out += fmt::format("{}:\n", section);
     }
-    out +=
-        (section.empty() ? "" : "  ") + std::string(key.name()) + ": " + setting->type.show(settings) + "\n";
+    out += fmt::format("{}{}: {}\n", section.empty() ? "" : "  ", key.name(), setting->type.show(settings));
   }
   return out;
 }
@@ -220,28 +213,28 @@ std::string reference_page() {
 
 <!-- Generated from train/config/schema.cc and the tasks: OCTAVO_UPDATE_DOCS=1 build/tests/train_config_test -->
 
-A YAML file with the sections `model`, `data` and `training`, and after it on the command line any number of
-`key=value`, which override it: `learning_rate=3e-4 data.block_size=1024`. The value is YAML. If a key is given twice on the
-command line, the last one counts.
+A config is a YAML file with the sections `model`, `data` and `training`. Arguments `key=value` after the file's name override
+it: `learning_rate=3e-4 data.block_size=1024`. The value is YAML. If a key is given twice on the command line, the last value is used.
 
-- A key may stand without its section where only one section has it: `learning_rate: 1e-3` at the top is
-  `training.learning_rate`. `seed` is in two sections, so it needs one.
+- A key may be written without its section if only one section has it: `learning_rate: 1e-3` at the top level is
+  `training.learning_rate`. Two sections have `seed`, so it needs its section.
 - A key with a dot in its name may be nested: `model: {encoder: {d_model: 256}}` is `encoder.d_model: 256` in `model`.
 - Keys may be written in upper case: `LEARNING_RATE`.
-- Types are checked, `"8"` in quotes is no number, a key given twice is an error, and so is an unknown one:
+- "Also" marks a key's name in other tools, and "formerly" its name in earlier versions. Both are still read.
+- Types are checked, and `"8"` in quotes is not a number. A key given twice is an error, and so is an unknown key:
   `run.yaml:7:3: training.learning_rat: unknown key; did you mean training.learning_rate?`
-- Two keys that contradict each other are an error that names both places. If one is in the file and the other on the command
-  line, the command line's counts. Of `max_steps` and `num_train_epochs` in one file `max_steps` counts, as in transformers, and a line of the log says so.
-- A flat file may be lines of `LEARNING_RATE = 3e-4`, as scripts have their settings, with `True`, `False` and `None`.
-- **Relative paths.** A path that the run reads (`data.train`, `resume_from_checkpoint`) and that stands in the file is looked for in the
-  file's folder first, then in the working directory of the command. On the command line it starts from the working directory.
-  `output_dir`, which the run makes, always starts from the working directory. A path that is in neither place is an error that
-  names both. The `config.yaml` that is saved with a run has absolute paths, so `octavo train RUN/config.yaml` goes on with it from anywhere.
-- YAML's anchors, aliases, tags and several documents are not part of a config. At most 1 MiB of UTF-8.
+- If two keys contradict each other, the error names both places. If one is in the file and the other on the command
+  line, the command line takes precedence. If one file has both `max_steps` and `num_train_epochs`, `max_steps` takes precedence, as in transformers, and the log says so.
+- A flat file may consist of lines such as `LEARNING_RATE = 3e-4`, like the settings in a script, with `True`, `False` and `None`.
+- **Relative paths.** A path in the file that the run reads (`data.train`, `resume_from_checkpoint`) is searched in the
+  file's folder first, then in the working directory of the command. A path on the command line is relative to the working directory.
+  `output_dir`, which the run creates, is always relative to the working directory. If a path is in neither place, the error
+  names both. The `config.yaml` that is saved with a run has absolute paths, so `octavo train RUN/config.yaml` resumes the run from any folder.
+- A config must not contain YAML's anchors, aliases or tags, or several documents. It has at most 1 MiB of UTF-8.
 
 )" + optimizers_text() +
-         "\nThe first tables have the keys of every run; then come the tasks, each with the keys that it and "
-         "its models add.\n" +
+         "\nThe first tables list the keys of every run. The tables of the tasks list the keys that a task "
+         "and its models add.\n" +
          settings_tables(general_keys(), "##") + switches_table(general_keys()) +
          refused_table(general_keys(), "##") + task_tables();
 }

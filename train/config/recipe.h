@@ -26,11 +26,11 @@ inline constexpr std::string_view kSwitchOff =
 inline constexpr std::string_view kNo4bitWeights =
     "4-bit weights are not built in; remove it (4-bit optimizer states are: optimizer: adamw_4bit)";
 inline constexpr std::string_view kDeepSpeedSection =
-    "a section of DeepSpeed's file: name the file in training.deepspeed, or write training.parallel: zero1 "
-    "or zero2";
+    "a section of DeepSpeed's config file: name the file in training.deepspeed, or write training.parallel: "
+    "zero1 or zero2";
 inline constexpr std::string_view kDeepSpeedSize =
-    "a word of DeepSpeed's file: name the file in training.deepspeed, or write per_device_train_batch_size "
-    "(the samples of a pass) and global_batch_size (those of a step)";
+    "a key of DeepSpeed's config file: name the file in training.deepspeed, or write "
+    "per_device_train_batch_size (samples per micro-batch) and global_batch_size (samples per step)";
 // A name that means another optimizer in DeepSpeed than here.
 inline constexpr std::string_view kDeepSpeedOther = "adam";
 inline constexpr std::string_view kDeepSpeedMeans =
@@ -62,9 +62,9 @@ struct Known {
 inline constexpr std::string_view kDecay = "weight_decay", kMomentum = "momentum";
 inline constexpr std::array<Known, 5> kKnown = {
     {{kDecay, "0.1"},  // its meaning depends on the algorithm
-     {"beta1", "0.9", "adam_beta1", "memory of the first moment"},
-     {"beta2", "null", "adam_beta2", "memory of the second moment, or of the only one"},
+     {"beta1", "0.9", "adam_beta1", "decay rate of the first moment"},
+     {"beta2", "null", "adam_beta2", "decay rate of the second moment, or of the only one"},
      {"eps", "1.0e-08", "adam_epsilon", "added to the denominator"},
-     {kMomentum, "0.9", {}, "0: none, and no states for it", true}}};
+     {kMomentum, "0.9", {}, "0: no momentum, and no states for it", true}}};
 
 }  // namespace octavo_train::recipe

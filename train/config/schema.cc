@@ -52,14 +52,14 @@ constexpr std::string_view kFp8Before = "training.master_weights";
 
 // Returns the type of gradient_accumulation_steps. settle_and_check() computes the value for `auto` from
 // global_batch_size.
-Type passes() {
+Type accumulation_steps() {
   const Codec<std::int64_t> codec = integer(1, kMaxSize);
   const auto set = [read = codec.read](const YamlNode& node, Settings& settings) {
-    const bool follows = node.kind == YamlNode::Kind::scalar && node.plain && node.text == "auto";
-    const auto value = follows ? 1 : read(node);
+    const bool is_auto = is_word(node, "auto");
+    const auto value = is_auto ? 1 : read(node);
     if (!value) return false;
     settings.training.gradient_accumulation_steps = *value;
-    settings.training.accumulation_is_auto = follows;
+    settings.training.accumulation_is_auto = is_auto;
     return true;
   };
   const auto show = [write = codec.write](const Settings& settings) {
@@ -95,35 +95,35 @@ std::vector<Key> fp8_keys() {
   const auto algos = named({AmaxAlgo::max, AmaxAlgo::most_recent});
   return {
       {"training.fp8.enabled", Setting{field(&F::enabled, flag()), "false", {"use_fp8"}},
-       "the model's products with weights in FP8, of the GPU's FP8 units: guides/train.md"},
+       "run the model's matmuls with weights in FP8, on GPUs that have FP8 units; see guides/train.md"},
       {"training.fp8.format", Setting{field(&R::format, formats), "hybrid", {"fp8_format"}},
-       "what numbers are stored as: hybrid: activations and weights in E4M3, gradients in E5M2; e4m3: all in "
-       "E4M3; e5m2: activations and gradients in E5M2, weights in E4M3 (and activations too where they meet "
+       "formats of the numbers: hybrid: activations and weights in E4M3, gradients in E5M2; e4m3: all in "
+       "E4M3; e5m2: activations and gradients in E5M2, weights in E4M3 (also activations in matmuls with "
        "gradients)"},
       {"training.fp8.recipe", Setting{field(&R::recipe, recipes), "delayed"},
-       "what has a scale, and where it comes from: delayed: a tensor, from earlier steps; current: a tensor, "
-       "from itself; rowwise: a row; block: 128 numbers, of weights 128 x 128"},
+       "scales: delayed: one per tensor, computed from earlier steps; current: one per tensor, computed from "
+       "the tensor itself; rowwise: one per row; block: one per 128 numbers (128 x 128 for weights)"},
       {"training.fp8.amax_history_len",
        Setting{field(&R::amax_history_len, integer(1, octavo::fp8::kMaxHistory)),
                "1024",
                {"fp8_amax_history_len"}},
-       "delayed: of how many steps the largest numbers are kept"},
+       "delayed: number of steps whose largest absolute values are kept"},
       {"training.fp8.amax_compute_algo",
        Setting{field(&R::amax_compute_algo, algos), "max", {"fp8_amax_compute_algo"}},
-       "delayed: which of them makes the scale: the largest, or that of the last step"},
+       "delayed: value that the scale is computed from: the largest in the history, or the last step's"},
       {"training.fp8.margin", Setting{field(&R::margin, small_integer(0, octavo::fp8::kMaxMargin)), "0"},
        "delayed: scales are divided by 2^margin"},
       {"training.fp8.select",
        Setting{field(&F::select,
                      choice<Fp8Select>({{Fp8Select::measure, "measure"}, {Fp8Select::always, "always"}})),
                "measure"},
-       "measure: the first step times each product with and without FP8, and the faster one is used; always: "
-       "FP8 wherever sizes allow it"},
+       "measure: the first step times each matmul with and without FP8, and the faster one is used; always: "
+       "FP8 for all matmuls whose sizes allow it"},
       {"training.fp8.fallback",
        Setting{field(&F::fallback,
                      choice<Fp8Fallback>({{Fp8Fallback::error, "error"}, {Fp8Fallback::bf16, "bf16"}})),
                "error"},
-       "on a device without FP8: error, or bf16: a warning, and products without FP8 (in compute_dtype)",
+       "on a device without FP8 units: error, or bf16: a warning, and matmuls without FP8 (in compute_dtype)",
        Effect::none},
   };
 }
@@ -136,33 +136,33 @@ std::vector<Key> make_general() {
   const auto metric = text("a metric of the task");
   std::vector<Key> keys = {
       {"data.max_samples", Setting{field(&D::max_samples, count_or_all()), "-1"},
-       "train on the first so many samples; -1: all", Effect::none},
+       "train on the first N samples only; -1: all", Effect::none},
       {"data.stages", Setting{field(&D::stages, stage_sizes()), "null"},
-       "progressive training: max_samples of each stage, run one after the other; max_steps are divided "
-       "equally among them (the last takes the remainder), num_train_epochs are passes of each over its own "
-       "samples",
+       "progressive training: stages that run one after the other, each with its own max_samples; max_steps "
+       "are divided equally among them (the last stage takes the remainder), and num_train_epochs counts "
+       "epochs over each stage's samples",
        Effect::none},
       {"data.max_eval_samples", Setting{field(&D::max_eval_samples, count_or_all()), "256"},
-       "evaluate on so many samples, evenly spread over those that there are; -1: all", Effect::none},
-      {"data.seed", Setting{field(&D::seed, integer(0, kAny)), "1337"}, "order of the samples"},
+       "evaluate on N samples that are evenly spread over all; -1: all", Effect::none},
+      {"data.seed", Setting{field(&D::seed, integer(0, kAny)), "1337"}, "seed of the order of the samples"},
       {"data.dataloader_num_workers",
        Setting{.type = field(&D::dataloader_num_workers, integer(0, 1024)),
                .fallback = "2",
                .also = {"num_workers"},
                .also_below = "training"},
-       "threads that prepare batches; 0: the training thread itself", Effect::none},
+       "threads that prepare batches; 0: the training thread prepares them", Effect::none},
 
       {"training.optimizer", Setting{field(&T::optimizer, optimizer_name()), kOptimizer, {"optim"}},
-       "algorithm and format of its states; the underscores may be left out"},
+       "algorithm and format of its states; the underscores may be omitted"},
       {"training.use_4bit_optimizer", Switch{"training.optimizer", kWith8bit, kWithFp32, has_small_states},
        "applies if no optimizer is set; a set optimizer must agree (true: states of fewer than 32 bits, "
        "false: of 32 bits), otherwise it is an error"},
       {"training.optimizer_fallback", Setting{field(&T::optimizer_fallback, optimizer_name()), "null"},
-       "without effect: every optimizer runs on every device that the trainer supports; kept for older "
-       "configs, with a note",
+       "no effect, because every optimizer runs on every device that the trainer supports; accepted for "
+       "older configs, with a note",
        Effect::none},
       {"training.learning_rate", Setting{field(&T::learning_rate, real(kPositive)), "0.001", {"lr"}},
-       "the highest learning rate"},
+       "peak learning rate"},
       {"training.lr_scheduler",
        Setting{field(&T::lr_scheduler,
                      choice<Scheduler>({{Scheduler::cosine, "cosine"},
@@ -171,25 +171,25 @@ std::vector<Key> make_general() {
                                         {Scheduler::wsd, "wsd"}})),
                "cosine",
                {"lr_scheduler_type"}},
-       "course of the learning rate after warm-up; wsd is constant with a decay at the end"},
+       "schedule of the learning rate after the warm-up; wsd: constant, with a decay at the end"},
       {"training.warmup_steps", Setting{field(&T::warmup_steps, integer(0, kMaxSteps)), "0"},
        "steps over which the learning rate rises from 0"},
       {"training.decay_steps", Setting{field(&T::decay_steps, steps), "null"},
-       "length of wsd's decay; null: a tenth of all steps"},
+       "steps of wsd's decay; null: a tenth of all steps"},
       {"training.min_lr", Setting{field(&T::min_lr, real(kNotNegative)), "0"},
        "learning rate at the end of a decay"},
       {"training.no_decay", Setting{field(&T::no_decay, no_decay_choice()), "auto"},
-       "parameters without weight decay; auto: those of fewer than two dimensions (biases and norms)"},
+       "parameters without weight decay; auto: parameters with fewer than two dimensions (biases and norms)"},
       {"training.groups", Setting{field(&T::groups, parameter_groups()), "[]"},
-       "parameters by patterns of their names (`params`), with their own `weight_decay`, `learning_rate` "
-       "(the highest; the scheduler changes all in proportion) and `state` (a format), or with `freeze: "
-       "true`; the first group that matches counts"},
+       "groups of parameters, selected by patterns of their names (`params`), that have their own "
+       "`weight_decay`, `learning_rate` (the peak; the scheduler scales all in proportion) and `state` (a "
+       "format), or `freeze: true`; the first group that matches a parameter is used"},
       {"training.compute_dtype",
        Setting{field(&T::compute_dtype, choice<ComputeType>({{ComputeType::float32, "float32", "fp32"},
                                                              {ComputeType::bfloat16, "bfloat16", "bf16"},
                                                              {ComputeType::float16, "float16", "fp16"}})),
                "bfloat16"},
-       "precision of the forward and backward pass; float16 scales the loss dynamically"},
+       "precision of the forward and backward pass; float16 uses dynamic loss scaling"},
       {"training.bf16", Switch{"training.compute_dtype", "bfloat16", "float32"},
        "the same as compute_dtype: bfloat16"},
       {"training.fp16", Switch{"training.compute_dtype", "float16", "float32"},
@@ -201,86 +201,88 @@ std::vector<Key> make_general() {
                                                                 {MasterWeights::stochastic, "stochastic"},
                                                                 {MasterWeights::none, "none"}})),
                "auto"},
-       "what bfloat16 weights keep besides: 24 or 32 bits in all, nothing with stochastic rounding, or "
-       "nothing; auto: 24"},
+       "master copy of bfloat16 weights: 24 or 32 bits per weight in total; stochastic: no copy, but "
+       "stochastic rounding; none: no copy; auto: 24"},
       {"training.offload",
        Setting{field(&T::offload, choice<Offload>({{Offload::none, "none"},
                                                    {Offload::host, "host"},
                                                    {Offload::stream, "stream"},
                                                    {Offload::automatic, "auto"}})),
                "none"},
-       "where optimizer states and master bits live: none: with the weights; host: in host memory, updated "
-       "by the CPU; stream: in host memory, brought through the GPU and updated there; auto: stream for what "
-       "gpu_state_budget does not hold, and none on the CPU. The results are the same in bits",
+       "location of optimizer states and master bits: none: with the weights; host: in host memory, updated "
+       "by the CPU; stream: in host memory, copied through the GPU and updated there; auto: stream for "
+       "states that exceed gpu_state_budget, and none on the CPU. The results are identical in bits",
        Effect::none},
       {"training.offload_gradients", Setting{field(&T::offload_gradients, flag()), "false"},
-       "gradients go to host memory in the backward pass and are freed on the device; those of several "
-       "passes are added up there (without effect with several ranks, which sum gradients on their devices)",
+       "gradients are copied to host memory during the backward pass and freed on the device; the gradients "
+       "of several micro-batches are summed there (no effect with several ranks, which sum gradients on "
+       "their devices)",
        Effect::none},
       {"training.offload_ratio", Setting{field(&T::offload_ratio, real({.low = 0, .high = 1})), "1"},
-       "how much of the states leaves the device, of their bytes", Effect::none},
+       "fraction of the states' bytes that leaves the device", Effect::none},
       {"training.gpu_state_budget", Setting{field(&T::gpu_state_budget, byte_size()), "null"},
-       "bytes of states that stay on the device, instead of offload_ratio; null: none stay but those of "
-       "small parameters",
+       "bytes of states that stay on the device, instead of offload_ratio; null: only the states of small "
+       "parameters stay",
        Effect::none},
       {"training.per_device_train_batch_size",
        Setting{field(&T::per_device_train_batch_size, batch_rows()), "8", {"batch_size"}},
-       "samples in a forward pass; auto: as many as the task's own limits of a batch allow"},
+       "samples in a micro-batch; auto: only the task's own limits of a batch apply"},
       {"training.per_device_eval_batch_size", Setting{field(&T::per_device_eval_batch_size, sizes), "4"},
-       "the same in evaluation", Effect::none},
-      {"training.gradient_accumulation_steps", Setting{passes(), "1"},
-       "forward passes of a rank per optimizer step; auto, also where it is not given: what follows from "
-       "global_batch_size"},
+       "samples in a batch of an evaluation", Effect::none},
+      {"training.gradient_accumulation_steps", Setting{accumulation_steps(), "1"},
+       "micro-batches of a rank per optimizer step; auto (the default if global_batch_size is given): "
+       "computed from global_batch_size"},
       {"training.global_batch_size", Setting{field(&T::global_batch_size, sizes), "null"},
        "samples per optimizer step: per_device_train_batch_size x gradient_accumulation_steps x ranks; null: "
-       "what these come to"},
+       "computed from these"},
       {"training.max_grad_norm",
        Setting{field(&T::max_grad_norm, real(kNotNegative)),
                "1",
                {"grad_clip", "gradient_clipping", "gradient_clip_val"}},
-       "longer gradients are scaled down to this norm; 0: never"},
+       "gradients with a larger norm are scaled down to this norm; 0: no clipping"},
       {"training.max_steps", Setting{field(&T::max_steps, steps, "-1"), "3000", {"max_iters"}},
-       "optimizer steps", Effect::none},
+       "number of optimizer steps", Effect::none},
       {"training.num_train_epochs",
        Setting{field(&T::num_train_epochs, real({.low = 0, .high = 1e9, .above = true})),
                "null",
                {"num_epochs", "max_epochs"}},
-       "passes over the data, instead of max_steps", Effect::none},
+       "epochs over the data, instead of max_steps", Effect::none},
       {"training.eval_steps", Setting{field(&T::eval_steps, steps), "200", {"test_freq"}},
        "steps between evaluations; null: only at the end", Effect::none},
       {"training.save_steps", Setting{field(&T::save_steps, steps), "500", {"checkpoint_freq"}},
        "steps between checkpoints; null: only at the end", Effect::none},
       {"training.save_total_limit", Setting{field(&T::save_total_limit, integer(1, kMaxSize)), "null"},
-       "checkpoints to keep, the newest; null: all", Effect::none},
+       "number of newest checkpoints to keep; null: all", Effect::none},
       {"training.save_best", Setting{field(&T::save_best, metric), "null"},
-       "keep the best checkpoints by this metric besides, and save one after each evaluation that is among "
-       "them; each metric knows whether lower or higher is better",
+       "also keep the best checkpoints by this metric, and save one after each evaluation that is among the "
+       "best; each metric defines whether lower or higher is better",
        Effect::none},
       {"training.save_best_limit", Setting{field(&T::save_best_limit, integer(1, kMaxSize)), "1"},
-       "how many of the best to keep", Effect::none},
+       "number of best checkpoints to keep", Effect::none},
       {"training.logging_steps", Setting{field(&T::logging_steps, steps), "10", {"log_freq"}},
-       "steps between metrics", Effect::none},
+       "steps between logged metrics", Effect::none},
       {"training.resume_from_checkpoint", Setting{field(&T::resume_from_checkpoint, resume_choice()), "true"},
-       "true: go on from the newest checkpoint in output_dir, if any; changed (or --resume on the command "
-       "line): the same, although settings or data have changed since; or a checkpoint's path",
+       "true: resume from the newest checkpoint in output_dir, if any; allow_changes (formerly `changed`; "
+       "`--resume` on the command line): the same, but the checkpoint must exist, and settings or data may "
+       "have changed since; false: start from the beginning; or the path of a checkpoint to resume from",
        Effect::none},
       {"training.init_from", Setting{field(&T::init_from, path()), "null"},
-       "weights to begin with instead of random ones, by name: a run's folder, a checkpoint's, or a "
-       "safetensors file; a run that goes on from its own checkpoint does not read it"},
+       "initial weights, by name, instead of random ones: a run's folder, a checkpoint's folder, or a "
+       "safetensors file; not read if the run resumes from its own checkpoint"},
       {"training.init_rename", Setting{field(&T::init_rename, renames()), "{}"},
-       "names in init_from and what the model calls them; * takes any text, and the first pattern that "
-       "matches counts"},
+       "patterns of names in init_from, and the names in the model; * matches any text, and the first "
+       "pattern that matches is used"},
       {"training.init_strict", Setting{field(&T::init_strict, flag()), "true"},
-       "false: weights that init_from lacks are initialised as usual, and those that the model has not are "
-       "left out; true: both are errors",
+       "true: weights that only the model or only init_from has are errors; false: weights that init_from "
+       "lacks are initialised as usual, and weights that the model lacks are skipped",
        Effect::none},
       {"training.convert_states", Setting{field(&T::convert_states, flag()), "false"},
-       "convert the optimizer states and weights of a checkpoint that has another state format, master or "
-       "precision; false: that is an error",
+       "convert the optimizer states and weights of a checkpoint with another state format, master copy or "
+       "precision; false: such a checkpoint is an error",
        Effect::none},
       {"training.num_gpus", Setting{field(&T::num_gpus, integer(1, 65536)), "null"},
-       "ranks on this machine, each with a GPU of its own (with device: cpu, without: at most one for each "
-       "logical processor); null: those that torchrun or Slurm has started, else one",
+       "ranks on this machine, each with its own GPU (with device: cpu: at most one rank per logical "
+       "processor); null: the ranks that torchrun or Slurm has started, else one",
        Effect::none},
       {"training.parallel",
        Setting{field(&T::parallel, choice<Parallel>({{Parallel::automatic, "auto"},
@@ -288,48 +290,48 @@ std::vector<Key> make_general() {
                                                      {Parallel::zero1, "zero1"},
                                                      {Parallel::zero2, "zero2"}})),
                "auto"},
-       "what each rank has of the optimizer: ddp all of it, zero1 a part of the states and masters, zero2 "
-       "also only that part of the gradients; auto: ddp",
+       "part of the optimizer that each rank has: ddp: all of it; zero1: a part of the states and master "
+       "copies; zero2: also only that part of the gradients; auto: ddp",
        Effect::none},
       {"training.reduce_dtype",
        Setting{field(&T::reduce_dtype, choice<ReduceType>({{ReduceType::automatic, "auto"},
                                                            {ReduceType::float32, "float32", "fp32"}})),
                "auto"},
-       "what gradients are summed over ranks in; auto: their own type, or float32 where a step has several "
-       "passes",
+       "type in which gradients are summed over ranks; auto: their own type, or float32 if a step has "
+       "several micro-batches",
        Effect::none},
       {"training.rank_timeout", Setting{field(&T::rank_timeout, real({.low = 1, .high = 1e6})), "600"},
-       "seconds that ranks wait for another one, at the start and later; then it counts as hanging, and the "
-       "run ends; a save may take longer",
+       "seconds that ranks wait for another rank, at the start and later; then that rank is considered "
+       "hanging, and the run ends; a save may take longer",
        Effect::none},
       {"training.deepspeed", Setting{.type = deepspeed_file(), .fallback = "null", .not_saved = true},
-       "a file of DeepSpeed (JSON), or its keys as a mapping: they become values of the keys here, and a "
-       "value that is given here otherwise is an error; docs/guides/ranks.md has what is read",
+       "a config file of DeepSpeed (JSON), or its keys as a mapping: they set the keys of this page, and a "
+       "different value given here is an error; docs/guides/ranks.md lists the supported keys",
        Effect::none},
       {"training.device", Setting{field(&T::device, device_name()), "auto"},
-       "where to train; auto: a GPU if there is one", Effect::none},
+       "device to train on; auto: a GPU if there is one", Effect::none},
       {"training.seed", Setting{field(&T::seed, integer(0, kAny)), "1337"},
-       "initial weights, dropout, stochastic rounding"},
+       "seed of initial weights, dropout and stochastic rounding"},
       {"training.warmup_ratio",
        Refused{"the warm-up is given in steps: write warmup_steps, which is warmup_ratio times max_steps"},
        ""},
-      {"training.betas", Refused{"each one is a key: write beta1 and beta2"}, ""},
+      {"training.betas", Refused{"each beta has its own key: write beta1 and beta2"}, ""},
       {"training.zero_optimization", Refused{kDeepSpeedSection}, ""},
       {"training.train_batch_size", Refused{kDeepSpeedSize}, ""},
       {"training.train_micro_batch_size_per_gpu", Refused{kDeepSpeedSize}, ""},
       {"training.offload_optimizer",
-       Refused{"states in host memory have a key of one word: write offload: host or offload: stream"}, ""},
+       Refused{"the key for states in host memory is offload: write offload: host or offload: stream"}, ""},
       {"training.use_4bit", Refused{kNo4bitWeights}, ""},
       {"training.quantization_type", Refused{kNo4bitWeights, "training.use_4bit"}, ""},
       {"training.use_double_quant", Refused{kNo4bitWeights, "training.use_4bit"}, ""},
 
       {"task", Setting{field(&Settings::task, word(std::move(tasks))), std::string_view(kAutomaticTask)},
-       "what is trained; auto: the task that model.name belongs to", Effect::none},
+       "what to train; auto: the task that model.name belongs to", Effect::none},
       {"output_dir",
        Setting{
            field(&Settings::output_dir, new_path()), std::string_view(kAutomaticFolder), {"checkpoint_dir"}},
        "folder of the run: checkpoints, metrics, report; auto: runs/ and the name of the config file, "
-       "followed by what the command line changes (runs/run, runs/run-learning_rate=3.0e-04)",
+       "followed by the changes of the command line (runs/run, runs/run-learning_rate=3.0e-04)",
        Effect::none},
   };
   const auto below_types = std::ranges::find(keys, kFp8Before, &Key::path);
@@ -390,6 +392,12 @@ std::size_t Schema::index(std::string_view path) const {
 const Setting* Schema::setting(std::string_view path) const {
   const std::size_t at = index(path);
   return at == kNoKey ? nullptr : keys_[at].setting();
+}
+
+Status set_value(const Key& key, std::string_view yaml, Settings& settings) {
+  ASSIGN_OR_RETURN(const auto value, read_yaml(yaml, {"schema", false}));
+  if (key.setting() != nullptr && key.setting()->type.set(value, settings)) return {};
+  return failed_error("schema: {} does not accept {}", key.path, yaml);
 }
 
 const TaskConfig* find_task(std::string_view name) {

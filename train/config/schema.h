@@ -22,8 +22,11 @@ struct Setting {
   std::vector<std::string_view> also = {};  // names in other tools
   std::string_view also_below = {};         // another section in which the key may be given
   std::string_view option = {};             // the algorithms' option that it sets, if any (options.h)
-  bool omit_if_null = false;                // to_yaml() omits it if it is null
-  bool not_saved = false;  // its content is copied to other keys, so it is not saved with a run
+  // The key's former name. It is still read, and automatic folders are still named after it, so that a
+  // command finds the folder of its run.
+  std::string_view formerly = {};
+  bool omit_if_null = false;  // to_yaml() omits it if it is null
+  bool not_saved = false;     // its content is copied to other keys, so it is not saved with a run
 };
 
 // A boolean spelling of one value of the key `target`. True sets `value`. False excludes `value`: if the
@@ -87,6 +90,9 @@ class Schema {
  private:
   std::vector<Key> keys_;
 };
+
+// Sets a key to a value that this program defines, such as its default. The error is an error of the program.
+Status set_value(const Key& key, std::string_view yaml, Settings& settings);
 
 // Returns the keys of every run.
 std::vector<Key> general_keys();

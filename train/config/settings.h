@@ -1,10 +1,11 @@
 // The settings of every run as C++ types: one field per key of schema.cc, which defines the meanings, the
-// defaults and the limits. The settings that a task and its models add are in `own`, in structs that they
-// declare (task_config.h). The fields start empty. Only parse() and load() of config.h fill them, so a
-// Settings in use is complete and checked.
+// defaults and the limits. The settings that a task and its models add are in `task_settings`, in structs
+// that they declare (task_config.h). The fields start empty. Only parse() and load() of config.h fill them,
+// so a Settings in use is complete and checked.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <fmt/core.h>
 #include <octavo/fp8.h>
 #include <octavo/types.h>
 
@@ -126,9 +127,9 @@ struct DeviceName {
 };
 
 struct Resume {
-  bool latest = false;   // resume from the newest checkpoint of output_dir, if there is one
-  std::string path;      // or resume from this checkpoint, which must exist
-  bool changed = false;  // with `latest`: requires a checkpoint, but settings and data may differ
+  bool latest = false;         // resume from the newest checkpoint of output_dir, if there is one
+  std::string path;            // or resume from this checkpoint, which must exist
+  bool allow_changes = false;  // with `latest`: requires a checkpoint, but settings and data may differ
   friend bool operator==(const Resume&, const Resume&) = default;
 };
 
@@ -221,9 +222,11 @@ constexpr bool has_bfloat16_units(int compute_major) { return compute_major >= 8
 inline std::string slow_type_text(ComputeType type, std::string_view gpu, int compute_major,
                                   int compute_minor) {
   if (type != ComputeType::bfloat16 || has_bfloat16_units(compute_major)) return {};
-  return "compute_dtype: bfloat16 is slow on " + std::string(gpu) + " (compute capability " +
-         std::to_string(compute_major) + "." + std::to_string(compute_minor) +
-         "), whose tensor cores support float16 and not bfloat16; use compute_dtype=float16";
+  return fmt::format(
+      "compute_dtype: bfloat16 is slow on {} (compute capability {}.{}), whose tensor cores support float16 "
+      "and "
+      "not bfloat16; use compute_dtype=float16",
+      gpu, compute_major, compute_minor);
 }
 
 // Returns how weights are stored. Resolves `master_weights: auto`.

@@ -34,7 +34,7 @@ struct TaskConfig {
   // Returns `model.name` and all other keys that the task and its models read, in any section. The keys of a
   // section are contiguous.
   std::vector<Key> (*keys)();
-  // Checks the rules between keys. Errors name both places (clash() in checks.h).
+  // Checks the rules between keys. Errors name both places (clash_error() in checks.h).
   Status (*check)(const Config& config);
   // Checks for values that a run needs but a config that is only printed may omit.
   Status (*check_complete)(const Config& config);

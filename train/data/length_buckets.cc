@@ -69,7 +69,7 @@ bool BatchBudget::fits(const ClipCost& cost) const {
 std::string BatchBudget::excess_text(const ClipCost& cost) const {
   if (seconds && cost.seconds > *seconds)
     return number(cost.seconds) + " s, but a batch has " + number(*seconds) + " s (data.batch_seconds)";
-  return fmt::format("{} cells of the loss, but a batch has {} (data.batch_cells)", cost.cells,
+  return fmt::format("{} cells of the loss, but a batch has {} (data.batch_lattice_cells)", cost.cells,
                      cells.value_or(0));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/device/device.h"
 
-#include "train/config/micro_batches.h"
+#include "train/config/checks.h"
 #include "train/config/settings.h"
 #include "train/data/mix.h"
 
@@ -40,11 +40,11 @@ Status no_named_gpu(const Config& config) {
   return invalid_error(
       "{}: training.device: got cuda:{}, but the run has several ranks, and each takes the GPU of its "
       "number on its machine; use device: cuda, and CUDA_VISIBLE_DEVICES to choose among the GPUs",
-      config.origin("training.device").place(), *wanted.index);
+      config.origin("training.device").where(), *wanted.index);
 }
 
 std::string got_num_gpus(const Config& config) {
-  return fmt::format("{}: training.num_gpus: got {}", config.origin("training.num_gpus").place(),
+  return fmt::format("{}: training.num_gpus: got {}", config.origin("training.num_gpus").where(),
                      *config.settings.training.num_gpus);
 }
 
@@ -138,7 +138,7 @@ Status can_start_ranks(const Config& config) {
   RETURN_IF_ERROR(few_cpu_ranks(config));
   RETURN_IF_ERROR(enough_gpus(config, *config.settings.training.num_gpus));
   return with_context(
-      config.origin("training.global_batch_size").place(),
+      config.origin("training.global_batch_size").where(),
       status_of(accumulation_for(config.settings.training, *config.settings.training.num_gpus)));
 }
 

@@ -2,7 +2,7 @@
 #include "train/predict/advise.h"
 
 #include "train/base/numbers.h"
-#include "train/config/micro_batches.h"
+#include "train/config/checks.h"
 #include "train/config/options.h"
 #include "train/config/paths.h"
 

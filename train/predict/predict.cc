@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/predict/predict.h"
 
-#include "train/config/micro_batches.h"
+#include "train/config/checks.h"
 #include "train/config/settings.h"
 #include "train/distributed/process_group.h"
 #include "train/model/model.h"

@@ -5,7 +5,7 @@
 
 #include "train/base/numbers.h"
 #include "train/base/word_diff.h"
-#include "train/config/node.h"
+#include "train/config/yaml.h"
 #include "train/report/page.h"
 
 #include <fmt/format.h>

@@ -276,8 +276,8 @@ Result<std::unique_ptr<RunLog>> open_folder(const std::string& folder, bool writ
 }
 
 std::string config_yaml(const Settings& given) {
-  Settings saved = with_absolute_paths(given);            // a run can be resumed from any folder
-  saved.training.resume_from_checkpoint.changed = false;  // --resume holds for one start
+  Settings saved = with_absolute_paths(given);                  // a run can be resumed from any folder
+  saved.training.resume_from_checkpoint.allow_changes = false;  // --resume holds for one start
   return to_yaml(saved);
 }
 

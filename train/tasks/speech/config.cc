@@ -31,13 +31,13 @@ std::vector<Key> augment_keys() {
   using A = SpecAugmentSettings;
   return {
       {"model.spec_augment.freq_masks", Setting{field(&A::freq_masks, integer(0, 1024)), "2"},
-       "parts of the frequencies that a training pass does not see"},
+       "number of masked frequency ranges per training clip"},
       {"model.spec_augment.time_masks", Setting{field(&A::time_masks, integer(0, 1024)), "10"},
-       "parts of the time that it does not see"},
+       "number of masked time ranges per training clip"},
       {"model.spec_augment.freq_width", Setting{field(&A::freq_width, integer(0, kMaxSize)), "27"},
-       "bands of such a part, fewer than that"},
+       "width of a masked frequency range is below this number of mel bands"},
       {"model.spec_augment.time_width", Setting{field(&A::time_width, time_width()), "0.05"},
-       "frames of such a part, fewer than that: up to 1 it is a share of the clip"},
+       "width of a masked time range is below this number of frames; up to 1: this fraction of the clip"},
       {"model.init_from_pretrained_model", Refused{kNoInit}, ""},
       {"model.freeze", Refused{kNoFreeze}, ""},
   };
@@ -48,21 +48,21 @@ std::vector<Key> generator_keys() {
   const auto sizes = integer(1, kMaxSize);
   return {
       {"data.generator.clips", Setting{field(&G::clips, integer(1, kMaxSteps)), "null"},
-       "clips to train on, which a generator makes; instead of recordings", Effect::content},
+       "number of synthetic clips to train on, instead of recordings", Effect::content},
       {"data.generator.validation_clips", Setting{field(&G::validation_clips, sizes), "64"},
-       "clips to evaluate on, which are others"},
+       "number of synthetic clips to evaluate on, which differ from the training clips"},
       {"data.generator.seconds", Setting{field(&G::seconds, real({.low = 0.16, .high = 3600})), "4"},
-       "length of the longest clip"},
+       "length of the longest clip in seconds"},
       {"data.generator.tokens", Setting{field(&G::tokens, sizes), "12"},
-       "tokens of the longest clip; a shorter one has fewer, in proportion"},
+       "tokens of the longest clip; shorter clips have proportionally fewer"},
       {"data.generator.vary", Setting{field(&G::vary, real(kFraction)), "0.5"},
-       "clips are shorter than the longest by up to this share of it"},
+       "clips are shorter than the longest by at most this fraction of its length"},
       {"data.generator.vocabulary", Setting{field(&G::vocabulary, sizes), "null"},
-       "tokens that are spoken, the first of the model's; null: all"},
+       "number of different tokens that are spoken, the first ones of the model; null: all"},
       {"data.generator.noise", Setting{field(&G::noise, real(kNotNegative)), "0.3"},
-       "noise of the features; a token is as loud as 1"},
+       "noise in the features, relative to the loudness of a token"},
       {"data.generator.seed", Setting{field(&G::seed, integer(0, kMaxSteps)), "1"},
-       "another seed: other clips of the same language"},
+       "seed of the clips; the language is the same for all seeds"},
   };
 }
 
@@ -88,7 +88,7 @@ Status check(const Config& config) {
       with_speech_keys(*known, config.settings.task_settings.get<SpeechKeys>()).vocabulary;
   if (*data.vocabulary <= tokens) return {};
   return clash_error(config, "data.generator.vocabulary", "model.vocab_size",
-                     fmt::format("the model has {} tokens: use as many or fewer", tokens));
+                     fmt::format("the model has {} tokens: use at most that many", tokens));
 }
 
 // Checks that the config has exactly one source of clips (recordings or the generator) and all keys that the
@@ -99,20 +99,20 @@ Status check_data(const Config& config) {
   if (generates && recordings.train_manifest)
     return clash_error(config, "data.generator.clips", "data.train_manifest", "keep one");
   if (generates && recordings.has_budget()) {
-    return clash_error(config, recordings.batch_seconds ? "data.batch_seconds" : "data.batch_cells",
+    return clash_error(config, recordings.batch_seconds ? "data.batch_seconds" : "data.batch_lattice_cells",
                        "data.generator.clips",
-                       "batches of generated clips have per_device_train_batch_size: remove it");
+                       "the size of generated batches is per_device_train_batch_size: remove it");
   }
   if (!generates && !recordings.train_manifest) {
     return Status::invalid(
         "data.train_manifest: not given; name the manifest of your recordings, `data: {train_manifest: "
         "train.jsonl, val_manifest: val.jsonl}` in the file or data.train_manifest=train.jsonl after it "
-        "(without recordings, data.generator.clips=512 makes clips up)");
+        "(without recordings, data.generator.clips=512 generates synthetic clips)");
   }
   if (!generates && !recordings.val_manifest) {
     return Status::invalid(
-        "data.val_manifest: not given; name the recordings to evaluate on. `octavo data split` takes them "
-        "from one manifest");
+        "data.val_manifest: not given; name the recordings to evaluate on. `octavo data split` splits a "
+        "manifest into both");
   }
   return {};
 }
@@ -159,10 +159,10 @@ std::vector<Default> defaults(const Config& config) {
 TaskConfig speech_task_config() {
   return {.name = "speech",
           .meaning =
-              "Speech recognition: a FastConformer with a transducer (TDT, RNN-T) or CTC, of recordings or "
-              "of clips that a generator\nmakes. Where a key of the model is null, it is as the model of "
-              "`model.name` has it. Of `model.encoder.d_model`\nand the like the parts may be nested: "
-              "`model: {encoder: {d_model: 256}}`.",
+              "Speech recognition: a FastConformer with a transducer (TDT, RNN-T) or CTC, trained on recordings "
+              "or on synthetic\nclips. A key of the model that is null has the value of the model that "
+              "`model.name` names. Keys such as\n`model.encoder.d_model` may be nested: `model: {encoder: "
+              "{d_model: 256}}`.",
           .models =
               "fastconformer, nvidia/parakeet-tdt-0.6b-v2, nvidia/parakeet-tdt-0.6b-v3, or the path of a "
               "model in files, such as ./model.nemo or ./FOLDER",

@@ -13,7 +13,7 @@ constexpr std::string_view kBdh = "bdh";
 std::vector<Key> bdh_keys() {
   using B = BdhSettings;
   return {
-      {"model.n_layer", Setting{field(&B::n_layer, integer(1, 4096)), "6"}, "layers"},
+      {"model.n_layer", Setting{field(&B::n_layer, integer(1, 4096)), "6"}, "number of layers"},
       {"model.n_embd", Setting{field(&B::n_embd, integer(1, kMaxSize)), "256"}, "width of the embedding"},
       {"model.n_head", Setting{field(&B::n_head, integer(1, 4096)), "4"}, "attention heads"},
       {"model.mlp_internal_dim_multiplier",
@@ -22,7 +22,7 @@ std::vector<Key> bdh_keys() {
       {"model.dropout", Setting{field(&B::dropout, real(kFraction)), "0.1"},
        "probability of dropping an activation"},
       {"model.gradient_checkpointing", Setting{field(&B::gradient_checkpointing, flag()), "false"},
-       "compute activations again in the backward pass instead of keeping them: slower, less memory",
+       "recompute activations in the backward pass instead of keeping them: slower, less memory",
        Effect::none},
   };
 }
@@ -31,31 +31,30 @@ std::vector<Key> bdh_keys() {
 Status check_bdh(const Config& config) {
   const auto& model = config.settings.task_settings.get<BdhSettings>();
   if (model.n_embd * model.mlp_internal_dim_multiplier % (2 * model.n_head) == 0) return {};
-  return Status::invalid(clash(config, "model.n_head", "model.n_embd",
-                               "n_embd * mlp_internal_dim_multiplier must be a multiple of 2 * n_head"));
+  return clash_error(config, "model.n_head", "model.n_embd",
+                     "n_embd * mlp_internal_dim_multiplier must be a multiple of 2 * n_head");
 }
 
 std::vector<Key> keys() {
   using T = TextSettings;
   std::vector<Key> out = {{"model.name",
                            Setting{field(&ModelSettings::name, word({std::string(kBdh)})), kBdh},
-                           "which model to train"}};
+                           "model to train"}};
   const std::vector<Key> bdh = bdh_keys();
   out.insert(out.end(), bdh.begin(), bdh.end());
   const std::vector<Key> own = {
       {"data.train", Setting{field(&T::train, paths()), "null"},
-       "text to train on: files, folders (all files in them) and patterns such as books/*.txt; a run needs "
-       "it",
+       "text to train on (required): files, folders (all files in them) and patterns such as books/*.txt",
        Effect::content},
       {"data.validation", Setting{field(&T::validation, paths()), "null"},
-       "text to evaluate on; null: a part of data.train is held out for it", Effect::content},
+       "text to evaluate on; null: a part of data.train is held out", Effect::content},
       {"data.block_size",
        Setting{field(&T::block_size, integer(1, kMaxSize)),
                "512",
                {"seq_len", "context_length", "max_seq_length"}},
        "tokens (bytes) in a sequence"},
       {"training.sample_tokens", Setting{field(&T::sample_tokens, integer(0, kMaxSize)), "300"},
-       "length of the text that the model writes at the end of a run; 0: none", Effect::none},
+       "length of the text that the model generates at the end of a run; 0: none", Effect::none},
   };
   out.insert(out.end(), own.begin(), own.end());
   return out;
@@ -67,7 +66,7 @@ Status check_complete_text(const Config& config) {
   return invalid_error(
       "{}data.train: not given; name the text to train on, `data: {{train: corpus.txt}}` in the file or "
       "data.train=corpus.txt after it",
-      origin.level == Origin::Level::standard ? "" : origin.place() + ": ");
+      origin.level == Origin::Level::standard ? "" : origin.where() + ": ");
 }
 
 }  // namespace
@@ -77,8 +76,8 @@ TaskConfig text_task_config() {
       .name = "text",
       .meaning =
           "A language model of bytes. `data.train` and `data.validation` name a file, a folder (all files "
-          "in it and below), a pattern in\nquotes (`\"books/*.txt\"`), or a list of these. The files of a "
-          "folder or a pattern are sorted by path; hidden and empty ones are left out.",
+          "in it and its subfolders), a pattern in\nquotes (`\"books/*.txt\"`), or a list of these. The files of a "
+          "folder or a pattern are sorted by path; hidden and empty files are skipped.",
       .models = kBdh,
       .metrics = {"loss"},
       .example = R"(model:    {name: bdh, n_layer: 6, n_embd: 256, n_head: 4}

@@ -6,7 +6,7 @@
 
 #include "train/base/status.h"
 #include "train/config/codec.h"
-#include "train/config/node.h"
+#include "train/config/yaml.h"
 #include "train/tasks/speech/archive/archive.h"
 #include "train/tasks/speech/config/codecs.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"

@@ -35,10 +35,4 @@ std::optional<SpeechModelSettings> known_speech_model(std::string_view name);
 // Returns `model` with the config's keys applied.
 SpeechModelSettings with_speech_keys(SpeechModelSettings model, const SpeechKeys& keys);
 
-// Returns the error that the values of two keys exclude each other; see clash().
-inline Status clash_error(const Config& config, std::string_view path, std::string_view other,
-                          std::string_view advice) {
-  return Status::invalid(clash(config, path, other, advice));
-}
-
 }  // namespace octavo_train

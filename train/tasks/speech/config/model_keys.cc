@@ -65,32 +65,32 @@ std::vector<Key> speech_model_keys() {
   const auto reductions = word({"mean_batch", "mean", "mean_volume"});
   return {
       {"model.name", Setting{field(&ModelSettings::name, model_name()), kFastConformer},
-       "fastconformer: a model of the sizes below, small where they are null; or a model in files, with its "
-       "sizes: a .nemo archive, a folder of transformers, or a name of the hub that has been downloaded, "
-       "such as nvidia/parakeet-tdt-0.6b-v3"},
+       "fastconformer: a model with the sizes below, small where they are null; or a model in files, with "
+       "the sizes in them: a .nemo archive, a folder of transformers, or the name of a model of the hub that "
+       "has been downloaded, such as nvidia/parakeet-tdt-0.6b-v3"},
       {"model.pretrained", Setting{field(&K::pretrained, flag()), "true"},
-       "begin with the weights of these files; false: with random ones of the sizes of parakeet-tdt-0.6b-v2 "
-       "or -v3, without files"},
+       "true: start with the weights in the model's files; false: start with random weights, in the sizes of "
+       "parakeet-tdt-0.6b-v2 or -v3, without files"},
       {"model.head", Setting{field(&K::head, heads()), "null"},
-       "what follows the encoder: a transducer that predicts tokens and durations, one that predicts tokens, "
-       "or CTC"},
-      {"model.vocab_size", Setting{field(&K::vocab_size, sizes), "null"}, "tokens, without blank"},
+       "head after the encoder: tdt: a transducer that predicts tokens and durations; rnnt: a transducer "
+       "that predicts tokens; ctc: CTC"},
+      {"model.vocab_size", Setting{field(&K::vocab_size, sizes), "null"}, "number of tokens, without blank"},
       {"model.gradient_checkpointing", Setting{field(&K::gradient_checkpointing, flag()), "false"},
-       "compute activations again in the backward pass instead of keeping them: slower, less memory",
+       "recompute activations in the backward pass instead of keeping them: slower, less memory",
        Effect::none},
       {"model.freeze_batch_norm", Setting{field(&K::freeze_batch_norm, flag()), "false"},
-       "BatchNorm takes its running statistics in training too, and they stay: for small batches"},
-      {"model.encoder.feat_in", Setting{field(&K::feat_in, sizes), "null"}, "bands of the features"},
+       "BatchNorm uses its running statistics in training too and does not update them; for small batches"},
+      {"model.encoder.feat_in", Setting{field(&K::feat_in, sizes), "null"}, "mel bands of the features"},
       {"model.encoder.subsampling_conv_channels",
        Setting{field(&K::subsampling_conv_channels, sizes), "null"},
-       "channels of the convolutions that make one frame of eight"},
+       "channels of the convolutions that reduce eight frames to one"},
       {"model.encoder.n_layers", Setting{field(&K::n_layers, integer(1, 4096)), "null"}, "layers"},
       {"model.encoder.d_model", Setting{field(&K::d_model, sizes), "null"}, "width of a frame"},
       {"model.encoder.n_heads", Setting{field(&K::n_heads, integer(1, 4096)), "null"}, "attention heads"},
       {"model.encoder.ff_expansion_factor", Setting{field(&K::ff_expansion_factor, integer(1, 256)), "null"},
        "width of a feed-forward layer, in units of d_model"},
       {"model.encoder.conv_kernel_size", Setting{field(&K::conv_kernel_size, odd_number(999)), "null"},
-       "frames that a layer's convolution sees"},
+       "kernel size of a layer's convolution, in frames"},
       {"model.encoder.dropout", Setting{field(&K::dropout, chance), "null"},
        "dropout of the layers' branches and inside feed-forward layers"},
       {"model.encoder.dropout_pre_encoder", Setting{field(&K::dropout_pre_encoder, chance), "null"},
@@ -98,27 +98,31 @@ std::vector<Key> speech_model_keys() {
       {"model.encoder.dropout_att", Setting{field(&K::dropout_att, chance), "null"},
        "dropout of attention's probabilities"},
       {"model.encoder.gradient_checkpointing", Setting{field(&K::encoder_checkpointing, flag()), "null"},
-       "of the encoder alone; null: as model.gradient_checkpointing", Effect::none},
+       "model.gradient_checkpointing for the encoder only; null: the value of model.gradient_checkpointing",
+       Effect::none},
       {"model.decoder.pred_hidden", Setting{field(&K::pred_hidden, sizes), "null"},
        "width of the prediction network"},
       {"model.decoder.pred_rnn_layers", Setting{field(&K::pred_rnn_layers, integer(1, 64)), "null"},
-       "its layers"},
-      {"model.decoder.dropout", Setting{field(&K::decoder_dropout, chance), "null"}, "its dropout"},
+       "layers of the prediction network"},
+      {"model.decoder.dropout", Setting{field(&K::decoder_dropout, chance), "null"},
+       "dropout of the prediction network"},
       {"model.decoder.gradient_checkpointing", Setting{field(&K::decoder_checkpointing, flag()), "null"},
-       "of the prediction network alone; null: as model.gradient_checkpointing. The joint network always "
-       "computes again",
+       "model.gradient_checkpointing for the prediction network only; null: the value of "
+       "model.gradient_checkpointing. The joint network is always recomputed",
        Effect::none},
       {"model.joint.joint_hidden", Setting{field(&K::joint_hidden, sizes), "null"},
        "width of the joint network"},
-      {"model.joint.dropout", Setting{field(&K::joint_dropout, chance), "null"}, "its dropout"},
+      {"model.joint.dropout", Setting{field(&K::joint_dropout, chance), "null"},
+       "dropout of the joint network"},
       {"model.loss.durations", Setting{field(&K::durations, duration_list()), "null"},
-       "frames by which a token of the head tdt can advance"},
+       "numbers of frames by which a token can advance, with the head tdt"},
       {"model.loss.sigma", Setting{field(&K::sigma, real(kNotNegative)), "null"},
-       "tdt: taken from every token's log-probability in the loss"},
+       "tdt: subtracted from every token's log-probability in the loss"},
       {"model.loss.omega", Setting{field(&K::omega, real({.low = 0, .high = 1})), "null"},
-       "tdt: share of steps whose loss is that of rnnt"},
+       "tdt: fraction of steps that use the loss of rnnt"},
       {"model.loss.reduction", Setting{field(&K::reduction, reductions), "null"},
-       "mean over the clips, mean of each clip's loss by its tokens, or sum by the sum of tokens"},
+       "mean_batch: mean over the clips; mean: mean of each clip's loss divided by its tokens; mean_volume: "
+       "sum of the losses divided by the sum of tokens"},
   };
 }
 

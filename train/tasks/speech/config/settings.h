@@ -71,11 +71,11 @@ struct RecordingSettings {
   std::string text_field, lang_field;
   std::optional<std::int64_t> sample_rate;
   double min_duration = 0, max_duration = 0;  // seconds
-  BadClips bad_clips{};
+  BadClips on_bad_clip{};
 
   // Limits of a batch: see train/data/length_buckets.h.
   std::optional<double> batch_seconds;
-  std::optional<std::int64_t> batch_cells;
+  std::optional<std::int64_t> batch_lattice_cells;
   std::int64_t bucket_buffer_size = 0;
 
   // Perturbation of recordings in training: see train/audio/perturb.h.
@@ -86,7 +86,7 @@ struct RecordingSettings {
 
   std::optional<std::string> cache_features;
 
-  [[nodiscard]] bool has_budget() const { return batch_seconds || batch_cells; }
+  [[nodiscard]] bool has_budget() const { return batch_seconds || batch_lattice_cells; }
 };
 
 // Selects the tokenizer. If no key is set, the tokenizer of model.name's archive is used.

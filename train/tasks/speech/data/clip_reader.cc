@@ -79,7 +79,7 @@ Result<std::vector<std::int64_t>> ClipReader::tokens(const std::string& text) co
 
 Status ClipReader::check_size(double duration, std::int64_t tokens) const {
   const ClipCost needs = cost(duration, tokens);
-  const BatchBudget budget{std::nullopt, settings_.batch_seconds, settings_.batch_cells};
+  const BatchBudget budget{std::nullopt, settings_.batch_seconds, settings_.batch_lattice_cells};
   if (settings_.has_budget() && !budget.fits(needs))
     return Status::invalid("it has " + budget.excess_text(needs));
   const std::int64_t frames = needs.cells / (tokens + 1);

@@ -1,4 +1,4 @@
-// The recordings of manifests as a ClipSource. data.bad_clips decides whether a bad clip ends the run or is
+// The recordings of manifests as a ClipSource. data.on_bad_clip decides whether a bad clip ends the run or is
 // skipped and listed.
 // SPDX-License-Identifier: MIT
 #include "train/audio/audio.h"
@@ -41,7 +41,7 @@ constexpr std::int64_t kLooked = 256;           // clips whose tokens are counte
 ManifestOptions options_of(const RecordingSettings& settings) {
   return {.min_duration = settings.min_duration,
           .max_duration = settings.max_duration,
-          .bad = settings.bad_clips,
+          .bad = settings.on_bad_clip,
           .text_field = settings.text_field,
           .lang_field = settings.lang_field};
 }
@@ -59,7 +59,7 @@ Result<Manifest> open_manifest(const char* key, const Settings& settings, const 
 
 BatchBudget budget_of(const RecordingSettings& settings, std::int64_t rows) {
   return {rows == kNoLimit ? std::nullopt : std::optional(rows), settings.batch_seconds,
-          settings.batch_cells};
+          settings.batch_lattice_cells};
 }
 
 std::string count_text(std::int64_t number) { return grouped(static_cast<double>(number)); }
@@ -179,9 +179,9 @@ class Recordings : public ClipSource {
   [[nodiscard]] std::int64_t most_rows(std::int64_t rows) const override {
     if (files_.settings.batch_seconds)
       rows = std::min(rows, static_cast<std::int64_t>(*files_.settings.batch_seconds / longest_seconds()));
-    if (files_.settings.batch_cells)
-      rows = std::min(rows,
-                      *files_.settings.batch_cells / (subsampled(longest_.frames) * (longest_.tokens + 1)));
+    if (files_.settings.batch_lattice_cells)
+      rows = std::min(
+          rows, *files_.settings.batch_lattice_cells / (subsampled(longest_.frames) * (longest_.tokens + 1)));
     return std::max<std::int64_t>(rows, 1);
   }
 
@@ -209,8 +209,9 @@ class Recordings : public ClipSource {
                                               : "max_duration is " + significant(settings.max_duration, 4);
     out.length_key = {"data.max_duration", static_cast<std::int64_t>(settings.max_duration), 1};
     if (settings.batch_seconds) out.limits.push_back({"data.batch_seconds", *settings.batch_seconds});
-    if (settings.batch_cells)
-      out.limits.push_back({"data.batch_cells", static_cast<double>(*settings.batch_cells), true});
+    if (settings.batch_lattice_cells)
+      out.limits.push_back(
+          {"data.batch_lattice_cells", static_cast<double>(*settings.batch_lattice_cells), true});
     out.limited_rows = most_rows(kNoLimit);
     return out;
   }
@@ -244,8 +245,9 @@ class Recordings : public ClipSource {
 
   // Returns the cost of a sample. Reads its line again only if the text matters.
   [[nodiscard]] ClipCost cost(std::int64_t sample) const {
-    return reader_.cost(files_.train.duration(sample),
-                        files_.settings.batch_cells ? files_.train.entry(sample).text : std::string());
+    return reader_.cost(files_.train.duration(sample), files_.settings.batch_lattice_cells
+                                                           ? files_.train.entry(sample).text
+                                                           : std::string());
   }
 
   // Returns the longest duration, and the most tokens among the kLooked longest recordings. Counting those is
@@ -317,16 +319,16 @@ class Recordings : public ClipSource {
   }
 
   // Returns the clip, or nullopt if it is bad and is skipped. Throws octavo::Error if it is bad and
-  // data.bad_clips is error.
+  // data.on_bad_clip is error.
   [[nodiscard]] std::optional<LoadedClip> clip(const Manifest& manifest, std::int64_t index,
                                                std::optional<std::uint64_t> draw) const {
     const ManifestEntry entry = manifest.entry(index);
     auto read = load(entry, draw);
     if (read.ok()) return std::move(*read);
     const std::string why = read.status().message(), place = manifest.place(index);
-    if (files_.settings.bad_clips == BadClips::error) {
+    if (files_.settings.on_bad_clip == BadClips::error) {
       throw Error(Status::invalid(place + ": " + why +
-                                  "; repair or remove it, or skip bad clips (data.bad_clips: skip)"));
+                                  "; repair or remove it, or skip bad clips (data.on_bad_clip: skip)"));
     }
     if (Status bad = skipped_.add({place, entry.audio, why}); !bad.ok()) throw Error(bad);
     return std::nullopt;

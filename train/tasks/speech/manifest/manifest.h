@@ -45,8 +45,9 @@ struct ManifestOptions {
   // If a line has no `text` field, `text_filepath` (a file with the text) or `normalized_text` replaces it.
   // Only the name `text` has these alternatives.
   std::string text_field = "text", lang_field = "lang";
-  std::string how_to_skip = "data.bad_clips: skip";  // how a user selects BadClips::skip, for error messages
-  bool needs_text = true;  // false: a line may have no text, such as one of a noise recording
+  std::string how_to_skip =
+      "data.on_bad_clip: skip";  // how a user selects BadClips::skip, for error messages
+  bool needs_text = true;        // false: a line may have no text, such as one of a noise recording
 };
 
 // Counts of lines. Every line counts once, regardless of its manifest's weight.

@@ -1,7 +1,7 @@
-// Parses YAML text to YamlNode. It uses the library's events, not its nodes: every event has a place, the
-// cost is proportional to the text's size, and an alias can be rejected before it is expanded.
+// Parses the text of a config to YamlNode. It uses the library's events, not its nodes: every event has a
+// place, the cost is proportional to the text's size, and an alias can be rejected before it is expanded.
 // SPDX-License-Identifier: MIT
-#include "train/config/node.h"
+#include "train/config/yaml.h"
 
 #include "train/base/utf8.h"
 
@@ -38,7 +38,8 @@ class TreeBuilder final : public YAML::EventHandler {
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (documents_++ > 0) {
       refuse(place_of(mark),
-             "the config has ended before this: a second document (`---`), or a bracket too many");
+             "the config ends before this line, which begins a second document (`---`) or has an extra "
+             "closing bracket");
     }
   }
   void OnDocumentEnd() override {}
@@ -139,11 +140,76 @@ Status check_text(std::string_view text, const Source& source) {
   return {};
 }
 
+constexpr std::string_view kBlank = " \t\r";
+constexpr std::string_view kNone = "None", kNull = "null";
+
+// Removes the next line, with its line break, from `text` and returns it.
+std::string_view take_line(std::string_view& text) {
+  const std::string_view line = text.substr(0, std::min(text.find('\n'), text.size() - 1) + 1);
+  text.remove_prefix(line.size());
+  return line;
+}
+
+// Returns the position of the `=` of an assignment; npos if the line is not an assignment.
+std::size_t equals_in(std::string_view line) {
+  constexpr std::string_view kFirst = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+  constexpr std::string_view kName = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789.";
+  if (line.empty() || kFirst.find(line[0]) == std::string_view::npos) return std::string_view::npos;
+  const std::size_t end = line.find_first_not_of(kName);
+  if (end == std::string_view::npos) return end;
+  const std::size_t at = line.find_first_not_of(" \t", end);
+  const bool is_one = at != std::string_view::npos && line[at] == '=' && line.substr(at, 2) != "==";
+  return is_one ? at : std::string_view::npos;
+}
+
+// Returns true if a line without indentation begins a Python statement other than an assignment. No key of a
+// config is one of these words.
+bool is_code(std::string_view line) {
+  constexpr std::array<std::string_view, 12> kWords = {"import", "from", "def", "class", "if",     "for",
+                                                       "while",  "with", "try", "async", "assert", "del"};
+  constexpr std::string_view kDocstring = "\"\"\"";
+  if (line.starts_with('@') || line.starts_with(kDocstring) || line.starts_with("'''")) return true;
+  const std::size_t end = std::min(line.find_first_of(" \t(:="), line.size());
+  if (end == 0 || end == line.size()) return false;
+  const std::string_view word = line.substr(0, end);
+  if (line[end] == '(') return word.find_first_of("#'\"[{") == std::string_view::npos;  // a call
+  if (std::ranges::find(kWords, word) == kWords.end()) return false;
+  if (word == "try") return line[end] == ':';
+  const std::size_t next = line.find_first_not_of(" \t", end);
+  return next != std::string_view::npos && line[next] != ':' && line[next] != '=';
+}
+
+// Returns the value after the `=`, with None replaced by null.
+std::string value_text(std::string_view rest) {
+  std::string out(rest);
+  const std::size_t begin = rest.find_first_not_of(kBlank);
+  if (begin == std::string_view::npos || rest.substr(begin, kNone.size()) != kNone) return out;
+  const std::string_view after = rest.substr(begin + kNone.size());
+  const bool is_all = after.empty() || kBlank.find(after[0]) != std::string_view::npos || after[0] == '\n';
+  if (is_all) out.replace(begin, kNone.size(), kNull);
+  return out;
+}
+
+// Returns the error for a Python script. `is_value`: the line is a setting whose value Python would have to
+// compute.
+Status code_error(const CodeLine& code, const Source& source, bool is_value) {
+  const bool plain = source.name.find_first_of(" '\"$`\\") == std::string::npos;
+  // The command must not write to the file that it reads.
+  const char* const copy = source.name.ends_with("settings.py") ? "config.py" : "settings.py";
+  return invalid_error(
+      "{}: {}: Python code is not executed; a config is lines of NAME = value, or YAML. {}: grep -E "
+      "\"^[A-Z0-9_]+ *= *(True|False|None|[-.0-9'\\\"])\" {} > {}; remove the names that docs/config.md does "
+      "not have, and run octavo train {}",
+      at(source, {code.line, 1}), shown(code.text),
+      is_value ? "Write the value itself in this line; if other lines are code, copy the settings first"
+               : "Copy the script's settings",
+      plain ? source.name : "SCRIPT.py", copy, copy);
+}
+
 }  // namespace
 
 std::string at(const Source& source, TextPlace place) {
-  if (!source.is_file) return source.name;
-  return source.name + ":" + std::to_string(place.line) + ":" + std::to_string(place.column);
+  return source.is_file ? fmt::format("{}:{}:{}", source.name, place.line, place.column) : source.name;
 }
 
 Result<YamlNode> read_yaml(std::string_view text, const Source& source, std::optional<TextPlace>* not_yaml) {
@@ -157,13 +223,68 @@ Result<YamlNode> read_yaml(std::string_view text, const Source& source, std::opt
     while (!builder.refusal && parser.HandleNextDocument(builder)) {
     }
     if (builder.refusal)
-      return Status::invalid(at(source, builder.refusal->place) + ": " + builder.refusal->reason);
+      return invalid_error("{}: {}", at(source, builder.refusal->place), builder.refusal->reason);
     return std::move(builder.root);
   } catch (const YAML::Exception& error) {
     const TextPlace place = error.mark.is_null() ? TextPlace{} : place_of(error.mark);
     if (not_yaml != nullptr) *not_yaml = place;
-    return Status::invalid(at(source, place) + ": not YAML: " + error.msg);
+    return invalid_error("{}: not YAML: {}", at(source, place), error.msg);
   }
+}
+
+bool has_assignments(std::string_view text) {
+  while (!text.empty()) {
+    const std::string_view line = take_line(text);
+    const std::size_t begin = line.find_first_not_of(" \t\r\n");
+    if (begin != std::string_view::npos && line[begin] != '#')
+      return equals_in(line) != std::string_view::npos;
+  }
+  return false;
+}
+
+std::optional<CodeLine> find_code(std::string_view text) {
+  for (int number = 1; !text.empty(); ++number) {
+    const std::string_view line = take_line(text);
+    if (is_code(line)) return CodeLine{number, line.substr(0, line.find_last_not_of(" \t\r\n") + 1)};
+  }
+  return std::nullopt;
+}
+
+CodeLine line_of(std::string_view text, int number) {
+  for (int before = 1; before < number && !text.empty(); ++before) take_line(text);
+  if (text.empty()) return {number, {}};
+  std::string_view line = take_line(text);
+  line.remove_prefix(std::min(line.find_first_not_of(" \t\r\n"), line.size()));
+  return {number, line.substr(0, line.find_last_not_of(" \t\r\n") + 1)};
+}
+
+std::string assignments_as_yaml(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const std::string_view line = take_line(text);
+    const std::size_t equals = equals_in(line);
+    if (equals == std::string_view::npos) {
+      out += line;
+      continue;
+    }
+    const std::string_view rest = line.substr(equals + 1);
+    const bool has_room = rest.empty() || rest[0] == '\n' || kBlank.find(rest[0]) != std::string_view::npos;
+    out.append(line.substr(0, equals)).append(has_room ? ":" : ": ").append(value_text(rest));
+  }
+  return out;
+}
+
+Result<YamlNode> read_config_text(std::string_view text, const Source& source) {
+  if (const auto code = find_code(text)) return code_error(*code, source, false);
+  if (!has_assignments(text)) return read_yaml(text, source);
+  std::optional<TextPlace> not_yaml;
+  auto root = read_yaml(assignments_as_yaml(text), source, &not_yaml);
+  if (not_yaml) {  // a value that is a Python expression
+    const CodeLine line = line_of(text, not_yaml->line);
+    if (!line.text.empty()) return code_error(line, source, true);
+  }
+  return root;
 }
 
 std::string shown(std::string_view text) {
