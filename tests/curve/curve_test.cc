@@ -41,7 +41,7 @@ TEST(Curve, OneFileIsATaskThatLearnsAndResumes) {
 }
 
 TEST(Curve, ItsRuleNamesBothKeys) {
-  const auto config = parse(kCurve, "run.yaml", {"held_out=9", "points=8"});
+  const auto config = parse(kCurve, "run.yaml", Words{"held_out=9", "points=8"});
   ASSERT_FALSE(config.ok());
   EXPECT_THAT(config.status().message(), testing::HasSubstr("held_out must be at most points"));
 }
