@@ -31,7 +31,7 @@ std::vector<Key> keys() {
 Status check(const Config& config) {
   const auto& settings = config.settings.task_settings.get<CurveSettings>();
   if (settings.held_out <= settings.points) return {};
-  return Status::invalid(clash(config, "data.held_out", "data.points", "held_out must be at most points"));
+  return clash_error(config, "data.held_out", "data.points", "held_out must be at most points");
 }
 
 }  // namespace
