@@ -187,7 +187,7 @@ TEST_F(Hostile, DeepAndLongHeaders) {
               HasSubstr("a list, expected an object"));
   std::string deep = "{";
   for (std::size_t i = 0; i < kMany / 5; ++i) deep += "\"a\":{";
-  EXPECT_THAT(error_of(file_of(deep)), HasSubstr("\"a\": \"a\": expected dtype"));
+  EXPECT_THAT(error_of(file_of(deep)), HasSubstr("\"a\": \"a\": expected only dtype"));
   EXPECT_THAT(error_of(file_of("{\"" + std::string(kMany, 'n') + "\":1}")), HasSubstr("nnn\"…: a number"));
   std::string shape = R"({"t":{"dtype":"U8","data_offsets":[0,1],"shape":[1)";
   for (std::size_t i = 0; i < kMany / 2; ++i) shape += ",1";

@@ -45,7 +45,7 @@ std::string settings_text(const FeatureSettings& settings, const FeatureTables& 
     out += ' ' + exact(each);
   const FeatureTables made = make_feature_tables(settings);
   const auto add = [&](const std::vector<float>& given, const std::vector<float>& standard) {
-    out += ' ' + xxh3_hex(given.empty() ? standard : given);
+    out += ' ' + xxh3_hex(std::as_bytes(std::span(given.empty() ? standard : given)));
   };
   add(tables.window, made.window);
   add(tables.filters, made.filters);
