@@ -2,10 +2,11 @@
 // for recordings. make-text writes the tales of tales/tales.h and needs no network. An existing file is
 // replaced only with --force, and always atomically.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/parse.h"
-#include "apps/octavo/common/table.h"
+#include "apps/octavo/subcommands.h"
 #include "apps/octavo/tales/tales.h"
+#include "cli/cli.h"
+#include "cli/parse.h"
+#include "cli/table.h"
 #include "train/io/mapped_file.h"
 #include "train/io/output_file.h"
 #include "train/tasks/text/text.h"

@@ -1,11 +1,12 @@
 // Implements `octavo data check`: decodes every clip of the manifests, prints a table of the findings, and
 // writes an HTML page with histograms.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/progress.h"
-#include "apps/octavo/common/table.h"
 #include "apps/octavo/recordings/survey.h"
 #include "apps/octavo/recordings/survey_page.h"
+#include "apps/octavo/subcommands.h"
+#include "cli/cli.h"
+#include "cli/progress.h"
+#include "cli/table.h"
 #include "train/audio/audio.h"
 #include "train/base/numbers.h"
 #include "train/base/terminal_text.h"

@@ -1,12 +1,13 @@
 // Implements `octavo data make-speech`, which makes recordings to try the trainer with, and `octavo data
 // split`, which splits a manifest in two.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/options.h"
-#include "apps/octavo/common/progress.h"
-#include "apps/octavo/common/table.h"
 #include "apps/octavo/recordings/make_speech.h"
 #include "apps/octavo/recordings/split.h"
+#include "apps/octavo/subcommands.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "cli/table.h"
 #include "train/base/numbers.h"
 #include "train/io/text_file.h"
 

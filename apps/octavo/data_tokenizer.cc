@@ -1,8 +1,9 @@
 // Implements `octavo data make-tokenizer`: trains a SentencePiece model on the texts of manifests and writes
 // it with the same files as NeMo's script. The same texts in the same order give the same bytes.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/table.h"
+#include "apps/octavo/subcommands.h"
+#include "cli/cli.h"
+#include "cli/table.h"
 #include "train/base/numbers.h"
 #include "train/base/terminal_text.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"

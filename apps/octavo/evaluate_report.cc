@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/evaluate_report.h"
 
-#include "apps/octavo/common/table.h"
+#include "cli/table.h"
 #include "train/base/numbers.h"
 #include "train/base/terminal_text.h"
 #include "train/base/word_diff.h"

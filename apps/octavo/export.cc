@@ -2,8 +2,9 @@
 // them. Does not need LibTorch.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/export.h"
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/options.h"
+#include "apps/octavo/subcommands.h"
+#include "cli/cli.h"
+#include "cli/options.h"
 #include "train/base/terminal_text.h"
 #include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"

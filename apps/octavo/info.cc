@@ -1,11 +1,12 @@
 // Implements `octavo info`: shows what this build and this machine support. Every list and table is generated
 // from the library's own lists.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/hardware_json.h"
-#include "apps/octavo/common/table.h"
+#include "apps/octavo/subcommands.h"
 #include "apps/octavo/trainer_program.h"
 #include "benchmarks/engine/algorithm.h"
+#include "cli/cli.h"
+#include "cli/hardware_json.h"
+#include "cli/table.h"
 #include "train/config/environment.h"
 
 #include <octavo/describe.h>

@@ -1,8 +1,9 @@
 // The program `octavo`.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/command.h"
-#include "apps/octavo/common/cli.h"
+#include "apps/octavo/subcommands.h"
 #include "benchmarks/engine/commands.h"
+#include "cli/cli.h"
+#include "cli/command.h"
 
 #include <CLI/CLI.hpp>
 

@@ -1,9 +1,9 @@
 // Defines the command lines of `octavo transcribe` and `octavo evaluate`, and the checks that precede their
 // work; see trainer_commands.h.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/options.h"
 #include "apps/octavo/trainer_commands.h"
+#include "cli/cli.h"
+#include "cli/options.h"
 #include "train/tasks/speech/recognition/transcription.h"
 
 #include <CLI/CLI.hpp>

@@ -1,7 +1,8 @@
 // Implements `octavo report`: writes one HTML page about a run, or about several side by side.
 // SPDX-License-Identifier: MIT
 #include "train/report/report.h"
-#include "apps/octavo/common/cli.h"
+#include "apps/octavo/subcommands.h"
+#include "cli/cli.h"
 #include "train/io/text_file.h"
 
 #include <CLI/CLI.hpp>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "apps/octavo/common/progress.h"
+#include "cli/progress.h"
 #include "train/console/console.h"
 
 #include <chrono>

@@ -1,8 +1,8 @@
 // Defines the command lines of `octavo train`, `octavo sample` and `octavo plan`; see trainer_commands.h.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/command.h"
-#include "apps/octavo/common/options.h"
 #include "apps/octavo/trainer_commands.h"
+#include "cli/command.h"
+#include "cli/options.h"
 
 #include <CLI/CLI.hpp>
 

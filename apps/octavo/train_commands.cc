@@ -2,10 +2,12 @@
 // Training, sampling and the benchmark of a complete step need LibTorch, which takes a second to load. This
 // process only checks their command lines and then execs octavo-trainer.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/table.h"
+#include "apps/octavo/subcommands.h"
 #include "apps/octavo/trainer_commands.h"
 #include "apps/octavo/trainer_program.h"
+#include "benchmarks/speech/commands.h"
+#include "cli/cli.h"
+#include "cli/table.h"
 #include "train/config/config.h"
 #include "train/config/environment.h"
 

@@ -3,10 +3,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer.h"
 
-#include "apps/octavo/command.h"
-#include "apps/octavo/common/cli.h"
 #include "apps/octavo/terminal_console.h"
 #include "apps/octavo/trainer.h"
+#include "cli/cli.h"
+#include "cli/command.h"
 #include "train/base/terminal_text.h"
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/console/signals.h"

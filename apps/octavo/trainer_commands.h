@@ -4,8 +4,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/config/recipe.h"
-
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -83,7 +81,7 @@ struct TranscribeRequest {
   std::string checkpoint;
   std::string device = "auto", dtype = "auto";
   double window = 20, overlap = 2;
-  double batch_seconds = 0;  // 0: use the listener's default
+  double batch_seconds = 0;  // 0: use the recognizer's default
   int threads = 0;
   bool force = false;
 };
@@ -96,41 +94,5 @@ std::vector<std::string> output_paths(const TranscribeRequest& request);
 
 // Throws a Failure if the request cannot be served for any content of the files.
 void check_transcribe(const TranscribeRequest& request);
-
-struct SpeechBenchRequest {
-  std::vector<std::int64_t> clips = {32};
-  double seconds = 20;
-  std::int64_t tokens = 70;
-  std::vector<std::string> checkpointing = {"off"};
-  std::vector<std::string> optimizers = {std::string(octavo_train::recipe::kOptimizer)};
-  std::string size = "v3", head = "tdt";
-  std::string dtype = "bfloat16", master = "auto";
-  std::string device = "auto";
-  std::string fp8 = "off", fp8_select = "measure";
-  std::string offload = "none";
-  bool offload_gradients = false;
-  std::int64_t accumulation = 1;
-  std::int64_t steps = 10;
-  std::int64_t total_clips = 5200000;
-  bool json = false;
-};
-
-// Adds the subcommand `speech` to bench.
-void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenchRequest&)>& action);
-
-struct TranscribeBenchRequest {
-  std::string size = "v3", head = "tdt";
-  std::vector<std::string> from = {"memory"};
-  std::vector<double> batch_seconds = {1200};
-  std::int64_t clips = 1024;
-  double seconds = 20;
-  double tokens_per_second = 3.5;
-  std::string dtype = "auto", device = "auto";
-  int threads = 0;
-  bool json = false;
-};
-
-// Adds the subcommand `transcribe` to bench.
-void add_bench_transcribe(CLI::App& bench, const std::function<void(const TranscribeBenchRequest&)>& action);
 
 }  // namespace octavo::cli

@@ -1,11 +1,11 @@
 // Implements `octavo evaluate`: transcribes a manifest's recordings and counts the word errors.
 // SPDX-License-Identifier: MIT
 
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/progress.h"
-#include "apps/octavo/common/table.h"
 #include "apps/octavo/evaluate_report.h"
 #include "apps/octavo/trainer.h"
+#include "cli/cli.h"
+#include "cli/progress.h"
+#include "cli/table.h"
 #include "train/base/terminal_text.h"
 #include "train/console/signals.h"
 #include "train/io/text_file.h"
@@ -36,13 +36,13 @@ octavo_train::Manifest open_manifests(const std::vector<std::string>& paths) {
   return take(octavo_train::Manifest::open(sources, options));
 }
 
-octavo_train::ManifestScore listen(octavo_train::Recognizer& listener, const octavo_train::Manifest& manifest,
-                                   const EvaluateRequest& request) {
-  const bool cpu = listener.device_text().starts_with("cpu");
+octavo_train::ManifestScore evaluate(octavo_train::Recognizer& recognizer,
+                                     const octavo_train::Manifest& manifest, const EvaluateRequest& request) {
+  const bool cpu = recognizer.device_text().starts_with("cpu");
   octavo_train::ScoreOptions options;
   options.limit = request.limit;
   options.worst = static_cast<std::size_t>(request.worst);
-  options.rate = listener.rate();
+  options.rate = recognizer.rate();
   options.batches.batch_seconds = request.batch_seconds.value_or(cpu ? kOtherBatchSeconds : kGpuBatchSeconds);
   options.batches.threads = request.threads;
   const std::int64_t clips = std::min(manifest.size(), request.limit.value_or(manifest.size()));
@@ -54,7 +54,7 @@ octavo_train::ManifestScore listen(octavo_train::Recognizer& listener, const oct
     progress.say(fmt::format("{} of {} clips, WER {}%, {} times real time", grouped(done), grouped(clips),
                              fixed(100 * score.errors.rate(), 2), fixed(score.seconds / took.count(), 1)));
   };
-  return octavo_train::score_manifest(manifest, [&](auto batch) { return listener.transcribe(batch); },
+  return octavo_train::score_manifest(manifest, [&](auto batch) { return recognizer.transcribe(batch); },
                                       options,
                                       {[] { return octavo_train::StopSignals::received() != 0; }, show});
 }
@@ -72,12 +72,12 @@ void write_json(const EvaluateRequest& request, const octavo_train::ManifestScor
 void run_evaluate(const EvaluateRequest& request) {
   check_evaluate(request);
   const octavo_train::Manifest manifest = open_manifests(request.manifests);
-  octavo_train::Recognizer listener = take(octavo_train::Recognizer::open(
-      request.model, listener_options(request.device, request.dtype, request.checkpoint)));
-  for (const std::string& line : listener.notes()) std::cerr << octavo_train::terminal_text(line) << '\n';
+  octavo_train::Recognizer recognizer = take(octavo_train::Recognizer::open(
+      request.model, recognizer_options(request.device, request.dtype, request.checkpoint)));
+  for (const std::string& line : recognizer.notes()) std::cerr << octavo_train::terminal_text(line) << '\n';
   const octavo_train::StopSignals signals(
       "\nstopping after this batch, with the errors so far; two more Ctrl-C end the process at once\n");
-  const octavo_train::ManifestScore score = listen(listener, manifest, request);
+  const octavo_train::ManifestScore score = evaluate(recognizer, manifest, request);
   std::cout << evaluation_text(score) << std::flush;
   if (!request.json.empty()) write_json(request, score);
   if (const int signal = octavo_train::StopSignals::received(); score.clips_done < score.clips) {
@@ -86,7 +86,8 @@ void run_evaluate(const EvaluateRequest& request) {
                                     " clips, the longest first: the errors are those of these");
   }
   if (score.score.total().clips == 0)
-    throw Failure(kExitFailure, "no clip could be heard; the first: " + score.score.failed().front().reason);
+    throw Failure(kExitFailure,
+                  "no clip could be transcribed; the first: " + score.score.failed().front().reason);
 }
 
 }  // namespace octavo::cli

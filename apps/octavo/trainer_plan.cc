@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/table.h"
 #include "apps/octavo/terminal_console.h"
 #include "apps/octavo/trainer.h"
+#include "cli/cli.h"
+#include "cli/table.h"
 #include "train/base/numbers.h"
 #include "train/base/terminal_text.h"
 #include "train/config/config.h"

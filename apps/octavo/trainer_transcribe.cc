@@ -1,8 +1,8 @@
 // Implements `octavo transcribe`: transcribes files and writes or prints the transcripts.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/progress.h"
 #include "apps/octavo/trainer.h"
+#include "cli/cli.h"
+#include "cli/progress.h"
 #include "train/base/numbers.h"
 #include "train/base/terminal_text.h"
 #include "train/config/config.h"
@@ -47,11 +47,11 @@ class Transcripts {
     if (!paths_.empty()) return write(paths_[number], text);
     const bool named = request_.audio.size() > 1 && format_ == octavo_train::TranscriptFormat::text;
     waiting_[number] = named ? audio + ": " + text : text;
-    say();
+    print_ready();
   }
-  void leave_out(std::size_t number) {
+  void skip(std::size_t number) {
     waiting_[number] = "";
-    if (paths_.empty()) say();
+    if (paths_.empty()) print_ready();
   }
 
  private:
@@ -66,7 +66,7 @@ class Transcripts {
     if (bad) throw Failure(kExitFailure, path + ": cannot be written: " + bad.message());
   }
 
-  void say() {
+  void print_ready() {
     for (auto first = waiting_.begin(); first != waiting_.end() && first->first == next_; ++next_) {
       std::cout << first->second << std::flush;
       first = waiting_.erase(first);
@@ -88,8 +88,8 @@ std::string rate_text(double seconds, double took) {
 
 }  // namespace
 
-octavo_train::RecognizerOptions listener_options(const std::string& device, const std::string& dtype,
-                                                 const std::string& checkpoint) {
+octavo_train::RecognizerOptions recognizer_options(const std::string& device, const std::string& dtype,
+                                                   const std::string& checkpoint) {
   const auto training = [](const std::string& flag, const std::string& key, const std::string& value) {
     const std::string words[] = {"training." + key + '=' + value};
     return take(octavo_train::parse("", flag, words), flag).settings.training;
@@ -101,41 +101,45 @@ octavo_train::RecognizerOptions listener_options(const std::string& device, cons
   return out;
 }
 
+void run_bench_transcribe(const TranscribeBenchRequest& request) {
+  bench_transcribe(request, recognizer_options(request.device, request.dtype));
+}
+
 void run_transcribe(const TranscribeRequest& request) {
   check_transcribe(request);
-  octavo_train::Recognizer listener = take(octavo_train::Recognizer::open(
-      request.model, listener_options(request.device, request.dtype, request.checkpoint)));
-  for (const std::string& line : listener.notes()) std::cerr << octavo_train::terminal_text(line) << '\n';
+  octavo_train::Recognizer recognizer = take(octavo_train::Recognizer::open(
+      request.model, recognizer_options(request.device, request.dtype, request.checkpoint)));
+  for (const std::string& line : recognizer.notes()) std::cerr << octavo_train::terminal_text(line) << '\n';
   Transcripts transcripts(request);
   octavo_train::TranscribeOptions options{.window = request.window, .overlap = request.overlap};
   options.batches.batch_seconds =
-      request.batch_seconds > 0 ? request.batch_seconds : listener.batch_seconds();
+      request.batch_seconds > 0 ? request.batch_seconds : recognizer.batch_seconds();
   options.batches.threads = request.threads;
   std::size_t bad = 0;
-  double heard = 0;
-  Clock::time_point begin = Clock::now(), said = begin;
+  double transcribed = 0;
+  Clock::time_point begin = Clock::now(), shown = begin;
   {
     Progress progress;
     const octavo_train::TranscribeEvents events{
         [&](std::size_t number, Result<octavo_train::FileTranscription> file) {
           if (file.ok()) {
-            heard += file->seconds;
+            transcribed += file->seconds;
             transcripts.add(number, *file);
           } else {
             ++bad;
             progress.note("octavo: " + file.status().message());
-            transcripts.leave_out(number);
+            transcripts.skip(number);
           }
         },
         [&](double done, double total) {
-          if (since(said) < 1) return;
-          said = Clock::now();
+          if (since(shown) < 1) return;
+          shown = Clock::now();
           progress.say(octavo_train::significant(100 * done / total, 3) + "% of " +
                        octavo_train::significant(total, 4) + " s, " +
                        octavo_train::significant(done / since(begin), 4) + " times real time");
         }};
-    octavo_train::transcribe_files(listener.info(), request.audio, options, events);
-    progress.note(listener.device_text() + ": " + rate_text(heard, since(begin)));
+    octavo_train::transcribe_files(recognizer.info(), request.audio, options, events);
+    progress.note(recognizer.device_text() + ": " + rate_text(transcribed, since(begin)));
   }
   if (bad > 0)
     throw Failure(kExitFailure,

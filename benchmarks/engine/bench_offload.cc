@@ -1,16 +1,16 @@
 // Implements `octavo bench offload`: times iterations of one model with its states on the device, in host
 // memory and streamed, and checks that the final weights are bitwise equal.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/options.h"
-#include "apps/octavo/common/parse.h"
-#include "apps/octavo/common/table.h"
 #include "benchmarks/engine/algorithm.h"
 #include "benchmarks/engine/commands.h"
 #include "benchmarks/engine/data.h"
 #include "benchmarks/engine/device.h"
 #include "benchmarks/engine/options.h"
 #include "benchmarks/engine/shapes.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/parse.h"
+#include "cli/table.h"
 
 #include <octavo/backend.h>
 #include <octavo/engine.h>

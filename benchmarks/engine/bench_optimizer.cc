@@ -2,13 +2,13 @@
 // step and compares it with the copy speed of the same device in the same run. A fixed problem is checked
 // before anything is timed: its checksum is printed, and a GPU must agree with the CPU in every byte.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/progress.h"
-#include "apps/octavo/common/table.h"
 #include "benchmarks/engine/commands.h"
 #include "benchmarks/engine/data.h"
 #include "benchmarks/engine/options.h"
 #include "benchmarks/engine/report.h"
+#include "cli/cli.h"
+#include "cli/progress.h"
+#include "cli/table.h"
 
 #include <CLI/CLI.hpp>
 

@@ -1,12 +1,12 @@
 // Implements `octavo bench shapes`: lists the tensors that the benchmarks run over and which of their rows
 // have gradients, so that other programs can run over them too.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/parse.h"
-#include "apps/octavo/common/table.h"
 #include "benchmarks/engine/commands.h"
 #include "benchmarks/engine/rows.h"
 #include "benchmarks/engine/shapes.h"
+#include "cli/cli.h"
+#include "cli/parse.h"
+#include "cli/table.h"
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>

@@ -6,9 +6,9 @@
 // SPDX-License-Identifier: MIT
 #include "benchmarks/engine/device.h"
 
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/table.h"
 #include "benchmarks/engine/cuda_kernels.h"
+#include "cli/cli.h"
+#include "cli/table.h"
 
 #include <cuda_runtime_api.h>
 

@@ -5,8 +5,8 @@
 // SPDX-License-Identifier: MIT
 #include "benchmarks/engine/device.h"
 
-#include "apps/octavo/common/cli.h"
 #include "benchmarks/engine/data.h"
+#include "cli/cli.h"
 
 #include <octavo/backend.h>
 

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: MIT
 #include "benchmarks/engine/options.h"
 
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/options.h"
-#include "apps/octavo/common/parse.h"
 #include "benchmarks/engine/algorithm.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/parse.h"
 
 #include <octavo/backend.h>
 

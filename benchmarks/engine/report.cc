@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT
 #include "benchmarks/engine/report.h"
 
-#include "apps/octavo/common/hardware_json.h"
-#include "apps/octavo/common/table.h"
 #include "benchmarks/engine/algorithm.h"
+#include "cli/hardware_json.h"
+#include "cli/table.h"
 
 #include <nlohmann/json.hpp>
 

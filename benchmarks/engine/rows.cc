@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "benchmarks/engine/rows.h"
 
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/parse.h"
+#include "cli/cli.h"
+#include "cli/parse.h"
 
 #include <algorithm>
 #include <charconv>

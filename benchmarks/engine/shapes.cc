@@ -19,7 +19,7 @@
 // SPDX-License-Identifier: MIT
 #include "benchmarks/engine/shapes.h"
 
-#include "apps/octavo/common/cli.h"
+#include "cli/cli.h"
 
 #include <string>
 #include <utility>

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT
 #include "benchmarks/engine/timing.h"
 
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/table.h"
 #include "benchmarks/engine/data.h"
+#include "cli/cli.h"
+#include "cli/table.h"
 
 #include <algorithm>
 #include <chrono>

@@ -4,9 +4,9 @@
 // SPDX-License-Identifier: MIT
 #include "benchmarks/engine/workload.h"
 
-#include "apps/octavo/common/cli.h"
 #include "benchmarks/engine/algorithm.h"
 #include "benchmarks/engine/data.h"
+#include "cli/cli.h"
 
 #include <octavo/describe.h>
 

@@ -47,7 +47,8 @@ def _missing(words: list[str], root: pathlib.Path) -> list[str]:
         lists = [path.read_text() for path in (root / "tests").rglob("CMakeLists.txt")]
         return [] if any(found[1] in text for text in lists) else [f"no test {found[1]} is built"]
     if BUILT_COMMAND.match(program):
-        sources = [path for folder in ("apps", "benchmarks/engine") for path in (root / folder).rglob("*.cc")]
+        folders = ("apps", "cli", "benchmarks/engine", "benchmarks/speech")
+        sources = [path for folder in folders for path in (root / folder).rglob("*.cc")]
         return _unknown(arguments, sources, program)
     if not (root / program).is_file():
         return [f"{program} does not exist"]

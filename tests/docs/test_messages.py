@@ -9,7 +9,7 @@ import pages
 import pytest
 
 _SOURCES = ("*.cc", "*.h", "*.cu", "*.cuh", "*.py", "*.cmake", "bootstrap", "CMakeLists.txt")
-_FOLDERS = ("src", "train", "apps", "adapters", "cmake", "scripts")
+_FOLDERS = ("src", "train", "apps", "cli", "adapters", "cmake", "scripts")
 
 
 @functools.cache

@@ -14,7 +14,7 @@ namespace octavo_train {
 
 // Returns the texts of the items with `between` between them. `text` is a function of an item, or a member.
 template <class Items, class Text = std::identity>
-std::string joined(const Items& items, std::string_view between, const Text& text = {}) {
+std::string joined(const Items& items, std::string_view between = ", ", const Text& text = {}) {
   std::string out;
   bool first = true;
   for (const auto& item : items) {

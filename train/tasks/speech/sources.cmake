@@ -46,7 +46,6 @@ set(torch_sources
   data/recordings.cc
   features/featurizer.cc
   model/encoder.cc
-  model/step_profile.cc
   model/predictor.cc
   model/speech_model.cc
   recognition/greedy.cc

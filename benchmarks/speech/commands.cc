@@ -1,12 +1,25 @@
-// Defines the command lines of `octavo bench speech` and `octavo bench transcribe`; see trainer_commands.h.
+// Defines the command lines of `octavo bench speech` and `octavo bench transcribe`, and what benchmarks of
+// the speech task share.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/options.h"
-#include "apps/octavo/trainer_commands.h"
+#include "benchmarks/speech/commands.h"
 
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "train/base/numbers.h"
+#include "train/base/text.h"
+#include "train/data/mix.h"
+#include "train/tasks/speech/config/keys.h"
+
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <memory>
+#include <numbers>
+#include <optional>
+#include <utility>
 
 namespace octavo::cli {
 namespace {
@@ -39,6 +52,20 @@ random weights alone it would be none, or ten a frame. The table says how many t
 from the first file to the last text, with one batch before it to warm up. Files are 32 different ones, read
 again and again: WAV and FLAC at 16 kHz, MP3 at 44.1 kHz.)";
 
+void add_model(const AddOption& option, BenchModel& model) {
+  option("--size", model.size, "NAME", "Model: v2, v3, tiny, or the layers/width of its encoder: 12/512");
+  option("--head", model.head, "NAME", "Head of the model")->check(CLI::IsMember({"tdt", "rnnt", "ctc"}));
+}
+
+// Parses "12/512".
+std::optional<std::pair<std::int64_t, std::int64_t>> layers_and_width(std::string_view size) {
+  const std::size_t slash = std::min(size.find('/'), size.size());
+  const auto layers = octavo_train::parse_number<std::int64_t>(size.substr(0, slash));
+  const auto width = octavo_train::parse_number<std::int64_t>(size.substr(std::min(slash + 1, size.size())));
+  if (!layers || !width || *layers < 1 || *width < 8 || *width % 8 != 0) return std::nullopt;
+  return std::pair{*layers, *width};
+}
+
 }  // namespace
 
 void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenchRequest&)>& action) {
@@ -61,8 +88,7 @@ void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenc
   option("--optimizer", request->optimizers, "LIST",
          "Optimizers as training.optimizer has them, comma-separated")
       ->delimiter(',');
-  option("--size", request->size, "NAME", "Model: v2, v3, tiny, or the layers/width of its encoder: 12/512");
-  option("--head", request->head, "NAME", "Head of the model")->check(CLI::IsMember({"tdt", "rnnt", "ctc"}));
+  add_model(option, request->model);
   option("--dtype", request->dtype, "NAME",
          "Compute type, as training.compute_dtype: bfloat16, float16 or float32");
   option("--master", request->master, "NAME",
@@ -104,8 +130,7 @@ void add_bench_transcribe(CLI::App& bench, const std::function<void(const Transc
   option("--tokens-per-second", request->tokens_per_second, "N",
          "Tokens that the model gives for a second of sound, about")
       ->check(CLI::Range(0.0, 100.0));
-  option("--size", request->size, "NAME", "Model: v2, v3, tiny, or the layers/width of its encoder: 12/512");
-  option("--head", request->head, "NAME", "Head of the model")->check(CLI::IsMember({"tdt", "rnnt", "ctc"}));
+  add_model(option, request->model);
   option("--dtype", request->dtype, "NAME", "Compute type; auto: bfloat16 on a GPU, float32 elsewhere")
       ->check(CLI::IsMember({"auto", "bfloat16", "float16", "float32"}));
   option("--device", request->device, "NAME", "Device: auto, cpu, cuda or cuda:1");
@@ -114,6 +139,61 @@ void add_bench_transcribe(CLI::App& bench, const std::function<void(const Transc
   command->add_flag("--json", request->json, "Print JSON on stdout, nothing else");
   command->footer(kTranscribeBenchFooter);
   command->callback([=] { action(*request); });
+}
+
+octavo_train::SpeechModelSettings settings_of(const BenchModel& model) {
+  octavo_train::SpeechModelSettings out;  // the settings of v3
+  if (const auto parakeet = octavo_train::known_speech_model("parakeet-tdt-0.6b-" + model.size)) {
+    out = *parakeet;
+  } else if (model.size == "tiny") {
+    out.mel_bands = 16;
+    out.subsampling_channels = 8;
+    out.encoder_layers = 2;
+    out.width = out.predictor_width = out.joint_width = 64;
+    out.heads = 4;
+    out.feed_forward = 256;
+    out.vocabulary = 64;
+  } else if (const auto layers = layers_and_width(model.size)) {
+    out.encoder_layers = layers->first;
+    out.width = layers->second;
+    out.heads = out.width % 128 == 0 ? out.width / 128 : 4;
+    out.feed_forward = 4 * out.width;
+  } else {
+    throw Failure(kExitUsage,
+                  "--size: got '" + model.size +
+                      "', expected v2, v3, tiny, or layers/width with a width that is a multiple of 8");
+  }
+  out.head = model.head == "ctc"    ? octavo_train::SpeechHead::ctc
+             : model.head == "rnnt" ? octavo_train::SpeechHead::rnnt
+                                    : octavo_train::SpeechHead::tdt;
+  out.omega = 0;  // every step computes the same loss
+  return out;
+}
+
+std::string model_text(const BenchModel& model, std::int64_t parameters) {
+  return fmt::format("speech model {} ({}, {} parameters", model.size, model.head,
+                     octavo_train::short_count(static_cast<double>(parameters)));
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::vector<float> make_sound(std::uint64_t number, int rate, double seconds) {
+  const std::uint64_t key = octavo_train::mix(number + octavo_train::kGoldenGamma);
+  std::vector<float> samples(static_cast<std::size_t>(std::llround(seconds * rate)));
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const double t = static_cast<double>(i) / rate;
+    double x = 0.02 * (octavo_train::share_of(key, i + 8) - 0.5);
+    for (std::uint64_t tone = 1; tone <= 3; ++tone) {
+      const double hertz = 150 * static_cast<double>(tone * tone) * (1 + octavo_train::share_of(key, tone));
+      const double beat = 2 + 4 * octavo_train::share_of(key, tone + 3);
+      const double loud = std::max(std::sin(2 * std::numbers::pi * beat * t), 0.0);
+      x += 0.2 / static_cast<double>(tone) * loud * std::sin(2 * std::numbers::pi * hertz * t);
+    }
+    samples[i] = static_cast<float>(x);
+  }
+  return samples;
 }
 
 }  // namespace octavo::cli

@@ -1,9 +1,9 @@
 // Parses the command line, prints help and errors; see command.h.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/command.h"
+#include "cli/command.h"
 
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/table.h"
+#include "cli/cli.h"
+#include "cli/table.h"
 #include "train/base/terminal_text.h"
 
 #include <octavo/backend.h>

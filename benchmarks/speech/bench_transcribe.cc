@@ -1,11 +1,11 @@
 // Implements `octavo bench transcribe`: a model with random weights transcribes synthetic sound, from memory
 // and from files.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/hardware_json.h"
-#include "apps/octavo/common/progress.h"
-#include "apps/octavo/common/table.h"
-#include "apps/octavo/trainer.h"
+#include "benchmarks/speech/commands.h"
+#include "cli/cli.h"
+#include "cli/hardware_json.h"
+#include "cli/progress.h"
+#include "cli/table.h"
 #include "train/audio/audio.h"
 #include "train/base/numbers.h"
 #include "train/device/device.h"
@@ -23,15 +23,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <functional>
 #include <iostream>
 #include <memory>
-#include <numbers>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,24 +39,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Samples = std::vector<float>;
 
-constexpr std::size_t kDifferent = 32;  // number of distinct sounds; each clip is one of them
-
-// Generates a voice-like sound: harmonics of a moving pitch, alternately loud and quiet, and noise.
-Samples make_sound(double seconds, int rate, std::size_t number) {
-  Samples out(static_cast<std::size_t>(seconds * rate));
-  std::minstd_rand random(static_cast<unsigned>(number) + 1);
-  std::uniform_real_distribution<double> hiss(-0.03, 0.03);
-  double phase = 0;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const double t = static_cast<double>(i) / rate;
-    phase += (120 + 40 * std::sin(1.3 * t + static_cast<double>(number))) / rate;
-    double voice = 0;
-    for (int k = 1; k <= 8; ++k) voice += std::sin(2 * std::numbers::pi * k * phase) / k;
-    const double loud = 0.1 * (1 + std::sin(2 * std::numbers::pi * 4 * t + static_cast<double>(number)));
-    out[i] = static_cast<float>(loud * voice + hiss(random));
-  }
-  return out;
-}
+constexpr std::uint64_t kDifferent = 32;  // number of distinct sounds; each clip is one of them
 
 // Makes a tokenizer with `tokens` tokens (the model's number), each a word.
 octavo_train::Tokenizer make_tokenizer(std::int64_t tokens) {
@@ -73,10 +53,6 @@ octavo_train::Tokenizer make_tokenizer(std::int64_t tokens) {
       "the benchmark's tokenizer"));
 }
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 struct Row {
   std::string from;
   double batch_seconds = 0;
@@ -86,15 +62,14 @@ struct Row {
 
 class Bench {
  public:
-  explicit Bench(const TranscribeBenchRequest& request)
+  Bench(const TranscribeBenchRequest& request, const octavo_train::RecognizerOptions& options)
       : request_(request),
-        settings_(bench_model(request.size, request.head)),
+        settings_(settings_of(request.model)),
         model_(
             (octavo_train::seed_random(0, 0, 0), std::make_shared<octavo_train::SpeechModelImpl>(settings_))),
-        listener_(make_listener()) {
-    for (std::size_t i = 0; i < std::min<std::size_t>(kDifferent, static_cast<std::size_t>(request.clips));
-         ++i)
-      sounds_.push_back(make_sound(request.seconds, listener_.rate(), i));
+        recognizer_(make_recognizer(options)) {
+    for (std::uint64_t i = 0; i < std::min(kDifferent, static_cast<std::uint64_t>(request.clips)); ++i)
+      sounds_.push_back(make_sound(i, recognizer_.rate(), request.seconds));
   }
 
   // Sets blank's bias so that the model emits about the requested number of tokens per second.
@@ -121,24 +96,24 @@ class Bench {
   Row measure(const std::string& from, double batch_seconds) {
     Row row{from, batch_seconds, 0, 0, 0};
     std::int64_t tokens = 0;
-    const auto count = [&](double seconds, const octavo_train::Transcription& heard) {
+    const auto count = [&](double seconds, const octavo_train::Transcription& transcribed) {
       row.sound += seconds;
-      tokens += std::ssize(heard.tokens);
+      tokens += std::ssize(transcribed.tokens);
     };
     const auto warm = static_cast<std::int64_t>(std::ceil(batch_seconds / request_.seconds));
     for (const std::int64_t clips : {std::min(warm, request_.clips), request_.clips}) {
       row.sound = 0;
       tokens = 0;
       const double begin = now();
-      from == "memory" ? hear_memory(clips, batch_seconds, count)
-                       : hear_files(from, clips, batch_seconds, count);
+      from == "memory" ? transcribe_memory(clips, batch_seconds, count)
+                       : transcribe_files(from, clips, batch_seconds, count);
       row.took = now() - begin;
     }
     row.tokens_per_second = static_cast<double>(tokens) / row.sound;
     return row;
   }
 
-  [[nodiscard]] std::string device_text() const { return listener_.device_text(); }
+  [[nodiscard]] std::string device_text() const { return recognizer_.device_text(); }
   [[nodiscard]] std::int64_t parameters() const {
     std::int64_t out = 0;
     for (const torch::Tensor& each : model_->parameters()) out += each.numel();
@@ -148,29 +123,29 @@ class Bench {
  private:
   using Count = std::function<void(double, const octavo_train::Transcription&)>;
 
-  octavo_train::Recognizer make_listener() {
+  octavo_train::Recognizer make_recognizer(const octavo_train::RecognizerOptions& options) {
     octavo_train::FeatureSettings features;
     features.features = settings_.mel_bands;
     return take(octavo_train::Recognizer::from_model(model_, make_tokenizer(settings_.vocabulary), features,
-                                                     listener_options(request_.device, request_.dtype)));
+                                                     options));
   }
 
   [[nodiscard]] torch::Tensor head(const std::string& what) const {
-    return model_->named_parameters()[(request_.head == "ctc" ? "ctc_head." : "joint.head.") + what];
+    return model_->named_parameters()[(request_.model.head == "ctc" ? "ctc_head." : "joint.head.") + what];
   }
 
   double rate_of_few() {
     std::vector<std::span<const float>> clips;
     double seconds = 0, tokens = 0;
     for (std::size_t i = 0; i < std::min<std::size_t>(4, sounds_.size()); ++i) clips.emplace_back(sounds_[i]);
-    for (const octavo_train::Transcription& each : listener_.transcribe(clips)) {
+    for (const octavo_train::Transcription& each : recognizer_.transcribe(clips)) {
       seconds += request_.seconds;
       tokens += static_cast<double>(each.tokens.size());
     }
     return tokens / seconds;
   }
 
-  [[nodiscard]] octavo_train::BatchRecognitionOptions listening(double batch_seconds) const {
+  [[nodiscard]] octavo_train::BatchRecognitionOptions batch_options(double batch_seconds) const {
     octavo_train::BatchRecognitionOptions out;
     out.batch_seconds = batch_seconds;
     out.batch_clips = static_cast<std::size_t>(request_.clips);
@@ -178,29 +153,29 @@ class Bench {
     return out;
   }
 
-  void hear_memory(std::int64_t clips, double batch_seconds, const Count& count) {
+  void transcribe_memory(std::int64_t clips, double batch_seconds, const Count& count) {
     std::vector<octavo_train::ClipInput> all;
     for (std::int64_t i = 0; i < clips; ++i) {
       const Samples& sound = sounds_[static_cast<std::size_t>(i) % sounds_.size()];
       all.push_back({request_.seconds, [&sound]() -> Result<Samples> { return sound; }});
     }
-    octavo_train::transcribe_all(listener_.info().transcribe, all, listening(batch_seconds),
-                                 [&](std::size_t, Result<octavo_train::Transcription> heard) {
-                                   count(request_.seconds, take(std::move(heard)));
+    octavo_train::transcribe_all(recognizer_.info().transcribe, all, batch_options(batch_seconds),
+                                 [&](std::size_t, Result<octavo_train::Transcription> transcribed) {
+                                   count(request_.seconds, take(std::move(transcribed)));
                                  });
   }
 
-  void hear_files(const std::string& extension, std::int64_t clips, double batch_seconds,
-                  const Count& count) {
+  void transcribe_files(const std::string& extension, std::int64_t clips, double batch_seconds,
+                        const Count& count) {
     const std::vector<std::string> paths = files(extension, clips);
     octavo_train::TranscribeOptions options;
     options.window = request_.seconds + 1;  // each file fits one window
-    options.batches = listening(batch_seconds);
+    options.batches = batch_options(batch_seconds);
     const auto done = [&](std::size_t, Result<octavo_train::FileTranscription> file) {
-      const octavo_train::FileTranscription heard = take(std::move(file));
-      count(heard.seconds, heard.transcription);
+      const octavo_train::FileTranscription transcribed = take(std::move(file));
+      count(transcribed.seconds, transcribed.transcription);
     };
-    octavo_train::transcribe_files(listener_.info(), paths, options, {done, {}});
+    octavo_train::transcribe_files(recognizer_.info(), paths, options, {done, {}});
   }
 
   std::vector<std::string> files(const std::string& extension, std::int64_t clips) {
@@ -210,13 +185,13 @@ class Bench {
       folder_ = take(octavo_train::ScratchFolder::make(place.string()));
     }
     std::vector<std::string> out;
-    const int rate = extension == "mp3" ? 44100 : listener_.rate();
+    const int rate = extension == "mp3" ? 44100 : recognizer_.rate();
     for (std::int64_t i = 0; i < clips; ++i) {
       const std::size_t number = static_cast<std::size_t>(i) % sounds_.size();
       out.push_back(folder_->path() + '/' + std::to_string(number) + '.' + extension);
       if (std::filesystem::exists(out.back())) continue;
       const Samples sound =
-          rate == listener_.rate() ? sounds_[number] : make_sound(request_.seconds, rate, number);
+          rate == recognizer_.rate() ? sounds_[number] : make_sound(number, rate, request_.seconds);
       check(octavo_train::write_audio(out.back(), sound, rate));
     }
     return out;
@@ -225,7 +200,7 @@ class Bench {
   const TranscribeBenchRequest& request_;
   octavo_train::SpeechModelSettings settings_;
   std::shared_ptr<octavo_train::SpeechModelImpl> model_;
-  octavo_train::Recognizer listener_;
+  octavo_train::Recognizer recognizer_;
   std::vector<Samples> sounds_;
   std::optional<octavo_train::ScratchFolder> folder_;
 };
@@ -245,34 +220,33 @@ std::string table_of(const TranscribeBenchRequest& request, const Bench& bench,
     table.add({row.from, seconds(row.batch_seconds, 6), seconds(row.sound, 6), seconds(row.took, 4),
                grouped(std::llround(row.times_real_time())), fixed(row.tokens_per_second, 1)});
   }
-  return "speech model " + request.size + " (" + request.head + ", " +
-         octavo_train::short_count(static_cast<double>(bench.parameters())) +
-         " parameters, random weights), clips of " + seconds(request.seconds, 4) + ", computing in " +
-         request.dtype + ", on " + bench.device_text() + "\n\n" + table.text();
+  return model_text(request.model, bench.parameters()) + ", random weights), clips of " +
+         seconds(request.seconds, 4) + ", computing in " + request.dtype + ", on " + bench.device_text() +
+         "\n\n" + table.text();
 }
 
 std::string json_of(const TranscribeBenchRequest& request, const Bench& bench, const std::vector<Row>& rows) {
-  Json out = {{"size", request.size},         {"head", request.head},   {"parameters", bench.parameters()},
-              {"seconds", request.seconds},   {"clips", request.clips}, {"dtype", request.dtype},
+  Json out = {{"size", request.model.size},       {"head", request.model.head},
+              {"parameters", bench.parameters()}, {"seconds", request.seconds},
+              {"clips", request.clips},           {"dtype", request.dtype},
               {"device", bench.device_text()}};
   out["cpu"] = cpu_json();
-  Json all = Json::array();
+  out["rows"] = Json::array();
   for (const Row& row : rows) {
-    all.push_back({{"from", row.from},
-                   {"batch_seconds", row.batch_seconds},
-                   {"sound_seconds", row.sound},
-                   {"seconds", row.took},
-                   {"times_real_time", row.times_real_time()},
-                   {"tokens_per_second", row.tokens_per_second}});
+    out["rows"].push_back({{"from", row.from},
+                           {"batch_seconds", row.batch_seconds},
+                           {"sound_seconds", row.sound},
+                           {"seconds", row.took},
+                           {"times_real_time", row.times_real_time()},
+                           {"tokens_per_second", row.tokens_per_second}});
   }
-  out["rows"] = all;
   return out.dump(2) + '\n';
 }
 
 }  // namespace
 
-void run_bench_transcribe(const TranscribeBenchRequest& request) {
-  Bench bench(request);
+void bench_transcribe(const TranscribeBenchRequest& request, const octavo_train::RecognizerOptions& options) {
+  Bench bench(request, options);
   std::vector<Row> rows;
   {
     Progress progress;

@@ -25,7 +25,7 @@ class Progress {
  private:
   void clear();
   bool terminal_;
-  std::optional<std::chrono::steady_clock::time_point> said_;
+  std::optional<std::chrono::steady_clock::time_point> printed_at_;
 };
 
 }  // namespace octavo::cli

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/parse.h"
+#include "cli/parse.h"
 
-#include "apps/octavo/common/cli.h"
+#include "cli/cli.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,8 +1,9 @@
-// Helpers that the subcommands share: errors, registration on the command line, and formatting. Invariant:
-// only run_command (command.cc) prints errors and chooses the process's exit code; a subcommand throws a
-// Failure.
+// The errors of a command. Invariant: only run_command (command.cc) prints errors and chooses the process's
+// exit code; a subcommand throws a Failure.
 // SPDX-License-Identifier: MIT
 #pragma once
+
+#include "train/base/text.h"
 
 #include <octavo/status.h>
 
@@ -10,13 +11,10 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
-
-namespace CLI {  // NOLINT(readability-identifier-naming): CLI11 chose it
-class App;
-}
 
 namespace octavo::cli {
+
+using octavo_train::joined;
 
 inline constexpr int kExitFailure = 1;  // a valid request that could not be served
 inline constexpr int kExitUsage = 2;    // the request itself is wrong
@@ -48,32 +46,5 @@ T take(Result<T> result, std::string_view flag = {}) {
   check(result.status(), flag);
   return std::move(*result);
 }
-
-// Returns "a, b, c".
-template <class Names>
-std::string joined(const Names& names, std::string_view between = ", ") {
-  std::string out;
-  for (const auto& name : names) {
-    if (!out.empty()) out += between;
-    out += name;
-  }
-  return out;
-}
-
-// Each function adds its subcommand, with the work as its callback. The app must outlive the parse.
-void add_info(CLI::App& app);
-// Adds the trainer's commands, in a build that has the trainer. `argv` is the command line of this process,
-// which octavo-trainer gets.
-void add_train_commands(CLI::App& app, char** argv);
-void add_data(CLI::App& app);
-void add_export(CLI::App& app);
-void add_report(CLI::App& app);
-// Subcommands of data.
-void add_data_check(CLI::App& data);
-void add_make_speech(CLI::App& data);
-void add_split(CLI::App& data);
-void add_make_tokenizer(CLI::App& data);
-// A subcommand of bench.
-void add_bench_loader(CLI::App& bench);
 
 }  // namespace octavo::cli

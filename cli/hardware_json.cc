@@ -1,6 +1,6 @@
 // Hardware as JSON; see hardware_json.h.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/hardware_json.h"
+#include "cli/hardware_json.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,8 +1,9 @@
 // Formats tables and numbers as text; see table.h.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/table.h"
+#include "cli/table.h"
 
 #include "train/base/numbers.h"
+#include "train/base/utf8.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -16,14 +17,10 @@
 namespace octavo::cli {
 namespace {
 
-// Returns the number of UTF-8 characters, not bytes.
-std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
+using octavo_train::utf8_count;
 
 std::string padded(const std::string& text, std::size_t width, Table::Align align) {
-  const std::string blanks(width - std::min(width, width_of(text)), ' ');
+  const std::string blanks(width - std::min(width, utf8_count(text)), ' ');
   return align == Table::Align::left ? text + blanks : blanks + text;
 }
 
@@ -31,12 +28,12 @@ std::string padded(const std::string& text, std::size_t width, Table::Align alig
 std::vector<std::string> wrapped_lines(std::string_view text, std::size_t width, std::size_t indent = 0) {
   std::vector<std::string> out;
   std::string line;
-  while (width_of(line) + width_of(text) > width) {
-    const std::size_t room = width - std::min(width, width_of(line));
+  while (utf8_count(line) + utf8_count(text) > width) {
+    const std::size_t room = width - std::min(width, utf8_count(line));
     std::size_t end =
         std::string_view::npos;  // the last blank that leaves the line short enough, or the first
     for (std::size_t at = text.find(' '); at != std::string_view::npos; at = text.find(' ', at + 1)) {
-      if (end != std::string_view::npos && width_of(text.substr(0, at)) > room) break;
+      if (end != std::string_view::npos && utf8_count(text.substr(0, at)) > room) break;
       if (text.find_first_not_of(' ') < at) end = at;
     }
     if (end == std::string_view::npos) break;  // only one long word remains
@@ -70,8 +67,8 @@ std::string Table::text(std::size_t width) const {
   std::vector<std::size_t> widths;
   std::size_t all = 0;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
-    std::size_t widest = width_of(columns_[c].title);
-    for (const auto& row : rows_) widest = std::max(widest, width_of(row[c]));
+    std::size_t widest = utf8_count(columns_[c].title);
+    for (const auto& row : rows_) widest = std::max(widest, utf8_count(row[c]));
     widths.push_back(widest);
     all += widest + (c > 0 ? kGap : 0);
   }

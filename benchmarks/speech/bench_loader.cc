@@ -1,11 +1,13 @@
 // Implements `octavo bench loader`: measures how many clips per second the loader's threads decode, for
 // comparison with the GPU's throughput.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/cli.h"
-#include "apps/octavo/common/hardware_json.h"
-#include "apps/octavo/common/table.h"
+#include "benchmarks/speech/commands.h"
+#include "cli/cli.h"
+#include "cli/hardware_json.h"
+#include "cli/options.h"
+#include "cli/table.h"
 #include "train/audio/audio.h"
-#include "train/data/mix.h"
+#include "train/base/parallel_for.h"
 #include "train/io/folders.h"
 #include "train/tasks/speech/manifest/manifest.h"
 
@@ -15,14 +17,14 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <mutex>
-#include <numbers>
-#include <thread>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 namespace octavo::cli {
 namespace {
@@ -45,33 +47,19 @@ struct ClipSet {
   std::vector<octavo_train::AudioRequest> clips;
 };
 
-struct LoaderSpeed {
+struct Row {
+  std::string name;
+  int workers = 0;
   // Clips read without an error, and their samples at the requested rate.
   std::int64_t clips = 0, samples = 0;
   std::int64_t bad = 0;
   std::string error;   // of the first bad clip
   double elapsed = 0;  // seconds
+  [[nodiscard]] double clips_per_second() const { return static_cast<double>(clips) / elapsed; }
+  [[nodiscard]] double times_real() const { return static_cast<double>(samples) / kRate / elapsed; }
 };
 
 constexpr std::int64_t kFewest = 2;  // clips per thread, even if the time is up
-
-// Generates a signal that compresses about as well as speech: three tones that come and go, over quiet noise.
-std::vector<float> voice(std::uint64_t number, int rate, double seconds) {
-  const std::uint64_t key = octavo_train::mix(number + octavo_train::kGoldenGamma);
-  std::vector<float> samples(static_cast<std::size_t>(std::llround(seconds * rate)));
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    const double t = static_cast<double>(i) / rate;
-    double x = 0.02 * (octavo_train::share_of(key, i + 8) - 0.5);
-    for (std::uint64_t tone = 1; tone <= 3; ++tone) {
-      const double hertz = 150 * static_cast<double>(tone * tone) * (1 + octavo_train::share_of(key, tone));
-      const double beat = 2 + 4 * octavo_train::share_of(key, tone + 3);
-      const double loud = std::max(std::sin(2 * std::numbers::pi * beat * t), 0.0);
-      x += 0.2 / static_cast<double>(tone) * loud * std::sin(2 * std::numbers::pi * hertz * t);
-    }
-    samples[i] = static_cast<float>(x);
-  }
-  return samples;
-}
 
 // Writes `count` clips into `folder`, in the format of `extension` and at `rate` Hz. Each is a different
 // voice of tones over noise.
@@ -80,7 +68,7 @@ ClipSet make_clips(const std::string& folder, const std::string& extension, int 
   ClipSet set;
   for (int i = 0; i < count; ++i) {
     const std::string path = folder + "/" + std::to_string(i) + extension;
-    check(octavo_train::write_audio(path, voice(static_cast<std::uint64_t>(i), rate, seconds), rate));
+    check(octavo_train::write_audio(path, make_sound(static_cast<std::uint64_t>(i), rate, seconds), rate));
     set.clips.push_back({.path = path});
   }
   set.name =
@@ -90,38 +78,29 @@ ClipSet make_clips(const std::string& folder, const std::string& extension, int 
 
 // Reads the clips in order, repeatedly, for `seconds` seconds, with `workers` threads that each read one clip
 // at a time. REQUIRES: at least one clip, workers >= 1.
-LoaderSpeed measure_loader(const ClipSet& set, int workers, double seconds) {
-  using Clock = std::chrono::steady_clock;
-  LoaderSpeed total;
+Row measure_loader(const ClipSet& set, int workers, double seconds) {
+  Row row;
+  row.name = set.name;
+  row.workers = workers;
   std::mutex mutex;
   std::atomic<std::size_t> next = 0;
-  const Clock::time_point start = Clock::now();
-  const Clock::time_point end =
-      start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-  const auto work = [&] {
-    LoaderSpeed own;
-    while (own.clips + own.bad < kFewest || Clock::now() < end) {
-      const auto clip = octavo_train::read_audio(set.clips[next++ % set.clips.size()]);
-      if (clip.ok()) {
-        ++own.clips;
-        own.samples += static_cast<std::int64_t>(clip->samples.size());
-      } else {
-        if (own.bad++ == 0) own.error = clip.status().message();
-      }
-    }
-    const std::lock_guard lock(mutex);
-    total.clips += own.clips;
-    total.samples += own.samples;
-    if (total.bad == 0) total.error = own.error;
-    total.bad += own.bad;
-  };
-  {
-    std::vector<std::jthread> threads;
-    threads.reserve(static_cast<std::size_t>(workers));
-    for (int i = 0; i < workers; ++i) threads.emplace_back(work);
-  }
-  total.elapsed = std::chrono::duration<double>(Clock::now() - start).count();
-  return total;
+  const double start = now();
+  octavo_train::parallel_for(
+      static_cast<std::uint64_t>(workers), static_cast<std::uint64_t>(workers), [&](std::uint64_t) {
+        for (std::int64_t done = 0; done < kFewest || now() - start < seconds; ++done) {
+          const auto clip = octavo_train::read_audio(set.clips[next++ % set.clips.size()]);
+          const std::lock_guard lock(mutex);
+          if (clip.ok()) {
+            ++row.clips;
+            row.samples += static_cast<std::int64_t>(clip->samples.size());
+          } else if (row.bad++ == 0) {
+            row.error = clip.status().message();
+          }
+        }
+      });
+  row.elapsed = now() - start;
+  if (row.clips == 0) throw Failure(kExitFailure, "no clip could be read: " + row.error);
+  return row;
 }
 
 ClipSet manifest_clips(const std::string& path) {
@@ -145,24 +124,6 @@ std::string scratch_path() {
   return folder + "/octavo-loader-" + std::to_string(::getpid());
 }
 
-struct Row {
-  std::string name;
-  int workers = 0;
-  LoaderSpeed speed;
-  [[nodiscard]] double clips_per_second() const { return static_cast<double>(speed.clips) / speed.elapsed; }
-  [[nodiscard]] double times_real() const {
-    return static_cast<double>(speed.samples) / kRate / speed.elapsed;
-  }
-};
-
-void measure(const LoaderFlags& flags, const ClipSet& set, std::vector<Row>& rows) {
-  for (const int workers : flags.workers) {
-    rows.push_back({set.name, workers, measure_loader(set, workers, flags.seconds)});
-    const LoaderSpeed& speed = rows.back().speed;
-    if (speed.clips == 0) throw Failure(kExitFailure, "no clip could be read: " + speed.error);
-  }
-}
-
 void print_table(const std::vector<Row>& rows) {
   const auto right = Table::Align::right;
   Table table({{"clips"},
@@ -174,12 +135,12 @@ void print_table(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     table.add({row.name, std::to_string(row.workers), fixed(row.clips_per_second(), 1),
                fixed(1000 * row.workers / row.clips_per_second(), 2), fixed(row.times_real(), 0),
-               grouped(row.speed.bad)});
+               grouped(row.bad)});
   }
   std::cout << table.text();
   for (const Row& row : rows) {
-    if (row.speed.bad == 0) continue;
-    std::cout << "bad: " << row.speed.error << '\n';
+    if (row.bad == 0) continue;
+    std::cout << "bad: " << row.error << '\n';
     break;
   }
 }
@@ -191,21 +152,25 @@ void print_json(const std::vector<Row>& rows) {
                            {"workers", row.workers},
                            {"clips_per_second", row.clips_per_second()},
                            {"times_real", row.times_real()},
-                           {"bad", row.speed.bad},
-                           {"error", row.speed.error}});
+                           {"bad", row.bad},
+                           {"error", row.error}});
   }
   std::cout << out.dump() << '\n';
 }
 
 void bench_loader(const LoaderFlags& flags) {
-  std::vector<Row> rows;
-  if (!flags.manifest.empty()) {
-    measure(flags, manifest_clips(flags.manifest), rows);
+  std::optional<octavo_train::ScratchFolder> folder;
+  std::vector<ClipSet> sets;
+  if (flags.manifest.empty()) {
+    folder = take(octavo_train::ScratchFolder::make(scratch_path()));
+    sets.push_back(make_clips(folder->path(), ".flac", 16000, kMadeClips, flags.length));
+    sets.push_back(make_clips(folder->path(), ".mp3", 44100, kMadeClips, flags.length));
   } else {
-    const octavo_train::ScratchFolder folder = take(octavo_train::ScratchFolder::make(scratch_path()));
-    measure(flags, make_clips(folder.path(), ".flac", 16000, kMadeClips, flags.length), rows);
-    measure(flags, make_clips(folder.path(), ".mp3", 44100, kMadeClips, flags.length), rows);
+    sets.push_back(manifest_clips(flags.manifest));
   }
+  std::vector<Row> rows;
+  for (const ClipSet& set : sets)
+    for (const int workers : flags.workers) rows.push_back(measure_loader(set, workers, flags.seconds));
   flags.json ? print_json(rows) : print_table(rows);
 }
 
@@ -219,19 +184,12 @@ void add_bench_loader(CLI::App& bench) {
                    "JSON lines as data.train_manifest has them; without it, clips of our own: FLAC of 16 kHz "
                    "and MP3 of 44.1 kHz")
       ->type_name("FILE");
-  command->add_option("--workers", flags->workers, "Threads, comma-separated")
-      ->type_name("LIST")
+  const AddOption option{*command};
+  option("--workers", flags->workers, "LIST", "Threads, comma-separated")
       ->delimiter(',')
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  command->add_option("--length", flags->length, "Length of a clip of our own")
-      ->type_name("S")
-      ->check(CLI::Range(0.1, 600.0))
-      ->capture_default_str();
-  command->add_option("--seconds", flags->seconds, "How long each line is measured")
-      ->type_name("S")
-      ->check(CLI::Range(0.01, 3600.0))
-      ->capture_default_str();
+      ->check(CLI::Range(1, 1024));
+  option("--length", flags->length, "S", "Length of a clip of our own")->check(CLI::Range(0.1, 600.0));
+  option("--seconds", flags->seconds, "S", "How long each line is measured")->check(CLI::Range(0.01, 3600.0));
   command->add_flag("--json", flags->json, "Print JSON on stdout, nothing else");
   command->footer(
       "Clips become mono samples at 16 kHz, as training reads them. Files that were read before come from "

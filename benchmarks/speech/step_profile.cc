@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/tasks/speech/model/step_profile.h"
+#include "benchmarks/speech/step_profile.h"
 
 #include "train/config/settings.h"
 #include "train/device/device.h"

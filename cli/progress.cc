@@ -1,6 +1,6 @@
 // Progress lines; see progress.h.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/common/progress.h"
+#include "cli/progress.h"
 
 #include "train/base/terminal_text.h"
 
@@ -31,11 +31,12 @@ void Progress::clear() {
 }
 
 bool Progress::due(std::chrono::seconds on_terminal, std::chrono::seconds elsewhere) const {
-  return !said_ || std::chrono::steady_clock::now() - *said_ >= (terminal_ ? on_terminal : elsewhere);
+  return !printed_at_ ||
+         std::chrono::steady_clock::now() - *printed_at_ >= (terminal_ ? on_terminal : elsewhere);
 }
 
 void Progress::say(std::string_view what) {
-  said_ = std::chrono::steady_clock::now();
+  printed_at_ = std::chrono::steady_clock::now();
   clear();
   // A line that wraps could not be overwritten.
   winsize size{};
