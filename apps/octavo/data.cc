@@ -41,7 +41,7 @@ std::uint64_t parse_seed(const std::string& text) {
 
 // Calls use(piece) with one tale at a time, `bytes` bytes in total, until it returns false.
 template <class Use>
-void tell(std::int64_t bytes, std::uint64_t seed, Use use) {
+void generate_text(std::int64_t bytes, std::uint64_t seed, Use use) {
   tales::TextMaker maker(seed);
   for (auto left = static_cast<std::uint64_t>(bytes); left > 0;) {
     const std::string tale = maker.next();
@@ -56,7 +56,7 @@ bool holds_text(const std::string& path, std::int64_t bytes, std::uint64_t seed)
   std::span<const std::byte> rest = file.bytes();
   if (rest.size() != static_cast<std::uint64_t>(bytes)) return false;
   bool same = true;
-  tell(bytes, seed, [&](std::span<const std::byte> piece) {
+  generate_text(bytes, seed, [&](std::span<const std::byte> piece) {
     same = std::memcmp(rest.data(), piece.data(), piece.size()) == 0;
     rest = rest.subspan(piece.size());
     return same;
@@ -68,7 +68,7 @@ void write_text(const std::string& path, std::int64_t bytes, std::uint64_t seed)
   const std::string partial = take(octavo_train::partial_path(path));
   octavo_train::OutputFile file =
       take(octavo_train::OutputFile::create(partial, {0, static_cast<std::uint64_t>(bytes)}));
-  tell(bytes, seed, [&](std::span<const std::byte> piece) {
+  generate_text(bytes, seed, [&](std::span<const std::byte> piece) {
     check(file.write(piece));
     return true;
   });

@@ -46,7 +46,7 @@ void print(const recordings::Survey& survey) {
     if (count > 0)
       table.add({recordings::words_of(kind).name, grouped(count), recordings::words_of(kind).meaning});
   }
-  std::cout << grouped(survey.heard.clips) << " clips (" << octavo_train::duration_text(survey.heard.seconds)
+  std::cout << grouped(survey.decoded.clips) << " clips (" << octavo_train::duration_text(survey.decoded.seconds)
             << ") of " << grouped(survey.manifest.lines) << " lines were decoded\n";
   if (any) std::cout << table.text();
   for (std::size_t i = 0; i < recordings::kKinds; ++i) {
@@ -83,7 +83,7 @@ void data_check(CheckFlags& flags) {
   if (survey.serious() > 0)
     throw Failure(kExitFailure,
                   grouped(survey.serious()) +
-                      " clips or lines are to be mended, removed, or skipped by data.bad_clips=skip");
+                      " clips or lines must be fixed, removed, or skipped by data.bad_clips=skip");
 }
 
 }  // namespace
@@ -91,7 +91,7 @@ void data_check(CheckFlags& flags) {
 void add_data_check(CLI::App& data) {
   CLI::App* command = data.add_subcommand(
       "check",
-      "Decode every clip of manifests; say what is wrong with them and write a page with histograms");
+      "Decode every clip of manifests; print what is wrong with them and write a page with histograms");
   auto flags = std::make_shared<CheckFlags>();
   command->add_option("MANIFEST", flags->manifests, "Manifests of recordings, one JSON object a line")
       ->required();
@@ -114,7 +114,7 @@ void add_data_check(CLI::App& data) {
       ->check(CLI::PositiveNumber);
   command->add_option("--jobs", flags->plan.threads, "Threads; as many as there are processors unless given")
       ->check(CLI::Range(0, 1024));
-  command->footer("The exit code is 1 where something is to be mended.");
+  command->footer("The exit code is 1 if something must be fixed.");
   command->callback([flags] { data_check(*flags); });
 }
 

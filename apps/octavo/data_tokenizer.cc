@@ -57,7 +57,7 @@ void each_text(const std::string& path, const TokenizerFlags& flags, const UseTe
   const octavo_train::Manifest manifest = take(octavo_train::Manifest::open(sources, options));
   if (manifest.report().bad > 0)
     std::cerr << "warning: " << path << ": " << manifest.report().bad
-              << (manifest.report().bad == 1 ? " bad line" : " bad lines") << " left out, the first "
+              << (manifest.report().bad == 1 ? " bad line" : " bad lines") << " skipped, the first "
               << octavo_train::terminal_text(manifest.left_out(0).place + ": " + manifest.left_out(0).reason)
               << '\n';
   for (std::int64_t i = 0; i < manifest.size(); ++i) use(manifest.entry(i).text);

@@ -22,7 +22,7 @@ using octavo_train::terminal_text;
 using octavo_train::WordErrors;
 
 constexpr std::size_t kMostGroups = 30;
-constexpr std::size_t kMostUnheard = 10;
+constexpr std::size_t kMostFailed = 10;
 
 std::string share(std::int64_t count, const WordErrors& errors) {
   if (errors.words == 0) return octavo_train::kUnknown;
@@ -74,24 +74,24 @@ std::string groups_text(const std::string& title, const Score::Groups& groups) {
 
 std::string worst_text(const std::vector<octavo_train::ScoredClip>& worst) {
   if (worst.empty()) return {};
-  std::string out = "\nThe clips with the most errors ([-said-] and not heard so, {+heard+} and not said):\n";
+  std::string out = "\nThe clips with the most errors ([-said-] but not transcribed, {+transcribed+} but not said):\n";
   for (const octavo_train::ScoredClip& clip : worst) {
     const octavo_train::WordDiff pair = octavo_train::diff_for_terminal(clip.reference, clip.hypothesis);
-    out += fmt::format("  {}  {}  {} in {}\n    said:  {}\n    heard: {}\n", terminal_text(clip.place),
+    out += fmt::format("  {}  {}  {} in {}\n    said:        {}\n    transcribed: {}\n", terminal_text(clip.place),
                        terminal_text(clip.audio), counted(clip.errors.errors(), "error"),
                        counted(clip.errors.words, "word"), pair.reference, pair.hypothesis);
   }
   return out;
 }
 
-std::string unheard_text(const std::vector<octavo_train::SkippedClip>& unheard) {
-  if (unheard.empty()) return {};
-  const std::size_t shown = std::min(unheard.size(), kMostUnheard);
-  std::string out = fmt::format("\n{} could not be heard and {} not counted:\n",
-                                counted(std::ssize(unheard), "clip"), unheard.size() == 1 ? "is" : "are");
+std::string failed_text(const std::vector<octavo_train::SkippedClip>& failed) {
+  if (failed.empty()) return {};
+  const std::size_t shown = std::min(failed.size(), kMostFailed);
+  std::string out = fmt::format("\n{} could not be transcribed and {} not counted:\n",
+                                counted(std::ssize(failed), "clip"), failed.size() == 1 ? "is" : "are");
   for (std::size_t i = 0; i < shown; ++i)
-    out += fmt::format("  {}  {}\n", terminal_text(unheard[i].place), terminal_text(unheard[i].reason));
-  return out + omitted_text(shown, unheard.size());
+    out += fmt::format("  {}  {}\n", terminal_text(failed[i].place), terminal_text(failed[i].reason));
+  return out + omitted_text(shown, failed.size());
 }
 
 json group_json(const GroupScore& group) {
@@ -118,7 +118,7 @@ json groups_json(const char* field, const Score::Groups& groups) {
 std::string evaluation_text(const octavo_train::ManifestScore& done) {
   const Score& score = done.score;
   return total_text(score.total()) + groups_text("language", score.languages()) +
-         groups_text("speaker", score.speakers()) + worst_text(score.worst()) + unheard_text(score.failed());
+         groups_text("speaker", score.speakers()) + worst_text(score.worst()) + failed_text(score.failed());
 }
 
 // Manifest fields have NeMo's names.

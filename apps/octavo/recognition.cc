@@ -26,9 +26,9 @@ constexpr const char* kTranscribeFooter = R"(For example:
   octavo transcribe parakeet.nemo calls/*.wav --format json --output transcripts --checkpoint best
 
 Recordings are WAV, FLAC, OGG or MP3, of any rate, length and number of channels. A longer one than --window
-is heard in windows that overlap, so memory does not grow with it. Times are in steps of a frame of the
-encoder, 80 ms. JSON has one line for each recording. A file that cannot be read is named, the others go on,
-and the exit code is 1.)";
+is transcribed in windows that overlap, so memory does not grow with it. Times are in steps of a frame of the
+encoder, 80 ms. JSON has one line for each recording. A file that cannot be read is named, the others are
+transcribed, and the exit code is 1.)";
 
 constexpr const char* kEvaluateFooter = R"(For example:
   octavo evaluate runs/speech test.jsonl                       the word error rate, and the worst clips
@@ -37,10 +37,10 @@ constexpr const char* kEvaluateFooter = R"(For example:
 
 Words are what blanks separate; case and punctuation count. Errors are substitutions, deletions and insertions,
 summed over all clips and divided by the words of the manifest. Where the manifest has `lang` or `speaker`, there
-is a table for each. A clip that cannot be read is named and counted, and the others go on. Ctrl-C shows the
+is a table for each. A clip that cannot be read is named and skipped. Ctrl-C shows the
 errors so far.)";
 
-void add_listening_model(CLI::App& command, std::string& model) {
+void add_speech_model(CLI::App& command, std::string& model) {
   command
       .add_option("model", model,
                   "Folder of a run or a checkpoint, a .nemo file, a folder of transformers, or the name of a "
@@ -49,7 +49,7 @@ void add_listening_model(CLI::App& command, std::string& model) {
       ->required();
 }
 
-void add_listening_machine(CLI::App& command, int& threads, std::string& device, std::string& dtype) {
+void add_machine(CLI::App& command, int& threads, std::string& device, std::string& dtype) {
   const AddOption option{command};
   option("--threads", threads, "N", "Threads that read recordings; 0: one for each CPU, up to 16")
       ->check(CLI::Range(0, 1024));
@@ -63,7 +63,7 @@ void add_listening_machine(CLI::App& command, int& threads, std::string& device,
 void add_transcribe(CLI::App& app, const std::function<void(const TranscribeRequest&)>& action) {
   CLI::App* command = app.add_subcommand("transcribe", "Transcribe recordings with a speech model");
   auto request = std::make_shared<TranscribeRequest>();
-  add_listening_model(*command, request->model);
+  add_speech_model(*command, request->model);
   command->add_option("audio", request->audio, "Recordings: WAV, FLAC, OGG or MP3")
       ->type_name("FILE ...")
       ->required();
@@ -84,7 +84,7 @@ void add_transcribe(CLI::App& app, const std::function<void(const TranscribeRequ
   option("--batch-seconds", request->batch_seconds, "S",
          "Seconds of sound in a batch; 0: 1,200 on a GPU, 60 elsewhere")
       ->check(CLI::Range(0.0, 1e6));
-  add_listening_machine(*command, request->threads, request->device, request->dtype);
+  add_machine(*command, request->threads, request->device, request->dtype);
   command->footer(kTranscribeFooter);
   command->callback([=] { action(*request); });
 }
@@ -120,7 +120,7 @@ void check_transcribe(const TranscribeRequest& request) {
 void add_evaluate(CLI::App& app, const std::function<void(const EvaluateRequest&)>& action) {
   CLI::App* command = app.add_subcommand("evaluate", "Compute the word error rate of a model on recordings");
   auto request = std::make_shared<EvaluateRequest>();
-  add_listening_model(*command, request->model);
+  add_speech_model(*command, request->model);
   command->add_option("manifests", request->manifests, "JSON lines with audio_filepath, duration and text")
       ->type_name("MANIFEST ...")
       ->required();
@@ -138,7 +138,7 @@ void add_evaluate(CLI::App& app, const std::function<void(const EvaluateRequest&
                    "Seconds of sound in a batch; 1200 on a GPU and 120 elsewhere if not given")
       ->type_name("S")
       ->check(CLI::Range(1.0, 1e6));
-  add_listening_machine(*command, request->threads, request->device, request->dtype);
+  add_machine(*command, request->threads, request->device, request->dtype);
   command->footer(kEvaluateFooter);
   command->callback([=] { action(*request); });
 }
@@ -152,7 +152,7 @@ void check_evaluate(const EvaluateRequest& request) {
   const std::string folder = std::filesystem::path(request.json).parent_path().string();
   if (access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0)
     throw Failure(kExitUsage, "--json: got " + request.json + ", but " + (folder.empty() ? "." : folder) +
-                                  " is no folder that can be written to");
+                                  " is not a folder that can be written to");
 }
 
 }  // namespace octavo::cli

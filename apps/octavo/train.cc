@@ -60,12 +60,12 @@ void add_train(CLI::App& app, const std::function<void(const TrainRequest&)>& ac
       ->check(CLI::Range(kFewestDrySteps, std::numeric_limits<std::int64_t>::max()))
       ->excludes(resume);
   train->footer(R"(For example:
-  octavo train run.yaml                        train; goes on where it stopped
+  octavo train run.yaml                        train; resumes where it stopped
   octavo train run.yaml learning_rate=3e-4     another run, in a folder of its own
   octavo train run.yaml max_steps=5000         the first run, made longer
   octavo train --config run.yaml               the same as octavo train run.yaml
   octavo train run.yaml --dry-run 20           what it will need, before it is started
-Ctrl-C saves a checkpoint and exits; the same command goes on from it.)");
+Ctrl-C saves a checkpoint and exits; the same command resumes from it.)");
   train->callback([=] {
     settle_file();
     if (request->file.empty() && print->empty()) throw CLI::RequiredError("file");

@@ -1,5 +1,4 @@
-// Adds the trainer's commands; no_train_commands.cc replaces this file in a build without the trainer.
-// Training, sampling and the benchmark of a complete step need LibTorch, which takes a second to load. This
+// Adds the trainer's commands. Training, sampling and the benchmark of a complete step need LibTorch, which takes a second to load. This
 // process only checks their command lines and then execs octavo-trainer.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/subcommands.h"

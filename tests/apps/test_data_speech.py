@@ -350,11 +350,11 @@ def test_check(tmp_path, octavo):
         "clipped": 1,
         "twice": 1,
         "more audio": 1,
-        "left out": 1,
+        "skipped": 1,
     }
     assert "7 clips (12 s) of 11 lines" in done.stdout
     assert "all.jsonl:11:" in done.stdout
-    assert "5 clips or lines are to be mended" in done.stderr
+    assert "5 clips or lines must be fixed" in done.stderr
     page = tmp_path / "all.check.html"
     assert Elements(page.read_text(encoding="utf-8")).ids("script") == ["data", None, None]
     seen = Browsed(page, tmp_path)

@@ -110,7 +110,7 @@ def test_a_model_on_a_manifest(folder):
     assert "missing.wav" in reasons["test.jsonl:5"]
     assert len(reasons) == 2
     assert done.stdout.startswith(f"WER {100 * result['wer']:.2f}%: ")
-    for part in ("\nlanguage", "    said:  ", "    heard: ", "2 clips could not be heard", "test.jsonl:6:"):
+    for part in ("\nlanguage", "    said:        ", "    transcribed: ", "2 clips could not be transcribed", "test.jsonl:6:"):
         assert part in done.stdout, part
 
 
@@ -132,7 +132,7 @@ def test_what_cannot_be_evaluated(folder):
             assert part in done.stderr
     (folder / "gone.jsonl").write_text(lines([{"audio_filepath": "gone.wav", "duration": 1, "text": "a"}]))
     done = octavo(folder, "evaluate", "model", "gone.jsonl", code=1)
-    assert "no clip could be heard; the first: " in done.stderr
+    assert "no clip could be transcribed; the first: " in done.stderr
     assert "gone.wav" in done.stderr
 
 

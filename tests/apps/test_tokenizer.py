@@ -73,7 +73,7 @@ def test_errors(tmp_path, manifest):
     assert "(--skip-bad leaves bad lines out" in done.stderr
     done = make_tokenizer(tmp_path / "c", bad, "--skip-bad", "--vocab-size", 40)
     assert done.returncode == 0
-    assert "1 bad line left out, the first" in done.stderr
+    assert "1 bad line skipped, the first" in done.stderr
     done = make_tokenizer(tmp_path / "d", manifest, "--vocab-size", 5)
     assert done.returncode == 2
     assert "a tokenizer of 5 tokens could not be trained" in done.stderr

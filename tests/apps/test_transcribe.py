@@ -1,5 +1,5 @@
 """Tests `octavo transcribe` with a tiny model: formats, folders, bad files and rejected arguments. The
-transcripts are compared with their parts in tests/speech/listener_test.cc; long files are tested in
+transcripts are compared with their parts in tests/speech/recognizer_test.cc; long files are tested in
 tests/audio/transcribe_test.cc."""
 
 import json

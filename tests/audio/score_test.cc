@@ -26,7 +26,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 struct Spoken {
-  std::string said, heard;
+  std::string said, transcribed;
   std::string more = {};  // further fields of the manifest line: `, "lang": "de"`
 };
 
@@ -51,7 +51,7 @@ class Evaluated {
     const std::vector<ManifestSource> sources = {{folder_.path("test.jsonl")}};
     const auto manifest = Manifest::open(sources, {.min_duration = 0, .bad = BadClips::skip});
     EXPECT_TRUE(manifest.ok()) << manifest.status().message();
-    return score_manifest(*manifest, [&](auto clips) { return hear(clips); }, options,
+    return score_manifest(*manifest, [&](auto clips) { return transcribe(clips); }, options,
                           {[&] { return batches-- <= 0; },
                            [&](std::int64_t done, const GroupScore& so_far) {
                              EXPECT_EQ(done, ++told_);
@@ -63,12 +63,12 @@ class Evaluated {
   }
 
  private:
-  std::vector<Transcription> hear(std::span<const std::span<const float>> batch) {
+  std::vector<Transcription> transcribe(std::span<const std::span<const float>> batch) {
     std::vector<Transcription> out;
     for (const auto& clip : batch) {
       EXPECT_EQ(clip.size(), 8000U);
       const auto number = static_cast<std::size_t>(std::lround(100 * clip[4000])) - 1;
-      out.push_back({clips_.at(number).heard, {}, {}});
+      out.push_back({clips_.at(number).transcribed, {}, {}});
     }
     return out;
   }
@@ -115,13 +115,13 @@ TEST(Score, TheWorstAreFewAndALimitTakesTheFirstClips) {
   EXPECT_EQ(Evaluated(clips).score({.limit = 9}).clips, 4);
 }
 
-TEST(Score, ClipsThatCannotBeHeardAreListedAndKeepNoOther) {
+TEST(Score, UnreadableClipsAreListedAndDoNotAffectOthers) {
   Evaluated set({Spoken{"a b", "a b"}});
   set.write(R"({"audio_filepath": "none.wav", "duration": 1, "text": "x y z"})"
             "\n{\"audio_filepath\": 7}\n");
   const ManifestScore done = set.score();
   EXPECT_EQ(done.score.total().clips, 1);
-  EXPECT_EQ(done.score.total().errors.words, 2) << "of what was heard";
+  EXPECT_EQ(done.score.total().errors.words, 2) << "of the transcribed clips";
   EXPECT_EQ(done.clips_done, 2);
   ASSERT_EQ(done.score.failed().size(), 2U);
   EXPECT_THAT(done.score.failed()[0].place, HasSubstr(set.place(3) + ':'));
@@ -129,7 +129,7 @@ TEST(Score, ClipsThatCannotBeHeardAreListedAndKeepNoOther) {
   EXPECT_THAT(done.score.failed()[1].audio, HasSubstr("/none.wav"));
   EXPECT_THAT(done.score.failed()[1].reason, HasSubstr("none.wav"));
   EXPECT_THAT(octavo::cli::evaluation_text(done),
-              HasSubstr("\n2 clips could not be heard and are not counted:\n"));
+              HasSubstr("\n2 clips could not be transcribed and are not counted:\n"));
   const auto json = octavo::cli::evaluation_json(done);
   EXPECT_EQ(json["unheard"][1]["place"], set.place(2));
   EXPECT_EQ(json["complete"], true);
@@ -175,7 +175,7 @@ TEST(Score, TheTextShowsRatesAndMarksWhatDiffers) {
       octavo::cli::evaluation_text(done),
       AllOf(HasSubstr("WER 50.00%: 2 errors in 4 words of 2 clips (1.0 s)\n  1 substitution (25.00%), "
                       "0 deletions (0.00%), 1 insertion (25.00%)\n"),
-            HasSubstr("2 errors in 3 words\n    said:  the [-cat-] sat\n    heard: the {+hat+} sat "
+            HasSubstr("2 errors in 3 words\n    said:        the [-cat-] sat\n    transcribed: the {+hat+} sat "
                       "{+\\x1b[2J+}\n"),
             Not(HasSubstr("language")), Not(HasSubstr("could not"))));
   const auto json = octavo::cli::evaluation_json(done);

@@ -79,7 +79,7 @@ TEST_F(RefusedThreads, ClipsAreReadByFewerOrByTheCaller) {
                     transcribe_all(
                         [](auto batch) { return std::vector<Transcription>(batch.size()); }, clips,
                         {.batch_seconds = 2, .threads = kMany},
-                        [&](std::size_t, const Result<Transcription>& heard) { done += heard.ok(); });
+                        [&](std::size_t, const Result<Transcription>& clip) { done += clip.ok(); });
                     return std::to_string(done);
                   }),
               std::to_string(kMany))

@@ -50,33 +50,33 @@ std::vector<float> spoken(const std::vector<std::string>& words) {
   return out;
 }
 
-std::vector<Transcription> hear(std::span<const std::span<const float>> clips) {
+std::vector<Transcription> transcribe_clips(std::span<const std::span<const float>> clips) {
   std::vector<Transcription> out;
   for (const auto& clip : clips) {
-    Transcription& heard = out.emplace_back();
+    Transcription& transcribed = out.emplace_back();
     for (std::size_t i = 0; (i + 1) * kFrame <= clip.size(); ++i) {
       const auto token = std::lround(static_cast<double>(clip[i * kFrame + kFrame / 2]) * kLoud) - 1;
-      if (token >= 0) heard.tokens.push_back({token, static_cast<std::int64_t>(i), 1});
+      if (token >= 0) transcribed.tokens.push_back({token, static_cast<std::int64_t>(i), 1});
     }
-    heard = make_transcription(heard.tokens, tokenizer(), 0.08);
+    transcribed = make_transcription(transcribed.tokens, tokenizer(), 0.08);
   }
   return out;
 }
 
 struct Done {
-  std::map<std::string, FileTranscription> heard;
+  std::map<std::string, FileTranscription> transcribed;
   std::map<std::string, std::string> bad;
   double progress = 0, total = 0;
 };
 
 Done transcribe(const std::vector<std::string>& paths, const TranscribeOptions& options) {
   Done out;
-  const RecognizerInfo hearing{hear, &tokenizer(), kRate, 0.08};
-  transcribe_files(hearing, paths, options,
+  const RecognizerInfo info{transcribe_clips, &tokenizer(), kRate, 0.08};
+  transcribe_files(info, paths, options,
                    {[&](std::size_t i, Result<FileTranscription> file) {
-                      EXPECT_FALSE(out.heard.contains(paths[i]) || out.bad.contains(paths[i])) << "twice";
+                      EXPECT_FALSE(out.transcribed.contains(paths[i]) || out.bad.contains(paths[i])) << "twice";
                       if (file.ok()) {
-                        out.heard[paths[i]] = *file;
+                        out.transcribed[paths[i]] = *file;
                       } else {
                         out.bad[paths[i]] = file.status().message();
                       }
@@ -96,11 +96,11 @@ std::vector<std::string> words(std::size_t count) {
   return out;
 }
 
-TEST(Transcribe, LongFilesAreHeardInWindowsAsInOne) {
+TEST(Transcribe, WindowsOfALongFileGiveTheTextOfTheFile) {
   const TextFiles files;
   const std::string path = files.path("long.flac");
   ASSERT_TRUE(write_audio(path, spoken(words(100)), kRate).ok());
-  const FileTranscription whole = transcribe({path}, {.window = 200}).heard.at(path);
+  const FileTranscription whole = transcribe({path}, {.window = 200}).transcribed.at(path);
   EXPECT_EQ(whole.seconds, 100);
   ASSERT_EQ(whole.transcription.words.size(), 100U);
   std::string text;
@@ -116,7 +116,7 @@ TEST(Transcribe, LongFilesAreHeardInWindowsAsInOne) {
       TranscribeOptions options{.window = window, .overlap = 1};
       options.batches = {.batch_seconds = 30, .threads = threads};
       const Done done = transcribe({path}, options);
-      EXPECT_EQ(done.heard.at(path).transcription.words, whole.transcription.words) << window;
+      EXPECT_EQ(done.transcribed.at(path).transcription.words, whole.transcription.words) << window;
       EXPECT_NEAR(done.progress, 100, 1e-6);
     }
   }
@@ -131,9 +131,9 @@ TEST(Transcribe, BadFilesAreNamedAndTheOthersGoOn) {
   ASSERT_TRUE(write_audio(paths[3], spoken(words(60)), kRate).ok());
   std::filesystem::resize_file(paths[3], std::filesystem::file_size(paths[3]) / 2);
   const Done done = transcribe(paths, {.window = 10});
-  EXPECT_EQ(done.heard.at(paths[2]).transcription.text, "three blue");
-  EXPECT_EQ(done.heard.at(paths[4]).transcription.text, "boats");
-  EXPECT_EQ(done.heard.size(), 2U);
+  EXPECT_EQ(done.transcribed.at(paths[2]).transcription.text, "three blue");
+  EXPECT_EQ(done.transcribed.at(paths[4]).transcription.text, "boats");
+  EXPECT_EQ(done.transcribed.size(), 2U);
   for (const std::size_t bad : {0, 1, 3}) EXPECT_THAT(done.bad.at(paths[bad]), StartsWith(paths[bad]));
   EXPECT_NEAR(done.progress, done.total, 1e-6);
 }
@@ -142,14 +142,14 @@ TEST(Transcribe, WordsHaveTheirPiecesAndTimes) {
   const auto ids = tokenizer().encode("three boats");
   Transcript tokens;
   for (std::size_t i = 0; i < ids.size(); ++i) tokens.push_back({ids[i], static_cast<std::int64_t>(i), 4});
-  const Transcription heard = make_transcription(tokens, tokenizer(), 0.08);
-  EXPECT_EQ(heard.text, "three boats");
-  EXPECT_EQ(heard.tokens, tokens);
-  ASSERT_EQ(heard.words.size(), 2U);
+  const Transcription transcribed = make_transcription(tokens, tokenizer(), 0.08);
+  EXPECT_EQ(transcribed.text, "three boats");
+  EXPECT_EQ(transcribed.tokens, tokens);
+  ASSERT_EQ(transcribed.words.size(), 2U);
   std::int64_t second = 1;  // index of the second word's first token
   while (!begins_word(tokenizer(), ids[static_cast<std::size_t>(second)])) ++second;
-  EXPECT_EQ(heard.words[0], (TranscribedWord{"three", 0, 0.08 * static_cast<double>(second)}));
-  EXPECT_EQ(heard.words[1].end, 0.08 * (static_cast<double>(ids.size()) - 1 + 4));
+  EXPECT_EQ(transcribed.words[0], (TranscribedWord{"three", 0, 0.08 * static_cast<double>(second)}));
+  EXPECT_EQ(transcribed.words[1].end, 0.08 * (static_cast<double>(ids.size()) - 1 + 4));
   EXPECT_EQ(make_transcription({}, tokenizer(), 0.08).text, "");
 }
 

@@ -24,7 +24,7 @@ TEST(TranscriptFile, CuesEndWithSentencesPausesAndRoom) {
   EXPECT_EQ(cues[0].text.size(), 17U * 8 + 16);  // 84 characters; all except the spaces have two bytes
 }
 
-const Transcription kHeard{"One <boat> & no more.",
+const Transcription kTranscription{"One <boat> & no more.",
                            {{"One", 0.08, 0.4},
                             {"<boat>", 0.4, 1},
                             {"&", 1.04, 1.1},
@@ -33,7 +33,7 @@ const Transcription kHeard{"One <boat> & no more.",
                            {}};
 
 TEST(TranscriptFile, TextAndJson) {
-  EXPECT_EQ(transcript_text(TranscriptFormat::text, "a.wav", 3, kHeard), "One <boat> & no more.\n");
+  EXPECT_EQ(transcript_text(TranscriptFormat::text, "a.wav", 3, kTranscription), "One <boat> & no more.\n");
   EXPECT_EQ(
       transcript_text(TranscriptFormat::json, "dir/a \"b\".wav", 1.23456, {"Hi", {{"Hi", 0.08, 0.24}}, {}}),
       R"({"audio_filepath":"dir/a \"b\".wav","duration":1.235,"text":"Hi","words":[{"word":"Hi","start":0.08,"end":0.24}]})"
@@ -43,10 +43,10 @@ TEST(TranscriptFile, TextAndJson) {
 }
 
 TEST(TranscriptFile, Subtitles) {
-  EXPECT_EQ(transcript_text(TranscriptFormat::srt, "a.wav", 3, kHeard),
+  EXPECT_EQ(transcript_text(TranscriptFormat::srt, "a.wav", 3, kTranscription),
             "1\n00:00:00,080 --> 00:00:01,100\nOne <boat> &\n\n"
             "2\n01:01:01,500 --> 01:01:03,250\nno more.\n");
-  EXPECT_EQ(transcript_text(TranscriptFormat::vtt, "a.wav", 3, kHeard),
+  EXPECT_EQ(transcript_text(TranscriptFormat::vtt, "a.wav", 3, kTranscription),
             "WEBVTT\n\n00:00:00.080 --> 00:00:01.100\nOne &lt;boat&gt; &amp;\n\n"
             "01:01:01.500 --> 01:01:03.250\nno more.\n");
   EXPECT_EQ(transcript_text(TranscriptFormat::srt, "a.wav", 3, {}), "");

@@ -48,7 +48,7 @@ std::vector<std::int64_t> tokens_of(const Transcript& transcript) {
 
 // Returns the fake transcript of one window: the labels in it, shifted by up to `jitter` frames. Within
 // `deaf` frames of an edge inside the recording, some labels are missing or replaced.
-Transcript hear(const Transcript& all, const RecognitionWindow& window, std::int64_t frames,
+Transcript transcribe(const Transcript& all, const RecognitionWindow& window, std::int64_t frames,
                 std::int64_t jitter, std::int64_t deaf, std::mt19937& random) {
   Transcript out;
   for (const Emission& each : all) {
@@ -58,12 +58,12 @@ Transcript hear(const Transcript& all, const RecognitionWindow& window, std::int
     frame = std::clamp<std::int64_t>(frame, out.empty() ? 0 : out.back().frame, window.frames - 1);
     const bool near_begin = window.first > 0 && each.frame < window.first + deaf;
     const bool near_end = window.end() < frames && each.frame >= window.end() - deaf;
-    Emission heard{each.token, frame, each.duration};
+    Emission emission{each.token, frame, each.duration};
     if (near_begin || near_end) {
       if (random() % 3 == 0) continue;
-      if (random() % 3 == 0) heard.token += 1000;  // replaced by another label
+      if (random() % 3 == 0) emission.token += 1000;  // replaced by another label
     }
-    out.push_back(heard);
+    out.push_back(emission);
   }
   return out;
 }
@@ -75,11 +75,11 @@ TEST(Windows, NoLabelIsLostOrDoubled) {
     Transcript all;
     for (std::int64_t frame = 0; frame < frames; frame += 1 + static_cast<std::int64_t>(random() % 6))
       all.push_back({static_cast<std::int64_t>(random() % 140), frame, 1});
-    std::vector<RecognizedWindow> heard;
+    std::vector<RecognizedWindow> recognized;
     for (const RecognitionWindow& window : cut_windows(frames, 100, 25))
-      heard.push_back({window, hear(all, window, frames, 1, 12, random)});
-    ASSERT_GT(heard.size(), 3U);
-    const Transcript merged = merge_windows(heard, begins);
+      recognized.push_back({window, transcribe(all, window, frames, 1, 12, random)});
+    ASSERT_GT(recognized.size(), 3U);
+    const Transcript merged = merge_windows(recognized, begins);
     EXPECT_EQ(tokens_of(merged), tokens_of(all)) << "seed " << seed;
     for (std::size_t i = 1; i < merged.size(); ++i) EXPECT_GE(merged[i].frame, merged[i - 1].frame);
   }
@@ -89,7 +89,7 @@ Transcript merged(const Transcript& a, const Transcript& b) {
   return merge_windows({{{0, 100}, a}, {{60, 100}, b}}, begins);  // the overlap is frames 60 to 100
 }
 
-TEST(Windows, TheSeamIsWhereBothHeardTheSame) {
+TEST(Windows, TheSeamIsWhereBothHaveTheSame) {
   // The label nearest to the middle, 80, is the seam: the labels after it are those of the second window.
   EXPECT_THAT(merged({{101, 79, 0}, {1, 80, 2}, {102, 90, 1}}, {{101, 17, 1}, {102, 31, 1}, {103, 50, 1}}),
               ElementsAre(Emission{101, 79, 0}, Emission{102, 91, 1}, Emission{103, 110, 1}));

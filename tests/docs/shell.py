@@ -32,7 +32,7 @@ ELSEWHERE = {
     r"(\S*/)?octavo evaluate ": "needs recordings; tests/apps/test_evaluate.py makes some",
     r"octavo export \S+ \S+\.nemo": "needs an archive of NeMo; tests/apps/test_export.py makes one",
     r"octavo train \S*parakeet(?!.*--print-config)": "needs the downloaded model",
-    r"octavo transcribe ": "needs a model that hears; tests/apps/test_transcribe.py makes one",
+    r"octavo transcribe ": "needs a speech model; tests/apps/test_transcribe.py makes one",
     r"espeak-ng ": "a program of the demo, which `make speech-demo` installs",
     r"octavo data make-tokenizer ": "needs texts; tests/apps/test_tokenizer.py writes some",
     r"(\S*/)?python tests/peers/": "needs NeMo; `make peers` installs it",

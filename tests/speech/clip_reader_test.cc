@@ -109,10 +109,10 @@ TEST_F(ClipReaderTest, SpeedAndNoiseAreOfSeedAndDraw) {
   settings.speed_perturb = {0.9, 1.0, 1.1};
   std::set<std::size_t> lengths;
   for (std::uint64_t draw = 0; draw < 30; ++draw) {
-    const auto heard = reader(settings).read(clip, draw);
-    ASSERT_TRUE(heard.ok());
-    lengths.insert(heard->samples.size());
-    EXPECT_EQ(heard->samples, reader(settings).read(clip, draw)->samples);
+    const auto clip_read = reader(settings).read(clip, draw);
+    ASSERT_TRUE(clip_read.ok());
+    lengths.insert(clip_read->samples.size());
+    EXPECT_EQ(clip_read->samples, reader(settings).read(clip, draw)->samples);
   }
   EXPECT_EQ(lengths.size(), 3U);
   EXPECT_EQ(reader(settings).read(clip)->samples.size(), 8000U) << "evaluation plays as recorded";

@@ -189,7 +189,7 @@ TEST(Manifest, BadLinesAreNamedWithPlaceAndReason) {
       {"{\"extra\": " + std::string(65, '[') + std::string(65, ']') + "}",
        ":2:75: more than 64 objects and lists in each other"},
       {std::string("{\"extra\": 1\0}", 13),
-       ":2:12: expected a comma or } after a value, got a byte that is no text"},
+       ":2:12: expected a comma or } after a value, got a byte that is not text"},
   };
   for (const auto& [bad, expected] : cases) {
     const std::string got = problem(files, good + bad + "\n" + good);
@@ -214,7 +214,7 @@ TEST(Manifest, WhatIsLeftOutIsCountedAndListed) {
   EXPECT_EQ(report.seconds, 21);
   EXPECT_EQ(report.seconds_left_out, 0.05 + 20.5 + 2);
   EXPECT_EQ(report.text(manifest.options()),
-            "2 of 6 clips (0.0 hours); left out: 1 longer than 20 s, 1 shorter than 0.1 s, 1 with _skipme, 1 "
+            "2 of 6 clips (0.0 hours); skipped: 1 longer than 20 s, 1 shorter than 0.1 s, 1 with _skipme, 1 "
             "bad line");
   EXPECT_EQ(manifest.left_out(0).reason, "0.05 s are shorter than min_duration 0.1 s");
   EXPECT_THAT(manifest.left_out(0).audio, EndsWith("/a"));
@@ -229,7 +229,7 @@ TEST(Manifest, WhatIsLeftOutIsCountedAndListed) {
 TEST(Manifest, ManifestsWithoutClipsAreErrors) {
   const TextFiles files;
   EXPECT_THAT(problem(files, ""), HasSubstr("no clip is there to take: 0 clips"));
-  EXPECT_THAT(problem(files, line("a", 30, "")), HasSubstr("left out: 1 longer than 20 s"));
+  EXPECT_THAT(problem(files, line("a", 30, "")), HasSubstr("skipped: 1 longer than 20 s"));
   EXPECT_THAT(open(files.write("b.jsonl", "{"), {.bad = BadClips::skip}).status().message(),
               HasSubstr("b.jsonl:1:2: expected"));
   EXPECT_THAT(open("/nowhere/a.jsonl").status().message(), HasSubstr("/nowhere/a.jsonl"));

@@ -124,7 +124,7 @@ TEST(RecordingRun, GoesOnToTheSameBitsWithAnyNumberOfWorkers) {
   }
   RecordingRun plain(folder, "plain");
   plain.finish({"eval_steps=null"});
-  EXPECT_NE(plain.bits(6), whole().bits(6)) << "speed and noise are heard";
+  EXPECT_NE(plain.bits(6), whole().bits(6)) << "speed and noise change the samples";
 }
 
 TEST(RecordingRun, LearnsTheLanguage) {
@@ -213,8 +213,8 @@ std::vector<std::string> helps_of(const RecordingRun& run, const Words& words) {
   Words all = {"encoder.feat_in=80",
                "encoder.subsampling_conv_channels=256"};  // more than a megabyte to save
   all.insert(all.end(), words.begin(), words.end());
-  Recorder listener;
-  Heartbeat console(listener);
+  Recorder recorder;
+  Heartbeat console(recorder);
   const auto config = parse(run.yaml, "run.yaml", all);
   EXPECT_TRUE(config.ok()) << config.status().message();
   const auto started = start_run(*config, console, Purpose::dry_run);
@@ -306,8 +306,8 @@ TEST(RecordingRun, GoesWithoutBadClipsAndListsThem) {
   EXPECT_THAT(reason(8), HasSubstr("no token for"));
   EXPECT_THAT(reason(9), HasSubstr("20 s"));
   EXPECT_THAT(skipped.at("bad.jsonl:10:1"), HasSubstr("duration is missing"));
-  EXPECT_THAT(run.said, HasSubstr("10 clips were left out; " + run.out + "/skipped.jsonl lists them"));
-  EXPECT_THAT(run.records("end").back().dump(), HasSubstr("10 clips were left out"));
+  EXPECT_THAT(run.said, HasSubstr("10 clips were skipped; " + run.out + "/skipped.jsonl lists them"));
+  EXPECT_THAT(run.records("end").back().dump(), HasSubstr("10 clips were skipped"));
 
   // Skipped clips count as positions of the run, so it resumes to the same bits.
   const std::int64_t last = run.steps("train").back();
@@ -354,8 +354,8 @@ TEST(RecordingRun, OtherManifestsAreAnotherRunAndMoreSamplesAreNot) {
 TEST(RecordingRun, ARehearsalHasTheLongestClipsAndLeavesNothing) {
   const TempFolder folder;
   const RecordingRun run(folder, "run", bad_manifest());
-  Recorder listener;
-  const auto done = dry_run(*parse(run.yaml, "run.yaml", Words{"bad_clips=skip"}), 3, listener);
+  Recorder recorder;
+  const auto done = dry_run(*parse(run.yaml, "run.yaml", Words{"bad_clips=skip"}), 3, recorder);
   ASSERT_TRUE(done.ok()) << done.status().message();
   EXPECT_THAT(testing::PrintToString(done->lines), HasSubstr("2 clips of up to 0.75 s and "));
   EXPECT_FALSE(std::filesystem::exists(run.out));

@@ -78,7 +78,7 @@ const SpeechRun& whole() {
   return run;
 }
 
-TEST(SpeechRun, LogsLossAndWordErrorsAndShowsWhatItHears) {
+TEST(SpeechRun, LogsLossAndWordErrorsAndShowsTranscripts) {
   const SpeechRun& run = whole();
   const Json start = run.records("start").at(0);
   EXPECT_EQ(start["task"], "speech");

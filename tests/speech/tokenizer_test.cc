@@ -91,7 +91,7 @@ TEST(Tokenizer, BytesStandInForCharacters) {
 TEST(Tokenizer, WhatIsNoneIsRefused) {
   const TextFiles files;
   EXPECT_THAT(Tokenizer::open(files.write("a.model", "no model")).status().message(),
-              HasSubstr("a.model: it is no model of SentencePiece"));
+              HasSubstr("a.model: it is not a SentencePiece model"));
   EXPECT_THAT(Tokenizer::open(files.write("b.model", "")).status().message(), HasSubstr("b.model"));
   EXPECT_THAT(Tokenizer::open("/nowhere.model").status().message(), HasSubstr("/nowhere.model"));
   EXPECT_THAT(Tokenizer::open(files.path("")).status().message(),
@@ -177,7 +177,7 @@ TEST(TokenizerJson, WhatWouldBeLostIsRefused) {
               HasSubstr("a merge makes \"qq\""));
   EXPECT_THAT(with("/model", nullptr), HasSubstr("t.json"));
   EXPECT_THAT(Tokenizer::from_bytes("{", "t.json").status().message(),
-              HasSubstr("t.json: it is no tokenizer.json"));
+              HasSubstr("t.json: it is not a tokenizer.json"));
   EXPECT_FALSE(
       write_tokenizer_json(
           read_piece_model(trained({.vocabulary = 60, .kind = "char"}).value(), "it").value(), "<pad>")
@@ -219,7 +219,7 @@ TEST(ArchiveTokenizer, IsTheOneThatTheConfigNames) {
   EXPECT_THAT(problem(size + 1, named, {{"0a_it.model", bytes}}),
               HasSubstr(std::to_string(size) + " tokens, but the model has " + std::to_string(size + 1)));
   EXPECT_THAT(problem(size, named, {{"0a_it.model", "x"}}),
-              HasSubstr("a.nemo: 0a_it.model: it is no model of SentencePiece"));
+              HasSubstr("a.nemo: 0a_it.model: it is not a SentencePiece model"));
 }
 
 TEST(PieceModel, BytesThatAreNoModelAreErrors) {
@@ -368,7 +368,7 @@ TEST(TokenizerJson, DeepNestingIsRefused) {
       std::string(200000, ']') + "}, \"model\": {\"type\": \"BPE\"}}";
   EXPECT_THAT(
       Tokenizer::from_bytes(deep, "t.json").status().message(),
-      HasSubstr("t.json: it is no tokenizer.json: its values are nested 200002 deep, expected at most "));
+      HasSubstr("t.json: it is not a tokenizer.json: its values are nested 200002 deep, expected at most "));
   EXPECT_EQ(json_depth(R"({"a[[[[": ["\"[[[", {"b": []}]})"), 4U);
 }
 

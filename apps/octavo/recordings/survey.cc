@@ -123,8 +123,8 @@ class Collector {
       ++in[name].clips;
       in[name].seconds += facts.seconds;
     };
-    ++out_.heard.clips;
-    out_.heard.seconds += facts.seconds;
+    ++out_.decoded.clips;
+    out_.decoded.seconds += facts.seconds;
     count(out_.rates, std::to_string(facts.rate) + " Hz");
     count(out_.formats, facts.format);
     count(out_.channels, std::to_string(facts.channels));
@@ -207,18 +207,18 @@ void add_left_out(const octavo_train::Manifest& manifest, Survey& out) {
 
 const KindWords& words_of(Kind kind) {
   static constexpr std::array<KindWords, kKinds> kWords{{
-      {"bad lines", "The line is no entry of a manifest.", true},
+      {"bad lines", "The line is not an entry of a manifest.", true},
       {"unreadable", "The recording cannot be decoded, or ends before the clip does.", true},
       {"silent", "No sample is louder than -60 dBFS.", true},
       {"two texts", "The same samples stand under another text too: one of them is wrong.", true},
       {"unknown characters", "The tokenizer has no token for them: the model cannot learn to write them.",
        true},
-      {"no text", "A model learns to hear nothing in such a clip. That is right for noise alone.", false},
-      {"too much text", "More characters than anybody says in that time: is it the right text?", false},
+      {"no text", "A model learns to transcribe nothing in such a clip. That is right for noise alone.", false},
+      {"too much text", "More characters than a person says in that time: is it the right text?", false},
       {"clipped", "Samples at full scale: it was recorded too loud.", false},
       {"twice", "The same samples with the same text: the clip counts twice.", false},
       {"more audio", "The recording goes on for a while after its last clip: is the duration right?", false},
-      {"left out", "A duration outside of --min-duration and --max-duration, or _skipme: not trained on.",
+      {"skipped", "A duration outside of --min-duration and --max-duration, or _skipme: not trained on.",
        false},
   }};
   return kWords[static_cast<std::size_t>(kind)];
@@ -256,7 +256,7 @@ Result<Survey> survey_recordings(std::span<const std::string> manifests, const S
   for (std::int64_t i = 0; i < all; ++i) collector.reach(manifest.entry(i));
   for (std::int64_t i = 0; i < all; ++i)
     collector.add(i, manifest.entry(i), facts[static_cast<std::size_t>(i)]);
-  out.audio_seconds_per_second = out.heard.seconds / std::max(1e-9, took.count());
+  out.audio_seconds_per_second = out.decoded.seconds / std::max(1e-9, took.count());
   return out;
 }
 

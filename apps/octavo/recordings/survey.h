@@ -59,7 +59,7 @@ struct Amount {
 
 struct Survey {
   octavo_train::ManifestReport manifest;
-  Amount heard;  // clips that could be decoded
+  Amount decoded;
   std::array<Findings, kKinds> findings;
   std::vector<float> durations, levels, peaks, pace;  // seconds; dBFS (RMS); dBFS; characters per second
   std::vector<float> tokens;                          // per clip; empty without a tokenizer

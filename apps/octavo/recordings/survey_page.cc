@@ -77,9 +77,9 @@ Json characters_json(const Survey& survey) {
 
 std::string survey_page(const std::string& title, const Survey& survey) {
   Json data = {{"title", title},
-               {"clips", survey.heard.clips},
+               {"clips", survey.decoded.clips},
                {"lines", survey.manifest.lines},
-               {"seconds", survey.heard.seconds},
+               {"seconds", survey.decoded.seconds},
                {"serious", survey.serious()},
                {"speed", survey.audio_seconds_per_second},
                {"findings", findings_json(survey)},

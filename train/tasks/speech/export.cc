@@ -18,7 +18,7 @@ namespace {
 // nothing if that cannot be read.
 Result<std::optional<Tokenizer>> tokenizer_of(const std::string& checkpoint, const SpeechArchive* origin) {
   std::optional<Tokenizer> out;
-  const std::string kept = checkpoint + '/' + kKeptTokenizer;
+  const std::string kept = checkpoint + '/' + kBundledTokenizer;
   const bool own = path_exists(kept);
   if (!own && origin == nullptr) return out;
   auto opened = own ? Tokenizer::open(kept) : archive_tokenizer(*origin);
@@ -37,9 +37,9 @@ Result<BundledModel> configured_model(const Settings& settings, const SpeechArch
 }  // namespace
 
 Status SpeechEntry::export_model(const ModelExport& request) {
-  ASSIGN_OR_RETURN(auto kept, read_kept_model(request.checkpoint));
+  ASSIGN_OR_RETURN(auto kept, read_bundled_model(request.checkpoint));
   // A checkpoint with model.json does not need the files of the original model.
-  const auto origin = open_speech_origin(request.settings);
+  const auto origin = open_pretrained_archive(request.settings);
   if (!origin.ok() && !kept.has_value()) return origin.status();
   const SpeechArchive* const archive = origin.ok() && origin->has_value() ? &**origin : nullptr;
   ASSIGN_OR_RETURN(const auto found, kept.has_value() ? Result<BundledModel>(std::move(*kept))

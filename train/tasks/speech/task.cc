@@ -57,7 +57,7 @@ Status SpeechTask::take(const Settings& settings) {
   settings_ = settings;
   augment_ = settings.task_settings.get<SpecAugmentSettings>();
   if (!archive_) {
-    ASSIGN_OR_RETURN(auto origin, open_speech_origin(settings));
+    ASSIGN_OR_RETURN(auto origin, open_pretrained_archive(settings));
     if (origin) archive_ = std::make_shared<const SpeechArchive>(std::move(*origin));
     if (archive_) about_model_ = archive_->config().notes;
   }
@@ -178,12 +178,12 @@ std::optional<Tally> SpeechTask::evaluate_shard(const EvaluationCall& call) {
     const double share = weight_of(clips, model_settings_.reduction);
     loss += model_->loss(encoded, clips, {}).item<double>() * share;
     weight += share;
-    const std::vector<std::string> said = references(*clips_, host), heard = texts(encoded);
+    const std::vector<std::string> said = references(*clips_, host), transcribed = texts(encoded);
     for (std::size_t i = 0; i < said.size(); ++i) {
-      errors += word_errors(said[i], heard[i]);
+      errors += word_errors(said[i], transcribed[i]);
       if (out.examples.size() < kExamples)
         out.examples.push_back(
-            {clips_->clip_name(host.draws[i]), said[i], heard[i], static_cast<std::int64_t>(host.draws[i])});
+            {clips_->clip_name(host.draws[i]), said[i], transcribed[i], static_cast<std::int64_t>(host.draws[i])});
     }
   }
   out.sums = {loss,

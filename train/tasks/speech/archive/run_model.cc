@@ -70,7 +70,7 @@ std::optional<std::string> named_tokenizer(const Settings& settings) {
 
 }  // namespace
 
-Result<std::optional<SpeechArchive>> open_speech_origin(const Settings& settings) {
+Result<std::optional<SpeechArchive>> open_pretrained_archive(const Settings& settings) {
   std::optional<SpeechArchive> out;
   if (!settings.task_settings.get<SpeechKeys>().pretrained || settings.model.name == kFastConformer)
     return out;
@@ -121,7 +121,7 @@ Result<FeatureSettings> speech_features_of(const Settings& settings, const Speec
   if (origin == nullptr) take(rate, out.sample_rate);
   if (rate && *rate != out.sample_rate) {
     return invalid_error(
-        "data.sample_rate: got {}, but {} hears {} samples a second; recordings of any rate are "
+        "data.sample_rate: got {}, but {} takes {} samples a second; recordings of any rate are "
         "resampled: leave it out",
         *rate, settings.model.name, out.sample_rate);
   }
@@ -150,10 +150,10 @@ NamedFiles checkpoint_extra_files(const BundledModel& model, const std::string& 
   write_fields(out[kFeatures], model.features, kFeatureFields);
   out[kModel][kMaxSymbols] = model.model.max_symbols;
   out[kFeatures][kPadTo] = model.features.pad_to;
-  return {{kKeptModel, out.dump(2) + '\n'}, {kKeptTokenizer, tokenizer}};
+  return {{kKeptModel, out.dump(2) + '\n'}, {kBundledTokenizer, tokenizer}};
 }
 
-Result<std::optional<BundledModel>> read_kept_model(const std::string& checkpoint) {
+Result<std::optional<BundledModel>> read_bundled_model(const std::string& checkpoint) {
   const std::string path = checkpoint + '/' + kKeptModel;
   std::optional<BundledModel> out;
   if (!path_exists(path)) return out;

@@ -15,9 +15,9 @@ namespace octavo_train {
 
 // Opens the files from which the run loads its first weights. Returns nullopt if the first weights are
 // random.
-Result<std::optional<SpeechArchive>> open_speech_origin(const Settings& settings);
+Result<std::optional<SpeechArchive>> open_pretrained_archive(const Settings& settings);
 
-// Below, `origin` is the result of open_speech_origin(), or null.
+// Below, `origin` is the result of open_pretrained_archive(), or null.
 
 // Returns the model's settings. If the config names a tokenizer, the vocabulary has the size of that
 // tokenizer.
@@ -33,7 +33,7 @@ Result<FeatureSettings> speech_features_of(const Settings& settings, const Speec
 // Returns the feature tables of `origin`, or empty ones if `origin` is null or has other features.
 Result<FeatureTables> speech_tables_of(const FeatureSettings& features, const SpeechArchive* origin);
 
-inline constexpr const char *kKeptTokenizer = "tokenizer.model", *kKeptModel = "model.json";
+inline constexpr const char *kBundledTokenizer = "tokenizer.model", *kKeptModel = "model.json";
 
 struct BundledModel {
   SpeechModelSettings model;
@@ -46,6 +46,6 @@ NamedFiles checkpoint_extra_files(const BundledModel& model, const std::string& 
 
 // Reads model.json of a checkpoint. Returns nothing if the checkpoint does not have it, for example because
 // the run used generated clips.
-Result<std::optional<BundledModel>> read_kept_model(const std::string& checkpoint);
+Result<std::optional<BundledModel>> read_bundled_model(const std::string& checkpoint);
 
 }  // namespace octavo_train

@@ -25,7 +25,7 @@ struct GeneratorSettings {
   std::int64_t seed = 0;
 };
 
-// SpecAugment: masks parts of the features in training. See augment.h. The names are NeMo's.
+// SpecAugment: masks parts of the features in training. See spec_augment.h. The names are NeMo's.
 struct SpecAugmentSettings {
   std::int64_t freq_masks = 0;
   std::int64_t time_masks = 0;

@@ -116,7 +116,7 @@ Status ClipReader::add_noise_of(std::uint64_t draw, std::vector<float>& samples)
   return {};
 }
 
-Result<std::vector<std::int64_t>> ClipReader::said(const ManifestEntry& entry) const {
+Result<std::vector<std::int64_t>> ClipReader::tokens_of(const ManifestEntry& entry) const {
   auto out = tokens(entry.text);
   if (!out.ok()) return out;
   RETURN_IF_ERROR(check_size(entry.duration, static_cast<std::int64_t>(out->size())));
@@ -124,13 +124,13 @@ Result<std::vector<std::int64_t>> ClipReader::said(const ManifestEntry& entry) c
 }
 
 Result<LoadedClip> ClipReader::read(const ManifestEntry& entry, std::optional<std::uint64_t> draw) const {
-  ASSIGN_OR_RETURN(auto said, this->said(entry));
+  ASSIGN_OR_RETURN(auto tokens, tokens_of(entry));
   ASSIGN_OR_RETURN(auto clip, read_audio({.path = entry.audio,
                                           .offset = entry.offset,
                                           .seconds = entry.duration,
                                           .rate = static_cast<int>(features_.sample_rate),
                                           .speed = speed(draw)}));
-  LoadedClip out{std::move(clip.samples), std::move(said), {}};
+  LoadedClip out{std::move(clip.samples), std::move(tokens), {}};
   const auto count = static_cast<std::int64_t>(out.samples.size());
   if (features_.frames(count) < kFewestFrames) {
     return Status::invalid(fmt::format("{}: has {} samples, fewer than the {} of {} frames", entry.audio,

@@ -41,7 +41,7 @@ class ClipReader {
 
   // Returns only the clip's tokens, or an error if they are invalid, if the clip exceeds the limits of a
   // batch or if it has too few frames for CTC.
-  [[nodiscard]] Result<std::vector<std::int64_t>> said(const ManifestEntry& entry) const;
+  [[nodiscard]] Result<std::vector<std::int64_t>> tokens_of(const ManifestEntry& entry) const;
 
   // Returns the clip's cost at the slowest speed perturbation, whichever speed a draw uses.
   [[nodiscard]] ClipCost cost(double duration, const std::string& text) const;

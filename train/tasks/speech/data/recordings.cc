@@ -35,7 +35,7 @@ namespace octavo_train {
 namespace {
 
 constexpr double kNoiseLimit = 1e6;      // seconds; the maximum duration of a noise recording
-constexpr std::uint64_t kRehearsal = 1;  // seed of the noise in largest()
+constexpr std::uint64_t kLargestBatchSeed = 1;  // seed of the noise in largest()
 constexpr std::int64_t kLooked = 256;    // clips whose tokens are counted, the longest ones
 
 ManifestOptions options_of(const RecordingSettings& settings) {
@@ -196,7 +196,7 @@ class Recordings : public ClipSource {
                                            count_text(files_.tokenizer.size())));
     if (skipped_.count() > 0)
       out.ending.push_back(
-          fmt::format("{} clips were left out{}", count_text(skipped_.count()),
+          fmt::format("{} clips were skipped{}", count_text(skipped_.count()),
                       skipped_.path().empty() ? "" : "; " + skipped_.path() + " lists them"));
     if (cache_) out.ending.push_back(cache_->text());
     out.start["data"] = fmt::format("{} recordings ({} hours)", count_text(samples()),
@@ -230,15 +230,15 @@ class Recordings : public ClipSource {
   template <class Read>
   Batch batch_of(const std::vector<std::uint64_t>& draws, const Read& read) const {
     std::vector<LoadedClip> clips;
-    std::vector<std::uint64_t> kept;
+    std::vector<std::uint64_t> read_draws;
     for (const std::uint64_t draw : draws) {
       std::optional<LoadedClip> one = read(draw);
       if (!one) continue;
       clips.push_back(std::move(*one));
-      kept.push_back(draw);
+      read_draws.push_back(draw);
     }
     Batch out = make_batch(files_.features, clips);
-    out.draws = std::move(kept);
+    out.draws = std::move(read_draws);
     return out;
   }
 
@@ -287,7 +287,7 @@ class Recordings : public ClipSource {
   [[nodiscard]] Batch of_noise(const ClipSize& size, const Order& order, std::int64_t rows) const {
     LoadedClip one;
     one.samples.resize(static_cast<std::size_t>(size.frames * files_.features.hop()));
-    for (std::size_t i = 0; i < one.samples.size(); ++i) one.samples[i] = 0.1F * normal_noise(kRehearsal, i);
+    for (std::size_t i = 0; i < one.samples.size(); ++i) one.samples[i] = 0.1F * normal_noise(kLargestBatchSeed, i);
     for (std::int64_t i = 0; i < size.tokens; ++i) one.tokens.push_back(i % files_.tokenizer.size());
     Batch out = make_batch(files_.features, std::vector<LoadedClip>(static_cast<std::size_t>(rows), one));
     for (std::int64_t i = 0; i < rows; ++i)
@@ -298,10 +298,10 @@ class Recordings : public ClipSource {
   // Returns the clip, or the reason why it is bad. With data.cache_features the clip has its features.
   [[nodiscard]] Result<LoadedClip> load(const ManifestEntry& entry, std::optional<std::uint64_t> draw) const {
     if (!cache_) return reader_.read(entry, draw);
-    const CachedClip kept{entry.audio, entry.offset, entry.duration};
-    if (auto found = cache_->find(kept)) {
-      ASSIGN_OR_RETURN(auto said, reader_.said(entry));
-      return LoadedClip{{}, std::move(said), std::move(*found)};
+    const CachedClip key{entry.audio, entry.offset, entry.duration};
+    if (auto found = cache_->find(key)) {
+      ASSIGN_OR_RETURN(auto tokens, reader_.tokens_of(entry));
+      return LoadedClip{{}, std::move(tokens), std::move(*found)};
     }
     auto out = reader_.read(entry);
     if (!out.ok()) return out;
@@ -311,7 +311,7 @@ class Recordings : public ClipSource {
         (*featurizer_)(torch::from_blob(out->samples.data(), {1, count}), std::span(&count, 1))
             .frames.contiguous();
     out->features.assign(made.const_data_ptr<float>(), made.const_data_ptr<float>() + made.numel());
-    cache_->keep(kept, out->features);
+    cache_->keep(key, out->features);
     return out;
   }
 
@@ -325,7 +325,7 @@ class Recordings : public ClipSource {
     const std::string why = read.status().message(), place = manifest.place(index);
     if (files_.settings.bad_clips == BadClips::error) {
       throw Error(Status::invalid(
-          place + ": " + why + "; repair or remove it, or go on without bad clips (data.bad_clips: skip)"));
+          place + ": " + why + "; repair or remove it, or skip bad clips (data.bad_clips: skip)"));
     }
     if (Status bad = skipped_.add({place, entry.audio, why}); !bad.ok()) throw Error(bad);
     return std::nullopt;

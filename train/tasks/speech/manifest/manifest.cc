@@ -264,7 +264,7 @@ struct Manifest::Index {
 std::string ManifestReport::text(const ManifestOptions& options) const {
   std::string out = fmt::format("{}{} clips ({} hours)", count_text(taken),
                                 left_out() > 0 ? " of " + count_text(lines) : "", fixed(seconds / 3600, 1));
-  const char* before = "; left out: ";
+  const char* before = "; skipped: ";
   const auto add = [&](std::int64_t count, const std::string& what) {
     if (count > 0) out += std::exchange(before, ", ") + count_text(count) + ' ' + what;
   };

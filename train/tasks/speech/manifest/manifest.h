@@ -59,7 +59,7 @@ struct ManifestReport {
   double seconds = 0, seconds_left_out = 0;
 
   [[nodiscard]] std::int64_t left_out() const { return too_short + too_long + unwanted + bad; }
-  // Returns a summary: "9,000 of 10,000 clips (12.5 hours); left out: 900 longer than 20 s, 100 bad lines".
+  // Returns a summary: "9,000 of 10,000 clips (12.5 hours); skipped: 900 longer than 20 s, 100 bad lines".
   [[nodiscard]] std::string text(const ManifestOptions& options) const;
 };
 

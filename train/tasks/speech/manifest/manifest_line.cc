@@ -168,7 +168,7 @@ class JsonLine {
       const char c = text_[end];
       const std::size_t length = utf8_length(text_.substr(end));
       if (length == 0 || static_cast<unsigned char>(c) < 0x20)
-        return end > next_ ? text(end) + "…" : "a byte that is no text";
+        return end > next_ ? text(end) + "…" : "a byte that is not text";
       if (end > next_ && (c == ',' || c == '}' || c == ']' || c == ':')) return text(end);
       end += length;
     }

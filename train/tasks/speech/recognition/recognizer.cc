@@ -37,7 +37,7 @@
 namespace octavo_train {
 namespace {
 
-// What a Recognizer needs from files. A checkpoint of a run on recordings contains all of it
+// Holds what a Recognizer needs from files. A checkpoint of a run on recordings contains all of it
 // (run_model.h).
 struct RecognizerFiles {
   SpeechModelSettings model;
@@ -67,15 +67,15 @@ Status no_tokenizer(const std::string& checkpoint, const Settings& settings) {
   return Status::invalid(
       checkpoint + ": the model has no tokenizer, so it cannot transcribe" +
       (generated ? ": it was trained on generated clips (data.generator); train one on recordings"
-                 : "; the checkpoint should have " + std::string(kKeptTokenizer)));
+                 : "; the checkpoint should have " + std::string(kBundledTokenizer)));
 }
 
 // Opens a checkpoint without a model description (run_model.h), from the files that the run started with.
 Result<RecognizerFiles> open_origin(const std::string& path, const Settings& settings, Safetensors weights) {
-  ASSIGN_OR_RETURN(auto origin, open_speech_origin(settings));
+  ASSIGN_OR_RETURN(auto origin, open_pretrained_archive(settings));
   const SpeechArchive* const archive = origin.has_value() ? &*origin : nullptr;
   ASSIGN_OR_RETURN(auto model, speech_model_of(settings, archive));
-  const std::string kept = path + '/' + std::string(kKeptTokenizer);
+  const std::string kept = path + '/' + std::string(kBundledTokenizer);
   if (!path_exists(kept) && archive == nullptr) return no_tokenizer(path, settings);
   ASSIGN_OR_RETURN(auto tokenizer,
                    path_exists(kept) ? Tokenizer::open(kept) : open_speech_tokenizer(settings, archive));
@@ -91,9 +91,9 @@ Result<RecognizerFiles> open_origin(const std::string& path, const Settings& set
 
 Result<RecognizerFiles> open_checkpoint(const std::string& path, const Settings& settings) {
   ASSIGN_OR_RETURN(auto weights, Safetensors::open(path + '/' + std::string(kWeights)));
-  ASSIGN_OR_RETURN(auto kept, read_kept_model(path));
+  ASSIGN_OR_RETURN(auto kept, read_bundled_model(path));
   if (!kept.has_value()) return open_origin(path, settings, std::move(weights));
-  ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::open(path + '/' + std::string(kKeptTokenizer)));
+  ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::open(path + '/' + std::string(kBundledTokenizer)));
   return RecognizerFiles{.model = std::move(kept->model),
                          .features = kept->features,
                          .tokenizer = std::move(tokenizer),

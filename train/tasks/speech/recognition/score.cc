@@ -75,7 +75,7 @@ void Score::add(std::int64_t number, std::string place, const ManifestEntry& ent
   if (worst_.size() > most_worst_) worst_.pop_back();
 }
 
-Score::Groups Score::said(const Groups& groups) {
+Score::Groups Score::named(const Groups& groups) {
   const bool none_says = groups.empty() || (groups.size() == 1 && !groups.begin()->first);
   return none_says ? Groups() : groups;
 }

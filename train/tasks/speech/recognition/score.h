@@ -62,15 +62,15 @@ class Score {
   // clip has the field.
   using Groups = std::map<std::optional<std::string>, GroupScore>;
   [[nodiscard]] const GroupScore& total() const { return total_; }
-  [[nodiscard]] Groups languages() const { return said(languages_); }
-  [[nodiscard]] Groups speakers() const { return said(speakers_); }
+  [[nodiscard]] Groups languages() const { return named(languages_); }
+  [[nodiscard]] Groups speakers() const { return named(speakers_); }
   // Returns the clips with the most errors, in descending order of errors; among equals, clips with fewer
   // reference words come first. Clips without errors are not included.
   [[nodiscard]] const std::vector<ScoredClip>& worst() const { return worst_; }
   [[nodiscard]] const std::vector<SkippedClip>& failed() const { return failed_; }
 
  private:
-  static Groups said(const Groups& groups);
+  static Groups named(const Groups& groups);
 
   std::size_t most_worst_;
   GroupScore total_;

@@ -212,7 +212,7 @@ Result<PieceModel> read_piece_model(std::string_view bytes, const std::string& n
     return true;
   });
   if (!problem.ok()) return with_context(name, problem);
-  if (!good || out.pieces.empty()) return Status::invalid(name + ": it is no model of SentencePiece");
+  if (!good || out.pieces.empty()) return Status::invalid(name + ": it is not a SentencePiece model");
   return out;
 }
 

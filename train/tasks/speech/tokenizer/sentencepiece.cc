@@ -71,7 +71,7 @@ Result<Tokenizer> Tokenizer::from_bytes(std::string bytes, std::string name) {
   model->name = std::move(name);
   const auto status = model->processor.LoadFromSerializedProto(model->bytes);
   if (!status.ok())
-    return Status::invalid(model->name + ": it is no model of SentencePiece: " + reason_of(status));
+    return Status::invalid(model->name + ": it is not a SentencePiece model: " + reason_of(status));
   if (model->processor.GetPieceSize() < 1) return Status::invalid(model->name + ": the model has no pieces");
   return Tokenizer(std::move(model));
 }

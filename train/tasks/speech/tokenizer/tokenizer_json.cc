@@ -105,7 +105,7 @@ std::string read_bpe(const Json& model, PieceModel& out) {
       whole = merge.at(0).get<std::string>() + merge.at(1).get<std::string>();
     }
     const auto found = numbers.find(whole);
-    if (found == numbers.end()) return "a merge makes " + Json(whole).dump() + ", which is no token";
+    if (found == numbers.end()) return "a merge makes " + Json(whole).dump() + ", which is not a token";
     if (found->second < last) return "its merges are not in the order of the vocabulary";
     last = found->second;
   }
@@ -118,7 +118,7 @@ std::string read_unigram(const Json& model, PieceModel& out) {
   for (const Json& piece : model.at("vocab"))
     out.pieces.push_back({piece.at(0).get<std::string>(), piece.at(1).get<float>(), PieceKind::normal});
   const auto unknown = model.at("unk_id").get<std::size_t>();
-  if (unknown >= out.pieces.size()) return "unk_id is no token";
+  if (unknown >= out.pieces.size()) return "unk_id is not a token";
   out.pieces[unknown].kind = PieceKind::unknown;
   return "";
 }
@@ -221,14 +221,14 @@ Json added_json(std::size_t id, const std::string& text, bool special) {
 Result<PieceModel> read_tokenizer_json(std::string_view text, const std::string& name) {
   PieceModel out;
   if (const std::size_t depth = json_depth(text); depth > kDeepestJson) {
-    return invalid_error("{}: it is no tokenizer.json: its values are nested {} deep, expected at most {}",
+    return invalid_error("{}: it is not a tokenizer.json: its values are nested {} deep, expected at most {}",
                          name, depth, kDeepestJson);
   }
   try {
     const std::string why = read_all(Json::parse(text), out);
     if (!why.empty()) return refused(name, why);
   } catch (const nlohmann::json::exception& error) {
-    return Status::invalid(name + ": it is no tokenizer.json: " + error.what());
+    return Status::invalid(name + ": it is not a tokenizer.json: " + error.what());
   }
   return out;
 }

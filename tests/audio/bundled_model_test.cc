@@ -37,14 +37,14 @@ TEST(BundledModel, ComesBack) {
   for (const BundledModel& model : {BundledModel{}, other_model()}) {
     const TextFiles folder;
     for (const auto& [name, bytes] : checkpoint_extra_files(model, "pieces")) folder.write(name, bytes);
-    const auto read = read_kept_model(folder.path(""));
+    const auto read = read_bundled_model(folder.path(""));
     ASSERT_TRUE(read.ok() && read->has_value()) << read.status().message();
     EXPECT_EQ(**read, model);
     EXPECT_EQ(checkpoint_extra_files(**read, ""), checkpoint_extra_files(model, ""));
   }
   EXPECT_NE(checkpoint_extra_files({}, ""), checkpoint_extra_files(other_model(), ""));
   const TextFiles empty;
-  const auto none = read_kept_model(empty.path(""));
+  const auto none = read_bundled_model(empty.path(""));
   EXPECT_TRUE(none.ok() && !none->has_value());
 }
 
@@ -53,7 +53,7 @@ TEST(BundledModel, WhatIsDamagedIsNamed) {
   for (const char* text : {"", "{", "[]", "{\"model\": {\"head\": \"tdt\"}}",
                            "{\"model\": {\"head\": 3, \"mel_bands\": \"x\"}}"}) {
     folder.write(kKeptModel, text);
-    EXPECT_THAT(read_kept_model(folder.path("")).status().message(),
+    EXPECT_THAT(read_bundled_model(folder.path("")).status().message(),
                 AllOf(HasSubstr("model.json"), HasSubstr("damaged")))
         << text;
   }
