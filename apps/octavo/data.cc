@@ -42,9 +42,9 @@ std::uint64_t parse_seed(const std::string& text) {
 // Calls use(piece) with one tale at a time, `bytes` bytes in total, until it returns false.
 template <class Use>
 void generate_text(std::int64_t bytes, std::uint64_t seed, Use use) {
-  tales::TextMaker maker(seed);
+  std::uint64_t number = 0;
   for (auto left = static_cast<std::uint64_t>(bytes); left > 0;) {
-    const std::string tale = maker.next();
+    const std::string tale = tales::make_tale(seed, ++number);
     const auto piece = std::as_bytes(std::span(tale).first(std::min<std::uint64_t>(tale.size(), left)));
     if (!use(piece)) return;
     left -= piece.size();

@@ -30,9 +30,9 @@ std::size_t matches(const std::string& text, const char* pattern) {
 // comparable.
 TEST(MakeText, GoldenBytes) {
   const std::string text = make_text(2'000'000, 1);
-  EXPECT_EQ(text.substr(0, 64), "Tale 1: Ferfred and the lantern\n\nNear the river of Duncombe live");
-  EXPECT_EQ(fnv1a(text), 0xB7D30DEC770B1E34U);
-  EXPECT_EQ(fnv1a(make_text(100'000, 2)), 0x9B4119F3DD8E4C8FU);
+  EXPECT_EQ(text.substr(0, 64), "Tale 1: How Ferfred found the red boat\n\nOnce upon a time there l");
+  EXPECT_EQ(fnv1a(text), 0xDCFCD5172219AA12U);
+  EXPECT_EQ(fnv1a(make_text(100'000, 2)), 0xB66DCAB78D99847FU);
 }
 
 TEST(MakeText, SizesAndSeeds) {
@@ -45,10 +45,9 @@ TEST(MakeText, SizesAndSeeds) {
 }
 
 TEST(MakeText, IsPlainTextInWholeTales) {
-  TextMaker maker(3);
   std::set<std::string> titles;
-  for (int tale = 1; tale <= 200; ++tale) {
-    const std::string text = maker.next();
+  for (std::uint64_t tale = 1; tale <= 200; ++tale) {
+    const std::string text = make_tale(3, tale);
     ASSERT_TRUE(text.starts_with("Tale " + std::to_string(tale) + ": ")) << text;
     ASSERT_TRUE(text.ends_with(".\n\n")) << text;
     titles.insert(text.substr(0, text.find('\n')).substr(text.find(' ', 5)));
@@ -62,9 +61,8 @@ TEST(MakeText, IsPlainTextInWholeTales) {
 }
 
 TEST(MakeText, QuotesCloseInTheirParagraph) {
-  TextMaker maker(4);
-  for (int tale = 0; tale < 200; ++tale) {
-    const std::string text = maker.next();
+  for (std::uint64_t tale = 1; tale <= 200; ++tale) {
+    const std::string text = make_tale(4, tale);
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t end = std::min(text.find("\n\n", at), text.size());
       ASSERT_EQ(std::count(text.begin() + static_cast<std::ptrdiff_t>(at),
@@ -106,12 +104,11 @@ TEST(MakeText, EntropyIsThatOfText) {
 
 // Published measurements of models use these sentences; other sentences would change the figures.
 TEST(Spoken, GoldenSentences) {
-  SentenceMaker maker(1);
-  std::string all = maker.next();
+  std::string all = make_sentence(1, 1);
   EXPECT_EQ(all, "bring the silver feather to the forest");
   std::set<std::string> words, sentences;
-  for (int i = 0; i < 5000; ++i) {
-    const std::string sentence = maker.next();
+  for (std::uint64_t i = 2; i <= 5001; ++i) {
+    const std::string sentence = make_sentence(1, i);
     ASSERT_EQ(sentence.find_first_not_of("abcdefghijklmnopqrstuvwxyz "), std::string::npos) << sentence;
     ASSERT_LT(sentence.size(), 70U) << sentence;
     sentences.insert(sentence);

@@ -202,9 +202,8 @@ Result<std::vector<std::string>> texts_of(const SpeechOptions& options) {
       if (out.size() < wanted && seen.insert(each).second) out.push_back(each);
     }
   } else {
-    tales::SentenceMaker maker(options.seed);
-    for (std::size_t tries = 0; out.size() < wanted && tries < wanted * kMostTries; ++tries) {
-      std::string each = maker.next();
+    for (std::uint64_t number = 1; out.size() < wanted && number <= wanted * kMostTries; ++number) {
+      std::string each = tales::make_sentence(options.seed, number);
       if (seen.insert(each).second) out.push_back(std::move(each));
     }
   }
