@@ -2,7 +2,6 @@
 // writes an HTML page with histograms.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/recordings/survey.h"
-#include "apps/octavo/recordings/survey_page.h"
 #include "apps/octavo/subcommands.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
@@ -46,8 +45,9 @@ void print(const recordings::Survey& survey) {
     if (count > 0)
       table.add({recordings::words_of(kind).name, grouped(count), recordings::words_of(kind).meaning});
   }
-  std::cout << grouped(survey.decoded.clips) << " clips (" << octavo_train::duration_text(survey.decoded.seconds)
-            << ") of " << grouped(survey.manifest.lines) << " lines were decoded\n";
+  std::cout << grouped(survey.decoded.clips) << " clips ("
+            << octavo_train::duration_text(survey.decoded.seconds) << ") of "
+            << grouped(survey.manifest.lines) << " lines were decoded\n";
   if (any) std::cout << table.text();
   for (std::size_t i = 0; i < recordings::kKinds; ++i) {
     const auto kind = static_cast<recordings::Kind>(i);

@@ -16,7 +16,6 @@
 
 #include <filesystem>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <sstream>
 
@@ -82,12 +81,7 @@ std::string beside(const std::string& manifest, const char* part) {
 }
 
 void split(SplitFlags& flags) {
-  static const std::map<std::string, recordings::SplitField> kFields = {
-      {"audio", recordings::SplitField::audio},
-      {"text", recordings::SplitField::text},
-      {"speaker", recordings::SplitField::speaker},
-      {"lang", recordings::SplitField::lang}};
-  flags.options.together = kFields.at(flags.together);
+  flags.options.together = flags.together == "audio" ? "audio_filepath" : flags.together;
   const std::string train = flags.train.empty() ? beside(flags.manifest, "train") : flags.train;
   const std::string val = flags.val.empty() ? beside(flags.manifest, "val") : flags.val;
   std::error_code ignored;

@@ -74,12 +74,14 @@ std::string groups_text(const std::string& title, const Score::Groups& groups) {
 
 std::string worst_text(const std::vector<octavo_train::ScoredClip>& worst) {
   if (worst.empty()) return {};
-  std::string out = "\nThe clips with the most errors ([-said-] but not transcribed, {+transcribed+} but not said):\n";
+  std::string out =
+      "\nThe clips with the most errors ([-said-] but not transcribed, {+transcribed+} but not said):\n";
   for (const octavo_train::ScoredClip& clip : worst) {
     const octavo_train::WordDiff pair = octavo_train::diff_for_terminal(clip.reference, clip.hypothesis);
-    out += fmt::format("  {}  {}  {} in {}\n    said:        {}\n    transcribed: {}\n", terminal_text(clip.place),
-                       terminal_text(clip.audio), counted(clip.errors.errors(), "error"),
-                       counted(clip.errors.words, "word"), pair.reference, pair.hypothesis);
+    out += fmt::format("  {}  {}  {} in {}\n    said:        {}\n    transcribed: {}\n",
+                       terminal_text(clip.place), terminal_text(clip.audio),
+                       counted(clip.errors.errors(), "error"), counted(clip.errors.words, "word"),
+                       pair.reference, pair.hypothesis);
   }
   return out;
 }

@@ -1,5 +1,5 @@
-// Adds the trainer's commands. Training, sampling and the benchmark of a complete step need LibTorch, which takes a second to load. This
-// process only checks their command lines and then execs octavo-trainer.
+// Adds the trainer's commands. Training, sampling and the benchmark of a complete step need LibTorch, which
+// takes a second to load. This process only checks their command lines and then execs octavo-trainer.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/subcommands.h"
 #include "apps/octavo/trainer_commands.h"

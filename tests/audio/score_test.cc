@@ -173,11 +173,12 @@ TEST(Score, TheTextShowsRatesAndMarksWhatDiffers) {
   const ManifestScore done = set.score();
   EXPECT_THAT(
       octavo::cli::evaluation_text(done),
-      AllOf(HasSubstr("WER 50.00%: 2 errors in 4 words of 2 clips (1.0 s)\n  1 substitution (25.00%), "
-                      "0 deletions (0.00%), 1 insertion (25.00%)\n"),
-            HasSubstr("2 errors in 3 words\n    said:        the [-cat-] sat\n    transcribed: the {+hat+} sat "
-                      "{+\\x1b[2J+}\n"),
-            Not(HasSubstr("language")), Not(HasSubstr("could not"))));
+      AllOf(
+          HasSubstr("WER 50.00%: 2 errors in 4 words of 2 clips (1.0 s)\n  1 substitution (25.00%), "
+                    "0 deletions (0.00%), 1 insertion (25.00%)\n"),
+          HasSubstr("2 errors in 3 words\n    said:        the [-cat-] sat\n    transcribed: the {+hat+} sat "
+                    "{+\\x1b[2J+}\n"),
+          Not(HasSubstr("language")), Not(HasSubstr("could not"))));
   const auto json = octavo::cli::evaluation_json(done);
   EXPECT_EQ(json["wer"], 0.5);
   EXPECT_EQ(json["worst"][0]["text"], "the cat sat");

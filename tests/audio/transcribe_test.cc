@@ -74,7 +74,8 @@ Done transcribe(const std::vector<std::string>& paths, const TranscribeOptions& 
   const RecognizerInfo info{transcribe_clips, &tokenizer(), kRate, 0.08};
   transcribe_files(info, paths, options,
                    {[&](std::size_t i, Result<FileTranscription> file) {
-                      EXPECT_FALSE(out.transcribed.contains(paths[i]) || out.bad.contains(paths[i])) << "twice";
+                      EXPECT_FALSE(out.transcribed.contains(paths[i]) || out.bad.contains(paths[i]))
+                          << "twice";
                       if (file.ok()) {
                         out.transcribed[paths[i]] = *file;
                       } else {

@@ -25,12 +25,12 @@ TEST(TranscriptFile, CuesEndWithSentencesPausesAndRoom) {
 }
 
 const Transcription kTranscription{"One <boat> & no more.",
-                           {{"One", 0.08, 0.4},
-                            {"<boat>", 0.4, 1},
-                            {"&", 1.04, 1.1},
-                            {"no", 3661.5, 3662},
-                            {"more.", 3662, 3663.25}},
-                           {}};
+                                   {{"One", 0.08, 0.4},
+                                    {"<boat>", 0.4, 1},
+                                    {"&", 1.04, 1.1},
+                                    {"no", 3661.5, 3662},
+                                    {"more.", 3662, 3663.25}},
+                                   {}};
 
 TEST(TranscriptFile, TextAndJson) {
   EXPECT_EQ(transcript_text(TranscriptFormat::text, "a.wav", 3, kTranscription), "One <boat> & no more.\n");

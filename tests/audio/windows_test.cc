@@ -49,7 +49,7 @@ std::vector<std::int64_t> tokens_of(const Transcript& transcript) {
 // Returns the fake transcript of one window: the labels in it, shifted by up to `jitter` frames. Within
 // `deaf` frames of an edge inside the recording, some labels are missing or replaced.
 Transcript transcribe(const Transcript& all, const RecognitionWindow& window, std::int64_t frames,
-                std::int64_t jitter, std::int64_t deaf, std::mt19937& random) {
+                      std::int64_t jitter, std::int64_t deaf, std::mt19937& random) {
   Transcript out;
   for (const Emission& each : all) {
     std::int64_t frame =

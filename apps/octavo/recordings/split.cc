@@ -41,32 +41,11 @@ std::uint64_t hash_of(std::string_view text, std::uint64_t seed) {
   return out;
 }
 
-std::optional<std::string> value_of(const octavo_train::ManifestLine& line, SplitField field) {
-  switch (field) {
-    case SplitField::audio:
-      return line.entry.audio;
-    case SplitField::text:
-      return line.text_filepath.empty() ? line.entry.text : line.text_filepath;
-    case SplitField::speaker:
-      return line.entry.speaker;
-    case SplitField::lang:
-      return line.entry.lang;
-  }
-  return std::nullopt;
-}
-
-const char* name_of(SplitField field) {
-  switch (field) {
-    case SplitField::audio:
-      return "audio_filepath";
-    case SplitField::text:
-      return "text";
-    case SplitField::speaker:
-      return "speaker";
-    case SplitField::lang:
-      return "lang";
-  }
-  return "";
+// Returns the value of a field of the entry; nullopt if the entry lacks it.
+std::optional<std::string> value_of(const octavo_train::ManifestLine& line, std::string_view field) {
+  if (field == "audio_filepath") return line.entry.audio;
+  if (field == "text") return line.text_filepath.empty() ? line.entry.text : line.text_filepath;
+  return field == "speaker" ? line.entry.speaker : line.entry.lang;
 }
 
 // Splits the manifest into lines, each with the number of its group. REQUIRES: Manifest::open() succeeded, so
@@ -89,8 +68,7 @@ Status read_lines(const std::string& path, std::string_view text, const SplitOpt
       return Status::invalid(place() + problem->reason);
     const auto value = value_of(read, plan.together);
     if (!value)
-      return Status::invalid(place() + "there is no " + name_of(plan.together) +
-                             ", by which clips are kept together");
+      return Status::invalid(place() + "there is no " + plan.together + ", by which clips are kept together");
     const auto [at, is_new] = numbers.try_emplace(*value, groups.size());
     if (is_new) groups.push_back({hash_of(*value, plan.seed)});
     groups[at->second].clips += read.unwanted ? 0 : 1;

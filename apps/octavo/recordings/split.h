@@ -15,12 +15,10 @@
 
 namespace octavo::recordings {
 
-enum class SplitField : std::uint8_t { audio, text, speaker, lang };
-
 struct SplitOptions {
-  double share = 0.05;                // share of the clips to hold out, above 0 and below 1
-  std::optional<std::int64_t> clips;  // number of clips to hold out instead
-  SplitField together = SplitField::audio;
+  double share = 0.05;                      // share of the clips to hold out, above 0 and below 1
+  std::optional<std::int64_t> clips;        // number of clips to hold out instead
+  std::string together = "audio_filepath";  // or text, speaker, lang: the field whose clips stay together
   std::uint64_t seed = 1;
 };
 

@@ -88,4 +88,7 @@ inline constexpr double kMoreAudio = 1;         // seconds of a recording that n
 Result<Survey> survey_recordings(std::span<const std::string> manifests, const SurveyOptions& plan,
                                  const std::function<void(std::int64_t done, std::int64_t all)>& advance);
 
+// Returns an HTML page about the survey, which needs no network.
+std::string survey_page(const std::string& title, const Survey& survey);
+
 }  // namespace octavo::recordings

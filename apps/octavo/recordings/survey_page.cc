@@ -1,9 +1,10 @@
+// Makes the page of a survey.
 // SPDX-License-Identifier: MIT
-#include "apps/octavo/recordings/survey_page.h"
+#include "apps/octavo/recordings/survey.h"
+
+#include "train/report/page.h"
 
 #include <nlohmann/json.hpp>
-#include "train/base/numbers.h"
-#include "train/report/page.h"
 
 #include <algorithm>
 

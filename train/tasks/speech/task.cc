@@ -182,8 +182,8 @@ std::optional<Tally> SpeechTask::evaluate_shard(const EvaluationCall& call) {
     for (std::size_t i = 0; i < said.size(); ++i) {
       errors += word_errors(said[i], transcribed[i]);
       if (out.examples.size() < kExamples)
-        out.examples.push_back(
-            {clips_->clip_name(host.draws[i]), said[i], transcribed[i], static_cast<std::int64_t>(host.draws[i])});
+        out.examples.push_back({clips_->clip_name(host.draws[i]), said[i], transcribed[i],
+                                static_cast<std::int64_t>(host.draws[i])});
     }
   }
   out.sums = {loss,

@@ -75,8 +75,8 @@ class SpeechArchive {
   [[nodiscard]] const SpeechModelSettings& settings() const { return config_.model; }
   [[nodiscard]] std::string_view config_text() const { return config_text_; }
 
-  // Returns the tensors under transformers' names. A name that is not in the table of tensor_names.cc stays as it is
-  // in the file. The bytes are valid during the lifetime of this object.
+  // Returns the tensors under transformers' names. A name that is not in the table of tensor_names.cc stays
+  // as it is in the file. The bytes are valid during the lifetime of this object.
   [[nodiscard]] std::span<const StoredTensor> tensors() const { return tensors_.all(); }
   // Returns NeMo's window and filterbank, under NeMo's names. They are kept for writing.
   [[nodiscard]] std::span<const StoredTensor> preprocessor() const { return preprocessor_; }

@@ -5,6 +5,7 @@
 #include "train/audio/perturb.h"
 #include "train/base/numbers.h"
 #include "train/base/status.h"
+#include "train/base/utf8.h"
 #include "train/nn/frames.h"
 
 #include <fmt/format.h>
@@ -26,13 +27,11 @@ bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n") 
 // Returns the first character that the tokenizer has no token for. Returns an empty text if every character
 // alone has a token.
 std::string unknown_character(const Tokenizer& tokenizer, std::string_view text) {
-  for (std::size_t at = 0; at < text.size();) {
-    std::size_t end = at + 1;
-    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) ++end;
-    const std::string_view one = text.substr(at, end - at);
+  while (!text.empty()) {
+    const std::string_view one = text.substr(0, std::max<std::size_t>(utf8_length(text), 1));
     if (std::ranges::any_of(tokenizer.encode(one), [&](auto token) { return tokenizer.is_unknown(token); }))
       return std::string(one);
-    at = end;
+    text.remove_prefix(one.size());
   }
   return {};
 }

@@ -34,9 +34,9 @@
 namespace octavo_train {
 namespace {
 
-constexpr double kNoiseLimit = 1e6;      // seconds; the maximum duration of a noise recording
+constexpr double kNoiseLimit = 1e6;             // seconds; the maximum duration of a noise recording
 constexpr std::uint64_t kLargestBatchSeed = 1;  // seed of the noise in largest()
-constexpr std::int64_t kLooked = 256;    // clips whose tokens are counted, the longest ones
+constexpr std::int64_t kLooked = 256;           // clips whose tokens are counted, the longest ones
 
 ManifestOptions options_of(const RecordingSettings& settings) {
   return {.min_duration = settings.min_duration,
@@ -287,7 +287,8 @@ class Recordings : public ClipSource {
   [[nodiscard]] Batch of_noise(const ClipSize& size, const Order& order, std::int64_t rows) const {
     LoadedClip one;
     one.samples.resize(static_cast<std::size_t>(size.frames * files_.features.hop()));
-    for (std::size_t i = 0; i < one.samples.size(); ++i) one.samples[i] = 0.1F * normal_noise(kLargestBatchSeed, i);
+    for (std::size_t i = 0; i < one.samples.size(); ++i)
+      one.samples[i] = 0.1F * normal_noise(kLargestBatchSeed, i);
     for (std::int64_t i = 0; i < size.tokens; ++i) one.tokens.push_back(i % files_.tokenizer.size());
     Batch out = make_batch(files_.features, std::vector<LoadedClip>(static_cast<std::size_t>(rows), one));
     for (std::int64_t i = 0; i < rows; ++i)
@@ -324,8 +325,8 @@ class Recordings : public ClipSource {
     if (read.ok()) return std::move(*read);
     const std::string why = read.status().message(), place = manifest.place(index);
     if (files_.settings.bad_clips == BadClips::error) {
-      throw Error(Status::invalid(
-          place + ": " + why + "; repair or remove it, or skip bad clips (data.bad_clips: skip)"));
+      throw Error(Status::invalid(place + ": " + why +
+                                  "; repair or remove it, or skip bad clips (data.bad_clips: skip)"));
     }
     if (Status bad = skipped_.add({place, entry.audio, why}); !bad.ok()) throw Error(bad);
     return std::nullopt;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/recognition/transcription.h"
 
+#include "train/base/utf8.h"
 #include "train/tasks/speech/tokenizer/tokenizer.h"
 
 #include <fmt/format.h>
@@ -45,11 +46,6 @@ constexpr std::array<Format, 4> kFormats = {{{TranscriptFormat::text, "text", ".
                                              {TranscriptFormat::srt, "srt", ".srt"},
                                              {TranscriptFormat::vtt, "vtt", ".vtt"}}};
 
-std::size_t characters(std::string_view utf8) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(utf8, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
-
 bool ends_sentence(std::string_view word) {
   return word.ends_with('.') || word.ends_with('?') || word.ends_with('!') || word.ends_with("\u2026") ||
          word.ends_with("\u3002");
@@ -64,7 +60,7 @@ std::string time_text(double seconds, char point) {
 
 // Splits a text that is too long for one line into two lines of similar lengths.
 std::string two_lines(const std::string& text) {
-  if (characters(text) <= kLine) return text;
+  if (utf8_count(text) <= kLine) return text;
   std::size_t best = std::string::npos;
   const auto distance = [&](std::size_t i) {
     return std::abs(2.0 * static_cast<double>(i) - static_cast<double>(text.size()));
@@ -159,7 +155,7 @@ std::vector<Cue> cues_of(const std::vector<TranscribedWord>& words) {
   for (const TranscribedWord& word : words) {
     const bool joins = !ended && word.begin - out.back().end < kPause &&
                        word.end - out.back().begin <= kLongestCue &&
-                       characters(out.back().text) + 1 + characters(word.text) <= 2 * kLine;
+                       utf8_count(out.back().text) + 1 + utf8_count(word.text) <= 2 * kLine;
     if (joins) {
       out.back().text += ' ' + word.text;
       out.back().end = word.end;
