@@ -129,7 +129,7 @@ struct Part {
 Result<Part> part_of(const AudioRequest& request, const AudioInfo& info) {
   const double offset = std::round(request.offset * info.rate);
   if (offset >= static_cast<double>(info.frames)) {
-    return Status::invalid(fmt::format("{}: offset {} is behind its end, it has {} at {} Hz", request.path,
+    return Status::invalid(fmt::format("{}: offset {} is after its end, it has {} at {} Hz", request.path,
                                        seconds_text(request.offset), seconds_text(info.seconds()),
                                        info.rate));
   }
