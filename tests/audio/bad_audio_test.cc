@@ -138,8 +138,8 @@ TEST_F(BadAudio, DurationsThatLie) {
   const std::string path = file(wav_file({}, kSecond));
   EXPECT_THAT(read_error({.path = path, .offset = 0.5, .seconds = 0.75}),
               HasSubstr("0.750 s from 0.500 s on were asked for, it has 1.000 s at 16000 Hz"));
-  EXPECT_THAT(read_error({.path = path, .offset = 1}), HasSubstr("offset 1.000 s is behind its end"));
-  EXPECT_THAT(read_error({.path = path, .offset = 1e8, .seconds = 1.0}), HasSubstr("is behind its end"));
+  EXPECT_THAT(read_error({.path = path, .offset = 1}), HasSubstr("offset 1.000 s is after its end"));
+  EXPECT_THAT(read_error({.path = path, .offset = 1e8, .seconds = 1.0}), HasSubstr("is after its end"));
 }
 
 TEST_F(BadAudio, CompressedFilesThatAreCutShort) {

@@ -194,7 +194,7 @@ TEST(Manifest, BadLinesAreNamedWithPlaceAndReason) {
   for (const auto& [bad, expected] : cases) {
     const std::string got = problem(files, good + bad + "\n" + good);
     EXPECT_TRUE(got.starts_with(expected)) << bad << "\n got " << got << "\n not " << expected;
-    EXPECT_THAT(got, EndsWith("(data.on_bad_clip: skip leaves bad lines out and lists them)"));
+    EXPECT_THAT(got, EndsWith("(data.on_bad_clip: skip skips bad lines and lists them)"));
   }
   EXPECT_THAT(problem(files, "{\n{\n" + good + "["), HasSubstr("; 2 more lines are bad (data.on_bad_clip"));
 }
@@ -228,7 +228,7 @@ TEST(Manifest, WhatIsLeftOutIsCountedAndListed) {
 
 TEST(Manifest, ManifestsWithoutClipsAreErrors) {
   const TextFiles files;
-  EXPECT_THAT(problem(files, ""), HasSubstr("no clip is there to take: 0 clips"));
+  EXPECT_THAT(problem(files, ""), HasSubstr("no clip can be used: 0 clips"));
   EXPECT_THAT(problem(files, line("a", 30, "")), HasSubstr("skipped: 1 longer than 20 s"));
   EXPECT_THAT(open(files.write("b.jsonl", "{"), {.bad = BadClips::skip}).status().message(),
               HasSubstr("b.jsonl:1:2: expected"));
@@ -328,7 +328,7 @@ TEST(Manifest, AFileThatChangesIsNoticed) {
     std::ofstream(path) << first << line("b", 3, "y");
     EXPECT_THAT(
         message(),
-        HasSubstr(path + ":2: the line has changed since the manifest was opened (its duration is another)"));
+        HasSubstr(path + ":2: the line has changed since the manifest was opened (its duration is different)"));
     std::ofstream(path) << first;
     EXPECT_THAT(message(), HasSubstr("has changed"));
   }

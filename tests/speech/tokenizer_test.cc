@@ -168,7 +168,7 @@ TEST(TokenizerJson, WhatWouldBeLostIsRefused) {
   EXPECT_THAT(with("/normalizer", {{"type", "Lowercase"}}), HasSubstr("the normalizer Lowercase"));
   EXPECT_THAT(with("/normalizer/normalizers/0/precompiled_charsmap", "?"), HasSubstr("not in base 64"));
   EXPECT_THAT(with("/pre_tokenizer", {{"type", "ByteLevel"}}), HasSubstr("the pre-tokenizer ByteLevel"));
-  EXPECT_THAT(with("/model/unk_token", "none"), HasSubstr("no token stands for the unknown"));
+  EXPECT_THAT(with("/model/unk_token", "none"), HasSubstr("exactly one token must be the unknown token"));
   EXPECT_THAT(with("/model/vocab/<unk>", 5), HasSubstr("the numbers of its vocabulary are not 0 to"));
   Json json = good;
   std::swap(json["model"]["merges"].front(), json["model"]["merges"].back());

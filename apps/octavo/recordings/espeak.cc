@@ -41,18 +41,9 @@ Status system_error(const Reader& reader, const char* call, int error) {
 // Starts the program with the two descriptors as its stdin and stdout. Its error messages are discarded; only
 // the exit code is used.
 int start(const Reader& reader, int input, int output, pid_t& process) {
-  std::vector<std::string> words = {kProgram,
-                                    "-v",
-                                    reader.voice,
-                                    "-s",
-                                    std::to_string(reader.words_per_minute),
-                                    "-p",
-                                    std::to_string(reader.pitch),
-                                    "-b",
-                                    "1",
-                                    "-z",
-                                    "--stdin",
-                                    "--stdout"};
+  const std::string pace = std::to_string(reader.words_per_minute), pitch = std::to_string(reader.pitch);
+  std::vector<std::string> words = {kProgram, "-v", reader.voice, "-s", pace, "-p", pitch, "-b", "1"};
+  words.insert(words.end(), {"-z", "--stdin", "--stdout"});
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -80,10 +71,10 @@ std::string read_all(int from) {
 // The lengths in the header are placeholders, because the program writes the header before it knows them.
 Result<SpokenText> samples_of(std::string_view wav, const Reader& reader) {
   if (wav.size() < kHeader || !wav.starts_with("RIFF") || wav.substr(8, 4) != "WAVE")
-    return failed(reader, "it wrote no WAV file but " + std::to_string(wav.size()) + " bytes");
+    return failed(reader, "it wrote " + std::to_string(wav.size()) + " bytes that are not a WAV file");
   if (load_little<std::uint16_t>(wav, 22) != 1 || load_little<std::uint16_t>(wav, 34) != 16 ||
       wav.substr(36, 4) != "data")
-    return failed(reader, "it wrote a WAV file of another kind than mono with 16 bits");
+    return failed(reader, "its WAV file is not mono with 16 bits per sample");
   SpokenText out;
   out.rate = static_cast<int>(load_little<std::uint32_t>(wav, 24));
   for (std::size_t at = kHeader; at + 2 <= wav.size(); at += 2)

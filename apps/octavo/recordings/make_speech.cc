@@ -143,7 +143,7 @@ Status speak_clip(const std::string& folder, int rate, Clip& clip) {
   for (std::size_t i = 0; i < clip.sentences.size(); ++i) {
     ASSIGN_OR_RETURN(auto spoken, speak(clip.sentences[i], clip.reader));
     if (spoken.samples.empty())
-      return Status::failed("espeak-ng says nothing for '" + clip.sentences[i] + "'");
+      return Status::failed("espeak-ng produces no sound for '" + clip.sentences[i] + "'");
     const std::vector<float> sentence = octavo_train::resampled(spoken.samples, spoken.rate, rate);
     const double seconds = static_cast<double>(samples.size() + sentence.size()) / rate;
     if (i > 0 && seconds + clip.silences[i] > kLongestJoined) {

@@ -153,14 +153,14 @@ class Collector {
     const auto [first, is_new] = by_samples_.try_emplace(facts.samples_hash, index);
     if (is_new) return;
     const bool same = manifest_.entry(first->second).text == entry.text;
-    find(
-        same ? Kind::twice : Kind::two_texts, index, entry,
-        "the samples are those of " + manifest_.place(first->second) + (same ? "" : ", the text is another"));
+    find(same ? Kind::twice : Kind::two_texts, index, entry,
+         "the samples equal those of " + manifest_.place(first->second) +
+             (same ? "" : ", but the text differs"));
   }
 
   void judge_text(std::int64_t index, const ManifestEntry& entry, const ClipFacts& facts) {
     if (entry.text.find_first_not_of(" \t") == std::string::npos)
-      return find(Kind::no_text, index, entry, "there is nothing to say");
+      return find(Kind::no_text, index, entry, "the text is empty");
     std::int64_t characters = 0;
     for_each_character(entry.text, [&](std::string_view) { ++characters; });
     const double pace = static_cast<double>(characters) / entry.duration;
@@ -190,7 +190,7 @@ class Collector {
 };
 
 // Adds the lines that the manifest skipped.
-void add_left_out(const octavo_train::Manifest& manifest, Survey& out) {
+void add_skipped(const octavo_train::Manifest& manifest, Survey& out) {
   const octavo_train::ManifestReport& report = manifest.report();
   Findings& bad = out.findings[static_cast<std::size_t>(Kind::bad_line)];
   Findings& left = out.findings[static_cast<std::size_t>(Kind::left_out)];
@@ -210,7 +210,8 @@ const KindWords& words_of(Kind kind) {
       {"bad lines", "The line is not an entry of a manifest.", true},
       {"unreadable", "The recording cannot be decoded, or ends before the clip does.", true},
       {"silent", "No sample is louder than -60 dBFS.", true},
-      {"two texts", "The same samples stand under another text too: one of them is wrong.", true},
+      {"two texts", "Another clip has the same samples and a different text: one of the texts is wrong.",
+       true},
       {"unknown characters", "The tokenizer has no token for them: the model cannot learn to write them.",
        true},
       {"no text", "A model learns to transcribe nothing in such a clip. That is right for noise alone.",
@@ -252,7 +253,7 @@ Result<Survey> survey_recordings(std::span<const std::string> manifests, const S
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   Survey out;
   out.manifest = manifest.report();
-  add_left_out(manifest, out);
+  add_skipped(manifest, out);
   Collector collector(manifest, plan, out);
   for (std::int64_t i = 0; i < all; ++i) collector.reach(manifest.entry(i));
   for (std::int64_t i = 0; i < all; ++i)

@@ -297,12 +297,12 @@ Result<Manifest> Manifest::open(std::span<const ManifestSource> sources, const M
   }
   const ManifestReport& report = index->report;
   if (report.bad > 0 && options.bad == BadClips::error) {
-    return invalid_error("{}{} ({} leaves bad lines out and lists them)", index->first_problem,
+    return invalid_error("{}{} ({} skips bad lines and lists them)", index->first_problem,
                          report.bad > 1 ? "; " + count_text(report.bad - 1) + " more lines are bad" : "",
                          options.how_to_skip);
   }
   if (report.taken == 0) {
-    return invalid_error("{}{}: no clip is there to take: {}{}", sources[0].path,
+    return invalid_error("{}{}: no clip can be used: {}{}", sources[0].path,
                          sources.size() > 1 ? " and the other manifests" : "", report.text(options),
                          index->first_problem.empty() ? "" : "; the first: " + index->first_problem);
   }
@@ -339,7 +339,7 @@ ManifestEntry Manifest::entry(std::int64_t index) const {
   if (const auto problem = read_manifest_line(text, index_->options, line))
     index_->changed(clip, problem->reason);
   if (static_cast<float>(line.entry.duration) != clip.seconds)
-    index_->changed(clip, "its duration is another");
+    index_->changed(clip, "its duration is different");
   if (!line.text_filepath.empty()) {
     const auto read = read_text_file(full_path(file.folder, line.text_filepath), kTextLimit);
     if (!read.ok()) throw Error(with_context(index_->place(clip) + ": text_filepath", read.status()));

@@ -139,13 +139,13 @@ std::string read_kinds(const Json& root, PieceModel& out) {
       if (number >= out.pieces.size()) continue;
       TokenPiece& piece = out.pieces[number];
       if (piece.text != text_at(token, "content"))
-        return fmt::format("added token {} is another in the vocabulary", number);
+        return fmt::format("added token {} differs from the token in the vocabulary", number);
       if (piece.kind == PieceKind::normal)
         piece.kind = token.value("special", false) ? PieceKind::control : PieceKind::user_defined;
     }
   }
   if (std::ranges::count(out.pieces, PieceKind::unknown, &TokenPiece::kind) != 1)
-    return "no token stands for the unknown";
+    return "exactly one token must be the unknown token";
   return "";
 }
 
