@@ -83,7 +83,7 @@ TEST(Stages, TooFewOrTooManySteps) {
   EXPECT_TRUE(plan({"max_steps=2", "stages=[10, 50, -1]"}, 50).ok());
   const auto many = plan({"num_train_epochs=1e9"}, std::int64_t{1} << 40);
   EXPECT_THAT(many.status().message(),
-              HasSubstr("training.num_train_epochs: got 1e+09, but 4 samples per step"));
+              HasSubstr("training.num_train_epochs: got 1e+09, but with 4 samples per step"));
   const auto config = parse("max_steps: 281474976710656\nbatch_size: 16777215", "test");
   EXPECT_THAT(plan_stages(config->settings.data, config->settings.training, 10).status().message(),
               HasSubstr("training.max_steps: got 281474976710656"));

@@ -159,7 +159,7 @@ TEST(TarHostile, Gzip) {
     EXPECT_FALSE(inflate_gzip(bytes_of(whole.substr(0, size)), 100).ok()) << size;
   EXPECT_THAT(inflate_gzip(bytes_of(whole), 14).status().message(),
               HasSubstr("more than 14 bytes, which is the limit"));
-  EXPECT_THAT(inflate_gzip(bytes_of(whole + "x"), 99).status().message(), HasSubstr("is not gzip"));
+  EXPECT_THAT(inflate_gzip(bytes_of(whole + "x"), 99).status().message(), HasSubstr("are not gzip"));
   EXPECT_EQ(text_of(inflate_gzip(bytes_of(whole + whole + std::string(20, '\0')), 99)->bytes()).size(), 30u);
   EXPECT_THAT(inflate_gzip(bytes_of(whole + whole), 29).status().message(), HasSubstr("the limit"));
   for (std::size_t at = 80; at < whole.size() * 8; ++at) {  // after the header, whose time may have any value

@@ -176,7 +176,7 @@ TEST(ZipHostile, Entries) {
   EXPECT_THAT(error_of(with(kWhole, central + 20, little(2, 4))),
               HasSubstr("compressed and uncompressed sizes differ"));
   EXPECT_THAT(error_of(with(kWhole, central + 20, little(2, 4) + little(2, 4))),
-              HasSubstr("header says 3 bytes, the directory 2"));
+              HasSubstr("3 bytes by its header, but 2 by the directory"));
   EXPECT_THAT(error_of(with(kWhole, central + 20, little(999, 4) + little(999, 4))),
               HasSubstr("999 bytes do not fit"));
   EXPECT_THAT(error_of(with(kWhole, central + 42, little(1, 4))), HasSubstr("no header at byte 1"));
