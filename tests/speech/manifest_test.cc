@@ -328,7 +328,8 @@ TEST(Manifest, AFileThatChangesIsNoticed) {
     std::ofstream(path) << first << line("b", 3, "y");
     EXPECT_THAT(
         message(),
-        HasSubstr(path + ":2: the line has changed since the manifest was opened (its duration is different)"));
+        HasSubstr(path +
+                  ":2: the line has changed since the manifest was opened (its duration is different)"));
     std::ofstream(path) << first;
     EXPECT_THAT(message(), HasSubstr("has changed"));
   }
