@@ -11,6 +11,7 @@
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/console/signals.h"
 #include "train/device/device.h"
+#include "train/distributed/agreement.h"
 #include "train/distributed/launcher.h"
 #include "train/distributed/rank_failure.h"
 #include "train/model/model.h"

@@ -4,7 +4,7 @@
 #include "tests/ranks/ranks.h"
 #include "tests/train/run_support.h"
 #include "train/console/console.h"
-#include "train/run/agreement.h"
+#include "train/distributed/agreement.h"
 #include "train/run/buffer_snapshot.h"
 
 #include <gmock/gmock.h>

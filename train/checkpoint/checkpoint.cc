@@ -84,6 +84,20 @@ void from_json(const Json& json, RunState& state) {
   state.batches_per_step = json.at("batches_per_step").get<std::int64_t>();
 }
 
+void ModelComponent::save(NamedTensors& tensors, Json& /*numbers*/) const {
+  tensors.insert(tensors.end(), tensors_.begin(), tensors_.end());
+}
+
+Result<Checkpointable::Commit> ModelComponent::load(const NamedTensors& tensors, const Json& /*numbers*/) {
+  if (const std::string differ = differences(tensors, tensors_); !differ.empty()) {
+    return Status::invalid(
+        "its weights are of another model or precision: " + differ +
+        "; use the model and compute_dtype it was saved with, or start in another output_dir" +
+        kConvertAdvice);
+  }
+  return Commit([this, tensors] { copy_tensors(tensors, tensors_); });
+}
+
 std::vector<SavedComponent> collect_components(std::span<const Checkpointable* const> parts) {
   std::vector<SavedComponent> out;
   for (const Checkpointable* part : parts) {

@@ -17,13 +17,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace octavo_train {
 
 // A part of a run that is saved in checkpoints. It has a name in the checkpoint: its numbers are an object of
-// that name in state.json, and its tensors are a file NAME.safetensors. A new part is added to TrainingState
-// (train/run/training_state.cc) and needs no edit elsewhere.
+// that name in state.json, and its tensors are a file NAME.safetensors. Each part is defined beside what it
+// saves: the model's below, those of the loss scale, FP8 and the optimizer in train/optim/. A new part is
+// added to TrainingState (train/run/training_state.cc).
 class Checkpointable {
  public:
   Checkpointable() = default;
@@ -43,6 +45,23 @@ class Checkpointable {
   virtual Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) = 0;
   // Returns true if older checkpoints may lack this part. For such a checkpoint load() is not called.
   [[nodiscard]] virtual bool is_optional() const { return false; }
+};
+
+inline constexpr std::string_view kModelComponent = "model", kOptimizerComponent = "optimizer";
+// Advice for messages about tensors of another kind; see train/optim/convert_states.h.
+inline constexpr const char* kConvertAdvice = "; to convert them: --resume convert_states=true";
+
+// Parameters and buffers, such as the statistics of a BatchNorm.
+class ModelComponent : public Checkpointable {
+ public:
+  explicit ModelComponent(NamedTensors tensors) : tensors_(std::move(tensors)) {}
+
+  [[nodiscard]] std::string_view name() const override { return kModelComponent; }
+  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override;
+  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override;
+
+ private:
+  NamedTensors tensors_;
 };
 
 // The counters in state.json: the state that a run carries from step to step besides its components.

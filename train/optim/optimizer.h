@@ -5,6 +5,7 @@
 #pragma once
 
 #include "train/base/status.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/config/settings.h"
 #include "train/nn/named_tensors.h"
 #include "train/optim/param_groups.h"
@@ -93,6 +94,25 @@ class StepOptimizer {
   std::unique_ptr<octavo::torch::Optimizer> optimizer_;
 };
 
+// The optimizer's states in a checkpoint. StepOptimizer::load() checks everything and then changes it, and
+// load() here does the same, so this must be the last component of a run.
+class OptimizerComponent : public Checkpointable {
+ public:
+  explicit OptimizerComponent(StepOptimizer& optimizer) : optimizer_(optimizer) {}  // which outlives it
+
+  [[nodiscard]] std::string_view name() const override { return kOptimizerComponent; }
+  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override {
+    optimizer_.save(tensors, numbers);
+  }
+  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override {
+    RETURN_IF_ERROR(optimizer_.load(tensors, numbers));
+    return Commit([] {});
+  }
+
+ private:
+  StepOptimizer& optimizer_;
+};
+
 // The states that an optimizer will create: their bytes, with separate figures for host memory, and the bytes
 // of each buffer on the device, in the order of allocation.
 struct PlannedStates {
@@ -121,9 +141,6 @@ std::string optimizer_text(const OptimizerName& name);
 // another meaning. States saved by version 0.1 do not name their algorithm and are accepted.
 Status check_algorithm(const nlohmann::ordered_json& state, const std::string& parameter,
                        octavo::Algorithm algorithm);
-
-// Advice for messages about states of another kind; see convert_states.h.
-inline constexpr const char* kConvertAdvice = "; to convert them: --resume convert_states=true";
 
 // Finds a tensor of save() by its name, "<parameter>.<part>". Returns null if there is none.
 const torch::Tensor* find_tensor(const NamedTensors& tensors, const std::string& name);

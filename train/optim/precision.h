@@ -2,11 +2,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/config/settings.h"
+#include "train/nn/named_tensors.h"
 
 #include <torch/types.h>
 
 #include <nlohmann/json_fwd.hpp>
+
+#include <string_view>
 
 namespace octavo_train {
 
@@ -43,6 +48,25 @@ class LossScaler {
 
  private:
   torch::Tensor scale_, good_steps_;
+};
+
+// The loss scale in a checkpoint.
+class LossScaleComponent : public Checkpointable {
+ public:
+  explicit LossScaleComponent(LossScaler& scaler) : scaler_(scaler) {}  // which outlives it
+
+  [[nodiscard]] std::string_view name() const override { return "loss_scale"; }
+  void save(NamedTensors& /*tensors*/, nlohmann::ordered_json& numbers) const override {
+    scaler_.save(numbers);
+  }
+  Result<Commit> load(const NamedTensors& /*tensors*/, const nlohmann::ordered_json& numbers) override {
+    LossScaler loaded = scaler_;
+    loaded.load(numbers);
+    return Commit([this, loaded] { scaler_ = loaded; });
+  }
+
+ private:
+  LossScaler& scaler_;
 };
 
 }  // namespace octavo_train

@@ -6,6 +6,7 @@
 #include "train/console/signals.h"
 #include "train/data/order.h"
 #include "train/device/device.h"
+#include "train/distributed/agreement.h"
 #include "train/run/divergence.h"
 #include "train/run/errors.h"
 #include "train/run/evaluation.h"

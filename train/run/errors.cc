@@ -2,13 +2,13 @@
 #include "train/run/errors.h"
 
 #include "train/device/device.h"
+#include "train/distributed/agreement.h"
 #include "train/optim/fp8.h"
 #include "train/predict/advise.h"
 
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,15 +50,6 @@ Status explain(const Run& run, const c10::Error& error, bool evaluating) {
       evaluating ? training.per_device_eval_batch_size : training.per_device_train_batch_size;
   return Status::failed(
       explain_out_of_memory(what, owners, device, {run.task.text().batch(rows), helps(run, evaluating)}));
-}
-
-Status status_of(const std::exception& error) {
-  if (const auto* torch = dynamic_cast<const c10::Error*>(&error))
-    return Status::failed("LibTorch: " + error_text(*torch));
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
-    return Status::failed("out of memory on the host");
-  const auto* own = dynamic_cast<const Error*>(&error);
-  return Status(own != nullptr ? own->code() : StatusCode::failed, error.what());
 }
 
 }  // namespace octavo_train

@@ -178,6 +178,13 @@ Status Progress::log() {
   return run_.services.record(record);
 }
 
+Progress::Pause::Pause(Progress& progress) : progress_(progress) {
+  progress_.count_traffic();
+  begin_ = Clock::now();
+}
+
+Progress::Pause::~Pause() { progress_.pause(seconds_between(begin_, Clock::now())); }
+
 void Progress::count_traffic() {
   if (run_.services.process_group->grouped()) sent_ += run_.services.process_group->take_traffic();
 }

@@ -56,9 +56,19 @@ class Progress {
   [[nodiscard]] std::optional<Pace> settled() const;
   // Adds the mean traffic of a step to a record; nothing without a process group.
   void add_traffic(nlohmann::ordered_json& record) const;
-  // Adds the traffic so far to the steps' total. Called before communication that belongs to no step, such as
-  // saving.
-  void count_traffic();
+  // A scope whose time belongs to no step: saving. The traffic before it is counted; Checkpointer drops its
+  // own.
+  class Pause {
+   public:
+    explicit Pause(Progress& progress);
+    ~Pause();
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    Progress& progress_;
+    std::chrono::steady_clock::time_point begin_;
+  };
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -75,6 +85,8 @@ class Progress {
   [[nodiscard]] Shape shape() const;
   [[nodiscard]] std::string line(double loss, double units_per_second) const;
 
+  // Adds the traffic so far to the steps' total.
+  void count_traffic();
   static void put(nlohmann::ordered_json& record, const Traffic& traffic, std::int64_t steps);
 
   Run& run_;

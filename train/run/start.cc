@@ -9,16 +9,17 @@
 #include "train/config/paths.h"
 #include "train/console/signals.h"
 #include "train/device/device.h"
+#include "train/distributed/agreement.h"
 #include "train/model/model.h"
 #include "train/optim/convert_states.h"
 #include "train/optim/shards.h"
 #include "train/predict/host.h"
 #include "train/predict/predict.h"
-#include "train/run/agreement.h"
 #include "train/run/errors.h"
 #include "train/run/start_log.h"
 
 #include <fmt/format.h>
+#include <octavo/backend.h>
 #include <octavo/describe.h>
 #include <torch/torch.h>
 
@@ -28,6 +29,7 @@
 #include <chrono>
 #include <exception>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -279,6 +281,40 @@ std::string config_yaml(const Settings& given) {
   Settings saved = with_absolute_paths(given);            // a run can be resumed from any folder
   saved.training.resume_from_checkpoint.changed = false;  // --resume holds for one start
   return to_yaml(saved);
+}
+
+// Facts for check_equal_across_ranks() before anything is read: the version, the device's type, and the
+// settings without paths, which may differ on another machine.
+std::vector<NamedText> settings_texts(const Settings& given, const torch::Device& device) {
+  Settings settings = without_paths(given);
+  settings.training.num_gpus.reset();  // machines may have different numbers of ranks
+  return {{"version of octavo", std::string(octavo::version())},
+          {"device", device.is_cpu() ? "cpu" : c10::DeviceTypeName(device.type())},
+          {"config", to_yaml(settings)}};
+}
+
+// Facts of the data and of the model.
+std::vector<NamedText> model_texts(const TaskData& data, const TrainingState& state) {
+  std::ostringstream parameters;
+  for (const NamedTensors* tensors : {&state.parameters, &state.buffers}) {
+    for (const auto& [name, tensor] : *tensors)
+      parameters << name << ' ' << tensor.sizes() << ' ' << tensor.scalar_type() << '\n';
+  }
+  return {{"data", data.record.dump(1) + '\n' + std::to_string(data.samples) + " samples"},
+          {"model", parameters.str()}};
+}
+
+// Gives all ranks the weights and buffers of rank 0: random numbers of different processors may differ in
+// their last bits.
+void share_weights(ProcessGroup& process_group, const torch::nn::Module& model) {
+  if (!process_group.grouped()) return;
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : tensors_of(model)) {
+    const torch::Tensor sent = tensor.contiguous();
+    process_group.broadcast(sent, 0).wait();
+    if (!sent.is_same(tensor)) tensor.copy_(sent);
+  }
+  process_group.take_traffic();  // it is no part of the first step's
 }
 
 // See run_on_all_ranks().

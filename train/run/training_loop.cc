@@ -6,6 +6,7 @@
 #include "train/base/status.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/console/signals.h"
+#include "train/distributed/agreement.h"
 #include "train/predict/prediction.h"
 #include "train/run/errors.h"
 #include "train/run/evaluation.h"
@@ -35,7 +36,18 @@ TrainingLoop::TrainingLoop(Run& run)
       stepper_(run),
       guard_(run),
       progress_(run, guard_),
-      checkpointer_(run, guard_) {}
+      checkpointer_({.settings = *run.config.settings,
+                     .yaml = run.config.yaml,
+                     .resumed_from = run.config.resumed_from,
+                     .last_step = run.config.steps(),
+                     .process_group = *run.services.process_group,
+                     .console = run.services.console,
+                     .lock = run.services.lock,
+                     .log = run.services.log.get(),
+                     .counters = run.state.counters,
+                     .components = [&state = run.state] { return state.save(); },
+                     .data = run.data.record,
+                     .extra_files = run.state.model.extra_files}) {}
 
 Result<Outcome> TrainingLoop::run() {
   Outcome outcome;
@@ -68,7 +80,10 @@ Status TrainingLoop::steps(Outcome& outcome) {
   // A signal may have stopped an evaluation and then saved the checkpoint: that evaluation runs now.
   if (!run_.config.resumed_from.empty() && counters_.step <= run_.config.steps() && evaluation_due()) {
     RETURN_IF_ERROR(evaluate());
-    if (checkpointer_.is_best()) RETURN_IF_ERROR(save(Checkpointer::Reason::best));
+    if (checkpointer_.is_best()) {
+      const Progress::Pause not_a_step(progress_);
+      RETURN_IF_ERROR(checkpointer_.save(Checkpointer::Reason::best));
+    }
   }
   note_long_run_on_cpu();
   while (counters_.step < run_.config.steps()) {
@@ -147,8 +162,10 @@ Status TrainingLoop::at_step_end(bool last) {
   if (evaluation) RETURN_IF_ERROR(evaluate());
   // No checkpoint is written while steps are skipped. At the end of the run finish() reports why.
   save_pending_ = save && (last ? guard_.weights_in_doubt() : counters_.skipped_in_a_row > 0);
-  if (save && !save_pending_) return this->save(Checkpointer::Reason::due);
-  return evaluation && checkpointer_.is_best() ? this->save(Checkpointer::Reason::best) : Status();
+  const bool saves = save && !save_pending_;
+  if (!saves && !(evaluation && checkpointer_.is_best())) return {};
+  const Progress::Pause not_a_step(progress_);
+  return checkpointer_.save(saves ? Checkpointer::Reason::due : Checkpointer::Reason::best);
 }
 
 Status TrainingLoop::log_memory() {
@@ -204,16 +221,6 @@ Status TrainingLoop::evaluate() {
   return run_.services.record(record);
 }
 
-Status TrainingLoop::save(Checkpointer::Reason reason) {
-  RETURN_IF_ERROR(run_.services.lock.check());
-  const double before = checkpointer_.seconds();
-  progress_.count_traffic();
-  Status status = checkpointer_.save(reason);
-  if (status.ok()) run_.services.process_group->take_traffic();  // the states that went to rank 0
-  progress_.pause(checkpointer_.seconds() - before);
-  return status;
-}
-
 Status TrainingLoop::next_stage() {
   const Stage& stage = run_.config.stage_after(run_.state.counters.step);
   counters_.samples = stage.samples;
@@ -242,7 +249,8 @@ Status TrainingLoop::finish(Outcome& outcome) {
     outcome.not_saved = why;
   } else {
     if (outcome.signal != 0) console_.note("stopping: a checkpoint is saved first");
-    RETURN_IF_ERROR(save(Checkpointer::Reason::due));
+    const Progress::Pause not_a_step(progress_);
+    RETURN_IF_ERROR(checkpointer_.save(Checkpointer::Reason::due));
   }
   outcome.step = counters_.step;
   outcome.metric = progress_.metric();
@@ -321,7 +329,8 @@ Result<Outcome> TrainingLoop::failed(const Status& status) {
   console_.doing(hopeless ? "looking for a good checkpoint"
                           : run_.config.step_text(counters_.step) + ", saving a checkpoint after a failure");
   const std::string saved = hopeless ? std::string() : rescue();
-  const std::string left = saved.empty() ? checkpointer_.last_good_checkpoint_text() : saved;
+  const auto is_trusted = [&](std::int64_t step) { return guard_.is_trusted(step); };
+  const std::string left = saved.empty() ? checkpointer_.last_good_checkpoint_text(is_trusted) : saved;
   // A save that another rank's failure interrupted has not written config.yaml.
   if (checkpointer_.newest() != run_.config.resumed_from) std::ignore = checkpointer_.write_config();
   console_.doing("");

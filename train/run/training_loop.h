@@ -1,14 +1,13 @@
 // The training loop of a run: steps, and between them metrics, evaluations and checkpoints.
 //
-// The parts know their own: a step (step.h), whether the weights are good (divergence_guard.h), speed and
-// lines of progress (progress.h), checkpoints (checkpointer.h). Here is their order. At the end of a step
-// metrics are written first, then it is evaluated, then saved, so that a checkpoint comes after everything
-// else of its step.
+// Other classes do the work: Stepper a step, DivergenceGuard decides if the weights are good, Progress logs
+// speed, Checkpointer saves. This class has their order. At the end of a step its metrics are written, then
+// it is evaluated, then saved, so that a checkpoint comes after everything else of its step.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/checkpoint/checkpointer.h"
 #include "train/console/heartbeat.h"
-#include "train/run/checkpointer.h"
 #include "train/run/divergence.h"
 #include "train/run/outcome.h"
 #include "train/run/progress.h"
@@ -39,7 +38,6 @@ class TrainingLoop {
   Status at_step_end(bool last);
   Status log_memory();
   Status evaluate();
-  Status save(Checkpointer::Reason reason);
   Status next_stage();
   Status finish(Outcome& outcome);
   [[nodiscard]] std::int64_t first_step_of_resume() const;

@@ -2,13 +2,10 @@
 #include "train/run/training_state.h"
 
 #include "train/base/status.h"
-#include "train/checkpoint/tensors.h"
 #include "train/model/model.h"
 #include "train/optim/gradients.h"
 
 #include <torch/torch.h>
-
-#include <nlohmann/json.hpp>
 
 #include <utility>
 
@@ -25,40 +22,6 @@ std::unique_ptr<Fp8> make_fp8(const Fp8Choice& choice, const TrainingSettings& t
 }
 
 }  // namespace
-
-using Json = nlohmann::ordered_json;
-
-void ModelComponent::save(NamedTensors& tensors, Json& /*numbers*/) const {
-  tensors.insert(tensors.end(), tensors_.begin(), tensors_.end());
-}
-
-Result<Checkpointable::Commit> ModelComponent::load(const NamedTensors& tensors, const Json& /*numbers*/) {
-  if (const std::string differ = differences(tensors, tensors_); !differ.empty()) {
-    return Status::invalid(
-        "its weights are of another model or precision: " + differ +
-        "; use the model and compute_dtype it was saved with, or start in another output_dir" +
-        kConvertAdvice);
-  }
-  return Commit([this, tensors] { copy_tensors(tensors, tensors_); });
-}
-
-void LossScaleComponent::save(NamedTensors& /*tensors*/, Json& numbers) const { scaler_.save(numbers); }
-
-Result<Checkpointable::Commit> LossScaleComponent::load(const NamedTensors& /*tensors*/,
-                                                        const Json& numbers) {
-  LossScaler loaded = scaler_;
-  loaded.load(numbers);
-  return Commit([this, loaded] { scaler_ = loaded; });
-}
-
-void OptimizerComponent::save(NamedTensors& tensors, Json& numbers) const {
-  optimizer_.save(tensors, numbers);
-}
-
-Result<Checkpointable::Commit> OptimizerComponent::load(const NamedTensors& tensors, const Json& numbers) {
-  RETURN_IF_ERROR(optimizer_.load(tensors, numbers));
-  return Commit([] {});
-}
 
 TrainingState::TrainingState(const TrainingSettings& training, const Fp8Choice& fp8_plan,
                              const torch::Device& device, ProcessGroup& process_group, Parts parts)

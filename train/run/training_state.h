@@ -1,5 +1,5 @@
 // The state that training changes: the model, the optimizer with its states, the loss scale, the scales of
-// FP8 and the counters. A checkpoint has exactly these, as components (train/checkpoint/component.h).
+// FP8 and the counters. A checkpoint has exactly these, as components (train/checkpoint/checkpoint.h).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -25,47 +25,6 @@
 #include <vector>
 
 namespace octavo_train {
-
-inline constexpr std::string_view kModelComponent = "model", kOptimizerComponent = "optimizer";
-
-// Parameters and buffers, such as the statistics of a BatchNorm.
-class ModelComponent : public Checkpointable {
- public:
-  explicit ModelComponent(NamedTensors tensors) : tensors_(std::move(tensors)) {}
-
-  [[nodiscard]] std::string_view name() const override { return kModelComponent; }
-  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override;
-  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override;
-
- private:
-  NamedTensors tensors_;
-};
-
-class LossScaleComponent : public Checkpointable {
- public:
-  explicit LossScaleComponent(LossScaler& scaler) : scaler_(scaler) {}  // which outlives it
-
-  [[nodiscard]] std::string_view name() const override { return "loss_scale"; }
-  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override;
-  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override;
-
- private:
-  LossScaler& scaler_;
-};
-
-// StepOptimizer::load() checks everything and then changes it, and load() here does the same, so this must be
-// the last component of a run.
-class OptimizerComponent : public Checkpointable {
- public:
-  explicit OptimizerComponent(StepOptimizer& optimizer) : optimizer_(optimizer) {}  // which outlives it
-
-  [[nodiscard]] std::string_view name() const override { return kOptimizerComponent; }
-  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override;
-  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override;
-
- private:
-  StepOptimizer& optimizer_;
-};
 
 class TrainingState {
  public:
