@@ -7,7 +7,6 @@
 #include "train/console/signals.h"
 #include "train/data/length_buckets.h"
 #include "train/run/start.h"
-#include "train/run/training_loop.h"
 
 #include <torch/torch.h>
 
@@ -123,7 +122,7 @@ class UnevenRun : public ImageRun {
     Heartbeat heartbeat(listener);
     auto run = start_run(*config, heartbeat, Purpose::run, nullptr, std::move(task));
     if (!run.ok()) return run.status();
-    auto outcome = TrainingLoop(**run).run();
+    auto outcome = (*run)->trainer->run();
     said += listener.said;
     return outcome;
   }

@@ -5,7 +5,7 @@
 #include "tests/train/run_support.h"
 #include "train/console/console.h"
 #include "train/distributed/agreement.h"
-#include "train/run/buffer_snapshot.h"
+#include "train/run/step.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

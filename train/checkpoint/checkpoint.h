@@ -101,6 +101,11 @@ struct SavedComponent {
   NamedTensors tensors;  // when loading: views of the file
   nlohmann::ordered_json numbers;
 };
+// The state of a run as a checkpoint has it.
+struct SavedState {
+  RunState counters;
+  std::vector<SavedComponent> components;
+};
 // Returns what the parts save now. All ranks call it, because parts may gather over ranks; rank 0 then has
 // the complete parts.
 std::vector<SavedComponent> collect_components(std::span<const Checkpointable* const> parts);

@@ -97,21 +97,21 @@ Status Checkpointer::save(Reason reason) {
   if (!rescues)
     from_.console.doing(fmt::format("step {}/{}, saving a checkpoint", counters.step, from_.last_step));
   // Ranks communicate here. An exception of one rank must end the other ranks, too: they cannot agree on it.
-  const std::vector<SavedComponent> components = from_.components();
-  if (!rescues) from_.process_group.take_traffic();  // the states that went to rank 0 belong to no step
+  const SavedState state = from_.state();
   std::int64_t saved_bytes = 0;
   const auto write = [&]() -> Status {
     if (!from_.process_group.leads()) return {};
     std::uint64_t bytes = 0;
-    for (const SavedComponent& each : components) bytes += static_cast<std::uint64_t>(bytes_of(each.tensors));
+    for (const SavedComponent& each : state.components)
+      bytes += static_cast<std::uint64_t>(bytes_of(each.tensors));
     // Rank 0 has everything that it writes: the failure of another rank must not end it.
     const LocalWork saving =
         from_.process_group.local_work("saving " + CheckpointName{counters.step}.text(), bytes);
     std::optional<EvaluationRecord> evaluation;
     if (evaluated_step_ == counters.step) evaluation = evaluation_;
     if (evaluation) evaluation->only_best = reason == Reason::best && !again;
-    auto saved = save_checkpoint(folder(), counters, from_.data, components, from_.yaml, evaluation,
-                                 from_.extra_files);
+    auto saved = save_checkpoint(folder(), state.counters, from_.data, state.components, from_.yaml,
+                                 evaluation, from_.extra_files);
     if (!saved.ok()) return saved.status();
     // The newest checkpoint is set before rank 0 waits for other ranks, which may fail meanwhile.
     saved_step_ = counters.step;
@@ -131,6 +131,7 @@ Status Checkpointer::save(Reason reason) {
   set_newest(folder() + '/' + CheckpointName{counters.step}.text());
   RETURN_IF_ERROR(write_config());
   if (rescues) return {};
+  from_.process_group.take_traffic();  // the states that went to rank 0 belong to no step
   if (from_.process_group.leads()) {
     const LocalWork deleting = from_.process_group.local_work("deleting checkpoints that are not kept");
     remove_superseded();

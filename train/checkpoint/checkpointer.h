@@ -31,11 +31,10 @@ struct CheckpointSources {
   std::int64_t last_step = 0;       // of the run
   ProcessGroup& process_group;
   Heartbeat& console;
-  FolderLock& lock;  // of output_dir
-  RunLog* log;       // null: nothing is logged
-  const RunState& counters;
-  // Returns the components of a checkpoint. All ranks call it.
-  std::function<std::vector<SavedComponent>()> components;
+  FolderLock& lock;                                       // of output_dir
+  RunLog* log;                                            // null: nothing is logged
+  const RunState& counters;                               // as they are now
+  std::function<SavedState()> state;                      // TrainingState::save()
   const nlohmann::ordered_json& data;                     // identifies the data
   const std::map<std::string, std::string>& extra_files;  // see TaskModel::extra_files
 };

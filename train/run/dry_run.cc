@@ -11,7 +11,6 @@
 #include "train/run/errors.h"
 #include "train/run/evaluation.h"
 #include "train/run/progress.h"
-#include "train/run/run.h"
 #include "train/run/start.h"
 #include "train/run/start_log.h"
 #include "train/run/step.h"
@@ -49,16 +48,17 @@ void put_largest_first(Run& run) {
   const Order all(run.config.stages.back().samples,
                   static_cast<std::uint64_t>(run.config.settings->data.seed), 0);
   // Each of these batches has one position, before the positions of the run.
-  const auto rows_at = [usual = run.batch_source(), until](std::uint64_t position) {
+  const auto rows_at = [usual = batch_source(run.config, *run.services.process_group, *run.state),
+                        until](std::uint64_t position) {
     return position < until ? 1 : usual.rows_at(position - until);
   };
-  const auto make = [&task = run.task, usual = run.batch_source(), all, until,
-                     asked = training.per_device_train_batch_size](std::uint64_t position,
-                                                                   std::int64_t rows) {
-    return position < until ? task.largest_batch(all, asked, Task::BatchUse::training)
-                            : usual.make(position - until, rows);
-  };
-  run.batches.reset({rows_at, make}, 0);
+  const auto make =
+      [&task = *run.state->task, usual = batch_source(run.config, *run.services.process_group, *run.state),
+       all, until, asked = training.per_device_train_batch_size](std::uint64_t position, std::int64_t rows) {
+        return position < until ? task.largest_batch(all, asked, Task::BatchUse::training)
+                                : usual.make(position - until, rows);
+      };
+  run.trainer->stepper().replace_batches({rows_at, make});
 }
 
 std::int64_t evaluations_of(const Run& run) {
@@ -72,7 +72,7 @@ std::int64_t evaluations_of(const Run& run) {
 
 std::int64_t checkpoint_bytes(const Run& run) {
   std::int64_t total = 0;
-  for (const SavedComponent& part : run.state.save()) total += bytes_of(part.tensors);
+  for (const SavedComponent& part : run.state->save().components) total += bytes_of(part.tensors);
   return total;
 }
 
@@ -100,7 +100,8 @@ std::optional<double> free_bytes(const std::string& folder) {
 // A dry run: the steps, the evaluation, and what they showed.
 class Rehearsal {
  public:
-  explicit Rehearsal(Run& run) : run_(run), console_(run.services.console), stepper_(run) {}
+  explicit Rehearsal(Run& run)
+      : run_(run), console_(run.services.console), stepper_(run.trainer->stepper()) {}
 
   Status run(std::int64_t steps, bool evaluates);
   [[nodiscard]] int signal() const { return signal_; }
@@ -120,7 +121,7 @@ class Rehearsal {
 
   Run& run_;
   Heartbeat& console_;
-  Stepper stepper_;
+  Stepper& stepper_;
   int signal_ = 0;
   bool evaluating_ = false;
   std::int64_t skipped_ = 0;
@@ -142,7 +143,7 @@ Status Rehearsal::run(std::int64_t steps, bool evaluates) {
     take_steps(std::min(steps, run_.config.steps()));
     if (signal_ == 0 && evaluates) evaluate();
   } catch (const c10::Error& error) {
-    return explain(run_, error, evaluating_);
+    return explain(run_.config, run_.services, *run_.state, error, evaluating_);
   } catch (const std::bad_alloc&) {
     return Status::failed("out of memory on the host");
   } catch (const std::exception& error) {
@@ -163,36 +164,36 @@ void Rehearsal::take_steps(std::int64_t steps) {
     if (!run_.services.process_group->grouped()) signal_ = StopSignals::received();
     if (signal_ != 0) return;
     stepper_.step();
-    std::ignore = log_fp8_choices(run_);  // a dry run has no log
+    std::ignore = log_fp8_choices(run_.services, *run_.state);  // a dry run has no log
     signal_ = stepper_.signal();
     if (signal_ != 0) return;
     read(/*drain=*/false);
     console_.progress(fmt::format("dry run: step {} of {}", stepper_.done(), steps));
     if (!stepper_.has_just_measured()) continue;
     begin = Clock::now();
-    waited_ = run_.data_wait_seconds;
+    waited_ = stepper_.data_wait_seconds();
     measured_ = stepper_.done();
-    units_ = run_.state.counters.units;
+    units_ = run_.state->counters.units;
   }
   read(/*drain=*/true);
   wait_for(run_.services.device);
   timed_ = measured_ > 0 ? stepper_.done() - measured_ : 0;
   timed_seconds_ = seconds_since(begin);
-  waited_ = run_.data_wait_seconds - waited_;
-  units_ = run_.state.counters.units - (timed_ > 0 ? units_ : 0);
+  waited_ = stepper_.data_wait_seconds() - waited_;
+  units_ = run_.state->counters.units - (timed_ > 0 ? units_ : 0);
   const DeviceMemory memory = device_memory(run_.services.device);
   peak_ = train_peak_ = memory.peak;
   reserved_ = memory.reserved;
 }
 
 void Rehearsal::evaluate() {
-  run_.state.gradients->clear();
+  run_.state->gradients->clear();
   console_.doing("dry run: evaluating");
   evaluating_ = true;
   reset_peak(run_.services.device);
   const auto begin = Clock::now();
-  run_.state.optimizer->wait();
-  const auto result = evaluate_task(run_.task, *run_.services.process_group, run_.services.device);
+  run_.state->optimizer->wait();
+  const auto result = evaluate_task(*run_.state->task, *run_.services.process_group, run_.services.device);
   wait_for(run_.services.device);
   evaluating_ = false;
   evaluation_seconds_ = seconds_since(begin);
@@ -212,7 +213,7 @@ std::int64_t Rehearsal::measured_peak() const {
 std::string Rehearsal::speed_line() const {
   const double seconds = step_seconds();
   const auto units = static_cast<double>(units_) / static_cast<double>(timed_ > 0 ? timed_ : stepper_.done());
-  return fmt::format("speed: {}, {} s a step{}", rate_text(units / seconds, run_.task.text().unit),
+  return fmt::format("speed: {}, {} s a step{}", rate_text(units / seconds, run_.state->task->text().unit),
                      significant(seconds, 3),
                      timed_ > 0 ? "" : " (of one step with the largest batches; more steps are more exact)");
 }
@@ -246,7 +247,7 @@ std::vector<std::string> Rehearsal::lines() const {
   std::vector<std::string> out = {
       fmt::format("dry run: {} and an evaluation; nothing was written", counted(stepper_.done(), "step"))};
   if (stepper_.memory()) {
-    out.push_back(fmt::format("memory, with {} in a pass:", run_.task.text().batch(rows)));
+    out.push_back(fmt::format("memory, with {} in a pass:", run_.state->task->text().batch(rows)));
     for (std::string& line : memory_table(*stepper_.memory())) out.push_back(std::move(line));
   }
   if (const DeviceMemory memory = device_memory(run_.services.device); peak_ > 0)
@@ -262,16 +263,16 @@ std::vector<std::string> Rehearsal::lines() const {
   }
   out.push_back(time_line());
   for (std::string& line : disk_lines()) out.push_back(std::move(line));
-  if (run_.state.counters.left_out > 0)
-    out.push_back(
-        fmt::format("warning: {} samples could not be read and were left out", run_.state.counters.left_out));
+  if (run_.state->counters.left_out > 0)
+    out.push_back(fmt::format("warning: {} samples could not be read and were left out",
+                              run_.state->counters.left_out));
   if (skipped_ > 0)
     out.push_back(
         fmt::format("warning: {} {} skipped because of gradients that are not finite; {}",
                     counted(skipped_, "step"), skipped_ == 1 ? "was" : "were",
                     divergence_advice(*run_.config.settings, {.step = 1,
                                                               .steps = run_.config.steps(),
-                                                              .fp8 = run_.state.fp8 != nullptr,
+                                                              .fp8 = run_.state->fp8 != nullptr,
                                                               .bf16 = has_bf16(run_.services.device)})));
   return out;
 }
@@ -281,8 +282,8 @@ Prediction Rehearsal::measured() const {
   Prediction out;
   out.measured_on = device_text(run_.services.device);
   out.passes = run_.config.training().gradient_accumulation_steps;
-  for (const auto& [name, tensor] : run_.state.parameters) out.parameters += tensor.numel();
-  for (const auto& [name, tensor] : run_.state.groups.parameters) out.trained += tensor.numel();
+  for (const auto& [name, tensor] : run_.state->parameters) out.parameters += tensor.numel();
+  for (const auto& [name, tensor] : run_.state->groups.parameters) out.trained += tensor.numel();
   const MemoryByOwner owners = stepper_.memory().value_or(MemoryByOwner());
   out.states = {.states = owners.states,
                 .master = owners.master,

@@ -5,9 +5,10 @@
 
 #include "train/base/status.h"
 #include "train/config/settings.h"
-#include "train/console/console.h"
 #include "train/run/divergence.h"
 #include "train/run/run.h"
+#include "train/run/step.h"
+#include "train/run/training_state.h"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -32,7 +33,9 @@ std::string rate_text(double units_per_second, const Unit& unit);
 
 class Progress {
  public:
-  Progress(Run& run, const DivergenceGuard& guard);
+  // All arguments outlive it.
+  Progress(const RunConfig& config, const Services& services, TrainingState& state, const Stepper& stepper,
+           const DivergenceGuard& guard);
 
   // Adds time that steps did not take: evaluations and checkpoints.
   void pause(double seconds) { paused_ += seconds; }
@@ -89,8 +92,10 @@ class Progress {
   void count_traffic();
   static void put(nlohmann::ordered_json& record, const Traffic& traffic, std::int64_t steps);
 
-  Run& run_;
-  Console& console_;
+  const RunConfig& config_;
+  const Services& services_;
+  TrainingState& state_;
+  const Stepper& stepper_;
   const DivergenceGuard& guard_;
   RunState& counters_;
   const Unit unit_;

@@ -25,7 +25,9 @@ std::unique_ptr<Fp8> make_fp8(const Fp8Choice& choice, const TrainingSettings& t
 
 TrainingState::TrainingState(const TrainingSettings& training, const Fp8Choice& fp8_plan,
                              const torch::Device& device, ProcessGroup& process_group, Parts parts)
-    : model(std::move(parts.model)),
+    : task(std::move(parts.task.task)),
+      data(std::move(parts.task.data)),
+      model(std::move(parts.model)),
       parameters(parameters_of(*model.module)),
       buffers(buffers_of(*model.module)),
       groups(std::move(parts.groups)),
@@ -35,8 +37,8 @@ TrainingState::TrainingState(const TrainingSettings& training, const Fp8Choice& 
       fp8(make_fp8(fp8_plan, training, parameters, process_group, model.uses_of_weights)),
       gradients(make_gradients(process_group, groups, training, training.gradient_accumulation_steps,
                                shards.get(), optimizer.get())),
-      task_waits_for_weights(model.set_gate != nullptr) {
-  if (task_waits_for_weights)
+      counters(parts.counters) {
+  if (model.set_gate != nullptr)
     model.set_gate([updater = optimizer.get()](const torch::nn::Module& module) { updater->wait(module); });
   components_.push_back(std::make_unique<ModelComponent>(tensors_of(*model.module)));
   components_.push_back(std::make_unique<LossScaleComponent>(scaler));
@@ -44,27 +46,34 @@ TrainingState::TrainingState(const TrainingSettings& training, const Fp8Choice& 
   components_.push_back(std::make_unique<OptimizerComponent>(*optimizer));
 }
 
-// Gradients and components refer to the optimizer, and the optimizer to the shards.
+// Components and gradients refer to the optimizer, the optimizer to the shards, and the model to the task.
 TrainingState::~TrainingState() {
   components_.clear();
   gradients.reset();
   fp8.reset();
   optimizer.reset();
+  shards.reset();
+  model = {};
+  task.reset();
 }
 
-std::vector<SavedComponent> TrainingState::save() const {
+SavedState TrainingState::save() const {
   optimizer->wait();
   std::vector<const Checkpointable*> all;
   for (const auto& component : components_) all.push_back(component.get());
-  return collect_components(all);
+  return {counters, collect_components(all)};
 }
 
-Status TrainingState::load(const std::string& checkpoint, const BeforeLoad& before) {
+Result<RunState> TrainingState::load(const std::string& checkpoint, const BeforeLoad& before) {
   std::vector<Checkpointable*> all;
   for (const auto& component : components_) all.push_back(component.get());
-  ASSIGN_OR_RETURN(auto loaded, load_checkpoint(checkpoint, all, before));
-  counters = loaded;
-  return {};
+  ASSIGN_OR_RETURN(const RunState saved, load_checkpoint(checkpoint, all, before));
+  const RunState given = std::exchange(counters, saved);
+  counters.first_step = given.first_step;
+  counters.ranks = given.ranks;
+  counters.batches_per_step = given.batches_per_step;
+  counters.skipped_in_a_row = 0;  // a new start may skip ten steps again before it ends
+  return saved;
 }
 
 MemoryByOwner TrainingState::memory() const {
