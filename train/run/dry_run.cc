@@ -22,7 +22,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <new>
@@ -324,46 +323,6 @@ Result<DryRun> rehearse(const Config& config, std::int64_t steps, bool evaluates
   return rehearsal.done();
 }
 
-// The second step is measured: the first creates the states.
-constexpr std::int64_t kSampleSteps = 3;
-
-// Measures the run with this number of rows. The number of micro-batches remains the run's.
-Result<Prediction> sample(const LoadWith& load, const Settings& run, std::int64_t rows, Console& console) {
-  ASSIGN_OR_RETURN(const auto config, load({fmt::format("training.per_device_train_batch_size={}", rows),
-                                            "training.global_batch_size=null", "training.num_gpus=null",
-                                            fmt::format("training.gradient_accumulation_steps={}",
-                                                        run.training.gradient_accumulation_steps)}));
-  ASSIGN_OR_RETURN(auto done, dry_run(config, kSampleSteps, console, /*evaluates=*/false));
-  if (done.signal != 0) return failed_error("the measurement was stopped by {}", signal_name(done.signal));
-  if (done.measured.step_seconds <= 0)
-    return Status::invalid("a plan measures the second step, and this run has one; raise training.max_steps");
-  done.measured.rows = rows;
-  return std::move(done.measured);
-}
-
-// Returns the prediction for `rows` rows on the line through two samples, or that of the only sample.
-Prediction extrapolate(const std::vector<Prediction>& samples, std::int64_t rows) {
-  const Prediction &few = samples.front(), &many = samples.back();
-  const auto at_rows = [&](auto value) {
-    const auto last = static_cast<double>(value(many));
-    if (samples.size() == 1) return last;
-    const double each = (last - static_cast<double>(value(few))) / static_cast<double>(many.rows - few.rows);
-    return last + std::max(each, 0.0) * static_cast<double>(rows - many.rows);
-  };
-  Prediction out = many;
-  out.rows = rows;
-  for (const Prediction& each : samples) out.measured_rows.push_back(each.rows);
-  std::int64_t& activations = out.memory.owners[static_cast<std::size_t>(Owner::activations)];
-  activations = std::llround(at_rows([](const Prediction& p) { return p.of(Owner::activations); }));
-  out.memory.allocated += activations - many.of(Owner::activations);
-  out.memory.reserved = std::max<std::int64_t>(
-      std::llround(at_rows([](const Prediction& p) { return p.memory.reserved; })), out.memory.allocated);
-  out.peak = out.memory.allocated;
-  out.step_seconds = at_rows([](const Prediction& p) { return p.step_seconds; });
-  out.compute.gpu_seconds = out.step_seconds;
-  return out;
-}
-
 }  // namespace
 
 Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console, bool evaluates,
@@ -382,41 +341,13 @@ Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& consol
   return done;
 }
 
-Result<Prediction> predict_from_steps(const LoadWith& load, const PredictionRequest& request,
-                                      Console& console) {
-  if (request.num_gpus > 1)
-    return unsupported_error("a plan of {} GPUs cannot be measured on one; use --num-gpus 1",
-                             request.num_gpus);
-  ASSIGN_OR_RETURN(const auto config, load({}));
-  const Settings& settings = config.settings;
-  ASSIGN_OR_RETURN(const auto task, open_task(settings));
-  const Order order(task.data.samples, static_cast<std::uint64_t>(settings.data.seed), 0);
-  const std::int64_t asked = settings.training.per_device_train_batch_size;
-  const std::int64_t rows = task.task->largest_batch(order, asked, Task::BatchUse::training).rows();
-
-  // Very small batches do not show the time of large ones, because the host limits their speed.
-  std::vector<Prediction> samples;
-  std::int64_t few = std::max<std::int64_t>(rows / 4, 1);
-  while (samples.empty() || (samples.size() == 1 && samples.front().rows < rows)) {
-    const std::int64_t tried = samples.empty() ? few : std::min(2 * samples.front().rows, rows);
-    auto one = sample(load, settings, tried, console);
-    if (one.ok()) {
-      samples.push_back(std::move(*one));
-      continue;
-    }
-    // The device's memory may be too small.
-    if (one.status().code() != StatusCode::failed || few == 1 || StopSignals::received() != 0)
-      return one.status();
-    samples.clear();
-    few = std::max<std::int64_t>(few / 4, 1);
-  }
-  Prediction out = extrapolate(samples, rows);
-  out.gpu = request.gpu;
-  const TaskText text = task.task->text();
-  out.batch = text.batch(asked);
-  out.unit = text.unit.name;
-  out.units_per_second = static_cast<double>(rows * task.data.units_per_row * out.passes) / out.step_seconds;
-  return out;
+Result<Prediction> measure_steps(const Config& config, Console& console) {
+  constexpr std::int64_t kSteps = Stepper::kMeasuredStep + 1;
+  ASSIGN_OR_RETURN(auto done, dry_run(config, kSteps, console, /*evaluates=*/false));
+  if (done.signal != 0) return failed_error("the measurement was stopped by {}", signal_name(done.signal));
+  if (done.measured.step_seconds <= 0)
+    return Status::invalid("a plan measures the second step, and this run has one; raise training.max_steps");
+  return std::move(done.measured);
 }
 
 }  // namespace octavo_train
