@@ -375,7 +375,7 @@ TEST(Uneven, WhatCannotBeReadIsLeftOutCountedAndSaved) {
   EXPECT_EQ(run.records("end").at(0)["left_out"], left_out);
   EXPECT_THAT(run.said,
               AllOf(HasSubstr("  left out "),
-                    HasSubstr(std::to_string(left_out) + " samples could not be read and were left out")));
+                    HasSubstr(std::to_string(left_out) + " samples could not be read and were skipped")));
   UnevenRun resumed(folder, "resumed");
   resumed.finish_uneven({"resume_from_checkpoint=" + run.checkpoint(4)}, samples);
   EXPECT_EQ(resumed.bits(12), run.bits(12));

@@ -57,7 +57,7 @@ TEST(WarmRun, GoesOnWithoutReadingThemAgain) {
   fs::remove(folder.at("base.safetensors"));
   stopped.said.clear();
   stopped.finish(words);
-  EXPECT_THAT(stopped.said, AllOf(HasSubstr("init_from is not read: the run goes on from"),
+  EXPECT_THAT(stopped.said, AllOf(HasSubstr("init_from is not read: the run resumes from"),
                                   Not(HasSubstr("weights from"))));
   EXPECT_EQ(stopped.bits(12), whole.bits(12));
   stopped.fail({"max_steps=14", "lr_scheduler=constant", "sample_tokens=0"}, "training.init_from: ");
@@ -163,7 +163,7 @@ TEST(DryRun, SaysWhatTheRunNeedsAndWritesNothing) {
   const std::string said = rehearse(run, {"max_steps=1000", "save_steps=300", "save_best=loss"}, 4);
   for (const char* part :
        {"dry run: 4 steps and an evaluation; nothing was written",
-        "memory, with 2 sequences of 32 bytes in a pass:", "  optimizer states", "  activations",
+        "memory, with 2 sequences of 32 bytes in a micro-batch:", "  optimizer states", "  activations",
         "  peak of a step", "speed: ", " tok/s, ", " s a step\n", "to the end: 1000 steps in ",
         ", 167 evaluations in ", " hours", "checkpoints: 5 of ", " are free"}) {
     EXPECT_THAT(said, HasSubstr(part));

@@ -72,8 +72,8 @@ class StepOptimizer {
   // numbers. load() checks everything first: on an error, which names what differs, nothing has changed. It
   // copies the tensors that it keeps. With pieces, save() is collective: rank 0 gets the tensors, the other
   // ranks get none. load() keeps this rank's pieces.
-  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const;
-  Status load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers);
+  void save(NamedTensors& tensors, nlohmann::ordered_json& scalars) const;
+  Status load(const NamedTensors& tensors, const nlohmann::ordered_json& scalars);
 
  private:
   using States = std::vector<std::unique_ptr<octavo::torch::ParamState>>;
@@ -101,11 +101,11 @@ class OptimizerComponent : public Checkpointable {
   explicit OptimizerComponent(StepOptimizer& optimizer) : optimizer_(optimizer) {}  // which outlives it
 
   [[nodiscard]] std::string_view name() const override { return kOptimizerComponent; }
-  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override {
-    optimizer_.save(tensors, numbers);
+  void save(NamedTensors& tensors, nlohmann::ordered_json& scalars) const override {
+    optimizer_.save(tensors, scalars);
   }
-  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override {
-    RETURN_IF_ERROR(optimizer_.load(tensors, numbers));
+  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& scalars) override {
+    RETURN_IF_ERROR(optimizer_.load(tensors, scalars));
     return Commit([] {});
   }
 

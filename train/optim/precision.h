@@ -42,9 +42,9 @@ class LossScaler {
   [[nodiscard]] const torch::Tensor& scale() const { return scale_; }
   void update(const torch::Tensor& skipped);
 
-  void save(nlohmann::ordered_json& numbers) const;
+  void save(nlohmann::ordered_json& scalars) const;
   // Assigns new tensors, so a copy of the scaler made earlier keeps its values.
-  void load(const nlohmann::ordered_json& numbers);
+  void load(const nlohmann::ordered_json& scalars);
 
  private:
   torch::Tensor scale_, good_steps_;
@@ -56,12 +56,12 @@ class LossScaleComponent : public Checkpointable {
   explicit LossScaleComponent(LossScaler& scaler) : scaler_(scaler) {}  // which outlives it
 
   [[nodiscard]] std::string_view name() const override { return "loss_scale"; }
-  void save(NamedTensors& /*tensors*/, nlohmann::ordered_json& numbers) const override {
-    scaler_.save(numbers);
+  void save(NamedTensors& /*tensors*/, nlohmann::ordered_json& scalars) const override {
+    scaler_.save(scalars);
   }
-  Result<Commit> load(const NamedTensors& /*tensors*/, const nlohmann::ordered_json& numbers) override {
+  Result<Commit> load(const NamedTensors& /*tensors*/, const nlohmann::ordered_json& scalars) override {
     LossScaler loaded = scaler_;
-    loaded.load(numbers);
+    loaded.load(scalars);
     return Commit([this, loaded] { scaler_ = loaded; });
   }
 

@@ -129,7 +129,7 @@ Status DivergenceGuard::note_samples(bool trained) {
   if (++empty_in_a_row_ < kBadStepsInARow) return {};
   return failed_error(
       "{} steps in a row had no sample that could be read, the last one step {} ({} samples were "
-      "left out since the run began); check the data",
+      "skipped since the run began); check the data",
       kBadStepsInARow, counters_.step, counters_.left_out);
 }
 

@@ -246,7 +246,7 @@ std::vector<std::string> Rehearsal::lines() const {
   std::vector<std::string> out = {
       fmt::format("dry run: {} and an evaluation; nothing was written", counted(stepper_.done(), "step"))};
   if (stepper_.memory()) {
-    out.push_back(fmt::format("memory, with {} in a pass:", run_.state->task->text().batch(rows)));
+    out.push_back(fmt::format("memory, with {} in a micro-batch:", run_.state->task->text().batch(rows)));
     for (std::string& line : memory_table(*stepper_.memory())) out.push_back(std::move(line));
   }
   if (const DeviceMemory memory = device_memory(run_.services.device); peak_ > 0)
@@ -263,8 +263,8 @@ std::vector<std::string> Rehearsal::lines() const {
   out.push_back(time_line());
   for (std::string& line : disk_lines()) out.push_back(std::move(line));
   if (run_.state->counters.left_out > 0)
-    out.push_back(fmt::format("warning: {} samples could not be read and were left out",
-                              run_.state->counters.left_out));
+    out.push_back(
+        fmt::format("warning: {} samples could not be read and were skipped", run_.state->counters.left_out));
   if (skipped_ > 0)
     out.push_back(
         fmt::format("warning: {} {} skipped because of gradients that are not finite; {}",

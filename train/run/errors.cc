@@ -22,10 +22,10 @@ std::vector<std::string> helps(const RunConfig& config, const Services& services
   settings.training.fp8.enabled = config.fp8.enabled;
   Fp8Settings fp8 = settings.training.fp8;
   fp8.enabled = true;
-  const auto fp8_plan = choose_fp8(fp8, services.device);
+  const auto fp8_choice = choose_fp8(fp8, services.device);
   FullDevice full{settings, task, config.prediction.get()};
   full.gpu = !services.device.is_cpu();
-  full.fp8 = full.gpu && fp8_plan.ok() && fp8_plan->enabled;
+  full.fp8 = full.gpu && fp8_choice.ok() && fp8_choice->enabled;
   full.ranks = services.process_group->ranks();
   full.evaluating = evaluating;
   std::vector<std::string> out = memory_help(full);

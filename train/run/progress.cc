@@ -113,9 +113,10 @@ Progress::Rate Progress::rate(Clock::time_point now) const {
 
 Progress::Shape Progress::shape() const {
   Shape out;
-  const BatchTotals &now = stepper_.totals(), &then = fed_logged_;
-  if (state_.data.batches != nullptr && now.passes > then.passes)
-    out.rows = static_cast<double>(now.rows - then.rows) / static_cast<double>(now.passes - then.passes);
+  const BatchTotals &now = stepper_.totals(), &then = totals_logged_;
+  if (state_.data.batches != nullptr && now.micro_batches > then.micro_batches)
+    out.rows = static_cast<double>(now.rows - then.rows) /
+               static_cast<double>(now.micro_batches - then.micro_batches);
   if (now.padded_length > then.padded_length)
     out.padding = 1 - (now.length - then.length) / (now.padded_length - then.padded_length);
   return out;
@@ -174,7 +175,7 @@ Status Progress::log() {
   counters_.loss_count = 0;
   units_logged_ = counters_.units;
   step_logged_ = counters_.step;
-  fed_logged_ = stepper_.totals();
+  totals_logged_ = stepper_.totals();
   waited_logged_ = stepper_.data_wait_seconds();
   last_log_ = last_shown_ = now;
   paused_ = 0;

@@ -106,7 +106,7 @@ class Progress {
   double settled_seconds_ = 0, settled_waited_ = 0;  // of lines of metrics after the first steps
   std::int64_t settled_steps_ = 0;
   std::int64_t units_logged_, step_logged_;  // in the last line of metrics
-  BatchTotals fed_logged_;
+  BatchTotals totals_logged_;
   double waited_logged_ = 0;
   Traffic traffic_;  // of this process's steps, up to the last line of metrics
   Traffic sent_;     // counted since that line

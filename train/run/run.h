@@ -55,8 +55,8 @@ struct Services {
   std::shared_ptr<ProcessGroup> process_group;  // not null
   torch::Device device;
   Heartbeat& console;           // outlives the run
-  FolderLock lock;              // taken by rank 0, and not by a dry run
-  std::unique_ptr<RunLog> log;  // null: a dry run, or another rank than 0
+  FolderLock lock;              // Rank 0 holds it; a dry run does not.
+  std::unique_ptr<RunLog> log;  // It is null in a dry run, and on all ranks except 0.
 
   // Writes a line of the log, if there is one.
   Status record(const nlohmann::ordered_json& line) const {

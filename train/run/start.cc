@@ -131,9 +131,9 @@ std::shared_ptr<const Prediction> predict_run(Settings settings, const Choices& 
     }
     settings.training.fp8.enabled = choices.fp8.enabled;
     const OpenTask copy{task.task->copy_without_model(), task.data};  // the run's own task stays as it is
-    auto plan = predict(settings, copy, request);
-    if (!plan.ok()) return unknown(plan.status().message());
-    return std::make_shared<const Prediction>(std::move(*plan));
+    auto prediction = predict(settings, copy, request);
+    if (!prediction.ok()) return unknown(prediction.status().message());
+    return std::make_shared<const Prediction>(std::move(*prediction));
   } catch (const std::exception& error) {
     return unknown(error.what());
   }
@@ -238,7 +238,7 @@ BeforeLoad conversion(const TrainingSettings& training, const ParameterGroups& g
       return std::ranges::find(parts, name, &SavedComponent::name);
     };
     const auto model = part(kModelComponent), states = part(kOptimizerComponent);
-    SavedRun saved{std::move(model->tensors), std::move(states->tensors), states->numbers};
+    SavedRun saved{std::move(model->tensors), std::move(states->tensors), states->scalars};
     ASSIGN_OR_RETURN(auto converted, convert_states(training, groups, saved));
     model->tensors = std::move(saved.weights);
     states->tensors = std::move(saved.states);
@@ -267,7 +267,7 @@ Result<std::unique_ptr<RunLog>> open_folder(const std::string& folder, bool writ
     RETURN_IF_ERROR(found.lock.take(folder));
     if (!list_checkpoints(folder).empty())
       return Status::failed("output_dir: another octavo train began in " + folder +
-                            " meanwhile; start again to go on from its checkpoint");
+                            " meanwhile; start again to resume from its checkpoint");
   }
   // A run that has finished writes no checkpoint, which would remove what a killed process left.
   if (Status bad = remove_leftovers(folder); !bad.ok()) console.note("warning: " + bad.message());

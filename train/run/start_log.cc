@@ -38,12 +38,12 @@ StepOptimizer::Bytes rank_bytes(const TrainingSettings& training, const Training
   return planned_states(training, state.groups, &layout, rank).bytes;
 }
 
-// Returns "2 ranks (ddp), with 4 passes of 2 samples each in a step".
+// Returns "2 ranks (ddp), with 4 micro-batches of 2 samples each in a step".
 std::string ranks_text(const TrainingSettings& training, int ranks, bool equal_batches) {
-  const std::int64_t passes = training.gradient_accumulation_steps;
+  const std::int64_t micro_batches = training.gradient_accumulation_steps;
   return fmt::format(
       "{} {} ({}), with {} {}{} each in a step", ranks, ranks == 1 ? "rank" : "ranks",
-      parallel_name(training.parallel), passes, passes == 1 ? "pass" : "passes",
+      parallel_name(training.parallel), micro_batches, micro_batches == 1 ? "micro-batch" : "micro-batches",
       equal_batches ? fmt::format(" of {} samples", training.per_device_train_batch_size) : "");
 }
 
@@ -112,12 +112,12 @@ void log_run_start(const RunConfig& config, const Services& services, const Trai
   if (!config.resumed_from.empty()) {
     const RunState& counters = state.counters;
     console.note(fmt::format(
-        "going on from {}, step {} of {}{}", config.resumed_from, counters.step, config.steps(),
+        "resuming from {}, step {} of {}{}", config.resumed_from, counters.step, config.steps(),
         counters.first_step > 0 ? fmt::format("; max_steps counts from step {}, where max_samples was raised",
                                               counters.first_step)
                                 : ""));
     if (training.init_from) {
-      console.note("init_from is not read: the run goes on from its own weights, not from " +
+      console.note("init_from is not read: the run resumes from its own weights, not from " +
                    *training.init_from);
     }
   }

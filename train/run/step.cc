@@ -24,25 +24,25 @@ namespace {
 constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGHUP};
 
 // A character per micro-batch of a rank: '1' if the batch has rows.
-using ReadPasses = std::string;
+using ReadMicroBatches = std::string;
 
 void exchange(ProcessGroup& process_group, StepBatches& share, std::int64_t new_choices) {
-  enum { kPasses, kRows, kLength, kPadded, kUnits, kLeftOut, kChoices, kSignals };
-  std::array<double, kSignals + kStopSignals.size()> all = {static_cast<double>(share.fed.passes),
-                                                            static_cast<double>(share.fed.rows),
-                                                            share.fed.length,
-                                                            share.fed.padded_length,
+  enum { kMicroBatches, kRows, kLength, kPadded, kUnits, kEmpty, kChoices, kSignals };
+  std::array<double, kSignals + kStopSignals.size()> all = {static_cast<double>(share.totals.micro_batches),
+                                                            static_cast<double>(share.totals.rows),
+                                                            share.totals.length,
+                                                            share.totals.padded_length,
                                                             static_cast<double>(share.units),
-                                                            static_cast<double>(share.passes_left_out),
+                                                            static_cast<double>(share.empty_micro_batches),
                                                             static_cast<double>(new_choices)};
   const int received = StopSignals::received();
   for (std::size_t i = 0; i < kStopSignals.size(); ++i)
     all[kSignals + i] = received == kStopSignals[i] ? 1 : 0;
   process_group.sum(all);
-  share.fed = {static_cast<std::int64_t>(all[kPasses]), static_cast<std::int64_t>(all[kRows]), all[kLength],
-               all[kPadded], share.fed.largest};
+  share.totals = {static_cast<std::int64_t>(all[kMicroBatches]), static_cast<std::int64_t>(all[kRows]),
+                  all[kLength], all[kPadded], share.totals.largest};
   share.units = static_cast<std::int64_t>(all[kUnits]);
-  share.passes_left_out = static_cast<std::int64_t>(all[kLeftOut]);
+  share.empty_micro_batches = static_cast<std::int64_t>(all[kEmpty]);
   share.new_choices = all[kChoices] > 0;
   for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
     if (all[kSignals + i] > 0 && share.signal == 0) share.signal = kStopSignals[i];
@@ -50,19 +50,21 @@ void exchange(ProcessGroup& process_group, StepBatches& share, std::int64_t new_
 }
 
 // Numbers the batches. A batch without rows has no number, and later batches move up, as in one process.
-void number(ProcessGroup& process_group, const ReadPasses& mine, StepBatches& share) {
-  std::vector<ReadPasses> all(static_cast<std::size_t>(process_group.ranks()), ReadPasses(mine.size(), '1'));
-  if (share.passes_left_out > 0) all = process_group.gather(mine);
+void number(ProcessGroup& process_group, const ReadMicroBatches& mine, StepBatches& share) {
+  std::vector<ReadMicroBatches> all(static_cast<std::size_t>(process_group.ranks()),
+                                    ReadMicroBatches(mine.size(), '1'));
+  if (share.empty_micro_batches > 0) all = process_group.gather(mine);
   std::int64_t next = 0;
-  for (std::size_t pass = 0; pass < mine.size(); ++pass) {
+  for (std::size_t i = 0; i < mine.size(); ++i) {
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
-      if (all[rank][pass] != '1') continue;
+      if (all[rank][i] != '1') continue;
       if (static_cast<int>(rank) == process_group.rank()) share.numbers.push_back(next);
       ++next;
     }
   }
-  for (const ReadPasses& each : all)
-    share.most_passes = std::max<std::int64_t>(share.most_passes, std::ranges::count(each, '1'));
+  for (const ReadMicroBatches& each : all)
+    share.most_micro_batches =
+        std::max<std::int64_t>(share.most_micro_batches, std::ranges::count(each, '1'));
 }
 
 torch::Tensor flat(const std::vector<torch::Tensor>& tensors) {
@@ -212,7 +214,7 @@ void Stepper::begin_stage() {
 
 StepBatches Stepper::read_batches() {
   StepBatches out;
-  ReadPasses read;
+  ReadMicroBatches read;
   const std::uint64_t begin = batches_.position();
   for (std::int64_t i = 0; i < config_.training().gradient_accumulation_steps; ++i) {
     const auto asked = std::chrono::steady_clock::now();
@@ -221,11 +223,11 @@ StepBatches Stepper::read_batches() {
     const bool has_rows = batch.rows() > 0;
     read += has_rows ? '1' : '0';
     if (!has_rows) {
-      ++out.passes_left_out;
+      ++out.empty_micro_batches;
       continue;
     }
     out.units += batch.rows() * state_.data.units_per_row;
-    out.fed += {1, batch.rows(), batch.length, batch.padded_length, batch.padded_length};
+    out.totals += {1, batch.rows(), batch.length, batch.padded_length, batch.padded_length};
     out.batches.push_back(std::move(batch));
   }
   if (process_group_.grouped()) {
@@ -236,13 +238,13 @@ StepBatches Stepper::read_batches() {
   number(process_group_, read, out);
   // The largest batch of a dry run takes one position.
   const auto positions = static_cast<std::int64_t>(batches_.position() - begin);
-  out.left_out = std::max<std::int64_t>(positions - out.fed.rows, 0);
+  out.skipped_samples = std::max<std::int64_t>(positions - out.totals.rows, 0);
   return out;
 }
 
 bool Stepper::step() {
   ++done_;
-  if (done_ < kMeasuredStep || owners_) return passes_and_update(state_.counters.step + 1);
+  if (done_ < kMeasuredStep || owners_) return run_step(state_.counters.step + 1);
   const bool trained = measure();
   held_.clear();
   return trained;
@@ -255,7 +257,7 @@ bool Stepper::measure() {
   const PeakMeter meter(device_);
   wait_for(device_);
   const auto begin = std::chrono::steady_clock::now();
-  if (!passes_and_update(state_.counters.step + 1)) return false;
+  if (!run_step(state_.counters.step + 1)) return false;
   wait_for(device_);
   measured_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   MemoryByOwner owners = state_.memory();
@@ -269,55 +271,55 @@ bool Stepper::measure() {
   return true;
 }
 
-void Stepper::count(std::int64_t number, const StepBatches& taken) {
+void Stepper::count(std::int64_t number, const StepBatches& batches) {
   RunState& state = state_.counters;
   state.step = number;
   state.position = batches_.position();
-  state.units += taken.units;
-  state.left_out += taken.left_out;
-  state.passes_left_out += taken.passes_left_out;
-  totals_ += taken.fed;
-  last_length_ = taken.fed.largest;
-  data_wait_seconds_ += taken.waited;
+  state.units += batches.units;
+  state.left_out += batches.skipped_samples;
+  state.passes_left_out += batches.empty_micro_batches;
+  totals_ += batches.totals;
+  last_length_ = batches.totals.largest;
+  data_wait_seconds_ += batches.waited;
 }
 
 // Reads all batches before the first forward pass. The counters change when the step is done, so a checkpoint
 // can be saved after an error before that.
-bool Stepper::passes_and_update(std::int64_t number) {
+bool Stepper::run_step(std::int64_t number) {
   console_.doing(config_.step_text(number) + ", reading its batches");
-  StepBatches taken = read_batches();
-  if (taken.new_choices) {
+  StepBatches batches = read_batches();
+  if (batches.new_choices) {
     share_choices(process_group_, *state_.fp8);
     fp8_choices_shared_ = state_.fp8->choices();
   }
-  if (taken.signal != 0) {
-    signal_ = taken.signal;
+  if (batches.signal != 0) {
+    signal_ = batches.signal;
     --done_;
     return false;
   }
-  const auto rows = static_cast<double>(taken.fed.rows);
-  if (taken.fed.passes == 0) {
-    count(number, taken);
+  const auto rows = static_cast<double>(batches.totals.rows);
+  if (batches.totals.micro_batches == 0) {
+    count(number, batches);
     return false;
   }
-  const auto passes = static_cast<std::int64_t>(taken.batches.size());
+  const auto micro_batches = static_cast<std::int64_t>(batches.batches.size());
   state_.gradients->clear();
-  state_.gradients->expect(passes, taken.most_passes);
+  state_.gradients->expect(micro_batches, batches.most_micro_batches);
   buffers_.save();
   begun_ = true;
   std::vector<Stopwatch>& watches = watches_.emplace_back();
   torch::Tensor loss_sum;
-  for (std::int64_t i = 0; i < passes; ++i) {
-    Batch batch = to_device(std::move(taken.batches[static_cast<std::size_t>(i)]), device_);
+  for (std::int64_t i = 0; i < micro_batches; ++i) {
+    Batch batch = to_device(std::move(batches.batches[static_cast<std::size_t>(i)]), device_);
     Stopwatch& watch = watches.emplace_back(device_);
-    micro_batch({number, i, passes, taken.numbers[static_cast<std::size_t>(i)],
+    micro_batch({number, i, micro_batches, batches.numbers[static_cast<std::size_t>(i)],
                  rows / static_cast<double>(batch.rows())},
                 batch, watch, loss_sum);
     if (done_ >= kMeasuredStep && !owners_) held_.push_back(std::move(batch));
-    if (i + 1 == passes) update(number);
+    if (i + 1 == micro_batches) update(number);
     watch.stop();
   }
-  if (passes == 0) update(number);  // with the gradients of other ranks
+  if (micro_batches == 0) update(number);  // with the gradients of other ranks
   buffers_.average_across_ranks(process_group_);
   StepOptimizer& optimizer = *state_.optimizer;
   buffers_.restore_if(optimizer.skipped());
@@ -328,7 +330,7 @@ bool Stepper::passes_and_update(std::int64_t number) {
   metrics_.push(number, over_ranks(loss_sum), optimizer.grad_norm(), optimizer.skipped(),
                 state_.scaler.scale());
   state_.scaler.update(optimizer.skipped());
-  count(number, taken);
+  count(number, batches);
   begun_ = updating_ = false;
   return true;
 }
@@ -339,7 +341,7 @@ void Stepper::micro_batch(const MicroBatch& which, const Batch& batch, Stopwatch
                           torch::Tensor& loss_sum) {
   const TrainingSettings& training = config_.training();
   const std::string where = config_.step_text(which.step) + ", " +
-                            (which.count > 1 ? "pass " + std::to_string(which.index + 1) + " of " +
+                            (which.count > 1 ? "micro-batch " + std::to_string(which.index + 1) + " of " +
                                                    std::to_string(which.count) + ", "
                                              : "");
   console_.doing(where + "forward");

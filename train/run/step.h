@@ -94,12 +94,12 @@ class BufferSnapshot {
 
 // Counts of the micro-batches that were computed.
 struct BatchTotals {
-  std::int64_t passes = 0, rows = 0;
+  std::int64_t micro_batches = 0, rows = 0;
   double length = 0, padded_length = 0;  // see Batch
   double largest = 0;                    // padded_length of the largest micro-batch of this process
 
   BatchTotals& operator+=(const BatchTotals& more) {
-    passes += more.passes, rows += more.rows;
+    micro_batches += more.micro_batches, rows += more.rows;
     length += more.length, padded_length += more.padded_length;
     largest = std::max(largest, more.largest);
     return *this;
@@ -117,9 +117,10 @@ struct StepBatches {
   std::vector<std::int64_t> numbers;  // the number of each among the step's batches with rows, from 0
   double waited = 0;                  // seconds until they were read
   // Totals of all ranks:
-  BatchTotals fed;
-  std::int64_t most_passes = 0;  // the most micro-batches of a rank
-  std::int64_t units = 0, left_out = 0, passes_left_out = 0;
+  BatchTotals totals;
+  std::int64_t most_micro_batches = 0;  // the most micro-batches of a rank
+  std::int64_t units = 0;
+  std::int64_t skipped_samples = 0, empty_micro_batches = 0;
   bool new_choices = false;  // rank 0 has FP8 choices that the other ranks lack
   int signal = 0;            // stop signal received by any rank; always 0 without a process group
 };
@@ -185,9 +186,9 @@ class Stepper {
   // theirs. The state does not change.
   StepBatches read_batches();
   bool measure();
-  void count(std::int64_t number, const StepBatches& taken);
+  void count(std::int64_t number, const StepBatches& batches);
   void micro_batch(const MicroBatch& which, const Batch& batch, Stopwatch& watch, torch::Tensor& loss_sum);
-  bool passes_and_update(std::int64_t number);
+  bool run_step(std::int64_t number);
   void update(std::int64_t number);
   [[nodiscard]] torch::Tensor over_ranks(const torch::Tensor& loss) const;
 

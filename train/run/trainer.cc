@@ -276,10 +276,11 @@ Status Trainer::write_end(const Outcome& outcome) {
                  {"checkpoint_seconds", checkpoints}};
   if (counters_.left_out > 0) {
     record["left_out"] = counters_.left_out;
-    console_.note(fmt::format("{} samples could not be read and were left out{}", counters_.left_out,
-                              counters_.passes_left_out > 0
-                                  ? fmt::format(", and {} passes without samples", counters_.passes_left_out)
-                                  : ""));
+    console_.note(
+        fmt::format("{} samples could not be read and were skipped{}", counters_.left_out,
+                    counters_.passes_left_out > 0
+                        ? fmt::format(", and {} micro-batches without samples", counters_.passes_left_out)
+                        : ""));
   }
   if (stepper_.done() > 0 && seconds > 0) {
     console_.note(fmt::format("time: {}, of which evaluations {}, checkpoints {}", duration_text(seconds),
@@ -297,18 +298,20 @@ Status Trainer::write_end(const Outcome& outcome) {
     const std::int64_t peak = !cpu                ? device_memory(services_.device).peak
                               : stepper_.memory() ? stepper_.memory()->peak()
                                                   : 0;
-    const Prediction& plan = *config_.prediction;
-    const BatchTotals& fed = stepper_.totals();
-    const double usual = fed.passes > 0 ? fed.padded_length / static_cast<double>(fed.passes) : 0;
-    const Measured found{.peak = peak,
-                         .step_seconds = settled ? settled->step_seconds : progress_.step_seconds(),
-                         .evaluated = !cpu && evaluation_seconds_ > 0,
-                         .settled = settled.has_value(),
-                         .data_waited = settled ? std::optional(settled->data_waited) : std::nullopt,
-                         .largest_batch = is_as_large(plan, cpu ? stepper_.measured_length() : fed.largest),
-                         .usual_batch = is_as_large(plan, usual)};
-    if (const std::string line = compare_with_measured(plan, found); !line.empty()) console_.note(line);
-    record["plan"] = comparison_json(plan, found);
+    const Prediction& prediction = *config_.prediction;
+    const BatchTotals& totals = stepper_.totals();
+    const double usual =
+        totals.micro_batches > 0 ? totals.padded_length / static_cast<double>(totals.micro_batches) : 0;
+    const Measured found{
+        .peak = peak,
+        .step_seconds = settled ? settled->step_seconds : progress_.step_seconds(),
+        .evaluated = !cpu && evaluation_seconds_ > 0,
+        .settled = settled.has_value(),
+        .data_waited = settled ? std::optional(settled->data_waited) : std::nullopt,
+        .largest_batch = is_as_large(prediction, cpu ? stepper_.measured_length() : totals.largest),
+        .usual_batch = is_as_large(prediction, usual)};
+    if (const std::string line = compare_with_measured(prediction, found); !line.empty()) console_.note(line);
+    record["plan"] = comparison_json(prediction, found);
   }
   const std::vector<std::string> ending = state_.task->text().ending;
   for (const std::string& line : ending) console_.note(line);

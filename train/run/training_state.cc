@@ -23,7 +23,7 @@ std::unique_ptr<Fp8> make_fp8(const Fp8Choice& choice, const TrainingSettings& t
 
 }  // namespace
 
-TrainingState::TrainingState(const TrainingSettings& training, const Fp8Choice& fp8_plan,
+TrainingState::TrainingState(const TrainingSettings& training, const Fp8Choice& fp8_choice,
                              const torch::Device& device, ProcessGroup& process_group, Parts parts)
     : task(std::move(parts.task.task)),
       data(std::move(parts.task.data)),
@@ -34,7 +34,7 @@ TrainingState::TrainingState(const TrainingSettings& training, const Fp8Choice& 
       shards(std::move(parts.shards)),
       optimizer(std::make_unique<StepOptimizer>(training, groups, shards.get())),
       scaler(device, training.compute_dtype),
-      fp8(make_fp8(fp8_plan, training, parameters, process_group, model.uses_of_weights)),
+      fp8(make_fp8(fp8_choice, training, parameters, process_group, model.uses_of_weights)),
       gradients(make_gradients(process_group, groups, training, training.gradient_accumulation_steps,
                                shards.get(), optimizer.get())),
       counters(parts.counters) {
