@@ -6,11 +6,8 @@
 #include "train/console/signals.h"
 #include "train/io/text_file.h"
 #include "train/report/report.h"
-#include "train/run/errors.h"
 #include "train/run/run.h"
-#include "train/run/run_config.h"
 #include "train/run/start.h"
-#include "train/run/training_loop.h"
 
 #include <torch/torch.h>
 
@@ -25,8 +22,9 @@ namespace {
 // Prints and logs a sample of the model's output.
 Status show_preview(Run& run, std::int64_t step, Heartbeat& console) {
   console.doing("making a sample");
-  run.state.optimizer->wait();
-  const auto preview = run.task.preview(run.services.device, [] { return StopSignals::received() != 0; });
+  run.state->optimizer->wait();
+  const auto preview =
+      run.state->task->preview(run.services.device, [] { return StopSignals::received() != 0; });
   if (!preview) return {};
   console.note(preview->title + ":" + preview->shown);
   nlohmann::ordered_json record = {{"kind", "sample"}, {"step", step}};
@@ -43,17 +41,18 @@ Result<std::string> write_report(const std::string& run) {
 
 // Finishes a run after its last step: memory table, sample, report. The steps are saved or lost by now, so
 // errors are warnings.
-void close_run(Run& run, TrainingLoop& loop, Result<Outcome>& outcome, Heartbeat& console) {
+void close_run(Run& run, Result<Outcome>& outcome, Heartbeat& console) {
   const auto say = [&](const Status& bad) {
     if (!bad.ok()) console.note("warning: " + bad.message());
   };
   // After a second Ctrl-C nothing but the checkpoint is written.
   if (StopSignals::received_again()) return say(run.services.log->flush());
   try {
-    if (outcome.ok() && outcome->signal == 0 && loop.steps_done() > 0) {
-      if (loop.measured_memory()) {
+    const Stepper& stepper = run.trainer->stepper();
+    if (outcome.ok() && outcome->signal == 0 && stepper.done() > 0) {
+      if (stepper.memory()) {
         console.note("memory:");
-        for (const std::string& line : memory_table(*loop.measured_memory())) console.note(line);
+        for (const std::string& line : memory_table(*stepper.memory())) console.note(line);
       }
       say(show_preview(run, outcome->step, console));
     }
@@ -73,21 +72,20 @@ Result<Outcome> run_all(const Config& config, Heartbeat& console,
   console.doing("setting up: data, model and optimizer");
   ASSIGN_OR_RETURN(auto started, start_run(config, console, Purpose::run, process_group));
   Run& run = *started;
-  const RunState& counters = run.state.counters;
+  const RunState& counters = run.state->counters;
   if (counters.step >= run.config.steps()) {
     console.note(
         complete_text(*run.config.settings, run.config.resumed_from, counters.step, counters.first_step));
   }
-  TrainingLoop loop(run);
-  auto outcome = loop.run();
-  if (process_group->leads()) close_run(run, loop, outcome, console);
+  auto outcome = run.trainer->run();
+  if (process_group->leads()) close_run(run, outcome, console);
   return outcome;
 }
 
 }  // namespace
 
-// The order of a run: join_ranks() and start_run() (train/run/start.h), the steps
-// (train/run/training_loop.h), close_run().
+// The order of a run: join_ranks() and start_run() (train/run/start.h), Trainer::run() (train/run/trainer.h),
+// close_run().
 Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<ProcessGroup> process_group,
                       std::optional<RankFailure>* failure) {
   ASSIGN_OR_RETURN(auto rank_info, process_group != nullptr ? Result<RankInfo>(process_group->rank_info())

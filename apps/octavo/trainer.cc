@@ -11,6 +11,7 @@
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/console/signals.h"
 #include "train/device/device.h"
+#include "train/distributed/agreement.h"
 #include "train/distributed/launcher.h"
 #include "train/distributed/rank_failure.h"
 #include "train/model/model.h"
@@ -64,9 +65,9 @@ void run_rank(const octavo_train::Config& config, const TrainRequest& request, s
     const std::string& saved = outcome.checkpoint;
     const std::string left =
         outcome.not_saved.empty()
-            ? fmt::format("{} is saved, and the same command {}goes on from it", saved, how)
+            ? fmt::format("{} is saved, and the same command {}resumes from it", saved, how)
         : saved.empty() ? outcome.not_saved + ", and there is no checkpoint"
-                        : fmt::format("{}; {} is older, and the same command {}goes on from it",
+                        : fmt::format("{}; {} is older, and the same command {}resumes from it",
                                       outcome.not_saved, saved, how);
     throw Failure(128 + outcome.signal,
                   fmt::format("stopped by {} at step {}; {}", octavo_train::signal_name(outcome.signal),

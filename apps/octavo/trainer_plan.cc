@@ -83,36 +83,37 @@ double launch_seconds(const plan::Gpu& gpu) {
   return found.ok() ? *found : 0;
 }
 
-// Measures steps on the requested GPU, which must be a GPU of this machine.
-octavo_train::Prediction measured(const PlanCommand& request, const octavo_train::LoadWith& load,
-                                  const octavo_train::PredictionRequest& wanted) {
-  if (wanted.gpu.device < 0)
-    throw Failure(kExitUsage, fmt::format("--measure runs steps on this machine's GPU, and --gpu is {}; use "
-                                          "--gpu this, or leave --measure out",
-                                          request.gpu));
-  const std::string device = "training.device=cuda:" + std::to_string(wanted.gpu.device);
-  const octavo_train::LoadWith there = [&](std::vector<std::string> words) {
-    words.push_back(device);
-    return load(words);
-  };
-  TerminalConsole console;
-  return take(octavo_train::predict_from_steps(there, wanted, console));
+// Solving, advice and pages compare traces, so a request for one of them never measures instead.
+octavo_train::PredictionRequest::Method method_of(const PlanCommand& request) {
+  using Method = octavo_train::PredictionRequest::Method;
+  if (request.measure) return Method::steps;
+  const bool more = !request.solve.empty() || request.advise || !request.html.empty();
+  return more ? Method::trace : Method::trace_or_steps;
 }
 
-// Predicts the run. If a prediction is not supported and the requested GPU is a local one, measures steps
-// instead.
-octavo_train::Prediction planned(const PlanCommand& request, const octavo_train::LoadWith& load,
-                                 const octavo_train::Settings& settings,
-                                 const octavo_train::PredictionRequest& wanted) {
-  if (request.measure) return measured(request, load, wanted);
-  auto plan = octavo_train::predict(settings, wanted);
-  if (plan.ok()) return std::move(*plan);
-  const bool here = wanted.gpu.device >= 0 && wanted.num_gpus == 1;
-  const bool more = !request.solve.empty() || request.advise || !request.html.empty();
-  if (plan.status().code() != StatusCode::unsupported || !here || more) check(plan.status());
-  std::cerr << octavo_train::terminal_text(plan.status().message())
-            << "\nmeasuring instead: a few steps with small batches\n";
-  return measured(request, load, wanted);
+octavo_train::PredictionRequest request_of(const PlanCommand& request,
+                                           const octavo_train::Settings& settings) {
+  octavo_train::PredictionRequest out;
+  out.gpu = take(plan::find_gpu(gpu_of(request, settings)), "--gpu");
+  out.num_gpus = request.num_gpus > 0 ? request.num_gpus : settings.training.num_gpus.value_or(1);
+  out.gpus_per_host = request.gpus_per_host;
+  out.network = 1e9 * request.network;
+  if (!request.measure) out.launch_seconds = launch_seconds(out.gpu);
+  out.method = method_of(request);
+  out.measure = [](const octavo_train::Config& config) {
+    TerminalConsole console;
+    return octavo_train::measure_steps(config, console);
+  };
+  out.on_measuring = [](const std::string& reason) {
+    std::cerr << octavo_train::terminal_text(reason)
+              << "\nmeasuring instead: a few steps with small batches\n";
+  };
+  if (request.measure && out.gpu.device < 0) {
+    throw Failure(kExitUsage, fmt::format("--measure runs steps on this machine's GPU, and --gpu is {}; use "
+                                          "--gpu this, or omit --measure",
+                                          request.gpu));
+  }
+  return out;
 }
 
 }  // namespace
@@ -124,13 +125,8 @@ void run_plan(const PlanCommand& request) {
     return octavo_train::load(request.file, all);
   };
   const octavo_train::Config config = take(load({}));
-  octavo_train::PredictionRequest wanted;
-  wanted.gpu = take(plan::find_gpu(gpu_of(request, config.settings)), "--gpu");
-  wanted.num_gpus = request.num_gpus > 0 ? request.num_gpus : config.settings.training.num_gpus.value_or(1);
-  wanted.gpus_per_host = request.gpus_per_host;
-  wanted.network = 1e9 * request.network;
-  if (!request.measure) wanted.launch_seconds = launch_seconds(wanted.gpu);
-  const octavo_train::Prediction found = planned(request, load, config.settings, wanted);
+  const octavo_train::PredictionRequest wanted = request_of(request, config.settings);
+  const octavo_train::Prediction found = take(octavo_train::predict(load, wanted));
   nlohmann::ordered_json json = octavo_train::prediction_json(found);
   if (!request.json)
     for (const std::string& line : octavo_train::prediction_lines(found)) std::cout << line << '\n';

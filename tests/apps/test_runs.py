@@ -73,7 +73,7 @@ def test_another_experiment_has_a_folder_of_its_own(folder):
     assert "training.learning_rate: 0.001 -> 3.0e-04" in said
     assert "output_dir=runs/run-2" in said
     said = octavo(folder, "train", "run.yaml", "lr=3e-4", "max_steps=3", "--resume")
-    assert "going on from runs/run/checkpoint-2, step 2 of 3" in said
+    assert "resuming from runs/run/checkpoint-2, step 2 of 3" in said
     assert runs(folder)["run"] == ["checkpoint-2", "checkpoint-3"]
 
 
@@ -93,7 +93,7 @@ def test_two_interrupts_at_once_leave_a_checkpoint(folder):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert "is saved, and the same command goes on from it" in err
+    assert "is saved, and the same command resumes from it" in err
     assert len(runs(folder)["run"]) == 1
 
 
@@ -201,7 +201,7 @@ def test_paths_lead_beside_the_config_and_runs_go_on_from_anywhere(folder, tmp_p
     octavo(elsewhere, "train", folder / "run.yaml")
     assert runs(elsewhere) == {"run": ["checkpoint-2"]}
     said = octavo(folder, "train", elsewhere / "runs/run/config.yaml", "max_steps=3")
-    assert f"going on from {elsewhere}/runs/run/checkpoint-2, step 2 of 3" in said
+    assert f"resuming from {elsewhere}/runs/run/checkpoint-2, step 2 of 3" in said
     assert not (folder / "runs").exists()
     assert runs(elsewhere) == {"run": ["checkpoint-2", "checkpoint-3"]}
 
@@ -240,7 +240,7 @@ def test_closed_standard_streams_reach_no_file_of_the_run(folder):
     assert b"octavo:" not in events.read_bytes()
     assert b"step 2" not in events.read_bytes()
     said = octavo(folder, "train", "run.yaml", "max_steps=3")
-    assert "going on from runs/run/checkpoint-2" in said
+    assert "resuming from runs/run/checkpoint-2" in said
     assert "warning" not in said
 
 

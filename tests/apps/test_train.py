@@ -145,11 +145,11 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path, text):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "stopped by Ctrl-C at step " in err
-    assert "is saved, and the same command goes on from it" in err
+    assert "is saved, and the same command resumes from it" in err
     (saved,) = run.out.glob("checkpoint-*")
     step = int(saved.name.split("-")[1])
     _, err = run.train(*ENDLESS, f"max_steps={step + 1}")
-    assert f"going on from {saved}, step {step} of {step + 1}" in err
+    assert f"resuming from {saved}, step {step} of {step + 1}" in err
     assert (run.out / f"checkpoint-{step + 1}").exists()
 
 

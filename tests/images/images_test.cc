@@ -184,7 +184,8 @@ TEST(Images, ARehearsalCountsImages) {
   const auto done = dry_run(*parse(run.yaml, "run.yaml"), 3, recorder);
   ASSERT_TRUE(done.ok()) << done.status().message();
   const std::string said = testing::PrintToString(done->lines);
-  EXPECT_THAT(said, AllOf(HasSubstr("with 8 images of 16 x 16 pixels in a pass"), HasSubstr(" img/s, ")));
+  EXPECT_THAT(said,
+              AllOf(HasSubstr("with 8 images of 16 x 16 pixels in a micro-batch"), HasSubstr(" img/s, ")));
 }
 
 TEST(Images, OtherImagesAreNotTheSameRun) {

@@ -7,7 +7,6 @@
 #include "train/console/signals.h"
 #include "train/data/length_buckets.h"
 #include "train/run/start.h"
-#include "train/run/training_loop.h"
 
 #include <torch/torch.h>
 
@@ -123,7 +122,7 @@ class UnevenRun : public ImageRun {
     Heartbeat heartbeat(listener);
     auto run = start_run(*config, heartbeat, Purpose::run, nullptr, std::move(task));
     if (!run.ok()) return run.status();
-    auto outcome = TrainingLoop(**run).run();
+    auto outcome = (*run)->trainer->run();
     said += listener.said;
     return outcome;
   }
@@ -376,7 +375,7 @@ TEST(Uneven, WhatCannotBeReadIsLeftOutCountedAndSaved) {
   EXPECT_EQ(run.records("end").at(0)["left_out"], left_out);
   EXPECT_THAT(run.said,
               AllOf(HasSubstr("  left out "),
-                    HasSubstr(std::to_string(left_out) + " samples could not be read and were left out")));
+                    HasSubstr(std::to_string(left_out) + " samples could not be read and were skipped")));
   UnevenRun resumed(folder, "resumed");
   resumed.finish_uneven({"resume_from_checkpoint=" + run.checkpoint(4)}, samples);
   EXPECT_EQ(resumed.bits(12), run.bits(12));

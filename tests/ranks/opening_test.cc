@@ -4,8 +4,8 @@
 #include "tests/ranks/ranks.h"
 #include "tests/train/run_support.h"
 #include "train/console/console.h"
-#include "train/run/agreement.h"
-#include "train/run/buffer_snapshot.h"
+#include "train/distributed/agreement.h"
+#include "train/run/step.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -134,7 +134,7 @@ RANKS_TEST(rank_0_alone_writes_and_speaks, 2) {
     EXPECT_EQ(run.said, "");
     return;
   }
-  EXPECT_THAT(run.said, AllOf(HasSubstr("2 ranks (ddp), with 2 passes of 2 samples each in a step"),
+  EXPECT_THAT(run.said, AllOf(HasSubstr("2 ranks (ddp), with 2 micro-batches of 2 samples each in a step"),
                               HasSubstr(" on 2 ranks")));
   const octavo_train::Json start = run.records("start").at(0);
   EXPECT_EQ(start["ranks"], 2);

@@ -7,7 +7,6 @@
 #include "tests/train/run_support.h"
 #include "train/console/console.h"
 #include "train/run/start.h"
-#include "train/run/training_loop.h"
 
 #include <torch/torch.h>
 
@@ -62,11 +61,11 @@ class WholeRun : public octavo_train::TinyRun {
     auto run = octavo_train::start_run(*config, heartbeat, octavo_train::Purpose::run,
                                        process_group == nullptr ? nullptr : borrowed, std::move(task));
     if (!run.ok()) return run.status().message();
-    const auto outcome = octavo_train::TrainingLoop(**run).run();
+    const auto outcome = (*run)->trainer->run();
     said += listener.said;
-    look((*run)->state);
-    parameters = copied((*run)->state.parameters);
-    buffers = copied((*run)->state.buffers);
+    look(*(*run)->state);
+    parameters = copied((*run)->state->parameters);
+    buffers = copied((*run)->state->buffers);
     return outcome.ok() ? std::string() : outcome.status().message();
   }
 

@@ -220,7 +220,9 @@ std::vector<std::string> helps_of(const RecordingRun& run, const Words& words) {
   const auto started = start_run(*config, console, Purpose::dry_run);
   EXPECT_TRUE(started.ok()) << started.status().message();
   const c10::Error full({__func__, __FILE__, __LINE__}, "DefaultCPUAllocator: can't allocate memory");
-  const std::string text = explain(**started, full, /*evaluating=*/false).message();
+  const std::string text =
+      explain((*started)->config, (*started)->services, *(*started)->state, full, /*evaluating=*/false)
+          .message();
   std::vector<std::string> out;
   const std::string begin = "what would help:\n    ";
   EXPECT_THAT(text, HasSubstr(begin));

@@ -102,7 +102,7 @@ TEST(SpeechRun, LogsLossAndWordErrorsAndShowsTranscripts) {
   EXPECT_TRUE(run.records("sample").empty()) << "examples are enough";
   EXPECT_THAT(run.said, AllOf(HasSubstr("32 clips of up to 0.64 s to train on and 4 to evaluate on"),
                               HasSubstr(" clips/s"), HasSubstr(", WER "), HasSubstr("    said:  "),
-                              HasSubstr("    heard: ")));
+                              HasSubstr("    transcribed: ")));
 }
 
 TEST(SpeechRun, IsPlanned) {

@@ -4,7 +4,6 @@
 #include "tests/train/parts_support.h"
 #include "train/device/device.h"
 #include "train/optim/param_groups.h"
-#include "train/run/buffer_snapshot.h"
 #include "train/run/step.h"
 
 #include <cmath>

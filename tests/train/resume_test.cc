@@ -142,7 +142,7 @@ TEST_F(RunAgain, GoesOnFromAnotherWorkingDirectory) {
   EXPECT_EQ(start_in("second", "../first/out/config.yaml", {"max_steps=4"}), saved + "/checkpoint-4")
       << console_.said;
   EXPECT_THAT(console_.said,
-              AllOf(HasSubstr("going on from " + saved + "/checkpoint-2"), HasSubstr("max_steps: 2 -> 4"),
+              AllOf(HasSubstr("resuming from " + saved + "/checkpoint-2"), HasSubstr("max_steps: 2 -> 4"),
                     Not(HasSubstr("data.train: ")), Not(HasSubstr("output_dir: "))));
   EXPECT_TRUE(std::filesystem::is_empty(files_.path("second")));
   // Paths that lead to the same place are not a change, and the bits equal those of a run that was not moved.
@@ -357,7 +357,7 @@ TEST_F(RunAgain, MoreSamplesTrainMaxStepsMore) {
   finishes({"max_samples=10"});
   EXPECT_EQ(first_step(4), 0);
   finishes({"max_samples=40"});
-  EXPECT_THAT(console_.said, AllOf(HasSubstr("going on from " + out() +
+  EXPECT_THAT(console_.said, AllOf(HasSubstr("resuming from " + out() +
                                              "/checkpoint-4, step 4 of 8; max_steps counts from step "
                                              "4, where max_samples was raised"),
                                    HasSubstr("stage 1 of 1: 40 samples, to step 8")));
@@ -392,7 +392,7 @@ TEST_F(RunAgain, AStageOfMoreSamplesSurvivesAStop) {
     const std::string name = "stopped" + std::to_string(at);
     finishes({"max_samples=10"}, name);
     console_.each = [&](const std::string& line) {
-      const bool begins = at == 4 && line.starts_with("going on from ");
+      const bool begins = at == 4 && line.starts_with("resuming from ");
       if (begins || line.starts_with("step " + std::to_string(at) + "/8")) std::raise(SIGTERM);
     };
     const auto stopped = start({"max_samples=40", "save_steps=null"}, name);

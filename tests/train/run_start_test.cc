@@ -1,6 +1,7 @@
 // Tests how a run begins: with initial weights from a file, or as a dry run that writes nothing.
 // SPDX-License-Identifier: MIT
 #include "tests/train/run_support.h"
+#include "train/predict/predict.h"
 #include "train/run/dry_run.h"
 
 #include <filesystem>
@@ -56,7 +57,7 @@ TEST(WarmRun, GoesOnWithoutReadingThemAgain) {
   fs::remove(folder.at("base.safetensors"));
   stopped.said.clear();
   stopped.finish(words);
-  EXPECT_THAT(stopped.said, AllOf(HasSubstr("init_from is not read: the run goes on from"),
+  EXPECT_THAT(stopped.said, AllOf(HasSubstr("init_from is not read: the run resumes from"),
                                   Not(HasSubstr("weights from"))));
   EXPECT_EQ(stopped.bits(12), whole.bits(12));
   stopped.fail({"max_steps=14", "lr_scheduler=constant", "sample_tokens=0"}, "training.init_from: ");
@@ -107,7 +108,9 @@ TEST(MeasuredPlan, LiesOnTheLineThroughSmallBatches) {
   PredictionRequest request;
   request.gpu = octavo::plan::find_gpu("h100").value();
   Recorder recorder;
-  const auto plan = predict_from_steps(load, request, recorder);
+  request.method = PredictionRequest::Method::steps;
+  request.measure = [&](const Config& config) { return measure_steps(config, recorder); };
+  const auto plan = predict(load, request);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const auto whole = dry_run(load({}).value(), 3, recorder);
   ASSERT_TRUE(whole.ok()) << whole.status().message();
@@ -137,20 +140,21 @@ TEST(MeasuredPlan, OfOneRowIsThatRowsAndOfTwoGpusIsNone) {
   PredictionRequest request;
   request.gpu = octavo::plan::find_gpu("h100").value();
   Recorder recorder;
-  EXPECT_EQ(predict_from_steps(load, request, recorder)->measured_rows, std::vector<std::int64_t>{1});
-  EXPECT_THAT(predict_from_steps(
+  request.method = PredictionRequest::Method::steps;
+  request.measure = [&](const Config& config) { return measure_steps(config, recorder); };
+  EXPECT_EQ(predict(load, request)->measured_rows, std::vector<std::int64_t>{1});
+  EXPECT_THAT(predict(
                   [&](Words words) {
                     words.insert(words.begin(), "max_steps=1");
                     return load(words);
                   },
-                  request, recorder)
+                  request)
                   .status()
                   .message(),
               HasSubstr("raise training.max_steps"));
   EXPECT_EQ(recorder.said.find("evaluating"), std::string::npos);
   request.num_gpus = 2;
-  EXPECT_THAT(predict_from_steps(load, request, recorder).status().message(),
-              HasSubstr("cannot be measured on one"));
+  EXPECT_THAT(predict(load, request).status().message(), HasSubstr("cannot be measured on one"));
 }
 
 TEST(DryRun, SaysWhatTheRunNeedsAndWritesNothing) {
@@ -159,7 +163,7 @@ TEST(DryRun, SaysWhatTheRunNeedsAndWritesNothing) {
   const std::string said = rehearse(run, {"max_steps=1000", "save_steps=300", "save_best=loss"}, 4);
   for (const char* part :
        {"dry run: 4 steps and an evaluation; nothing was written",
-        "memory, with 2 sequences of 32 bytes in a pass:", "  optimizer states", "  activations",
+        "memory, with 2 sequences of 32 bytes in a micro-batch:", "  optimizer states", "  activations",
         "  peak of a step", "speed: ", " tok/s, ", " s a step\n", "to the end: 1000 steps in ",
         ", 167 evaluations in ", " hours", "checkpoints: 5 of ", " are free"}) {
     EXPECT_THAT(said, HasSubstr(part));

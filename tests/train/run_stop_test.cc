@@ -188,7 +188,7 @@ TEST(RunStop, AFolderThatIsRemovedOrMovedEndsTheRunWithAnError) {
     run.each = {};
     run.said.clear();
     run.finish({"max_steps=12", "save_steps=4", "eval_steps=null"});
-    EXPECT_THAT(run.said, HasSubstr("going on from " + saved.path));
+    EXPECT_THAT(run.said, HasSubstr("resuming from " + saved.path));
   }
 }
 

@@ -122,7 +122,7 @@ TEST(Run, ResumesFromAnOlderCheckpoint) {
   const TempFolder folder;
   TinyRun run(folder.path(), "run");
   run.finish({"resume_from_checkpoint=" + whole_run().checkpoint(8)});
-  EXPECT_THAT(run.said, HasSubstr("going on from"));
+  EXPECT_THAT(run.said, HasSubstr("resuming from"));
   EXPECT_EQ(run.bits(12), whole_run().bits(12));
   run.fail({"resume_from_checkpoint=" + whole_run().checkpoint(8), "max_steps=20"},
            "choose another output_dir");

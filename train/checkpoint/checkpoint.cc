@@ -84,11 +84,25 @@ void from_json(const Json& json, RunState& state) {
   state.batches_per_step = json.at("batches_per_step").get<std::int64_t>();
 }
 
+void ModelComponent::save(NamedTensors& tensors, Json& /*scalars*/) const {
+  tensors.insert(tensors.end(), tensors_.begin(), tensors_.end());
+}
+
+Result<Checkpointable::Commit> ModelComponent::load(const NamedTensors& tensors, const Json& /*scalars*/) {
+  if (const std::string differ = differences(tensors, tensors_); !differ.empty()) {
+    return Status::invalid(
+        "its weights are of another model or precision: " + differ +
+        "; use the model and compute_dtype it was saved with, or start in another output_dir" +
+        kConvertAdvice);
+  }
+  return Commit([this, tensors] { copy_tensors(tensors, tensors_); });
+}
+
 std::vector<SavedComponent> collect_components(std::span<const Checkpointable* const> parts) {
   std::vector<SavedComponent> out;
   for (const Checkpointable* part : parts) {
     SavedComponent& each = out.emplace_back(SavedComponent{std::string(part->name()), {}, Json::object()});
-    part->save(each.tensors, each.numbers);
+    part->save(each.tensors, each.scalars);
   }
   return out;
 }
@@ -105,7 +119,7 @@ Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const Run
   std::vector<std::pair<std::string, std::vector<TensorSource>>> files;
   std::uint64_t expected = config_yaml.size();
   for (const SavedComponent& part : parts) {
-    json[part.name] = part.numbers;
+    json[part.name] = part.scalars;
     if (part.tensors.empty()) continue;
     files.emplace_back(file_of(part.name), sources_of(part.tensors));
     ASSIGN_OR_RETURN(auto size, safetensors_size(files.back().second, metadata));
@@ -156,7 +170,7 @@ Result<RunState> load_checkpoint(const std::string& path, std::span<Checkpointab
       if (Status bad = before(saved); !bad.ok()) return in_path(bad);
     }
     for (std::size_t i = 0; i < saved.size(); ++i) {
-      auto commit = loading[i]->load(saved[i].tensors, saved[i].numbers);
+      auto commit = loading[i]->load(saved[i].tensors, saved[i].scalars);
       if (!commit.ok()) return in_path(commit.status());
       commits.push_back(std::move(*commit));
     }

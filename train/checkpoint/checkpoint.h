@@ -17,13 +17,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace octavo_train {
 
-// A part of a run that is saved in checkpoints. It has a name in the checkpoint: its numbers are an object of
-// that name in state.json, and its tensors are a file NAME.safetensors. A new part is added to TrainingState
-// (train/run/training_state.cc) and needs no edit elsewhere.
+// A part of a run that is saved in checkpoints. It has a name in the checkpoint: its scalars are an object of
+// that name in state.json, and its tensors are a file NAME.safetensors. Each part is defined beside what it
+// saves: the model's below, those of the loss scale, FP8 and the optimizer in train/optim/. A new part is
+// added to TrainingState (train/run/training_state.cc).
 class Checkpointable {
  public:
   Checkpointable() = default;
@@ -34,15 +36,32 @@ class Checkpointable {
   // Returns the part's name in checkpoints, a single word that must never change.
   [[nodiscard]] virtual std::string_view name() const = 0;
   // Adds the part's state to both arguments. Tensors may be on any device.
-  virtual void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const = 0;
+  virtual void save(NamedTensors& tensors, nlohmann::ordered_json& scalars) const = 0;
 
   // Checks everything that was saved and changes nothing yet. The returned function applies it and cannot
   // fail, so a checkpoint is loaded completely or not at all. The tensors are views of a file that stay valid
   // until the function returns. May throw nlohmann::json::exception.
   using Commit = std::function<void()>;
-  virtual Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) = 0;
+  virtual Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& scalars) = 0;
   // Returns true if older checkpoints may lack this part. For such a checkpoint load() is not called.
   [[nodiscard]] virtual bool is_optional() const { return false; }
+};
+
+inline constexpr std::string_view kModelComponent = "model", kOptimizerComponent = "optimizer";
+// Advice for messages about tensors of another kind; see train/optim/convert_states.h.
+inline constexpr const char* kConvertAdvice = "; to convert them: --resume convert_states=true";
+
+// Parameters and buffers, such as the statistics of a BatchNorm.
+class ModelComponent : public Checkpointable {
+ public:
+  explicit ModelComponent(NamedTensors tensors) : tensors_(std::move(tensors)) {}
+
+  [[nodiscard]] std::string_view name() const override { return kModelComponent; }
+  void save(NamedTensors& tensors, nlohmann::ordered_json& scalars) const override;
+  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& scalars) override;
+
+ private:
+  NamedTensors tensors_;
 };
 
 // The counters in state.json: the state that a run carries from step to step besides its components.
@@ -80,7 +99,12 @@ struct SavedCheckpoint {
 struct SavedComponent {
   std::string name;
   NamedTensors tensors;  // when loading: views of the file
-  nlohmann::ordered_json numbers;
+  nlohmann::ordered_json scalars;
+};
+// The state of a run as a checkpoint has it.
+struct SavedState {
+  RunState counters;
+  std::vector<SavedComponent> components;
 };
 // Returns what the parts save now. All ranks call it, because parts may gather over ranks; rank 0 then has
 // the complete parts.

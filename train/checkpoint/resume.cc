@@ -32,8 +32,7 @@ Status another_run(const Settings& settings, const std::string& checkpoint, cons
                    const std::vector<std::string>& changes) {
   return Status::invalid(
       fmt::format("output_dir: {} has a run with other {} ({}): {}. For a run of its own: output_dir={}. To "
-                  "go on with this "
-                  "run all the same: --resume (resume_from_checkpoint=allow_changes)",
+                  "resume this run all the same: --resume (resume_from_checkpoint=allow_changes)",
                   settings.output_dir, what, checkpoint, fmt::join(changes, "; "), free_folder(settings)));
 }
 
@@ -72,8 +71,8 @@ Status cannot_divide(const std::string& checkpoint, const TrainingSettings& trai
   }
   const std::int64_t rows = training.per_device_train_batch_size, global = batches * rows;
   return Status::invalid(
-      fmt::format("{} of {} samples, {} in all, and a run that goes on keeps the samples of its steps; {}",
-                  has, rows, global, possible_batch_splits(global, rows, ranks)));
+      fmt::format("{} of {} samples, {} in all, and a resumed run keeps the samples of its steps; {}", has,
+                  rows, global, possible_batch_splits(global, rows, ranks)));
 }
 
 }  // namespace
@@ -106,7 +105,7 @@ Result<std::string> find_resume(const Settings& settings, bool restarted, Consol
   }
   if (!newest.found && resume.allow_changes) {
     return Status::invalid(kResumeKey + "there is no checkpoint in " + settings.output_dir +
-                           " to go on from; leave out --resume to start from the beginning");
+                           " to resume from; omit --resume to start from the beginning");
   }
   return newest.found ? newest.found->path : std::string();
 }

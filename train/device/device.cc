@@ -186,11 +186,6 @@ std::string device_text(const torch::Device& device) {
   return out;
 }
 
-std::string error_text(const c10::Error& error) {
-  const std::string what = error.what_without_backtrace();
-  return what.substr(0, what.find('\n'));
-}
-
 void wait_for(const torch::Device& device) {
   if (!device.is_cpu()) stream_of(device).synchronize();
 }

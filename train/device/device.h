@@ -43,9 +43,6 @@ bool has_bf16(const torch::Device& device);
 
 std::string device_text(const torch::Device& device);  // "cuda:0 NVIDIA H200", "cpu (8 threads)"
 
-// Returns the first line of a torch error, without the backtrace.
-std::string error_text(const c10::Error& error);
-
 // Waits until all work queued on the device is done.
 void wait_for(const torch::Device& device);
 

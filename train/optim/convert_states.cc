@@ -107,7 +107,7 @@ class Converter {
     }
     for (const auto& [name, param] : groups_.frozen) {
       RETURN_IF_ERROR(weight(name, param, /*trained=*/false));
-      if (saved_.numbers.erase(name) == 0) continue;
+      if (saved_.scalars.erase(name) == 0) continue;
       for (const std::string& part : parts()) states_.take(name + '.' + part);
       ++changes_["states of parameters that are frozen now: left out"];
     }
@@ -151,7 +151,7 @@ class Converter {
       return {};
     }
     const std::string master = name + ".master";
-    const bool has_state = trained && saved_.numbers.contains(name);
+    const bool has_state = trained && saved_.scalars.contains(name);
     const Tensor residual = states_.take(master);
     const octavo::WeightStore from = store_of(residual),
                               to = has_state ? store_ : octavo::WeightStore::nearest;
@@ -227,8 +227,8 @@ class Converter {
   }
 
   Status moments(const std::string& name, const Tensor& param, octavo::StateFormat wanted) {
-    if (!saved_.numbers.contains(name)) return {};
-    Json& entry = saved_.numbers.at(name);
+    if (!saved_.scalars.contains(name)) return {};
+    Json& entry = saved_.scalars.at(name);
     RETURN_IF_ERROR(check_algorithm(entry, name, algorithm_));
     ASSIGN_OR_RETURN(auto from, kind_of(name, entry));
     const StateKind to{false, octavo::format_for(wanted, param.numel()).value(), 0};

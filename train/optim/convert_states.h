@@ -27,7 +27,7 @@ namespace octavo_train {
 struct SavedRun {
   NamedTensors weights;
   NamedTensors states;
-  nlohmann::ordered_json& numbers;
+  nlohmann::ordered_json& scalars;
 };
 
 // Changes `saved` so that a run with these settings and groups can load it. Returns a line for each kind of

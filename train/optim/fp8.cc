@@ -90,20 +90,20 @@ std::vector<std::string> Fp8::pop_log_lines() {
 
 std::int64_t Fp8::bytes() const { return active() ? context_->bytes() : 0; }
 
-void Fp8::save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const {
+void Fp8::save(NamedTensors& tensors, nlohmann::ordered_json& scalars) const {
   const adapter::State state = active() ? context_->state() : adapter::State();
   tensors.insert(tensors.end(), state.tensors.begin(), state.tensors.end());
-  numbers[kSettings] = settings_;
-  numbers[kDecisions] = state.decisions;
+  scalars[kSettings] = settings_;
+  scalars[kDecisions] = state.decisions;
 }
 
-Result<Checkpointable::Commit> Fp8::load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) {
+Result<Checkpointable::Commit> Fp8::load(const NamedTensors& tensors, const nlohmann::ordered_json& scalars) {
   adapter::State state;
   state.tensors = tensors;
-  state.decisions = numbers.at(kDecisions).get<std::vector<std::string>>();
+  state.decisions = scalars.at(kDecisions).get<std::vector<std::string>>();
   if (!active()) return Checkpointable::Commit([] {});
   // Scales and measured times are valid only for their format and recipe.
-  if (const auto then = numbers.at(kSettings).get<std::string>(); then != settings_) {
+  if (const auto then = scalars.at(kSettings).get<std::string>(); then != settings_) {
     reset_reason_ = "the checkpoint's FP8 state has other settings (" + then + ")";
     return Checkpointable::Commit([] {});
   }

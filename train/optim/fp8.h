@@ -75,8 +75,8 @@ class Fp8 {
   // checkpoint.
   [[nodiscard]] const std::string& reset_reason() const { return reset_reason_; }
   // Implement Checkpointable for Fp8Component. State that was saved with other settings is not loaded.
-  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const;
-  Result<Checkpointable::Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers);
+  void save(NamedTensors& tensors, nlohmann::ordered_json& scalars) const;
+  Result<Checkpointable::Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& scalars);
 
  private:
   std::mutex mutex_;
@@ -93,11 +93,11 @@ class Fp8Component : public Checkpointable {
   explicit Fp8Component(Fp8& fp8) : fp8_(fp8) {}  // `fp8` outlives this object
 
   [[nodiscard]] std::string_view name() const override { return "fp8"; }
-  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override {
-    fp8_.save(tensors, numbers);
+  void save(NamedTensors& tensors, nlohmann::ordered_json& scalars) const override {
+    fp8_.save(tensors, scalars);
   }
-  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override {
-    return fp8_.load(tensors, numbers);
+  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& scalars) override {
+    return fp8_.load(tensors, scalars);
   }
   [[nodiscard]] bool is_optional() const override { return true; }
 

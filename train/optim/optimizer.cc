@@ -187,7 +187,7 @@ StepOptimizer::Bytes StepOptimizer::bytes() const {
   return out;
 }
 
-void StepOptimizer::save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const {
+void StepOptimizer::save(NamedTensors& tensors, nlohmann::ordered_json& scalars) const {
   std::vector<StateShard> pieces;
   for (std::size_t i = 0; i < stepped_.size(); ++i) {
     const ParamState* state = optimizer_->state_of(stepped_[i].second);
@@ -198,7 +198,7 @@ void StepOptimizer::save(NamedTensors& tensors, nlohmann::ordered_json& numbers)
   for (std::size_t p = 0; p < pieces.size(); ++p) {
     const std::string& name = parameters_[pieces[p].parameter].first;
     const ParamState& state = *pieces[p].mine;
-    numbers[name] = {{"step", state.step()},
+    scalars[name] = {{"step", state.step()},
                      {"format", state.format},
                      {"block_size", state.block_size},
                      {"algorithm", optimizer_->algorithm()}};
@@ -209,13 +209,13 @@ void StepOptimizer::save(NamedTensors& tensors, nlohmann::ordered_json& numbers)
   }
 }
 
-Status StepOptimizer::load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) {
+Status StepOptimizer::load(const NamedTensors& tensors, const nlohmann::ordered_json& scalars) {
   States states;
   std::size_t used = 0;
   for (const auto& [name, param] : parameters_) {
     auto& state = states.emplace_back();
-    if (!numbers.contains(name)) continue;
-    const nlohmann::ordered_json& mine = numbers.at(name);
+    if (!scalars.contains(name)) continue;
+    const nlohmann::ordered_json& mine = scalars.at(name);
     RETURN_IF_ERROR(check_algorithm(mine, name, algorithm_));
     state = std::make_unique<ParamState>();
     state->count = torch::tensor(mine.at("step").get<std::int64_t>(), torch::kInt64);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "train/base/status.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/config/settings.h"
 #include "train/nn/named_tensors.h"
 #include "train/optim/param_groups.h"
@@ -71,8 +72,8 @@ class StepOptimizer {
   // numbers. load() checks everything first: on an error, which names what differs, nothing has changed. It
   // copies the tensors that it keeps. With pieces, save() is collective: rank 0 gets the tensors, the other
   // ranks get none. load() keeps this rank's pieces.
-  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const;
-  Status load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers);
+  void save(NamedTensors& tensors, nlohmann::ordered_json& scalars) const;
+  Status load(const NamedTensors& tensors, const nlohmann::ordered_json& scalars);
 
  private:
   using States = std::vector<std::unique_ptr<octavo::torch::ParamState>>;
@@ -91,6 +92,25 @@ class StepOptimizer {
   const ShardedWeights* shards_;     // null: complete parameters are stepped
   bool offloads_gradients_ = false;  // to host memory
   std::unique_ptr<octavo::torch::Optimizer> optimizer_;
+};
+
+// The optimizer's states in a checkpoint. StepOptimizer::load() checks everything and then changes it, and
+// load() here does the same, so this must be the last component of a run.
+class OptimizerComponent : public Checkpointable {
+ public:
+  explicit OptimizerComponent(StepOptimizer& optimizer) : optimizer_(optimizer) {}  // which outlives it
+
+  [[nodiscard]] std::string_view name() const override { return kOptimizerComponent; }
+  void save(NamedTensors& tensors, nlohmann::ordered_json& scalars) const override {
+    optimizer_.save(tensors, scalars);
+  }
+  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& scalars) override {
+    RETURN_IF_ERROR(optimizer_.load(tensors, scalars));
+    return Commit([] {});
+  }
+
+ private:
+  StepOptimizer& optimizer_;
 };
 
 // The states that an optimizer will create: their bytes, with separate figures for host memory, and the bytes
@@ -121,9 +141,6 @@ std::string optimizer_text(const OptimizerName& name);
 // another meaning. States saved by version 0.1 do not name their algorithm and are accepted.
 Status check_algorithm(const nlohmann::ordered_json& state, const std::string& parameter,
                        octavo::Algorithm algorithm);
-
-// Advice for messages about states of another kind; see convert_states.h.
-inline constexpr const char* kConvertAdvice = "; to convert them: --resume convert_states=true";
 
 // Finds a tensor of save() by its name, "<parameter>.<part>". Returns null if there is none.
 const torch::Tensor* find_tensor(const NamedTensors& tensors, const std::string& name);

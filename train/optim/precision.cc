@@ -53,16 +53,16 @@ void LossScaler::update(const torch::Tensor& skipped) {
                          kGrowthInterval);
 }
 
-void LossScaler::save(nlohmann::ordered_json& numbers) const {
+void LossScaler::save(nlohmann::ordered_json& scalars) const {
   if (!active()) return;
-  numbers["scale"] = scale_.item<float>();
-  numbers["good_steps"] = good_steps_.item<int>();
+  scalars["scale"] = scale_.item<float>();
+  scalars["good_steps"] = good_steps_.item<int>();
 }
 
-void LossScaler::load(const nlohmann::ordered_json& numbers) {
-  if (!active() || !numbers.contains("scale")) return;
-  scale_ = torch::full_like(scale_, numbers.at("scale").get<float>());
-  good_steps_ = torch::full_like(good_steps_, numbers.at("good_steps").get<int>());
+void LossScaler::load(const nlohmann::ordered_json& scalars) {
+  if (!active() || !scalars.contains("scale")) return;
+  scale_ = torch::full_like(scale_, scalars.at("scale").get<float>());
+  good_steps_ = torch::full_like(good_steps_, scalars.at("good_steps").get<int>());
 }
 
 }  // namespace octavo_train

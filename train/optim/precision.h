@@ -2,11 +2,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/base/status.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/config/settings.h"
+#include "train/nn/named_tensors.h"
 
 #include <torch/types.h>
 
 #include <nlohmann/json_fwd.hpp>
+
+#include <string_view>
 
 namespace octavo_train {
 
@@ -37,12 +42,31 @@ class LossScaler {
   [[nodiscard]] const torch::Tensor& scale() const { return scale_; }
   void update(const torch::Tensor& skipped);
 
-  void save(nlohmann::ordered_json& numbers) const;
+  void save(nlohmann::ordered_json& scalars) const;
   // Assigns new tensors, so a copy of the scaler made earlier keeps its values.
-  void load(const nlohmann::ordered_json& numbers);
+  void load(const nlohmann::ordered_json& scalars);
 
  private:
   torch::Tensor scale_, good_steps_;
+};
+
+// The loss scale in a checkpoint.
+class LossScaleComponent : public Checkpointable {
+ public:
+  explicit LossScaleComponent(LossScaler& scaler) : scaler_(scaler) {}  // which outlives it
+
+  [[nodiscard]] std::string_view name() const override { return "loss_scale"; }
+  void save(NamedTensors& /*tensors*/, nlohmann::ordered_json& scalars) const override {
+    scaler_.save(scalars);
+  }
+  Result<Commit> load(const NamedTensors& /*tensors*/, const nlohmann::ordered_json& scalars) override {
+    LossScaler loaded = scaler_;
+    loaded.load(scalars);
+    return Commit([this, loaded] { scaler_ = loaded; });
+  }
+
+ private:
+  LossScaler& scaler_;
 };
 
 }  // namespace octavo_train

@@ -2,6 +2,7 @@
 #include "train/predict/host.h"
 
 #include "train/device/device.h"
+#include "train/distributed/agreement.h"
 #include "train/optim/precision.h"
 #include "train/predict/trace_device.h"
 

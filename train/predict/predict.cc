@@ -3,6 +3,7 @@
 
 #include "train/config/checks.h"
 #include "train/config/settings.h"
+#include "train/console/signals.h"
 #include "train/distributed/process_group.h"
 #include "train/model/model.h"
 #include "train/optim/bucket_layout.h"
@@ -14,11 +15,13 @@
 #include "train/predict/host.h"
 #include "train/predict/trace_device.h"
 
+#include <fmt/format.h>
 #include <octavo/backend.h>
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
@@ -381,7 +384,92 @@ void add_time(const PredictionRequest& request, const StepTrace& trace, bool upd
   for (const FakeKernel& each : trace.kernels) out.launches += each.kernel.times * each.kernel.launches;
 }
 
+// Measures the run with this number of rows. The number of micro-batches remains the run's.
+Result<Prediction> measure_rows(const LoadWith& load, const PredictionRequest& request, const Settings& run,
+                                std::int64_t rows) {
+  std::vector<std::string> words = {
+      fmt::format("training.per_device_train_batch_size={}", rows), "training.global_batch_size=null",
+      "training.num_gpus=null",
+      fmt::format("training.gradient_accumulation_steps={}", run.training.gradient_accumulation_steps)};
+  if (request.gpu.device >= 0) words.push_back(fmt::format("training.device=cuda:{}", request.gpu.device));
+  ASSIGN_OR_RETURN(const auto config, load(words));
+  ASSIGN_OR_RETURN(auto measured, request.measure(config));
+  measured.rows = rows;
+  return measured;
+}
+
+// Returns the prediction for `rows` rows on the line through two samples, or that of the only sample.
+Prediction extrapolate(const std::vector<Prediction>& samples, std::int64_t rows) {
+  const Prediction &few = samples.front(), &many = samples.back();
+  const auto at_rows = [&](auto value) {
+    const auto last = static_cast<double>(value(many));
+    if (samples.size() == 1) return last;
+    const double each = (last - static_cast<double>(value(few))) / static_cast<double>(many.rows - few.rows);
+    return last + std::max(each, 0.0) * static_cast<double>(rows - many.rows);
+  };
+  Prediction out = many;
+  out.rows = rows;
+  for (const Prediction& each : samples) out.measured_rows.push_back(each.rows);
+  std::int64_t& activations = out.memory.owners[static_cast<std::size_t>(Owner::activations)];
+  activations = std::llround(at_rows([](const Prediction& p) { return p.of(Owner::activations); }));
+  out.memory.allocated += activations - many.of(Owner::activations);
+  out.memory.reserved = std::max<std::int64_t>(
+      std::llround(at_rows([](const Prediction& p) { return p.memory.reserved; })), out.memory.allocated);
+  out.peak = out.memory.allocated;
+  out.step_seconds = at_rows([](const Prediction& p) { return p.step_seconds; });
+  out.compute.gpu_seconds = out.step_seconds;
+  return out;
+}
+
+Result<Prediction> predict_from_steps(const LoadWith& load, const PredictionRequest& request,
+                                      const Settings& settings) {
+  if (request.num_gpus > 1)
+    return unsupported_error("a plan of {} GPUs cannot be measured on one; use --num-gpus 1",
+                             request.num_gpus);
+  ASSIGN_OR_RETURN(const auto task, open_task(settings));
+  const Order order(task.data.samples, static_cast<std::uint64_t>(settings.data.seed), 0);
+  const std::int64_t asked = settings.training.per_device_train_batch_size;
+  const std::int64_t rows = task.task->largest_batch(order, asked, Task::BatchUse::training).rows();
+
+  // Very small batches do not show the time of large ones, because the host limits their speed.
+  std::vector<Prediction> samples;
+  std::int64_t few = std::max<std::int64_t>(rows / 4, 1);
+  while (samples.empty() || (samples.size() == 1 && samples.front().rows < rows)) {
+    const std::int64_t tried = samples.empty() ? few : std::min(2 * samples.front().rows, rows);
+    auto one = measure_rows(load, request, settings, tried);
+    if (one.ok()) {
+      samples.push_back(std::move(*one));
+      continue;
+    }
+    // The device's memory may be too small.
+    if (one.status().code() != StatusCode::failed || few == 1 || StopSignals::received() != 0)
+      return one.status();
+    samples.clear();
+    few = std::max<std::int64_t>(few / 4, 1);
+  }
+  Prediction out = extrapolate(samples, rows);
+  out.gpu = request.gpu;
+  const TaskText text = task.task->text();
+  out.batch = text.batch(asked);
+  out.unit = text.unit.name;
+  out.units_per_second = static_cast<double>(rows * task.data.units_per_row * out.passes) / out.step_seconds;
+  return out;
+}
+
 }  // namespace
+
+Result<Prediction> predict(const LoadWith& load, const PredictionRequest& request) {
+  using Method = PredictionRequest::Method;
+  ASSIGN_OR_RETURN(const auto config, load({}));
+  if (request.method != Method::steps) {
+    auto traced = predict(config.settings, request);
+    const bool measurable =
+        request.method == Method::trace_or_steps && request.gpu.device >= 0 && request.num_gpus == 1;
+    if (traced.ok() || traced.status().code() != StatusCode::unsupported || !measurable) return traced;
+    if (request.on_measuring) request.on_measuring(traced.status().message());
+  }
+  return predict_from_steps(load, request, config.settings);
+}
 
 Result<Prediction> predict_with(const LoadWith& load, const std::vector<std::string>& words,
                                 const PredictionRequest& request, const OpenTask* task) {

@@ -34,14 +34,14 @@ std::vector<std::string> memory_lines(const Prediction& p) {
   out.push_back(row("in all", p.total()));
   if (!p.measured_rows.empty())
     out.push_back(fmt::format(
-        "  measured on {} with {} rows{}; evaluations are left out", p.measured_on,
+        "  measured on {} with {} rows{}; evaluations are not included", p.measured_on,
         fmt::join(p.measured_rows, " and "),
         p.measured_rows.back() == p.rows ? "" : fmt::format("; {} are on the line through them", p.rows)));
   out.push_back(fmt::format("  {} allocated by torch at the peak, {} reserved", bytes_text(p.peak),
                             bytes_text(p.memory.reserved + p.evaluation)));
   if (p.peak > p.memory.allocated)
     out.push_back(fmt::format(
-        "  the peak is an evaluation's, which has {} rows in a pass (per_device_eval_batch_size); "
+        "  the peak is an evaluation's, which has {} rows in a batch (per_device_eval_batch_size); "
         "a step's is {}",
         p.evaluation_rows, bytes_text(p.memory.allocated)));
   const StepOptimizer::Bytes& s = p.states;

@@ -1,5 +1,5 @@
-// A prediction of a run: memory by owner, time, and whether the run fits a GPU. It is computed by predict(),
-// or from real steps (train/run/dry_run.h). All that print it use the same text, JSON and comparison.
+// A prediction of a run: memory by owner, time, and whether the run fits a GPU. predict() computes it, and a
+// dry run measures it. All that print it use the same text, JSON and comparison.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -44,7 +44,7 @@ struct Prediction {
   double units_per_second = 0;  // of all GPUs
   // Seconds of a step by the operator that launches the kernels, largest first.
   std::vector<std::pair<std::string, double>> kernels;
-  // If not empty, real steps with these numbers of rows were measured (train/run/dry_run.h). Figures for
+  // If not empty, real steps with these numbers of rows were measured. Figures for
   // other numbers of rows are on the line through the measurements.
   std::vector<std::int64_t> measured_rows;
   std::string measured_on;  // the device

@@ -82,15 +82,15 @@ std::string divergence_advice(const Settings& settings, const Divergence& found)
 
 // All ranks have the same metrics of a step, so rank 0 alone logs the warning.
 Status DivergenceGuard::warn(std::int64_t step, const std::string& what) {
-  if (!run_.services.process_group->leads()) return {};
-  console_.note("warning: " + what);
-  return run_.services.record({{"kind", "warning"}, {"step", step}, {"message", what}});
+  if (!services_.process_group->leads()) return {};
+  services_.console.note("warning: " + what);
+  return services_.record({{"kind", "warning"}, {"step", step}, {"message", what}});
 }
 
 bool DivergenceGuard::diverged() const { return counters_.skipped_in_a_row >= kBadStepsInARow; }
 
 bool DivergenceGuard::weights_in_doubt() const {
-  const bool overflow = run_.state.scaler.active() && std::isfinite(last_.loss);
+  const bool overflow = scaler_.active() && std::isfinite(last_.loss);
   return counters_.skipped_in_a_row > 0 && !overflow;
 }
 
@@ -113,10 +113,9 @@ Status DivergenceGuard::add_step(const StepMetric& numbers) {
 }
 
 std::string DivergenceGuard::advice() const {
-  return divergence_advice(*run_.config.settings, {.step = first_bad_,
-                                                   .steps = run_.config.steps(),
-                                                   .fp8 = run_.state.fp8 != nullptr,
-                                                   .bf16 = has_bf16(run_.services.device)});
+  return divergence_advice(
+      *config_.settings,
+      {.step = first_bad_, .steps = config_.steps(), .fp8 = fp8_, .bf16 = has_bf16(services_.device)});
 }
 
 Status DivergenceGuard::note_samples(bool trained) {
@@ -130,7 +129,7 @@ Status DivergenceGuard::note_samples(bool trained) {
   if (++empty_in_a_row_ < kBadStepsInARow) return {};
   return failed_error(
       "{} steps in a row had no sample that could be read, the last one step {} ({} samples were "
-      "left out since the run began); check the data",
+      "skipped since the run began); check the data",
       kBadStepsInARow, counters_.step, counters_.left_out);
 }
 

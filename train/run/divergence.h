@@ -4,8 +4,9 @@
 #pragma once
 
 #include "train/base/status.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/config/settings.h"
-#include "train/console/console.h"
+#include "train/optim/precision.h"
 #include "train/run/run.h"
 #include "train/run/step.h"
 
@@ -27,11 +28,15 @@ std::string divergence_advice(const Settings& settings, const Divergence& found)
 
 class DivergenceGuard {
  public:
-  explicit DivergenceGuard(Run& run)
-      : run_(run),
-        console_(run.services.console),
-        counters_(run.state.counters),
-        first_bad_(counters_.step - counters_.skipped_in_a_row + 1) {}
+  // All arguments outlive it. `fp8`: the run has FP8 matmuls.
+  DivergenceGuard(const RunConfig& config, const Services& services, const LossScaler& scaler, bool fp8,
+                  RunState& counters)
+      : config_(config),
+        services_(services),
+        scaler_(scaler),
+        fp8_(fp8),
+        counters_(counters),
+        first_bad_(counters.step - counters.skipped_in_a_row + 1) {}
 
   // Counts a finished step. Returns an error if training has diverged.
   Status add_step(const StepMetric& numbers);
@@ -55,8 +60,10 @@ class DivergenceGuard {
  private:
   Status warn(std::int64_t step, const std::string& what);
 
-  Run& run_;
-  Console& console_;
+  const RunConfig& config_;
+  const Services& services_;
+  const LossScaler& scaler_;
+  const bool fp8_;
   RunState& counters_;
   StepMetric last_;
   std::int64_t first_bad_;  // the first of the steps that are being skipped; read only after one

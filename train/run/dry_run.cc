@@ -6,11 +6,11 @@
 #include "train/console/signals.h"
 #include "train/data/order.h"
 #include "train/device/device.h"
+#include "train/distributed/agreement.h"
 #include "train/run/divergence.h"
 #include "train/run/errors.h"
 #include "train/run/evaluation.h"
 #include "train/run/progress.h"
-#include "train/run/run.h"
 #include "train/run/start.h"
 #include "train/run/start_log.h"
 #include "train/run/step.h"
@@ -22,7 +22,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <new>
@@ -48,16 +47,17 @@ void put_largest_first(Run& run) {
   const Order all(run.config.stages.back().samples,
                   static_cast<std::uint64_t>(run.config.settings->data.seed), 0);
   // Each of these batches has one position, before the positions of the run.
-  const auto rows_at = [usual = run.batch_source(), until](std::uint64_t position) {
+  const auto rows_at = [usual = batch_source(run.config, *run.services.process_group, *run.state),
+                        until](std::uint64_t position) {
     return position < until ? 1 : usual.rows_at(position - until);
   };
-  const auto make = [&task = run.task, usual = run.batch_source(), all, until,
-                     asked = training.per_device_train_batch_size](std::uint64_t position,
-                                                                   std::int64_t rows) {
-    return position < until ? task.largest_batch(all, asked, Task::BatchUse::training)
-                            : usual.make(position - until, rows);
-  };
-  run.batches.reset({rows_at, make}, 0);
+  const auto make =
+      [&task = *run.state->task, usual = batch_source(run.config, *run.services.process_group, *run.state),
+       all, until, asked = training.per_device_train_batch_size](std::uint64_t position, std::int64_t rows) {
+        return position < until ? task.largest_batch(all, asked, Task::BatchUse::training)
+                                : usual.make(position - until, rows);
+      };
+  run.trainer->stepper().replace_batches({rows_at, make});
 }
 
 std::int64_t evaluations_of(const Run& run) {
@@ -71,7 +71,7 @@ std::int64_t evaluations_of(const Run& run) {
 
 std::int64_t checkpoint_bytes(const Run& run) {
   std::int64_t total = 0;
-  for (const SavedComponent& part : run.state.save()) total += bytes_of(part.tensors);
+  for (const SavedComponent& part : run.state->save().components) total += bytes_of(part.tensors);
   return total;
 }
 
@@ -99,7 +99,8 @@ std::optional<double> free_bytes(const std::string& folder) {
 // A dry run: the steps, the evaluation, and what they showed.
 class Rehearsal {
  public:
-  explicit Rehearsal(Run& run) : run_(run), console_(run.services.console), stepper_(run) {}
+  explicit Rehearsal(Run& run)
+      : run_(run), console_(run.services.console), stepper_(run.trainer->stepper()) {}
 
   Status run(std::int64_t steps, bool evaluates);
   [[nodiscard]] int signal() const { return signal_; }
@@ -119,7 +120,7 @@ class Rehearsal {
 
   Run& run_;
   Heartbeat& console_;
-  Stepper stepper_;
+  Stepper& stepper_;
   int signal_ = 0;
   bool evaluating_ = false;
   std::int64_t skipped_ = 0;
@@ -141,7 +142,7 @@ Status Rehearsal::run(std::int64_t steps, bool evaluates) {
     take_steps(std::min(steps, run_.config.steps()));
     if (signal_ == 0 && evaluates) evaluate();
   } catch (const c10::Error& error) {
-    return explain(run_, error, evaluating_);
+    return explain(run_.config, run_.services, *run_.state, error, evaluating_);
   } catch (const std::bad_alloc&) {
     return Status::failed("out of memory on the host");
   } catch (const std::exception& error) {
@@ -162,36 +163,36 @@ void Rehearsal::take_steps(std::int64_t steps) {
     if (!run_.services.process_group->grouped()) signal_ = StopSignals::received();
     if (signal_ != 0) return;
     stepper_.step();
-    std::ignore = log_fp8_choices(run_);  // a dry run has no log
+    std::ignore = log_fp8_choices(run_.services, *run_.state);  // a dry run has no log
     signal_ = stepper_.signal();
     if (signal_ != 0) return;
     read(/*drain=*/false);
     console_.progress(fmt::format("dry run: step {} of {}", stepper_.done(), steps));
     if (!stepper_.has_just_measured()) continue;
     begin = Clock::now();
-    waited_ = run_.data_wait_seconds;
+    waited_ = stepper_.data_wait_seconds();
     measured_ = stepper_.done();
-    units_ = run_.state.counters.units;
+    units_ = run_.state->counters.units;
   }
   read(/*drain=*/true);
   wait_for(run_.services.device);
   timed_ = measured_ > 0 ? stepper_.done() - measured_ : 0;
   timed_seconds_ = seconds_since(begin);
-  waited_ = run_.data_wait_seconds - waited_;
-  units_ = run_.state.counters.units - (timed_ > 0 ? units_ : 0);
+  waited_ = stepper_.data_wait_seconds() - waited_;
+  units_ = run_.state->counters.units - (timed_ > 0 ? units_ : 0);
   const DeviceMemory memory = device_memory(run_.services.device);
   peak_ = train_peak_ = memory.peak;
   reserved_ = memory.reserved;
 }
 
 void Rehearsal::evaluate() {
-  run_.state.gradients->clear();
+  run_.state->gradients->clear();
   console_.doing("dry run: evaluating");
   evaluating_ = true;
   reset_peak(run_.services.device);
   const auto begin = Clock::now();
-  run_.state.optimizer->wait();
-  const auto result = evaluate_task(run_.task, *run_.services.process_group, run_.services.device);
+  run_.state->optimizer->wait();
+  const auto result = evaluate_task(*run_.state->task, *run_.services.process_group, run_.services.device);
   wait_for(run_.services.device);
   evaluating_ = false;
   evaluation_seconds_ = seconds_since(begin);
@@ -211,7 +212,7 @@ std::int64_t Rehearsal::measured_peak() const {
 std::string Rehearsal::speed_line() const {
   const double seconds = step_seconds();
   const auto units = static_cast<double>(units_) / static_cast<double>(timed_ > 0 ? timed_ : stepper_.done());
-  return fmt::format("speed: {}, {} s a step{}", rate_text(units / seconds, run_.task.text().unit),
+  return fmt::format("speed: {}, {} s a step{}", rate_text(units / seconds, run_.state->task->text().unit),
                      significant(seconds, 3),
                      timed_ > 0 ? "" : " (of one step with the largest batches; more steps are more exact)");
 }
@@ -245,7 +246,7 @@ std::vector<std::string> Rehearsal::lines() const {
   std::vector<std::string> out = {
       fmt::format("dry run: {} and an evaluation; nothing was written", counted(stepper_.done(), "step"))};
   if (stepper_.memory()) {
-    out.push_back(fmt::format("memory, with {} in a pass:", run_.task.text().batch(rows)));
+    out.push_back(fmt::format("memory, with {} in a micro-batch:", run_.state->task->text().batch(rows)));
     for (std::string& line : memory_table(*stepper_.memory())) out.push_back(std::move(line));
   }
   if (const DeviceMemory memory = device_memory(run_.services.device); peak_ > 0)
@@ -261,16 +262,16 @@ std::vector<std::string> Rehearsal::lines() const {
   }
   out.push_back(time_line());
   for (std::string& line : disk_lines()) out.push_back(std::move(line));
-  if (run_.state.counters.left_out > 0)
+  if (run_.state->counters.left_out > 0)
     out.push_back(
-        fmt::format("warning: {} samples could not be read and were left out", run_.state.counters.left_out));
+        fmt::format("warning: {} samples could not be read and were skipped", run_.state->counters.left_out));
   if (skipped_ > 0)
     out.push_back(
         fmt::format("warning: {} {} skipped because of gradients that are not finite; {}",
                     counted(skipped_, "step"), skipped_ == 1 ? "was" : "were",
                     divergence_advice(*run_.config.settings, {.step = 1,
                                                               .steps = run_.config.steps(),
-                                                              .fp8 = run_.state.fp8 != nullptr,
+                                                              .fp8 = run_.state->fp8 != nullptr,
                                                               .bf16 = has_bf16(run_.services.device)})));
   return out;
 }
@@ -280,8 +281,8 @@ Prediction Rehearsal::measured() const {
   Prediction out;
   out.measured_on = device_text(run_.services.device);
   out.passes = run_.config.training().gradient_accumulation_steps;
-  for (const auto& [name, tensor] : run_.state.parameters) out.parameters += tensor.numel();
-  for (const auto& [name, tensor] : run_.state.groups.parameters) out.trained += tensor.numel();
+  for (const auto& [name, tensor] : run_.state->parameters) out.parameters += tensor.numel();
+  for (const auto& [name, tensor] : run_.state->groups.parameters) out.trained += tensor.numel();
   const MemoryByOwner owners = stepper_.memory().value_or(MemoryByOwner());
   out.states = {.states = owners.states,
                 .master = owners.master,
@@ -322,46 +323,6 @@ Result<DryRun> rehearse(const Config& config, std::int64_t steps, bool evaluates
   return rehearsal.done();
 }
 
-// The second step is measured: the first creates the states.
-constexpr std::int64_t kSampleSteps = 3;
-
-// Measures the run with this number of rows. The number of micro-batches remains the run's.
-Result<Prediction> sample(const LoadWith& load, const Settings& run, std::int64_t rows, Console& console) {
-  ASSIGN_OR_RETURN(const auto config, load({fmt::format("training.per_device_train_batch_size={}", rows),
-                                            "training.global_batch_size=null", "training.num_gpus=null",
-                                            fmt::format("training.gradient_accumulation_steps={}",
-                                                        run.training.gradient_accumulation_steps)}));
-  ASSIGN_OR_RETURN(auto done, dry_run(config, kSampleSteps, console, /*evaluates=*/false));
-  if (done.signal != 0) return failed_error("the measurement was stopped by {}", signal_name(done.signal));
-  if (done.measured.step_seconds <= 0)
-    return Status::invalid("a plan measures the second step, and this run has one; raise training.max_steps");
-  done.measured.rows = rows;
-  return std::move(done.measured);
-}
-
-// Returns the prediction for `rows` rows on the line through two samples, or that of the only sample.
-Prediction extrapolate(const std::vector<Prediction>& samples, std::int64_t rows) {
-  const Prediction &few = samples.front(), &many = samples.back();
-  const auto at_rows = [&](auto value) {
-    const auto last = static_cast<double>(value(many));
-    if (samples.size() == 1) return last;
-    const double each = (last - static_cast<double>(value(few))) / static_cast<double>(many.rows - few.rows);
-    return last + std::max(each, 0.0) * static_cast<double>(rows - many.rows);
-  };
-  Prediction out = many;
-  out.rows = rows;
-  for (const Prediction& each : samples) out.measured_rows.push_back(each.rows);
-  std::int64_t& activations = out.memory.owners[static_cast<std::size_t>(Owner::activations)];
-  activations = std::llround(at_rows([](const Prediction& p) { return p.of(Owner::activations); }));
-  out.memory.allocated += activations - many.of(Owner::activations);
-  out.memory.reserved = std::max<std::int64_t>(
-      std::llround(at_rows([](const Prediction& p) { return p.memory.reserved; })), out.memory.allocated);
-  out.peak = out.memory.allocated;
-  out.step_seconds = at_rows([](const Prediction& p) { return p.step_seconds; });
-  out.compute.gpu_seconds = out.step_seconds;
-  return out;
-}
-
 }  // namespace
 
 Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console, bool evaluates,
@@ -380,41 +341,13 @@ Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& consol
   return done;
 }
 
-Result<Prediction> predict_from_steps(const LoadWith& load, const PredictionRequest& request,
-                                      Console& console) {
-  if (request.num_gpus > 1)
-    return unsupported_error("a plan of {} GPUs cannot be measured on one; use --num-gpus 1",
-                             request.num_gpus);
-  ASSIGN_OR_RETURN(const auto config, load({}));
-  const Settings& settings = config.settings;
-  ASSIGN_OR_RETURN(const auto task, open_task(settings));
-  const Order order(task.data.samples, static_cast<std::uint64_t>(settings.data.seed), 0);
-  const std::int64_t asked = settings.training.per_device_train_batch_size;
-  const std::int64_t rows = task.task->largest_batch(order, asked, Task::BatchUse::training).rows();
-
-  // Very small batches do not show the time of large ones, because the host limits their speed.
-  std::vector<Prediction> samples;
-  std::int64_t few = std::max<std::int64_t>(rows / 4, 1);
-  while (samples.empty() || (samples.size() == 1 && samples.front().rows < rows)) {
-    const std::int64_t tried = samples.empty() ? few : std::min(2 * samples.front().rows, rows);
-    auto one = sample(load, settings, tried, console);
-    if (one.ok()) {
-      samples.push_back(std::move(*one));
-      continue;
-    }
-    // The device's memory may be too small.
-    if (one.status().code() != StatusCode::failed || few == 1 || StopSignals::received() != 0)
-      return one.status();
-    samples.clear();
-    few = std::max<std::int64_t>(few / 4, 1);
-  }
-  Prediction out = extrapolate(samples, rows);
-  out.gpu = request.gpu;
-  const TaskText text = task.task->text();
-  out.batch = text.batch(asked);
-  out.unit = text.unit.name;
-  out.units_per_second = static_cast<double>(rows * task.data.units_per_row * out.passes) / out.step_seconds;
-  return out;
+Result<Prediction> measure_steps(const Config& config, Console& console) {
+  constexpr std::int64_t kSteps = Stepper::kMeasuredStep + 1;
+  ASSIGN_OR_RETURN(auto done, dry_run(config, kSteps, console, /*evaluates=*/false));
+  if (done.signal != 0) return failed_error("the measurement was stopped by {}", signal_name(done.signal));
+  if (done.measured.step_seconds <= 0)
+    return Status::invalid("a plan measures the second step, and this run has one; raise training.max_steps");
+  return std::move(done.measured);
 }
 
 }  // namespace octavo_train

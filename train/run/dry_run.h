@@ -1,6 +1,5 @@
-// Runs a few real steps to find the memory and the time that a run needs. A dry run has the largest batches
-// first, and one evaluation. A prediction from steps measures two small batches instead, for models that
-// cannot run on tensors without memory. Neither writes anything or reads a checkpoint.
+// Runs a few real steps to find the memory and the time that a run needs, with the largest batches first, and
+// one evaluation. It writes nothing and reads no checkpoint.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,7 +7,7 @@
 #include "train/config/config.h"
 #include "train/console/console.h"
 #include "train/distributed/rank_failure.h"
-#include "train/predict/predict.h"
+#include "train/predict/prediction.h"
 
 #include <cstdint>
 #include <optional>
@@ -29,10 +28,8 @@ struct DryRun {
 Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console, bool evaluates = true,
                        std::optional<RankFailure>* failure = nullptr);
 
-// Predicts a run from dry runs with a quarter and with half of its rows on the run's device, or with fewer
-// rows if its memory is too small: the run's batch is extrapolated from them. Of the request only the GPU's
-// memory is used. Errors: those of dry_run(), more than one GPU, and a signal.
-Result<Prediction> predict_from_steps(const LoadWith& load, const PredictionRequest& request,
-                                      Console& console);
+// Measures a step of the run, for PredictionRequest::measure: a dry run of a few steps without an evaluation.
+// An error also if a signal stopped it.
+Result<Prediction> measure_steps(const Config& config, Console& console);
 
 }  // namespace octavo_train

@@ -4,17 +4,14 @@
 
 #include "train/base/status.h"
 #include "train/run/run.h"
+#include "train/run/training_state.h"
 
 #include <c10/util/Exception.h>
-
-#include <exception>
 
 namespace octavo_train {
 
 // Returns the error for an exception of LibTorch. `evaluating`: an evaluation failed, not a step.
-Status explain(const Run& run, const c10::Error& error, bool evaluating);
-
-// Returns the error for any exception, with the code of an octavo::Error.
-Status status_of(const std::exception& error);
+Status explain(const RunConfig& config, const Services& services, const TrainingState& state,
+               const c10::Error& error, bool evaluating);
 
 }  // namespace octavo_train

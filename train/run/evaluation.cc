@@ -80,8 +80,8 @@ void show_examples(const std::vector<Example>& examples, Console& console) {
   for (std::size_t i = 0; i < std::min(examples.size(), kShownExamples); ++i) {
     const WordDiff pair = diff_for_terminal(examples[i].reference, examples[i].hypothesis);
     console.note("  " + terminal_text(examples[i].name));
-    console.note("    said:  " + pair.reference);
-    console.note("    heard: " + pair.hypothesis);
+    console.note("    said:        " + pair.reference);
+    console.note("    transcribed: " + pair.hypothesis);
   }
 }
 

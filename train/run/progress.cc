@@ -79,18 +79,21 @@ std::string rate_text(double units_per_second, const Unit& unit) {
          "/s";
 }
 
-Progress::Progress(Run& run, const DivergenceGuard& guard)
-    : run_(run),
-      console_(run.services.console),
+Progress::Progress(const RunConfig& config, const Services& services, TrainingState& state,
+                   const Stepper& stepper, const DivergenceGuard& guard)
+    : config_(config),
+      services_(services),
+      state_(state),
+      stepper_(stepper),
       guard_(guard),
-      counters_(run.state.counters),
-      unit_(run.task.text().unit),
-      first_step_(run.state.counters.step),
+      counters_(state.counters),
+      unit_(state.task->text().unit),
+      first_step_(state.counters.step),
       begin_(Clock::now()),
       last_log_(begin_),
       last_shown_(begin_),
-      units_logged_(run.state.counters.units),
-      step_logged_(run.state.counters.step) {}
+      units_logged_(state.counters.units),
+      step_logged_(state.counters.step) {}
 
 std::optional<Progress::Pace> Progress::settled() const {
   if (settled_steps_ == 0) return std::nullopt;
@@ -110,9 +113,10 @@ Progress::Rate Progress::rate(Clock::time_point now) const {
 
 Progress::Shape Progress::shape() const {
   Shape out;
-  const BatchTotals &now = run_.computed, &then = fed_logged_;
-  if (run_.data.batches != nullptr && now.passes > then.passes)
-    out.rows = static_cast<double>(now.rows - then.rows) / static_cast<double>(now.passes - then.passes);
+  const BatchTotals &now = stepper_.totals(), &then = totals_logged_;
+  if (state_.data.batches != nullptr && now.micro_batches > then.micro_batches)
+    out.rows = static_cast<double>(now.rows - then.rows) /
+               static_cast<double>(now.micro_batches - then.micro_batches);
   if (now.padded_length > then.padded_length)
     out.padding = 1 - (now.length - then.length) / (now.padded_length - then.padded_length);
   return out;
@@ -120,13 +124,13 @@ Progress::Shape Progress::shape() const {
 
 void Progress::show() {
   const auto now = Clock::now();
-  const std::int64_t every = run_.config.training().logging_steps;
-  const bool logged = counters_.step % every == 0 || counters_.step == run_.config.steps();
+  const std::int64_t every = config_.training().logging_steps;
+  const bool logged = counters_.step % every == 0 || counters_.step == config_.steps();
   if (logged || guard_.last().step == 0 || seconds_between(last_shown_, now) < kShowEvery) return;
   last_shown_ = now;
   const Rate rate = this->rate(now);
   if (pace_ == 0) pace_ = rate.step_seconds;
-  console_.progress(line(guard_.last().loss, rate.units_per_second));
+  services_.console.progress(line(guard_.last().loss, rate.units_per_second));
 }
 
 Status Progress::log() {
@@ -134,7 +138,7 @@ Status Progress::log() {
   const Rate rate = this->rate(now);
   if (rate.step_seconds > 0) pace_ = pace_ == 0 ? rate.step_seconds : 0.5 * (pace_ + rate.step_seconds);
   const std::int64_t steps = counters_.step - step_logged_;
-  const double waited = run_.data_wait_seconds - waited_logged_;
+  const double waited = stepper_.data_wait_seconds() - waited_logged_;
   if (step_logged_ - first_step_ >= kFirstSteps) {
     settled_steps_ += steps;
     settled_seconds_ += rate.step_seconds * static_cast<double>(steps);
@@ -147,7 +151,7 @@ Status Progress::log() {
   Json record = {{"kind", "train"},
                  {"step", counters_.step},
                  {"loss", loss},
-                 {"lr", learning_rate(run_.config.training(), counters_.step, run_.config.steps())},
+                 {"lr", learning_rate(config_.training(), counters_.step, config_.steps())},
                  {"grad_norm", last.grad_norm},
                  {unit_.name, counters_.units},
                  {unit_.name + "_per_second", rate.units_per_second},
@@ -159,27 +163,34 @@ Status Progress::log() {
   if (shape.padding) record["padding"] = *shape.padding;
   if (steps > 0) record["data_waited"] = waited / static_cast<double>(steps);
   if (counters_.left_out > 0) record["left_out"] = counters_.left_out;
-  if (run_.services.process_group->grouped()) {
+  if (services_.process_group->grouped()) {
     count_traffic();
     traffic_ += sent_;
     put(record, std::exchange(sent_, {}), steps);
   }
-  record["memory"] = memory_now(run_.services.device);
+  record["memory"] = memory_now(services_.device);
   const std::string said = line(loss, rate.units_per_second);
-  counters_.step == run_.config.steps() ? console_.note(said) : console_.progress(said);
+  counters_.step == config_.steps() ? services_.console.note(said) : services_.console.progress(said);
   counters_.loss_sum = 0;
   counters_.loss_count = 0;
   units_logged_ = counters_.units;
   step_logged_ = counters_.step;
-  fed_logged_ = run_.computed;
-  waited_logged_ = run_.data_wait_seconds;
+  totals_logged_ = stepper_.totals();
+  waited_logged_ = stepper_.data_wait_seconds();
   last_log_ = last_shown_ = now;
   paused_ = 0;
-  return run_.services.record(record);
+  return services_.record(record);
 }
 
+Progress::Pause::Pause(Progress& progress) : progress_(progress) {
+  progress_.count_traffic();
+  begin_ = Clock::now();
+}
+
+Progress::Pause::~Pause() { progress_.pause(seconds_between(begin_, Clock::now())); }
+
 void Progress::count_traffic() {
-  if (run_.services.process_group->grouped()) sent_ += run_.services.process_group->take_traffic();
+  if (services_.process_group->grouped()) sent_ += services_.process_group->take_traffic();
 }
 
 void Progress::put(Json& record, const Traffic& traffic, std::int64_t steps) {
@@ -191,15 +202,15 @@ void Progress::put(Json& record, const Traffic& traffic, std::int64_t steps) {
 }
 
 void Progress::add_traffic(Json& record) const {
-  if (run_.services.process_group->grouped()) put(record, traffic_, step_logged_ - first_step_);
+  if (services_.process_group->grouped()) put(record, traffic_, step_logged_ - first_step_);
 }
 
 // The most important parts come first: a terminal shows the parts that it has columns for.
 std::string Progress::line(double loss, double units_per_second) const {
-  std::string out = run_.config.step_text(counters_.step);
+  std::string out = config_.step_text(counters_.step);
   const auto add = [&](const std::string& part) { out += "  " + part; };
-  if (counters_.step < run_.config.steps())
-    add("eta " + duration_text(pace_ * static_cast<double>(run_.config.steps() - counters_.step)));
+  if (counters_.step < config_.steps())
+    add("eta " + duration_text(pace_ * static_cast<double>(config_.steps() - counters_.step)));
   std::string evaluated;
   if (metric_)
     evaluated =
@@ -208,11 +219,11 @@ std::string Progress::line(double loss, double units_per_second) const {
   if (counters_.skipped > 0) add("skipped " + std::to_string(counters_.skipped));
   if (counters_.left_out > 0) add("left out " + std::to_string(counters_.left_out));
   add(rate_text(units_per_second, unit_) +
-      (run_.services.process_group->ranks() > 1
-           ? " on " + std::to_string(run_.services.process_group->ranks()) + " ranks"
+      (services_.process_group->ranks() > 1
+           ? " on " + std::to_string(services_.process_group->ranks()) + " ranks"
            : ""));
-  if (!run_.services.device.is_cpu()) add("gpu " + bytes_text(device_memory(run_.services.device).peak));
-  add("lr " + significant(learning_rate(run_.config.training(), counters_.step, run_.config.steps()), 3));
+  if (!services_.device.is_cpu()) add("gpu " + bytes_text(device_memory(services_.device).peak));
+  add("lr " + significant(learning_rate(config_.training(), counters_.step, config_.steps()), 3));
   add("grad " + significant(guard_.last().grad_norm, 3));
   const Shape shape = this->shape();
   if (shape.rows) add("rows " + fixed(*shape.rows, 1));

@@ -5,9 +5,10 @@
 
 #include "train/base/status.h"
 #include "train/config/settings.h"
-#include "train/console/console.h"
 #include "train/run/divergence.h"
 #include "train/run/run.h"
+#include "train/run/step.h"
+#include "train/run/training_state.h"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -32,7 +33,9 @@ std::string rate_text(double units_per_second, const Unit& unit);
 
 class Progress {
  public:
-  Progress(Run& run, const DivergenceGuard& guard);
+  // All arguments outlive it.
+  Progress(const RunConfig& config, const Services& services, TrainingState& state, const Stepper& stepper,
+           const DivergenceGuard& guard);
 
   // Adds time that steps did not take: evaluations and checkpoints.
   void pause(double seconds) { paused_ += seconds; }
@@ -56,9 +59,19 @@ class Progress {
   [[nodiscard]] std::optional<Pace> settled() const;
   // Adds the mean traffic of a step to a record; nothing without a process group.
   void add_traffic(nlohmann::ordered_json& record) const;
-  // Adds the traffic so far to the steps' total. Called before communication that belongs to no step, such as
-  // saving.
-  void count_traffic();
+  // A scope whose time belongs to no step: saving. The traffic before it is counted; Checkpointer drops its
+  // own.
+  class Pause {
+   public:
+    explicit Pause(Progress& progress);
+    ~Pause();
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    Progress& progress_;
+    std::chrono::steady_clock::time_point begin_;
+  };
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -75,10 +88,14 @@ class Progress {
   [[nodiscard]] Shape shape() const;
   [[nodiscard]] std::string line(double loss, double units_per_second) const;
 
+  // Adds the traffic so far to the steps' total.
+  void count_traffic();
   static void put(nlohmann::ordered_json& record, const Traffic& traffic, std::int64_t steps);
 
-  Run& run_;
-  Console& console_;
+  const RunConfig& config_;
+  const Services& services_;
+  TrainingState& state_;
+  const Stepper& stepper_;
   const DivergenceGuard& guard_;
   RunState& counters_;
   const Unit unit_;
@@ -89,7 +106,7 @@ class Progress {
   double settled_seconds_ = 0, settled_waited_ = 0;  // of lines of metrics after the first steps
   std::int64_t settled_steps_ = 0;
   std::int64_t units_logged_, step_logged_;  // in the last line of metrics
-  BatchTotals fed_logged_;
+  BatchTotals totals_logged_;
   double waited_logged_ = 0;
   Traffic traffic_;  // of this process's steps, up to the last line of metrics
   Traffic sent_;     // counted since that line

@@ -9,16 +9,17 @@
 #include "train/config/paths.h"
 #include "train/console/signals.h"
 #include "train/device/device.h"
+#include "train/distributed/agreement.h"
 #include "train/model/model.h"
 #include "train/optim/convert_states.h"
 #include "train/optim/shards.h"
 #include "train/predict/host.h"
 #include "train/predict/predict.h"
-#include "train/run/agreement.h"
 #include "train/run/errors.h"
 #include "train/run/start_log.h"
 
 #include <fmt/format.h>
+#include <octavo/backend.h>
 #include <octavo/describe.h>
 #include <torch/torch.h>
 
@@ -28,6 +29,7 @@
 #include <chrono>
 #include <exception>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -129,9 +131,9 @@ std::shared_ptr<const Prediction> predict_run(Settings settings, const Choices& 
     }
     settings.training.fp8.enabled = choices.fp8.enabled;
     const OpenTask copy{task.task->copy_without_model(), task.data};  // the run's own task stays as it is
-    auto plan = predict(settings, copy, request);
-    if (!plan.ok()) return unknown(plan.status().message());
-    return std::make_shared<const Prediction>(std::move(*plan));
+    auto prediction = predict(settings, copy, request);
+    if (!prediction.ok()) return unknown(prediction.status().message());
+    return std::make_shared<const Prediction>(std::move(*prediction));
   } catch (const std::exception& error) {
     return unknown(error.what());
   }
@@ -194,11 +196,26 @@ struct BuiltState {
   std::optional<InitialWeights> initial_weights;  // where the first weights were read from; none: nowhere
 };
 
-Result<BuiltState> build_state(Task& task, const Settings& settings, const Choices& choices,
+// Returns the counters of a run that begins.
+RunState first_counters(const RunSteps& steps, const TrainingSettings& training,
+                        const TrainingSettings& given, const ProcessGroup& process_group) {
+  const std::int64_t micro_batches = training.gradient_accumulation_steps, ranks = process_group.ranks();
+  const bool given_by_ranks = process_group.grouped() || micro_batches != given.gradient_accumulation_steps;
+  RunState out;
+  out.samples = stage_after(steps.stages, out.step).samples;
+  out.first_step = steps.first_step;
+  out.ranks = given_by_ranks ? ranks : 0;
+  out.batches_per_step = given_by_ranks ? micro_batches * ranks : 0;
+  return out;
+}
+
+// Moves the task of `opened` into the state.
+Result<BuiltState> build_state(OpenedTask& opened, const TrainingSettings& given, const Choices& choices,
                                ProcessGroup& process_group, const std::string& resumed_from) {
+  const Settings& settings = *opened.settings;
   const TrainingSettings& training = settings.training;
   TrainingState::Parts parts;
-  parts.model = build_model(task, settings, choices.device, has_bf16_weights(training));
+  parts.model = build_model(*opened.task.task, settings, choices.device, has_bf16_weights(training));
   if (resumed_from.empty() && parts.model.load_first_weights) {
     RETURN_IF_ERROR(parts.model.load_first_weights());
   }
@@ -206,6 +223,8 @@ Result<BuiltState> build_state(Task& task, const Settings& settings, const Choic
   ASSIGN_OR_RETURN(parts.groups, resolve_groups(training, parameters_of(*parts.model.module)));
   freeze(parts.groups);
   ASSIGN_OR_RETURN(parts.shards, shard_parameters(process_group, parts.groups, training));
+  parts.counters = first_counters(opened.steps, training, given, process_group);
+  parts.task = std::move(opened.task);
   return BuiltState{
       std::make_unique<TrainingState>(training, choices.fp8, choices.device, process_group, std::move(parts)),
       std::move(initial)};
@@ -219,7 +238,7 @@ BeforeLoad conversion(const TrainingSettings& training, const ParameterGroups& g
       return std::ranges::find(parts, name, &SavedComponent::name);
     };
     const auto model = part(kModelComponent), states = part(kOptimizerComponent);
-    SavedRun saved{std::move(model->tensors), std::move(states->tensors), states->numbers};
+    SavedRun saved{std::move(model->tensors), std::move(states->tensors), states->scalars};
     ASSIGN_OR_RETURN(auto converted, convert_states(training, groups, saved));
     model->tensors = std::move(saved.weights);
     states->tensors = std::move(saved.states);
@@ -228,34 +247,16 @@ BeforeLoad conversion(const TrainingSettings& training, const ParameterGroups& g
   };
 }
 
-// Sets the counters to those of the checkpoint, or of a run that begins, and returns the batches from there
-// on.
-Result<Prefetch<Batch>> load_state(TrainingState& state, const RunConfig& config,
-                                   const TrainingSettings& given, const ProcessGroup& process_group,
-                                   OpenedTask& opened, Console& console) {
-  const Settings& settings = *config.settings;
-  const std::int64_t ranks = process_group.ranks(), passes = settings.training.gradient_accumulation_steps;
-  RunState& counters = state.counters;
-  if (!config.resumed_from.empty()) {
-    RETURN_IF_ERROR(
-        state.load(config.resumed_from, conversion(settings.training, state.groups, opened.changes)));
-    if (state.fp8 != nullptr && !state.fp8->reset_reason().empty())
-      opened.changes.push_back("fp8: scales and choices begin anew: " + state.fp8->reset_reason());
-    const RunState then = counters;
-    counters.skipped_in_a_row = 0;  // a new start may skip ten steps again before it ends
-    if (process_group.leads()) {
-      RETURN_IF_ERROR(check_newest(settings, counters.step));
-      RETURN_IF_ERROR(continue_settings(config.resumed_from, then, settings, ranks, opened.changes, console));
-    }
-  } else {
-    counters.samples = config.stage_after(counters.step).samples;
-  }
-  counters.first_step = opened.steps.first_step;
-  const bool given_by_ranks = process_group.grouped() || passes != given.gradient_accumulation_steps;
-  counters.ranks = given_by_ranks ? ranks : 0;
-  counters.batches_per_step = given_by_ranks ? passes * ranks : 0;
-  return Prefetch<Batch>::start(batch_source(config, process_group, opened.task, counters), counters.position,
-                                static_cast<int>(settings.data.dataloader_num_workers));
+// Loads the checkpoint, and compares its run with this one. Adds what differs to `changes`.
+Status resume_state(TrainingState& state, const Settings& settings, const std::string& resumed_from,
+                    const ProcessGroup& process_group, Changes& changes, Console& console) {
+  ASSIGN_OR_RETURN(const RunState then,
+                   state.load(resumed_from, conversion(settings.training, state.groups, changes)));
+  if (state.fp8 != nullptr && !state.fp8->reset_reason().empty())
+    changes.push_back("fp8: scales and choices begin anew: " + state.fp8->reset_reason());
+  if (!process_group.leads()) return {};
+  RETURN_IF_ERROR(check_newest(settings, state.counters.step));
+  return continue_settings(resumed_from, then, settings, process_group.ranks(), changes, console);
 }
 
 // Opens the run's folder for writing, on rank 0; null elsewhere.
@@ -266,7 +267,7 @@ Result<std::unique_ptr<RunLog>> open_folder(const std::string& folder, bool writ
     RETURN_IF_ERROR(found.lock.take(folder));
     if (!list_checkpoints(folder).empty())
       return Status::failed("output_dir: another octavo train began in " + folder +
-                            " meanwhile; start again to go on from its checkpoint");
+                            " meanwhile; start again to resume from its checkpoint");
   }
   // A run that has finished writes no checkpoint, which would remove what a killed process left.
   if (Status bad = remove_leftovers(folder); !bad.ok()) console.note("warning: " + bad.message());
@@ -279,6 +280,40 @@ std::string config_yaml(const Settings& given) {
   Settings saved = with_absolute_paths(given);                  // a run can be resumed from any folder
   saved.training.resume_from_checkpoint.allow_changes = false;  // --resume holds for one start
   return to_yaml(saved);
+}
+
+// Facts for check_equal_across_ranks() before anything is read: the version, the device's type, and the
+// settings without paths, which may differ on another machine.
+std::vector<NamedText> settings_texts(const Settings& given, const torch::Device& device) {
+  Settings settings = without_paths(given);
+  settings.training.num_gpus.reset();  // machines may have different numbers of ranks
+  return {{"version of octavo", std::string(octavo::version())},
+          {"device", device.is_cpu() ? "cpu" : c10::DeviceTypeName(device.type())},
+          {"config", to_yaml(settings)}};
+}
+
+// Facts of the data and of the model.
+std::vector<NamedText> model_texts(const TrainingState& state) {
+  std::ostringstream parameters;
+  for (const NamedTensors* tensors : {&state.parameters, &state.buffers}) {
+    for (const auto& [name, tensor] : *tensors)
+      parameters << name << ' ' << tensor.sizes() << ' ' << tensor.scalar_type() << '\n';
+  }
+  return {{"data", state.data.record.dump(1) + '\n' + std::to_string(state.data.samples) + " samples"},
+          {"model", parameters.str()}};
+}
+
+// Gives all ranks the weights and buffers of rank 0: random numbers of different processors may differ in
+// their last bits.
+void share_weights(ProcessGroup& process_group, const torch::nn::Module& model) {
+  if (!process_group.grouped()) return;
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : tensors_of(model)) {
+    const torch::Tensor sent = tensor.contiguous();
+    process_group.broadcast(sent, 0).wait();
+    if (!sent.is_same(tensor)) tensor.copy_(sent);
+  }
+  process_group.take_traffic();  // it is no part of the first step's
 }
 
 // See run_on_all_ranks().
@@ -314,34 +349,55 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
                      return open_run_task(std::move(given_task), given, choices, process_group, resumed_from,
                                           console);
                    }));
-  Task& task = *opened.task.task;
 
   ASSIGN_OR_RETURN(auto built, on_all_ranks(process_group, [&] {
-                     return build_state(task, *opened.settings, choices, process_group, resumed_from);
+                     return build_state(opened, given.training, choices, process_group, resumed_from);
                    }));
   TrainingState& state = *built.state;
-  RETURN_IF_ERROR(check_equal_across_ranks(process_group, model_texts(opened.task.data, state)));
+  RETURN_IF_ERROR(check_equal_across_ranks(process_group, model_texts(state)));
 
-  RunConfig chosen{opened.settings,  choices.fp8, opened.steps.stages,
-                   resumed_from,     {},          writes ? config_yaml(given) : "",
-                   opened.prediction};
-  ASSIGN_OR_RETURN(auto batches, on_all_ranks(process_group, [&] {
-                     return load_state(state, chosen, given.training, process_group, opened, console);
-                   }));
-  chosen.changes = std::move(opened.changes);
+  if (!resumed_from.empty()) {
+    RETURN_IF_ERROR(run_on_all_ranks(process_group, [&] {
+      return resume_state(state, *opened.settings, resumed_from, process_group, opened.changes, console);
+    }));
+  }
   share_weights(process_group, *state.model.module);
+  RunConfig chosen{opened.settings,
+                   std::move(choices.fp8),
+                   std::move(opened.steps.stages),
+                   resumed_from,
+                   std::move(opened.changes),
+                   writes ? config_yaml(given) : "",
+                   std::move(opened.prediction)};
 
+  ASSIGN_OR_RETURN(auto batches, on_all_ranks(process_group, [&] {
+                     return Prefetch<Batch>::start(batch_source(chosen, process_group, state),
+                                                   state.counters.position,
+                                                   static_cast<int>(given.data.dataloader_num_workers));
+                   }));
   ASSIGN_OR_RETURN(auto log, on_all_ranks(process_group, [&] {
-                     return open_folder(given.output_dir, writes, folder, state.counters.step, task, console);
+                     return open_folder(given.output_dir, writes, folder, state.counters.step, *state.task,
+                                        console);
                    }));
   Services services{std::move(shared), choices.device, console, std::move(folder.lock), std::move(log)};
-  auto run = std::make_unique<Run>(std::move(chosen), std::move(services), std::move(opened.task),
-                                   std::move(built.state), std::move(batches));
-  if (process_group.leads()) log_run_start(*run, built.initial_weights);
-  return run;
+  if (process_group.leads()) log_run_start(chosen, services, state, built.initial_weights);
+  return std::make_unique<Run>(std::move(chosen), std::move(services), std::move(built.state),
+                               std::move(batches));
 }
 
 }  // namespace
+
+Run::Run(RunConfig given_config, Services given_services, std::unique_ptr<TrainingState> given_state,
+         Prefetch<Batch> batches)
+    : config(std::move(given_config)),
+      services(std::move(given_services)),
+      state(std::move(given_state)),
+      trainer(std::make_unique<Trainer>(config, services, *state, std::move(batches))) {}
+
+Run::~Run() {
+  trainer.reset();
+  state.reset();
+}
 
 Result<std::unique_ptr<Run>> start_run(const Config& config, Heartbeat& console, Purpose purpose,
                                        std::shared_ptr<ProcessGroup> process_group,

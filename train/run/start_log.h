@@ -5,15 +5,17 @@
 #include "train/base/status.h"
 #include "train/checkpoint/initial_weights.h"
 #include "train/run/run.h"
+#include "train/run/training_state.h"
 
 #include <optional>
 
 namespace octavo_train {
 
 // `initial_weights`: where the first weights were read from; none: nowhere.
-void log_run_start(const Run& run, const std::optional<InitialWeights>& initial_weights);
+void log_run_start(const RunConfig& config, const Services& services, const TrainingState& state,
+                   const std::optional<InitialWeights>& initial_weights);
 
 // Logs the FP8 matmuls that were chosen since the last call. All ranks have the choices of rank 0.
-Status log_fp8_choices(Run& run);
+Status log_fp8_choices(const Services& services, TrainingState& state);
 
 }  // namespace octavo_train

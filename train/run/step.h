@@ -5,16 +5,24 @@
 #pragma once
 
 #include "train/console/console.h"
+#include "train/data/prefetch.h"
 #include "train/device/device.h"
-#include "train/run/buffer_snapshot.h"
+#include "train/device/memory.h"
+#include "train/distributed/process_group.h"
+#include "train/nn/named_tensors.h"
 #include "train/run/run.h"
+#include "train/run/training_state.h"
+#include "train/task.h"
 
 #include <torch/types.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace octavo_train {
@@ -51,6 +59,53 @@ class StepMetrics {
   std::deque<Pending> pending_;
 };
 
+// Forward passes change a model's buffers, such as the statistics of BatchNorm. If the optimizer skips a step
+// because gradients are not finite, a snapshot restores the buffers, so nothing of a bad batch stays.
+//
+// The forward passes of each rank change its own buffers. After a step all ranks have the mean of the
+// changes, or of integers, such as counts, the largest value: all ranks have the same model. A buffer that no
+// rank changes keeps its bits. Tensor versions cannot show a change, because BatchNorm writes its statistics
+// without one.
+class BufferSnapshot {
+ public:
+  // The snapshot refers to the model's own tensors.
+  explicit BufferSnapshot(const NamedTensors& buffers);
+
+  // Copies the values. Called before the first micro-batch of a step.
+  void save();
+  // Averages the changes since save(). Called after the last micro-batch, on all ranks. It does nothing in a
+  // single process. REQUIRES: save().
+  void average_across_ranks(ProcessGroup& process_group);
+  // Restores the saved values if `skipped`, one number on the buffers' device, is not 0. The host does not
+  // wait.
+  void restore_if(const torch::Tensor& skipped);
+  // Restores the saved values. REQUIRES: save().
+  void restore();
+
+ private:
+  struct Kind {  // buffers of one dtype and device, which are copied together
+    std::vector<torch::Tensor> buffers;
+    torch::Tensor kept;  // all of them, flat
+  };
+  static void give(Kind& kind, const torch::Tensor& values);
+
+  std::vector<Kind> kinds_;
+};
+
+// Counts of the micro-batches that were computed.
+struct BatchTotals {
+  std::int64_t micro_batches = 0, rows = 0;
+  double length = 0, padded_length = 0;  // see Batch
+  double largest = 0;                    // padded_length of the largest micro-batch of this process
+
+  BatchTotals& operator+=(const BatchTotals& more) {
+    micro_batches += more.micro_batches, rows += more.rows;
+    length += more.length, padded_length += more.padded_length;
+    largest = std::max(largest, more.largest);
+    return *this;
+  }
+};
+
 // The batches of a step: this rank's micro-batches, and the totals of all ranks.
 //
 // A step takes the next micro-batches x ranks batches in a row; batch a * ranks + r is micro-batch a of rank
@@ -62,16 +117,18 @@ struct StepBatches {
   std::vector<std::int64_t> numbers;  // the number of each among the step's batches with rows, from 0
   double waited = 0;                  // seconds until they were read
   // Totals of all ranks:
-  BatchTotals fed;
-  std::int64_t most_passes = 0;  // the most micro-batches of a rank
-  std::int64_t units = 0, left_out = 0, passes_left_out = 0;
+  BatchTotals totals;
+  std::int64_t most_micro_batches = 0;  // the most micro-batches of a rank
+  std::int64_t units = 0;
+  std::int64_t skipped_samples = 0, empty_micro_batches = 0;
   bool new_choices = false;  // rank 0 has FP8 choices that the other ranks lack
   int signal = 0;            // stop signal received by any rank; always 0 without a process group
 };
 
-// Reads this rank's batches of the next step; in a process group, waits until the other ranks have read
-// theirs. The state does not change.
-StepBatches read_step_batches(Run& run);
+// Returns the source of this rank's batches from the step after state.counters.step on, in the stage of that
+// step. The state's task outlives the result.
+Prefetch<Batch>::Source batch_source(const RunConfig& config, const ProcessGroup& process_group,
+                                     const TrainingState& state);
 
 // Returns the stop signal that any rank received; 0: none. All ranks call it.
 int signal_on_any(ProcessGroup& process_group);
@@ -82,7 +139,13 @@ class Stepper {
   // If the step has no samples, the next step is measured.
   static constexpr std::int64_t kMeasuredStep = 2;
 
-  explicit Stepper(Run& run);
+  // All arguments outlive it. `batches`: those of batch_source().
+  Stepper(const RunConfig& config, const Services& services, TrainingState& state, Prefetch<Batch> batches);
+
+  // Makes the next batches those of the stage of the next step.
+  void begin_stage();
+  // Makes the next batches those of `source`, from its position 0 on.
+  void replace_batches(Prefetch<Batch>::Source source) { batches_.reset(std::move(source), 0); }
 
   // Runs the step after counters.step and counts it. Returns false if the step had no samples: no update was
   // made, and finished() has no metrics of it. In a process group nothing is done or counted if signal() is
@@ -93,6 +156,9 @@ class Stepper {
   // Returns the metrics of the oldest step that were not returned yet; waits for them with `drain`.
   std::optional<StepMetric> finished(bool drain);
 
+  // Totals of the micro-batches that this process has computed, and the seconds until it had read them.
+  [[nodiscard]] const BatchTotals& totals() const { return totals_; }
+  [[nodiscard]] double data_wait_seconds() const { return data_wait_seconds_; }
   // Number of steps that this process has done.
   [[nodiscard]] std::int64_t done() const { return done_; }
   [[nodiscard]] bool has_just_measured() const { return done_ == measured_; }
@@ -116,15 +182,26 @@ class Stepper {
     std::int64_t number = 0;                      // its index among those of all ranks
     double divisor = 1;                           // rows of the step / rows of the micro-batch
   };
+  // Reads this rank's batches of the next step; in a process group, waits until the other ranks have read
+  // theirs. The state does not change.
+  StepBatches read_batches();
   bool measure();
-  void count(std::int64_t number, const StepBatches& taken);
+  void count(std::int64_t number, const StepBatches& batches);
   void micro_batch(const MicroBatch& which, const Batch& batch, Stopwatch& watch, torch::Tensor& loss_sum);
-  bool passes_and_update(std::int64_t number);
+  bool run_step(std::int64_t number);
   void update(std::int64_t number);
   [[nodiscard]] torch::Tensor over_ranks(const torch::Tensor& loss) const;
 
-  Run& run_;
+  const RunConfig& config_;
+  ProcessGroup& process_group_;
+  const torch::Device device_;
   Heartbeat& console_;
+  TrainingState& state_;
+  Prefetch<Batch> batches_;
+  const bool task_waits_for_weights_;   // see TaskModel::set_gate
+  std::size_t fp8_choices_shared_ = 0;  // choices of rank 0 that all ranks have
+  BatchTotals totals_;
+  double data_wait_seconds_ = 0;
   StepMetrics metrics_;
   BufferSnapshot buffers_;
   std::deque<std::vector<Stopwatch>> watches_;

@@ -2,13 +2,10 @@
 #include "train/run/training_state.h"
 
 #include "train/base/status.h"
-#include "train/checkpoint/tensors.h"
 #include "train/model/model.h"
 #include "train/optim/gradients.h"
 
 #include <torch/torch.h>
-
-#include <nlohmann/json.hpp>
 
 #include <utility>
 
@@ -26,54 +23,22 @@ std::unique_ptr<Fp8> make_fp8(const Fp8Choice& choice, const TrainingSettings& t
 
 }  // namespace
 
-using Json = nlohmann::ordered_json;
-
-void ModelComponent::save(NamedTensors& tensors, Json& /*numbers*/) const {
-  tensors.insert(tensors.end(), tensors_.begin(), tensors_.end());
-}
-
-Result<Checkpointable::Commit> ModelComponent::load(const NamedTensors& tensors, const Json& /*numbers*/) {
-  if (const std::string differ = differences(tensors, tensors_); !differ.empty()) {
-    return Status::invalid(
-        "its weights are of another model or precision: " + differ +
-        "; use the model and compute_dtype it was saved with, or start in another output_dir" +
-        kConvertAdvice);
-  }
-  return Commit([this, tensors] { copy_tensors(tensors, tensors_); });
-}
-
-void LossScaleComponent::save(NamedTensors& /*tensors*/, Json& numbers) const { scaler_.save(numbers); }
-
-Result<Checkpointable::Commit> LossScaleComponent::load(const NamedTensors& /*tensors*/,
-                                                        const Json& numbers) {
-  LossScaler loaded = scaler_;
-  loaded.load(numbers);
-  return Commit([this, loaded] { scaler_ = loaded; });
-}
-
-void OptimizerComponent::save(NamedTensors& tensors, Json& numbers) const {
-  optimizer_.save(tensors, numbers);
-}
-
-Result<Checkpointable::Commit> OptimizerComponent::load(const NamedTensors& tensors, const Json& numbers) {
-  RETURN_IF_ERROR(optimizer_.load(tensors, numbers));
-  return Commit([] {});
-}
-
-TrainingState::TrainingState(const TrainingSettings& training, const Fp8Choice& fp8_plan,
+TrainingState::TrainingState(const TrainingSettings& training, const Fp8Choice& fp8_choice,
                              const torch::Device& device, ProcessGroup& process_group, Parts parts)
-    : model(std::move(parts.model)),
+    : task(std::move(parts.task.task)),
+      data(std::move(parts.task.data)),
+      model(std::move(parts.model)),
       parameters(parameters_of(*model.module)),
       buffers(buffers_of(*model.module)),
       groups(std::move(parts.groups)),
       shards(std::move(parts.shards)),
       optimizer(std::make_unique<StepOptimizer>(training, groups, shards.get())),
       scaler(device, training.compute_dtype),
-      fp8(make_fp8(fp8_plan, training, parameters, process_group, model.uses_of_weights)),
+      fp8(make_fp8(fp8_choice, training, parameters, process_group, model.uses_of_weights)),
       gradients(make_gradients(process_group, groups, training, training.gradient_accumulation_steps,
                                shards.get(), optimizer.get())),
-      task_waits_for_weights(model.set_gate != nullptr) {
-  if (task_waits_for_weights)
+      counters(parts.counters) {
+  if (model.set_gate != nullptr)
     model.set_gate([updater = optimizer.get()](const torch::nn::Module& module) { updater->wait(module); });
   components_.push_back(std::make_unique<ModelComponent>(tensors_of(*model.module)));
   components_.push_back(std::make_unique<LossScaleComponent>(scaler));
@@ -81,27 +46,34 @@ TrainingState::TrainingState(const TrainingSettings& training, const Fp8Choice& 
   components_.push_back(std::make_unique<OptimizerComponent>(*optimizer));
 }
 
-// Gradients and components refer to the optimizer, and the optimizer to the shards.
+// Components and gradients refer to the optimizer, the optimizer to the shards, and the model to the task.
 TrainingState::~TrainingState() {
   components_.clear();
   gradients.reset();
   fp8.reset();
   optimizer.reset();
+  shards.reset();
+  model = {};
+  task.reset();
 }
 
-std::vector<SavedComponent> TrainingState::save() const {
+SavedState TrainingState::save() const {
   optimizer->wait();
   std::vector<const Checkpointable*> all;
   for (const auto& component : components_) all.push_back(component.get());
-  return collect_components(all);
+  return {counters, collect_components(all)};
 }
 
-Status TrainingState::load(const std::string& checkpoint, const BeforeLoad& before) {
+Result<RunState> TrainingState::load(const std::string& checkpoint, const BeforeLoad& before) {
   std::vector<Checkpointable*> all;
   for (const auto& component : components_) all.push_back(component.get());
-  ASSIGN_OR_RETURN(auto loaded, load_checkpoint(checkpoint, all, before));
-  counters = loaded;
-  return {};
+  ASSIGN_OR_RETURN(const RunState saved, load_checkpoint(checkpoint, all, before));
+  const RunState given = std::exchange(counters, saved);
+  counters.first_step = given.first_step;
+  counters.ranks = given.ranks;
+  counters.batches_per_step = given.batches_per_step;
+  counters.skipped_in_a_row = 0;  // a new start may skip ten steps again before it ends
+  return saved;
 }
 
 MemoryByOwner TrainingState::memory() const {

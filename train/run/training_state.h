@@ -1,5 +1,6 @@
-// The state that training changes: the model, the optimizer with its states, the loss scale, the scales of
-// FP8 and the counters. A checkpoint has exactly these, as components (train/checkpoint/component.h).
+// The state that training changes: the task's model, the optimizer with its states, the loss scale, the
+// scales of FP8 and the counters. A checkpoint has exactly these: components and counters
+// (train/checkpoint/checkpoint.h).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,69 +15,27 @@
 #include "train/optim/param_groups.h"
 #include "train/optim/precision.h"
 #include "train/optim/shards.h"
-#include "train/run/run_config.h"
 #include "train/task.h"
 
 #include <torch/nn/module.h>
 
-#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace octavo_train {
 
-inline constexpr std::string_view kModelComponent = "model", kOptimizerComponent = "optimizer";
-
-// Parameters and buffers, such as the statistics of a BatchNorm.
-class ModelComponent : public Checkpointable {
- public:
-  explicit ModelComponent(NamedTensors tensors) : tensors_(std::move(tensors)) {}
-
-  [[nodiscard]] std::string_view name() const override { return kModelComponent; }
-  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override;
-  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override;
-
- private:
-  NamedTensors tensors_;
-};
-
-class LossScaleComponent : public Checkpointable {
- public:
-  explicit LossScaleComponent(LossScaler& scaler) : scaler_(scaler) {}  // which outlives it
-
-  [[nodiscard]] std::string_view name() const override { return "loss_scale"; }
-  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override;
-  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override;
-
- private:
-  LossScaler& scaler_;
-};
-
-// StepOptimizer::load() checks everything and then changes it, and load() here does the same, so this must be
-// the last component of a run.
-class OptimizerComponent : public Checkpointable {
- public:
-  explicit OptimizerComponent(StepOptimizer& optimizer) : optimizer_(optimizer) {}  // which outlives it
-
-  [[nodiscard]] std::string_view name() const override { return kOptimizerComponent; }
-  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override;
-  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override;
-
- private:
-  StepOptimizer& optimizer_;
-};
-
 class TrainingState {
  public:
   // Objects that exist before the optimizer is made.
   struct Parts {
-    TaskModel model;
+    OpenTask task;
+    TaskModel model;  // built by the task
     ParameterGroups groups;
     std::unique_ptr<ShardedWeights> shards;  // ZeRO's; null: every rank has all of the optimizer's states
+    RunState counters;                       // of a run that begins
   };
-  // The task that built the model and the process group outlive it. Throws c10::Error if the device has no
-  // memory left.
+  // The process group outlives it. Throws c10::Error if the device has no memory left.
   TrainingState(const TrainingSettings& training, const Fp8Choice& fp8, const torch::Device& device,
                 ProcessGroup& process_group, Parts parts);
   ~TrainingState();
@@ -85,23 +44,24 @@ class TrainingState {
 
   // Returns the contents of a checkpoint, after pending updates of the weights. All ranks call it; rank 0
   // gets complete tensors.
-  [[nodiscard]] std::vector<SavedComponent> save() const;
-  // Loads a checkpoint into the state. On an error, which says what differs, nothing has changed. `before`
-  // may change what is loaded.
-  Status load(const std::string& checkpoint, const BeforeLoad& before);
+  [[nodiscard]] SavedState save() const;
+  // Loads a checkpoint into the state, counters included, and returns its counters as they were saved. Counts
+  // that describe this start of the run keep their values: the ranks, their batches per step and the first
+  // step. On an error, which says what differs, nothing has changed. `before` may change what is loaded.
+  Result<RunState> load(const std::string& checkpoint, const BeforeLoad& before);
   // Memory by owner, without activations.
   [[nodiscard]] MemoryByOwner memory() const;
 
-  const TaskModel model;
+  std::unique_ptr<Task> task;
+  const TaskData data;
+  TaskModel model;
   const NamedTensors parameters, buffers;
   const ParameterGroups groups;
-  const std::unique_ptr<ShardedWeights> shards;
+  std::unique_ptr<ShardedWeights> shards;
   std::unique_ptr<StepOptimizer> optimizer;
   LossScaler scaler;
-  std::unique_ptr<Fp8> fp8;            // null: matmuls without FP8
-  std::size_t fp8_choices_shared = 0;  // choices of rank 0 that all ranks have
+  std::unique_ptr<Fp8> fp8;  // null: matmuls without FP8
   std::unique_ptr<Gradients> gradients;
-  bool task_waits_for_weights = false;  // see TaskModel::set_gate
   RunState counters;
 
  private:

@@ -1,23 +1,25 @@
-// How the ranks of a run start it: a stage that fails on one rank fails on all ranks. Settings, data and
-// model are compared before the first step, and all ranks get rank 0's weights.
+// How ranks agree: exceptions become errors, a stage that fails on one rank fails on all ranks, and texts
+// that must be equal on all ranks are compared.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "train/base/status.h"
-#include "train/config/settings.h"
 #include "train/distributed/process_group.h"
-#include "train/run/training_state.h"
-#include "train/task.h"
 
-#include <torch/nn/module.h>
-#include <torch/types.h>
+#include <c10/util/Exception.h>
 
+#include <exception>
 #include <functional>
 #include <span>
 #include <string>
-#include <vector>
 
 namespace octavo_train {
+
+// Returns the first line of a torch error, without the backtrace.
+std::string error_text(const c10::Error& error);
+
+// Returns the error for any exception, with the code of an octavo_train::Error.
+Status status_of(const std::exception& error);
 
 // Runs a stage on every rank. If it fails on any rank, by a status or an exception, all ranks return the
 // error of the lowest rank that failed, which names that rank. Without a process group, exceptions of the
@@ -33,16 +35,5 @@ struct NamedText {
 // Returns an error, equal on all ranks, if a text differs. It names the text, the ranks, and the first line
 // that differs. Ranks exchange hashes, and then the text that differs. REQUIRES: the same names on all ranks.
 Status check_equal_across_ranks(ProcessGroup& process_group, std::span<const NamedText> texts);
-
-// Facts for check_equal_across_ranks() before anything is read: the version, the device's type, and the
-// settings without paths, which may differ on another machine.
-std::vector<NamedText> settings_texts(const Settings& settings, const torch::Device& device);
-
-// Facts of the data and of the model.
-std::vector<NamedText> model_texts(const TaskData& data, const TrainingState& state);
-
-// Gives all ranks the weights and buffers of rank 0: random numbers of different processors may differ in
-// their last bits.
-void share_weights(ProcessGroup& process_group, const torch::nn::Module& model);
 
 }  // namespace octavo_train

@@ -1,35 +1,37 @@
 // The training loop of a run: steps, and between them metrics, evaluations and checkpoints.
 //
-// The parts know their own: a step (step.h), whether the weights are good (divergence_guard.h), speed and
-// lines of progress (progress.h), checkpoints (checkpointer.h). Here is their order. At the end of a step
-// metrics are written first, then it is evaluated, then saved, so that a checkpoint comes after everything
-// else of its step.
+// Other classes do the work: Stepper a step, DivergenceGuard decides if the weights are good, Progress logs
+// speed, Checkpointer saves. This class has their order. At the end of a step its metrics are written, then
+// it is evaluated, then saved, so that a checkpoint comes after everything else of its step.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/checkpoint/checkpointer.h"
 #include "train/console/console.h"
-#include "train/run/checkpointer.h"
+#include "train/data/prefetch.h"
 #include "train/run/divergence.h"
 #include "train/run/outcome.h"
 #include "train/run/progress.h"
 #include "train/run/run.h"
 #include "train/run/step.h"
+#include "train/run/training_state.h"
 
+#include <cstdint>
 #include <optional>
+#include <string>
 
 namespace octavo_train {
 
-class TrainingLoop {
+class Trainer {
  public:
-  explicit TrainingLoop(Run& run);
+  // All arguments outlive it. `batches`: those of batch_source().
+  Trainer(const RunConfig& config, Services& services, TrainingState& state, Prefetch<Batch> batches);
 
   // Trains until the last step, a signal, or an error.
   Result<Outcome> run();
 
-  // Memory at the peak of a step. None before the second step of this process.
-  [[nodiscard]] const std::optional<MemoryByOwner>& measured_memory() const { return stepper_.memory(); }
-  // Steps that this process has done.
-  [[nodiscard]] std::int64_t steps_done() const { return stepper_.done(); }
+  // The step, for a dry run and for figures of the steps that were done.
+  [[nodiscard]] Stepper& stepper() { return stepper_; }
 
  private:
   Status steps(Outcome& outcome);
@@ -39,7 +41,6 @@ class TrainingLoop {
   Status at_step_end(bool last);
   Status log_memory();
   Status evaluate();
-  Status save(Checkpointer::Reason reason);
   Status next_stage();
   Status finish(Outcome& outcome);
   [[nodiscard]] std::int64_t first_step_of_resume() const;
@@ -50,8 +51,11 @@ class TrainingLoop {
   [[nodiscard]] bool due(const std::optional<std::int64_t>& every) const;
   [[nodiscard]] bool evaluation_due() const;
 
-  Run& run_;
+  const RunConfig& config_;
+  Services& services_;
+  ProcessGroup& process_group_;
   Heartbeat& console_;
+  TrainingState& state_;
   RunState& counters_;
   Stepper stepper_;
   DivergenceGuard guard_;

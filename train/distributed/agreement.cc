@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: MIT
-#include "train/run/agreement.h"
+#include "train/distributed/agreement.h"
 
-#include "train/config/config.h"
-#include "train/config/paths.h"
 #include "train/io/checksums.h"
-#include "train/model/model.h"
-#include "train/run/errors.h"
 
 #include <fmt/format.h>
-#include <octavo/backend.h>
-#include <torch/torch.h>
-
-#include <nlohmann/json.hpp>
 
 #include <cstddef>
+#include <new>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace octavo_train {
@@ -53,6 +47,20 @@ std::string trimmed(const std::string& line) {
 
 }  // namespace
 
+std::string error_text(const c10::Error& error) {
+  const std::string what = error.what_without_backtrace();
+  return what.substr(0, what.find('\n'));
+}
+
+Status status_of(const std::exception& error) {
+  if (const auto* torch = dynamic_cast<const c10::Error*>(&error))
+    return Status::failed("LibTorch: " + error_text(*torch));
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
+    return Status::failed("out of memory on the host");
+  const auto* own = dynamic_cast<const Error*>(&error);
+  return Status(own != nullptr ? own->code() : StatusCode::failed, error.what());
+}
+
 Status run_on_all_ranks(ProcessGroup& process_group, const std::function<Status()>& stage) {
   return process_group.grouped() ? process_group.first_error(caught(stage)) : stage();
 }
@@ -79,35 +87,6 @@ Status check_equal_across_ranks(ProcessGroup& process_group, std::span<const Nam
     return Status::invalid(text);
   }
   return {};
-}
-
-std::vector<NamedText> settings_texts(const Settings& given, const torch::Device& device) {
-  Settings settings = without_paths(given);
-  settings.training.num_gpus.reset();  // machines may have different numbers of ranks
-  return {{"version of octavo", std::string(octavo::version())},
-          {"device", device.is_cpu() ? "cpu" : c10::DeviceTypeName(device.type())},
-          {"config", to_yaml(settings)}};
-}
-
-std::vector<NamedText> model_texts(const TaskData& data, const TrainingState& state) {
-  std::ostringstream parameters;
-  for (const NamedTensors* tensors : {&state.parameters, &state.buffers}) {
-    for (const auto& [name, tensor] : *tensors)
-      parameters << name << ' ' << tensor.sizes() << ' ' << tensor.scalar_type() << '\n';
-  }
-  return {{"data", data.record.dump(1) + '\n' + std::to_string(data.samples) + " samples"},
-          {"model", parameters.str()}};
-}
-
-void share_weights(ProcessGroup& process_group, const torch::nn::Module& model) {
-  if (!process_group.grouped()) return;
-  const torch::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : tensors_of(model)) {
-    const torch::Tensor sent = tensor.contiguous();
-    process_group.broadcast(sent, 0).wait();
-    if (!sent.is_same(tensor)) tensor.copy_(sent);
-  }
-  process_group.take_traffic();  // it is no part of the first step's
 }
 
 }  // namespace octavo_train
