@@ -1,4 +1,4 @@
-# Libraries for tests whose kernels go another architecture's way on the GPU that is there (src/cuda/arch.h): its steps of
+# Libraries for tests whose kernels go another architecture's way on the GPU that is there (src/cuda/runtime/arch.h): its steps of
 # memory, its tables, its arithmetic and no more shared memory than it has. What no GPU at hand would run is run all the same.
 #
 #   OCTAVO_CUDA_AS         architectures, for example 750;800;860;890;1200: each gets a library in <build>/as/<architecture>,

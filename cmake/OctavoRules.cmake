@@ -55,7 +55,7 @@ endfunction()
 # build folder, which it would not with sources that are made there. `out` gets the target.
 function(octavo_rule_library rule suffix out)
   octavo_rule_target(${rule} "${suffix}" target)
-  add_library(${target} OBJECT cuda/step_rule.cu)
+  add_library(${target} OBJECT cuda/step/rule.cu)
   octavo_object_options(${target})
   target_compile_definitions(${target} PRIVATE OCTAVO_RULE=${rule})
   set(${out} ${target} PARENT_SCOPE)

@@ -1,7 +1,7 @@
 // The transducer loss on logits on a GPU: where its memory is, and its launches on the caller's stream.
 // Lengths are on the device, so nothing is planned by them, and nobody waits.
 // SPDX-License-Identifier: MIT
-#include "cuda/runtime.h"
+#include "cuda/runtime/runtime.h"
 #include "cuda/transducer_call.h"
 #include "cuda/transducer_logits.h"
 #include "transducer/refuse.h"

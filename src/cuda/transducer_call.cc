@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/transducer_call.h"
 
-#include "cuda/runtime.h"
+#include "cuda/runtime/runtime.h"
 #include "transducer/lattice.h"
 #include "transducer/refuse.h"
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "cuda/runtime/vectors.cuh"
 #include "cuda/transducer.h"
-#include "cuda/vectors.cuh"
 
 namespace octavo::cuda {
 

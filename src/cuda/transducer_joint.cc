@@ -1,7 +1,7 @@
 // The transducer loss with its joint network on a GPU: where its memory is, and the steps on the caller's
 // stream.
 // SPDX-License-Identifier: MIT
-#include "cuda/runtime.h"
+#include "cuda/runtime/runtime.h"
 #include "cuda/transducer_tiles.h"
 #include "transducer/refuse.h"
 #include "transducer/tiles.h"

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "cuda/cublaslt.h"
+#include "cuda/runtime/cublaslt.h"
 #include "cuda/transducer_call.h"
 #include "cuda/transducer_joint.h"
 #include "transducer/gpu_sizes.h"
