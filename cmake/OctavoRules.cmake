@@ -3,7 +3,7 @@
 #   OCTAVO_EXTRA_LISTS   a header with more families and formats: it defines octavo::ExtraFamilies and
 #                        octavo::ExtraFormats, and includes its formula headers from its own folder
 
-set(OCTAVO_EXTRA_LISTS "" CACHE FILEPATH "A header with algorithms and state formats beyond src/core/lists.h")
+set(OCTAVO_EXTRA_LISTS "" CACHE FILEPATH "A header with algorithms and state formats beyond src/core/builtin_registry.h")
 if(OCTAVO_EXTRA_LISTS AND NOT EXISTS "${OCTAVO_EXTRA_LISTS}")
   message(FATAL_ERROR "OCTAVO_EXTRA_LISTS: got '${OCTAVO_EXTRA_LISTS}', expected the path of a header")
 endif()
@@ -29,7 +29,7 @@ endfunction()
 
 # The rules that the library has, in the order of the lists.
 function(octavo_all_rules out)
-  octavo_rules_of("${CMAKE_CURRENT_SOURCE_DIR}/core/lists.h" "${CMAKE_CURRENT_SOURCE_DIR}" "formula/[^\"]+" rules)
+  octavo_rules_of("${CMAKE_CURRENT_SOURCE_DIR}/core/builtin_registry.h" "${CMAKE_CURRENT_SOURCE_DIR}" "formula/[^\"]+" rules)
   if(OCTAVO_EXTRA_LISTS)
     get_filename_component(folder "${OCTAVO_EXTRA_LISTS}" DIRECTORY)
     octavo_rules_of("${OCTAVO_EXTRA_LISTS}" "${folder}" "[^\"]+" more)

@@ -32,7 +32,7 @@ def test_a_tree_that_asks_its_descriptions_passes(tmp_path: pathlib.Path) -> Non
         "train__notes_md": "mirage\n",  # no source
         "tests__oasis_py": "mirage\n",  # another folder
     }
-    assert check(tmp_path, "src/core/lists.h  # the list\n", **files) == (0, [])
+    assert check(tmp_path, "src/core/builtin_registry.h  # the list\n", **files) == (0, [])
 
 
 @pytest.mark.parametrize(

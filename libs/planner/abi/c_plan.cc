@@ -1,6 +1,6 @@
 // The C ABI of plans: its structs as those of octavo/plan.h.
 // SPDX-License-Identifier: MIT
-#include "core/c_common.h"
+#include "abi/c_common.h"
 
 #include <octavo/octavo.h>
 #include <octavo/plan.h>

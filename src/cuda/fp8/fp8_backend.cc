@@ -5,7 +5,7 @@
 #include "cuda/runtime/cublaslt.h"
 #include "cuda/runtime/runtime.h"
 #include "fp8/backend.h"
-#include "fp8/refuse.h"
+#include "fp8/invalid_argument.h"
 #include "fp8/tiles.h"
 
 #include <algorithm>

@@ -15,7 +15,7 @@
 #pragma once
 
 #include "codecs/dynamic_map.h"
-#include "core/lists.h"
+#include "core/builtin_registry.h"
 #include "cuda/runtime/arch.h"
 #include "cuda/step/tensor_table.h"
 #include "lane/scalar.h"

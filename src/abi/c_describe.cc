@@ -1,6 +1,6 @@
 // The C ABI of the descriptions.
 // SPDX-License-Identifier: MIT
-#include "core/c_common.h"
+#include "abi/c_common.h"
 
 #include <octavo/describe.h>
 #include <octavo/formats.h>

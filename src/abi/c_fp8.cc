@@ -1,6 +1,6 @@
 // The C ABI of FP8 products: its structs as those of octavo/fp8_layer.h.
 // SPDX-License-Identifier: MIT
-#include "core/c_common.h"
+#include "abi/c_common.h"
 
 #include <octavo/fp8_layer.h>
 #include <octavo/octavo.h>

@@ -1,7 +1,7 @@
 // The C ABI over the C++ API: copies structs, catches what memory exhaustion throws, keeps the last error per
 // thread.
 // SPDX-License-Identifier: MIT
-#include "core/c_common.h"
+#include "abi/c_common.h"
 
 #include <octavo/backend.h>
 #include <octavo/codec.h>

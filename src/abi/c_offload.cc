@@ -1,6 +1,6 @@
 // The C ABI of offload besides the engine's: which states leave a device, host memory, traces.
 // SPDX-License-Identifier: MIT
-#include "core/c_common.h"
+#include "abi/c_common.h"
 
 #include <octavo/octavo.h>
 #include <octavo/offload.h>

@@ -1,6 +1,6 @@
 // The C ABI of the engine, over octavo/engine.h.
 // SPDX-License-Identifier: MIT
-#include "core/c_common.h"
+#include "abi/c_common.h"
 
 #include <octavo/engine.h>
 #include <octavo/octavo.h>
