@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cuda/offload/events.h"
-#include "offload/delays.h"
+#include "offload/test_delays.h"
 #include "offload/trace.h"
 
 namespace octavo::cuda {

@@ -2,16 +2,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "engine/host_pieces.h"
-#include "offload/held.h"
-#include "offload/steps.h"
+#include "offload/host_arena.h"
+#include "offload/host_grads.h"
+#include "offload/offloaded_step.h"
 
 #include <octavo/engine.h>
 
 #include <limits>
 #include <memory>
 
-namespace octavo::engine {
+namespace octavo::offload {
 
 struct Offloaded {
   static constexpr std::uint32_t kLast = std::numeric_limits<std::uint32_t>::max();
@@ -20,7 +20,7 @@ struct Offloaded {
   // host: the parameter's copy in host memory. Stale: it must be made before it is used.
   HostPiece copy;
   bool stale = true;
-  offload::Mark copied;
+  Mark copied;
 
   // The gradient in host memory: complete when `complete` has passed, and with it, where they were taken, its
   // sums (`summed`). What was read of it by the last step: `released`.
@@ -28,14 +28,14 @@ struct Offloaded {
   bool holds = false;
   DType held_dtype = DType::f32, taken_dtype = DType::f32;
   bool has_sums = false;
-  std::shared_ptr<offload::HeldSums> sums;  // written by the host's queue
-  offload::Mark complete, summed;
-  offload::Promise released;
+  std::shared_ptr<HeldSums> sums;  // written by the host's queue
+  Mark complete, summed;
+  Promise released;
 
   // When gradients in device memory were read: by take, by a step.
-  offload::Mark taken;
-  offload::Promise read;
-  offload::Promise weight;  // when it is up to date
+  Mark taken;
+  Promise read;
+  Promise weight;  // when it is up to date
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::offload

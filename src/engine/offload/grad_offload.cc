@@ -6,7 +6,7 @@
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
 #include "engine/impl.h"
-#include "offload/held.h"
+#include "offload/host_grads.h"
 #include "offload/host_threads.h"
 #include "optimizers/resolve.h"
 
@@ -14,8 +14,8 @@
 
 namespace octavo {
 
-using engine::Offloaded;
 using engine::Record;
+using offload::Offloaded;
 
 Status Engine::take(std::span<const std::uint32_t> handles, std::span<const void* const> grads,
                     std::span<const DType> dtypes, Device device, void* stream) {

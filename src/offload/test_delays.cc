@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "offload/delays.h"
+#include "offload/test_delays.h"
 
 #include <charconv>
 #include <chrono>

@@ -8,8 +8,8 @@
 
 namespace octavo {
 
-using engine::Offloaded;
 using engine::Record;
+using offload::Offloaded;
 
 // Room for copies of the parameters of `host` tensors.
 Status Engine::Impl::reserve_copies(std::span<const std::uint32_t> handles) {

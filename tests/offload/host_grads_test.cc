@@ -1,6 +1,6 @@
 // Gradients that are added up in host memory: every sum is that of plain loops, every norm that of grad_norm.
 // SPDX-License-Identifier: MIT
-#include "offload/held.h"
+#include "offload/host_grads.h"
 
 #include "tests/reference/elements.h"
 

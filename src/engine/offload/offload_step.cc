@@ -10,7 +10,7 @@ namespace octavo {
 
 using engine::Cohort;
 using engine::DeviceState;
-using engine::Offloaded;
+using offload::Offloaded;
 
 std::int64_t Engine::Impl::staging_bytes(Device device) const {
   std::int64_t bytes = 0;

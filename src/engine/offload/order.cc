@@ -12,8 +12,8 @@
 
 namespace octavo {
 
-using engine::Offloaded;
 using engine::Record;
+using offload::Offloaded;
 
 Engine::Impl::~Impl() { (void)devices.drain(); }
 

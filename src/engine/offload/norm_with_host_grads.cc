@@ -2,7 +2,7 @@
 // tree over all chunks, in the order of begin, then gives the bits that all of them on the device would give.
 // SPDX-License-Identifier: MIT
 #include "engine/impl.h"
-#include "offload/held.h"
+#include "offload/host_grads.h"
 #include "offload/host_threads.h"
 #include "optimizers/norm_chunks.h"
 
@@ -12,7 +12,7 @@
 
 namespace octavo {
 
-using engine::Offloaded;
+using offload::Offloaded;
 
 // The sums of a held gradient, complete.
 Result<offload::HeldSums*> Engine::Impl::sums_of(std::uint32_t handle, int threads) {

@@ -8,8 +8,8 @@
 
 namespace octavo {
 
-using engine::Offloaded;
 using engine::Record;
+using offload::Offloaded;
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <memory>
 
-namespace octavo::engine {
+namespace octavo::offload {
 
 struct HostPiece {
   std::shared_ptr<std::byte> data;
@@ -18,7 +18,7 @@ struct HostPiece {
   [[nodiscard]] std::byte* get() const { return data.get(); }
 };
 
-class HostPieces {
+class HostArena {
  public:
   // Whether anything was allocated yet.
   [[nodiscard]] bool used() const { return *total_ > 0; }
@@ -38,4 +38,4 @@ class HostPieces {
   std::shared_ptr<std::int64_t> total_ = std::make_shared<std::int64_t>(0);
 };
 
-}  // namespace octavo::engine
+}  // namespace octavo::offload

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "offload/held.h"
+#include "offload/host_grads.h"
 
 #include "cpu/implementations.h"
 #include "cpu/threads.h"

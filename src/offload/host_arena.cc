@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "engine/host_pieces.h"
+#include "offload/host_arena.h"
 
 #include <octavo/offload.h>
 
 #include <algorithm>
 
-namespace octavo::engine {
+namespace octavo::offload {
 namespace {
 
 constexpr std::int64_t kAlignment = 256;
@@ -15,7 +15,7 @@ std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAl
 
 }  // namespace
 
-Result<HostPiece> HostPieces::take(std::int64_t bytes, std::int64_t expected, bool pin) {
+Result<HostPiece> HostArena::take(std::int64_t bytes, std::int64_t expected, bool pin) {
   const std::int64_t wanted = aligned(std::max<std::int64_t>(bytes, 1));
   const bool fits = open_.bytes >= wanted && open_pinned_ == pin;
   // A large one has a block of its own, so that none is left half empty for it.
@@ -33,7 +33,7 @@ Result<HostPiece> HostPieces::take(std::int64_t bytes, std::int64_t expected, bo
   return piece;
 }
 
-Result<HostPiece> HostPieces::block(std::int64_t bytes, bool pin) const {
+Result<HostPiece> HostArena::block(std::int64_t bytes, bool pin) const {
   HostPiece piece;
   piece.bytes = bytes;
   if (memory_.allocate == nullptr) {
@@ -57,4 +57,4 @@ Result<HostPiece> HostPieces::block(std::int64_t bytes, bool pin) const {
   return piece;
 }
 
-}  // namespace octavo::engine
+}  // namespace octavo::offload
