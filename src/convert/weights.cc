@@ -1,5 +1,5 @@
-// Weights between fp32 and bf16 with their master bits, outside a step: the functions of a step (narrow.h),
-// an element at a time.
+// Weights between fp32 and bf16 with their master bits, outside a step: the functions of a step
+// (formula/narrow.h), an element at a time.
 // SPDX-License-Identifier: MIT
 #include "formula/narrow.h"
 
