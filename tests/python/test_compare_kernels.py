@@ -1,4 +1,4 @@
-"""scripts/compare_kernels (docs/testing.md) reads what cuobjdump prints, and finds each kernel that differs."""
+"""scripts/compare_kernels reads what cuobjdump prints and names every kernel that differs: docs/testing.md."""
 
 import importlib.machinery
 import importlib.util
