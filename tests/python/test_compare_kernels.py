@@ -1,4 +1,4 @@
-"""scripts/compare_kernels reads what cuobjdump prints and names every kernel that differs: docs/testing.md."""
+"""scripts/compare_kernels reads what cuobjdump prints and names each kernel that differs: docs/testing.md."""
 
 import importlib.machinery
 import importlib.util
