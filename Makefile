@@ -111,7 +111,7 @@ neon: ## the C++ tests built for 64-bit Arm and run under qemu, in build-neon/
 	@$(call ctest,neon)
 
 # A build folder of its own, configured only: clang cannot read GCC's precompiled header, so this one has none.
-TIDY ?= (src|apps|benchmarks|cli|train|tests|examples)/.*[.]cc
+TIDY ?= (libs|src|apps|benchmarks|cli|train|tests|examples)/.*[.]cc
 tidy: ## clang-tidy over everything that is compiled (TIDY='train/.*' for a part)
 	@scripts/bootstrap test --tidy
 	@$(call configure,tidy)

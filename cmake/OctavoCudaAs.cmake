@@ -1,4 +1,4 @@
-# Libraries for tests whose kernels go another architecture's way on the GPU that is there (src/cuda/arch.h): its steps of
+# Libraries for tests whose kernels go another architecture's way on the GPU that is there (src/cuda/runtime/arch.h): its steps of
 # memory, its tables, its arithmetic and no more shared memory than it has. What no GPU at hand would run is run all the same.
 #
 #   OCTAVO_CUDA_AS         architectures, for example 750;800;860;890;1200: each gets a library in <build>/as/<architecture>,
@@ -41,7 +41,7 @@ function(octavo_add_as_libraries)
     endif()
     octavo_kernel_library("_as_${arch}" kernels)
     target_compile_definitions(${kernels} PRIVATE OCTAVO_CUDA_AS=${arch})
-    set(objects $<TARGET_OBJECTS:octavo_objects> $<TARGET_OBJECTS:${kernels}>)
+    set(objects $<TARGET_OBJECTS:octavo_objects> ${OCTAVO_LIBS_OBJECTS} $<TARGET_OBJECTS:${kernels}>)
     foreach(rule IN LISTS rules)
       if(rule IN_LIST chosen)
         octavo_rule_library(${rule} "_as_${arch}" target)

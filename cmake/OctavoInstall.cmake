@@ -11,7 +11,8 @@ install(TARGETS octavo EXPORT octavo-targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/octavo ${PROJECT_SOURCE_DIR}/adapters/torch/include/octavo
+list(TRANSFORM OCTAVO_PUBLIC_INCLUDE APPEND /octavo OUTPUT_VARIABLE octavo_header_folders)
+install(DIRECTORY ${octavo_header_folders} ${PROJECT_SOURCE_DIR}/adapters/torch/include/octavo
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h")
 install(EXPORT octavo-targets NAMESPACE octavo:: DESTINATION ${octavo_package_dir})

@@ -1,41 +1,19 @@
-# CUDA objects for each rule of update, so that adding an algorithm is one formula file and one line in the list.
+# CUDA objects for each rule of update in OCTAVO_RULES (src/CMakeLists.txt). core/descriptions.cc compares that list with the
+# families of core/builtin_registry.h, so a rule that is missing in one of them does not compile.
 #
 #   OCTAVO_EXTRA_LISTS   a header with more families and formats: it defines octavo::ExtraFamilies and
 #                        octavo::ExtraFormats, and includes its formula headers from its own folder
+#   OCTAVO_EXTRA_RULES   the rules of these families in the same order, for example Triad
 
-set(OCTAVO_EXTRA_LISTS "" CACHE FILEPATH "A header with algorithms and state formats beyond src/core/lists.h")
+set(OCTAVO_EXTRA_RULES "" CACHE STRING "The rules of update of the families in OCTAVO_EXTRA_LISTS")
+set(OCTAVO_EXTRA_LISTS "" CACHE FILEPATH "A header with algorithms and state formats beyond src/core/builtin_registry.h")
 if(OCTAVO_EXTRA_LISTS AND NOT EXISTS "${OCTAVO_EXTRA_LISTS}")
   message(FATAL_ERROR "OCTAVO_EXTRA_LISTS: got '${OCTAVO_EXTRA_LISTS}', expected the path of a header")
 endif()
 
-# The rules of the families that a list includes: `using Rules = TypeList<A, B>;` in its formula headers.
-function(octavo_rules_of list folder pattern out)
-  set(found "")
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${list}")
-  file(STRINGS "${list}" includes REGEX "^#include \"${pattern}\"")
-  foreach(line IN LISTS includes)
-    string(REGEX REPLACE "^#include \"([^\"]+)\".*" "\\1" header "${line}")
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${folder}/${header}")
-    file(READ "${folder}/${header}" text)
-    string(REGEX MATCHALL "using Rules = TypeList<[^>]*>" lists "${text}")
-    foreach(one IN LISTS lists)
-      string(REGEX REPLACE "using Rules = TypeList<([^>]*)>" "\\1" names "${one}")
-      string(REGEX MATCHALL "[A-Za-z0-9_]+" names "${names}")
-      list(APPEND found ${names})
-    endforeach()
-  endforeach()
-  set(${out} "${found}" PARENT_SCOPE)
-endfunction()
-
-# The rules that the library has, in the order of the lists.
+# The rules that the library has, in the order of the registry.
 function(octavo_all_rules out)
-  octavo_rules_of("${CMAKE_CURRENT_SOURCE_DIR}/core/lists.h" "${CMAKE_CURRENT_SOURCE_DIR}" "formula/[^\"]+" rules)
-  if(OCTAVO_EXTRA_LISTS)
-    get_filename_component(folder "${OCTAVO_EXTRA_LISTS}" DIRECTORY)
-    octavo_rules_of("${OCTAVO_EXTRA_LISTS}" "${folder}" "[^\"]+" more)
-    list(APPEND rules ${more})
-  endif()
-  set(${out} ${rules} PARENT_SCOPE)
+  set(${out} ${OCTAVO_RULES} ${OCTAVO_EXTRA_RULES} PARENT_SCOPE)
 endfunction()
 
 # An object library of the kernels that no rule has. `out` gets the target.
@@ -55,20 +33,20 @@ endfunction()
 # build folder, which it would not with sources that are made there. `out` gets the target.
 function(octavo_rule_library rule suffix out)
   octavo_rule_target(${rule} "${suffix}" target)
-  add_library(${target} OBJECT cuda/step_rule.cu)
+  add_library(${target} OBJECT cuda/step/rule.cu)
   octavo_object_options(${target})
   target_compile_definitions(${target} PRIVATE OCTAVO_RULE=${rule})
   set(${out} ${target} PARENT_SCOPE)
 endfunction()
 
-# The objects of every rule. With OCTAVO_CUDA_PTX_RULES the first one alone is made as usual. The rest end as PTX that is
-# hardly optimized: a machine that runs none of it has compiled all sources in a third of the time.
+# The objects of every rule. With OCTAVO_CUDA_PTX_RULES those of Adagrad alone, which compile fast, are made as usual. The rest
+# end as PTX that is hardly optimized: a machine that runs none of it has compiled all sources in a third of the time.
 function(octavo_rule_objects out)
   octavo_all_rules(rules)
   set(objects "")
   foreach(rule IN LISTS rules)
     octavo_rule_library(${rule} "" target)
-    if(OCTAVO_CUDA_PTX_RULES AND objects)
+    if(OCTAVO_CUDA_PTX_RULES AND NOT rule STREQUAL "Adagrad")
       list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE "^([0-9]+[a-z]?).*$" "\\1-virtual" OUTPUT_VARIABLE ptx)
       set_property(TARGET ${target} PROPERTY CUDA_ARCHITECTURES ${ptx})
       if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)

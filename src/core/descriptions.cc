@@ -3,8 +3,16 @@
 #include "core/descriptions.h"
 
 #include <cstring>
+#include <type_traits>
 
 namespace octavo {
+
+// CMake compiles the CUDA kernels of each rule in its own list.
+static_assert(
+    std::is_same_v<Algorithms, TypeList<OCTAVO_RULES>>,
+    "the rules of Families in core/builtin_registry.h and of ExtraFamilies in OCTAVO_EXTRA_LISTS must be "
+    "OCTAVO_RULES in src/CMakeLists.txt and the CMake option OCTAVO_EXTRA_RULES, in the same order");
+
 namespace {
 
 constexpr auto kInfos = [] {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "core/lists.h"
+#include "core/builtin_registry.h"
 
 #include <octavo/describe.h>
 

@@ -1,6 +1,6 @@
 // The descriptions of the formats, from the list and the codecs' constants, and their names.
 // SPDX-License-Identifier: MIT
-#include "core/lists.h"
+#include "core/builtin_registry.h"
 
 #include <octavo/formats.h>
 

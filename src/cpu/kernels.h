@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "core/lists.h"
+#include "core/builtin_registry.h"
 #include "formula/dropout.h"
 #include "formula/measure.h"
 #include "formula/norm.h"

@@ -37,7 +37,7 @@ struct DeviceState {
   // scalars of steps on the CPU come down, in places that are used in turn.
   std::unique_ptr<offload::Link> link;
   std::unique_ptr<offload::Staging> staging;
-  HostPiece scalars;
+  offload::HostPiece scalars;
   std::vector<offload::Mark> scalars_read;
   std::size_t scalar_place = 0;
 };

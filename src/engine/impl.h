@@ -1,14 +1,14 @@
 // The parts of an engine together: engine.cc changes what it knows and begins steps, run.cc takes norms and
-// steps, release.cc steps gradients that arrive early; take.cc, held_norm.cc and offload_step.cc do the same
-// for tensors whose states are in host memory, over copies.cc and gradient_memory.cc; offload.cc says who
-// waits for what.
+// steps, release.cc steps gradients that arrive early. The files of engine/offload/ do the same for tensors
+// whose states are in host memory: grad_offload.cc copies gradients down, norm_with_host_grads.cc takes their
+// norm, offload_step.cc steps; order.cc defines which call waits for which work.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "engine/devices.h"
-#include "engine/host_pieces.h"
 #include "engine/plans.h"
 #include "engine/registry.h"
+#include "offload/host_arena.h"
 
 #include <octavo/engine.h>
 
@@ -20,7 +20,7 @@ struct Engine::Impl {
   explicit Impl(Algorithm algorithm) : registry(algorithm) {}
 
   // Members that come later use those before them; what is under way uses all.
-  engine::HostPieces memory;
+  offload::HostArena memory;
   engine::Registry registry;
   engine::Devices devices;
   engine::Plans plans;
@@ -75,11 +75,11 @@ struct Engine::Impl {
   bool sums_wanted = false;  // somebody has asked for norms, so gradients that are taken are summed at once
   // Host memory that gradients pass on their way to a sum.
   struct Passage {
-    engine::HostPiece piece;
+    offload::HostPiece piece;
     offload::Mark free;
   };
   std::vector<Passage> passages;
-  engine::HostPiece norm_memory;  // what norms over held gradients are joined in
+  offload::HostPiece norm_memory;  // what norms over held gradients are joined in
   offload::Mark norm_sent;
 
   // Whether the engine can be used: not in a forked process, and not when work has failed.

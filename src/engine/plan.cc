@@ -148,7 +148,7 @@ Status Plan::add_offloaded(Cohort& cohort, const Registry& registry, const Group
   std::vector<offload::OffloadedTensor> list;
   list.reserve(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const Offloaded& own = *registry[cohort.handles[i]].offloaded;
+    const offload::Offloaded& own = *registry[cohort.handles[i]].offloaded;
     offload::OffloadedTensor& one = list.emplace_back();
     one.args = tensors[i];
     one.host_param = own.copy.get();

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "engine/registry.h"
-#include "offload/steps.h"
+#include "offload/offloaded_step.h"
 #include "optimizers/backend.h"
 
 #include <octavo/engine.h>

@@ -74,10 +74,10 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
   const std::vector<std::uint32_t> sharing = ranges.sharing();
   if (!gone.empty() && gone.back() >= records_.size()) records_.resize(gone.back() + 1);
   std::vector<std::uint64_t> histories;
-  std::vector<std::unique_ptr<Offloaded>> fresh;
+  std::vector<std::unique_ptr<offload::Offloaded>> fresh;
   for (std::size_t i = 0; i < handles.size(); ++i) {
     const Record& before = records_[handles[i]];
-    fresh.push_back(needs_offloaded(before, tensors[i]) ? std::make_unique<Offloaded>() : nullptr);
+    fresh.push_back(needs_offloaded(before, tensors[i]) ? std::make_unique<offload::Offloaded>() : nullptr);
     histories.push_back(history_of(tensors[i].known_steps, before.known ? before.history : 0));
   }
   // Nothing fails or allocates memory from here on.

@@ -8,8 +8,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "engine/offloaded.h"
 #include "engine/ranges.h"
+#include "offload/offloaded_state.h"
 
 #include <octavo/engine.h>
 
@@ -35,7 +35,7 @@ struct Record {
   mutable std::uint64_t seen = 0;  // by the last call that was given it: finds handles that are given twice
   Residence residence = Residence::device;
   bool held_in_fp32 = false;
-  std::unique_ptr<Offloaded> offloaded;  // unless the state is on the device
+  std::unique_ptr<offload::Offloaded> offloaded;  // unless the state is on the device
   // Gradient release, since the last finish.
   bool ready = false;
   const GradNorm* own = nullptr;

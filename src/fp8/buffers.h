@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "fp8/refuse.h"
+#include "fp8/invalid_argument.h"
 #include "optimizers/resolve.h"
 
 #include <span>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include "fp8/invalid_argument.h"
 #include "fp8/limits.h"
-#include "fp8/refuse.h"
 #include "fp8/tiles.h"
 
 #include <octavo/fp8_layer.h>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "codecs/fp8.h"
 #include "core/first_error.h"
-#include "fp8/refuse.h"
+#include "fp8/invalid_argument.h"
 #include "fp8/tiles.h"
 #include "fp8/values.h"
 

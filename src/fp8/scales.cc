@@ -5,7 +5,7 @@
 #include "cpu/threads.h"
 #include "formula/fp8_scale.h"
 #include "fp8/backend.h"
-#include "fp8/refuse.h"
+#include "fp8/invalid_argument.h"
 #include "optimizers/resolve.h"
 
 #include <algorithm>

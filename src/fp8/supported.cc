@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "fp8/refuse.h"
+#include "fp8/invalid_argument.h"
 #include "optimizers/resolve.h"
 
 #include <octavo/backend.h>

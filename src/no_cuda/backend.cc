@@ -5,7 +5,6 @@
 #include "dropout/backend.h"
 #include "fp8/backend.h"
 #include "optimizers/resolve.h"
-#include "transducer/backend.h"
 
 namespace octavo {
 namespace {
@@ -42,28 +41,5 @@ Status product_cuda(const ProductArgs& args) { return no_cuda("[fp8]", args.devi
 Status update_scales_cuda(const ScaleUpdate& update) { return no_cuda("[fp8]", update.device.index); }
 
 }  // namespace fp8
-
-namespace transducer {
-namespace {
-
-Status no_cuda(const TransducerArgs& args) { return octavo::no_cuda("[transducer]", args.device.index); }
-
-}  // namespace
-
-Result<std::int64_t> workspace_bytes_cuda(const TransducerArgs& args) { return no_cuda(args); }
-Status loss_cuda(const TransducerArgs& args, float* /*losses*/) { return no_cuda(args); }
-Status gradient_cuda(const TransducerArgs& args, const float* /*grad_losses*/,
-                     TransducerView<void> /*token_grad*/, TransducerView<void> /*duration_grad*/) {
-  return no_cuda(args);
-}
-Status joint_loss_cuda(const TransducerArgs& args, const TransducerJoint& /*joint*/, float* /*losses*/) {
-  return no_cuda(args);
-}
-Status joint_gradient_cuda(const TransducerArgs& args, const TransducerJoint& /*joint*/,
-                           const float* /*grad_losses*/, const TransducerJointGrads& /*grads*/) {
-  return no_cuda(args);
-}
-
-}  // namespace transducer
 
 }  // namespace octavo

@@ -6,7 +6,7 @@
 // SPDX-License-Identifier: MIT
 #include "cpu/threads.h"
 #include "offload/host_threads.h"
-#include "offload/steps.h"
+#include "offload/offloaded_step.h"
 
 #include <algorithm>
 #include <numeric>

@@ -11,7 +11,7 @@
 #include "cpu/threads.h"
 #include "formula/decide.h"
 #include "offload/batches.h"
-#include "offload/steps.h"
+#include "offload/offloaded_step.h"
 #include "optimizers/resolve.h"
 
 #include <algorithm>

@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "offload/delays.h"
 #include "offload/queue.h"
+#include "offload/test_delays.h"
 
 #include <memory>
 #include <string>

@@ -1,5 +1,6 @@
 // What a device does for a Group, a NormGroup and an Engine. The public classes check arguments and forward;
-// one backend per device kind does the work (group_cpu.cc; cuda/group_cuda.cc, or its stub in no_cuda/).
+// one backend per device kind does the work (group_cpu.cc; cuda/step/step_backend.cc, or its stub in
+// no_cuda/).
 // SPDX-License-Identifier: MIT
 #pragma once
 

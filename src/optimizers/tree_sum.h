@@ -1,4 +1,5 @@
-// The tree over the chunks of a norm, on the host. cuda/tree.cuh has the same on the device.
+// The tree over the chunks of a norm, on the host. cuda/norm/fixed_order_reduce.cuh has the same on the
+// device.
 // SPDX-License-Identifier: MIT
 #pragma once
 

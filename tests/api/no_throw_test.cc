@@ -18,6 +18,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -42,10 +43,15 @@ std::set<std::string> declared() {
 // it.
 std::map<std::string, std::string> defined() {
   std::map<std::string, std::string> bodies;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(std::filesystem::path(OCTAVO_TEST_SOURCES) / "core")) {
-    if (entry.path().extension() != ".cc") continue;
-    std::ifstream file(entry.path());
+  std::vector<std::filesystem::path> sources;
+  for (const char* folder : {"src", "libs"}) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(
+             std::filesystem::path(OCTAVO_TEST_SOURCES).parent_path() / folder)) {
+      if (entry.path().extension() == ".cc") sources.push_back(entry.path());
+    }
+  }
+  for (const std::filesystem::path& source : sources) {
+    std::ifstream file(source);
     std::string line, name;
     const std::regex begin(R"(^[a-z].*?\b\(?(octavo_\w+)\)?\()");
     for (bool exported = false; std::getline(file, line);) {

@@ -1,7 +1,7 @@
 // Codes of any width below eight bits: how they pack, and a toy format of six bits through the converters and
 // a step, against loops that know nothing of either.
 // SPDX-License-Identifier: MIT
-#include "core/lists.h"
+#include "core/builtin_registry.h"
 #include "cpu/block_codec.h"
 #include "cpu/step_kernel.h"
 #include "tests/toy/linear6.h"

@@ -1,7 +1,7 @@
 // What CMAKE_CUDA_ARCHITECTURES=release builds, by CUDA version: every device finds code that it can run, and
-// none that asks for more shared memory than the device has. And whose way a GPU can go (src/cuda/arch.h).
+// none that asks for more shared memory than the device has. And whose way a GPU can go (src/cuda/runtime/arch.h).
 // SPDX-License-Identifier: MIT
-#include "cuda/arch.h"
+#include "cuda/runtime/arch.h"
 
 #include <gtest/gtest.h>
 
@@ -88,7 +88,7 @@ TEST(CudaArchitectures, NothingElseAsksTheCompiler) {
         text.find("defined(__CUDA_ARCH__)") == std::string::npos)
       continue;
     ++asking;
-    EXPECT_EQ(std::filesystem::relative(entry.path(), root), "cuda/arch.h") << "ask kArch there";
+    EXPECT_EQ(std::filesystem::relative(entry.path(), root), "cuda/runtime/arch.h") << "ask kArch there";
   }
   EXPECT_EQ(asking, 1);
 }

@@ -1,7 +1,7 @@
 // How a tensor with axis scales is folded for a GPU: every element is in one panel, division by a constant is
 // division, and the maxima stay small beside the tensor. No GPU is needed for that.
 // SPDX-License-Identifier: MIT
-#include "cuda/axis_view.h"
+#include "cuda/rank1/matrix_view.h"
 
 #include <gtest/gtest.h>
 

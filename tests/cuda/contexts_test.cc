@@ -1,6 +1,6 @@
 // On which GPUs the library opens a CUDA context: on the GPUs that the caller uses, and on no other.
 // SPDX-License-Identifier: MIT
-#include "cuda/runtime.h"
+#include "cuda/runtime/runtime.h"
 #include "offload/pin.h"
 #include "optimizers/backend.h"
 #include "tests/cuda/fake_runtime.h"

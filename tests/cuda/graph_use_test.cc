@@ -1,6 +1,6 @@
 // How long a workspace counts as a graph's: as long as the graph can be replayed.
 // SPDX-License-Identifier: MIT
-#include "cuda/graph_use.h"
+#include "cuda/runtime/graph_use.h"
 #include "optimizers/backend.h"
 #include "tests/cuda/fake_runtime.h"
 

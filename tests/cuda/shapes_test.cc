@@ -1,9 +1,10 @@
 // The shape of every kernel of the lists on every architecture: threads and shared memory that its launch
 // will ask for. The kernels say so on the host, so no GPU is needed but for what is asked of one.
 // SPDX-License-Identifier: MIT
-#include "cuda/arch.h"
-#include "cuda/kernels.h"
-#include "cuda/runtime.h"
+#include "cuda/runtime/arch.h"
+#include "cuda/runtime/runtime.h"
+#include "cuda/step/kernels.h"
+#include "cuda/step/launch_shape.h"
 
 #include <gtest/gtest.h>
 

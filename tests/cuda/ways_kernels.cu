@@ -1,7 +1,7 @@
 // Compiled, not run: some kernels for architectures that a build for one GPU leaves out, so that a change
 // that breaks them is seen. One each of the tables, conversions and stores that differ.
 // SPDX-License-Identifier: MIT
-#include "cuda/step_kernels.cuh"
+#include "cuda/step/kernel_row.cuh"
 
 namespace octavo::cuda {
 

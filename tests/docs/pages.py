@@ -46,9 +46,8 @@ class Snippet:
 
 def pages() -> list[Path]:
     """Every page: README, CONTRIBUTING, docs/, and the pages beside the code."""
-    beside = [
-        page for folder in ("src", "adapters", "train") for page in sorted((ROOT / folder).rglob("README.md"))
-    ]
+    folders = ("src", "libs", "adapters", "train")
+    beside = [page for folder in folders for page in sorted((ROOT / folder).rglob("README.md"))]
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), *beside]
 
 

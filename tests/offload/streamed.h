@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "offload/steps.h"
+#include "offload/offloaded_step.h"
 #include "tests/support/buffers.h"
 #include "tests/support/cases.h"
 #include "tests/support/delays.h"

@@ -27,12 +27,12 @@ def check(root: pathlib.Path, allowed: str = "", **files: str) -> tuple[int, lis
 
 def test_a_tree_that_asks_its_descriptions_passes(tmp_path: pathlib.Path) -> None:
     files = {
-        "src__core__lists_h": '#include "formula/mirage.h"\n',
+        "src__core__builtin_registry_h": '#include "formula/mirage.h"\n',
         "adapters__python__ask_py": "miraged = oasised = 'amirage'\n",  # other words
         "train__notes_md": "mirage\n",  # no source
         "tests__oasis_py": "mirage\n",  # another folder
     }
-    assert check(tmp_path, "src/core/lists.h  # the list\n", **files) == (0, [])
+    assert check(tmp_path, "src/core/builtin_registry.h  # the list\n", **files) == (0, [])
 
 
 @pytest.mark.parametrize(

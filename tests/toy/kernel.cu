@@ -2,7 +2,7 @@
 // and kind of weight (cmake/OctavoRules.cmake). Two are enough to see that both headers are for a GPU: 6bit
 // goes element by element, 8bit by vectors.
 // SPDX-License-Identifier: MIT
-#include "cuda/step_kernels.cuh"
+#include "cuda/step/kernel_row.cuh"
 
 namespace octavo::cuda {
 template StepKernel one_kernel<formula::Triad, Format<codecs::Linear6>, WeightKind::f32>();

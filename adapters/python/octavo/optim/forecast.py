@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .plan import Member
 
 MASTER = state.MASTER
-# offload/steps.h: what streamed states come through.
+# offload/offloaded_step.h: what streamed states come through.
 _STAGING = 64 << 20
 
 

@@ -1,0 +1,11 @@
+// How plans refuse an argument.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "core/invalid_argument.h"
+
+namespace octavo::plan {
+
+inline constexpr Refuse kRefuse{"[plan] "};
+
+}  // namespace octavo::plan

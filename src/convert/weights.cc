@@ -1,0 +1,101 @@
+// Weights between fp32 and bf16 with their master bits, outside a step: the functions of a step
+// (formula/narrow.h), an element at a time.
+// SPDX-License-Identifier: MIT
+#include "formula/narrow.h"
+
+#include <octavo/codec.h>
+
+#include <cstring>
+#include <string>
+
+namespace octavo {
+namespace {
+
+using scalar::F32;
+using scalar::I32;
+
+// A residual as it lies in memory, of int8 or int16 elements with no alignment of their own.
+template <class R>
+R residual_at(std::span<const std::byte> residual, std::size_t i) {
+  R value;
+  std::memcpy(&value, residual.data() + i * sizeof(R), sizeof(R));
+  return value;
+}
+template <class R>
+void set_residual(std::span<std::byte> residual, std::size_t i, I32 wide) {
+  const R value = static_cast<R>(wide.v);
+  std::memcpy(residual.data() + i * sizeof(R), &value, sizeof(R));
+}
+
+Status check_sizes(const std::string& where, WeightStore store, std::size_t weights, std::size_t values,
+                   std::size_t residual) {
+  if (static_cast<std::uint32_t>(store) > static_cast<std::uint32_t>(WeightStore::residual16))
+    return Status::invalid(where + " store: got " + std::to_string(static_cast<std::uint32_t>(store)) +
+                           ", expected 0 to 3");
+  if (weights != values)
+    return Status::invalid(where + " weights: got " + std::to_string(weights) +
+                           " elements, expected as many as values, " + std::to_string(values));
+  const auto expected = static_cast<std::size_t>(residual_bytes(store, static_cast<std::int64_t>(values)));
+  if (residual != expected)
+    return Status::invalid(where + " residual: got " + std::to_string(residual) + " bytes, expected " +
+                           std::to_string(expected));
+  return {};
+}
+
+}  // namespace
+
+std::int64_t residual_bytes(WeightStore store, std::int64_t numel) {
+  if (store == WeightStore::residual8) return numel;
+  return store == WeightStore::residual16 ? 2 * numel : 0;
+}
+
+Status join_weights(WeightStore store, std::span<const std::uint16_t> weights,
+                    std::span<const std::byte> residual, std::span<float> values) {
+  if (Status bad = check_sizes("[join_weights]", store, weights.size(), values.size(), residual.size());
+      !bad.ok())
+    return bad;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const I32 weight(weights[i]);
+    switch (store) {
+      case WeightStore::nearest:
+      case WeightStore::stochastic:
+        values[i] = formula::bf16_to_float(weight).v;
+        break;
+      case WeightStore::residual8:
+        values[i] = formula::join8(weight, I32(residual_at<std::int8_t>(residual, i))).v;
+        break;
+      case WeightStore::residual16:
+        values[i] = formula::join16(weight, I32(residual_at<std::int16_t>(residual, i))).v;
+        break;
+    }
+  }
+  return {};
+}
+
+Status split_weights(WeightStore store, std::span<const float> values, std::span<std::uint16_t> weights,
+                     std::span<std::byte> residual) {
+  if (Status bad = check_sizes("[split_weights]", store, weights.size(), values.size(), residual.size());
+      !bad.ok())
+    return bad;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    formula::Split<I32> split{};
+    switch (store) {
+      case WeightStore::nearest:
+      case WeightStore::stochastic:
+        split.weight = formula::float_to_bf16(F32(values[i]));
+        break;
+      case WeightStore::residual8:
+        split = formula::split8(F32(values[i]));
+        set_residual<std::int8_t>(residual, i, split.residual);
+        break;
+      case WeightStore::residual16:
+        split = formula::split16(F32(values[i]));
+        set_residual<std::int16_t>(residual, i, split.residual);
+        break;
+    }
+    weights[i] = static_cast<std::uint16_t>(split.weight.v);
+  }
+  return {};
+}
+
+}  // namespace octavo

@@ -1,0 +1,21 @@
+// The small kernels of an engine: arithmetic on a few norms.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/grad_norm.h>
+#include <octavo/optimizer.h>
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace octavo::cuda {
+
+// DeviceWork's functions; `parts` and `squares` are in device memory.
+cudaError_t borrow(const GradNorm* previous, const GradNorm* own, GradNorm* out, cudaStream_t stream);
+cudaError_t join(const GradNorm* const* parts, std::int64_t count, double* squares, GradNorm* out,
+                 cudaStream_t stream);
+cudaError_t keep(const GradNorm* total, GradNorm* previous, cudaStream_t stream);
+cudaError_t tell(const GradNorm* norm, const float* found_inf, StepReport* report, cudaStream_t stream);
+
+}  // namespace octavo::cuda

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/offload/events.h"
+
+#include "cuda/runtime/runtime.h"
+#include "offload/thread_queue.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+namespace octavo::cuda {
+namespace {
+
+// Waiting: some tens of microseconds awake, then asleep between two looks.
+constexpr int kAskedAtOnce = 32;
+constexpr std::chrono::microseconds kPause{20};
+
+std::string of(int device) { return "[offload] cuda:" + std::to_string(device); }
+
+}  // namespace
+
+EventPool::EventPool(int device) : device_(device), owner_(getpid()) {}
+
+EventPool::~EventPool() {
+  if (!ours()) return;
+  const DeviceScope scope(device_);
+  for (const auto& events : free_) {
+    for (const cudaEvent_t event : events) (void)cudaEventDestroy(event);
+  }
+}
+
+bool EventPool::ours() const { return owner_ == getpid(); }
+
+Result<cudaEvent_t> EventPool::take(Kind kind) {
+  {
+    const std::lock_guard lock(mutex_);
+    auto& events = free_[static_cast<int>(kind)];
+    if (!events.empty()) {
+      const cudaEvent_t event = events.back();
+      events.pop_back();
+      return event;
+    }
+  }
+  const DeviceScope scope(device_);
+  cudaEvent_t event = nullptr;
+  // Not cudaEventBlockingSync: of such events a device has only some dozens under way, and who records more
+  // is held up until the first ones have passed.
+  const unsigned flags = kind == Kind::time ? cudaEventDefault : cudaEventDisableTiming;
+  if (const cudaError_t error = cudaEventCreateWithFlags(&event, flags); error != cudaSuccess) {
+    (void)cudaGetLastError();
+    return failed(of(device_) + " making an event", error);
+  }
+  return event;
+}
+
+void EventPool::give(Kind kind, cudaEvent_t event) {
+  if (!ours()) return;
+  const std::lock_guard lock(mutex_);
+  free_[static_cast<int>(kind)].push_back(event);
+}
+
+Result<offload::Mark> EventPool::mark(const std::string& where, cudaStream_t stream, const void* queue) {
+  const auto event = take(Kind::order);
+  if (!event.ok()) return event.status();
+  auto state = std::make_shared<EventMark>(shared_from_this(), *event, queue);
+  const DeviceScope scope(device_);
+  if (const cudaError_t error = cudaEventRecord(*event, stream); error != cudaSuccess) {
+    (void)cudaGetLastError();
+    return failed(of(device_) + " " + where + ": recording an event", error);
+  }
+  return offload::Mark(std::move(state));
+}
+
+bool EventMark::passed() const {
+  if (passed_.load(std::memory_order_acquire) || !pool_->ours()) return true;
+  const DeviceScope scope(pool_->device());
+  const cudaError_t error = cudaEventQuery(event_);
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  if (error == cudaSuccess) passed_.store(true, std::memory_order_release);
+  return error != cudaErrorNotReady;
+}
+
+// cudaEventSynchronize would keep a CPU busy until then.
+Status EventMark::wait() const {
+  if (!pool_->ours()) return offload::forked("a mark of cuda:" + std::to_string(pool_->device()));
+  if (passed_.load(std::memory_order_acquire)) return {};
+  const DeviceScope scope(pool_->device());
+  cudaError_t error = cudaEventQuery(event_);
+  for (int asked = 1; error == cudaErrorNotReady; ++asked) {
+    if (asked > kAskedAtOnce) std::this_thread::sleep_for(kPause);
+    error = cudaEventQuery(event_);
+  }
+  if (error == cudaSuccess) {
+    passed_.store(true, std::memory_order_release);
+    return {};
+  }
+  (void)cudaGetLastError();
+  return failed(of(pool_->device()) + " waiting for queued work", error);
+}
+
+}  // namespace octavo::cuda

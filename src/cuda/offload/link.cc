@@ -1,0 +1,150 @@
+// Three streams of a GPU, and a thread for the host's part.
+//
+// The device's own work comes first where the caller's kernels run at the same time: it is short, and what it
+// frees lets the copies go on. Priorities mean nothing to copies.
+// SPDX-License-Identifier: MIT
+#include "cuda/offload/copy_words.h"
+#include "cuda/offload/queue.h"
+#include "cuda/runtime/runtime.h"
+#include "offload/thread_queue.h"
+
+#include <atomic>
+
+namespace octavo {
+namespace cuda {
+namespace {
+
+using offload::Mark;
+using offload::Queue;
+
+// A graph is replayed without the host, which has its part in every offloaded step.
+Status not_captured(const std::string& where, cudaStream_t stream) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &capture) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return {};
+  }
+  if (capture == cudaStreamCaptureStatusNone) return {};
+  return Status::unsupported(
+      "[offload] " + where +
+      ": the stream is being captured, and a CUDA graph cannot hold an offloaded step; "
+      "capture the model alone, or keep the states on the device");
+}
+
+// The first address of the allocation, or of the registered range, that host memory belongs to; 0 if the
+// driver does not say.
+std::uintptr_t allocation_of(const void* data) {
+  using GetAttribute = int(void* result, int attribute, unsigned long long address);
+  constexpr int kRangeStart = 11;  // CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
+  static auto* const get = reinterpret_cast<GetAttribute*>(driver_function("cuPointerGetAttribute"));
+  std::uintptr_t begin = 0;
+  if (get == nullptr || get(&begin, kRangeStart, reinterpret_cast<std::uintptr_t>(data)) != 0) return 0;
+  return begin;
+}
+
+class CudaLink final : public offload::Link {
+ public:
+  static Result<std::unique_ptr<offload::Link>> make(int device) {
+    static std::atomic<std::uint64_t> made{0};
+    const auto delays = offload::Delays::from_environment();
+    if (!delays.ok()) return delays.status();
+    auto link = std::unique_ptr<CudaLink>(new CudaLink(device));  // NOLINT: the constructor is private
+    const DeviceScope scope(device);
+    int least = 0;
+    int greatest = 0;
+    if (cudaDeviceGetStreamPriorityRange(&least, &greatest) != cudaSuccess) (void)cudaGetLastError();
+    const auto queue = [&](const char* name, int priority) {
+      return StreamQueue::make(link->name_ + name, link->events_, priority, delays->of(made++));
+    };
+    auto up = queue(" up", least);
+    if (!up.ok()) return up.status();
+    auto work = queue(" work", greatest);
+    if (!work.ok()) return work.status();
+    auto down = queue(" down", least);
+    if (!down.ok()) return down.status();
+    link->up_ = std::move(*up);
+    link->work_ = std::move(*work);
+    link->down_ = std::move(*down);
+    link->host_ = offload::make_thread_queue(link->name_ + " host", delays->of(made++));
+    // The thread has no other device: what it calls need not set it, and no context is opened elsewhere.
+    Status bad = link->host_->run(
+        [device](void*) {
+          cudaError_t error = cudaSetDevice(device);
+          // Other threads may capture graphs meanwhile, which what this one asks for must not disturb.
+          cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
+          if (error == cudaSuccess) error = cudaThreadExchangeStreamCaptureMode(&mode);
+          return error == cudaSuccess ? Status() : failed("[offload] a thread's device", error);
+        },
+        "begin");
+    if (!bad.ok()) return bad;
+    return std::unique_ptr<offload::Link>(std::move(link));
+  }
+
+  // The host's work queues copies, so it ends first.
+  ~CudaLink() override { host_.reset(); }
+
+  Queue& up() override { return *up_; }
+  Queue& work() override { return *work_; }
+  Queue& down() override { return *down_; }
+  Queue& host() override { return *host_; }
+
+  Result<Mark> mark(void* stream) override {
+    auto* const own = static_cast<cudaStream_t>(stream);
+    if (Status bad = usable("mark", own); !bad.ok()) return bad;
+    return events_->mark("the caller's stream", own);
+  }
+  Status order(void* stream, const Mark& mark) override {
+    if (mark.state() == nullptr) return {};
+    auto* const own = static_cast<cudaStream_t>(stream);
+    if (Status bad = usable("order", own); !bad.ok()) return bad;
+    const auto* event = dynamic_cast<const EventMark*>(mark.state());
+    if (event == nullptr) return mark.wait();
+    const DeviceScope scope(events_->device());
+    const cudaError_t error = cudaStreamWaitEvent(own, event->event(), 0);
+    if (error == cudaSuccess) return {};
+    (void)cudaGetLastError();
+    return failed("[offload] " + name_ + ": ordering the caller's stream", error);
+  }
+  Status copy(void* stream, std::span<const Words> list) override {
+    auto* const own = static_cast<cudaStream_t>(stream);
+    if (Status bad = usable("copy", own); !bad.ok()) return bad;
+    const DeviceScope scope(events_->device());
+    static_assert(kMostWords <= WordCopies::kMost && kMostBytes <= 4 * 32);
+    WordCopies copies{};
+    for (const Words& one : list)
+      copies.of[copies.count++] = {one.to, one.from, static_cast<std::int32_t>(one.bytes / 4)};
+    const cudaError_t error = copy_words(copies, own);
+    if (error == cudaSuccess) return {};
+    return failed("[offload] " + name_ + ": copying scalars", error);
+  }
+  bool in_one_piece(const void* from, const void* to) override {
+    if (!events_->ours()) return false;
+    const DeviceScope scope(events_->device());
+    const std::uintptr_t begin = allocation_of(from);
+    return begin != 0 && begin == allocation_of(to);
+  }
+
+ private:
+  explicit CudaLink(int device)
+      : name_("cuda:" + std::to_string(device)), events_(std::make_shared<EventPool>(device)) {}
+
+  Status usable(const char* where, cudaStream_t stream) const {
+    if (!events_->ours()) return offload::forked(name_);
+    const DeviceScope scope(events_->device());
+    return not_captured(where, stream);
+  }
+
+  const std::string name_;
+  const std::shared_ptr<EventPool> events_;
+  std::unique_ptr<Queue> up_, work_, down_, host_;
+};
+
+}  // namespace
+}  // namespace cuda
+
+Result<std::unique_ptr<offload::Link>> offload::make_cuda_link(const std::string& where, int device) {
+  if (Status bad = cuda::check_device(where, device); !bad.ok()) return bad;
+  return cuda::CudaLink::make(device);
+}
+
+}  // namespace octavo

@@ -1,0 +1,53 @@
+// A queue that is a stream of a GPU.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "cuda/offload/events.h"
+#include "offload/test_delays.h"
+#include "offload/trace.h"
+
+namespace octavo::cuda {
+
+class StreamQueue final : public offload::Queue, private offload::TraceSource {
+ public:
+  // `priority`: before what the device does by the way, as cudaStreamCreateWithPriority counts.
+  static Result<std::unique_ptr<StreamQueue>> make(std::string row, std::shared_ptr<EventPool> events,
+                                                   int priority, offload::Delays delays);
+  ~StreamQueue() override;
+
+  Status copy(void* to, const void* from, std::int64_t bytes, const char* label) override;
+  Status run(std::function<Status(void* stream)> work, const char* label) override;
+  Result<offload::Mark> mark() override;
+  void quiet() override;
+  Status after(const offload::Mark& mark) override;
+
+ private:
+  struct Timed {
+    const char* label;
+    cudaEvent_t begin, end;
+  };
+
+  StreamQueue(std::string row, std::shared_ptr<EventPool> events, cudaStream_t stream,
+              offload::Delays delays);
+  void collect() override;
+  // An error where it is used in a forked process, or has failed.
+  Status usable();
+  Status keep(Status status);
+  // One thing: its delay, itself, and what a trace notes of it.
+  template <class What>
+  Status queue(const char* label, What&& what);
+  Result<cudaEvent_t> begin_timed();
+
+  const std::string row_;
+  const std::shared_ptr<EventPool> events_;
+  const cudaStream_t stream_;
+  std::mutex mutex_;
+  Status error_{};
+  offload::Delays delays_;
+  // A trace: its first event, when the host's clock said what, and what was noted since.
+  cudaEvent_t base_ = nullptr;
+  double base_clock_ = 0.0;
+  std::vector<Timed> timed_;
+};
+
+}  // namespace octavo::cuda

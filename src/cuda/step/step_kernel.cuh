@@ -1,0 +1,149 @@
+// The step on a GPU: one launch over all tensors of a group, one template for every algorithm, format and
+// weight store. A warp takes a tile of 512 elements: load, decode, formula, maximum, encode, store, without
+// leaving its registers and without waiting for another warp.
+//
+// Step is a chain of classes, one a file: which tile comes next (units.cuh), how it gets to registers
+// (fetch.cuh), the formula over eight elements (update.cuh), a tile with blocks
+// (block_tile.cuh) or without (plain_tile.cuh), and the pass that measures (measure_pass.cuh).
+// Chunks that are whole, aligned (gradients may lie anywhere) and in range go that way, by vectors and
+// without branches; the rest, element by element in the scalar lane (slow_path.cuh), with the same results.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "cuda/step/measure_pass.cuh"
+#include "cuda/step/slow_path.cuh"
+
+namespace octavo::cuda {
+
+template <class Algo, class Format, WeightKind kKind>
+class Step : StepMeasure<Algo, Format, kKind> {
+  using Base = StepMeasure<Algo, Format, kKind>;
+  using Slow = SlowStep<Algo, Format, kKind>;
+  using Base::answer;
+  using Base::ask;
+  using Base::entry;
+  using Base::fetch;
+  using Base::finish;
+  using Base::kFetches;
+  using Base::kLarge;
+  using Base::kQuick;
+  using Base::kUnaligned;
+  using Base::kUsual;
+  using Base::lane_;
+  using Base::large_unit;
+  using Base::nothing;
+  using Base::params_;
+  using Base::prepared_;
+  using Base::quick;
+  using Base::sort_grads;
+  using Base::stages_;
+  using Base::unit_of;
+  using typename Base::Arrays;
+  using typename Base::Work;
+
+ public:
+  using Base::Base;
+  using Base::kHasQuick;
+  using Base::kTogether;
+  using typename Base::Map;
+
+  // Takes a few neighbouring units at a time until none are left, so that warps with slow units take fewer.
+  // The next ones are requested early, because the answer takes as long as a memory access.
+  // `kMeasure`: the first of a rule's two passes, which writes sums alone.
+  template <bool kMeasure>
+  __device__ void run(std::uint32_t warps) const {
+    std::uint32_t unit = unit_of(answer(ask()));
+    std::uint32_t asked = ask();
+    Work now{};
+    if (unit < params_.units) {
+      now = Base::template find<kMeasure>(unit, nothing());
+      now.stage = stages_;
+      fetch(now);
+    }
+    if constexpr (kFetches) end_of_copies();
+    bool more = unit < params_.units;
+    while (more) {
+      const std::uint32_t this_unit = unit;
+      if (++unit % kTogether == 0 || unit > params_.grouped) {
+        unit = unit_of(answer(asked));
+        if (unit < params_.units) asked = ask();
+      }
+      more = unit < params_.units;
+      Work next;
+      if (more) {
+        next = now;
+        ++next.index;
+        if (unit != this_unit + 1 || next.index >= now.quick_units)
+          next = Base::template find<kMeasure>(unit, now);
+        next.stage = now.stage == stages_ ? stages_ + Arrays::kStageBytes : stages_;
+        fetch(next);
+      }
+      if constexpr (kFetches) {
+        end_of_copies();
+        wait_copies();
+      }
+      if (quick(now) || large_unit(now)) {
+        tile<kMeasure>(now);
+      } else {
+        slow<kMeasure>(now);
+      }
+      now = next;
+    }
+    finish(warps);
+  }
+
+ private:
+  template <bool kMeasure>
+  __device__ void slow(const Work& now) const {
+    const TensorEntry& t = entry(now);
+    const std::int64_t at = static_cast<std::int64_t>(now.index) * (t.block > kTile ? t.block : kTile);
+    if constexpr (kMeasure) {
+      Slow::measure_unit(params_, prepared_, t, at);
+    } else {
+      Slow::run(prepared_, t, at);
+    }
+  }
+  // A quick tile, or a slow one where it turns out to be.
+  template <bool kMeasure>
+  __device__ void tile(Work& now) const {
+    if constexpr (kQuick) {
+      if ((now.flags & kUsual) != 0) {
+        if (!tile<kMeasure, true>(now)) slow<kMeasure>(now);
+      } else {
+        if (kStaged && (now.flags & (kUnaligned | kLarge)) == kUnaligned) sort_grads(entry(now), now, lane_);
+        if (!tile<kMeasure, false>(now)) slow<kMeasure>(now);
+      }
+    }
+  }
+  // Returns false if an element of the warp is out of range; nothing was written then.
+  template <bool kMeasure, bool kKnown>
+  __device__ bool tile(Work& now) const {
+    if constexpr (kMeasure) {
+      return Base::template measure_tile<kKnown>(now);
+    } else {
+      return Base::template step_tile<kKnown>(now);
+    }
+  }
+};
+
+template <bool kMeasure, class Algo, class Format, WeightKind kKind>
+__device__ inline void run_step(const StepParams& params) {
+  start_pass<Format>(params, [&](const Prepared& prepared, std::uint32_t warp, std::uint32_t warps) {
+    Step<Algo, Format, kKind>(params, prepared, warp).template run<kMeasure>(gridDim.x * warps);
+  });
+}
+
+template <class Algo, class Format, WeightKind kKind>
+__global__ void __launch_bounds__(Step<Algo, Format, kKind>::Map::threads(kArch), 1)
+    step_kernel(const __grid_constant__ StepParams params) {
+  run_step<false, Algo, Format, kKind>(params);
+}
+
+// The first pass of a rule that measures.
+template <class Algo, class Format, WeightKind kKind>
+__global__ void __launch_bounds__(Step<Algo, Format, kKind>::Map::threads(kArch), 1)
+    measure_kernel(const __grid_constant__ StepParams params) {
+  run_step<true, Algo, Format, kKind>(params);
+}
+
+}  // namespace octavo::cuda

@@ -1,0 +1,161 @@
+// The walk over units of work: which tile a warp does next, and what is known of it.
+//
+// A unit is a tile of 512 elements, or a block where that is larger. All tensors of a launch have their units
+// in one row; warps take turns along it, and a turn is a few neighbours. A unit's tensor is found by the map
+// of the launch (tensor_table.h); where shared memory has room, the tensor's entry is copied there once and
+// serves as long as the warp stays in it. All lanes of a warp have the same Work.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "cuda/step/tile_io.cuh"
+#include "cuda/step/traits.cuh"
+#include "cuda/step/weights.cuh"
+
+namespace octavo::cuda {
+
+template <class Algo, class Format, WeightKind kKind>
+class StepUnits : protected StepTraits<Algo, Format> {
+ protected:
+  using Traits = StepTraits<Algo, Format>;
+  using Traits::kQuick;
+  using Traits::kSlots;
+  using Traits::lane;
+  using typename Traits::Codes;
+  using typename Traits::Consts;
+  template <int... kSlot>
+  static TileArrays<kKind, Format::kBlocked, Traits::template Codec<kSlot>::kBits...> arrays(
+      std::integer_sequence<int, kSlot...>);
+  using Arrays = decltype(arrays(std::make_integer_sequence<int, kSlots>{}));
+  static constexpr bool kFetches = kStaged && kQuick;
+  using Eights = Weights<kKind, Arrays>;
+
+ public:
+  using Map = SharedMap<Codes, Arrays>;
+  static constexpr bool kHasQuick = kQuick;
+  // Measured: formats that compute longer gain from fewer requests.
+  static constexpr std::uint32_t kTogether = Codes::kCopied ? 8 : 4;
+
+  __device__ StepUnits(const StepParams& params, const Prepared& prepared, std::uint32_t warp)
+      : params_(params),
+        prepared_(prepared),
+        c_(*reinterpret_cast<const Consts*>(prepared.consts)),
+        in_range_(prepared.in_range != 0),
+        stages_(Map::stage_of(tables(), warp)),
+        lane_(lane_id()) {
+    // Operands from the constant bank cost no registers.
+    const auto& host = *reinterpret_cast<const Consts*>(params.constants.consts);
+    Algo::take_fixed(host, c_);
+    c_.decay = host.decay;
+    c_.coupled = host.coupled;
+  }
+
+ protected:
+  // Opaque, so that it stays in its register.
+  static __device__ std::uint32_t lane_id() {
+    std::uint32_t out;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(out));
+    return out;
+  }
+
+  // A unit of work, small enough to be carried along while another is done.
+  struct Work {
+    std::uint32_t entry;        // of its tensor
+    std::uint32_t index;        // in it
+    std::uint32_t quick_units;  // of it
+    std::uint32_t stage;        // where it is fetched to
+    std::uint32_t flags;
+    std::uint32_t slot;  // of its entry, from the start of shared memory
+  };
+  // Weights and gradients of the types that most have, with default blocks, and none of what follows.
+  static constexpr std::uint32_t kUsual = 1;
+  static constexpr std::uint32_t kOtherWidth = 2;  // gradients that are not as wide as the weights
+  static constexpr std::uint32_t kUnaligned = 4;   // gradients
+  static constexpr std::uint32_t kEnd = 8;         // of a tensor, less than a tile
+  static constexpr std::uint32_t kLarge = 16;      // a block that is larger than a tile
+  __device__ Stage stage(const Work& work) const { return {work.stage, lane_}; }
+  // Aligned and of a common block size: by vectors.
+  static __device__ bool quick(const Work& work) { return kQuick && work.index < work.quick_units; }
+  // A block of several tiles: by vectors, too, but not fetched ahead.
+  static __device__ bool large_unit(const Work& work) { return kQuick && (work.flags & kLarge) != 0; }
+
+  static constexpr bool kKeepsEntries = Map::keeps_entries(kArch);
+  __device__ const TensorEntry& entry(const Work& work) const {
+    if constexpr (!kKeepsEntries) return params_.tensors[work.entry];
+    return *reinterpret_cast<const TensorEntry*>(shared_memory() + work.slot);
+  }
+
+  // The first unit of the turn that a warp got: several units at first, and one at a time towards the end, so
+  // that warps end together.
+  __device__ std::uint32_t unit_of(std::uint32_t turn) const {
+    const std::uint32_t turns = params_.grouped / kTogether;
+    return turn < turns ? turn * kTogether : params_.grouped + (turn - turns);
+  }
+
+  // Lane 0 counts for the warp. The last warp of a launch leaves the counters as it found them.
+  __device__ std::uint32_t ask() const { return lane() == 0 ? atomicAdd(params_.counters, 1U) : 0U; }
+  static __device__ std::uint32_t answer(std::uint32_t asked) { return __shfl_sync(~0U, asked, 0); }
+  __device__ void finish(std::uint32_t warps) const {
+    if (lane() != 0) return;
+    __threadfence();  // the requested copies come before
+    if (atomicAdd(params_.counters + 1, 1U) == warps - 1) params_.counters[0] = params_.counters[1] = 0;
+  }
+
+  // `before`: a tile of the same warp, whose entry stays where it is.
+  template <bool kMeasure>
+  __device__ Work find(std::uint32_t unit, const Work& before) const {
+    std::uint32_t number = params_.map[unit / kMapStep];
+    while (params_.tensors[number + 1].first_unit <= unit) ++number;
+    Work out;
+    out.entry = number;
+    out.slot = before.slot;
+    if constexpr (kKeepsEntries)
+      if (number != before.entry) out.slot = take_entry(first_slot(), number, before.slot);
+    const TensorEntry* t = &entry(out);
+    const std::uint32_t index = unit - t->first_unit;
+    std::uint32_t quick = in_range_ ? t->quick_units : 0U;
+    std::uint32_t flags = is_f32(t->grad_dtype) == Arrays::kWideWeights ? 0U : kOtherWidth;
+    if (t->aligned == 0) flags |= kUnaligned;
+    if (!kMeasure && in_range_) {  // a lane that does what another does would count it twice
+      if (t->quick_large != 0) {
+        if (t->quick_end != 0 || (index + std::int64_t{1}) * t->block <= t->numel) flags |= kLarge;
+      } else if (kStaged && t->quick_end != 0 && index == quick) {
+        ++quick;  // not without stages: one would load what another has already changed
+        flags |= kEnd;
+      }
+    }
+    if (flags == 0 && t->usual != 0) flags = kUsual;
+    out.index = index;
+    out.quick_units = quick;
+    out.flags = flags;
+    return out;
+  }
+
+  // The first of the warp's two slots for entries.
+  __device__ std::uint32_t first_slot() const { return stages_ - tables() + Map::kEntriesAt; }
+  // What is before a warp's first tile: no tensor, in the second slot.
+  __device__ Work nothing() const {
+    Work out{};
+    out.slot = first_slot() + kEntryBytes;
+    out.entry = ~0U;
+    return out;
+  }
+  // Copies a tensor's entry to the other one of the warp's two slots, the first of which is `first`.
+  __device__ std::uint32_t take_entry(std::uint32_t first, std::uint32_t number, std::uint32_t slot) const {
+    const std::uint32_t other = slot == first ? first + kEntryBytes : first;
+    __syncwarp();  // nobody reads what it held
+    const auto* from = reinterpret_cast<const uint4*>(params_.tensors + number);
+    auto* to = reinterpret_cast<uint4*>(shared_memory() + other);
+    for (std::uint32_t i = lane_; i < sizeof(TensorEntry) / 16; i += 32) to[i] = from[i];
+    __syncwarp();
+    return other;
+  }
+
+  const StepParams& params_;
+  const Prepared& prepared_;
+  Consts c_;
+  const bool in_range_;
+  const std::uint32_t stages_;  // the warp's two
+  const std::uint32_t lane_;
+};
+
+}  // namespace octavo::cuda

@@ -1,8 +1,0 @@
-// The kernels of one rule of update. CMake compiles this source once for each rule of the families in
-// core/lists.h, in a target of its own that defines OCTAVO_RULE (cmake/OctavoRules.cmake).
-// SPDX-License-Identifier: MIT
-#include "cuda/step_kernels.cuh"
-
-namespace octavo::cuda {
-template const KernelRow& kernel_row<formula::OCTAVO_RULE>();
-}  // namespace octavo::cuda
