@@ -20,7 +20,7 @@ import torch.distributed as dist
 from models import frozen
 from octavo import optim
 from octavo.optim import hooks
-from octavo.optim import offload as offloading
+from octavo.optim.offload import offloaded_steps as offloading
 from octavo.optim.offload_options import Options
 from torch import Tensor, nn
 from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
@@ -248,7 +248,7 @@ def test_frozen_parameters_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> No
         optimizer.step()
 
     optimizer = optim.AdamW(params, offload="stream")
-    monkeypatch.setattr("octavo.optim.host_memory.room", lambda: state + 1000)
+    monkeypatch.setattr("octavo.optim.offload.host_memory.room", lambda: state + 1000)
     step(optimizer)
     assert optimizer.host_bytes() - optimizer._engine.host_bytes() == optimizer.state_bytes() == state
     for param in frozen_ones[:2]:
@@ -267,7 +267,7 @@ def test_frozen_parameters_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> No
     other = optim.AdamW(params, offload="stream")
     with monkeypatch.context() as context:
         left = [1000, state + one + 1000]
-        context.setattr("octavo.optim.host_memory.room", left.pop)
+        context.setattr("octavo.optim.offload.host_memory.room", left.pop)
         with pytest.raises(MemoryError, match="for 1 parameters"):
             other.load_state_dict(saved)
         assert not other.state
@@ -305,7 +305,7 @@ def test_memory_is_freed_with_its_tensors() -> None:
 
 
 def test_host_memory_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("octavo.optim.host_memory.room", lambda: 100_000)
+    monkeypatch.setattr("octavo.optim.offload.host_memory.room", lambda: 100_000)
     model = net()
     optimizer = make(model, offload="stream")
     backward(model, 0)
@@ -316,7 +316,7 @@ def test_host_memory_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
         optimizer.step()
     assert frozen(list(model.parameters())) == before
     assert optimizer.host_bytes() == 0
-    monkeypatch.setattr("octavo.optim.host_memory.room", lambda: 10)
+    monkeypatch.setattr("octavo.optim.offload.host_memory.room", lambda: 10)
     with pytest.raises(MemoryError, match="no format fits; offload_ratio="):
         optimizer.step()
 

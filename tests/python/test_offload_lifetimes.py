@@ -18,7 +18,8 @@ import pytest
 import torch
 from octavo import _engine, optim
 from octavo._engine import GRADIENTS, WEIGHTS
-from octavo.optim import norms, offload
+from octavo.optim import norms
+from octavo.optim.offload import offloaded_steps
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -123,8 +124,8 @@ def test_another_threads_stream_waits_for_itself_alone(monkeypatch: pytest.Monke
     optimizer = optim.AdamW(model.parameters(), offload="stream")
     optimizer.attach(model)
     current = [7]
-    monkeypatch.setattr(offload, "stream_of", lambda device: current[0])
-    monkeypatch.setattr(offload, "record_use", lambda tensor, stream: None)
+    monkeypatch.setattr(offloaded_steps, "stream_of", lambda device: current[0])
+    monkeypatch.setattr(offloaded_steps, "record_use", lambda tensor, stream: None)
     for stream, pending in ((8, True), (7, False)):
         current[0] = 7
         model(torch.ones(1, 70)).sum().backward()

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from . import _abi, _codec, _describe, _engine
 from ._shards import rows_of
-from .optim import state
 from .optim.norms import Sides
 from .optim.options import RATE_SLACK
+from .optim.states import state
 
 # Written out: torch 2.5 does not infer it from list[Tensor].
 _SCHEMA = (

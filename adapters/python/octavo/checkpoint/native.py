@@ -21,7 +21,7 @@ from .saved import SavedMoment, SavedState, known_moments
 
 if TYPE_CHECKING:
     from ..optim.base import Optimizer
-    from ..optim.state import Kind
+    from ..optim.states.state import Kind
 
 ORDER = "dim_order"
 
@@ -43,7 +43,7 @@ def save(optimizer: Optimizer) -> dict[str, Any]:
 
 def packed(optimizer: Optimizer, form: Callable[[dict[str, Any], Tensor, Kind], Any]) -> dict[str, Any]:
     """A state dict whose entries `form` makes."""
-    from ..optim.decay import saved_option
+    from ..optim.compat.decay import saved_option
 
     places: dict[int, tuple[int, dict[str, Any], int]] = {}  # number, group and index there
     groups = []

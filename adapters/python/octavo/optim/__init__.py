@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from .base import Optimizer
 from .classes import CLASSES
-from .cpu_offload import CPUOffloadOptimizer
+from .compat.pytorch_lars import PytorchLARS
 from .groups import GlobalOptimManager, param_groups, set_state
-from .pytorch_lars import PytorchLARS
+from .offload.cpu_offload import CPUOffloadOptimizer
 
 globals().update(CLASSES)
 __all__ = [

@@ -2,7 +2,7 @@
 
 A step looks at all groups first (gradients that cannot be used raise before anything is written), then makes
 one native call per group, device and step count, on the current stream, without waiting for it. Nothing is
-remembered that torch, a trainer or a sharding library may change between two steps; plan.py says what is
+remembered that torch, a trainer or a sharding library may change between two steps; roster.py says what is
 asked again.
 """
 
@@ -26,16 +26,17 @@ from .._shards import local, place_grads
 from ..checkpoint import loading, portable
 from ..checkpoint import native as native_form
 from ..checkpoint.saved import known_moments
-from . import changed, offload_options, options, state
+from . import offload_options, options
 from .checks import check_param, warn_of_lost_updates
-from .hyper import Hyper
+from .group_options import Hyper
 from .norms import PartKey, Sides
-from .offload import Offload
-from .plan import Chosen, Member, Roster
+from .offload.gradient_offload import GradientOffload
+from .offload.offloaded_steps import Offload
 from .register import add_counts, examine, tell
 from .release import GradientRelease
-from .taking import GradientOffload
-from .tracked import Entry, States
+from .roster import Chosen, Member, Roster
+from .states import state, state_repair
+from .states.tracked_state import Entry, States
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -50,7 +51,7 @@ except (RuntimeError, TypeError):  # torch 2.5 takes one tensor at a time
 
 
 def _locked(method: _Method) -> _Method:
-    """A method that is called under the optimizer's lock (offload.py)."""
+    """A method that is called under the optimizer's lock (offload/offloaded_steps.py)."""
 
     @functools.wraps(method)
     def locked(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -113,7 +114,7 @@ class Optimizer(torch.optim.Optimizer):
         self._last_norm: Tensor | None = None
         self._last_scale: Tensor | None = None
         self._captured: list[Any] = []  # what a CUDA graph may still point into
-        # Held in every call of the engine; offload.py says by which rules.
+        # Held in every call of the engine; offloaded_steps.py says by which rules.
         self._lock = threading.RLock()
         away = self._offload_options.offload != "none"
         self._offload = Offload(self, self._offload_options) if away else None
@@ -394,7 +395,7 @@ class Optimizer(torch.optim.Optimizer):
         if known.master != asked.master:
             known = dataclasses.replace(known, master=asked.master)
         kind = native_form.kind_of_entry(entry, known)
-        changed.settle(tracked, kind)
+        state_repair.settle(tracked, kind)
         return kind
 
     # --- Offload ----------------------------------------------------------------------------------
@@ -524,7 +525,7 @@ class Optimizer(torch.optim.Optimizer):
             )
         for each in known if param is None else [param]:
             if each in self.state:
-                changed.reset(self.state[each])
+                state_repair.reset(self.state[each])
 
     # --- Checkpoints ------------------------------------------------------------------------------
 
@@ -573,7 +574,8 @@ class Optimizer(torch.optim.Optimizer):
                 away.fill(member, entries[-1][1], item.kind)
                 device = torch.device("cpu")
             loading.write_entry(entries[-1][1], item, moments, device)
-        add_counts(self, [(m, entry) for m, entry in entries if not changed.is_count(entry.get(state.STEP))])
+        uncounted = [(m, entry) for m, entry in entries if not state_repair.is_count(entry.get(state.STEP))]
+        add_counts(self, uncounted)
         for item, (_, entry) in zip(loaded, entries, strict=True):
             tracked = self.state[item.param]
             entry[state.STEP].fill_(item.saved.step)  # in place: somebody, or a graph, may have it

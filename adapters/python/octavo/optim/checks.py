@@ -16,7 +16,7 @@ from .._describe import algorithms
 from .._engine import DTYPES, refuse_amd
 from .._shards import is_sharded, local
 from .._warn import warn
-from .state import kind_of
+from .states.state import kind_of
 
 if TYPE_CHECKING:
     from .base import Optimizer

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 from torch import Tensor  # noqa: F401 typing.get_type_hints looks the hints up here
 
 from .. import _describe
-from . import foreign
 from .base import Optimizer
+from .compat import compat_args
 from .offload_options import Options
 
 # The keyword arguments of every class, their types and defaults. docs/guides/python.md says what they do.
@@ -54,8 +54,8 @@ def arguments_of(described: _describe.Algorithm) -> list[tuple[str, str, Any]]:
     """Name, type and default of what a class takes by place, behind `params`."""
     own: dict[str, tuple[str, str, Any]] = {}
     for option in described.options:
-        if option.name in foreign.UNSUPPORTED:
-            before = foreign.UNSUPPORTED[option.name]
+        if option.name in compat_args.UNSUPPORTED:
+            before = compat_args.UNSUPPORTED[option.name]
             own.setdefault(before[0], before)
         if option.tuple:
             parts = (*own.get(option.tuple, ((), (), ()))[2], option.default)
@@ -68,8 +68,8 @@ def arguments_of(described: _describe.Algorithm) -> list[tuple[str, str, Any]]:
         else:
             hint = "float | Tensor" if option.name == "lr" else "float"
             own[option.name] = (option.name, hint, option.default)
-    behind = [own.pop(name) for name in foreign.BEHIND_TAIL if name in own]
-    return [*own.values(), *foreign.TAIL, *behind]
+    behind = [own.pop(name) for name in compat_args.BEHIND_TAIL if name in own]
+    return [*own.values(), *compat_args.TAIL, *behind]
 
 
 def _signature_of(described: _describe.Algorithm) -> inspect.Signature:
@@ -87,9 +87,9 @@ def _initializer(described: _describe.Algorithm) -> Callable[..., None]:
     names = [name for name, _, _ in arguments_of(described)]
 
     def initialize(self: Any, *given: Any, **named: Any) -> None:
-        foreign.take_removed(named, signature.parameters)
-        foreign.take_decoupled(named, described)
-        given, tail = foreign.by_name(type(self), described, names, given)
+        compat_args.take_removed(named, signature.parameters)
+        compat_args.take_decoupled(named, described)
+        given, tail = compat_args.by_name(type(self), described, names, given)
         try:
             if twice := tail.keys() & named.keys():
                 raise TypeError(f"got multiple values for argument {min(twice)!r}")
@@ -99,7 +99,7 @@ def _initializer(described: _describe.Algorithm) -> Callable[..., None]:
         bound.apply_defaults()
         _, params, *_ = bound.args
         values = {key: value for key, value in bound.arguments.items() if key not in ("self", "params")}
-        defaults = foreign.settle(type(self), values, described)
+        defaults = compat_args.settle(type(self), values, described)
         own = {key: defaults.pop(key) for key in _OF_THE_OPTIMIZER}
         Optimizer.__init__(self, params, defaults, **own)
 

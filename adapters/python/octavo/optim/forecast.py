@@ -14,13 +14,15 @@ from torch import Tensor
 
 from .._engine import DEVICE, STREAM
 from .._shards import local
-from . import hooks, offload, rooms, state
+from . import hooks
 from .checks import planned
-from .host_memory import bytes_of
+from .offload import host_memory_budget, offloaded_steps
+from .offload.host_memory import bytes_of
+from .states import state
 
 if TYPE_CHECKING:
     from .base import Optimizer
-    from .plan import Member
+    from .roster import Member
 
 MASTER = state.MASTER
 # offload/steps.h: what streamed states come through.
@@ -94,7 +96,7 @@ class Forecast:
             return 0
         members = [m for m in self._trained() if self._residence(m) != DEVICE]
         states = sum(map(self._state_bytes, members))
-        return states + rooms.copies_bytes(away, members, self._residences)
+        return states + host_memory_budget.copies_bytes(away, members, self._residences)
 
     def moved_bytes(self, params: Sequence[Tensor]) -> tuple[float, float]:
         """What a step of these reads and writes on the device, and what crosses the link to host memory."""
@@ -120,7 +122,7 @@ class Forecast:
 
 class Gathered:
     """Gradients that hooks use in the backward pass: gathered until they are many, then used together, and
-    kept while queues read them (hooks.py, offload.py).
+    kept while queues read them (hooks.py, offloaded_steps.py).
     """
 
     def __init__(self, forecast: Forecast) -> None:
@@ -149,7 +151,7 @@ class Gathered:
             param.grad = None
         if away:
             self._kept.append(away)
-        while sum(grad.nbytes for grads in self._kept for grad in grads) > offload.KEPT:
+        while sum(grad.nbytes for grads in self._kept for grad in grads) > offloaded_steps.KEPT:
             self._kept.pop(0)
 
     def end(self) -> None:

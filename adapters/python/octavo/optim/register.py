@@ -14,12 +14,12 @@ from .. import _abi
 from .._codec import STEP
 from .._engine import device_numbers
 from .._shards import local
-from . import changed, state
 from .checks import check_grad, check_param
+from .states import state, state_repair
 
 if TYPE_CHECKING:
     from .base import Optimizer
-    from .plan import Member
+    from .roster import Member
 
 _UNKNOWN = -1  # octavo_engine_tensor.known_steps
 
@@ -103,8 +103,8 @@ def _make_states(
         group, here, entry = optimizer.param_groups[m.group], local(m.param), optimizer.state[m.param].plain()
         moments = state.moments_of(optimizer.algorithm, group)
         away = offload is not None and offload.is_away(m)
-        changed.move(entry, None if away else here.device, optimizer._count_device(m))
-        changed.fit_master(entry, here, kind, type(optimizer).__name__)
+        state_repair.move(entry, None if away else here.device, optimizer._count_device(m))
+        state_repair.fit_master(entry, here, kind, type(optimizer).__name__)
         begins = optimizer._described.first_step_fills and any(name not in entry for name, _ in moments)
         if STEP not in entry or begins:
             lacking.append((m, entry))

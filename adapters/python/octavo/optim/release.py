@@ -25,7 +25,7 @@ from .norms import new_norms, reduced
 
 if TYPE_CHECKING:
     from .base import Optimizer
-    from .plan import Member
+    from .roster import Member
 
 _Seen = tuple[Tensor, int, int]  # a gradient, its address and its version
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor  # noqa: F401 typing.get_type_hints looks the hints up here
 
-from .classes import CLASSES
+from ..classes import CLASSES
 
 _Base: Any = CLASSES["LARS32bit"]
 _FIRST = ("self", "params", "lr", "momentum", "dampening", "weight_decay", "nesterov", "max_unorm")

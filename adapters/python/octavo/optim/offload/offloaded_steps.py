@@ -3,7 +3,7 @@
 The engine has queues of its own that read gradients and write parameters and states, also after a call has
 returned. What they use is kept alive here until the current stream, or the host, has waited for them. It is
 registered before the engine is called, so that an exception at any line (Ctrl-C) frees nothing that is used.
-States are not kept: whatever removes one settles first (tracked.py, Optimizer.state).
+States are not kept: whatever removes one settles first (tracked_state.py, Optimizer.state).
 
 Threads: every call of the engine is made under the optimizer's lock. Autograd calls hooks in threads of its
 own, and they take that lock, so no thread may run a backward pass, a closure or a user's hook while it holds
@@ -25,18 +25,18 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from .. import _abi
-from .._engine import GRADIENTS, HOST, TO_DEVICE, TO_HOST, WEIGHTS, Engine, record_use, stream_of
-from .._shards import is_sharded, local
+from ... import _abi
+from ..._engine import GRADIENTS, HOST, TO_DEVICE, TO_HOST, WEIGHTS, Engine, record_use, stream_of
+from ..._shards import is_sharded, local
+from ..hooks import averaged_later
+from ..offload_options import Options
+from ..register import tell
 from .attach import Attachment, Gated
-from .hooks import averaged_later
 from .host_states import HostStates
-from .offload_options import Options
-from .register import tell
 
 if TYPE_CHECKING:
-    from .base import Optimizer
-    from .plan import Chosen, Member
+    from ..base import Optimizer
+    from ..roster import Chosen, Member
 
 _WAYS = {"to_host": TO_HOST, "to_device": TO_DEVICE}
 # Gradients that queues still read: with more, the current stream waits for the oldest.

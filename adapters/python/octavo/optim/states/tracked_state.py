@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .._codec import NATIVE_STEP, SCALE, STEP
+from ..._codec import NATIVE_STEP, SCALE, STEP
 
 
 class Changes:

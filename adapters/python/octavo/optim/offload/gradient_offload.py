@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .._engine import stream_of
-from .._shards import local
-from .._warn import warn
-from .hooks import GradientHooks, averaged_later
+from ..._engine import stream_of
+from ..._shards import local
+from ..._warn import warn
+from ..hooks import GradientHooks, averaged_later
 
 if TYPE_CHECKING:
-    from .base import Optimizer
-    from .plan import Member
+    from ..base import Optimizer
+    from ..roster import Member
 
 
 class GradientOffload(GradientHooks):

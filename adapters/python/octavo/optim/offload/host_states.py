@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .. import _abi
-from .._engine import DEVICE
-from .._shards import local
-from . import rooms, state
-from .checks import is_left_alone
+from ... import _abi
+from ..._engine import DEVICE
+from ..._shards import local
+from ..checks import is_left_alone
+from ..offload_options import RESIDENCES, Options
+from ..states import state
+from . import host_memory_budget
 from .host_memory import Slab, bytes_of
-from .offload_options import RESIDENCES, Options
 
 if TYPE_CHECKING:
-    from .base import Optimizer
-    from .plan import Member
+    from ..base import Optimizer
+    from ..roster import Member
 
 
 class HostStates:
@@ -106,7 +107,7 @@ class HostStates:
         """Memory for all of them at once, in their order."""
         if not away:
             return
-        rooms.check(self._known(), self, away, residences)
+        host_memory_budget.check(self._known(), self, away, residences)
         sizes = [bytes_of(self.form(m).values()) for m in away]
         slab, offset = self._slab(sum(sizes), away), 0
         for m, size in zip(away, sizes, strict=True):

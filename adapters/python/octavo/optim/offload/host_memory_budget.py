@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._describe import formats
-from .._engine import HOST
-from .._shards import local
+from ..._describe import formats
+from ..._engine import HOST
+from ..._shards import local
 from . import host_memory
 
 if TYPE_CHECKING:
-    from .base import Optimizer
+    from ..base import Optimizer
+    from ..roster import Member
     from .host_states import HostStates
-    from .plan import Member
 
 
 def check(

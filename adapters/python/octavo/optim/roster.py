@@ -21,7 +21,7 @@ from torch import Tensor
 from .._collectives import release_at_exit
 from .._engine import DTYPES
 from .._shards import is_sharded, local, reduction_groups
-from .tracked import Changes, Entry, States
+from .states.tracked_state import Changes, Entry, States
 
 _CPU = torch.device("cpu")
 _address = torch.Tensor.data_ptr

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._describe import Algorithm, algorithms
-from .._warn import warn
+from ..._describe import Algorithm, algorithms
+from ..._warn import warn
 
 KEY = "decoupled_weight_decay"  # torch's, since 2.7 in groups of a formula with both kinds
 _WAYS = ("is added to the gradient", "is applied to the parameter")

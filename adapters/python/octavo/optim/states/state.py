@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _abi, _codec, _describe
-from .._codec import MASTER, MASTER_DTYPES, SCALE, STEP, Moment
-from .._engine import DTYPES, device_numbers, store_number
-from .._shards import Rows, is_sharded, local, rows_of
-from .overrides import OVERRIDE
+from ... import _abi, _codec, _describe
+from ..._codec import MASTER, MASTER_DTYPES, SCALE, STEP, Moment
+from ..._engine import DTYPES, device_numbers, store_number
+from ..._shards import Rows, is_sharded, local, rows_of
+from ..overrides import OVERRIDE
 
 
 def moments_of(algorithm: str, group: Mapping[str, Any]) -> tuple[tuple[str, Moment], ...]:

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checkpoint.importers import refuse_zero
-from .base import Optimizer
-from .hooks import averaged_later
+from ...checkpoint.importers import refuse_zero
+from ..base import Optimizer
+from ..hooks import averaged_later
+from ..options import check_clip
 from .offloaded_param import OffloadedParam
-from .options import check_clip
 
 _NOT_OPTIONS = ("params", "param_names")
 

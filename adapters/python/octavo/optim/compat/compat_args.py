@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import _describe
-from .._warn import warn
+from ... import _describe
+from ..._warn import warn
+from ..options import MIN_QUANTIZED_SIZE, from_text, state_of_bits
 from . import decay
-from .options import MIN_QUANTIZED_SIZE, from_text, state_of_bits
 
 # Arguments by place that bitsandbytes has behind its options: name, type, default.
 TAIL = (("optim_bits", "int | None", None), ("args", "Any", None), ("min_8bit_size", "int | None", None))

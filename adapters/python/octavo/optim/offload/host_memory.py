@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from .. import _abi
-from .._warn import warn
+from ... import _abi
+from ..._warn import warn
 
 ALIGNMENT = 16  # of every tensor: gaps cost copies
 

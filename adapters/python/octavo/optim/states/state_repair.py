@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _codec
-from .._codec import MASTER, MASTER_DTYPES, SCALE, STEP
-from ..checkpoint import masters
-from ..checkpoint.native import read_step
-from ..checkpoint.saved import known_moments
+from ... import _codec
+from ..._codec import MASTER, MASTER_DTYPES, SCALE, STEP
+from ...checkpoint import masters
+from ...checkpoint.native import read_step
+from ...checkpoint.saved import known_moments
 from .state import Kind
-from .tracked import Entry
+from .tracked_state import Entry
 
 
 def is_count(value: Any) -> bool:
