@@ -153,13 +153,13 @@ def test_staging_memory_goes_back_to_its_stream(monkeypatch: pytest.MonkeyPatch)
         staging = staging_bytes = 0
 
     engine = Engine()
-    sides = norms.Sides(engine)  # type: ignore[arg-type]
+    sides = norms.DeviceBuffers(engine)  # type: ignore[arg-type]
     cpu = torch.device("cpu")
-    sides.cover([cpu])
-    side, slot = sides.sides[cpu], Slot()
+    sides.add_devices([cpu])
+    side, slot = sides.by_device[cpu], Slot()
     monkeypatch.setattr(norms, "record_use", lambda tensor, stream: calls.append((tensor.numel(), stream)))
     for engine.size, slot.stream in ((1000, 7), (1000, 8), (2000, 8), (3000, 9)):
-        sides._stage(side, slot)
+        sides._ensure_staging(side, slot)
     waits = [("wait", WEIGHTS), ("wait", GRADIENTS)]
     assert calls == [*waits, (1256, 7), *waits, (2256, 8)]
 

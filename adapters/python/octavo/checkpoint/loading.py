@@ -42,7 +42,7 @@ def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
     from ..optim.states.state import kind_of, moments_of
 
     given: Any = dict(state_dict)
-    optimizer.settle()
+    optimizer.synchronize()
     for hook in optimizer._optimizer_load_state_dict_pre_hooks.values():
         replaced = hook(optimizer, given)
         given = given if replaced is None else replaced

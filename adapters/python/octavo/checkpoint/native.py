@@ -53,7 +53,7 @@ def packed(optimizer: Optimizer, form: Callable[[dict[str, Any], Tensor, Kind], 
         numbers = [places[id(p)][0] for p in group["params"]]
         groups.append({**group, **saved_option(optimizer.algorithm), "params": numbers})
     states: dict[Any, Any] = {}
-    optimizer.settle()
+    optimizer.synchronize()
     optimizer._track_state()
     for param, entry in list(optimizer.state.items()):
         if id(param) not in places:
@@ -61,7 +61,7 @@ def packed(optimizer: Optimizer, form: Callable[[dict[str, Any], Tensor, Kind], 
             continue
         number, group, index = places[id(param)]
         with optimizer._named(group, index):
-            states[number] = form(entry.plain(), param, optimizer._kind(param, group))
+            states[number] = form(entry.plain(), param, optimizer._state_kind(param, group))
     return {"state": states, "param_groups": groups}
 
 

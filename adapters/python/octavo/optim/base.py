@@ -28,13 +28,13 @@ from ..checkpoint import native as native_form
 from ..checkpoint.saved import known_moments
 from . import offload_options, options
 from .checks import check_param, warn_of_lost_updates
-from .group_options import Hyper
-from .norms import PartKey, Sides
+from .group_options import GroupOptions
+from .norms import DeviceBuffers, PartKey
 from .offload.gradient_offload import GradientOffload
 from .offload.offloaded_steps import Offload
-from .register import add_counts, examine, tell
+from .registration import add_step_counts, call_engine, check_and_register
 from .release import GradientRelease
-from .roster import Chosen, Member, Roster
+from .roster import Member, Roster, StepTensors
 from .states import state, state_repair
 from .states.tracked_state import Entry, States
 
@@ -87,9 +87,9 @@ class Optimizer(torch.optim.Optimizer):
     ) -> None:
         self._offload_options = offload_options.checked(offloading)
         self._fresh_caches()
-        self._guard = bool(options.from_text(skip_nonfinite))
+        self._skip_nonfinite = bool(options.from_text(skip_nonfinite))
         self._release: GradientRelease | None = None
-        self._taking: GradientOffload | None = None
+        self._gradient_offload: GradientOffload | None = None
         super().__init__(params, defaults)
         self._track_state()
         self._hook(bool(options.from_text(gradient_release)))
@@ -101,16 +101,16 @@ class Optimizer(torch.optim.Optimizer):
     @state.setter
     def state(self, states: Any) -> None:
         with self._lock:
-            self.settle()  # steps that are under way write the old ones
+            self.synchronize()  # steps that are under way write the old ones
             self.__dict__["state"] = states
 
     # What is not the optimizer's state: rebuilt at will.
     def _fresh_caches(self) -> None:
         self._described = algorithms()[self.algorithm]
         self._engine = _engine.Engine(self.algorithm)
-        self._sides = Sides(self._engine)
+        self._buffers = DeviceBuffers(self._engine)
         self._roster = Roster()
-        self._hyper: list[Hyper] = []  # by group
+        self._group_options: list[GroupOptions] = []  # by group
         self._last_norm: Tensor | None = None
         self._last_scale: Tensor | None = None
         self._captured: list[Any] = []  # what a CUDA graph may still point into
@@ -120,17 +120,18 @@ class Optimizer(torch.optim.Optimizer):
         self._offload = Offload(self, self._offload_options) if away else None
 
     def __getstate__(self) -> dict[str, Any]:
-        self.settle()
-        extra = {"_guard": self._guard, "_released": self._release is not None}
+        self.synchronize()
+        extra = {"_skip_nonfinite": self._skip_nonfinite, "_released": self._release is not None}
         extra["_offload_options"] = self._offload_options
         return {**super().__getstate__(), **extra}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         if self.__dict__.get("_offload") is not None:
-            self.settle()
+            self.synchronize()
         saved = dict(saved)
         released = saved.pop("_released", None)
-        clip = saved.pop("_clip", None)  # of version 0.1
+        clip = saved.pop("_clip", None)  # pickles of version 0.1 have these two names
+        saved.setdefault("_skip_nonfinite", saved.pop("_guard", False))
         super().__setstate__(saved)
         for options_of in (self.defaults, *self.param_groups):
             options_of.setdefault("clip_grad_norm", clip)
@@ -138,7 +139,7 @@ class Optimizer(torch.optim.Optimizer):
         self._fresh_caches()
         self._track_state()
         self._tell_scaler()
-        self._release, self._taking = None, None
+        self._release, self._gradient_offload = None, None
         self._hook(bool(released))
 
     def _hook(self, release: bool) -> None:
@@ -146,7 +147,7 @@ class Optimizer(torch.optim.Optimizer):
         if release:
             self._release = GradientRelease(self)
         elif self._offload_options.offload_gradients:  # what is released need not be kept
-            self._taking = GradientOffload(self)
+            self._gradient_offload = GradientOffload(self)
 
     # --- Parameter groups -------------------------------------------------------------------------
 
@@ -177,7 +178,7 @@ class Optimizer(torch.optim.Optimizer):
             raise
         warn_of_lost_updates(self, added)
         self._tell_scaler()
-        for hooks in (getattr(self, "_release", None), getattr(self, "_taking", None)):
+        for hooks in (getattr(self, "_release", None), getattr(self, "_gradient_offload", None)):
             if hooks is not None:
                 hooks.watch(added)
 
@@ -236,61 +237,63 @@ class Optimizer(torch.optim.Optimizer):
             self.state = States(self.state)
         if self._offload is not None:
             changes = self.state.changes
-            changes.settle, changes.lock = self._offload.settle, self._lock
+            changes.synchronize, changes.lock = self._offload.synchronize, self._lock
 
-    def run(self, some: list[Tensor] | None = None, step: Callable[[Chosen], None] | None = None) -> None:
+    def run(
+        self, some: list[Tensor] | None = None, step: Callable[[StepTensors], None] | None = None
+    ) -> None:
         """Steps every parameter that has a gradient, or `some` alone, with `step` in the place of norm and
         step.
         """
         away, released = self._offload, some is not None
         if away is not None:
-            away.check_held()
+            away.query_host_grads()
             if not released:
                 away.before_step()
-            if not released and self._taking is not None:
-                self._taking.before_step(self)
+            if not released and self._gradient_offload is not None:
+                self._gradient_offload.before_step(self)
         chosen, grads = self.choose(some)
         parts = self._parts_of(chosen) if self.needs_norm() else []
         if not chosen.members and not parts:
             self.nothing_stepped()
             return
         for number in chosen.groups:
-            self._tell_group(number)
+            self._send_group(number)
         if away is not None:
-            away.before(chosen, released)
-            self._sides.defer = away.defers(released)
+            away.prepare_step(chosen, released)
+            self._buffers.defer = away.defers(released)
         begun = chosen.handles_at, chosen.grads_at, chosen.dtype_numbers, bool(parts)
-        tell(self, lambda: self._engine.begin(*begun))
+        call_engine(self, lambda: self._engine.begin(*begun))
         scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
-        alive = self._sides.prepare(self._guard, parts, (scale, found_inf), self._capturing)
-        rates = [hyper.rate for hyper in self._hyper]
+        alive = self._buffers.fill_args(self._skip_nonfinite, parts, (scale, found_inf), self._capturing)
+        rates = [hyper.rate for hyper in self._group_options]
         if away is not None:
-            away.register(chosen, grads, [*alive, *rates], released)
+            away.retain_for_step(chosen, grads, [*alive, *rates], released)
         if step is not None:
             step(chosen)
         else:
-            self._last_norm = self._sides.total(parts) if parts else None
+            self._last_norm = self._buffers.compute_norm(parts) if parts else None
             # The scaler updates its own in place.
             self._last_scale = scale.detach().clone() if parts and scale is not None else None
-            self._engine.step(self._sides.args)
+            self._engine.step(self._buffers.args)
         _bump_versions(chosen.bumped)
         if self._capturing:
             states = [entry.tensors() for m in chosen.members if (entry := m.state()) is not None]
-            self._captured.append((chosen, states, rates, alive, self._sides, self._engine))
+            self._captured.append((chosen, states, rates, alive, self._buffers, self._engine))
         if away is not None:
-            away.after(chosen, released)
+            away.finish_step(chosen, released)
 
-    def choose(self, some: list[Tensor] | None) -> tuple[Chosen, list[Tensor]]:
+    def choose(self, some: list[Tensor] | None) -> tuple[StepTensors, list[Tensor]]:
         """The parameters that have a gradient (of `some`, or of all), known to the engine as they are, and
         the gradients that are on their devices.
         """
         roster = self._roster
-        if some is None or None in map(roster.member, some):
-            roster.sync(self.param_groups)
+        if some is None or None in map(roster.find_member, some):
+            roster.update_members(self.param_groups)
         self._track_state()
-        return self._ready(None if some is None else [roster.known(param) for param in some])
+        return self._ready(None if some is None else [roster.member_of(param) for param in some])
 
-    def _ready(self, alone: list[Member] | None) -> tuple[Chosen, list[Tensor]]:
+    def _ready(self, alone: list[Member] | None) -> tuple[StepTensors, list[Tensor]]:
         """The parameters that have a gradient, known to the engine as they are, and their gradients."""
         roster = self._roster
         params = roster.params if alone is None else [member.param for member in alone]
@@ -300,24 +303,24 @@ class Optimizer(torch.optim.Optimizer):
         self._check_groups()
         given: list[Any] = [p.grad for p in params]
         flags: list[Any] = list(map(operator.is_not, given, itertools.repeat(None)))
-        if self._offload is not None and self._offload.held:
-            flags = self._offload.flags(roster.members if alone is None else alone, given)
+        if self._offload is not None and self._offload.host_grads:
+            flags = self._offload.gradient_flags(roster.members if alone is None else alone, given)
             # Whoever is forgotten loses a gradient that was taken.
-            if lost := [m for m in roster.dropped() if m.handle in self._offload.held]:
-                examine(self, lost)
+            if lost := [m for m in roster.unregistered() if m.handle in self._offload.host_grads]:
+                check_and_register(self, lost)
         if not all(map(operator.is_not, given, itertools.repeat(None))):
             given = [g for g in given if g is not None]
-        chosen = roster.chosen(flags, alone)
-        grads = chosen.take(given)
+        chosen = roster.step_tensors(flags, alone)
+        grads = chosen.set_gradients(given)
         if grads is None:
-            examine(self, chosen.members)
-            chosen = roster.chosen(flags, alone)
-            grads = chosen.take(given)
+            check_and_register(self, chosen.members)
+            chosen = roster.step_tensors(flags, alone)
+            grads = chosen.set_gradients(given)
         if grads is None:
             raise RuntimeError(f"{type(self).__name__}: parameters have changed while a step looked at them")
         return chosen, grads
 
-    def _parts_of(self, chosen: Chosen) -> list[PartKey]:
+    def _parts_of(self, chosen: StepTensors) -> list[PartKey]:
         """The norms to take: those that ranks share, in one order on all of them and also where this one has
         no gradient, then those of the gradients that are here.
         """
@@ -325,38 +328,40 @@ class Optimizer(torch.optim.Optimizer):
             shared = ((local(m.param).device, m.groups) for m in self._roster.sharded if m.groups)
             here = ((m.device, m.groups) for m in chosen.members)
             chosen.parts = list(dict.fromkeys([*shared, *here]))
-            self._sides.cover(device for device, _ in chosen.parts)
+            self._buffers.add_devices(device for device, _ in chosen.parts)
         return chosen.parts
 
     def _check_groups(self) -> None:
         """States are made for some of a group's options: where those have changed, the states are looked at
         again.
         """
-        while len(self._hyper) < len(self.param_groups):
-            self._hyper.append(Hyper(self._described))
+        while len(self._group_options) < len(self.param_groups):
+            self._group_options.append(GroupOptions(self._described))
         amp = getattr(self, "_step_supports_amp_scaling", False)
-        for number, (group, hyper) in enumerate(zip(self.param_groups, self._hyper, strict=False)):
-            if not hyper.is_known(group, amp):
+        for number, (group, hyper) in enumerate(zip(self.param_groups, self._group_options, strict=False)):
+            if not hyper.is_current(group, amp):
                 key = (self._described.switches(group), group["master"], self._counts_on_device(group))
                 if key != hyper.key:
-                    self._roster.drop([m for m in self._roster.registered() if m.group == number])
+                    self._roster.mark_unregistered(
+                        [m for m in self._roster.registered() if m.group == number]
+                    )
                     hyper.key = key
 
-    def _tell_group(self, number: int) -> None:
-        group, hyper = self.param_groups[number], self._hyper[number]
+    def _send_group(self, number: int) -> None:
+        group, hyper = self.param_groups[number], self._group_options[number]
         amp = getattr(self, "_step_supports_amp_scaling", False)
-        if not hyper.is_known(group, amp):
-            devices = set(self._sides.sides)
+        if not hyper.is_current(group, amp):
+            devices = set(self._buffers.by_device)
             if len(devices) > 1:
                 used = (p for p in group["params"] if p.requires_grad or p.grad is not None)
                 devices = {local(p).device for p in used}
-            hyper.tell(self._engine, number, group, amp, devices)
+            hyper.send_to_engine(self._engine, number, group, amp, devices)
 
     def _counts_on_device(self, group: Mapping[str, Any]) -> bool:
         """Whether the host does not know if a step was taken, or does not take part."""
         by_group = group.get("capturable") or group.get("fused")
         # If a scaler lets one group skip steps itself, it lets all groups do so.
-        return bool(by_group or self._guard or getattr(self, "_step_supports_amp_scaling", False))
+        return bool(by_group or self._skip_nonfinite or getattr(self, "_step_supports_amp_scaling", False))
 
     def _count_is_on_device(self, member: Member) -> bool:
         """The CPU counts the steps that it takes itself."""
@@ -366,7 +371,7 @@ class Optimizer(torch.optim.Optimizer):
     def _count_device(self, member: Member) -> torch.device:
         return local(member.param).device if self._count_is_on_device(member) else torch.device("cpu")
 
-    def _kind(self, param: Tensor, group: Mapping[str, Any]) -> state.Kind:
+    def _state_kind(self, param: Tensor, group: Mapping[str, Any]) -> state.Kind:
         """How the state is stored: as when it was made, even if the group's options have changed."""
         asked = state.kind_of(param, group)
         tracked = self.state.get(param)
@@ -395,7 +400,7 @@ class Optimizer(torch.optim.Optimizer):
         if known.master != asked.master:
             known = dataclasses.replace(known, master=asked.master)
         kind = native_form.kind_of_entry(entry, known)
-        state_repair.settle(tracked, kind)
+        state_repair.zero_scales_of_zeroed_codes(tracked, kind)
         return kind
 
     # --- Offload ----------------------------------------------------------------------------------
@@ -419,7 +424,7 @@ class Optimizer(torch.optim.Optimizer):
         if self._offload is not None:
             self._offload.wait()
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Waits, as the host, until no offloaded step is under way: states in host memory may be read, and
         weights used.
         """
@@ -427,7 +432,9 @@ class Optimizer(torch.optim.Optimizer):
             with self._lock:
                 if self._offload.pending:
                     self._offload.wait()
-                self._offload.settle()
+                self._offload.synchronize()
+
+    settle = synchronize  # the name of version 0.1
 
     def sync_params(self, way: str = "to_host") -> None:
         """With offload="host": makes the weights' copies in host memory anew from the parameters, or the
@@ -439,10 +446,10 @@ class Optimizer(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         away = self._offload
-        if self._taking is not None:
-            self._taking.forget()
+        if self._gradient_offload is not None:
+            self._gradient_offload.forget()
         elif away is not None:
-            away.drop()
+            away.discard_grads()
         if self._release is not None and away is not None and away.attached is None:
             away.wait()  # a backward pass that was interrupted has not done it
         super().zero_grad(set_to_none)
@@ -462,21 +469,25 @@ class Optimizer(torch.optim.Optimizer):
     def nothing_stepped(self) -> None:
         """A step without any gradient has no norm and skips nothing."""
         self._last_norm = self._last_scale = None
-        for report in self._sides.reports():
+        for report in self._buffers.reports():
             report.zero_()
 
     def needs_norm(self) -> bool:
-        return self._guard or any(group.get("clip_grad_norm") is not None for group in self.param_groups)
+        return self._skip_nonfinite or any(
+            group.get("clip_grad_norm") is not None for group in self.param_groups
+        )
 
     def end_release(self, stepped: bool) -> None:
         """Ends a step of gradient release: the norm of its gradients is known now."""
         self.nothing_stepped()
         if stepped:
-            devices = list(self._sides.sides) if self.needs_norm() else []
+            devices = list(self._buffers.by_device) if self.needs_norm() else []
             if self._offload is not None and (devices or self._offload.attached is None):
                 self._offload.wait()
-            self._sides.prepare(self._guard, [(device, ()) for device in devices], (None, None), False)
-            self._last_norm = self._sides.finish(devices)
+            self._buffers.fill_args(
+                self._skip_nonfinite, [(device, ()) for device in devices], (None, None), False
+            )
+            self._last_norm = self._buffers.finish_release(devices)
 
     @property
     def grad_norm(self) -> Tensor | None:
@@ -490,7 +501,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def last_step_skipped(self) -> bool:
         """Whether `skip_nonfinite` skipped the last step. Waits for the device."""
-        return any(bool(report[0].item() & 0xFF) for report in self._sides.reports())
+        return any(bool(report[0].item() & 0xFF) for report in self._buffers.reports())
 
     def state_bytes(self) -> int:
         """Bytes of optimizer state in this process: moments, scales, master bits."""
@@ -504,7 +515,7 @@ class Optimizer(torch.optim.Optimizer):
     @_locked
     def entries(self) -> list[tuple[Tensor, dict[str, Any]]]:
         """Parameters and their states, as dictionaries of their own."""
-        self.settle()
+        self.synchronize()
         self._track_state()
         return [(p, entry.plain()) for p, entry in self.state.items() if isinstance(entry, Entry)]
 
@@ -516,7 +527,7 @@ class Optimizer(torch.optim.Optimizer):
         known = [p for group in self.param_groups for p in group["params"]]
         if param is not None and not any(p is param for p in known):
             raise ValueError(f"{type(self).__name__}: reset_state got a tensor that is not a parameter of it")
-        self.settle()
+        self.synchronize()
         self._track_state()
         if param is not None and self._captured:
             raise RuntimeError(
@@ -525,7 +536,7 @@ class Optimizer(torch.optim.Optimizer):
             )
         for each in known if param is None else [param]:
             if each in self.state:
-                state_repair.reset(self.state[each])
+                state_repair.reset_state(self.state[each])
 
     # --- Checkpoints ------------------------------------------------------------------------------
 
@@ -548,14 +559,14 @@ class Optimizer(torch.optim.Optimizer):
         self, groups: list[dict[str, Any]], loaded: list[native_form.Loaded], others: Mapping[Any, Any]
     ) -> None:
         """Takes over what a load has read: groups, and the states one by one."""
-        self.settle()  # the states are written in place
+        self.synchronize()  # the states are written in place
         self._track_state()
-        self._roster.sync(self.param_groups)
+        self._roster.update_members(self.param_groups)
         away = self._offload
         for member in self._roster.members if away is not None else ():
             away.residence(member)  # type: ignore[union-attr]  # an error where memory is too small
         if away is not None:
-            away.make_room([self._roster.known(item.param) for item in loaded])
+            away.reserve_memory([self._roster.member_of(item.param) for item in loaded])
         for group, merged in zip(self.param_groups, groups, strict=True):
             lr, new = group["lr"], merged["lr"]
             if isinstance(lr, Tensor):  # a scheduler or a graph may hold it
@@ -567,20 +578,20 @@ class Optimizer(torch.optim.Optimizer):
             del self.state[param]
         entries: list[tuple[Member, dict[str, Any]]] = []
         for item in loaded:
-            member, device = self._roster.known(item.param), local(item.param).device
+            member, device = self._roster.member_of(item.param), local(item.param).device
             entries.append((member, self.state[item.param].plain()))
             moments = state.moments_of(self.algorithm, self.param_groups[member.group])
             if away is not None and away.is_away(member):
-                away.fill(member, entries[-1][1], item.kind)
+                away.allocate_state(member, entries[-1][1], item.kind)
                 device = torch.device("cpu")
             loading.write_entry(entries[-1][1], item, moments, device)
         uncounted = [(m, entry) for m, entry in entries if not state_repair.is_count(entry.get(state.STEP))]
-        add_counts(self, uncounted)
+        add_step_counts(self, uncounted)
         for item, (_, entry) in zip(loaded, entries, strict=True):
             tracked = self.state[item.param]
             entry[state.STEP].fill_(item.saved.step)  # in place: somebody, or a graph, may have it
             tracked.replace(entry)
-            tracked.changed(steps=item.saved.step)
+            tracked.mark_changed(steps=item.saved.step)
             tracked.kind = item.kind
         self.state.update(others)
         if self._release is not None:

@@ -87,9 +87,9 @@ def _initializer(described: _describe.Algorithm) -> Callable[..., None]:
     names = [name for name, _, _ in arguments_of(described)]
 
     def initialize(self: Any, *given: Any, **named: Any) -> None:
-        compat_args.take_removed(named, signature.parameters)
-        compat_args.take_decoupled(named, described)
-        given, tail = compat_args.by_name(type(self), described, names, given)
+        compat_args.pop_removed_args(named, signature.parameters)
+        compat_args.pop_decoupled_flag(named, described)
+        given, tail = compat_args.split_positional_tail(type(self), described, names, given)
         try:
             if twice := tail.keys() & named.keys():
                 raise TypeError(f"got multiple values for argument {min(twice)!r}")
@@ -99,7 +99,7 @@ def _initializer(described: _describe.Algorithm) -> Callable[..., None]:
         bound.apply_defaults()
         _, params, *_ = bound.args
         values = {key: value for key, value in bound.arguments.items() if key not in ("self", "params")}
-        defaults = compat_args.settle(type(self), values, described)
+        defaults = compat_args.resolve_args(type(self), values, described)
         own = {key: defaults.pop(key) for key in _OF_THE_OPTIMIZER}
         Optimizer.__init__(self, params, defaults, **own)
 

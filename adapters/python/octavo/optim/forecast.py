@@ -44,13 +44,13 @@ class Forecast:
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
-        for hooked in (optimizer._release, optimizer._taking):
+        for hooked in (optimizer._release, optimizer._gradient_offload):
             if hooked is not None:
                 hooks._remove(hooked._hooked)
         self.releases = optimizer._release is not None
-        self.takes = optimizer._taking is not None
+        self.takes = optimizer._gradient_offload is not None
         self.gathers = not (self.releases and optimizer.needs_norm())
-        optimizer._roster.sync(optimizer.param_groups)
+        optimizer._roster.update_members(optimizer.param_groups)
         self._residences = self._choose()
 
     def _choose(self) -> dict[int, int]:
@@ -68,11 +68,11 @@ class Forecast:
         return self._residences.get(member.handle, DEVICE)
 
     def is_away(self, param: Tensor) -> bool:
-        return self._residence(self.optimizer._roster.known(param)) != DEVICE
+        return self._residence(self.optimizer._roster.member_of(param)) != DEVICE
 
     def make(self, param: Tensor) -> dict[str, Tensor]:
         """The state that a step will make of it on its device; empty where it will be in host memory."""
-        member, entry = self.optimizer._roster.known(param), dict[str, Any]()
+        member, entry = self.optimizer._roster.member_of(param), dict[str, Any]()
         if self._residence(member) == DEVICE:
             group = self.optimizer.param_groups[member.group]
             moments = state.moments_of(self.optimizer.algorithm, group)
@@ -100,7 +100,7 @@ class Forecast:
 
     def moved_bytes(self, params: Sequence[Tensor]) -> tuple[float, float]:
         """What a step of these reads and writes on the device, and what crosses the link to host memory."""
-        known = [self.optimizer._roster.known(param) for param in params]
+        known = [self.optimizer._roster.member_of(param) for param in params]
         here, link = 0.0, 0.0
         for member in known:
             weight = member.param.numel() * member.param.element_size()

@@ -21,7 +21,7 @@ _OTHERS = ("maximize", "seed", "clip_grad_norm", "master", "capturable", "fused"
 _CPU = torch.device("cpu")
 
 
-class Hyper:
+class GroupOptions:
     def __init__(self, described: Algorithm) -> None:
         self._described = described
         self._args = _engine.new_args()
@@ -37,12 +37,12 @@ class Hyper:
         self.rate: Tensor | None = None  # where the engine reads it
         self.key: tuple[Any, ...] = ()  # of the options that states are made for
 
-    def is_known(self, group: dict[str, Any], amp: bool) -> bool:
+    def is_current(self, group: dict[str, Any], amp: bool) -> bool:
         """Whether the engine has these options; `amp`: a scaler lets the device skip steps."""
         now = (amp, *map(group.get, self._names))
         return len(self._seen) == len(now) and all(map(operator.is_, now, self._seen))
 
-    def tell(
+    def send_to_engine(
         self,
         engine: _engine.Engine,
         number: int,

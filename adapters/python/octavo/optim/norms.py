@@ -30,7 +30,7 @@ def new_norms(device: torch.device, *shape: int) -> Tensor:
 
 
 @dataclasses.dataclass(slots=True)
-class Side:
+class DeviceBuffer:
     """One device."""
 
     device: torch.device
@@ -43,11 +43,11 @@ class Side:
     staging_stream: int | None = None  # on which it was allocated
 
 
-class Sides:
+class DeviceBuffers:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.defer = False  # steps return before the current stream is ordered behind them
-        self.sides: dict[torch.device, Side] = {}
+        self.by_device: dict[torch.device, DeviceBuffer] = {}
         self._native: Any = None
         self._args = _abi.new(_abi.EngineArgs)
         self.args = ctypes.byref(self._args)
@@ -64,24 +64,26 @@ class Sides:
         self._groups.append(groups)
         return len(self._groups) - 1
 
-    def cover(self, devices: Iterable[torch.device]) -> None:
+    def add_devices(self, devices: Iterable[torch.device]) -> None:
         """Makes room for devices that are new."""
-        new = set(devices) - self.sides.keys()
-        if not new and self._args.device_count == len(self.sides):
+        new = set(devices) - self.by_device.keys()
+        if not new and self._args.device_count == len(self.by_device):
             return
         for device in new:
             empty = torch.empty(0, dtype=torch.uint8, device=device)
-            self.sides[device] = Side(device, new_norms(device), device_numbers(device), empty, None)
-        self._native = (_abi.EngineDevice * len(self.sides))()
-        for slot, side in zip(self._native, self.sides.values(), strict=True):
+            self.by_device[device] = DeviceBuffer(
+                device, new_norms(device), device_numbers(device), empty, None
+            )
+        self._native = (_abi.EngineDevice * len(self.by_device))()
+        for slot, side in zip(self._native, self.by_device.values(), strict=True):
             slot.struct_size = ctypes.sizeof(slot)
             slot.device_kind, slot.device_index = side.numbers
-        self._args.devices, self._args.device_count = ctypes.addressof(self._native), len(self.sides)
+        self._args.devices, self._args.device_count = ctypes.addressof(self._native), len(self.by_device)
 
     def reports(self) -> list[Tensor]:
-        return [side.report for side in self.sides.values() if side.report is not None]
+        return [side.report for side in self.by_device.values() if side.report is not None]
 
-    def prepare(
+    def fill_args(
         self, guard: bool, parts: Sequence[PartKey], scalars: tuple[Any, Any], capturing: bool
     ) -> list[Tensor]:
         """Fills in what may differ from step to step: the parts of the norm that is taken, GradScaler's scale
@@ -90,14 +92,14 @@ class Sides:
         """
         self._args.guard, self._args.defer, alive = guard, self.defer, []
         everywhere = len(parts) > 1 or any(groups for _, groups in parts)
-        for slot, side in zip(self._native, self.sides.values(), strict=True):
+        for slot, side in zip(self._native, self.by_device.values(), strict=True):
             if side.device.type == "cpu":
                 self._args.threads = torch.get_num_threads()
             slot.stream = stream_of(side.device)
             workspace = self._workspace(side, slot.stream, capturing)
             slot.workspace, slot.workspace_bytes = workspace.data_ptr(), workspace.numel()
             alive.append(workspace)
-            self._stage(side, slot)
+            self._ensure_staging(side, slot)
             for name, scalar in zip(("loss_scale", "found_inf"), scalars, strict=True):
                 if scalar is not None:
                     # GradScaler updates its own in place, maybe before the step reads it.
@@ -111,7 +113,7 @@ class Sides:
             slot.report = side.report.data_ptr() if guard and side.report is not None else None
         return alive
 
-    def _workspace(self, side: Side, stream: int | None, capturing: bool) -> Tensor:
+    def _workspace(self, side: DeviceBuffer, stream: int | None, capturing: bool) -> Tensor:
         """Memory of torch's allocator, so that its tools see it. A graph that is captured has its own."""
         size = self._engine.workspace_bytes(*side.numbers)
         if capturing:
@@ -123,7 +125,7 @@ class Sides:
             side.workspace.record_stream(torch.cuda.current_stream(side.device))
         return side.workspace
 
-    def _stage(self, side: Side, slot: Any) -> None:
+    def _ensure_staging(self, side: DeviceBuffer, slot: Any) -> None:
         """Gives the device what streamed states need of its memory."""
         size = self._engine.staging_bytes(*side.numbers)
         if side.staging is not None and side.staging.numel() >= size + _ALIGNMENT:
@@ -145,26 +147,28 @@ class Sides:
     def add_sums(self, sums: Tensor, part: int) -> None:
         """What the algorithm has measured of tensors that ranks share, summed over these, in place."""
         for group in self._groups[part]:
-            moved = sums.to(reached(sums.device, group))
+            moved = sums.to(device_for_group(sums.device, group))
             all_reduce(moved, group)
             sums.copy_(moved)
 
     # --- Norms ------------------------------------------------------------------------------------
 
-    def total(self, keys: Sequence[PartKey]) -> Tensor:
+    def compute_norm(self, keys: Sequence[PartKey]) -> Tensor:
         """The norm over all begun gradients, on every device; the first device's. `keys` are the parts that
         they belong to, those that ranks share in their order on every rank.
         """
         if len(keys) == 1 and not keys[0][1]:
-            self._engine.norm(self.args, self._native_parts(keys, [self.sides[keys[0][0]].norm]), None)
+            self._engine.norm(self.args, self._native_parts(keys, [self.by_device[keys[0][0]].norm]), None)
         else:
             buffers = [self._parts.setdefault(key, new_norms(key[0])) for key in keys]
 
             def join() -> None:
-                self.spread([reduced(part, key[1]) for part, key in zip(buffers, keys, strict=True)])
+                self.write_norm(
+                    [reduce_over_ranks(part, key[1]) for part, key in zip(buffers, keys, strict=True)]
+                )
 
             self._engine.norm(self.args, self._native_parts(keys, buffers), join)
-        return self.sides[keys[0][0]].norm
+        return self.by_device[keys[0][0]].norm
 
     def _native_parts(self, keys: Sequence[PartKey], buffers: Sequence[Tensor]) -> Any:
         native = (_abi.EngineNormPart * len(keys))()
@@ -173,18 +177,18 @@ class Sides:
             (slot.device_kind, slot.device_index), slot.out = device_numbers(device), buffer.data_ptr()
         return native
 
-    def spread(self, parts: Sequence[Tensor]) -> None:
+    def write_norm(self, parts: Sequence[Tensor]) -> None:
         """Writes the norm of all parts to every device."""
-        for side in self.sides.values():
-            moved = on_device(parts, side.device)
+        for side in self.by_device.values():
+            moved = copy_to_device(parts, side.device)
             side.norm.copy_(moved[0] if len(moved) == 1 else combine(moved))
 
-    def finish(self, devices: Sequence[torch.device]) -> Tensor | None:
+    def finish_release(self, devices: Sequence[torch.device]) -> Tensor | None:
         """Ends a step of gradient release; the norm of its gradients, which were on these devices."""
         totals = [self._parts.setdefault((device, ()), new_norms(device)) for device in devices]
 
         def join() -> None:
-            whole = [combine(on_device(totals, total.device)) for total in totals]
+            whole = [combine(copy_to_device(totals, total.device)) for total in totals]
             for total, norm in zip(totals, whole, strict=True):
                 total.copy_(norm)
 
@@ -193,15 +197,15 @@ class Sides:
         return totals[0] if totals else None
 
 
-def on_device(parts: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+def copy_to_device(parts: Sequence[Tensor], device: torch.device) -> list[Tensor]:
     """The parts there. The host reads its own at once, so it waits for those of a GPU."""
     return [part.to(device, non_blocking=device.type != "cpu") for part in parts]
 
 
-def reduced(part: Tensor, groups: tuple[Any, ...]) -> Tensor:
+def reduce_over_ranks(part: Tensor, groups: tuple[Any, ...]) -> Tensor:
     """The norm of a part over all ranks that share it."""
     for group in groups:
-        part = over_ranks(part, group)
+        part = reduce_over_group(part, group)
     return part
 
 
@@ -215,7 +219,7 @@ def combine(parts: Sequence[Tensor]) -> Tensor:
     return out
 
 
-def reached(device: torch.device, group: Any) -> torch.device:
+def device_for_group(device: torch.device, group: Any) -> torch.device:
     """The device, or the group's own, for shards that are offloaded to the CPU while the group moves a GPU's
     memory alone.
     """
@@ -223,7 +227,7 @@ def reached(device: torch.device, group: Any) -> torch.device:
     return device if device.type in types else torch.device(types[0])
 
 
-def _adder(sides: weakref.ref[Sides]) -> Any:
+def _adder(sides: weakref.ref[DeviceBuffers]) -> Any:
     """The engine's callback. It does not keep the sides alive."""
 
     def add(_: Any, kind: int, index: int, part: int, at: int, count: int) -> int:
@@ -244,11 +248,11 @@ def _doubles(at: int, count: int, device: torch.device) -> Tensor:
     return torch.as_tensor(held, dtype=torch.float64, device=device)
 
 
-def over_ranks(part: Tensor, group: Any) -> Tensor:
+def reduce_over_group(part: Tensor, group: Any) -> Tensor:
     """The norm of all ranks' parts."""
     import torch.distributed as dist
 
-    device = reached(part.device, group)
+    device = device_for_group(part.device, group)
     sums = torch.stack([part[0].square(), part.view(torch.int64)[2].double()]).to(device)
     largest = part[1].clone().to(device)
     all_reduce(sums, group)

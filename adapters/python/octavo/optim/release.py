@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from .hooks import GradientHooks, averaged_later
-from .norms import new_norms, reduced
+from .norms import new_norms, reduce_over_ranks
 
 if TYPE_CHECKING:
     from .base import Optimizer
@@ -87,7 +87,7 @@ class GradientRelease(GradientHooks):
         """One parameter's step, clipped by the norm of the step before and guarded by its own; or that of
         several where there are no norms.
         """
-        engine, sides = optimizer._engine, optimizer._sides
+        engine, sides = optimizer._engine, optimizer._buffers
         if not optimizer.needs_norm():
             engine.ready(sides.args, None, None)
             return
@@ -96,7 +96,7 @@ class GradientRelease(GradientHooks):
             self._outgrown.extend([] if rows is None else [rows])
             rows = self._own[member.device] = new_norms(member.device, optimizer._roster.handles, 2)
         own = rows[member.handle]
-        combine = (lambda: own[0].copy_(reduced(own[0], member.groups))) if member.groups else None
+        combine = (lambda: own[0].copy_(reduce_over_ranks(own[0], member.groups))) if member.groups else None
         engine.ready(sides.args, own.data_ptr(), combine)
 
     def end_of_step(self, optimizer: Optimizer) -> None:

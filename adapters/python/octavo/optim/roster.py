@@ -21,7 +21,7 @@ from torch import Tensor
 from .._collectives import release_at_exit
 from .._engine import DTYPES
 from .._shards import is_sharded, local, reduction_groups
-from .states.tracked_state import Changes, Entry, States
+from .states.tracked_state import ChangeCount, Entry, States
 
 _CPU = torch.device("cpu")
 _address = torch.Tensor.data_ptr
@@ -57,7 +57,7 @@ class Member:
     count: weakref.ref[Tensor] | None = None
     count_version: int = 0
 
-    def learn(self, entry: Entry) -> None:
+    def record_registration(self, entry: Entry) -> None:
         """The engine was told of the parameter and its state as they are."""
         here = local(self.param)
         self.address, self.bytes, self.numel = here.data_ptr(), here.nbytes, here.numel()
@@ -65,7 +65,7 @@ class Member:
         self.device = here.device
         self.states = [tensor.data_ptr() for tensor in entry.tensors()]
         self.entry = weakref.ref(entry)
-        count = entry.count()
+        count = entry.step_count()
         self.count = None if count.device.type == "cpu" else weakref.ref(count)
         self.count_version = 0 if self.count is None else count._version
         entry.known, entry.steps = True, None
@@ -74,11 +74,11 @@ class Member:
         """The state that the engine knows, where it is still there."""
         return None if self.entry is None else self.entry()
 
-    def has(self, entry: Any) -> bool:
+    def has_registered(self, entry: Any) -> bool:
         """Whether it has this state, as the engine knows it."""
         return entry is not None and self.state() is entry and entry.known
 
-    def recounted(self) -> bool:
+    def count_was_written(self) -> bool:
         """Whether somebody has written to the count on a device."""
         count = None if self.count is None else self.count()
         return count is not None and count._version != self.count_version
@@ -86,7 +86,7 @@ class Member:
     def known_steps(self, entry: Entry, count: Tensor) -> int:
         """-2: the engine knows what this count holds; -1: it does not."""
         same = self.state() is entry and self.count is not None and self.count() is count
-        return -2 if same and not self.recounted() else -1
+        return -2 if same and not self.count_was_written() else -1
 
     def has_moved(self) -> bool:
         here = local(self.param)
@@ -95,7 +95,7 @@ class Member:
         return now != (self.address, self.bytes, self.stride, self.device)
 
 
-class Chosen:
+class StepTensors:
     """Members that have a gradient, in bulk. A flag of 2: it was taken to host memory."""
 
     def __init__(self, members: Sequence[Member], flags: list[Any], sharded: bool) -> None:
@@ -128,7 +128,7 @@ class Chosen:
         self._seen: list[int] = []  # addresses of those that were looked at in full
         self._packed: list[int] = []
 
-    def take(self, grads: list[Tensor]) -> list[Tensor] | None:
+    def set_gradients(self, grads: list[Tensor]) -> list[Tensor] | None:
         """Takes gradients for the next step: local, in the parameters' memory order. None where they, or the
         parameters, are not what is known.
         """
@@ -157,7 +157,7 @@ class Chosen:
             elif list(map(_size, grads)) != self.sizes or list(map(_device, grads)) != self.devices:
                 return None
             dtypes = [g.dtype for g in grads]
-            if (dtypes != self.dtypes or not dtypes) and not self._types(dtypes):
+            if (dtypes != self.dtypes or not dtypes) and not self._set_dtypes(dtypes):
                 return None
         except RuntimeError:  # a gradient without memory of its own: sparse, for one
             return None
@@ -167,18 +167,18 @@ class Chosen:
             addresses = list(map(_address, ordered))
         if addresses is not self._packed:
             if addresses != self._packed:
-                self._pack.pack_into(self._grads, 0, *self._placed(addresses))
+                self._pack.pack_into(self._grads, 0, *self._with_zeros(addresses))
             self._packed = addresses
         return ordered
 
-    def _types(self, dtypes: list[torch.dtype]) -> bool:
+    def _set_dtypes(self, dtypes: list[torch.dtype]) -> bool:
         if not DTYPES.keys() >= set(dtypes):
             return False
-        self.dtype_numbers = bytes(self._placed([DTYPES[dtype] for dtype in dtypes]))
+        self.dtype_numbers = bytes(self._with_zeros([DTYPES[dtype] for dtype in dtypes]))
         self.dtypes = dtypes  # the last, also where an exception comes between
         return True
 
-    def _placed(self, values: list[int]) -> list[int]:
+    def _with_zeros(self, values: list[int]) -> list[int]:
         """Values of the gradients that are here, with zeros for those that were taken."""
         if len(values) == len(self.taken):
             return values
@@ -212,16 +212,16 @@ class Roster:
         self._lists: list[list[Tensor]] = []  # of the groups
         self._by_id: dict[int, Member] = {}
         self.handles = 0  # given out so far
-        self._gone: list[int] = []  # handles of parameters that were taken out
-        self._dropped: dict[int, Member] = {}  # of which the engine knows what is no longer so
-        self._kept: dict[int, Chosen] = {}
+        self._removed: list[int] = []  # handles of parameters that were taken out
+        self._unregistered: dict[int, Member] = {}  # of which the engine knows what is no longer so
+        self._step_tensors: dict[int, StepTensors] = {}
         # Of the states that somebody outside has got.
-        self._changes: tuple[Changes | None, int] = (None, 0)
-        self._handed: list[Member] = []
+        self._changes: tuple[ChangeCount | None, int] = (None, 0)
+        self._exposed: list[Member] = []
         self._addresses: list[int] = []
         self._versions: list[int] = []
 
-    def sync(self, groups: Sequence[Mapping[str, Any]]) -> None:
+    def update_members(self, groups: Sequence[Mapping[str, Any]]) -> None:
         """Takes over parameters that were put into the groups, or taken out."""
         lists = [group["params"] for group in groups]
         if list(map(len, lists)) == list(map(len, self._lists)) and all(
@@ -237,12 +237,12 @@ class Roster:
                     member = Member(param, self.handles, number, index, place, reduction_groups(param))
                     self.handles += 1
                 elif (member.group, member.place) != (number, place):
-                    self.drop([member])
+                    self.mark_unregistered([member])
                 member.group, member.index, member.place = number, index, place
                 members.append(member)
                 by_id[id(param)] = member
-        self._gone += [member.handle for member in before.values()]
-        self._kept, self._changes = {}, (None, 0)
+        self._removed += [member.handle for member in before.values()]
+        self._step_tensors, self._changes = {}, (None, 0)
         self.members, self._by_id = members, by_id
         self.params = [member.param for member in members]
         self.sharded = [member for member in members if is_sharded(member.param)]
@@ -250,47 +250,47 @@ class Roster:
             release_at_exit()
         self._lists = [list(params) for params in lists]  # the last, also where an exception comes between
 
-    def member(self, param: Tensor) -> Member | None:
+    def find_member(self, param: Tensor) -> Member | None:
         return self._by_id.get(id(param))
 
-    def known(self, param: Tensor) -> Member:
+    def member_of(self, param: Tensor) -> Member:
         return self._by_id[id(param)]
 
-    def drop(self, members: Sequence[Member]) -> None:
+    def mark_unregistered(self, members: Sequence[Member]) -> None:
         """What the engine knows of them is no longer so."""
         for member in members:
             member.address = None
-            self._dropped[member.handle] = member
+            self._unregistered[member.handle] = member
         if members:
-            self._kept, self._changes = {}, (None, 0)
+            self._step_tensors, self._changes = {}, (None, 0)
 
     def registered(self) -> list[Member]:
         return [member for member in self.members if member.address is not None]
 
-    def dropped(self) -> list[Member]:
-        return list(self._dropped.values())
+    def unregistered(self) -> list[Member]:
+        return list(self._unregistered.values())
 
-    def forgotten(self, kept: Sequence[Member]) -> list[int]:
+    def pop_removed_handles(self, kept: Sequence[Member]) -> list[int]:
         """Handles that the engine is to forget; `kept` it is told of anew."""
-        if not self._gone and not self._dropped:
+        if not self._removed and not self._unregistered:
             return []
         for member in kept:
-            self._dropped.pop(member.handle, None)
-        for member in self._dropped.values():
+            self._unregistered.pop(member.handle, None)
+        for member in self._unregistered.values():
             member.entry = None
-        gone, self._gone, self._dropped = dict.fromkeys([*self._gone, *self._dropped]), [], {}
+        gone, self._removed, self._unregistered = dict.fromkeys([*self._removed, *self._unregistered]), [], {}
         return list(gone)
 
-    def learned(self, members: Sequence[Member], changes: Changes) -> None:
+    def watch_registered(self, members: Sequence[Member], changes: ChangeCount) -> None:
         """The engine was told of them as they are; nobody else has changed a state meanwhile."""
-        self._kept = {key: chosen for key, chosen in self._kept.items() if chosen.known}
+        self._step_tensors = {key: chosen for key, chosen in self._step_tensors.items() if chosen.known}
         if self._changes[0] is changes:
-            self._watch(changes, [*self._handed, *members])
+            self._watch_states(changes, [*self._exposed, *members])
 
-    def chosen(self, flags: list[Any], alone: list[Member] | None) -> Chosen:
+    def step_tensors(self, flags: list[Any], alone: list[Member] | None) -> StepTensors:
         """Those members whose flag is set, of all or of some, which are known by the first of them."""
         key = -1 if alone is None else alone[0].handle
-        found = self._kept.get(key)
+        found = self._step_tensors.get(key)
         if (
             found is None
             or not found.known
@@ -299,7 +299,7 @@ class Roster:
         ):
             among = self.members if alone is None else alone
             some = [member for member, flag in zip(among, flags, strict=True) if flag]
-            found = self._kept[key] = Chosen(some, flags, bool(self.sharded))
+            found = self._step_tensors[key] = StepTensors(some, flags, bool(self.sharded))
             found.among = alone
         return found
 
@@ -307,26 +307,30 @@ class Roster:
         """Drops members whose states were changed, moved, or written so that more than values changed."""
         changes = states.changes
         if self._changes != (changes, changes.count):
-            self.drop([m for m in self.registered() if not m.has(states.get(m.param))])
-            self._watch(changes, self.registered())
-        if not self._handed:
+            self.mark_unregistered(
+                [m for m in self.registered() if not m.has_registered(states.get(m.param))]
+            )
+            self._watch_states(changes, self.registered())
+        if not self._exposed:
             return
-        if list(map(_address, changes.held)) != self._addresses:
-            self.drop([m for m in self._handed if [t.data_ptr() for t in m.state().tensors()] != m.states])  # type: ignore[union-attr]
-        watched = [tensor for tensor in changes.held if not tensor.is_inference()]
+        if list(map(_address, changes.watched_tensors)) != self._addresses:
+            self.mark_unregistered(
+                [m for m in self._exposed if [t.data_ptr() for t in m.state().tensors()] != m.states]
+            )  # type: ignore[union-attr]
+        watched = [tensor for tensor in changes.watched_tensors if not tensor.is_inference()]
         if (versions := list(map(_version, watched))) != self._versions:
-            for member in self._handed:
+            for member in self._exposed:
                 entry: Any = member.state()
-                if entry.rewritten() or member.recounted():
-                    self.drop([member])
+                if entry.rewritten_codes() or member.count_was_written():
+                    self.mark_unregistered([member])
                 else:
-                    entry.seen()
+                    entry.record_versions()
             self._versions = versions
 
-    def _watch(self, changes: Changes, members: Sequence[Member]) -> None:
+    def _watch_states(self, changes: ChangeCount, members: Sequence[Member]) -> None:
         """Looks from now on at the states that somebody outside has got."""
-        self._handed = [m for m in members if (entry := m.state()) is not None and entry.handed]
-        changes.held = [tensor for m in self._handed for tensor in m.state().tensors()]  # type: ignore[union-attr]
-        self._addresses = [address for m in self._handed for address in m.states]
+        self._exposed = [m for m in members if (entry := m.state()) is not None and entry.exposed]
+        changes.watched_tensors = [tensor for m in self._exposed for tensor in m.state().tensors()]  # type: ignore[union-attr]
+        self._addresses = [address for m in self._exposed for address in m.states]
         self._versions = []  # whoever got them may have written since
         self._changes = (changes, changes.count)

@@ -35,7 +35,7 @@ _REMOVED = {
 }
 
 
-def take_removed(given: dict[str, Any], known: Any) -> None:
+def pop_removed_args(given: dict[str, Any], known: Any) -> None:
     """Removes arguments without effect from `given`, and warns where a value asks for something."""
     for name in [name for name in given if name in _REMOVED and name not in known]:
         neutral, instead = _REMOVED[name]
@@ -43,14 +43,14 @@ def take_removed(given: dict[str, Any], known: Any) -> None:
             warn(f"{name} has no effect: {instead}")
 
 
-def take_decoupled(given: dict[str, Any], described: _describe.Algorithm) -> None:
+def pop_decoupled_flag(given: dict[str, Any], described: _describe.Algorithm) -> None:
     """torch has an argument that makes an optimizer the algorithm of another name."""
     other = decay.twin_of(described)
     if other is not None and from_text(given.pop(decay.KEY, described.decoupled)) != described.decoupled:
         raise ValueError(f"{decay.KEY}={other.decoupled} is {other.title}: use the class of that name")
 
 
-def by_name(
+def split_positional_tail(
     cls: Any, described: _describe.Algorithm, names: list[str], given: tuple[Any, ...]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments by place in bitsandbytes' order, split into those before the tail and the tail by name. Where
@@ -86,7 +86,7 @@ def _fits(values: tuple[Any, ...], names: list[str]) -> bool:
     return True
 
 
-def settle(cls: Any, given: dict[str, Any], described: _describe.Algorithm) -> dict[str, Any]:
+def resolve_args(cls: Any, given: dict[str, Any], described: _describe.Algorithm) -> dict[str, Any]:
     """All arguments by name, but `params` -> defaults of the parameter groups. `cls._state` is the format
     that the class's name says, or None.
     """

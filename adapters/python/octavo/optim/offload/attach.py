@@ -54,7 +54,7 @@ class Attachment:
         self._roots: list[Root] = []
         self._gates: dict[int, list[Gate]] = {}  # by the parameter's id
         self._loose: set[int] = set()  # handles of pending weights that no gate waits for
-        self._told: tuple[Any, ...] = ()  # the order that the engine was told
+        self._sent_order: tuple[Any, ...] = ()  # the order that the engine was told
         self._removable: list[Any] = []
         weakref.finalize(offload, _remove, self._removable)
 
@@ -65,7 +65,7 @@ class Attachment:
         root = Root(self, model)
         self._roots.append(root)
         keep = self.keep
-        keep(model.register_forward_hook(End(root)))
+        keep(model.register_forward_hook(EndOfForward(root)))
         for module in model.modules():
             if next(module.parameters(), None) is None:
                 continue  # the host pays for every hook, and most modules are activations and the like
@@ -73,8 +73,8 @@ class Attachment:
             keep(
                 module.register_forward_pre_hook(gate, prepend=True)
             )  # others may read weights (spectral_norm)
-            keep(module.register_state_dict_pre_hook(All(root)))
-            keep(module._register_load_state_dict_pre_hook(All(root)))
+            keep(module.register_state_dict_pre_hook(WaitForAll(root)))
+            keep(module._register_load_state_dict_pre_hook(WaitForAll(root)))
             for param in module.parameters(recurse=False):
                 self._gates.setdefault(id(param), []).append(gate)
                 gate.owns = True
@@ -142,7 +142,7 @@ class Attachment:
         gates = [gate for param in module.parameters() for gate in self._gates.get(id(param), ())]
         self.wait_for({handle for gate in gates for handle in gate.handles})
 
-    def waited(self) -> None:
+    def clear_pending(self) -> None:
         """Nothing is pending."""
         self._loose.clear()
         for root in self._roots:
@@ -152,11 +152,11 @@ class Attachment:
                     gate.handles, gate.devices = _NO_HANDLES, _NO_DEVICES
                 root.waiting = False
 
-    def tell_order(self, members: list[Member]) -> None:
+    def set_update_order(self, members: list[Member]) -> None:
         """Parameters are updated in the order in which the next pass waits for them."""
         orders = [root.order() for root in self._roots]
         handles = {id(m.param): m.handle for m in members}
-        if (orders, handles) == self._told:
+        if (orders, handles) == self._sent_order:
             return
         places = {gate: place for order in orders for place, gate in enumerate(order)}
         found = [
@@ -166,7 +166,7 @@ class Attachment:
         ]
         if (offload := self._offload()) is not None:
             offload.engine.set_order([handle for _, handle in sorted(found)])
-        self._told = (orders, handles)
+        self._sent_order = (orders, handles)
 
 
 @dataclasses.dataclass(slots=True)
@@ -236,7 +236,7 @@ class Root(_Hook):
         for gate in unseen:
             gate.pending = False
 
-    def passed(self, gate: Gate) -> None:
+    def record_gate(self, gate: Gate) -> None:
         """Notes the order of gates, for the next pass."""
         self.ran[gate] = None
         if self._last is not None:
@@ -284,7 +284,7 @@ class Gate(_Hook):
     def _pass(self, module: nn.Module) -> None:
         root = self.root
         if self.owns and root.active:
-            root.passed(self)
+            root.record_gate(self)
         if self.waited is not None:
             (device, stream), self.waited = self.waited, None
             if stream_of(device) != stream:
@@ -308,7 +308,7 @@ class Gate(_Hook):
         elif self.pending:
             self._wait_for_next()
 
-    def read(self) -> None:
+    def wait_for_read(self) -> None:
         """A parameter of the module is about to be read."""
         if torch.compiler.is_compiling():
             self.root.wait()
@@ -362,7 +362,7 @@ class Parameters(dict):  # type: ignore[type-arg]
     def __getitem__(self, name: Any) -> Any:
         for gate in self.gates:
             if gate.pending:
-                gate.read()
+                gate.wait_for_read()
         return dict.__getitem__(self, name)
 
     def wait(self) -> None:
@@ -397,7 +397,7 @@ def _follow(device: torch.device, stream: int) -> None:
     torch.cuda.current_stream(device).wait_stream(torch.cuda.ExternalStream(stream, device))
 
 
-class End(_Hook):
+class EndOfForward(_Hook):
     """After a forward of the model that was attached."""
 
     def __init__(self, root: Root) -> None:
@@ -408,7 +408,7 @@ class End(_Hook):
             self.root.active = False
 
 
-class All(_Hook):
+class WaitForAll(_Hook):
     """Before state_dict or load_state_dict of a module."""
 
     def __init__(self, root: Root) -> None:

@@ -39,7 +39,7 @@ class GradientOffload(GradientHooks):
         self._sample: Tensor | None = None  # an offloaded parameter whose gradient stays
         self._chosen_for = -1  # the number of parameters that the sample was chosen among
         self._warned_of_norm = False
-        self._kept: _Kept | None = None
+        self._sample_grad: _SampleGradient | None = None
         super().__init__(optimizer)
 
     def completed(self, optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> None:
@@ -52,33 +52,33 @@ class GradientOffload(GradientHooks):
                 )
             return
         roster = optimizer._roster
-        if (member := roster.member(param)) is None:
-            roster.sync(optimizer.param_groups)
-            member = roster.known(param)
+        if (member := roster.find_member(param)) is None:
+            roster.update_members(optimizer.param_groups)
+            member = roster.member_of(param)
         if self._chosen_for != roster.handles:
             self._choose_sample(optimizer)
         away = optimizer._offload
         assert away is not None
         free: Tensor | None = param
         if scaled := _asks_scaler(optimizer):
-            free = self._bear_witness(param)
-            member = member if free is None else roster.known(free)
+            free = self._update_witness(param)
+            member = member if free is None else roster.member_of(free)
         if free is not None and free is not self._sample and away.is_away(member):
             self.gather(optimizer, free)
-        elif not scaled and (self._kept is None or self._kept.param is param):
-            self._kept = _Kept(param)
+        elif not scaled and (self._sample_grad is None or self._sample_grad.param is param):
+            self._sample_grad = _SampleGradient(param)
 
     @torch.no_grad()
     def use(self, optimizer: Optimizer, params: list[Tensor]) -> None:
         away = optimizer._offload
         assert away is not None
         if _asks_scaler(optimizer):
-            self._look(params)
-        away.take(params)
+            self._check_finite(params)
+        away.pop_grads(params)
 
     def end_of_backward(self) -> None:
         super().end_of_backward()
-        self._tell_scaler()
+        self._mark_witness_infinite()
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Takes what came by other ways, and says where a scaler cannot do what it is there for."""
@@ -87,10 +87,10 @@ class GradientOffload(GradientHooks):
         self.end_of_backward()
         self._check_unchanged(optimizer)
         lost = [device for device in self._infinite if self._witness_of(device) is None]
-        away.take_second(optimizer._roster.registered())
+        away.pop_late_grads(optimizer._roster.registered())
         for group in optimizer.param_groups:  # parameters may have been unfrozen, or replaced
             self.watch(group)
-        if not away.held or getattr(optimizer, "found_inf", None) is None:
+        if not away.host_grads or getattr(optimizer, "found_inf", None) is None:
             return
         name = type(optimizer).__name__
         if getattr(optimizer, "grad_scale", None) is None:
@@ -114,8 +114,8 @@ class GradientOffload(GradientHooks):
         super().forget()
         optimizer = self._optimizer()
         if optimizer is not None and optimizer._offload is not None:
-            optimizer._offload.drop()
-        self._infinite, self._kept = {}, None
+            optimizer._offload.discard_grads()
+        self._infinite, self._sample_grad = {}, None
 
     # --- Clipping ---------------------------------------------------------------------------------
 
@@ -127,9 +127,9 @@ class GradientOffload(GradientHooks):
         among = list(among) or (trained if all(map(away.is_away, trained)) else [])
         self._sample = min((m.param for m in among), key=Tensor.numel, default=None)
         if self._sample is not None and away.options.accumulate_in_fp32:
-            self._take_before_adding(optimizer, self._sample)
+            self._offload_before_adding(optimizer, self._sample)
 
-    def _take_before_adding(self, optimizer: Optimizer, sample: Tensor) -> None:
+    def _offload_before_adding(self, optimizer: Optimizer, sample: Tensor) -> None:
         """torch would add the sample's gradients in their own dtype."""
         own, owner = weakref.ref(self), weakref.ref(optimizer)
 
@@ -144,18 +144,18 @@ class GradientOffload(GradientHooks):
 
     def _check_unchanged(self, optimizer: Optimizer) -> None:
         """RuntimeError where gradients on the device were changed and those in host memory were not."""
-        held = optimizer._offload.held  # type: ignore[union-attr]
+        held = optimizer._offload.host_grads  # type: ignore[union-attr]
         if not held or getattr(optimizer, "found_inf", None) is not None:  # a scaler writes to them
-            self._kept = None
+            self._sample_grad = None
             return
-        if self._kept is None:  # the sample was not used
+        if self._sample_grad is None:  # the sample was not used
             self._choose_sample(optimizer, [m for m in optimizer._roster.members if m.handle in held])
             return
-        if self._kept.was_written():
-            if self._kept.is_equal():
+        if self._sample_grad.was_written():
+            if self._sample_grad.is_equal():
                 self._warn_of_norm(optimizer)
                 return
-            member = optimizer._roster.known(self._kept.param)
+            member = optimizer._roster.member_of(self._sample_grad.param)
             raise RuntimeError(
                 f"{type(optimizer).__name__}: "
                 f"{optimizer._name(optimizer.param_groups[member.group], member.index)}: its gradient was "
@@ -164,10 +164,10 @@ class GradientOffload(GradientHooks):
                 "(max_grad_norm in transformers, gradient_clip_val in Lightning), clip with the optimizer's "
                 "clip_grad_norm instead"
             )
-        self._kept = None
+        self._sample_grad = None
 
     def _warn_of_norm(self, optimizer: Optimizer) -> None:
-        self._kept = None
+        self._sample_grad = None
         if not self._warned_of_norm:
             self._warned_of_norm = True
             warn(
@@ -179,7 +179,7 @@ class GradientOffload(GradientHooks):
 
     # --- GradScaler -------------------------------------------------------------------------------
 
-    def _bear_witness(self, param: Tensor) -> Tensor | None:
+    def _update_witness(self, param: Tensor) -> Tensor | None:
         """Makes the parameter the witness where it is smaller. Returns whose gradient need not stay."""
         here = local(param)
         stream, witness = stream_of(here.device), self._witness_of(here.device)
@@ -197,9 +197,9 @@ class GradientOffload(GradientHooks):
         optimizer = self._optimizer()
         if witness is None or witness.grad is None or optimizer is None:
             return None
-        return None if optimizer._roster.member(witness) is None else witness
+        return None if optimizer._roster.find_member(witness) is None else witness
 
-    def _look(self, params: list[Tensor]) -> None:
+    def _check_finite(self, params: list[Tensor]) -> None:
         """Notes whether any of these gradients, all on one device, is not finite."""
         grads = [local(p.grad) for p in params]  # type: ignore[arg-type]
         device = grads[0].device
@@ -213,7 +213,7 @@ class GradientOffload(GradientHooks):
             torch._amp_foreach_non_finite_check_and_unscale_(some, self._infinite[device], one)
 
     @torch.no_grad()
-    def _tell_scaler(self) -> None:
+    def _mark_witness_infinite(self) -> None:
         """Makes the witness's gradient infinite where one that was taken is; such a step is skipped."""
         for device, infinite in self._infinite.items():
             if (witness := self._witness_of(device)) is not None:
@@ -222,7 +222,7 @@ class GradientOffload(GradientHooks):
                 first += torch.where(infinite > 0, torch.inf, 0.0).to(first.dtype)
 
 
-class _Kept:
+class _SampleGradient:
     """A gradient that stays on the device, as the backward pass has left it."""
 
     def __init__(self, param: Tensor) -> None:

@@ -56,6 +56,6 @@ class Slab:
         return weakref.ref(self._memory)
 
 
-def room() -> int:
+def free_bytes() -> int:
     """Bytes of host memory that the process may still take."""
     return int(_abi.library().octavo_host_room())

@@ -42,7 +42,7 @@ class HostStates:
 
     def _choose(self) -> None:
         """Decides for all parameters that are new. Those that are not keep what they have."""
-        optimizer = self._known()
+        optimizer = self._live_optimizer()
         by_device: dict[torch.device, list[Member]] = {}
         members = [m for m in optimizer._roster.members if m.handle not in self._residences]
         new = [m for m in members if not self._is_left_alone(m)]
@@ -60,7 +60,7 @@ class HostStates:
             self._choose()
 
     def _is_left_alone(self, member: Member) -> bool:
-        return is_left_alone(member.param, self._known().param_groups[member.group])
+        return is_left_alone(member.param, self._live_optimizer().param_groups[member.group])
 
     def _chosen(self, device: torch.device, members: Sequence[Member]) -> list[int]:
         options = self.options
@@ -84,7 +84,7 @@ class HostStates:
 
     def _spent(self, device: torch.device) -> int:
         """Bytes of the budget that go to parameters which were chosen before."""
-        here = [m for m in self._known()._roster.members if self._residences.get(m.handle) == DEVICE]
+        here = [m for m in self._live_optimizer()._roster.members if self._residences.get(m.handle) == DEVICE]
         return sum(
             self._state_bytes(m)
             for m in here
@@ -92,11 +92,11 @@ class HostStates:
         )
 
     def _state_bytes(self, member: Member) -> int:
-        return sum(t.numel() * t.element_size() for t in self.form(member).values())
+        return sum(t.numel() * t.element_size() for t in self.state_form(member).values())
 
-    def form(self, member: Member, kind: state.Kind | None = None, **changes: Any) -> dict[str, Tensor]:
+    def state_form(self, member: Member, kind: state.Kind | None = None, **changes: Any) -> dict[str, Tensor]:
         """The tensors of its state without their memory, with `changes` of its group's options."""
-        optimizer, form = self._known(), dict[str, Tensor]()
+        optimizer, form = self._live_optimizer(), dict[str, Tensor]()
         group = {**optimizer.param_groups[member.group], **changes}
         here = torch.empty_like(local(member.param), device="meta")
         moments = state.moments_of(optimizer.algorithm, group)
@@ -107,19 +107,19 @@ class HostStates:
         """Memory for all of them at once, in their order."""
         if not away:
             return
-        host_memory_budget.check(self._known(), self, away, residences)
-        sizes = [bytes_of(self.form(m).values()) for m in away]
+        host_memory_budget.check_fits(self._live_optimizer(), self, away, residences)
+        sizes = [bytes_of(self.state_form(m).values()) for m in away]
         slab, offset = self._slab(sum(sizes), away), 0
         for m, size in zip(away, sizes, strict=True):
             self._reserved[m.handle] = (slab, offset, size)
             offset += size
 
-    def make_room(self, members: Iterable[Member]) -> None:
+    def reserve_memory(self, members: Iterable[Member]) -> None:
         """Memory for those of these that were frozen, and for all others that are no longer."""
         wanted = {m.handle for m in members} & self._frozen
         if not wanted:
             return
-        frozen = [m for m in self._known()._roster.members if m.handle in self._frozen]
+        frozen = [m for m in self._live_optimizer()._roster.members if m.handle in self._frozen]
         own = [m for m in frozen if m.handle in wanted or m.param.requires_grad]
         self._reserve(own, self._residences)
         self._frozen.difference_update(m.handle for m in own)
@@ -130,15 +130,15 @@ class HostStates:
         self._slabs.append((slab.begin, slab.end, slab.alive()))
         return slab
 
-    def fill(self, member: Member, entry: dict[str, Any], kind: state.Kind) -> None:
+    def allocate_state(self, member: Member, entry: dict[str, Any], kind: state.Kind) -> None:
         """Puts the state's tensors into host memory: those that are missing as zeros, those that are
         elsewhere as copies.
         """
-        form = self.form(member, kind)
-        if all(self._is_here(entry.get(key)) for key in form):
+        form = self.state_form(member, kind)
+        if all(self._is_in_slab(entry.get(key)) for key in form):
             return
         size = bytes_of(form.values())
-        self.make_room([member])
+        self.reserve_memory([member])
         slab, offset, reserved = self._reserved.pop(member.handle, (None, 0, 0))
         if slab is None or size != reserved:
             slab, offset = self._slab(size, [member]), 0
@@ -152,7 +152,7 @@ class HostStates:
                 (made.view(torch.uint8) if one else made).copy_(present.view(torch.uint8) if one else present)
             entry[key] = made
 
-    def _is_here(self, value: Any) -> bool:
+    def _is_in_slab(self, value: Any) -> bool:
         if not isinstance(value, Tensor) or value.device.type != "cpu":
             return False
         at = value.data_ptr()
@@ -164,7 +164,7 @@ class HostStates:
         states = sum(end - begin for begin, end, alive in self._slabs if alive() is not None)
         return states + self.engine.host_bytes()
 
-    def _known(self) -> Optimizer:
+    def _live_optimizer(self) -> Optimizer:
         optimizer = self._optimizer()
         assert optimizer is not None
         return optimizer

@@ -30,13 +30,13 @@ from ..._engine import GRADIENTS, HOST, TO_DEVICE, TO_HOST, WEIGHTS, Engine, rec
 from ..._shards import is_sharded, local
 from ..hooks import averaged_later
 from ..offload_options import Options
-from ..register import tell
+from ..registration import call_engine
 from .attach import Attachment, Gated
 from .host_states import HostStates
 
 if TYPE_CHECKING:
     from ..base import Optimizer
-    from ..roster import Chosen, Member
+    from ..roster import Member, StepTensors
 
 _WAYS = {"to_host": TO_HOST, "to_device": TO_DEVICE}
 # Gradients that queues still read: with more, the current stream waits for the oldest.
@@ -51,7 +51,7 @@ class Offload(HostStates):
         self.lock = optimizer._lock
         self.engine: Engine = optimizer._engine
         self.attached: Attachment | None = None
-        self.held: set[int] = set()  # handles whose gradients are in host memory
+        self.host_grads: set[int] = set()  # handles whose gradients are in host memory
         self._unsure = False  # a call that changes what is held has not come to its end
         # Weights that no stream was ordered behind, by handle.
         self.pending: dict[int, _Pending] = {}
@@ -62,8 +62,10 @@ class Offload(HostStates):
         self._busy = False  # queues may be at work
         self._versions: dict[int, tuple[int, int, int]] = {}  # of parameters whose copies are up to date
         self._memory: dict[int, StorageWeakRef] = {}  # theirs: no other memory has its number meanwhile
-        self._read: dict[int, _Kept] = {}  # gradients of steps that are pending, by handle
-        self._queue: collections.deque[_Read] = collections.deque()  # others, in the order of their reads
+        self._read: dict[int, _RetainedGrad] = {}  # gradients of steps that are pending, by handle
+        self._queue: collections.deque[_RetainedGrads] = (
+            collections.deque()
+        )  # others, in the order of their reads
         self._queued = 0  # bytes
         self._alive: dict[int, list[Any]] = {}  # what else pending steps read, by handle
         # Whatever the queues use is still there when this is called.
@@ -71,69 +73,69 @@ class Offload(HostStates):
 
     # --- Gradients --------------------------------------------------------------------------------
 
-    def take(self, params: list[Tensor]) -> None:
+    def pop_grads(self, params: list[Tensor]) -> None:
         """Gradients of parameters of one device go to host memory, and the parameters have none."""
-        optimizer = self._known()
+        optimizer = self._live_optimizer()
         chosen, grads = optimizer.choose(params)
         given, device = (chosen.handles_at, chosen.grads_at, chosen.dtype_numbers), chosen.members[0].device
         self._busy = self._unsure = True
-        self._keep([m.handle for m in chosen.members], grads, device)
-        tell(optimizer, lambda: self.engine.take(*given, device))
-        self.held.update(m.handle for m in chosen.members)
+        self._retain_grads([m.handle for m in chosen.members], grads, device)
+        call_engine(optimizer, lambda: self.engine.take(*given, device))
+        self.host_grads.update(m.handle for m in chosen.members)
         for param in params:
             param.grad = None
         self._unsure = False
-        self._trim()
+        self._release_oldest_grads()
 
-    def take_second(self, members: Iterable[Member]) -> None:
+    def pop_late_grads(self, members: Iterable[Member]) -> None:
         """Gradients that came by another way than those that are in host memory already."""
         by_device: dict[torch.device, list[Tensor]] = {}
         for m in members:
-            if m.handle in self.held and m.param.grad is not None:
+            if m.handle in self.host_grads and m.param.grad is not None:
                 by_device.setdefault(m.device, []).append(m.param)
         for params in by_device.values():
-            self.take(params)
+            self.pop_grads(params)
 
-    def flags(self, members: Sequence[Member], given: list[Any]) -> list[Any]:
+    def gradient_flags(self, members: Sequence[Member], given: list[Any]) -> list[Any]:
         """Which of them have a gradient: 1 on the device, 2 in host memory."""
-        held = self.held
+        held = self.host_grads
         return [1 if g is not None else 2 * (m.handle in held) for m, g in zip(members, given, strict=True)]
 
-    def check_held(self) -> None:
+    def query_host_grads(self) -> None:
         """Asks the engine what it holds, where a call was interrupted."""
         if self._unsure:
-            members = self._known()._roster.registered()
-            self.held = {m.handle for m in members if self.engine.holds(m.handle)}
+            members = self._live_optimizer()._roster.registered()
+            self.host_grads = {m.handle for m in members if self.engine.holds(m.handle)}
             self._unsure = False
 
-    def drop(self) -> None:
+    def discard_grads(self) -> None:
         """Forgets the gradients of this step, of which some are in host memory."""
         with self.lock:
             self._early.clear()
             self._computed.clear()
-            if self.held or self._unsure:
+            if self.host_grads or self._unsure:
                 self.engine.drop()
-                self.held.clear()
+                self.host_grads.clear()
                 self._unsure = False
 
-    def registered(self, members: Iterable[Member]) -> None:
+    def forget_versions(self, members: Iterable[Member]) -> None:
         """The engine was told of them anew, and may have no copies of them."""
         for m in members:
             self._versions.pop(m.handle, None)
 
-    def removed(self, handles: Iterable[int]) -> None:
+    def forget_handles(self, handles: Iterable[int]) -> None:
         """The engine is to forget them; nothing is under way."""
         for handle in handles:
-            self.held.discard(handle)
+            self.host_grads.discard(handle)
             self.pending.pop(handle, None)
             self._early.pop(handle, None)
             self._alive.pop(handle, None)
             self._versions.pop(handle, None)
             self._memory.pop(handle, None)
 
-    def check_kept(self, member: Member) -> None:
+    def check_no_host_grad(self, member: Member) -> None:
         """RuntimeError where the engine is to forget a parameter whose gradient it has."""
-        if member.handle in self.held:
+        if member.handle in self.host_grads:
             raise RuntimeError(
                 "its memory has moved since the backward pass, and offload_gradients has its gradient for "
                 "the old one; move parameters before a backward pass or after step(), or call zero_grad() now"
@@ -151,26 +153,28 @@ class Offload(HostStates):
         """Whether the next step returns before the current stream is ordered behind it."""
         return release or self.attached is not None
 
-    def before(self, chosen: Chosen, release: bool) -> None:
+    def prepare_step(self, chosen: StepTensors, release: bool) -> None:
         """Copies parameters that somebody else has written since the step before; says in which order the
         next forward pass needs them.
         """
         if self.attached is not None and not release:
-            registered = self._known()._roster.registered()
-            self.attached.tell_order([m for m in registered if self.is_away(m)])
+            registered = self._live_optimizer()._roster.registered()
+            self.attached.set_update_order([m for m in registered if self.is_away(m)])
         stale: dict[torch.device, list[int]] = {}
-        for m in self._of(chosen).on_host:
+        for m in self._places_of(chosen).on_host:
             if _version(m.param) != self._versions.get(m.handle):
                 stale.setdefault(m.device, []).append(m.handle)
         for device, handles in stale.items():
             self.engine.refresh(handles, TO_HOST, device)
 
-    def register(self, chosen: Chosen, grads: Sequence[Tensor], alive: list[Any], release: bool) -> None:
+    def retain_for_step(
+        self, chosen: StepTensors, grads: Sequence[Tensor], alive: list[Any], release: bool
+    ) -> None:
         """Keeps what the queues of the next step read and write, and notes which weights it makes pending.
         Where no step follows, waiting for these weights costs a little and changes nothing.
         """
         self._busy = self._unsure = True
-        places = self._of(chosen)
+        places = self._places_of(chosen)
         if not self.defers(release) or not places.away:
             return
         if release:
@@ -185,7 +189,7 @@ class Offload(HostStates):
             (m, grad) for m, grad, away in zip(chosen.here, grads, places.here_away, strict=True) if away
         ]
         if release and there:
-            self._keep([m.handle for m, _ in there], [grad for _, grad in there], there[0][0].device)
+            self._retain_grads([m.handle for m, _ in there], [grad for _, grad in there], there[0][0].device)
         elif there:
             self._read.update({m.handle: (grad, streams[m.device]) for m, grad in there})
         if self.attached is not None:
@@ -200,22 +204,22 @@ class Offload(HostStates):
             zip(handles, zip(places.away, places.addresses, places.on, storages, strict=True), strict=True)
         )
 
-    def after(self, chosen: Chosen, release: bool) -> None:
+    def finish_step(self, chosen: StepTensors, release: bool) -> None:
         """A step was queued, and the parameters' versions are counted up."""
-        places = self._of(chosen)
+        places = self._places_of(chosen)
         self._computed.clear()
-        self.held.difference_update(places.handles)
+        self.host_grads.difference_update(places.handles)
         self._unsure = False
         for m in places.on_host:
-            self._seen(m)
+            self._record_version(m)
         if not release and (self.attached is not None or self.options.offload_gradients):
             for param in chosen.params:
                 param.grad = None
         if not self.defers(release):
-            self._forget_reads()  # the current stream is behind all of them
+            self._release_all_grads()  # the current stream is behind all of them
         elif self.attached is not None:
             self.attached.wait_for_loose()
-        self._trim()
+        self._release_oldest_grads()
 
     def check_waited(self, handles: Iterable[int]) -> None:
         """RuntimeError where one of these weights is pending although its gradient is there: it was used as
@@ -228,7 +232,7 @@ class Offload(HostStates):
         if not early:
             return
         self._early.clear()
-        optimizer = self._known()
+        optimizer = self._live_optimizer()
         m = min(early.values(), key=lambda each: each.place)
         name = optimizer._name(optimizer.param_groups[m.group], m.index)
         more = f" (and {len(early) - 1} more)" if len(early) > 1 else ""
@@ -243,30 +247,32 @@ class Offload(HostStates):
         a weight that nothing had waited for.
         """
         if self.pending:
-            self._clear_all()
+            self._wait_for_all()
         if self._early:
             self.check_waited(())
 
-    def _of(self, chosen: Chosen) -> _Places:
+    def _places_of(self, chosen: StepTensors) -> _Places:
         if chosen.places is None:
             chosen.places = _Places(chosen, self)
         found: _Places = chosen.places
         return found
 
-    def _keep(self, handles: Sequence[int], grads: Sequence[Tensor], device: torch.device) -> None:
+    def _retain_grads(self, handles: Sequence[int], grads: Sequence[Tensor], device: torch.device) -> None:
         """Keeps gradients until they were read."""
         size = sum(grad.nbytes for grad in grads)
-        self._queue.append(_Read(array.array("I", handles), list(grads), size, device, stream_of(device)))
+        self._queue.append(
+            _RetainedGrads(array.array("I", handles), list(grads), size, device, stream_of(device))
+        )
         self._queued += size
 
-    def _trim(self) -> None:
+    def _release_oldest_grads(self) -> None:
         """Where too many gradients are kept, the current stream waits for the oldest ones."""
         while self._queued > KEPT:
             oldest = self._queue[0]
             self.engine.wait(oldest.handles, GRADIENTS, oldest.device)
             self._queue.popleft()
             self._queued -= oldest.bytes
-            _let_go([(grad, oldest.stream) for grad in oldest.grads])
+            _record_uses([(grad, oldest.stream) for grad in oldest.grads])
 
     # --- Waiting ----------------------------------------------------------------------------------
 
@@ -275,7 +281,7 @@ class Offload(HostStates):
         with self.lock:
             streams = self._streams.items()
             if all(stream == stream_of(device) for device, stream in streams):
-                self._clear_all()
+                self._wait_for_all()
             else:  # another thread's stream, maybe: the one that steps has yet to wait
                 self._order_all()
 
@@ -285,17 +291,17 @@ class Offload(HostStates):
             if self._queue:
                 self.engine.wait(None, GRADIENTS, device)
 
-    def _clear_all(self) -> None:
+    def _wait_for_all(self) -> None:
         """The current streams are ordered behind all weights, and nothing is pending."""
         self._order_all()
-        moved = self._cleared(list(self.pending))
-        self._forget_reads()
+        moved = self._mark_waited(list(self.pending))
+        self._release_all_grads()
         self._check_moved(moved)
 
-    def _cleared(self, handles: Iterable[int]) -> list[Member]:
+    def _mark_waited(self, handles: Iterable[int]) -> list[Member]:
         """The current stream is ordered behind these weights. Returns those whose memory was replaced."""
-        moved, held, attached = [], self.held, self.attached is not None
-        sharded = bool(self._known()._roster.sharded)
+        moved, held, attached = [], self.host_grads, self.attached is not None
+        sharded = bool(self._live_optimizer()._roster.sharded)
         for handle in handles:
             m, address, _, _ = self.pending.pop(handle)
             self._alive.pop(handle, None)
@@ -315,7 +321,7 @@ class Offload(HostStates):
         may, hooks note which gradients were computed here.
         """
         assert self.attached is not None
-        for m in self._known()._roster.members:
+        for m in self._live_optimizer()._roster.members:
             if m.handle not in self._watched and m.param.requires_grad and averaged_later(m.param):
                 self._watched.add(m.handle)
                 note = functools.partial(self._computed.__setitem__, m.handle)
@@ -324,21 +330,23 @@ class Offload(HostStates):
     def _check_moved(self, moved: Sequence[Member]) -> None:
         if not moved:
             return
-        optimizer, m = self._known(), moved[0]
+        optimizer, m = self._live_optimizer(), moved[0]
         raise RuntimeError(
             f"{type(optimizer).__name__}: {optimizer._name(optimizer.param_groups[m.group], m.index)}: its "
             "memory was replaced (param.data = ...) while a step was writing it, so the new memory lacks "
             "that update. Call wait() after step(), before the memory is replaced"
         )
 
-    def _forget_reads(self) -> None:
+    def _release_all_grads(self) -> None:
         """The current streams are behind everything that queues read."""
-        _let_go([*self._read.values(), *((grad, read.stream) for read in self._queue for grad in read.grads)])
+        _record_uses(
+            [*self._read.values(), *((grad, read.stream) for read in self._queue for grad in read.grads)]
+        )
         self._read, self._alive, self._queued = {}, {}, 0
         self._queue.clear()
         self._streams.clear()
         if self.attached is not None:
-            self.attached.waited()
+            self.attached.clear_pending()
 
     def wait_for(self, handles: Iterable[int]) -> None:
         """The same for those of these weights that are pending."""
@@ -350,16 +358,16 @@ class Offload(HostStates):
                     by_device.setdefault(found[2], []).append(handle)
             for device, some in by_device.items():
                 self.engine.wait(array.array("I", some), WEIGHTS, device)
-                moved += self._cleared(some)
-                _let_go([self._read.pop(handle) for handle in some if handle in self._read])
-            if by_device and not self.pending and not self.held:
+                moved += self._mark_waited(some)
+                _record_uses([self._read.pop(handle) for handle in some if handle in self._read])
+            if by_device and not self.pending and not self.host_grads:
                 # Gradients of an interrupted step that were dropped: no step is ordered after their reads.
                 for device in self._devices() if self._queue else ():
                     self.engine.wait(None, GRADIENTS, device)
-                self._forget_reads()
+                self._release_all_grads()
             self._check_moved(moved)
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """The host waits until nothing is under way: states may be read and written."""
         with self.lock:
             if self._busy:
@@ -374,11 +382,11 @@ class Offload(HostStates):
             self._busy = True
             for device in self._devices():
                 self.engine.refresh((), _WAYS[way], device)
-            for m in self._known()._roster.registered():
+            for m in self._live_optimizer()._roster.registered():
                 if self.residence(m) == HOST:
-                    self._seen(m)
+                    self._record_version(m)
 
-    def _seen(self, member: Member) -> None:
+    def _record_version(self, member: Member) -> None:
         """The copy in host memory is that of the parameter as it is now."""
         handle, now = member.handle, _version(member.param)
         before = self._versions.get(handle)
@@ -387,13 +395,13 @@ class Offload(HostStates):
         self._versions[handle] = now
 
     def _devices(self) -> list[torch.device]:
-        return list(self._known()._sides.sides)
+        return list(self._live_optimizer()._buffers.by_device)
 
 
 class _Places:
     """Where the states of a step's members are. Whoever is registered anew is chosen anew."""
 
-    def __init__(self, chosen: Chosen, states: HostStates) -> None:
+    def __init__(self, chosen: StepTensors, states: HostStates) -> None:
         self.away = [m for m in chosen.members if states.is_away(m)]
         self.on_host = [m for m in self.away if states.residence(m) == HOST]
         self.handles = [m.handle for m in self.away]
@@ -407,11 +415,11 @@ class _Places:
 
 # A member, where its weight lies, on which device, and its memory, which a queue writes.
 _Pending = tuple["Member", int, torch.device, torch.UntypedStorage]
-_Kept = tuple[Tensor, "int | None"]  # a gradient, and the stream that it was made on
+_RetainedGrad = tuple[Tensor, "int | None"]  # a gradient, and the stream that it was made on
 
 
 @dataclasses.dataclass(slots=True)
-class _Read:
+class _RetainedGrads:
     """Gradients that a queue reads."""
 
     handles: array.array[int]
@@ -421,7 +429,7 @@ class _Read:
     stream: int | None
 
 
-def _let_go(kept: Iterable[_Kept]) -> None:
+def _record_uses(kept: Iterable[_RetainedGrad]) -> None:
     """The current streams are ordered behind all reads of these gradients, which are dropped."""
     for grad, stream in kept:
         record_use(grad, stream)

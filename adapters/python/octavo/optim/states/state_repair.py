@@ -24,7 +24,7 @@ def is_count(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype == torch.int64 and value.dim() == 0
 
 
-def move(entry: dict[str, Any], device: torch.device | None, count_device: torch.device) -> None:
+def move_state(entry: dict[str, Any], device: torch.device | None, count_device: torch.device) -> None:
     """A state follows its parameter to another device (None: it stays where it is); a step count gets the
     type and device that are used here.
     """
@@ -37,7 +37,7 @@ def move(entry: dict[str, Any], device: torch.device | None, count_device: torch
                 entry[key] = value.to(target)
 
 
-def fit_master(entry: dict[str, Any], param: Tensor, kind: Kind, optimizer: str) -> None:
+def convert_master(entry: dict[str, Any], param: Tensor, kind: Kind, optimizer: str) -> None:
     """Master bits of another width are converted; a parameter that keeps none loses them, with a warning."""
     bits, dtype = entry.get(MASTER), MASTER_DTYPES.get(kind.master)
     if bits is None or bits.dtype == dtype:
@@ -54,11 +54,11 @@ def fit_master(entry: dict[str, Any], param: Tensor, kind: Kind, optimizer: str)
         entry[MASTER] = masters.residual_of(param, masters.join(param, bits), int(kind.master))
 
 
-def settle(tracked: Entry, kind: Kind) -> None:
+def zero_scales_of_zeroed_codes(tracked: Entry, kind: Kind) -> None:
     """Codes that somebody has set to zero mean zero: their scales are set to zero, too. RuntimeError where
     other codes were written without their scales, since nobody can know what they mean.
     """
-    for name in tracked.rewritten():
+    for name in tracked.rewritten_codes():
         if name not in known_moments() or _codec.zero_is_zero(known_moments()[name], kind.state):
             continue
         entry = tracked.plain()
@@ -69,13 +69,13 @@ def settle(tracked: Entry, kind: Kind) -> None:
                 "it for a fresh start; load_state_dict() takes values"
             )
         entry[name + SCALE].zero_()
-    tracked.seen()
+    tracked.record_versions()
 
 
-def reset(tracked: Entry) -> None:
+def reset_state(tracked: Entry) -> None:
     """Moments and step count become zero, in place."""
     for key, value in tracked.plain().items():
         if isinstance(value, Tensor) and key != MASTER:
             (value.view(torch.uint8) if value.element_size() == 1 else value).zero_()
-    tracked.changed(steps=0)
-    tracked.seen()
+    tracked.mark_changed(steps=0)
+    tracked.record_versions()

@@ -19,32 +19,32 @@ from torch import Tensor
 from ..._codec import NATIVE_STEP, SCALE, STEP
 
 
-class Changes:
+class ChangeCount:
     """A count that the states of an optimizer share. A step keeps the tensors here that it looks at every
     time; a change drops them, so that removed states are freed immediately.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self.held: list[Tensor] = []
+        self.watched_tensors: list[Tensor] = []
         # Waits for the steps that are under way. It is called before a tensor is read, written or removed.
-        self.settle: Callable[[], None] | None = None
+        self.synchronize: Callable[[], None] | None = None
         # The optimizer's: no step begins between settle() and the change.
         self.lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 
-    def note(self) -> None:
+    def count_change(self) -> None:
         self.count += 1
-        self.held = []
+        self.watched_tensors = []
 
-    def wait(self) -> None:
-        if self.settle is not None:
-            self.settle()
+    def wait_for_steps(self) -> None:
+        if self.synchronize is not None:
+            self.synchronize()
 
 
 class _Counting:
     """dict's own would put values in past __setitem__."""
 
-    changes: Changes
+    changes: ChangeCount
 
     def setdefault(self: Any, key: Any, default: Any = None) -> Any:
         if key not in self:
@@ -60,7 +60,7 @@ class _Counting:
         return self
 
 
-def _after(before: Callable[[Any], None], *names: str) -> Callable[[type], type]:
+def _call_before(before: Callable[[Any], None], *names: str) -> Callable[[type], type]:
     """dict's own methods of these names, called after `before`. No step begins between the two."""
 
     def decorate(cls: type) -> type:
@@ -79,25 +79,25 @@ def _after(before: Callable[[Any], None], *names: str) -> Callable[[type], type]
     return decorate
 
 
-@_after(lambda entry: entry.hand_out(), "items", "values", "copy", "__or__", "__ror__")
-@_after(lambda entry: entry.taken(), "popitem", "clear")
+@_call_before(lambda entry: entry.expose(), "items", "values", "copy", "__or__", "__ror__")
+@_call_before(lambda entry: entry.expose_and_mark_changed(), "popitem", "clear")
 class Entry(_Counting, dict):  # type: ignore[type-arg]
     """The state of one parameter. `kind` is how it is stored, once that is known.
 
     "step" finds the count under either of its names. The optimizer itself goes through plain() and replace().
     """
 
-    def __init__(self, items: Mapping[Any, Any], changes: Changes | None = None) -> None:
+    def __init__(self, items: Mapping[Any, Any], changes: ChangeCount | None = None) -> None:
         super().__init__(items.plain() if isinstance(items, Entry) else items)
-        self.changes = Changes() if changes is None else changes
+        self.changes = ChangeCount() if changes is None else changes
         self.kind: Any = getattr(items, "kind", None)
         # Whoever has put tensors in has them still.
-        self.handed: bool = getattr(items, "handed", bool(items))
+        self.exposed: bool = getattr(items, "exposed", bool(items))
         self.known = False  # to the engine, as it is now
         self.steps: int | None = None  # what the count holds, where the engine is yet to be told
         self._versions: dict[Any, int] = {}
         self._rename()
-        self.seen()
+        self.record_versions()
 
     # --- For the optimizer ---
 
@@ -109,41 +109,41 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
         """Takes over what the optimizer has made of plain()."""
         own = self.plain()
         if own.keys() != items.keys() or any(own[key] is not items[key] for key in own):
-            self.changed()
+            self.mark_changed()
             dict.clear(self)
             dict.update(self, items)
             self._rename()
-        self.seen()
+        self.record_versions()
 
-    def changed(self, steps: int | None = None) -> None:
+    def mark_changed(self, steps: int | None = None) -> None:
         """The engine must be told of it again; `steps`: what its count holds now."""
         self.known, self.steps = False, steps
-        self.changes.note()
+        self.changes.count_change()
 
-    def hand_out(self) -> None:
+    def expose(self) -> None:
         """Somebody outside is given the tensors."""
-        self.changes.wait()
-        if not self.handed:
-            self.handed = True
-            self.seen()
-            self.changes.note()
+        self.changes.wait_for_steps()
+        if not self.exposed:
+            self.exposed = True
+            self.record_versions()
+            self.changes.count_change()
 
-    def taken(self) -> None:
-        self.hand_out()
-        self.changed()
+    def expose_and_mark_changed(self) -> None:
+        self.expose()
+        self.mark_changed()
 
-    def seen(self) -> None:
+    def record_versions(self) -> None:
         """The tensors are known as they are now."""
-        if self.handed:
-            self._versions = {key: tensor._version for key, tensor in self.watched().items()}
+        if self.exposed:
+            self._versions = {key: tensor._version for key, tensor in self.versioned_tensors().items()}
 
-    def count(self) -> Any:
+    def step_count(self) -> Any:
         return dict.get(self, self._real(STEP))
 
     def tensors(self) -> list[Tensor]:
         return [value for value in dict.values(self) if isinstance(value, Tensor)]
 
-    def watched(self) -> dict[Any, Tensor]:
+    def versioned_tensors(self) -> dict[Any, Tensor]:
         """The tensors whose writes torch counts."""
         return {
             key: value
@@ -151,11 +151,11 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
             if isinstance(value, Tensor) and not value.is_inference()
         }
 
-    def rewritten(self) -> list[str]:
+    def rewritten_codes(self) -> list[str]:
         """Moments whose codes somebody has written to, and their scales not."""
-        if not self.handed:
+        if not self.exposed:
             return []
-        now = {key: tensor._version for key, tensor in self.watched().items()}
+        now = {key: tensor._version for key, tensor in self.versioned_tensors().items()}
         changed = {key for key, version in now.items() if self._versions.get(key, version) != version}
         return [key for key in changed if key + SCALE in self and key + SCALE not in changed]
 
@@ -178,16 +178,16 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
         return dict.__contains__(self, self._real(key))
 
     def __getitem__(self, key: Any) -> Any:
-        self.hand_out()
+        self.expose()
         return dict.__getitem__(self, self._real(key))
 
     def get(self, key: Any, default: Any = None) -> Any:
-        self.hand_out()
+        self.expose()
         return dict.get(self, self._real(key), default)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         with self.changes.lock:
-            self.taken()  # the caller has the tensor that it puts in
+            self.expose_and_mark_changed()  # the caller has the tensor that it puts in
             key = self._real(key)
             dict.__setitem__(self, key, value)
             self._rename()
@@ -196,39 +196,39 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
 
     def __delitem__(self, key: Any) -> None:
         with self.changes.lock:
-            self.changes.wait()
-            self.changed()
+            self.changes.wait_for_steps()
+            self.mark_changed()
             dict.__delitem__(self, self._real(key))
 
     def pop(self, key: Any, *default: Any) -> Any:
         with self.changes.lock:
-            self.taken()
+            self.expose_and_mark_changed()
             return dict.pop(self, self._real(key), *default)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (), None, None, iter(list(dict.items(self)))
 
 
-@_after(lambda states: states.removing(), "__delitem__", "pop", "popitem", "clear")
+@_call_before(lambda states: states.before_removal(), "__delitem__", "pop", "popitem", "clear")
 class States(_Counting, defaultdict):  # type: ignore[type-arg]
     """The states of all parameters. A dictionary that is put in becomes an Entry."""
 
     def __init__(self, items: Mapping[Any, Any] | None = None) -> None:
         super().__init__(dict)
-        self.changes = Changes()
+        self.changes = ChangeCount()
         for key, value in (items or {}).items():
             self[key] = value
 
-    def removing(self) -> None:
+    def before_removal(self) -> None:
         """Called before a state leaves: steps that are under way write its tensors."""
-        self.changes.wait()
-        self.changes.note()
+        self.changes.wait_for_steps()
+        self.changes.count_change()
 
     def __setitem__(self, key: Any, value: Any) -> None:
         with self.changes.lock:
             if dict.__contains__(self, key):
-                self.changes.wait()
-            self.changes.note()
+                self.changes.wait_for_steps()
+            self.changes.count_change()
             if isinstance(value, dict) and getattr(value, "changes", None) is not self.changes:
                 value = Entry(value, self.changes)
             dict.__setitem__(self, key, value)

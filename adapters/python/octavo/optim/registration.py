@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _UNKNOWN = -1  # octavo_engine_tensor.known_steps
 
 
-def examine(optimizer: Optimizer, members: Sequence[Member]) -> None:
+def check_and_register(optimizer: Optimizer, members: Sequence[Member]) -> None:
     """Checks everything about these parameters and their gradients, then tells the engine of those that it
     does not know as they are.
     """
@@ -35,35 +35,35 @@ def examine(optimizer: Optimizer, members: Sequence[Member]) -> None:
             if m.param.grad is not None:  # else it is in host memory
                 check_grad(m.param, m.param.grad)
     moved = [m for m in members if m.address is not None and m.has_moved()]
-    _drop(optimizer, moved)
+    _mark_moved(optimizer, moved)
     unknown, kinds = [m for m in members if m.address is None], []
     for m in unknown:
         with optimizer._named(groups[m.group], m.index):
-            kinds.append(optimizer._kind(m.param, groups[m.group]))
+            kinds.append(optimizer._state_kind(m.param, groups[m.group]))
     if unknown:
-        optimizer._sides.cover(local(m.param).device for m in unknown)
+        optimizer._buffers.add_devices(local(m.param).device for m in unknown)
         for number in sorted({m.group for m in unknown}):
-            optimizer._tell_group(number)
+            optimizer._send_group(number)
         with torch.inference_mode(False):  # writes to such tensors are not counted
-            register(optimizer, unknown, kinds)
+            register_tensors(optimizer, unknown, kinds)
 
 
-def _drop(optimizer: Optimizer, moved: Sequence[Member]) -> None:
+def _mark_moved(optimizer: Optimizer, moved: Sequence[Member]) -> None:
     for m in moved if optimizer._offload is not None else ():
         with optimizer._named(optimizer.param_groups[m.group], m.index):
-            optimizer._offload.check_kept(m)  # type: ignore[union-attr]
-    optimizer._roster.drop(moved)
+            optimizer._offload.check_no_host_grad(m)  # type: ignore[union-attr]
+    optimizer._roster.mark_unregistered(moved)
 
 
-def register(optimizer: Optimizer, members: Sequence[Member], kinds: Sequence[state.Kind]) -> None:
+def register_tensors(optimizer: Optimizer, members: Sequence[Member], kinds: Sequence[state.Kind]) -> None:
     offload = optimizer._offload
     if offload is not None:
-        offload.settle()
+        offload.synchronize()
     tensors = (_abi.EngineTensor * len(members))()
     entries = _make_states(optimizer, members, kinds)
     taken: set[int] = set()  # counts of other states
-    if any(optimizer.state[m.param].handed for m in members):
-        taken.update(m.state().count().data_ptr() for m in optimizer._roster.registered())  # type: ignore[union-attr]
+    if any(optimizer.state[m.param].exposed for m in members):
+        taken.update(m.state().step_count().data_ptr() for m in optimizer._roster.registered())  # type: ignore[union-attr]
     unread: list[tuple[Any, Tensor]] = []
     for slot, m, kind, entry in zip(tensors, members, kinds, entries, strict=True):
         group, tracked = optimizer.param_groups[m.group], optimizer.state[m.param]
@@ -73,7 +73,7 @@ def register(optimizer: Optimizer, members: Sequence[Member], kinds: Sequence[st
             count = entry[STEP] = count.clone()
         taken.add(count.data_ptr())
         state.describe(slot, entry, local(m.param), kind, state.moments_of(optimizer.algorithm, group))
-        slot.group, slot.id, slot.norm_part = m.group, m.place, optimizer._sides.part_number(m.groups)
+        slot.group, slot.id, slot.norm_part = m.group, m.place, optimizer._buffers.part_number(m.groups)
         slot.step_on_device = optimizer._count_is_on_device(m)
         if offload is not None and offload.is_away(m):
             slot.state_device_kind, slot.state_device_index = device_numbers(torch.device("cpu"))
@@ -84,14 +84,14 @@ def register(optimizer: Optimizer, members: Sequence[Member], kinds: Sequence[st
             unread.append((slot, count))
         tracked.replace(entry)
         tracked.kind = kind
-    _read(unread)
+    _read_device_counts(unread)
     handles = [m.handle for m in members]
-    tell(optimizer, lambda: optimizer._engine.set(handles, tensors), members)
+    call_engine(optimizer, lambda: optimizer._engine.set(handles, tensors), members)
     for m in members:
-        m.learn(optimizer.state[m.param])
+        m.record_registration(optimizer.state[m.param])
     if offload is not None:
-        offload.registered(members)
-    optimizer._roster.learned(members, optimizer.state.changes)
+        offload.forget_versions(members)
+    optimizer._roster.watch_registered(members, optimizer.state.changes)
 
 
 def _make_states(
@@ -103,21 +103,21 @@ def _make_states(
         group, here, entry = optimizer.param_groups[m.group], local(m.param), optimizer.state[m.param].plain()
         moments = state.moments_of(optimizer.algorithm, group)
         away = offload is not None and offload.is_away(m)
-        state_repair.move(entry, None if away else here.device, optimizer._count_device(m))
-        state_repair.fit_master(entry, here, kind, type(optimizer).__name__)
+        state_repair.move_state(entry, None if away else here.device, optimizer._count_device(m))
+        state_repair.convert_master(entry, here, kind, type(optimizer).__name__)
         begins = optimizer._described.first_step_fills and any(name not in entry for name, _ in moments)
         if STEP not in entry or begins:
             lacking.append((m, entry))
         if away:
-            offload.fill(m, entry, kind)  # type: ignore[union-attr]
+            offload.allocate_state(m, entry, kind)  # type: ignore[union-attr]
         state.fill_missing(entry, here, kind, moments)
         state.lay_out(entry, kind, moments)
         entries.append(entry)
-    add_counts(optimizer, lacking)
+    add_step_counts(optimizer, lacking)
     return entries
 
 
-def add_counts(optimizer: Optimizer, lacking: Iterable[tuple[Member, dict[str, Any]]]) -> None:
+def add_step_counts(optimizer: Optimizer, lacking: Iterable[tuple[Member, dict[str, Any]]]) -> None:
     """Step counts for states without one: views of one vector per device."""
     by_device: dict[torch.device, list[tuple[Member, dict[str, Any]]]] = {}
     for m, entry in lacking:
@@ -128,7 +128,7 @@ def add_counts(optimizer: Optimizer, lacking: Iterable[tuple[Member, dict[str, A
             entry[STEP], optimizer.state[m.param].steps = count, 0
 
 
-def _read(unread: Sequence[tuple[Any, Tensor]]) -> None:
+def _read_device_counts(unread: Sequence[tuple[Any, Tensor]]) -> None:
     """Tells the engine what counts on devices hold. Waits for them."""
     for device in {count.device for _, count in unread}:
         there = [(slot, count) for slot, count in unread if count.device == device]
@@ -137,22 +137,22 @@ def _read(unread: Sequence[tuple[Any, Tensor]]) -> None:
             slot.known_steps = value
 
 
-def tell(optimizer: Optimizer, call: Callable[[], None], members: Sequence[Member] = ()) -> None:
+def call_engine(optimizer: Optimizer, call: Callable[[], None], members: Sequence[Member] = ()) -> None:
     """Calls the engine, which is told of `members`, once it has forgotten what is gone. It refuses memory
     that it knows as another's: maybe the old memory of a parameter that was moved and is not stepped now.
     """
     engine, roster = optimizer._engine, optimizer._roster
     for _ in range(2):
-        if gone := roster.forgotten(members):
+        if gone := roster.pop_removed_handles(members):
             if optimizer._offload is not None:
-                optimizer._offload.settle()
-                optimizer._offload.removed(gone)
+                optimizer._offload.synchronize()
+                optimizer._offload.forget_handles(gone)
             engine.remove(gone)
         try:
             return call()
         except _abi.OctavoError as error:
             failed, moved = error, [m for m in roster.registered() if m.has_moved()]
-            _drop(optimizer, moved)
+            _mark_moved(optimizer, moved)
             if not moved:
                 break
     about = [m for m in roster.members if m.handle == engine.failed_tensor()]
