@@ -64,7 +64,7 @@ def _inside_package(device: str) -> None:
     with torch.device(device):
         from octavo import _codec
         from octavo.checkpoint import importers, native
-        from octavo.optim.base import Optimizer
+        from octavo.optim.optimizer import Optimizer
 
     def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)

@@ -18,7 +18,7 @@ import pytest
 import torch
 from octavo import _engine, optim
 from octavo._engine import GRADIENTS, WEIGHTS
-from octavo.optim import norms
+from octavo.optim import device_buffers
 from octavo.optim.offload import offloaded_steps
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -153,13 +153,15 @@ def test_staging_memory_goes_back_to_its_stream(monkeypatch: pytest.MonkeyPatch)
         staging = staging_bytes = 0
 
     engine = Engine()
-    sides = norms.DeviceBuffers(engine)  # type: ignore[arg-type]
+    buffers = device_buffers.DeviceBuffers(engine)  # type: ignore[arg-type]
     cpu = torch.device("cpu")
-    sides.add_devices([cpu])
-    side, slot = sides.by_device[cpu], Slot()
-    monkeypatch.setattr(norms, "record_use", lambda tensor, stream: calls.append((tensor.numel(), stream)))
+    buffers.add_devices([cpu])
+    buffer, slot = buffers.by_device[cpu], Slot()
+    monkeypatch.setattr(
+        device_buffers, "record_use", lambda tensor, stream: calls.append((tensor.numel(), stream))
+    )
     for engine.size, slot.stream in ((1000, 7), (1000, 8), (2000, 8), (3000, 9)):
-        sides._ensure_staging(side, slot)
+        buffers._ensure_staging(buffer, slot)
     waits = [("wait", WEIGHTS), ("wait", GRADIENTS)]
     assert calls == [*waits, (1256, 7), *waits, (2256, 8)]
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from . import _abi, _codec, _describe, _engine
 from ._shards import rows_of
-from .optim.norms import DeviceBuffers
+from .optim.device_buffers import DeviceBuffers
 from .optim.options import RATE_SLACK
 from .optim.states import state
 
@@ -134,10 +134,10 @@ def step(
     handles, addresses = array.array("I", range(count)), array.array("Q", [g.data_ptr() for g in grads])
     dtypes = bytes(_engine.DTYPES[grad.dtype] for grad in grads)
     engine.begin(handles.buffer_info()[0], addresses.buffer_info()[0], dtypes, False)
-    sides = DeviceBuffers(engine)
-    sides.add_devices([device])
-    alive = sides.fill_args(False, [], (None, None), False)
-    engine.step(sides.args)
+    buffers = DeviceBuffers(engine)
+    buffers.add_devices([device])
+    alive = buffers.fill_args(False, [], (None, None), False)
+    engine.step(buffers.args)
     step.copy_(counts[0].reshape(step.shape))
     del alive
 

@@ -28,7 +28,7 @@ from .native import Loaded, read_entry
 from .saved import SavedMoment
 
 if TYPE_CHECKING:
-    from ..optim.base import Optimizer
+    from ..optim.optimizer import Optimizer
     from ..optim.states.state import Kind
 
 # What an optimizer keeps of its own groups when it loads others'.

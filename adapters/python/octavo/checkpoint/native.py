@@ -20,7 +20,7 @@ from .importers import read_peer_state, read_step
 from .saved import SavedMoment, SavedState, known_moments
 
 if TYPE_CHECKING:
-    from ..optim.base import Optimizer
+    from ..optim.optimizer import Optimizer
     from ..optim.states.state import Kind
 
 ORDER = "dim_order"

@@ -15,7 +15,7 @@ from .native import packed
 from .saved import known_moments
 
 if TYPE_CHECKING:
-    from ..optim.base import Optimizer
+    from ..optim.optimizer import Optimizer
     from ..optim.states.state import Kind
 
 # Options that torch's optimizers do not know, or know by another meaning.

@@ -7,11 +7,11 @@ lists them for type checkers.
 
 from __future__ import annotations
 
-from .base import Optimizer
 from .classes import CLASSES
 from .compat.pytorch_lars import PytorchLARS
 from .groups import GlobalOptimManager, param_groups, set_state
 from .offload.cpu_offload import CPUOffloadOptimizer
+from .optimizer import Optimizer
 
 globals().update(CLASSES)
 __all__ = [

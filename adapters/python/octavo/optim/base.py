@@ -11,41 +11,43 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
-import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from .. import _engine
 from .._describe import algorithms
-from .._shards import local, place_grads
+from .._shards import local
 from ..checkpoint import loading, portable
 from ..checkpoint import native as native_form
 from ..checkpoint.saved import known_moments
 from . import offload_options, options
 from .checks import check_param, warn_of_lost_updates
+from .device_buffers import DeviceBuffers, PartKey
 from .group_options import GroupOptions
-from .norms import DeviceBuffers, PartKey
 from .offload.gradient_offload import GradientOffload
 from .offload.offloaded_steps import Offload
-from .registration import add_step_counts, call_engine, check_and_register
+from .registration import add_step_counts
 from .release import GradientRelease
-from .roster import Member, Roster, StepTensors
+from .roster import Member, Roster
 from .states import state, state_repair
 from .states.tracked_state import Entry, States
 
+if TYPE_CHECKING:
+    from .optimizer import StepTensors
+
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
-_bump_versions = torch.autograd.graph.increment_version
-try:
-    _bump_versions([])
-except (RuntimeError, TypeError):  # torch 2.5 takes one tensor at a time
 
-    def _bump_versions(tensor: Any) -> None:
+increment_versions = torch.autograd.graph.increment_version
+try:
+    increment_versions([])
+except (RuntimeError, TypeError):  # torch 2.5 accepts one tensor at a time
+
+    def increment_versions(tensor: Any) -> None:
         for each in tensor:
             torch.autograd.graph.increment_version(each)
 
@@ -61,18 +63,8 @@ def _locked(method: _Method) -> _Method:
     return locked  # type: ignore[return-value]
 
 
-class Optimizer(torch.optim.Optimizer):
-    """Base of the optimizers here; use one of its subclasses.
-
-    Beyond torch's arguments: `state` is the format of the moments and `master` what a bf16 parameter keeps
-    beyond its 16 bits (docs/guides/python.md lists them), both also per parameter group. `clip_grad_norm`
-    clips the norm of all gradients inside the step; groups have it too, so it may be scheduled.
-    `skip_nonfinite` leaves everything as it is when a gradient is NaN or infinite, `gradient_release` steps
-    each parameter in the backward pass and frees its gradient. `fused=True` takes `torch.amp.GradScaler`'s
-    scale and found-inf on the device, `capturable=True` keeps the step count there, as torch's own optimizers
-    do. `seed` is that of stochastic rounding. `offload` keeps states in host memory; it and its options are
-    in docs/guides/offload.md.
-    """
+class OptimizerBase(torch.optim.Optimizer):
+    """Groups, states, reports and checkpoints of an optimizer; optimizer.py adds the step."""
 
     algorithm: ClassVar[str]
 
@@ -103,6 +95,8 @@ class Optimizer(torch.optim.Optimizer):
         with self._lock:
             self.synchronize()  # steps that are under way write the old ones
             self.__dict__["state"] = states
+            if type(states) is States:
+                self._track_state()
 
     # What is not the optimizer's state: rebuilt at will.
     def _fresh_caches(self) -> None:
@@ -113,6 +107,8 @@ class Optimizer(torch.optim.Optimizer):
         self._group_options: list[GroupOptions] = []  # by group
         self._last_norm: Tensor | None = None
         self._last_scale: Tensor | None = None
+        self._changed_options: list[int] = []  # numbers of groups
+        self._capturing = False  # a CUDA graph
         self._captured: list[Any] = []  # what a CUDA graph may still point into
         # Held in every call of the engine; offloaded_steps.py says by which rules.
         self._lock = threading.RLock()
@@ -206,156 +202,59 @@ class Optimizer(torch.optim.Optimizer):
             kind = type(error) if type(error) in (ValueError, TypeError) else RuntimeError
             raise kind(f"{type(self).__name__}: {self._name(group, index)}: {error}") from error
 
-    # --- The step ---------------------------------------------------------------------------------
+    # --- What a step needs besides ----------------------------------------------------------------
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step over every parameter that has a gradient. Returns the closure's loss."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        self._step()
-        return loss
-
-    @torch._disable_dynamo
-    @_locked
-    def _step(self) -> None:
-        self._check_capture()
-        if self._release is not None:
-            if getattr(self, "found_inf", None) is not None:
-                raise RuntimeError(
-                    f"{type(self).__name__}: gradient_release steps during the backward pass, before "
-                    "GradScaler can unscale; train in bfloat16 without a scaler, or without gradient_release"
-                )
-            self._release.end_of_step(self)
-            return
-        self.run()
-
-    def _track_state(self) -> None:
-        if type(self.state) is not States:  # somebody has put another one in its place
+    def _track_state(self) -> States:
+        """Returns `optimizer.state`, which is made a States if it was replaced by another dictionary."""
+        if type(self.state) is not States:
             self.state = States(self.state)
         if self._offload is not None:
             changes = self.state.changes
             changes.synchronize, changes.lock = self._offload.synchronize, self._lock
+        found: States = self.state
+        return found
 
-    def run(
-        self, some: list[Tensor] | None = None, step: Callable[[StepTensors], None] | None = None
-    ) -> None:
-        """Steps every parameter that has a gradient, or `some` alone, with `step` in the place of norm and
-        step.
+    def _check_no_scaler(self) -> None:
+        if getattr(self, "found_inf", None) is not None:
+            raise RuntimeError(
+                f"{type(self).__name__}: gradient_release steps during the backward pass, before "
+                "GradScaler can unscale; train in bfloat16 without a scaler, or without gradient_release"
+            )
+
+    def _norm_parts(self, tensors: StepTensors) -> list[PartKey]:
+        """Returns the norms of a step: first those that ranks share, in one order on all ranks and also where
+        this rank has no gradient, then those of this process's gradients.
         """
-        away, released = self._offload, some is not None
-        if away is not None:
-            away.query_host_grads()
-            if not released:
-                away.before_step()
-            if not released and self._gradient_offload is not None:
-                self._gradient_offload.before_step(self)
-        chosen, grads = self.choose(some)
-        parts = self._parts_of(chosen) if self.needs_norm() else []
-        if not chosen.members and not parts:
-            self.nothing_stepped()
-            return
-        for number in chosen.groups:
-            self._send_group(number)
-        if away is not None:
-            away.prepare_step(chosen, released)
-            self._buffers.defer = away.defers(released)
-        begun = chosen.handles_at, chosen.grads_at, chosen.dtype_numbers, bool(parts)
-        call_engine(self, lambda: self._engine.begin(*begun))
-        scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
-        alive = self._buffers.fill_args(self._skip_nonfinite, parts, (scale, found_inf), self._capturing)
-        rates = [hyper.rate for hyper in self._group_options]
-        if away is not None:
-            away.retain_for_step(chosen, grads, [*alive, *rates], released)
-        if step is not None:
-            step(chosen)
-        else:
-            self._last_norm = self._buffers.compute_norm(parts) if parts else None
-            # The scaler updates its own in place.
-            self._last_scale = scale.detach().clone() if parts and scale is not None else None
-            self._engine.step(self._buffers.args)
-        _bump_versions(chosen.bumped)
-        if self._capturing:
-            states = [entry.tensors() for m in chosen.members if (entry := m.state()) is not None]
-            self._captured.append((chosen, states, rates, alive, self._buffers, self._engine))
-        if away is not None:
-            away.finish_step(chosen, released)
+        shared = ((local(m.param).device, m.groups) for m in self._roster.sharded if m.groups)
+        here = ((m.device, m.groups) for m in tensors.members)
+        tensors.parts = list(dict.fromkeys([*shared, *here]))
+        self._buffers.add_devices(device for device, _ in tensors.parts)
+        return tensors.parts
 
-    def choose(self, some: list[Tensor] | None) -> tuple[StepTensors, list[Tensor]]:
-        """The parameters that have a gradient (of `some`, or of all), known to the engine as they are, and
-        the gradients that are on their devices.
+    def _check_options(self, changed: list[int]) -> list[int]:
+        """Adds groups that are new to the numbers of groups with changed options. States depend on some
+        options: if one of these has changed, the group's states are examined again.
         """
-        roster = self._roster
-        if some is None or None in map(roster.find_member, some):
-            roster.update_members(self.param_groups)
-        self._track_state()
-        return self._ready(None if some is None else [roster.member_of(param) for param in some])
+        new = range(len(self._group_options), len(self.param_groups))
+        self._group_options += [GroupOptions(self._described) for _ in new]
+        for number in (changed := [*changed, *new]):
+            group, sent = self.param_groups[number], self._group_options[number]
+            key = (self._described.switches(group), group["master"], self._counts_on_device(group))
+            if key != sent.key:
+                self._roster.mark_outdated([m for m in self._roster.registered() if m.group == number])
+                sent.key = key
+        return changed
 
-    def _ready(self, alone: list[Member] | None) -> tuple[StepTensors, list[Tensor]]:
-        """The parameters that have a gradient, known to the engine as they are, and their gradients."""
-        roster = self._roster
-        params = roster.params if alone is None else [member.param for member in alone]
-        if roster.sharded:
-            place_grads(params)
-        roster.check_states(self.state)
-        self._check_groups()
-        given: list[Any] = [p.grad for p in params]
-        flags: list[Any] = list(map(operator.is_not, given, itertools.repeat(None)))
-        if self._offload is not None and self._offload.host_grads:
-            flags = self._offload.gradient_flags(roster.members if alone is None else alone, given)
-            # Whoever is forgotten loses a gradient that was taken.
-            if lost := [m for m in roster.unregistered() if m.handle in self._offload.host_grads]:
-                check_and_register(self, lost)
-        if not all(map(operator.is_not, given, itertools.repeat(None))):
-            given = [g for g in given if g is not None]
-        chosen = roster.step_tensors(flags, alone)
-        grads = chosen.set_gradients(given)
-        if grads is None:
-            check_and_register(self, chosen.members)
-            chosen = roster.step_tensors(flags, alone)
-            grads = chosen.set_gradients(given)
-        if grads is None:
-            raise RuntimeError(f"{type(self).__name__}: parameters have changed while a step looked at them")
-        return chosen, grads
-
-    def _parts_of(self, chosen: StepTensors) -> list[PartKey]:
-        """The norms to take: those that ranks share, in one order on all of them and also where this one has
-        no gradient, then those of the gradients that are here.
-        """
-        if chosen.parts is None:
-            shared = ((local(m.param).device, m.groups) for m in self._roster.sharded if m.groups)
-            here = ((m.device, m.groups) for m in chosen.members)
-            chosen.parts = list(dict.fromkeys([*shared, *here]))
-            self._buffers.add_devices(device for device, _ in chosen.parts)
-        return chosen.parts
-
-    def _check_groups(self) -> None:
-        """States are made for some of a group's options: where those have changed, the states are looked at
-        again.
-        """
-        while len(self._group_options) < len(self.param_groups):
-            self._group_options.append(GroupOptions(self._described))
+    def _send_options(self, number: int) -> None:
+        """Gives the engine a group's options, unless it has them."""
+        group, sent = self.param_groups[number], self._group_options[number]
         amp = getattr(self, "_step_supports_amp_scaling", False)
-        for number, (group, hyper) in enumerate(zip(self.param_groups, self._group_options, strict=False)):
-            if not hyper.is_current(group, amp):
-                key = (self._described.switches(group), group["master"], self._counts_on_device(group))
-                if key != hyper.key:
-                    self._roster.mark_unregistered(
-                        [m for m in self._roster.registered() if m.group == number]
-                    )
-                    hyper.key = key
-
-    def _send_group(self, number: int) -> None:
-        group, hyper = self.param_groups[number], self._group_options[number]
-        amp = getattr(self, "_step_supports_amp_scaling", False)
-        if not hyper.is_current(group, amp):
+        if not sent.is_current(group, amp):
             devices = set(self._buffers.by_device)
             if len(devices) > 1:
                 used = (p for p in group["params"] if p.requires_grad or p.grad is not None)
                 devices = {local(p).device for p in used}
-            hyper.send_to_engine(self._engine, number, group, amp, devices)
+            sent.send_to_engine(self._engine, number, group, amp, devices)
 
     def _counts_on_device(self, group: Mapping[str, Any]) -> bool:
         """Whether the host does not know if a step was taken, or does not take part."""
@@ -456,17 +355,20 @@ class Optimizer(torch.optim.Optimizer):
 
     # --- CUDA graphs, reports ---------------------------------------------------------------------
 
-    _capturing = False
-
-    def _check_capture(self) -> None:
-        self._capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-        if self._capturing and not all(group.get("capturable") for group in self.param_groups):
+    def _check_capturable(self) -> None:
+        if not all(group.get("capturable") for group in self.param_groups):
             raise RuntimeError(
                 f"Attempting CUDA graph capture of step() for an instance of {type(self).__name__} but "
                 "param_groups' capturable is False."
             )
 
-    def nothing_stepped(self) -> None:
+    def _keep_for_graph(self, tensors: StepTensors, alive: list[Tensor]) -> None:
+        """Keeps what a CUDA graph points into."""
+        states = [entry.tensors() for m in tensors.members if (entry := m.state()) is not None]
+        rates = [sent.rate for sent in self._group_options]
+        self._captured.append((tensors, states, rates, alive, self._buffers, self._engine))
+
+    def clear_reports(self) -> None:
         """A step without any gradient has no norm and skips nothing."""
         self._last_norm = self._last_scale = None
         for report in self._buffers.reports():
@@ -479,7 +381,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def end_release(self, stepped: bool) -> None:
         """Ends a step of gradient release: the norm of its gradients is known now."""
-        self.nothing_stepped()
+        self.clear_reports()
         if stepped:
             devices = list(self._buffers.by_device) if self.needs_norm() else []
             if self._offload is not None and (devices or self._offload.attached is None):

@@ -19,7 +19,7 @@ from .._warn import warn
 from .states.state import kind_of
 
 if TYPE_CHECKING:
-    from .base import Optimizer
+    from .optimizer import Optimizer
 
 # Whether parameters may lack memory: octavo.plan asks such an optimizer for its states, and never steps it.
 planned: contextvars.ContextVar[bool] = contextvars.ContextVar("planned", default=False)

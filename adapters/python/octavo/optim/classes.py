@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 from torch import Tensor  # noqa: F401 typing.get_type_hints looks the hints up here
 
 from .. import _describe
-from .base import Optimizer
 from .compat import compat_args
 from .offload_options import Options
+from .optimizer import Optimizer
 
 # The keyword arguments of every class, their types and defaults. docs/guides/python.md says what they do.
 KEYWORDS: dict[str, tuple[str, Any]] = {

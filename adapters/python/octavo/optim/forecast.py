@@ -21,7 +21,7 @@ from .offload.host_memory import bytes_of
 from .states import state
 
 if TYPE_CHECKING:
-    from .base import Optimizer
+    from .optimizer import Optimizer
     from .roster import Member
 
 MASTER = state.MASTER

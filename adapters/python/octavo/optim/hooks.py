@@ -20,7 +20,7 @@ from .._engine import stream_of
 from .._shards import is_sharded
 
 if TYPE_CHECKING:
-    from .base import Optimizer
+    from .optimizer import Optimizer
 
 TOGETHER = 64 << 20
 

@@ -24,7 +24,7 @@ from .hooks import GradientHooks, averaged_later
 from .norms import new_norms, reduce_over_ranks
 
 if TYPE_CHECKING:
-    from .base import Optimizer
+    from .optimizer import Optimizer
     from .roster import Member
 
 _Seen = tuple[Tensor, int, int]  # a gradient, its address and its version
@@ -78,18 +78,18 @@ class GradientRelease(GradientHooks):
 
     @torch.no_grad()
     def use(self, optimizer: Optimizer, params: list[Tensor]) -> None:
-        optimizer.run(params, lambda chosen: self._take(optimizer, chosen.members[0]))
+        optimizer.step_params(params, lambda tensors: self._step_now(optimizer, tensors.members[0]))
         for param in params:
             param.grad = None
         self._stepped = True
 
-    def _take(self, optimizer: Optimizer, member: Member) -> None:
+    def _step_now(self, optimizer: Optimizer, member: Member) -> None:
         """One parameter's step, clipped by the norm of the step before and guarded by its own; or that of
         several where there are no norms.
         """
-        engine, sides = optimizer._engine, optimizer._buffers
+        engine, args = optimizer._engine, optimizer._buffers.args
         if not optimizer.needs_norm():
-            engine.ready(sides.args, None, None)
+            engine.ready(args, None, None)
             return
         rows = self._own.get(member.device)
         if rows is None or len(rows) <= member.handle:
@@ -97,7 +97,7 @@ class GradientRelease(GradientHooks):
             rows = self._own[member.device] = new_norms(member.device, optimizer._roster.handles, 2)
         own = rows[member.handle]
         combine = (lambda: own[0].copy_(reduce_over_ranks(own[0], member.groups))) if member.groups else None
-        engine.ready(sides.args, own.data_ptr(), combine)
+        engine.ready(args, own.data_ptr(), combine)
 
     def end_of_step(self, optimizer: Optimizer) -> None:
         """Steps the parameters that still have a gradient, and keeps this step's norm for the next one."""

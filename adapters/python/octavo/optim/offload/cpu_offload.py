@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from ...checkpoint.importers import refuse_zero
-from ..base import Optimizer
 from ..hooks import averaged_later
+from ..optimizer import Optimizer
 from ..options import check_clip
 from .offloaded_param import OffloadedParam
 

@@ -27,7 +27,7 @@ from ..._warn import warn
 from ..hooks import GradientHooks, averaged_later
 
 if TYPE_CHECKING:
-    from ..base import Optimizer
+    from ..optimizer import Optimizer
     from ..roster import Member
 
 

@@ -11,7 +11,7 @@ from ..._shards import local
 from . import host_memory
 
 if TYPE_CHECKING:
-    from ..base import Optimizer
+    from ..optimizer import Optimizer
     from ..roster import Member
     from .host_states import HostStates
 

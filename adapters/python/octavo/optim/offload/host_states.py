@@ -19,7 +19,7 @@ from . import host_memory_budget
 from .host_memory import Slab, bytes_of
 
 if TYPE_CHECKING:
-    from ..base import Optimizer
+    from ..optimizer import Optimizer
     from ..roster import Member
 
 

@@ -35,8 +35,8 @@ from .attach import Attachment, Gated
 from .host_states import HostStates
 
 if TYPE_CHECKING:
-    from ..base import Optimizer
-    from ..roster import Member, StepTensors
+    from ..optimizer import Optimizer, StepTensors
+    from ..roster import Member
 
 _WAYS = {"to_host": TO_HOST, "to_device": TO_DEVICE}
 # Gradients that queues still read: with more, the current stream waits for the oldest.
@@ -76,12 +76,12 @@ class Offload(HostStates):
     def pop_grads(self, params: list[Tensor]) -> None:
         """Gradients of parameters of one device go to host memory, and the parameters have none."""
         optimizer = self._live_optimizer()
-        chosen, grads = optimizer.choose(params)
-        given, device = (chosen.handles_at, chosen.grads_at, chosen.dtype_numbers), chosen.members[0].device
+        tensors, grads = optimizer.collect_gradients(params)
+        given, device = (tensors.handles_at, tensors.grads_at, tensors.dtype_numbers), tensors.here[0].device
         self._busy = self._unsure = True
-        self._retain_grads([m.handle for m in chosen.members], grads, device)
+        self._retain_grads([m.handle for m in tensors.members], grads, device)
         call_engine(optimizer, lambda: self.engine.take(*given, device))
-        self.host_grads.update(m.handle for m in chosen.members)
+        self.host_grads.update(m.handle for m in tensors.members)
         for param in params:
             param.grad = None
         self._unsure = False
@@ -153,7 +153,7 @@ class Offload(HostStates):
         """Whether the next step returns before the current stream is ordered behind it."""
         return release or self.attached is not None
 
-    def prepare_step(self, chosen: StepTensors, release: bool) -> None:
+    def prepare_step(self, tensors: StepTensors, release: bool) -> None:
         """Copies parameters that somebody else has written since the step before; says in which order the
         next forward pass needs them.
         """
@@ -161,20 +161,20 @@ class Offload(HostStates):
             registered = self._live_optimizer()._roster.registered()
             self.attached.set_update_order([m for m in registered if self.is_away(m)])
         stale: dict[torch.device, list[int]] = {}
-        for m in self._places_of(chosen).on_host:
+        for m in self._places_of(tensors).on_host:
             if _version(m.param) != self._versions.get(m.handle):
                 stale.setdefault(m.device, []).append(m.handle)
         for device, handles in stale.items():
             self.engine.refresh(handles, TO_HOST, device)
 
     def retain_for_step(
-        self, chosen: StepTensors, grads: Sequence[Tensor], alive: list[Any], release: bool
+        self, tensors: StepTensors, grads: Sequence[Tensor], alive: list[Any], release: bool
     ) -> None:
         """Keeps what the queues of the next step read and write, and notes which weights it makes pending.
         Where no step follows, waiting for these weights costs a little and changes nothing.
         """
         self._busy = self._unsure = True
-        places = self._places_of(chosen)
+        places = self._places_of(tensors)
         if not self.defers(release) or not places.away:
             return
         if release:
@@ -186,7 +186,7 @@ class Offload(HostStates):
         streams = {device: stream_of(device) for device in set(places.on)}
         self._streams.update(streams)
         there = [
-            (m, grad) for m, grad, away in zip(chosen.here, grads, places.here_away, strict=True) if away
+            (m, grad) for m, grad, away in zip(tensors.here, grads, places.here_away, strict=True) if away
         ]
         if release and there:
             self._retain_grads([m.handle for m, _ in there], [grad for _, grad in there], there[0][0].device)
@@ -204,16 +204,16 @@ class Offload(HostStates):
             zip(handles, zip(places.away, places.addresses, places.on, storages, strict=True), strict=True)
         )
 
-    def finish_step(self, chosen: StepTensors, release: bool) -> None:
+    def finish_step(self, tensors: StepTensors, release: bool) -> None:
         """A step was queued, and the parameters' versions are counted up."""
-        places = self._places_of(chosen)
+        places = self._places_of(tensors)
         self._computed.clear()
         self.host_grads.difference_update(places.handles)
         self._unsure = False
         for m in places.on_host:
             self._record_version(m)
         if not release and (self.attached is not None or self.options.offload_gradients):
-            for param in chosen.params:
+            for param in tensors.params:
                 param.grad = None
         if not self.defers(release):
             self._release_all_grads()  # the current stream is behind all of them
@@ -251,10 +251,10 @@ class Offload(HostStates):
         if self._early:
             self.check_waited(())
 
-    def _places_of(self, chosen: StepTensors) -> _Places:
-        if chosen.places is None:
-            chosen.places = _Places(chosen, self)
-        found: _Places = chosen.places
+    def _places_of(self, tensors: StepTensors) -> _Places:
+        if tensors.places is None:
+            tensors.places = _Places(tensors, self)
+        found: _Places = tensors.places
         return found
 
     def _retain_grads(self, handles: Sequence[int], grads: Sequence[Tensor], device: torch.device) -> None:
@@ -399,10 +399,10 @@ class Offload(HostStates):
 
 
 class _Places:
-    """Where the states of a step's members are. Whoever is registered anew is chosen anew."""
+    """Where the states of a step's members are. Whoever is registered anew is tensors anew."""
 
-    def __init__(self, chosen: StepTensors, states: HostStates) -> None:
-        self.away = [m for m in chosen.members if states.is_away(m)]
+    def __init__(self, tensors: StepTensors, states: HostStates) -> None:
+        self.away = [m for m in tensors.members if states.is_away(m)]
         self.on_host = [m for m in self.away if states.residence(m) == HOST]
         self.handles = [m.handle for m in self.away]
         self.on = [m.device for m in self.away]
@@ -410,7 +410,7 @@ class _Places:
         self.sharded = any(map(is_sharded, self.params))
         self.addresses = [local(param).data_ptr() for param in self.params]
         self.gated: Gated | None = None  # where a model is attached
-        self.here_away = [states.is_away(m) for m in chosen.here]
+        self.here_away = [states.is_away(m) for m in tensors.here]
 
 
 # A member, where its weight lies, on which device, and its memory, which a queue writes.

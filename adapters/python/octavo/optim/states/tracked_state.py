@@ -93,7 +93,7 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
         self.kind: Any = getattr(items, "kind", None)
         # Whoever has put tensors in has them still.
         self.exposed: bool = getattr(items, "exposed", bool(items))
-        self.known = False  # to the engine, as it is now
+        self.registered = False  # with the engine, as it is now
         self.steps: int | None = None  # what the count holds, where the engine is yet to be told
         self._versions: dict[Any, int] = {}
         self._rename()
@@ -117,7 +117,7 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
 
     def mark_changed(self, steps: int | None = None) -> None:
         """The engine must be told of it again; `steps`: what its count holds now."""
-        self.known, self.steps = False, steps
+        self.registered, self.steps = False, steps
         self.changes.count_change()
 
     def expose(self) -> None:
