@@ -152,6 +152,7 @@ class OptimizerBase(torch.optim.Optimizer):
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
         param_group = dict(param_group)  # the next optimizer made of it asks for its own defaults
+        options.use_documented_names(param_group, self.defaults)
         for name, default in self.defaults.items():
             param_group.setdefault(name, default)
         options.check_group(algorithms()[self.algorithm], param_group)

@@ -18,6 +18,7 @@ from .. import _describe
 from .compat import compat_args
 from .offload_options import Options
 from .optimizer import Optimizer
+from .options import use_documented_names
 
 # The keyword arguments of every class, their types and defaults. docs/guides/python.md says what they do.
 KEYWORDS: dict[str, tuple[str, Any]] = {
@@ -89,6 +90,7 @@ def _initializer(described: _describe.Algorithm) -> Callable[..., None]:
     def initialize(self: Any, *given: Any, **named: Any) -> None:
         compat_args.pop_removed_args(named, signature.parameters)
         compat_args.pop_decoupled_flag(named, described)
+        use_documented_names(named, signature.parameters)
         given, tail = compat_args.split_positional_tail(type(self), described, names, given)
         try:
             if twice := tail.keys() & named.keys():

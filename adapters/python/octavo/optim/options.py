@@ -10,7 +10,7 @@ import ast
 import math
 import numbers
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import Tensor
@@ -19,6 +19,8 @@ from .. import _codec
 from .._describe import ANY, FLAG, FRACTION, NON_NEGATIVE, POSITIVE, Algorithm, Option, formats
 
 MIN_QUANTIZED_SIZE = 4096
+# Other spellings of an option, and its documented name.
+SPELLINGS = {"max_grad_norm": "clip_grad_norm", "max_norm": "clip_grad_norm", "guard": "skip_nonfinite"}
 MASTERS = ("native", "stochastic", 24, 32)
 RATE_SLACK = 1e-12  # schedulers that end at 0 (LinearLR) come to lie at -1e-19; that is 0
 _RANGES: dict[int, tuple[Callable[[float], bool], str]] = {
@@ -43,6 +45,19 @@ def from_text(value: Any) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
+
+
+def use_documented_names(given: dict[str, Any], names: Iterable[str]) -> None:
+    """Renames options that LibTorch, the C++ API or other trainers spell differently, in place. `names` has
+    the documented names that are possible here. ValueError if two spellings have different values.
+    """
+    for spelling in [key for key in given if SPELLINGS.get(key) in names and key not in names]:
+        name, value = SPELLINGS[spelling], from_text(given.pop(spelling))
+        if name == "clip_grad_norm" and value == 0 and not isinstance(value, bool):
+            value = None  # what 0 means with these spellings
+        if name in given and from_text(given[name]) != value:
+            raise ValueError(f"got {name}={given[name]!r} and {spelling}={value!r}, which differ")
+        given[name] = value
 
 
 def state_of_bits(optim_bits: Any) -> str | None:
