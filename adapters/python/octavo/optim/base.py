@@ -1,9 +1,6 @@
-"""The optimizer that all classes of octavo.optim are: torch.optim.Optimizer over native multi-tensor steps.
+"""The base class of all optimizers of octavo.optim: a torch.optim.Optimizer without its step.
 
-A step looks at all groups first (gradients that cannot be used raise before anything is written), then makes
-one native call per group, device and step count, on the current stream, without waiting for it. Nothing is
-remembered that torch, a trainer or a sharding library may change between two steps; roster.py says what is
-asked again.
+It has parameter groups, the state and its copies, waiting for offloaded steps, reports and checkpoints.
 """
 
 from __future__ import annotations
@@ -53,7 +50,7 @@ except (RuntimeError, TypeError):  # torch 2.5 accepts one tensor at a time
 
 
 def _locked(method: _Method) -> _Method:
-    """A method that is called under the optimizer's lock (offload/offloaded_steps.py)."""
+    """Makes a method hold the optimizer's lock while it runs (offload/offloaded_steps.py explains the lock)."""
 
     @functools.wraps(method)
     def locked(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -93,13 +90,13 @@ class OptimizerBase(torch.optim.Optimizer):
     @state.setter
     def state(self, states: Any) -> None:
         with self._lock:
-            self.synchronize()  # steps that are under way write the old ones
+            self.synchronize()  # unfinished steps write the old states
             self.__dict__["state"] = states
             if type(states) is States:
                 self._track_state()
 
-    # What is not the optimizer's state: rebuilt at will.
     def _fresh_caches(self) -> None:
+        """Makes everything that is not part of the optimizer's state."""
         self._described = algorithms()[self.algorithm]
         self._engine = _engine.Engine(self.algorithm)
         self._buffers = DeviceBuffers(self._engine)
@@ -109,8 +106,8 @@ class OptimizerBase(torch.optim.Optimizer):
         self._last_scale: Tensor | None = None
         self._changed_options: list[int] = []  # numbers of groups
         self._capturing = False  # a CUDA graph
-        self._captured: list[Any] = []  # what a CUDA graph may still point into
-        # Held in every call of the engine; offloaded_steps.py says by which rules.
+        self._captured: list[Any] = []  # memory that a CUDA graph may still use
+        # Every call of the engine holds the lock; offloaded_steps.py has the rules.
         self._lock = threading.RLock()
         away = self._offload_options.offload != "none"
         self._offload = Offload(self, self._offload_options) if away else None
@@ -134,15 +131,15 @@ class OptimizerBase(torch.optim.Optimizer):
         self._offload_options = saved.get("_offload_options", offload_options.Options())
         self._fresh_caches()
         self._track_state()
-        self._tell_scaler()
+        self._mark_for_scaler()
         self._release, self._gradient_offload = None, None
         self._hook(bool(released))
 
     def _hook(self, release: bool) -> None:
-        """Uses gradients in the backward pass, where that was asked for."""
+        """Adds the hooks of gradient release or gradient offload, if the user asked for either."""
         if release:
             self._release = GradientRelease(self)
-        elif self._offload_options.offload_gradients:  # what is released need not be kept
+        elif self._offload_options.offload_gradients:  # released gradients need no host memory
             self._gradient_offload = GradientOffload(self)
 
     # --- Parameter groups -------------------------------------------------------------------------
@@ -151,7 +148,7 @@ class OptimizerBase(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
-        param_group = dict(param_group)  # the next optimizer made of it asks for its own defaults
+        param_group = dict(param_group)  # another optimizer with this dictionary needs its own defaults
         options.use_documented_names(param_group, self.defaults)
         for name, default in self.defaults.items():
             param_group.setdefault(name, default)
@@ -174,17 +171,17 @@ class OptimizerBase(torch.optim.Optimizer):
             self.param_groups.pop()
             raise
         warn_of_lost_updates(self, added)
-        self._tell_scaler()
+        self._mark_for_scaler()
         for hooks in (getattr(self, "_release", None), getattr(self, "_gradient_offload", None)):
             if hooks is not None:
                 hooks.watch(added)
 
-    def _tell_scaler(self) -> None:
-        """GradScaler asks the optimizer, not its groups, who unscales. It cannot reach gradients in host
-        memory.
+    def _mark_for_scaler(self) -> None:
+        """Makes GradScaler leave unscaling to the step: it reads this attribute of the optimizer, not of its
+        groups. It cannot reach gradients in host memory.
         """
-        taken = self._offload_options.offload_gradients
-        if taken or any(group.get("fused") for group in self.param_groups):
+        offloaded = self._offload_options.offload_gradients
+        if offloaded or any(group.get("fused") for group in self.param_groups):
             self._step_supports_amp_scaling = True
 
     def _name(self, group: Mapping[str, Any], index: int) -> str:
@@ -196,7 +193,7 @@ class OptimizerBase(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def _named(self, group: Mapping[str, Any], index: int) -> Iterator[None]:
-        """Puts the class and the parameter in front of an error's message."""
+        """Begins the message of an error with the class and the parameter."""
         try:
             yield
         except (ValueError, RuntimeError, TypeError) as error:
@@ -258,13 +255,15 @@ class OptimizerBase(torch.optim.Optimizer):
             sent.send_to_engine(self._engine, number, group, amp, devices)
 
     def _counts_on_device(self, group: Mapping[str, Any]) -> bool:
-        """Whether the host does not know if a step was taken, or does not take part."""
+        """Returns whether step counts are on the device: in a CUDA graph, or because only the device knows
+        whether a step was skipped.
+        """
         by_group = group.get("capturable") or group.get("fused")
-        # If a scaler lets one group skip steps itself, it lets all groups do so.
+        # If one group lets a scaler skip steps on the device, all groups do.
         return bool(by_group or self._skip_nonfinite or getattr(self, "_step_supports_amp_scaling", False))
 
     def _count_is_on_device(self, member: Member) -> bool:
-        """The CPU counts the steps that it takes itself."""
+        """Returns False for parameters that the CPU steps: it counts their steps, too."""
         on_cpu = self._offload is not None and self._offload.residence(member) == _engine.HOST
         return not on_cpu and self._counts_on_device(self.param_groups[member.group])
 
@@ -272,7 +271,7 @@ class OptimizerBase(torch.optim.Optimizer):
         return local(member.param).device if self._count_is_on_device(member) else torch.device("cpu")
 
     def _state_kind(self, param: Tensor, group: Mapping[str, Any]) -> state.Kind:
-        """How the state is stored: as when it was made, even if the group's options have changed."""
+        """Returns how the state is stored: as when it was made, even if the group's options have changed."""
         asked = state.kind_of(param, group)
         tracked = self.state.get(param)
         if not tracked:
@@ -307,10 +306,10 @@ class OptimizerBase(torch.optim.Optimizer):
 
     def attach(self, model: nn.Module) -> None:
         """From now on step() returns before offloaded weights are up to date, and the forward of each module
-        of `model` waits for its own. step() takes the gradients over: parameters have none afterwards.
-        Evaluation, state_dict(), load_state_dict(), copying and moving the model wait for all, and reading a
-        parameter by its name (`model.head.weight`) waits for it. Call `wait()` before any other use of a
-        weight. Without offload it does nothing.
+        of `model` waits for the module's weights. step() also removes the gradients from the parameters.
+        Evaluation, state_dict(), load_state_dict(), copying and moving the model wait for all weights, and
+        reading a parameter by its name (`model.head.weight`) waits for this parameter. Call `wait()` before
+        any other use of a weight. Without offload, attach() does nothing.
         """
         if not isinstance(model, nn.Module):
             raise TypeError(f"attach takes a torch.nn.Module, got {type(model).__name__}")
@@ -318,15 +317,15 @@ class OptimizerBase(torch.optim.Optimizer):
             self._offload.attach(model)
 
     def wait(self) -> None:
-        """Orders the current stream of every device behind all that steps have left to do, so that every
-        weight may be used. Only an attached optimizer (`attach`) leaves anything.
+        """Orders the current stream of every device after all unfinished work of steps, so every weight may
+        be used. Only steps of an attached optimizer (`attach`) return with unfinished work.
         """
         if self._offload is not None:
             self._offload.wait()
 
     def synchronize(self) -> None:
-        """Waits, as the host, until no offloaded step is under way: states in host memory may be read, and
-        weights used.
+        """Blocks the host until all offloaded steps are finished. Afterwards states in host memory may be
+        read, and weights may be used.
         """
         if self._offload is not None:
             with self._lock:
@@ -337,9 +336,9 @@ class OptimizerBase(torch.optim.Optimizer):
     settle = synchronize  # the name of version 0.1
 
     def sync_params(self, way: str = "to_host") -> None:
-        """With offload="host": makes the weights' copies in host memory anew from the parameters, or the
-        parameters from the copies ("to_device"). Only needed for writes that torch does not count: those to
-        a parameter's .data.
+        """With offload="host": copies the parameters to their copies in host memory, or the copies to the
+        parameters ("to_device"). It is needed only after writes that torch does not count, to a parameter's
+        .data.
         """
         if self._offload is not None:
             self._offload.sync_params(way)
@@ -351,7 +350,7 @@ class OptimizerBase(torch.optim.Optimizer):
         elif away is not None:
             away.discard_grads()
         if self._release is not None and away is not None and away.attached is None:
-            away.wait()  # a backward pass that was interrupted has not done it
+            away.wait()  # an interrupted backward pass has not waited
         super().zero_grad(set_to_none)
 
     # --- CUDA graphs, reports ---------------------------------------------------------------------
@@ -364,13 +363,13 @@ class OptimizerBase(torch.optim.Optimizer):
             )
 
     def _keep_for_graph(self, tensors: StepTensors, alive: list[Tensor]) -> None:
-        """Keeps what a CUDA graph points into."""
+        """Keeps the memory that a CUDA graph uses."""
         states = [entry.tensors() for m in tensors.members if (entry := m.state()) is not None]
         rates = [sent.rate for sent in self._group_options]
         self._captured.append((tensors, states, rates, alive, self._buffers, self._engine))
 
     def clear_reports(self) -> None:
-        """A step without any gradient has no norm and skips nothing."""
+        """Resets norm and reports: a step without gradients has no norm and skips nothing."""
         self._last_norm = self._last_scale = None
         for report in self._buffers.reports():
             report.zero_()
@@ -381,7 +380,7 @@ class OptimizerBase(torch.optim.Optimizer):
         )
 
     def end_release(self, stepped: bool) -> None:
-        """Ends a step of gradient release: the norm of its gradients is known now."""
+        """Ends a step of gradient release, with the norm of all its gradients."""
         self.clear_reports()
         if stepped:
             devices = list(self._buffers.by_device) if self.needs_norm() else []
@@ -394,8 +393,8 @@ class OptimizerBase(torch.optim.Optimizer):
 
     @property
     def grad_norm(self) -> Tensor | None:
-        """The norm of the last step's gradients (unscaled, before clipping; a 0-d tensor on their device),
-        where it was computed.
+        """The norm of the last step's gradients, unscaled and before clipping: a 0-d tensor on their device.
+        None if the step computed no norm.
         """
         if self._last_norm is None:
             return None
@@ -403,29 +402,29 @@ class OptimizerBase(torch.optim.Optimizer):
         return norm if self._last_scale is None else norm / self._last_scale
 
     def last_step_skipped(self) -> bool:
-        """Whether `skip_nonfinite` skipped the last step. Waits for the device."""
+        """Returns whether `skip_nonfinite` skipped the last step. Waits for the device."""
         return any(bool(report[0].item() & 0xFF) for report in self._buffers.reports())
 
     def state_bytes(self) -> int:
-        """Bytes of optimizer state in this process: moments, scales, master bits."""
+        """Returns the bytes of optimizer state in this process: moments, scales, master bits."""
         return sum(state.state_bytes(entry) for _, entry in self.entries())
 
     @_locked
     def host_bytes(self) -> int:
-        """Bytes of host memory that offload takes: states, and copies of weights and gradients."""
+        """Returns the bytes of host memory that offload uses: states, copies of weights and gradients."""
         return 0 if self._offload is None else self._offload.host_bytes()
 
     @_locked
     def entries(self) -> list[tuple[Tensor, dict[str, Any]]]:
-        """Parameters and their states, as dictionaries of their own."""
+        """Returns parameters and copies of their states' dictionaries."""
         self.synchronize()
         self._track_state()
         return [(p, entry.plain()) for p, entry in self.state.items() if isinstance(entry, Entry)]
 
     @_locked
     def reset_state(self, param: Tensor | None = None) -> None:
-        """Begins anew with one parameter's state, or with all: moments and step count are zero, in place.
-        Master bits stay: they belong to the weight.
+        """Sets moments and step count of one parameter, or of all, to zero in place. Master bits are not
+        changed: they belong to the weight.
         """
         known = [p for group in self.param_groups for p in group["params"]]
         if param is not None and not any(p is param for p in known):
@@ -445,15 +444,17 @@ class OptimizerBase(torch.optim.Optimizer):
 
     @torch._disable_dynamo
     def state_dict(self) -> dict[str, Any]:
-        """torch's form; docs/guides/checkpoints.md describes the tensors. Sharded parameters give DTensors"""
+        """Returns torch's form; docs/guides/checkpoints.md describes the tensors. Sharded parameters give
+        DTensors.
+        """
         return native_form.save(self)
 
     @torch._disable_dynamo
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Loads a state dict of this library, of torch.optim, torchao, bitsandbytes or flashoptim.
 
-        Formats and block sizes stay those of this optimizer: states are converted where they differ.
-        Everything is checked first; on an error nothing has changed.
+        This optimizer keeps its formats and block sizes: states in other formats are converted. Everything is
+        checked first, so an error changes nothing.
         """
         loading.load(self, state_dict)
 
@@ -461,18 +462,18 @@ class OptimizerBase(torch.optim.Optimizer):
     def _replace_state(
         self, groups: list[dict[str, Any]], loaded: list[native_form.Loaded], others: Mapping[Any, Any]
     ) -> None:
-        """Takes over what a load has read: groups, and the states one by one."""
+        """Replaces groups and states by those that a load has read."""
         self.synchronize()  # the states are written in place
         self._track_state()
         self._roster.update_members(self.param_groups)
         away = self._offload
         for member in self._roster.members if away is not None else ():
-            away.residence(member)  # type: ignore[union-attr]  # an error where memory is too small
+            away.residence(member)  # type: ignore[union-attr]  # raises if memory is too small
         if away is not None:
             away.reserve_memory([self._roster.member_of(item.param) for item in loaded])
         for group, merged in zip(self.param_groups, groups, strict=True):
             lr, new = group["lr"], merged["lr"]
-            if isinstance(lr, Tensor):  # a scheduler or a graph may hold it
+            if isinstance(lr, Tensor):  # a scheduler or a graph may use this tensor
                 lr.fill_(float(new))
                 merged["lr"] = lr
             group.update(merged)
@@ -492,7 +493,7 @@ class OptimizerBase(torch.optim.Optimizer):
         add_step_counts(self, uncounted)
         for item, (_, entry) in zip(loaded, entries, strict=True):
             tracked = self.state[item.param]
-            entry[state.STEP].fill_(item.saved.step)  # in place: somebody, or a graph, may have it
+            entry[state.STEP].fill_(item.saved.step)  # in place: user code or a graph may use this tensor
             tracked.replace(entry)
             tracked.mark_changed(steps=item.saved.step)
             tracked.kind = item.kind
@@ -501,11 +502,11 @@ class OptimizerBase(torch.optim.Optimizer):
             self._release.forget()
 
     def portable_state_dict(self) -> dict[str, Any]:
-        """A state dict that torch.optim's optimizer of the same name loads: fp32 moments on the CPU, and
-        `step`.
+        """Returns a state dict that torch.optim's optimizer of the same name loads: fp32 moments on the CPU,
+        and `step`.
         """
         return portable.portable_state_dict(self)
 
     def master_parameters(self) -> dict[Tensor, Tensor]:
-        """The full-precision value (fp32, on the CPU) of each parameter that keeps master bits."""
+        """Returns the full-precision value (fp32, on the CPU) of each parameter with master bits."""
         return portable.master_parameters(self)

@@ -27,7 +27,7 @@ _ALIGNMENT = 256  # of staging memory
 
 @dataclasses.dataclass(slots=True)
 class DeviceBuffer:
-    """What one device has."""
+    """The buffers of one device."""
 
     device: torch.device
     norm: Tensor  # of all gradients; with gradient release, of the step before

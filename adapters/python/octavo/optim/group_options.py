@@ -32,13 +32,13 @@ class GroupOptions:
             (option, kind.from_buffer(self._args, option.offset))
             for option, kind in zip(placed, kinds, strict=True)
         ]
-        # What the engine has: whether a scaler lets the device skip steps, then the values of `names`.
+        # The engine's options: whether a scaler lets the device skip steps, then the values of `names`.
         self.seen: tuple[Any, ...] = ()
         self.rate: Tensor | None = None  # where the engine reads the learning rate
         self.key: tuple[Any, ...] = ()  # values of the options that states depend on
 
     def is_current(self, group: dict[str, Any], amp: bool) -> bool:
-        """Whether the engine has these options. `amp`: a scaler lets the device skip steps."""
+        """Returns whether the engine has these options. `amp`: a scaler lets the device skip steps."""
         now = (amp, *map(group.get, self.names))
         return len(self.seen) == len(now) and all(map(operator.is_, now, self.seen))
 

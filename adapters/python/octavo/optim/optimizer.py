@@ -46,14 +46,13 @@ _stride = torch.Tensor.stride
 class Optimizer(OptimizerBase):
     """Base of the optimizers here; use one of its subclasses.
 
-    Beyond torch's arguments: `state` is the format of the moments and `master` what a bf16 parameter keeps
-    beyond its 16 bits (docs/guides/python.md lists them), both also per parameter group. `clip_grad_norm`
-    clips the norm of all gradients inside the step; groups have it too, so it may be scheduled.
-    `skip_nonfinite` leaves everything as it is when a gradient is NaN or infinite, `gradient_release` steps
-    each parameter in the backward pass and frees its gradient. `fused=True` takes `torch.amp.GradScaler`'s
-    scale and found-inf on the device, `capturable=True` keeps the step count there, as torch's own optimizers
-    do. `seed` is that of stochastic rounding. `offload` keeps states in host memory; it and its options are
-    in docs/guides/offload.md.
+    It has these arguments besides torch's. `state` is the format of the moments, and `master` the further
+    bits of a bf16 parameter (docs/guides/python.md); groups have both, too. `clip_grad_norm` clips the norm
+    of all gradients inside the step; groups have it, so it may be scheduled. `skip_nonfinite` skips the step
+    if a gradient is NaN or infinite. `gradient_release` steps each parameter in the backward pass and frees
+    its gradient. `fused=True` reads `torch.amp.GradScaler`'s scale and found-inf on the device, and
+    `capturable=True` counts steps there, as torch's own optimizers do. `seed` is the seed of stochastic
+    rounding. `offload` puts states into host memory; docs/guides/offload.md explains it and its options.
     """
 
     @torch.no_grad()
@@ -132,7 +131,7 @@ class Optimizer(OptimizerBase):
             update(tensors)
         else:
             self._last_norm = buffers.compute_norm(parts) if parts else None
-            # The scaler updates its own in place.
+            # The scaler updates its scale in place.
             self._last_scale = scale.detach().clone() if parts and scale is not None else None
             engine.step(buffers.args)
         increment_versions(tensors.versioned)

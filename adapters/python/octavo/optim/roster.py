@@ -67,11 +67,11 @@ class Member:
         return None if self.entry is None else self.entry()
 
     def has_registered(self, entry: Any) -> bool:
-        """Whether this state is registered as it is now."""
+        """Returns whether this state is registered as it is now."""
         return entry is not None and self.state() is entry and entry.registered
 
     def count_was_written(self) -> bool:
-        """Whether other code has written to the step count on the device."""
+        """Returns whether other code has written to the step count on the device."""
         count = None if self.count is None else self.count()
         return count is not None and count._version != self.count_version
 

@@ -16,7 +16,7 @@ _FIRST = ("self", "params", "lr", "momentum", "dampening", "weight_decay", "nest
 
 
 def _signature() -> inspect.Signature:
-    """The base's, with the arguments that have places first, and the others by name."""
+    """Returns the base's signature: positional arguments first, the others by name."""
     known = inspect.signature(_Base.__init__).parameters
     places = [known[name].replace(default=0.0) if name == "momentum" else known[name] for name in _FIRST]
     rest = [p.replace(kind=p.KEYWORD_ONLY) for name, p in known.items() if name not in _FIRST]

@@ -1,22 +1,23 @@
-"""attach(): step() returns at once, and each module's forward waits for its own parameters.
+"""attach(): step() returns immediately, and each module's forward waits for the module's parameters.
 
-Every module of the model with parameters in it has a gate, a hook before its forward. During a pass of the
-model (the root) a gate lets the current stream wait for the parameters that its module owns, and with them
-for those of the next modules, up to AHEAD bytes: the engine writes that much at once, and a wait costs the
-host as much for many parameters as for one. Where the next module runs on another stream, its gate orders
-that stream behind the one that has waited.
+Every module of the model that contains parameters has a gate, a hook before its forward. During a forward
+pass of the model (the root) a gate makes the current stream wait for the parameters that its module owns, and
+also for those of the next modules, up to AHEAD bytes: the engine writes that many together, and a wait costs
+the host the same time for many parameters as for one. If the next module runs on another stream, its gate
+orders that stream after the one that has waited.
 
-A module that is called outside a pass of its root waits for its own parameters and those of the modules in
-it. Evaluation, state_dict, load_state_dict and moving a module (`.to()`, `.half()`) wait for all. At the
-beginning of a pass the root waits for parameters of modules that did not run in the pass before: another
-module may use those (nn.MultiheadAttention its projection, a compiled graph everything in it).
+A module that is called outside a pass of its root waits for its own parameters and those of its submodules.
+Evaluation, state_dict, load_state_dict and moving a module (`.to()`, `.half()`) wait for all. At the
+beginning of a pass the root waits for parameters of modules that did not run in the pass before, because
+another module may use them (nn.MultiheadAttention uses its projection's, a compiled graph those of all its
+modules).
 
-Reading a parameter by its name (`self.weight`) waits for it, too, so a forward that no gate was called for
-(`model.forward(x)`, a module's weight in `F.linear`) has the weights of the last step.
+Reading a parameter by its name (`self.weight`) waits for it, too. So a forward without a gate
+(`model.forward(x)`, or a module's weight in `F.linear`) has the weights of the last step.
 
-Hooks inside a compiled graph are traced: a gate there is a look at one attribute, and breaks the graph only
-where something is pending. Graphs from before attach() have no hooks, so they are made anew. Copies and
-pickles of a model have gates that do nothing.
+Hooks inside a compiled graph are traced: a gate reads one attribute there, and breaks the graph only if
+weights are pending. Graphs from before attach() have no hooks, so they are compiled again. Copies and pickles
+of a model have gates that do nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Attachment:
         self._roots: list[Root] = []
         self._gates: dict[int, list[Gate]] = {}  # by the parameter's id
         self._loose: set[int] = set()  # handles of pending weights that no gate waits for
-        self._sent_order: tuple[Any, ...] = ()  # the order that the engine was told
+        self._sent_order: tuple[Any, ...] = ()  # the order that the engine has
         self._removable: list[Any] = []
         weakref.finalize(offload, _remove, self._removable)
 
@@ -68,11 +69,11 @@ class Attachment:
         keep(model.register_forward_hook(EndOfForward(root)))
         for module in model.modules():
             if next(module.parameters(), None) is None:
-                continue  # the host pays for every hook, and most modules are activations and the like
+                continue  # every hook costs host time, and most modules have no parameters
             gate = Gate(root)
             keep(
                 module.register_forward_pre_hook(gate, prepend=True)
-            )  # others may read weights (spectral_norm)
+            )  # other hooks may read weights (spectral_norm)
             keep(module.register_state_dict_pre_hook(WaitForAll(root)))
             keep(module._register_load_state_dict_pre_hook(WaitForAll(root)))
             for param in module.parameters(recurse=False):
@@ -84,15 +85,15 @@ class Attachment:
         keep(model.register_forward_pre_hook(root, prepend=True))
 
     def keep(self, handle: Any) -> None:
-        """A hook that ends with the optimizer."""
+        """Stores a hook that is removed with the optimizer."""
         self._removable.append(handle)
 
     def roots(self) -> int:
         return len(self._roots)
 
     def gated(self, members: Iterable[Member]) -> Gated:
-        """The gates of these members, and the members that have none: shards have none because FSDP2 gathers
-        them before their modules are called.
+        """Returns the gates of these members, and the members without gates. Shards have no gates, because
+        FSDP2 gathers them before their modules are called.
         """
         by_gate: dict[Gate, list[Member]] = {}
         loose = []
@@ -109,7 +110,7 @@ class Attachment:
         return Gated(len(self._roots), found, loose)
 
     def defer(self, gated: Gated) -> None:
-        """The weights of these gates are not up to date from now on, until they were waited for."""
+        """Marks the weights of these gates as pending, until a wait."""
         for gate, handles, size, devices in gated.gates:
             if gate.handles:
                 new = handles - gate.handles
@@ -143,7 +144,7 @@ class Attachment:
         self.wait_for({handle for gate in gates for handle in gate.handles})
 
     def clear_pending(self) -> None:
-        """Nothing is pending."""
+        """Notes that no weight is pending."""
         self._loose.clear()
         for root in self._roots:
             if root.waiting:
@@ -153,7 +154,7 @@ class Attachment:
                 root.waiting = False
 
     def set_update_order(self, members: list[Member]) -> None:
-        """Parameters are updated in the order in which the next pass waits for them."""
+        """Makes the engine update parameters in the order in which the next pass waits for them."""
         orders = [root.order() for root in self._roots]
         handles = {id(m.param): m.handle for m in members}
         if (orders, handles) == self._sent_order:
@@ -171,7 +172,7 @@ class Attachment:
 
 @dataclasses.dataclass(slots=True)
 class Gated:
-    """The gates of a step's members, and what each of them is to wait for: handles, bytes, devices."""
+    """The gates of a step's members, and the handles, bytes and devices that each of them waits for."""
 
     roots: int  # how many there were
     gates: list[tuple[Gate, frozenset[int], int, Set[torch.device]]]
@@ -179,7 +180,7 @@ class Gated:
 
 
 class _Hook:
-    """What a model has of its optimizer. A copy of the model has nothing of it."""
+    """A hook of an attached model. A copy of the model gets a hook that does nothing."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return nothing
@@ -193,17 +194,17 @@ def _copied() -> Any:
 
 
 def nothing(*args: Any) -> None:
-    """The hooks of a copied model."""
+    """Does nothing: the hook of a copied model."""
 
 
 class Root(_Hook):
-    """Before a forward of the model that was attached."""
+    """The hook before a forward of the attached model."""
 
     def __init__(self, attachment: Attachment, model: nn.Module) -> None:
         self.attachment = attachment
-        self.waiting = False  # for any weight
+        self.waiting = False  # whether any weight is pending
         self.active = False  # a pass is under way
-        # Wrappers that read weights before the modules that own them are called.
+        # A wrapper may read weights before it calls the modules that own them.
         self._ahead = any(map(_reads_ahead, model.modules()))
         self.gates: dict[Gate, None] = {}  # of modules that own parameters
         self.ran: dict[Gate, None] = {}  # in this pass, in their order
@@ -237,7 +238,7 @@ class Root(_Hook):
             gate.pending = False
 
     def record_gate(self, gate: Gate) -> None:
-        """Notes the order of gates, for the next pass."""
+        """Notes the order of gates for the next pass."""
         self.ran[gate] = None
         if self._last is not None:
             self._last.next = gate
@@ -255,24 +256,24 @@ class Root(_Hook):
         self.attachment.wait()
 
     def order(self) -> list[Gate]:
-        """Gates as a pass comes to them: first those that it waits for at its beginning."""
+        """Returns the gates in the order of a pass: first those that it waits for at its beginning."""
         ran = list(self.ran) or list(self._before)  # copies: another thread may be in a forward
         seen = set(ran)
         return [*(gate for gate in self.gates if gate not in seen), *ran]
 
 
 class Gate(_Hook):
-    """Before a module's forward."""
+    """The hook before a module's forward."""
 
     def __init__(self, root: Root) -> None:
         self.root = root
         self.owns = False  # its module has parameters of its own
-        self.pending = False  # any of `handles`
+        self.pending = False  # whether any of `handles` is
         self.handles = _NO_HANDLES  # of the module's own parameters
         self.bytes = 0  # of these
         self.devices: Set[torch.device] = _NO_DEVICES  # of these
-        self.next: Gate | None = None  # in the pass before
-        self.waited: tuple[torch.device, int] | None = None  # a stream, by a gate before this one
+        self.next: Gate | None = None  # the next gate in the pass before
+        self.waited: tuple[torch.device, int] | None = None  # the stream on which an earlier gate has waited
 
     def __call__(self, module: nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling():
@@ -289,7 +290,7 @@ class Gate(_Hook):
             (device, stream), self.waited = self.waited, None
             if stream_of(device) != stream:
                 _follow(device, stream)
-        # `pending` is false only after the wait, so most gates need no lock.
+        # `pending` becomes false only after the wait, so most gates need no lock.
         if root.waiting and (self.pending or not root.active or not module.training):
             with root.attachment.lock:
                 self._wait(module)
@@ -303,13 +304,13 @@ class Gate(_Hook):
             else:
                 root.attachment.wait()
         elif not module.training:
-            # It may use its children's parameters without calling them.
+            # It may use its submodules' parameters without calling them.
             root.attachment.wait_below(module)
         elif self.pending:
             self._wait_for_next()
 
     def wait_for_read(self) -> None:
-        """A parameter of the module is about to be read."""
+        """Waits because a parameter of the module is about to be read."""
         if torch.compiler.is_compiling():
             self.root.wait()
             return
@@ -318,7 +319,7 @@ class Gate(_Hook):
             self.pending = False
 
     def _wait_for_next(self) -> None:
-        """Waits for its handles and for those of the gates that followed it in the pass before."""
+        """Waits for its handles and for those of the next gates in the pass before."""
         gates, size, after = {self: None}, self.bytes, self.next
         device = next(iter(self.devices)) if len(self.devices) == 1 else None
         while device is not None and after is not None and after.pending and after not in gates:
@@ -336,7 +337,7 @@ class Gate(_Hook):
 
 
 class _Watch:
-    """Lets a module's gate know when a parameter of the module is read by its name, until remove()."""
+    """Calls a module's gate when a parameter of the module is read by its name, until remove()."""
 
     def __init__(self, module: nn.Module, gate: Gate) -> None:
         self._module, self._gate = weakref.ref(module), gate
@@ -355,7 +356,7 @@ class _Watch:
 
 
 class Parameters(dict):  # type: ignore[type-arg]
-    """A module's parameters by name: `module.weight` looks here. A plain dictionary in copies and pickles."""
+    """A module's parameters by name, which `module.weight` reads. Copies and pickles are plain dictionaries."""
 
     gates: tuple[Gate, ...] = ()
 
@@ -378,8 +379,8 @@ class Parameters(dict):  # type: ignore[type-arg]
 
 @functools.cache
 def _wait_before_moves() -> None:
-    """Makes every module that is attached wait before it is moved or converted. torch has no hook for that:
-    to(), half() and all others call `_apply`, which replaces the memory that a step still writes.
+    """Makes every attached module wait before it is moved or converted. torch has no hook for this: to(),
+    half() and others call `_apply`, which replaces memory that a step still writes.
     """
     apply = nn.Module._apply
 
@@ -393,12 +394,12 @@ def _wait_before_moves() -> None:
 
 
 def _follow(device: torch.device, stream: int) -> None:
-    """Orders the device's current stream behind another one."""
+    """Orders the device's current stream after another one."""
     torch.cuda.current_stream(device).wait_stream(torch.cuda.ExternalStream(stream, device))
 
 
 class EndOfForward(_Hook):
-    """After a forward of the model that was attached."""
+    """The hook after a forward of the attached model."""
 
     def __init__(self, root: Root) -> None:
         self.root = root
@@ -409,7 +410,7 @@ class EndOfForward(_Hook):
 
 
 class WaitForAll(_Hook):
-    """Before state_dict or load_state_dict of a module."""
+    """The hook before state_dict or load_state_dict of a module."""
 
     def __init__(self, root: Root) -> None:
         self.root = root
@@ -420,8 +421,8 @@ class WaitForAll(_Hook):
 
 
 def _in_backward() -> bool:
-    """A module that is run again for its activations uses weights whose gradients are yet to come: their
-    updates are not pending.
+    """Returns whether a backward pass is running. A module that recomputes its activations there uses weights
+    that are not pending, because their gradients are not complete.
     """
     return int(torch._C._current_graph_task_id()) != -1
 
@@ -431,13 +432,13 @@ def _is_compiled(module: nn.Module) -> bool:
 
 
 def _reads_ahead(module: nn.Module) -> bool:
-    """nn.DataParallel copies all weights at its beginning, FSDP1 gathers those of later modules."""
+    """Returns True for nn.DataParallel, which copies all weights first, and FSDP1, which gathers ahead."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     sharded = None if fsdp is None else getattr(fsdp, "FullyShardedDataParallel", None)
     return isinstance(module, nn.DataParallel) or (sharded is not None and isinstance(module, sharded))
 
 
 def _remove(removable: list[Any]) -> None:
-    """A model may outlive its optimizer; the hooks must not."""
+    """Removes the hooks with the optimizer, because the model may live longer."""
     for handle in removable:
         handle.remove()

@@ -1,4 +1,4 @@
-"""Which states are in host memory, and where they lie there: one behind the other, as their parameters."""
+"""Decides which states are in host memory, and allocates them there in the order of their parameters."""
 
 from __future__ import annotations
 
@@ -28,20 +28,24 @@ class HostStates:
         self._optimizer = weakref.ref(optimizer)
         self.options = options
         self._residences: dict[int, int] = {}  # by handle
-        self._reserved: dict[int, tuple[Slab, int, int]] = {}  # where states will be, and bytes, by handle
-        self._frozen: set[int] = set()  # handles of parameters away for which nothing is reserved
-        self._slabs: list[tuple[int, int, weakref.ref[object]]] = []  # begin, end, whether it is there
+        self._reserved: dict[int, tuple[Slab, int, int]] = {}  # slab, offset and bytes of states, by handle
+        self._frozen: set[int] = set()  # handles of frozen parameters: offloaded, but without reserved memory
+        self._slabs: list[
+            tuple[int, int, weakref.ref[object]]
+        ] = []  # begin, end, and a reference that dies with it
 
     def residence(self, member: Member) -> int:
         if member.handle not in self._residences and not self._is_left_alone(member):
             self._choose()
-        return self._residences.get(member.handle, DEVICE)  # without one: frozen, and not to be stepped
+        return self._residences.get(
+            member.handle, DEVICE
+        )  # a frozen parameter that cannot be stepped has none
 
     def is_away(self, member: Member) -> bool:
         return self.residence(member) != DEVICE
 
     def _choose(self) -> None:
-        """Decides for all parameters that are new. Those that are not keep what they have."""
+        """Decides for all new parameters. The others keep their residence."""
         optimizer = self._live_optimizer()
         by_device: dict[torch.device, list[Member]] = {}
         members = [m for m in optimizer._roster.members if m.handle not in self._residences]
@@ -83,7 +87,7 @@ class HostStates:
         return list(out)
 
     def _spent(self, device: torch.device) -> int:
-        """Bytes of the budget that go to parameters which were chosen before."""
+        """Returns the bytes of the budget that earlier parameters use."""
         here = [m for m in self._live_optimizer()._roster.members if self._residences.get(m.handle) == DEVICE]
         return sum(
             self._state_bytes(m)
@@ -95,7 +99,7 @@ class HostStates:
         return sum(t.numel() * t.element_size() for t in self.state_form(member).values())
 
     def state_form(self, member: Member, kind: state.Kind | None = None, **changes: Any) -> dict[str, Tensor]:
-        """The tensors of its state without their memory, with `changes` of its group's options."""
+        """Returns its state as tensors without memory, with `changes` of its group's options."""
         optimizer, form = self._live_optimizer(), dict[str, Tensor]()
         group = {**optimizer.param_groups[member.group], **changes}
         here = torch.empty_like(local(member.param), device="meta")
@@ -104,7 +108,7 @@ class HostStates:
         return form
 
     def _reserve(self, away: Sequence[Member], residences: Mapping[int, int]) -> None:
-        """Memory for all of them at once, in their order."""
+        """Reserves memory for all of them in one slab, in their order."""
         if not away:
             return
         host_memory_budget.check_fits(self._live_optimizer(), self, away, residences)
@@ -115,7 +119,7 @@ class HostStates:
             offset += size
 
     def reserve_memory(self, members: Iterable[Member]) -> None:
-        """Memory for those of these that were frozen, and for all others that are no longer."""
+        """Reserves memory for these members if they were frozen, and for all that are not frozen any more."""
         wanted = {m.handle for m in members} & self._frozen
         if not wanted:
             return
@@ -131,8 +135,8 @@ class HostStates:
         return slab
 
     def allocate_state(self, member: Member, entry: dict[str, Any], kind: state.Kind) -> None:
-        """Puts the state's tensors into host memory: those that are missing as zeros, those that are
-        elsewhere as copies.
+        """Puts the state's tensors into host memory: missing tensors as zeros, tensors from elsewhere as
+        copies.
         """
         form = self.state_form(member, kind)
         if all(self._is_in_slab(entry.get(key)) for key in form):
@@ -145,8 +149,8 @@ class HostStates:
         for key, made in slab.tensors(offset, form).items():
             present = entry.get(key)
             if present is not None and (present.dtype, present.shape) != (made.dtype, made.shape):
-                continue  # somebody's own; the engine says what is wrong with it
-            if present is not None:  # float8 as bytes: not every device copies it
+                continue  # user code's own tensor; the engine reports what is wrong with it
+            if present is not None:  # float8 is copied as bytes, because some devices cannot copy it
                 made, present = made.detach(), present.detach()
                 one = made.element_size() == 1
                 (made.view(torch.uint8) if one else made).copy_(present.view(torch.uint8) if one else present)

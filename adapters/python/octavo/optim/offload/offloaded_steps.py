@@ -1,13 +1,13 @@
-"""Steps of states in host memory: gradients that are taken there, and who waits for what.
+"""Steps of states in host memory: offloaded gradients, the lifetime of memory that queues use, and waiting.
 
-The engine has queues of its own that read gradients and write parameters and states, also after a call has
-returned. What they use is kept alive here until the current stream, or the host, has waited for them. It is
-registered before the engine is called, so that an exception at any line (Ctrl-C) frees nothing that is used.
-States are not kept: whatever removes one settles first (tracked_state.py, Optimizer.state).
+The engine has queues that read gradients and write parameters and states, also after a call has returned.
+Everything that they use is referenced here until the current stream, or the host, has waited for them. The
+reference exists before the engine is called, so an exception at any line (Ctrl-C) frees nothing that is used.
+States are not referenced: code that removes one synchronizes first (tracked_state.py, Optimizer.state).
 
-Threads: every call of the engine is made under the optimizer's lock. Autograd calls hooks in threads of its
-own, and they take that lock, so no thread may run a backward pass, a closure or a user's hook while it holds
-it. A thread that waits for the lock has given up the GIL, and the engine's queues need neither.
+Threads: every call of the engine holds the optimizer's lock. Autograd calls hooks in its own threads, which
+acquire the lock, so no thread may run a backward pass, a closure or a user's hook while it holds the lock. A
+thread that waits for the lock has released the GIL, and the engine's queues need neither.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from ..roster import Member
 
 _WAYS = {"to_host": TO_HOST, "to_device": TO_DEVICE}
-# Gradients that queues still read: with more, the current stream waits for the oldest.
+# Bytes of gradients that queues read. With more, the current stream waits for the oldest.
 KEPT = 128 << 20
 
 
 class Offload(HostStates):
-    """What an optimizer with states in host memory has beyond others."""
+    """The part of an optimizer that only offload needs."""
 
     def __init__(self, optimizer: Optimizer, options: Options) -> None:
         super().__init__(optimizer, options)
@@ -52,29 +52,31 @@ class Offload(HostStates):
         self.engine: Engine = optimizer._engine
         self.attached: Attachment | None = None
         self.host_grads: set[int] = set()  # handles whose gradients are in host memory
-        self._unsure = False  # a call that changes what is held has not come to its end
-        # Weights that no stream was ordered behind, by handle.
+        self._unsure = False  # a call that changes `host_grads` was interrupted
+        # Weights that no stream has waited for, by handle.
         self.pending: dict[int, _Pending] = {}
-        self._streams: dict[torch.device, int | None] = {}  # on which pending steps were made
-        self._watched: set[int] = set()  # handles of parameters with a hook that notes their gradients in:
+        self._streams: dict[torch.device, int | None] = {}  # that pending steps used
+        self._watched: set[int] = set()  # handles of parameters with a hook that fills the next:
         self._computed: dict[int, Tensor] = {}
-        self._early: dict[int, Member] = {}  # weights that had a gradient before they were waited for
-        self._busy = False  # queues may be at work
-        self._versions: dict[int, tuple[int, int, int]] = {}  # of parameters whose copies are up to date
-        self._memory: dict[int, StorageWeakRef] = {}  # theirs: no other memory has its number meanwhile
-        self._read: dict[int, _RetainedGrad] = {}  # gradients of steps that are pending, by handle
+        self._early: dict[int, Member] = {}  # weights with a gradient that no stream had waited for
+        self._busy = False  # whether queues may be working
+        self._versions: dict[int, tuple[int, int, int]] = {}  # versions of parameters when they were copied
+        self._memory: dict[
+            int, StorageWeakRef
+        ] = {}  # their storages: a live reference keeps the number unique
+        self._read: dict[int, _RetainedGrad] = {}  # gradients of pending steps, by handle
         self._queue: collections.deque[_RetainedGrads] = (
             collections.deque()
-        )  # others, in the order of their reads
+        )  # other gradients, in the order of their reads
         self._queued = 0  # bytes
-        self._alive: dict[int, list[Any]] = {}  # what else pending steps read, by handle
-        # Whatever the queues use is still there when this is called.
+        self._alive: dict[int, list[Any]] = {}  # other memory that pending steps read, by handle
+        # Memory that the queues use still exists when this is called.
         weakref.finalize(optimizer, _end, self.engine)
 
     # --- Gradients --------------------------------------------------------------------------------
 
     def pop_grads(self, params: list[Tensor]) -> None:
-        """Gradients of parameters of one device go to host memory, and the parameters have none."""
+        """Moves the gradients of these parameters, which are on one device, to host memory."""
         optimizer = self._live_optimizer()
         tensors, grads = optimizer.collect_gradients(params)
         given, device = (tensors.handles_at, tensors.grads_at, tensors.dtype_numbers), tensors.here[0].device
@@ -88,7 +90,7 @@ class Offload(HostStates):
         self._release_oldest_grads()
 
     def pop_late_grads(self, members: Iterable[Member]) -> None:
-        """Gradients that came by another way than those that are in host memory already."""
+        """Moves gradients that hooks have not seen, of parameters with a gradient in host memory."""
         by_device: dict[torch.device, list[Tensor]] = {}
         for m in members:
             if m.handle in self.host_grads and m.param.grad is not None:
@@ -97,19 +99,19 @@ class Offload(HostStates):
             self.pop_grads(params)
 
     def gradient_flags(self, members: Sequence[Member], given: list[Any]) -> list[Any]:
-        """Which of them have a gradient: 1 on the device, 2 in host memory."""
+        """Returns 1 for a gradient on the device, 2 for one in host memory, 0 for none."""
         held = self.host_grads
         return [1 if g is not None else 2 * (m.handle in held) for m, g in zip(members, given, strict=True)]
 
     def query_host_grads(self) -> None:
-        """Asks the engine what it holds, where a call was interrupted."""
+        """Queries the engine's gradients after a call was interrupted."""
         if self._unsure:
             members = self._live_optimizer()._roster.registered()
             self.host_grads = {m.handle for m in members if self.engine.holds(m.handle)}
             self._unsure = False
 
     def discard_grads(self) -> None:
-        """Forgets the gradients of this step, of which some are in host memory."""
+        """Discards the gradients of this step that are in host memory."""
         with self.lock:
             self._early.clear()
             self._computed.clear()
@@ -119,12 +121,12 @@ class Offload(HostStates):
                 self._unsure = False
 
     def forget_versions(self, members: Iterable[Member]) -> None:
-        """The engine was told of them anew, and may have no copies of them."""
+        """Forgets the versions of members that were registered again: the engine may have no copies of them."""
         for m in members:
             self._versions.pop(m.handle, None)
 
     def forget_handles(self, handles: Iterable[int]) -> None:
-        """The engine is to forget them; nothing is under way."""
+        """Forgets handles that the engine removes. No work is unfinished."""
         for handle in handles:
             self.host_grads.discard(handle)
             self.pending.pop(handle, None)
@@ -134,7 +136,7 @@ class Offload(HostStates):
             self._memory.pop(handle, None)
 
     def check_no_host_grad(self, member: Member) -> None:
-        """RuntimeError where the engine is to forget a parameter whose gradient it has."""
+        """RuntimeError if the engine has the gradient of a parameter that it must remove."""
         if member.handle in self.host_grads:
             raise RuntimeError(
                 "its memory has moved since the backward pass, and offload_gradients has its gradient for "
@@ -150,12 +152,12 @@ class Offload(HostStates):
             self.attached.add(model)
 
     def defers(self, release: bool) -> bool:
-        """Whether the next step returns before the current stream is ordered behind it."""
+        """Returns whether the next step returns before the current stream is ordered after it."""
         return release or self.attached is not None
 
     def prepare_step(self, tensors: StepTensors, release: bool) -> None:
-        """Copies parameters that somebody else has written since the step before; says in which order the
-        next forward pass needs them.
+        """Copies parameters that other code has written since the step before, and sets the order in which
+        the next forward pass needs them.
         """
         if self.attached is not None and not release:
             registered = self._live_optimizer()._roster.registered()
@@ -170,8 +172,8 @@ class Offload(HostStates):
     def retain_for_step(
         self, tensors: StepTensors, grads: Sequence[Tensor], alive: list[Any], release: bool
     ) -> None:
-        """Keeps what the queues of the next step read and write, and notes which weights it makes pending.
-        Where no step follows, waiting for these weights costs a little and changes nothing.
+        """References what the queues of the next step read and write, and marks weights as pending. If the
+        step fails, waiting for these weights costs little and changes nothing.
         """
         self._busy = self._unsure = True
         places = self._places_of(tensors)
@@ -197,7 +199,7 @@ class Offload(HostStates):
                 places.gated = self.attached.gated(places.away)
                 self._watch_gradients()
             self.attached.defer(places.gated)
-        # The last: a weight that is pending has gates that wait for it.
+        # This line is last, because gates must wait for every pending weight.
         here = map(local, places.params) if places.sharded else places.params
         storages = map(torch.Tensor.untyped_storage, here)
         self.pending.update(
@@ -205,7 +207,7 @@ class Offload(HostStates):
         )
 
     def finish_step(self, tensors: StepTensors, release: bool) -> None:
-        """A step was queued, and the parameters' versions are counted up."""
+        """Notes that a step was queued and the parameters' versions were incremented."""
         places = self._places_of(tensors)
         self._computed.clear()
         self.host_grads.difference_update(places.handles)
@@ -216,14 +218,14 @@ class Offload(HostStates):
             for param in tensors.params:
                 param.grad = None
         if not self.defers(release):
-            self._release_all_grads()  # the current stream is behind all of them
+            self._release_all_grads()  # the current stream is ordered after all reads
         elif self.attached is not None:
             self.attached.wait_for_loose()
         self._release_oldest_grads()
 
     def check_waited(self, handles: Iterable[int]) -> None:
-        """RuntimeError where one of these weights is pending although its gradient is there: it was used as
-        it was before the last step.
+        """RuntimeError if one of these weights has a gradient although it is pending: the gradient was
+        computed with the weight of before the last step.
         """
         early = {
             **self._early,
@@ -243,8 +245,8 @@ class Offload(HostStates):
         )
 
     def before_step(self) -> None:
-        """Nothing of the step before is pending from now on. RuntimeError where a gradient was computed from
-        a weight that nothing had waited for.
+        """Waits for the step before. RuntimeError if a gradient was computed with a weight that no stream had
+        waited for.
         """
         if self.pending:
             self._wait_for_all()
@@ -258,7 +260,7 @@ class Offload(HostStates):
         return found
 
     def _retain_grads(self, handles: Sequence[int], grads: Sequence[Tensor], device: torch.device) -> None:
-        """Keeps gradients until they were read."""
+        """References gradients until they were read."""
         size = sum(grad.nbytes for grad in grads)
         self._queue.append(
             _RetainedGrads(array.array("I", handles), list(grads), size, device, stream_of(device))
@@ -266,7 +268,7 @@ class Offload(HostStates):
         self._queued += size
 
     def _release_oldest_grads(self) -> None:
-        """Where too many gradients are kept, the current stream waits for the oldest ones."""
+        """Makes the current stream wait for the oldest gradients if there are too many."""
         while self._queued > KEPT:
             oldest = self._queue[0]
             self.engine.wait(oldest.handles, GRADIENTS, oldest.device)
@@ -277,12 +279,12 @@ class Offload(HostStates):
     # --- Waiting ----------------------------------------------------------------------------------
 
     def wait(self) -> None:
-        """Orders the current stream of every device behind all weights."""
+        """Orders the current stream of every device after the updates of all weights."""
         with self.lock:
             streams = self._streams.items()
             if all(stream == stream_of(device) for device, stream in streams):
                 self._wait_for_all()
-            else:  # another thread's stream, maybe: the one that steps has yet to wait
+            else:  # it may be another thread's stream; the stream that steps must still wait
                 self._order_all()
 
     def _order_all(self) -> None:
@@ -292,14 +294,14 @@ class Offload(HostStates):
                 self.engine.wait(None, GRADIENTS, device)
 
     def _wait_for_all(self) -> None:
-        """The current streams are ordered behind all weights, and nothing is pending."""
+        """Orders the current streams after the updates of all weights, so nothing is pending."""
         self._order_all()
         moved = self._mark_waited(list(self.pending))
         self._release_all_grads()
         self._check_moved(moved)
 
     def _mark_waited(self, handles: Iterable[int]) -> list[Member]:
-        """The current stream is ordered behind these weights. Returns those whose memory was replaced."""
+        """Notes that the current stream has waited for these weights. Returns members with new memory."""
         moved, held, attached = [], self.host_grads, self.attached is not None
         sharded = bool(self._live_optimizer()._roster.sharded)
         for handle in handles:
@@ -317,8 +319,8 @@ class Offload(HostStates):
         return moved
 
     def _watch_gradients(self) -> None:
-        """DistributedDataParallel gives gradients to parameters that this rank's pass has not used. Where it
-        may, hooks note which gradients were computed here.
+        """Adds hooks that note which gradients this rank has computed: DistributedDataParallel also gives
+        gradients to parameters that the rank's pass has not used.
         """
         assert self.attached is not None
         for m in self._live_optimizer()._roster.members:
@@ -338,7 +340,7 @@ class Offload(HostStates):
         )
 
     def _release_all_grads(self) -> None:
-        """The current streams are behind everything that queues read."""
+        """Drops all gradients: the current streams are ordered after all reads."""
         _record_uses(
             [*self._read.values(), *((grad, read.stream) for read in self._queue for grad in read.grads)]
         )
@@ -349,7 +351,7 @@ class Offload(HostStates):
             self.attached.clear_pending()
 
     def wait_for(self, handles: Iterable[int]) -> None:
-        """The same for those of these weights that are pending."""
+        """Orders the current streams after the updates of these weights, if they are pending."""
         by_device: dict[torch.device, list[int]] = {}
         moved: list[Member] = []
         with self.lock:
@@ -361,14 +363,14 @@ class Offload(HostStates):
                 moved += self._mark_waited(some)
                 _record_uses([self._read.pop(handle) for handle in some if handle in self._read])
             if by_device and not self.pending and not self.host_grads:
-                # Gradients of an interrupted step that were dropped: no step is ordered after their reads.
+                # An interrupted step may have left gradients that queues read, and no step waits for them.
                 for device in self._devices() if self._queue else ():
                     self.engine.wait(None, GRADIENTS, device)
                 self._release_all_grads()
             self._check_moved(moved)
 
     def synchronize(self) -> None:
-        """The host waits until nothing is under way: states may be read and written."""
+        """Blocks the host until the queues are idle, so states may be read and written."""
         with self.lock:
             if self._busy:
                 self.engine.synchronize()
@@ -387,7 +389,7 @@ class Offload(HostStates):
                     self._record_version(m)
 
     def _record_version(self, member: Member) -> None:
-        """The copy in host memory is that of the parameter as it is now."""
+        """Notes that the copy in host memory equals the parameter."""
         handle, now = member.handle, _version(member.param)
         before = self._versions.get(handle)
         if before is None or before[2] != now[2]:
@@ -399,7 +401,7 @@ class Offload(HostStates):
 
 
 class _Places:
-    """Where the states of a step's members are. Whoever is registered anew is tensors anew."""
+    """The offloaded members of a step. Registering a member again makes new StepTensors, and so a new one."""
 
     def __init__(self, tensors: StepTensors, states: HostStates) -> None:
         self.away = [m for m in tensors.members if states.is_away(m)]
@@ -413,14 +415,14 @@ class _Places:
         self.here_away = [states.is_away(m) for m in tensors.here]
 
 
-# A member, where its weight lies, on which device, and its memory, which a queue writes.
+# A member, its weight's address and device, and the storage that a queue writes.
 _Pending = tuple["Member", int, torch.device, torch.UntypedStorage]
 _RetainedGrad = tuple[Tensor, "int | None"]  # a gradient, and the stream that it was made on
 
 
 @dataclasses.dataclass(slots=True)
 class _RetainedGrads:
-    """Gradients that a queue reads."""
+    """Gradients that a queue reads, and the stream on which they were made."""
 
     handles: array.array[int]
     grads: list[Tensor]
@@ -430,14 +432,14 @@ class _RetainedGrads:
 
 
 def _record_uses(kept: Iterable[_RetainedGrad]) -> None:
-    """The current streams are ordered behind all reads of these gradients, which are dropped."""
+    """Records the current streams as users of these gradients, before the caller drops them."""
     for grad, stream in kept:
         record_use(grad, stream)
 
 
 def _version(param: Tensor) -> tuple[int, int, int]:
-    """Of a DTensor and of its shard (writes to one are not counted by the other), and the number of its
-    memory: new memory may have the old one's address.
+    """Returns the versions of a DTensor and of its shard (a write to one is not counted by the other), and
+    the number of its storage, because a new storage may have the address of the old one.
     """
     here = local(param)
     number = here.untyped_storage()._cdata
@@ -448,5 +450,5 @@ def _version(param: Tensor) -> tuple[int, int, int]:
 
 
 def _end(engine: Engine) -> None:
-    with contextlib.suppress(_abi.OctavoError):  # nobody is left to hear of it
+    with contextlib.suppress(_abi.OctavoError):  # the optimizer is gone, so no caller could handle the error
         engine.synchronize()

@@ -1,5 +1,5 @@
-"""States that others have changed between two steps, made what a step can go on with: moved to another
-device, of another master's width, written into, reset.
+"""Repairs states that other code has changed between two steps: moved to another device, given master bits of
+another width, written or reset.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .tracked_state import Entry
 
 
 def is_count(value: Any) -> bool:
-    """Whether it is a step count as the engine takes it."""
+    """Returns whether the engine can use it as a step count."""
     return isinstance(value, Tensor) and value.dtype == torch.int64 and value.dim() == 0
 
 
 def move_state(entry: dict[str, Any], device: torch.device | None, count_device: torch.device) -> None:
-    """A state follows its parameter to another device (None: it stays where it is); a step count gets the
-    type and device that are used here.
+    """Moves a state to its parameter's device (None: the state stays), and converts the step count to the
+    engine's type and device.
     """
     if STEP in entry and not is_count(entry[STEP]):
         entry[STEP] = torch.tensor(read_step(entry[STEP]), dtype=torch.int64, device="cpu")
@@ -38,7 +38,7 @@ def move_state(entry: dict[str, Any], device: torch.device | None, count_device:
 
 
 def convert_master(entry: dict[str, Any], param: Tensor, kind: Kind, optimizer: str) -> None:
-    """Master bits of another width are converted; a parameter that keeps none loses them, with a warning."""
+    """Converts master bits of another width. A parameter without master bits loses them, with a warning."""
     bits, dtype = entry.get(MASTER), MASTER_DTYPES.get(kind.master)
     if bits is None or bits.dtype == dtype:
         return
@@ -50,13 +50,13 @@ def convert_master(entry: dict[str, Any], param: Tensor, kind: Kind, optimizer: 
         )
         del entry[MASTER]
     else:
-        param = param.to(bits.device)  # offloaded bits are not where it is
+        param = param.to(bits.device)  # offloaded bits are in host memory
         entry[MASTER] = masters.residual_of(param, masters.join(param, bits), int(kind.master))
 
 
 def zero_scales_of_zeroed_codes(tracked: Entry, kind: Kind) -> None:
-    """Codes that somebody has set to zero mean zero: their scales are set to zero, too. RuntimeError where
-    other codes were written without their scales, since nobody can know what they mean.
+    """Sets the scales of codes that user code has set to zero to zero, too. RuntimeError if other codes were
+    written without their scales, because their values are then unknown.
     """
     for name in tracked.rewritten_codes():
         if name not in known_moments() or _codec.zero_is_zero(known_moments()[name], kind.state):
@@ -73,7 +73,7 @@ def zero_scales_of_zeroed_codes(tracked: Entry, kind: Kind) -> None:
 
 
 def reset_state(tracked: Entry) -> None:
-    """Moments and step count become zero, in place."""
+    """Sets moments and step count to zero in place."""
     for key, value in tracked.plain().items():
         if isinstance(value, Tensor) and key != MASTER:
             (value.view(torch.uint8) if value.element_size() == 1 else value).zero_()

@@ -1,10 +1,10 @@
-"""optimizer.state as dictionaries that know what others may have done to them.
+"""optimizer.state as dictionaries that record what other code may have done to them.
 
-They count the changes made to them: a step that finds the count it knows need not look for the tensors of
-every state again. An entry also knows whether anybody outside has got a tensor of it. Only then can somebody
-have written into one, or moved it by its .data, and a step looks at such tensors.
+They count changes, so a step that finds the count unchanged does not look at every state. An entry also
+records whether it is exposed: whether code outside the optimizer has one of its tensors. Only then can such a
+tensor have been written, or moved through its .data, and a step looks at these tensors only.
 
-They are dictionaries to everybody else, and plain ones in copies and pickles.
+Other code sees ordinary dictionaries. Copies and pickles are plain dictionaries.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ..._codec import NATIVE_STEP, SCALE, STEP
 
 
 class ChangeCount:
-    """A count that the states of an optimizer share. A step keeps the tensors here that it looks at every
-    time; a change drops them, so that removed states are freed immediately.
+    """The number of changes, which all states of an optimizer share, and the tensors that every step looks
+    at. Any change drops these tensors, so removed states are freed immediately.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self.watched_tensors: list[Tensor] = []
-        # Waits for the steps that are under way. It is called before a tensor is read, written or removed.
+        # Waits for unfinished steps. It is called before a tensor is read, written or removed.
         self.synchronize: Callable[[], None] | None = None
-        # The optimizer's: no step begins between settle() and the change.
+        # The optimizer's lock: no step begins between synchronize() and the change.
         self.lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 
     def count_change(self) -> None:
@@ -42,7 +42,7 @@ class ChangeCount:
 
 
 class _Counting:
-    """dict's own would put values in past __setitem__."""
+    """Methods that call __setitem__, which dict's own methods do not."""
 
     changes: ChangeCount
 
@@ -61,7 +61,7 @@ class _Counting:
 
 
 def _call_before(before: Callable[[Any], None], *names: str) -> Callable[[type], type]:
-    """dict's own methods of these names, called after `before`. No step begins between the two."""
+    """Adds dict's methods of these names, which first call `before`. No step begins between the two."""
 
     def decorate(cls: type) -> type:
         for name in names:
@@ -82,31 +82,32 @@ def _call_before(before: Callable[[Any], None], *names: str) -> Callable[[type],
 @_call_before(lambda entry: entry.expose(), "items", "values", "copy", "__or__", "__ror__")
 @_call_before(lambda entry: entry.expose_and_mark_changed(), "popitem", "clear")
 class Entry(_Counting, dict):  # type: ignore[type-arg]
-    """The state of one parameter. `kind` is how it is stored, once that is known.
+    """The state of one parameter. `kind` is how it is stored, once the optimizer has decided it.
 
-    "step" finds the count under either of its names. The optimizer itself goes through plain() and replace().
+    The key "step" finds the step count under either of its names. The optimizer itself uses plain() and
+    replace().
     """
 
     def __init__(self, items: Mapping[Any, Any], changes: ChangeCount | None = None) -> None:
         super().__init__(items.plain() if isinstance(items, Entry) else items)
         self.changes = ChangeCount() if changes is None else changes
         self.kind: Any = getattr(items, "kind", None)
-        # Whoever has put tensors in has them still.
+        # Code that puts tensors in still has them.
         self.exposed: bool = getattr(items, "exposed", bool(items))
         self.registered = False  # with the engine, as it is now
-        self.steps: int | None = None  # what the count holds, where the engine is yet to be told
+        self.steps: int | None = None  # the value of the step count, if the engine does not have it yet
         self._versions: dict[Any, int] = {}
         self._rename()
         self.record_versions()
 
-    # --- For the optimizer ---
+    # --- Methods for the optimizer ---
 
     def plain(self) -> dict[str, Any]:
-        """The entry as a dictionary of its own, with the count under "step". Hands nothing out."""
+        """Returns a plain copy, with the count under "step". It does not expose the entry."""
         return {STEP if key == NATIVE_STEP else key: value for key, value in dict.items(self)}
 
     def replace(self, items: Mapping[str, Any]) -> None:
-        """Takes over what the optimizer has made of plain()."""
+        """Replaces the content by what the optimizer has made of plain()."""
         own = self.plain()
         if own.keys() != items.keys() or any(own[key] is not items[key] for key in own):
             self.mark_changed()
@@ -116,12 +117,12 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
         self.record_versions()
 
     def mark_changed(self, steps: int | None = None) -> None:
-        """The engine must be told of it again; `steps`: what its count holds now."""
+        """Notes that the state must be registered again. `steps`: the value of its step count, if known."""
         self.registered, self.steps = False, steps
         self.changes.count_change()
 
     def expose(self) -> None:
-        """Somebody outside is given the tensors."""
+        """Notes that other code gets the tensors."""
         self.changes.wait_for_steps()
         if not self.exposed:
             self.exposed = True
@@ -133,7 +134,7 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
         self.mark_changed()
 
     def record_versions(self) -> None:
-        """The tensors are known as they are now."""
+        """Notes the tensors' versions, so later writes are found."""
         if self.exposed:
             self._versions = {key: tensor._version for key, tensor in self.versioned_tensors().items()}
 
@@ -144,7 +145,7 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
         return [value for value in dict.values(self) if isinstance(value, Tensor)]
 
     def versioned_tensors(self) -> dict[Any, Tensor]:
-        """The tensors whose writes torch counts."""
+        """Returns the tensors whose writes torch counts."""
         return {
             key: value
             for key, value in dict.items(self)
@@ -152,7 +153,7 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
         }
 
     def rewritten_codes(self) -> list[str]:
-        """Moments whose codes somebody has written to, and their scales not."""
+        """Returns the moments whose codes other code has written without their scales."""
         if not self.exposed:
             return []
         now = {key: tensor._version for key, tensor in self.versioned_tensors().items()}
@@ -160,7 +161,7 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
         return [key for key in changed if key + SCALE in self and key + SCALE not in changed]
 
     def _rename(self) -> None:
-        """The count has our own name beside codes."""
+        """Gives the step count this library's own name if there are codes, and torch's name otherwise."""
         native = any(isinstance(key, str) and key.endswith(SCALE) for key in self)
         wrong, right = (STEP, NATIVE_STEP) if native else (NATIVE_STEP, STEP)
         if dict.__contains__(self, wrong):
@@ -169,9 +170,9 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
     def _real(self, key: Any) -> Any:
         return NATIVE_STEP if key == STEP and dict.__contains__(self, NATIVE_STEP) else key
 
-    # --- For everybody else ---
+    # --- Methods for other code ---
 
-    def __iter__(self) -> Iterator[Any]:  # its own, so that dict(entry) asks for each value
+    def __iter__(self) -> Iterator[Any]:  # defined so that dict(entry) calls __getitem__
         return dict.__iter__(self)
 
     def __contains__(self, key: Any) -> bool:
@@ -187,7 +188,7 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
 
     def __setitem__(self, key: Any, value: Any) -> None:
         with self.changes.lock:
-            self.expose_and_mark_changed()  # the caller has the tensor that it puts in
+            self.expose_and_mark_changed()  # the caller still has this tensor
             key = self._real(key)
             dict.__setitem__(self, key, value)
             self._rename()
@@ -211,7 +212,7 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
 
 @_call_before(lambda states: states.before_removal(), "__delitem__", "pop", "popitem", "clear")
 class States(_Counting, defaultdict):  # type: ignore[type-arg]
-    """The states of all parameters. A dictionary that is put in becomes an Entry."""
+    """The states of all parameters. A dictionary that is assigned becomes an Entry."""
 
     def __init__(self, items: Mapping[Any, Any] | None = None) -> None:
         super().__init__(dict)
@@ -220,7 +221,7 @@ class States(_Counting, defaultdict):  # type: ignore[type-arg]
             self[key] = value
 
     def before_removal(self) -> None:
-        """Called before a state leaves: steps that are under way write its tensors."""
+        """Called before a state is removed, because unfinished steps write its tensors."""
         self.changes.wait_for_steps()
         self.changes.count_change()
 
@@ -237,7 +238,7 @@ class States(_Counting, defaultdict):  # type: ignore[type-arg]
         self[key] = {}
         return self[key]
 
-    # defaultdict's own would call States with two arguments.
+    # defaultdict's copy() would call States with two arguments.
     def copy(self) -> defaultdict[Any, Any]:
         return defaultdict(dict, self)
 
