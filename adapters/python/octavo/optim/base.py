@@ -50,7 +50,7 @@ except (RuntimeError, TypeError):  # torch 2.5 accepts one tensor at a time
 
 
 def _locked(method: _Method) -> _Method:
-    """Makes a method hold the optimizer's lock while it runs (offload/offloaded_steps.py explains the lock)."""
+    """Makes a method hold the optimizer's lock, which offload/offloaded_steps.py explains."""
 
     @functools.wraps(method)
     def locked(self: Any, *args: Any, **kwargs: Any) -> Any:

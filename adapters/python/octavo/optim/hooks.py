@@ -69,7 +69,7 @@ class GradientHooks:
                 self._hooked[id(param)] = (weakref.ref(param), handle)
 
     def gather(self, optimizer: Optimizer, param: Tensor) -> None:
-        """Uses the parameter together with others of its stream, at the latest when the backward pass ends."""
+        """Uses the parameter with others of its stream, at the latest when the backward pass ends."""
         grad: Any = param.grad
         device = param.device
         # A GPU has one thread for all backward passes, so only those on the CPU are distinguished by threads.

@@ -94,7 +94,7 @@ def _number(value: Any, said: str, option: Option) -> Any:
 
 
 def check_group(described: Algorithm, group: dict[str, Any]) -> None:
-    """Parses strings, translates bitsandbytes' keys and checks every option of a parameter group, in place."""
+    """Parses strings, translates bitsandbytes' keys and checks all options of a group, in place."""
     if group.get("optim_bits") is not None:
         group["state"] = state_of_bits(group["optim_bits"])
     group.pop("optim_bits", None)

@@ -71,9 +71,8 @@ class Attachment:
             if next(module.parameters(), None) is None:
                 continue  # every hook costs host time, and most modules have no parameters
             gate = Gate(root)
-            keep(
-                module.register_forward_pre_hook(gate, prepend=True)
-            )  # other hooks may read weights (spectral_norm)
+            # The gate comes first, because other hooks may read weights (spectral_norm).
+            keep(module.register_forward_pre_hook(gate, prepend=True))
             keep(module.register_state_dict_pre_hook(WaitForAll(root)))
             keep(module._register_load_state_dict_pre_hook(WaitForAll(root)))
             for param in module.parameters(recurse=False):
@@ -356,7 +355,7 @@ class _Watch:
 
 
 class Parameters(dict):  # type: ignore[type-arg]
-    """A module's parameters by name, which `module.weight` reads. Copies and pickles are plain dictionaries."""
+    """A module's parameters by name: `module.weight` reads it. Copies and pickles are plain dictionaries."""
 
     gates: tuple[Gate, ...] = ()
 

@@ -83,7 +83,7 @@ class GradientOffload(GradientHooks):
         self._mark_witness_infinite()
 
     def before_step(self, optimizer: Optimizer) -> None:
-        """Offloads gradients that the hooks have not seen, and checks that a scaler could see all gradients."""
+        """Offloads gradients that hooks have not seen, and checks that a scaler could see all gradients."""
         away = optimizer._offload
         assert away is not None
         self.end_of_backward()
@@ -182,7 +182,7 @@ class GradientOffload(GradientHooks):
     # --- GradScaler -------------------------------------------------------------------------------
 
     def _update_witness(self, param: Tensor) -> Tensor | None:
-        """Makes the parameter the witness if it is smaller. Returns a parameter whose gradient need not stay."""
+        """Makes the parameter the witness if it is smaller. Returns one whose gradient need not stay."""
         here = local(param)
         stream, witness = stream_of(here.device), self._witness_of(here.device)
         if witness is param:

@@ -37,9 +37,8 @@ class HostStates:
     def residence(self, member: Member) -> int:
         if member.handle not in self._residences and not self._is_left_alone(member):
             self._choose()
-        return self._residences.get(
-            member.handle, DEVICE
-        )  # a frozen parameter that cannot be stepped has none
+        # A frozen parameter that cannot be stepped has no residence.
+        return self._residences.get(member.handle, DEVICE)
 
     def is_away(self, member: Member) -> bool:
         return self.residence(member) != DEVICE

@@ -65,9 +65,8 @@ class Offload(HostStates):
             int, StorageWeakRef
         ] = {}  # their storages: a live reference keeps the number unique
         self._read: dict[int, _RetainedGrad] = {}  # gradients of pending steps, by handle
-        self._queue: collections.deque[_RetainedGrads] = (
-            collections.deque()
-        )  # other gradients, in the order of their reads
+        # Other gradients, in the order of their reads.
+        self._queue: collections.deque[_RetainedGrads] = collections.deque()
         self._queued = 0  # bytes
         self._alive: dict[int, list[Any]] = {}  # other memory that pending steps read, by handle
         # Memory that the queues use still exists when this is called.
@@ -121,7 +120,7 @@ class Offload(HostStates):
                 self._unsure = False
 
     def forget_versions(self, members: Iterable[Member]) -> None:
-        """Forgets the versions of members that were registered again: the engine may have no copies of them."""
+        """Forgets the versions of members that were registered again: their copies may be gone."""
         for m in members:
             self._versions.pop(m.handle, None)
 
