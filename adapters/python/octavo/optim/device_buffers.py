@@ -83,13 +83,13 @@ class DeviceBuffers:
         return [buffer.report for buffer in self.by_device.values() if buffer.report is not None]
 
     def fill_args(
-        self, guard: bool, parts: Sequence[PartKey], scalars: tuple[Any, Any], capturing: bool
+        self, skip_nonfinite: bool, parts: Sequence[PartKey], scalars: tuple[Any, Any], capturing: bool
     ) -> list[Tensor]:
         """Fills in the arguments that may differ from step to step: streams, memory, the norm, GradScaler's
         scale and found-inf. Returns tensors that must live until the calls are made, and for as long as a
         graph that is captured.
         """
-        self._args.guard, self._args.defer, alive = guard, self.defer, []
+        self._args.guard, self._args.defer, alive = skip_nonfinite, self.defer, []
         everywhere = len(parts) > 1 or any(groups for _, groups in parts)
         for slot, buffer in zip(self._native, self.by_device.values(), strict=True):
             if buffer.device.type == "cpu":
@@ -107,9 +107,9 @@ class DeviceBuffers:
                 setattr(slot, name, None if scalar is None else scalar.data_ptr())
             has_norm = everywhere or (buffer.device, ()) in parts
             slot.norm = buffer.norm.data_ptr() if has_norm else None
-            if guard and buffer.report is None:
+            if skip_nonfinite and buffer.report is None:
                 buffer.report = torch.zeros(2, dtype=torch.int64, device=buffer.device)
-            slot.report = buffer.report.data_ptr() if guard and buffer.report is not None else None
+            slot.report = buffer.report.data_ptr() if skip_nonfinite and buffer.report is not None else None
         self.filled = None
         return alive
 
