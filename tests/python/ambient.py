@@ -16,9 +16,9 @@ from typing import Any
 DTYPES = ("bfloat16", "float16", "float64")
 DEVICES = ("meta", "cuda")
 KNOWN = ", ".join([*DTYPES, *DEVICES, "threads=N", "bound"])
-# What users call that makes tensors. `_step` and not `step`: a closure is the caller's code.
+# What users call that makes tensors. `_step_all` and not `step`: a closure is the caller's code.
 _METHODS = (
-    "_step",
+    "_step_all",
     "state_dict",
     "load_state_dict",
     "portable_state_dict",

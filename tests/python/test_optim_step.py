@@ -253,8 +253,9 @@ def test_a_step_is_few_functions(options: dict[str, Any], device: str) -> None:
         optimizer.step()
     finally:
         sys.setprofile(before)
+    # A global hook of octavo.fp8 may follow the step.
+    called = called[: called.index(("_engine.py", "step")) + 1]
     assert 3 < len(called) <= 10, called
-    assert called[-1] == ("_engine.py", "step")
     assert {file for file, _ in called} <= {"optimizer.py", "_engine.py", "device_buffers.py"}
     assert ("device_buffers.py", "compute_norm") in called or not options
 

@@ -162,7 +162,7 @@ class DeviceBuffers:
         def join() -> None:
             self.write_norm([reduce_over_ranks(norm, key[1]) for norm, key in zip(norms, keys, strict=True)])
 
-        if self._norm_keys is not keys:
+        if self._norm_keys != keys:
             self._norm_parts, self._norm_keys = self._native_parts(keys, norms), keys
         self._engine.norm(self.args, self._norm_parts, join if joins else None)
         return total
