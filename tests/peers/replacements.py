@@ -18,7 +18,7 @@ from octavo import optim
 from octavo._describe import Algorithm, Slot, algorithms
 from octavo.checkpoint.decoding import our_map
 from octavo.checkpoint.saved import known_moments
-from octavo.optim.tracked import Entry
+from octavo.optim.states.tracked_state import Entry
 
 TORCHAO = ("Adam4bit", "Adam8bit", "AdamFp8", "AdamW4bit", "AdamW8bit", "AdamWFp8", "CPUOffloadOptimizer")
 

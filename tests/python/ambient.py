@@ -16,9 +16,9 @@ from typing import Any
 DTYPES = ("bfloat16", "float16", "float64")
 DEVICES = ("meta", "cuda")
 KNOWN = ", ".join([*DTYPES, *DEVICES, "threads=N", "bound"])
-# What users call that makes tensors. `_step` and not `step`: a closure is the caller's code.
+# What users call that makes tensors. `_step_all` and not `step`: a closure is the caller's code.
 _METHODS = (
-    "_step",
+    "_step_all",
     "state_dict",
     "load_state_dict",
     "portable_state_dict",
@@ -64,7 +64,7 @@ def _inside_package(device: str) -> None:
     with torch.device(device):
         from octavo import _codec
         from octavo.checkpoint import importers, native
-        from octavo.optim.base import Optimizer
+        from octavo.optim.optimizer import Optimizer
 
     def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)

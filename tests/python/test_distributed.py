@@ -147,7 +147,7 @@ def test_rows_are_those_that_torch_says(rank_of_six: int) -> None:
 
 def norm_of_ranks() -> None:
     group = types.SimpleNamespace(_device_types=[torch.device("cpu")])
-    norms.over_ranks(norms.new_norms(torch.device("cpu")), group)
+    norms.reduce_over_group(norms.new_norms(torch.device("cpu")), group)
 
 
 def largest_of_ranks() -> None:

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from models import frozen
 from octavo import optim
 from octavo.optim import hooks
-from octavo.optim import offload as offloading
+from octavo.optim.offload import offloaded_steps as offloading
 from octavo.optim.offload_options import Options
 from torch import Tensor, nn
 from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
@@ -224,7 +224,7 @@ def test_a_budget_is_for_all_groups_together() -> None:
     small = [nn.Parameter(torch.ones(70)) for _ in range(2)]  # not of the budget
 
     def found(optimizer: Any) -> list[int]:
-        optimizer._roster.sync(optimizer.param_groups)
+        optimizer._roster.update_members(optimizer.param_groups)
         return [optimizer._offload.residence(m) for m in optimizer._roster.members]
 
     options: dict[str, Any] = {"offload": "stream", "gpu_state_budget": 2 * one}
@@ -248,7 +248,7 @@ def test_frozen_parameters_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> No
         optimizer.step()
 
     optimizer = optim.AdamW(params, offload="stream")
-    monkeypatch.setattr("octavo.optim.host_memory.room", lambda: state + 1000)
+    monkeypatch.setattr("octavo.optim.offload.host_memory.free_bytes", lambda: state + 1000)
     step(optimizer)
     assert optimizer.host_bytes() - optimizer._engine.host_bytes() == optimizer.state_bytes() == state
     for param in frozen_ones[:2]:
@@ -267,7 +267,7 @@ def test_frozen_parameters_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> No
     other = optim.AdamW(params, offload="stream")
     with monkeypatch.context() as context:
         left = [1000, state + one + 1000]
-        context.setattr("octavo.optim.host_memory.room", left.pop)
+        context.setattr("octavo.optim.offload.host_memory.free_bytes", left.pop)
         with pytest.raises(MemoryError, match="for 1 parameters"):
             other.load_state_dict(saved)
         assert not other.state
@@ -305,7 +305,7 @@ def test_memory_is_freed_with_its_tensors() -> None:
 
 
 def test_host_memory_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("octavo.optim.host_memory.room", lambda: 100_000)
+    monkeypatch.setattr("octavo.optim.offload.host_memory.free_bytes", lambda: 100_000)
     model = net()
     optimizer = make(model, offload="stream")
     backward(model, 0)
@@ -316,7 +316,7 @@ def test_host_memory_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
         optimizer.step()
     assert frozen(list(model.parameters())) == before
     assert optimizer.host_bytes() == 0
-    monkeypatch.setattr("octavo.optim.host_memory.room", lambda: 10)
+    monkeypatch.setattr("octavo.optim.offload.host_memory.free_bytes", lambda: 10)
     with pytest.raises(MemoryError, match="no format fits; offload_ratio="):
         optimizer.step()
 
@@ -444,10 +444,10 @@ def test_a_parameter_that_is_taken_out_leaves_nothing_behind() -> None:
     model = net()
     optimizer = make(model, offload="host", offload_gradients=True)
     backward(model, 0)
-    assert optimizer._offload.held
+    assert optimizer._offload.host_grads
     optimizer.param_groups[0]["params"].remove(model.table)
     optimizer.step()
-    assert not optimizer._offload.held
+    assert not optimizer._offload.host_grads
 
 
 class Grows(nn.Module):
@@ -759,7 +759,7 @@ def test_memory_that_moves_while_its_gradient_is_away() -> None:
 
 def in_host_memory(optimizer: Any, param: Tensor) -> bool:
     entry = optimizer.state[param]
-    return all(optimizer._offload._is_here(entry[key]) for key in entry if not key.endswith("step"))
+    return all(optimizer._offload._is_in_slab(entry[key]) for key in entry if not key.endswith("step"))
 
 
 @pytest.mark.parametrize("residence", AWAY)

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from models import frozen
 from octavo import optim
 from octavo._engine import WEIGHTS
-from octavo.optim import attach
+from octavo.optim.offload import attach
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 

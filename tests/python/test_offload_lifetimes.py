@@ -18,7 +18,8 @@ import pytest
 import torch
 from octavo import _engine, optim
 from octavo._engine import GRADIENTS, WEIGHTS
-from octavo.optim import norms, offload
+from octavo.optim import device_buffers
+from octavo.optim.offload import offloaded_steps
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -123,8 +124,8 @@ def test_another_threads_stream_waits_for_itself_alone(monkeypatch: pytest.Monke
     optimizer = optim.AdamW(model.parameters(), offload="stream")
     optimizer.attach(model)
     current = [7]
-    monkeypatch.setattr(offload, "stream_of", lambda device: current[0])
-    monkeypatch.setattr(offload, "record_use", lambda tensor, stream: None)
+    monkeypatch.setattr(offloaded_steps, "stream_of", lambda device: current[0])
+    monkeypatch.setattr(offloaded_steps, "record_use", lambda tensor, stream: None)
     for stream, pending in ((8, True), (7, False)):
         current[0] = 7
         model(torch.ones(1, 70)).sum().backward()
@@ -152,13 +153,15 @@ def test_staging_memory_goes_back_to_its_stream(monkeypatch: pytest.MonkeyPatch)
         staging = staging_bytes = 0
 
     engine = Engine()
-    sides = norms.Sides(engine)  # type: ignore[arg-type]
+    buffers = device_buffers.DeviceBuffers(engine)  # type: ignore[arg-type]
     cpu = torch.device("cpu")
-    sides.cover([cpu])
-    side, slot = sides.sides[cpu], Slot()
-    monkeypatch.setattr(norms, "record_use", lambda tensor, stream: calls.append((tensor.numel(), stream)))
+    buffers.add_devices([cpu])
+    buffer, slot = buffers.by_device[cpu], Slot()
+    monkeypatch.setattr(
+        device_buffers, "record_use", lambda tensor, stream: calls.append((tensor.numel(), stream))
+    )
     for engine.size, slot.stream in ((1000, 7), (1000, 8), (2000, 8), (3000, 9)):
-        sides._stage(side, slot)
+        buffers._ensure_staging(buffer, slot)
     waits = [("wait", WEIGHTS), ("wait", GRADIENTS)]
     assert calls == [*waits, (1256, 7), *waits, (2256, 8)]
 

@@ -19,7 +19,7 @@ from models import (
     train,
 )
 from octavo import optim
-from octavo.optim import register
+from octavo.optim import registration
 from torch import nn
 
 ALGORITHMS: list[tuple[str, dict[str, Any]]] = [
@@ -128,9 +128,11 @@ def test_experts_that_take_turns_are_not_examined_again(device: str, monkeypatch
     params = [p for expert in experts for p in expert]
     optimizer = optim.AdamW(params, lr=1e-2)
     examined: list[int] = []
-    plain = register.register
+    plain = registration.register_tensors
     monkeypatch.setattr(
-        register, "register", lambda own, some, kinds: (examined.append(len(some)), plain(own, some, kinds))
+        registration,
+        "register_tensors",
+        lambda own, some, kinds: (examined.append(len(some)), plain(own, some, kinds)),
     )
     for turn, grads in enumerate(gradients(params, 12)):
         train(optimizer, params, [[g if (i // 2 + turn) % 6 < 2 else None for i, g in enumerate(grads)]])

@@ -325,6 +325,32 @@ def test_bad_arguments(name: str, options: dict[str, Any], message: str) -> None
         train(optimizer, params, gradients(params, 1))
 
 
+@pytest.mark.parametrize("spelling", ["max_grad_norm", "max_norm"])
+@pytest.mark.parametrize(("value", "meant"), [(0.5, 0.5), ("0.5", 0.5), (0, None), (None, None)])
+def test_other_spellings_of_clipping(spelling: str, value: Any, meant: float | None) -> None:
+    """LibTorch's and the C++ API's, where 0 does not clip."""
+    assert group_of(optim.AdamW(big(), **{spelling: value}), "clip_grad_norm") == [meant]
+    optimizer = optim.SGD([{"params": big(), spelling: value}], clip_grad_norm=2.0)
+    assert group_of(optimizer, "clip_grad_norm") == [meant]
+    assert spelling not in optimizer.param_groups[0]
+    if meant is not None:
+        optim.AdamW(big(), clip_grad_norm=meant, **{spelling: value})
+    with pytest.raises(ValueError, match=rf"got clip_grad_norm=3\.0 and {spelling}=.*, which differ"):
+        optim.AdamW(big(), clip_grad_norm=3.0, **{spelling: value})
+
+
+def test_guard_is_skip_nonfinite() -> None:
+    params = big()
+    before = params[0].detach().clone()
+    optimizer = optim.AdamW(params, guard=True)
+    params[0].grad = torch.full_like(params[0], torch.nan)
+    optimizer.step()
+    assert optimizer.last_step_skipped()
+    assert same_params(params, [before])
+    with pytest.raises(ValueError, match="got skip_nonfinite=False and guard=True, which differ"):
+        optim.AdamW(big(), skip_nonfinite=False, guard=True)
+
+
 def test_names_that_are_not_here() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Nadam'"):
         _ = optim.Nadam

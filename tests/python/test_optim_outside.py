@@ -212,9 +212,9 @@ def test_counts_beside_a_captured_graph(device: str) -> None:
 def test_copies_and_pickles_hand_nothing_out(device: str) -> None:
     params, optimizer = trained(device, state="8bit")
     optimizer.state_dict(), optimizer.portable_state_dict(), optimizer.state_bytes(), repr(optimizer)
-    assert not any(optimizer.state[p].handed for p in params)
+    assert not any(optimizer.state[p].exposed for p in params)
     assert dict(optimizer.state[params[0]]).keys() == set(optimizer.state[params[0]])
-    assert optimizer.state[params[0]].handed
+    assert optimizer.state[params[0]].exposed
 
 
 # --- Threads --------------------------------------------------------------------------------------

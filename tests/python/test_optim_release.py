@@ -314,7 +314,7 @@ def test_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Autograd has a thread per GPU, and each calls the hooks of its parameters."""
     models = [network("cpu"), network("cpu")]
     optimizer = optim.AdamW8bit([p for model in models for p in model.parameters()], gradient_release=True)
-    plain = optimizer.run
+    plain = optimizer.step_params
     inside, most = [0], [0]
 
     def slowly(*args: Any) -> None:
@@ -324,7 +324,7 @@ def test_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
         plain(*args)
         inside[0] -= 1
 
-    monkeypatch.setattr(optimizer, "run", slowly)
+    monkeypatch.setattr(optimizer, "step_params", slowly)
     threads = [threading.Thread(target=loss_of(model, 0).backward) for model in models]
     for thread in threads:
         thread.start()

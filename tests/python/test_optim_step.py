@@ -4,6 +4,8 @@ the fp32 ones within the error of their format.
 
 from __future__ import annotations
 
+import pathlib
+import sys
 from typing import Any
 
 import pytest
@@ -226,3 +228,59 @@ def test_nothing_to_do(device: str) -> None:
     set_grads(params, [torch.zeros(p.shape) for p in params])
     optimizer.zero_grad()
     assert all(p.grad is None for p in params)
+
+
+@pytest.mark.parametrize("options", [{}, {"clip_grad_norm": 1.0, "skip_nonfinite": True}], ids=["", "norm"])
+def test_a_step_is_few_functions(options: dict[str, Any], device: str) -> None:
+    """A step like the one before passes at most 10 functions of the package, and all are in optimizer.py but
+    the engine's and the norm's.
+    """
+    params = make_params(device=device)
+    optimizer = optim.AdamW8bit(params, **options)
+    grads = gradients(params, 4)
+    train(optimizer, params, grads[:3])
+    set_grads(params, grads[3])
+    called: list[tuple[str, str]] = []
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        path = pathlib.Path(frame.f_code.co_filename)
+        if event == "call" and "octavo" in path.parts:
+            called.append((path.name, frame.f_code.co_name))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        optimizer.step()
+    finally:
+        sys.setprofile(before)
+    # A global hook of octavo.fp8 may follow the step.
+    called = called[: called.index(("_engine.py", "step")) + 1]
+    assert 3 < len(called) <= 10, called
+    assert {file for file, _ in called} <= {"optimizer.py", "_engine.py", "device_buffers.py"}
+    assert ("device_buffers.py", "compute_norm") in called or not options
+
+
+def test_arguments_that_differ_from_the_step_before(device: str) -> None:
+    """The arguments are filled in again when something has changed: which parameters have a gradient,
+    clipping, a scaler's tensors, the number of threads.
+    """
+    params, plain = make_params(device=device), make_params(device=device)
+    optimizer, other = optim.AdamW8bit(params, fused=True), optim.AdamW8bit(plain)
+    threads = torch.get_num_threads()
+    for turn, grads in enumerate(gradients(params, 12)):
+        scale, clip, count = 4.0 if turn % 4 == 1 else 1.0, 0.1 if turn % 3 == 2 else None, 1 + turn % 2
+        some = [None if turn == 7 and i == 1 else g for i, g in enumerate(grads)]
+        for group in (*optimizer.param_groups, *other.param_groups):
+            group["clip_grad_norm"] = clip
+        if scale != 1.0:
+            optimizer.grad_scale = torch.tensor(scale, device=device)  # type: ignore[attr-defined]
+            optimizer.found_inf = torch.tensor(0.0, device=device)  # type: ignore[attr-defined]
+        torch.set_num_threads(min(count, threads))
+        try:
+            train(optimizer, params, [[None if g is None else g * scale for g in some]])
+        finally:
+            torch.set_num_threads(threads)
+        train(other, plain, [some])
+        if scale != 1.0:
+            del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
+        assert same_params(params, plain), turn

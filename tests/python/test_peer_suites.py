@@ -14,7 +14,7 @@ import peers
 import pytest
 import torch
 from octavo import optim
-from octavo.optim.tracked import Entry
+from octavo.optim.states.tracked_state import Entry
 
 SUITES = pathlib.Path(__file__).resolve().parents[1] / "peers"
 

@@ -68,7 +68,7 @@ class Engine:
         _abi.check(self._library.octavo_engine_create(number, ctypes.byref(self._handle)))
         self._close = weakref.finalize(self, self._library.octavo_engine_destroy, self._handle)
         self.plan = _abi.new(_abi.EnginePlan)
-        self.begun = 0  # tensors
+        self.begun = 0  # the number of tensors of the last begin()
         self.raised: list[BaseException] = []  # by a callback that the library has called
         self._plan = ctypes.byref(self.plan)
 
@@ -100,17 +100,17 @@ class Engine:
     def begin(self, handles: int, grads: int, dtypes: bytes, with_norm: bool) -> None:
         """The tensors that have a gradient: the addresses of their handles and of their gradients."""
         self.begun = len(dtypes)
-        _abi.check(
-            self._library.octavo_engine_begin(
-                self._handle, handles, grads, dtypes, self.begun, with_norm, self._plan
-            )
-        )
+        call = self._library.octavo_engine_begin
+        if status := call(self._handle, handles, grads, dtypes, self.begun, with_norm, self._plan):
+            _abi.check(status)
 
     def workspace_bytes(self, kind: int, index: int) -> int:
         return int(self._library.octavo_engine_workspace_bytes(self._handle, kind, index))
 
     def step(self, args: Any) -> None:
-        self._check(self._library.octavo_engine_step(self._handle, args, None))
+        status = self._library.octavo_engine_step(self._handle, args, None)
+        if status or self.raised:
+            self._check(status)
 
     def _check(self, status: int) -> None:
         """What a callback has raised, or the library's own error."""
@@ -120,7 +120,10 @@ class Engine:
 
     def norm(self, args: Any, parts: Any, combine: Callable[[], None] | None) -> None:
         call = self._library.octavo_engine_norm
-        self._combined(combine, lambda back: call(self._handle, args, parts, len(parts), back, None))
+        if combine is not None:
+            self._combined(combine, lambda back: call(self._handle, args, parts, len(parts), back, None))
+        elif status := call(self._handle, args, parts, len(parts), _NO_CALL, None):
+            _abi.check(status)
 
     def ready(self, args: Any, own: int | None, combine: Callable[[], None] | None) -> None:
         call = self._library.octavo_engine_ready

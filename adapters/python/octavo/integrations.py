@@ -19,7 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from . import optim
 from ._describe import FLAG, algorithms
 from ._warn import warn
-from .optim import decay
+from .optim.compat import decay
 from .optim.options import MIN_QUANTIZED_SIZE
 
 _New = TypeVar("_New", bound=torch.optim.Optimizer)

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from . import _abi, _codec, _describe, _engine
 from ._shards import rows_of
-from .optim import state
-from .optim.norms import Sides
+from .optim.device_buffers import DeviceBuffers
 from .optim.options import RATE_SLACK
+from .optim.states import state
 
 # Written out: torch 2.5 does not infer it from list[Tensor].
 _SCHEMA = (
@@ -134,10 +134,10 @@ def step(
     handles, addresses = array.array("I", range(count)), array.array("Q", [g.data_ptr() for g in grads])
     dtypes = bytes(_engine.DTYPES[grad.dtype] for grad in grads)
     engine.begin(handles.buffer_info()[0], addresses.buffer_info()[0], dtypes, False)
-    sides = Sides(engine)
-    sides.cover([device])
-    alive = sides.prepare(False, [], (None, None), False)
-    engine.step(sides.args)
+    buffers = DeviceBuffers(engine)
+    buffers.add_devices([device])
+    alive = buffers.fill_args(False, [], (None, None), False)
+    engine.step(buffers.args)
     step.copy_(counts[0].reshape(step.shape))
     del alive
 

@@ -140,7 +140,7 @@ def _made(given: Any, params: Sequence[Tensor], fakes: Mapping[int, Tensor], opt
     if isinstance(given, optim.Optimizer):
         offload = dataclasses.asdict(given._offload_options)
         released = given._release is not None
-        return type(given)(groups, skip_nonfinite=given._guard, gradient_release=released, **offload)
+        return type(given)(groups, skip_nonfinite=given._skip_nonfinite, gradient_release=released, **offload)
     made = object.__new__(type(given))
     made.__dict__.update(given.__dict__, param_groups=groups, state=defaultdict(dict))
     for name, value in vars(made).items():

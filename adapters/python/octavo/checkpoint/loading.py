@@ -28,8 +28,8 @@ from .native import Loaded, read_entry
 from .saved import SavedMoment
 
 if TYPE_CHECKING:
-    from ..optim.base import Optimizer
-    from ..optim.state import Kind
+    from ..optim.optimizer import Optimizer
+    from ..optim.states.state import Kind
 
 # What an optimizer keeps of its own groups when it loads others'.
 _OWN_OPTIONS = {"state", "block_size", "master", "min_quantized_size", "capturable", "fused", "foreach"}
@@ -39,10 +39,10 @@ _OWN_OPTIONS |= {"differentiable", "decoupled_weight_decay"}
 def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
     """torch.optim.Optimizer.load_state_dict for any state dict that is known here."""
     from ..optim.checks import check_param
-    from ..optim.state import kind_of, moments_of
+    from ..optim.states.state import kind_of, moments_of
 
     given: Any = dict(state_dict)
-    optimizer.settle()
+    optimizer.synchronize()
     for hook in optimizer._optimizer_load_state_dict_pre_hooks.values():
         replaced = hook(optimizer, given)
         given = given if replaced is None else replaced
@@ -133,7 +133,7 @@ def _compare_decay(
     optimizer: Optimizer, saved_groups: Sequence[Mapping[str, Any]], states: Mapping[Any, Any]
 ) -> None:
     """Warns where weight decay means something else than in the run that was saved."""
-    from ..optim import decay
+    from ..optim.compat import decay
 
     for group, saved in zip(optimizer.param_groups, saved_groups, strict=True):
         was = saved.get(decay.KEY)

@@ -20,8 +20,8 @@ from .importers import read_peer_state, read_step
 from .saved import SavedMoment, SavedState, known_moments
 
 if TYPE_CHECKING:
-    from ..optim.base import Optimizer
-    from ..optim.state import Kind
+    from ..optim.optimizer import Optimizer
+    from ..optim.states.state import Kind
 
 ORDER = "dim_order"
 
@@ -43,7 +43,7 @@ def save(optimizer: Optimizer) -> dict[str, Any]:
 
 def packed(optimizer: Optimizer, form: Callable[[dict[str, Any], Tensor, Kind], Any]) -> dict[str, Any]:
     """A state dict whose entries `form` makes."""
-    from ..optim.decay import saved_option
+    from ..optim.compat.decay import saved_option
 
     places: dict[int, tuple[int, dict[str, Any], int]] = {}  # number, group and index there
     groups = []
@@ -53,7 +53,7 @@ def packed(optimizer: Optimizer, form: Callable[[dict[str, Any], Tensor, Kind], 
         numbers = [places[id(p)][0] for p in group["params"]]
         groups.append({**group, **saved_option(optimizer.algorithm), "params": numbers})
     states: dict[Any, Any] = {}
-    optimizer.settle()
+    optimizer.synchronize()
     optimizer._track_state()
     for param, entry in list(optimizer.state.items()):
         if id(param) not in places:
@@ -61,7 +61,7 @@ def packed(optimizer: Optimizer, form: Callable[[dict[str, Any], Tensor, Kind], 
             continue
         number, group, index = places[id(param)]
         with optimizer._named(group, index):
-            states[number] = form(entry.plain(), param, optimizer._kind(param, group))
+            states[number] = form(entry.plain(), param, optimizer._state_kind(param, group))
     return {"state": states, "param_groups": groups}
 
 

@@ -15,8 +15,8 @@ from .native import packed
 from .saved import known_moments
 
 if TYPE_CHECKING:
-    from ..optim.base import Optimizer
-    from ..optim.state import Kind
+    from ..optim.optimizer import Optimizer
+    from ..optim.states.state import Kind
 
 # Options that torch's optimizers do not know, or know by another meaning.
 _OURS = frozenset(("state", "block_size", "master", "min_quantized_size", "seed", "clip_grad_norm"))

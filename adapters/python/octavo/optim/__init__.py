@@ -1,17 +1,17 @@
-"""Low-bit optimizers for PyTorch, under the names that torchao's and bitsandbytes' have.
+"""Low-bit optimizers for PyTorch, with the class names of torchao and bitsandbytes.
 
-Every algorithm has a class that takes `state="8bit" | "4bit" | "fp8" | "bf16" | "fp32"`, and names that fix
-it: with 8bit, 4bit, Fp8 or 32bit behind it, and Paged before. They are made in classes.py; __init__.pyi
-lists them for type checkers.
+Every algorithm has a class with the argument `state="8bit" | "4bit" | "fp8" | "bf16" | "fp32"`, and classes
+whose names fix the format: the suffix is 8bit, 4bit, Fp8 or 32bit, the prefix Paged. classes.py makes them;
+__init__.pyi lists them for type checkers.
 """
 
 from __future__ import annotations
 
-from .base import Optimizer
 from .classes import CLASSES
-from .cpu_offload import CPUOffloadOptimizer
+from .compat.pytorch_lars import PytorchLARS
 from .groups import GlobalOptimManager, param_groups, set_state
-from .pytorch_lars import PytorchLARS
+from .offload.cpu_offload import CPUOffloadOptimizer
+from .optimizer import Optimizer
 
 globals().update(CLASSES)
 __all__ = [

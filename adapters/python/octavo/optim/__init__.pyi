@@ -4,13 +4,13 @@ from typing import Any, TypedDict
 from torch import Tensor
 from typing_extensions import Unpack
 
-from .base import Optimizer as Optimizer
 from .classes import CLASSES as CLASSES
-from .cpu_offload import CPUOffloadOptimizer as CPUOffloadOptimizer
+from .compat.pytorch_lars import PytorchLARS as PytorchLARS
 from .groups import GlobalOptimManager as GlobalOptimManager
 from .groups import param_groups as param_groups
 from .groups import set_state as set_state
-from .pytorch_lars import PytorchLARS as PytorchLARS
+from .offload.cpu_offload import CPUOffloadOptimizer as CPUOffloadOptimizer
+from .optimizer import Optimizer as Optimizer
 
 __all__: list[str]
 

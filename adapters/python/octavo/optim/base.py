@@ -1,9 +1,6 @@
-"""The optimizer that all classes of octavo.optim are: torch.optim.Optimizer over native multi-tensor steps.
+"""The base class of all optimizers of octavo.optim: a torch.optim.Optimizer without its step.
 
-A step looks at all groups first (gradients that cannot be used raise before anything is written), then makes
-one native call per group, device and step count, on the current stream, without waiting for it. Nothing is
-remembered that torch, a trainer or a sharding library may change between two steps; plan.py says what is
-asked again.
+It has parameter groups, the state and its copies, waiting for offloaded steps, reports and checkpoints.
 """
 
 from __future__ import annotations
@@ -11,46 +8,49 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
-import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from .. import _engine
 from .._describe import algorithms
-from .._shards import local, place_grads
+from .._shards import local
 from ..checkpoint import loading, portable
 from ..checkpoint import native as native_form
 from ..checkpoint.saved import known_moments
-from . import changed, offload_options, options, state
+from . import offload_options, options
 from .checks import check_param, warn_of_lost_updates
-from .hyper import Hyper
-from .norms import PartKey, Sides
-from .offload import Offload
-from .plan import Chosen, Member, Roster
-from .register import add_counts, examine, tell
+from .device_buffers import DeviceBuffers, PartKey
+from .group_options import GroupOptions
+from .offload.gradient_offload import GradientOffload
+from .offload.offloaded_steps import Offload
+from .registration import add_step_counts
 from .release import GradientRelease
-from .taking import GradientOffload
-from .tracked import Entry, States
+from .roster import Member, Roster
+from .states import state, state_repair
+from .states.tracked_state import Entry, States
+
+if TYPE_CHECKING:
+    from .optimizer import StepTensors
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
-_bump_versions = torch.autograd.graph.increment_version
-try:
-    _bump_versions([])
-except (RuntimeError, TypeError):  # torch 2.5 takes one tensor at a time
 
-    def _bump_versions(tensor: Any) -> None:
+increment_versions = torch.autograd.graph.increment_version
+try:
+    increment_versions([])
+except (RuntimeError, TypeError):  # torch 2.5 accepts one tensor at a time
+
+    def increment_versions(tensor: Any) -> None:
         for each in tensor:
             torch.autograd.graph.increment_version(each)
 
 
 def _locked(method: _Method) -> _Method:
-    """A method that is called under the optimizer's lock (offload.py)."""
+    """Makes a method hold the optimizer's lock, which offload/offloaded_steps.py explains."""
 
     @functools.wraps(method)
     def locked(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -60,18 +60,8 @@ def _locked(method: _Method) -> _Method:
     return locked  # type: ignore[return-value]
 
 
-class Optimizer(torch.optim.Optimizer):
-    """Base of the optimizers here; use one of its subclasses.
-
-    Beyond torch's arguments: `state` is the format of the moments and `master` what a bf16 parameter keeps
-    beyond its 16 bits (docs/guides/python.md lists them), both also per parameter group. `clip_grad_norm`
-    clips the norm of all gradients inside the step; groups have it too, so it may be scheduled.
-    `skip_nonfinite` leaves everything as it is when a gradient is NaN or infinite, `gradient_release` steps
-    each parameter in the backward pass and frees its gradient. `fused=True` takes `torch.amp.GradScaler`'s
-    scale and found-inf on the device, `capturable=True` keeps the step count there, as torch's own optimizers
-    do. `seed` is that of stochastic rounding. `offload` keeps states in host memory; it and its options are
-    in docs/guides/offload.md.
-    """
+class OptimizerBase(torch.optim.Optimizer):
+    """Groups, states, reports and checkpoints of an optimizer; optimizer.py adds the step."""
 
     algorithm: ClassVar[str]
 
@@ -86,9 +76,9 @@ class Optimizer(torch.optim.Optimizer):
     ) -> None:
         self._offload_options = offload_options.checked(offloading)
         self._fresh_caches()
-        self._guard = bool(options.from_text(skip_nonfinite))
+        self._skip_nonfinite = bool(options.from_text(skip_nonfinite))
         self._release: GradientRelease | None = None
-        self._taking: GradientOffload | None = None
+        self._gradient_offload: GradientOffload | None = None
         super().__init__(params, defaults)
         self._track_state()
         self._hook(bool(options.from_text(gradient_release)))
@@ -100,52 +90,57 @@ class Optimizer(torch.optim.Optimizer):
     @state.setter
     def state(self, states: Any) -> None:
         with self._lock:
-            self.settle()  # steps that are under way write the old ones
+            self.synchronize()  # unfinished steps write the old states
             self.__dict__["state"] = states
+            if type(states) is States:
+                self._track_state()
 
-    # What is not the optimizer's state: rebuilt at will.
     def _fresh_caches(self) -> None:
+        """Makes everything that is not part of the optimizer's state."""
         self._described = algorithms()[self.algorithm]
         self._engine = _engine.Engine(self.algorithm)
-        self._sides = Sides(self._engine)
+        self._buffers = DeviceBuffers(self._engine)
         self._roster = Roster()
-        self._hyper: list[Hyper] = []  # by group
+        self._group_options: list[GroupOptions] = []  # by group
         self._last_norm: Tensor | None = None
         self._last_scale: Tensor | None = None
-        self._captured: list[Any] = []  # what a CUDA graph may still point into
-        # Held in every call of the engine; offload.py says by which rules.
+        self._changed_options: list[int] = []  # numbers of groups
+        self._capturing = False  # a CUDA graph
+        self._captured: list[Any] = []  # memory that a CUDA graph may still use
+        # Every call of the engine holds the lock; offloaded_steps.py has the rules.
         self._lock = threading.RLock()
         away = self._offload_options.offload != "none"
         self._offload = Offload(self, self._offload_options) if away else None
 
     def __getstate__(self) -> dict[str, Any]:
-        self.settle()
-        extra = {"_guard": self._guard, "_released": self._release is not None}
+        self.synchronize()
+        extra = {"_skip_nonfinite": self._skip_nonfinite, "_released": self._release is not None}
         extra["_offload_options"] = self._offload_options
         return {**super().__getstate__(), **extra}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         if self.__dict__.get("_offload") is not None:
-            self.settle()
+            self.synchronize()
         saved = dict(saved)
         released = saved.pop("_released", None)
-        clip = saved.pop("_clip", None)  # of version 0.1
+        clip = saved.pop("_clip", None)  # pickles of version 0.1 have these two names
+        saved.setdefault("_skip_nonfinite", saved.pop("_guard", False))
         super().__setstate__(saved)
         for options_of in (self.defaults, *self.param_groups):
             options_of.setdefault("clip_grad_norm", clip)
         self._offload_options = saved.get("_offload_options", offload_options.Options())
         self._fresh_caches()
         self._track_state()
-        self._tell_scaler()
-        self._release, self._taking = None, None
+        self._mark_for_scaler()
+        self._release, self._gradient_offload = None, None
         self._hook(bool(released))
 
     def _hook(self, release: bool) -> None:
-        """Uses gradients in the backward pass, where that was asked for."""
+        """Adds the hooks of gradient release or gradient offload, if the user asked for either."""
         if release:
             self._release = GradientRelease(self)
-        elif self._offload_options.offload_gradients:  # what is released need not be kept
-            self._taking = GradientOffload(self)
+        elif self._offload_options.offload_gradients:  # released gradients need no host memory
+            self._gradient_offload = GradientOffload(self)
 
     # --- Parameter groups -------------------------------------------------------------------------
 
@@ -153,7 +148,8 @@ class Optimizer(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
-        param_group = dict(param_group)  # the next optimizer made of it asks for its own defaults
+        param_group = dict(param_group)  # another optimizer with this dictionary needs its own defaults
+        options.use_documented_names(param_group, self.defaults)
         for name, default in self.defaults.items():
             param_group.setdefault(name, default)
         options.check_group(algorithms()[self.algorithm], param_group)
@@ -175,17 +171,17 @@ class Optimizer(torch.optim.Optimizer):
             self.param_groups.pop()
             raise
         warn_of_lost_updates(self, added)
-        self._tell_scaler()
-        for hooks in (getattr(self, "_release", None), getattr(self, "_taking", None)):
+        self._mark_for_scaler()
+        for hooks in (getattr(self, "_release", None), getattr(self, "_gradient_offload", None)):
             if hooks is not None:
                 hooks.watch(added)
 
-    def _tell_scaler(self) -> None:
-        """GradScaler asks the optimizer, not its groups, who unscales. It cannot reach gradients in host
-        memory.
+    def _mark_for_scaler(self) -> None:
+        """Makes GradScaler leave unscaling to the step: it reads this attribute of the optimizer, not of its
+        groups. It cannot reach gradients in host memory.
         """
-        taken = self._offload_options.offload_gradients
-        if taken or any(group.get("fused") for group in self.param_groups):
+        offloaded = self._offload_options.offload_gradients
+        if offloaded or any(group.get("fused") for group in self.param_groups):
             self._step_supports_amp_scaling = True
 
     def _name(self, group: Mapping[str, Any], index: int) -> str:
@@ -197,176 +193,85 @@ class Optimizer(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def _named(self, group: Mapping[str, Any], index: int) -> Iterator[None]:
-        """Puts the class and the parameter in front of an error's message."""
+        """Begins the message of an error with the class and the parameter."""
         try:
             yield
         except (ValueError, RuntimeError, TypeError) as error:
             kind = type(error) if type(error) in (ValueError, TypeError) else RuntimeError
             raise kind(f"{type(self).__name__}: {self._name(group, index)}: {error}") from error
 
-    # --- The step ---------------------------------------------------------------------------------
+    # --- What a step needs besides ----------------------------------------------------------------
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step over every parameter that has a gradient. Returns the closure's loss."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        self._step()
-        return loss
-
-    @torch._disable_dynamo
-    @_locked
-    def _step(self) -> None:
-        self._check_capture()
-        if self._release is not None:
-            if getattr(self, "found_inf", None) is not None:
-                raise RuntimeError(
-                    f"{type(self).__name__}: gradient_release steps during the backward pass, before "
-                    "GradScaler can unscale; train in bfloat16 without a scaler, or without gradient_release"
-                )
-            self._release.end_of_step(self)
-            return
-        self.run()
-
-    def _track_state(self) -> None:
-        if type(self.state) is not States:  # somebody has put another one in its place
+    def _track_state(self) -> States:
+        """Returns `optimizer.state`, which is made a States if it was replaced by another dictionary."""
+        if type(self.state) is not States:
             self.state = States(self.state)
         if self._offload is not None:
             changes = self.state.changes
-            changes.settle, changes.lock = self._offload.settle, self._lock
+            changes.synchronize, changes.lock = self._offload.synchronize, self._lock
+        found: States = self.state
+        return found
 
-    def run(self, some: list[Tensor] | None = None, step: Callable[[Chosen], None] | None = None) -> None:
-        """Steps every parameter that has a gradient, or `some` alone, with `step` in the place of norm and
-        step.
+    def _check_no_scaler(self) -> None:
+        if getattr(self, "found_inf", None) is not None:
+            raise RuntimeError(
+                f"{type(self).__name__}: gradient_release steps during the backward pass, before "
+                "GradScaler can unscale; train in bfloat16 without a scaler, or without gradient_release"
+            )
+
+    def _norm_parts(self, tensors: StepTensors) -> list[PartKey]:
+        """Returns the norms of a step: first those that ranks share, in one order on all ranks and also where
+        this rank has no gradient, then those of this process's gradients.
         """
-        away, released = self._offload, some is not None
-        if away is not None:
-            away.check_held()
-            if not released:
-                away.before_step()
-            if not released and self._taking is not None:
-                self._taking.before_step(self)
-        chosen, grads = self.choose(some)
-        parts = self._parts_of(chosen) if self.needs_norm() else []
-        if not chosen.members and not parts:
-            self.nothing_stepped()
-            return
-        for number in chosen.groups:
-            self._tell_group(number)
-        if away is not None:
-            away.before(chosen, released)
-            self._sides.defer = away.defers(released)
-        begun = chosen.handles_at, chosen.grads_at, chosen.dtype_numbers, bool(parts)
-        tell(self, lambda: self._engine.begin(*begun))
-        scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
-        alive = self._sides.prepare(self._guard, parts, (scale, found_inf), self._capturing)
-        rates = [hyper.rate for hyper in self._hyper]
-        if away is not None:
-            away.register(chosen, grads, [*alive, *rates], released)
-        if step is not None:
-            step(chosen)
-        else:
-            self._last_norm = self._sides.total(parts) if parts else None
-            # The scaler updates its own in place.
-            self._last_scale = scale.detach().clone() if parts and scale is not None else None
-            self._engine.step(self._sides.args)
-        _bump_versions(chosen.bumped)
-        if self._capturing:
-            states = [entry.tensors() for m in chosen.members if (entry := m.state()) is not None]
-            self._captured.append((chosen, states, rates, alive, self._sides, self._engine))
-        if away is not None:
-            away.after(chosen, released)
+        shared = ((local(m.param).device, m.groups) for m in self._roster.sharded if m.groups)
+        here = ((m.device, m.groups) for m in tensors.members)
+        tensors.parts = list(dict.fromkeys([*shared, *here]))
+        self._buffers.add_devices(device for device, _ in tensors.parts)
+        return tensors.parts
 
-    def choose(self, some: list[Tensor] | None) -> tuple[Chosen, list[Tensor]]:
-        """The parameters that have a gradient (of `some`, or of all), known to the engine as they are, and
-        the gradients that are on their devices.
+    def _check_options(self, changed: list[int]) -> list[int]:
+        """Adds groups that are new to the numbers of groups with changed options. States depend on some
+        options: if one of these has changed, the group's states are examined again.
         """
-        roster = self._roster
-        if some is None or None in map(roster.member, some):
-            roster.sync(self.param_groups)
-        self._track_state()
-        return self._ready(None if some is None else [roster.known(param) for param in some])
+        new = range(len(self._group_options), len(self.param_groups))
+        self._group_options += [GroupOptions(self._described) for _ in new]
+        for number in (changed := [*changed, *new]):
+            group, sent = self.param_groups[number], self._group_options[number]
+            key = (self._described.switches(group), group["master"], self._counts_on_device(group))
+            if key != sent.key:
+                self._roster.mark_outdated([m for m in self._roster.registered() if m.group == number])
+                sent.key = key
+        return changed
 
-    def _ready(self, alone: list[Member] | None) -> tuple[Chosen, list[Tensor]]:
-        """The parameters that have a gradient, known to the engine as they are, and their gradients."""
-        roster = self._roster
-        params = roster.params if alone is None else [member.param for member in alone]
-        if roster.sharded:
-            place_grads(params)
-        roster.check_states(self.state)
-        self._check_groups()
-        given: list[Any] = [p.grad for p in params]
-        flags: list[Any] = list(map(operator.is_not, given, itertools.repeat(None)))
-        if self._offload is not None and self._offload.held:
-            flags = self._offload.flags(roster.members if alone is None else alone, given)
-            # Whoever is forgotten loses a gradient that was taken.
-            if lost := [m for m in roster.dropped() if m.handle in self._offload.held]:
-                examine(self, lost)
-        if not all(map(operator.is_not, given, itertools.repeat(None))):
-            given = [g for g in given if g is not None]
-        chosen = roster.chosen(flags, alone)
-        grads = chosen.take(given)
-        if grads is None:
-            examine(self, chosen.members)
-            chosen = roster.chosen(flags, alone)
-            grads = chosen.take(given)
-        if grads is None:
-            raise RuntimeError(f"{type(self).__name__}: parameters have changed while a step looked at them")
-        return chosen, grads
-
-    def _parts_of(self, chosen: Chosen) -> list[PartKey]:
-        """The norms to take: those that ranks share, in one order on all of them and also where this one has
-        no gradient, then those of the gradients that are here.
-        """
-        if chosen.parts is None:
-            shared = ((local(m.param).device, m.groups) for m in self._roster.sharded if m.groups)
-            here = ((m.device, m.groups) for m in chosen.members)
-            chosen.parts = list(dict.fromkeys([*shared, *here]))
-            self._sides.cover(device for device, _ in chosen.parts)
-        return chosen.parts
-
-    def _check_groups(self) -> None:
-        """States are made for some of a group's options: where those have changed, the states are looked at
-        again.
-        """
-        while len(self._hyper) < len(self.param_groups):
-            self._hyper.append(Hyper(self._described))
+    def _send_options(self, number: int) -> None:
+        """Gives the engine a group's options, unless it has them."""
+        group, sent = self.param_groups[number], self._group_options[number]
         amp = getattr(self, "_step_supports_amp_scaling", False)
-        for number, (group, hyper) in enumerate(zip(self.param_groups, self._hyper, strict=False)):
-            if not hyper.is_known(group, amp):
-                key = (self._described.switches(group), group["master"], self._counts_on_device(group))
-                if key != hyper.key:
-                    self._roster.drop([m for m in self._roster.registered() if m.group == number])
-                    hyper.key = key
-
-    def _tell_group(self, number: int) -> None:
-        group, hyper = self.param_groups[number], self._hyper[number]
-        amp = getattr(self, "_step_supports_amp_scaling", False)
-        if not hyper.is_known(group, amp):
-            devices = set(self._sides.sides)
+        if not sent.is_current(group, amp):
+            devices = set(self._buffers.by_device)
             if len(devices) > 1:
                 used = (p for p in group["params"] if p.requires_grad or p.grad is not None)
                 devices = {local(p).device for p in used}
-            hyper.tell(self._engine, number, group, amp, devices)
+            sent.send_to_engine(self._engine, number, group, amp, devices)
 
     def _counts_on_device(self, group: Mapping[str, Any]) -> bool:
-        """Whether the host does not know if a step was taken, or does not take part."""
+        """Returns whether step counts are on the device: in a CUDA graph, or because only the device knows
+        whether a step was skipped.
+        """
         by_group = group.get("capturable") or group.get("fused")
-        # If a scaler lets one group skip steps itself, it lets all groups do so.
-        return bool(by_group or self._guard or getattr(self, "_step_supports_amp_scaling", False))
+        # If one group lets a scaler skip steps on the device, all groups do.
+        return bool(by_group or self._skip_nonfinite or getattr(self, "_step_supports_amp_scaling", False))
 
     def _count_is_on_device(self, member: Member) -> bool:
-        """The CPU counts the steps that it takes itself."""
+        """Returns False for parameters that the CPU steps: it counts their steps, too."""
         on_cpu = self._offload is not None and self._offload.residence(member) == _engine.HOST
         return not on_cpu and self._counts_on_device(self.param_groups[member.group])
 
     def _count_device(self, member: Member) -> torch.device:
         return local(member.param).device if self._count_is_on_device(member) else torch.device("cpu")
 
-    def _kind(self, param: Tensor, group: Mapping[str, Any]) -> state.Kind:
-        """How the state is stored: as when it was made, even if the group's options have changed."""
+    def _state_kind(self, param: Tensor, group: Mapping[str, Any]) -> state.Kind:
+        """Returns how the state is stored: as when it was made, even if the group's options have changed."""
         asked = state.kind_of(param, group)
         tracked = self.state.get(param)
         if not tracked:
@@ -394,17 +299,17 @@ class Optimizer(torch.optim.Optimizer):
         if known.master != asked.master:
             known = dataclasses.replace(known, master=asked.master)
         kind = native_form.kind_of_entry(entry, known)
-        changed.settle(tracked, kind)
+        state_repair.zero_scales_of_zeroed_codes(tracked, kind)
         return kind
 
     # --- Offload ----------------------------------------------------------------------------------
 
     def attach(self, model: nn.Module) -> None:
         """From now on step() returns before offloaded weights are up to date, and the forward of each module
-        of `model` waits for its own. step() takes the gradients over: parameters have none afterwards.
-        Evaluation, state_dict(), load_state_dict(), copying and moving the model wait for all, and reading a
-        parameter by its name (`model.head.weight`) waits for it. Call `wait()` before any other use of a
-        weight. Without offload it does nothing.
+        of `model` waits for the module's weights. step() also removes the gradients from the parameters.
+        Evaluation, state_dict(), load_state_dict(), copying and moving the model wait for all weights, and
+        reading a parameter by its name (`model.head.weight`) waits for this parameter. Call `wait()` before
+        any other use of a weight. Without offload, attach() does nothing.
         """
         if not isinstance(model, nn.Module):
             raise TypeError(f"attach takes a torch.nn.Module, got {type(model).__name__}")
@@ -412,75 +317,84 @@ class Optimizer(torch.optim.Optimizer):
             self._offload.attach(model)
 
     def wait(self) -> None:
-        """Orders the current stream of every device behind all that steps have left to do, so that every
-        weight may be used. Only an attached optimizer (`attach`) leaves anything.
+        """Orders the current stream of every device after all unfinished work of steps, so every weight may
+        be used. Only steps of an attached optimizer (`attach`) return with unfinished work.
         """
         if self._offload is not None:
             self._offload.wait()
 
-    def settle(self) -> None:
-        """Waits, as the host, until no offloaded step is under way: states in host memory may be read, and
-        weights used.
+    def synchronize(self) -> None:
+        """Blocks the host until all offloaded steps are finished. Afterwards states in host memory may be
+        read, and weights may be used.
         """
         if self._offload is not None:
             with self._lock:
                 if self._offload.pending:
                     self._offload.wait()
-                self._offload.settle()
+                self._offload.synchronize()
+
+    settle = synchronize  # the name of version 0.1
 
     def sync_params(self, way: str = "to_host") -> None:
-        """With offload="host": makes the weights' copies in host memory anew from the parameters, or the
-        parameters from the copies ("to_device"). Only needed for writes that torch does not count: those to
-        a parameter's .data.
+        """With offload="host": copies the parameters to their copies in host memory, or the copies to the
+        parameters ("to_device"). It is needed only after writes that torch does not count, to a parameter's
+        .data.
         """
         if self._offload is not None:
             self._offload.sync_params(way)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         away = self._offload
-        if self._taking is not None:
-            self._taking.forget()
+        if self._gradient_offload is not None:
+            self._gradient_offload.forget()
         elif away is not None:
-            away.drop()
+            away.discard_grads()
         if self._release is not None and away is not None and away.attached is None:
-            away.wait()  # a backward pass that was interrupted has not done it
+            away.wait()  # an interrupted backward pass has not waited
         super().zero_grad(set_to_none)
 
     # --- CUDA graphs, reports ---------------------------------------------------------------------
 
-    _capturing = False
-
-    def _check_capture(self) -> None:
-        self._capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-        if self._capturing and not all(group.get("capturable") for group in self.param_groups):
+    def _check_capturable(self) -> None:
+        if not all(group.get("capturable") for group in self.param_groups):
             raise RuntimeError(
                 f"Attempting CUDA graph capture of step() for an instance of {type(self).__name__} but "
                 "param_groups' capturable is False."
             )
 
-    def nothing_stepped(self) -> None:
-        """A step without any gradient has no norm and skips nothing."""
+    def _keep_for_graph(self, tensors: StepTensors, alive: list[Tensor]) -> None:
+        """Keeps the memory that a CUDA graph uses."""
+        states = [entry.tensors() for m in tensors.members if (entry := m.state()) is not None]
+        rates = [sent.rate for sent in self._group_options]
+        self._captured.append((tensors, states, rates, alive, self._buffers, self._engine))
+
+    def clear_reports(self) -> None:
+        """Resets norm and reports: a step without gradients has no norm and skips nothing."""
         self._last_norm = self._last_scale = None
-        for report in self._sides.reports():
+        for report in self._buffers.reports():
             report.zero_()
 
     def needs_norm(self) -> bool:
-        return self._guard or any(group.get("clip_grad_norm") is not None for group in self.param_groups)
+        return self._skip_nonfinite or any(
+            group.get("clip_grad_norm") is not None for group in self.param_groups
+        )
 
     def end_release(self, stepped: bool) -> None:
-        """Ends a step of gradient release: the norm of its gradients is known now."""
-        self.nothing_stepped()
+        """Ends a step of gradient release, with the norm of all its gradients."""
+        self.clear_reports()
         if stepped:
-            devices = list(self._sides.sides) if self.needs_norm() else []
+            devices = list(self._buffers.by_device) if self.needs_norm() else []
             if self._offload is not None and (devices or self._offload.attached is None):
                 self._offload.wait()
-            self._sides.prepare(self._guard, [(device, ()) for device in devices], (None, None), False)
-            self._last_norm = self._sides.finish(devices)
+            self._buffers.fill_args(
+                self._skip_nonfinite, [(device, ()) for device in devices], (None, None), False
+            )
+            self._last_norm = self._buffers.finish_release(devices)
 
     @property
     def grad_norm(self) -> Tensor | None:
-        """The norm of the last step's gradients (unscaled, before clipping; a 0-d tensor on their device),
-        where it was computed.
+        """The norm of the last step's gradients, unscaled and before clipping: a 0-d tensor on their device.
+        None if the step computed no norm.
         """
         if self._last_norm is None:
             return None
@@ -488,34 +402,34 @@ class Optimizer(torch.optim.Optimizer):
         return norm if self._last_scale is None else norm / self._last_scale
 
     def last_step_skipped(self) -> bool:
-        """Whether `skip_nonfinite` skipped the last step. Waits for the device."""
-        return any(bool(report[0].item() & 0xFF) for report in self._sides.reports())
+        """Returns whether `skip_nonfinite` skipped the last step. Waits for the device."""
+        return any(bool(report[0].item() & 0xFF) for report in self._buffers.reports())
 
     def state_bytes(self) -> int:
-        """Bytes of optimizer state in this process: moments, scales, master bits."""
+        """Returns the bytes of optimizer state in this process: moments, scales, master bits."""
         return sum(state.state_bytes(entry) for _, entry in self.entries())
 
     @_locked
     def host_bytes(self) -> int:
-        """Bytes of host memory that offload takes: states, and copies of weights and gradients."""
+        """Returns the bytes of host memory that offload uses: states, copies of weights and gradients."""
         return 0 if self._offload is None else self._offload.host_bytes()
 
     @_locked
     def entries(self) -> list[tuple[Tensor, dict[str, Any]]]:
-        """Parameters and their states, as dictionaries of their own."""
-        self.settle()
+        """Returns parameters and copies of their states' dictionaries."""
+        self.synchronize()
         self._track_state()
         return [(p, entry.plain()) for p, entry in self.state.items() if isinstance(entry, Entry)]
 
     @_locked
     def reset_state(self, param: Tensor | None = None) -> None:
-        """Begins anew with one parameter's state, or with all: moments and step count are zero, in place.
-        Master bits stay: they belong to the weight.
+        """Sets moments and step count of one parameter, or of all, to zero in place. Master bits are not
+        changed: they belong to the weight.
         """
         known = [p for group in self.param_groups for p in group["params"]]
         if param is not None and not any(p is param for p in known):
             raise ValueError(f"{type(self).__name__}: reset_state got a tensor that is not a parameter of it")
-        self.settle()
+        self.synchronize()
         self._track_state()
         if param is not None and self._captured:
             raise RuntimeError(
@@ -524,21 +438,23 @@ class Optimizer(torch.optim.Optimizer):
             )
         for each in known if param is None else [param]:
             if each in self.state:
-                changed.reset(self.state[each])
+                state_repair.reset_state(self.state[each])
 
     # --- Checkpoints ------------------------------------------------------------------------------
 
     @torch._disable_dynamo
     def state_dict(self) -> dict[str, Any]:
-        """torch's form; docs/guides/checkpoints.md describes the tensors. Sharded parameters give DTensors"""
+        """Returns torch's form; docs/guides/checkpoints.md describes the tensors. Sharded parameters give
+        DTensors.
+        """
         return native_form.save(self)
 
     @torch._disable_dynamo
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Loads a state dict of this library, of torch.optim, torchao, bitsandbytes or flashoptim.
 
-        Formats and block sizes stay those of this optimizer: states are converted where they differ.
-        Everything is checked first; on an error nothing has changed.
+        This optimizer keeps its formats and block sizes: states in other formats are converted. Everything is
+        checked first, so an error changes nothing.
         """
         loading.load(self, state_dict)
 
@@ -546,18 +462,18 @@ class Optimizer(torch.optim.Optimizer):
     def _replace_state(
         self, groups: list[dict[str, Any]], loaded: list[native_form.Loaded], others: Mapping[Any, Any]
     ) -> None:
-        """Takes over what a load has read: groups, and the states one by one."""
-        self.settle()  # the states are written in place
+        """Replaces groups and states by those that a load has read."""
+        self.synchronize()  # the states are written in place
         self._track_state()
-        self._roster.sync(self.param_groups)
+        self._roster.update_members(self.param_groups)
         away = self._offload
         for member in self._roster.members if away is not None else ():
-            away.residence(member)  # type: ignore[union-attr]  # an error where memory is too small
+            away.residence(member)  # type: ignore[union-attr]  # raises if memory is too small
         if away is not None:
-            away.make_room([self._roster.known(item.param) for item in loaded])
+            away.reserve_memory([self._roster.member_of(item.param) for item in loaded])
         for group, merged in zip(self.param_groups, groups, strict=True):
             lr, new = group["lr"], merged["lr"]
-            if isinstance(lr, Tensor):  # a scheduler or a graph may hold it
+            if isinstance(lr, Tensor):  # a scheduler or a graph may use this tensor
                 lr.fill_(float(new))
                 merged["lr"] = lr
             group.update(merged)
@@ -566,30 +482,31 @@ class Optimizer(torch.optim.Optimizer):
             del self.state[param]
         entries: list[tuple[Member, dict[str, Any]]] = []
         for item in loaded:
-            member, device = self._roster.known(item.param), local(item.param).device
+            member, device = self._roster.member_of(item.param), local(item.param).device
             entries.append((member, self.state[item.param].plain()))
             moments = state.moments_of(self.algorithm, self.param_groups[member.group])
             if away is not None and away.is_away(member):
-                away.fill(member, entries[-1][1], item.kind)
+                away.allocate_state(member, entries[-1][1], item.kind)
                 device = torch.device("cpu")
             loading.write_entry(entries[-1][1], item, moments, device)
-        add_counts(self, [(m, entry) for m, entry in entries if not changed.is_count(entry.get(state.STEP))])
+        uncounted = [(m, entry) for m, entry in entries if not state_repair.is_count(entry.get(state.STEP))]
+        add_step_counts(self, uncounted)
         for item, (_, entry) in zip(loaded, entries, strict=True):
             tracked = self.state[item.param]
-            entry[state.STEP].fill_(item.saved.step)  # in place: somebody, or a graph, may have it
+            entry[state.STEP].fill_(item.saved.step)  # in place: user code or a graph may use this tensor
             tracked.replace(entry)
-            tracked.changed(steps=item.saved.step)
+            tracked.mark_changed(steps=item.saved.step)
             tracked.kind = item.kind
         self.state.update(others)
         if self._release is not None:
             self._release.forget()
 
     def portable_state_dict(self) -> dict[str, Any]:
-        """A state dict that torch.optim's optimizer of the same name loads: fp32 moments on the CPU, and
-        `step`.
+        """Returns a state dict that torch.optim's optimizer of the same name loads: fp32 moments on the CPU,
+        and `step`.
         """
         return portable.portable_state_dict(self)
 
     def master_parameters(self) -> dict[Tensor, Tensor]:
-        """The full-precision value (fp32, on the CPU) of each parameter that keeps master bits."""
+        """Returns the full-precision value (fp32, on the CPU) of each parameter with master bits."""
         return portable.master_parameters(self)

@@ -1,6 +1,4 @@
-"""What a parameter or a gradient must be for a step to take it, and the warning for 16-bit parameters that
-will lose updates.
-"""
+"""Checks of parameters and gradients, and the warning for 16-bit parameters that will lose updates."""
 
 from __future__ import annotations
 
@@ -16,17 +14,17 @@ from .._describe import algorithms
 from .._engine import DTYPES, refuse_amd
 from .._shards import is_sharded, local
 from .._warn import warn
-from .state import kind_of
+from .states.state import kind_of
 
 if TYPE_CHECKING:
-    from .base import Optimizer
+    from .optimizer import Optimizer
 
-# Whether parameters may lack memory: octavo.plan asks such an optimizer for its states, and never steps it.
+# True: parameters may lack memory. octavo.plan reads the states of such an optimizer and never steps it.
 planned: contextvars.ContextVar[bool] = contextvars.ContextVar("planned", default=False)
 
 
 def check_param(param: Tensor) -> None:
-    """TypeError or RuntimeError, in torch's words, for a parameter that cannot be optimized."""
+    """RuntimeError, with torch's message if torch has one, for a parameter that cannot be optimized."""
     if param.is_complex():
         raise RuntimeError("complex parameters are not supported; view them as real with torch.view_as_real")
     if local(param).layout != torch.strided:
@@ -43,8 +41,8 @@ def check_param(param: Tensor) -> None:
 
 
 def is_left_alone(param: Tensor, group: Mapping[str, Any]) -> bool:
-    """Whether the parameter is frozen and could not be stepped as it is (quantized weights of bitsandbytes or
-    torchao, for example). It is checked when it gets a gradient.
+    """Returns whether the parameter is frozen and could not be stepped: quantized weights of bitsandbytes or
+    torchao, for example. It is checked when it gets a gradient.
     """
     if param.requires_grad:
         return False
@@ -57,7 +55,7 @@ def is_left_alone(param: Tensor, group: Mapping[str, Any]) -> bool:
 
 
 def _check_memory(tensor: Tensor, what: str) -> None:
-    """RuntimeError for a tensor subclass that stands for other tensors: a native step cannot reach those."""
+    """RuntimeError for a tensor subclass without its own memory: a native step cannot reach inner tensors."""
     here = local(tensor)
     if planned.get():
         return
@@ -96,20 +94,21 @@ def check_grad(param: Tensor, grad: Tensor) -> None:
 
 
 _warned_of_lost_updates = False
-# An update below this part of a weight never changes it: half the distance to the next number.
+# A smaller update, relative to the weight, never changes it: half the distance to the next number.
 _LOST = {torch.bfloat16: 2.0**-9, torch.float16: 2.0**-12}
 
 
 def warn_of_lost_updates(optimizer: Optimizer, group: Mapping[str, Any]) -> None:
-    """Says once that 16-bit parameters without more bits lose small updates, where they are small: those of
-    most algorithms are about as large as the learning rate.
+    """Warns once that 16-bit parameters without further bits lose small updates. The updates of most
+    algorithms are about as large as the learning rate.
     """
     global _warned_of_lost_updates
     if planned.get():
-        return  # it will be said when training begins
+        return  # the warning belongs to the training run
     rate = group["lr"]
     if isinstance(rate, Tensor):
-        rate = float(rate) if rate.device.type == "cpu" else 0.0  # elsewhere it would be a wait
+        # Reading it on another device would wait for the device.
+        rate = float(rate) if rate.device.type == "cpu" else 0.0
     for index, param in enumerate(group["params"]):
         lost = _LOST.get(param.dtype)
         if _warned_of_lost_updates or lost is None or not param.requires_grad:
@@ -118,7 +117,7 @@ def warn_of_lost_updates(optimizer: Optimizer, group: Mapping[str, Any]) -> None
             continue
         known = algorithms()[optimizer.algorithm].update_is_rate and rate > 0
         if known and rate >= lost:
-            continue  # weights of up to 1 get theirs
+            continue  # weights of up to 1 get their updates
         _warned_of_lost_updates = True
         above = f"; at lr={rate:g} that is every update of a weight above {rate / lost:.2g}" if known else ""
         fix = (

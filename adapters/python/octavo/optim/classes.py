@@ -1,8 +1,8 @@
-"""The optimizer classes, made from what the algorithms say of themselves: a class for each, and those whose
-names fix the format of the states (torchao's and bitsandbytes' names) or say that they are paged.
+"""Makes the optimizer classes from the descriptions of the algorithms: one for each algorithm, and those of
+torchao and bitsandbytes whose names fix the format of the states or mean that they are paged.
 
-Nothing here is written for an algorithm. __init__.pyi, made by scripts/make_stubs, has the same classes in
-text for type checkers and editors.
+No algorithm is named here. __init__.pyi, which scripts/make_stubs writes, has the same classes as text for
+type checkers and editors.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 from torch import Tensor  # noqa: F401 typing.get_type_hints looks the hints up here
 
 from .. import _describe
-from . import foreign
-from .base import Optimizer
+from .compat import compat_args
 from .offload_options import Options
+from .optimizer import Optimizer
+from .options import use_documented_names
 
-# The keyword arguments of every class, their types and defaults. docs/guides/python.md says what they do.
+# Every class has these keyword arguments, with types and defaults. docs/guides/python.md explains them.
 KEYWORDS: dict[str, tuple[str, Any]] = {
     "state": ("str | None", None),
     "block_size": ("int | None", None),
@@ -43,19 +44,19 @@ KEYWORDS: dict[str, tuple[str, Any]] = {
     "is_paged": ("bool", False),
     "differentiable": ("bool", False),
 }
-# Not of its groups.
+# Options of the optimizer that its groups do not have.
 _OF_THE_OPTIMIZER = ("skip_nonfinite", "gradient_release", *(f.name for f in dataclasses.fields(Options)))
-# What names say of the format, and with which formats there are paged names.
+# The suffix of a class name gives its format. Classes with these suffixes have a paged variant.
 FORMATS = {"8bit": "8bit", "4bit": "4bit", "Fp8": "fp8", "32bit": "fp32"}
 _PAGED = ("", "8bit", "32bit")
 
 
 def arguments_of(described: _describe.Algorithm) -> list[tuple[str, str, Any]]:
-    """Name, type and default of what a class takes by place, behind `params`."""
+    """Returns name, type and default of the positional arguments of a class after `params`."""
     own: dict[str, tuple[str, str, Any]] = {}
     for option in described.options:
-        if option.name in foreign.UNSUPPORTED:
-            before = foreign.UNSUPPORTED[option.name]
+        if option.name in compat_args.UNSUPPORTED:
+            before = compat_args.UNSUPPORTED[option.name]
             own.setdefault(before[0], before)
         if option.tuple:
             parts = (*own.get(option.tuple, ((), (), ()))[2], option.default)
@@ -68,8 +69,8 @@ def arguments_of(described: _describe.Algorithm) -> list[tuple[str, str, Any]]:
         else:
             hint = "float | Tensor" if option.name == "lr" else "float"
             own[option.name] = (option.name, hint, option.default)
-    behind = [own.pop(name) for name in foreign.BEHIND_TAIL if name in own]
-    return [*own.values(), *foreign.TAIL, *behind]
+    behind = [own.pop(name) for name in compat_args.BEHIND_TAIL if name in own]
+    return [*own.values(), *compat_args.TAIL, *behind]
 
 
 def _signature_of(described: _describe.Algorithm) -> inspect.Signature:
@@ -87,9 +88,10 @@ def _initializer(described: _describe.Algorithm) -> Callable[..., None]:
     names = [name for name, _, _ in arguments_of(described)]
 
     def initialize(self: Any, *given: Any, **named: Any) -> None:
-        foreign.take_removed(named, signature.parameters)
-        foreign.take_decoupled(named, described)
-        given, tail = foreign.by_name(type(self), described, names, given)
+        compat_args.pop_removed_args(named, signature.parameters)
+        compat_args.pop_decoupled_flag(named, described)
+        use_documented_names(named, signature.parameters)
+        given, tail = compat_args.split_positional_tail(type(self), described, names, given)
         try:
             if twice := tail.keys() & named.keys():
                 raise TypeError(f"got multiple values for argument {min(twice)!r}")
@@ -99,7 +101,7 @@ def _initializer(described: _describe.Algorithm) -> Callable[..., None]:
         bound.apply_defaults()
         _, params, *_ = bound.args
         values = {key: value for key, value in bound.arguments.items() if key not in ("self", "params")}
-        defaults = foreign.settle(type(self), values, described)
+        defaults = compat_args.resolve_args(type(self), values, described)
         own = {key: defaults.pop(key) for key in _OF_THE_OPTIMIZER}
         Optimizer.__init__(self, params, defaults, **own)
 
@@ -110,14 +112,14 @@ def _initializer(described: _describe.Algorithm) -> Callable[..., None]:
 
 
 class _Named(Optimizer):
-    """What a class's name says beyond its algorithm."""
+    """A class name can fix the format of the states, and can mean that they are paged."""
 
     _state: ClassVar[str | None] = None  # None: the `state` argument decides
     _paged: ClassVar[bool] = False
 
 
 def _class(name: str, base: type[_Named], doc: str, **content: Any) -> type[_Named]:
-    # Where users and pickles find it.
+    # Users and pickles find the class in this module.
     return type(name, (base,), {"__module__": "octavo.optim", "__doc__": doc, **content})
 
 

@@ -1,6 +1,7 @@
-"""What an optimizer will allocate, asked of one whose parameters have no memory: octavo.plan's questions.
+"""The memory that an optimizer will allocate, computed for octavo.plan from an optimizer whose parameters
+have no memory.
 
-Formats, residences and sizes come from the code that makes the states of a step; nothing is stepped.
+Formats, residences and sizes are computed by the code that makes the states of a step; nothing is stepped.
 """
 
 from __future__ import annotations
@@ -14,22 +15,24 @@ from torch import Tensor
 
 from .._engine import DEVICE, STREAM
 from .._shards import local
-from . import hooks, offload, rooms, state
+from . import hooks
 from .checks import planned
-from .host_memory import bytes_of
+from .offload import host_memory_budget, offloaded_steps
+from .offload.host_memory import bytes_of
+from .states import state
 
 if TYPE_CHECKING:
-    from .base import Optimizer
-    from .plan import Member
+    from .optimizer import Optimizer
+    from .roster import Member
 
 MASTER = state.MASTER
-# offload/offloaded_step.h: what streamed states come through.
+# The largest staging memory, which streamed states pass through (src/offload/offloaded_step.h).
 _STAGING = 64 << 20
 
 
 @contextlib.contextmanager
 def without_memory() -> Iterator[None]:
-    """Optimizers may be made of parameters that have none."""
+    """Inside, optimizers may be made of parameters without memory."""
     before = planned.set(True)
     try:
         yield
@@ -38,21 +41,21 @@ def without_memory() -> Iterator[None]:
 
 
 class Forecast:
-    """Of one optimizer, whose hooks are taken away."""
+    """The forecast for one optimizer. It removes the optimizer's hooks."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
-        for hooked in (optimizer._release, optimizer._taking):
+        for hooked in (optimizer._release, optimizer._gradient_offload):
             if hooked is not None:
                 hooks._remove(hooked._hooked)
         self.releases = optimizer._release is not None
-        self.takes = optimizer._taking is not None
+        self.takes = optimizer._gradient_offload is not None
         self.gathers = not (self.releases and optimizer.needs_norm())
-        optimizer._roster.sync(optimizer.param_groups)
+        optimizer._roster.update_members(optimizer.param_groups)
         self._residences = self._choose()
 
     def _choose(self) -> dict[int, int]:
-        """Residences by handle; see HostStates._choose, which also reserves memory."""
+        """Returns residences by handle. HostStates._choose does the same and reserves memory."""
         away, members = self.optimizer._offload, self._trained()
         if away is None or not members:
             return {}
@@ -66,11 +69,11 @@ class Forecast:
         return self._residences.get(member.handle, DEVICE)
 
     def is_away(self, param: Tensor) -> bool:
-        return self._residence(self.optimizer._roster.known(param)) != DEVICE
+        return self._residence(self.optimizer._roster.member_of(param)) != DEVICE
 
     def make(self, param: Tensor) -> dict[str, Tensor]:
-        """The state that a step will make of it on its device; empty where it will be in host memory."""
-        member, entry = self.optimizer._roster.known(param), dict[str, Any]()
+        """Returns the state that a step will make on the device; empty if it will be in host memory."""
+        member, entry = self.optimizer._roster.member_of(param), dict[str, Any]()
         if self._residence(member) == DEVICE:
             group = self.optimizer.param_groups[member.group]
             moments = state.moments_of(self.optimizer.algorithm, group)
@@ -78,7 +81,7 @@ class Forecast:
         return entry
 
     def counts(self, device: torch.device) -> Tensor | None:
-        """Step counts, where they are on the device."""
+        """Returns step counts that will be on the device, or None."""
         trained, groups = self._trained(), self.optimizer.param_groups
         count = sum(self.optimizer._counts_on_device(groups[m.group]) for m in trained)
         return torch.zeros(count, dtype=torch.int64, device=device) if count else None
@@ -88,17 +91,17 @@ class Forecast:
         return min(_STAGING, sum(map(self._state_bytes, streamed)))
 
     def host_bytes(self) -> int:
-        """Of states, and of copies of weights and gradients."""
+        """Returns the bytes of states and of copies of weights and gradients in host memory."""
         away = self.optimizer._offload
         if away is None:
             return 0
         members = [m for m in self._trained() if self._residence(m) != DEVICE]
         states = sum(map(self._state_bytes, members))
-        return states + rooms.copies_bytes(away, members, self._residences)
+        return states + host_memory_budget.copies_bytes(away, members, self._residences)
 
     def moved_bytes(self, params: Sequence[Tensor]) -> tuple[float, float]:
-        """What a step of these reads and writes on the device, and what crosses the link to host memory."""
-        known = [self.optimizer._roster.known(param) for param in params]
+        """Returns the bytes that a step of these moves on the device, and over the link to host memory."""
+        known = [self.optimizer._roster.member_of(param) for param in params]
         here, link = 0.0, 0.0
         for member in known:
             weight = member.param.numel() * member.param.element_size()
@@ -119,8 +122,8 @@ class Forecast:
 
 
 class Gathered:
-    """Gradients that hooks use in the backward pass: gathered until they are many, then used together, and
-    kept while queues read them (hooks.py, offload.py).
+    """Gradients that hooks use in the backward pass: gathered, then used together, and alive while queues
+    read them (hooks.py, offload/offloaded_steps.py).
     """
 
     def __init__(self, forecast: Forecast) -> None:
@@ -130,7 +133,7 @@ class Gathered:
         self._kept: list[list[Tensor]] = []  # gradients
 
     def add(self, param: Tensor) -> list[Tensor]:
-        """The parameters whose gradients are used now, with this one complete."""
+        """Returns the parameters whose gradients are used now that this one is complete."""
         assert param.grad is not None
         self._params.append(param)
         self._bytes += param.grad.nbytes
@@ -143,13 +146,13 @@ class Gathered:
         return params
 
     def let_go(self, params: Sequence[Tensor]) -> None:
-        """Their gradients were used."""
+        """Drops gradients that were used, once no queue reads them."""
         away = [p.grad for p in params if p.grad is not None and self._forecast.is_away(p)]
         for param in params:
             param.grad = None
         if away:
             self._kept.append(away)
-        while sum(grad.nbytes for grads in self._kept for grad in grads) > offload.KEPT:
+        while sum(grad.nbytes for grads in self._kept for grad in grads) > offloaded_steps.KEPT:
             self._kept.pop(0)
 
     def end(self) -> None:

@@ -1,8 +1,8 @@
 """Precision per layer: parameter groups from name patterns, and bitsandbytes' overrides.
 
-An override is an attribute of the parameter itself, so it belongs to no optimizer and no process-wide table.
-It must be set before the parameter's first step. Copies of the parameter have it too (overrides.py);
-libraries that replace parameters (FSDP2) lose it: use param_groups there.
+An override is an attribute of the parameter itself, not of an optimizer or a process-wide table. It must be
+set before the parameter's first step. Copies of the parameter have it too (overrides.py). Libraries that
+replace parameters (FSDP2) lose it: use param_groups with them.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ def param_groups(
     embeddings: str | None = None,
     unmatched: str = "error",
 ) -> list[dict[str, Any]]:
-    """Parameter groups by name and by kind of module:
+    """Makes parameter groups by name and by kind of module:
     `param_groups(model, {"*.head*": {"lr": 1e-3}}, weight_decay=0.1, no_decay=True, embeddings="fp32")`.
 
     The first pattern (as in a shell) that matches a parameter's name decides: a string is a state format, a
-    mapping any options of a group. Parameters that no pattern matches come first, with the optimizer's own
-    options. `embeddings` is the state format of embedding modules' weights, where no pattern decides.
-    `no_decay` names parameters that get weight_decay 0: True takes biases, norms and embeddings by the
+    mapping has any options of a group. Parameters that no pattern matches are first, with the optimizer's
+    options. `embeddings` is the state format of embedding modules' weights that no pattern matches.
+    `no_decay` selects parameters that get weight_decay 0: True selects biases, norms and embeddings by the
     modules that own them, a list has patterns of names and classes of modules. The others get `weight_decay`
-    where it is given. Parameters that need no gradient are left out.
+    if it is given. Parameters that need no gradient are omitted.
 
-    What matches no parameter is an error in `patterns` and a warning in `no_decay`: a model may have no bias.
-    `unmatched="warn"` makes both warnings, for code that several models share, "ignore" nothing at all.
+    An entry that matches no parameter is an error in `patterns` and a warning in `no_decay`, because a model
+    may have no bias. `unmatched="warn"` makes both warnings, for code that several models share; "ignore"
+    makes neither.
     """
     patterns = dict(patterns or {})
     named = list(model.named_parameters() if isinstance(model, nn.Module) else model)
@@ -106,7 +107,7 @@ class GlobalOptimManager:
     _instance: GlobalOptimManager | None = None
 
     def __init__(self) -> None:
-        self._overridden: dict[int, weakref.ref[Tensor]] = {}  # by id; for initialize() alone
+        self._overridden: dict[int, weakref.ref[Tensor]] = {}  # by id; only initialize() needs it
 
     @classmethod
     def get_instance(cls) -> GlobalOptimManager:
@@ -122,7 +123,7 @@ class GlobalOptimManager:
         self._overridden = {}
 
     def register_parameters(self, params: Iterable[Any]) -> None:
-        """Does nothing: an override is kept by the parameter. It exists so that calls of it work."""
+        """Does nothing: an override is an attribute of its parameter. Code for bitsandbytes may call it."""
         del params
 
     def override_config(
@@ -148,7 +149,7 @@ class GlobalOptimManager:
 
 
 def _translated(config: Mapping[str, Any]) -> dict[str, Any]:
-    """bitsandbytes' keys as ours."""
+    """Translates bitsandbytes' keys to this library's."""
     asked = dict(config)
     if "optim_bits" in asked:
         asked["state"] = options.state_of_bits(asked.pop("optim_bits"))

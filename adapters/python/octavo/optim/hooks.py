@@ -1,9 +1,10 @@
-"""Hooks of parameters whose gradients are complete, in the backward pass. What is done with the gradients is
-for those who derive from this.
+"""Hooks that autograd calls when a parameter's gradient is complete. Subclasses decide how gradients are
+used.
 
-A call of the engine costs the host as much for one parameter as for many, so parameters may be gathered until
-their gradients have TOGETHER bytes; the rest is used when the backward pass ends, whose stream autograd
-orders behind all others. Those that are used before then come from one stream, and are used on it.
+A call of the engine costs the host the same time for one parameter as for many, so parameters may be gathered
+until their gradients have TOGETHER bytes. The rest is used when the backward pass ends, on a stream that
+autograd orders after all others. Parameters that are used earlier were gathered on one stream, and are used
+on this stream.
 """
 
 from __future__ import annotations
@@ -20,36 +21,36 @@ from .._engine import stream_of
 from .._shards import is_sharded
 
 if TYPE_CHECKING:
-    from .base import Optimizer
+    from .optimizer import Optimizer
 
 TOGETHER = 64 << 20
 
-_Place = tuple[torch.device, int | None]  # and a stream
+_Place = tuple[torch.device, int | None]  # a device and a stream
 
 
 class GradientHooks:
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = weakref.ref(optimizer)
-        self._gathered: dict[_Place, dict[int, Tensor]] = {}  # complete, and soon to be used; by id
-        self._bytes: dict[_Place, int] = {}  # of their gradients
-        self._threads: dict[int, int] = {}  # by the id of a gathered parameter: whose backward pass it was
+        self._gathered: dict[_Place, dict[int, Tensor]] = {}  # parameters with complete gradients, by id
+        self._bytes: dict[_Place, int] = {}  # of the gathered gradients
+        self._threads: dict[int, int] = {}  # of the backward pass, by the id of a gathered parameter
         self._hooked: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
-        # Autograd has a thread per device, and all of them use this one optimizer.
+        # Autograd has one thread per device, and all of them use this optimizer.
         self._lock = optimizer._lock
         weakref.finalize(optimizer, _remove, self._hooked)
         for group in optimizer.param_groups:
             self.watch(group)
 
     def completed(self, optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> None:
-        """Its gradient is complete."""
+        """Called when the parameter's gradient is complete."""
         raise NotImplementedError
 
     def use(self, optimizer: Optimizer, params: list[Tensor]) -> None:
-        """Does with the gradients of these, which are on one device, what is to be done."""
+        """Uses the gradients of these parameters, which are on one device."""
         raise NotImplementedError
 
     def watch(self, group: dict[str, Any]) -> None:
-        """Hooks the group's parameters, where they are new or were frozen."""
+        """Adds hooks to the group's parameters that are new or were frozen."""
         owner = self._optimizer
 
         def called(param: Tensor) -> None:
@@ -71,7 +72,8 @@ class GradientHooks:
         """Uses the parameter with others of its stream, at the latest when the backward pass ends."""
         grad: Any = param.grad
         device = param.device
-        # A GPU has one thread for all backward passes. Passes of different models may run at the same time.
+        # A GPU has one thread for all backward passes, so only those on the CPU are distinguished by threads.
+        # Passes of different models may run at the same time.
         other = device.type == "cpu" and self._threads.get(id(param), get_ident()) != get_ident()
         if grad is None or other:
             raise RuntimeError(
@@ -100,7 +102,7 @@ class GradientHooks:
             self.use(optimizer, params)
 
     def end_of_backward(self) -> None:
-        """Uses what was gathered. Also called where a backward pass has failed before its end."""
+        """Uses the gathered parameters. It is also called after a backward pass that has failed."""
         with self._lock:
             optimizer = self._optimizer()
             for place in list(self._gathered):
@@ -108,19 +110,19 @@ class GradientHooks:
                     self._flush(optimizer, place)
 
     def forget(self) -> None:
-        """What was gathered stays with its parameters."""
+        """Forgets the gathered parameters, which keep their gradients."""
         with self._lock:
             self._gathered, self._bytes, self._threads = {}, {}, {}
 
 
 def averaged_later(param: Tensor) -> bool:
-    """Whether DistributedDataParallel may average the gradient after its hooks were called. FSDP2 calls them
-    when its shards of gradients are reduced.
+    """Returns whether DistributedDataParallel may average the gradient after its hooks were called. FSDP2
+    calls the hooks after it has reduced its shards of gradients.
     """
     return dist.is_available() and dist.is_initialized() and not is_sharded(param)
 
 
 def _remove(hooked: dict[int, tuple[Any, Any]]) -> None:
-    """Parameters may outlive their optimizer; its hooks must not."""
+    """Removes the hooks with their optimizer, because parameters may live longer."""
     for _, hook in hooked.values():
         hook.remove()

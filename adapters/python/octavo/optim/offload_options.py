@@ -1,4 +1,4 @@
-"""The arguments of an optimizer that say what of its states leaves the device."""
+"""The arguments of an optimizer that select which states are in host memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESIDENCES = {"none": DEVICE, "host": HOST, "stream": STREAM, "auto": STREAM}
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Arguments of an optimizer. docs/guides/offload.md says what they do."""
+    """docs/guides/offload.md explains these arguments."""
 
     offload: str = "none"
     offload_gradients: bool = False
@@ -26,7 +26,7 @@ class Options:
 
 
 def checked(given: dict[str, Any]) -> Options:
-    """Options of the arguments, which may be strings. ValueError where they cannot be."""
+    """Returns the options of these arguments, which may be strings. ValueError if they are not possible."""
     values = {key: from_text(value) for key, value in {**dataclasses.asdict(Options()), **given}.items()}
     name = "none" if values["offload"] in (None, False) else values["offload"]
     if name not in RESIDENCES:
@@ -57,7 +57,7 @@ def checked(given: dict[str, Any]) -> Options:
 
 
 def _asked(options: Options) -> str:
-    """An option that says nothing without offload."""
+    """Returns an option that has no effect without offload, with its value; empty if there is none."""
     for field in dataclasses.fields(Options):
         value = getattr(options, field.name)
         if field.name not in ("offload", "min_offload_size") and value != field.default:

@@ -1,7 +1,7 @@
-"""Arguments of the optimizers: torch's, torchao's and bitsandbytes' spellings, and the checks of a parameter
-group.
+"""Arguments of the optimizers: the spellings of torch, torchao and bitsandbytes, and the checks of a
+parameter group.
 
-Values may be strings, as `optim_args` of transformers passes them.
+Values may be strings, because `optim_args` of transformers passes strings.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ast
 import math
 import numbers
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import Tensor
@@ -19,15 +19,17 @@ from .. import _codec
 from .._describe import ANY, FLAG, FRACTION, NON_NEGATIVE, POSITIVE, Algorithm, Option, formats
 
 MIN_QUANTIZED_SIZE = 4096
+# Other spellings of an option, and its documented name.
+SPELLINGS = {"max_grad_norm": "clip_grad_norm", "max_norm": "clip_grad_norm", "guard": "skip_nonfinite"}
 MASTERS = ("native", "stochastic", 24, 32)
-RATE_SLACK = 1e-12  # schedulers that end at 0 (LinearLR) come to lie at -1e-19; that is 0
+RATE_SLACK = 1e-12  # schedulers that end at 0 (LinearLR) may reach -1e-19, which counts as 0
 _RANGES: dict[int, tuple[Callable[[float], bool], str]] = {
     ANY: (math.isfinite, "a finite number"),
     NON_NEGATIVE: (lambda x: 0 <= x < math.inf, "a finite number of at least 0"),
     POSITIVE: (lambda x: 0 < x < math.inf, "a finite number above 0"),
     FRACTION: (lambda x: 0 <= x < 1, "a number of at least 0 and below 1"),
 }
-_LABELS = {"lr": "learning rate", "eps": "epsilon value"}  # as torch calls them in its messages
+_LABELS = {"lr": "learning rate", "eps": "epsilon value"}  # torch's messages have these names
 
 
 def from_text(value: Any) -> Any:
@@ -45,8 +47,21 @@ def from_text(value: Any) -> Any:
         return text
 
 
+def use_documented_names(given: dict[str, Any], names: Iterable[str]) -> None:
+    """Renames options that LibTorch, the C++ API or other trainers spell differently, in place. `names` has
+    the documented names that are possible here. ValueError if two spellings have different values.
+    """
+    for spelling in [key for key in given if SPELLINGS.get(key) in names and key not in names]:
+        name, value = SPELLINGS[spelling], from_text(given.pop(spelling))
+        if name == "clip_grad_norm" and value == 0 and not isinstance(value, bool):
+            value = None  # what 0 means with these spellings
+        if name in given and from_text(given[name]) != value:
+            raise ValueError(f"got {name}={given[name]!r} and {spelling}={value!r}, which differ")
+        given[name] = value
+
+
 def state_of_bits(optim_bits: Any) -> str | None:
-    """bitsandbytes' optim_bits as a state format."""
+    """Returns the state format of bitsandbytes' optim_bits."""
     bits = from_text(optim_bits)
     if bits is None:
         return None
@@ -57,7 +72,7 @@ def state_of_bits(optim_bits: Any) -> str | None:
 
 
 def _number(value: Any, said: str, option: Option) -> Any:
-    """The value, if it is what the option's description allows; `said` begins the message."""
+    """Returns the value if the option's description allows it; `said` begins the error message."""
     value = from_text(value)
     if value is None and option.optional:
         return None
@@ -65,7 +80,7 @@ def _number(value: Any, said: str, option: Option) -> Any:
     if isinstance(value, Tensor):
         if value.numel() != 1:
             raise ValueError(f"Tensor {option.name} must be 1-element")
-        if value.device.type != "cpu":  # a look at it would be a wait
+        if value.device.type != "cpu":  # reading it would wait for the device
             return value
     if isinstance(value, Tensor) or (isinstance(value, numbers.Real) and not isinstance(value, bool)):
         number = float(value)
@@ -79,7 +94,7 @@ def _number(value: Any, said: str, option: Option) -> Any:
 
 
 def check_group(described: Algorithm, group: dict[str, Any]) -> None:
-    """Reads strings, takes bitsandbytes' keys over and checks every option of a parameter group, in place."""
+    """Parses strings, translates bitsandbytes' keys and checks all options of a group, in place."""
     if group.get("optim_bits") is not None:
         group["state"] = state_of_bits(group["optim_bits"])
     group.pop("optim_bits", None)
@@ -95,7 +110,7 @@ def check_group(described: Algorithm, group: dict[str, Any]) -> None:
 
 
 def check_numbers(described: Algorithm, group: dict[str, Any]) -> None:
-    """The options of the algorithm, which may change between steps, in place."""
+    """Checks the options of the algorithm, which may change between steps, in place."""
     parts: dict[str, list[Option]] = {}
     for option in described.options:
         if option.tuple:
@@ -116,13 +131,13 @@ def check_numbers(described: Algorithm, group: dict[str, Any]) -> None:
         if len(values) != len(members):
             raise ValueError(f"Invalid {name}: {values!r}, expected {len(members)} numbers")
         group[name] = tuple(checked)
-    # The core says so too, but only at the step; in torch's words.
+    # The core checks this too, but only at the step. This is torch's message.
     if group.get("nesterov") and not (group.get("momentum", 1) > 0 and group.get("dampening", 0) == 0):
         raise ValueError("Nesterov momentum requires a momentum and zero dampening")
 
 
 def check_seed(group: dict[str, Any]) -> None:
-    """The seed of stochastic rounding, in place."""
+    """Checks the seed of stochastic rounding, in place."""
     given = group["seed"]
     seed = from_text(given)
     if isinstance(seed, float) and seed.is_integer():
@@ -137,7 +152,7 @@ def check_seed(group: dict[str, Any]) -> None:
 
 
 def check_clip(group: dict[str, Any]) -> None:
-    """The limit of the norm of all gradients, in place."""
+    """Checks the limit of the norm of all gradients, in place."""
     given = group.get("clip_grad_norm")
     clip = from_text(given)
     is_number = isinstance(clip, numbers.Real) and not isinstance(clip, bool)
@@ -147,7 +162,7 @@ def check_clip(group: dict[str, Any]) -> None:
 
 
 def check_format(group: dict[str, Any]) -> None:
-    """The options that say how states are kept, in place."""
+    """Checks the options of how states are stored, in place."""
     _codec.check_state(group["state"])
     block_size = from_text(group["block_size"])
     if block_size is not None:

@@ -1,7 +1,7 @@
-"""Overrides go with copies of their parameter: `copy.deepcopy(model)` is how a model is copied.
+"""Copies of a parameter have its overrides: models are copied by `copy.deepcopy(model)`.
 
-torch.nn.Parameter.__deepcopy__ makes a parameter of the data and of nothing else. The first override puts a
-method around it that also copies the override; parameters without one are copied as before.
+torch.nn.Parameter.__deepcopy__ copies only the data. The first override wraps it in a method that also copies
+the override; parameters without one are copied as before.
 """
 
 from __future__ import annotations

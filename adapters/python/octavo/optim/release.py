@@ -1,15 +1,14 @@
-"""Gradient release: parameters are stepped in the backward pass when their gradients are complete, and these
-are freed.
+"""Gradient release: a parameter is stepped in the backward pass when its gradient is complete, and the
+gradient is freed. The gradients of all parameters are then never in memory at the same time.
 
-A whole model's gradients are then never in memory at once. Where norms are taken, each gradient has its own,
-and nothing is gathered.
+With clipping or skip_nonfinite each gradient has a norm, and parameters are stepped one by one.
 
-It needs one backward pass per step (no accumulation, no GradScaler): a gradient that is complete a second
-time before step() is an error. Clipping cannot know this step's norm before its last gradient, so it uses the
-previous step's; the first step is not clipped. FSDP2 calls the hooks when its shards of gradients are
-reduced. DistributedDataParallel averages what they have freed only afterwards, so it is refused: where there
-is a process group, the first gradients of plain tensors wait for step(), which sees whether somebody has
-written them since.
+Gradient release needs one backward pass per step (no accumulation, no GradScaler): a gradient that is
+complete a second time before step() is an error. The norm of a step is known only with its last gradient, so
+clipping uses the norm of the previous step, and the first step is not clipped. FSDP2 calls the hooks after it
+has reduced its shards of gradients. DistributedDataParallel averages gradients after the hooks have freed
+them, so it is refused: in a process group the first gradients of plain tensors wait for step(), which checks
+that they were not written since.
 """
 
 from __future__ import annotations
@@ -21,29 +20,29 @@ import torch
 from torch import Tensor
 
 from .hooks import GradientHooks, averaged_later
-from .norms import new_norms, reduced
+from .norms import new_norms, reduce_over_ranks
 
 if TYPE_CHECKING:
-    from .base import Optimizer
-    from .plan import Member
+    from .optimizer import Optimizer
+    from .roster import Member
 
 _Seen = tuple[Tensor, int, int]  # a gradient, its address and its version
 
 
 class GradientRelease(GradientHooks):
     def __init__(self, optimizer: Optimizer) -> None:
-        # Norms of this step's gradients as they come, and the norms that clip them, by device and handle.
+        # The norms of this step's gradients, and the norms that clip them, by device and handle.
         self._own: dict[torch.device, Tensor] = {}
-        self._outgrown: list[Tensor] = []  # which the engine reads until the step ends
-        self._stepped = False  # any, in this step
-        self._complete: dict[int, Tensor] = {}  # parameters whose gradient this step has had, by id
-        self._waiting: dict[int, _Seen] = {}  # gradients that step() is to use, by the parameter's id
-        self._trusted = False  # nobody averages gradients after the hooks
-        self._alone = False  # each gradient has a norm of its own
+        self._outgrown: list[Tensor] = []  # rows that were too few; the engine reads them until the step ends
+        self._stepped = False  # whether any parameter was stepped since the last step()
+        self._complete: dict[int, Tensor] = {}  # parameters with a complete gradient in this step, by id
+        self._waiting: dict[int, _Seen] = {}  # gradients that wait for step(), by the parameter's id
+        self._trusted = False  # gradients are not averaged after the hooks
+        self._alone = False  # each gradient has its own norm
         super().__init__(optimizer)
 
     def forget(self) -> None:
-        """Other states were loaded, so what this step has done so far is forgotten."""
+        """Forgets what this step has done so far, because other states were loaded."""
         with self._lock:
             self._complete, self._waiting, self._stepped = {}, {}, False
             super().forget()
@@ -52,14 +51,14 @@ class GradientRelease(GradientHooks):
 
     def completed(self, optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> None:
         if id(param) in self._complete:
-            param.grad = None  # so that step() ends the step that was taken
+            param.grad = None  # so that step() ends this step
             raise RuntimeError(
                 f"{_named(optimizer, group, param)}: its gradient is complete a second time since the "
                 "last step(), and gradient_release has used the first one already; it takes one backward "
                 "pass per step(): no gradient accumulation (gradient_accumulation_steps=1, "
                 "accumulate_grad_batches=1), or no gradient_release"
             )
-        if not self._complete:  # options change between steps alone, and there are many parameters
+        if not self._complete:  # options change between steps only, and there are many parameters
             self._alone = optimizer.needs_norm()
         self._complete[id(param)] = param
         if not self._trusted and averaged_later(param):
@@ -78,31 +77,31 @@ class GradientRelease(GradientHooks):
 
     @torch.no_grad()
     def use(self, optimizer: Optimizer, params: list[Tensor]) -> None:
-        optimizer.run(params, lambda chosen: self._take(optimizer, chosen.members[0]))
+        optimizer.step_params(params, lambda tensors: self._step_now(optimizer, tensors.members[0]))
         for param in params:
             param.grad = None
         self._stepped = True
 
-    def _take(self, optimizer: Optimizer, member: Member) -> None:
-        """One parameter's step, clipped by the norm of the step before and guarded by its own; or that of
-        several where there are no norms.
+    def _step_now(self, optimizer: Optimizer, member: Member) -> None:
+        """Steps one parameter, clipped by the norm of the previous step and skipped if its own gradient is
+        not finite. Without norms it steps several parameters.
         """
-        engine, sides = optimizer._engine, optimizer._sides
+        engine, args = optimizer._engine, optimizer._buffers.args
         if not optimizer.needs_norm():
-            engine.ready(sides.args, None, None)
+            engine.ready(args, None, None)
             return
         rows = self._own.get(member.device)
         if rows is None or len(rows) <= member.handle:
             self._outgrown.extend([] if rows is None else [rows])
             rows = self._own[member.device] = new_norms(member.device, optimizer._roster.handles, 2)
         own = rows[member.handle]
-        combine = (lambda: own[0].copy_(reduced(own[0], member.groups))) if member.groups else None
-        engine.ready(sides.args, own.data_ptr(), combine)
+        combine = (lambda: own[0].copy_(reduce_over_ranks(own[0], member.groups))) if member.groups else None
+        engine.ready(args, own.data_ptr(), combine)
 
     def end_of_step(self, optimizer: Optimizer) -> None:
-        """Steps the parameters that still have a gradient, and keeps this step's norm for the next one."""
+        """Steps the parameters that still have a gradient, and stores this step's norm for the next step."""
         with self._lock:
-            self.end_of_backward()  # where that has failed before its end
+            self.end_of_backward()  # if the backward pass failed before its end
             for number, (grad, _, _) in self._waiting.items():
                 if self._complete[number].grad is None:  # zero_grad() came before step()
                     self._complete[number].grad = grad
@@ -120,9 +119,9 @@ class GradientRelease(GradientHooks):
             self._outgrown = []
 
     def _check_untouched(self, optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> None:
-        """RuntimeError where the gradient that a hook was called for was written afterwards."""
+        """RuntimeError if a gradient was written after its hook was called."""
         if id(param) not in self._complete:
-            return  # no hook: it was frozen, or is new, or the gradient was set by hand
+            return  # no hook was called: it was frozen, or is new, or user code set the gradient
         seen = self._waiting.get(id(param))
         if seen is None or param.grad is not seen[0] or _seen(seen[0])[1:] != seen[1:]:
             self.forget()

@@ -1,5 +1,5 @@
-"""What a parameter is in its model: a bias, a norm's, an embedding. The module that owns it says so, not its
-name: GPT-2 calls its norms ln_1, others input_layernorm.
+"""The role of a parameter in its model: bias, norm or embedding. It depends on the module that owns the
+parameter, not on its name: GPT-2's norms are named ln_1, others input_layernorm.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NORMS: tuple[type[nn.Module], ...] = tuple(
         *("LayerNorm", "GroupNorm", "RMSNorm", "SyncBatchNorm"),
         *(f"{kind}{n}d" for kind in ("BatchNorm", "InstanceNorm") for n in (1, 2, 3)),
     )
-    if hasattr(nn, name)  # RMSNorm is younger than the oldest torch here
+    if hasattr(nn, name)  # the oldest supported torch has no RMSNorm
 )
 _BIAS = re.compile(r"(^|_)bias(_|$)")  # bias, in_proj_bias, bias_ih_l0
 
@@ -25,7 +25,7 @@ Owner = tuple[nn.Module, str]  # a module, and the parameter's name in it
 
 
 def owners_of(model: nn.Module) -> dict[int, list[Owner]]:
-    """The modules that each parameter belongs to, by its id; a shared one has several."""
+    """Returns the modules that own each parameter, by its id; a shared parameter has several."""
     found: dict[int, list[Owner]] = {}
     for module in model.modules():
         for name, param in module.named_parameters(recurse=False):
@@ -42,7 +42,7 @@ def is_bias(owners: Iterable[Owner]) -> bool:
 
 
 def is_norm(owners: Iterable[Owner], param: Tensor) -> bool:
-    """A norm of torch's, or a vector of a module that is called one (LlamaRMSNorm)."""
+    """Returns True for torch's norms, and for vectors of a module that is named a norm (LlamaRMSNorm)."""
     return any(
         isinstance(module, _NORMS) or (param.dim() <= 1 and "norm" in type(module).__name__.lower())
         for module, _ in owners
@@ -50,7 +50,7 @@ def is_norm(owners: Iterable[Owner], param: Tensor) -> bool:
 
 
 class Exemptions:
-    """Which parameters `no_decay` spares, and which of its entries spare none."""
+    """The parameters that `no_decay` selects, and its entries that match none."""
 
     def __init__(self, model: Any, no_decay: Any, embeddings: str | None) -> None:
         if isinstance(no_decay, str):
@@ -81,7 +81,7 @@ class Exemptions:
         return any(isinstance(module, entry) for module, _ in owners)
 
     def unused(self, named: list[tuple[str, Tensor]]) -> list[str]:
-        """What to say of entries that match nothing."""
+        """Returns the warnings about entries that match nothing."""
         unused = [entry for entry in self.entries if entry not in self.seen]
         if not unused:
             return []

@@ -1,5 +1,5 @@
-"""States that others have changed between two steps, made what a step can go on with: moved to another
-device, of another master's width, written into, reset.
+"""Repairs states that other code has changed between two steps: moved to another device, given master bits of
+another width, written or reset.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _codec
-from .._codec import MASTER, MASTER_DTYPES, SCALE, STEP
-from ..checkpoint import masters
-from ..checkpoint.native import read_step
-from ..checkpoint.saved import known_moments
+from ... import _codec
+from ..._codec import MASTER, MASTER_DTYPES, SCALE, STEP
+from ...checkpoint import masters
+from ...checkpoint.native import read_step
+from ...checkpoint.saved import known_moments
 from .state import Kind
-from .tracked import Entry
+from .tracked_state import Entry
 
 
 def is_count(value: Any) -> bool:
-    """Whether it is a step count as the engine takes it."""
+    """Returns whether the engine can use it as a step count."""
     return isinstance(value, Tensor) and value.dtype == torch.int64 and value.dim() == 0
 
 
-def move(entry: dict[str, Any], device: torch.device | None, count_device: torch.device) -> None:
-    """A state follows its parameter to another device (None: it stays where it is); a step count gets the
-    type and device that are used here.
+def move_state(entry: dict[str, Any], device: torch.device | None, count_device: torch.device) -> None:
+    """Moves a state to its parameter's device (None: the state stays), and converts the step count to the
+    engine's type and device.
     """
     if STEP in entry and not is_count(entry[STEP]):
         entry[STEP] = torch.tensor(read_step(entry[STEP]), dtype=torch.int64, device="cpu")
@@ -37,8 +37,8 @@ def move(entry: dict[str, Any], device: torch.device | None, count_device: torch
                 entry[key] = value.to(target)
 
 
-def fit_master(entry: dict[str, Any], param: Tensor, kind: Kind, optimizer: str) -> None:
-    """Master bits of another width are converted; a parameter that keeps none loses them, with a warning."""
+def convert_master(entry: dict[str, Any], param: Tensor, kind: Kind, optimizer: str) -> None:
+    """Converts master bits of another width. A parameter without master bits loses them, with a warning."""
     bits, dtype = entry.get(MASTER), MASTER_DTYPES.get(kind.master)
     if bits is None or bits.dtype == dtype:
         return
@@ -50,15 +50,15 @@ def fit_master(entry: dict[str, Any], param: Tensor, kind: Kind, optimizer: str)
         )
         del entry[MASTER]
     else:
-        param = param.to(bits.device)  # offloaded bits are not where it is
+        param = param.to(bits.device)  # offloaded bits are in host memory
         entry[MASTER] = masters.residual_of(param, masters.join(param, bits), int(kind.master))
 
 
-def settle(tracked: Entry, kind: Kind) -> None:
-    """Codes that somebody has set to zero mean zero: their scales are set to zero, too. RuntimeError where
-    other codes were written without their scales, since nobody can know what they mean.
+def zero_scales_of_zeroed_codes(tracked: Entry, kind: Kind) -> None:
+    """Sets the scales of codes that user code has set to zero to zero, too. RuntimeError if other codes were
+    written without their scales, because their values are then unknown.
     """
-    for name in tracked.rewritten():
+    for name in tracked.rewritten_codes():
         if name not in known_moments() or _codec.zero_is_zero(known_moments()[name], kind.state):
             continue
         entry = tracked.plain()
@@ -69,13 +69,13 @@ def settle(tracked: Entry, kind: Kind) -> None:
                 "it for a fresh start; load_state_dict() takes values"
             )
         entry[name + SCALE].zero_()
-    tracked.seen()
+    tracked.record_versions()
 
 
-def reset(tracked: Entry) -> None:
-    """Moments and step count become zero, in place."""
+def reset_state(tracked: Entry) -> None:
+    """Sets moments and step count to zero in place."""
     for key, value in tracked.plain().items():
         if isinstance(value, Tensor) and key != MASTER:
             (value.view(torch.uint8) if value.element_size() == 1 else value).zero_()
-    tracked.changed(steps=0)
-    tracked.seen()
+    tracked.mark_changed(steps=0)
+    tracked.record_versions()

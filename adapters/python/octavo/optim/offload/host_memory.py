@@ -1,8 +1,8 @@
-"""Host memory of the library as torch tensors. Pinned memory of torch's own allocator is rounded up to powers
-of two; this is not.
+"""Host memory of the library as torch tensors. torch's allocator rounds pinned memory up to powers of two;
+this memory is not rounded up.
 
-Tensors of a slab lie one behind the other, so that a device gets many of them by one copy. Each has a storage
-of its own: files and copies of one hold nothing of the others. The memory is freed with the last of them.
+The tensors of a slab are adjacent, so one copy moves many of them to a device. Each has its own storage, so a
+file or copy of one contains nothing of the others. The memory is freed with the last of them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from .. import _abi
-from .._warn import warn
+from ... import _abi
+from ..._warn import warn
 
-ALIGNMENT = 16  # of every tensor: gaps cost copies
+ALIGNMENT = 16  # of every tensor; a larger one would make gaps, which are copied, too
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:
-    """What tensors like these take of a slab."""
+    """Returns the bytes of a slab that such tensors need."""
     return sum(-(-t.numel() * t.element_size() // ALIGNMENT) * ALIGNMENT for t in tensors)
 
 
@@ -36,11 +36,11 @@ class Slab:
             )
         self.begin, self.end = int(at.value or 0), int(at.value or 0) + size
         self._memory = (ctypes.c_uint8 * size).from_address(self.begin)
-        # At the end of the process tensors may still be in use.
+        # Tensors may be in use until the process ends.
         weakref.finalize(self._memory, library.octavo_host_free, self.begin).atexit = False
 
     def tensors(self, offset: int, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Zeros of these shapes, strides and dtypes, from `offset` on."""
+        """Returns zeros of these shapes, strides and dtypes, which begin at `offset`."""
         found = {}
         for key, form in like.items():
             if count := form.numel() * form.element_size():
@@ -52,10 +52,10 @@ class Slab:
         return found
 
     def alive(self) -> weakref.ref[object]:
-        """Dead when the memory is freed."""
+        """Returns a reference that dies when the memory is freed."""
         return weakref.ref(self._memory)
 
 
-def room() -> int:
-    """Bytes of host memory that the process may still take."""
+def free_bytes() -> int:
+    """Returns the bytes of host memory that the process may still allocate."""
     return int(_abi.library().octavo_host_room())

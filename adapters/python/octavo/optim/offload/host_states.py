@@ -1,4 +1,4 @@
-"""Which states are in host memory, and where they lie there: one behind the other, as their parameters."""
+"""Decides which states are in host memory, and allocates them there in the order of their parameters."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .. import _abi
-from .._engine import DEVICE
-from .._shards import local
-from . import rooms, state
-from .checks import is_left_alone
+from ... import _abi
+from ..._engine import DEVICE
+from ..._shards import local
+from ..checks import is_left_alone
+from ..offload_options import RESIDENCES, Options
+from ..states import state
+from . import host_memory_budget
 from .host_memory import Slab, bytes_of
-from .offload_options import RESIDENCES, Options
 
 if TYPE_CHECKING:
-    from .base import Optimizer
-    from .plan import Member
+    from ..optimizer import Optimizer
+    from ..roster import Member
 
 
 class HostStates:
@@ -27,21 +28,24 @@ class HostStates:
         self._optimizer = weakref.ref(optimizer)
         self.options = options
         self._residences: dict[int, int] = {}  # by handle
-        self._reserved: dict[int, tuple[Slab, int, int]] = {}  # where states will be, and bytes, by handle
-        self._frozen: set[int] = set()  # handles of parameters away for which nothing is reserved
-        self._slabs: list[tuple[int, int, weakref.ref[object]]] = []  # begin, end, whether it is there
+        self._reserved: dict[int, tuple[Slab, int, int]] = {}  # slab, offset and bytes of states, by handle
+        self._frozen: set[int] = set()  # handles of frozen parameters: offloaded, but without reserved memory
+        self._slabs: list[
+            tuple[int, int, weakref.ref[object]]
+        ] = []  # begin, end, and a reference that dies with it
 
     def residence(self, member: Member) -> int:
         if member.handle not in self._residences and not self._is_left_alone(member):
             self._choose()
-        return self._residences.get(member.handle, DEVICE)  # without one: frozen, and not to be stepped
+        # A frozen parameter that cannot be stepped has no residence.
+        return self._residences.get(member.handle, DEVICE)
 
     def is_away(self, member: Member) -> bool:
         return self.residence(member) != DEVICE
 
     def _choose(self) -> None:
-        """Decides for all parameters that are new. Those that are not keep what they have."""
-        optimizer = self._known()
+        """Decides for all new parameters. The others keep their residence."""
+        optimizer = self._live_optimizer()
         by_device: dict[torch.device, list[Member]] = {}
         members = [m for m in optimizer._roster.members if m.handle not in self._residences]
         new = [m for m in members if not self._is_left_alone(m)]
@@ -59,7 +63,7 @@ class HostStates:
             self._choose()
 
     def _is_left_alone(self, member: Member) -> bool:
-        return is_left_alone(member.param, self._known().param_groups[member.group])
+        return is_left_alone(member.param, self._live_optimizer().param_groups[member.group])
 
     def _chosen(self, device: torch.device, members: Sequence[Member]) -> list[int]:
         options = self.options
@@ -82,8 +86,8 @@ class HostStates:
         return list(out)
 
     def _spent(self, device: torch.device) -> int:
-        """Bytes of the budget that go to parameters which were chosen before."""
-        here = [m for m in self._known()._roster.members if self._residences.get(m.handle) == DEVICE]
+        """Returns the bytes of the budget that earlier parameters use."""
+        here = [m for m in self._live_optimizer()._roster.members if self._residences.get(m.handle) == DEVICE]
         return sum(
             self._state_bytes(m)
             for m in here
@@ -91,11 +95,11 @@ class HostStates:
         )
 
     def _state_bytes(self, member: Member) -> int:
-        return sum(t.numel() * t.element_size() for t in self.form(member).values())
+        return sum(t.numel() * t.element_size() for t in self.state_form(member).values())
 
-    def form(self, member: Member, kind: state.Kind | None = None, **changes: Any) -> dict[str, Tensor]:
-        """The tensors of its state without their memory, with `changes` of its group's options."""
-        optimizer, form = self._known(), dict[str, Tensor]()
+    def state_form(self, member: Member, kind: state.Kind | None = None, **changes: Any) -> dict[str, Tensor]:
+        """Returns its state as tensors without memory, with `changes` of its group's options."""
+        optimizer, form = self._live_optimizer(), dict[str, Tensor]()
         group = {**optimizer.param_groups[member.group], **changes}
         here = torch.empty_like(local(member.param), device="meta")
         moments = state.moments_of(optimizer.algorithm, group)
@@ -103,22 +107,22 @@ class HostStates:
         return form
 
     def _reserve(self, away: Sequence[Member], residences: Mapping[int, int]) -> None:
-        """Memory for all of them at once, in their order."""
+        """Reserves memory for all of them in one slab, in their order."""
         if not away:
             return
-        rooms.check(self._known(), self, away, residences)
-        sizes = [bytes_of(self.form(m).values()) for m in away]
+        host_memory_budget.check_fits(self._live_optimizer(), self, away, residences)
+        sizes = [bytes_of(self.state_form(m).values()) for m in away]
         slab, offset = self._slab(sum(sizes), away), 0
         for m, size in zip(away, sizes, strict=True):
             self._reserved[m.handle] = (slab, offset, size)
             offset += size
 
-    def make_room(self, members: Iterable[Member]) -> None:
-        """Memory for those of these that were frozen, and for all others that are no longer."""
+    def reserve_memory(self, members: Iterable[Member]) -> None:
+        """Reserves memory for these members if they were frozen, and for all that are not frozen any more."""
         wanted = {m.handle for m in members} & self._frozen
         if not wanted:
             return
-        frozen = [m for m in self._known()._roster.members if m.handle in self._frozen]
+        frozen = [m for m in self._live_optimizer()._roster.members if m.handle in self._frozen]
         own = [m for m in frozen if m.handle in wanted or m.param.requires_grad]
         self._reserve(own, self._residences)
         self._frozen.difference_update(m.handle for m in own)
@@ -129,29 +133,29 @@ class HostStates:
         self._slabs.append((slab.begin, slab.end, slab.alive()))
         return slab
 
-    def fill(self, member: Member, entry: dict[str, Any], kind: state.Kind) -> None:
-        """Puts the state's tensors into host memory: those that are missing as zeros, those that are
-        elsewhere as copies.
+    def allocate_state(self, member: Member, entry: dict[str, Any], kind: state.Kind) -> None:
+        """Puts the state's tensors into host memory: missing tensors as zeros, tensors from elsewhere as
+        copies.
         """
-        form = self.form(member, kind)
-        if all(self._is_here(entry.get(key)) for key in form):
+        form = self.state_form(member, kind)
+        if all(self._is_in_slab(entry.get(key)) for key in form):
             return
         size = bytes_of(form.values())
-        self.make_room([member])
+        self.reserve_memory([member])
         slab, offset, reserved = self._reserved.pop(member.handle, (None, 0, 0))
         if slab is None or size != reserved:
             slab, offset = self._slab(size, [member]), 0
         for key, made in slab.tensors(offset, form).items():
             present = entry.get(key)
             if present is not None and (present.dtype, present.shape) != (made.dtype, made.shape):
-                continue  # somebody's own; the engine says what is wrong with it
-            if present is not None:  # float8 as bytes: not every device copies it
+                continue  # user code's own tensor; the engine reports what is wrong with it
+            if present is not None:  # float8 is copied as bytes, because some devices cannot copy it
                 made, present = made.detach(), present.detach()
                 one = made.element_size() == 1
                 (made.view(torch.uint8) if one else made).copy_(present.view(torch.uint8) if one else present)
             entry[key] = made
 
-    def _is_here(self, value: Any) -> bool:
+    def _is_in_slab(self, value: Any) -> bool:
         if not isinstance(value, Tensor) or value.device.type != "cpu":
             return False
         at = value.data_ptr()
@@ -163,7 +167,7 @@ class HostStates:
         states = sum(end - begin for begin, end, alive in self._slabs if alive() is not None)
         return states + self.engine.host_bytes()
 
-    def _known(self) -> Optimizer:
+    def _live_optimizer(self) -> Optimizer:
         optimizer = self._optimizer()
         assert optimizer is not None
         return optimizer

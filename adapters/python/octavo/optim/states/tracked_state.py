@@ -1,10 +1,10 @@
-"""optimizer.state as dictionaries that know what others may have done to them.
+"""optimizer.state as dictionaries that record what other code may have done to them.
 
-They count the changes made to them: a step that finds the count it knows need not look for the tensors of
-every state again. An entry also knows whether anybody outside has got a tensor of it. Only then can somebody
-have written into one, or moved it by its .data, and a step looks at such tensors.
+They count changes, so a step that finds the count unchanged does not look at every state. An entry also
+records whether it is exposed: whether code outside the optimizer has one of its tensors. Only then can such a
+tensor have been written, or moved through its .data, and a step looks at these tensors only.
 
-They are dictionaries to everybody else, and plain ones in copies and pickles.
+Other code sees ordinary dictionaries. Copies and pickles are plain dictionaries.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from typing import Any
 
 from torch import Tensor
 
-from .._codec import NATIVE_STEP, SCALE, STEP
+from ..._codec import NATIVE_STEP, SCALE, STEP
 
 
-class Changes:
-    """A count that the states of an optimizer share. A step keeps the tensors here that it looks at every
-    time; a change drops them, so that removed states are freed immediately.
+class ChangeCount:
+    """The number of changes, which all states of an optimizer share, and the tensors that every step looks
+    at. Any change drops these tensors, so removed states are freed immediately.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self.held: list[Tensor] = []
-        # Waits for the steps that are under way. It is called before a tensor is read, written or removed.
-        self.settle: Callable[[], None] | None = None
-        # The optimizer's: no step begins between settle() and the change.
+        self.watched_tensors: list[Tensor] = []
+        # Waits for unfinished steps. It is called before a tensor is read, written or removed.
+        self.synchronize: Callable[[], None] | None = None
+        # The optimizer's lock: no step begins between synchronize() and the change.
         self.lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 
-    def note(self) -> None:
+    def count_change(self) -> None:
         self.count += 1
-        self.held = []
+        self.watched_tensors = []
 
-    def wait(self) -> None:
-        if self.settle is not None:
-            self.settle()
+    def wait_for_steps(self) -> None:
+        if self.synchronize is not None:
+            self.synchronize()
 
 
 class _Counting:
-    """dict's own would put values in past __setitem__."""
+    """Methods that call __setitem__, which dict's own methods do not."""
 
-    changes: Changes
+    changes: ChangeCount
 
     def setdefault(self: Any, key: Any, default: Any = None) -> Any:
         if key not in self:
@@ -60,8 +60,8 @@ class _Counting:
         return self
 
 
-def _after(before: Callable[[Any], None], *names: str) -> Callable[[type], type]:
-    """dict's own methods of these names, called after `before`. No step begins between the two."""
+def _call_before(before: Callable[[Any], None], *names: str) -> Callable[[type], type]:
+    """Adds dict's methods of these names, which first call `before`. No step begins between the two."""
 
     def decorate(cls: type) -> type:
         for name in names:
@@ -79,88 +79,89 @@ def _after(before: Callable[[Any], None], *names: str) -> Callable[[type], type]
     return decorate
 
 
-@_after(lambda entry: entry.hand_out(), "items", "values", "copy", "__or__", "__ror__")
-@_after(lambda entry: entry.taken(), "popitem", "clear")
+@_call_before(lambda entry: entry.expose(), "items", "values", "copy", "__or__", "__ror__")
+@_call_before(lambda entry: entry.expose_and_mark_changed(), "popitem", "clear")
 class Entry(_Counting, dict):  # type: ignore[type-arg]
-    """The state of one parameter. `kind` is how it is stored, once that is known.
+    """The state of one parameter. `kind` is how it is stored, once the optimizer has decided it.
 
-    "step" finds the count under either of its names. The optimizer itself goes through plain() and replace().
+    The key "step" finds the step count under either of its names. The optimizer itself uses plain() and
+    replace().
     """
 
-    def __init__(self, items: Mapping[Any, Any], changes: Changes | None = None) -> None:
+    def __init__(self, items: Mapping[Any, Any], changes: ChangeCount | None = None) -> None:
         super().__init__(items.plain() if isinstance(items, Entry) else items)
-        self.changes = Changes() if changes is None else changes
+        self.changes = ChangeCount() if changes is None else changes
         self.kind: Any = getattr(items, "kind", None)
-        # Whoever has put tensors in has them still.
-        self.handed: bool = getattr(items, "handed", bool(items))
-        self.known = False  # to the engine, as it is now
-        self.steps: int | None = None  # what the count holds, where the engine is yet to be told
+        # Code that puts tensors in still has them.
+        self.exposed: bool = getattr(items, "exposed", bool(items))
+        self.registered = False  # with the engine, as it is now
+        self.steps: int | None = None  # the value of the step count, if the engine does not have it yet
         self._versions: dict[Any, int] = {}
         self._rename()
-        self.seen()
+        self.record_versions()
 
-    # --- For the optimizer ---
+    # --- Methods for the optimizer ---
 
     def plain(self) -> dict[str, Any]:
-        """The entry as a dictionary of its own, with the count under "step". Hands nothing out."""
+        """Returns a plain copy, with the count under "step". It does not expose the entry."""
         return {STEP if key == NATIVE_STEP else key: value for key, value in dict.items(self)}
 
     def replace(self, items: Mapping[str, Any]) -> None:
-        """Takes over what the optimizer has made of plain()."""
+        """Replaces the content by what the optimizer has made of plain()."""
         own = self.plain()
         if own.keys() != items.keys() or any(own[key] is not items[key] for key in own):
-            self.changed()
+            self.mark_changed()
             dict.clear(self)
             dict.update(self, items)
             self._rename()
-        self.seen()
+        self.record_versions()
 
-    def changed(self, steps: int | None = None) -> None:
-        """The engine must be told of it again; `steps`: what its count holds now."""
-        self.known, self.steps = False, steps
-        self.changes.note()
+    def mark_changed(self, steps: int | None = None) -> None:
+        """Notes that the state must be registered again. `steps`: the value of its step count, if known."""
+        self.registered, self.steps = False, steps
+        self.changes.count_change()
 
-    def hand_out(self) -> None:
-        """Somebody outside is given the tensors."""
-        self.changes.wait()
-        if not self.handed:
-            self.handed = True
-            self.seen()
-            self.changes.note()
+    def expose(self) -> None:
+        """Notes that other code gets the tensors."""
+        self.changes.wait_for_steps()
+        if not self.exposed:
+            self.exposed = True
+            self.record_versions()
+            self.changes.count_change()
 
-    def taken(self) -> None:
-        self.hand_out()
-        self.changed()
+    def expose_and_mark_changed(self) -> None:
+        self.expose()
+        self.mark_changed()
 
-    def seen(self) -> None:
-        """The tensors are known as they are now."""
-        if self.handed:
-            self._versions = {key: tensor._version for key, tensor in self.watched().items()}
+    def record_versions(self) -> None:
+        """Notes the tensors' versions, so later writes are found."""
+        if self.exposed:
+            self._versions = {key: tensor._version for key, tensor in self.versioned_tensors().items()}
 
-    def count(self) -> Any:
+    def step_count(self) -> Any:
         return dict.get(self, self._real(STEP))
 
     def tensors(self) -> list[Tensor]:
         return [value for value in dict.values(self) if isinstance(value, Tensor)]
 
-    def watched(self) -> dict[Any, Tensor]:
-        """The tensors whose writes torch counts."""
+    def versioned_tensors(self) -> dict[Any, Tensor]:
+        """Returns the tensors whose writes torch counts."""
         return {
             key: value
             for key, value in dict.items(self)
             if isinstance(value, Tensor) and not value.is_inference()
         }
 
-    def rewritten(self) -> list[str]:
-        """Moments whose codes somebody has written to, and their scales not."""
-        if not self.handed:
+    def rewritten_codes(self) -> list[str]:
+        """Returns the moments whose codes other code has written without their scales."""
+        if not self.exposed:
             return []
-        now = {key: tensor._version for key, tensor in self.watched().items()}
+        now = {key: tensor._version for key, tensor in self.versioned_tensors().items()}
         changed = {key for key, version in now.items() if self._versions.get(key, version) != version}
         return [key for key in changed if key + SCALE in self and key + SCALE not in changed]
 
     def _rename(self) -> None:
-        """The count has our own name beside codes."""
+        """Gives the step count this library's own name if there are codes, and torch's name otherwise."""
         native = any(isinstance(key, str) and key.endswith(SCALE) for key in self)
         wrong, right = (STEP, NATIVE_STEP) if native else (NATIVE_STEP, STEP)
         if dict.__contains__(self, wrong):
@@ -169,25 +170,25 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
     def _real(self, key: Any) -> Any:
         return NATIVE_STEP if key == STEP and dict.__contains__(self, NATIVE_STEP) else key
 
-    # --- For everybody else ---
+    # --- Methods for other code ---
 
-    def __iter__(self) -> Iterator[Any]:  # its own, so that dict(entry) asks for each value
+    def __iter__(self) -> Iterator[Any]:  # defined so that dict(entry) calls __getitem__
         return dict.__iter__(self)
 
     def __contains__(self, key: Any) -> bool:
         return dict.__contains__(self, self._real(key))
 
     def __getitem__(self, key: Any) -> Any:
-        self.hand_out()
+        self.expose()
         return dict.__getitem__(self, self._real(key))
 
     def get(self, key: Any, default: Any = None) -> Any:
-        self.hand_out()
+        self.expose()
         return dict.get(self, self._real(key), default)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         with self.changes.lock:
-            self.taken()  # the caller has the tensor that it puts in
+            self.expose_and_mark_changed()  # the caller still has this tensor
             key = self._real(key)
             dict.__setitem__(self, key, value)
             self._rename()
@@ -196,39 +197,39 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
 
     def __delitem__(self, key: Any) -> None:
         with self.changes.lock:
-            self.changes.wait()
-            self.changed()
+            self.changes.wait_for_steps()
+            self.mark_changed()
             dict.__delitem__(self, self._real(key))
 
     def pop(self, key: Any, *default: Any) -> Any:
         with self.changes.lock:
-            self.taken()
+            self.expose_and_mark_changed()
             return dict.pop(self, self._real(key), *default)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (), None, None, iter(list(dict.items(self)))
 
 
-@_after(lambda states: states.removing(), "__delitem__", "pop", "popitem", "clear")
+@_call_before(lambda states: states.before_removal(), "__delitem__", "pop", "popitem", "clear")
 class States(_Counting, defaultdict):  # type: ignore[type-arg]
-    """The states of all parameters. A dictionary that is put in becomes an Entry."""
+    """The states of all parameters. A dictionary that is assigned becomes an Entry."""
 
     def __init__(self, items: Mapping[Any, Any] | None = None) -> None:
         super().__init__(dict)
-        self.changes = Changes()
+        self.changes = ChangeCount()
         for key, value in (items or {}).items():
             self[key] = value
 
-    def removing(self) -> None:
-        """Called before a state leaves: steps that are under way write its tensors."""
-        self.changes.wait()
-        self.changes.note()
+    def before_removal(self) -> None:
+        """Called before a state is removed, because unfinished steps write its tensors."""
+        self.changes.wait_for_steps()
+        self.changes.count_change()
 
     def __setitem__(self, key: Any, value: Any) -> None:
         with self.changes.lock:
             if dict.__contains__(self, key):
-                self.changes.wait()
-            self.changes.note()
+                self.changes.wait_for_steps()
+            self.changes.count_change()
             if isinstance(value, dict) and getattr(value, "changes", None) is not self.changes:
                 value = Entry(value, self.changes)
             dict.__setitem__(self, key, value)
@@ -237,7 +238,7 @@ class States(_Counting, defaultdict):  # type: ignore[type-arg]
         self[key] = {}
         return self[key]
 
-    # defaultdict's own would call States with two arguments.
+    # defaultdict's copy() would call States with two arguments.
     def copy(self) -> defaultdict[Any, Any]:
         return defaultdict(dict, self)
 

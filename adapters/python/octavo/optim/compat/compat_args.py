@@ -1,29 +1,29 @@
-"""Arguments of torch, torchao and bitsandbytes that no description has: what they mean here, or that they
-mean nothing. All of them are taken care of in this file.
+"""Arguments of torch, torchao and bitsandbytes that no algorithm's description has: what each of them means
+here, or that it has no effect.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from .. import _describe
-from .._warn import warn
+from ... import _describe
+from ..._warn import warn
+from ..options import MIN_QUANTIZED_SIZE, from_text, state_of_bits
 from . import decay
-from .options import MIN_QUANTIZED_SIZE, from_text, state_of_bits
 
-# Arguments by place that bitsandbytes has behind its options: name, type, default.
+# Positional arguments that bitsandbytes has after its options: name, type, default.
 TAIL = (("optim_bits", "int | None", None), ("args", "Any", None), ("min_8bit_size", "int | None", None))
 # In bitsandbytes, 8bit and 32bit classes of these algorithms have no `optim_bits` argument.
 _NO_BITS = ("sgd", "lion", "rmsprop", "lamb", "lars", "ademamix")
 # In bitsandbytes, classes of these algorithms have no `args` argument.
 _NO_ARGS = ("ademamix",)
-# Options that are behind that tail in its signatures, or that only this library has.
+# Options after this tail in its signatures, or in this library only.
 BEHIND_TAIL = ("max_unorm", "trust_ratio", "trust_coefficient")
-# An argument that its class has before an option and does not support.
+# An argument that bitsandbytes' class has before an option and does not support.
 UNSUPPORTED = {"adam_w_mode": ("amsgrad", "bool", False)}
-# Whose 8-bit classes bitsandbytes has always given optim_bits=32, which says nothing there.
+# bitsandbytes' 8-bit classes of these algorithms have optim_bits=32, which has no effect.
 _TAKES_32 = ("adam", "adamw")
-# Accepted for the sake of old calls: the value that asks for nothing, and what is done instead.
+# Arguments of old calls: the value without effect, and the explanation for other values.
 _REMOVED = {
     "percentile_clipping": (
         100,
@@ -35,26 +35,26 @@ _REMOVED = {
 }
 
 
-def take_removed(given: dict[str, Any], known: Any) -> None:
-    """Removes arguments without effect from `given`, and warns where a value asks for something."""
+def pop_removed_args(given: dict[str, Any], known: Any) -> None:
+    """Removes arguments without effect from `given`, and warns if their value asks for something."""
     for name in [name for name in given if name in _REMOVED and name not in known]:
         neutral, instead = _REMOVED[name]
         if from_text(given.pop(name)) not in (None, neutral):
             warn(f"{name} has no effect: {instead}")
 
 
-def take_decoupled(given: dict[str, Any], described: _describe.Algorithm) -> None:
-    """torch has an argument that makes an optimizer the algorithm of another name."""
+def pop_decoupled_flag(given: dict[str, Any], described: _describe.Algorithm) -> None:
+    """Removes torch's argument that turns an algorithm into another one. ValueError if it does."""
     other = decay.twin_of(described)
     if other is not None and from_text(given.pop(decay.KEY, described.decoupled)) != described.decoupled:
         raise ValueError(f"{decay.KEY}={other.decoupled} is {other.title}: use the class of that name")
 
 
-def by_name(
+def split_positional_tail(
     cls: Any, described: _describe.Algorithm, names: list[str], given: tuple[Any, ...]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments by place in bitsandbytes' order, split into those before the tail and the tail by name. Where
-    our own order, `names`, fits, nothing is split.
+    """Splits positional arguments in bitsandbytes' order into those before the tail and the tail by name.
+    Nothing is split if they fit this library's order, `names`.
     """
     begin = names.index(TAIL[0][0]) + 1  # of `given`, which begins with the parameters
     tail = given[begin:]
@@ -70,7 +70,7 @@ def by_name(
 
 
 def _fits(values: tuple[Any, ...], names: list[str]) -> bool:
-    """Whether the values, by place, can be the arguments of these names."""
+    """Returns whether these positional values can be the arguments of these names."""
     if len(values) > len(names):
         return False
     for name, value in zip(names, map(from_text, values), strict=False):
@@ -86,16 +86,16 @@ def _fits(values: tuple[Any, ...], names: list[str]) -> bool:
     return True
 
 
-def settle(cls: Any, given: dict[str, Any], described: _describe.Algorithm) -> dict[str, Any]:
-    """All arguments by name, but `params` -> defaults of the parameter groups. `cls._state` is the format
-    that the class's name says, or None.
+def resolve_args(cls: Any, given: dict[str, Any], described: _describe.Algorithm) -> dict[str, Any]:
+    """Turns all arguments except `params`, by name, into the defaults of the parameter groups. `cls._state`
+    is the format in the class's name, or None.
     """
     name = cls.__name__
     for unsupported, _, neutral in (UNSUPPORTED[o.name] for o in described.options if o.name in UNSUPPORTED):
         if from_text(given.pop(unsupported)) != neutral:
             raise ValueError(f"{name} does not support {unsupported}=True")
-    # bitsandbytes' `args` is an object of options that nothing reads. A number there is another argument:
-    # many classes there have no optim_bits before `args`, ours have.
+    # bitsandbytes' `args` is an object of options without effect. A number is meant for another argument:
+    # many of its classes have no optim_bits before `args`.
     if isinstance(args := given.pop("args"), (int, float)):
         raise TypeError(f"args is {args!r}, expected None or an object: give min_8bit_size by name")
     given["state"] = _state(cls, given["state"], given.pop("optim_bits"), described)

@@ -1,29 +1,29 @@
-"""Whether host memory holds what offload will put there, asked before anything is allocated."""
+"""Checks that offload's data fit into host memory, before anything is allocated."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._describe import formats
-from .._engine import HOST
-from .._shards import local
+from ..._describe import formats
+from ..._engine import HOST
+from ..._shards import local
 from . import host_memory
 
 if TYPE_CHECKING:
-    from .base import Optimizer
+    from ..optimizer import Optimizer
+    from ..roster import Member
     from .host_states import HostStates
-    from .plan import Member
 
 
-def check(
+def check_fits(
     optimizer: Optimizer, offload: HostStates, members: Sequence[Member], residences: Mapping[int, int]
 ) -> None:
-    """MemoryError where the states of these, and copies of gradients and weights, do not fit. Residences are
-    by handle.
+    """MemoryError if the states of these members, and copies of gradients and weights, do not fit. Residences
+    are by handle.
     """
-    copies, free = copies_bytes(offload, members, residences), host_memory.room()
-    needed = copies + _states(offload, members)
+    copies, free = copies_bytes(offload, members, residences), host_memory.free_bytes()
+    needed = copies + _state_bytes(offload, members)
     if needed <= free:
         return
     fix = _fix(optimizer, offload, members, free - copies)
@@ -34,17 +34,17 @@ def check(
 
 
 def copies_bytes(offload: HostStates, members: Sequence[Member], residences: Mapping[int, int]) -> int:
-    """What the engine keeps in host memory beside the states of these."""
-    return sum(_copies(offload, m, residences[m.handle] == HOST) for m in members)
+    """Returns the bytes that the engine has in host memory besides these members' states."""
+    return sum(_copy_bytes(offload, m, residences[m.handle] == HOST) for m in members)
 
 
-def _states(offload: HostStates, members: Sequence[Member], **changes: Any) -> int:
-    """Bytes of states, with `changes` of the groups' options."""
-    return sum(host_memory.bytes_of(offload.form(m, **changes).values()) for m in members)
+def _state_bytes(offload: HostStates, members: Sequence[Member], **changes: Any) -> int:
+    """Returns the bytes of states, with `changes` of the groups' options."""
+    return sum(host_memory.bytes_of(offload.state_form(m, **changes).values()) for m in members)
 
 
-def _copies(offload: HostStates, member: Member, on_cpu: bool) -> int:
-    """What the engine keeps of a parameter: its copy, and its gradient."""
+def _copy_bytes(offload: HostStates, member: Member, on_cpu: bool) -> int:
+    """Returns the bytes of a parameter's copy and of its gradient."""
     here, options = local(member.param), offload.options
     gradient = 4 if options.accumulate_in_fp32 else here.element_size()
     taken = on_cpu or options.offload_gradients
@@ -52,14 +52,14 @@ def _copies(offload: HostStates, member: Member, on_cpu: bool) -> int:
 
 
 def _fix(optimizer: Optimizer, offload: HostStates, members: Sequence[Member], free: int) -> str:
-    """The format of most bytes that fits into what copies leave, or the part of the states that does."""
+    """Returns the advice: the largest format that fits beside the copies, or an offload_ratio that fits."""
     excluded = optimizer._described.excluded_formats
     taken = [name for name, described in formats().items() if not excluded >> described.number & 1]
-    sizes = {name: _states(offload, members, state=name, block_size=None) for name in taken}
+    sizes = {name: _state_bytes(offload, members, state=name, block_size=None) for name in taken}
     if fitting := {name: size for name, size in sizes.items() if size <= free}:
         name = max(fitting, key=fitting.__getitem__)
         return f"state={name!r} takes {_gb(fitting[name])} of that"
-    ratio = max(0, int(100 * free / _states(offload, members))) / 100
+    ratio = max(0, int(100 * free / _state_bytes(offload, members))) / 100
     return f"no format fits; offload_ratio={ratio} leaves the rest on the device"
 
 

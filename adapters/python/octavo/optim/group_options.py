@@ -1,7 +1,6 @@
-"""The options of a parameter group as the engine takes them.
+"""The options of a parameter group as the engine has them.
 
-Options may change between any two steps. Numbers do not change in place, so a step that finds the objects it
-knows has nothing to do.
+Options may change between any two steps. Numbers do not change in place, so a step compares the objects.
 """
 
 from __future__ import annotations
@@ -21,28 +20,29 @@ _OTHERS = ("maximize", "seed", "clip_grad_norm", "master", "capturable", "fused"
 _CPU = torch.device("cpu")
 
 
-class Hyper:
+class GroupOptions:
     def __init__(self, described: Algorithm) -> None:
         self._described = described
         self._args = _engine.new_args()
         self._args.decay = 2 if described.decoupled else 1
-        self._names = (*dict.fromkeys(o.tuple or o.name for o in described.options), *_OTHERS)
+        self.names = (*dict.fromkeys(o.tuple or o.name for o in described.options), *_OTHERS)
         placed = [option for option in described.options if option.offset >= 0]
         kinds = [ctypes.c_uint32 if option.range == FLAG else ctypes.c_double for option in placed]
         self._cells = [
             (option, kind.from_buffer(self._args, option.offset))
             for option, kind in zip(placed, kinds, strict=True)
         ]
-        self._seen: tuple[Any, ...] = ()
-        self.rate: Tensor | None = None  # where the engine reads it
-        self.key: tuple[Any, ...] = ()  # of the options that states are made for
+        # The engine's options: whether a scaler lets the device skip steps, then the values of `names`.
+        self.seen: tuple[Any, ...] = ()
+        self.rate: Tensor | None = None  # where the engine reads the learning rate
+        self.key: tuple[Any, ...] = ()  # values of the options that states depend on
 
-    def is_known(self, group: dict[str, Any], amp: bool) -> bool:
-        """Whether the engine has these options; `amp`: a scaler lets the device skip steps."""
-        now = (amp, *map(group.get, self._names))
-        return len(self._seen) == len(now) and all(map(operator.is_, now, self._seen))
+    def is_current(self, group: dict[str, Any], amp: bool) -> bool:
+        """Returns whether the engine has these options. `amp`: a scaler lets the device skip steps."""
+        now = (amp, *map(group.get, self.names))
+        return len(self.seen) == len(now) and all(map(operator.is_, now, self.seen))
 
-    def tell(
+    def send_to_engine(
         self,
         engine: _engine.Engine,
         number: int,
@@ -50,7 +50,7 @@ class Hyper:
         amp: bool,
         devices: set[torch.device],
     ) -> None:
-        """Checks the group's options and gives them to the engine. `devices`: where its parameters are."""
+        """Checks the options and gives them to the engine. The group's parameters are on `devices`."""
         options.check_numbers(self._described, group)
         options.check_clip(group)
         options.check_seed(group)
@@ -63,14 +63,14 @@ class Hyper:
             self.rate = lr.detach().to(torch.float32)
             args.scalar_lr = self.rate.data_ptr()
         else:
-            args.lr = max(float(lr), 0.0)  # a schedule's last rate may lie a little below
+            args.lr = max(float(lr), 0.0)  # a schedule's last rate may be slightly negative
         args.maximize, args.seed = int(group["maximize"]), group["seed"]
         args.max_norm = group["clip_grad_norm"] or 0.0
         switches = self._described.switches(group)
         engine.set_group(number, switches, args, _CPU if self.rate is None else self.rate.device)
-        seen = (amp, *map(group.get, self._names))
+        seen = (amp, *map(group.get, self.names))
         plain = not any(isinstance(v, Tensor) or (isinstance(v, tuple) and _has_tensors(v)) for v in seen)
-        self._seen = seen if plain else ()
+        self.seen = seen if plain else ()
 
 
 def _has_tensors(values: tuple[Any, ...]) -> bool:

@@ -1,15 +1,15 @@
-"""offload_gradients: gradients go to host memory in the backward pass as they are complete, are freed on
-their device, and add up there until step().
+"""offload_gradients: a gradient moves to host memory in the backward pass when it is complete, is freed on
+its device, and accumulates in host memory until step().
 
-DistributedDataParallel averages gradients only after the hooks, so where there is a process group the
-gradients of plain tensors stay on the device until step(). GradScaler looks for infinities on the device:
-it finds those of the gradients that were taken in one that stays there, that of the witness: the smallest
-parameter that has a gradient in this step.
+DistributedDataParallel averages gradients only after the hooks, so in a process group the gradients of plain
+tensors stay on the device until step(). GradScaler looks for infinities on the device. One gradient stays
+there for it, that of the witness: the smallest parameter with a gradient in this step. The witness's gradient
+becomes infinite if an offloaded gradient is not finite.
 
-clip_grad_norm_ reaches only gradients on the device. One of them is looked at in step(): if its values have
-changed, those in host memory have not, which is an error. If it was written with equal values, something has
-measured a norm or clipped by a large one: that is a warning. Where all parameters are offloaded, the smallest
-one's gradient stays on the device for this (the sample).
+clip_grad_norm_ reaches only gradients on the device. step() looks at one of them. If its values have changed,
+the gradients in host memory lack the change, which is an error. If it was written with equal values, a norm
+was measured or the limit was large, which is a warning. If all parameters are offloaded, the gradient of the
+smallest one stays on the device for this check (the sample).
 """
 
 from __future__ import annotations
@@ -21,25 +21,27 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .._engine import stream_of
-from .._shards import local
-from .._warn import warn
-from .hooks import GradientHooks, averaged_later
+from ..._engine import stream_of
+from ..._shards import local
+from ..._warn import warn
+from ..hooks import GradientHooks, averaged_later
 
 if TYPE_CHECKING:
-    from .base import Optimizer
-    from .plan import Member
+    from ..optimizer import Optimizer
+    from ..roster import Member
 
 
 class GradientOffload(GradientHooks):
     def __init__(self, optimizer: Optimizer) -> None:
-        self._witness: dict[torch.device, tuple[Tensor, int | None]] = {}  # and its gradient's stream
-        self._infinite: dict[torch.device, Tensor] = {}  # not zero: a gradient that was taken is not finite
+        self._witness: dict[
+            torch.device, tuple[Tensor, int | None]
+        ] = {}  # the witness, and its gradient's stream
+        self._infinite: dict[torch.device, Tensor] = {}  # not zero: an offloaded gradient is not finite
         self._warned = False
-        self._sample: Tensor | None = None  # an offloaded parameter whose gradient stays
-        self._chosen_for = -1  # the number of parameters that the sample was chosen among
+        self._sample: Tensor | None = None  # an offloaded parameter whose gradient stays on the device
+        self._chosen_for = -1  # the number of handles when the sample was chosen
         self._warned_of_norm = False
-        self._kept: _Kept | None = None
+        self._sample_grad: _SampleGradient | None = None
         super().__init__(optimizer)
 
     def completed(self, optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> None:
@@ -52,45 +54,45 @@ class GradientOffload(GradientHooks):
                 )
             return
         roster = optimizer._roster
-        if (member := roster.member(param)) is None:
-            roster.sync(optimizer.param_groups)
-            member = roster.known(param)
+        if (member := roster.find_member(param)) is None:
+            roster.update_members(optimizer.param_groups)
+            member = roster.member_of(param)
         if self._chosen_for != roster.handles:
             self._choose_sample(optimizer)
         away = optimizer._offload
         assert away is not None
         free: Tensor | None = param
-        if scaled := _asks_scaler(optimizer):
-            free = self._bear_witness(param)
-            member = member if free is None else roster.known(free)
+        if scaled := _uses_scaler(optimizer):
+            free = self._update_witness(param)
+            member = member if free is None else roster.member_of(free)
         if free is not None and free is not self._sample and away.is_away(member):
             self.gather(optimizer, free)
-        elif not scaled and (self._kept is None or self._kept.param is param):
-            self._kept = _Kept(param)
+        elif not scaled and (self._sample_grad is None or self._sample_grad.param is param):
+            self._sample_grad = _SampleGradient(param)
 
     @torch.no_grad()
     def use(self, optimizer: Optimizer, params: list[Tensor]) -> None:
         away = optimizer._offload
         assert away is not None
-        if _asks_scaler(optimizer):
-            self._look(params)
-        away.take(params)
+        if _uses_scaler(optimizer):
+            self._check_finite(params)
+        away.pop_grads(params)
 
     def end_of_backward(self) -> None:
         super().end_of_backward()
-        self._tell_scaler()
+        self._mark_witness_infinite()
 
     def before_step(self, optimizer: Optimizer) -> None:
-        """Takes what came by other ways, and says where a scaler cannot do what it is there for."""
+        """Offloads gradients that hooks have not seen, and checks that a scaler could see all gradients."""
         away = optimizer._offload
         assert away is not None
         self.end_of_backward()
         self._check_unchanged(optimizer)
         lost = [device for device in self._infinite if self._witness_of(device) is None]
-        away.take_second(optimizer._roster.registered())
+        away.pop_late_grads(optimizer._roster.registered())
         for group in optimizer.param_groups:  # parameters may have been unfrozen, or replaced
             self.watch(group)
-        if not away.held or getattr(optimizer, "found_inf", None) is None:
+        if not away.host_grads or getattr(optimizer, "found_inf", None) is None:
             return
         name = type(optimizer).__name__
         if getattr(optimizer, "grad_scale", None) is None:
@@ -105,32 +107,32 @@ class GradientOffload(GradientHooks):
         if lost:
             raise RuntimeError(
                 f"{name}: GradScaler finds infinities of gradients that offload_gradients has taken in one "
-                "that stays on the device, and somebody has removed that since the backward pass"
+                "that stays on the device, but this one was removed since the backward pass"
             )
         self._infinite = {}
 
     def forget(self) -> None:
-        """The gradients of this step are not wanted."""
+        """Discards the gradients of this step."""
         super().forget()
         optimizer = self._optimizer()
         if optimizer is not None and optimizer._offload is not None:
-            optimizer._offload.drop()
-        self._infinite, self._kept = {}, None
+            optimizer._offload.discard_grads()
+        self._infinite, self._sample_grad = {}, None
 
     # --- Clipping ---------------------------------------------------------------------------------
 
     def _choose_sample(self, optimizer: Optimizer, among: Iterable[Member] = ()) -> None:
-        """Chooses the smallest parameter of `among`, or of all where none stays on the device."""
+        """Chooses the smallest parameter of `among`, or of all if all are offloaded."""
         away: Any = optimizer._offload
         self._chosen_for = optimizer._roster.handles
         trained = [m for m in optimizer._roster.members if m.param.requires_grad]
         among = list(among) or (trained if all(map(away.is_away, trained)) else [])
         self._sample = min((m.param for m in among), key=Tensor.numel, default=None)
         if self._sample is not None and away.options.accumulate_in_fp32:
-            self._take_before_adding(optimizer, self._sample)
+            self._offload_before_adding(optimizer, self._sample)
 
-    def _take_before_adding(self, optimizer: Optimizer, sample: Tensor) -> None:
-        """torch would add the sample's gradients in their own dtype."""
+    def _offload_before_adding(self, optimizer: Optimizer, sample: Tensor) -> None:
+        """Offloads the sample's earlier gradient before torch would add to it in its own dtype."""
         own, owner = weakref.ref(self), weakref.ref(optimizer)
 
         def add(_: Tensor) -> None:
@@ -143,19 +145,19 @@ class GradientOffload(GradientHooks):
         self._hooked[-len(self._hooked) - 1] = (weakref.ref(sample), sample.register_hook(add))
 
     def _check_unchanged(self, optimizer: Optimizer) -> None:
-        """RuntimeError where gradients on the device were changed and those in host memory were not."""
-        held = optimizer._offload.held  # type: ignore[union-attr]
+        """RuntimeError if gradients on the device were changed, which those in host memory were not."""
+        held = optimizer._offload.host_grads  # type: ignore[union-attr]
         if not held or getattr(optimizer, "found_inf", None) is not None:  # a scaler writes to them
-            self._kept = None
+            self._sample_grad = None
             return
-        if self._kept is None:  # the sample was not used
+        if self._sample_grad is None:  # the sample was not used
             self._choose_sample(optimizer, [m for m in optimizer._roster.members if m.handle in held])
             return
-        if self._kept.was_written():
-            if self._kept.is_equal():
+        if self._sample_grad.was_written():
+            if self._sample_grad.is_equal():
                 self._warn_of_norm(optimizer)
                 return
-            member = optimizer._roster.known(self._kept.param)
+            member = optimizer._roster.member_of(self._sample_grad.param)
             raise RuntimeError(
                 f"{type(optimizer).__name__}: "
                 f"{optimizer._name(optimizer.param_groups[member.group], member.index)}: its gradient was "
@@ -164,10 +166,10 @@ class GradientOffload(GradientHooks):
                 "(max_grad_norm in transformers, gradient_clip_val in Lightning), clip with the optimizer's "
                 "clip_grad_norm instead"
             )
-        self._kept = None
+        self._sample_grad = None
 
     def _warn_of_norm(self, optimizer: Optimizer) -> None:
-        self._kept = None
+        self._sample_grad = None
         if not self._warned_of_norm:
             self._warned_of_norm = True
             warn(
@@ -179,8 +181,8 @@ class GradientOffload(GradientHooks):
 
     # --- GradScaler -------------------------------------------------------------------------------
 
-    def _bear_witness(self, param: Tensor) -> Tensor | None:
-        """Makes the parameter the witness where it is smaller. Returns whose gradient need not stay."""
+    def _update_witness(self, param: Tensor) -> Tensor | None:
+        """Makes the parameter the witness if it is smaller. Returns one whose gradient need not stay."""
         here = local(param)
         stream, witness = stream_of(here.device), self._witness_of(here.device)
         if witness is param:
@@ -189,18 +191,18 @@ class GradientOffload(GradientHooks):
             return param
         _, before = self._witness.get(here.device, (None, None))
         self._witness[here.device] = param, stream
-        return witness if before == stream else None  # others are in order on their stream alone: they stay
+        return witness if before == stream else None  # a gradient of another stream is not ordered: it stays
 
     def _witness_of(self, device: torch.device) -> Tensor | None:
-        """The witness, where it has a gradient that a scaler sees."""
+        """Returns the witness if it has a gradient that a scaler sees."""
         witness, _ = self._witness.get(device, (None, None))
         optimizer = self._optimizer()
         if witness is None or witness.grad is None or optimizer is None:
             return None
-        return None if optimizer._roster.member(witness) is None else witness
+        return None if optimizer._roster.find_member(witness) is None else witness
 
-    def _look(self, params: list[Tensor]) -> None:
-        """Notes whether any of these gradients, all on one device, is not finite."""
+    def _check_finite(self, params: list[Tensor]) -> None:
+        """Notes if any of these gradients, which are on one device, is not finite."""
         grads = [local(p.grad) for p in params]  # type: ignore[arg-type]
         device = grads[0].device
         if device not in self._infinite:
@@ -213,8 +215,8 @@ class GradientOffload(GradientHooks):
             torch._amp_foreach_non_finite_check_and_unscale_(some, self._infinite[device], one)
 
     @torch.no_grad()
-    def _tell_scaler(self) -> None:
-        """Makes the witness's gradient infinite where one that was taken is; such a step is skipped."""
+    def _mark_witness_infinite(self) -> None:
+        """Makes the witness's gradient infinite if an offloaded one is, so the scaler skips the step."""
         for device, infinite in self._infinite.items():
             if (witness := self._witness_of(device)) is not None:
                 grad = local(witness.grad)  # type: ignore[arg-type]
@@ -222,8 +224,8 @@ class GradientOffload(GradientHooks):
                 first += torch.where(infinite > 0, torch.inf, 0.0).to(first.dtype)
 
 
-class _Kept:
-    """A gradient that stays on the device, as the backward pass has left it."""
+class _SampleGradient:
+    """A gradient that stays on the device, with its version and values after the backward pass."""
 
     def __init__(self, param: Tensor) -> None:
         self.param, self._grad = param, param.grad
@@ -244,8 +246,8 @@ def _first_values(grad: Tensor) -> Tensor:
     return grad.detach().reshape(-1)[:4096].clone()
 
 
-def _asks_scaler(optimizer: Optimizer) -> bool:
-    # Every hook calls this, and a generator takes longer than a loop.
+def _uses_scaler(optimizer: Optimizer) -> bool:
+    # Every hook calls this, and a generator is slower than a loop.
     for group in optimizer.param_groups:  # noqa: SIM110
         if group.get("fused"):
             return True

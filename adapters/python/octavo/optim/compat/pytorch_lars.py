@@ -9,14 +9,14 @@ from typing import Any
 
 from torch import Tensor  # noqa: F401 typing.get_type_hints looks the hints up here
 
-from .classes import CLASSES
+from ..classes import CLASSES
 
 _Base: Any = CLASSES["LARS32bit"]
 _FIRST = ("self", "params", "lr", "momentum", "dampening", "weight_decay", "nesterov", "max_unorm")
 
 
 def _signature() -> inspect.Signature:
-    """The base's, with the arguments that have places first, and the others by name."""
+    """Returns the base's signature: positional arguments first, the others by name."""
     known = inspect.signature(_Base.__init__).parameters
     places = [known[name].replace(default=0.0) if name == "momentum" else known[name] for name in _FIRST]
     rest = [p.replace(kind=p.KEYWORD_ONLY) for name, p in known.items() if name not in _FIRST]

@@ -1,10 +1,10 @@
-"""torchao's CPUOffloadOptimizer: an optimizer of ours with offload="host", or any other one of torch on
-copies of the parameters in host memory.
+"""torchao's CPUOffloadOptimizer: an optimizer of octavo.optim with offload="host", or any optimizer of torch
+on copies of the parameters in host memory.
 
-Beyond torchao's: groups are those that were given, and may change at any time; gradients add up in host
-memory where offload_gradients frees them; clip_grad_norm clips inside the step; a gradient that was written
-after its hook (unscaled, clipped, averaged) is copied again, and so is a weight that somebody has written; a
-state dict is that of the optimizer inside. Copies are ordered by streams; the host waits for gradients alone.
+It differs from torchao's in these points. Groups may change at any time. With offload_gradients, gradients
+accumulate in host memory. clip_grad_norm clips inside the step. A gradient that was written after its hook
+(unscaled, clipped, averaged) is copied again, and so is a weight that other code has written. The state dict
+is that of the inner optimizer. Copies are ordered by streams; the host waits only for gradients.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checkpoint.importers import refuse_zero
-from .base import Optimizer
-from .hooks import averaged_later
+from ...checkpoint.importers import refuse_zero
+from ..hooks import averaged_later
+from ..optimizer import Optimizer
+from ..options import check_clip
 from .offloaded_param import OffloadedParam
-from .options import check_clip
 
 _NOT_OPTIONS = ("params", "param_names")
 
 
 class CPUOffloadOptimizer(torch.optim.Optimizer):
-    """Steps on the CPU; parameters of fewer than `minimal_size` elements are stepped where they are.
-    `optimizer_class` is made of `params` and the other arguments. Where it is one of octavo.optim, this gives
-    an object of that class with offload="host".
+    """Steps on the CPU; parameters of fewer than `minimal_size` elements are stepped on their device.
+    `optimizer_class` is called with `params` and the other arguments. If it is a class of octavo.optim, the
+    result is an object of that class with offload="host".
     """
 
     def __new__(
@@ -64,13 +64,13 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
         self._streams: dict[torch.device, Any] = {}
         self._hooks: list[Any] = []
         weakref.finalize(self, _end, self._hooks, self._streams)
-        self.grad_norm: Tensor | None = None  # of the last step, before clipping; where it was computed
+        self.grad_norm: Tensor | None = None  # of the last step, before clipping; None if it was not computed
         params = _as_lists(params)
         probe = optimizer_class([_like_first(params)], **options)
         _check_step(probe)
         super().__init__(params, probe.defaults)
         if self._offload_gradients:
-            # GradScaler would unscale what is left on the device alone: so that it asks step().
+            # GradScaler would unscale only gradients on the device. With this, step() gets its tensors.
             self._step_supports_amp_scaling = True
 
     def __getstate__(self) -> Any:
@@ -78,10 +78,10 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
-        self._take_in(self.param_groups[-1])
+        self._add_inner_optimizers(self.param_groups[-1])
 
-    def _take_in(self, group: dict[str, Any]) -> None:
-        """Makes what steps the group's parameters; those that are frozen may come later."""
+    def _add_inner_optimizers(self, group: dict[str, Any]) -> None:
+        """Makes the inner optimizers of the group's parameters. Frozen parameters may be added later."""
         self._groups.update(dict.fromkeys(group["params"], group))
         new = [p for p in group["params"] if p.requires_grad and p not in self._inside]
         options, owner = _options_of(group), weakref.ref(self)
@@ -117,9 +117,9 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
         away, group = self._away.get(param), self._groups.get(param)
         if not any(each is group for each in self.param_groups):
             return  # its group was deleted
-        # DistributedDataParallel averages gradients after the hooks: step() copies them then.
+        # DistributedDataParallel averages gradients after the hooks, so step() copies them.
         if away is not None and param.grad is not None and not averaged_later(param):
-            away.take(self._offload_gradients)
+            away.copy_grad(self._offload_gradients)
 
     # --- The step ---------------------------------------------------------------------------------
 
@@ -134,9 +134,9 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
                 "CPUOffloadOptimizer: GradScaler does not reach gradients that offload_gradients has taken; "
                 "use offload_gradients=False, or an optimizer of octavo.optim with fused=True"
             )
-        self._tell_groups()
+        self._update_inner_groups()
         for device, stream in self._streams.items():
-            stream.wait_stream(torch.cuda.current_stream(device))  # weights are still read there
+            stream.wait_stream(torch.cuda.current_stream(device))  # the current stream may still read weights
         stepped = [p for p in self._groups if p in self._inside]
         away = [self._away[p] for p in stepped if p in self._away and self._away[p].has_gradient()]
         small = [p for p in stepped if p not in self._away and p.grad is not None]
@@ -154,12 +154,12 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
             torch.cuda.current_stream(device).wait_stream(stream)
         return loss
 
-    def _tell_groups(self) -> None:
-        """Gives the optimizers inside the groups as they are now: options and parameters may change between
-        any two steps.
+    def _update_inner_groups(self) -> None:
+        """Gives the inner optimizers the present groups: options and parameters may change between any two
+        steps.
         """
         for group in self.param_groups:  # parameters may have been unfrozen
-            self._take_in(group)
+            self._add_inner_optimizers(group)
         self._groups = {param: group for group in self.param_groups for param in group["params"]}
         small: list[tuple[dict[str, Any], dict[str, Any]]] = []
         for group in self.param_groups:
@@ -175,7 +175,7 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
             self._small.replace_groups(small)
 
     def _clipping(self, away: list[OffloadedParam], small: list[Tensor]) -> Tensor | None:
-        """What every gradient is multiplied by, as torch.nn.utils.clip_grad_norm_ does."""
+        """Returns the factor of all gradients, which torch.nn.utils.clip_grad_norm_ would use, or None."""
         self.grad_norm = None
         if self._clip is None or not (away or small):
             return None
@@ -191,7 +191,7 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def sync_params(self, way: str = "to_host") -> None:
-        """Makes the copies in host memory from the parameters, or the parameters from the copies."""
+        """Copies the parameters to host memory, or the copies to the parameters."""
         if way not in ("to_host", "to_device"):
             raise ValueError(f"Invalid way: {way!r}, expected 'to_host' or 'to_device'")
         for away in self._away.values():
@@ -200,10 +200,10 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
     # --- Files ------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """As the optimizer inside saves itself: it loads there, too."""
+        """Returns the form of the inner optimizer, which can load it, too."""
         numbers = {id(p): i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
         states: dict[int, Any] = {}
-        self._tell_groups()
+        self._update_inner_groups()
         for inside in dict.fromkeys(self._inside[p] for p in self._groups if p in self._inside):
             saved = inside.state_dict()["state"]
             states.update({numbers[id(p)]: saved[i] for i, p in enumerate(inside.params) if i in saved})
@@ -212,7 +212,7 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Of this class, of the optimizer inside, or of torchao's class."""
+        """Loads a state dict of this class, of the inner optimizer, or of torchao's class."""
         if "offloaded" in state_dict:
             self._load_torchao(state_dict)
             return
@@ -227,14 +227,14 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
             for param, number in zip(group["params"], other["params"], strict=True):
                 if number in state_dict["state"]:
                     states[param] = state_dict["state"][number]
-        self._tell_groups()
+        self._update_inner_groups()
         for inside in dict.fromkeys(self._inside[p] for p in self._groups if p in self._inside):
             inside.load([states.get(param) for param in inside.params])
 
     def _load_torchao(self, state_dict: Mapping[str, Any]) -> None:
-        """It has a state dict for each parameter on the CPU, and one for all others."""
+        """Loads torchao's form: a state dict for each parameter on the CPU, and one for all others."""
         rest = state_dict.get("on-device")
-        self._tell_groups()
+        self._update_inner_groups()
         stepped = [p for p in self._groups if p in self._inside]
         away = [p for p in stepped if p in self._away]
         small = 0 if rest is None else sum(len(group["params"]) for group in rest["param_groups"])
@@ -288,13 +288,13 @@ class Inside:
 
     def load(self, states: list[Any]) -> None:
         saved = self.state_dict()
-        # Copies: torch would go on with the tensors that were given.
+        # These are copies, because torch would use the given tensors themselves.
         saved["state"] = {i: copy.deepcopy(state) for i, state in enumerate(states) if state is not None}
         self.optimizer.load_state_dict(saved)
 
 
 def _end(hooks: list[Any], streams: dict[torch.device, Any]) -> None:
-    """Parameters may outlive their optimizer: its hooks must not, its copies until they were read."""
+    """Removes the hooks and waits for copies that streams still read. Parameters may live longer."""
     for hook in hooks:
         hook.remove()
     for stream in streams.values():
@@ -302,8 +302,8 @@ def _end(hooks: list[Any], streams: dict[torch.device, Any]) -> None:
 
 
 def _as_lists(params: Any) -> Any:
-    """Parameters or groups, as torch.optim takes them, that can be read twice."""
-    if isinstance(params, Tensor):  # torch's message
+    """Returns the parameters or groups as lists, which can be read twice."""
+    if isinstance(params, Tensor):  # raises torch's message
         torch.optim.Optimizer(params, {})
     lists = []
     for each in params:
@@ -314,7 +314,7 @@ def _as_lists(params: Any) -> Any:
 
 
 def _like_first(params: Any) -> Tensor:
-    """A small tensor with the dimensions of the first parameter: some optimizers take matrices alone."""
+    """Returns a small tensor with the dimensions of the first parameter: Muon accepts only matrices."""
     first = next(iter(params), None)
     while isinstance(first, (dict, list, tuple)):  # groups, and pairs of names and parameters
         first = first.get("params") if isinstance(first, dict) else first[-1] if first else None

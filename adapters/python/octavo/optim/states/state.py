@@ -1,7 +1,7 @@
-"""The state of one parameter: which format it gets, its tensors in optimizer.state[p], and what the core
-needs of it.
+"""The state of one parameter: its format, its tensors in optimizer.state[p], and its description for the
+core.
 
-Tensors of one code per element have the parameter's shape and memory order; packed nibbles and scales are
+Tensors with one code per element have the parameter's shape and memory order; packed nibbles and scales are
 flat. Zero bytes are the initial state of every format.
 """
 
@@ -17,22 +17,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _abi, _codec, _describe
-from .._codec import MASTER, MASTER_DTYPES, SCALE, STEP, Moment
-from .._engine import DTYPES, device_numbers, store_number
-from .._shards import Rows, is_sharded, local, rows_of
-from .overrides import OVERRIDE
+from ... import _abi, _codec, _describe
+from ..._codec import MASTER, MASTER_DTYPES, SCALE, STEP, Moment
+from ..._engine import DTYPES, device_numbers, store_number
+from ..._shards import Rows, is_sharded, local, rows_of
+from ..overrides import OVERRIDE
 
 
 def moments_of(algorithm: str, group: Mapping[str, Any]) -> tuple[tuple[str, Moment], ...]:
-    """The moments that a group's options ask for, by their names in torch's state dicts."""
+    """Returns the moments that a group's options need, by their names in torch's state dicts."""
     described = _describe.algorithms()[algorithm]
     return tuple((slot.name, slot.moment) for slot in described.slots(described.switches(group)))
 
 
 def memory_order(tensor: Tensor) -> tuple[int, ...]:
-    """The dimensions from the slowest to the fastest in memory. ValueError where elements are not side by
-    side.
+    """Returns the dimensions from the slowest to the fastest in memory. ValueError if there are gaps between
+    elements.
     """
     if tensor.is_contiguous():
         return tuple(range(tensor.dim()))
@@ -50,10 +50,10 @@ class Kind:
     """How a parameter's state is stored."""
 
     state: str
-    block_size: int  # 0 where the format has no blocks
+    block_size: int  # 0 if the format has no blocks
     master: str | int
     rows: Rows
-    order: tuple[int, ...]  # the local tensor's dimensions as they lie in memory
+    order: tuple[int, ...]  # the local tensor's dimensions from the slowest to the fastest
 
     @property
     def memory_shape(self) -> tuple[int, ...]:
@@ -62,7 +62,7 @@ class Kind:
 
 
 def kind_of(param: Tensor, group: Mapping[str, Any]) -> Kind:
-    """What the group (and an override on the parameter) asks for. ValueError where it cannot be."""
+    """Returns what the group, or an override on the parameter, asks for. ValueError if it is not possible."""
     asked = {**group, **getattr(param, OVERRIDE, {})}
     here = local(param)
     state, master = asked["state"], asked["master"]
@@ -88,7 +88,7 @@ def kind_of(param: Tensor, group: Mapping[str, Any]) -> Kind:
 
 @functools.lru_cache(maxsize=4096)
 def _format_for(state: str, numel: int, min_quantized_size: int, sharded: bool) -> str:
-    """The library's rule: small parameters keep fp32 states, and not every format can be sharded."""
+    """Applies the library's rule: small parameters have fp32 states, and some formats cannot be sharded."""
     formats, found = _describe.formats(), _abi.u32()
     status = _abi.library().octavo_format_for(
         formats[state].number, numel, min_quantized_size, sharded, ctypes.byref(found)
@@ -99,12 +99,12 @@ def _format_for(state: str, numel: int, min_quantized_size: int, sharded: bool) 
 
 
 def new_codes(param: Tensor, kind: Kind, moment: Moment) -> Tensor:
-    """Zeroed codes of a moment of the (local) parameter."""
+    """Returns zeroed codes of a moment of the (local) parameter."""
     dtype = _codec.code_dtype(moment, kind.state)
     if dtype is None:
         size, _ = _codec.layout(moment, kind.state, kind.memory_shape, kind.block_size)
         return torch.zeros(size, dtype=torch.uint8, device=param.device)
-    # Through bytes: not every device fills float8.
+    # Some devices cannot fill float8, so zeros are written as bytes.
     if dtype.itemsize == 1:
         return torch.zeros_like(param, dtype=torch.uint8, requires_grad=False).view(dtype)
     return torch.zeros_like(param, dtype=dtype, requires_grad=False)
@@ -136,8 +136,8 @@ def fill_missing(
 
 
 def lay_out(entry: dict[str, Any], kind: Kind, moments: tuple[tuple[str, Moment], ...]) -> None:
-    """Tensors that others have put there, copied where they do not lie in memory as the core goes through
-    them: codes and master bits as the parameter does, packed codes and scales side by side.
+    """Copies tensors of user code whose memory order is not the core's: codes and master bits have the order
+    of the parameter, packed codes and scales are contiguous.
     """
     per_element = [name for name, moment in moments if _codec.code_dtype(moment, kind.state) is not None]
     for key in [key for name, _ in moments for key in (name, name + SCALE)] + [MASTER]:
@@ -152,7 +152,7 @@ def lay_out(entry: dict[str, Any], kind: Kind, moments: tuple[tuple[str, Moment]
 def describe(
     slot: Any, entry: Mapping[str, Any], param: Tensor, kind: Kind, moments: tuple[tuple[str, Moment], ...]
 ) -> None:
-    """Fills in an octavo_engine_tensor, but for what belongs to its group; `param` is local."""
+    """Fills in an octavo_engine_tensor except its group's fields; `param` is local."""
     dims = _codec.core_shape(kind.memory_shape)
     slot.struct_size = ctypes.sizeof(slot)
     slot.param_dtype, slot.store = DTYPES[param.dtype], store_number(kind.master)
@@ -171,7 +171,7 @@ def describe(
 
 
 def state_bytes(entry: Mapping[str, Any]) -> int:
-    """Bytes of moments, scales and master bits."""
+    """Returns the bytes of moments, scales and master bits."""
     return sum(
         math.prod(value.shape) * value.element_size()
         for key, value in entry.items()

@@ -1,5 +1,5 @@
-"""Telling the engine of parameters: they are examined, get states where those are missing or elsewhere, and
-are given to the engine with every address. All are checked before anything is written.
+"""Registers parameters with the engine: examines them, makes or moves their states, and gives the engine
+every address. All parameters are checked before anything is written.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from .. import _abi
 from .._codec import STEP
 from .._engine import device_numbers
 from .._shards import local
-from . import changed, state
 from .checks import check_grad, check_param
+from .states import state, state_repair
 
 if TYPE_CHECKING:
-    from .base import Optimizer
-    from .plan import Member
+    from .base import OptimizerBase
+    from .roster import Member
 
 _UNKNOWN = -1  # octavo_engine_tensor.known_steps
 
 
-def examine(optimizer: Optimizer, members: Sequence[Member]) -> None:
-    """Checks everything about these parameters and their gradients, then tells the engine of those that it
-    does not know as they are.
+def check_and_register(optimizer: OptimizerBase, members: Sequence[Member]) -> None:
+    """Checks everything about these parameters and their gradients, then registers those of which the engine
+    has no record, or an old one.
     """
     groups = optimizer.param_groups
     for m in members:
@@ -34,46 +34,49 @@ def examine(optimizer: Optimizer, members: Sequence[Member]) -> None:
             check_param(m.param)
             if m.param.grad is not None:  # else it is in host memory
                 check_grad(m.param, m.param.grad)
-    moved = [m for m in members if m.address is not None and m.has_moved()]
-    _drop(optimizer, moved)
+    _mark_moved(optimizer, [m for m in members if m.address is not None and m.has_moved()])
     unknown, kinds = [m for m in members if m.address is None], []
     for m in unknown:
         with optimizer._named(groups[m.group], m.index):
-            kinds.append(optimizer._kind(m.param, groups[m.group]))
+            kinds.append(optimizer._state_kind(m.param, groups[m.group]))
     if unknown:
-        optimizer._sides.cover(local(m.param).device for m in unknown)
+        optimizer._buffers.add_devices(local(m.param).device for m in unknown)
         for number in sorted({m.group for m in unknown}):
-            optimizer._tell_group(number)
-        with torch.inference_mode(False):  # writes to such tensors are not counted
-            register(optimizer, unknown, kinds)
+            optimizer._send_options(number)
+        with torch.inference_mode(False):  # writes to inference tensors are not counted
+            register_tensors(optimizer, unknown, kinds)
 
 
-def _drop(optimizer: Optimizer, moved: Sequence[Member]) -> None:
+def _mark_moved(optimizer: OptimizerBase, moved: Sequence[Member]) -> None:
     for m in moved if optimizer._offload is not None else ():
         with optimizer._named(optimizer.param_groups[m.group], m.index):
-            optimizer._offload.check_kept(m)  # type: ignore[union-attr]
-    optimizer._roster.drop(moved)
+            optimizer._offload.check_no_host_grad(m)  # type: ignore[union-attr]
+    optimizer._roster.mark_outdated(moved)
 
 
-def register(optimizer: Optimizer, members: Sequence[Member], kinds: Sequence[state.Kind]) -> None:
+def register_tensors(
+    optimizer: OptimizerBase, members: Sequence[Member], kinds: Sequence[state.Kind]
+) -> None:
+    """Gives the engine these parameters and their states, which are made if they are missing."""
     offload = optimizer._offload
     if offload is not None:
-        offload.settle()
+        offload.synchronize()
     tensors = (_abi.EngineTensor * len(members))()
     entries = _make_states(optimizer, members, kinds)
-    taken: set[int] = set()  # counts of other states
-    if any(optimizer.state[m.param].handed for m in members):
-        taken.update(m.state().count().data_ptr() for m in optimizer._roster.registered())  # type: ignore[union-attr]
+    counts: set[int] = set()  # addresses of other states' step counts
+    if any(optimizer.state[m.param].exposed for m in members):
+        registered = (m.state() for m in optimizer._roster.registered())
+        counts.update(entry.step_count().data_ptr() for entry in registered if entry is not None)
     unread: list[tuple[Any, Tensor]] = []
     for slot, m, kind, entry in zip(tensors, members, kinds, entries, strict=True):
         group, tracked = optimizer.param_groups[m.group], optimizer.state[m.param]
         count, steps = entry[STEP], tracked.steps
-        # Somebody may have put one count into two states, or one whose writes are not counted.
-        if count.data_ptr() in taken or count.is_inference():
+        # User code may have put one count into two states, or a count whose writes are not counted.
+        if count.data_ptr() in counts or count.is_inference():
             count = entry[STEP] = count.clone()
-        taken.add(count.data_ptr())
+        counts.add(count.data_ptr())
         state.describe(slot, entry, local(m.param), kind, state.moments_of(optimizer.algorithm, group))
-        slot.group, slot.id, slot.norm_part = m.group, m.place, optimizer._sides.part_number(m.groups)
+        slot.group, slot.id, slot.norm_part = m.group, m.place, optimizer._buffers.part_number(m.groups)
         slot.step_on_device = optimizer._count_is_on_device(m)
         if offload is not None and offload.is_away(m):
             slot.state_device_kind, slot.state_device_index = device_numbers(torch.device("cpu"))
@@ -84,41 +87,41 @@ def register(optimizer: Optimizer, members: Sequence[Member], kinds: Sequence[st
             unread.append((slot, count))
         tracked.replace(entry)
         tracked.kind = kind
-    _read(unread)
+    _read_device_counts(unread)
     handles = [m.handle for m in members]
-    tell(optimizer, lambda: optimizer._engine.set(handles, tensors), members)
+    call_engine(optimizer, lambda: optimizer._engine.set(handles, tensors), members)
     for m in members:
-        m.learn(optimizer.state[m.param])
+        m.record_registration(optimizer.state[m.param])
     if offload is not None:
-        offload.registered(members)
-    optimizer._roster.learned(members, optimizer.state.changes)
+        offload.forget_versions(members)
+    optimizer._roster.watch_registered(members, optimizer.state.changes)
 
 
 def _make_states(
-    optimizer: Optimizer, members: Sequence[Member], kinds: Sequence[state.Kind]
+    optimizer: OptimizerBase, members: Sequence[Member], kinds: Sequence[state.Kind]
 ) -> list[dict[str, Any]]:
-    """What the states of these parameters are to be, as dictionaries of their own."""
+    """Returns the states that these parameters must have, as separate dictionaries."""
     entries, lacking, offload = [], [], optimizer._offload
     for m, kind in zip(members, kinds, strict=True):
         group, here, entry = optimizer.param_groups[m.group], local(m.param), optimizer.state[m.param].plain()
         moments = state.moments_of(optimizer.algorithm, group)
         away = offload is not None and offload.is_away(m)
-        changed.move(entry, None if away else here.device, optimizer._count_device(m))
-        changed.fit_master(entry, here, kind, type(optimizer).__name__)
+        state_repair.move_state(entry, None if away else here.device, optimizer._count_device(m))
+        state_repair.convert_master(entry, here, kind, type(optimizer).__name__)
         begins = optimizer._described.first_step_fills and any(name not in entry for name, _ in moments)
         if STEP not in entry or begins:
             lacking.append((m, entry))
         if away:
-            offload.fill(m, entry, kind)  # type: ignore[union-attr]
+            offload.allocate_state(m, entry, kind)  # type: ignore[union-attr]
         state.fill_missing(entry, here, kind, moments)
         state.lay_out(entry, kind, moments)
         entries.append(entry)
-    add_counts(optimizer, lacking)
+    add_step_counts(optimizer, lacking)
     return entries
 
 
-def add_counts(optimizer: Optimizer, lacking: Iterable[tuple[Member, dict[str, Any]]]) -> None:
-    """Step counts for states without one: views of one vector per device."""
+def add_step_counts(optimizer: OptimizerBase, lacking: Iterable[tuple[Member, dict[str, Any]]]) -> None:
+    """Gives states without a step count one: a view of one vector per device."""
     by_device: dict[torch.device, list[tuple[Member, dict[str, Any]]]] = {}
     for m, entry in lacking:
         by_device.setdefault(optimizer._count_device(m), []).append((m, entry))
@@ -128,8 +131,8 @@ def add_counts(optimizer: Optimizer, lacking: Iterable[tuple[Member, dict[str, A
             entry[STEP], optimizer.state[m.param].steps = count, 0
 
 
-def _read(unread: Sequence[tuple[Any, Tensor]]) -> None:
-    """Tells the engine what counts on devices hold. Waits for them."""
+def _read_device_counts(unread: Sequence[tuple[Any, Tensor]]) -> None:
+    """Fills in the values of step counts on devices. Waits for the devices."""
     for device in {count.device for _, count in unread}:
         there = [(slot, count) for slot, count in unread if count.device == device]
         values = torch.stack([count for _, count in there]).tolist()
@@ -137,22 +140,24 @@ def _read(unread: Sequence[tuple[Any, Tensor]]) -> None:
             slot.known_steps = value
 
 
-def tell(optimizer: Optimizer, call: Callable[[], None], members: Sequence[Member] = ()) -> None:
-    """Calls the engine, which is told of `members`, once it has forgotten what is gone. It refuses memory
-    that it knows as another's: maybe the old memory of a parameter that was moved and is not stepped now.
+def call_engine(optimizer: OptimizerBase, call: Callable[[], None], members: Sequence[Member] = ()) -> None:
+    """Calls the engine after it has removed old records, except those of `members`, which the call replaces.
+
+    The engine refuses memory that belongs to another record. That record may be the old memory of a parameter
+    that was moved and has no gradient now, so the call is repeated without such records.
     """
     engine, roster = optimizer._engine, optimizer._roster
     for _ in range(2):
-        if gone := roster.forgotten(members):
+        if removed := roster.pop_removed_handles(members):
             if optimizer._offload is not None:
-                optimizer._offload.settle()
-                optimizer._offload.removed(gone)
-            engine.remove(gone)
+                optimizer._offload.synchronize()
+                optimizer._offload.forget_handles(removed)
+            engine.remove(removed)
         try:
             return call()
         except _abi.OctavoError as error:
             failed, moved = error, [m for m in roster.registered() if m.has_moved()]
-            _drop(optimizer, moved)
+            _mark_moved(optimizer, moved)
             if not moved:
                 break
     about = [m for m in roster.members if m.handle == engine.failed_tensor()]

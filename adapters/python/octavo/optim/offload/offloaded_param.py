@@ -1,5 +1,5 @@
-"""A parameter whose copy in host memory any optimizer of torch steps; its gradient comes down behind the
-current stream, on a stream of its own (None: the parameter is on the CPU).
+"""A parameter with a copy in host memory that any optimizer of torch can step. The gradient is copied there
+on a separate stream, after the current stream (None: the parameter is on the CPU).
 """
 
 from __future__ import annotations
@@ -22,28 +22,30 @@ class OffloadedParam:
         found = slab.tensors(0, {"copy": form, "grad": form})
         self.copy, self._room = found["copy"].copy_(param.detach()).requires_grad_(), found["grad"]
         self._version, self._address = param._version, param.data_ptr()
-        self._grad: Tensor | None = None  # in host memory, or on its way there
-        self._more: Tensor | None = None  # on its way, to be added
+        self._grad: Tensor | None = None  # in host memory, or being copied there
+        self._more: Tensor | None = None  # being copied, to be added
         self._event: Any = None  # when both are there
-        self._seen: tuple[Tensor, int] | None = None  # of which it is a copy, and its version; None: its own
+        self._seen: tuple[Tensor, int] | None = (
+            None  # the gradient that was copied, and its version; None: it was removed
+        )
 
     def has_gradient(self) -> bool:
         return self.param.grad is not None or (self._grad is not None and self._seen is None)
 
-    def take(self, free: bool) -> None:
-        """Copies the gradient; `free`: it adds up there, and the parameter has none."""
+    def copy_grad(self, free: bool) -> None:
+        """Copies the gradient to host memory. `free`: it is added there, and removed from the parameter."""
         grad: Any = self.param.grad
         if free and self._grad is not None and self._seen is None:
             self.complete()
-            self._more = self._come(grad, None)
+            self._more = self._copy_to_host(grad, None)
         else:
-            self._grad = self._come(grad, self._room if grad.dtype == self._room.dtype else None)
+            self._grad = self._copy_to_host(grad, self._room if grad.dtype == self._room.dtype else None)
         self._event = None if self._stream is None else self._stream.record_event()
         self._seen = None if free else (grad, grad._version)
         if free:
             self.param.grad = None
 
-    def _come(self, grad: Tensor, to: Tensor | None) -> Tensor:
+    def _copy_to_host(self, grad: Tensor, to: Tensor | None) -> Tensor:
         if to is None:
             to = torch.empty_like(grad, device="cpu", pin_memory=self._stream is not None)
         if self._stream is not None:
@@ -56,17 +58,17 @@ class OffloadedParam:
         return contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def refresh(self) -> None:
-        """Copies a gradient that came, or was written, after its hook; and the weight, if it was written."""
+        """Copies a gradient that is new or was written after its hook, and the weight if it was written."""
         if (self.param._version, self.param.data_ptr()) != (self._version, self._address):
             self.sync(True)
         grad = self.param.grad
         if grad is not None and (self._seen is None or self._seen[0] is not grad):
-            self.take(self._grad is not None and self._seen is None)
+            self.copy_grad(self._grad is not None and self._seen is None)
         elif grad is not None and self._seen is not None and self._seen[1] != grad._version:
-            self.take(False)
+            self.copy_grad(False)
 
     def complete(self) -> Tensor:
-        """The gradient, once the host has all of it."""
+        """Waits for the gradient and returns it."""
         if self._event is not None:
             self._event.synchronize()
             self._event = None
@@ -77,7 +79,7 @@ class OffloadedParam:
         return self._grad
 
     def step(self, step: Callable[[], None], factor: Tensor | None) -> None:
-        """Steps the copy, with the gradient times `factor`, and sends it up."""
+        """Steps the copy with the gradient times `factor`, and copies it to the parameter."""
         grad = self.complete()
         self.copy.grad = grad if factor is None else grad.mul_(factor)
         step()

@@ -1,0 +1,1 @@
+"""Arguments and classes that exist for code written for torch, torchao or bitsandbytes."""

@@ -1,0 +1,1 @@
+"""States and gradients in host memory."""
