@@ -1,5 +1,6 @@
 // What CMAKE_CUDA_ARCHITECTURES=release builds, by CUDA version: every device finds code that it can run, and
-// none that asks for more shared memory than the device has. And whose way a GPU can go (src/cuda/runtime/arch.h).
+// none that asks for more shared memory than the device has. And whose way a GPU can go
+// (src/cuda/runtime/arch.h).
 // SPDX-License-Identifier: MIT
 #include "cuda/runtime/arch.h"
 
