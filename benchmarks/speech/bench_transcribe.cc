@@ -74,10 +74,10 @@ class Bench {
 
   // Sets blank's bias so that the model emits about the requested number of tokens per second.
   void set_rate() {
-    const torch::NoGradGuard no_grad;
-    torch::Tensor bias = head("bias"), weight = head("weight");
+    const ::torch::NoGradGuard no_grad;
+    ::torch::Tensor bias = head("bias"), weight = head("weight");
     weight.mul_(10);  // makes frames differ
-    const torch::Tensor blank = bias[settings_.blank()];
+    const ::torch::Tensor blank = bias[settings_.blank()];
     double low = -32, high = 32;  // bounds of the bias: many tokens at `low`, none at `high`
     double best = high, miss = request_.tokens_per_second;
     for (int i = 0; i < 14; ++i) {
@@ -116,7 +116,7 @@ class Bench {
   [[nodiscard]] std::string device_text() const { return recognizer_.device_text(); }
   [[nodiscard]] std::int64_t parameters() const {
     std::int64_t out = 0;
-    for (const torch::Tensor& each : model_->parameters()) out += each.numel();
+    for (const ::torch::Tensor& each : model_->parameters()) out += each.numel();
     return out;
   }
 
@@ -130,7 +130,7 @@ class Bench {
                                                      options));
   }
 
-  [[nodiscard]] torch::Tensor head(const std::string& what) const {
+  [[nodiscard]] ::torch::Tensor head(const std::string& what) const {
     return model_->named_parameters()[(request_.model.head == "ctc" ? "ctc_head." : "joint.head.") + what];
   }
 
