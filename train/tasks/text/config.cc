@@ -76,7 +76,8 @@ TaskConfig text_task_config() {
       .name = "text",
       .meaning =
           "A language model of bytes. `data.train` and `data.validation` name a file, a folder (all files "
-          "in it and its subfolders), a pattern in\nquotes (`\"books/*.txt\"`), or a list of these. The files of a "
+          "in it and its subfolders), a pattern in\nquotes (`\"books/*.txt\"`), or a list of these. The "
+          "files of a "
           "folder or a pattern are sorted by path; hidden and empty files are skipped.",
       .models = kBdh,
       .metrics = {"loss"},
