@@ -1,6 +1,6 @@
-"""The engine of the C ABI: one object per optimizer, told of tensors by their addresses.
+"""The engine of the C ABI: one object per optimizer, which knows tensors by their addresses.
 
-It keeps no tensor alive; whoever tells it of one does.
+It keeps no tensor alive. The caller must do that while the engine knows the tensor.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def stream_of(device: torch.device) -> int | None:
 
 
 def stream_of_gpu(index: int) -> int:
-    # What torch.cuda.current_stream(device).cuda_stream is: hooks ask for it hundreds of times in a pass.
+    # The same as torch.cuda.current_stream(device).cuda_stream, but faster: hooks call it hundreds of times.
     return int(torch._C._cuda_getCurrentRawStream(index))
 
 
 def record_use(tensor: Tensor, stream: int | None) -> None:
     """Call before a tensor that was allocated on `stream` is dropped: torch's allocator returns its memory to
-    that stream, and the current stream, which is ordered behind its last use, may be another one.
+    that stream, and the current stream, which is ordered after its last use, may be another one.
     """
     if stream is not None and stream != stream_of(tensor.device):
         tensor.record_stream(torch.cuda.current_stream(tensor.device))
@@ -69,7 +69,7 @@ class Engine:
         self._close = weakref.finalize(self, self._library.octavo_engine_destroy, self._handle)
         self.plan = _abi.new(_abi.EnginePlan)
         self.begun = 0  # the number of tensors of the last begin()
-        self.raised: list[BaseException] = []  # by a callback that the library has called
+        self.raised: list[BaseException] = []  # errors of callbacks that the library has called
         self._plan = ctypes.byref(self.plan)
 
     def set_group(self, number: int, switches: int, args: Any, lr_device: torch.device) -> None:
@@ -81,7 +81,7 @@ class Engine:
         )
 
     def set(self, handles: Sequence[int], tensors: Any) -> None:
-        """New tensors, or others under known handles: an array of octavo_engine_tensor."""
+        """Adds tensors, or replaces those of the same handles: an array of octavo_engine_tensor."""
         numbers = array.array("I", handles)
         _abi.check(
             self._library.octavo_engine_set(
@@ -94,11 +94,11 @@ class Engine:
         _abi.check(self._library.octavo_engine_remove(self._handle, numbers.buffer_info()[0], len(numbers)))
 
     def failed_tensor(self) -> int:
-        """The handle that the last failing call was about; -1: none."""
+        """Returns the handle that the last failing call was about; -1: none."""
         return int(self._library.octavo_engine_failed_tensor(self._handle))
 
     def begin(self, handles: int, grads: int, dtypes: bytes, with_norm: bool) -> None:
-        """The tensors that have a gradient: the addresses of their handles and of their gradients."""
+        """Begins a step of tensors with a gradient: the addresses of their handles and of their gradients."""
         self.begun = len(dtypes)
         call = self._library.octavo_engine_begin
         if status := call(self._handle, handles, grads, dtypes, self.begun, with_norm, self._plan):
@@ -113,7 +113,7 @@ class Engine:
             self._check(status)
 
     def _check(self, status: int) -> None:
-        """What a callback has raised, or the library's own error."""
+        """Raises the error of a callback, or the library's own."""
         if self.raised:
             raise self.raised.pop()
         _abi.check(status)
@@ -139,7 +139,7 @@ class Engine:
     # --- Offload: include/octavo/engine.h has the contracts ---
 
     def take(self, handles: int, grads: int, dtypes: bytes, device: torch.device) -> None:
-        """Copies gradients to host memory, and adds them there to those of a step that are there already."""
+        """Copies gradients to host memory, and adds them to those of the same step that are there."""
         _abi.check(
             self._library.octavo_engine_take(
                 self._handle, handles, grads, dtypes, len(dtypes), *device_numbers(device), stream_of(device)
@@ -147,16 +147,16 @@ class Engine:
         )
 
     def drop(self, handles: Sequence[int] = ()) -> None:
-        """Forgets gradients that were taken; without handles: all."""
+        """Discards gradients in host memory; without handles: all."""
         numbers = array.array("I", handles)
         _abi.check(self._library.octavo_engine_drop(self._handle, numbers.buffer_info()[0], len(numbers)))
 
     def holds(self, handle: int) -> bool:
-        """Whether a gradient of this tensor is in host memory."""
+        """Returns whether a gradient of this tensor is in host memory."""
         return bool(self._library.octavo_engine_holds(self._handle, handle))
 
     def wait(self, handles: array.array[int] | None, what: int, device: torch.device) -> None:
-        """Orders the current stream behind WEIGHTS or GRADIENTS of these tensors; None: of all."""
+        """Orders the current stream after WEIGHTS or GRADIENTS of these tensors; None: of all."""
         at, count = (None, 0) if handles is None else handles.buffer_info()
         kind, index = device_numbers(device)
         _abi.check(
@@ -185,7 +185,7 @@ class Engine:
         return int(self._library.octavo_engine_host_bytes(self._handle))
 
     def _combined(self, combine: Callable[[], None] | None, call: Callable[[Any], int]) -> None:
-        """A call that may call `combine` on its way; what that raises is raised here."""
+        """Makes a call that may call `combine`, and raises what `combine` has raised."""
 
         def back(_: Any) -> int:
             return self.caught(combine)  # type: ignore[arg-type]
@@ -193,7 +193,7 @@ class Engine:
         self._check(call(_NO_CALL if combine is None else _abi.Combine(back)))
 
     def caught(self, call: Callable[[], None]) -> int:
-        """What a callback returns to the library: 1 where `call` raises, which is raised after it."""
+        """Returns the result of a callback to the library: 1 if `call` raises; the error is raised later."""
         try:
             call()
         except BaseException as error:

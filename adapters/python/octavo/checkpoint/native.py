@@ -44,6 +44,7 @@ def save(optimizer: Optimizer) -> dict[str, Any]:
 def packed(optimizer: Optimizer, form: Callable[[dict[str, Any], Tensor, Kind], Any]) -> dict[str, Any]:
     """A state dict whose entries `form` makes."""
     from ..optim.compat.decay import saved_option
+    from ..optim.registration import state_kind
 
     places: dict[int, tuple[int, dict[str, Any], int]] = {}  # number, group and index there
     groups = []
@@ -61,7 +62,7 @@ def packed(optimizer: Optimizer, form: Callable[[dict[str, Any], Tensor, Kind], 
             continue
         number, group, index = places[id(param)]
         with optimizer._named(group, index):
-            states[number] = form(entry.plain(), param, optimizer._state_kind(param, group))
+            states[number] = form(entry.plain(), param, state_kind(optimizer, param, group))
     return {"state": states, "param_groups": groups}
 
 

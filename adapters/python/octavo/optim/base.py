@@ -6,7 +6,6 @@ It has parameter groups, the state and its copies, waiting for offloaded steps, 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +19,6 @@ from .._describe import algorithms
 from .._shards import local
 from ..checkpoint import loading, portable
 from ..checkpoint import native as native_form
-from ..checkpoint.saved import known_moments
 from . import offload_options, options
 from .checks import check_param, warn_of_lost_updates
 from .device_buffers import DeviceBuffers, PartKey
@@ -269,38 +267,6 @@ class OptimizerBase(torch.optim.Optimizer):
 
     def _count_device(self, member: Member) -> torch.device:
         return local(member.param).device if self._count_is_on_device(member) else torch.device("cpu")
-
-    def _state_kind(self, param: Tensor, group: Mapping[str, Any]) -> state.Kind:
-        """Returns how the state is stored: as when it was made, even if the group's options have changed."""
-        asked = state.kind_of(param, group)
-        tracked = self.state.get(param)
-        if not tracked:
-            return asked
-        entry = tracked.plain()
-        if state.MASTER in entry and entry[state.MASTER].shape != asked.rows.local_shape:
-            raise RuntimeError(
-                f"its master bits have shape {tuple(entry[state.MASTER].shape)}, expected "
-                f"{asked.rows.local_shape}"
-            )
-        if not entry.keys() & known_moments().keys():
-            return asked
-        known = tracked.kind or asked
-        if known.rows != asked.rows:
-            raise RuntimeError(
-                f"its state was made for shape {known.rows.local_shape}, expected {asked.rows.local_shape}; "
-                "parameters must keep their shape (or make a new optimizer)"
-            )
-        if known.order != asked.order:
-            raise RuntimeError(
-                f"its state was made for dimensions that lie in memory in the order {known.order}, and they "
-                f"now lie in the order {asked.order}; parameters must keep their shape and memory format (or "
-                "make a new optimizer, and load the state_dict() from before the change)"
-            )
-        if known.master != asked.master:
-            known = dataclasses.replace(known, master=asked.master)
-        kind = native_form.kind_of_entry(entry, known)
-        state_repair.zero_scales_of_zeroed_codes(tracked, kind)
-        return kind
 
     # --- Offload ----------------------------------------------------------------------------------
 

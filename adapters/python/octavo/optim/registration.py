@@ -4,7 +4,8 @@ every address. All parameters are checked before anything is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +15,8 @@ from .. import _abi
 from .._codec import STEP
 from .._engine import device_numbers
 from .._shards import local
+from ..checkpoint import native as native_form
+from ..checkpoint.saved import known_moments
 from .checks import check_grad, check_param
 from .states import state, state_repair
 
@@ -38,13 +41,46 @@ def check_and_register(optimizer: OptimizerBase, members: Sequence[Member]) -> N
     unknown, kinds = [m for m in members if m.address is None], []
     for m in unknown:
         with optimizer._named(groups[m.group], m.index):
-            kinds.append(optimizer._state_kind(m.param, groups[m.group]))
+            kinds.append(state_kind(optimizer, m.param, groups[m.group]))
     if unknown:
         optimizer._buffers.add_devices(local(m.param).device for m in unknown)
         for number in sorted({m.group for m in unknown}):
             optimizer._send_options(number)
         with torch.inference_mode(False):  # writes to inference tensors are not counted
             register_tensors(optimizer, unknown, kinds)
+
+
+def state_kind(optimizer: OptimizerBase, param: Tensor, group: Mapping[str, Any]) -> state.Kind:
+    """Returns how the state is stored: as when it was made, even if the group's options have changed."""
+    asked = state.kind_of(param, group)
+    tracked = optimizer.state.get(param)
+    if not tracked:
+        return asked
+    entry = tracked.plain()
+    if state.MASTER in entry and entry[state.MASTER].shape != asked.rows.local_shape:
+        raise RuntimeError(
+            f"its master bits have shape {tuple(entry[state.MASTER].shape)}, expected "
+            f"{asked.rows.local_shape}"
+        )
+    if not entry.keys() & known_moments().keys():
+        return asked
+    known = tracked.kind or asked
+    if known.rows != asked.rows:
+        raise RuntimeError(
+            f"its state was made for shape {known.rows.local_shape}, expected {asked.rows.local_shape}; "
+            "parameters must keep their shape (or make a new optimizer)"
+        )
+    if known.order != asked.order:
+        raise RuntimeError(
+            f"its state was made for dimensions that lie in memory in the order {known.order}, and they "
+            f"now lie in the order {asked.order}; parameters must keep their shape and memory format (or "
+            "make a new optimizer, and load the state_dict() from before the change)"
+        )
+    if known.master != asked.master:
+        known = dataclasses.replace(known, master=asked.master)
+    kind = native_form.kind_of_entry(entry, known)
+    state_repair.zero_scales_of_zeroed_codes(tracked, kind)
+    return kind
 
 
 def _mark_moved(optimizer: OptimizerBase, moved: Sequence[Member]) -> None:
