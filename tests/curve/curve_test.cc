@@ -1,7 +1,7 @@
 // Tests the task `curve`, whose one file docs/guides/add_a_task.md shows, with complete runs.
 // SPDX-License-Identifier: MIT
+#include "tests/train/run_support.h"
 #include "train/config/task_config.h"
-#include "train/run_support.h"
 
 namespace octavo_train {
 namespace {
