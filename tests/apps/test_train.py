@@ -202,7 +202,7 @@ TORCHRUN = {
             {},
             ["offload_param", "training.offload"],
         ),
-        (["deepspeed={flops_profiler: {}}"], {}, ["flops_profiler: the trainer has nothing"]),
+        (["deepspeed={flops_profiler: {}}"], {}, ["flops_profiler: the trainer has no such feature"]),
         (
             ["deepspeed={gradient_clipping: 1}", "grad_clip=2"],
             {},

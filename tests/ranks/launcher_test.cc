@@ -119,7 +119,7 @@ TEST(Launcher, TheOthersLearnHowARankWasEnded) {
   const Ended ended = Processes(launching("one_fails", 2, "kill")).wait().at(0);
   EXPECT_EQ(ended.code, 128 + SIGKILL) << ended.output;
   EXPECT_THAT(ended.output,
-              AllOf(HasSubstr("rank 1 was ended by signal 9 (Killed); the system does that where its "
+              AllOf(HasSubstr("rank 1 was ended by signal 9 (Killed); the system does that if its "
                               "memory is full\n"),
                     HasSubstr("launcher: \n")));
 }

@@ -194,8 +194,9 @@ TEST_F(RunAgain, ACheckpointThatIsNamedMayHaveOtherSettings) {
 
 TEST_F(RunAgain, ALargerBlockMustFitTheHeldOutText) {
   finishes();
-  EXPECT_THAT(refuses({"block_size=400", "resume_from_checkpoint=changed"}),
-              AllOf(HasSubstr("data.block_size: got 400"), HasSubstr("evaluates on 400; use less than 400")));
+  EXPECT_THAT(
+      refuses({"block_size=400", "resume_from_checkpoint=changed"}),
+      AllOf(HasSubstr("data.block_size: got 400"), HasSubstr("400 to evaluate on; use less than 400")));
   finishes({"block_size=399", "max_steps=5", "resume_from_checkpoint=changed"});
 }
 

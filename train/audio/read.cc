@@ -128,7 +128,7 @@ struct Part {
 Result<Part> part_of(const AudioRequest& request, const AudioInfo& info) {
   const double offset = std::round(request.offset * info.rate);
   if (offset >= static_cast<double>(info.frames)) {
-    return invalid_error("{}: offset {} is behind its end, it has {} at {} Hz", request.path,
+    return invalid_error("{}: offset {} is after its end, it has {} at {} Hz", request.path,
                          seconds_text(request.offset), seconds_text(info.seconds()), info.rate);
   }
   const auto first = static_cast<std::int64_t>(offset);
