@@ -1,5 +1,5 @@
-// Tests the task `images` with complete runs. It is the larger example of docs/guides/add_a_task.md: a task of
-// several files, with a list of tasks (list.h) that replaces the trainer's.
+// Tests the task `images` with complete runs. It is the larger example of docs/guides/add_a_task.md: a task
+// of several files, with a list of tasks (list.h) that replaces the trainer's.
 // SPDX-License-Identifier: MIT
 #include "tests/images/image_run.h"
 #include "tests/images/task.h"

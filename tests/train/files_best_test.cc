@@ -225,7 +225,8 @@ TEST(ChooseCheckpoint, ErrorsSayWhatIsThere) {
   const std::string& run = folder.path();
   const auto error = [&](std::string_view which) { return choose_checkpoint(run, which).status().message(); };
   for (const char* which : {"", "latest", "best", "7"})
-    EXPECT_THAT(error(which), HasSubstr("found no checkpoint; expected the folder of a run or of a checkpoint"));
+    EXPECT_THAT(error(which),
+                HasSubstr("found no checkpoint; expected the folder of a run or of a checkpoint"));
   for (const std::int64_t step : {2, 4, 6}) ASSERT_TRUE(save_checkpoint(run, step).ok());
   EXPECT_EQ(error("7"), run + ": no checkpoint of step 7; its checkpoints are of step 6, 4, 2");
   EXPECT_THAT(error("best"), AllOf(HasSubstr("no checkpoint was saved with an evaluation; set save_best"),

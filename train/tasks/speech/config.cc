@@ -157,17 +157,18 @@ std::vector<Default> defaults(const Config& config) {
 }  // namespace
 
 TaskConfig speech_task_config() {
-  return {.name = "speech",
-          .meaning =
-              "Speech recognition: a FastConformer with a transducer (TDT, RNN-T) or CTC, trained on recordings "
-              "or on synthetic\nclips. A key of the model that is null has the value of the model that "
-              "`model.name` names. Keys such as\n`model.encoder.d_model` may be nested: `model: {encoder: "
-              "{d_model: 256}}`.",
-          .models =
-              "fastconformer, nvidia/parakeet-tdt-0.6b-v2, nvidia/parakeet-tdt-0.6b-v3, or the path of a "
-              "model in files, such as ./model.nemo or ./FOLDER",
-          .metrics = {"loss", "wer"},
-          .example = R"(model:
+  return {
+      .name = "speech",
+      .meaning =
+          "Speech recognition: a FastConformer with a transducer (TDT, RNN-T) or CTC, trained on recordings "
+          "or on synthetic\nclips. A key of the model that is null has the value of the model that "
+          "`model.name` names. Keys such as\n`model.encoder.d_model` may be nested: `model: {encoder: "
+          "{d_model: 256}}`.",
+      .models =
+          "fastconformer, nvidia/parakeet-tdt-0.6b-v2, nvidia/parakeet-tdt-0.6b-v3, or the path of a "
+          "model in files, such as ./model.nemo or ./FOLDER",
+      .metrics = {"loss", "wer"},
+      .example = R"(model:
   name: nvidia/parakeet-tdt-0.6b-v3
   gradient_checkpointing: true
 data:
@@ -177,12 +178,12 @@ data:
 training: {learning_rate: 1.0e-4, num_train_epochs: 3, save_best: wer}
 output_dir: runs/parakeet
 )",
-          .takes = is_speech_model,
-          .keys = keys,
-          .check = check,
-          .check_complete = check_data,
-          .recipe = defaults,
-          .limits_batches = true};
+      .takes = is_speech_model,
+      .keys = keys,
+      .check = check,
+      .check_complete = check_data,
+      .recipe = defaults,
+      .limits_batches = true};
 }
 
 }  // namespace octavo_train
