@@ -25,7 +25,7 @@ WORDS = {
     "eleven": 5000,
 }
 TRAIN, VAL = 48, 16  # clips
-STEPS = {"ctc": 150, "tdt": 150, "rnnt": 400}
+STEPS = {"ctc": 150, "tdt": 250, "rnnt": 400}
 
 CONFIG = """
 model:
