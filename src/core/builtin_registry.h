@@ -1,5 +1,5 @@
 // The two lists a newcomer edits: one line adds a state format, one line adds a family of algorithms, whose
-// rules also stand in OCTAVO_RULES in src/CMakeLists.txt (core/descriptions.cc compares). A format's number
+// rules are also in OCTAVO_RULES in src/CMakeLists.txt (core/descriptions.cc compares). A format's number
 // is its place in the list: octavo::StateFormat names those that the library itself uses. A build may be
 // given a header with more of both (OCTAVO_EXTRA_LISTS).
 // SPDX-License-Identifier: MIT

@@ -16,7 +16,8 @@ from typing import Any
 DTYPES = ("bfloat16", "float16", "float64")
 DEVICES = ("meta", "cuda")
 KNOWN = ", ".join([*DTYPES, *DEVICES, "threads=N", "bound"])
-# What users call that makes tensors. `_step_all` and not `step`: a closure is the caller's code.
+# The methods that users call and that make tensors. It is `_step_all` and not `step`, because a closure is
+# the caller's code.
 _METHODS = (
     "_step_all",
     "state_dict",

@@ -1,5 +1,5 @@
-// What a run is made of besides its state: RunConfig (its settings, the choices that were made for them on
-// this machine, and its steps) and Services.
+// Declares the parts of a run other than its state: RunConfig (its settings, the choices that were made for
+// them on this machine, and its steps) and Services.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -12,7 +12,8 @@
 
 namespace octavo::cuda {
 
-// Whether a kernel may begin before the one before it has ended, by number as in cuda/runtime/arch.h.
+// Returns true if a kernel may begin before its predecessor has ended. `arch` is numbered as in
+// cuda/runtime/arch.h.
 constexpr bool launches_early(int arch) { return arch >= 900; }
 
 // A matrix of codes that is written.

@@ -28,7 +28,7 @@ class CudaNorm final : public NormBackend {
                        static_cast<std::uint32_t>(grad.dtype), 0});
       chunks_ += (grad.numel + formula::kNormChunk - 1) / formula::kNormChunk;
     }
-    // What NormEntry asks for.
+    // Returns the sort key of a tensor: NormEntry expects tensors in this order.
     const auto rank = [&](std::size_t i) {
       const std::int64_t end = given[i].numel % formula::kNormChunk;
       return std::tuple(end == 0, given[i].dtype, -end);
