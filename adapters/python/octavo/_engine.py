@@ -44,7 +44,7 @@ def stream_of(device: torch.device) -> int | None:
 
 
 def stream_of_gpu(index: int) -> int:
-    # The same as torch.cuda.current_stream(device).cuda_stream, but faster: hooks call it hundreds of times.
+    # Returns torch.cuda.current_stream(device).cuda_stream, but faster: hooks call it hundreds of times.
     return int(torch._C._cuda_getCurrentRawStream(index))
 
 
