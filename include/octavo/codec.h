@@ -1,5 +1,5 @@
-// State formats and weight stores on their own: convert a moment between fp32 and any format, bf16 weights
-// with their master bits to fp32 and back, and inspect what a conversion loses.
+// Converts moments between fp32 and any state format, and bf16 weights with their master bits to fp32 and
+// back. It also measures what a conversion loses.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,32 +22,33 @@ struct MomentSpec {
   int ndim = 0;
 };
 
-// Bytes and floats of one moment.
+// Returns the sizes of one moment's codes (bytes) and scales (floats).
 OCTAVO_API Result<SlotLayout> layout(const MomentSpec& spec);
 
-// fp32 -> format. `values` has spec.numel elements; the outputs have the sizes of layout(spec). bf16 rounds
-// to nearest here: a conversion has no step number, which stochastic rounding needs.
+// Converts fp32 to the format. `values` has spec.numel elements; the outputs have the sizes of layout(spec).
+// bf16 rounds to nearest here, because stochastic rounding needs a step number, which a conversion lacks.
 OCTAVO_API Status encode(const MomentSpec& spec, std::span<const float> values, std::span<std::byte> codes,
                          std::span<float> scales);
 
-// format -> fp32.
+// Converts the format to fp32.
 OCTAVO_API Status decode(const MomentSpec& spec, std::span<const std::byte> codes,
                          std::span<const float> scales, std::span<float> values);
 
-// Any format -> any format and block size of the same moment, through fp32 in pieces, so that no fp32 copy of
-// the whole tensor is needed. (From or to 4bit-rank1 the piece is the whole tensor.)
+// Converts between any two formats and block sizes of the same moment. The conversion goes through fp32 in
+// chunks, so it needs no fp32 copy of the tensor. If one of the formats is 4bit-rank1 the chunk is the
+// tensor.
 OCTAVO_API Status convert(const MomentSpec& from, std::span<const std::byte> from_codes,
                           std::span<const float> from_scales, const MomentSpec& to,
                           std::span<std::byte> to_codes, std::span<float> to_scales);
 
-// The fp32 values of bf16 weights and what the store keeps besides: `residual` has residual_bytes(store,
-// numel) bytes. docs/formats.md, weight stores.
+// Restores the fp32 values of bf16 weights and their residual, which has residual_bytes(store, numel) bytes
+// (docs/formats.md, weight stores).
 OCTAVO_API std::int64_t residual_bytes(WeightStore store, std::int64_t numel);
 OCTAVO_API Status join_weights(WeightStore store, std::span<const std::uint16_t> weights,
                                std::span<const std::byte> residual, std::span<float> values);
 
-// fp32 values -> bf16 weights and their residual, as a step writes them. `stochastic` rounds to nearest here:
-// a conversion has no step number.
+// Splits fp32 values into bf16 weights and their residual, as a step writes them. `stochastic` rounds to
+// nearest here, because a conversion has no step number.
 OCTAVO_API Status split_weights(WeightStore store, std::span<const float> values,
                                 std::span<std::uint16_t> weights, std::span<std::byte> residual);
 
@@ -61,7 +62,7 @@ struct MomentReport {
   std::int64_t nonfinite = 0;   // elements that decode to NaN or infinity
 };
 
-// What a stored moment holds, compared with `reference` (spec.numel floats, or none: errors are then 0).
+// Compares a stored moment with `reference`, which has spec.numel floats. If it is empty, the errors are 0.
 OCTAVO_API Result<MomentReport> inspect(const MomentSpec& spec, std::span<const std::byte> codes,
                                         std::span<const float> scales, std::span<const float> reference);
 

@@ -1,6 +1,6 @@
-// What every algorithm says of itself: its options with defaults and ranges, the moments it keeps, what
-// weight decay means. Adapters, the trainer and the command read these and keep no tables of their own; the
-// text is written once, beside the formula (src/formula/).
+// Descriptions of the algorithms: options with defaults and ranges, moments, and the meaning of weight decay.
+// Adapters, the trainer and the command read them and have no separate tables. Each description is defined
+// once, next to its formula (src/formula/).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,23 +13,23 @@
 
 namespace octavo {
 
-// What a number may be. A flag is true or false.
+// The values that an option accepts. A flag is true or false.
 enum class Range : std::uint32_t { any = 0, non_negative = 1, positive = 2, fraction = 3, flag = 4 };
 
-// "a finite number of at least 0": how a message says it.
+// Returns the range as error messages name it: "a finite number of at least 0".
 OCTAVO_API std::string_view text(Range range);
 
 struct Option {
   std::string_view name;
   double value = 0.0;  // the default
   Range range = Range::any;
-  std::int32_t at = -1;         // its byte in HyperParams, a double or (a flag) a bool; -1: it only switches
-  std::string_view tuple = {};  // the option of torch that it is a part of: "betas" for beta1 and beta2
-  bool switches = false;        // where it is not 0 there are other moments: a bit of GroupConfig::switches
-  bool optional = false;        // may be None, which is 0 here
+  std::int32_t at = -1;         // the byte offset in HyperParams of its double, or bool (flag); -1: none
+  std::string_view tuple = {};  // torch's option that contains it: "betas" for beta1 and beta2
+  bool switches = false;        // A value other than 0 changes the moments: a bit of GroupConfig::switches.
+  bool optional = false;        // It may be None in Python, which is 0 here.
 };
 
-// A moment that is kept, under torch's name and bitsandbytes'.
+// A moment of an algorithm, with its names in torch and in bitsandbytes (peer).
 struct Slot {
   std::string_view name, peer;
   Moment moment = Moment::first;
@@ -38,30 +38,31 @@ struct Slot {
 struct AlgorithmInfo {
   Algorithm number{};
   std::string_view name;               // "adamw"
-  std::string_view title;              // "AdamW", what classes are called
-  Decay decay = Decay::coupled;        // what weight decay means; never by_name
+  std::string_view title;              // "AdamW", the name of its classes
+  Decay decay = Decay::coupled;        // the meaning of weight decay; never by_name
   std::span<const Option> options;     // in the order of torch's arguments, or bitsandbytes'
-  bool update_is_rate = true;          // an update is about as large as the learning rate
-  bool first_step_fills = false;       // the first step fills the moments, so a new moment begins at step 1
-  std::uint32_t excluded_formats = 0;  // a bit for the number of each format that it does not take
+  bool update_is_rate = true;          // An update is about as large as the learning rate.
+  bool first_step_fills = false;       // The first step fills the moments, so a new moment begins at step 1.
+  std::uint32_t excluded_formats = 0;  // Bit i is set if the format with number i is not supported.
 };
 
-// All algorithms, in the order of their numbers. Unknown: null.
+// Returns all algorithms in the order of their numbers.
 OCTAVO_API std::span<const AlgorithmInfo> algorithms();
+// Returns null for an unknown algorithm.
 OCTAVO_API const AlgorithmInfo* describe(Algorithm algorithm);
-// Which formula an algorithm shares with others: adam and adamw have one number.
+// Returns a number that algorithms with the same formula share, as adam and adamw do.
 OCTAVO_API int family_of(Algorithm algorithm);
-// The moments with these switches (bit i: the i-th switching option is on), none for an unknown algorithm or
-// a combination that it does not have; and how often a step reads the gradients.
+// slots() returns the moments with these switches (bit i: the i-th switching option is on), or none for an
+// unknown algorithm or combination. passes() returns how many times a step reads the gradients.
 OCTAVO_API std::span<const Slot> slots(Algorithm algorithm, std::uint32_t switches);
 OCTAVO_API int passes(Algorithm algorithm, std::uint32_t switches);
-// The bit of a switching option; -1 where the algorithm has none of that name.
+// Returns the bit of a switching option, or -1 if the algorithm has no such option.
 OCTAVO_API int switch_bit(Algorithm algorithm, std::string_view option);
 
-// Reads and writes an option that has a place in HyperParams.
+// These read and write an option that has an offset in HyperParams.
 OCTAVO_API double get(const HyperParams& hyper, const Option& option);
 OCTAVO_API void set(HyperParams& hyper, const Option& option, double value);
-// HyperParams with every default of the algorithm.
+// Returns HyperParams with every default of the algorithm.
 OCTAVO_API HyperParams defaults(Algorithm algorithm);
 
 }  // namespace octavo

@@ -1,5 +1,5 @@
-// Descriptions of the state formats: what a format keeps of each moment, and how. Adapters and tools read
-// them here (in C: octavo_format) and keep no tables of their own.
+// Descriptions of the state formats: how each moment is stored. Adapters and tools read them here (in C:
+// octavo_format) and have no separate tables.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,19 +13,19 @@
 
 namespace octavo {
 
-// What a code is multiplied by: nothing, the scale of its block, or the smallest of its axes' maxima.
+// The factor of a code: none, the scale of its block, or the smallest of its axes' maxima.
 enum class ScalePolicy : std::uint32_t { none = 0, block = 1, axis = 2 };
 enum class Rounding : std::uint32_t { nearest = 0, stochastic = 1 };
 
 // One moment in one format.
 struct MomentFormat {
-  int bits = 0;  // of a code
+  int bits = 0;  // the size of a code
   ScalePolicy scale = ScalePolicy::none;
   Rounding rounding = Rounding::nearest;  // in a step; conversions round to nearest
-  // What holds the codes: "float32", "bfloat16", "uint8", "float8_e4m3fn" and "float8_e5m2" have one element
-  // per element of the parameter, "packed" is a row of bytes.
+  // The element type of the codes. "float32", "bfloat16", "uint8", "float8_e4m3fn" and "float8_e5m2" have one
+  // element per element of the parameter; "packed" is a row of bytes.
   std::string_view element;
-  int zero_code = -1;  // the code that is zero whatever its scale; -1: there is none
+  int zero_code = -1;  // the code that is zero with any scale; -1: the format has none
 };
 
 struct FormatInfo {
@@ -33,13 +33,14 @@ struct FormatInfo {
   std::string_view name;
   std::span<const std::string_view> aliases;  // other names that parse
   std::int64_t default_block = 0;             // 0: no blocks
-  // Axis scales need two dimensions: the format that a tensor with fewer is stored in.
+  // The format of tensors with fewer than two dimensions, because axis scales need two.
   StateFormat of_vectors = StateFormat::fp32;
   std::array<MomentFormat, 2> moment;  // by Moment
 };
 
-// Every compiled format, in the order of their numbers. Unknown: null.
+// Returns every compiled format in the order of their numbers.
 OCTAVO_API std::span<const FormatInfo> formats();
+// Returns null for an unknown format.
 OCTAVO_API const FormatInfo* describe(StateFormat format);
 
 }  // namespace octavo

@@ -1,5 +1,5 @@
-// What offload needs besides the engine: which tensors' states leave the device, host memory that devices
-// copy at full speed, and a trace of what overlaps.
+// Offload without the engine: the choice of the tensors whose states leave the device, pinned host memory,
+// and a trace that shows which copies and kernels overlap.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,15 +14,15 @@
 
 namespace octavo {
 
-// Tensors of fewer elements keep their state on the device: moving them costs more than it saves.
+// Smaller tensors keep their state on the device, because moving it costs more than it saves.
 inline constexpr std::int64_t kMinOffloadedSize = 4096;
 
 struct ResidenceOptions {
-  Residence wanted = Residence::device;  // of the tensors that leave the device
+  Residence wanted = Residence::device;  // the residence of the tensors that leave the device
   std::int64_t min_size = kMinOffloadedSize;
-  double ratio = 1.0;        // of all bytes of states that leave the device, as far as tensors allow
-  std::int64_t budget = -1;  // bytes of states that may stay on the device, small tensors besides; -1: the
-                             // ratio decides. Both at once are an error.
+  double ratio = 1.0;        // the fraction of all state bytes that leaves the device, rounded to tensors
+  std::int64_t budget = -1;  // the state bytes that may stay on the device, without small tensors; -1: the
+                             // ratio decides. Setting both is an error.
 };
 
 struct ResidenceTensor {
@@ -30,18 +30,18 @@ struct ResidenceTensor {
   std::int64_t state_bytes = 0;  // TensorLayout::state_bytes and residual_bytes
 };
 
-// The one rule of all adapters. The first tensors (the next forward pass needs them first) stay while they
-// fit.
+// Chooses the residence of each tensor; all adapters use this rule. The first tensors stay on the device
+// while they fit, because the next forward pass needs them first.
 OCTAVO_API Result<std::vector<Residence>> choose_residences(std::span<const ResidenceTensor> tensors,
                                                             const ResidenceOptions& options);
 
-// Host memory of exactly the size asked for (in whole pages), zeroed, aligned to 4096. Pinned for every GPU
-// of the process where that is possible; where it is not, it is pageable and `why_not` says why. Pinned
-// memory is not there in forked processes: a copy of it would be made for each of them.
+// Zeroed host memory of the requested size, rounded up to pages and aligned to 4096. It is pinned for every
+// GPU of the process; if pinning fails it is pageable and `why_not` gives the reason. Pinned memory is not
+// mapped in forked processes, because each of them would need a copy.
 class OCTAVO_API HostMemory {
  public:
-  // `pin` false: plain memory. An error where there is none: it says how much was asked for and how much
-  // there is.
+  // With `pin` false the memory is pageable. If memory is exhausted the error names the requested and the
+  // available bytes.
   static Result<HostMemory> allocate(std::int64_t bytes, bool pin = true);
   HostMemory() = default;
   HostMemory(HostMemory&& other) noexcept;
@@ -57,20 +57,20 @@ class OCTAVO_API HostMemory {
   std::byte* data_ = nullptr;
   std::int64_t bytes_ = 0;
   bool pinned_ = false;
-  std::int64_t process_ = 0;  // which one it belongs to: a forked one lets go without touching anything
+  std::int64_t process_ = 0;  // the owner: a forked process does not free the memory
   std::string why_not_;
 };
 
-// Bytes of host memory that this process may still take: the machine's, and its container's where that is
-// less.
+// Returns the bytes of host memory that this process can still allocate: the smaller of the machine's and the
+// container's limit.
 OCTAVO_API std::int64_t host_room();
 
-// From now on copies, CPU work and kernels of offloaded steps are noted (false: no longer).
+// Starts (true) or stops (false) recording the copies, CPU work and kernels of offloaded steps.
 OCTAVO_API void trace_offload(bool on);
-// Adds a stretch of the caller's own while a trace is on, such as a layer's forward pass: the row that it is
-// shown in, its name, and its ends in microseconds of std::chrono::steady_clock.
+// Adds an event of the caller, such as a layer's forward pass, while a trace is on: its row, its name, and
+// its begin and end in microseconds of std::chrono::steady_clock.
 OCTAVO_API void note_offload(const std::string& row, const std::string& label, double begin, double end);
-// Writes what was noted as Chrome trace JSON and forgets it. Waits for the devices.
+// Writes the recorded events as Chrome trace JSON and clears them. The call waits for the devices.
 OCTAVO_API Status write_offload_trace(const std::string& path);
 
 }  // namespace octavo

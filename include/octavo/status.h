@@ -1,4 +1,4 @@
-// How the core reports failure: a Status, or a Result that holds a value or a Status. It never prints, exits
+// The core reports failure by a Status, or by a Result that holds a value or a Status. It never prints, exits
 // or aborts. Result::value() throws an Error; any call may throw std::bad_alloc. C functions throw nothing.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -38,7 +38,7 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// Thrown by Result::value(). No function of the core lets one out; the C functions use it inside.
+// Result::value() throws it. No function of the core throws it to its caller.
 class Error : public std::runtime_error {
  public:
   explicit Error(const Status& status) : std::runtime_error(status.message()), code_(status.code()) {}
