@@ -21,7 +21,7 @@ import records
 import summary
 import torch
 from arms import ARMS, DEFAULT_ARMS
-from given import Settings, read_text
+from run_inputs import Settings, read_text
 from schedule import Deadline, Runner, tasks
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import gpt
 import torch
 from arms import Arm
-from given import DTYPES, Corpus, Plan, Settings
+from run_inputs import DTYPES, Corpus, SeedInputs, Settings
 from torch import Tensor
 
 WARM_UPS = 3  # eager steps before the capture
@@ -60,7 +60,7 @@ class Lane:
     def current(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
-    def load(self, seed: int, plan: Plan) -> None:
+    def load(self, seed: int, plan: SeedInputs) -> None:
         """Everything of a seed into the lane's own memory; captures the step the first time."""
         if self.stream is not None and self.graph is None:
             torch.cuda.synchronize()  # everything so far was made on another stream
@@ -70,7 +70,7 @@ class Lane:
         self.seed, self.marks = seed, plan.marks
 
     @torch.no_grad()
-    def _copy(self, plan: Plan) -> None:
+    def _copy(self, plan: SeedInputs) -> None:
         with self.current():
             for parameter, start in zip(self.parameters, plan.parameters, strict=True):
                 parameter.copy_(start)

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 import records
 import torch
 from arms import BAD
-from given import Corpus, Plan, Settings
 from lanes import Lane
+from run_inputs import Corpus, SeedInputs, Settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,11 +90,11 @@ class Runner:
         self.settings, self.device = settings, device
         self.corpus = Corpus(settings, tokens, device)
         self.lanes: dict[tuple[str, float], Lane] = {}
-        self.plan: tuple[int, Plan] | None = None
+        self.plan: tuple[int, SeedInputs] | None = None
 
     def load(self, task: Task) -> Lane:
         if self.plan is None or self.plan[0] != task.seed:
-            self.plan = task.seed, Plan.of(self.settings, task.seed, len(self.corpus.train))
+            self.plan = task.seed, SeedInputs.of(self.settings, task.seed, len(self.corpus.train))
         if task.lane not in self.lanes:
             self.lanes[task.lane] = Lane(self.settings, self.corpus, task.arm, task.beta2, self.device)
         self.lanes[task.lane].load(*self.plan)

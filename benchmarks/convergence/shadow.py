@@ -16,8 +16,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import given
 import gpt
+import run_inputs
 import torch
 from arms import octavo_adamw
 from torch import Tensor
@@ -64,12 +64,12 @@ def main() -> int:
     add("--batch", type=int, default=16)
     add("--device", default="cpu")
     asked = parser.parse_args()
-    tokens, vocabulary, crc = given.read_text(asked.text.read_bytes())
-    settings = given.Settings(
+    tokens, vocabulary, crc = run_inputs.read_text(asked.text.read_bytes())
+    settings = run_inputs.Settings(
         crc, vocabulary, layers=asked.layers, heads=4, width=asked.width, block=asked.block,
         batch=asked.batch, steps=asked.steps, dropout=0.0, precision="fp32",
     )  # fmt: skip
-    plan = given.Plan.of(settings, 0, int(len(tokens) * 0.9))
+    plan = run_inputs.SeedInputs.of(settings, 0, int(len(tokens) * 0.9))
     device = torch.device(asked.device)
     parameters = [p.to(device).requires_grad_() for p in plan.parameters]
     options: dict[str, Any] = {"lr": asked.lr, "betas": (0.9, asked.beta2), "weight_decay": 0.0}

@@ -19,10 +19,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks
 
 import arms
 import char_gpt
-import given
 import gpt
 import lanes
 import records
+import run_inputs
 import schedule
 import shadow
 
@@ -38,17 +38,19 @@ def text_of(length: int = 4000) -> bytes:
     return " ".join(source.choice(words) for _ in range(length // 4))[:length].encode()
 
 
-def tiny(**changes: object) -> tuple[given.Settings, given.Corpus]:
-    tokens, vocabulary, crc = given.read_text(text_of())
+def tiny(**changes: object) -> tuple[run_inputs.Settings, run_inputs.Corpus]:
+    tokens, vocabulary, crc = run_inputs.read_text(text_of())
     base = {"layers": 1, "heads": 2, "width": 32, "block": 16, "batch": 4, "steps": 12, "warm_up": 3}
-    settings = given.Settings(crc, vocabulary, **{**base, "eval_every": 5, "precision": "fp32", **changes})
-    return settings, given.Corpus(settings, tokens, CPU)
+    settings = run_inputs.Settings(
+        crc, vocabulary, **{**base, "eval_every": 5, "precision": "fp32", **changes}
+    )
+    return settings, run_inputs.Corpus(settings, tokens, CPU)
 
 
 def trained(arm: str, seed: int = 3, beta2: float = 0.99, lane: lanes.Lane | None = None) -> lanes.Lane:
     settings, corpus = tiny()
     lane = lane or lanes.Lane(settings, corpus, arm, beta2, CPU)
-    lane.load(seed, given.Plan.of(settings, seed, len(corpus.train)))
+    lane.load(seed, run_inputs.SeedInputs.of(settings, seed, len(corpus.train)))
     assert schedule.train([lane], settings, schedule.Deadline(None))
     return lane
 
@@ -58,7 +60,7 @@ def trained(arm: str, seed: int = 3, beta2: float = 0.99, lane: lanes.Lane | Non
 
 def test_a_seed_decides_everything_that_is_random() -> None:
     settings, corpus = tiny()
-    one, same, other = (given.Plan.of(settings, seed, len(corpus.train)) for seed in (1, 1, 2))
+    one, same, other = (run_inputs.SeedInputs.of(settings, seed, len(corpus.train)) for seed in (1, 1, 2))
     assert one.marks == same.marks
     assert one.marks["init"] != other.marks["init"]
     assert one.marks["data"] != other.marks["data"]
@@ -73,7 +75,7 @@ def test_a_seed_decides_everything_that_is_random() -> None:
 def test_arms_of_a_seed_see_the_same_weights_batches_and_masks() -> None:
     """The first loss has all of them in it; a first step uses moments that are not encoded yet."""
     settings, corpus = tiny()
-    plan = given.Plan.of(settings, 5, len(corpus.train))
+    plan = run_inputs.SeedInputs.of(settings, 5, len(corpus.train))
     first, after = [], {}
     for arm in arms.DEFAULT_ARMS:
         lane = lanes.Lane(settings, corpus, arm, 0.999, CPU)
@@ -139,7 +141,7 @@ def test_masks_drop_and_keep_the_mean() -> None:
 
 def test_validation_windows_cover_the_end_of_the_text_and_nothing_else() -> None:
     settings, corpus = tiny()
-    tokens, _, _ = given.read_text(text_of())
+    tokens, _, _ = run_inputs.read_text(text_of())
     rest = tokens[len(corpus.train) :]
     assert torch.equal(torch.cat([corpus.train, rest]), tokens)
     assert len(corpus.validation) == (len(rest) - 1) // settings.block
@@ -149,10 +151,10 @@ def test_validation_windows_cover_the_end_of_the_text_and_nothing_else() -> None
 
 
 def test_a_text_that_is_too_short_is_an_error() -> None:
-    tokens, vocabulary, crc = given.read_text(text_of(100))
-    settings = given.Settings(crc, vocabulary, block=16, width=32)
+    tokens, vocabulary, crc = run_inputs.read_text(text_of(100))
+    settings = run_inputs.Settings(crc, vocabulary, block=16, width=32)
     with pytest.raises(ValueError, match="the text has 100 characters, of which 10 are for validation"):
-        given.Corpus(settings, tokens, CPU)
+        run_inputs.Corpus(settings, tokens, CPU)
 
 
 def test_the_learning_rate_rises_and_falls_to_a_tenth() -> None:
@@ -211,12 +213,12 @@ def test_only_the_bad_arm_forgets_small_second_moments() -> None:
 def test_graphs_on_streams_train_as_the_cpu_does() -> None:
     """All arms at once, twice, as the benchmark does; a race or a stale address shows within 12 steps."""
     settings, corpus = tiny()
-    tokens, _, _ = given.read_text(text_of())
+    tokens, _, _ = run_inputs.read_text(text_of())
     device = torch.device("cuda", 0)
-    there = given.Corpus(settings, tokens, device)
+    there = run_inputs.Corpus(settings, tokens, device)
     side_by_side = [lanes.Lane(settings, there, arm, 0.999, device) for arm in arms.DEFAULT_ARMS]
     for seed in (3, 4):
-        plan = given.Plan.of(settings, seed, len(corpus.train))
+        plan = run_inputs.SeedInputs.of(settings, seed, len(corpus.train))
         for lane in side_by_side:
             lane.load(seed, plan)
         assert schedule.train(side_by_side, settings, schedule.Deadline(None))
@@ -287,7 +289,7 @@ def test_a_run_goes_on_where_it_was_stopped(
 
 def test_a_deadline_within_a_run_leaves_nothing_half_done(tmp_path: pathlib.Path) -> None:
     settings, _ = tiny()
-    tokens, _, _ = given.read_text(text_of())
+    tokens, _, _ = run_inputs.read_text(text_of())
 
     class Late(schedule.Deadline):
         calls = 0

@@ -29,7 +29,7 @@ def run(build: pathlib.Path, odd: str, ways: list[str]) -> subprocess.CompletedP
     for way in ways:
         (build / "as" / way).mkdir(parents=True)
         (build / "as" / way / "liboctavo.so").symlink_to(libc())
-    command_line = [sys.executable, str(ROOT / "benchmarks/cuda_ways.py"), "--build", str(build)]
+    command_line = [sys.executable, str(ROOT / "benchmarks/emulate_archs.py"), "--build", str(build)]
     command_line += ["--state", "8bit,fp8"]
     return subprocess.run(command_line, capture_output=True, text=True)
 

@@ -71,7 +71,7 @@ def read_text(data: bytes) -> tuple[Tensor, int, str]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SeedInputs:
     """What a seed decides, as tables on the CPU."""
 
     parameters: list[Tensor]
@@ -79,14 +79,14 @@ class Plan:
     picks: Tensor  # steps, places, batch: rows of the pool of masks
 
     @staticmethod
-    def of(settings: Settings, seed: int, train_length: int) -> Plan:
+    def of(settings: Settings, seed: int, train_length: int) -> SeedInputs:
         generator = torch.Generator().manual_seed(2 * seed + 1)
         starts = train_length - settings.block
         size = (settings.steps, settings.batch)
         offsets = torch.randint(starts, size, generator=generator)
         places = (settings.steps, settings.shape.masks, settings.batch)
         picks = torch.randint(MASK_ROWS, places, generator=generator)
-        return Plan(gpt.initial(settings.shape, 2 * seed), offsets, picks)
+        return SeedInputs(gpt.initial(settings.shape, 2 * seed), offsets, picks)
 
     @functools.cached_property
     def marks(self) -> dict[str, str]:
