@@ -26,6 +26,13 @@ def imported(module: str) -> Any:
         raise PeerMissingError((f"{type(error).__name__}: {error}".splitlines() or ["?"])[0]) from error
 
 
+def failure(name: str, error: Exception) -> str:
+    """Returns the line that a table prints for a row without a result."""
+    if isinstance(error, PeerMissingError):
+        return f"skipped: {name}: {error}"
+    return f"failed: {name}: {type(error).__name__}: {error}".splitlines()[0]
+
+
 def torchao_class(name: str) -> Any:
     try:
         return getattr(imported("torchao.optim"), name)
