@@ -145,7 +145,10 @@ def fine_tune(
     """Runs a row on a data set; `ms` is the time of the last epoch."""
     model = make_model(options, device)
     optimizer = ROWS[name](model.parameters(), options.lr)
-    prepare = lambda pixels: normalized(pixels, model, device)  # noqa: E731
+
+    def prepare(pixels: torch.Tensor) -> torch.Tensor:
+        return normalized(pixels, model, device)
+
     training = Training(options.epochs, options.batch, device, prepare, True, mirrored)
     reset_peak(device)
     done = train(model, optimizer, data[0], 0, training)

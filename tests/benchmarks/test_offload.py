@@ -45,10 +45,7 @@ def table(script: Any, monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
 
 
 def test_rows_that_run_and_rows_that_fail(
-    script: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: pathlib.Path,
+    script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
 ) -> None:
     file = tmp_path / "found.json"
     rows = "bf16: none,bf16: torchao,clip: none,eager: none octavo"

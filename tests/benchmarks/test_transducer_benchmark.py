@@ -27,5 +27,5 @@ def test_sides_agree_and_have_rows(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_unknown_side_is_named() -> None:
-    with pytest.raises(SystemExit, match="nemo is none of joint, logits, transformers"):
+    with pytest.raises(SystemExit, match="nemo is not one of joint, logits, transformers"):
         transducer.run([*TINY, "--sides", "nemo"])
