@@ -1,9 +1,9 @@
 """Measures what ranks cost: a training without a process group, and with DDP, ZeRO-1 and ZeRO-2.
 
-Trains a config with `octavo train`, without a group and then under torchrun for every strategy of --ways, in
-turns (--rounds), with the same global batch. The table has the time of a step, the optimizer states of a rank, the bytes and time of
-communication, and whether the final weights have the bits of the run without a group. With several ranks, the
-run without a group does the micro-batches of all ranks, one after another.
+Trains a config with `octavo train`, without a group and then under torchrun with every strategy of --ways, in
+turns (--rounds), with the same global batch. The table has the time of a step, the optimizer states of a
+rank, the bytes and time of communication, and whether the final weights have the bits of the run without a
+group. With several ranks, the run without a group does the micro-batches of all ranks, one after another.
 
 octavo data make-text tales.txt --bytes 20M
 python benchmarks/ranks.py examples/train/gpu.yaml data.train=tales.txt --folder runs/ranks

@@ -1,4 +1,4 @@
-"""Measures the word error rate of the model of `make speech-demo`: files of espeak-ng, two sentences, a minute.
+"""Measures the word error rate of the model of `make speech-demo`: one sentence, two sentences, a minute.
 
 The sentences are held out: another seed of `octavo data make-speech`, without the sentences of the training
 clips. espeak-ng reads each kind in eight voices and speeds. The script prints the word error rate of each
