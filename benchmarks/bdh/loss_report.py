@@ -113,7 +113,7 @@ def mean_curve(curves: Sequence[Curve], arm: str) -> dict[int, float]:
 
 
 def svg(curves: Sequence[Curve], found: Sequence[Row]) -> str:
-    """Draws the mean validation losses above, and below the differences with the intervals of the last ones."""
+    """Draws the mean validation losses, and below them the differences with their last intervals."""
     p, spare = panels_svg, iter(PALETTE)
     styles = {found[0].arm: p.Style("#222222", "5 3")}
     styles |= {row.arm: p.Style(next(spare, "#000000")) for row in found[1:]}

@@ -83,7 +83,7 @@ def column(
 ) -> tuple[list[Panel], list[str]]:
     """Returns the panels of a column and their frames.
 
-    `labels` maps the label of each y axis to the format of its numbers. The clip paths are `name` and the row.
+    `labels` maps the label of each y axis to the format of its numbers. Clip paths are `name` and the row.
     """
     panels = [
         Panel(x0, TOP + row * (HEIGHT + GAP), WIDTH, HEIGHT, (0, last), y_range)
@@ -96,7 +96,7 @@ def column(
 
 
 def loss_range(reference: Iterable[float], losses: Iterable[float]) -> tuple[float, float]:
-    """Returns the y range of losses without the first tenth of the reference, which would fill the panel."""
+    """Returns a y range for losses without the first tenth of the reference, which falls steeply."""
     finite = [loss for loss in reference if math.isfinite(loss)]
     high, low = finite[len(finite) // 10], min(loss for loss in losses if math.isfinite(loss))
     margin = 0.06 * (high - low) + 0.01

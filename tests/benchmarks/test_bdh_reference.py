@@ -140,5 +140,5 @@ def test_runs_are_appended_once_and_learn(
 
 
 def test_a_checkout_that_is_none_is_named(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(ValueError, match=r"nowhere/bdh\.py|nowhere is no file"):
+    with pytest.raises(ValueError, match=r"nowhere/bdh\.py|nowhere is not a file"):
         reference_training.load(tmp_path / "nowhere")
