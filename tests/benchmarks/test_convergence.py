@@ -1,6 +1,6 @@
-"""The runs of benchmarks/convergence: pairs are pairs, a bad codec is caught, a stopped call goes on.
+"""Tests the runs of benchmarks/convergence: runs are paired, a bad codec is caught, a stopped call resumes.
 
-The model is tiny and the text synthetic: nothing here says that a format trains well.
+The model is tiny and the text synthetic: these tests do not show that a format trains well.
 """
 
 from __future__ import annotations
@@ -9,22 +9,18 @@ import json
 import math
 import pathlib
 import random
-import sys
 import xml.etree.ElementTree as ElementTree
-
-import pytest
-import torch
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks/convergence"))
 
 import arms
 import char_gpt
 import gpt
 import lanes
+import pytest
 import records
 import run_inputs
 import schedule
 import shadow
+import torch
 
 CPU = torch.device("cpu")
 TINY = ["--layers", "1", "--heads", "2", "--width", "32", "--block", "16", "--batch", "4", "--device", "cpu"]
@@ -32,7 +28,7 @@ SHORT = [*TINY, "--steps", "20", "--warm-up", "4", "--eval-every", "10"]
 
 
 def text_of(length: int = 4000) -> bytes:
-    """Words of a small vocabulary in random order."""
+    """Returns words of a small vocabulary in random order."""
     source = random.Random(7)
     words = ["".join(source.choices("abcdefghij", k=source.randint(2, 6))) for _ in range(20)]
     return " ".join(source.choice(words) for _ in range(length // 4))[:length].encode()
@@ -73,7 +69,7 @@ def test_a_seed_decides_everything_that_is_random() -> None:
 
 
 def test_arms_of_a_seed_see_the_same_weights_batches_and_masks() -> None:
-    """The first loss has all of them in it; a first step uses moments that are not encoded yet."""
+    """The first loss depends on all of them; a first step uses moments that are not yet encoded."""
     settings, corpus = tiny()
     plan = run_inputs.SeedInputs.of(settings, 5, len(corpus.train))
     first, after = [], {}
@@ -108,10 +104,10 @@ def test_everything_is_quantized() -> None:
     assert trained("4bit").arm.state_bytes() < 1.3 * count
 
 
-# --- The model and what it is given -------------------------------------------------------------------------
+# --- The model and its inputs -------------------------------------------------------------------------------
 
 
-def test_a_character_changes_only_what_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_character_changes_only_the_positions_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     settings, corpus = tiny()
     losses = []
     plain = torch.nn.functional.cross_entropy
@@ -125,7 +121,7 @@ def test_a_character_changes_only_what_comes_after_it(monkeypatch: pytest.Monkey
     for _ in range(2):
         gpt.loss(settings.shape, gpt.initial(settings.shape, 0), window, None)
         window[0, 8] = (window[0, 8] + 1) % settings.vocabulary
-    # Character 8 is what position 7 predicts and what position 8 reads.
+    # Position 7 predicts character 8, and position 8 reads it.
     same = (losses[0] == losses[1]).tolist()
     assert same[:7] == [True] * 7
     assert not any(same[7:])
@@ -186,7 +182,7 @@ def test_the_bad_codec_loses_small_second_moments() -> None:
 
 
 def largest_step(arm: str) -> float:
-    """Of the sixth step, in learning rates, with gradients of all sizes that stay. Adam's own answer is 1."""
+    """Returns the largest change of the sixth step in learning rates, for constant gradients; Adam's is 1."""
     parameter = torch.zeros(2, 64, requires_grad=True)
     grad = torch.logspace(-1.7, 0, 128).view(2, 64)
     optimizer = arms.Arm(arm, [parameter], beta2=0.999, weight_decay=0.0, lr=torch.tensor(1e-3), graph=False)
@@ -199,7 +195,7 @@ def largest_step(arm: str) -> float:
 
 
 def test_only_the_bad_arm_forgets_small_second_moments() -> None:
-    """A v that is lost at each step is g^2 (1 - beta2) at the next, a sixth of what it should be by then."""
+    """A v that is lost at each step is g^2 (1 - beta2) at the next step, a sixth of the correct value."""
     assert largest_step(arms.REFERENCE) == pytest.approx(1.0, rel=1e-3)
     assert largest_step("8bit") < 1.2
     assert largest_step("4bit") < 1.2
@@ -211,7 +207,7 @@ def test_only_the_bad_arm_forgets_small_second_moments() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_graphs_on_streams_train_as_the_cpu_does() -> None:
-    """All arms at once, twice, as the benchmark does; a race or a stale address shows within 12 steps."""
+    """Trains all arms in parallel, twice; a race or a stale address shows within 12 steps."""
     settings, corpus = tiny()
     tokens, _, _ = run_inputs.read_text(text_of())
     device = torch.device("cuda", 0)
@@ -224,7 +220,7 @@ def test_graphs_on_streams_train_as_the_cpu_does() -> None:
         assert schedule.train(side_by_side, settings, schedule.Deadline(None))
         for lane in side_by_side:
             found, expected = lane.result(), trained(lane.name, seed, 0.999).result()
-            # The bad arm's v falls to zero or not by its last bit, not the CPU's: its first point alone.
+            # The last bit decides whether the bad arm's v falls to zero, so only its first point is compared.
             points = 1 if lane.name == arms.BAD else len(expected["train"])
             for curve in ("train", "validation"):
                 mine, its = found[curve][:points], expected[curve][:points]
@@ -234,7 +230,7 @@ def test_graphs_on_streams_train_as_the_cpu_does() -> None:
 # --- Runs --------------------------------------------------------------------------------------------------
 
 
-def test_tasks_go_seed_by_seed_and_rounds_have_no_lane_twice() -> None:
+def test_tasks_are_ordered_by_seed_and_a_round_uses_each_lane_once() -> None:
     todo = schedule.tasks(["fp32", "8bit", arms.BAD], [0.99, 0.999], seeds=3, bad_seeds=1)
     assert [task.seed for task in todo] == [0] * 6 + [1] * 4 + [2] * 4
     assert len({task.key for task in todo}) == len(todo)
@@ -251,9 +247,7 @@ def text(tmp_path: pathlib.Path) -> str:
     return str(path)
 
 
-def test_a_run_goes_on_where_it_was_stopped(
-    tmp_path: pathlib.Path, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stopped_run_resumes(tmp_path: pathlib.Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     results = tmp_path / "runs.jsonl"
     call = [
         "run",
@@ -287,7 +281,7 @@ def test_a_run_goes_on_where_it_was_stopped(
         char_gpt.main([*call, "--lr", "0.002"])
 
 
-def test_a_deadline_within_a_run_leaves_nothing_half_done(tmp_path: pathlib.Path) -> None:
+def test_a_deadline_within_a_run_leaves_no_incomplete_record(tmp_path: pathlib.Path) -> None:
     settings, _ = tiny()
     tokens, _, _ = run_inputs.read_text(text_of())
 

@@ -1,4 +1,4 @@
-"""draw_trace.py: what a trace says, and the picture of it."""
+"""Tests draw_trace.py: how it reads a trace, and its picture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAMES = {1: "cuda:0 up", 2: "model"}
 EVENTS = [
     (1, "states up", 0, 4000),
@@ -22,8 +21,7 @@ EVENTS = [
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+def script() -> Any:
     return importlib.import_module("draw_trace")
 
 

@@ -1,4 +1,4 @@
-"""offload.py on the CPU with a tiny model: rows that run, rows that fail in their place, wrong options."""
+"""Tests offload.py on the CPU with a tiny model: rows that run, rows that fail, wrong options."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from typing import Any
 import pytest
 import torch
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL = {"layers": 1, "width": 48, "heads": 2, "batch": 1, "repeat": 2, "rounds": 1, "warm-up": 1}
 TINY = ["--device", "cpu", *(word for name, value in SMALL.items() for word in (f"--{name}", str(value)))]
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+def script() -> Any:
     return importlib.import_module("offload")
 
 
 def run_here(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows run in this process: importing torch for each takes longer than its model."""
+    """Runs the rows in this process, because importing torch takes longer than a row."""
 
     def run_row(_file: str, arguments: list[str], limit_s: float) -> dict[str, Any]:
         assert limit_s == 240
@@ -137,7 +135,7 @@ def test_deepspeed_from_a_folder_steps_by_its_engine(
     script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     for name in ("DS_ACCELERATOR", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.setenv(name, "1")  # so that what the row sets is taken back
+        monkeypatch.setenv(name, "1")  # so that the variables that the row sets are removed
         monkeypatch.delenv(name)
     monkeypatch.setattr(sys, "path", sys.path[:])
     monkeypatch.delitem(sys.modules, "deepspeed", raising=False)
@@ -160,7 +158,7 @@ def test_deepspeed_from_a_folder_steps_by_its_engine(
 
 
 def test_every_row_can_be_made(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All optimizers but torchao's wrapper, which needs a GPU, and DeepSpeed's engine make a step."""
+    """Steps all optimizers except torchao's wrapper, which needs a GPU, and DeepSpeed's engine."""
     for name, setup in script.ROWS.items():
         if "torchao" in name or setup.make is None:
             continue
