@@ -158,7 +158,7 @@ def fine_tune(
 
 
 def joined(rounds: list[Row]) -> Row:
-    """Returns the medians of the times, and the other values of the first round: all rounds train alike."""
+    """Returns the medians of the times, and the other values of the first round, which all rounds share."""
     parts = [each.optimizer_ms for each in rounds if each.optimizer_ms is not None]
     ms = statistics.median(each.ms for each in rounds)
     return replace(rounds[0], ms=ms, optimizer_ms=statistics.median(parts) if parts else None)

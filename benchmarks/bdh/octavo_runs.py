@@ -1,4 +1,4 @@
-"""Runs `octavo train` several times at once, until a time limit.
+"""Runs `octavo train` in several processes, until a time limit.
 
 A run's folder shows whether the run is done, so a call continues where another stopped. A run that is stopped
 (by SIGTERM, at the time limit) saves a checkpoint and resumes from it.

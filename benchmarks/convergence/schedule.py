@@ -1,4 +1,4 @@
-"""The order in which the convergence benchmark trains its runs: several at once, until a time limit."""
+"""The order in which the convergence benchmark trains its runs: several concurrently, until a time limit."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 LEVEL = 0.05
 PIECES = 1000  # pieces of an integral; even
-FEWEST = 3  # pairs; with two, Student's t has one degree of freedom and the interval says nothing
+FEWEST = 3  # pairs; two give Student's t one degree of freedom and a useless interval
 
 
 def student_cdf(t: float, degrees: float) -> float:

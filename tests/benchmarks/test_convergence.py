@@ -305,18 +305,8 @@ def test_the_bad_arm_is_caught_and_the_null_arm_is_not(
     results, plot = tmp_path / "runs.jsonl", tmp_path / "plot.svg"
     call = ["run", "--text", text, "--results", str(results), "--arms", "fp32,torch,bad", "--beta2", "0.999"]
     sizes = [
-        "--layers",
-        "2",
-        "--heads",
-        "2",
-        "--width",
-        "64",
-        "--block",
-        "32",
-        "--batch",
-        "8",
-        "--lr",
-        "0.01",
+        *("--layers", "2", "--heads", "2", "--width", "64", "--block", "32", "--batch", "8"),
+        *("--lr", "0.01"),
     ]
     sizes += ["--steps", "40", "--warm-up", "5", "--eval-every", "20", "--seeds", "3", "--device", "cpu"]
     assert char_gpt.main([*call, *sizes, "--svg", str(plot), "--json"]) == 0

@@ -11,18 +11,8 @@ import pytest
 import torch
 
 TINY = [
-    "--device",
-    "cpu",
-    "--vocabulary",
-    "400",
-    "--width",
-    "32",
-    "--layers",
-    "1",
-    "--batch",
-    "2",
-    "--length",
-    "8",
+    *("--device", "cpu", "--vocabulary", "400", "--width", "32", "--layers", "1"),
+    *("--batch", "2", "--length", "8"),
 ]
 
 

@@ -381,18 +381,8 @@ def test_vit_g_runs_one_optimizer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = [
-        "--layers",
-        "1",
-        "--width",
-        "48",
-        "--heads",
-        "2",
-        "--batch",
-        "1",
-        "--repeat",
-        "1",
-        "--warm-up",
-        "1",
+        *("--layers", "1", "--width", "48", "--heads", "2", "--batch", "1", "--repeat", "1"),
+        *("--warm-up", "1"),
     ]
     one = ["--one", "octavo AdamW8bit, gradient release"]
     monkeypatch.setattr(sys, "argv", ["vit_g.py", "--device", "cpu", *small, *one])
