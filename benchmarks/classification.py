@@ -1,6 +1,6 @@
-"""Trains a classifier on images in memory and counts its hits on images that it was not trained on.
+"""Trains a classifier on images in memory and measures its accuracy on held-out images.
 
-Weights, batches and learning rates depend on the seed alone, so optimizers are compared in paired seeds.
+Weights, batches and learning rates depend only on the seed, so optimizers are compared in paired seeds.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import torch
 from stopwatch import wait
 from torch.nn import functional as fn
 
-WARM_UP = 0.1  # of all steps, during which the learning rate rises
+WARM_UP = 0.1  # share of the steps during which the learning rate rises
 
 
 @dataclass(frozen=True)
 class Images:
-    """Pixels as [image, channel, row, column], in any dtype that `prepare` of the caller reads."""
+    """Pixels as [image, channel, row, column], in a dtype that the caller's `prepare` accepts."""
 
     pixels: torch.Tensor
     labels: torch.Tensor
@@ -36,8 +36,8 @@ class Images:
 class Training:
     """The options of one run.
 
-    `prepare` makes a batch of float images on the device from pixels; `augment` changes the pixels of a batch
-    that is trained on, by random numbers of the generator.
+    `prepare` turns pixels into a batch of float images on the device. `augment` changes the pixels of a
+    training batch with random numbers of the generator.
     """
 
     epochs: int
@@ -55,7 +55,7 @@ class Trained:
 
 
 def schedule(steps: int) -> Callable[[int], float]:
-    """The factor of the learning rate at a step: a linear warm-up, then half a cosine down to zero."""
+    """Returns the factor of the learning rate by step: a linear warm-up, then half a cosine down to zero."""
     rising = max(1, round(WARM_UP * steps))
 
     def factor(step: int) -> float:
@@ -67,7 +67,7 @@ def schedule(steps: int) -> Callable[[int], float]:
 
 
 def train(model: Any, optimizer: Any, images: Images, seed: int, training: Training) -> Trained:
-    """Trains on all images of every epoch but an incomplete last batch; the rate changes at every step."""
+    """Trains on all complete batches of every epoch; the learning rate changes at every step."""
     each = len(images) // training.batch
     if each < 1:
         raise ValueError(f"{len(images)} images to train on, fewer than a batch of {training.batch}")
@@ -97,7 +97,7 @@ def train(model: Any, optimizer: Any, images: Images, seed: int, training: Train
 
 @torch.no_grad()
 def accuracy(model: Any, images: Images, training: Training) -> float:
-    """Percent of the images whose class the model finds."""
+    """Returns the percentage of the images whose class the model predicts."""
     model.eval()
     hits = torch.zeros((), device=training.device)
     for batch in torch.arange(len(images)).split(4 * training.batch):

@@ -1,13 +1,12 @@
-"""AdamW with low-bit states on the CPU: the library against torchao and bitsandbytes, in one run.
+"""Compares AdamW with low-bit states on the CPU with torchao and bitsandbytes, in one run.
 
-First parity: two steps, fifty steps each on its own states, and fifty steps re-synced from the peer with
-the codes compared. Then time per step, all sides taking turns. A peer that is not installed is named and
-left out.
+The first part is parity: 2 and 50 steps of each side with its own states, and 50 steps that start from the
+peer's states, after which the codes are compared. The second part is the time per step; the sides take
+turns. A peer that is not installed is printed and skipped.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import statistics
@@ -16,10 +15,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import harness  # first: it finds the modules of tests/python
+import harness  # must be first: it adds tests/python to the import path
 import octavo_abi as octavo
 import peers
 import torch
+from report import option_parser
 
 SHAPE, STEPS = (64, 512), 50
 SETTING = peers.Setting()
@@ -27,12 +27,12 @@ STATES = ("fp32", "8bit", "4bit", "fp8")
 
 
 def own_states(name: str, state: str, compiled: bool) -> dict[str, Any]:
-    """Each side on its own states, the same gradients: how far apart after 2 and after 50 steps."""
+    """Steps each side with its own states and the same gradients; compares after 2 and after 50 steps."""
     generator = torch.Generator().manual_seed(20)
     initial = 0.1 * torch.randn(SHAPE, generator=generator)
     both = peers.make_comparison(name, state, initial, SETTING, compiled)
     out: dict[str, Any] = {}
-    left = torch.zeros(SHAPE, dtype=torch.bool)  # what the first step leaves with different codes
+    left = torch.zeros(SHAPE, dtype=torch.bool)  # elements whose codes differ after the first step
     for step in range(1, STEPS + 1):
         assert both.param.grad is not None
         both.param.grad.copy_(0.01 * torch.randn(SHAPE, generator=generator))
@@ -55,7 +55,7 @@ def own_states(name: str, state: str, compiled: bool) -> dict[str, Any]:
 
 
 def synced_states(name: str, state: str, compiled: bool) -> dict[str, Any]:
-    """One step of each side from the peer's state, fifty times."""
+    """Steps both sides from the peer's state, 50 times."""
     initial = 0.02 * torch.randn(SHAPE, generator=torch.Generator().manual_seed(21))
     both = peers.make_comparison(name, state, initial, SETTING, compiled)
     for grad in peers.gradients(SHAPE, STEPS, seed=22):
@@ -80,13 +80,14 @@ def parity(pairs: list[tuple[str, str]], compiled: bool) -> list[dict[str, Any]]
     return rows
 
 
-def sides(
-    pairs: list[tuple[str, str]], numel: int, threads: int
-) -> tuple[dict[str, Callable[[], Any]], dict[str, float]]:
-    """A step of each side over its own copy of the parameters, and its state bytes per parameter."""
+Sides = dict[str, Callable[[], Any]]
+
+
+def sides(pairs: list[tuple[str, str]], numel: int, threads: int) -> tuple[Sides, dict[str, float]]:
+    """Returns each side's step over its own copy of the parameters, and its state bytes per parameter."""
     torch.manual_seed(23)
     initial, grad = torch.randn(numel).mul_(0.02), torch.randn(numel).mul_(0.01)
-    steps: dict[str, Callable[[], Any]] = {}
+    steps: Sides = {}
     bytes_per_param: dict[str, float] = {}
 
     def fresh() -> torch.nn.Parameter:
@@ -128,65 +129,58 @@ def speed(pairs: list[tuple[str, str]], numel: int, threads: int, repeat: int) -
     for side, values in times.items():
         state = side.rsplit(" ", 1)[1]
         row = {"side": side, "state": state, "numel": numel, "threads": threads, "repeat": repeat}
-        row |= {
-            "ms_median": medians[side],
-            "ms_min": min(values),
-            "state_bytes_per_param": bytes_per_param[side],
-        }
-        row["octavo_speedup"] = medians[side] / medians[f"octavo {state}"]
-        rows.append(row)
+        row |= {"ms_median": medians[side], "ms_min": min(values)}
+        row |= {"state_bytes_per_param": bytes_per_param[side]}
+        rows.append({**row, "octavo_speedup": medians[side] / medians[f"octavo {state}"]})
     return rows
 
 
-def report(found: list[dict[str, Any]], timed: list[dict[str, Any]], absent: list[str], threads: int) -> str:
-    lines = [
-        f"{harness.cpu_name()}, {octavo.implementation()}, threads: {threads}, torch {torch.__version__}"
-    ]
-    lines += absent
+CELLS = {
+    "side": lambda row: row["side"],
+    "B/param": lambda row: f"{row['state_bytes_per_param']:.2f}",
+    "ms median": lambda row: f"{row['ms_median']:.2f}",
+    "ms min": lambda row: f"{row['ms_min']:.2f}",
+    "octavo is faster by": lambda row: f"{row['octavo_speedup']:.1f}x",
+}
+
+
+def text(found: list[dict[str, Any]], timed: list[dict[str, Any]], absent: list[str], threads: int) -> str:
+    head = f"{harness.cpu_name()}, {octavo.implementation()}, threads: {threads}, torch {torch.__version__}"
+    lines = [head, *absent]
     if found:
         lines += ["", f"Parity, {found[0]['elements']} parameters, AdamW, lr 1e-3, weight decay 1e-2:"]
     for row in found:
-        far, unexplained = row["beyond_1e-5_2"], row["beyond_1e-5_2_equal_codes"]
+        far, equal_codes = row["beyond_1e-5_2"], row["beyond_1e-5_2_equal_codes"]
+        of_bound = f"{row['param_error_over_bound']:.2f} of the bound"
         lines += [
             f"{row['peer']} {row['state']}",
             f"  2 steps, own states: max |dp| {row['max_error_2']:.1e}, {far} beyond 1e-5 + 1e-5|p|"
-            f" ({unexplained} of them among the elements that the first step left with equal codes;"
-            f" it left {row['codes_differ_1']} with different ones)",
+            f" ({equal_codes} of them had equal codes after the first step;"
+            f" {row['codes_differ_1']} elements had different ones)",
             f"  {STEPS} steps, own states: max |dp| {row[f'max_error_{STEPS}']:.1e},"
             f" mean {row[f'mean_error_{STEPS}']:.1e};"
             f" codes that differ: m {row['codes_differ_m']:.2%}, v {row['codes_differ_v']:.2%}",
-            f"  {STEPS} steps, re-synced: params within {row['param_error_over_bound']:.2f} of the bound",
+            f"  {STEPS} steps, from the peer's states: params within {of_bound}",
             *(f"    {moment}: {line}" for moment, line in row["lines"].items()),
         ]
     if timed:
-        lines += ["", f"Time per step, {timed[0]['numel']} fp32 parameters in one tensor, by turns:"]
-        cells = [
-            [
-                row["side"],
-                f"{row['state_bytes_per_param']:.2f}",
-                f"{row['ms_median']:.2f}",
-                f"{row['ms_min']:.2f}",
-                f"{row['octavo_speedup']:.1f}x",
-            ]
-            for row in timed
-        ]
-        lines.append(harness.table(["side", "B/param", "ms median", "ms min", "octavo is faster by"], cells))
+        lines += ["", f"Time per step in ms, {timed[0]['numel']} fp32 parameters in one tensor, in turns:"]
+        lines.append(harness.table(timed, CELLS))
     return "\n".join(lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--numel", type=harness.parse_numel, default=1 << 22, help="parameters (default 2^22)"
-    )
-    parser.add_argument("--threads", type=int, default=harness.available_threads())
-    parser.add_argument("--repeat", type=int, default=9, help="timed rounds (default 9)")
-    parser.add_argument("--eager-parity", action="store_true", help="compare torchao's results uncompiled")
-    parser.add_argument("--skip", choices=["parity", "speed"], help="leave one part out")
-    parser.add_argument("--json", action="store_true", help="print JSON, nothing else")
+    parser = option_parser(__doc__)
+    add = parser.add_argument
+    add("--numel", type=harness.parse_numel, default=1 << 22, help="parameters (default 2^22)")
+    add("--threads", type=int, default=harness.available_threads())
+    add("--repeat", type=int, default=9, help="timed rounds (default 9)")
+    add("--eager-parity", action="store_true", help="do not compile torchao for the parity part")
+    add("--skip", choices=["parity", "speed"], help="skip this part")
+    add("--json", action="store_true", help="print only JSON")
     options = parser.parse_args()
     if options.numel % 256:
-        parser.error("--numel: expected a multiple of 256; torchao leaves other tensors unquantised")
+        parser.error("--numel: expected a multiple of 256, because torchao does not quantize other tensors")
 
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)  # torchao reports its CUDA extensions as missing
@@ -196,13 +190,10 @@ def main() -> int:
     found = [] if options.skip == "parity" else parity(pairs, not options.eager_parity)
     timed = [] if options.skip == "speed" else speed(pairs, options.numel, options.threads, options.repeat)
     if options.json:
-        print(
-            json.dumps(
-                {"cpu": harness.cpu_name(), "absent": absent, "parity": found, "speed": timed}, indent=2
-            )
-        )
+        result = {"cpu": harness.cpu_name(), "absent": absent, "parity": found, "speed": timed}
+        print(json.dumps(result, indent=2))
     else:
-        print(report(found, timed, absent, options.threads))
+        print(text(found, timed, absent, options.threads))
     return 0
 
 

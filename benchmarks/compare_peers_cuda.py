@@ -1,11 +1,11 @@
-"""AdamW on one GPU: the library against torch, bitsandbytes, torchao and flashoptim, in one process.
+"""Compares AdamW on one GPU with torch, bitsandbytes, torchao and flashoptim, in one process.
 
-Workloads are the tensor lists of `octavo bench shapes`, with the rows that have no gradient there and with
-shares of rows that never have one (--zeros). Sides run one after another, each over parameters, gradients and
-states of its own: warm-ups, then the median of CUDA events around each step while nothing waits between
-steps, the host's time in the call, and the wall clock of a step alone (the GPU idle before it, waited for
-after it). A slow side does fewer of them (--time-limit). A peer that cannot be imported is named and left
-out; one that fails is named with its error. `--device cpu` runs all of it without a GPU, as a check.
+Workloads are the tensor lists of `octavo bench shapes`, with their rows that have no gradient and with shares
+of rows that never have one (--zeros). Sides run one after another, each with its own parameters, gradients
+and states. After the warm-up the script prints the median of CUDA events around each step while nothing waits
+between the steps, the host's time in the call, and the wall clock of a step on an idle GPU. A slow side does
+fewer steps (--time-limit). A peer that cannot be imported is printed and skipped; a peer that fails is
+printed with its error. `--device cpu` checks the script without a GPU.
 
 python benchmarks/compare_peers_cuda.py --library build-cuda/lib/liboctavo.so
 python benchmarks/compare_peers_cuda.py --workload flat --numel 51200000 --zeros 0,0.9 --side octavo,fused
@@ -14,7 +14,6 @@ python benchmarks/compare_peers_cuda.py --workload flat --numel 51200000 --zeros
 from __future__ import annotations
 
 import argparse
-import gc
 import logging
 import math
 import pathlib
@@ -25,20 +24,21 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import harness  # first: it finds the modules of tests/python
+import harness  # must be first: it adds tests/python to the import path
 import peers_cuda as peers
 import torch
 from makers import PeerMissingError
 from peers_cuda_options import DTYPES, parse_options
 from peers_cuda_report import Outcome, Result
-from stopwatch import Stopwatch, wait
+from report import matching
+from stopwatch import Stopwatch, release, times_ms, wait
 from workloads import Tensor, Workload, load_tensors
 
 LEAST_REPEATS = 3
 
 
 def check(device: torch.device) -> None:
-    """The library against torch's plain loop on a small tensor, before anything is timed."""
+    """Compares the library with torch's plain loop on small tensors."""
     shapes = [Tensor((1 << 16,)), Tensor((1000,))]
 
     def make() -> peers.Params:
@@ -56,21 +56,19 @@ def check(device: torch.device) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     first = make()
     peers.OctavoAdamW(first, "fp32").step()
-    for state in ("8bit", "4bit", "fp8"):  # the first step does not see the rounding of states
+    for state in ("8bit", "4bit", "fp8"):  # the first step uses the moments before they are encoded
         other = make()
         peers.OctavoAdamW(other, state).step()
         for ours, theirs in zip(other, first, strict=True):
             if not torch.equal(ours, theirs):
-                raise SystemExit(f"octavo {state}: the first step differs from fp32 states: a bug")
+                raise SystemExit(f"octavo {state}: the first step differs from the one with fp32 states")
 
 
-def warm_up(
-    optimizer: Any, workload: Workload | None, device: torch.device, steps: int, limit: float
-) -> float:
-    """Steps, each on a batch of its own if there are any to have; the seconds of the last."""
+def warm_up(optimizer: Any, workload: Workload, device: torch.device, steps: int, limit: float) -> float:
+    """Runs the steps, each with a new batch if there are batches. Returns the seconds of the last one."""
     began, one = time.perf_counter(), math.inf
     for done in range(steps):
-        if workload is not None and workload.changes:
+        if workload.changes:
             workload.refill()
             wait(device)
         start = time.perf_counter()
@@ -105,13 +103,6 @@ def time_steps(optimizer: Any, result: Result, device: torch.device, repeats: in
     result.alone_ms_median = statistics.median(alone)
 
 
-def release(device: torch.device) -> None:
-    if device.type == "cuda":
-        gc.collect()
-        wait(device)
-        torch.cuda.empty_cache()
-
-
 def run_side(
     side: peers.Side,
     tensors: Sequence[Tensor],
@@ -119,7 +110,7 @@ def run_side(
     device: torch.device,
     options: argparse.Namespace,
 ) -> None:
-    """Fills `result`; raises PeerMissingError where the peer is not there."""
+    """Fills `result`. Raises PeerMissingError if the peer cannot be imported."""
     try:
         workload = Workload(tensors, DTYPES[result.dtype], device)
         optimizer = side.make(workload.params)
@@ -137,23 +128,15 @@ def run_side(
 
 
 def copy_gb_per_s(device: torch.device) -> float:
-    """Of 1 GiB on the device, bytes read and written counted: median of 20."""
+    """Returns the median speed of 20 copies of 1 GiB on the device, counting the bytes read and written."""
     source = torch.ones(1 << (28 if device.type == "cuda" else 20), dtype=torch.float32, device=device)
     target = torch.zeros_like(source)
-
-    class Copy:
-        def step(self) -> None:
-            target.copy_(source)
-
-    result = Result("copy", "", "")
-    warm_up(Copy(), None, device, 5, 10.0)
-    time_steps(Copy(), result, device, 20)
-    assert result.ms_median is not None
-    return 2e-6 * source.nbytes / result.ms_median
+    ms = times_ms(device, lambda: target.copy_(source), 20, warm_up=6)
+    return 2e-6 * source.nbytes / statistics.median(ms)
 
 
 def main() -> int:
-    options = parse_options((__doc__ or "").splitlines()[0])
+    options = parse_options(__doc__)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     device = torch.device("cpu")
@@ -162,8 +145,8 @@ def main() -> int:
         torch.cuda.set_device(device)
     check(device)
 
-    wanted = options.side.split(",") if options.side else [""]
-    chosen = [side for side in peers.sides() if any(text in side.name for text in wanted)]
+    sides = {side.name: side for side in peers.sides()}
+    chosen = [sides[name] for name in matching(sides, options.side)]
     workloads = {
         name if zeros == 0 else f"{name}, zeros {zeros:g}": load_tensors(
             options.command, name, options.numel, zeros
@@ -171,8 +154,7 @@ def main() -> int:
         for name in options.workload
         for zeros in options.zeros
     }
-    gpu = torch.cuda.get_device_properties(device).name if device.type == "cuda" else harness.cpu_name()
-    outcome = Outcome(gpu, [copy_gb_per_s(device)])
+    outcome = Outcome(harness.device_name(device), [copy_gb_per_s(device)])
     for dtype in options.dtype:
         for workload, tensors in workloads.items():
             for side in chosen:

@@ -1,21 +1,21 @@
-"""AdamW on the CPU: the library's state formats against torch.optim.AdamW(fused=True), in one run.
+"""Compares AdamW on the CPU with torch.optim.AdamW(fused=True): every state format, in one run.
 
-fp32 parameters and gradients, one flat tensor, the same number of threads. It checks results first, and
-stops where they are wrong; then, for each implementation and format, torch and the library step in turns. See
-benchmarks/README.md.
+Parameters and gradients are fp32, in one flat tensor; both sides use the same number of threads. The results
+are checked first, and a wrong result ends the run. Then, for each implementation and format, torch and the
+library step in turns. benchmarks/README.md describes the columns.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
 from typing import Any
 
-import harness  # first: it finds the modules of tests/python
+import harness  # must be first: it adds tests/python to the import path
 import octavo_abi as octavo
 import torch
+from report import option_parser
 from rounding import Bound, Hyper, doubles, ratio
 
 HYPER = Hyper(weight_decay=1e-2)
@@ -27,10 +27,10 @@ CHECK_NUMEL, CHECK_STEPS = 100_003, 5
 
 
 def check(states: list[str], threads: int) -> float:
-    """How much of the derived bound fp32 states use against torch; raises where a result is wrong.
+    """Returns the difference between fp32 states and torch as a share of the derived bound.
 
-    The low-bit formats are held to the fp32 one: their first step starts from the same zeros and uses the
-    moments before they are encoded, so it must give the same parameters in bits.
+    A wrong result ends the script. The first step of a low-bit format must give the same bits as the first
+    step with fp32 states, because it starts from the same zeros and uses the moments before they are encoded.
     """
     generator = torch.Generator().manual_seed(0)
     start = 0.02 * torch.randn(CHECK_NUMEL, generator=generator)
@@ -63,7 +63,7 @@ def check(states: list[str], threads: int) -> float:
 def measure(
     state: str, numel: int, threads: int, repeat: int, after_openmp: bool, dtype: torch.dtype = torch.float32
 ) -> dict[str, Any]:
-    """The library's parameters and gradients are of this type; torch's are fp32."""
+    """`dtype` is the type of the library's parameters and gradients; torch's are fp32."""
     torch.manual_seed(1)
     grad = torch.randn(numel).mul_(0.01)
     theirs = torch.nn.Parameter(torch.randn(numel).mul_(0.02))
@@ -81,12 +81,12 @@ def measure(
 
     sides = {"torch": optimizer.step, "octavo": octavo_step}
     before = {}
-    if after_openmp:  # torch's threads may still spin, each on a CPU that ours want
+    if after_openmp:  # torch's threads may still spin on the CPUs that the step needs
         values = torch.randn(1 << 20)
         sides["after"] = octavo_step
         before["after"] = lambda: torch.add(values, values, out=values)
     times = harness.interleave(sides, repeat, before=before)
-    # Reads p and g, writes p; reads and writes the state.
+    # A step reads p and g, writes p, and reads and writes the state.
     moved = 3 * dtype.itemsize + 2 * mine.state_bytes() / numel
     torch_ms, octavo_ms = (statistics.median(times[side]) for side in ("torch", "octavo"))
     rounds = [a / b for a, b in zip(times["torch"], times["octavo"], strict=True)]
@@ -114,65 +114,45 @@ def measure(
     }
 
 
-def report(rows: list[dict[str, Any]], copy: harness.CopySpeed, used: float) -> str:
+CELLS = {
+    "implementation": lambda row: row["implementation"],
+    "state": lambda row: row["state"],
+    "B/param": lambda row: f"{row['state_bytes_per_param']:.2f}",
+    "moved": lambda row: f"{row['moved_bytes_per_param']:.2f}",
+    "octavo ms": lambda row: f"{row['ms_median']:.2f}",
+    "torch ms": lambda row: f"{row['torch_ms_median']:.2f}",
+    "speedup": lambda row: f"{row['speedup']:.2f}x",
+    "(by round)": lambda row: f"{row['speedup_min']:.2f} to {row['speedup_max']:.2f}",
+    "GB/s": lambda row: f"{row['gb_per_s']:.1f}",
+    "% of copy": lambda row: f"{row['percent_of_copy']:.0f}",
+    "torch % of copy": lambda row: f"{row['torch_percent_of_copy']:.0f}",
+    "after OpenMP": lambda row: f"{row['after_openmp']:.2f}x" if row["after_openmp"] else "-",
+}
+
+
+def text(rows: list[dict[str, Any]], copy: harness.CopySpeed, used: float) -> str:
     first = rows[0]
     lines = [
         f"{harness.cpu_name()}, threads: {first['threads']}",
         f"AdamW, fp32 params and grads, {first['numel']} parameters in one tensor, {first['repeat']} rounds",
         f"torch {torch.__version__} (fused=True; {torch.backends.cpu.get_cpu_capability()} kernels)",
         f"copy: {copy.gb_per_s:.1f} GB/s ({copy.how})",
-        f"checked: fp32 states within {used:.2f} of the derived bound against torch",
+        f"checked: fp32 states differ from torch by {used:.2f} of the derived bound",
         "",
     ]
-    header = [
-        "implementation",
-        "state",
-        "B/param",
-        "moved",
-        "octavo ms",
-        "torch ms",
-        "speedup",
-        "(by round)",
-        "GB/s",
-        "% of copy",
-        "torch % of copy",
-        "after OpenMP",
-    ]
-    cells = [
-        [
-            row["implementation"],
-            row["state"],
-            f"{row['state_bytes_per_param']:.2f}",
-            f"{row['moved_bytes_per_param']:.2f}",
-            f"{row['ms_median']:.2f}",
-            f"{row['torch_ms_median']:.2f}",
-            f"{row['speedup']:.2f}x",
-            f"{row['speedup_min']:.2f} to {row['speedup_max']:.2f}",
-            f"{row['gb_per_s']:.1f}",
-            f"{row['percent_of_copy']:.0f}",
-            f"{row['torch_percent_of_copy']:.0f}",
-            f"{row['after_openmp']:.2f}x" if row["after_openmp"] else "-",
-        ]
-        for row in rows
-    ]
-    return "\n".join([*lines, harness.table(header, cells)])
+    return "\n".join([*lines, harness.table(rows, CELLS)])
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--numel", type=harness.parse_numel, default=1 << 26, help="parameters (default 2^26)"
-    )
-    parser.add_argument("--threads", type=int, default=harness.available_threads())
-    parser.add_argument("--repeat", type=int, default=11, help="timed rounds (default 11)")
-    parser.add_argument("--state", default=",".join(STATES), help="state formats, comma-separated")
-    parser.add_argument(
-        "--implementation", default="", help="of the library, comma-separated (default: the one it chooses)"
-    )
-    parser.add_argument(
-        "--after-openmp", action="store_true", help="also time the step right after a threaded op of torch"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON, nothing else")
+    parser = option_parser(__doc__)
+    add = parser.add_argument
+    add("--numel", type=harness.parse_numel, default=1 << 26, help="parameters (default 2^26)")
+    add("--threads", type=int, default=harness.available_threads())
+    add("--repeat", type=int, default=11, help="timed rounds (default 11)")
+    add("--state", default=",".join(STATES), help="state formats, comma-separated")
+    add("--implementation", default="", help="the library's, comma-separated (default: the one it chooses)")
+    add("--after-openmp", action="store_true", help="also time the step right after a threaded op of torch")
+    add("--json", action="store_true", help="print only JSON")
     options = parser.parse_args()
     states = options.state.split(",")
 
@@ -195,14 +175,12 @@ def main() -> int:
         row["percent_of_copy"] = 100 * row["gb_per_s"] / copy.gb_per_s
         row["torch_percent_of_copy"] = 100 * row["torch_gb_per_s"] / copy.gb_per_s
     if options.json:
-        versions = {
-            "torch": torch.__version__,
-            "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        }
+        capability = torch.backends.cpu.get_cpu_capability()
+        versions = {"torch": torch.__version__, "torch_cpu_capability": capability}
         result = {"cpu": harness.cpu_name(), **versions, "copy": copy.how, "bound_used": used, "rows": rows}
         print(json.dumps(result, indent=2))
     else:
-        print(report(rows, copy, used))
+        print(text(rows, copy, used))
     return 0
 
 

@@ -1,7 +1,7 @@
-"""DeepSpeed's ZeRO-Offload with the calls of an optimizer, as offload.py makes them.
+"""Gives DeepSpeed's ZeRO-Offload the calls of an optimizer, for offload.py.
 
-ZeRO stage 2 with the optimizer on the CPU, in bf16, on one GPU, untuned: the settings that its documentation
-begins with. DeepSpeed compiles its CPU Adam at the first use, with nvcc and ninja.
+ZeRO stage 2 with the optimizer on the CPU, in bf16, on one GPU, with the settings of DeepSpeed's tutorial and
+no tuning. DeepSpeed compiles its CPU Adam at the first use, with nvcc and ninja.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 
 def config(lr: float, batch: int, clip: float) -> dict[str, Any]:
-    """`clip`: the norm that gradients are clipped to; 0 for none."""
+    """`clip` is the norm that gradients are clipped to; 0 disables clipping."""
     return {
         "train_micro_batch_size_per_gpu": batch,
         "gradient_accumulation_steps": 1,
@@ -38,7 +38,7 @@ def _free_port() -> int:
 
 
 def _set_environment(device: torch.device) -> None:
-    """A group of one process, as DeepSpeed's launcher would begin it."""
+    """Sets the variables that DeepSpeed's launcher would set for one process."""
     os.environ.setdefault("DS_ACCELERATOR", device.type)
     one = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
     for name, value in {**one, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}.items():
@@ -46,7 +46,7 @@ def _set_environment(device: torch.device) -> None:
 
 
 class ZeroOffload:
-    """An engine of DeepSpeed; `model` must be called in place of the network that it was made of."""
+    """A DeepSpeed engine. The caller must call `model` in place of the network."""
 
     def __init__(self, net: torch.nn.Module, lr: float, batch: int, clip: float) -> None:
         _set_environment(next(net.parameters()).device)
@@ -61,4 +61,4 @@ class ZeroOffload:
         self.model.step()
 
     def zero_grad(self) -> None:
-        """Does nothing: the engine's step has dropped the gradients."""
+        """Does nothing: the engine's step has freed the gradients."""

@@ -1,20 +1,21 @@
-"""A picture of a Chrome trace: one row per queue, coloured stretches where it is busy.
+"""Draws a Chrome trace: one row per queue, with coloured bars where it is busy.
 
-Reads what `octavo bench offload --trace` and `benchmarks/offload.py --trace` write. Stretches of one kind
-(the words of a name, without its numbers) have one colour; those that touch at the picture's resolution are
-one.
+Reads the traces of `octavo bench offload --trace` and `benchmarks/offload.py --trace`. Intervals of one kind
+(the words of a name without its numbers) have one colour. Intervals that touch at the picture's resolution
+are drawn as one.
 
 python benchmarks/draw_trace.py offload.json offload.svg --title "ViT-g, states streamed"
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import re
 import sys
 from dataclasses import dataclass
+
+from report import option_parser
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "convergence"))
 
@@ -25,15 +26,15 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Interval:
     row: str
     kind: str
     begin: float  # milliseconds
     end: float
 
 
-def read(trace: dict[str, list[dict[str, object]]]) -> list[Stretch]:
-    """The complete events of a trace, by the names of their threads."""
+def read(trace: dict[str, list[dict[str, object]]]) -> list[Interval]:
+    """Returns the complete events of a trace with the names of their threads."""
     events = trace["traceEvents"]
     names = {
         (event.get("pid"), event.get("tid")): str(event["args"]["name"])  # type: ignore[index]
@@ -47,36 +48,36 @@ def read(trace: dict[str, list[dict[str, object]]]) -> list[Stretch]:
         key = (event.get("pid"), event.get("tid"))
         begin, length = float(str(event["ts"])) / 1e3, float(str(event["dur"])) / 1e3
         kind = re.sub(r"[\W\d_]+", " ", str(event["name"])).strip() or "?"
-        found.append(Stretch(names.get(key, str(key[1])), kind, begin, begin + length))
+        found.append(Interval(names.get(key, str(key[1])), kind, begin, begin + length))
     return sorted(found, key=lambda each: each.begin)
 
 
-def merged(stretches: list[Stretch], gap: float) -> list[Stretch]:
-    """Neighbours of one row and kind that are at most `gap` apart are one stretch."""
-    out: list[Stretch] = []
-    last: dict[str, int] = {}  # row: the place of its last stretch
-    for each in stretches:
+def merged(intervals: list[Interval], gap: float) -> list[Interval]:
+    """Joins neighbours of one row and kind that are at most `gap` apart."""
+    out: list[Interval] = []
+    last: dict[str, int] = {}  # the index of each row's last interval
+    for each in intervals:
         at = last.get(each.row)
         if at is not None and out[at].kind == each.kind and each.begin - out[at].end <= gap:
-            out[at] = Stretch(each.row, each.kind, out[at].begin, max(out[at].end, each.end))
+            out[at] = Interval(each.row, each.kind, out[at].begin, max(out[at].end, each.end))
             continue
         last[each.row] = len(out)
         out.append(each)
     return out
 
 
-def busy(stretches: list[Stretch], begin: float, end: float) -> float:
-    """The share of the time in which any of them is under way."""
+def busy(intervals: list[Interval], begin: float, end: float) -> float:
+    """Returns the share of the time in which at least one interval is active."""
     total, reached = 0.0, begin
-    for each in sorted(stretches, key=lambda one: one.begin):
+    for each in sorted(intervals, key=lambda one: one.begin):
         total += max(0.0, min(each.end, end) - max(each.begin, reached))
         reached = max(reached, each.end)
     return total / (end - begin)
 
 
-def draw(stretches: list[Stretch], title: str, begin: float, end: float) -> str:
-    rows = sorted({each.row for each in stretches}, key=lambda row: (row != "model", row))
-    kinds = list(dict.fromkeys(each.kind for each in stretches))
+def draw(intervals: list[Interval], title: str, begin: float, end: float) -> str:
+    rows = sorted({each.row for each in intervals}, key=lambda row: (row != "model", row))
+    kinds = list(dict.fromkeys(each.kind for each in intervals))
     colour = {kind: COLOURS[i % len(COLOURS)] for i, kind in enumerate(kinds)}
     scale, bottom = WIDTH / (end - begin), TOP + ROW * len(rows)
     parts = [
@@ -89,7 +90,7 @@ def draw(stretches: list[Stretch], title: str, begin: float, end: float) -> str:
         parts.append(text(x, bottom + 16, f"{value:g}"))
     parts.append(text(LEFT + WIDTH / 2, bottom + 32, "milliseconds"))
     for place, row in enumerate(rows):
-        mine = [each for each in stretches if each.row == row]
+        mine = [each for each in intervals if each.row == row]
         y = TOP + place * ROW
         parts.append(text(LEFT - 8, y + ROW / 2 + 4, row, "end"))
         share = f"{busy(mine, begin, end):.0%}"
@@ -112,23 +113,21 @@ def draw(stretches: list[Stretch], title: str, begin: float, end: float) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = option_parser(__doc__)
     parser.add_argument("trace", type=pathlib.Path)
     parser.add_argument("picture", type=pathlib.Path)
     parser.add_argument("--title", default="")
-    parser.add_argument(
-        "--begin", type=float, default=0.0, help="milliseconds from the trace's first stretch"
-    )
-    parser.add_argument("--end", type=float, help="milliseconds (default: the trace's last stretch)")
+    parser.add_argument("--begin", type=float, default=0.0, help="milliseconds from the first interval")
+    parser.add_argument("--end", type=float, help="milliseconds (default: the end of the trace)")
     options = parser.parse_args()
-    stretches = read(json.loads(options.trace.read_text()))
-    if not stretches:
-        parser.error(f"{options.trace}: has no stretches; is something offloaded in this run?")
-    first = stretches[0].begin
-    end = first + options.end if options.end else max(each.end for each in stretches)
+    intervals = read(json.loads(options.trace.read_text()))
+    if not intervals:
+        parser.error(f"{options.trace}: has no intervals; does this run offload anything?")
+    first = intervals[0].begin
+    end = first + options.end if options.end else max(each.end for each in intervals)
     if end <= first + options.begin:
         parser.error(f"--begin: got {options.begin:g}, expected less than the end, {end - first:g} ms")
-    options.picture.write_text(draw(stretches, options.title, first + options.begin, end))
+    options.picture.write_text(draw(intervals, options.title, first + options.begin, end))
     return 0
 
 

@@ -1,28 +1,26 @@
-"""Would FP8 pay for the products of BDH's attention, in which no weight takes part?
+"""Tests whether FP8 would be faster for the matmuls of BDH's attention, which have no weight as operand.
 
-A layer multiplies its rotated codes with themselves, [heads x texts, length, neurons], and backward the
-gradient of these scores with the codes. Both factors are activations, so what FP8 gains must pay for casts
-that nothing else uses. This times both products as torch makes them and in FP8, and the casts: the codes by
-rows for the scores; the codes turned and the gradient for the backward pass.
+A layer multiplies its rotated codes with themselves, [heads x texts, length, neurons], and in the backward
+pass the gradient of these scores with the codes. Both operands are activations, so the gain of FP8 must pay
+for casts that nothing else uses. The script times both matmuls as torch computes them and in FP8, and the
+casts: the codes by rows for the scores; the transposed codes and the gradient for the backward pass.
 
     PYTHONPATH=adapters/python python benchmarks/fp8_attention.py [--texts 32] [--neurons 16384] [--json]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
-import harness  # first: it finds the package of this tree
+import harness  # must be first: it adds the package of this tree to the import path
 import torch
 from octavo import fp8
 from octavo.fp8 import plans
 from octavo.fp8.plans import FORWARD, Kinds, Plan, Shape, W, X
-from stopwatch import Stopwatch
+from report import option_parser
+from stopwatch import median_us
 
 
 @dataclass
@@ -39,36 +37,33 @@ class Row:
         return self.plain_us / (self.fp8_us + self.casts_us)
 
 
-def median_us(device: torch.device, work: Callable[[], Any]) -> float:
-    watch = Stopwatch(device)
-    for turn in range(9):
-        work() if turn < 2 else watch.time(work)
-    return 1e3 * statistics.median(watch.ms())
+REPEAT = 7
 
 
 def times(plan: Plan, x: torch.Tensor, w: torch.Tensor, shared: bool) -> tuple[float, float, float]:
-    """Of the product x . w as torch makes it, in FP8, and of the casts; `shared`: x and w have one cast."""
+    """Returns the microseconds of x @ w in torch and in FP8, and of the casts; `shared` means one cast."""
     states = torch.ones(3, max(plan.state_bytes // 4, 1), dtype=torch.float32, device=x.device)
-    codes = []
-    casts = 0.0
+    codes, casts = [], 0.0
     for operand, source in ((X, x), (W, w)):
         rows, turned = plan.empty_codes(operand)
         codes.append(rows)
-        us = median_us(
-            x.device, lambda o=operand, s=source, r=rows, t=turned: plan.cast(o, s, r, t, states.data_ptr())
-        )
+
+        def cast(o: int = operand, s: torch.Tensor = source, r: object = rows, t: object = turned) -> None:
+            plan.cast(o, s, r, t, states.data_ptr())
+
+        us = median_us(x.device, cast, REPEAT)
         casts += 0.0 if shared and operand == W else us
-    product = median_us(x.device, lambda: plan.product(0, codes[0], codes[1], plan.sizes[0]))
+    product = median_us(x.device, lambda: plan.product(0, codes[0], codes[1], plan.sizes[0]), REPEAT)
     right = w if plan.shape.turned_weight else w.transpose(-1, -2)
-    return median_us(x.device, lambda: torch.bmm(x, right)), product, casts
+    return median_us(x.device, lambda: torch.bmm(x, right), REPEAT), product, casts
 
 
 def rows_of(heads: int, texts: int, length: int, neurons: int, device: torch.device) -> list[Row]:
     groups, kinds = heads * texts, Kinds(device, *3 * (torch.bfloat16,))
     numbers = fp8.Recipe(recipe="delayed", select="always").numbers
-    chance = torch.Generator(device).manual_seed(1)
-    codes = torch.randn(groups, length, neurons, device=device, dtype=torch.bfloat16, generator=chance)
-    grads = torch.randn(groups, length, length, device=device, dtype=torch.bfloat16, generator=chance)
+    generator = torch.Generator(device).manual_seed(1)
+    codes = torch.randn(groups, length, neurons, device=device, dtype=torch.bfloat16, generator=generator)
+    grads = torch.randn(groups, length, length, device=device, dtype=torch.bfloat16, generator=generator)
     scores = plans.plan(kinds, numbers, Shape(groups, length, neurons, length, False, False, False), FORWARD)
     back = plans.plan(kinds, numbers, Shape(groups, length, length, neurons, False, False, True), FORWARD)
     return [
@@ -77,27 +72,30 @@ def rows_of(heads: int, texts: int, length: int, neurons: int, device: torch.dev
     ]
 
 
+CELLS = {
+    "matmul": lambda row: row.product,
+    "bf16 us": lambda row: f"{row.plain_us:.0f}",
+    "FP8 us": lambda row: f"{row.fp8_us:.0f}",
+    "casts us": lambda row: f"{row.casts_us:.0f}",
+    "bf16 / FP8 with casts": lambda row: f"{row.ratio:.2f}",
+}
+
+
 def run(arguments: Sequence[str] | None = None) -> list[Row]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = option_parser(__doc__)
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--texts", type=int, default=32)
     parser.add_argument("--length", type=int, default=512)
-    parser.add_argument("--neurons", type=int, default=16384, help="of a head")
+    parser.add_argument("--neurons", type=int, default=16384, help="neurons of a head")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args(arguments)
-    found = rows_of(
-        given.heads, given.texts, given.length, given.neurons, torch.empty(0, device=given.device).device
-    )
-    if given.json:
+    options = parser.parse_args(arguments)
+    device = torch.empty(0, device=options.device).device
+    found = rows_of(options.heads, options.texts, options.length, options.neurons, device)
+    if options.json:
         print(json.dumps([asdict(row) | {"ratio": row.ratio} for row in found]))
-        return found
-    header = ["product", "bf16 us", "FP8 us", "casts us", "bf16 / FP8 with casts"]
-    lines = [
-        [row.product, f"{row.plain_us:.0f}", f"{row.fp8_us:.0f}", f"{row.casts_us:.0f}", f"{row.ratio:.2f}"]
-        for row in found
-    ]
-    print(harness.table(header, lines))
+    else:
+        print(harness.table(found, CELLS))
     return found
 
 

@@ -1,15 +1,15 @@
-"""A Linear layer in FP8, forward and backward with its casts, beside nn.Linear in bf16 in the same run.
+"""Times a Linear layer in FP8, forward and backward with its casts, and nn.Linear in bf16, in one run.
 
-`always` has all three products in FP8, `measure` those that octavo.fp8 has timed as faster. torchao's float8
-layers are beside them where it is installed, compiled, as long as --time-limit has not passed. Sides take
-turns. A pass counts with a cast of the weight, as in a loop that steps the optimizer after each; what is done
-once per step for a whole model (the update of scales) is outside.
+`always` uses FP8 for all three matmuls, `measure` for those that octavo.fp8 has timed as faster. torchao's
+compiled float8 layers are measured too, if torchao is installed and --time-limit has not passed. The sides
+run in turns. A forward and backward pass includes a cast of the weight, as in a loop that steps the optimizer
+after each pass. The update of the scales, once per step for the complete model, is not timed.
 
-Parts are timed alone: the casts of x, w and dy in both orientations, the three products in FP8, and as torch
-makes them. `copy` is a copy on the device that reads and writes as many bytes as the casts, in the same run.
-Host times are of the calling thread with an idle queue: forward, backward, and the six native calls alone.
-Rows named "graph" are the same passes captured in a CUDA graph, where the host costs one launch: what small
-layers need.
+The parts are timed separately: the casts of x, w and dy in both orientations, and the three matmuls in FP8
+and in torch. `copy` is a copy on the device that reads and writes the same number of bytes as the casts, in
+the same run. Host times are those of the calling thread with an idle queue: forward, backward, and the six
+native calls alone. Rows named "graph" are the same passes captured in a CUDA graph, where the host needs one
+launch; small layers need it.
 
     PYTHONPATH=adapters/python python benchmarks/fp8_linear.py [--recipe delayed] [--json]
 """
@@ -25,16 +25,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import harness  # first: it finds the package of this tree
+import harness  # must be first: it adds the package of this tree to the import path
 import torch
 from octavo import fp8
 from octavo.fp8 import measure, plans
-from stopwatch import Stopwatch, wait
+from report import option_parser
+from stopwatch import Stopwatch, median_us, wait
 from torch import Tensor, nn
 
-# tokens x inputs x outputs; the last is BDH's encoder of 100.9M
+# tokens x inputs x outputs; the last shape is BDH's encoder of 100.9M
 SHAPES = "8192x1024x4096,8192x4096x4096,16384x4096x14336,16384x8192x8192,16384x512x65536"
 PEERS = ("tensorwise", "rowwise")
+MATMULS = ("forward", "dgrad", "wgrad")
 
 
 @dataclass
@@ -43,15 +45,15 @@ class Row:
     side: str
     ms: float
     least_ms: float
-    ratio: float  # of bf16's time to this one's
+    ratio: float  # bf16's time divided by this side's
     host_forward_us: float
     host_backward_us: float
-    passes: str = ""  # in FP8
+    passes: str = ""  # the matmuls in FP8
 
 
 @dataclass
 class Parts:
-    """Microseconds; GB/s are of the bytes that a cast reads and writes."""
+    """Times in microseconds. GB/s count the bytes that a cast reads and writes."""
 
     shape: str
     plain_us: dict[str, float]
@@ -81,7 +83,7 @@ class Side:
         self.module = layer
 
     def clear(self) -> None:
-        """What a loop does between two passes, and is not timed: gradients go, weights have changed."""
+        """Does what a loop does between two passes, untimed: frees gradients and marks weights as changed."""
         for param in (self.x, *self.module.parameters()):
             param.grad = None
         if isinstance(self.module, fp8.Linear):
@@ -100,7 +102,7 @@ class Side:
 
 @dataclass
 class Captured:
-    """A pass in a CUDA graph: the host launches it once, and nothing of it is waited for."""
+    """A pass in a CUDA graph, which the host launches once."""
 
     name: str
     graph: torch.cuda.CUDAGraph
@@ -118,7 +120,7 @@ def torchao_layer(plain: nn.Linear, recipe: str) -> nn.Module:
 def linear(inputs: int, outputs: int, device: torch.device, weight: Tensor | None = None) -> nn.Linear:
     layer = nn.Linear(inputs, outputs, bias=False, device=device, dtype=torch.bfloat16)
     if weight is not None:
-        layer.weight = nn.Parameter(weight)  # sides share the memory
+        layer.weight = nn.Parameter(weight)  # the sides share the memory
     return layer
 
 
@@ -135,10 +137,9 @@ def sides_of(
     for name in peers:
         try:
             peer = torchao_layer(linear(inputs, outputs, device, weight), name)
+            found.append(Side(f"torchao {name}", peer, x, dy, plain))
         except ImportError as error:
             report.left_out.append(f"torchao {name}: {error}")
-            continue
-        found.append(Side(f"torchao {name}", peer, x, dy, plain))
     return found
 
 
@@ -177,7 +178,7 @@ def compare(shape: str, sides: list[Side], rounds: int, warm_up: int) -> list[Ro
 
 
 def compare_captured(shape: str, sides: list[Side], rounds: int) -> list[Row]:
-    """bf16 and the first other side, in graphs that take turns."""
+    """Times bf16 and the first other side in CUDA graphs, in turns."""
     device = sides[0].x.device
     if device.type != "cuda":
         return []
@@ -204,17 +205,14 @@ def passes_of(side: Side) -> str:
         return ""
     made = [each.plan for each in side.module.fp8_site.made.values()]
     passes = 0 if not made or made[-1] is None else made[-1].passes
-    return "+".join(name for i, name in enumerate(("forward", "dgrad", "wgrad")) if passes >> i & 1) or "none"
+    return "+".join(name for i, name in enumerate(MATMULS) if passes >> i & 1) or "none"
 
 
 def parts_of(shape: str, x: Tensor, weight: Tensor, recipe: fp8.Recipe, repeat: int) -> Parts:
     device, (tokens, inputs), outputs = x.device, x.shape, weight.shape[0]
 
     def time_us(work: Callable[[], Any]) -> float:
-        watch = Stopwatch(device)
-        for _ in range(repeat + 2):
-            watch.time(work)
-        return 1e3 * statistics.median(watch.ms()[2:])
+        return median_us(device, work, repeat)
 
     kinds = plans.Kinds(device, x.dtype, weight.dtype, x.dtype)
     layout = plans.Shape(1, tokens, inputs, outputs, False, False, False)
@@ -224,27 +222,19 @@ def parts_of(shape: str, x: Tensor, weight: Tensor, recipe: fp8.Recipe, repeat: 
         cast, gb_s, copies = {}, {}, {}
         elements = (tokens * inputs, inputs * outputs, tokens * outputs)
         for i, name in enumerate(("x", "w", "dy")):
-            moved = 4 * elements[i]  # bf16 read once, two orientations written
+            moved = 4 * elements[i]  # bf16 is read once, two orientations are written
             source = torch.empty(moved // 2, dtype=torch.uint8, device=device).fill_(1)
             target = torch.empty_like(source)
             cast[name] = times.cast_two[i]
             gb_s[name] = 1e-3 * moved / times.cast_two[i]
             copies[name] = 1e-3 * moved / time_us(lambda to=target, source=source: to.copy_(source))
         native = native_host_us(plan, x, weight)
-    names = ("forward", "dgrad", "wgrad")
-    return Parts(
-        shape,
-        dict(zip(names, times.plain, strict=True)),
-        dict(zip(names, times.fp8, strict=True)),
-        cast,
-        gb_s,
-        copies,
-        native,
-    )
+    plain, in_fp8 = (dict(zip(MATMULS, each, strict=True)) for each in (times.plain, times.fp8))
+    return Parts(shape, plain, in_fp8, cast, gb_s, copies, native)
 
 
 def native_host_us(plan: plans.Plan, x: Tensor, weight: Tensor) -> float:
-    """The calling thread's time of the three casts and three products of a pass."""
+    """Returns the calling thread's microseconds in the three casts and three matmuls of a pass."""
     states = torch.ones(3, max(plan.state_bytes // 4, 1), dtype=torch.float32, device=x.device)
     dy = torch.zeros(plan.sizes[0], dtype=x.dtype, device=x.device)
     (a, a_turned), (w, w_turned), (d, d_turned) = (plan.empty_codes(i) for i in range(3))
@@ -264,30 +254,28 @@ def native_host_us(plan: plans.Plan, x: Tensor, weight: Tensor) -> float:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--shapes", default=SHAPES, help="tokens x inputs x outputs, with commas between")
-    parser.add_argument("--recipe", default="delayed", choices=("delayed", "current", "rowwise", "block"))
-    parser.add_argument("--format", default="hybrid", choices=("hybrid", "e4m3", "e5m2"))
-    parser.add_argument("--select", default="always,measure", help="which of them, in this order")
-    parser.add_argument("--peers", default=",".join(PEERS), help="torchao's recipes; empty: none")
-    parser.add_argument("--repeat", type=int, default=15)
-    parser.add_argument("--warm-up", type=int, default=4)
-    parser.add_argument("--time-limit", type=float, default=35, help="seconds after which peers are left out")
-    parser.add_argument("--json", action="store_true")
+    parser = option_parser(__doc__)
+    add = parser.add_argument
+    add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    add("--shapes", default=SHAPES, help="tokens x inputs x outputs, comma-separated")
+    add("--recipe", default="delayed", choices=("delayed", "current", "rowwise", "block"))
+    add("--format", default="hybrid", choices=("hybrid", "e4m3", "e5m2"))
+    add("--select", default="always,measure", help="selections to measure, in this order")
+    add("--peers", default=",".join(PEERS), help="torchao's recipes, comma-separated; empty for none")
+    add("--repeat", type=int, default=15)
+    add("--warm-up", type=int, default=4)
+    add("--time-limit", type=float, default=35, help="seconds after which peers are skipped")
+    add("--json", action="store_true")
     return parser.parse_args(arguments)
 
 
-def measured(given: argparse.Namespace) -> Report:
-    device, start = torch.device(given.device), time.perf_counter()
-    chosen = {"format": given.format, "recipe": given.recipe}
-    recipes = {f"octavo {how}": fp8.Recipe(**chosen, select=how) for how in given.select.split(",") if how}
-    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else harness.cpu_name()
-    report = Report(gpu, torch.__version__, f"{given.recipe} {given.format}")
-    peers = [name for name in given.peers.split(",") if name]
-    for shape in given.shapes.split(","):
+def measured(options: argparse.Namespace) -> Report:
+    device, start = torch.device(options.device), time.perf_counter()
+    chosen = {"format": options.format, "recipe": options.recipe}
+    recipes = {f"octavo {how}": fp8.Recipe(**chosen, select=how) for how in options.select.split(",") if how}
+    report = Report(harness.device_name(device), torch.__version__, f"{options.recipe} {options.format}")
+    peers = [name for name in options.peers.split(",") if name]
+    for shape in options.shapes.split(","):
         tokens, inputs, outputs = map(int, shape.split("x"))
         generator = torch.Generator(device).manual_seed(1)
         x, dy = (
@@ -295,70 +283,52 @@ def measured(given: argparse.Namespace) -> Report:
             for size in (inputs, outputs)
         )
         x.requires_grad_()
-        late = time.perf_counter() - start > given.time_limit
+        late = time.perf_counter() - start > options.time_limit
         if late and peers:
-            report.left_out.append(f"torchao at {shape}: after {given.time_limit:g} s")
+            report.left_out.append(f"torchao at {shape}: after {options.time_limit:g} s")
         sides = sides_of(x, dy, recipes, () if late else peers, report)
-        report.rows += compare(shape, sides, given.repeat, given.warm_up)
+        report.rows += compare(shape, sides, options.repeat, options.warm_up)
         always = fp8.Recipe(**chosen, select="always")
-        report.parts.append(parts_of(shape, x, sides[0].plain.weight, always, given.repeat))
+        report.parts.append(parts_of(shape, x, sides[0].plain.weight, always, options.repeat))
         del sides, x, dy
     return report
 
 
-def shown(report: Report) -> None:
-    print(f"{report.gpu}, torch {report.torch}, {report.recipe}")
-    header = [
-        "tokens x inputs x outputs",
-        "side",
-        "ms",
-        "least",
-        "bf16 / it",
-        "host us",
-        "backward",
-        "in FP8",
-    ]
-    rows = [
-        [
-            row.shape,
-            row.side,
-            f"{row.ms:.3f}",
-            f"{row.least_ms:.3f}",
-            f"{row.ratio:.2f}",
-            f"{row.host_forward_us:.0f}",
-            f"{row.host_backward_us:.0f}",
-            row.passes,
-        ]
-        for row in report.rows
-    ]
-    print(harness.table(header, rows))
-    print("\nparts, in us; casts and copies of as many bytes, in GB/s")
-    names = ("forward", "dgrad", "wgrad")
-    header = ["tokens x inputs x outputs", *(f"{n} bf16" for n in names), *(f"{n} fp8" for n in names)]
-    header += [f"cast {n}" for n in ("x", "w", "dy")] + [f"{n} GB/s (copy)" for n in ("x", "w", "dy")]
-    rows = [
-        [
-            part.shape,
-            *(f"{part.plain_us[n]:.0f}" for n in names),
-            *(f"{part.fp8_us[n]:.0f}" for n in names),
-            *(f"{us:.0f}" for us in part.cast_us.values()),
-            *(f"{part.cast_gb_s[n]:.0f} ({part.copy_gb_s[n]:.0f})" for n in ("x", "w", "dy")),
-            f"{part.native_host_us:.0f}",
-        ]
-        for part in report.parts
-    ]
-    print(harness.table([*header, "native host us"], rows))
+ROW_CELLS = {
+    "tokens x inputs x outputs": lambda row: row.shape,
+    "side": lambda row: row.side,
+    "ms": lambda row: f"{row.ms:.3f}",
+    "least": lambda row: f"{row.least_ms:.3f}",
+    "bf16 / it": lambda row: f"{row.ratio:.2f}",
+    "host us": lambda row: f"{row.host_forward_us:.0f}",
+    "backward": lambda row: f"{row.host_backward_us:.0f}",
+    "in FP8": lambda row: row.passes,
+}
+PART_CELLS: dict[str, Callable[[Parts], str]] = {
+    "tokens x inputs x outputs": lambda part: part.shape,
+    **{f"{n} bf16": lambda part, n=n: f"{part.plain_us[n]:.0f}" for n in MATMULS},
+    **{f"{n} fp8": lambda part, n=n: f"{part.fp8_us[n]:.0f}" for n in MATMULS},
+    **{f"cast {n}": lambda part, n=n: f"{part.cast_us[n]:.0f}" for n in ("x", "w", "dy")},
+    **{
+        f"{n} GB/s (copy)": lambda part, n=n: f"{part.cast_gb_s[n]:.0f} ({part.copy_gb_s[n]:.0f})"
+        for n in ("x", "w", "dy")
+    },
+    "native host us": lambda part: f"{part.native_host_us:.0f}",
+}
 
 
 def run(arguments: Sequence[str] | None = None) -> Report:
-    given = parse(arguments)
-    report = measured(given)
+    options = parse(arguments)
+    report = measured(options)
     for line in report.left_out:
-        print(f"left out: {line}", file=sys.stderr)
-    if given.json:
+        print(f"skipped: {line}", file=sys.stderr)
+    if options.json:
         print(json.dumps(asdict(report)))
-    else:
-        shown(report)
+        return report
+    print(f"{report.gpu}, torch {report.torch}, {report.recipe}")
+    print(harness.table(report.rows, ROW_CELLS))
+    print("\nparts in us; casts, and copies of the same number of bytes, in GB/s")
+    print(harness.table(report.parts, PART_CELLS))
     return report
 
 

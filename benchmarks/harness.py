@@ -1,17 +1,15 @@
-"""What the comparison scripts share: interleaved timing, copy bandwidth, tables, the way to tests/python.
+"""Shared by the scripts that compare optimizers: import paths, timing in turns, copy bandwidth, tables.
 
-Times are of wall clock, sides take turns (a, b, a, b …) so that the machine's noise falls on all of them,
-and the median over the rounds is reported. Every buffer is torch's, for all sides.
+Times are wall clock times. The sides take turns (a, b, a, b ...), so that the machine's noise affects all of
+them equally, and the median over the rounds is reported. All buffers come from torch's allocator.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import platform
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from report import ROOT, octavo_command, run_octavo
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [
-    str(ROOT / "tests/python"),
-    str(ROOT / "adapters/python"),
-]  # octavo_abi, rounding, peers; octavo
+# tests/python has octavo_abi, rounding and peers; adapters/python has octavo.
+sys.path[:0] = [str(ROOT / "tests/python"), str(ROOT / "adapters/python")]
 
 Side = Callable[[], Any]
 
@@ -36,7 +32,7 @@ def available_threads() -> int:
 
 
 def parse_numel(text: str) -> int:
-    """An element count: 67108864, 2^26, or 64M (binary)."""
+    """Parses an element count: 67108864, 2^26, or 64M (binary)."""
     base, power, exponent = text.partition("^")
     if power:
         return int(int(base) ** int(exponent))
@@ -45,16 +41,17 @@ def parse_numel(text: str) -> int:
 
 
 def torch_zeros(byte_count: int) -> torch.Tensor:
-    """An allocator for octavo_abi.Parameter."""
+    """Allocates the buffers of octavo_abi.Parameter."""
     return torch.zeros(byte_count, dtype=torch.uint8)
 
 
 def interleave(
     sides: Mapping[str, Side], repeat: int, warm_up: int = 2, before: Mapping[str, Side] | None = None
 ) -> dict[str, list[float]]:
-    """Milliseconds of each side in each round. A pause between sides lets the threads of one go to sleep.
+    """Returns the milliseconds of each side in each round.
 
-    What `before` has for a side runs right before it, after the pause, and is not timed.
+    A pause between the sides lets the threads of the previous side sleep. `before[side]` runs after the pause
+    and is not timed.
     """
     times: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(warm_up + repeat):
@@ -72,45 +69,25 @@ def interleave(
 
 @dataclass(frozen=True)
 class CopySpeed:
-    gb_per_s: float  # bytes read and written
+    gb_per_s: float  # counts the bytes read and the bytes written
     how: str
 
 
-def octavo_command() -> pathlib.Path:
-    return pathlib.Path(os.environ.get("OCTAVO_COMMAND", str(ROOT / "build/bin/octavo")))
-
-
 def copy_speed(threads: int, repeat: int = 5) -> CopySpeed:
-    """By the octavo command (1 GiB each side, best of memcpy and streaming stores); without it, by torch."""
+    """Runs the octavo command (1 GiB each side, best of memcpy and streaming stores); without it, torch."""
     command = octavo_command()
     if command.exists():
-        arguments = [
-            "bench",
-            "optimizer",
-            "--optimizer",
-            "adamw",
-            "--state",
-            "fp32",
-            "--shape",
-            "flat",
-            "--numel",
-            "1048576",
-            "--json",
-        ]
-        options = ["--threads", str(threads), "--repeat", str(repeat)]
-        output = subprocess.run(
-            [str(command), *arguments, *options],
-            check=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        ).stdout
-        rows = json.loads(output)["rows"]
+        arguments = ("--optimizer=adamw", "--state=fp32", "--shape=flat", "--numel=1048576")
+        counts = (f"--threads={threads}", f"--repeat={repeat}")
+        rows = run_octavo(command, "bench", "optimizer", *arguments, *counts)["rows"]
         return CopySpeed(rows[0]["copy_gb_per_s"], "octavo bench: best of memcpy and streaming stores")
     source = torch.zeros(1 << 30, dtype=torch.uint8).fill_(1)
     target = torch.zeros_like(source).fill_(2)
     times = interleave({"copy": lambda: target.copy_(source)}, repeat)["copy"]
     gb_per_s = 2e-6 * source.numel() / statistics.median(times)
-    return CopySpeed(gb_per_s, f"torch copy_, since there is no {command.name} command: ordinary stores")
+    return CopySpeed(
+        gb_per_s, f"torch copy_ with ordinary stores, because there is no {command.name} command"
+    )
 
 
 def cpu_name() -> str:
@@ -122,15 +99,22 @@ def cpu_name() -> str:
     return names[0] if names else platform.machine()
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns in line; the first to the left, the others to the right."""
+def device_name(device: torch.device | str) -> str:
+    device = torch.device(device)
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a table with aligned columns: the first to the left, the others to the right."""
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
 
     def line(row: Sequence[str]) -> str:
-        cells = [
-            row[0].ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
-        ]
-        return "  ".join(cells).rstrip()
+        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        return "  ".join([row[0].ljust(widths[0]), *cells]).rstrip()
 
     return "\n".join([line(header), line(["-" * width for width in widths]), *map(line, rows)])
+
+
+def table(rows: Sequence[Any], cells: Mapping[str, Callable[[Any], str]]) -> str:
+    """Returns a table with a column for each entry of `cells`: its title, and the text of a row's cell."""
+    return columns(list(cells), [[cell(row) for cell in cells.values()] for row in rows])

@@ -1,75 +1,80 @@
-"""What a step of the Python package costs the calling thread, apart from the work itself: many tiny tensors.
+"""Measures what a step of the Python package costs the calling thread, with many tiny tensors.
 
-Cases: `parakeet` (646 tensors), `lora` (3,072), `experts` (64 experts of ten tensors each, of which another
-eight have gradients at every step). Gradients lie where they lay before, as a GPU's allocator has it in a
-training loop. On the CPU the figure is the thread's own time, kernels of one element included, so that other
-work on the machine counts little; on a GPU it is the wall clock of the call with an idle queue, which is when
-kernels begin late if the host is slow. torch.optim.AdamW(fused=True) is beside it.
+Cases: `parakeet` (646 tensors), `lora` (3,072), `experts` (64 experts of ten tensors each; another eight of
+them have gradients at each step). Gradients keep their addresses, as a GPU's allocator arranges it in a
+training loop. On the CPU the figure is the thread's own time including kernels of one element, so that other
+work on the machine has little effect. On a GPU it is the wall clock of the call with an idle queue: kernels
+start late if the host is slow. torch.optim.AdamW(fused=True) is measured in the same run.
 
-With --offload: an iteration over 400 layers of two tensors each, with states in host memory. Hooks of
-parameters and modules work in its passes, so the figure is that of forward, backward, step and zero_grad,
-less the passes without an optimizer.
+--offload measures an iteration over 400 layers of two tensors each, with states in host memory. Hooks of
+parameters and modules run in both passes, so the figure is the time of forward, backward, step and zero_grad
+minus the time of the passes without an optimizer.
 
-With --schedule: 646 tensors of 4,096 elements, stepped by torch, Octavo and torchao with a constant learning
-rate and, in turns, with one that CosineAnnealingLR.step() changes after every step. The ratio is that of the
-optimizers' step() alone; its range is that of the rounds.
+--schedule steps 646 tensors of 4,096 elements with torch, Octavo and torchao: with a constant learning rate
+and, in turns, with a rate that CosineAnnealingLR.step() changes after every step. The ratio is that of
+step() alone; its range is that of the rounds.
 
     .venv/bin/python benchmarks/host_time.py [--device cuda] [--clip] [--repeat 50] [--offload | --schedule]
 """
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import harness  # noqa: F401  (the way to the package)
+import harness  # noqa: F401  must be first: it adds the package of this tree to the import path
 import makers
 import torch
+from report import markdown_head, markdown_row, option_parser
 from torch.nn import Parameter
 
 from octavo import optim  # isort: skip
 
 CASES = {"parakeet": 646, "lora": 3072, "experts": 6 + 640}
 _ACTIVE = 8
+_WARM_UP = 5
 
 
 def active(case: str, params: list[Parameter]) -> Iterator[list[Parameter]]:
-    """The parameters that have gradients, step after step."""
+    """Yields the parameters that have gradients at each step."""
     if case != "experts":
         while True:
             yield params
     experts = [params[6 + 10 * i : 16 + 10 * i] for i in range(64)]
-    chance = random.Random(0)
-    yield params  # all of them get states
+    generator = random.Random(0)
+    yield params  # the first step creates all states
     while True:
-        yield params[:6] + [p for expert in chance.sample(experts, _ACTIVE) for p in expert]
+        yield params[:6] + [p for expert in generator.sample(experts, _ACTIVE) for p in expert]
+
+
+def host_us(device: str, work: Callable[[], object]) -> float:
+    """Returns the microseconds of a call: the thread's CPU time, or the wall clock on an idle GPU."""
+    clock = time.thread_time if device == "cpu" else time.perf_counter
+    if device != "cpu":
+        torch.cuda.synchronize()
+    start = clock()
+    work()
+    return 1e6 * (clock() - start)
 
 
 def measure(
     make: Callable[[list[Parameter]], torch.optim.Optimizer], case: str, device: str, repeat: int
 ) -> tuple[float, float]:
-    """Microseconds of a step: the median and the least."""
+    """Returns the median and the least microseconds of a step."""
     params = [Parameter(torch.zeros(1, device=device)) for _ in range(CASES[case])]
     optimizer, times = make(params), []
     grads = {p: torch.ones_like(p) for p in params}
-    clock = time.thread_time if device == "cpu" else time.perf_counter
-    for turn, some in zip(range(repeat + 5), active(case, params), strict=False):
+    for with_grads in itertools.islice(active(case, params), repeat + _WARM_UP):
         for p in params:
             p.grad = None
-        for p in some:
+        for p in with_grads:
             p.grad = grads[p]
-        if device != "cpu":
-            torch.cuda.synchronize()
-        start = clock()
-        optimizer.step()
-        elapsed = clock() - start
-        if turn >= 5:
-            times.append(1e6 * elapsed)
-    return statistics.median(times), min(times)
+        times.append(host_us(device, optimizer.step))
+    return statistics.median(times[_WARM_UP:]), min(times[_WARM_UP:])
 
 
 LAYERS = 400
@@ -86,7 +91,7 @@ OFFLOADED: dict[str, dict[str, Any]] = {
 
 
 def iteration_us(options: dict[str, Any] | None, device: str, repeat: int) -> float:
-    """The least microseconds of an iteration; without options: of the passes alone."""
+    """Returns the least microseconds of an iteration; without options, those of the passes alone."""
     net = torch.nn.Sequential(*(torch.nn.Linear(1, 1, device=device) for _ in range(LAYERS)))
     given, optimizer = dict(options or {}), None
     attached = given.pop("attach", False)
@@ -95,18 +100,15 @@ def iteration_us(options: dict[str, Any] | None, device: str, repeat: int) -> fl
         optimizer = optim.AdamW8bit(net.parameters(), **sizes, **given)
         if attached:
             optimizer.attach(net)
-    clock = time.thread_time if device == "cpu" else time.perf_counter
-    x, times = torch.ones(1, 1, device=device), []
-    for _ in range(repeat + 5):
-        if device != "cpu":
-            torch.cuda.synchronize()
-        start = clock()
+    x = torch.ones(1, 1, device=device)
+
+    def iteration() -> None:
         net(x).sum().backward()
         if optimizer is not None:
             optimizer.step()
         (optimizer or net).zero_grad()
-        times.append(1e6 * (clock() - start))
-    return min(times[5:])
+
+    return min([host_us(device, iteration) for _ in range(repeat + _WARM_UP)][_WARM_UP:])
 
 
 def offloaded(device: str, clip: float | None, repeat: int) -> None:
@@ -122,11 +124,11 @@ SCHEDULED: dict[str, makers.Make] = {
     "octavo 8bit": makers.octavo("8bit"),
     "torchao 8bit": makers.torchao("AdamW8bit"),
 }
-TENSORS, NUMEL, ROUNDS = 646, 4096, 5  # of --schedule
+TENSORS, NUMEL, ROUNDS = 646, 4096, 5  # the case of --schedule
 
 
 class Scheduled:
-    """Parameters with gradients, and an optimizer whose learning rate changes after every step or never."""
+    """Parameters with gradients, and an optimizer whose learning rate is constant or always changes."""
 
     def __init__(self, make: makers.Make, device: str, steps: int, changes: bool) -> None:
         params = [Parameter(torch.zeros(NUMEL, device=device)) for _ in range(TENSORS)]
@@ -137,22 +139,17 @@ class Scheduled:
         self._scheduler = cosine(self._optimizer, T_max=steps) if changes else None
 
     def step_us(self) -> float:
-        clock = time.thread_time if self._device == "cpu" else time.perf_counter
-        if self._device != "cpu":
-            torch.cuda.synchronize()
-        start = clock()
-        self._optimizer.step()
-        elapsed = clock() - start
+        elapsed = host_us(self._device, self._optimizer.step)
         if self._scheduler is not None:
             self._scheduler.step()
-        return 1e6 * elapsed
+        return elapsed
 
 
 def scheduled(make: makers.Make, device: str, repeat: int) -> tuple[float, float, list[float]]:
-    """Microseconds of a step with a constant rate and with one that changes, and their ratio by round."""
-    steps = 5 + ROUNDS * repeat
+    """Returns the microseconds of a step with a constant and with a changing rate, and the ratio by round."""
+    steps = _WARM_UP + ROUNDS * repeat
     sides = [Scheduled(make, device, steps, changes) for changes in (False, True)]
-    for _ in range(5):
+    for _ in range(_WARM_UP):
         for side in sides:
             side.step_us()
     rounds = []
@@ -164,48 +161,45 @@ def scheduled(make: makers.Make, device: str, repeat: int) -> tuple[float, float
 
 
 def with_schedules(device: str, repeat: int) -> None:
-    head = ["", "constant rate, us", "changed rate, us", "ratio", "by round"]
-    print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
+    print(markdown_head(["", "constant rate, us", "changed rate, us", "ratio", "by round"]))
     for name, make in SCHEDULED.items():
         try:
             constant, changing, ratios = scheduled(make, device, repeat)
         except makers.PeerMissingError as missing:
-            print(f"| {name} | skipped: {missing} | | | |", flush=True)
+            print(markdown_row([name, f"skipped: {missing}", "", "", ""]), flush=True)
             continue
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        values = [name, f"{constant:.0f}", f"{changing:.0f}", f"{statistics.median(ratios):.2f}", spread]
-        print("| " + " | ".join(values) + " |", flush=True)
+        cells = [name, f"{constant:.0f}", f"{changing:.0f}", f"{statistics.median(ratios):.2f}", spread]
+        print(markdown_row(cells), flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--case", default="parakeet,lora,experts")
-    parser.add_argument("--clip", action="store_true", help="clip_grad_norm, for ours alone")
-    parser.add_argument("--repeat", type=int, default=50)
-    parser.add_argument("--offload", action="store_true", help="whole iterations with states in host memory")
-    parser.add_argument("--schedule", action="store_true", help="a learning rate that changes at every step")
-    asked = parser.parse_args()
+    parser = option_parser(__doc__)
+    add = parser.add_argument
+    add("--device", default="cpu", choices=("cpu", "cuda"))
+    add("--case", default=",".join(CASES), help="comma-separated (default: all)")
+    add("--clip", action="store_true", help="clip_grad_norm, only for octavo")
+    add("--repeat", type=int, default=50)
+    add("--offload", action="store_true", help="complete iterations with states in host memory")
+    add("--schedule", action="store_true", help="a learning rate that changes at every step")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    clip = 1.0 if asked.clip else None
+    clip = 1.0 if options.clip else None
+    where = f"torch {torch.__version__}, {options.device}"
+    if options.offload:
+        print(f"{where}; microseconds of an iteration of {LAYERS} layers")
+        return offloaded(options.device, clip, options.repeat)
+    if options.schedule:
+        counts = f"{TENSORS} tensors of {NUMEL} elements, {ROUNDS} rounds of {options.repeat} steps"
+        print(f"{where}; {counts}\n")
+        return with_schedules(options.device, options.repeat)
     sides: dict[str, Callable[[list[Parameter]], torch.optim.Optimizer]] = {
         "octavo 8bit": lambda p: optim.AdamW8bit(p, min_8bit_size=0, clip_grad_norm=clip),
         "torch fused": lambda p: torch.optim.AdamW(p, fused=True),
     }
-    if asked.offload:
-        print(f"torch {torch.__version__}, {asked.device}; microseconds of an iteration of {LAYERS} layers")
-        offloaded(asked.device, clip, asked.repeat)
-        return
-    if asked.schedule:
-        counts = f"{TENSORS} tensors of {NUMEL} elements, {ROUNDS} rounds of {asked.repeat} steps"
-        print(f"torch {torch.__version__}, {asked.device}; {counts}\n")
-        with_schedules(asked.device, asked.repeat)
-        return
-    print(f"torch {torch.__version__}, {asked.device}; microseconds of a step: median, least")
-    for case in asked.case.split(","):
-        found = {name: measure(make, case, asked.device, asked.repeat) for name, make in sides.items()}
+    print(f"{where}; microseconds of a step: median, least")
+    for case in options.case.split(","):
+        found = {name: measure(make, case, options.device, options.repeat) for name, make in sides.items()}
         print(
             f"{case:10s}" + "".join(f"  {name} {mid:6.0f} {low:6.0f}" for name, (mid, low) in found.items())
         )

@@ -1,7 +1,7 @@
 """Reads a data set of images from a folder that has one folder for each class: DATA/airport/0001.jpg.
 
-All images are decoded once, into memory, so that an epoch does not time the disk. Needs Pillow. Where DATA
-has folders named train and one of test, val or validation, they are the two parts; else a fifth of the
+All images are decoded once, into memory, so that an epoch does not time the disk. The reader needs Pillow. If
+DATA contains a folder train and a folder test, val or validation, they are the two parts; else a fifth of the
 images, drawn by a fixed seed, is held out.
 """
 
@@ -22,7 +22,7 @@ HELD_OUT_NAMES = ("test", "val", "validation")
 
 
 class DataError(Exception):
-    """A folder that is not a data set of images; the text names it."""
+    """A folder is not a data set of images; the text contains its name."""
 
 
 def classes_in(folder: pathlib.Path) -> list[str]:
@@ -30,7 +30,7 @@ def classes_in(folder: pathlib.Path) -> list[str]:
 
 
 def _decoded(file: pathlib.Path, size: int) -> torch.Tensor:
-    """A square of `size` pixels from the middle of the image, as bytes of [channel, row, column]."""
+    """Returns a square of `size` pixels from the middle of the image, as bytes of [channel, row, column]."""
     pillow = makers.imported("PIL.Image")
     try:
         with pillow.open(file) as opened:
@@ -61,7 +61,7 @@ def _read(folder: pathlib.Path, classes: list[str], size: int) -> Images:
 
 
 def load(folder: str, size: int) -> tuple[Images, Images, list[str]]:
-    """The images to train on, those held out, and the names of the classes."""
+    """Returns the training images, the held-out images, and the names of the classes."""
     top = pathlib.Path(folder)
     if not top.is_dir():
         raise DataError(f"--data: {folder}: no such folder")

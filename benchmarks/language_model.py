@@ -1,15 +1,15 @@
-"""The optimizer's step while a language model with a large vocabulary trains, beside torch's fused AdamW.
+"""Times the optimizer's step, and torch's fused AdamW, while a language model with many words trains.
 
-An untied vocabulary of 50,000 words of width 512 around a GRU of four layers: 57.5M fp32 parameters. Words
-are drawn by Zipf's law from a generator of its own; every second one follows from the word before it, so that
-there is something to learn. A batch reaches few rows of the embedding: most have no gradient, their moments
-decay, and those of words that never came are zero. `optimizer.step()` is timed by CUDA events from step 50 to
-step 500 of a real run. Every side trains the same model on the same words. On a CPU times are of the wall
-clock.
+The model is an untied vocabulary of 50,000 words of width 512 around a GRU of four layers: 57.5M fp32
+parameters. Words are drawn by Zipf's law from a separate generator. Every second word is determined by the
+word before it, so that the model can learn something. A batch reaches few rows of the embedding: most rows
+have no gradient, their moments decay, and the moments of words that never occurred are zero. CUDA events time
+`optimizer.step()` from step 50 to step 500 of a real run. Every side trains the same model on the same words.
+On a CPU the times are wall clock times.
 
 This model is so small that the GPU waits for the host, and then the events time the host. With `--ahead 1`
-the GPU pauses for a millisecond before each timed step, so that the step is queued when it begins, as it is
-behind the backward pass of a larger model.
+the GPU pauses for a millisecond before each timed step, so that the step is already queued when it begins, as
+it is after the backward pass of a larger model.
 
 PYTHONPATH=adapters/python python benchmarks/language_model.py
 """
@@ -17,8 +17,6 @@ PYTHONPATH=adapters/python python benchmarks/language_model.py
 from __future__ import annotations
 
 import argparse
-import gc
-import json
 import statistics
 import sys
 import time
@@ -26,15 +24,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import harness  # first: it finds the package of this tree
+import harness  # must be first: it adds the package of this tree to the import path
 import makers
 import torch
-from stopwatch import Stopwatch
+from report import markdown, option_parser, require_positive, select, write_json
+from stopwatch import Stopwatch, release
 from torch import nn
 from workloads import zipf
 
 LR = 1e-3
-CYCLES = 2e9  # of a GPU in a second, about
+CYCLES = 2e9  # clock cycles of a GPU per second, approximately
 BASE = "torch fused"
 SIDES: dict[str, makers.Make] = {
     BASE: makers.torch_fused,
@@ -55,10 +54,10 @@ class LanguageModel(nn.Module):
 
 
 def make_words(vocabulary: int, steps: int, batch: int, length: int, seed: int) -> torch.Tensor:
-    """[steps, batch, length + 1] words: each drawn by Zipf's law, or the follower of the one before."""
+    """Returns [steps, batch, length + 1] words: drawn by Zipf's law, or determined by the word before."""
     generator = torch.Generator().manual_seed(seed)
     cpu = torch.device("cpu")
-    names = torch.randperm(vocabulary, generator=generator)  # frequent words have any number
+    names = torch.randperm(vocabulary, generator=generator)  # so that frequent words have random numbers
 
     def draw(count: int) -> torch.Tensor:
         weights = zipf(vocabulary, cpu)
@@ -74,20 +73,20 @@ def make_words(vocabulary: int, steps: int, batch: int, length: int, seed: int) 
 
 
 @dataclass
-class Found:
+class Result:
     side: str
     ms_median: float = 0.0
     ms_min: float = 0.0
     host_ms_median: float = 0.0
     first_loss: float = 0.0
-    last_loss: float = 0.0  # means of up to 20 steps
+    last_loss: float = 0.0  # a mean of up to 20 steps, as is first_loss
     times_ms: list[float] = field(default_factory=list)
 
 
 def train(
     side: str, words: torch.Tensor, options: argparse.Namespace, device: torch.device
-) -> tuple[Found, int]:
-    """What was found, and the number of parameters."""
+) -> tuple[Result, int]:
+    """Returns the result and the number of parameters."""
     torch.manual_seed(0)
     with device:
         model = LanguageModel(options.vocabulary, options.width, options.layers)
@@ -112,62 +111,49 @@ def train(
             watch.time(step)
         optimizer.zero_grad()
     times, all_losses = watch.ms(), torch.stack(losses).tolist()
-    some = min(20, len(all_losses))
-    found = Found(
+    few = min(20, len(all_losses))
+    result = Result(
         side,
         statistics.median(times),
         min(times),
         statistics.median(host),
-        statistics.fmean(all_losses[:some]),
-        statistics.fmean(all_losses[-some:]),
+        statistics.fmean(all_losses[:few]),
+        statistics.fmean(all_losses[-few:]),
         times,
     )
-    return found, sum(param.numel() for param in model.parameters())
+    return result, sum(param.numel() for param in model.parameters())
 
 
-def markdown(found: Sequence[Found]) -> str:
-    base = next((each.ms_median for each in found if each.side == BASE), None)
-    lines = [
-        f"| optimizer | ms | of {BASE} | least ms | host ms | loss at first | at last |",
-        "|" + "---|" * 7,
-    ]
-    for each in found:
+def table(results: Sequence[Result]) -> str:
+    base = next((each.ms_median for each in results if each.side == BASE), None)
+    rows = []
+    for each in results:
         ratio = f"{each.ms_median / base:.2f}" if base else "-"
-        cells = [
-            each.side,
-            f"{each.ms_median:.3f}",
-            ratio,
-            f"{each.ms_min:.3f}",
-            f"{each.host_ms_median:.3f}",
-        ]
-        lines.append("| " + " | ".join([*cells, f"{each.first_loss:.3f}", f"{each.last_loss:.3f}"]) + " |")
-    return "\n".join(lines)
+        values = (each.ms_min, each.host_ms_median, each.first_loss, each.last_loss)
+        rows.append([each.side, f"{each.ms_median:.3f}", ratio, *(f"{value:.3f}" for value in values)])
+    head = ["optimizer", "ms", f"of {BASE}", "least ms", "host ms", "loss at first", "at last"]
+    return markdown(head, rows)
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = option_parser(__doc__)
     add = parser.add_argument
     add("--side", help="only sides whose name contains one of these, comma-separated: octavo 8bit,fused")
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     add("--vocabulary", type=int, default=50_000, help="words (default 50000)")
-    add("--width", type=int, default=512, help="of embedding, body and output (default 512)")
-    add("--layers", type=int, default=4, help="of the body (default 4)")
+    add("--width", type=int, default=512, help="width of embedding, body and output (default 512)")
+    add("--layers", type=int, default=4, help="layers of the body (default 4)")
     add("--batch", type=int, default=16, help="texts in a step (default 16)")
     add("--length", type=int, default=32, help="words of a text (default 32)")
-    add("--steps", type=int, default=500, help="of each run (default 500)")
-    add("--from-step", type=int, default=50, help="the first that is timed (default 50)")
+    add("--steps", type=int, default=500, help="steps of each run (default 500)")
+    add("--from-step", type=int, default=50, help="first timed step (default 50)")
     add("--ahead", type=float, default=0.0, help="pause of the GPU before a timed step, in ms (default 0)")
-    add("--json", help="write everything there as well")
+    add("--json", help="also write everything to this file")
     options = parser.parse_args()
-    for name in ("vocabulary", "width", "layers", "batch", "length", "steps"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name}: got {getattr(options, name)}, expected at least 1")
+    require_positive(parser, options, "vocabulary", "width", "layers", "batch", "length", "steps")
     if not 0 <= options.from_step < options.steps:
         parser.error(f"--from-step: got {options.from_step}, expected 0 to {options.steps - 1}")
-    wanted = options.side.split(",") if options.side else [""]
-    options.sides = [name for name in SIDES if any(text in name for text in wanted)]
-    if not options.sides:
-        parser.error(f"--side: got {options.side!r}, expected a part of one of {', '.join(SIDES)}")
+    options.sides = select(parser, "--side", SIDES, options.side)
     return options
 
 
@@ -179,28 +165,25 @@ def main() -> int:
     inputs = words[:, :, :-1]
     reached = inputs.unique().numel()
     in_batch = statistics.fmean(batch.unique().numel() for batch in inputs[: options.from_step + 1])
-    found: list[Found] = []
+    results: list[Result] = []
     params = 0
     for side in options.sides:
         result, params = train(side, words, options, device)
-        found.append(result)
+        results.append(result)
         print(f"{side}: {result.ms_median:.3f} ms", file=sys.stderr, flush=True)
-        gc.collect()
-    where = torch.cuda.get_device_name(device) if device.type == "cuda" else harness.cpu_name()
+        release(device)
     about: dict[str, Any] = {
-        "device": where,
+        "device": harness.device_name(device),
         "torch": torch.__version__,
         "params": params,
         "rows": options.vocabulary,
         "rows_in_batch": in_batch,
         "rows_ever": reached,
     }
-    print(f"{where}, torch {torch.__version__}, {params:,} fp32 parameters")
-    print(f"of {options.vocabulary:,} words a batch has {in_batch:.0f}, the whole run {reached:,}", end="")
-    print(f"; medians of steps {options.from_step} to {options.steps}\n\n{markdown(found)}")
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump({**about, "sides": [asdict(each) for each in found]}, file, indent=2)
+    print(f"{about['device']}, torch {torch.__version__}, {params:,} fp32 parameters")
+    print(f"of {options.vocabulary:,} words, a batch has {in_batch:.0f} and the run {reached:,}", end="")
+    print(f"; medians of steps {options.from_step} to {options.steps}\n\n{table(results)}")
+    write_json(options.json, {**about, "sides": [asdict(each) for each in results]})
     return 0
 
 

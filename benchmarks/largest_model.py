@@ -1,9 +1,9 @@
-"""How much GPU memory a transformer of so many billion parameters takes, for each place of its states.
+"""Measures the GPU memory of transformers of 1 to 8 billion parameters, for each place of the states.
 
-Layers of width 4096 in plain torch, everything bf16, activation checkpointing, one sequence of 512 tokens: so
-weights, gradients and states are what counts. Each cell is measured in a process of its own: peak memory of a
-training step, and its time. The second table says what fits in a given memory, between the measured sizes by
-a straight line.
+Layers of width 4096 in plain torch, everything in bf16, activation checkpointing, one sequence of 512 tokens,
+so that weights, gradients and states take nearly all memory. Each cell runs in its own process and has the
+peak memory of a training step and its time. The second table has the largest model that fits in a given
+memory, interpolated linearly between the measured sizes.
 
 PYTHONPATH=adapters/python python benchmarks/largest_model.py --billions 1,2,4,8 --json found.json
 """
@@ -12,32 +12,34 @@ from __future__ import annotations
 
 import argparse
 import json
-import pathlib
 import sys
 import time
 from itertools import pairwise
 from typing import Any
 
-import harness  # first: it finds the package of this tree
+import harness  # must be first: it adds the package of this tree to the import path
 import makers
 import torch
-from offload_rows import Way, offloaded
-from processes import RowError, run_row
-from stopwatch import wait
+from offload_rows import OFFLOAD, RELEASE, Setup, octavo
+from processes import RowError, forwarded, run_row
+from report import markdown, markdown_head, numbers, option_parser, select, write_json
+from stopwatch import peak_bytes
 from torch import nn
 from torch.nn import functional as fn
 from torch.utils.checkpoint import checkpoint
 from vit_model import Block
 
+from offload import finish
+
 LR = 1e-5
 SIZES = {"width": 4096, "heads": 32, "vocabulary": 32000, "tokens": 512}
 ROWS = {
-    "torch fused": Way(makers.torch_fused),
-    "octavo 8bit": Way(makers.octavo("8bit")),
-    "octavo 4bit + gradient_release": Way(makers.octavo("4bit", gradient_release=True)),
-    "stream 8bit + attach": offloaded("8bit", "stream", True),
-    "stream 8bit + gradient_release": offloaded("8bit", "stream", gradient_release=True),
-    "host 8bit + offload_gradients + attach": offloaded("8bit", "host", True, offload_gradients=True),
+    "torch fused": Setup(makers.torch_fused),
+    "octavo 8bit": Setup(makers.octavo("8bit")),
+    "octavo 4bit + gradient_release": Setup(makers.octavo("4bit", **RELEASE)),
+    "stream 8bit + attach": octavo("8bit", "stream", True),
+    "stream 8bit + gradient_release": octavo("8bit", "stream", **RELEASE),
+    "host 8bit + offload_gradients + attach": octavo("8bit", "host", True, **OFFLOAD),
 }
 
 
@@ -58,14 +60,14 @@ class Transformer(nn.Module):
 
 
 def layers_for(params: float, options: argparse.Namespace) -> int:
-    """As many as come nearest to this number of parameters, at least one."""
+    """Returns the number of layers, at least one, whose model is nearest to this number of parameters."""
     with torch.device("meta"):
         one, two = (sum(p.numel() for p in Transformer(n, options).parameters()) for n in (1, 2))
     return max(1, round((params - (2 * one - two)) / (two - one)))
 
 
 def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    way, device = ROWS[name], torch.device(options.device)
+    setup, device = ROWS[name], torch.device(options.device)
     torch.manual_seed(0)
     torch.set_default_dtype(torch.bfloat16)
     try:
@@ -73,8 +75,8 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
             net = Transformer(layers_for(1e9 * options.size, options), options)
     finally:
         torch.set_default_dtype(torch.float32)
-    optimizer = way.make(net.parameters(), LR)
-    if way.attach:
+    optimizer = setup.make(net.parameters(), LR)
+    if setup.attach:
         optimizer.attach(net)
     tokens = torch.randint(options.vocabulary, (1, options.tokens + 1), device=device)
 
@@ -85,58 +87,49 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
         optimizer.zero_grad()
         return loss.detach()
 
-    def finish() -> None:
-        if hasattr(optimizer, "wait"):
-            optimizer.wait()  # work on the host that no stream knows
-        wait(device)
-
     first = step().item()
-    finish()
+    finish(optimizer, device)
     start = time.perf_counter()
     losses = [step() for _ in range(options.repeat)]
-    finish()
+    finish(optimizer, device)
     return {
         "params": sum(param.numel() for param in net.parameters()),
         "seconds": (time.perf_counter() - start) / options.repeat,
-        "peak_gb": torch.cuda.max_memory_allocated(device) / 1e9 if device.type == "cuda" else 0.0,
+        "peak_gb": peak_bytes(device) / 1e9,
         "losses": [first, losses[-1].item()],
     }
 
 
-def fits(found: list[tuple[float, float]], room: float) -> str:
-    """Billions of parameters that take this many GB, from pairs of (billions, GB) in their order."""
-    if not found or room < found[0][1]:
+def fits(found: list[tuple[float, float]], memory: float) -> str:
+    """Returns the billions of parameters that take this many GB, from ascending pairs of (billions, GB)."""
+    if not found or memory < found[0][1]:
         return "-"
     for (small, low), (large, high) in pairwise(found):
-        if low <= room < high:
-            return f"{small + (large - small) * (room - low) / (high - low):.1f}"
+        if low <= memory < high:
+            return f"{small + (large - small) * (memory - low) / (high - low):.1f}"
     return f"≥ {found[-1][0]:.1f}"
 
 
 def parse_options() -> argparse.Namespace:
-    def numbers(text: str) -> list[float]:
-        return sorted(float(part) for part in text.split(","))
-
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = option_parser(__doc__)
     add = parser.add_argument
-    add("--rows", help="only those whose name contains one of these, comma-separated: " + "; ".join(ROWS))
-    add("--billions", type=numbers, default=[1, 2, 4, 8], help="of parameters (default 1,2,4,8)")
+    add("--rows", help="only rows whose name contains one of these, comma-separated: " + "; ".join(ROWS))
+    add("--billions", type=numbers, default=[1, 2, 4, 8], help="billions of parameters (default 1,2,4,8)")
     add("--memory", type=numbers, default=[8, 16, 24, 48, 80], help="GB to fill (default 8,16,24,48,80)")
     add("--repeat", type=int, default=3, help="timed steps (default 3)")
-    add("--device", default="cuda", help="cpu: a check of the script, with a small model")
+    add("--device", default="cuda", help="cpu checks the script with a small model")
     for name, preset in SIZES.items():
-        add(f"--{name}", type=int, default=preset, help=f"of the model (default {preset})")
+        add(f"--{name}", type=int, default=preset, help=f"size of the model (default {preset})")
     add("--time-limit", type=float, default=180.0, help="seconds for one cell, start included (default 180)")
-    add("--json", help="write the results there as well, after every cell")
+    add("--json", help="also write the results to this file, after every cell")
     add("--one", choices=list(ROWS), help=argparse.SUPPRESS)
     add("--size", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    wanted = (options.rows or "").split(",")
-    options.names = [name for name in ROWS if any(text in name for text in wanted)]
-    if not options.names:
-        parser.error(f"--rows: got {options.rows!r}, expected a part of one of {'; '.join(ROWS)}")
+    options.billions.sort()
+    options.memory.sort()
+    options.names = select(parser, "--rows", ROWS, options.rows)
     if options.device == "cuda" and not torch.cuda.is_available():
-        parser.error("torch finds no GPU; --device cpu checks the script, with a small model")
+        parser.error("torch finds no GPU; --device cpu checks the script with a small model")
     return options
 
 
@@ -145,36 +138,32 @@ def main() -> int:
     if options.one:
         print(json.dumps(run(options.one, options)))
         return 0
-    device = torch.device(options.device)
-    where = torch.cuda.get_device_name(device) if device.type == "cuda" else harness.cpu_name()
+    where = harness.device_name(options.device)
     print(f"{where}, torch {torch.__version__}: peak GB (s/iteration) by billions of parameters\n")
-    print("| states | " + " | ".join(f"{size:g}" for size in options.billions) + " |")
-    print("|" + "---|" * (1 + len(options.billions)))
+    print(markdown_head(["states", *(f"{size:g}" for size in options.billions)]))
     cells: list[dict[str, Any]] = []
+    arguments = forwarded(options, ("device", *SIZES, "repeat"))
     for name in options.names:
         print(f"| {name} |", end="", flush=True)
         for size in options.billions:
-            arguments = ["--one", name, "--size", str(size), "--device", options.device]
-            for option in (*SIZES, "repeat"):
-                arguments += [f"--{option}", str(getattr(options, option))]
             try:
-                found = run_row(__file__, arguments, options.time_limit)
+                found = run_row(
+                    __file__, ["--one", name, "--size", str(size), *arguments], options.time_limit
+                )
                 print(f" {found['peak_gb']:.1f} ({found['seconds']:.2f}) |", end="", flush=True)
             except RowError as error:
                 found = {"error": str(error)}
                 print(f" failed: {str(error).replace('|', '/')} |", end="", flush=True)
             cells.append({"states": name, "billions": size, **found})
-            if options.json:
-                whole = {"device": where, "torch": torch.__version__, "cells": cells}
-                pathlib.Path(options.json).write_text(json.dumps(whole, indent=2))
+            write_json(options.json, {"device": where, "torch": torch.__version__, "cells": cells})
         print(flush=True)
-    print("\nBillions of parameters within so many GB:\n")
-    print("| states | " + " | ".join(f"{room:g} GB" for room in options.memory) + " |")
-    print("|" + "---|" * (1 + len(options.memory)))
+    rows = []
     for name in options.names:
         mine = [c for c in cells if c["states"] == name and "error" not in c]
         pairs = [(cell["params"] / 1e9, cell["peak_gb"]) for cell in mine]
-        print(f"| {name} | " + " | ".join(fits(pairs, room) for room in options.memory) + " |")
+        rows.append([name, *(fits(pairs, memory) for memory in options.memory)])
+    print("\nBillions of parameters that fit in this many GB:\n")
+    print(markdown(["states", *(f"{memory:g} GB" for memory in options.memory)], rows))
     return 0
 
 

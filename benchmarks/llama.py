@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 import torch
+from vit_g import checkpointed
 
 SIZES = {"layers": 16, "width": 2048, "heads": 32, "batch": 4}
 TOKENS, VOCABULARY = 2048, 32_000
@@ -25,12 +26,7 @@ def model(options: argparse.Namespace, dtype: torch.dtype = torch.bfloat16) -> A
         tie_word_embeddings=True,
         use_cache=False,
     )
-    torch.manual_seed(0)
-    with torch.device(options.device):
-        made = LlamaForCausalLM(config).to(dtype)
-    made.gradient_checkpointing_enable()
-    made.train()
-    return made
+    return checkpointed(lambda: LlamaForCausalLM(config), options.device, dtype)
 
 
 def inputs(options: argparse.Namespace, dtype: torch.dtype) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""AdamW of torch, Octavo, bitsandbytes, torchao and lpmm, each made from parameters and a learning rate.
+"""Makes AdamW of torch, Octavo, bitsandbytes, torchao and lpmm from parameters and a learning rate.
 
 A package that cannot be imported raises PeerMissingError when its optimizer is made.
 """
@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import harness  # noqa: F401  first: it finds the package of this tree
+import harness  # noqa: F401  must be first: it adds the package of this tree to the import path
 import torch
 
 Make = Callable[[Iterable[torch.nn.Parameter], float], Any]
@@ -26,6 +26,13 @@ def imported(module: str) -> Any:
         raise PeerMissingError((f"{type(error).__name__}: {error}".splitlines() or ["?"])[0]) from error
 
 
+def failure(name: str, error: Exception) -> str:
+    """Returns the line that a table prints for a row without a result."""
+    if isinstance(error, PeerMissingError):
+        return f"skipped: {name}: {error}"
+    return f"failed: {name}: {type(error).__name__}: {error}".splitlines()[0]
+
+
 def torchao_class(name: str) -> Any:
     try:
         return getattr(imported("torchao.optim"), name)
@@ -38,7 +45,7 @@ def torch_fused(params: Iterable[torch.nn.Parameter], lr: float) -> Any:
 
 
 def torch_default(params: Iterable[torch.nn.Parameter], lr: float) -> Any:
-    """torch's AdamW as it is made without options: for each tensor on a CPU, `foreach` on a GPU."""
+    """torch's AdamW without options: it loops over the tensors on a CPU and uses `foreach` on a GPU."""
     return torch.optim.AdamW(params, lr=lr)
 
 
@@ -63,14 +70,14 @@ def lpmm(**options: Any) -> Make:
 
 
 def torchao_offload(**options: Any) -> Make:
-    """torch's AdamW stepped on the CPU by torchao, its recommended way."""
+    """torch's AdamW, stepped on the CPU by torchao as its documentation recommends."""
     return _offload(lambda: torchao_class("CPUOffloadOptimizer"), options)
 
 
 def octavo_offload(**options: Any) -> Make:
-    """torchao's signature, and torch's AdamW within it."""
+    """octavo's CPUOffloadOptimizer, which has torchao's signature, with torch's AdamW in it."""
     return _offload(lambda: imported("octavo.optim").CPUOffloadOptimizer, options)
 
 
-def _offload(found: Callable[[], Any], options: dict[str, Any]) -> Make:
-    return lambda params, lr: found()(params, torch.optim.AdamW, lr=lr, fused=True, **options)
+def _offload(import_class: Callable[[], Any], options: dict[str, Any]) -> Make:
+    return lambda params, lr: import_class()(params, torch.optim.AdamW, lr=lr, fused=True, **options)

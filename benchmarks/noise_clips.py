@@ -1,19 +1,19 @@
-"""Recordings to time a training on: clips of noise of one length, with made-up words as their texts.
+"""Makes recordings to time a training with: clips of noise of one length, with made-up words as their texts.
 
-A manifest names each clip many times, so that few files serve long runs.
+A manifest contains each clip many times, so that few files suffice for long runs.
 
 python benchmarks/noise_clips.py clips --seconds 20
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import wave
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from report import option_parser
 
 RATE = 16000
 LETTERS = list("abcdefghijklmnopqrstuvwxyz")
@@ -28,14 +28,12 @@ def write_clip(path: Path, samples: np.ndarray) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path, help="for the clips, train.jsonl and val.jsonl; a new one")
+    parser = option_parser(__doc__)
+    parser.add_argument("folder", type=Path, help="new folder for the clips, train.jsonl and val.jsonl")
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--files", type=int, default=64)
-    parser.add_argument("--words", type=int, default=40, help="of a clip")
-    parser.add_argument("--lines", type=int, default=4000, help="of train.jsonl; val.jsonl has 16")
+    parser.add_argument("--words", type=int, default=40, help="words of a clip")
+    parser.add_argument("--lines", type=int, default=4000, help="lines of train.jsonl; val.jsonl has 16")
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True)
     random = np.random.default_rng(0)

@@ -1,7 +1,7 @@
-"""Iterations of offload.py as a Chrome trace: the model's layers, and what the library notes of its queues.
+"""Writes iterations of offload.py as a Chrome trace: the model's layers and the library's queues.
 
-A layer begins where its forward pass is called, and ends where the next one begins or the pass ends. In a
-backward pass with activation checkpointing that call is the one that computes its activations again.
+A layer begins when its forward pass is called, and ends when the next layer begins or the pass ends. In a
+backward pass with activation checkpointing, a layer begins when its activations are computed again.
 """
 
 from __future__ import annotations
@@ -15,38 +15,32 @@ from typing import Any
 
 import makers
 import torch
+from stopwatch import Stopwatch
 
 
 class Marks:
-    """Points of the device's work, and what begins there; an empty label begins nothing."""
+    """Labelled points of the device's work: a label names what begins there; an empty label ends it."""
 
-    def __init__(self, on_gpu: bool) -> None:
-        self._on_gpu = on_gpu
-        self._at: list[tuple[str, Any]] = []
+    def __init__(self, device: torch.device) -> None:
+        self._watch, self._on_gpu = Stopwatch(device), device.type == "cuda"
+        self._marks: list[tuple[str, Any]] = []
 
     def add(self, label: str) -> None:
-        if not self._on_gpu:
-            self._at.append((label, 1e-3 * time.monotonic_ns()))
-            return
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        self._at.append((label, event))
+        self._marks.append((label, self._watch.mark()))
 
-    def stretches(self) -> list[tuple[str, float, float]]:
-        """Label, begin and end, in microseconds of the monotonic clock. Waits for the device."""
-        times = [at for _, at in self._at]
+    def intervals(self) -> list[tuple[str, float, float]]:
+        """Returns label, begin and end in microseconds of the monotonic clock. Waits for the device."""
+        now = self._watch.mark()
         if self._on_gpu:
-            now = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            now.record()
             now.synchronize()
-            here = 1e-3 * time.monotonic_ns()
-            times = [here - 1e3 * at.elapsed_time(now) for at in times]
-        pairs = zip(self._at, itertools.pairwise(times), strict=False)
+        now_us = 1e-3 * time.monotonic_ns()
+        times = [now_us - 1e3 * self._watch.ms_between(mark, now) for _, mark in self._marks]
+        pairs = zip(self._marks, itertools.pairwise(times), strict=False)
         return [(label, begin, end) for (label, _), (begin, end) in pairs if label]
 
 
 def layers_of(net: torch.nn.Module) -> list[torch.nn.Module]:
-    """The modules of its longest list."""
+    """Returns the modules of the longest ModuleList."""
     lists = [module for module in net.modules() if isinstance(module, torch.nn.ModuleList)]
     return list(max(lists, key=len)) if lists else []
 
@@ -60,7 +54,7 @@ def write_trace(
     iterations: int = 2,
 ) -> pathlib.Path:
     library = makers.imported("octavo._abi").library()
-    marks = Marks(next(net.parameters()).device.type == "cuda")
+    marks = Marks(next(net.parameters()).device)
     backward = False
 
     def begins(number: int) -> Callable[..., None]:
@@ -71,7 +65,7 @@ def write_trace(
 
     def ends(*_: Any) -> None:
         nonlocal backward
-        marks.add("backward")  # the loss and what comes before the last layer
+        marks.add("backward")  # the loss, and the modules after the last layer
         backward = True
 
     layers = layers_of(net)
@@ -83,7 +77,7 @@ def write_trace(
         step()
         marks.add("")
     finish()
-    for label, begin, end in marks.stretches():
+    for label, begin, end in marks.intervals():
         library.octavo_offload_trace_note(b"model", label.encode(), c_double(begin), c_double(end))
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / ("".join(c if c.isalnum() else "_" for c in name) + ".json")

@@ -1,9 +1,9 @@
-"""Memory, speed and hours of training Parakeet TDT 0.6B by strategy: 8-bit states, checkpointing, offload.
+"""Measures strategies of training Parakeet TDT 0.6B: 8-bit states, checkpointing, offload, accumulation.
 
-One row for each strategy: the peak of torch's allocator, what the optimizer holds in host memory, clips a
-second and as a percentage of the first row's, and hours for 5.2 million clips and for 100,000. Each is
-`octavo bench speech` in a process of its own. The strategies take turns; the median of --rounds is reported
-with its range.
+The table has one row for each strategy: the peak of torch's allocator, the host memory of the optimizer,
+clips per second, the speed relative to the first row, and the hours for 5.2 million and for 100,000 clips.
+Each strategy is a process of `octavo bench speech`. The strategies run in turns; the table has the median of
+--rounds and the range.
 
 python benchmarks/parakeet_strategies.py --command build-cuda/bin/octavo
 python benchmarks/parakeet_strategies.py --size tiny --clips 2 --seconds 1 --tokens 4 --device cpu --steps 1
@@ -12,58 +12,58 @@ python benchmarks/parakeet_strategies.py --size tiny --clips 2 --seconds 1 --tok
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
 import sys
 from typing import Any
 
-import harness
+from report import (
+    last_line,
+    markdown,
+    octavo_command,
+    option_parser,
+    require_positive,
+    run_octavo,
+    select,
+    write_json,
+)
 
+CHECKPOINTING, ACCUMULATION = "--checkpointing=on", "--accumulation=6"
+STREAM, HOST, GRADIENTS = "--offload=stream", "--offload=host", "--offload-gradients"
 STRATEGIES: dict[str, list[str]] = {
     "adamw": ["--optimizer=adamw"],
     "8-bit AdamW": [],
-    "8-bit + accumulation 6": ["--accumulation=6"],
-    "8-bit + offload stream": ["--offload=stream"],
-    "8-bit + offload host, gradients too": ["--offload=host", "--offload-gradients"],
-    "8-bit + checkpointing": ["--checkpointing=on"],
-    "8-bit + checkpointing + accumulation 6": ["--checkpointing=on", "--accumulation=6"],
-    "8-bit + checkpointing + offload stream": ["--checkpointing=on", "--offload=stream"],
-    "8-bit + checkpointing + offload stream, gradients too": [
-        *("--checkpointing=on", "--offload=stream", "--offload-gradients"),
-    ],
-    "8-bit + checkpointing + offload host": ["--checkpointing=on", "--offload=host"],
-    "8-bit + checkpointing + offload host, gradients too": [
-        *("--checkpointing=on", "--offload=host", "--offload-gradients"),
-    ],
+    "8-bit + accumulation 6": [ACCUMULATION],
+    "8-bit + offload stream": [STREAM],
+    "8-bit + offload host, gradients too": [HOST, GRADIENTS],
+    "8-bit + checkpointing": [CHECKPOINTING],
+    "8-bit + checkpointing + accumulation 6": [CHECKPOINTING, ACCUMULATION],
+    "8-bit + checkpointing + offload stream": [CHECKPOINTING, STREAM],
+    "8-bit + checkpointing + offload stream, gradients too": [CHECKPOINTING, STREAM, GRADIENTS],
+    "8-bit + checkpointing + offload host": [CHECKPOINTING, HOST],
+    "8-bit + checkpointing + offload host, gradients too": [CHECKPOINTING, HOST, GRADIENTS],
     "8-bit + checkpointing + offload host, gradients too + accumulation 6": [
-        *("--checkpointing=on", "--offload=host", "--offload-gradients", "--accumulation=6"),
+        *(CHECKPOINTING, HOST, GRADIENTS, ACCUMULATION)
     ],
 }
 DATA_SETS = {"5.2M": 5_200_000, "100k": 100_000}  # clips
-PASSED = ("size", "clips", "seconds", "tokens", "steps", "device")  # to the command
+FORWARDED = ("size", "clips", "seconds", "tokens", "steps", "device")  # options of octavo bench speech
 
 
 def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """What the command measured; "error" says why there is nothing."""
-    given = [f"--{each}={getattr(options, each)}" for each in PASSED if getattr(options, each) is not None]
-    command = [options.command, "bench", "speech", "--json", "--optimizer=adamw_8bit", *given]
+    """Returns the command's row; "error" is the reason if there is no row."""
+    arguments = [f"--{each}={value}" for each in FORWARDED if (value := getattr(options, each)) is not None]
     own = STRATEGIES[name]
-    if any(each.startswith("--optimizer") for each in own):
-        command.remove("--optimizer=adamw_8bit")
-    done = subprocess.run([*command, *own], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        return {"error": (done.stderr.strip().splitlines() or ["no message"])[-1]}
-    found = json.loads(done.stdout)
+    if not any(each.startswith("--optimizer") for each in own):
+        arguments.append("--optimizer=adamw_8bit")
+    try:
+        found = run_octavo(options.command, "bench", "speech", *arguments, *own)
+    except ValueError as error:
+        return {"error": last_line(str(error).removeprefix("octavo bench speech: "))}
     return {"device": found["device"], "parameters": found["parameters"], **found["rows"][0]}
 
 
-def hours(clips: int, row: dict[str, Any]) -> float:
-    return clips / float(row["clips_per_second"]) / 3600
-
-
 def joined(rounds: list[dict[str, Any]]) -> dict[str, Any]:
-    """The median round by speed; of an even number of rounds, the slower one in the middle."""
+    """Returns the round with the median speed; the slower middle one of an even number of rounds."""
     failed = [each for each in rounds if "error" in each]
     if failed:
         return failed[0]
@@ -72,35 +72,29 @@ def joined(rounds: list[dict[str, Any]]) -> dict[str, Any]:
     return {**median, "least": min(speeds), "most": max(speeds)}
 
 
-def cells(name: str, row: dict[str, Any], base: dict[str, Any] | None) -> str:
+def cells(name: str, row: dict[str, Any], base: dict[str, Any]) -> list[str]:
     if "error" in row:
-        values = ["failed: " + row["error"].replace("|", "/"), "", "", "", *[""] * len(DATA_SETS)]
-    else:
-        speed = row["clips_per_second"]
-        share = f"{100 * speed / base['clips_per_second']:.0f}%" if base and "error" not in base else "-"
-        memory = [f"{row['memory'][key] / 1e9:.2f}" for key in ("peak", "host")]
-        spread = f"{speed:.1f} ({row['least']:.1f} to {row['most']:.1f})"
-        values = [*memory, spread, share, *(f"{hours(clips, row):.2f}" for clips in DATA_SETS.values())]
-    return "| " + " | ".join([name, *values]) + " |"
+        return [name, "failed: " + row["error"].replace("|", "/"), "", "", "", *[""] * len(DATA_SETS)]
+    speed = row["clips_per_second"]
+    share = "-" if "error" in base else f"{100 * speed / base['clips_per_second']:.0f}%"
+    memory = [f"{row['memory'][key] / 1e9:.2f}" for key in ("peak", "host")]
+    spread = f"{speed:.1f} ({row['least']:.1f} to {row['most']:.1f})"
+    return [name, *memory, spread, share, *(f"{clips / speed / 3600:.2f}" for clips in DATA_SETS.values())]
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = option_parser(__doc__)
     add = parser.add_argument
-    add("--command", default=str(harness.octavo_command()), help="the octavo command (default %(default)s)")
-    add("--rows", help="only the strategies whose name contains one of these, comma-separated")
-    add("--rounds", type=int, default=3, help="rounds, in which strategies take turns (default 3)")
-    add("--list", action="store_true", help="print the strategies and their options, run nothing")
-    for name in PASSED:
-        add(f"--{name}", help="of octavo bench speech (default: its own)")
-    add("--json", help="write the results there as well")
+    add("--command", default=str(octavo_command()), help="the octavo command (default %(default)s)")
+    add("--rows", help="only strategies whose name contains one of these, comma-separated")
+    add("--rounds", type=int, default=3, help="rounds, in which the strategies take turns (default 3)")
+    add("--list", action="store_true", help="print the strategies and their options and exit")
+    for name in FORWARDED:
+        add(f"--{name}", help="option of octavo bench speech (default: the command's)")
+    add("--json", help="also write the results to this file")
     options = parser.parse_args()
-    if options.rounds < 1:
-        parser.error(f"--rounds: got {options.rounds}, expected at least 1")
-    wanted = (options.rows or "").split(",")
-    options.names = [name for name in STRATEGIES if any(text in name for text in wanted)]
-    if not options.names:
-        parser.error(f"--rows: got {options.rows!r}, expected a part of one of {', '.join(STRATEGIES)}")
+    require_positive(parser, options, "rounds")
+    options.names = select(parser, "--rows", STRATEGIES, options.rows)
     return options
 
 
@@ -123,12 +117,9 @@ def main() -> int:
         print(f"{ran[0]['device']}, {size}, {options.rounds} rounds\n")
     head = ["strategy", "peak GB", "host GB", "clips/s", "speed"]
     head += [f"hours for {name} clips" for name in DATA_SETS]
-    print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
-    for name, row in rows.items():
-        print(cells(name, row, next(iter(rows.values()))))
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump({"rows": rows, "rounds": rounds}, file, indent=2)
+    base = next(iter(rows.values()))
+    print(markdown(head, [cells(name, row, base) for name, row in rows.items()]))
+    write_json(options.json, {"rows": rows, "rounds": rounds})
     return 0 if len(ran) == len(rows) else 1
 
 

@@ -1,6 +1,6 @@
-"""The sides of compare_peers_cuda.py: the library by its C ABI and by its Python package, and others.
+"""The sides of compare_peers_cuda.py: the library through its C ABI and its Python package, and its peers.
 
-A side's optimizer has step(). One whose package cannot be imported raises PeerMissingError when it is made.
+Each optimizer has step(). A side whose package cannot be imported raises PeerMissingError when it is made.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import harness  # noqa: F401  first: it finds the modules of tests/python
+import harness  # noqa: F401  must be first: it adds tests/python to the import path
 import octavo_abi as octavo
 import torch
 from makers import imported, torchao_class
 
 LR, WEIGHT_DECAY, EPS = 1e-3, 1e-2, 1e-8
-MIN_QUANTIZED = 4096  # elements; below, states stay fp32: kMinQuantizedSize in octavo/types.h
-BASE = "octavo 8bit"  # what the others are compared with
+MIN_QUANTIZED = 4096  # elements; the states of smaller tensors stay fp32
+BASE = "octavo 8bit"  # the others are divided by this side
 
 Params = list[torch.nn.Parameter]
 
@@ -25,11 +25,11 @@ Params = list[torch.nn.Parameter]
 class Side:
     name: str
     make: Callable[[Params], Any]
-    dtypes: tuple[str, ...] = ("bf16", "fp32")  # of params and grads that it takes
+    dtypes: tuple[str, ...] = ("bf16", "fp32")  # of params and grads that the side supports
 
 
 class OctavoAdamW:
-    """The library's step over torch's tensors, on torch's current stream."""
+    """Steps torch's tensors through the C ABI, on torch's current stream."""
 
     def __init__(self, params: Params, state: str, store: str = "nearest") -> None:
         device = params[0].device
@@ -62,7 +62,7 @@ class OctavoAdamW:
 
 
 def package(state: str, **options: Any) -> Callable[[Params], Any]:
-    """The Python package's optimizer: what a user of PyTorch calls."""
+    """Returns the Python package's optimizer."""
     return lambda params: imported("octavo.optim").AdamW(
         params, lr=LR, weight_decay=WEIGHT_DECAY, eps=EPS, state=state, **options
     )
@@ -71,8 +71,8 @@ def package(state: str, **options: Any) -> Callable[[Params], Any]:
 def sides() -> list[Side]:
     common: dict[str, Any] = {"lr": LR, "weight_decay": WEIGHT_DECAY, "eps": EPS}
 
-    def torch_adamw(**how: bool) -> Callable[[Params], Any]:
-        return lambda params: torch.optim.AdamW(params, **common, **how)
+    def torch_adamw(**options: bool) -> Callable[[Params], Any]:
+        return lambda params: torch.optim.AdamW(params, **common, **options)
 
     def torchao(name: str) -> Callable[[Params], Any]:
         return lambda params: torchao_class(name)(params, **common)
@@ -106,7 +106,7 @@ def sides() -> list[Side]:
 
 
 def inner_tensors(value: Any, depth: int = 4) -> Iterable[torch.Tensor]:
-    """The plain tensors in an optimizer's state: of subclasses and other objects, what they wrap."""
+    """Yields the plain tensors of an optimizer's state, also those that other objects wrap."""
     parts: Iterable[Any] = ()
     if isinstance(value, torch.Tensor):
         if not hasattr(value, "__tensor_flatten__"):
@@ -128,6 +128,6 @@ def state_bytes(optimizer: Any, params: Params) -> int:
     if isinstance(optimizer, OctavoAdamW):
         return optimizer.state_bytes()
     own = {tensor.data_ptr() for param in params for tensor in (param, param.grad) if tensor is not None}
-    # By storage: maps that all parameters share count once.
+    # Maps that all parameters share have one address and count once.
     found = {tensor.data_ptr(): tensor.nbytes for tensor in inner_tensors(dict(optimizer.state))}
     return sum(size for at, size in found.items() if at not in own)

@@ -1,4 +1,4 @@
-"""What compare_peers_cuda.py finds: one Result per side and workload, as JSON or as markdown tables."""
+"""The results of compare_peers_cuda.py: one per side and workload, as JSON or as Markdown tables."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 import torch
+from report import markdown
 
 
 @dataclass
@@ -16,8 +17,8 @@ class Result:
     dtype: str
     ms_median: float | None = None
     ms_min: float | None = None
-    host_ms_median: float | None = None  # of the calling thread, which may run ahead of the GPU
-    alone_ms_median: float | None = None  # wall clock of a step with the GPU idle before and waited for after
+    host_ms_median: float | None = None  # the calling thread, which may run ahead of the GPU
+    alone_ms_median: float | None = None  # wall clock of a step on an idle GPU, until it is done
     repeats: int = 0
     state_bytes_per_param: float | None = None
     error: str = ""
@@ -27,9 +28,9 @@ class Result:
 @dataclass
 class Outcome:
     gpu: str
-    copy_gb_per_s: list[float]  # before and after
+    copy_gb_per_s: list[float]  # before and after the sides
     results: list[Result] = field(default_factory=list)
-    missing: dict[str, str] = field(default_factory=dict)  # side: why
+    missing: dict[str, str] = field(default_factory=dict)  # the reason, by side
     torch: str = torch.__version__
 
     def json(self) -> str:
@@ -45,24 +46,26 @@ class Outcome:
         return "\n\n".join(parts)
 
     def markdown(self, dtype: str, workloads: Sequence[str], base_name: str) -> str:
-        """A table: each side's ms, and how many times that of the base it is, for every workload."""
-        cells = {(r.side, r.workload): r for r in self.results if r.dtype == dtype}
-        names = list(dict.fromkeys(side for side, _ in cells))
+        """Returns a table of each side's ms and its ratio to the base side, for every workload."""
+        results = {(r.side, r.workload): r for r in self.results if r.dtype == dtype}
         titles = [f"{dtype} params and grads", "state B/param"]
         for workload in workloads:
             titles += [f"{workload} ms", f"x of {base_name}", "host ms", "alone ms"]
-        lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
-        for name in names:
-            known = [r for workload in workloads if (r := cells.get((name, workload)))]
-            sizes = [r.state_bytes_per_param for r in known if r.state_bytes_per_param is not None]
+        rows = []
+        for name in dict.fromkeys(side for side, _ in results):
+            sizes = [
+                r.state_bytes_per_param
+                for workload in workloads
+                if (r := results.get((name, workload))) and r.state_bytes_per_param is not None
+            ]
             row = [name, f"{sizes[-1]:.2f}" if sizes else "-"]
             for workload in workloads:
-                own, base = cells.get((name, workload)), cells.get((base_name, workload))
+                own, base = results.get((name, workload)), results.get((base_name, workload))
                 if own is None or own.ms_median is None:
                     row += ["error" if own is not None and own.error else "-", "-", "-", "-"]
                     continue
-                row.append(f"{own.ms_median:.3f}")
-                row.append(f"{own.ms_median / base.ms_median:.2f}" if base and base.ms_median else "-")
-                row += [f"{own.host_ms_median or 0:.3f}", f"{own.alone_ms_median or 0:.3f}"]
-            lines.append("| " + " | ".join(row) + " |")
-        return "\n".join(lines)
+                ratio = f"{own.ms_median / base.ms_median:.2f}" if base and base.ms_median else "-"
+                host, alone = own.host_ms_median or 0, own.alone_ms_median or 0
+                row += [f"{own.ms_median:.3f}", ratio, f"{host:.3f}", f"{alone:.3f}"]
+            rows.append(row)
+        return markdown(titles, rows)

@@ -1,7 +1,8 @@
-"""Plans beside what was measured on the GPU that is here: peak memory and time of a step, a row per setting.
+"""Compares plans with measurements on the local GPU: peak memory and time of a step, a row per setting.
 
-BDH is trained for a few steps by `octavo train --dry-run`, which prints the pair. The speech model's steps
-are those of `octavo bench speech`, planned by `octavo plan` from a config of the same model and clips.
+BDH is trained for a few steps by `octavo train --dry-run`, which prints plan and measurement. The speech
+model's steps are those of `octavo bench speech`; `octavo plan` plans them from a config of the same model and
+clips.
 
     python benchmarks/plan_pairs.py --text tinyshakespeare.txt --command build-cuda/bin/octavo
     python benchmarks/plan_pairs.py --text x --only speech --measured-speech bf16.json --gpu h200
@@ -9,7 +10,6 @@ are those of `octavo bench speech`, planned by `octavo plan` from a config of th
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import pathlib
@@ -21,11 +21,11 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+from report import ROOT, markdown_head, markdown_row, option_parser, run_octavo
 
 
 def parakeet_config() -> str:
-    """The config of docs/guides/which_card.md, so that both plan the same model."""
+    """Returns the config of docs/guides/which_card.md, so that both plan the same model."""
     page = (ROOT / "docs/guides/which_card.md").read_text(encoding="utf-8")
     block = re.search(r"```yaml\n(# parakeet\.yaml\n.*?)```", page, re.DOTALL)
     if block is None:
@@ -39,13 +39,14 @@ BDH = (
     "training: {{learning_rate: 1.0e-3, compute_dtype: bfloat16, per_device_eval_batch_size: 4,"
     " max_steps: 20}}\n"
 )
-# Width, and rows of a pass with and without gradient checkpointing.
+# Width, and rows of a micro-batch with and without gradient checkpointing.
 WIDTHS = ((256, 32, 32), (512, 32, 32), (1024, 16, 8))
 LINE = re.compile(
     r"plan: ([\d.]+) (\w+), measured ([\d.]+) (\w+) \(([-+][\d.]+)%\); "
     r"([\d.]+) (\w+) a step, measured ([\d.]+) (\w+) \(([-+][\d.]+)%\)"
 )
-Row = dict[str, Any]  # of a JSON
+HEAD = markdown_head(["", "plan GB", "measured", "off", "plan ms", "measured", "off"])
+Row = dict[str, Any]
 UNITS = {"GB": 1.0, "MB": 1e-3, "ms": 1.0, "s": 1e3}
 
 
@@ -66,14 +67,13 @@ class Pair:
         return 100 * (self.planned_ms / self.measured_ms - 1)
 
     def line(self) -> str:
-        return (
-            f"| {self.name} | {self.planned_gb:.2f} | {self.measured_gb:.2f} | {self.memory_off:+.1f}% "
-            f"| {self.planned_ms:.0f} | {self.measured_ms:.0f} | {self.time_off:+.0f}% |"
-        )
+        memory = [f"{self.planned_gb:.2f}", f"{self.measured_gb:.2f}", f"{self.memory_off:+.1f}%"]
+        time = [f"{self.planned_ms:.0f}", f"{self.measured_ms:.0f}", f"{self.time_off:+.0f}%"]
+        return markdown_row([self.name, *memory, *time])
 
 
 def pair_of(name: str, printed: str) -> Pair:
-    """From what a dry run prints."""
+    """Reads the output of a dry run."""
     found = LINE.search(printed)
     if found is None:
         raise ValueError(f"{name}: the dry run printed no plan: {printed[-300:]!r}")
@@ -86,63 +86,39 @@ def pair_of(name: str, printed: str) -> Pair:
 
 def bdh_pairs(command: str, text: str, steps: int) -> Iterator[Pair]:
     for width, rows, plain_rows in WIDTHS:
+        on, off = "gradient_checkpointing=true", "gradient_checkpointing=false"
+        eight, half = "optimizer=adamw_8bit", rows // 2
         settings = {
-            f"8bit, checkpointing, {rows} rows": [
-                "optimizer=adamw_8bit",
-                "gradient_checkpointing=true",
-                f"batch_size={rows}",
-            ],
-            f"8bit, {plain_rows} rows": [
-                "optimizer=adamw_8bit",
-                "gradient_checkpointing=false",
-                f"batch_size={plain_rows}",
-            ],
-            f"fp32 states, checkpointing, 2 passes of {rows // 2} rows": [
-                "optimizer=adamw",
-                "gradient_checkpointing=true",
-                f"batch_size={rows // 2}",
-                "gradient_accumulation_steps=2",
+            f"8bit, checkpointing, {rows} rows": [eight, on, f"batch_size={rows}"],
+            f"8bit, {plain_rows} rows": [eight, off, f"batch_size={plain_rows}"],
+            f"fp32 states, checkpointing, 2 micro-batches of {half} rows": [
+                *("optimizer=adamw", on, f"batch_size={half}", "gradient_accumulation_steps=2")
             ],
             f"FP8, 4bit, checkpointing, {rows} rows": [
-                "optimizer=adamw_4bit",
-                "use_fp8=true",
-                "gradient_checkpointing=true",
-                f"batch_size={rows}",
+                *("optimizer=adamw_4bit", "use_fp8=true", on, f"batch_size={rows}")
             ],
         }
         with tempfile.TemporaryDirectory() as folder:
             config = pathlib.Path(folder) / "bdh.yaml"
             config.write_text(BDH.format(width=width, text=pathlib.Path(text).resolve()))
             for name, words in settings.items():
-                line = [
-                    command,
-                    "train",
-                    str(config),
-                    *words,
-                    f"output_dir={folder}/run",
-                    "--dry-run",
-                    str(steps),
-                ]
-                done = subprocess.run(line, capture_output=True, text=True)
+                line = [command, "train", str(config), *words, f"output_dir={folder}/run"]
+                done = subprocess.run([*line, "--dry-run", str(steps)], capture_output=True, text=True)
                 yield pair_of(f"BDH {width}, {name}", done.stdout + done.stderr)
 
 
 def plan_of(command: str, config: pathlib.Path, row: Row, gpu: str, fp8: bool) -> Row:
     words = [f"optimizer={row['optimizer']}", f"batch_size={row['clips']}"]
     words += [f"gradient_checkpointing={str(row['checkpointing'] == 'on').lower()}"]
-    # A choice by measured times differs from run to run.
+    # A selection by measured times could differ from run to run.
     words += [f"use_fp8={str(fp8).lower()}", "fp8.select=always"]
-    done = subprocess.run(
-        [command, "plan", str(config), *words, "--gpu", gpu, "--json"], capture_output=True, text=True
-    )
-    if done.returncode != 0:
-        raise ValueError(f"octavo plan: {done.stderr.strip()}")
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
+    found: Row = run_octavo(command, "plan", str(config), *words, "--gpu", gpu)
+    return found
 
 
 def speech_pairs(command: str, gpu: str, rounds: Iterable[Sequence[Row]], fp8: bool) -> Iterator[Pair]:
-    """`rounds`: rows of `octavo bench speech --json`, each planned after its round. Times are medians: of few
-    clips the host is the limit, and it is not always as fast."""
+    """Plans the rows of `octavo bench speech --json` after each round. The times are medians over the rounds,
+    because the host limits steps of few clips and its speed varies."""
     found: dict[tuple[object, ...], list[Pair]] = {}
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder) / "speech.yaml"
@@ -170,11 +146,8 @@ def speech_pairs(command: str, gpu: str, rounds: Iterable[Sequence[Row]], fp8: b
 
 def speech_rounds(command: str, extra: Sequence[str], repeat: int) -> Iterator[Sequence[Row]]:
     for clips in ("8,16,32", *["8,16"] * (repeat - 1)):
-        line = [command, "bench", "speech", "--clips", clips, "--steps", "6", "--checkpointing", "off,on"]
-        done = subprocess.run([*line, "--json", *extra], capture_output=True, text=True)
-        if done.returncode != 0:
-            raise ValueError(f"octavo bench speech: {done.stderr.strip()}")
-        yield json.loads(done.stdout)["rows"]
+        arguments = ("--clips", clips, "--steps", "6", "--checkpointing", "off,on")
+        yield run_octavo(command, "bench", "speech", *arguments, *extra)["rows"]
 
 
 def summary(pairs: Sequence[Pair]) -> str:
@@ -188,40 +161,39 @@ def summary(pairs: Sequence[Pair]) -> str:
 
 
 def run(arguments: Sequence[str] | None = None) -> list[Pair]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--text", required=True, help="for BDH")
-    parser.add_argument("--command", default=str(ROOT / "build/bin/octavo"))
-    parser.add_argument("--gpu", default="this", help="that speech is planned for: the one that was measured")
-    parser.add_argument("--steps", type=int, default=8, help="of a dry run (8)")
-    parser.add_argument("--repeat", type=int, default=3, help="rounds of 8 and 16 clips (3); medians count")
-    parser.add_argument("--only", choices=("bdh", "speech"))
-    parser.add_argument("--measured-speech", help="rows of an earlier `octavo bench speech --json`")
-    parser.add_argument("--measured-fp8", help="the same with --fp8 delayed")
-    given = parser.parse_args(arguments)
+    parser = option_parser(__doc__)
+    add = parser.add_argument
+    add("--text", required=True, help="text for BDH")
+    add("--command", default=str(ROOT / "build/bin/octavo"))
+    add("--gpu", default="this", help="the GPU to plan speech for: the one that was measured")
+    add("--steps", type=int, default=8, help="steps of a dry run (8)")
+    add("--repeat", type=int, default=3, help="rounds of 8 and 16 clips, whose medians count (3)")
+    add("--only", choices=("bdh", "speech"))
+    add("--measured-speech", help="rows of an earlier `octavo bench speech --json`")
+    add("--measured-fp8", help="rows of an earlier one with --fp8 delayed")
+    options = parser.parse_args(arguments)
     pairs: list[Pair] = []
-    print(
-        "| | plan GB | measured | off | plan ms | measured | off |\n|---|---|---|---|---|---|---|", flush=True
-    )
+    print(HEAD, flush=True)
 
     def show(found: Iterator[Pair]) -> None:
         for pair in found:
             pairs.append(pair)
             print(pair.line(), flush=True)
 
-    if given.only != "speech":
-        show(bdh_pairs(given.command, given.text, given.steps))
-    if given.only != "bdh":
+    if options.only != "speech":
+        show(bdh_pairs(options.command, options.text, options.steps))
+    if options.only != "bdh":
         optimizers = ("--optimizer", "adamw_8bit,adamw,adamw_4bit")
         for path, extra, fp8 in (
-            (given.measured_speech, optimizers, False),
-            (given.measured_fp8, ("--fp8", "delayed", "--fp8-select", "always"), True),
+            (options.measured_speech, optimizers, False),
+            (options.measured_fp8, ("--fp8", "delayed", "--fp8-select", "always"), True),
         ):
             rounds: Iterable[Sequence[Row]] = (
                 [json.loads(pathlib.Path(path).read_text())["rows"]]
                 if path
-                else speech_rounds(given.command, extra, given.repeat)
+                else speech_rounds(options.command, extra, options.repeat)
             )
-            show(speech_pairs(given.command, given.gpu, rounds, fp8))
+            show(speech_pairs(options.command, options.gpu, rounds, fp8))
     print("\n" + summary(pairs))
     return pairs
 

@@ -1,8 +1,8 @@
-"""`octavo.plan` beside what was measured: ViT-g (1.1B parameters) with four settings, on the GPU here.
+"""Compares `octavo.plan` with measurements: ViT-g (1.1B parameters) with four settings, on the local GPU.
 
-The model, batch and loss are those of vit_g.py. Steps follow one another, as in the other rows of plans.
-Each setting runs in a process of its own, so that peaks do not mix; the plan is made in the same process
-before the model is.
+The model, batch and loss are those of vit_g.py. The steps follow one another without a wait, as plans assume.
+Each setting runs in its own process, so that memory peaks do not mix; the process makes the plan before the
+model.
 
     PYTHONPATH=adapters/python python benchmarks/plan_vit.py
 """
@@ -12,20 +12,20 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
-import harness  # noqa: F401  (first: it finds the package of this tree)
+import harness  # noqa: F401  must be first: it adds the package of this tree to the import path
 import octavo
 import torch
 import vit_g
 from octavo.optim import AdamW4bit, AdamW8bit
-from plan_pairs import Pair, summary
+from plan_pairs import HEAD, Pair, summary
+from processes import RowError, forwarded, run_row
+from report import markdown_row, option_parser
 
-STEPS, ROUNDS = 4, 3  # the median of the rounds counts
+STEPS, ROUNDS = 4, 3  # the result is the median of the rounds
 SETTINGS = ("torch fused", "8bit", "4bit", "8bit, no checkpointing")
 
 
@@ -66,39 +66,30 @@ def measured(setting: str, options: argparse.Namespace) -> Pair:
         torch.cuda.synchronize()
         times.append(1e3 * (time.perf_counter() - start) / STEPS)
     peak = torch.cuda.max_memory_allocated()
-    return Pair(
-        f"ViT-g, {setting}",
-        plan.peak / 1e9,
-        peak / 1e9,
-        1e3 * plan.step_seconds,
-        statistics.median(times[1:]),
-    )
+    ms = statistics.median(times[1:])
+    return Pair(f"ViT-g, {setting}", plan.peak / 1e9, peak / 1e9, 1e3 * plan.step_seconds, ms)
 
 
 def run(arguments: Sequence[str] | None = None) -> list[Pair]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--layers", type=int, default=40)
-    parser.add_argument("--width", type=int, default=1536)
-    parser.add_argument("--heads", type=int, default=24)
-    parser.add_argument("--batch", type=int, default=32)
+    parser = option_parser(__doc__)
+    for name, preset in vit_g.SIZES.items():
+        parser.add_argument(f"--{name}", type=int, default=preset)
     parser.add_argument("--gpu", default="this")
-    parser.add_argument("--setting", help="one of them, in this process")
-    given = parser.parse_args(arguments)
-    if given.setting:
-        pair = measured(given.setting, given)
+    parser.add_argument("--setting", help="run only this setting, in this process")
+    options = parser.parse_args(arguments)
+    if options.setting:
+        pair = measured(options.setting, options)
         print(json.dumps(vars(pair)))
         return [pair]
     pairs = []
-    print(
-        "| | plan GB | measured | off | plan ms | measured | off |\n|---|---|---|---|---|---|---|", flush=True
-    )
+    print(HEAD, flush=True)
     for setting in SETTINGS:
-        line = [sys.executable, __file__, *(arguments if arguments is not None else sys.argv[1:])]
-        done = subprocess.run([*line, "--setting", setting], capture_output=True, text=True)
-        if done.returncode != 0:
-            print(f"| ViT-g, {setting} | {done.stderr.strip().splitlines()[-1]} | | | | | |")
+        try:
+            found = run_row(__file__, ["--setting", setting, *forwarded(options, (*vit_g.SIZES, "gpu"))])
+        except RowError as error:
+            print(markdown_row([f"ViT-g, {setting}", error, "", "", "", "", ""]))
             continue
-        pairs.append(Pair(**json.loads(done.stdout.splitlines()[-1])))
+        pairs.append(Pair(**found))
         print(pairs[-1].line(), flush=True)
     if pairs:
         print("\n" + summary(pairs))

@@ -1,10 +1,12 @@
-"""A row of a benchmark in a process of its own, so that peaks of memory do not mix and a failure stays alone.
+"""Runs a row of a benchmark in its own process, so that memory peaks do not mix and a failure ends one row.
 
-The process prints its result as JSON in its last line. What hangs is ended with all that it has started.
+The process prints its result as JSON in its last line. A process that exceeds its time limit is killed
+together with its children.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -13,22 +15,30 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from typing import Any
+
+from report import last_line
 
 
 class RowError(Exception):
-    """A row without a result; the text says why in one line."""
+    """A row without a result; the text gives the reason in one line."""
 
 
 def _reason(text: str) -> str:
-    """The last exception that was printed, else the last line: warnings may follow at exit."""
-    lines = text.strip().splitlines() or ["no message"]
-    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Exit)\b", line)]
-    return (raised or lines)[-1].strip()
+    """Returns the last exception that was printed, else the last line: warnings may follow at exit."""
+    raised = [line for line in text.splitlines() if re.match(r"[\w.]+(Error|Exception|Exit)\b", line)]
+    return raised[-1].strip() if raised else last_line(text)
+
+
+def forwarded(options: argparse.Namespace, names: Iterable[str]) -> list[str]:
+    """Returns those of the options that have a value as arguments for another process."""
+    values = {name: getattr(options, name.replace("-", "_")) for name in names}
+    return [word for name, value in values.items() if value for word in (f"--{name}", str(value))]
 
 
 def run_row(script: str, arguments: list[str], limit_s: float | None = None) -> dict[str, Any]:
-    """The result of `script` with these arguments; RowError where there is none."""
+    """Returns the result of `script` with these arguments. Raises RowError if it has none."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         command = [sys.executable, os.path.abspath(script), *arguments]
         child = subprocess.Popen(command, stdout=out, stderr=errors, start_new_session=True)
@@ -43,9 +53,9 @@ def run_row(script: str, arguments: list[str], limit_s: float | None = None) -> 
             raise
         out.seek(0)
         errors.seek(0)
-        printed, said = out.read(), errors.read()
+        printed, reason = out.read(), _reason(errors.read())
     if status < 0:
-        raise RowError(f"ended by {signal.Signals(-status).name}: {_reason(said)}")
+        raise RowError(f"ended by {signal.Signals(-status).name}: {reason}")
     if status != 0:
-        raise RowError(_reason(said))
+        raise RowError(reason)
     return dict(json.loads(printed.splitlines()[-1]))

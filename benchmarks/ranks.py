@@ -1,9 +1,9 @@
-"""What ranks cost: a training without a group, and the same global batch under DDP, ZeRO-1 and ZeRO-2.
+"""Measures what ranks cost: a training without a process group, and with DDP, ZeRO-1 and ZeRO-2.
 
-Trains a config by `octavo train`, without a group and then under torchrun for every way of --ways, in turns
-(--rounds), and prints a table: the time of a step, optimizer states of a rank, bytes and time of
-communication, and whether the weights at the end have the bits of the run without a group. With several ranks
-the run without a group does the passes of all of them, one after the other.
+Trains a config with `octavo train`, without a group and then under torchrun with every strategy of --ways, in
+turns (--rounds), with the same global batch. The table has the time of a step, the optimizer states of a
+rank, the bytes and time of communication, and whether the final weights have the bits of the run without a
+group. With several ranks, the run without a group does the micro-batches of all ranks, one after another.
 
 octavo data make-text tales.txt --bytes 20M
 python benchmarks/ranks.py examples/train/gpu.yaml data.train=tales.txt --folder runs/ranks
@@ -24,10 +24,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from report import ROOT, markdown, option_parser
+
 ALONE = "no group"
-WAYS = ("ddp", "zero1", "zero2")
-LOGGED = 10  # steps from one record to the next: at each the host waits for the device
+STRATEGIES = ("ddp", "zero1", "zero2")
+LOGGED = 10  # steps between two records; the host waits for the device at each record
 WARM_UP = 2 * LOGGED  # steps that are not timed
 
 Record = dict[str, Any]
@@ -35,12 +36,12 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    step_ms: float  # the median
+    step_ms: float  # median
     state_bytes: int
-    sent: float  # bytes a step
+    sent: float  # bytes per step
     comm_ms: float
     waited_ms: float
-    weights: str  # what they hash to
+    weights: str  # hash
 
 
 def records_of(folder: Path) -> list[Record]:
@@ -52,7 +53,7 @@ def weights_of(folder: Path) -> str:
 
 
 def measured(folder: Path) -> Run:
-    """What the log of a run says."""
+    """Reads the log of a run."""
     records = records_of(folder)
     start = next(each for each in records if each["kind"] == "start")
     memory = next((each for each in records if each["kind"] == "memory"), None)
@@ -79,71 +80,66 @@ def measured(folder: Path) -> Run:
 
 
 def table(runs: dict[str, list[Run]]) -> str:
-    """The fastest round of each way."""
+    """Returns a table of the fastest round of each strategy."""
     alone = min(runs[ALONE], key=lambda each: each.step_ms)
-    lines = [
-        "| | ms a step | against no group | states of a rank, MB | sent a step, MB | communication, ms | "
-        "of it not hidden, ms | weights |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for way, rounds in runs.items():
+    titles = ["", "ms a step", "against no group", "states of a rank, MB", "sent a step, MB"]
+    titles += ["communication, ms", "of it not hidden, ms", "weights"]
+    rows = []
+    for strategy, rounds in runs.items():
         best = min(rounds, key=lambda each: each.step_ms)
+        times = [f"{best.step_ms:.2f}", f"{100 * (best.step_ms / alone.step_ms - 1):+.1f}%"]
+        megabytes = [f"{best.state_bytes / 1e6:.1f}", f"{best.sent / 1e6:.1f}"]
+        waits = [f"{best.comm_ms:.2f}", f"{best.waited_ms:.2f}"]
         same = "same bits" if best.weights == alone.weights else "other bits"
-        lines.append(
-            f"| {way} | {best.step_ms:.2f} | {100 * (best.step_ms / alone.step_ms - 1):+.1f}% | "
-            f"{best.state_bytes / 1e6:.1f} | {best.sent / 1e6:.1f} | {best.comm_ms:.2f} | "
-            f"{best.waited_ms:.2f} | {same} |"
-        )
-    return "\n".join(lines)
+        rows.append([strategy, *times, *megabytes, *waits, same])
+    return markdown(titles, rows)
 
 
-def command_of(options: argparse.Namespace, way: str, folder: Path) -> list[str]:
-    passes = options.accumulation * (options.ranks if way == ALONE else 1)
+def command_of(options: argparse.Namespace, strategy: str, folder: Path) -> list[str]:
+    micro_batches = options.accumulation * (options.ranks if strategy == ALONE else 1)
     train = [
         options.command, "train", options.config, *options.settings, f"output_dir={folder}",
         f"max_steps={options.steps}", f"logging_steps={LOGGED}", f"eval_steps={options.steps}",
-        f"save_steps={options.steps}", "max_eval_samples=8", f"gradient_accumulation_steps={passes}",
+        f"save_steps={options.steps}", "max_eval_samples=8", f"gradient_accumulation_steps={micro_batches}",
     ]  # fmt: skip
-    if way == ALONE:
+    if strategy == ALONE:
         return train
     launcher = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python",
         "--nproc-per-node", str(options.ranks),
     ]  # fmt: skip
-    return [*launcher, *train, f"parallel={way}"]
+    return [*launcher, *train, f"parallel={strategy}"]
 
 
-def train(options: argparse.Namespace, way: str, number: int) -> Run:
-    folder = options.folder / f"{way.replace(' ', '_')}.{number}"
+def train(options: argparse.Namespace, strategy: str, number: int) -> Run:
+    folder = options.folder / f"{strategy.replace(' ', '_')}.{number}"
     shutil.rmtree(folder, ignore_errors=True)
-    done = subprocess.run(command_of(options, way, folder), capture_output=True, text=True, check=False)
+    done = subprocess.run(command_of(options, strategy, folder), capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise SystemExit(f"{way}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+        raise SystemExit(f"{strategy}: exit code {done.returncode}\n{done.stderr[-2000:]}")
     print(f"{folder}", file=sys.stderr)
     return measured(folder)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("config")
-    parser.add_argument("settings", nargs="*", help="key=value, for every run")
-    parser.add_argument("--command", default=str(ROOT / "build/bin/octavo"))
-    parser.add_argument("--folder", type=Path, required=True, help="for the runs; old ones are removed")
-    parser.add_argument("--ways", default=",".join(WAYS))
-    parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=80)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--accumulation", type=int, default=1, help="passes of a rank in a step")
+    parser = option_parser(__doc__)
+    add = parser.add_argument
+    add("config")
+    add("settings", nargs="*", help="key=value, for every run")
+    add("--command", default=str(ROOT / "build/bin/octavo"))
+    add("--folder", type=Path, required=True, help="folder of the runs; old runs are removed")
+    add("--ways", default=",".join(STRATEGIES), help="strategies, comma-separated (default: all)")
+    add("--ranks", type=int, default=1)
+    add("--steps", type=int, default=80)
+    add("--rounds", type=int, default=2)
+    add("--accumulation", type=int, default=1, help="micro-batches of a rank in a step")
     options = parser.parse_args(arguments)
     if options.steps < WARM_UP + 2 * LOGGED:
         parser.error(f"--steps: got {options.steps}, expected {WARM_UP + 2 * LOGGED} or more")
-    ways = [ALONE, *options.ways.split(",")]
-    runs: dict[str, list[Run]] = {way: [] for way in ways}
+    runs: dict[str, list[Run]] = {name: [] for name in (ALONE, *options.ways.split(","))}
     for number in range(options.rounds):
-        for way in ways:
-            runs[way].append(train(options, way, number))
+        for strategy, rounds in runs.items():
+            rounds.append(train(options, strategy, number))
     print(table(runs))
 
 

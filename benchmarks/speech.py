@@ -1,9 +1,9 @@
-"""A training step of Parakeet TDT 0.6B by transformers' ParakeetForTDT, and then by `octavo bench speech`.
+"""Times training steps of Parakeet TDT 0.6B: transformers' ParakeetForTDT, and then `octavo bench speech`.
 
-Random weights, features and labels; clips of one length. transformers' side is its model with its own loss
-(sigma 0.02), SDPA attention and torch's fused AdamW; its logits are dropped before the backward pass, which
-is in its favour. Times are by CUDA events, on a CPU by the wall clock; the peak is that of torch's allocator.
-Octavo's command runs when the other model is gone.
+Weights, features and labels are random; all clips have one length. transformers' side is its model with its
+own loss (sigma 0.02), SDPA attention and torch's fused AdamW. Its logits are freed before the backward pass,
+which is in its favour. Times are from CUDA events, on a CPU from the wall clock; the peak is that of torch's
+allocator. Octavo's command starts after the other model has been freed.
 
 python benchmarks/speech.py --clips 32 --checkpointing off,on
 """
@@ -11,21 +11,19 @@ python benchmarks/speech.py --clips 32 --checkpointing off,on
 from __future__ import annotations
 
 import argparse
-import gc
-import importlib.util
 import itertools
-import json
 import math
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import harness
 import torch
-from stopwatch import wait
+from makers import PeerMissingError, imported
+from report import counts, markdown, option_parser, require_positive, run_octavo, some_of, write_json
+from stopwatch import Stopwatch, peak_bytes, release, reset_peak, wait
 
 SIGMA = 0.02
 BANDS = 128
@@ -36,8 +34,7 @@ PARTS = (
     "encoder backward",
     "optimizer",
 )
-CHECKPOINTING = ("off", "on")
-# Of octavo's parts, which are finer.
+# Octavo's parts are finer; each is added to the part with this index.
 OCTAVO_PARTS = {
     "encoder_forward_ms": 0,
     "predictor_forward_ms": 1,
@@ -56,16 +53,16 @@ class Row:
     clips: int
     clips_per_second: float = 0.0
     step_ms: float = 0.0
-    peak_bytes: int = 0  # 0: unknown, on a CPU
-    parts_ms: list[float] = field(default_factory=list)  # PARTS
+    peak_bytes: int = 0  # 0 on a CPU
+    parts_ms: list[float] = field(default_factory=list)  # the times of PARTS
     error: str = ""
 
 
 class Marks:
-    """Points of a step on the GPU's own clock; nothing waits for them."""
+    """Points of each step in the order of the device's work; marking does not wait."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self._device, self._watch = device, Stopwatch(device)
         self._steps: list[list[Any]] = []
 
     def begin(self) -> None:
@@ -73,28 +70,23 @@ class Marks:
         self.mark()
 
     def mark(self) -> None:
-        if self._device.type != "cuda":
-            self._steps[-1].append(time.perf_counter())
-            return
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        self._steps[-1].append(event)
+        self._steps[-1].append(self._watch.mark())
 
     def mean_ms(self) -> list[float]:
         wait(self._device)
-
-        def between(first: Any, second: Any) -> float:
-            if self._device.type == "cuda":
-                return float(first.elapsed_time(second))
-            return 1e3 * float(second - first)
-
+        between = self._watch.ms_between
         each = [[between(a, b) for a, b in itertools.pairwise(step)] for step in self._steps]
         return [sum(values) / len(values) for values in zip(*each, strict=True)]
+
+
+def vocabulary(options: argparse.Namespace) -> int:
+    return {"v3": 8192, "v2": 1024, "tiny": 64}[options.size]
 
 
 def build_peer(options: argparse.Namespace, checkpointing: str, device: torch.device) -> torch.nn.Module:
     from transformers import ParakeetEncoderConfig, ParakeetForTDT, ParakeetTDTConfig
 
+    tokens, tiny = vocabulary(options), options.size == "tiny"
     small = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 256}
     encoder = ParakeetEncoderConfig(
         num_mel_bins=BANDS,
@@ -102,15 +94,14 @@ def build_peer(options: argparse.Namespace, checkpointing: str, device: torch.de
         convolution_bias=False,
         scale_input=False,
         layerdrop=0.0,
-        **(small | {"subsampling_conv_channels": 8} if options.size == "tiny" else {}),
+        **(small | {"subsampling_conv_channels": 8} if tiny else {}),
     )
-    tokens = vocabulary(options)
     config = ParakeetTDTConfig(
         encoder_config=encoder,
         vocab_size=tokens + 1,
         blank_token_id=tokens,
         pad_token_id=2,
-        **({"decoder_hidden_size": 64} if options.size == "tiny" else {}),
+        **({"decoder_hidden_size": 64} if tiny else {}),
     )
     with device:
         model = ParakeetForTDT(config)
@@ -121,22 +112,26 @@ def build_peer(options: argparse.Namespace, checkpointing: str, device: torch.de
     return model.train()
 
 
-def vocabulary(options: argparse.Namespace) -> int:
-    return {"v3": 8192, "v2": 1024, "tiny": 64}[options.size]
-
-
-class Peer:
-    """Steps of transformers' model."""
+class PeerModel:
+    """transformers' model and a batch of random features on the device."""
 
     def __init__(self, options: argparse.Namespace, checkpointing: str, clips: int) -> None:
-        self.options = options
         self.device = torch.device(options.device)
         self.model: Any = build_peer(options, checkpointing, self.device)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
-        frames, tokens = round(100 * options.seconds), vocabulary(options)
+        size = (clips, round(100 * options.seconds))
         dtype = torch.bfloat16 if options.precision == "bf16" else torch.float32
-        self.features = torch.randn(clips, frames, BANDS, device=self.device, dtype=dtype)
-        self.mask = torch.ones(clips, frames, device=self.device, dtype=torch.bool)
+        self.features = torch.randn(*size, BANDS, device=self.device, dtype=dtype)
+        self.mask = torch.ones(*size, device=self.device, dtype=torch.bool)
+
+
+class Peer(PeerModel):
+    """Training steps of transformers' model."""
+
+    def __init__(self, options: argparse.Namespace, checkpointing: str, clips: int) -> None:
+        super().__init__(options, checkpointing, clips)
+        self.mixed = options.precision == "autocast"
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
+        tokens = vocabulary(options)
         # Label 2 is the padding.
         self.labels = torch.randint(3, tokens, (clips, options.tokens), device=self.device)
         start = torch.full((clips, 1), tokens, device=self.device)
@@ -145,7 +140,7 @@ class Peer:
     def loss(self, marks: Marks) -> torch.Tensor:
         model, config = self.model, self.model.config
         encoded = model.get_audio_features(input_features=self.features, attention_mask=self.mask)
-        encoded.pooler_output.register_hook(lambda grad: marks.mark())  # where the encoder's backward begins
+        encoded.pooler_output.register_hook(lambda grad: marks.mark())  # the encoder's backward pass begins
         marks.mark()
         logits = model.joint(
             encoder_hidden_states=encoded.pooler_output[:, :, None, :],
@@ -166,8 +161,7 @@ class Peer:
 
     def step(self, marks: Marks) -> None:
         marks.begin()
-        mixed = self.options.precision == "autocast"
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=mixed):
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.mixed):
             loss = self.loss(marks)
         loss.backward()
         marks.mark()
@@ -179,9 +173,7 @@ class Peer:
 def measure_peer(options: argparse.Namespace, checkpointing: str, clips: int) -> Row:
     row = Row(f"transformers {options.precision}", checkpointing, clips)
     device = torch.device(options.device)
-    cuda = device.type == "cuda"
-    if cuda:
-        torch.cuda.reset_peak_memory_stats(device)
+    reset_peak(device)
     try:
         peer = Peer(options, checkpointing, clips)
         for _ in range(options.warm_up):
@@ -195,25 +187,27 @@ def measure_peer(options: argparse.Namespace, checkpointing: str, clips: int) ->
         row.step_ms = 1e3 * (time.perf_counter() - start) / options.peer_steps
         row.clips_per_second = 1e3 * clips / row.step_ms
         row.parts_ms = marks.mean_ms()
-        if cuda:
-            row.peak_bytes = torch.cuda.max_memory_allocated(device)
+        row.peak_bytes = peak_bytes(device)
     except torch.OutOfMemoryError:
         row.error = "out of memory"
     return row
 
 
+def octavo_rows(options: argparse.Namespace, name: str, *arguments: str) -> list[dict[str, Any]]:
+    """Returns the rows of `octavo bench <name>`."""
+    common = ("--size", options.size, "--device", options.device, "--seconds", str(options.seconds))
+    rows = run_octavo(options.command, "bench", name, *common, *arguments, show_progress=True)["rows"]
+    return list(rows)
+
+
 def measure_octavo(options: argparse.Namespace) -> list[Row]:
     arguments = [
-        *("bench", "speech", "--json", "--size", options.size, "--device", options.device),
-        *("--clips", ",".join(map(str, options.clips)), "--seconds", str(options.seconds)),
-        *("--tokens", str(options.tokens), "--checkpointing", ",".join(options.checkpointing)),
+        *("--clips", ",".join(map(str, options.clips)), "--tokens", str(options.tokens)),
+        *("--checkpointing", ",".join(options.checkpointing)),
         *("--optimizer", options.optimizer, "--steps", str(options.steps)),
     ]
-    done = subprocess.run([options.command, *arguments], stdout=subprocess.PIPE, check=False)
-    if done.returncode != 0:
-        return [Row("octavo", "", 0, error=f"{options.command} failed")]
     rows = []
-    for each in json.loads(done.stdout)["rows"]:
+    for each in octavo_rows(options, "speech", *arguments):
         row = Row(f"octavo {each['optimizer']}", each["checkpointing"], each["clips"])
         row.error = each.get("error", "")
         if not row.error:
@@ -226,81 +220,88 @@ def measure_octavo(options: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    header = ["side", "checkpointing", "clips", "clips/s", "peak GB", "ms", *PARTS, "rest"]
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    for row in rows:
-        cells = [row.side, row.checkpointing, str(row.clips)]
-        if row.error:
-            cells += [row.error] + [""] * (len(header) - len(cells) - 1)
-        else:
-            peak = f"{row.peak_bytes / 1e9:.1f}" if row.peak_bytes else "-"
-            rest = max(row.step_ms - math.fsum(row.parts_ms), 0.0)
-            cells += [f"{row.clips_per_second:.1f}", peak, f"{row.step_ms:.1f}"]
-            cells += [f"{part:.1f}" for part in [*row.parts_ms, rest]]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def cells(row: Row) -> list[str]:
+    first = [row.side, row.checkpointing, str(row.clips)]
+    if row.error:
+        return [*first, row.error, *[""] * (len(PARTS) + 3)]
+    peak = f"{row.peak_bytes / 1e9:.1f}" if row.peak_bytes else "-"
+    rest = max(row.step_ms - math.fsum(row.parts_ms), 0.0)
+    times = [row.step_ms, *row.parts_ms, rest]
+    return [*first, f"{row.clips_per_second:.1f}", peak, *(f"{ms:.1f}" for ms in times)]
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = shared_options(__doc__, "32", ["bf16", "autocast", "fp32"])
     add = parser.add_argument
-    add("--clips", default="32", help="in a step, comma-separated (default 32)")
-    add("--seconds", type=float, default=20.0, help="of a clip (default 20)")
-    add("--tokens", type=int, default=70, help="of a clip (default 70)")
-    add("--checkpointing", default="off,on", help="off, on or both, comma-separated (default both)")
-    add("--size", default="v3", choices=["v3", "v2", "tiny"])
-    add("--precision", default="bf16", choices=["bf16", "autocast", "fp32"], help="of transformers' side")
-    add("--optimizer", default="adamw_8bit", help="of octavo's side, comma-separated (default adamw_8bit)")
+    both = ["off", "on"]
+    add("--tokens", type=int, default=70, help="tokens of a clip (default 70)")
+    add("--checkpointing", type=some_of(both), default=both, help="off, on or off,on (default both)")
+    add("--optimizer", default="adamw_8bit", help="octavo's optimizers, comma-separated (default adamw_8bit)")
     add("--steps", type=int, default=10, help="timed steps of octavo (default 10)")
     add("--peer-steps", type=int, default=3, help="timed steps of transformers (default 3)")
-    add("--warm-up", type=int, default=2, help="steps of transformers before them (default 2)")
+    add("--warm-up", type=int, default=2, help="steps of transformers before the timed ones (default 2)")
+    options = parser.parse_args()
+    require_positive(parser, options, "tokens", "steps", "peer-steps")
+    return options
+
+
+def shared_options(doc: str | None, clips: str, precisions: list[str]) -> argparse.ArgumentParser:
+    """Returns a parser with the options that speech.py and transcribe.py share."""
+    parser, sides = option_parser(doc), ["transformers", "octavo"]
+    add = parser.add_argument
+    add("--clips", type=counts, default=clips, help=f"clips in a batch, comma-separated (default {clips})")
+    add("--seconds", type=float, default=20.0, help="length of a clip (default 20)")
+    add("--size", default="v3", choices=["v3", "v2", "tiny"])
+    add("--precision", default="bf16", choices=precisions, help="precision of transformers' side")
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     add("--command", default=str(harness.octavo_command()), help="the octavo command")
-    add("--side", default="transformers,octavo", help="which to run, comma-separated (default both)")
-    add("--json", help="write everything there as well")
-    options = parser.parse_args()
-    options.clips = [int(each) for each in options.clips.split(",")]
-    options.checkpointing = options.checkpointing.split(",")
-    for each in options.checkpointing:
-        if each not in CHECKPOINTING:
-            parser.error(f"--checkpointing: got {each!r}, expected off, on or off,on")
-    for name in ("tokens", "steps", "peer_steps"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')}: got {getattr(options, name)}, expected at least 1")
-    options.side = options.side.split(",")
-    return options
+    add("--side", type=some_of(sides), default=sides, help="sides to run, comma-separated (default both)")
+    add("--json", help="also write everything to this file")
+    return parser
+
+
+def compare(
+    options: argparse.Namespace,
+    peer_rows: Sequence[Callable[[], Any]],
+    our_rows: Callable[[argparse.Namespace], list[Any]],
+    failed: Callable[[str], Any],
+) -> list[Any]:
+    """Returns the rows of the sides of --side; frees transformers' model after each of its rows."""
+    rows: list[Any] = []
+    if "transformers" in options.side:
+        try:
+            imported("transformers")
+        except PeerMissingError as missing:
+            print(f"skipped: transformers: {missing}", file=sys.stderr)
+            peer_rows = []
+        for number, row in enumerate(peer_rows, start=1):
+            rows.append(row())
+            print(f"transformers: {number} of {len(peer_rows)} rows are done", file=sys.stderr)
+            release(torch.device(options.device))
+    if "octavo" in options.side:
+        try:
+            rows += our_rows(options)
+        except ValueError as error:
+            rows.append(failed(str(error)))
+    return rows
+
+
+def show(options: argparse.Namespace, about: str, table: str, rows: Sequence[Any]) -> int:
+    where = harness.device_name(options.device)
+    size = f"size {options.size}, clips of {options.seconds:g} s"
+    print(f"{where}, torch {torch.__version__}, {size}{about}\n\n{table}")
+    write_json(options.json, {"device": where, "rows": [asdict(row) for row in rows]})
+    return 1 if any(row.error and row.error != "out of memory" for row in rows) else 0
 
 
 def main() -> int:
     options = parse_options()
-    rows: list[Row] = []
-    if "transformers" in options.side:
-        if importlib.util.find_spec("transformers") is None:
-            print("transformers is not installed: its rows are left out", file=sys.stderr)
-        else:
-            for checkpointing in options.checkpointing:
-                for clips in options.clips:
-                    rows.append(measure_peer(options, checkpointing, clips))
-                    print(
-                        f"transformers, checkpointing {checkpointing}, {clips} clips: done", file=sys.stderr
-                    )
-                    gc.collect()
-                    if options.device.startswith("cuda"):
-                        torch.cuda.empty_cache()
-    if "octavo" in options.side:
-        rows += measure_octavo(options)
-    where = (
-        torch.cuda.get_device_name(options.device)
-        if options.device.startswith("cuda")
-        else harness.cpu_name()
-    )
-    print(f"{where}, torch {torch.__version__}, size {options.size}, clips of {options.seconds:g} s", end="")
-    print(f" with {options.tokens} tokens; milliseconds of a step\n\n{markdown(rows)}")
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump({"device": where, "rows": [asdict(row) for row in rows]}, file, indent=2)
-    return 1 if any(row.error and row.error != "out of memory" for row in rows) else 0
+    runs = itertools.product(options.checkpointing, options.clips)
+    peer_rows = [lambda run=run: measure_peer(options, *run) for run in runs]
+    rows = compare(options, peer_rows, measure_octavo, lambda reason: Row("octavo", "", 0, error=reason))
+    head = ["side", "checkpointing", "clips", "clips/s", "peak GB", "ms", *PARTS, "rest"]
+    about = f" with {options.tokens} tokens; milliseconds of a step"
+    return show(options, about, markdown(head, map(cells, rows)), rows)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What the model of `make speech-demo` recognizes: files straight from espeak-ng, two sentences, a minute.
+"""Measures the word error rate of the model of `make speech-demo`: one sentence, two sentences, a minute.
 
 The sentences are held out: another seed of `octavo data make-speech`, without the sentences of the training
-clips. espeak-ng reads each kind in eight voices and speeds. Prints the word error rate of each kind, and how
-far the times of a sentence's first and last word are from its first and last sound.
+clips. espeak-ng reads each kind in eight voices and speeds. The script prints the word error rate of each
+kind, and the distance of the times of a sentence's first and last word from its first and last sound.
 
 make speech-demo
 python3 benchmarks/speech_demo.py --run build/speech-demo/run --speech build/speech-demo/speech
@@ -10,7 +10,6 @@ python3 benchmarks/speech_demo.py --run build/speech-demo/run --speech build/spe
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import itertools
 import json
@@ -23,13 +22,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from report import ROOT, markdown_head, markdown_row, option_parser
+
 READERS = [
     ("en-us", 150), ("en-us", 165), ("en-us", 175), ("en-us", 190),
     ("en-gb", 160), ("en-gb", 175), ("en-us+f2", 175), ("en-gb-scotland", 170),
 ]  # fmt: skip
-RATE = 22050  # of espeak-ng
-QUIET = 300  # of 32768; a sound is louder
+RATE = 22050  # sample rate of espeak-ng
+QUIET = 300  # of 32768; sounds are louder
 
 
 @dataclass
@@ -37,10 +37,12 @@ class Recording:
     kind: str
     words: list[str] = field(default_factory=list)
     samples: list[int] = field(default_factory=list)
-    sentences: list[tuple[int, int, float, float]] = field(default_factory=list)  # words from, to; seconds
+    sentences: list[tuple[int, int, float, float]] = field(
+        default_factory=list
+    )  # first word, last word, begin and end in seconds
 
     def add(self, text: str, spoken: Sequence[int], pause: float) -> None:
-        """A sentence and a pause after it."""
+        """Appends a sentence and a pause."""
         loud = [i for i, sample in enumerate(spoken) if abs(sample) > QUIET]
         begin, first = len(self.samples), len(self.words)
         self.words += text.split()
@@ -72,7 +74,7 @@ def held_out(command: str, speech: Path, folder: Path) -> Iterator[str]:
 
 def recordings(sentences: Iterator[str]) -> Iterator[Recording]:
     for voice, speed in READERS:
-        for _ in range(5):  # with the silence that espeak-ng writes at the end
+        for _ in range(5):  # these recordings keep the silence that espeak-ng writes at the end
             one = Recording("one sentence, as espeak-ng writes it")
             text = next(sentences)
             one.add(text, speak(text, voice, speed), 0)
@@ -85,19 +87,21 @@ def recordings(sentences: Iterator[str]) -> Iterator[Recording]:
             yield joined
 
 
-def errors(said: Sequence[str], heard: Sequence[str]) -> int:
-    row = list(range(len(heard) + 1))
-    for i, word in enumerate(said, 1):
+def errors(spoken: Sequence[str], transcribed: Sequence[str]) -> int:
+    row = list(range(len(transcribed) + 1))
+    for i, word in enumerate(spoken, 1):
         last, row[0] = row[0], i
-        for j, other in enumerate(heard, 1):
+        for j, other in enumerate(transcribed, 1):
             last, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, last + (word != other))
     return row[-1]
 
 
-def misses(recording: Recording, heard: Sequence[dict]) -> Iterator[float]:
-    """Seconds between a sentence's ends and the times of its first and last word, where they are right."""
-    matcher = difflib.SequenceMatcher(None, recording.words, [each["word"] for each in heard], autojunk=False)
-    found = {a + i: heard[b + i] for a, b, size in matcher.get_matching_blocks() for i in range(size)}
+def misses(recording: Recording, transcribed: Sequence[dict]) -> Iterator[float]:
+    """Yields the seconds between a sentence's ends and the times of its first and last word, if correct."""
+    matcher = difflib.SequenceMatcher(
+        None, recording.words, [each["word"] for each in transcribed], autojunk=False
+    )
+    found = {a + i: transcribed[b + i] for a, b, size in matcher.get_matching_blocks() for i in range(size)}
     for first, last, begin, end in recording.sentences:
         if first in found:
             yield abs(found[first]["start"] - begin)
@@ -106,9 +110,7 @@ def misses(recording: Recording, heard: Sequence[dict]) -> Iterator[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = option_parser(__doc__)
     parser.add_argument("--command", default=str(ROOT / "build/bin/octavo"))
     parser.add_argument("--run", required=True, help="the folder of the demo's run")
     parser.add_argument("--speech", type=Path, required=True, help="the folder of octavo data make-speech")
@@ -125,16 +127,18 @@ def main() -> None:
             [options.command, "transcribe", options.run, *flags, *made],
             check=True, capture_output=True, text=True,
         )  # fmt: skip
-    heard = {line["audio_filepath"]: line["words"] for line in map(json.loads, done.stdout.splitlines())}
-    print("| recordings | files | words | WER | times within 0.2 s | median |\n|---|---|---|---|---|---|")
+    transcribed = {
+        line["audio_filepath"]: line["words"] for line in map(json.loads, done.stdout.splitlines())
+    }
+    print(markdown_head(["recordings", "files", "words", "WER", "times within 0.2 s", "median"]))
     for kind in dict.fromkeys(each.kind for each in made.values()):
-        group = [(each, heard[path]) for path, each in made.items() if each.kind == kind]
+        group = [(each, transcribed[path]) for path, each in made.items() if each.kind == kind]
         words = sum(len(each.words) for each, _ in group)
         wrong = sum(errors(each.words, [word["word"] for word in found]) for each, found in group)
         off = [miss for each, found in group for miss in misses(each, found)]
         near = sum(miss <= 0.2 for miss in off) / max(len(off), 1)
         median = f"{statistics.median(off):.2f} s" if off else "-"
-        print(f"| {kind} | {len(group)} | {words} | {wrong / words:.1%} | {near:.0%} | {median} |")
+        print(markdown_row([kind, len(group), words, f"{wrong / words:.1%}", f"{near:.0%}", median]))
 
 
 if __name__ == "__main__":

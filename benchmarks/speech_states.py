@@ -1,7 +1,7 @@
-r"""The word error rate of a small recognizer by its optimizer's states: fp32, 8-bit, 4-bit and fp8.
+r"""Measures the word error rate of a small recognizer by its optimizer's states: fp32, 8-bit, 4-bit and fp8.
 
-Trains examples/train/speech.yaml for every optimizer and seed by `octavo train`, reads the evaluations from
-each run's metrics.jsonl, and prints a table; --svg writes the curves. A run that is there is not made again.
+Trains examples/train/speech.yaml for every optimizer and seed with `octavo train`, reads the evaluations from
+each run's metrics.jsonl, and prints a table; --svg writes the curves. Runs that exist are not repeated.
 
 octavo data make-speech speech --silence 0 --joined 0
 octavo data make-tokenizer speech/tokenizer speech/train.jsonl --vocab-size 512
@@ -21,11 +21,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from report import ROOT, markdown, option_parser
+
 sys.path.insert(0, str(Path(__file__).resolve().parent / "convergence"))
 
-from panels_svg import GAP, HEIGHT, LEFT, TOP, WIDTH, Panel, Style, clip, document, frame, line
+from panels_svg import LEFT, Style, column, document, line
 
-ROOT = Path(__file__).resolve().parent.parent
 COLOURS = {"adamw": "#222222", "adamw_8bit": "#0072b2", "adamw_4bit": "#d55e00", "adamw_fp8": "#009e73"}
 
 Curve = dict[int, float]  # step to word error rate, in percent
@@ -33,46 +34,43 @@ Runs = dict[str, list[Curve]]  # by optimizer, a curve for each seed
 
 
 def curve_of(metrics: Path) -> Curve:
-    """The evaluations of a run."""
+    """Returns the evaluations of a run."""
     records = [json.loads(each) for each in metrics.read_text().splitlines()]
     return {each["step"]: 100 * each["wer"] for each in records if each["kind"] == "eval"}
 
 
 def table(runs: Mapping[str, Sequence[Curve]]) -> str:
-    """The mean at every step, and the ends with their mean and deviation."""
+    """Returns the mean at every step, and the last values with their mean and deviation."""
     steps = sorted(next(iter(runs.values()))[0])
-    lines = [
-        "| optimizer | " + " | ".join(f"step {step}" for step in steps) + " | each seed | mean | deviation |",
-        "|---" * (len(steps) + 4) + "|",
-    ]
+    rows = []
     for name, curves in runs.items():
-        means = [statistics.mean(curve[step] for curve in curves) for step in steps]
+        means = [f"{statistics.mean(curve[step] for curve in curves):.1f}" for step in steps]
         ends = [curve[steps[-1]] for curve in curves]
         spread = f"{statistics.stdev(ends):.1f}" if len(ends) > 1 else "-"
-        cells = [f"{mean:.1f}" for mean in means] + [", ".join(f"{end:.1f}" for end in ends)]
-        lines.append(f"| {name} | " + " | ".join(cells) + f" | {statistics.mean(ends):.1f} | {spread} |")
-    return "\n".join(lines)
+        each = ", ".join(f"{end:.1f}" for end in ends)
+        rows.append([name, *means, each, f"{statistics.mean(ends):.1f}", spread])
+    return markdown(
+        ["optimizer", *(f"step {step}" for step in steps), "each seed", "mean", "deviation"], rows
+    )
 
 
 def svg(runs: Mapping[str, Sequence[Curve]]) -> str:
-    """Above the mean of each optimizer, below every run."""
+    """Draws the mean of each optimizer above, and every run below."""
     steps = sorted(next(iter(runs.values()))[0])
     highest = max(max(curve.values()) for curves in runs.values() for curve in curves)
     styles = {name: Style(COLOURS.get(name, "#cc3377")) for name in runs}
-    parts: list[str] = []
-    for row, label in enumerate(("WER %, mean", "WER %, each seed")):
-        panel = Panel(LEFT, TOP + row * (HEIGHT + GAP), WIDTH, HEIGHT, (0, steps[-1]), (0, highest * 1.03))
-        parts += [*frame(panel, label, lambda value: f"{value:g}"), clip(panel, f"panel{row}")]
+    labels = {"WER %, mean": "g", "WER %, each seed": "g"}
+    panels, parts = column(LEFT, steps[-1], [(0, highest * 1.03)] * 2, labels)
+    for row, panel in enumerate(panels):
         for name, curves in runs.items():
             shown = [{s: statistics.mean(c[s] for c in curves) for s in steps}] if row == 0 else curves
-            parts += [
-                line(panel, steps, [each[s] for s in steps], styles[name], f"panel{row}") for each in shown
-            ]
+            lines = [[each[step] for step in steps] for each in shown]
+            parts += [line(panel, steps, values, styles[name], f"panel{row}") for values in lines]
     return document(parts, styles, 1)
 
 
 def train(options: argparse.Namespace, optimizer: str, seed: int) -> Curve:
-    """One run, unless its evaluations are there."""
+    """Trains unless the run exists; returns its evaluations."""
     folder = options.folder / f"{optimizer}.{seed}"
     speech = options.speech
     if not (folder / "report.html").exists():
@@ -89,22 +87,19 @@ def train(options: argparse.Namespace, optimizer: str, seed: int) -> Curve:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--command", default=str(ROOT / "build/bin/octavo"))
-    parser.add_argument("--speech", type=Path, required=True, help="a folder of octavo data make-speech")
-    parser.add_argument(
-        "--tokenizer", default="", help="its folder; `tokenizer` in that of the speech unless given"
-    )
-    parser.add_argument("--folder", type=Path, required=True, help="for the runs")
-    parser.add_argument("--optimizers", default=",".join(COLOURS))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--eval-steps", type=int, default=250)
-    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
-    parser.add_argument("--svg", type=Path)
-    parser.add_argument("settings", nargs="*", help="key=value, for every run")
+    parser = option_parser(__doc__)
+    add = parser.add_argument
+    add("--command", default=str(ROOT / "build/bin/octavo"))
+    add("--speech", type=Path, required=True, help="a folder of octavo data make-speech")
+    add("--tokenizer", default="", help="its folder (default: `tokenizer` in the folder of --speech)")
+    add("--folder", type=Path, required=True, help="folder of the runs")
+    add("--optimizers", default=",".join(COLOURS))
+    add("--seeds", type=int, default=3)
+    add("--device", default="auto")
+    add("--eval-steps", type=int, default=250)
+    add("--jobs", type=int, default=1, help="concurrent runs")
+    add("--svg", type=Path, help="file of the curves")
+    add("settings", nargs="*", help="key=value, for every run")
     options = parser.parse_args(arguments)
     names = options.optimizers.split(",")
     with ThreadPoolExecutor(options.jobs) as pool:

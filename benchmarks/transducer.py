@@ -1,11 +1,11 @@
-"""The loss of a token-and-duration transducer with its joint network, beside transformers' loss.
+"""Measures the loss of a token-and-duration transducer with its joint network, and transformers' loss.
 
-Clips of 20 s with 70 labels at the sizes of Parakeet TDT 0.6B v3, bf16, random numbers. A side gets the
-projected frames and labels and the weights of the output, and gives the loss and the gradients of all of
-them. transformers' loss is pure torch on logits; octavo.nn.tdt_loss takes the same logits, and
-octavo.nn.tdt_joint_loss never has them at once. Losses of all sides are compared first. Memory is the peak
-above the inputs, gradients included. The matrix rate is of one product of 8192 x 8192 x 8192 in this run;
-`products` is what share of it the joint's four products would reach if the side did nothing else.
+Clips of 20 s with 70 labels at the sizes of Parakeet TDT 0.6B v3, in bf16, with random numbers. A side takes
+the projected frames and labels and the output weights, and returns the loss and the gradients of all of them.
+transformers' loss is pure torch on logits; octavo.nn.tdt_loss takes the same logits; octavo.nn.tdt_joint_loss
+never stores all of them. The losses of all sides are compared first. The memory is the peak above the inputs,
+gradients included. The matrix rate is that of an 8192 x 8192 x 8192 matmul in this run. `matmuls` is the
+share of that rate that the joint network's four matmuls would reach if the side did nothing else.
 
 PYTHONPATH=adapters/python python benchmarks/transducer.py
 """
@@ -19,10 +19,11 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-import harness  # noqa: F401  # first: it finds the package of this tree
+import harness  # noqa: F401  must be first: it adds the package of this tree to the import path
 import torch
 from octavo.nn import tdt_joint_loss, tdt_loss
-from stopwatch import Stopwatch, wait
+from report import option_parser
+from stopwatch import peak_bytes, reset_peak, times_ms
 
 DURATIONS = [0, 1, 2, 3, 4]
 SIGMA = 0.02
@@ -34,14 +35,14 @@ class Sizes:
     frames: int
     labels: int
     hidden: int
-    tokens: int  # with blank, the last
+    tokens: int  # includes blank, which is the last
 
     @property
     def outputs(self) -> int:
         return self.tokens + len(DURATIONS)
 
     def flops(self) -> float:
-        """Of the products that a loss with gradients needs where logits are made twice."""
+        """Returns the FLOPs of the matmuls of a loss with gradients that computes the logits twice."""
         return 4 * 2.0 * self.clips * self.frames * (self.labels + 1) * self.hidden * self.outputs
 
 
@@ -97,7 +98,7 @@ def on_logits(x: Inputs) -> torch.Tensor:
     return tdt_loss(x.logits(), None, x.targets, x.device_frames, x.device_labels, blank, DURATIONS, SIGMA)
 
 
-def theirs() -> Loss | None:
+def transformers_loss() -> Loss | None:
     try:
         from transformers.loss.loss_tdt import tdt_loss as peer
     except ImportError:
@@ -106,28 +107,18 @@ def theirs() -> Loss | None:
     def run(x: Inputs) -> torch.Tensor:
         tokens, blank = x.sizes.tokens, x.sizes.tokens - 1
         logits = x.logits()
-        return peer(
-            logits[..., :tokens].float(),
-            logits[..., tokens:].float(),
-            x.targets,
-            x.device_frames,
-            x.device_labels,
-            blank,
-            DURATIONS,
-            SIGMA,
-        )
+        parts = (logits[..., :tokens].float(), logits[..., tokens:].float())
+        return peer(*parts, x.targets, x.device_frames, x.device_labels, blank, DURATIONS, SIGMA)
 
     return run
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype, size: int) -> float:
-    """FLOP/s of a product of square matrices: the best of some."""
+    """Returns the FLOP/s of a matmul of square matrices, the best of ten."""
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     out = torch.empty_like(a)
-    watch = Stopwatch(device)
-    for _ in range(13):
-        watch.time(lambda: torch.mm(a, b, out=out))
-    return 2.0 * size**3 / (min(watch.ms()[3:]) * 1e-3)
+    ms = times_ms(device, lambda: torch.mm(a, b, out=out), 10, warm_up=3)
+    return 2.0 * size**3 / (min(ms) * 1e-3)
 
 
 def measure(name: str, loss: Loss, x: Inputs, repeat: int, rate: float | None) -> Row:
@@ -145,64 +136,59 @@ def measure(name: str, loss: Loss, x: Inputs, repeat: int, rate: float | None) -
     step()
     for leaf in x.leaves():
         leaf.grad = None
-    wait(device)
-    peak = 0.0
-    if device.type == "cuda":
-        before = torch.cuda.memory_allocated(device)
-        torch.cuda.reset_peak_memory_stats(device)
-    watch = Stopwatch(device)
-    for _ in range(repeat):
-        watch.time(step)
-    ms = watch.ms()
-    if device.type == "cuda":
-        peak = (torch.cuda.max_memory_allocated(device) - before) / 1e9
+    before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+    reset_peak(device)
+    ms = times_ms(device, step, repeat, warm_up=0)
+    peak = (peak_bytes(device) - before) / 1e9
     median = statistics.median(ms)
     share = x.sizes.flops() / (median * 1e-3) / rate if rate else None
     return Row(name, float(result), median, min(ms), peak, share)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = option_parser(__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float16", "float32"))
     for name, value in (("clips", 8), ("frames", 250), ("labels", 70), ("hidden", 640), ("tokens", 8193)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--repeat", type=int, default=10)
-    parser.add_argument("--sides", default="joint,logits,transformers", help="which of them, in this order")
+    parser.add_argument(
+        "--sides", default="joint,logits,transformers", help="sides to measure, in this order"
+    )
     parser.add_argument("--json", action="store_true")
     return parser.parse_args(arguments)
 
 
 def run(arguments: Sequence[str] | None = None) -> list[Row]:
-    given = parse(arguments)
-    device, dtype = torch.device(given.device), getattr(torch, given.dtype)
-    x = Inputs(Sizes(given.clips, given.frames, given.labels, given.hidden, given.tokens), device, dtype)
-    sides: dict[str, Loss | None] = {"joint": joint, "logits": on_logits, "transformers": theirs()}
-    wanted = given.sides.split(",")
+    options = parse(arguments)
+    device, dtype = torch.device(options.device), getattr(torch, options.dtype)
+    x = Inputs(
+        Sizes(options.clips, options.frames, options.labels, options.hidden, options.tokens), device, dtype
+    )
+    sides: dict[str, Loss | None] = {"joint": joint, "logits": on_logits, "transformers": transformers_loss()}
+    wanted = options.sides.split(",")
     unknown = [name for name in wanted if name not in sides]
     if unknown:
-        raise SystemExit(f"--sides {given.sides}: {unknown[0]} is none of {', '.join(sides)}")
+        raise SystemExit(f"--sides {options.sides}: {unknown[0]} is not one of {', '.join(sides)}")
     rate = matrix_rate(device, dtype, 8192) if device.type == "cuda" else None
     rows = []
     for name in wanted:
         loss = sides[name]
         if loss is None:
-            print("transformers is not installed: its loss is left out", file=sys.stderr)
+            print("transformers is not installed: its loss is skipped", file=sys.stderr)
             continue
-        # The peer takes seconds: a few rounds tell enough.
-        rounds = min(given.repeat, 3) if name == "transformers" else given.repeat
+        # The peer takes seconds, so a few rounds suffice.
+        rounds = min(options.repeat, 3) if name == "transformers" else options.repeat
         rows.append(measure(name, loss, x, rounds, rate if name == "joint" else None))
     off = [abs(row.loss - rows[0].loss) / abs(rows[0].loss) for row in rows]
     if max(off) > (1e-5 if dtype == torch.float32 else 2e-3):
         raise SystemExit(f"the sides' losses differ: {[row.loss for row in rows]}")
-    if given.json:
+    if options.json:
         print(json.dumps({"sizes": asdict(x.sizes), "rate": rate, "rows": [asdict(row) for row in rows]}))
         return rows
     if rate:
         print(f"matrix rate {rate / 1e12:.0f} TFLOP/s")
-    print(f"{'side':14} {'loss':>10} {'ms':>9} {'least':>9} {'peak GB':>8} {'products':>8}")
+    print(f"{'side':14} {'loss':>10} {'ms':>9} {'least':>9} {'peak GB':>8} {'matmuls':>8}")
     for row in rows:
         share = "" if row.products is None else f"{row.products:.0%}"
         print(

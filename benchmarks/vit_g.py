@@ -1,8 +1,8 @@
-"""A training step of ViT-g (1.1B parameters) with each optimizer: seconds an iteration and peak GPU memory.
+"""Measures a training step of ViT-g (1.1B parameters) with each optimizer: seconds and peak GPU memory.
 
 The model is Dinov2 of transformers: width 1536, 40 layers, 24 heads, SwiGLU; pure bf16, activation
-checkpointing, batch 32 at 224 px; the loss is the mean of squares of the last hidden state. Each optimizer
-runs in a process of its own, so that peaks do not mix.
+checkpointing, batch 32 at 224 px. The loss is the mean of squares of the last hidden state. Each optimizer
+runs in its own process, so that memory peaks do not mix.
 
 PYTHONPATH=adapters/python python benchmarks/vit_g.py
 """
@@ -14,17 +14,17 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import makers
 import torch
-from processes import RowError, run_row
-from stopwatch import wait
+from processes import RowError, forwarded, run_row
+from report import markdown_head, markdown_row, matching, option_parser, write_json
+from stopwatch import peak_bytes, reset_peak, wait
 
 LR = 1e-4
 SIZES = {"layers": 40, "width": 1536, "heads": 24, "batch": 32}
-
-
 OPTIMIZERS: dict[str, makers.Make] = {
     "torch AdamW fused": makers.torch_fused,
     "octavo AdamW8bit": makers.octavo("8bit"),
@@ -39,6 +39,16 @@ OPTIMIZERS: dict[str, makers.Make] = {
 }
 
 
+def checkpointed(make: Callable[[], Any], device: str, dtype: torch.dtype) -> Any:
+    """Makes a model of transformers on the device and enables activation checkpointing."""
+    torch.manual_seed(0)
+    with torch.device(device):
+        net = make().to(dtype)
+    net.gradient_checkpointing_enable()
+    net.train()
+    return net
+
+
 def model(options: argparse.Namespace, dtype: torch.dtype = torch.bfloat16) -> Any:
     from transformers import Dinov2Config, Dinov2Model
 
@@ -50,12 +60,7 @@ def model(options: argparse.Namespace, dtype: torch.dtype = torch.bfloat16) -> A
         image_size=224,
         patch_size=14,
     )
-    torch.manual_seed(0)
-    with torch.device(options.device):
-        made = Dinov2Model(config).to(dtype)
-    made.gradient_checkpointing_enable()
-    made.train()
-    return made
+    return checkpointed(lambda: Dinov2Model(config), options.device, dtype)
 
 
 def inputs(options: argparse.Namespace, dtype: torch.dtype) -> torch.Tensor:
@@ -69,14 +74,12 @@ def loss_of(net: Any, images: torch.Tensor) -> torch.Tensor:
 
 def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
     net, device, warm_up = model(options), torch.device(options.device), options.warm_up
-    on_gpu = device.type == "cuda"
     optimizer = OPTIMIZERS[name](net.parameters(), LR)
     images = inputs(options, torch.bfloat16)
     times = []
     for turn in range(warm_up + options.repeat):
-        if turn == warm_up and on_gpu:
-            wait(device)
-            torch.cuda.reset_peak_memory_stats()
+        if turn == warm_up:
+            reset_peak(device)
         start = time.perf_counter()
         loss = loss_of(net, images)
         loss.backward()
@@ -88,45 +91,40 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
         "optimizer": name,
         "params": sum(p.numel() for p in net.parameters()),
         "seconds": statistics.median(times[warm_up:]),
-        "peak_gb": torch.cuda.max_memory_allocated() / 1e9 if on_gpu else 0.0,
+        "peak_gb": peak_bytes(device) / 1e9,
         "loss": loss.item(),
     }
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--optimizer", help="only those whose name contains one of these, comma-separated")
-    parser.add_argument("--repeat", type=int, default=10)
-    parser.add_argument("--warm-up", type=int, default=3)
-    parser.add_argument("--device", default="cuda", help="cpu: a check of the script, with a small model")
+    parser = option_parser(__doc__)
+    add = parser.add_argument
+    add("--optimizer", help="only optimizers whose name contains one of these, comma-separated")
+    add("--repeat", type=int, default=10, help="timed iterations (default 10)")
+    add("--warm-up", type=int, default=3, help="iterations before the timed ones (default 3)")
+    add("--device", default="cuda", help="cpu checks the script with a small model")
     for name, preset in SIZES.items():
-        parser.add_argument(f"--{name}", type=int, default=preset, help=f"of the model (default {preset})")
-    parser.add_argument("--json", help="write the results there as well")
-    parser.add_argument("--one", choices=list(OPTIMIZERS), help=argparse.SUPPRESS)
+        add(f"--{name}", type=int, default=preset, help=f"size of the model (default {preset})")
+    add("--json", help="also write the results to this file")
+    add("--one", choices=list(OPTIMIZERS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         print(json.dumps(run(options.one, options)))
         return 0
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch finds no GPU")
-    wanted = options.optimizer.split(",") if options.optimizer else [""]
-    found = []
-    print("| optimizer | s/iteration | peak GB |\n|---|---|---|")
-    for name in (n for n in OPTIMIZERS if any(text in n for text in wanted)):
-        arguments = ["--one", name, "--repeat", str(options.repeat), "--warm-up", str(options.warm_up)]
-        arguments += ["--device", options.device]
-        for size in SIZES:
-            arguments += [f"--{size}", str(getattr(options, size))]
+    results = []
+    print(markdown_head(["optimizer", "s/iteration", "peak GB"]))
+    arguments = forwarded(options, ("repeat", "warm-up", "device", *SIZES))
+    for name in matching(OPTIMIZERS, options.optimizer):
         try:
-            result = run_row(__file__, arguments)
+            result = run_row(__file__, ["--one", name, *arguments])
         except RowError as error:
-            print(f"| {name} | failed: {error} | |", flush=True)
+            print(markdown_row([name, f"failed: {error}", "", ""]), flush=True)
             continue
-        found.append(result)
-        print(f"| {name} | {result['seconds']:.3f} | {result['peak_gb']:.2f} |", flush=True)
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(found, file, indent=2)
+        results.append(result)
+        print(markdown_row([name, f"{result['seconds']:.3f}", f"{result['peak_gb']:.2f}"]), flush=True)
+    write_json(options.json, results)
     return 0
 
 

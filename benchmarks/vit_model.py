@@ -1,7 +1,7 @@
-"""A vision transformer in plain torch, and images to classify that need no files.
+"""A vision transformer in plain torch, and generated images to classify.
 
 ViT-H/14 of 224 pixels is the default: 32 layers, width 1280, 16 heads, 630.8M parameters with 45 classes. An
-image is the pattern of its class under noise, drawn anew for every batch.
+image is the pattern of its class with noise, which is drawn again for every batch.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class VisionTransformer(nn.Module):
 
 
 class Images:
-    """Batches without end; the same ones for the same seed and device."""
+    """Generates batches without end; they depend on the seed and the device."""
 
     def __init__(self, config: Config, batch: int, device: torch.device, seed: int = 1) -> None:
         self._generator = torch.Generator(device).manual_seed(seed)
@@ -72,7 +72,7 @@ class Images:
         return torch.randn(shape, generator=self._generator, device=self._device)
 
     def next(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images and their classes."""
+        """Returns images and their classes."""
         labels = torch.randint(
             self._config.classes, (self._batch,), generator=self._generator, device=self._device
         )

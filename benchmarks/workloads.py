@@ -1,19 +1,18 @@
 """The tensors of `octavo bench shapes` as torch parameters, and gradients for the rows that a batch reaches.
 
-Which rows may have a gradient, and how many draws a step makes among them, is the command's to say
-(benchmarks/engine/rows.h): the first `alive` rows of a shuffle, all of them at every step, or so many draws
-by Zipf's law. A row without a gradient holds exact zeros.
+The command decides which rows have a gradient (benchmarks/engine/rows.h). Only the first `alive` rows of a
+shuffle may have one: at each step all of them, or those that `draws` draws by Zipf's law reach. A row without
+a gradient contains exact zeros.
 """
 
 from __future__ import annotations
 
-import json
 import pathlib
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from report import run_octavo
 
 WEIGHT, GRADIENT = 0.02, 0.002  # standard deviations
 
@@ -29,37 +28,38 @@ class RowRule:
 @dataclass(frozen=True)
 class Tensor:
     shape: tuple[int, ...]
-    rule: RowRule | None = None  # none: a gradient everywhere, always
+    rule: RowRule | None = None  # None: every row has a gradient at every step
     zero_weights: bool = False
 
 
 def load_tensors(command: pathlib.Path, shape: str, numel: int, zeros: float) -> list[Tensor]:
-    arguments = ["bench", "shapes", shape, "--json", "--numel", str(numel), "--zeros", str(zeros)]
-    done = subprocess.run([str(command), *arguments], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(done.stderr.strip() or f"{command} failed")
+    arguments = ["bench", "shapes", shape, "--numel", str(numel), "--zeros", str(zeros)]
+    try:
+        found = run_octavo(command, *arguments)["tensors"]
+    except ValueError as error:
+        raise SystemExit(str(error)) from error
     return [
         Tensor(
             tuple(each["shape"]),
             RowRule(**each["gradient"]) if "gradient" in each else None,
             each.get("zero_weights", False),
         )
-        for each in json.loads(done.stdout)["tensors"]
+        for each in found
     ]
 
 
 def zipf(ranks: int, device: torch.device) -> torch.Tensor:
-    """Weights of the ranks from 1: one over the rank."""
+    """Returns the weights of the ranks 1, 2 ...: one over the rank."""
     return 1.0 / torch.arange(1, ranks + 1, dtype=torch.float64, device=device)
 
 
 class Workload:
-    """Parameters with gradients; refill() gives them those of the next batch, at the same addresses."""
+    """Parameters with gradients. refill() writes the gradients of the next batch, at the same addresses."""
 
     def __init__(self, tensors: Sequence[Tensor], dtype: torch.dtype, device: torch.device) -> None:
         self._tensors, self._device = tensors, device
         self._generator = torch.Generator(device).manual_seed(1)
-        self._orders: dict[RowRule, torch.Tensor] = {}  # rows by rank: tensors with one rule share them
+        self._orders: dict[RowRule, torch.Tensor] = {}  # rows by rank; tensors with the same rule share them
         self.changes = any(tensor.rule is not None and tensor.rule.draws > 0 for tensor in tensors)
         self.params: list[torch.nn.Parameter] = []
         for tensor in tensors:
@@ -72,7 +72,7 @@ class Workload:
         self.refill()
 
     def refill(self) -> None:
-        batch: dict[RowRule, torch.Tensor] = {}  # an expert is the same in all of its tensors
+        batch: dict[RowRule, torch.Tensor] = {}  # all tensors of an expert have the same rows
         for tensor, param in zip(self._tensors, self.params, strict=True):
             assert param.grad is not None
             if tensor.rule is None:
@@ -83,7 +83,7 @@ class Workload:
             self._fill_rows(param.grad.view(-1), tensor.rule, batch[tensor.rule])
 
     def _touched(self, rule: RowRule) -> torch.Tensor:
-        """The rows of this batch, each once."""
+        """Returns the rows of this batch, each once."""
         if rule not in self._orders:
             order = torch.randperm(rule.rows, generator=self._generator, device=self._device)
             self._orders[rule] = order[: rule.alive]
@@ -95,7 +95,7 @@ class Workload:
         return alive[drawn].unique()
 
     def _fill_rows(self, grad: torch.Tensor, rule: RowRule, touched: torch.Tensor) -> None:
-        if rule.draws > 0:  # few rows of a matrix
+        if rule.draws > 0:  # a few rows of a matrix
             values = torch.empty(len(touched), rule.row, dtype=grad.dtype, device=self._device)
             values.normal_(0.0, GRADIENT, generator=self._generator)
             grad.zero_().view(rule.rows, rule.row).index_copy_(0, touched, values)

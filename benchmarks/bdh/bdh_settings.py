@@ -1,6 +1,7 @@
-"""Model and training of a BDH run, under the names of docs/config.md, for both sides of a comparison.
+"""Model and training of a BDH run, with the names of docs/config.md, for both sides of a comparison.
 
-The command gets them as a config file, the reference as they are. Both decay and step every parameter alike.
+The command gets the settings as a config file, the reference as Python values. Both sides decay and step
+every parameter in the same way.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class Settings:
     eval_steps: int = 200
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step, the first of which is 1, as train/optim/param_groups.cc has it.
+        """Returns the learning rate of a step (the first is 1), as train/optim/param_groups.cc computes it.
 
-        A straight rise, then half a cosine, which would reach min_lr one step after the last.
+        It rises linearly and then follows half a cosine, which would reach min_lr one step after the last.
         """
         if step <= self.warmup_steps:
             return self.learning_rate * step / self.warmup_steps
@@ -56,7 +57,7 @@ class Settings:
         return dataclasses.asdict(self)
 
     def config(self, text: pathlib.Path) -> str:
-        """The config file of `octavo train`, without what an arm decides."""
+        """Returns the config file of `octavo train`, without the keys that an arm sets."""
         values = self.as_dict()
         training = {name: value for name, value in values.items() if name not in MODEL + DATA}
         sections = {

@@ -1,8 +1,8 @@
-"""BDH trained by `octavo train` beside the published PyTorch implementation: losses in seeds, and speed.
+"""Compares BDH trained by `octavo train` with the published PyTorch implementation: losses and speed.
 
-`loss` trains the arms that --runs lacks and reports, `report` does so from the files alone, `speed` times
-both sides on the same shapes, `precision` has memory, speed and loss by precision. The reference's losses
-come from `reference.py loss`. See README.md.
+`loss` trains the arms that --runs does not contain and then reports; `report` only reads the files; `speed`
+times both sides with the same shapes; `precision` reports memory, speed and loss by precision. The
+reference's losses come from `reference.py loss`. README.md has examples.
 """
 
 from __future__ import annotations
@@ -20,56 +20,48 @@ import precision_report
 import run_folder
 import speed_report
 from bdh_settings import Settings
+from convergence_parts import report as shared
 from octavo_runs import ARMS
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def _arms(text: str) -> list[str]:
-    names = [name for name in text.split(",") if name]
-    for name in names:
-        if name not in ARMS:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(ARMS)}")
-    return names
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    names, arms = f"some of {', '.join(ARMS)}", shared.some_of(list(ARMS))
     reports = argparse.ArgumentParser(add_help=False)
-    reports.add_argument("--reference-results", type=pathlib.Path, help="what `reference.py loss` wrote")
-    reports.add_argument("--against", help="arm to compare with (the first of the reference, else fp32)")
-    reports.add_argument("--svg", type=pathlib.Path, help="write the plot there")
-    reports.add_argument("--seeds", type=int, default=3, help="seeds 0 to n-1 (3)")
+    add = reports.add_argument
+    add("--reference-results", type=pathlib.Path, help="the results of `reference.py loss`")
+    add("--against", help="arm to compare with (default: the reference's first arm, else fp32)")
+    add("--svg", type=pathlib.Path, help="file of the plot")
+    add("--seeds", type=int, default=3, help="seeds 0 to n-1 (3)")
     trains = argparse.ArgumentParser(add_help=False)
-    trains.add_argument("--text", type=pathlib.Path, required=True, help="its last tenth is held out")
-    trains.add_argument("--command", type=pathlib.Path, default=ROOT / "build/bin/octavo", dest="octavo")
-    trains.add_argument(
+    add = trains.add_argument
+    add("--text", type=pathlib.Path, required=True, help="text file; its last tenth is held out")
+    add("--command", type=pathlib.Path, default=shared.ROOT / "build/bin/octavo", dest="octavo")
+    add(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a key of docs/config.md for all runs"
     )
     folder = argparse.ArgumentParser(add_help=False)
     folder.add_argument("--runs", type=pathlib.Path, required=True, help="folder of the run folders")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = shared.option_parser(__doc__)
     commands = parser.add_subparsers(dest="mode", required=True)
     commands.add_parser("report", parents=[folder, reports], help="table and plot from the files alone")
     loss = commands.add_parser("loss", parents=[folder, trains, reports], help="train, then report")
-    loss.add_argument("--arms", type=_arms, default=list(octavo_runs.DEFAULT), help=f"of {', '.join(ARMS)}")
-    loss.add_argument("--jobs", type=int, default=1, help="runs side by side (1)")
-    loss.add_argument("--time-limit", type=float, metavar="SECONDS", help="then stop; the same call goes on")
+    loss.add_argument("--arms", type=arms, default=list(octavo_runs.DEFAULT), help=names)
+    loss.add_argument("--jobs", type=int, default=1, help="concurrent runs (1)")
+    loss.add_argument("--time-limit", type=float, metavar="SECONDS", help="stop then; the same call resumes")
     bdh_settings.add_flags(loss, Settings())
     speed = commands.add_parser("speed", parents=[folder, trains], help="time both sides")
-    speed.add_argument("--arms", type=_arms, default=["bf16 adamw_8bit"], help=f"of {', '.join(ARMS)}")
-    speed.add_argument("--checkpointing", choices=("on", "off", "both"), default="both")
-    speed.add_argument("--reference", type=pathlib.Path, help="a checkout of pathwaycom/bdh")
-    speed.add_argument(
-        "--reference-modes", default="bf16,bf16-compiled,tf32", help="as reference.py's --mode"
-    )
-    speed.add_argument("--device", help="of the reference (a GPU if there is one); octavo's: --set device=…")
+    add = speed.add_argument
+    add("--arms", type=arms, default=["bf16 adamw_8bit"], help=names)
+    add("--checkpointing", choices=("on", "off", "both"), default="both")
+    add("--reference", type=pathlib.Path, help="a checkout of pathwaycom/bdh")
+    add("--reference-modes", default="bf16,bf16-compiled,tf32", help="modes of reference.py's --mode")
+    add("--device", help="the reference's device (a GPU if there is one); octavo's is --set device=…")
     precision = commands.add_parser("precision", parents=[folder, trains], help="memory, speed and loss")
-    own = list(precision_report.ARMS)
-    precision.add_argument("--arms", type=_arms, default=own, help=f"of {', '.join(ARMS)}")
+    precision.add_argument("--arms", type=arms, default=list(precision_report.ARMS), help=names)
     precision.add_argument("--checkpointing", choices=("on", "off"), default="on")
     for each in (speed, precision):
-        each.add_argument("--warm-up", type=int, default=10, help="steps (10)")
-        each.add_argument("--repeat", type=int, default=40, help="steps timed (40)")
+        each.add_argument("--warm-up", type=int, default=10, help="steps before the timed ones (10)")
+        each.add_argument("--repeat", type=int, default=40, help="timed steps (40)")
         bdh_settings.add_flags(each, Settings(n_embd=512, batch_size=32, block_size=512))
     return parser.parse_args(arguments)
 
@@ -101,15 +93,9 @@ def report(options: argparse.Namespace) -> int:
 
 
 def timed(options: argparse.Namespace) -> speed_report.Octavo:
-    return speed_report.Octavo(
-        options.octavo,
-        options.text,
-        options.runs,
-        bdh_settings.from_flags(options),
-        options.warm_up,
-        options.repeat,
-        tuple(options.set),
-    )
+    counts = (options.warm_up, options.repeat, tuple(options.set))
+    settings = bdh_settings.from_flags(options)
+    return speed_report.Octavo(options.octavo, options.text, options.runs, settings, *counts)
 
 
 def precision(options: argparse.Namespace) -> int:
@@ -134,10 +120,8 @@ def speed(options: argparse.Namespace) -> int:
             print(timing.line(), flush=True)
     if options.reference is not None:
         for mode in options.reference_modes.split(","):
-            print(
-                speed_report.time_reference(options.reference, mode, settings, *turns, options.device).line(),
-                flush=True,
-            )
+            where = (options.reference, mode, settings)
+            print(speed_report.time_reference(*where, *turns, options.device).line(), flush=True)
     return 1 if errors else 0
 
 
@@ -150,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exception, so that runs are stopped, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exception, so that the runs are stopped too
     try:
         raise SystemExit(main())
     except (ValueError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Final losses of the arms beside the reference's: the table, remarks, and the plot."""
+"""Reports the final losses of the arms and of the reference: the table, remarks, and the plot."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from convergence_parts import panels_svg, records
 from octavo_runs import ARMS, SETTINGS, Task
 
 PALETTE = ("#0072b2", "#009e73", "#e69f00", "#d55e00", "#7a5cc0", "#56b4e9")
-RATE_TOLERANCE = 0.02  # of the highest
+RATE_TOLERANCE = 0.02  # share of the highest rate
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A finished run of either side."""
+    """A finished run of Octavo or of the reference."""
 
     arm: str
     seed: int
@@ -39,7 +39,7 @@ def octavo_curves(runs: pathlib.Path, seeds: int) -> list[Curve]:
 
 
 def reference_curves(path: pathlib.Path, runs: pathlib.Path) -> list[Curve]:
-    """What reference.py wrote, made with the settings of the folder of runs."""
+    """Reads the results of reference.py, which must have the settings of the folder of runs."""
     known, found = records.load(path), []
     given = json.loads((runs / SETTINGS).read_text())
     del given["extra"]
@@ -56,14 +56,14 @@ def reference_curves(path: pathlib.Path, runs: pathlib.Path) -> list[Curve]:
 class Row:
     arm: str
     losses: list[float]
-    difference: welch.Difference | None  # none for the arm that the others are compared with
+    difference: welch.Difference | None  # None for the arm that the others are compared with
 
 
 def rows(curves: Sequence[Curve], against: str) -> list[Row]:
-    """A row per arm, in the order of the curves, that which the others are compared with first."""
+    """Returns a row for each arm: first the one that the others are compared with, then in their order."""
     arms = list(dict.fromkeys(curve.arm for curve in curves))
     if against not in arms:
-        raise ValueError(f"no finished run of {against!r}; there are {', '.join(arms) or 'none at all'}")
+        raise ValueError(f"no finished run of {against!r}; finished arms: {', '.join(arms) or 'none'}")
     losses = {arm: [curve.loss for curve in curves if curve.arm == arm] for arm in arms}
     others = [Row(arm, losses[arm], welch.compare(losses[arm], losses[against])) for arm in arms]
     return [Row(against, losses[against], None), *(row for row in others if row.arm != against)]
@@ -87,7 +87,7 @@ def table(found: Sequence[Row]) -> str:
 
 
 def remarks(curves: Sequence[Curve], against: str) -> list[str]:
-    """Where an arm had another course of the learning rate than the reference, or another length."""
+    """Returns the arms whose learning rates or number of steps differ from the reference's."""
     reference = next(curve for curve in curves if curve.arm == against)
     allowed = RATE_TOLERANCE * max(reference.rates.values(), default=math.inf)
     lines = []
@@ -106,42 +106,31 @@ def remarks(curves: Sequence[Curve], against: str) -> list[str]:
 
 
 def mean_curve(curves: Sequence[Curve], arm: str) -> dict[int, float]:
-    """Over the seeds, at the steps that all of them have."""
+    """Returns the mean over the seeds, at the steps that all seeds have."""
     mine = [curve.validation for curve in curves if curve.arm == arm]
     steps = set.intersection(*(set(curve) for curve in mine))
     return {step: statistics.fmean(curve[step] for curve in mine) for step in sorted(steps)}
 
 
 def svg(curves: Sequence[Curve], found: Sequence[Row]) -> str:
-    """Above: mean validation losses. Below: differences to the reference, with intervals of the last."""
-    p = panels_svg
-    spare = iter(PALETTE)
-    styles = {row.arm: p.Style(next(spare, "#000000")) for row in found[1:]}
-    styles = {found[0].arm: p.Style("#222222", "5 3"), **styles}
+    """Draws the mean validation losses, and below them the differences with their last intervals."""
+    p, spare = panels_svg, iter(PALETTE)
+    styles = {found[0].arm: p.Style("#222222", "5 3")}
+    styles |= {row.arm: p.Style(next(spare, "#000000")) for row in found[1:]}
     means = {arm: mean_curve(curves, arm) for arm in styles}
     reference = means[found[0].arm]
-    steps = list(reference)
-    finite = [loss for loss in reference.values() if math.isfinite(loss)]
-    if not finite:
+    if not any(map(math.isfinite, reference.values())):
         raise ValueError(f"{found[0].arm} has no finite loss to plot")
-    high = finite[len(finite) // 10]  # the first tenth of the training would take most of the height
-    low = min(loss for curve in means.values() for loss in curve.values() if math.isfinite(loss))
-    room = 0.06 * (high - low) + 0.01
+    losses = p.loss_range(reference.values(), (loss for curve in means.values() for loss in curve.values()))
     ends = [abs(v) for row in found if row.difference for v in (row.difference.low, row.difference.high)]
     reach = 1.25 * max([0.01, *(v for v in ends if math.isfinite(v))])
-    upper = p.Panel(p.LEFT, p.TOP, p.WIDTH, p.HEIGHT, (0, steps[-1]), (low - room, high + room))
-    lower = p.Panel(p.LEFT, p.TOP + p.HEIGHT + p.GAP, p.WIDTH, p.HEIGHT, (0, steps[-1]), (-reach, reach))
-    parts = [
-        *p.frame(upper, "validation loss, nats", lambda value: f"{value:.3g}"),
-        *p.frame(lower, "difference", lambda value: f"{value:+.3g}"),
-        p.clip(upper, "upper"),
-        p.clip(lower, "lower"),
-    ]
+    labels = {"validation loss, nats": ".3g", "difference": "+.3g"}
+    (upper, lower), parts = p.column(p.LEFT, max(reference), [losses, (-reach, reach)], labels)
     for arm, style in styles.items():
-        parts.append(p.line(upper, means[arm].keys(), means[arm].values(), style, "upper"))
+        parts.append(p.line(upper, means[arm].keys(), means[arm].values(), style, "panel0"))
         shared = [step for step in means[arm] if step in reference]
         differences = [means[arm][step] - reference[step] for step in shared]
-        parts.append(p.line(lower, shared, differences, style, "lower"))
+        parts.append(p.line(lower, shared, differences, style, "panel1"))
     for place, row in enumerate(row for row in found if row.difference):
         d = row.difference
         if d is not None and d.verdict != welch.TOO_FEW:

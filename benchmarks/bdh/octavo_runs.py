@@ -1,7 +1,7 @@
-"""Runs of `octavo train`, several at once, until time is up.
+"""Runs `octavo train` in several processes, until a time limit.
 
-A run's folder tells whether it is done, so a call goes on where another stopped: a run that is stopped (by
-SIGTERM, at the time limit) saves a checkpoint, and is resumed from it.
+A run's folder shows whether the run is done, so a call continues where another stopped. A run that is stopped
+(by SIGTERM, at the time limit) saves a checkpoint and resumes from it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ARMS: dict[str, dict[str, str]] = {
     "bf16 adamw_8bit": {"compute_dtype": "bfloat16", "optimizer": "adamw_8bit"},
     "bf16 adamw_4bit": {"compute_dtype": "bfloat16", "optimizer": "adamw_4bit"},
 }
-DEFAULT = tuple(ARMS)  # of the loss; those below need a GPU with FP8
+DEFAULT = tuple(ARMS)  # the arms of `loss`; the arms below need a GPU with FP8
 _FP8 = {"compute_dtype": "bfloat16", "use_fp8": "true"}
 ARMS |= {
     "fp8 adamw": {**_FP8, "optimizer": "adamw"},
@@ -33,7 +33,7 @@ ARMS |= {
     "fp8 adamw_4bit": {**_FP8, "optimizer": "adamw_4bit"},
     "fp8 current adamw_8bit": {**_FP8, "optimizer": "adamw_8bit", "fp8.recipe": "current"},
 }
-SETTINGS = "settings.json"  # of a folder of runs
+SETTINGS = "settings.json"  # a file in the folder of the runs
 GRACE = 120.0  # seconds for a checkpoint after SIGTERM
 POLL = 0.05
 
@@ -49,12 +49,12 @@ class Task:
 
 
 def tasks(arms: Sequence[str], seeds: int) -> list[Task]:
-    """All arms of a seed before the next seed, so that a set that was cut short is still balanced."""
+    """Orders all arms of a seed before the next seed, so that an interrupted set is still balanced."""
     return [Task(arm, seed) for seed in range(seeds) for arm in arms]
 
 
 def prepare(runs: pathlib.Path, settings: Settings, text: pathlib.Path, extra: Sequence[str]) -> pathlib.Path:
-    """The config file of a folder of runs. A folder holds one setting; another is refused."""
+    """Returns the config file of a folder of runs. Raises ValueError if the folder has other settings."""
     runs.mkdir(parents=True, exist_ok=True)
     crc = zlib.crc32(text.read_bytes())
     given = {**settings.as_dict(), "text_crc": f"{crc:08x}", "extra": sorted(extra)}
@@ -68,7 +68,7 @@ def prepare(runs: pathlib.Path, settings: Settings, text: pathlib.Path, extra: S
 
 
 class Processes:
-    """`octavo train` for tasks; what a process prints is kept beside its run's folder."""
+    """Processes of `octavo train`, one for each task, with a log file next to the run's folder."""
 
     def __init__(self, command: pathlib.Path, config: pathlib.Path, extra: Sequence[str]) -> None:
         self.command, self.config, self.extra = command, config, list(extra)
@@ -95,7 +95,7 @@ class Processes:
         return self.runs / f"{task.name}.log"
 
     def ended(self) -> list[Task]:
-        """Tasks whose process is gone since the last call."""
+        """Returns the tasks whose process has ended since the last call."""
         gone = [task for task, process in self.active.items() if process.poll() is not None]
         for task in gone:
             del self.active[task]
@@ -115,7 +115,7 @@ class Processes:
 
 
 def run(processes: Processes, todo: Sequence[Task], jobs: int, time_limit: float | None) -> list[Task]:
-    """Runs tasks to their ends, or until the time is up. Returns the tasks whose process failed."""
+    """Runs the tasks until they end or the time is up. Returns the tasks whose process failed."""
     end = None if time_limit is None else time.monotonic() + time_limit
     waiting, failed = list(todo), []
     try:
@@ -130,7 +130,7 @@ def run(processes: Processes, todo: Sequence[Task], jobs: int, time_limit: float
                     failed.append(task)
             if end is not None and time.monotonic() >= end:
                 left = len(waiting) + len(processes.active)
-                print(f"time is up: {left} runs are left; the same call goes on", file=sys.stderr)
+                print(f"time is up: {left} runs are left; the same call resumes them", file=sys.stderr)
                 break
     finally:
         processes.stop()

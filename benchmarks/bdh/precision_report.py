@@ -1,6 +1,6 @@
-"""What a precision of products and states gives: memory of the model and of the optimizer apart, speed, loss.
+"""Reports a precision of matmuls and states: memory of model and optimizer, speed, loss.
 
-A row per arm, one after the other in one call; speeds are also relative to the first of them.
+It has a row for each arm, run one after another in one call. Speeds are also relative to the first arm.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from speed_report import Octavo, Timing, timing_of
 
 ARMS = ("fp32", "bf16 adamw", "bf16 adamw_8bit", "fp8 adamw", "fp8 adamw_4bit")
 HEAD = (
-    "| | model GB | optimizer GB | peak GB | tokens/s | relative | products | loss |\n"
+    "| | model GB | optimizer GB | peak GB | tokens/s | relative | FP8 matmul speedup | loss |\n"
     "|---|---|---|---|---|---|---|---|"
 )
-MODEL = ("params", "master", "fp8")  # weights, the bits that bf16 ones lack, and their FP8 codes
+MODEL = ("params", "master", "fp8")  # weights, the missing bits of bf16 weights, and FP8 codes
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Row:
     timing: Timing
     owners: dict[str, int] = field(default_factory=dict)
     loss: float = math.nan
-    products: float = math.nan  # how much faster those with weights are in FP8, casts included
+    speedup: float = math.nan  # bf16 time of the matmuls with weights divided by FP8 time with casts
 
     def line(self, first: Timing) -> str:
         t = self.timing
@@ -35,13 +35,13 @@ class Row:
         peak = "" if t.peak_gb is None else f"{t.peak_gb:.2f}"
         speed = f"{t.tokens_per_second:.0f} | {t.tokens_per_second / first.tokens_per_second:.2f}"
         states = self.owners.get("states", 0) / 1e9
-        products = "" if math.isnan(self.products) else f"{self.products:.2f}"
-        return f"| {t.side} | {model:.3f} | {states:.3f} | {peak} | {speed} | {products} | {self.loss:.4f} |"
+        speedup = "" if math.isnan(self.speedup) else f"{self.speedup:.2f}"
+        return f"| {t.side} | {model:.3f} | {states:.3f} | {peak} | {speed} | {speedup} | {self.loss:.4f} |"
 
 
 def row_of(arm: str, run: run_folder.Run, ours: Octavo, checkpointing: bool) -> Row:
-    products = product_gain.gain(run.fp8, ours.settings.n_layer, checkpointing)
-    return Row(timing_of(arm, run, ours.warm_up), run.owners, run.loss, products)
+    speedup = product_gain.gain(run.fp8, ours.settings.n_layer, checkpointing)
+    return Row(timing_of(arm, run, ours.warm_up), run.owners, run.loss, speedup)
 
 
 def measure(ours: Octavo, arm: str, checkpointing: bool) -> Row:

@@ -1,9 +1,9 @@
-"""How much faster the products with weights are in FP8, by the times that a run has measured and logged.
+"""Computes the FP8 speedup of the matmuls with weights, from the times that a run measured and logged.
 
-A run with `select: measure` logs a line for each shape of products: each pass's time both ways, and the
-casts. The products of a step are put together from these: those with a weight per head are of a layer, and
-made once in each; the others are made once. With gradient checkpointing a forward is made twice, and with it
-the cast of x. A weight is cast once per step. All casts count.
+A run with `select: measure` logs a line for each shape: the time of each pass's matmul in FP8 and without,
+and of the casts. The matmuls of a step are the sum of these lines: a matmul with a weight per head occurs
+once in each layer, the others once. With gradient checkpointing the forward matmul and the cast of x occur
+twice. A weight is cast once per step. All casts count.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _GROUPS = re.compile(r"fp8: \d+ x \[")
 
 @dataclass(frozen=True)
 class Measured:
-    """A line of the log: microseconds."""
+    """A line of the log; times in microseconds."""
 
     per_layer: bool
     plain: dict[str, float]
-    chosen: dict[str, float]  # of the kind that the run takes
+    chosen: dict[str, float]  # times of the kind that the run uses
     fp8: frozenset[str]  # the passes in FP8
-    casts: tuple[float, float, float]  # of x, w and dy, both orientations
+    casts: tuple[float, float, float]  # x, w and dy, in both orientations
 
 
 def read(message: str) -> Measured | None:
-    """None: a line about something else."""
+    """Returns None for a line about something else."""
     passes, casts = _PASS.findall(message), _CASTS.search(message)
     if len(passes) != 3 or casts is None:
         return None
@@ -44,18 +44,18 @@ def read(message: str) -> Measured | None:
 
 
 def gain(messages: Iterable[str], layers: int, checkpointing: bool) -> float:
-    """Time without FP8 over time with it, casts included; not a number where nothing was measured."""
+    """Returns the time without FP8 divided by the time with it, casts included; NaN without measurements."""
     before = after = 0.0
-    for product in filter(None, map(read, messages)):
-        uses, forwards = layers if product.per_layer else 1, 2 if checkpointing else 1
-        often = {"forward": forwards, "dgrad": 1, "wgrad": 1}
-        before += uses * sum(often[name] * us for name, us in product.plain.items())
-        after += uses * sum(often[name] * us for name, us in product.chosen.items())
-        x, w, dy = product.casts
-        if product.fp8 & {"forward", "wgrad"}:
+    for matmul in filter(None, map(read, messages)):
+        uses, forwards = layers if matmul.per_layer else 1, 2 if checkpointing else 1
+        count = {"forward": forwards, "dgrad": 1, "wgrad": 1}
+        before += uses * sum(count[name] * us for name, us in matmul.plain.items())
+        after += uses * sum(count[name] * us for name, us in matmul.chosen.items())
+        x, w, dy = matmul.casts
+        if matmul.fp8 & {"forward", "wgrad"}:
             after += uses * forwards * x
-        if product.fp8 & {"dgrad", "wgrad"}:
+        if matmul.fp8 & {"dgrad", "wgrad"}:
             after += uses * dy
-        if product.fp8 & {"forward", "dgrad"}:
+        if matmul.fp8 & {"forward", "dgrad"}:
             after += w
     return before / after if after else math.nan

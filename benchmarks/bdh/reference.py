@@ -1,7 +1,7 @@
-"""The published PyTorch implementation of BDH: how fast it trains, and to what loss.
+"""Measures the published PyTorch implementation of BDH: the speed of its training, and its losses.
 
-`speed` times steps over random bytes that already lie on the device. `loss` trains on a text, a run per
-seed, and appends each to a file of JSON lines, which figures.py compares with runs of `octavo train`.
+`speed` times steps with random bytes that are already on the device. `loss` trains on a text, one run for
+each seed, and appends each run to a file of JSON lines, which figures.py compares with `octavo train`.
 """
 
 from __future__ import annotations
@@ -20,37 +20,32 @@ import bdh_settings
 import torch
 from bdh_settings import Settings
 from convergence_parts import records
+from convergence_parts import report as shared
 from reference_training import MODES, Reference, load
 from text_windows import Text
 
 
-def _modes(text: str) -> list[str]:
-    names = [name for name in text.split(",") if name]
-    for name in names:
-        if name not in MODES:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(MODES)}")
-    return names
-
-
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    shared = argparse.ArgumentParser(add_help=False)
+    common = argparse.ArgumentParser(add_help=False)
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-    shared.add_argument("--reference", type=pathlib.Path, required=True, help="a checkout of pathwaycom/bdh")
-    shared.add_argument("--device", type=torch.device, default=device)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    common.add_argument("--reference", type=pathlib.Path, required=True, help="a checkout of pathwaycom/bdh")
+    common.add_argument("--device", type=torch.device, default=device)
+    parser = shared.option_parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    speed = commands.add_parser("speed", parents=[shared], help="time per step, tokens per second, memory")
-    speed.add_argument("--mode", type=_modes, default=["bf16", "tf32"], help=f"of {', '.join(MODES)}")
-    speed.add_argument("--warm-up", type=int, default=5, help="steps (5)")
-    speed.add_argument("--repeat", type=int, default=20, help="steps timed (20)")
-    speed.add_argument("--json", action="store_true", help="print a JSON line for each mode")
+    speed = commands.add_parser("speed", parents=[common], help="time per step, tokens per second, memory")
+    add = speed.add_argument
+    add("--mode", type=shared.some_of(MODES), default=["bf16", "tf32"], help=f"some of {', '.join(MODES)}")
+    add("--warm-up", type=int, default=5, help="steps before the timed ones (5)")
+    add("--repeat", type=int, default=20, help="timed steps (20)")
+    add("--json", action="store_true", help="print a JSON line for each mode")
     bdh_settings.add_flags(speed, Settings(n_embd=512, batch_size=32, block_size=512))
-    loss = commands.add_parser("loss", parents=[shared], help="train on a text and evaluate")
-    loss.add_argument("--text", type=pathlib.Path, required=True, help="its last tenth is held out")
-    loss.add_argument("--results", type=pathlib.Path, required=True, help="JSON lines, one per finished run")
-    loss.add_argument("--mode", choices=MODES, default="bf16")
-    loss.add_argument("--seeds", type=int, default=3, help="seeds 0 to n-1 (3)")
-    loss.add_argument("--time-limit", type=float, help="seconds; start no run that would take longer")
+    loss = commands.add_parser("loss", parents=[common], help="train on a text and evaluate")
+    add = loss.add_argument
+    add("--text", type=pathlib.Path, required=True, help="text file; its last tenth is held out")
+    add("--results", type=pathlib.Path, required=True, help="JSON lines, one for each finished run")
+    add("--mode", choices=MODES, default="bf16")
+    add("--seeds", type=int, default=3, help="seeds 0 to n-1 (3)")
+    add("--time-limit", type=float, help="seconds; do not start a run that would take longer")
     bdh_settings.add_flags(loss, Settings())
     return parser.parse_args(arguments)
 
@@ -81,29 +76,29 @@ def measure(reference: Reference, warm_up: int, repeat: int) -> dict[str, Any]:
 def speed(options: argparse.Namespace) -> None:
     module, settings = load(options.reference), bdh_settings.from_flags(options)
     if not options.json:
-        print("| reference | params | ms/step | tokens/s | peak GB |\n|---|---|---|---|---|")
+        print(shared.markdown_head(["reference", "params", "ms/step", "tokens/s", "peak GB"]))
     for mode in options.mode:
         found: dict[str, Any] = {"mode": mode}
         try:
-            made = Reference(module, settings, mode, options.device)
-            found |= measure(made, options.warm_up, options.repeat)
-            del made  # its memory is the next one's
+            model = Reference(module, settings, mode, options.device)
+            found |= measure(model, options.warm_up, options.repeat)
+            del model  # frees the memory for the next mode
         except torch.OutOfMemoryError:
             found["error"] = "out of memory"
         if options.device.type == "cuda":
             torch.cuda.empty_cache()
         if options.json:
             print(json.dumps(found), flush=True)
-        elif "error" in found:
-            print(f"| {mode} | | {found['error']} | | |", flush=True)
-        else:
+            continue
+        cells = ["", found.get("error"), "", ""]
+        if "error" not in found:
             peak = "" if found["peak_gb"] is None else f"{found['peak_gb']:.1f}"
-            cells = f"{found['params']} | {found['ms']:.1f} | {found['tokens_per_second']:.0f} | {peak}"
-            print(f"| {mode} | {cells} |", flush=True)
+            cells = [found["params"], f"{found['ms']:.1f}", f"{found['tokens_per_second']:.0f}", peak]
+        print(shared.markdown_row([mode, *cells]), flush=True)
 
 
 def train(reference: Reference, text: Text, seed: int) -> dict[str, Any]:
-    """A run, up to a loss that is no number."""
+    """Trains until the last step or until the loss is not finite."""
     settings = reference.settings
     starts = text.training_starts(settings.max_steps, settings.batch_size, seed)
     curve: dict[str, list[Any]] = {"steps": [], "validation": [], "train": [], "rates": []}
@@ -133,13 +128,13 @@ def loss(options: argparse.Namespace) -> None:
     for seed in (seed for seed in range(options.seeds) if seed not in finished):
         start = time.monotonic()
         if options.time_limit is not None and start + longest - begin >= options.time_limit:
-            print(f"time is up before seed {seed}; the same call goes on", file=sys.stderr)
+            print(f"time is up before seed {seed}; the same call resumes", file=sys.stderr)
             break
         made = Reference(module, settings, options.mode, options.device, seed)
         found = {"arm": arm, "seed": seed, **train(made, text, seed)}
         longest = max(longest, time.monotonic() - start)
-        whole = {**found, "seconds": time.monotonic() - start, "settings": common, "torch": torch.__version__}
-        records.append(options.results, whole)
+        about = {"seconds": time.monotonic() - start, "settings": common, "torch": torch.__version__}
+        records.append(options.results, {**found, **about})
         print(f"{arm}, seed {seed}: {found['loss']:.4f} ({longest:.0f} s)", file=sys.stderr, flush=True)
 
 

@@ -1,7 +1,7 @@
-"""The published BDH implementation, loaded from a checkout, and steps of its training.
+"""Loads the published BDH implementation from a checkout, and trains it.
 
-Nothing of the checkout is kept here. A mode is a precision, and whether torch.compile is used: `bf16` is
-autocast over fp32 weights, `tf32` fp32 with matrix products in TF32, `fp32` without.
+No code of the checkout is copied here. A mode is a precision, with or without torch.compile: `bf16` is
+autocast over fp32 weights, `tf32` is fp32 with matmuls in TF32, `fp32` uses fp32 matmuls.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ MODES = ("bf16", "bf16-compiled", "tf32", "tf32-compiled", "fp32", "fp32-compile
 
 
 def load(path: pathlib.Path) -> Any:
-    """The module bdh.py of a checkout."""
+    """Returns the module bdh.py of a checkout."""
     file = path / "bdh.py" if path.is_dir() else path
     if not file.is_file():
-        raise ValueError(f"{file} is no file: name a checkout of https://github.com/pathwaycom/bdh")
+        raise ValueError(f"{file} is not a file: name a checkout of https://github.com/pathwaycom/bdh")
     spec = importlib.util.spec_from_file_location("bdh_reference", file)
     assert spec is not None
     assert spec.loader is not None
@@ -34,7 +34,7 @@ def load(path: pathlib.Path) -> Any:
 
 
 class Reference:
-    """The model with AdamW, ready for steps."""
+    """The model and its AdamW."""
 
     def __init__(
         self, module: Any, settings: Settings, mode: str, device: torch.device, seed: int = 0
@@ -43,14 +43,8 @@ class Reference:
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
         torch.manual_seed(seed)
         s = settings
-        config = module.BDHConfig(
-            n_layer=s.n_layer,
-            n_embd=s.n_embd,
-            dropout=s.dropout,
-            n_head=s.n_head,
-            mlp_internal_dim_multiplier=s.mlp_internal_dim_multiplier,
-            vocab_size=256,
-        )
+        names = ("n_layer", "n_embd", "dropout", "n_head", "mlp_internal_dim_multiplier")
+        config = module.BDHConfig(vocab_size=256, **{name: getattr(s, name) for name in names})
         self.settings, self.device, self.bf16 = settings, device, precision == "bf16"
         self.model: Any = module.BDH(config).to(device)
         self.forward: Any = torch.compile(self.model) if compiled else self.model
@@ -65,7 +59,7 @@ class Reference:
         return loss
 
     def step(self, tokens: Tensor, targets: Tensor, rate: float) -> Tensor:
-        """The loss before the step, left on the device."""
+        """Steps, and returns the loss before the step as a tensor on the device."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         loss = self._loss(self.forward, tokens, targets)
@@ -78,7 +72,7 @@ class Reference:
 
     @torch.no_grad()
     def evaluate(self, text: Text, rows: int = 32) -> float:
-        """Nats per byte of the held-out part; not compiled, for its last batch may be smaller."""
+        """Returns nats per byte of the held-out part. It is not compiled: its last batch may be smaller."""
         self.model.eval()
         starts = text.held_out_starts()
         total = torch.zeros((), dtype=torch.float64, device=self.device)

@@ -1,6 +1,6 @@
-"""What the folder of an `octavo train` run says: metrics.jsonl, read whole.
+"""Reads metrics.jsonl of an `octavo train` run.
 
-A run that was resumed has several "start" records; an "end" counts if no "start" follows it.
+A run that was resumed has several "start" records. An "end" counts only if no "start" follows it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ DONE = ("finished", "diverged")
 
 @dataclasses.dataclass
 class Run:
-    validation: dict[int, float] = dataclasses.field(default_factory=dict)  # by step; NaN where it was none
+    validation: dict[int, float] = dataclasses.field(
+        default_factory=dict
+    )  # by step; NaN if the loss was not finite
     rates: dict[int, float] = dataclasses.field(default_factory=dict)
     speeds: dict[int, float] = dataclasses.field(default_factory=dict)  # tokens per second
     start: dict[str, Any] = dataclasses.field(default_factory=dict)
-    peak_bytes: int | None = None  # of the device
+    peak_bytes: int | None = None  # peak of the device
     owners: dict[str, int] = dataclasses.field(default_factory=dict)  # bytes at the peak of a step
     overhead: float | None = None
-    reason: str | None = None  # why it ended; none while it has not
-    fp8: list[str] = dataclasses.field(default_factory=list)  # what was measured and decided, a line each
+    reason: str | None = None  # the reason of the end; None before the end
+    fp8: list[str] = dataclasses.field(default_factory=list)  # lines of measurements and choices
 
     @property
     def done(self) -> bool:
@@ -34,17 +36,17 @@ class Run:
 
     @property
     def loss(self) -> float:
-        """Of the last evaluation; not a number where the run diverged or had none."""
+        """The loss of the last evaluation; NaN if the run diverged or had no evaluation."""
         if self.reason == "diverged" or not self.validation:
             return math.nan
         return self.validation[max(self.validation)]
 
     def tokens_per_second(self, warm_up: int) -> float:
-        """The median of what was logged after the first steps."""
+        """Returns the median of the logged speeds after the warm-up."""
         later = [speed for step, speed in self.speeds.items() if step > warm_up and math.isfinite(speed)]
         return statistics.median(later) if later else math.nan
 
-    def take(self, record: dict[str, Any]) -> None:
+    def add(self, record: dict[str, Any]) -> None:
         kind, step = record["kind"], int(record["step"])
         if kind == "start":
             self.start, self.reason, self.overhead = record, None, None
@@ -73,11 +75,11 @@ def _number(value: float | None) -> float:
 
 
 def read(folder: pathlib.Path) -> Run:
-    """The run so far; an empty one where the folder has no metrics."""
+    """Returns the run so far; an empty run if the folder has no metrics."""
     run, path = Run(), folder / "metrics.jsonl"
     for number, record in enumerate(records.load(path), start=1):
         try:
-            run.take(record)
+            run.add(record)
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}, record {number}: {error!r}: not what `octavo train` writes") from error
+            raise ValueError(f"{path}, record {number}: {error!r}: not a record of `octavo train`") from error
     return run

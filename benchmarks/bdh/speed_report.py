@@ -1,4 +1,4 @@
-"""Steps of `octavo train` and of the reference on the same shapes, one after the other, in one table."""
+"""Times steps of `octavo train` and of the reference with the same shapes, in one table."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pathlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import octavo_runs
 import run_folder
 from bdh_settings import Settings
+from convergence_parts import report as shared
 
 HEAD = "| | ms/step | tokens/s | peak GB | overhead |\n|---|---|---|---|---|"
 
@@ -24,7 +24,7 @@ class Timing:
     tokens_per_second: float = math.nan
     milliseconds: float = math.nan
     peak_gb: float | None = None
-    overhead: float | None = None  # of the trainer: the part of its time outside forward, backward and step
+    overhead: float | None = None  # share of the time outside forward, backward and step
     error: str = ""
 
     def line(self) -> str:
@@ -38,7 +38,7 @@ class Timing:
 
 
 def timing_of(side: str, run: run_folder.Run, warm_up: int) -> Timing:
-    """From the metrics of a finished run."""
+    """Reads the metrics of a finished run."""
     if run.reason != "finished":
         return Timing(side, error=f"ended as {run.reason}")
     speed = run.tokens_per_second(warm_up)
@@ -47,12 +47,12 @@ def timing_of(side: str, run: run_folder.Run, warm_up: int) -> Timing:
 
 
 def last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["no output"])[-1].replace("|", "/")
+    return shared.last_line(text).replace("|", "/")
 
 
 @dataclass(frozen=True)
 class Octavo:
-    """Times `octavo train` in fresh folders below `runs`."""
+    """Times `octavo train` in new folders in `runs`."""
 
     command: pathlib.Path
     text: pathlib.Path
@@ -68,11 +68,11 @@ class Octavo:
         return Timing(side, error=error) if error else timing_of(side, run, self.warm_up)
 
     def run(self, side: str, arm: str, checkpointing: bool) -> tuple[run_folder.Run, str]:
-        """What the run wrote, and why it wrote no end."""
+        """Returns the run, and the reason if it has no end."""
         task = octavo_runs.Task(arm, 0)
         folder = self.runs / side.replace(" ", "-").replace(",", "")
         shutil.rmtree(folder, ignore_errors=True)
-        # Enough records after the warm-up for a median; evaluation and checkpoint at the end alone.
+        # There are enough records for a median, and only one evaluation and checkpoint, at the end.
         overrides = {
             "gradient_checkpointing": str(checkpointing).lower(),
             "max_steps": self.warm_up + self.repeat,
@@ -94,22 +94,21 @@ class Octavo:
 def time_reference(
     checkout: pathlib.Path, mode: str, settings: Settings, warm_up: int, repeat: int, device: str | None
 ) -> Timing:
-    """reference.py in a process of its own, so that peaks do not mix."""
+    """Runs reference.py in its own process, so that memory peaks do not mix."""
     side = f"reference {mode.replace('-', ' ')}"
     script = pathlib.Path(__file__).with_name("reference.py")
-    flags: Sequence[object] = (
-        "--mode",
-        mode,
-        "--warm-up",
-        warm_up,
-        "--repeat",
-        repeat,
-        "--reference",
-        checkout,
-    )
+    flags = {"--mode": mode, "--warm-up": warm_up, "--repeat": repeat, "--reference": checkout}
     where = ("--device", device) if device is not None else ()
     shape = [f"--{name.replace('_', '-')}={value}" for name, value in settings.as_dict().items()]
-    line = [sys.executable, str(script), "speed", "--json", *map(str, flags), *where, *shape]
+    line = [
+        sys.executable,
+        str(script),
+        "speed",
+        "--json",
+        *(str(word) for pair in flags.items() for word in pair),
+        *where,
+        *shape,
+    ]
     done = subprocess.run(line, capture_output=True, text=True)
     if done.returncode != 0:
         return Timing(side, error=last_line(done.stderr))

@@ -1,4 +1,4 @@
-"""A text as windows of bytes on a device, cut as train/data cuts it.
+"""Cuts a text into windows of bytes on a device, as train/data does.
 
 The last tenth is held out (at most 8 MiB, at least one window). A window of block_size tokens is followed by
 one more byte, its last target.
@@ -26,17 +26,17 @@ class Text:
         self.reach = torch.arange(window, device=device)
 
     def training_starts(self, steps: int, batch: int, seed: int) -> Tensor:
-        """Random windows of the part to train on, which depend on the seed alone."""
+        """Returns random windows of the training part, which depend only on the seed."""
         generator = torch.Generator().manual_seed(seed)
         starts = torch.randint(self.cut - self.block_size, (steps, batch), generator=generator)
         return starts.to(self.tokens.device)
 
     def held_out_starts(self) -> Tensor:
-        """All windows of the held-out part, side by side."""
+        """Returns all windows of the held-out part, one after another."""
         count = (len(self.tokens) - self.cut - 1) // self.block_size
         return self.cut + self.block_size * torch.arange(count, device=self.tokens.device)
 
     def windows(self, starts: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens and targets."""
+        """Returns tokens and targets."""
         both = self.tokens[starts[:, None] + self.reach].long()
         return both[:, :-1].contiguous(), both[:, 1:].contiguous()

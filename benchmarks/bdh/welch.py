@@ -1,4 +1,4 @@
-"""The difference of two means whose runs are not paired, by Welch's t interval."""
+"""Compares two means whose runs are not paired, with Welch's t interval."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TOO_FEW, DIVERGED = "too few seeds", "diverged"
 
 @dataclass(frozen=True)
 class Difference:
-    mean: float  # not a number where a run diverged or there is none
+    mean: float  # NaN if a run diverged or there is no run
     low: float
     high: float
     verdict: str
 
 
 def compare(mine: Sequence[float], reference: Sequence[float]) -> Difference:
-    """Within seed noise: the 95% interval of the difference of the means holds zero."""
+    """Returns "within seed noise" if the 95% interval of the difference of the means contains zero."""
     if not all(math.isfinite(loss) for loss in (*mine, *reference)):
         return Difference(math.nan, math.nan, math.nan, DIVERGED)
     mean = statistics.fmean(mine) - statistics.fmean(reference) if mine and reference else math.nan

@@ -1,9 +1,9 @@
-"""The arms of the convergence benchmark: an AdamW each, and the codec that is known to be bad.
+"""The arms of the convergence benchmark: an AdamW each, and a codec that is known to be bad.
 
-`fp32` is the reference: octavo with fp32 states. `torch` is the null: the same formula with other
-roundings, so that its difference is what any change of rounding makes. `bad` is octavo's fp32 with v passed
-through a 4-bit map that has a zero, after every step (blocks of 128): small second moments become 0, and
-the next update is divided by little more than its own gradient. The statistics must not find it equivalent.
+`fp32` is the reference: octavo with fp32 states. `torch` is the null: the same formula with other roundings,
+so that its difference is the effect of any change of rounding. `bad` is octavo's fp32 whose v passes through
+a 4-bit map with a zero after every step (blocks of 128): small second moments become 0, and the next update
+is divided by little more than its own gradient. The statistics must not call it equivalent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 REFERENCE, NULL, BAD = "fp32", "torch", "bad"
-# Octavo's state formats, each an arm of its name.
+# Octavo's state formats; each is an arm.
 STATES = ("fp32", "bf16", "8bit", "fp8", "fp8-e5m2", "4bit", "4bit-rank1")
 ARMS = (*STATES, NULL, BAD)
 DEFAULT_ARMS = (REFERENCE, NULL, "8bit", "fp8", "4bit", BAD)
@@ -25,7 +25,7 @@ BLOCK = 128
 
 
 def octavo_adamw() -> Any:
-    """octavo.optim.AdamW: the installed package, else this checkout's."""
+    """Returns octavo.optim.AdamW of the installed package, else of this checkout."""
     sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "adapters/python"))
     try:
         from octavo.optim import AdamW
@@ -35,7 +35,7 @@ def octavo_adamw() -> Any:
 
 
 def zero_map() -> Tensor:
-    """The 16 values of the unsigned dynamic map of 4 bits: 0, three decades of 2, 4 and 8 midpoints, 1."""
+    """Returns the 16 values of the unsigned dynamic 4-bit map: 0, decades of 2, 4 and 8 midpoints, 1."""
     values = [0.0]
     for d in (1, 2, 3):
         values += [10.0 ** (d - 3) * (0.1 + 0.9 * (j + 0.5) / 2**d) for j in range(2**d)]
@@ -43,7 +43,7 @@ def zero_map() -> Tensor:
 
 
 class ZeroCodec:
-    """Passes tensors through the bad map in place: blocks of 128, absolute maximum, nearest value."""
+    """Encodes and decodes tensors with the bad map in place: blocks of 128, absolute maximum, nearest."""
 
     def __init__(self, device: torch.device) -> None:
         self.values = zero_map().to(device)
@@ -83,7 +83,7 @@ class Arm:
             state = "fp32" if name == BAD else name
             self.optimizer = octavo_adamw()(groups, state=state, min_quantized_size=0, **options)
         else:
-            raise ValueError(f"arm {name!r} is unknown: give one of {', '.join(ARMS)}")
+            raise ValueError(f"unknown arm {name!r}: give one of {', '.join(ARMS)}")
         codec = ZeroCodec(lr.device) if name == BAD else None
         self._after: Callable[[], None] | None = None
         if codec is not None:
@@ -100,12 +100,12 @@ class Arm:
             self._after()
 
     def reset(self) -> None:
-        """Back to before the first step, where all states are zero bytes; in place, for the graph."""
+        """Sets all states to zero bytes, as before the first step; in place, for the graph."""
         for state in self.optimizer.state.values():
             for tensor in state.values():
                 tensor.view(-1).view(torch.uint8).zero_()
 
     def state_bytes(self) -> int:
-        """Of the moments, without step counts."""
+        """Returns the bytes of the moments, without step counts."""
         states = self.optimizer.state.values()
         return sum(t.nbytes for state in states for name, t in state.items() if "step" not in name)

@@ -1,9 +1,9 @@
-"""Is accuracy lost with low-bit states? A character GPT trained with several of them, in paired seeds.
+"""Trains a character GPT with several state formats, in paired seeds, and tests whether accuracy is lost.
 
-All arms of a seed start from the same weights and see the same batches and dropout masks. The loss on the
-whole validation part after the last step is compared with that of fp32 states by an equivalence test
-(tost.py). `run` trains what the results file lacks, and can be stopped and called again; `report` makes the
-table and the plot from the file alone. See README.md beside this file.
+All arms of a seed start with the same weights and get the same batches and dropout masks. An equivalence test
+(tost.py) compares the loss on the complete validation part after the last step with that of fp32 states.
+`run` trains the runs that the results file does not contain, and can be stopped and called again. `report`
+makes the table and the plot from the file alone. README.md has examples.
 """
 
 from __future__ import annotations
@@ -21,64 +21,54 @@ import records
 import summary
 import torch
 from arms import ARMS, DEFAULT_ARMS
-from given import Settings, read_text
+from run_inputs import Settings, read_text
 from schedule import Deadline, Runner, tasks
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 
-def _names(text: str) -> list[str]:
-    names = [name for name in text.split(",") if name]
-    for name in names:
-        if name not in ARMS:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(ARMS)}")
-    return names
-
-
-def _numbers(text: str) -> list[float]:
-    return [float(number) for number in text.split(",") if number]
+from report import numbers, option_parser, some_of
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = option_parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument(
-        "--results", type=pathlib.Path, required=True, help="JSON lines, one per finished run"
-    )
-    shared.add_argument("--margin", type=float, default=0.005, help="of equivalence, in nats (0.005)")
-    shared.add_argument("--svg", type=pathlib.Path, help="write the plot there")
-    shared.add_argument("--json", action="store_true", help="print JSON instead of a Markdown table")
+    add = shared.add_argument
+    add("--results", type=pathlib.Path, required=True, help="JSON lines, one for each finished run")
+    add("--margin", type=float, default=0.005, help="margin of equivalence, in nats (0.005)")
+    add("--svg", type=pathlib.Path, help="file of the plot")
+    add("--json", action="store_true", help="print JSON instead of a Markdown table")
     commands.add_parser("report", parents=[shared], help="table and plot from the results file")
-    run = commands.add_parser("run", parents=[shared], help="train what the results file lacks, then report")
-    run.add_argument("--text", type=pathlib.Path, required=True, help="its last tenth is for validation")
-    run.add_argument("--arms", type=_names, default=list(DEFAULT_ARMS), help=f"of {', '.join(ARMS)}")
-    run.add_argument("--beta2", type=_numbers, default=[0.99, 0.999], help="0.99,0.999")
-    run.add_argument("--seeds", type=int, default=8, help="seeds 0 to n-1 (8)")
-    run.add_argument("--bad-seeds", type=int, default=4, help="of them for the known-bad arm (4)")
-    run.add_argument("--jobs", type=int, default=4, help="runs at once, each on a stream of its own (4)")
-    run.add_argument(
-        "--time-limit", type=float, metavar="SECONDS", help="start nothing that would take longer"
-    )
+    run = commands.add_parser("run", parents=[shared], help="train the missing runs, then report")
+    add = run.add_argument
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-    run.add_argument("--device", type=torch.device, default=device)
-    run.add_argument("--precision", choices=("bf16", "fp32"), help="of the model (bf16 on a GPU, else fp32)")
-    run.add_argument("--compile", action="store_true", dest="compiled", help="torch.compile the model")
+    add("--text", type=pathlib.Path, required=True, help="text file; its last tenth is for validation")
+    add("--arms", type=some_of(ARMS), default=list(DEFAULT_ARMS), help=f"some of {', '.join(ARMS)}")
+    add("--beta2", type=numbers, default=[0.99, 0.999], help="0.99,0.999")
+    add("--seeds", type=int, default=8, help="seeds 0 to n-1 (8)")
+    add("--bad-seeds", type=int, default=4, help="seeds of the known-bad arm (4)")
+    add("--jobs", type=int, default=4, help="concurrent runs, each on its own stream (4)")
+    add("--time-limit", type=float, metavar="SECONDS", help="do not start a run that would take longer")
+    add("--device", type=torch.device, default=device)
+    add("--precision", choices=("bf16", "fp32"), help="precision of the model (bf16 on a GPU, else fp32)")
+    add("--compile", action="store_true", dest="compiled", help="torch.compile the model")
     for field in dataclasses.fields(Settings):
         if field.name not in ("text_crc", "vocabulary", "precision", "compiled", "device"):
             name = "--" + field.name.replace("_", "-")
-            run.add_argument(name, type=type(field.default), default=field.default, help=f"({field.default})")
+            add(name, type=type(field.default), default=field.default, help=f"({field.default})")
     return parser.parse_args(arguments)
 
 
 def settings_of(options: argparse.Namespace, vocabulary: int, crc: str) -> Settings:
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         field.name: getattr(options, field.name)
         for field in dataclasses.fields(Settings)
         if hasattr(options, field.name)
     }
     on_gpu = options.device.type == "cuda"
-    given["precision"] = options.precision or ("bf16" if on_gpu else "fp32")
-    given["device"] = torch.cuda.get_device_name(options.device) if on_gpu else "cpu"
-    return Settings(**{**given, "vocabulary": vocabulary, "text_crc": crc})
+    values["precision"] = options.precision or ("bf16" if on_gpu else "fp32")
+    values["device"] = torch.cuda.get_device_name(options.device) if on_gpu else "cpu"
+    return Settings(**{**values, "vocabulary": vocabulary, "text_crc": crc})
 
 
 def run(options: argparse.Namespace) -> None:
@@ -95,19 +85,19 @@ def run(options: argparse.Namespace) -> None:
         return
     done = Runner(settings, tokens, options.device).run(todo, options.jobs, deadline, options.results)
     if done < len(todo):
-        print(f"time is up: {len(todo) - done} runs are left; the same call goes on", file=sys.stderr)
+        print(f"time is up: {len(todo) - done} runs are left; the same call resumes them", file=sys.stderr)
 
 
 def report(options: argparse.Namespace) -> int:
     known = records.load(options.results)
     if not known:
-        print(f"{options.results} holds no finished run: make some with `char_gpt.py run`", file=sys.stderr)
+        print(f"{options.results} contains no finished run: train with `char_gpt.py run`", file=sys.stderr)
         return 1
     found = summary.rows(known, options.margin)
     remarks = summary.remarks(found, known, options.margin)
     if options.json:
-        whole = {"settings": known[0]["settings"], "margin": options.margin, "remarks": remarks}
-        print(json.dumps({**whole, "rows": [row.as_dict() for row in found]}, indent=1))
+        about = {"settings": known[0]["settings"], "margin": options.margin, "remarks": remarks}
+        print(json.dumps({**about, "rows": [row.as_dict() for row in found]}, indent=1))
     else:
         print(summary.table(found), *remarks, sep="\n\n")
     if options.svg is not None:

@@ -1,7 +1,7 @@
-"""The plot of the convergence benchmark, by panels_svg.py.
+"""Draws the plot of the convergence benchmark.
 
-A column per beta2. Above: mean validation loss of each arm. Below: mean paired difference to the reference,
-with the margin as a band and the 90% interval of the last point as a bar on the right.
+It has a column for each beta2. Above: mean validation loss of each arm. Below: mean paired difference from
+the reference, with the margin as a band and the 90% interval of the last point as a bar on the right.
 """
 
 from __future__ import annotations
@@ -12,19 +12,17 @@ from collections.abc import Iterable, Sequence
 import summary
 from arms import BAD, NULL, REFERENCE
 from panels_svg import (
-    GAP,
-    HEIGHT,
     LEFT,
     RIGHT,
     TOP,
     WIDTH,
     Panel,
     Style,
-    clip,
+    column,
     document,
-    frame,
     interval,
     line,
+    loss_range,
     text,
 )
 from records import Record
@@ -51,37 +49,31 @@ def _column(
     margin: float,
     styles: Styles,
 ) -> list[str]:
-    """The two panels of one beta2; nothing where the reference has no run."""
-    x0 = LEFT + number * (WIDTH + LEFT + RIGHT)
+    """Returns the two panels of one beta2; nothing if the reference has no run."""
     curves = {arm: summary.mean_curve(records, arm, beta2) for arm in styles}
     steps, reference = curves.get(REFERENCE, ([], []))
     if not any(map(math.isfinite, reference)):
         return []
-    # The first tenth of the training would take most of the height.
-    high = reference[min(len(reference) // 10, len(reference) - 1)]
-    low = min(value for _, means in curves.values() for value in means if math.isfinite(value))
-    room = 0.06 * (high - low) + 0.01
-    upper = Panel(x0, TOP, WIDTH, HEIGHT, (0, steps[-1]), (low - room, high + room))
-    lower = Panel(x0, TOP + HEIGHT + GAP, WIDTH, HEIGHT, (0, steps[-1]), (-4 * margin, 4 * margin))
+    x0 = LEFT + number * (WIDTH + LEFT + RIGHT)
+    losses = loss_range(reference, (value for _, means in curves.values() for value in means))
+    labels = {"validation loss, nats": ".3g", "difference to fp32": "+.3g"}
+    name = f"column{number}row"
+    (upper, lower), frames = column(x0, steps[-1], [losses, (-4 * margin, 4 * margin)], labels, name)
     box = f'width="{WIDTH}" height="{lower.y(-margin) - lower.y(margin):.1f}"'
     parts = [
         text(x0 + WIDTH / 2, TOP - 12, f"beta2 = {beta2:g}", more=' font-weight="bold"'),
         f'<rect x="{x0}" y="{lower.y(margin):.1f}" {box} fill="#e8f3e8"/>',
-        *frame(upper, "validation loss, nats", lambda value: f"{value:.3g}"),
-        *frame(lower, "difference to fp32", lambda value: f"{value:+.3g}"),
-        clip(upper, f"upper{number}"),
-        clip(lower, f"lower{number}"),
+        *frames,
     ]
     for arm, style in styles.items():
-        parts.append(line(upper, *curves[arm], style, f"upper{number}"))
+        parts.append(line(upper, *curves[arm], style, f"{name}0"))
         if arm != REFERENCE:
-            difference = summary.mean_difference(records, arm, beta2)
-            parts.append(line(lower, *difference, style, f"lower{number}"))
+            parts.append(line(lower, *summary.mean_difference(records, arm, beta2), style, f"{name}1"))
     return parts + _intervals(lower, [row for row in found if row.beta2 == beta2], styles)
 
 
 def svg(records: Sequence[Record], found: Sequence[summary.Row], margin: float) -> str:
-    """The whole file."""
+    """Returns the file."""
     betas = sorted({row.beta2 for row in found})
     spare = iter(SPARE)
     styles = {
@@ -97,7 +89,7 @@ def svg(records: Sequence[Record], found: Sequence[summary.Row], margin: float) 
 
 
 def _intervals(panel: Panel, found: Iterable[summary.Row], styles: Styles) -> list[str]:
-    """The 90% interval of each arm's last difference; a run that diverged has no end and is above."""
+    """Draws the 90% interval of each arm's last difference; a run that diverged has an arrow."""
     parts: list[str] = []
     shown = [row for row in found if row.comparison is not None and row.comparison.verdict != "too few"]
     for place, row in enumerate(shown):

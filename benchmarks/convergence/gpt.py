@@ -1,8 +1,8 @@
-"""The model of the convergence benchmark: a small GPT over characters, as a function of a list of parameters.
+"""The model of the convergence benchmark: a small character GPT, as a function of a list of parameters.
 
-It computes in the parameters' dtype up to the logits, the residual stream included, and in fp32 from there.
-Nothing here draws random numbers: dropout masks come in as tensors, so that all arms see the same ones and a
-CUDA graph can be replayed.
+It computes in the parameters' dtype up to the logits, the residual stream included, and in fp32 after them.
+The function draws no random numbers: dropout masks are tensor arguments, so that all arms get the same masks
+and a CUDA graph can be replayed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-PER_LAYER = 6  # parameters of a layer, in the order of parameter_shapes
+PER_LAYER = 6  # parameters of a layer
 
 
 @dataclass(frozen=True)
@@ -28,24 +28,24 @@ class Shape:
 
     @property
     def classes(self) -> int:
-        """Rows of the token table: the vocabulary rounded up to 8 for tensor cores; others never occur."""
+        """Rows of the token table: the vocabulary, rounded up to a multiple of 8 for tensor cores."""
         return -(-self.vocabulary // 8) * 8
 
     @property
     def masks(self) -> int:
-        """Places where dropout acts: the embedding and the two branches of each layer."""
+        """Number of dropout masks: the embedding and the two branches of each layer."""
         return 2 * self.layers + 1
 
 
 def parameter_shapes(shape: Shape) -> list[tuple[int, ...]]:
-    """Tokens (also the output layer), positions, the layers, the last norm."""
+    """Returns the shapes of tokens (also the output layer), positions, the layers and the last norm."""
     w = shape.width
     layer: list[tuple[int, ...]] = [(w,), (3 * w, w), (w, w), (w,), (4 * w, w), (w, 4 * w)]
     return [(shape.classes, w), (shape.block, w), *(layer * shape.layers), (w,)]
 
 
 def initial(shape: Shape, seed: int) -> list[Tensor]:
-    """Gains 1; matrices normal with 0.02, those that end a branch smaller by the root of their number."""
+    """Returns gains of 1 and normal matrices: 0.02, divided by sqrt(2 layers) at the end of a branch."""
     generator = torch.Generator().manual_seed(seed)
     tensors = []
     for index, size in enumerate(parameter_shapes(shape)):
@@ -72,9 +72,9 @@ def _add(x: Tensor, branch: Tensor, mask: Tensor | None) -> Tensor:
 def loss(
     shape: Shape, parameters: Sequence[Tensor], window: Tensor, masks: Sequence[Tensor] | None
 ) -> Tensor:
-    """Mean nats per character of predicting window[:, 1:] from window[:, :-1] (int64, block + 1 columns)."""
+    """Returns the mean nats per character of window[:, 1:] given window[:, :-1]; int64, block + 1 columns."""
     tokens, positions, *layers, last = parameters
-    # A product with one-hot rows instead of a look-up: its gradient is a product too, without atomics.
+    # A matmul with one-hot rows replaces the look-up: its gradient is a matmul too, without atomics.
     classes = torch.arange(shape.classes, device=window.device)
     x = F.linear((window[:, :-1, None] == classes).to(tokens.dtype), tokens.t()) + positions
     if masks is not None:

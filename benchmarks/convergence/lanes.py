@@ -1,8 +1,8 @@
-"""Training runs of the convergence benchmark: lanes that train side by side.
+"""Training runs of the convergence benchmark in parallel lanes.
 
-A Lane is one arm with one beta2. It captures its whole step in a CUDA graph once, and is loaded with one
-seed after another. Lanes have streams of their own, so that the kernels of several small models share the
-GPU; processes would only take turns on it. On the CPU the same step runs eagerly.
+A Lane is one arm with one beta2. It captures its complete step in a CUDA graph once, and loads one seed after
+another. Each lane has its own stream, so that the kernels of several small models share the GPU; processes
+would only take turns. On the CPU the same step runs eagerly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import gpt
 import torch
 from arms import Arm
-from given import DTYPES, Corpus, Plan, Settings
+from run_inputs import DTYPES, Corpus, SeedInputs, Settings
 from torch import Tensor
 
 WARM_UPS = 3  # eager steps before the capture
@@ -23,7 +23,7 @@ WARM_UPS = 3  # eager steps before the capture
 
 @functools.cache
 def compiled_loss() -> Callable[..., Tensor]:
-    """One for all lanes: their shapes are the same, so it compiles once."""
+    """Returns one function for all lanes: their shapes are equal, so it compiles once."""
     return torch.compile(gpt.loss, dynamic=False)
 
 
@@ -38,7 +38,7 @@ class Lane:
         for parameter in self.parameters:
             parameter.grad = torch.zeros_like(parameter)
         # The model computes with copies in its precision, as under autocast, and their gradients are copied
-        # back: a launch or two for all of them, and addresses that the optimizer may rely on.
+        # back in one or two launches. The addresses of the parameters do not change.
         self.copies = [p.to(DTYPES[settings.precision], copy=True).requires_grad_() for p in self.parameters]
         self.columns = torch.arange(settings.block + 1, device=device)
         self.rates = settings.schedule().to(device)
@@ -60,23 +60,23 @@ class Lane:
     def current(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
-    def load(self, seed: int, plan: Plan) -> None:
-        """Everything of a seed into the lane's own memory; captures the step the first time."""
+    def load(self, seed: int, inputs: SeedInputs) -> None:
+        """Copies the inputs of a seed into the lane's memory; captures the step the first time."""
         if self.stream is not None and self.graph is None:
-            torch.cuda.synchronize()  # everything so far was made on another stream
-            self._copy(plan)
+            torch.cuda.synchronize()  # another stream has created the tensors
+            self._copy(inputs)
             self._capture()
-        self._copy(plan)
-        self.seed, self.marks = seed, plan.marks
+        self._copy(inputs)
+        self.seed, self.marks = seed, inputs.marks
 
     @torch.no_grad()
-    def _copy(self, plan: Plan) -> None:
+    def _copy(self, inputs: SeedInputs) -> None:
         with self.current():
-            for parameter, start in zip(self.parameters, plan.parameters, strict=True):
+            for parameter, start in zip(self.parameters, inputs.parameters, strict=True):
                 parameter.copy_(start)
             torch._foreach_copy_(self.copies, self.parameters)
-            self.offsets.copy_(plan.offsets)
-            self.picks.copy_(plan.picks)
+            self.offsets.copy_(inputs.offsets)
+            self.picks.copy_(inputs.picks)
             self.clock.zero_()
             self.arm.reset()
 
@@ -118,7 +118,7 @@ class Lane:
 
     @torch.no_grad()
     def evaluate(self, slot: int) -> None:
-        """The loss over every window of the validation part, into the curve; does not wait."""
+        """Writes the loss of all validation windows into the curve; does not wait."""
         windows = self.corpus.validation
         with self.current():
             total = torch.zeros((), dtype=torch.float64, device=self.device)
@@ -128,7 +128,7 @@ class Lane:
             self.curve[slot] = total / len(windows)
 
     def result(self) -> dict[str, Any]:
-        """What is recorded of the finished run; waits for it."""
+        """Waits for the run, and returns its record."""
         if self.stream is not None:
             self.stream.synchronize()
         ends = self.settings.eval_steps

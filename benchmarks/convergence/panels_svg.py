@@ -1,9 +1,9 @@
-"""Plots as SVG files, written without a library: boxes with scales, curves, intervals, a legend."""
+"""Draws plots as SVG files without a library: panels with axes, curves, intervals, a legend."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -13,7 +13,7 @@ HEIGHT = 210
 
 @dataclass
 class Panel:
-    """A box with its scales."""
+    """A box with its axes."""
 
     x0: float
     y0: float
@@ -43,7 +43,7 @@ class Style:
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers in the range: steps of 1, 2 or 5 times a power of ten."""
+    """Returns round numbers in the range: steps of 1, 2 or 5 times a power of ten."""
     step = 10.0 ** math.floor(math.log10((high - low) / most))
     step *= next(k for k in (1, 2, 5, 10) if (high - low) / (step * k) <= most)
     return [k * step for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
@@ -53,13 +53,13 @@ def text(x: float, y: float, words: str, anchor: str = "middle", more: str = "")
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(words)}</text>'
 
 
-def frame(panel: Panel, label: str, form: Callable[[float], str]) -> list[str]:
+def frame(panel: Panel, label: str, form: str) -> list[str]:
     p = panel
     parts = [f'<rect x="{p.x0}" y="{p.y0}" width="{p.width}" height="{p.height}" fill="none" stroke="#999"/>']
     for value in ticks(*p.y_range):
         y = p.y(value)
         parts.append(f'<path d="M{p.x0} {y:.1f}h{p.width}" stroke="#ddd"/>')
-        parts.append(text(p.x0 - 6, y + 4, form(value), "end"))
+        parts.append(text(p.x0 - 6, y + 4, format(value, form), "end"))
     for value in ticks(*p.x_range):
         parts.append(text(p.x(value), p.y0 + p.height + 15, f"{value:g}"))
     parts.append(text(p.x0 + p.width / 2, p.y0 + p.height + 31, "step"))
@@ -69,9 +69,38 @@ def frame(panel: Panel, label: str, form: Callable[[float], str]) -> list[str]:
 
 
 def clip(panel: Panel, name: str) -> str:
-    """Lines that name it end at the panel's edges."""
+    """Defines a clip path: lines that use it end at the panel's edges."""
     box = f'x="{panel.x0}" y="{panel.y0}" width="{panel.width}" height="{panel.height}"'
     return f'<clipPath id="{name}"><rect {box}/></clipPath>'
+
+
+def column(
+    x0: float,
+    last: float,
+    ranges: Sequence[tuple[float, float]],
+    labels: Mapping[str, str],
+    name: str = "panel",
+) -> tuple[list[Panel], list[str]]:
+    """Returns the panels of a column and their frames.
+
+    `labels` maps the label of each y axis to the format of its numbers. Clip paths are `name` and the row.
+    """
+    panels = [
+        Panel(x0, TOP + row * (HEIGHT + GAP), WIDTH, HEIGHT, (0, last), y_range)
+        for row, y_range in enumerate(ranges)
+    ]
+    parts: list[str] = []
+    for row, (panel, (label, form)) in enumerate(zip(panels, labels.items(), strict=True)):
+        parts += [*frame(panel, label, form), clip(panel, f"{name}{row}")]
+    return panels, parts
+
+
+def loss_range(reference: Iterable[float], losses: Iterable[float]) -> tuple[float, float]:
+    """Returns a y range for losses without the first tenth of the reference, which falls steeply."""
+    finite = [loss for loss in reference if math.isfinite(loss)]
+    high, low = finite[len(finite) // 10], min(loss for loss in losses if math.isfinite(loss))
+    margin = 0.06 * (high - low) + 0.01
+    return low - margin, high + margin
 
 
 def line(panel: Panel, steps: Iterable[float], values: Iterable[float], style: Style, clipped: str) -> str:
@@ -81,7 +110,7 @@ def line(panel: Panel, steps: Iterable[float], values: Iterable[float], style: S
 
 
 def interval(panel: Panel, place: int, ends: tuple[float, float], mean: float, colour: str) -> list[str]:
-    """A bar right of the panel, the `place`-th; an arrow where it is outside, upwards for NaN."""
+    """Draws a bar right of the panel, or an arrow if the interval is outside: upwards also for NaN."""
     low_end, high_end = panel.y_range
     x = panel.x0 + panel.width + 8 + 9 * place
     low, high = ends
@@ -97,7 +126,7 @@ def interval(panel: Panel, place: int, ends: tuple[float, float], mean: float, c
 
 
 def document(parts: Sequence[str], styles: Mapping[str, Style], columns: int) -> str:
-    """The whole file: columns of two panels, and under them the legend, by label."""
+    """Returns the file: columns of two panels, and the legend below them."""
     legend = []
     bottom, x = TOP + 2 * HEIGHT + GAP + BOTTOM, float(LEFT)
     for label, style in styles.items():

@@ -1,4 +1,4 @@
-"""Finished runs of the convergence benchmark: a file of JSON lines, all with the same settings."""
+"""Reads and writes finished runs: a file of JSON lines, all with the same settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def key_of(record: Record) -> Key:
 
 
 def load(path: pathlib.Path) -> list[Record]:
-    """The runs of the file; none where there is no file. A last line that was cut short is ignored."""
+    """Returns the runs of the file, or none without a file. An incomplete last line is ignored."""
     lines = path.read_text().split("\n") if path.exists() else []
     records: list[Record] = []
     for number, line in enumerate(lines, start=1):
@@ -35,7 +35,7 @@ def load(path: pathlib.Path) -> list[Record]:
 
 
 def append(path: pathlib.Path, record: Record) -> None:
-    """One more line. A line that a killed run left unfinished is cut off first."""
+    """Appends a line. Removes an incomplete last line, which a killed run may leave, first."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab+") as file:
         file.seek(0)
@@ -48,7 +48,7 @@ def append(path: pathlib.Path, record: Record) -> None:
 
 
 def finite(value: Any) -> Any:
-    """NaN and infinities as null, because JSON has neither."""
+    """Replaces NaN and infinities by None, because JSON has neither."""
     if isinstance(value, dict):
         return {name: finite(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -59,7 +59,7 @@ def finite(value: Any) -> Any:
 def check_settings(
     path: pathlib.Path, records: Iterable[Record], settings: dict[str, Any], flag: str = "--results"
 ) -> None:
-    """An error where a run was made with others; `flag` is what names the file."""
+    """Raises ValueError if a run has other settings; `flag` is the option that names the file."""
     for record in records:
         for name, value in settings.items():
             theirs = record["settings"].get(name)

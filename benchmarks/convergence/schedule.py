@@ -1,4 +1,4 @@
-"""The order in which the convergence benchmark trains its runs, several at once, until time is up."""
+"""The order in which the convergence benchmark trains its runs: several concurrently, until a time limit."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 import records
 import torch
 from arms import BAD
-from given import Corpus, Plan, Settings
 from lanes import Lane
+from run_inputs import Corpus, SeedInputs, Settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Task:
 
 
 def tasks(arms: Sequence[str], betas: Sequence[float], seeds: int, bad_seeds: int) -> list[Task]:
-    """All arms of a seed before the next seed, so that a file that was cut short is still balanced."""
+    """Orders all arms of a seed before the next seed, so that an interrupted file is still balanced."""
     return [
         Task(seed, beta2, arm)
         for seed in range(seeds)
@@ -43,7 +43,7 @@ def tasks(arms: Sequence[str], betas: Sequence[float], seeds: int, bad_seeds: in
 
 
 def rounds(todo: Sequence[Task], jobs: int) -> Iterator[list[Task]]:
-    """At most `jobs` tasks at once, in order, each with a lane of its own."""
+    """Yields at most `jobs` tasks at a time, in order, each with a different lane."""
     start = 0
     while start < len(todo):
         chosen: list[Task] = []
@@ -64,7 +64,7 @@ class Deadline:
 
 
 def train(lanes: Sequence[Lane], settings: Settings, deadline: Deadline) -> bool:
-    """All steps of all lanes, in turns; false where the time was up first."""
+    """Runs all steps of all lanes, in turns. Returns False if the deadline passed before the end."""
     slots = {step: slot for slot, step in enumerate(settings.eval_steps)}
     before: list[torch.cuda.Event] = []
     for step in range(1, settings.steps + 1):
@@ -74,7 +74,7 @@ def train(lanes: Sequence[Lane], settings: Settings, deadline: Deadline) -> bool
             continue
         for lane in lanes:
             lane.evaluate(slots[step])
-        # The host may be one stretch ahead of the device, not more: the clock is looked at here.
+        # The host may be at most one evaluation ahead of the device, because the deadline is checked here.
         for event in before:
             event.synchronize()
         before = [lane.stream.record_event() for lane in lanes if lane.stream is not None]
@@ -84,24 +84,24 @@ def train(lanes: Sequence[Lane], settings: Settings, deadline: Deadline) -> bool
 
 
 class Runner:
-    """Trains tasks. Lanes are kept from seed to seed, so that each captures its graph once."""
+    """Trains tasks. Each lane trains all seeds of its arm, so that it captures its graph once."""
 
     def __init__(self, settings: Settings, tokens: torch.Tensor, device: torch.device) -> None:
         self.settings, self.device = settings, device
         self.corpus = Corpus(settings, tokens, device)
         self.lanes: dict[tuple[str, float], Lane] = {}
-        self.plan: tuple[int, Plan] | None = None
+        self.inputs: tuple[int, SeedInputs] | None = None
 
     def load(self, task: Task) -> Lane:
-        if self.plan is None or self.plan[0] != task.seed:
-            self.plan = task.seed, Plan.of(self.settings, task.seed, len(self.corpus.train))
+        if self.inputs is None or self.inputs[0] != task.seed:
+            self.inputs = task.seed, SeedInputs.of(self.settings, task.seed, len(self.corpus.train))
         if task.lane not in self.lanes:
             self.lanes[task.lane] = Lane(self.settings, self.corpus, task.arm, task.beta2, self.device)
-        self.lanes[task.lane].load(*self.plan)
+        self.lanes[task.lane].load(*self.inputs)
         return self.lanes[task.lane]
 
     def run(self, todo: Sequence[Task], jobs: int, deadline: Deadline, results: pathlib.Path) -> int:
-        """The number of runs finished and written."""
+        """Returns the number of finished and written runs."""
         done, longest = 0, 0.0
         common = {
             "settings": dataclasses.asdict(self.settings),

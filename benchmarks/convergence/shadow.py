@@ -1,9 +1,8 @@
-"""How far low-bit states lead an update astray: fp32 AdamW trains, and each format takes the same steps
-beside it.
+"""Compares the updates of low-bit states with those of fp32 states, for the same parameters and gradients.
 
-At every step all optimizers get the same parameters and the same gradients; only their states are their own.
-Printed: the norm of a format's update over fp32's, their cosine, and the extremes of the norm's ratio over
-the tensors. 1 is fp32.
+fp32 AdamW trains. At every step each format gets its parameters and gradients; only the states differ. The
+table has the norm of a format's update divided by that of fp32, the cosine between them, and the range of the
+norm's ratio over the tensors. The values of fp32 are 1.
 
 PYTHONPATH=adapters/python python benchmarks/convergence/shadow.py --text tinyshakespeare.txt
 """
@@ -16,8 +15,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import given
 import gpt
+import run_inputs
 import torch
 from arms import octavo_adamw
 from torch import Tensor
@@ -32,15 +31,15 @@ def compare(update: Sequence[Tensor], reference: Sequence[Tensor]) -> str:
     return f"{float(mine.norm() / its.norm()):.3f} | {cosine:.4f} | {min(parts):.2f} to {max(parts):.2f}"
 
 
-class Beside:
-    """One format's optimizer over copies of the parameters."""
+class Shadow:
+    """An optimizer of one format with copies of the parameters."""
 
     def __init__(self, parameters: Sequence[Tensor], **options: Any) -> None:
         self.parameters = [p.detach().clone().requires_grad_() for p in parameters]
         self.optimizer = octavo_adamw()(self.parameters, min_quantized_size=0, **options)
 
     def update(self, before: Sequence[Tensor], grads: Sequence[Tensor]) -> list[Tensor]:
-        """What its states make of the gradients, from the same place."""
+        """Returns the update of these gradients, from the same parameters."""
         with torch.no_grad():
             for mine, start in zip(self.parameters, before, strict=True):
                 mine.copy_(start)
@@ -63,32 +62,32 @@ def main() -> int:
     add("--block", type=int, default=64)
     add("--batch", type=int, default=16)
     add("--device", default="cpu")
-    asked = parser.parse_args()
-    tokens, vocabulary, crc = given.read_text(asked.text.read_bytes())
-    settings = given.Settings(
-        crc, vocabulary, layers=asked.layers, heads=4, width=asked.width, block=asked.block,
-        batch=asked.batch, steps=asked.steps, dropout=0.0, precision="fp32",
+    options = parser.parse_args()
+    tokens, vocabulary, crc = run_inputs.read_text(options.text.read_bytes())
+    settings = run_inputs.Settings(
+        crc, vocabulary, layers=options.layers, heads=4, width=options.width, block=options.block,
+        batch=options.batch, steps=options.steps, dropout=0.0, precision="fp32",
     )  # fmt: skip
-    plan = given.Plan.of(settings, 0, int(len(tokens) * 0.9))
-    device = torch.device(asked.device)
-    parameters = [p.to(device).requires_grad_() for p in plan.parameters]
-    options: dict[str, Any] = {"lr": asked.lr, "betas": (0.9, asked.beta2), "weight_decay": 0.0}
-    main_one = octavo_adamw()(parameters, state="fp32", **options)
-    beside = {state: Beside(parameters, state=state, **options) for state in asked.states.split(",")}
+    inputs = run_inputs.SeedInputs.of(settings, 0, int(len(tokens) * 0.9))
+    device = torch.device(options.device)
+    parameters = [p.to(device).requires_grad_() for p in inputs.parameters]
+    hyper: dict[str, Any] = {"lr": options.lr, "betas": (0.9, options.beta2), "weight_decay": 0.0}
+    trained = octavo_adamw()(parameters, state="fp32", **hyper)
+    shadows = {state: Shadow(parameters, state=state, **hyper) for state in options.states.split(",")}
     tokens, reach = tokens.to(device), torch.arange(settings.block + 1, device=device)
     print("| step | loss | state | norm | cosine | norm by tensor |\n|---|---|---|---|---|---|")
-    for step in range(1, asked.steps + 1):
-        windows = tokens[plan.offsets[step - 1].to(device)[:, None] + reach]
+    for step in range(1, options.steps + 1):
+        windows = tokens[inputs.offsets[step - 1].to(device)[:, None] + reach]
         loss = gpt.loss(settings.shape, parameters, windows, None)
         grads = torch.autograd.grad(loss, parameters)
         before = [p.detach().clone() for p in parameters]
         for parameter, grad in zip(parameters, grads, strict=True):
             parameter.grad = grad
-        main_one.step()
+        trained.step()
         reference = [p.detach() - start for p, start in zip(parameters, before, strict=True)]
-        for state, other in beside.items():
+        for state, other in shadows.items():
             update = other.update(before, grads)
-            if step in PRINTED or step == asked.steps:
+            if step in PRINTED or step == options.steps:
                 print(f"| {step} | {loss.item():.3f} | {state} | {compare(update, reference)} |", flush=True)
     return 0
 

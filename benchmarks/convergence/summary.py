@@ -1,7 +1,7 @@
-"""What finished runs of the convergence benchmark show: comparisons with fp32, a table, remarks, curves.
+"""Summarizes finished runs of the convergence benchmark: comparisons with fp32, a table, remarks, curves.
 
-Runs are paired by (beta2, seed). A pair whose initial weights or data differ is an error, since the
-comparison would then be of something else.
+Runs are paired by (beta2, seed). A pair whose initial weights or data differ is an error, because it would
+compare something else.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ LABELS = {
 class Row:
     arm: str
     beta2: float
-    runs: int  # of seeds that the reference has too
+    runs: int  # seeds that the reference has too
     mean_loss: float
-    comparison: Comparison | None  # none for the reference
+    comparison: Comparison | None  # None for the reference
 
     def as_dict(self) -> dict[str, Any]:
         row = asdict(self)
@@ -42,13 +42,13 @@ def rank(arm: str) -> tuple[int, str]:
 
 
 def _loss(record: Record) -> float:
-    """Not a number where the run diverged: where it ended worse than guessing among all characters."""
+    """Returns NaN if the run diverged, that is, ended worse than guessing among all characters."""
     loss = record["loss"]
     return math.nan if loss is None or loss > math.log(record["settings"]["vocabulary"]) else float(loss)
 
 
 def rows(records: Sequence[Record], margin: float) -> list[Row]:
-    """A row per beta2 and arm, over the seeds that the reference has too."""
+    """Returns a row for each beta2 and arm, over the seeds that the reference has too."""
     runs: dict[tuple[float, str], dict[int, Record]] = {}
     for record in records:
         arm, seed, beta2 = key_of(record)
@@ -61,7 +61,7 @@ def rows(records: Sequence[Record], margin: float) -> list[Row]:
             for mark in ("init", "data"):
                 if mine[seed][mark] != reference[seed][mark]:
                     raise ValueError(
-                        f"arm {arm}, seed {seed}: {mark} differs from the reference's: they are no pair"
+                        f"arm {arm}, seed {seed}: {mark} differs from the reference's: not a pair"
                     )
         losses = [_loss(mine[seed]) for seed in seeds]
         differences = [_loss(mine[seed]) - _loss(reference[seed]) for seed in seeds]
@@ -72,7 +72,7 @@ def rows(records: Sequence[Record], margin: float) -> list[Row]:
 
 
 def caught(row: Row) -> bool | None:
-    """Whether the test keeps this arm from being called as good; none where it cannot say."""
+    """Returns True if the test does not call this arm as good as fp32; None if it has too few runs."""
     word = "too few" if row.comparison is None else row.comparison.verdict
     return None if word == "too few" else word not in ("equivalent", "better", "not worse")
 
@@ -103,7 +103,7 @@ def table(found: Sequence[Row]) -> str:
 
 
 def remarks(found: Sequence[Row], records: Sequence[Record], margin: float) -> list[str]:
-    """What the table does not say: whether the test could pass and fail, and whether training overfitted."""
+    """Explains the table, and reports whether the test can pass and fail and whether training overfitted."""
     lines = [
         f"Difference: to {REFERENCE} of the same seed, in nats per character. "
         f"Equivalent: its 90% interval lies inside ±{margin:g}; better: below -{margin:g}; not worse: below "
@@ -128,7 +128,7 @@ def remarks(found: Sequence[Row], records: Sequence[Record], margin: float) -> l
 
 
 def mean_curve(records: Sequence[Record], arm: str, beta2: float) -> tuple[list[int], list[float]]:
-    """Evaluation steps and the mean validation loss of an arm over its seeds."""
+    """Returns the evaluation steps and the mean validation loss of an arm over its seeds."""
     mine = [r for r in records if (str(r["arm"]), float(r["beta2"])) == (arm, beta2)]
     if not mine:
         return [], []
@@ -137,7 +137,7 @@ def mean_curve(records: Sequence[Record], arm: str, beta2: float) -> tuple[list[
 
 
 def mean_difference(records: Sequence[Record], arm: str, beta2: float) -> tuple[list[int], list[float]]:
-    """The same of the differences to the reference, over the seeds that both have."""
+    """Returns the evaluation steps and the mean difference to the reference over the common seeds."""
     keys = [key_of(record) for record in records]
     seeds = {s for a, s, b in keys if (a, b) == (REFERENCE, beta2)}
     seeds &= {s for a, s, b in keys if (a, b) == (arm, beta2)}

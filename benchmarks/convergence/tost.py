@@ -1,8 +1,8 @@
-"""Equivalence of paired losses: two one-sided tests at a margin (TOST).
+"""Tests the equivalence of paired losses: two one-sided tests at a margin (TOST).
 
 Equivalent at margin d and level 5% means that the 90% confidence interval of the mean paired difference
-lies inside (-d, d). An interval that lies outside shows a difference larger than d; one that reaches out of
-it only towards lower losses still shows that nothing is lost.
+lies inside (-d, d). An interval outside shows a difference larger than d. An interval that exceeds the margin
+only towards lower losses still shows that nothing is lost.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LEVEL = 0.05
-PIECES = 1000  # of an integral; even
-FEWEST = 3  # pairs; with two, Student's t has one degree of freedom and the interval says nothing
+PIECES = 1000  # pieces of an integral; even
+FEWEST = 3  # pairs; two give Student's t one degree of freedom and a useless interval
 
 
 def student_cdf(t: float, degrees: float) -> float:
-    """P(T <= t) for degrees of freedom from 1 on, whole or not (Welch's are not).
+    """Returns P(T <= t) for at least 1 degree of freedom, which need not be an integer (Welch's is not).
 
     With t = sqrt(degrees) tan(x) the density is c cos(x)^(degrees - 1), integrated by Simpson's rule.
     """
@@ -31,7 +31,7 @@ def student_cdf(t: float, degrees: float) -> float:
 
 
 def student_quantile(probability: float, degrees: float) -> float:
-    """The t whose cdf is `probability` (at least one half), by bisection."""
+    """Returns the t whose cdf is `probability` (at least one half), by bisection."""
     low, high = 0.0, 1.0
     while student_cdf(high, degrees) < probability:
         high *= 2
@@ -44,14 +44,14 @@ def student_quantile(probability: float, degrees: float) -> float:
 @dataclass(frozen=True)
 class Comparison:
     pairs: int
-    mean: float  # of the differences; not a number where there is none or a run diverged
+    mean: float  # mean difference; NaN without pairs or if a run diverged
     low: float
     high: float
     verdict: str
 
 
 def compare(differences: Sequence[float], margin: float) -> Comparison:
-    """Equivalent, worse or better (by more than the margin), not worse, not shown, too few, diverged."""
+    """Returns equivalent, worse or better (than the margin), not worse, not shown, too few, or diverged."""
     n = len(differences)
     if n and not all(math.isfinite(d) for d in differences):
         return Comparison(n, math.nan, math.nan, math.nan, "diverged")

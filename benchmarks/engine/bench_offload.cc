@@ -364,19 +364,20 @@ constexpr const char* kFooter = R"(Examples:
   octavo bench offload --device cuda --residence device,host --offload-gradients --clip
   octavo bench offload --device cuda --residence stream --trace offload.json
 
-Each layer has one weight. Its forward pass copies on the device for --work-ms, its backward pass for
-twice that and then makes the gradient. The step is that of the usual optimizer. Where states are in
-host memory, the next forward pass waits for each layer's weight, not for all. Iterations follow one
-another without waiting; "model ms" is the same without a step, so the difference is what the optimizer
-costs. A pass of copies keeps the device's memory busy, where a model's pass keeps its arithmetic busy:
-kernels of the step have less to hide behind here.
+Each layer has one weight. Its forward pass is copies on the device for --work-ms; its backward pass
+is copies for twice that time and then the gradient. The step is that of the default optimizer. If
+states are in host memory, the next forward pass waits for the weights layer by layer. Iterations
+follow one another without waiting. "model ms" is an iteration without a step, so the difference is
+the cost of the optimizer. Copies keep the device's memory busy, whereas a model's passes keep its
+arithmetic busy, so the step's kernels overlap less here than with a real model.
 
-"weights" is a hash of all weights after the timed iterations. Residences must agree on it; where they
-do not, the exit code is 1.
+"weights" is a hash of all weights after the timed iterations. All residences must have the same
+hash; otherwise the exit code is 1.
 
---trace writes two more iterations: a row for the model's passes, and one for each queue of the library
-(copies up and down, kernels, work of the CPU). Open it in chrome://tracing or Perfetto, or draw it: benchmarks/draw_trace.py.
-On a CPU threads stand for the device's queues, and nothing is saved: it shows that everything works.)";
+--trace writes two more iterations: a row for the model's passes, and a row for each queue of the
+library (copies up and down, kernels, work of the CPU). Open it in chrome://tracing or Perfetto, or
+draw it with benchmarks/draw_trace.py. On a CPU, threads emulate the device's queues and no memory is
+saved: it only checks that everything works.)";
 
 struct OffloadFlags {
   std::string device = "cpu", residences = "device,stream,host", state = "8bit", param_dtype = "bf16";
@@ -390,8 +391,9 @@ struct OffloadFlags {
 
 void add_offload_options(CLI::App& command, OffloadFlags& flags) {
   const AddOption text{command};
-  text("--device", flags.device, "NAME", "cpu, cuda, or cuda:N for another than the first GPU");
-  text("--residence", flags.residences, "LIST", "Where states live: device, stream, host");
+  text("--device", flags.device, "NAME", "cpu, cuda (the first GPU) or cuda:N");
+  text("--residence", flags.residences, "LIST",
+       "Places of the states, comma-separated: device, stream, host");
   text("--state", flags.state, "NAME", "State format");
   text("--param-dtype", flags.param_dtype, "NAME", "Weights and gradients: fp32, bf16, fp16");
   command.add_option("--layers", flags.layers, "Layers of the model (default 8, on a GPU 40)")
@@ -400,20 +402,22 @@ void add_offload_options(CLI::App& command, OffloadFlags& flags) {
   command.add_option("--numel", flags.numel, "Parameters of a layer (default 2^18, on a GPU 27Mi)")
       ->type_name("N");
   command
-      .add_option("--work-ms", flags.work_ms,
-                  "Forward pass of a layer in milliseconds, the backward pass takes two of them (default 1, "
-                  "on a GPU 1.5)")
+      .add_option(
+          "--work-ms", flags.work_ms,
+          "Time of a layer's forward pass in milliseconds; the backward pass takes twice that (default "
+          "1, on a GPU 1.5)")
       ->type_name("MS")
       ->check(CLI::PositiveNumber);
   command.add_option("--repeat", flags.repeat, "Timed iterations (default 10)")
       ->type_name("N")
       ->check(whole_number(1, 1000000));
   command
-      .add_option("--threads", flags.threads, "Threads of the CPU (default: the CPUs this process may use)")
+      .add_option("--threads", flags.threads,
+                  "CPU threads (default: the number of CPUs this process may use)")
       ->type_name("N")
       ->check(whole_number(1, 1024));
   command.add_flag("--offload-gradients", flags.offload_gradients,
-                   "Gradients go to host memory in the backward pass");
+                   "Move gradients to host memory in the backward pass");
   command.add_flag("--clip", flags.clip, "Clip by the norm of all gradients");
   text("--trace", flags.trace, "FILE",
        "Write two iterations as Chrome trace JSON; needs --residence stream or host, or device and one of "

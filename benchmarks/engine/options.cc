@@ -144,7 +144,7 @@ void add_bench_options(CLI::App& command, BenchFlags& flags) {
                           const std::string& help) {
     return command.add_option(flag, value, help)->type_name("N")->check(valid);
   };
-  text("--device", flags.device, "NAME", "cpu, cuda, or cuda:N for another than the first GPU");
+  text("--device", flags.device, "NAME", "cpu, cuda (the first GPU) or cuda:N");
   text("--shape", flags.shapes, "LIST",
        "Tensors, comma-separated, or all: flat (one tensor), gpt2 (124M parameters), parakeet (627M), "
        "gpt2-embedding (39M, few rows with a gradient), moe (118M), lora (25M), vit-g (1.1G)");
@@ -154,10 +154,9 @@ void add_bench_options(CLI::App& command, BenchFlags& flags) {
       ->type_name("N");
   text("--zeros", flags.zeros, "LIST",
        "Shares of rows that never have a gradient, comma-separated: 0,0.5,0.9");
-  number(
-      "--settle", flags.settle, whole_number(0, 1000000),
-      "Steps on gradients of their own before those that are timed (default: 0, on a GPU 5; with tokens or "
-      "experts 20 and 300)");
+  number("--settle", flags.settle, whole_number(0, 1000000),
+         "Steps with different gradients before the timed ones (default: 0, on a GPU 5; with tokens or "
+         "experts 20 and 300)");
   text("--state", flags.states, "LIST",
        "State formats, comma-separated, or all: " + names(all_state_formats()));
   text("--optimizer", flags.optimizers, "LIST",
@@ -165,19 +164,20 @@ void add_bench_options(CLI::App& command, BenchFlags& flags) {
   text("--switch", flags.switches, "LIST",
        "Options that add moments, comma-separated: " + joined(all_switches(all_algorithms())));
   text("--param-dtype", flags.param_dtype, "NAME", "Parameters: " + names(all_dtypes()));
-  text("--grad-dtype", flags.grad_dtype, "NAME", "Gradients: the same names (default: as the parameters)");
+  text("--grad-dtype", flags.grad_dtype, "NAME",
+       "Gradients: the same names (default: the dtype of the parameters)");
   number("--grad-offset", flags.grad_offset, whole_number(0, 64),
-         "Gradients begin N elements further, as views into a bucket do (default: 0)");
+         "Offset of the gradients in elements, as of views into a bucket (default: 0)");
   text("--store", flags.store, "NAME",
        "Weight store: " + names(all_weight_stores()) + " (all but nearest need --param-dtype bf16)");
   number("--block-size", flags.block_size, whole_number(kMinBlockSize, kMaxBlockSize, true),
          "Elements that share a scale: a power of two from 32 to 4096 (default: the format's)");
   number("--threads", flags.threads, whole_number(1, kMaxThreads),
-         "Threads of the CPU (default: the CPUs this process may use)");
+         "CPU threads (default: the number of CPUs this process may use)");
   number("--repeat", flags.repeat, whole_number(1, 1000000), "Timed steps (default: 10, on a GPU 20)");
   command.add_flag("--guard", flags.guard, "Check gradients first and skip the step on NaN or infinity");
   command.add_flag("--norm", flags.norm, "Add a row for the norm of all gradients");
-  command.add_flag("--dry-run", flags.dry_run, "Bytes and checksums only: nothing is timed");
+  command.add_flag("--dry-run", flags.dry_run, "Print bytes and checksums without timing");
   command.add_flag("--json", flags.json, "Print JSON on stdout, nothing else");
 }
 

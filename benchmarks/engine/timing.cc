@@ -83,7 +83,7 @@ CopyMeter::CopyMeter(BenchDevice& device) : device_(device) {
   if (bytes < least(device))
     throw Failure(kExitFailure, "the copy ceiling needs " + human_bytes(least(device) * 5 / 2) +
                                     " of free memory, " + human_bytes(available) +
-                                    " are there; --dry-run measures nothing");
+                                    " are free; --dry-run needs none");
   if (bytes < kWanted)
     note_ = "copied " + human_bytes(bytes) + " instead of " + human_bytes(kWanted) + " each side: only " +
             human_bytes(available) + " of memory are free";

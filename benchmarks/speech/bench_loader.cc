@@ -53,7 +53,7 @@ struct Row {
   // Clips read without an error, and their samples at the requested rate.
   std::int64_t clips = 0, samples = 0;
   std::int64_t bad = 0;
-  std::string error;   // of the first bad clip
+  std::string error;   // error of the first bad clip
   double elapsed = 0;  // seconds
   [[nodiscard]] double clips_per_second() const { return static_cast<double>(clips) / elapsed; }
   [[nodiscard]] double times_real() const { return static_cast<double>(samples) / kRate / elapsed; }
@@ -180,20 +180,21 @@ void add_bench_loader(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("loader", "Time the decoding of recordings, by number of threads");
   auto flags = std::make_shared<LoaderFlags>();
   command
-      ->add_option("MANIFEST", flags->manifest,
-                   "JSON lines as data.train_manifest has them; without it, clips of our own: FLAC of 16 kHz "
-                   "and MP3 of 44.1 kHz")
+      ->add_option(
+          "MANIFEST", flags->manifest,
+          "Manifest as in data.train_manifest; without it, generated clips: FLAC at 16 kHz and MP3 at "
+          "44.1 kHz")
       ->type_name("FILE");
   const AddOption option{*command};
   option("--workers", flags->workers, "LIST", "Threads, comma-separated")
       ->delimiter(',')
       ->check(CLI::Range(1, 1024));
-  option("--length", flags->length, "S", "Length of a clip of our own")->check(CLI::Range(0.1, 600.0));
-  option("--seconds", flags->seconds, "S", "How long each line is measured")->check(CLI::Range(0.01, 3600.0));
+  option("--length", flags->length, "S", "Length of a generated clip")->check(CLI::Range(0.1, 600.0));
+  option("--seconds", flags->seconds, "S", "Measuring time of each row")->check(CLI::Range(0.01, 3600.0));
   command->add_flag("--json", flags->json, "Print JSON on stdout, nothing else");
   command->footer(
-      "Clips become mono samples at 16 kHz, as training reads them. Files that were read before come from "
-      "memory.\nWhat a GPU takes: octavo bench speech.");
+      "Clips are decoded to mono samples at 16 kHz, as in training. Files that were read before are in the "
+      "page cache.\n`octavo bench speech` measures how many clips per second a GPU consumes.");
   command->callback([flags] { bench_loader(*flags); });
 }
 

@@ -225,10 +225,10 @@ std::string time_text(const Bench& bench) {
 }
 
 // Shows only the matmuls of the first row: rows that differ only in the optimizer have the same matmuls.
-std::string products_text(const Bench& bench) {
+std::string matmuls_text(const Bench& bench) {
   for (const Row& row : bench.rows) {
     if (!row.measure || row.measure->products.empty()) continue;
-    std::string out = fmt::format("\nproducts, of {} clips\n", row.clips);
+    std::string out = fmt::format("\nFP8 matmuls with {} clips\n", row.clips);
     for (const std::string& line : row.measure->products) out += fmt::format("  {}\n", line);
     return out;
   }
@@ -240,8 +240,8 @@ std::string warning_text(const Bench& bench) {
   for (const Row& row : bench.rows) skipped += row.measure ? row.measure->skipped : 0;
   if (skipped == 0) return {};
   return fmt::format(
-      "\nwarning: {} steps had gradients that are not finite, and their optimizer did nothing: do not trust "
-      "its times\n",
+      "\nwarning: {} steps had non-finite gradients and did not update the weights: do not trust their "
+      "times\n",
       skipped);
 }
 
@@ -251,12 +251,12 @@ std::string text_of(const Bench& bench) {
       fmt::format("{}), clips of {} s with {} tokens, computing in {}, weights in {}, on {}",
                   model_text(request.model, bench.parameters), octavo_train::significant(request.seconds, 4),
                   request.tokens, request.dtype, bench.weights, bench.device);
-  if (request.fp8 != "off") out += fmt::format(", products in FP8 ({}, {})", request.fp8, request.fp8_select);
+  if (request.fp8 != "off") out += fmt::format(", FP8 matmuls ({}, {})", request.fp8, request.fp8_select);
   if (request.offload != "none") out += ", offload " + request.offload;
   if (request.offload_gradients) out += ", gradients too";
   if (request.accumulation != 1) out += fmt::format(", {} micro-batches a step", request.accumulation);
   return out + "\n\n" + memory_text(bench) + "\nmilliseconds of a step\n" + time_text(bench) +
-         products_text(bench) + warning_text(bench);
+         matmuls_text(bench) + warning_text(bench);
 }
 
 std::string json_of(const Bench& bench) {

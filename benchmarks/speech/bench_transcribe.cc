@@ -250,7 +250,7 @@ void bench_transcribe(const TranscribeBenchRequest& request, const octavo_train:
   std::vector<Row> rows;
   {
     Progress progress;
-    progress.say("random weights, and how many tokens they give");
+    progress.say("setting the token rate of the random weights");
     bench.set_rate();
     for (const std::string& from : request.from) {
       for (const double batch : request.batch_seconds) {

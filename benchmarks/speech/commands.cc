@@ -1,5 +1,5 @@
-// Defines the command lines of `octavo bench speech` and `octavo bench transcribe`, and what benchmarks of
-// the speech task share.
+// Defines the command lines of `octavo bench speech` and `octavo bench transcribe`, and the parts that the
+// benchmarks of the speech task share.
 // SPDX-License-Identifier: MIT
 #include "benchmarks/speech/commands.h"
 
@@ -29,17 +29,17 @@ constexpr std::int64_t kMostClips = 4096, kMostTokens = 100000, kMostSteps = 100
 std::string speech_bench_footer() {
   using namespace octavo_train::recipe;
   return "For example:\n"
-         "  octavo bench speech                  where a step of Parakeet TDT 0.6B v3 goes\n"
+         "  octavo bench speech                  the parts of a step of Parakeet TDT 0.6B v3\n"
          "  octavo bench speech --checkpointing off,on --optimizer " +
          joined(std::vector{kWithFp32, kOptimizer, kWith4bit}, ",") + R"(
-  octavo bench speech --fp8 delayed    which products gain in FP8, and what the step does
+  octavo bench speech --fp8 delayed    the speed of FP8 matmuls, and of the step
   octavo bench speech --size tiny --clips 2 --seconds 2 --tokens 5 --device cpu
 
-Weights, recordings and labels are random. Three steps warm up and one is measured for its memory; then the
-steps that are timed. Parts are timed by events on a GPU, so nothing waits for it; "rest" is what they lack
-of a step. Memory by owner: "activations" is what the forward pass has kept when the loss begins, "loss" the
-most that joint and loss need beyond that and beyond gradients. Not all of them live at the moment of the
-peak.)";
+Weights, recordings and labels are random. Three steps warm up, one step is measured for its memory, and
+then --steps steps are timed. On a GPU, events time the parts without waiting; "rest" is the time of a step
+that is in no part. Memory by owner: "activations" is what the forward pass has saved when the loss begins,
+"loss" is the peak of joint and loss beyond that and beyond the gradients. Not all owners reach their size
+at the moment of the peak.)";
 }
 
 constexpr const char* kTranscribeBenchFooter = R"(For example:
@@ -47,10 +47,10 @@ constexpr const char* kTranscribeBenchFooter = R"(For example:
   octavo bench transcribe --from memory,flac,mp3 --batch-seconds 320,1200,4800
   octavo bench transcribe --size tiny --clips 8 --seconds 2 --device cpu
 
-Weights are random. The bias of blank is set so that about --tokens-per-second come out, as of speech: with
-random weights alone it would be none, or ten a frame. The table says how many there were. A row's time goes
-from the first file to the last text, with one batch before it to warm up. Files are 32 different ones, read
-again and again: WAV and FLAC at 16 kHz, MP3 at 44.1 kHz.)";
+Weights are random. The bias of blank is set so that the model emits about --tokens-per-second, as for
+speech: random weights alone would emit no token, or ten per frame. The table has their number. A row's time
+is from the first file to the last text, after one untimed batch. There are 32 different files, which are
+read repeatedly: WAV and FLAC at 16 kHz, MP3 at 44.1 kHz.)";
 
 void add_model(const AddOption& option, BenchModel& model) {
   option("--size", model.size, "NAME", "Model: v2, v3, tiny, or the layers/width of its encoder: 12/512");
@@ -81,12 +81,11 @@ void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenc
   option("--tokens", request->tokens, "N", "Labels of a clip")
       ->check(CLI::Range(std::int64_t{0}, kMostTokens));
   option("--checkpointing", request->checkpointing, "LIST",
-         "off, on, encoder or decoder, comma-separated: whose activations are computed again in the backward "
-         "pass")
+         "off, on, encoder or decoder, comma-separated: the part whose activations the backward pass "
+         "recomputes")
       ->delimiter(',')
       ->check(CLI::IsMember({"off", "on", "encoder", "decoder"}));
-  option("--optimizer", request->optimizers, "LIST",
-         "Optimizers as training.optimizer has them, comma-separated")
+  option("--optimizer", request->optimizers, "LIST", "Optimizers of training.optimizer, comma-separated")
       ->delimiter(',');
   add_model(option, request->model);
   option("--dtype", request->dtype, "NAME",
@@ -95,7 +94,7 @@ void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenc
          "Master weights, as training.master_weights: auto, 24, 32, stochastic or none");
   option("--device", request->device, "NAME", "Device: auto, cpu, cuda or cuda:1");
   option("--fp8", request->fp8, "NAME",
-         "FP8 matmuls: off, or a recipe as training.fp8.recipe has it: delayed, current, rowwise or block");
+         "FP8 matmuls: off, or a recipe of training.fp8.recipe: delayed, current, rowwise or block");
   option("--fp8-select", request->fp8_select, "NAME",
          "Choice of the FP8 matmuls, as training.fp8.select: measure or always");
   option("--offload", request->offload, "NAME",
@@ -124,11 +123,11 @@ void add_bench_transcribe(CLI::App& bench, const std::function<void(const Transc
   option("--batch-seconds", request->batch_seconds, "LIST", "Seconds of sound in a batch, comma-separated")
       ->delimiter(',')
       ->check(CLI::Range(0.1, 1e6));
-  option("--clips", request->clips, "N", "Clips in all")
+  option("--clips", request->clips, "N", "Number of clips")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
   option("--seconds", request->seconds, "S", "Length of a clip")->check(CLI::Range(0.1, 3600.0));
   option("--tokens-per-second", request->tokens_per_second, "N",
-         "Tokens that the model gives for a second of sound, about")
+         "Approximate number of tokens that the model emits per second of sound")
       ->check(CLI::Range(0.0, 100.0));
   add_model(option, request->model);
   option("--dtype", request->dtype, "NAME", "Compute type; auto: bfloat16 on a GPU, float32 elsewhere")

@@ -15,13 +15,13 @@ def main() -> None:
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
     x, y = torch.randn(32, 64), torch.randn(32, 64)
-    params = [p.detach() for p in model.parameters()]  # the operator writes them: autograd must not watch
+    params = [p.detach() for p in model.parameters()]  # the operator writes to them, untracked by autograd
     moments = [p for _ in range(2) for p in params]  # the first moments of all, then the second ones
     codes = [torch.zeros_like(p, dtype=torch.uint8) for p in moments]
     scales = [torch.zeros(-(-p.numel() // BLOCK)) for p in moments]
     taken, lr = torch.zeros((), dtype=torch.int64), torch.tensor(1e-2)
 
-    @torch.compile(fullgraph=True, backend="aot_eager")  # leave `backend` out for generated kernels
+    @torch.compile(fullgraph=True, backend="aot_eager")  # omit `backend` for generated kernels
     def update(grads: list[torch.Tensor]) -> None:
         octavo.ops.step("adamw", params, grads, codes, scales, [], taken, lr, weight_decay=0.01)
 

@@ -25,7 +25,7 @@ def main() -> None:
         optimizer.step()
         return loss.detach()
 
-    side = torch.cuda.Stream()  # warm up on another stream, as torch asks for
+    side = torch.cuda.Stream()  # torch requires the warm-up on another stream
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""Trains on several processes with FSDP2 and 8-bit states, saves a checkpoint and goes on from it.
+"""Trains on several processes with FSDP2 and 8-bit states, saves a checkpoint and resumes from it.
 
 Run it with `torchrun --nproc-per-node 2 examples/python/fsdp2.py FOLDER`. It uses two GPUs with NCCL, or the
 CPU with gloo where there is no GPU.

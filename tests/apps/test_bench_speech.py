@@ -168,4 +168,4 @@ def test_products_in_fp8(monkeypatch):
     assert "fp8" not in plain
     assert row["loss"] != plain["loss"]
     assert row["fp8"]["codes"] > 0
-    assert "products in FP8 (delayed, measure)" in speech(fp8="delayed").stdout
+    assert "FP8 matmuls (delayed, measure)" in speech(fp8="delayed").stdout

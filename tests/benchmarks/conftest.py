@@ -1,9 +1,11 @@
-"""The scripts of benchmarks/ on the package of this tree, and on one thread: their models here are tiny."""
+"""Puts the scripts, the package of this tree and the helpers of tests/python on the import path."""
 
 import pathlib
 import sys
 
 import torch
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "adapters/python"))
-torch.set_num_threads(1)
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDERS = ("adapters/python", "benchmarks", "benchmarks/bdh", "benchmarks/convergence", "tests/python")
+sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]
+torch.set_num_threads(1)  # the models here are tiny

@@ -1,4 +1,4 @@
-"""What benchmarks/bdh makes of training runs: metrics, statistics, table, plot, and runs that go on.
+"""Tests how benchmarks/bdh reads training runs: metrics, statistics, table, plot, and runs that resume.
 
 The command is a stand-in that writes metrics as `octavo train` does.
 """
@@ -13,14 +13,11 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from typing import Any
 
-import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks/bdh"))
-
 import bdh_settings
 import figures
 import octavo_runs
 import precision_report
+import pytest
 import run_folder
 import speed_report
 import welch
@@ -28,7 +25,7 @@ from bdh_settings import Settings
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Trains nothing: its losses depend on optimizer and seed, so that every figure can be foreseen.
+# This program trains nothing: its losses depend on optimizer and seed, so that the tests know every figure.
 STAND_IN = """
 import json, os, pathlib, signal, sys, time
 verb, config, *rest = sys.argv[1:]
@@ -73,7 +70,7 @@ write(kind="end", step=30, reason="finished", seconds=3.0, overhead=0.004)
 def stand_in(folder: pathlib.Path, slow: str = "", broken: str = "") -> pathlib.Path:
     program = folder / "octavo.py"
     program.write_text(STAND_IN.format(slow=slow, broken=broken))
-    path = folder / "octavo"  # not Python itself after #!, where a path cannot have spaces
+    path = folder / "octavo"  # a shell script, because an interpreter path after #! cannot contain spaces
     path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{program}" "$@"\n')
     path.chmod(0o755)
     return path
@@ -119,7 +116,7 @@ def test_a_run_is_done_when_its_last_start_has_ended(tmp_path: pathlib.Path) -> 
     assert not written(tmp_path, START, end(5, "failed")).done
 
 
-def test_losses_are_those_of_evaluations_and_none_of_a_diverged_run(tmp_path: pathlib.Path) -> None:
+def test_losses_come_from_evaluations_and_a_diverged_run_has_none(tmp_path: pathlib.Path) -> None:
     evals = [{"kind": "eval", "step": step, "loss": loss} for step, loss in ((10, 2.0), (20, 1.5))]
     run = written(tmp_path, START, *evals, {"kind": "sample", "step": 20, "text": "x"}, end(20, "finished"))
     assert (run.loss, run.validation) == (1.5, {10: 2.0, 20: 1.5})
@@ -144,7 +141,7 @@ def test_speed_is_the_median_after_the_warm_up(tmp_path: pathlib.Path) -> None:
     assert timing.line() == "| octavo | 2560.0 | 200 | 5.00 | 1.00% |"
 
 
-def test_a_cut_last_line_is_left_out_and_a_wrong_record_named(tmp_path: pathlib.Path) -> None:
+def test_an_incomplete_last_line_is_skipped_and_a_wrong_record_named(tmp_path: pathlib.Path) -> None:
     written(tmp_path, START)
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "eval", "st')
@@ -167,7 +164,7 @@ def test_welchs_interval() -> None:
     assert welch.compare([-4, -5, -6], [1, 2, 3, 4, 5]).verdict == welch.LOWER
 
 
-def test_what_cannot_be_compared() -> None:
+def test_runs_that_cannot_be_compared() -> None:
     assert welch.compare([1.0], [1.0, 2.0]).verdict == welch.TOO_FEW
     assert welch.compare([], [1.0, 2.0]).verdict == welch.TOO_FEW
     assert welch.compare([1.0, math.nan], [1.0, 2.0]).verdict == welch.DIVERGED
@@ -177,8 +174,8 @@ def test_what_cannot_be_compared() -> None:
 # --- Settings -----------------------------------------------------------------------------------------------
 
 
-def test_every_key_that_is_given_to_the_command_is_one_of_its_own(text: pathlib.Path) -> None:
-    # The page is made from the schema: a row begins with a key and its other names.
+def test_the_command_has_every_key_of_the_config(text: pathlib.Path) -> None:
+    # The page is generated from the schema: a row begins with a key and its other names.
     rows = re.findall(r"^\|([^|]*)\|", (ROOT / "docs/config.md").read_text(), flags=re.MULTILINE)
     words = re.findall(r"`([\w.]+)`", " ".join(rows))
     known = {word.split(".")[-1] for word in words}
@@ -216,7 +213,7 @@ def test_arms_are_trained_once_and_reported(
     assert len(calls(tmp_path)) == 12
 
 
-def test_a_call_that_ran_out_of_time_goes_on(
+def test_a_call_that_ran_out_of_time_resumes(
     tmp_path: pathlib.Path, text: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     some = ["--arms", "fp32,bf16 adamw_8bit", "--seeds", "1"]
@@ -227,7 +224,7 @@ def test_a_call_that_ran_out_of_time_goes_on(
     assert calls(tmp_path) == ["fp32-seed0", "bf16-adamw_8bit-seed0", "bf16-adamw_8bit-seed0"]
 
 
-def test_a_run_that_fails_is_named_and_the_others_go_on(
+def test_a_run_that_fails_is_named_and_the_others_continue(
     tmp_path: pathlib.Path, text: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert loss(tmp_path, text, stand_in(tmp_path, broken="adamw_4bit"), "--seeds", "2") == 1
@@ -299,6 +296,7 @@ def test_precisions_are_compared_with_the_first_one_that_ran(
     lines = capsys.readouterr().out.splitlines()
     assert lines[2] == "| fp32 | 3.000 | 0.800 | 2.00 | 2500 | 1.00 |  | 1.5000 |"
     assert lines[4] == "| bf16 adamw_8bit | octavo: no room | | | | | | |"
-    # Six layers, each forward made twice: 6 (2 * 100 + 100 + 80) over 6 (2 * (40 + 10) + 50 + 20 + 80) + 60.
+    # There are six layers, and each forward matmul occurs twice:
+    # 6 (2 * 100 + 100 + 80) over 6 (2 * (40 + 10) + 50 + 20 + 80) + 60.
     assert lines[5] == "| fp8 adamw | 3.500 | 0.800 | 2.00 | 2500 | 1.00 | 1.46 | 1.5010 |"
     assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {arm}" for arm in precision_report.ARMS]

@@ -1,23 +1,19 @@
-"""benchmarks/bdh/reference.py on a stand-in for the published model: windows, training, files, errors."""
+"""Tests bdh/reference.py with a stand-in for the published model: windows, training, files, errors."""
 
 from __future__ import annotations
 
 import json
 import pathlib
-import sys
 
 import pytest
-import torch
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks/bdh"))
-
 import reference
 import reference_training
+import torch
 from bdh_settings import Settings
 from text_windows import Text
 
 CPU = torch.device("cpu")
-# Of the published model only the names and the call: logits of the next byte by the last one.
+# The stand-in has the names and the call of the published model; it predicts a byte from the last one.
 MODEL = """
 import dataclasses
 import torch
@@ -57,7 +53,7 @@ def text(tmp_path: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def test_the_last_tenth_is_held_out_in_windows_side_by_side() -> None:
+def test_the_last_tenth_is_held_out_in_adjacent_windows() -> None:
     data = bytes(range(250)) * 4
     text = Text(data, 9, CPU)
     assert text.cut == 900
@@ -139,6 +135,6 @@ def test_runs_are_appended_once_and_learn(
         reference.main([*call, *TINY, *steps, "--n-embd", "32"])
 
 
-def test_a_checkout_that_is_none_is_named(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(ValueError, match=r"nowhere/bdh\.py|nowhere is no file"):
+def test_a_wrong_checkout_is_named(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match=r"nowhere/bdh\.py|nowhere is not a file"):
         reference_training.load(tmp_path / "nowhere")

@@ -1,4 +1,4 @@
-"""The scripts that put the library beside others on a CPU: each runs whole, on a small tensor, once."""
+"""Runs the scripts that compare the library with others on a CPU, once, with a small tensor."""
 
 from __future__ import annotations
 
@@ -11,29 +11,25 @@ from typing import Any
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
 
 def run(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *options: str) -> Any:
-    for folder in ("benchmarks", "tests/python"):
-        monkeypatch.syspath_prepend(str(ROOT / folder))
     harness = importlib.import_module("harness")
     monkeypatch.setattr(harness, "copy_speed", lambda _: harness.CopySpeed(10.0, "not measured"))
     monkeypatch.setattr(sys, "argv", [f"{name}.py", "--numel", "2^14", "--threads", "1", "--json", *options])
     try:
         assert importlib.import_module(name).main() == 0
     finally:
-        logging.disable(logging.NOTSET)  # which they turn off
+        logging.disable(logging.NOTSET)  # the scripts disable logging
     return json.loads(capsys.readouterr().out)
 
 
-def test_beside_torch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_torch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     found = run("compare_torch_cpu", monkeypatch, capsys, "--repeat", "1", "--state", "fp32,8bit")
     assert [row["state"] for row in found["rows"]] == ["fp32", "8bit"]
     assert {row["after_openmp"] for row in found["rows"]} == {None}
 
 
-def test_beside_torch_by_implementation_and_after_openmp(
+def test_torch_by_implementation_and_after_openmp(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--repeat", "1", "--state", "8bit", "--implementation", "scalar,", "--after-openmp")
@@ -44,11 +40,9 @@ def test_beside_torch_by_implementation_and_after_openmp(
     assert all(row["after_openmp"] > 0 for row in found["rows"])
 
 
-def test_offloaded_step_beside_torch(
+def test_offloaded_step_and_torch(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
 ) -> None:
-    for folder in ("benchmarks", "tests/python"):
-        monkeypatch.syspath_prepend(str(ROOT / folder))
     file = tmp_path / "found.json"
     options = [
         "--numel",
@@ -73,7 +67,7 @@ def test_offloaded_step_beside_torch(
     assert "10.06" in capsys.readouterr().out
 
 
-def test_beside_the_peers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_peers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     found = run("compare_peers_cpu", monkeypatch, capsys, "--eager-parity", "--skip", "speed")
     assert found["absent"] == []
     assert [(row["peer"], row["state"]) for row in found["parity"]] == [

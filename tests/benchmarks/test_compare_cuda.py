@@ -1,4 +1,4 @@
-"""compare_peers_cuda.py whole, on the CPU and on tiny tensors of every kind; and the gradients it makes."""
+"""Tests compare_peers_cuda.py on the CPU with tiny tensors of every kind, and the gradients it makes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(autouse=True)
-def _the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("benchmarks", "tests/python"):
-        monkeypatch.syspath_prepend(str(ROOT / folder))
-
-
 def tensors() -> Any:
-    """A vector, a table of tokens, two tensors of experts, an adapter, and a vector in rows."""
+    """Returns a vector, a table of tokens, two tensors of experts, an adapter, and a vector in rows."""
     workloads = importlib.import_module("workloads")
     rule = workloads.RowRule
     return [
@@ -37,7 +30,7 @@ def tensors() -> Any:
     ]
 
 
-def test_the_command_says_which_rows_there_are() -> None:
+def test_the_command_prints_the_rows() -> None:
     workloads, harness = (importlib.import_module(name) for name in ("workloads", "harness"))
 
     def load(*arguments: Any) -> Any:
@@ -80,7 +73,7 @@ def test_gradients_reach_the_rows_of_their_batch() -> None:
     assert workload.params[4].all()
 
 
-def test_the_script_runs_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_complete_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     compare = importlib.import_module("compare_peers_cuda")
     asked: list[tuple[str, float]] = []
 

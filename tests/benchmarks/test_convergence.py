@@ -1,6 +1,6 @@
-"""The runs of benchmarks/convergence: pairs are pairs, a bad codec is caught, a stopped call goes on.
+"""Tests the runs of benchmarks/convergence: runs are paired, a bad codec is caught, a stopped call resumes.
 
-The model is tiny and the text synthetic: nothing here says that a format trains well.
+The model is tiny and the text synthetic: these tests do not show that a format trains well.
 """
 
 from __future__ import annotations
@@ -9,22 +9,18 @@ import json
 import math
 import pathlib
 import random
-import sys
 import xml.etree.ElementTree as ElementTree
-
-import pytest
-import torch
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks/convergence"))
 
 import arms
 import char_gpt
-import given
 import gpt
 import lanes
+import pytest
 import records
+import run_inputs
 import schedule
 import shadow
+import torch
 
 CPU = torch.device("cpu")
 TINY = ["--layers", "1", "--heads", "2", "--width", "32", "--block", "16", "--batch", "4", "--device", "cpu"]
@@ -32,23 +28,25 @@ SHORT = [*TINY, "--steps", "20", "--warm-up", "4", "--eval-every", "10"]
 
 
 def text_of(length: int = 4000) -> bytes:
-    """Words of a small vocabulary in random order."""
+    """Returns words of a small vocabulary in random order."""
     source = random.Random(7)
     words = ["".join(source.choices("abcdefghij", k=source.randint(2, 6))) for _ in range(20)]
     return " ".join(source.choice(words) for _ in range(length // 4))[:length].encode()
 
 
-def tiny(**changes: object) -> tuple[given.Settings, given.Corpus]:
-    tokens, vocabulary, crc = given.read_text(text_of())
+def tiny(**changes: object) -> tuple[run_inputs.Settings, run_inputs.Corpus]:
+    tokens, vocabulary, crc = run_inputs.read_text(text_of())
     base = {"layers": 1, "heads": 2, "width": 32, "block": 16, "batch": 4, "steps": 12, "warm_up": 3}
-    settings = given.Settings(crc, vocabulary, **{**base, "eval_every": 5, "precision": "fp32", **changes})
-    return settings, given.Corpus(settings, tokens, CPU)
+    settings = run_inputs.Settings(
+        crc, vocabulary, **{**base, "eval_every": 5, "precision": "fp32", **changes}
+    )
+    return settings, run_inputs.Corpus(settings, tokens, CPU)
 
 
 def trained(arm: str, seed: int = 3, beta2: float = 0.99, lane: lanes.Lane | None = None) -> lanes.Lane:
     settings, corpus = tiny()
     lane = lane or lanes.Lane(settings, corpus, arm, beta2, CPU)
-    lane.load(seed, given.Plan.of(settings, seed, len(corpus.train)))
+    lane.load(seed, run_inputs.SeedInputs.of(settings, seed, len(corpus.train)))
     assert schedule.train([lane], settings, schedule.Deadline(None))
     return lane
 
@@ -58,7 +56,7 @@ def trained(arm: str, seed: int = 3, beta2: float = 0.99, lane: lanes.Lane | Non
 
 def test_a_seed_decides_everything_that_is_random() -> None:
     settings, corpus = tiny()
-    one, same, other = (given.Plan.of(settings, seed, len(corpus.train)) for seed in (1, 1, 2))
+    one, same, other = (run_inputs.SeedInputs.of(settings, seed, len(corpus.train)) for seed in (1, 1, 2))
     assert one.marks == same.marks
     assert one.marks["init"] != other.marks["init"]
     assert one.marks["data"] != other.marks["data"]
@@ -71,9 +69,9 @@ def test_a_seed_decides_everything_that_is_random() -> None:
 
 
 def test_arms_of_a_seed_see_the_same_weights_batches_and_masks() -> None:
-    """The first loss has all of them in it; a first step uses moments that are not encoded yet."""
+    """The first loss depends on all of them; a first step uses moments that are not yet encoded."""
     settings, corpus = tiny()
-    plan = given.Plan.of(settings, 5, len(corpus.train))
+    plan = run_inputs.SeedInputs.of(settings, 5, len(corpus.train))
     first, after = [], {}
     for arm in arms.DEFAULT_ARMS:
         lane = lanes.Lane(settings, corpus, arm, 0.999, CPU)
@@ -106,10 +104,10 @@ def test_everything_is_quantized() -> None:
     assert trained("4bit").arm.state_bytes() < 1.3 * count
 
 
-# --- The model and what it is given -------------------------------------------------------------------------
+# --- The model and its inputs -------------------------------------------------------------------------------
 
 
-def test_a_character_changes_only_what_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_character_changes_only_the_positions_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     settings, corpus = tiny()
     losses = []
     plain = torch.nn.functional.cross_entropy
@@ -123,7 +121,7 @@ def test_a_character_changes_only_what_comes_after_it(monkeypatch: pytest.Monkey
     for _ in range(2):
         gpt.loss(settings.shape, gpt.initial(settings.shape, 0), window, None)
         window[0, 8] = (window[0, 8] + 1) % settings.vocabulary
-    # Character 8 is what position 7 predicts and what position 8 reads.
+    # Position 7 predicts character 8, and position 8 reads it.
     same = (losses[0] == losses[1]).tolist()
     assert same[:7] == [True] * 7
     assert not any(same[7:])
@@ -139,7 +137,7 @@ def test_masks_drop_and_keep_the_mean() -> None:
 
 def test_validation_windows_cover_the_end_of_the_text_and_nothing_else() -> None:
     settings, corpus = tiny()
-    tokens, _, _ = given.read_text(text_of())
+    tokens, _, _ = run_inputs.read_text(text_of())
     rest = tokens[len(corpus.train) :]
     assert torch.equal(torch.cat([corpus.train, rest]), tokens)
     assert len(corpus.validation) == (len(rest) - 1) // settings.block
@@ -149,10 +147,10 @@ def test_validation_windows_cover_the_end_of_the_text_and_nothing_else() -> None
 
 
 def test_a_text_that_is_too_short_is_an_error() -> None:
-    tokens, vocabulary, crc = given.read_text(text_of(100))
-    settings = given.Settings(crc, vocabulary, block=16, width=32)
+    tokens, vocabulary, crc = run_inputs.read_text(text_of(100))
+    settings = run_inputs.Settings(crc, vocabulary, block=16, width=32)
     with pytest.raises(ValueError, match="the text has 100 characters, of which 10 are for validation"):
-        given.Corpus(settings, tokens, CPU)
+        run_inputs.Corpus(settings, tokens, CPU)
 
 
 def test_the_learning_rate_rises_and_falls_to_a_tenth() -> None:
@@ -184,7 +182,7 @@ def test_the_bad_codec_loses_small_second_moments() -> None:
 
 
 def largest_step(arm: str) -> float:
-    """Of the sixth step, in learning rates, with gradients of all sizes that stay. Adam's own answer is 1."""
+    """Returns the largest change of the sixth step in learning rates, for constant gradients; Adam's is 1."""
     parameter = torch.zeros(2, 64, requires_grad=True)
     grad = torch.logspace(-1.7, 0, 128).view(2, 64)
     optimizer = arms.Arm(arm, [parameter], beta2=0.999, weight_decay=0.0, lr=torch.tensor(1e-3), graph=False)
@@ -197,7 +195,7 @@ def largest_step(arm: str) -> float:
 
 
 def test_only_the_bad_arm_forgets_small_second_moments() -> None:
-    """A v that is lost at each step is g^2 (1 - beta2) at the next, a sixth of what it should be by then."""
+    """A v that is lost at each step is g^2 (1 - beta2) at the next step, a sixth of the correct value."""
     assert largest_step(arms.REFERENCE) == pytest.approx(1.0, rel=1e-3)
     assert largest_step("8bit") < 1.2
     assert largest_step("4bit") < 1.2
@@ -209,20 +207,20 @@ def test_only_the_bad_arm_forgets_small_second_moments() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_graphs_on_streams_train_as_the_cpu_does() -> None:
-    """All arms at once, twice, as the benchmark does; a race or a stale address shows within 12 steps."""
+    """Trains all arms in parallel, twice; a race or a stale address shows within 12 steps."""
     settings, corpus = tiny()
-    tokens, _, _ = given.read_text(text_of())
+    tokens, _, _ = run_inputs.read_text(text_of())
     device = torch.device("cuda", 0)
-    there = given.Corpus(settings, tokens, device)
+    there = run_inputs.Corpus(settings, tokens, device)
     side_by_side = [lanes.Lane(settings, there, arm, 0.999, device) for arm in arms.DEFAULT_ARMS]
     for seed in (3, 4):
-        plan = given.Plan.of(settings, seed, len(corpus.train))
+        plan = run_inputs.SeedInputs.of(settings, seed, len(corpus.train))
         for lane in side_by_side:
             lane.load(seed, plan)
         assert schedule.train(side_by_side, settings, schedule.Deadline(None))
         for lane in side_by_side:
             found, expected = lane.result(), trained(lane.name, seed, 0.999).result()
-            # The bad arm's v falls to zero or not by its last bit, not the CPU's: its first point alone.
+            # The last bit decides whether the bad arm's v falls to zero, so only its first point is compared.
             points = 1 if lane.name == arms.BAD else len(expected["train"])
             for curve in ("train", "validation"):
                 mine, its = found[curve][:points], expected[curve][:points]
@@ -232,7 +230,7 @@ def test_graphs_on_streams_train_as_the_cpu_does() -> None:
 # --- Runs --------------------------------------------------------------------------------------------------
 
 
-def test_tasks_go_seed_by_seed_and_rounds_have_no_lane_twice() -> None:
+def test_tasks_are_ordered_by_seed_and_a_round_uses_each_lane_once() -> None:
     todo = schedule.tasks(["fp32", "8bit", arms.BAD], [0.99, 0.999], seeds=3, bad_seeds=1)
     assert [task.seed for task in todo] == [0] * 6 + [1] * 4 + [2] * 4
     assert len({task.key for task in todo}) == len(todo)
@@ -249,9 +247,7 @@ def text(tmp_path: pathlib.Path) -> str:
     return str(path)
 
 
-def test_a_run_goes_on_where_it_was_stopped(
-    tmp_path: pathlib.Path, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stopped_run_resumes(tmp_path: pathlib.Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     results = tmp_path / "runs.jsonl"
     call = [
         "run",
@@ -285,9 +281,9 @@ def test_a_run_goes_on_where_it_was_stopped(
         char_gpt.main([*call, "--lr", "0.002"])
 
 
-def test_a_deadline_within_a_run_leaves_nothing_half_done(tmp_path: pathlib.Path) -> None:
+def test_a_deadline_within_a_run_leaves_no_incomplete_record(tmp_path: pathlib.Path) -> None:
     settings, _ = tiny()
-    tokens, _, _ = given.read_text(text_of())
+    tokens, _, _ = run_inputs.read_text(text_of())
 
     class Late(schedule.Deadline):
         calls = 0
@@ -309,18 +305,8 @@ def test_the_bad_arm_is_caught_and_the_null_arm_is_not(
     results, plot = tmp_path / "runs.jsonl", tmp_path / "plot.svg"
     call = ["run", "--text", text, "--results", str(results), "--arms", "fp32,torch,bad", "--beta2", "0.999"]
     sizes = [
-        "--layers",
-        "2",
-        "--heads",
-        "2",
-        "--width",
-        "64",
-        "--block",
-        "32",
-        "--batch",
-        "8",
-        "--lr",
-        "0.01",
+        *("--layers", "2", "--heads", "2", "--width", "64", "--block", "32", "--batch", "8"),
+        *("--lr", "0.01"),
     ]
     sizes += ["--steps", "40", "--warm-up", "5", "--eval-every", "20", "--seeds", "3", "--device", "cpu"]
     assert char_gpt.main([*call, *sizes, "--svg", str(plot), "--json"]) == 0

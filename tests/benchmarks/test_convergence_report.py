@@ -1,16 +1,12 @@
-"""What benchmarks/convergence makes of finished runs: the test, the table, the file and the plot."""
+"""Tests how benchmarks/convergence reports finished runs: the statistics, the table and the file."""
 
 from __future__ import annotations
 
 import math
 import pathlib
-import sys
-
-import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks/convergence"))
 
 import arms
+import pytest
 import records
 import summary
 import tost
@@ -62,7 +58,7 @@ def test_equivalence_is_the_interval_inside_the_margin(margin: float, verdict: s
     assert mirrored.verdict == {"worse": "better", "not shown": "not worse"}.get(verdict, verdict)
 
 
-def test_what_shows_nothing() -> None:
+def test_inconclusive_differences() -> None:
     assert tost.compare([0.0, 0.02, -0.02, 0.01], 0.005).verdict == "not shown"  # mean 0.0025, but scattered
     assert tost.compare([0.0, 0.0], 0.005).verdict == "too few"
     assert tost.compare([], 0.005).verdict == "too few"
@@ -87,7 +83,7 @@ def record(arm: str, seed: int, loss: float | None, beta2: float = 0.99) -> reco
 
 @pytest.mark.parametrize("loss_of_bad", [None, 4.2])  # ln 65 is 4.17
 def test_differences_are_of_the_same_seed(loss_of_bad: float | None) -> None:
-    """Seeds differ by far more than arms; a seed that the reference lacks does not count."""
+    """Seeds differ by far more than arms; a seed without a reference does not count."""
     base = [1.5, 1.6, 1.7, 1.4]
     found = summary.rows(
         [record("8bit", seed, loss + 0.001) for seed, loss in enumerate(base)]
@@ -108,7 +104,7 @@ def test_differences_are_of_the_same_seed(loss_of_bad: float | None) -> None:
     assert "| 8bit | 0.99 | 4 | 1.5510 | +0.0010 | +0.0010 to +0.0010 | equivalent |" in summary.table(found)
 
 
-def test_a_bad_arm_that_is_not_caught_is_said() -> None:
+def test_a_bad_arm_that_is_not_caught_is_reported() -> None:
     known = [record(arm, seed, 1.5) for arm in ("fp32", arms.BAD) for seed in range(4)]
     found = summary.rows(known, 0.005)
     assert summary.verdict(found[1]) == "equivalent (**not caught**)"

@@ -1,4 +1,4 @@
-"""draw_trace.py: what a trace says, and the picture of it."""
+"""Tests draw_trace.py: how it reads a trace, and its picture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAMES = {1: "cuda:0 up", 2: "model"}
 EVENTS = [
     (1, "states up", 0, 4000),
@@ -22,8 +21,7 @@ EVENTS = [
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+def script() -> Any:
     return importlib.import_module("draw_trace")
 
 
@@ -39,7 +37,7 @@ def trace() -> dict[str, Any]:
     return {"traceEvents": [*named, *done]}
 
 
-def test_stretches_of_a_kind(script: Any) -> None:
+def test_intervals_of_a_kind(script: Any) -> None:
     found = script.read(trace())
     assert {each.kind for each in found} == {"states up", "forward", "backward"}
     up = [each for each in found if each.row == "cuda:0 up"]
@@ -64,7 +62,7 @@ def test_the_picture(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pat
     assert max(end for _, end in ends) == pytest.approx(script.LEFT + script.WIDTH, abs=0.2)
 
 
-def test_a_trace_without_stretches(
+def test_a_trace_without_intervals(
     script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
 ) -> None:
     source = tmp_path / "a.json"
@@ -72,4 +70,4 @@ def test_a_trace_without_stretches(
     monkeypatch.setattr(sys, "argv", ["draw_trace.py", str(source), str(tmp_path / "a.svg")])
     with pytest.raises(SystemExit):
         script.main()
-    assert "has no stretches" in capsys.readouterr().err
+    assert "has no intervals" in capsys.readouterr().err

@@ -1,17 +1,13 @@
-"""benchmarks/fp8_linear.py on tiny layers: every side has a row, every part a time."""
+"""Runs fp8_linear.py with tiny layers: every side has a row, and every part has a time."""
 
 from __future__ import annotations
 
 import json
 import os
-import pathlib
-import sys
 
 import pytest
 
 os.environ.setdefault("OCTAVO_FP8_REFERENCE", "1")
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
-
 import fp8_linear
 
 TINY = ["--device", "cpu", "--shapes", "48x32x64,37x32x32", "--repeat", "2", "--warm-up", "1", "--peers", ""]

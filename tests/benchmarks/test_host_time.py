@@ -1,18 +1,14 @@
-"""host_time.py with --offload and --schedule: a row for each side, and that the work is done."""
+"""Tests host_time.py with --offload and --schedule: every side has a row, and does its work."""
 
 from __future__ import annotations
 
 import importlib
-import pathlib
 import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
 
 def test_offload_rows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     script = importlib.import_module("host_time")
     monkeypatch.setattr(script, "LAYERS", 3)
     monkeypatch.setattr(sys, "argv", ["host_time.py", "--offload", "--clip", "--repeat", "1"])
@@ -24,7 +20,6 @@ def test_offload_rows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
 
 def test_schedule_rows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     script = importlib.import_module("host_time")
     monkeypatch.setattr(script, "TENSORS", 3)
     monkeypatch.setattr(script, "ROUNDS", 2)
@@ -39,7 +34,6 @@ def test_schedule_rows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 
 def test_a_scheduled_rate_changes_after_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     script = importlib.import_module("host_time")
     monkeypatch.setattr(script, "TENSORS", 2)
     for name, changes in (("torch fused", False), ("octavo 8bit", True)):

@@ -1,20 +1,12 @@
-"""kernel_times.py without a GPU: how it adds kernels up, and that it says what it lacks."""
+"""Tests kernel_times.py without a GPU: the sums of kernels, and the error."""
 
 from __future__ import annotations
 
 import importlib
-import pathlib
 import sys
 
 import pytest
 import torch
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
 
 
 def test_kernels_are_added_up_by_name_and_step() -> None:
@@ -30,7 +22,7 @@ def test_kernels_are_added_up_by_name_and_step() -> None:
     assert script.totals(kernels, steps=2) == [("second", 11.0, 1.0), ("first", 8.0, 2.0)]
 
 
-def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     script = importlib.import_module("kernel_times")
     monkeypatch.setattr(sys, "argv", ["kernel_times.py"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -1,4 +1,4 @@
-"""language_model.py: its words, and the whole script on a tiny model."""
+"""Tests language_model.py: its words, and the complete script with a tiny model."""
 
 from __future__ import annotations
 
@@ -10,27 +10,10 @@ import sys
 import pytest
 import torch
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 TINY = [
-    "--device",
-    "cpu",
-    "--vocabulary",
-    "400",
-    "--width",
-    "32",
-    "--layers",
-    "1",
-    "--batch",
-    "2",
-    "--length",
-    "8",
+    *("--device", "cpu", "--vocabulary", "400", "--width", "32", "--layers", "1"),
+    *("--batch", "2", "--length", "8"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("benchmarks", "tests/python"):
-        monkeypatch.syspath_prepend(str(ROOT / folder))
 
 
 def test_words_are_drawn_by_zipf_and_follow_one_another() -> None:
@@ -39,9 +22,9 @@ def test_words_are_drawn_by_zipf_and_follow_one_another() -> None:
     assert words.shape == (50, 8, 21)
     assert torch.equal(words, make_words(1000, 50, 8, 20, seed=3))
     counts = words.flatten().bincount(minlength=1000).sort(descending=True).values
-    assert counts[0] > 300  # of 8,400; 1,122 of Zipf's law, before words follow one another
+    assert counts[0] > 300  # of 8,400; 1,122 of Zipf's law, before words determine one another
     assert counts[500] <= 4
-    assert 100 < (counts == 0).sum() < 700  # words that never came
+    assert 100 < (counts == 0).sum() < 700  # words that do not occur
     pairs = words.flatten(0, 1).unfold(1, 2, 1).reshape(-1, 2)
     frequent = words.flatten().bincount().argmax()
     after = pairs[pairs[:, 0] == frequent, 1].bincount()

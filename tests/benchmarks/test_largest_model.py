@@ -1,4 +1,4 @@
-"""largest_model.py on the CPU with tiny models: its two tables, and how large a model it makes."""
+"""Tests largest_model.py on the CPU with tiny models: its two tables, and the sizes of its models."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 TINY = ["--width", "64", "--heads", "2", "--vocabulary", "100", "--tokens", "8", "--repeat", "1"]
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+def script() -> Any:
     return importlib.import_module("largest_model")
 
 
@@ -59,7 +57,7 @@ def test_tables(
     assert cells[1]["params"] > 2 * cells[0]["params"]
 
 
-def test_what_fits(script: Any) -> None:
+def test_the_largest_model_that_fits(script: Any) -> None:
     found = [(1.0, 8.0), (2.0, 16.0), (4.0, 32.0)]
     assert [script.fits(found, room) for room in (4, 8, 12, 24, 32, 80)] == [
         "-", "1.0", "1.5", "3.0", "≥ 4.0", "≥ 4.0"

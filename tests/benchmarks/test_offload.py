@@ -1,4 +1,4 @@
-"""offload.py on the CPU with a tiny model: rows that run, rows that fail in their place, wrong options."""
+"""Tests offload.py on the CPU with a tiny model: rows that run, rows that fail, wrong options."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from typing import Any
 import pytest
 import torch
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL = {"layers": 1, "width": 48, "heads": 2, "batch": 1, "repeat": 2, "rounds": 1, "warm-up": 1}
 TINY = ["--device", "cpu", *(word for name, value in SMALL.items() for word in (f"--{name}", str(value)))]
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+def script() -> Any:
     return importlib.import_module("offload")
 
 
 def run_here(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows run in this process: importing torch for each takes longer than its model."""
+    """Runs the rows in this process, because importing torch takes longer than a row."""
 
     def run_row(_file: str, arguments: list[str], limit_s: float) -> dict[str, Any]:
         assert limit_s == 240
@@ -45,10 +43,7 @@ def table(script: Any, monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
 
 
 def test_rows_that_run_and_rows_that_fail(
-    script: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: pathlib.Path,
+    script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
 ) -> None:
     file = tmp_path / "found.json"
     rows = "bf16: none,bf16: torchao,clip: none,eager: none octavo"
@@ -80,8 +75,8 @@ def test_residences_end_at_the_same_loss(
     assert [row for row in found if "error" in row] == []
     losses: dict[tuple[str, str], set[float]] = {}
     for row in found:
-        way, _, name = row["row"].partition(": ")
-        losses.setdefault((way, "4bit" if "4bit" in name else "8bit"), set()).add(row["loss"])
+        rows, _, name = row["row"].partition(": ")
+        losses.setdefault((rows, "4bit" if "4bit" in name else "8bit"), set()).add(row["loss"])
     assert {key: len(values) for key, values in losses.items()} == dict.fromkeys(losses, 1)
     assert len(found) == 18
 
@@ -140,7 +135,7 @@ def test_deepspeed_from_a_folder_steps_by_its_engine(
     script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     for name in ("DS_ACCELERATOR", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.setenv(name, "1")  # so that what the row sets is taken back
+        monkeypatch.setenv(name, "1")  # so that the variables that the row sets are removed
         monkeypatch.delenv(name)
     monkeypatch.setattr(sys, "path", sys.path[:])
     monkeypatch.delitem(sys.modules, "deepspeed", raising=False)
@@ -163,12 +158,12 @@ def test_deepspeed_from_a_folder_steps_by_its_engine(
 
 
 def test_every_row_can_be_made(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All optimizers but torchao's wrapper, which needs a GPU, and DeepSpeed's engine make a step."""
-    for name, way in script.ROWS.items():
-        if "torchao" in name or way.make is None:
+    """Steps all optimizers except torchao's wrapper, which needs a GPU, and DeepSpeed's engine."""
+    for name, setup in script.ROWS.items():
+        if "torchao" in name or setup.make is None:
             continue
-        net = torch.nn.Linear(64, 64, dtype=torch.float32 if way.amp else torch.bfloat16)
-        optimizer = way.make(net.parameters(), 1e-4)
+        net = torch.nn.Linear(64, 64, dtype=torch.float32 if setup.amp else torch.bfloat16)
+        optimizer = setup.make(net.parameters(), 1e-4)
         before = net.weight.detach().clone()
         net(torch.ones(1, 64, dtype=net.weight.dtype)).sum().backward()
         optimizer.step()
@@ -214,11 +209,10 @@ def test_a_trace_has_the_layers(script: Any, monkeypatch: pytest.MonkeyPatch, tm
     assert all(a["ts"] + a["dur"] <= b["ts"] + 0.01 for a, b in itertools.pairwise(events))
 
 
-def test_goals_stand_beside_their_rows(script: Any) -> None:
-    goals = {name: way.goal for name, way in script.ROWS.items() if way.goal}
-    assert goals["bf16: octavo stream 8bit + attach"] == (0.200, 5.4)
-    assert goals["bf16 clip: octavo host 8bit + offload_gradients + attach"] == (0.28, 4.3)
+def test_every_set_has_rows(script: Any) -> None:
     assert {name.partition(":")[0] for name in script.ROWS} == set(script.SETS)
+    assert script.ROWS["bf16: octavo stream 8bit + attach"].attach
+    assert script.ROWS["bf16 clip: none torch fused"].clip
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,13 @@
-"""The benchmark of plans: what it reads of a dry run, what it makes of pairs; speech is planned for real."""
+"""Tests plan_pairs.py: the output of a dry run, the summary, and real plans of speech."""
 
 from __future__ import annotations
 
 import json
 import os
 import pathlib
-import sys
-
-import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import plan_pairs
+import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMAND = os.environ.get("OCTAVO_COMMAND", str(ROOT / "build/bin/octavo"))
@@ -27,7 +23,7 @@ def test_the_line_of_a_dry_run() -> None:
         plan_pairs.pair_of("x", "octavo: no GPU")
 
 
-def test_a_summary_counts_what_is_far_off() -> None:
+def test_a_summary_counts_large_differences() -> None:
     pairs = [plan_pairs.Pair("a", 1.0, 1.0, 1.0, 1.0), plan_pairs.Pair("b", 1.1, 1.0, 2.0, 1.0)]
     text = plan_pairs.summary(pairs)
     assert "2 pairs; memory: median 5.0%, worst 10.0%" in text
@@ -35,7 +31,7 @@ def test_a_summary_counts_what_is_far_off() -> None:
 
 
 def test_medians_of_several_rounds_count(tmp_path: pathlib.Path) -> None:
-    """Three rounds that take 9, 2 and 3 ms, planned at 4, 6 and 5 ms."""
+    """Three rounds take 9, 2 and 3 ms and are planned at 4, 6 and 5 ms."""
     command = tmp_path / "octavo"
     command.write_text(
         "#!/bin/sh\n"
@@ -53,7 +49,7 @@ def test_medians_of_several_rounds_count(tmp_path: pathlib.Path) -> None:
     assert (pair.planned_ms, pair.measured_ms) == (pytest.approx(5), 3)
 
 
-def test_speech_is_planned_beside_measured_rows(
+def test_measured_rows_of_speech_are_planned(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """32 clips with 8-bit states had a peak of 18.37 GB on an H200."""

@@ -1,4 +1,4 @@
-"""processes.py: a row's result, and what is said of one that fails, is killed or hangs."""
+"""Tests processes.py: a row's result, and the reason of a row that fails, is killed or hangs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 LAST_WORDS = "import atexit, sys\natexit.register(lambda: print('bye', file=sys.stderr))"
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def processes(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+def processes() -> Any:
     return importlib.import_module("processes")
 
 
@@ -43,7 +41,7 @@ def test_a_failure_has_its_reason(processes: Any, tmp_path: pathlib.Path, text: 
         processes.run_row(written(tmp_path, text), [])
 
 
-def test_what_hangs_is_ended_with_its_children(processes: Any, tmp_path: pathlib.Path) -> None:
+def test_a_row_that_hangs_is_killed_with_its_children(processes: Any, tmp_path: pathlib.Path) -> None:
     alive = tmp_path / "alive"
     child = f"import time, pathlib\nwhile True: pathlib.Path({str(alive)!r}).touch(); time.sleep(0.02)"
     text = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])"

@@ -1,13 +1,11 @@
-"""benchmarks/ranks.py: what it makes of the logs of runs."""
+"""Tests how ranks.py reads the logs of runs."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 ranks = importlib.import_module("ranks")
 
 
@@ -37,7 +35,7 @@ def test_a_table_compares_with_the_run_without_a_group(tmp_path: Path) -> None:
     assert "+100.0%" in lines[4]
 
 
-def test_one_process_does_the_passes_of_all_ranks(tmp_path: Path) -> None:
+def test_one_process_does_the_micro_batches_of_all_ranks(tmp_path: Path) -> None:
     options = ranks.argparse.Namespace(
         accumulation=2, ranks=3, command="octavo", config="run.yaml", settings=["a=1"], steps=20
     )
@@ -49,7 +47,7 @@ def test_one_process_does_the_passes_of_all_ranks(tmp_path: Path) -> None:
     assert ddp[ddp.index("--nproc-per-node") + 1] == "3"
 
 
-def test_clips_of_noise_are_as_long_as_they_say(tmp_path: Path) -> None:
+def test_clips_of_noise_have_the_requested_length(tmp_path: Path) -> None:
     noise_clips = importlib.import_module("noise_clips")
     noise_clips.main([str(tmp_path / "clips"), "--seconds", "0.5", "--files", "2", "--lines", "3"])
     lines = (tmp_path / "clips/train.jsonl").read_text().splitlines()

@@ -1,13 +1,10 @@
-"""benchmarks/speech_states.py: what it makes of runs that are there."""
+"""Tests how speech_states.py reports finished runs."""
 
 import importlib
 import json
-import pathlib
-import sys
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
 speech_states = importlib.import_module("speech_states")
 
 

@@ -1,4 +1,4 @@
-"""transcribe.py: the whole script on a tiny model, beside transformers."""
+"""Runs transcribe.py and transformers with a tiny model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 TINY = [
     *("--size", "tiny", "--clips", "2", "--seconds", "2", "--batches", "1", "--device", "cpu"),
     *("--precision", "fp32"),
@@ -17,9 +16,7 @@ TINY = [
 
 
 @pytest.fixture(autouse=True)
-def _the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("benchmarks", "tests/python"):
-        monkeypatch.syspath_prepend(str(ROOT / folder))
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 

@@ -1,5 +1,5 @@
-"""vit_h.py, vit_digits.py and vit_g.py on the CPU, with tiny models: every row, a missing peer and one that
-fails, a data set in a folder."""
+"""Tests vit_h.py, vit_digits.py and vit_g.py on the CPU with tiny models: rows, missing and failing peers, a
+data set in a folder."""
 
 from __future__ import annotations
 
@@ -20,12 +20,6 @@ LIKE_THEM = ["8bit", "fp8", "4bit", "4bit-rank1"]
 TINY = ["--layers", "1", "--width", "32", "--heads", "2", "--image", "28", "--classes", "4", "--batch", "4"]
 
 
-@pytest.fixture(autouse=True)
-def _the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("benchmarks", "tests/python"):
-        monkeypatch.syspath_prepend(str(ROOT / folder))
-
-
 def test_vit_h_has_the_size_of_the_guide() -> None:
     model = importlib.import_module("vit_model")
     with torch.device("meta"):
@@ -43,7 +37,7 @@ def test_images_show_their_class() -> None:
     assert not torch.equal(images, first.next()[0])
 
 
-def test_vit_h_runs_whole(
+def test_the_complete_vit_h(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
 ) -> None:
     script, file = importlib.import_module("vit_h"), tmp_path / "found.json"
@@ -104,7 +98,7 @@ def test_rows_take_turns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     assert script.main() == 0
     printed = capsys.readouterr()
     rows = ["torch fused", "octavo 8bit", "octavo 8bit, gradient release"]
-    second = [f"round 2 of 2: {name}" for name in rows]  # without lpmm's, which the first round did not find
+    second = [f"round 2 of 2: {name}" for name in rows]  # the first round did not find lpmm
     missing = ["lpmm 4bit", "lpmm 4bit-rank1"]
     first = [f"round 1 of 2: {name}" for name in [*rows, *missing]]
     assert [line for line in printed.err.splitlines() if line.startswith("round")] == first + second
@@ -134,7 +128,7 @@ def test_vit_h_trains_on_a_folder(
             for number in numbers:
                 (data / part / name / f"{number:02}.jpg").write_bytes(bytes([label]))
 
-    def decoded(file: pathlib.Path, size: int) -> torch.Tensor:  # in place of Pillow
+    def decoded(file: pathlib.Path, size: int) -> torch.Tensor:  # replaces Pillow
         image = torch.zeros(3, size, size, dtype=torch.uint8)
         image[file.read_bytes()[0]] = 255
         return image
@@ -152,7 +146,7 @@ def test_vit_h_trains_on_a_folder(
 
 
 def png(width: int, height: int, pixels: bytes) -> bytes:
-    """A PNG file of RGB pixels, written without a library of images."""
+    """Returns a PNG file of RGB pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -220,7 +214,7 @@ def test_a_fifth_is_held_out(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyP
     )
 
 
-def test_what_cannot_be_had_is_named(
+def test_missing_data_and_models_are_named(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = importlib.import_module("vit_h")
@@ -258,7 +252,7 @@ def test_what_cannot_be_had_is_named(
 
 
 class _Digits:
-    """Images of scikit-learn's form, of two classes: the second or the seventh row is lit."""
+    """Images in scikit-learn's form, of two classes: the second or the seventh row is lit."""
 
     class Found:
         target = (torch.arange(200) % 2).numpy()
@@ -337,7 +331,7 @@ def test_the_difference_of_paired_seeds() -> None:
 
 
 def test_the_documents_repeat_the_commands_of_digits() -> None:
-    """The rate was chosen by one command, which the script, its README and the page of figures all give."""
+    """The script, its README and docs/benchmarks.md have the same command for the choice of the rate."""
     script = importlib.import_module("vit_digits")
     commands = [line for line in script.__doc__.splitlines() if line.startswith("python ")]
     assert len(commands) == 2
@@ -387,18 +381,8 @@ def test_vit_g_runs_one_optimizer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = [
-        "--layers",
-        "1",
-        "--width",
-        "48",
-        "--heads",
-        "2",
-        "--batch",
-        "1",
-        "--repeat",
-        "1",
-        "--warm-up",
-        "1",
+        *("--layers", "1", "--width", "48", "--heads", "2", "--batch", "1", "--repeat", "1"),
+        *("--warm-up", "1"),
     ]
     one = ["--one", "octavo AdamW8bit, gradient release"]
     monkeypatch.setattr(sys, "argv", ["vit_g.py", "--device", "cpu", *small, *one])

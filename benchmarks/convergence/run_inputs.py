@@ -1,7 +1,7 @@
-"""What a run of the convergence benchmark is given: settings, text, and everything random.
+"""The inputs of a run of the convergence benchmark: settings, text, and everything random.
 
-All that is random depends on the seed alone and is decided before the run starts (initial weights, order of
-the text, dropout masks), on the CPU and as tables: so the arms of a seed are paired.
+All random values depend only on the seed and are drawn before the run starts (initial weights, order of the
+text, dropout masks), on the CPU and as tables. Therefore the arms of a seed are paired.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import gpt
 import torch
 from torch import Tensor
 
-VALIDATION = 0.1  # the end of the text
-MASK_ROWS = 512  # sequences in the pool that dropout masks are picked from
+VALIDATION = 0.1  # share of the text, at its end
+MASK_ROWS = 512  # sequences in the pool of dropout masks
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What must be equal for two runs to be compared."""
+    """The settings that two runs must share to be compared."""
 
     text_crc: str
     vocabulary: int
@@ -35,7 +35,7 @@ class Settings:
     steps: int = 1000
     warm_up: int = 100
     lr: float = 1e-3
-    lr_end: float = 0.0  # of lr
+    lr_end: float = 0.0  # share of lr
     weight_decay: float = 0.1
     dropout: float = 0.2
     eval_every: int = 100
@@ -52,7 +52,7 @@ class Settings:
         return [s for s in range(1, self.steps + 1) if s % self.eval_every == 0 or s == self.steps]
 
     def schedule(self) -> Tensor:
-        """The learning rate of each step: a linear rise, then half a cosine down to lr * lr_end."""
+        """Returns the learning rate of each step: a linear rise, then half a cosine down to lr * lr_end."""
         rates = []
         for step in range(self.steps):
             if step < self.warm_up:
@@ -64,33 +64,33 @@ class Settings:
 
 
 def read_text(data: bytes) -> tuple[Tensor, int, str]:
-    """Byte classes of a text in order of their values, their number, and the text's CRC-32."""
+    """Returns the text as indices into its distinct bytes, their number, and the text's CRC-32."""
     raw = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     values, tokens = torch.unique(raw, return_inverse=True)
     return tokens, len(values), f"{zlib.crc32(data):08x}"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a seed decides, as tables on the CPU."""
+class SeedInputs:
+    """The random inputs of a seed, as tables on the CPU."""
 
     parameters: list[Tensor]
-    offsets: Tensor  # steps, batch: where in the text each sequence starts
-    picks: Tensor  # steps, places, batch: rows of the pool of masks
+    offsets: Tensor  # steps, batch: the start of each sequence in the text
+    picks: Tensor  # steps, masks, batch: rows of the pool of masks
 
     @staticmethod
-    def of(settings: Settings, seed: int, train_length: int) -> Plan:
+    def of(settings: Settings, seed: int, train_length: int) -> SeedInputs:
         generator = torch.Generator().manual_seed(2 * seed + 1)
         starts = train_length - settings.block
         size = (settings.steps, settings.batch)
         offsets = torch.randint(starts, size, generator=generator)
-        places = (settings.steps, settings.shape.masks, settings.batch)
-        picks = torch.randint(MASK_ROWS, places, generator=generator)
-        return Plan(gpt.initial(settings.shape, 2 * seed), offsets, picks)
+        masks = (settings.steps, settings.shape.masks, settings.batch)
+        picks = torch.randint(MASK_ROWS, masks, generator=generator)
+        return SeedInputs(gpt.initial(settings.shape, 2 * seed), offsets, picks)
 
     @functools.cached_property
     def marks(self) -> dict[str, str]:
-        """Checksums that the arms of a seed must share."""
+        """Returns the checksums that the arms of a seed must share."""
 
         def crc(tensors: Sequence[Tensor]) -> str:
             value = 0
@@ -102,7 +102,7 @@ class Plan:
 
 
 class Corpus:
-    """The text on the device: the part to train on, the other one cut into windows, and the pool of masks."""
+    """The text on the device: the training part, the validation windows, and the pool of dropout masks."""
 
     def __init__(self, settings: Settings, tokens: Tensor, device: torch.device) -> None:
         cut = int(len(tokens) * (1 - VALIDATION))
@@ -111,7 +111,7 @@ class Corpus:
         if windows < 1 or cut <= block:
             raise ValueError(
                 f"the text has {len(tokens)} characters, of which {len(tokens) - cut} are for validation: "
-                f"that is less than one block of {block}; give a longer text or a smaller --block"
+                f"less than one block of {block}; give a longer text or a smaller --block"
             )
         starts = cut + block * torch.arange(windows)
         self.train = tokens[:cut].to(device)

@@ -1,4 +1,4 @@
-"""The script that runs one GPU the way of others, over a command that is none: it needs no GPU."""
+"""Tests emulate_archs.py with a fake command, without a GPU."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Twice as slow over a preloaded library, with other bits where that is the one named `odd`.
-# (By a shell: a first line cannot name an interpreter whose path has a space.)
+# The fake command is twice as slow with a preloaded library, and has other bits if its name contains `odd`.
+# A shell script starts it, because an interpreter path after #! cannot contain spaces.
 COMMAND = """import json, os, sys
 over = os.environ.get("LD_PRELOAD", "")
 states = sys.argv[sys.argv.index("--state") + 1].split(",")
@@ -20,22 +20,22 @@ print(json.dumps({{"rows": rows}}))
 """
 
 
-def run(build: pathlib.Path, odd: str, ways: list[str]) -> subprocess.CompletedProcess[str]:
+def run(build: pathlib.Path, odd: str, archs: list[str]) -> subprocess.CompletedProcess[str]:
     (build / "bin").mkdir()
     command, program = build / "bin/octavo", build / "command.py"
     program.write_text(COMMAND.format(odd=odd))
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{program}" "$@"\n')
     command.chmod(0o755)
-    for way in ways:
-        (build / "as" / way).mkdir(parents=True)
-        (build / "as" / way / "liboctavo.so").symlink_to(libc())
-    command_line = [sys.executable, str(ROOT / "benchmarks/cuda_ways.py"), "--build", str(build)]
+    for arch in archs:
+        (build / "as" / arch).mkdir(parents=True)
+        (build / "as" / arch / "liboctavo.so").symlink_to(libc())
+    command_line = [sys.executable, str(ROOT / "benchmarks/emulate_archs.py"), "--build", str(build)]
     command_line += ["--state", "8bit,fp8"]
     return subprocess.run(command_line, capture_output=True, text=True)
 
 
 def libc() -> str:
-    """Any library that can be preloaded."""
+    """Returns a library that can be preloaded."""
     maps = pathlib.Path("/proc/self/maps").read_text().split()
     return next(word for word in maps if "/libc.so" in word or "/libc-" in word)
 
@@ -57,7 +57,7 @@ def test_other_bits(tmp_path: pathlib.Path) -> None:
     assert "1200" not in done.stdout.split("checksums", 1)[1]
 
 
-def test_a_library_that_is_none(tmp_path: pathlib.Path) -> None:
+def test_a_file_that_is_not_a_library(tmp_path: pathlib.Path) -> None:
     (tmp_path / "as/900").mkdir(parents=True)
     (tmp_path / "as/900/liboctavo.so").write_text("no library")
     done = run(tmp_path, "none", [])
