@@ -337,14 +337,14 @@ def test_the_difference_of_paired_seeds() -> None:
 
 
 def test_the_documents_repeat_the_commands_of_digits() -> None:
-    """The rate was chosen by one command, which the script, its README and the page of figures all give."""
+    """The rate was chosen by one command, which the script, its README and the record of that day all give."""
     script = importlib.import_module("vit_digits")
     commands = [line for line in script.__doc__.splitlines() if line.startswith("python ")]
     assert len(commands) == 2
     lines = (ROOT / "benchmarks/README.md").read_text().splitlines()
     assert set(commands) <= {line.split(" #")[0].rstrip() for line in lines}
     chosen = next(command for command in commands if "--choose-lr" in command)
-    assert f"run: {chosen}; covers:" in (ROOT / "docs/benchmarks.md").read_text()
+    assert f"run: {chosen}; covers:" in (ROOT / "benchmarks/records/2026-11-18/README.md").read_text()
 
 
 def test_digits_need_scikit_learn(
