@@ -132,6 +132,7 @@ check: ## format, ruff, layers, names, types and claims: fail where `make format
 	@.venv/bin/python scripts/check_names
 	@.venv/bin/python scripts/check_types
 	@.venv/bin/python scripts/check_claims
+	@.venv/bin/python scripts/benchmark_page --check
 
 clean: ## remove the build folders (.venv stays)
 	rm -rf build build-asan build-cuda build-neon build-release build-tidy build-tsan build-volta

@@ -3,7 +3,9 @@
 #include "cli/command.h"
 
 #include "cli/cli.h"
+#include "cli/completion.h"
 #include "cli/table.h"
+#include "train/base/edit_distance.h"
 #include "train/base/terminal_text.h"
 
 #include <octavo/backend.h>
@@ -19,6 +21,7 @@
 #include <iostream>
 #include <memory>
 #include <new>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -51,14 +54,6 @@ Type type_of(const CLI::Option& option) {
   const std::string text = option.get_type_name();
   const std::size_t colon = std::min(text.find(':'), text.size());
   return {text.substr(0, colon), text.substr(std::min(colon + 1, text.size()))};
-}
-
-// Returns "bpe|char" for the check "{bpe,char}", and nothing for other checks.
-std::string choices_of(const std::string& check) {
-  if (!check.starts_with('{')) return {};
-  std::string out = check.substr(1, check.find('}') - 1);
-  std::ranges::replace(out, ',', '|');
-  return out;
 }
 
 // Returns "0 to 100" for "INT in [0 - 100]", and "at least 0" if the maximum is only the limit of the type.
@@ -130,13 +125,19 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name, CLI:
   return footer.empty() ? out : out + '\n' + filled(footer);
 }
 
+// A subcommand's line, and the first example of its own help.
 std::string HelpFormatter::make_subcommand(const CLI::App* sub) const {
-  return entry(sub->get_name(), sub->get_description());
+  const std::string footer = sub->get_footer();
+  const std::string begin = "For example:\n  ";
+  std::string out = entry(sub->get_name(), sub->get_description());
+  if (!footer.starts_with(begin)) return out;
+  const std::string line = footer.substr(begin.size(), footer.find('\n', begin.size()) - begin.size());
+  return out + wrapped_line(std::string(kColumn, ' ') + line.substr(0, line.find("   ")), kColumn);
 }
 
 std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
   const Type type = type_of(*option);
-  const std::string choices = choices_of(type.check);
+  const std::string choices = octavo_train::joined(choices_of(*option), "|");
   std::string name = make_option_name(option, is_positional);
   const bool takes_value = option->get_type_size() != 0;
   if (takes_value && !is_positional) name += " " + (choices.empty() ? type.name : choices);
@@ -172,9 +173,17 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
     path += ' ' + at->get_name();
   }
   std::vector<std::string> known;
-  for (const CLI::App* each : at->get_subcommands([](const CLI::App*) { return true; }))
+  for (const CLI::App* each :
+       at->get_subcommands([](const CLI::App* sub) { return !sub->get_group().empty(); }))
     known.push_back(each->get_name());
   const std::string expected = (known.size() > 1 ? "one of " : "") + joined(known);
+  std::vector<std::string> options;
+  for (const CLI::Option* each : at->get_options())
+    for (const std::string& name : each->get_lnames()) options.push_back("--" + name);
+  const auto suggestion = [](const std::string& word, const std::vector<std::string>& names) {
+    const std::string like = octavo_train::most_similar(word.substr(0, word.find('=')), names);
+    return like.empty() ? "" : "; did you mean " + like + "?";
+  };
   const std::vector<std::string> extras = at->remaining();
   const auto option =
       std::find_if(extras.begin(), extras.end(), [](const auto& each) { return each.starts_with('-'); });
@@ -182,9 +191,10 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   std::string what = error.what();
   const std::string flag = what.substr(0, what.find(':'));
   if (option != extras.end())
-    what = "unknown option '" + *option + '\'';
+    what = "unknown option '" + *option + '\'' + suggestion(*option, options);
   else if (!extras.empty() && !known.empty())
-    what = "unknown subcommand '" + extras.front() + "', expected " + expected;
+    what = "unknown subcommand '" + extras.front() + "', expected " + expected +
+           suggestion(extras.front(), known);
   else if (!extras.empty())
     what = "unexpected argument '" + extras.front() + '\'';
   else if (!known.empty())
@@ -203,6 +213,7 @@ int parse_and_run(int argc, char** argv, const AddSubcommands& add_subcommands) 
   app.formatter(std::make_shared<HelpFormatter>());
   app.require_subcommand(1);
   add_subcommands(app);
+  add_completion(app);
   if (argc <= 1) {
     std::cout << app.help();
     return 0;
@@ -233,6 +244,15 @@ std::string thread_message(const std::system_error& error) {
 }
 
 }  // namespace
+
+std::vector<std::string> choices_of(const CLI::Option& option) {
+  const std::string check = type_of(option).check;
+  std::vector<std::string> out;
+  if (!check.starts_with('{')) return out;
+  std::stringstream list(check.substr(1, check.find('}') - 1));
+  for (std::string each; std::getline(list, each, ',');) out.push_back(each);
+  return out;
+}
 
 int run_command(int argc, char** argv, const AddSubcommands& add_subcommands) {
   reserve_standard_descriptors();

@@ -5,10 +5,13 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 namespace CLI {  // NOLINT(readability-identifier-naming): CLI11 chose it
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace octavo::cli {
 
@@ -16,6 +19,9 @@ using AddSubcommands = std::function<void(CLI::App&)>;
 
 // Marks a positional argument as required in the help although CLI11 does not check it.
 inline constexpr const char* kRequiredText = "REQUIRED";
+
+// Returns bpe and char for an option with the check {bpe,char}, and nothing for an option with another check.
+std::vector<std::string> choices_of(const CLI::Option& option);
 
 int run_command(int argc, char** argv, const AddSubcommands& add_subcommands);
 

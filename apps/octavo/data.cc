@@ -110,6 +110,10 @@ void add_data(CLI::App& app) {
   add_make_speech(*data);
   add_split(*data);
   add_make_tokenizer(*data);
+  data->footer(R"(For example:
+  octavo data make-text corpus.txt             a text to try the trainer on
+  octavo data check train.jsonl                mistakes in a manifest of recordings
+  octavo data make-speech speech               recordings to try the trainer on)");
 }
 
 }  // namespace octavo::cli

@@ -255,6 +255,7 @@ void add_info(CLI::App& app) {
       app.add_subcommand("info", "Show version, hardware, implementations, optimizers and formats");
   auto as_json = std::make_shared<bool>(false);
   command->add_flag("--json", *as_json, "Print JSON on stdout, nothing else");
+  command->footer("For example:\n  octavo info --json");
   command->callback([as_json] {
     const json info = gather();
     std::cout << (*as_json ? info.dump(2) + '\n' : fitted(text(info)));

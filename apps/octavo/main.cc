@@ -9,10 +9,8 @@
 
 namespace {
 
-constexpr const char* kFooter = R"(Start here:
-  octavo info                      what this machine offers
-  octavo bench optimizer           time the step with 32-, 8- and 4-bit states
-  octavo bench optimizer --help    all its options)";
+constexpr const char* kFooter =
+    "octavo SUBCOMMAND --help has all options and more examples; docs/README.md lists the guides.";
 
 }  // namespace
 
@@ -27,7 +25,12 @@ int main(int argc, char** argv) {
 #ifdef OCTAVO_HAS_TRAINER
     octavo::cli::add_train_commands(app, argv);
 #endif
-    // A subcommand inherits the parent's footer at the time it is added, so the footer is set last.
-    app.footer(kFooter + app.get_footer());
+    // A subcommand inherits the parent's footer at the time it is added, so footers are set last.
+    app.get_subcommand("info")->group("This machine");
+    bench.group("This machine");
+    bench.footer(
+        "For example:\n  octavo bench optimizer --shape gpt2     time the step with 32-, 8- and 4-bit "
+        "states");
+    app.footer(kFooter);
   });
 }

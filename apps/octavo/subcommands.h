@@ -10,6 +10,7 @@ namespace octavo::cli {
 
 // Each function adds its subcommand, with the work as its callback. The app must outlive the parse.
 void add_info(CLI::App& app);
+void add_init(CLI::App& app);
 // Adds the trainer's commands, in a build that has the trainer. `argv` is the command line of this process,
 // which octavo-trainer gets.
 void add_train_commands(CLI::App& app, char** argv);

@@ -1,6 +1,7 @@
 // Defines the command lines of `octavo train`, `octavo sample` and `octavo plan`; see trainer_commands.h.
 // SPDX-License-Identifier: MIT
 #include "apps/octavo/trainer_commands.h"
+#include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/options.h"
 
@@ -68,7 +69,13 @@ void add_train(CLI::App& app, const std::function<void(const TrainRequest&)>& ac
 Ctrl-C saves a checkpoint and exits; the same command resumes from it.)");
   train->callback([=] {
     settle_file();
-    if (request->file.empty() && print->empty()) throw CLI::RequiredError("file");
+    if (request->file.empty() && print->empty()) {
+      throw Failure(kExitUsage, R"(train needs the YAML file of a run. For example:
+  octavo init run.yaml                       writes one with comments
+  octavo train run.yaml                      trains it; Ctrl-C saves, and the same command resumes
+  octavo train examples/train/demo.yaml      trains a small model on the CPU
+See octavo train --help, docs/guides/train.md and docs/config.md.)");
+    }
     if (request->resume) request->overrides.emplace_back("training.resume_from_checkpoint=allow_changes");
     action(*request);
   });
@@ -98,6 +105,8 @@ void add_sample(CLI::App& app, const std::function<void(const SampleRequest&)>& 
       ->check(CLI::Range(std::int64_t{0}, kMost))
       ->capture_default_str();
   sample->add_option("--device", request->device, "Device: auto, cpu, cuda or cuda:1")->capture_default_str();
+  sample->footer(R"(For example:
+  octavo sample runs/first --prompt "Once upon a time" --tokens 200 --top-k 3)");
   sample->callback([=] { action(*request); });
 }
 

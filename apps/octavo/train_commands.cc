@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <initializer_list>
 #include <iostream>
 #include <sstream>
 #include <system_error>
@@ -73,6 +74,7 @@ void add_train_commands(CLI::App& app, char** argv) {
   add_bench_loader(bench);
   add_bench_speech(bench, start);
   add_bench_transcribe(bench, start);
+  add_init(app);
   add_train(app, [start](const TrainRequest& request) {
     if (check_train(request)) start(request);
   });
@@ -96,20 +98,12 @@ void add_train_commands(CLI::App& app, char** argv) {
   add_export(app);
   add_report(app);
   add_data(app);
-  app.footer(R"(
-  octavo plan run.yaml             what a run needs, before it is started; docs/guides/plan.md
-  octavo train run.yaml            train a model; docs/guides/train.md
-  octavo sample RUN                generate text with it
-  octavo transcribe RUN FILE...    transcribe recordings with it
-  octavo evaluate RUN MANIFEST     its word error rate
-  octavo export RUN TARGET         its model for other programs
-  octavo report RUN [RUN...]       an HTML page about a run, or several side by side
-  octavo data make-text FILE       a text to try it on
-  octavo data check MANIFEST       what is wrong with recordings
-  octavo data make-speech FOLDER   recordings to try it on
-  octavo bench speech              where the time and memory of a speech model's step go
-  octavo bench loader              how many clips a second threads decode for it
-  octavo bench transcribe          how fast a speech model transcribes)");
+  const auto group = [&app](const char* title, std::initializer_list<const char*> names) {
+    for (const char* name : names) app.get_subcommand(name)->group(title);
+  };
+  group("Train", {"init", "train", "plan"});
+  group("Use a trained model", {"sample", "transcribe", "evaluate", "export"});
+  group("Data and reports", {"data", "report"});
 }
 
 }  // namespace octavo::cli

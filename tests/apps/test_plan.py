@@ -65,7 +65,7 @@ def test_it_takes_less_than_five_seconds(config):
 
 
 def test_the_peak_of_a_model_that_was_measured(config):
-    """25.3M parameters with checkpointing: 7.10 GB on an H200, and 29.8 GB without (docs/benchmarks.md)."""
+    """25.3M parameters with checkpointing: 7.10 GB, without 29.8 (benchmarks/records/2026-11-18)."""
     found = planned(config, "--gpu", "h200", "dropout=0.1", "gradient_checkpointing=true")
     assert found["memory"]["allocated"] == pytest.approx(7.10e9, rel=0.01)
     found = planned(config, "--gpu", "h200", "dropout=0.1", "gradient_checkpointing=false")

@@ -338,7 +338,7 @@ def test_the_documents_repeat_the_commands_of_digits() -> None:
     lines = (ROOT / "benchmarks/README.md").read_text().splitlines()
     assert set(commands) <= {line.split(" #")[0].rstrip() for line in lines}
     chosen = next(command for command in commands if "--choose-lr" in command)
-    assert f"run: {chosen}; covers:" in (ROOT / "docs/benchmarks.md").read_text()
+    assert f"run: {chosen}; covers:" in (ROOT / "benchmarks/records/2026-11-18/README.md").read_text()
 
 
 def test_digits_need_scikit_learn(

@@ -4,6 +4,7 @@
 #include "train/config/config.h"
 #include "tests/train/config_support.h"
 
+#include "train/base/edit_distance.h"
 #include "train/config/lookup.h"
 #include "train/config/options.h"
 #include "train/config/settings.h"

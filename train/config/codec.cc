@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/codec.h"
 
+#include "train/base/edit_distance.h"
 #include "train/config/lookup.h"
 
 #include <octavo/formats.h>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/lookup.h"
 
+#include "train/base/edit_distance.h"
 #include "train/config/task_config.h"
 
 #include <algorithm>
@@ -153,24 +154,6 @@ Status check_foreign_keys(const Source& source, const YamlNode& map, const TaskC
 }
 
 }  // namespace
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> before;  // two rows above
-  std::vector<std::size_t> above;
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    before = std::move(above);
-    above = row;
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
-    }
-  }
-  return row[b.size()];
-}
 
 Result<Found> find_key(const Schema& schema, std::string_view section, std::string_view word,
                        Suggest suggest) {

@@ -32,10 +32,6 @@ enum class Suggest { no, yes };
 Result<Found> find_key(const Schema& schema, std::string_view section, std::string_view word,
                        Suggest suggest = Suggest::yes);
 
-// Returns the number of insertions, deletions, replacements and swaps of adjacent characters that turn `b`
-// into `a`.
-std::size_t edit_distance(std::string_view a, std::string_view b);
-
 // One level of precedence: the mappings of the file, or of all words of the command line.
 struct ConfigInput {
   Source source;

@@ -227,7 +227,7 @@ double bytes_of(std::span<const c10::IValue> values) {
 const Tensor& tensor_at(std::span<const c10::IValue> values, std::size_t i) { return values[i].toTensor(); }
 
 // The share of a copy's speed that operators reach on an H200, if it is far from 1. Measured next to a copy
-// of the same bytes; docs/benchmarks.md has the run.
+// of the same bytes; benchmarks/records/2026-11-18 has the run.
 constexpr double kBroadcast = 0.37;  // elementwise over tensors of different shapes or orders
 constexpr double kApart = 0.8;       // elementwise over elements that are not neighbours
 constexpr double kWidening = 0.5;    // from 2 bytes to 4
