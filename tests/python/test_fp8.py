@@ -1061,15 +1061,17 @@ def test_a_cast_with_a_bias_gradient_gets_its_workspace_from_torch(monkeypatch: 
     assert plan.cast_workspace_bytes == 0
     seen = []
 
-    def cast(_layer: Any, args: Any) -> int:
-        seen.append((args._obj.workspace, args._obj.workspace_bytes))
+    def run(_layer: Any, args: Any) -> int:
+        seen.append((args.cast_workspace, args.cast_workspace_bytes))
         return 0
 
     monkeypatch.setattr(plan, "cast_workspace_bytes", on_gpu.cast_workspace_bytes)
-    monkeypatch.setattr(plan, "_cast", cast)
-    memory, codes, turned = plan.empty_pair(plans.DY)
+    monkeypatch.setattr(plan, "_run", run)
+    memory, codes, transposed = plan.empty_pair(plans.DY)
     dy = torch.zeros(300, 48, dtype=torch.bfloat16)
-    plan.cast_to(plans.DY, dy, codes, turned, memory.data_ptr(), False, plan.empty_sums(), None)
+    sources = plans.only(plans.DY, dy.data_ptr())
+    places = plans.only(plans.DY, codes), plans.only(plans.DY, transposed)
+    plan.run(sources, *places, plans.NONE, memory.data_ptr(), False, None, plan.empty_sums())
     ((address, size),) = seen
     assert address
     assert size == 4 * 48 * (3 + 1)
@@ -1083,8 +1085,8 @@ def test_structs_are_those_of_the_header() -> None:
     header = (pathlib.Path(__file__).resolve().parents[2] / "include/octavo/octavo.h").read_text()
     for name, struct in {
         "octavo_fp8_layer": _abi.Fp8Layer,
-        "octavo_fp8_cast_args": _abi.Fp8CastArgs,
-        "octavo_fp8_product_args": _abi.Fp8ProductArgs,
+        "octavo_fp8_sizes": _abi.Fp8Sizes,
+        "octavo_fp8_run_args": _abi.Fp8RunArgs,
         "octavo_fp8_scale_args": _abi.Fp8ScaleArgs,
         "octavo_fp8_times": _abi.Fp8Times,
     }.items():
@@ -1122,7 +1124,8 @@ def test_casts_have_the_bits_of_the_cpu(cuda: str, name: str, format_: str) -> N
         states[:, :2] = 16
         for operand, source in enumerate(sources):
             codes = [torch.zeros(size, dtype=torch.uint8, device=place) for size in plan.bytes[operand]]
-            plan.cast(operand, source.to(place), *codes, states.data_ptr())
+            addresses = [each.data_ptr() for each in codes]
+            plan.cast(operand, source.to(place), *addresses, states.data_ptr(), True, plan.stream())
             found.append([each.cpu() for each in codes])
         found.append([states.cpu()])
     half = len(found) // 2

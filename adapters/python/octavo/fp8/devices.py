@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 
 import torch
 from torch import Tensor
@@ -30,9 +29,6 @@ def _why_not(device: torch.device, recipe: int) -> str:
     """Why the device has no FP8 with that recipe; empty: it has."""
     if device.type not in ("cpu", "cuda"):
         return f"[fp8] device: got {device.type}, expected cuda"
-    # For tests: the CPU computes the same numbers, slowly.
-    if device.type == "cpu" and os.environ.get("OCTAVO_FP8_REFERENCE") == "1":
-        return ""
     try:
         numbers = device_numbers(device)
     except RuntimeError as amd:
@@ -61,14 +57,13 @@ def captured_on(stream: int | None) -> bool:
     return bool(stream) and torch.cuda.is_current_stream_capturing()
 
 
-def workspace(device: torch.device, stream: int | None) -> Tensor | None:
+def workspace(device: torch.device, stream: int | None, size: int) -> Tensor | None:
     """Work on one stream is in order, so one buffer serves all of it; None on the CPU."""
     if stream is None:
         return None
     captured = captured_on(stream)
     found = None if captured else _workspaces.get((device.index, stream))
     if found is None:
-        size = _abi.library().octavo_fp8_workspace_bytes(*device_numbers(device))
         found = torch.empty(size, dtype=torch.uint8, device=device)
         # A graph has its own: it may be replayed on any stream.
         if not captured:

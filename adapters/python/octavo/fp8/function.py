@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .arenas import Lease
-from .plans import DGRAD, DY, FORWARD, WGRAD, Plan, X
+from .plans import DGRAD, DY, FORWARD, NONE, WGRAD, Plan, X
 from .sites import Site
 
 
@@ -33,32 +33,37 @@ Grads = tuple[Tensor | None, Tensor | None, Tensor | None, None]
 
 class Product(torch.autograd.Function):
     """x: dense, [.., groups of tokens, inputs]; w: [groups, inputs, outputs] or [inputs, outputs], dense as
-    it is or with its last two dimensions turned, or nn.Linear's; bias: [outputs] or None.
+    it is or with its last two dimensions transposed, or nn.Linear's; bias: [outputs] or None.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, call: Call) -> Tensor:
         plan = call.plan
         passes, stream = plan.passes, plan.stream()
-        # Apart: turned ones are kept for the backward pass, the others are not.
-        x_codes, x_turned = plan.empty_codes(X)
-        x_at = 0 if x_codes is None else x_codes.data_ptr()
-        turned_at = 0 if x_turned is None else x_turned.data_ptr()
-        if x_at or turned_at:
-            plan.cast_to(X, x, x_at, turned_at, call.state, call.gather, None, stream)
+        # Separate buffers: the transposed codes are saved for the backward pass, the others are not.
+        x_codes, x_transposed = plan.empty_codes(X)
         w_codes = call.site.codes(plan, w, call.state, call.gather, stream)
-        if passes & FORWARD:
-            y = plan.product_of(0, x_at, w_codes.codes, call.y_shape, stream)
-            if bias is not None:
-                y.add_(bias)
-        else:
+        y = plan.empty_result(0, call.y_shape) if passes & FORWARD else None
+        if passes & (FORWARD | WGRAD):
+            plan.run(
+                (x.data_ptr(), 0, 0),
+                (0 if x_codes is None else x_codes.data_ptr(), w_codes.codes, 0),
+                (0 if x_transposed is None else x_transposed.data_ptr(), 0, 0),
+                NONE if y is None else (y.data_ptr(), 0, 0),
+                call.state,
+                call.gather,
+                stream,
+            )
+        if y is None:
             y = _plain_forward(x, w, bias, call)
+        elif bias is not None:
+            y.add_(bias)
         need_dx, need_dw = ctx.needs_input_grad[:2]
         ctx.call, ctx.w_codes = call, w_codes
         ctx.x_shape, ctx.w_shape = tuple(x.shape), tuple(w.shape)  # torch takes plain ones quicker
         ctx.bias_dtype = None if bias is None else bias.dtype
         ctx.save_for_backward(
-            (x_turned if passes & WGRAD else x) if need_dw else None,
+            (x_transposed if passes & WGRAD else x) if need_dw else None,
             w if need_dx and not passes & DGRAD else None,
         )
         return y
@@ -84,30 +89,37 @@ def _backward(ctx: Any, dy: Tensor) -> Grads:
     plan = call.plan
     call.site.waits = False
     shape, stream = plan.shape, plan.stream()
+    as_given = shape.transposed_weight or call.linear  # dw in memory as the caller has w
     kept, weight = ctx.saved_tensors
     need_dx, need_dw, need_db, _ = ctx.needs_input_grad
     if dy.dtype is not plan.kinds.y or not dy.is_contiguous():
         dy = dy.to(plan.kinds.y).contiguous()
-    codes = turned = 0
     dx = dw = db = sums = None
     if plan.passes & (DGRAD | WGRAD):
-        _memory, codes, turned = plan.empty_pair(DY)  # held for as long as its addresses are used
+        _memory, codes, transposed = plan.empty_pair(DY)  # held while its addresses are used
         if need_db:
             sums = plan.empty_sums()
-        plan.cast_to(DY, dy, codes, turned, call.state, call.gather, sums, stream)
-    if need_dx:
-        if codes:
-            dx = plan.product_of(1, codes, ctx.w_codes.turned, ctx.x_shape, stream)
-        else:
-            dx = _plain_dgrad(dy, weight, call).view(ctx.x_shape)
+        if need_dx and codes:
+            dx = plan.empty_result(1, ctx.x_shape)
+        if need_dw and transposed:
+            dw = plan.empty_result(2, ctx.w_shape if as_given else (*ctx.w_shape[:-2], *ctx.w_shape[:-3:-1]))
+        plan.run(
+            (0, 0, dy.data_ptr()),
+            (0, 0, codes),
+            (0 if dw is None else kept.data_ptr(), ctx.w_codes.transposed, transposed),
+            (0, 0 if dx is None else dx.data_ptr(), 0 if dw is None else dw.data_ptr()),
+            call.state,
+            call.gather,
+            stream,
+            sums,
+        )
+    if need_dx and dx is None:
+        dx = _plain_dgrad(dy, weight, call).view(ctx.x_shape)
     if need_dw:
-        if turned:
-            as_given = shape.turned_weight or call.linear
-            size = ctx.w_shape if as_given else (*ctx.w_shape[:-2], *ctx.w_shape[:-3:-1])
-            dw = plan.product_of(2, turned, kept.data_ptr(), size, stream)
-            dw = dw if as_given else dw.transpose(-1, -2)
-        else:
+        if dw is None:
             dw = _plain_wgrad(dy, kept, call).view(ctx.w_shape)
+        elif not as_given:
+            dw = dw.transpose(-1, -2)
     if need_db:
         if sums is None:
             sums = dy.view(-1, shape.outputs).sum(0, dtype=torch.float32)
@@ -145,7 +157,7 @@ def _grouped(tensor: Tensor, shape: Any, one: bool, columns: int) -> Tensor:
 def _plain_forward(x: Tensor, w: Tensor, bias: Tensor | None, call: Call) -> Tensor:
     shape, dtype = call.plan.shape, call.plan.kinds.y
     weight = _weight(w, call)
-    # Into memory of its own: a view of a product must not be returned, see Plan.product_of.
+    # Into memory of its own: a view of a product must not be returned, see Plan.empty_result.
     y = torch.empty(call.y_shape, dtype=dtype, device=x.device)
     if shape.one_output:
         x = _grouped(x, shape, shape.one_input, shape.inputs).to(dtype)

@@ -62,7 +62,6 @@ def product(
     bias: Tensor | None,
     own: Recipe | None,
     site: Site,
-    *,
     one_input: bool = False,
     one_output: bool = False,
     linear: bool = False,
@@ -72,19 +71,6 @@ def product(
     """
     if torch.compiler.is_compiling():
         return _uncompiled(x, w, bias, own, site, one_input, one_output, linear)
-    return _product(x, w, bias, own, site, one_input, one_output, linear)
-
-
-def _product(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    own: Recipe | None,
-    site: Site,
-    one_input: bool,
-    one_output: bool,
-    linear: bool,
-) -> Tensor:
     again = in_backward()
     if clock.pending and not again:
         end_pending()
@@ -128,7 +114,7 @@ def _product(
     return apply(x if x.is_contiguous() else x.contiguous(), w, bias, call)
 
 
-_uncompiled = torch._disable_dynamo(_product)
+_uncompiled = torch._disable_dynamo(product)
 
 
 def _plain(x: Tensor, w: Tensor, bias: Tensor | None, one_output: bool, linear: bool) -> Tensor:
@@ -184,10 +170,10 @@ def _prepare(x: Tensor, w: Tensor, recipe: Recipe | None, site: Site, use: Use) 
     numbers, computed = recipe.numbers, w.grad_fn is not None and not w._is_view()
     if numbers.length and computed:
         numbers = _of_itself(numbers)
-    if why := why_not(x.device, numbers, shape):
+    kinds = Kinds(x.device, x.dtype, w.dtype, use.dtype)
+    if why := why_not(kinds, numbers, shape):
         say_once(f"fp8: a product of {inputs} x {outputs} stays as it is: {why}")
         return plain
-    kinds = Kinds(x.device, x.dtype, w.dtype, use.dtype)
     passes, keep = FORWARD | DGRAD | WGRAD, True
     if recipe.select == "measure" and x.device.type == "cuda":
         dense = w.t() if use.linear else w.contiguous() if copied else w

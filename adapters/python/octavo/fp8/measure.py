@@ -23,7 +23,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from .. import _abi
 from .devices import log
 from .function import Call, apply
-from .plans import DGRAD, DY, FORWARD, WGRAD, Kinds, Plan, Shape, W, X, plan
+from .plans import DGRAD, DY, FORWARD, NONE, WGRAD, Addresses, Kinds, Plan, Shape, W, X, only, plan
 from .recipe import Recipe
 from .sites import Site
 
@@ -45,7 +45,12 @@ def _rounded(tokens: int) -> int:
 def key_of(kinds: Kinds, recipe: Recipe, shape: Shape) -> str:
     """What a decision is about, in words: it is in logs and in checkpoints."""
     words = [f"{shape.groups}x{_rounded(shape.tokens)}x{shape.inputs}x{shape.outputs}"]
-    words += [name for name in ("one_input", "one_output", "turned_weight") if getattr(shape, name)]
+    # "turned_weight" is the word in saved checkpoints.
+    words += [
+        word
+        for word, holds in zip(("one_input", "one_output", "turned_weight"), shape[4:], strict=True)
+        if holds
+    ]
     words += [str(dtype).removeprefix("torch.") for dtype in (kinds.x, kinds.w, kinds.y)]
     return " ".join([*words, recipe.format, recipe.recipe])
 
@@ -79,11 +84,11 @@ def wall_us(work: Callable[[], Any]) -> float:
 
 
 def plain_passes(
-    x: Tensor, w: Tensor, dy: Tensor, kinds: Kinds, turned_weight: bool
+    x: Tensor, w: Tensor, dy: Tensor, kinds: Kinds, transposed_weight: bool
 ) -> list[Callable[[], Tensor]]:
     """The three products as torch makes them, of [groups, rows, columns] each; dw lies as w does."""
     x, w, dy = (each.to(kinds.y) for each in (x, w, dy))
-    left, right = (x, dy) if turned_weight else (dy, x)
+    left, right = (x, dy) if transposed_weight else (dy, x)
     return [
         lambda: torch.matmul(x, w),
         lambda: torch.matmul(dy, w.transpose(-1, -2)),
@@ -95,30 +100,32 @@ def times_of(whole: Plan, x: Tensor, w: Tensor, time: Timer = median_us) -> Any:
     """x [groups, tokens, inputs] and w [groups, inputs, outputs], which lies as the plan's shape says."""
     kinds, shape = whole.kinds, whole.shape
     found = _abi.new(_abi.Fp8Times, casts_of_weight=1.0)
-    states = torch.ones(3, max(whole.state_bytes // 4, 1), dtype=torch.float32, device=x.device)
+    states = torch.ones(3, 2 + whole.numbers.length, dtype=torch.float32, device=x.device)
     dy_groups = 1 if shape.one_output else shape.groups
     # Not of torch's own generator: a forward that checkpointing makes once more does not measure, and would
     # find other numbers for its dropout.
     chance = torch.Generator(x.device).manual_seed(0)
     dy = torch.randn(dy_groups, shape.tokens, shape.outputs, device=x.device, dtype=kinds.y, generator=chance)
-    codes: list[Any] = []
+    stream, state = whole.stream(), states.data_ptr()
+    pairs = [whole.empty_pair(operand) for operand in (X, W, DY)]
     for operand, source in ((X, x), (W, w), (DY, dy)):
-        rows, turned = whole.empty_codes(operand)
-        codes.append((rows, turned))
-        found.cast_two[operand] = time(
-            lambda s=source, o=operand, r=rows, t=turned: whole.cast(o, s, r, t, states.data_ptr())
-        )
+        _, rows, transposed = pairs[operand]
         # One orientation: that of forward, for dy that of dgrad.
         single = plan(kinds, whole.numbers, shape, DGRAD if operand == DY else FORWARD)
-        found.cast[operand] = time(
-            lambda s=source, o=operand, r=rows, p=single: p.cast(o, s, r, None, states.data_ptr())
-        )
-    (x_rows, x_turned), (w_rows, w_turned), (dy_rows, dy_turned) = codes
-    operands = ((x_rows, w_rows), (dy_rows, w_turned), (dy_turned, x_turned))
-    for number, (a, b) in enumerate(operands):
-        size = whole.sizes[number]
-        found.fp8[number] = time(lambda n=number, a=a, b=b, s=size: whole.product(n, a, b, s))
-    for number, product in enumerate(plain_passes(x, w, dy, kinds, shape.turned_weight)):
+        for times, of, second in ((found.cast_two, whole, transposed), (found.cast, single, 0)):
+            times[operand] = time(
+                lambda o=operand, s=source, p=of, r=rows, t=second: p.cast(o, s, r, t, state, True, stream)
+            )
+    codes: Addresses = tuple(rows for _, rows, _ in pairs)  # type: ignore[assignment]
+    transposed_codes: Addresses = tuple(transposed for _, _, transposed in pairs)  # type: ignore[assignment]
+
+    def matmul(number: int) -> None:
+        to = torch.empty(whole.sizes[number], dtype=whole.result_dtypes[number], device=x.device)
+        whole.run(NONE, codes, transposed_codes, only(number, to.data_ptr()), state, False, stream)
+
+    for number in range(3):
+        found.fp8[number] = time(lambda n=number: matmul(n))
+    for number, product in enumerate(plain_passes(x, w, dy, kinds, shape.transposed_weight)):
         found.plain[number] = time(product)
     return found
 
@@ -132,7 +139,7 @@ def walls_of(
 ) -> tuple[float, float]:
     """Forward and backward with those passes in FP8, and as torch makes them, through autograd."""
     chosen = plan(kinds, recipe.numbers, shape, passes)
-    states = torch.ones(3, max(chosen.state_bytes // 4, 1), dtype=torch.float32, device=x.device)
+    states = torch.ones(3, 2 + chosen.numbers.length, dtype=torch.float32, device=x.device)
     if shape.groups == 1:
         x, w = x[0], w[0]
     elif shape.one_input:

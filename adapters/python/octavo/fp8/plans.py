@@ -1,11 +1,9 @@
-"""One shape of a product with its structs of the C ABI, made once: a call fills in the addresses alone."""
+"""One shape of a layer with what the core says of it, made once: a call fills in the addresses."""
 
 from __future__ import annotations
 
-import ctypes
 import struct
-import threading
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,9 +16,15 @@ from .recipe import Numbers
 FORWARD, DGRAD, WGRAD = 1, 2, 4  # passes, added up
 X, W, DY = range(3)
 _ALIGNED = 256
-# The addresses of a call lie side by side in its struct: one write fills them in.
-_CAST = struct.Struct("@7Q"), getattr(_abi.Fp8CastArgs, "from").offset  # to `stream`
-_PRODUCT = struct.Struct("@5Q"), _abi.Fp8ProductArgs.a.offset  # to `stream`
+_ARGS = struct.Struct("@2I17Pq")  # of octavo_fp8_run_args
+
+Addresses = tuple[int, int, int]  # by operand or by pass; 0: none
+NONE: Addresses = (0, 0, 0)
+
+
+def only(number: int, address: int) -> Addresses:
+    """One operand's or pass's address, and no others."""
+    return (*NONE[:number], address, *NONE[number + 1 :])  # type: ignore[return-value]
 
 
 class Shape(NamedTuple):
@@ -32,11 +36,11 @@ class Shape(NamedTuple):
     outputs: int
     one_input: bool
     one_output: bool
-    turned_weight: bool  # in memory [groups, inputs, outputs]
+    transposed_weight: bool  # in memory [groups, inputs, outputs]
 
 
 class Kinds(NamedTuple):
-    """Types and place of a product's tensors."""
+    """The dtypes and the device of a layer's tensors."""
 
     device: torch.device
     x: torch.dtype
@@ -44,16 +48,18 @@ class Kinds(NamedTuple):
     y: torch.dtype  # dy's, too
 
 
-def layer_of(device: torch.device, numbers: Numbers, shape: Shape, passes: int) -> ctypes.Structure:
-    kind, index = device_numbers(device)
+def _struct_of(kinds: Kinds, numbers: Numbers, shape: Shape, passes: int) -> Any:
+    kind, index = device_numbers(kinds.device)
     layer = _abi.new(_abi.Fp8Layer, device_kind=kind, device_index=index, passes=passes, **shape._asdict())
-    layer.format, layer.recipe = numbers.format, numbers.recipe
-    return layer  # type: ignore[no-any-return]
+    layer.format, layer.recipe, layer.history = numbers.format, numbers.recipe, numbers.length
+    layer.dtypes[:] = [DTYPES[dtype] for dtype in kinds[1:]]
+    layer.threads = torch.get_num_threads() if kinds.device.type == "cpu" else 0
+    return layer
 
 
-def why_not(device: torch.device, numbers: Numbers, shape: Shape) -> str:
-    """Why no pass of this shape can be in FP8; empty: it can."""
-    why = _abi.library().octavo_fp8_why_not(ctypes.byref(layer_of(device, numbers, shape, 0)))
+def why_not(kinds: Kinds, numbers: Numbers, shape: Shape) -> str:
+    """Returns why no pass of this shape can be in FP8; empty: they can."""
+    why = _abi.library().octavo_fp8_why_not(_struct_of(kinds, numbers, shape, 0))
     if why is None:
         raise _abi.OctavoError(_abi.last_error())
     return str(why.decode())
@@ -63,158 +69,114 @@ class Plan:
     """REQUIRES: why_not() is empty."""
 
     def __init__(self, kinds: Kinds, numbers: Numbers, shape: Shape, passes: int) -> None:
-        library = _abi.library()
         self.kinds, self.numbers, self.shape, self.passes = kinds, numbers, shape, passes
         self.device = kinds.device
-        self._lock = threading.Lock()  # of the structs: calls release the interpreter's
-        # Plans with the same one take the same codes of a weight.
+        # Plans with the same key use the same codes of a weight.
         self.weight_key = (kinds.w, numbers, shape._replace(tokens=0))
-        self._struct = layer_of(kinds.device, numbers, shape, passes)
-        self._layer = ctypes.byref(self._struct)
-        self._cast, self._product = library.octavo_fp8_cast, library.octavo_fp8_product
-        threads = torch.get_num_threads() if kinds.device.type == "cpu" else 0
-        dtypes = (DTYPES[kinds.x], DTYPES[kinds.w], DTYPES[kinds.y])
-        self._casts = [
-            _abi.new(_abi.Fp8CastArgs, operand=i, dtype=dtypes[i], threads=threads) for i in range(3)
-        ]
-        results = (kinds.y, kinds.x, kinds.w)
-        self._products = [
-            _abi.new(_abi.Fp8ProductArgs, **{"pass": i}, dtype=DTYPES[results[i]], threads=threads)
-            for i in range(3)
-        ]
-        self._cast_refs = [ctypes.byref(each) for each in self._casts]
-        self._product_refs = [ctypes.byref(each) for each in self._products]
-        # Bytes of codes by operand: by rows, turned.
-        self.bytes = [
-            tuple(self._checked(library.octavo_fp8_codes_bytes(self._layer, i, turned)) for turned in (0, 1))
-            for i in range(3)
-        ]
-        self.cast_workspace_bytes = self._checked(library.octavo_fp8_cast_workspace_bytes(self._layer))
-        self.sizes = [self._result(i) for i in range(3)]
-        self.result_dtypes = results
+        self._layer = _struct_of(kinds, numbers, shape, passes)
+        self._run = _abi.library().octavo_fp8_run
+        sizes = _abi.new(_abi.Fp8Sizes)
+        _abi.check(_abi.library().octavo_fp8_layer_sizes(self._layer, sizes))
+        # Bytes of codes by operand: by rows, transposed.
+        self.bytes = list(zip(sizes.codes, sizes.transposed, strict=True))
+        self.cast_workspace_bytes, self._workspace_bytes = sizes.cast_workspace, sizes.workspace
+        self.sizes = [tuple(sizes.y), tuple(sizes.dx), tuple(sizes.dw)]
+        self.result_dtypes = (kinds.y, kinds.x, kinds.w)
         self._gpu = kinds.device.index if kinds.device.type == "cuda" else None
         self.pads = self.sizes[0][1] != shape.tokens
-        self.state_bytes = 4 * (2 + numbers.length) if numbers.length else 0  # of one tensor
-
-    @staticmethod
-    def _checked(size: int) -> int:
-        if size < 0:
-            raise _abi.OctavoError(_abi.last_error())
-        return size
-
-    def _result(self, number: int) -> tuple[int, int, int]:
-        sizes = (ctypes.c_int64 * 3)()
-        _abi.check(_abi.library().octavo_fp8_result(self._layer, number, sizes))
-        return tuple(sizes)
 
     def empty_codes(self, operand: int) -> tuple[Tensor | None, Tensor | None]:
-        rows, turned = self.bytes[operand]
+        rows, transposed = self.bytes[operand]
         return (
             torch.empty(rows, dtype=torch.uint8, device=self.device) if rows else None,
-            torch.empty(turned, dtype=torch.uint8, device=self.device) if turned else None,
+            torch.empty(transposed, dtype=torch.uint8, device=self.device) if transposed else None,
         )
+
+    def empty_pair(self, operand: int) -> tuple[Tensor, int, int]:
+        """One buffer for both orientations of codes, and their addresses; 0: not needed."""
+        rows, transposed = self.bytes[operand]
+        first = -(-rows // _ALIGNED) * _ALIGNED
+        memory = torch.empty(first + transposed, dtype=torch.uint8, device=self.device)
+        begin = memory.data_ptr()
+        return memory, begin if rows else 0, begin + first if transposed else 0
 
     def empty_sums(self) -> Tensor:
         return torch.empty(self.shape.outputs, dtype=torch.float32, device=self.device)
 
+    def empty_result(self, number: int, shape: tuple[int, ...]) -> Tensor:
+        """Memory for a pass's result, seen as `shape`. Rows that are padding come last in its memory."""
+        dtype = self.result_dtypes[number]
+        if not self.pads or number == 2:
+            return torch.empty(shape, dtype=dtype, device=self.device)
+        # Not a view: autograd does not allow a view that a function returns to be written in place.
+        memory = torch.empty(self.sizes[number], dtype=dtype, device=self.device).untyped_storage()
+        strides = [1]
+        for size in reversed(shape[1:]):
+            strides.insert(0, strides[0] * size)
+        return torch.empty(0, dtype=dtype, device=self.device).set_(memory, 0, tuple(shape), tuple(strides))
+
     def stream(self) -> int | None:
         return None if self._gpu is None else stream_of_gpu(self._gpu)
 
-    def empty_pair(self, operand: int) -> tuple[Tensor, int, int]:
-        """Memory for both kinds of codes at once, and where they begin; 0: not wanted."""
-        rows, turned = self.bytes[operand]
-        first = -(-rows // _ALIGNED) * _ALIGNED
-        memory = torch.empty(first + turned, dtype=torch.uint8, device=self.device)
-        begin = memory.data_ptr()
-        return memory, begin if rows else 0, begin + first if turned else 0
+    def run(
+        self,
+        sources: Addresses,
+        codes: Addresses,
+        transposed: Addresses,
+        results: Addresses,
+        state: int,
+        gather: bool,
+        stream: int | None,
+        bias_grad: Tensor | None = None,
+    ) -> None:
+        """Casts `sources`, then computes `results`; see octavo_fp8_run. `state` is the address of the site's
+        states, whose maxima are raised with `gather`.
+        """
+        scratch = workspace(self.device, stream, self._workspace_bytes) if any(results) else None
+        sums = memory = size = 0
+        if bias_grad is not None:
+            sums = bias_grad.data_ptr()
+            if size := self.cast_workspace_bytes:
+                # Torch's allocator reuses the memory on this stream only, so it may be freed after the call.
+                space = torch.empty(size, dtype=torch.uint8, device=self.device)
+                memory = space.data_ptr()
+        args = _ARGS.pack(
+            _ARGS.size,
+            gather,
+            *sources,
+            *codes,
+            *transposed,
+            *results,
+            state,
+            sums,
+            0 if scratch is None else scratch.data_ptr(),
+            stream or 0,
+            memory,
+            size,
+        )
+        if self._run(self._layer, _abi.Fp8RunArgs.from_buffer_copy(args)) != 0:
+            raise _abi.OctavoError(_abi.last_error())
 
     def cast(
         self,
         operand: int,
         source: Tensor,
-        codes: Tensor | None,
-        turned: Tensor | None,
+        codes: int,
+        transposed: int,
         state: int,
         gather: bool = True,
+        stream: int | None = None,
     ) -> None:
-        """`state` is the address of the site's states, of x first; with `gather` its slot is raised."""
-        self.cast_to(
-            operand,
-            source,
-            0 if codes is None else codes.data_ptr(),
-            0 if turned is None else turned.data_ptr(),
+        """run() of one cast."""
+        self.run(
+            only(operand, source.data_ptr()),
+            only(operand, codes),
+            only(operand, transposed),
+            NONE,
             state,
             gather,
-            None,
-            self.stream(),
+            stream,
         )
-
-    def cast_to(
-        self,
-        operand: int,
-        source: Tensor,
-        codes: int,
-        turned: int,
-        state: int,
-        gather: bool,
-        bias_grad: Tensor | None,
-        stream: int | None,
-    ) -> None:
-        """cast() to addresses."""
-        scales = history = 0
-        if self.state_bytes:
-            scales = state + operand * self.state_bytes
-            history = scales + 8 if gather else 0
-        sums = 0 if bias_grad is None else bias_grad.data_ptr()
-        space = None
-        if bias_grad is not None and self.cast_workspace_bytes:
-            # Torch's allocator gives the memory to later work of this stream alone, so it may be freed here.
-            space = torch.empty(self.cast_workspace_bytes, dtype=torch.uint8, device=self.device)
-        with self._lock:
-            if space is not None:
-                self._casts[operand].workspace = space.data_ptr()
-                self._casts[operand].workspace_bytes = self.cast_workspace_bytes
-            _CAST[0].pack_into(
-                self._casts[operand],
-                _CAST[1],
-                source.data_ptr(),
-                codes,
-                turned,
-                scales,
-                history,
-                sums,
-                stream or 0,
-            )
-            status = self._cast(self._layer, self._cast_refs[operand])
-        if status != 0:
-            raise _abi.OctavoError(_abi.last_error())
-
-    def product(self, number: int, a: Tensor, b: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """The pass's result in `shape`. Where its memory has more rows than are meant, those come last."""
-        return self.product_of(number, a.data_ptr(), b.data_ptr(), shape, self.stream())
-
-    def product_of(self, number: int, a: int, b: int, shape: tuple[int, ...], stream: int | None) -> Tensor:
-        """product() of addresses."""
-        padded = self.sizes[number] if self.pads and number < 2 else shape
-        to = torch.empty(padded, dtype=self.result_dtypes[number], device=self.device)
-        space = 0
-        if (room := workspace(self.device, stream)) is not None:
-            space = room.data_ptr()
-        with self._lock:
-            _PRODUCT[0].pack_into(
-                self._products[number], _PRODUCT[1], a, b, to.data_ptr(), space, stream or 0
-            )
-            status = self._product(self._layer, self._product_refs[number])
-        if status != 0:
-            raise _abi.OctavoError(_abi.last_error())
-        if padded is shape:
-            return to
-        # Not a view: what autograd gets from a function of its own must not be one, to be written in place.
-        visible = torch.empty(0, dtype=self.result_dtypes[number], device=self.device)
-        strides = [1]
-        for size in reversed(shape[1:]):
-            strides.insert(0, strides[0] * size)
-        return visible.set_(to.untyped_storage(), 0, tuple(shape), tuple(strides))
 
 
 _plans: dict[tuple[Kinds, Numbers, Shape, int], Plan] = {}

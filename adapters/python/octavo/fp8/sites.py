@@ -31,7 +31,7 @@ class WeightCodes(NamedTuple):
     passes: int
     memory: Tensor | None
     codes: int  # addresses
-    turned: int
+    transposed: int
 
 
 _NO_CODES = WeightCodes((), 0, None, 0, 0)
@@ -104,7 +104,7 @@ class Site:
         if kept is not None and kept.made_from == made_from and kept.passes & passes == passes:
             return kept
         made = WeightCodes(made_from, passes, *plan.empty_pair(W))
-        plan.cast_to(W, weight, made.codes, made.turned, state, True, None, stream)
+        plan.cast(W, weight, made.codes, made.transposed, state, True, stream)
         self.casts += 1
         if not captured:
             self._kept[plan.weight_key] = made

@@ -158,11 +158,10 @@ inline Decision measured(const Layer& layer, const Numbers& numbers, const Tenso
   out.times.plain[kDgrad] = timer.time([&] { plain::dgrad(dy, pw, shape); });
   out.times.plain[kWgrad] = timer.time([&] { plain::wgrad(dy, px, shape); });
 
-  // Scales of their own: what is measured leaves no trace.
-  const Tensor state = ::torch::ones({2 + numbers.history},
-                                     ::torch::TensorOptions().dtype(::torch::kFloat32).device(w.device()));
-  const Delayed delayed =
-      numbers.delayed() ? Delayed{state.data_ptr<float>(), state.data_ptr<float>() + 2} : Delayed();
+  // Separate scales: measuring does not change those of the weight.
+  const Tensor states = ::torch::ones({3, 2 + numbers.history},
+                                      ::torch::TensorOptions().dtype(::torch::kFloat32).device(w.device()));
+  const Delayed delayed = numbers.delayed() ? Delayed{states.data_ptr<float>()} : Delayed();
   Codes codes[3];
   const std::tuple<std::uint32_t, const Tensor*, std::uint32_t, std::uint32_t> operands[3] = {
       {kX, &x, bit(kForward), bit(kForward) | bit(kWgrad)},
@@ -177,14 +176,10 @@ inline Decision measured(const Layer& layer, const Numbers& numbers, const Tenso
       layer.cast(number, *tensor, passes, delayed, to);
     });
   }
-  const std::tuple<std::uint32_t, const Tensor*, const Tensor*, ::torch::ScalarType> passes[3] = {
-      {kForward, &codes[kX].by_rows, &codes[kW].by_rows, shape.y},
-      {kDgrad, &codes[kDy].by_rows, &codes[kW].turned, shape.x},
-      {kWgrad, &codes[kDy].turned, &codes[kX].turned, shape.w}};
-  for (const auto& [pass, a, b, type] : passes) {
-    const Tensor to = layer.result(pass, type);
-    out.times.fp8[pass] = timer.time(
-        [&, number = pass, left = a, right = b] { layer.product(number, *left, *right, to, workspace); });
+  for (const std::uint32_t pass : {kForward, kDgrad, kWgrad}) {
+    const Tensor to = layer.result(pass);
+    out.times.fp8[pass] =
+        timer.time([&] { layer.product(pass, codes[kX], codes[kW], codes[kDy], to, workspace); });
   }
   native::check(octavo_fp8_fastest(&out.times, &out.passes), "octavo::torch::fp8: ");
   return out;

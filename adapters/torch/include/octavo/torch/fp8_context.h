@@ -225,7 +225,7 @@ class Context : public std::enable_shared_from_this<Context> {
   // plain.
   Decision measured_or_plain(const Layer& layer, const Tensor& x, const Tensor& w) {
     try {
-      Decision out = measured(layer, numbers_, x, w, options_.casts_of_weight, workspace(layer.device()));
+      Decision out = measured(layer, numbers_, x, w, options_.casts_of_weight, workspace(layer));
       say(out.text());
       return out;
     } catch (const c10::OutOfMemoryError&) {
@@ -239,14 +239,12 @@ class Context : public std::enable_shared_from_this<Context> {
   }
 
   // Of this thread's stream: what is queued there uses it in turn.
-  void* workspace(const ::torch::Device& device) {
+  void* workspace(const Layer& layer) {
+    const ::torch::Device& device = layer.device();
     const native::MaybeStream stream = native::current_stream(device);
     if (!stream && !device.is_meta()) return nullptr;
     Tensor& buffer = workspaces_[{device.index(), stream ? stream->id() : 0}];
-    if (!buffer.defined()) {
-      buffer = native::bytes(
-          octavo_fp8_workspace_bytes(native::device_kind(device), native::device_index(device)), device);
-    }
+    if (!buffer.defined()) buffer = native::bytes(layer.workspace_bytes(), device);
     return buffer.data_ptr();
   }
 

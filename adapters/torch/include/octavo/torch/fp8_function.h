@@ -60,12 +60,12 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
       // Where nothing will be learned, the maximum of x is of no step.
       const std::uint32_t of_x = (call->passes & bit(kForward)) | wgrad;
       const bool learns = call->dx || call->dw;
-      if (of_x != 0) layer.cast(kX, dense, of_x, context.sites_.delayed(*call->site, kX, learns), codes_of_x);
+      if (of_x != 0) layer.cast(kX, dense, of_x, context.sites_.delayed(*call->site, learns), codes_of_x);
     }
     Tensor y;
     if (call->fp8(kForward)) {
-      y = layer.result(kForward, shape.y, call->y_sizes);
-      run(*call, kForward, codes_of_x.by_rows, codes_of_w.by_rows, y);
+      y = layer.result(kForward, call->y_sizes);
+      run(*call, kForward, codes_of_x, codes_of_w, {}, y);
     } else {
       y = plain::forward(dense.to(shape.y), seen(w, shape).to(shape.y), shape);
     }
@@ -96,13 +96,13 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
     Codes codes;
     if (passes != 0) {
       const std::lock_guard<std::mutex> lock(context.mutex_);
-      layer.cast(kDy, dy, passes, context.sites_.delayed(*call->site, kDy), codes);
+      layer.cast(kDy, dy, passes, context.sites_.delayed(*call->site), codes);
     }
     if (dx) {
       Tensor to;
       if (call->fp8(kDgrad)) {
-        to = layer.result(kDgrad, shape.x, call->x_sizes);
-        run(*call, kDgrad, codes.by_rows, turned_w, to);
+        to = layer.result(kDgrad, call->x_sizes);
+        run(*call, kDgrad, {}, {{}, turned_w}, codes, to);
         codes.by_rows.reset();
       } else {
         to = plain::dgrad(dy, seen(w, shape).to(shape.y), shape).to(shape.x);
@@ -112,8 +112,8 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
     if (dw) {
       Tensor to;
       if (call->fp8(kWgrad)) {
-        to = layer.result(kWgrad, shape.w);
-        run(*call, kWgrad, codes.turned, turned_x, to);
+        to = layer.result(kWgrad);
+        run(*call, kWgrad, {{}, turned_x}, {}, codes, to);
       } else {
         const Tensor dense = matrices(x, shape.inputs_of_x(), shape.tokens, shape.inputs);
         to = plain::wgrad(dy, dense.to(shape.y), shape).to(shape.w);
@@ -140,13 +140,14 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
   }
 
  private:
-  static void run(const Call& call, std::uint32_t pass, const Tensor& a, const Tensor& b, const Tensor& to) {
+  static void run(const Call& call, std::uint32_t pass, const Codes& x, const Codes& w, const Codes& dy,
+                  const Tensor& to) {
     void* workspace = nullptr;
     {
       const std::lock_guard<std::mutex> lock(call.context->mutex_);
-      workspace = call.context->workspace(call.layer.device());
+      workspace = call.context->workspace(call.layer);
     }
-    call.layer.product(pass, a, b, to, workspace);
+    call.layer.product(pass, x, w, dy, to, workspace);
   }
 };
 

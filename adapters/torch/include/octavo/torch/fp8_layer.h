@@ -46,10 +46,10 @@ struct Codes {
   Tensor by_rows, turned;
 };
 
-// The state of delayed scaling of one operand; null for other recipes.
+// The states of delayed scaling of a site: those of x, w and dy. Null for other recipes.
 struct Delayed {
-  float* scales = nullptr;
-  float* history = nullptr;  // null: this cast does not count
+  float* states = nullptr;
+  bool gather = true;  // a cast raises the maximum of the current step
 };
 
 // Tensors without memory (device meta) are for plans: buffers are made as on a GPU, nothing is computed, and
@@ -76,11 +76,17 @@ class Layer {
     layer_.groups = shape.groups, layer_.tokens = shape.tokens;
     layer_.inputs = shape.inputs, layer_.outputs = shape.outputs;
     layer_.one_input = shape.shared.one_input, layer_.one_output = shape.shared.one_output;
-    layer_.turned_weight = shape.turned_weight;
+    layer_.transposed_weight = shape.turned_weight;
+    layer_.history = numbers.history;
+    const ::torch::ScalarType types[] = {shape.x, shape.w, shape.y};
+    for (std::size_t i = 0; i < 3; ++i)
+      layer_.dtypes[i] = static_cast<std::uint32_t>(native::dtype_number(types[i]));
   }
 
   const Shape& shape() const { return shape_; }
   const ::torch::Device& device() const { return device_; }
+
+  std::int64_t workspace_bytes() const { return sizes_of(layer_).workspace; }
 
   std::string why_not() const {
     const char* const why = octavo_fp8_why_not(&layer_);
@@ -93,46 +99,49 @@ class Layer {
             Codes& codes) const {
     octavo_fp8_layer layer = layer_;
     layer.passes = passes;
-    octavo_fp8_cast_args args = native::sized<octavo_fp8_cast_args>();
-    args.operand = operand;
-    args.dtype = static_cast<std::uint32_t>(native::dtype_number(from.scalar_type()));
-    args.from = from.const_data_ptr();
-    args.codes = buffer(layer, operand, 0, codes.by_rows);
-    args.turned = buffer(layer, operand, 1, codes.turned);
-    args.scales = state.scales, args.history = state.history;
+    const octavo_fp8_sizes sizes = sizes_of(layer);
+    octavo_fp8_run_args args = native::sized<octavo_fp8_run_args>();
+    args.from[operand] = from.const_data_ptr();
+    args.codes[operand] = buffer(sizes.codes[operand], codes.by_rows);
+    args.transposed[operand] = buffer(sizes.transposed[operand], codes.turned);
+    args.states = state.states, args.gather = state.gather;
     if (device_.is_meta()) {
       if (planned() != nullptr)
         planned()->cast(static_cast<double>(from.nbytes()) + bytes_of(codes.by_rows) +
                         bytes_of(codes.turned));
       return;
     }
-    args.stream = native::handle_of(native::current_stream(device_));
-    native::check(octavo_fp8_cast(&layer, &args), "octavo::torch::fp8: ");
+    run(layer, args);
   }
 
   // What a pass writes, in the sizes that are wanted; [groups, rows, columns] where it has more rows than
   // tokens, or where no sizes are given.
-  Tensor result(std::uint32_t pass, ::torch::ScalarType type, at::IntArrayRef wanted = {}) const {
-    std::int64_t sizes[3] = {};
-    native::check(octavo_fp8_result(&layer_, pass, sizes), "octavo::torch::fp8: ");
-    const bool fits = !wanted.empty() && c10::multiply_integers(wanted) == sizes[0] * sizes[1] * sizes[2];
-    return ::torch::empty(fits ? wanted : at::IntArrayRef(sizes),
-                          ::torch::TensorOptions().dtype(type).device(device_));
+  Tensor result(std::uint32_t pass, at::IntArrayRef wanted = {}) const {
+    const octavo_fp8_sizes all = sizes_of(layer_);
+    const at::IntArrayRef sizes = pass == kForward ? all.y : pass == kDgrad ? all.dx : all.dw;
+    const bool fits = !wanted.empty() && c10::multiply_integers(wanted) == c10::multiply_integers(sizes);
+    return ::torch::empty(fits ? wanted : sizes, ::torch::TensorOptions()
+                                                     .dtype(pass == kForward ? shape_.y
+                                                            : pass == kDgrad ? shape_.x
+                                                                             : shape_.w)
+                                                     .device(device_));
   }
 
-  void product(std::uint32_t pass, const Tensor& a, const Tensor& b, const Tensor& to,
+  // Codes that the pass does not read may be undefined.
+  void product(std::uint32_t pass, const Codes& x, const Codes& w, const Codes& dy, const Tensor& to,
                void* workspace) const {
-    octavo_fp8_product_args args = native::sized<octavo_fp8_product_args>();
-    args.pass = pass;
-    args.dtype = static_cast<std::uint32_t>(native::dtype_number(to.scalar_type()));
-    args.a = data(a), args.b = data(b), args.to = to.data_ptr();
-    args.workspace = workspace;
     if (device_.is_meta()) {
       if (planned() != nullptr) planned()->product(pass, shape_);
       return;
     }
-    args.stream = native::handle_of(native::current_stream(device_));
-    native::check(octavo_fp8_product(&layer_, &args), "octavo::torch::fp8: ");
+    octavo_fp8_run_args args = native::sized<octavo_fp8_run_args>();
+    const Codes* const operands[] = {&x, &w, &dy};
+    for (std::size_t i = 0; i < 3; ++i) {
+      args.codes[i] = data(operands[i]->by_rows);
+      args.transposed[i] = data(operands[i]->turned);
+    }
+    args.to[pass] = to.data_ptr(), args.workspace = workspace;
+    run(layer_, args);
   }
 
  private:
@@ -141,12 +150,21 @@ class Layer {
   static double bytes_of(const Tensor& codes) {
     return codes.defined() ? static_cast<double>(codes.nbytes()) : 0.0;
   }
-  static void* data(const Tensor& codes) { return native::aligned(codes.data_ptr(), kAlignment); }
+  static void* data(const Tensor& codes) {
+    return codes.defined() ? native::aligned(codes.data_ptr(), kAlignment) : nullptr;
+  }
 
-  void* buffer(const octavo_fp8_layer& layer, std::uint32_t operand, std::uint32_t turned,
-               Tensor& codes) const {
-    const std::int64_t bytes = octavo_fp8_codes_bytes(&layer, operand, turned);
-    TORCH_CHECK(bytes >= 0, "octavo::torch::fp8: ", octavo_last_error());
+  static octavo_fp8_sizes sizes_of(const octavo_fp8_layer& layer) {
+    octavo_fp8_sizes sizes = native::sized<octavo_fp8_sizes>();
+    native::check(octavo_fp8_layer_sizes(&layer, &sizes), "octavo::torch::fp8: ");
+    return sizes;
+  }
+  void run(const octavo_fp8_layer& layer, octavo_fp8_run_args& args) const {
+    args.stream = native::handle_of(native::current_stream(device_));
+    native::check(octavo_fp8_run(&layer, &args), "octavo::torch::fp8: ");
+  }
+
+  void* buffer(std::int64_t bytes, Tensor& codes) const {
     if (bytes == 0) {
       codes = Tensor();
       return nullptr;

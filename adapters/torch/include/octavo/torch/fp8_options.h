@@ -5,7 +5,6 @@
 #include <octavo/torch/native.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 
 namespace octavo::torch::fp8 {
@@ -60,16 +59,11 @@ struct Numbers {
   }
 };
 
-// Why the device has no FP8 with that recipe (by its number: octavo_parse); empty: it has. The CPU computes
-// the reference where that is asked for.
+// Returns why the device has no FP8 with that recipe (its number: octavo_parse); empty: it has.
 inline std::string why_unsupported(const ::torch::Device& device, std::uint32_t recipe) {
   if (device.is_meta()) return {};  // what is planned there is another device's
-  if (device.is_cpu()) {
-    const char* const reference = std::getenv("OCTAVO_FP8_REFERENCE");
-    if (reference != nullptr && std::string(reference) == "1") return {};
-  } else if (!device.is_cuda()) {
+  if (!device.is_cpu() && !device.is_cuda())
     return "products in FP8 on " + device.str() + " are not supported, expected cuda";
-  }
   const octavo_status status =
       octavo_fp8_supported(native::device_kind(device), native::device_index(device), recipe);
   return status == 0 ? std::string() : octavo_last_error();

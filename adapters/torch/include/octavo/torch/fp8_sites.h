@@ -43,9 +43,8 @@ class States {
   // The maxima of the step under way: [sites, 3], a view.
   Tensor amaxes() const { return all().select(2, kScales); }
 
-  Delayed at(std::int64_t site, std::uint32_t operand, bool counts = true) const {
-    float* const own = all_.data_ptr<float>() + (3 * site + operand) * (kScales + history_);
-    return {own, counts ? own + kScales : nullptr};
+  Delayed at(std::int64_t site, bool gather = true) const {
+    return {all_.data_ptr<float>() + 3 * site * (kScales + history_), gather};
   }
 
   void update(const Numbers& numbers) const {
@@ -149,7 +148,7 @@ class Sites {
     captured_ = captured_ || native::capturing(stream);
     if (captured_) {
       Codes made;
-      layer.cast(kW, w, passes, delayed(site, kW), made);
+      layer.cast(kW, w, passes, delayed(site), made);
       ++casts_;
       return made;
     }
@@ -160,15 +159,15 @@ class Sites {
     // Codes that a graph still needs stay as they are.
     for (Tensor* codes : {&cast.codes.by_rows, &cast.codes.turned})
       if (codes->defined() && (codes->use_count() > 1 || codes->storage().use_count() > 1)) *codes = Tensor();
-    layer.cast(kW, w, passes, delayed(site, kW), cast.codes);
+    layer.cast(kW, w, passes, delayed(site), cast.codes);
     cast.passes = passes, cast.version = version;
     cast.storage = w.storage().getWeakStorageImpl(), cast.data = w.const_data_ptr();
     ++casts_;
     return cast.codes;
   }
 
-  Delayed delayed(const Site& site, std::uint32_t operand, bool counts = true) const {
-    return numbers_.delayed() ? states_of(site.device).at(site.number, operand, counts) : Delayed();
+  Delayed delayed(const Site& site, bool gather = true) const {
+    return numbers_.delayed() ? states_of(site.device).at(site.number, gather) : Delayed();
   }
 
   void forget_codes() {
