@@ -73,7 +73,7 @@ class Site:
                 "fp8: a weight is used for the first time while a CUDA graph is captured, and each replay "
                 "would begin its scales anew: run the model once before the capture"
             )
-        lease, before = to.take(), self.states
+        lease, before = to.lease(), self.states
         if before is not None:
             many = min(lease.states.shape[1], before.shape[1])
             lease.states[:, :many] = before[:, :many].to(lease.states.device)
