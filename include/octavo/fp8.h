@@ -1,13 +1,13 @@
-// Products of matrices in FP8, with what surrounds them: which tensor has which format, scales, casts, and
-// the product itself. All memory is the caller's. Casts and scales have the same bits on the CPU and on a
-// GPU; the CPU's products are the reference of a GPU's, which sums in another order.
+// Matmuls of matrices in FP8, with what surrounds them: which tensor has which format, scales, casts, and
+// the matmul itself. All memory is the caller's. Casts and scales have the same bits on the CPU and on a
+// GPU; the CPU's matmuls are the reference of a GPU's, which sums in another order.
 //
-// A layer y = x . w^T (x [tokens, inputs], w [outputs, inputs]) has three products, and Hopper's FP8 units
+// A layer y = x . w^T (x [tokens, inputs], w [outputs, inputs]) has three matmuls, and Hopper's FP8 units
 // take both operands with the summed dimension contiguous. So each is written d[i, j] = sum over k of
-// a[i, k] * b[j, k], and some operands are used transposed ("turned"):
+// a[i, k] * b[j, k], and some operands are used transposed ("transposed"):
 //   forward   y  = x    . w^T     a = x           b = w
-//   dgrad     dx = dy   . w       a = dy          b = w turned
-//   wgrad     dw = dy^T . x       a = dy turned   b = x turned
+//   dgrad     dx = dy   . w       a = dy          b = w transposed
+//   wgrad     dw = dy^T . x       a = dy transposed   b = x transposed
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -28,7 +28,7 @@ namespace octavo::fp8 {
 // Of one code, a byte. E4M3 is the variant without infinities ("e4m3fn"), with numbers up to 448; E5M2 has
 // numbers up to 57344.
 enum class Element : std::uint32_t { e4m3 = 0, e5m2 = 1 };
-// Which tensor has which element. cuBLASLt has no product of two E5M2 operands: in `e5m2` weights are E4M3,
+// Which tensor has which element. cuBLASLt has no matmul of two E5M2 operands: in `e5m2` weights are E4M3,
 // and wgrad takes x in E4M3.
 enum class Format : std::uint32_t {
   hybrid = 0,  // x and w in E4M3, dy in E5M2
@@ -39,7 +39,7 @@ enum class Format : std::uint32_t {
 enum class Recipe : std::uint32_t {
   delayed = 0,  // a tensor, from the maxima of earlier steps: one pass over the tensor
   current = 1,  // a tensor, from its own maximum
-  rowwise = 2,  // a row of an operand of the product
+  rowwise = 2,  // a row of an operand of the matmul
   block = 3,    // 128 elements of a row of x and dy, 128 x 128 elements of w
 };
 enum class Operand : std::uint32_t { x = 0, w = 1, dy = 2 };
@@ -66,10 +66,10 @@ OCTAVO_API float largest(Element element);
 // The value of a code; NaN and, in E5M2, infinities included.
 OCTAVO_API float value(Element element, std::uint8_t code);
 
-// An operand of a product.
+// An operand of a matmul.
 struct Use {
   Operand operand = Operand::x;
-  bool turned = false;
+  bool transposed = false;
   Element element = Element::e4m3;
 };
 struct Uses {
@@ -80,10 +80,10 @@ OCTAVO_API Uses uses(Format format, Pass pass);
 
 // How many elements of a matrix of codes share a scale.
 enum class Tiling : std::uint32_t {
-  tensor = 0,  // all
-  row = 1,     // a row
-  line = 2,    // 128 in a row
-  square = 3,  // 128 x 128
+  tensor = 0,      // all
+  row = 1,         // a row
+  tile_1x128 = 2,  // 128 in a row
+  tile_128x128 = 3,
 };
 OCTAVO_API std::string_view name(Tiling value);
 OCTAVO_API Tiling tiling(Recipe recipe, Operand operand);
@@ -112,13 +112,13 @@ OCTAVO_API Status supported(const GpuInfo& gpu, Recipe recipe = Recipe::delayed)
 // --- sizes ---
 
 // Codes are in matrices whose sides are multiples of this. What a tensor lacks is zero, counts in no maximum,
-// and adds nothing to a product.
+// and adds nothing to a matmul.
 inline constexpr std::int64_t kSide = 16;
 constexpr std::int64_t padded(std::int64_t size) { return (size + kSide - 1) / kSide * kSide; }
 
 // How many scales a matrix of codes [rows, inner] has, and which is that of (i, k). In the order that
-// cuBLASLt reads: `line` has those of all rows for the first 128 elements, then for the next; a row of
-// `square` is filled up to a multiple of four.
+// cuBLASLt reads: `tile_1x128` has those of all rows for the first 128 elements, then for the next; a row of
+// `tile_128x128` is filled up to a multiple of four.
 OCTAVO_API std::int64_t scale_count(Tiling tiling, std::int64_t rows, std::int64_t inner);
 OCTAVO_API std::int64_t scale_place(Tiling tiling, std::int64_t rows, std::int64_t inner, std::int64_t i,
                                     std::int64_t k);
@@ -168,7 +168,7 @@ struct Codes {
   const float* scale = nullptr;  // delayed alone: what elements are multiplied by
 };
 
-// Writes a matrix as codes: by rows ([padded(rows), padded(columns)]), turned
+// Writes a matrix as codes: by rows ([padded(rows), padded(columns)]), transposed
 // ([padded(columns), padded(rows)]), or both; of `groups` matrices each by itself, one behind the other, with
 // its own scales, but for a tensor's scale, which is that of all. An element becomes
 //   cast(scale * activation(x))      in fp32, rounded after each operation
@@ -180,7 +180,7 @@ struct Codes {
 // where a is zero or infinite; the largest float where it would be infinite; and rounded down to a power of
 // two for `rowwise` and `block`. As in Transformer Engine, maxima leave NaN out.
 //
-// A cast hides an infinity. So that a product does not, the inverse scale of elements with an infinite one
+// A cast hides an infinity. So that a matmul does not, the inverse scale of elements with an infinite one
 // among them is NaN. (Transformer Engine has the largest finite number there.)
 struct CastArgs {
   Device device;
@@ -190,7 +190,7 @@ struct CastArgs {
   Recipe recipe = Recipe::delayed;
   Operand operand = Operand::x;  // decides what shares a scale
   Activation activation = Activation::none;
-  Codes by_rows, turned;
+  Codes by_rows, transposed;
   float* amax = nullptr;       // raised to the maximum of what is cast; null: not wanted
   float* bias_grad = nullptr;  // [columns]: the sums of `from` over rows, of one group; null: not wanted
   void* stream = nullptr;
@@ -205,21 +205,21 @@ OCTAVO_API std::int64_t cast_workspace_bytes(Device device, std::int64_t rows, s
 // is plus.
 OCTAVO_API Status cast(const CastArgs& args);
 
-// --- products ---
+// --- matmuls ---
 
 // An operand, as cast() wrote it.
 struct Matrix {
   Element element = Element::e4m3;
   Tiling tiling = Tiling::tensor;
   std::int64_t rows = 0, inner = 0;    // multiples of kSide
-  const std::uint8_t* data = nullptr;  // on a GPU aligned to 16; the product is fastest from 256
+  const std::uint8_t* data = nullptr;  // on a GPU aligned to 16; the matmul is fastest from 256
   const float* inverse = nullptr;
 };
 
 // to[i, j] = sum over k of a[i, k] * b[j, k], each times its inverse scale. Sums are in fp32, in the order of
 // k; where scales change along k, by 128 terms that are scaled and added. Then `to` is added in fp32, if
 // asked for, and the result is rounded once. NaN and infinities of codes go into the sum as they are.
-struct ProductArgs {
+struct MatmulArgs {
   Device device;
   Matrix a, b;                // of the same inner size
   void* to = nullptr;         // [a.rows, b.rows], dense, aligned to its element, on a GPU to 16
@@ -236,6 +236,6 @@ struct ProductArgs {
 constexpr std::int64_t workspace_bytes(Device device) {
   return device.kind == DeviceKind::cuda ? std::int64_t{32} << 20 : 0;
 }
-OCTAVO_API Status product(const ProductArgs& args);
+OCTAVO_API Status matmul(const MatmulArgs& args);
 
 }  // namespace octavo::fp8

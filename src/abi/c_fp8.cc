@@ -1,4 +1,4 @@
-// The C ABI of FP8 products: its structs as those of octavo/fp8_layer.h.
+// The C ABI of FP8 matmuls: its structs as those of octavo/fp8_layer.h.
 // SPDX-License-Identifier: MIT
 #include "abi/c_common.h"
 
@@ -51,7 +51,7 @@ fp8::LayerCast cast_of(const Layer& l, const octavo_fp8_run_args& c, uint32_t op
   cast.dtype = l.dtypes[operand];
   cast.from = c.from[operand];
   cast.codes = c.codes[operand];
-  cast.turned = c.transposed[operand];
+  cast.transposed = c.transposed[operand];
   if (c.states != nullptr && l.settings.recipe == fp8::Recipe::delayed) {
     cast.delayed = fp8::DelayedTensor::at(c.states, l.settings.amax_history_len, operand);
     if (c.gather == 0) cast.delayed.history = nullptr;
@@ -64,25 +64,25 @@ fp8::LayerCast cast_of(const Layer& l, const octavo_fp8_run_args& c, uint32_t op
   return cast;
 }
 
-fp8::LayerProduct product_of(const Layer& l, const octavo_fp8_run_args& c, uint32_t pass) {
+fp8::LayerMatmul matmul_of(const Layer& l, const octavo_fp8_run_args& c, uint32_t pass) {
   constexpr fp8::Operand kDtypeOf[] = {fp8::Operand::dy, fp8::Operand::x, fp8::Operand::w};
-  fp8::LayerProduct product;
-  product.device = l.device;
-  product.layer = l.layer;
-  product.settings = l.settings;
-  product.pass = static_cast<fp8::Pass>(pass);
+  fp8::LayerMatmul matmul;
+  matmul.device = l.device;
+  matmul.layer = l.layer;
+  matmul.settings = l.settings;
+  matmul.pass = static_cast<fp8::Pass>(pass);
   const auto codes = [&](const fp8::Use& use) {
-    return (use.turned ? c.transposed : c.codes)[static_cast<std::size_t>(use.operand)];
+    return (use.transposed ? c.transposed : c.codes)[static_cast<std::size_t>(use.operand)];
   };
-  const fp8::Uses uses = fp8::uses(l.settings.format, product.pass);
-  product.a = codes(uses.a);
-  product.b = codes(uses.b);
-  product.to = c.to[pass];
-  product.dtype = l.dtypes[static_cast<std::size_t>(kDtypeOf[pass])];
-  product.workspace = c.workspace;
-  product.stream = c.stream;
-  product.threads = l.threads;
-  return product;
+  const fp8::Uses uses = fp8::uses(l.settings.format, matmul.pass);
+  matmul.a = codes(uses.a);
+  matmul.b = codes(uses.b);
+  matmul.to = c.to[pass];
+  matmul.dtype = l.dtypes[static_cast<std::size_t>(kDtypeOf[pass])];
+  matmul.workspace = c.workspace;
+  matmul.stream = c.stream;
+  matmul.threads = l.threads;
+  return matmul;
 }
 
 template <class T, std::size_t kCount>
@@ -146,7 +146,7 @@ octavo_status octavo_fp8_run(const octavo_fp8_layer* layer, const octavo_fp8_run
     }
     for (uint32_t i = 0; i < 3; ++i) {
       if (c.to[i] == nullptr) continue;
-      if (Status bad = fp8::product(product_of(l, c, i)); !bad.ok()) return bad;
+      if (Status bad = fp8::matmul(matmul_of(l, c, i)); !bad.ok()) return bad;
     }
     return {};
   });

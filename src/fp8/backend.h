@@ -1,4 +1,4 @@
-// What a device does for cast(), product() and update_scales(); the public functions check their arguments
+// What a device does for cast(), matmul() and update_scales(); the public functions check their arguments
 // and forward.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -9,9 +9,9 @@ namespace octavo::fp8 {
 
 // REQUIRES: arguments that the public functions accept, with at least one element.
 void cast_cpu(const CastArgs& args);
-void product_cpu(const ProductArgs& args);
+void matmul_cpu(const MatmulArgs& args);
 Status cast_cuda(const CastArgs& args);
-Status product_cuda(const ProductArgs& args);
+Status matmul_cuda(const MatmulArgs& args);
 Status update_scales_cuda(const ScaleUpdate& update);
 
 }  // namespace octavo::fp8

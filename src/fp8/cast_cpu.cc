@@ -16,10 +16,10 @@ namespace {
 
 class Cast {
  public:
-  Cast(const CastArgs& args, bool turned)
+  Cast(const CastArgs& args, bool transposed)
       : args_(args),
-        out_(turned ? args.turned : args.by_rows),
-        source_(args, turned),
+        out_(transposed ? args.transposed : args.by_rows),
+        source_(args, transposed),
         tiling_(tiling(args.recipe, args.operand)),
         map_(scale_map(tiling_, source_.rows(), source_.inner())) {}
 
@@ -127,7 +127,7 @@ void cast_cpu(const CastArgs& args) {
   const cpu::FloatMode mode;  // maxima and scales may be denormal
   float most = 0.0F;
   if (args.by_rows.data != nullptr) most = Cast(args, false).run();
-  if (args.turned.data != nullptr) most = Cast(args, true).run();
+  if (args.transposed.data != nullptr) most = Cast(args, true).run();
   if (args.amax != nullptr) *args.amax = std::max(*args.amax, most);
   if (args.bias_grad != nullptr) sum_columns(args);
 }

@@ -11,7 +11,7 @@
 namespace octavo::fp8 {
 
 inline constexpr const char* kWhere = "[fp8] ";
-inline constexpr Refuse refuse{kWhere};
+inline constexpr Refuse invalid{kWhere};
 
 // A value that the vocabulary does not have, beside all that it has.
 template <class E>
@@ -21,7 +21,7 @@ Status check_enum(const std::string& field, E value) {
   for (std::uint32_t i = 0; name(static_cast<E>(i)) != "unknown"; ++i) {
     known += (i == 0 ? "" : ", ") + std::to_string(i) + " (" + std::string(name(static_cast<E>(i))) + ")";
   }
-  return refuse(field, static_cast<std::int64_t>(value), "one of " + known);
+  return invalid(field, static_cast<std::int64_t>(value), "one of " + known);
 }
 
 // A known device, its stream and threads.

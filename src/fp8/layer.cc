@@ -17,7 +17,7 @@ constexpr std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kCodesAlignment - 1) / kCodesAlignment * kCodesAlignment;
 }
 
-// An operand as the products see it when it is not turned.
+// An operand as the matmuls see it when it is not transposed.
 struct Shape {
   std::int64_t groups, rows, inner;
 };
@@ -57,19 +57,19 @@ struct CodesPlan {
 };
 CodesPlan plan(const Layer& layer, const Settings& settings, const Use& use) {
   const Shape whole = shape(layer, use.operand);
-  const std::int64_t rows = padded(use.turned ? whole.inner : whole.rows);
-  const std::int64_t inner = padded(use.turned ? whole.rows : whole.inner);
+  const std::int64_t rows = padded(use.transposed ? whole.inner : whole.rows);
+  const std::int64_t inner = padded(use.transposed ? whole.rows : whole.inner);
   const Tiling shared = tiling(settings.recipe, use.operand);
   return {use.element, shared, whole.groups, rows, inner, scale_count(shared, rows, inner)};
 }
 
 // How a pass of the choice uses the operand in this orientation, if one does. Never two: see uses().
-bool find_use(const Settings& settings, const Choice& choice, Operand operand, bool turned, Use& found) {
+bool find_use(const Settings& settings, const Choice& choice, Operand operand, bool transposed, Use& found) {
   for (const Pass pass : kPasses) {
     if (!choice[pass]) continue;
     const Uses both = uses(settings.format, pass);
     for (const Use& use : {both.a, both.b}) {
-      if (use.operand != operand || use.turned != turned) continue;
+      if (use.operand != operand || use.transposed != transposed) continue;
       found = use;
       return true;
     }
@@ -85,42 +85,42 @@ Status check_layer(const Layer& layer) {
 // Sums over tokens come with a cast of dy.
 Status check_bias_grad(const LayerCast& args, bool casts) {
   if (args.bias_grad == nullptr || (casts && args.operand == Operand::dy)) return {};
-  return refuse("bias_grad", "a buffer",
-                "null: " + (args.operand == Operand::dy
-                                ? "no pass of the choice uses dy"
-                                : "it belongs to dy, and this casts " + std::string(name(args.operand))));
+  return invalid("bias_grad", "a buffer",
+                 "null: " + (args.operand == Operand::dy
+                                 ? "no pass of the choice uses dy"
+                                 : "it belongs to dy, and this casts " + std::string(name(args.operand))));
 }
 
-Status fill(const LayerCast& args, bool turned, void* buffer, Codes& out) {
+Status fill(const LayerCast& args, bool transposed, void* buffer, Codes& out) {
   Use use;
-  const char* const field = turned ? "turned" : "codes";
-  if (!find_use(args.settings, args.choice, args.operand, turned, use)) {
+  const char* const field = transposed ? "transposed" : "codes";
+  if (!find_use(args.settings, args.choice, args.operand, transposed, use)) {
     if (buffer == nullptr) return {};
-    return refuse(
-        field, "a buffer",
-        "null: no pass of the choice uses " + std::string(name(args.operand)) + (turned ? " turned" : ""));
+    return invalid(field, "a buffer",
+                   "null: no pass of the choice uses " + std::string(name(args.operand)) +
+                       (transposed ? " transposed" : ""));
   }
   const CodesPlan laid = plan(args.layer, args.settings, use);
   if (buffer == nullptr)
-    return refuse(field, "null", "a buffer of " + std::to_string(laid.bytes()) + " bytes");
+    return invalid(field, "null", "a buffer of " + std::to_string(laid.bytes()) + " bytes");
   auto* const bytes = static_cast<std::uint8_t*>(buffer);
   out.element = use.element;
   out.data = bytes;
   out.inverse = reinterpret_cast<float*>(bytes + laid.scales_at());
   if (args.settings.recipe == Recipe::delayed) {
-    if (args.delayed.scales == nullptr) return refuse("delayed.scales", "null", "the tensor's two scales");
+    if (args.delayed.scales == nullptr) return invalid("delayed.scales", "null", "the tensor's two scales");
     out.scale = args.delayed.scales + static_cast<std::size_t>(use.element);
   }
   return {};
 }
 
-// A pass as the products of its groups.
+// A pass as the matmuls of its groups.
 struct Operands {
   Uses of;
-  bool swapped;  // dw lies as w does: turned, where that is [inputs, outputs]
+  bool swapped;  // dw lies as w does: transposed, where that is [inputs, outputs]
 };
-Operands operands(const LayerProduct& args) {
-  return {uses(args.settings.format, args.pass), args.pass == Pass::wgrad && args.layer.turned_weight};
+Operands operands(const LayerMatmul& args) {
+  return {uses(args.settings.format, args.pass), args.pass == Pass::wgrad && args.layer.transposed_weight};
 }
 
 }  // namespace
@@ -161,24 +161,24 @@ LayerResult result(const Layer& layer, Pass pass) {
     case Pass::wgrad:
       break;
   }
-  if (layer.turned_weight) return {layer.groups, layer.inputs, layer.outputs};
+  if (layer.transposed_weight) return {layer.groups, layer.inputs, layer.outputs};
   return {layer.groups, layer.outputs, layer.inputs};
 }
 
 std::int64_t codes_bytes(const Layer& layer, const Settings& settings, const Choice& choice, Operand operand,
-                         bool turned) {
+                         bool transposed) {
   Use use;
-  return find_use(settings, choice, operand, turned, use) ? plan(layer, settings, use).bytes() : 0;
+  return find_use(settings, choice, operand, transposed, use) ? plan(layer, settings, use).bytes() : 0;
 }
 
 Status cast(const LayerCast& args) {
   if (Status bad = check(args.settings); !bad.ok()) return bad;
   if (Status bad = check_enum("operand", args.operand); !bad.ok()) return bad;
   if (Status bad = check_layer(args.layer); !bad.ok()) return bad;
-  Codes codes, turned;
+  Codes codes, transposed;
   if (Status bad = fill(args, false, args.codes, codes); !bad.ok()) return bad;
-  if (Status bad = fill(args, true, args.turned, turned); !bad.ok()) return bad;
-  const bool casts = codes.data != nullptr || turned.data != nullptr;
+  if (Status bad = fill(args, true, args.transposed, transposed); !bad.ok()) return bad;
+  const bool casts = codes.data != nullptr || transposed.data != nullptr;
   if (Status bad = check_bias_grad(args, casts); !bad.ok()) return bad;
   if (!casts) return {};
   const Shape whole = shape(args.layer, args.operand);
@@ -193,10 +193,10 @@ Status cast(const LayerCast& args) {
   out.operand = args.operand;
   out.activation = args.activation;
   out.by_rows = codes;
-  out.turned = turned;
-  if (args.operand == Operand::w && args.layer.turned_weight) {
+  out.transposed = transposed;
+  if (args.operand == Operand::w && args.layer.transposed_weight) {
     std::swap(out.rows, out.columns);
-    std::swap(out.by_rows, out.turned);
+    std::swap(out.by_rows, out.transposed);
   }
   if (args.settings.recipe == Recipe::delayed) out.amax = args.delayed.history;
   out.bias_grad = args.bias_grad;
@@ -207,7 +207,7 @@ Status cast(const LayerCast& args) {
   return cast(out);
 }
 
-Status product(const LayerProduct& args) {
+Status matmul(const LayerMatmul& args) {
   if (Status bad = check(args.settings); !bad.ok()) return bad;
   if (Status bad = check_enum("pass", args.pass); !bad.ok()) return bad;
   if (Status bad = check_layer(args.layer); !bad.ok()) return bad;
@@ -215,7 +215,7 @@ Status product(const LayerProduct& args) {
   const CodesPlan a = plan(args.layer, args.settings, of.a), b = plan(args.layer, args.settings, of.b);
   const LayerResult to = result(args.layer, args.pass);
   const std::int64_t bytes = to.rows * to.columns * dtype_bytes(args.dtype);
-  ProductArgs one;
+  MatmulArgs one;
   one.device = args.device;
   one.dtype = args.dtype;
   one.fast_sums = args.pass == Pass::forward;
@@ -229,7 +229,7 @@ Status product(const LayerProduct& args) {
     const std::int64_t place = std::min(group, to.groups - 1);
     one.to = static_cast<std::byte*>(args.to) + place * bytes;
     one.add = args.add || place != group;
-    if (Status bad = product(one); !bad.ok()) return bad;
+    if (Status bad = matmul(one); !bad.ok()) return bad;
   }
   return {};
 }

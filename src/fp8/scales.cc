@@ -34,7 +34,7 @@ Status update_scales(const ScaleUpdate& update) {
   if (Status bad = check_call(update.device, update.stream, 0); !bad.ok()) return bad;
   if (Status bad = check_history(update.length, update.algo, update.margin); !bad.ok()) return bad;
   if (update.tensors < 0 || update.tensors > kMostTensors)
-    return refuse("tensors", update.tensors, "0 to " + std::to_string(kMostTensors));
+    return invalid("tensors", update.tensors, "0 to " + std::to_string(kMostTensors));
   const std::int64_t bytes = 4 * update.tensors * state_floats(update.length);
   if (Status bad = check_buffer(std::string(kWhere) + "states", update.states, bytes, 4); !bad.ok())
     return bad;

@@ -29,9 +29,9 @@ inline ScaleMap scale_map(Tiling tiling, std::int64_t rows, std::int64_t inner) 
   switch (tiling) {
     case Tiling::row:
       return {1, 1, 1, 0, rows};
-    case Tiling::line:
+    case Tiling::tile_1x128:
       return {1, kTile, 1, to_four(rows), lines * to_four(rows)};
-    case Tiling::square:
+    case Tiling::tile_128x128:
       return {kTile, kTile, to_four(lines), 1, tiles_in(rows) * to_four(lines)};
     case Tiling::tensor:
       break;

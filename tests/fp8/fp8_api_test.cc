@@ -31,7 +31,7 @@ octavo_fp8_layer c_layer(const fp8::Layer& layer, const fp8::Settings& settings,
   c.outputs = layer.outputs;
   c.one_input = layer.one_input ? 1 : 0;
   c.one_output = layer.one_output ? 1 : 0;
-  c.transposed_weight = layer.turned_weight ? 1 : 0;
+  c.transposed_weight = layer.transposed_weight ? 1 : 0;
   std::fill_n(c.dtypes, 3, static_cast<uint32_t>(DType::bf16));
   c.history = settings.amax_history_len;
   return c;
@@ -43,7 +43,7 @@ octavo_fp8_sizes sizes_of(const octavo_fp8_layer& layer) {
 }
 
 // A whole layer through the C ABI, one step of delayed scaling included.
-TEST(Fp8Api, EqualsPlainCastsAndProducts) {
+TEST(Fp8Api, EqualsPlainCastsAndMatmuls) {
   constexpr std::int64_t kLength = 4, kState = fp8::state_floats(kLength);
   for (const fp8::Recipe recipe : kRecipes) {
     const LayerTensors tensors({2, 32, 48, 64, false, true, true});

@@ -18,11 +18,11 @@ template <DType kType, From kFrom>
 __global__ void __launch_bounds__(kThreads)
     cast_kernel(const __grid_constant__ CastWork work, std::int64_t tiles_across, std::int64_t tiles_down,
                 bool vectors) {
-  __shared__ __align__(16) Turned turned;
+  __shared__ __align__(16) Turned transposed;
   const Place place = Place::of(tiles_across, tiles_down);
   const std::int64_t rows = fp8::padded(work.rows), columns = fp8::padded(work.columns);
-  const CodesWork &straight = work.by_rows, &across = work.turned;
-  const bool wants_rows = straight.data != nullptr, wants_turned = across.data != nullptr;
+  const CodesWork &straight = work.by_rows, &across = work.transposed;
+  const bool wants_rows = straight.data != nullptr, wants_transposed = across.data != nullptr;
 
   Part<kType> part;
   part.load(work, place, vectors);
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads)
   float given_row = 0.0F, given_column = 0.0F;
   if constexpr (kFrom == From::given) {
     if (wants_rows) given_row = *straight.scale;
-    if (wants_turned) given_column = *across.scale;
+    if (wants_transposed) given_column = *across.scale;
   } else {
     const bool of_column = threadIdx.x >= kTileSide;
     const int number = threadIdx.x % kTileSide;
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
       Maxima maxima;
       maxima.take(part, work.activation);
       most = maxima.all();
-      if (work.tiling == fp8::Tiling::square) {
+      if (work.tiling == fp8::Tiling::tile_128x128) {
         amax = block_maximum(most);
       } else {
         maxima.put_rows(of_rows);
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads)
       const std::int64_t tile = of_column ? place.tile_row : place.tile_column;
       float* const slots = codes.inverse + place.group * codes.scales;
       const float inverse = formula::inverse_scale(factor, amax);
-      if (work.tiling == fp8::Tiling::line) {
+      if (work.tiling == fp8::Tiling::tile_1x128) {
         slots[tile * codes.across + at] = inverse;
       } else if (number == 0) {
         put_square(slots, line, tile, of_column ? tiles_down : tiles_across, inverse);
@@ -100,19 +100,19 @@ __global__ void __launch_bounds__(kThreads)
         *reinterpret_cast<uint2*>(straight.data + at) = codes[i];
       }
     }
-    if (wants_turned && !work.alike) {
+    if (wants_transposed && !work.alike) {
 #pragma unroll
       for (int c = 0; c < kSide; ++c) scaled[c] = x[c] * column_factor[c];
       codes[i] = codes_of(across.element, scaled);
     }
   }
 
-  if (wants_turned) {
+  if (wants_transposed) {
     transpose8(codes);
 #pragma unroll
-    for (int c = 0; c < kSide; ++c) turned.put(first_column + c, threadIdx.x / kAcross, codes[c]);
+    for (int c = 0; c < kSide; ++c) transposed.put(first_column + c, threadIdx.x / kAcross, codes[c]);
     __syncthreads();
-    write_turned(turned, across, place, rows, columns, false);
+    write_transposed(transposed, across, place, rows, columns, false);
   }
   put_maximum<kFrom>(work, most);
 }
@@ -124,9 +124,9 @@ template <DType kType, From kFrom, fp8::Element kElement>
 __global__ void __launch_bounds__(kThreads, kType == DType::f32 ? 2 : 4)
     plain_cast_kernel(const __grid_constant__ CastWork work, std::int64_t tiles_across,
                       std::int64_t tiles_down) {
-  __shared__ __align__(16) Turned turned;
+  __shared__ __align__(16) Turned transposed;
   const Place place = Place::of(tiles_across, tiles_down);
-  const CodesWork &straight = work.by_rows, &across = work.turned;
+  const CodesWork &straight = work.by_rows, &across = work.transposed;
   constexpr int kBytes = kType == DType::f32 ? 4 : 2;
   const std::int64_t first = (place.group * work.rows + place.row) * work.columns + place.column;
   Part<kType> part;
@@ -161,9 +161,9 @@ __global__ void __launch_bounds__(kThreads, kType == DType::f32 ? 2 : 4)
     transpose8(codes);
 #pragma unroll
     for (int c = 0; c < kSide; ++c)
-      turned.put(threadIdx.x % kAcross * kSide + c, threadIdx.x / kAcross, codes[c]);
+      transposed.put(threadIdx.x % kAcross * kSide + c, threadIdx.x / kAcross, codes[c]);
     __syncthreads();
-    write_turned(turned, across, place, work.rows, work.columns, true);
+    write_transposed(transposed, across, place, work.rows, work.columns, true);
   }
   put_maximum<kFrom>(work, most);
 }
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kThreads, kType == DType::f32 ? 2 : 4)
 // Inverse scales of scales that are known; the cast puts NaN there if it meets an infinity.
 __global__ void begin_kernel(const __grid_constant__ CastWork work) {
   if constexpr (launches_early(kArch)) asm volatile("griddepcontrol.launch_dependents;");
-  for (const CodesWork& codes : {work.by_rows, work.turned}) {
+  for (const CodesWork& codes : {work.by_rows, work.transposed}) {
     if (codes.data != nullptr) *codes.inverse = formula::inverse_scale(*codes.scale, 0.0F);
   }
 }
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kThreads)
   const float all = block_maximum(most);
   if (threadIdx.x != 0) return;
   if (work.by_rows.data != nullptr) raise(work.by_rows.inverse, all);
-  if (work.turned.data != nullptr) raise(work.turned.inverse, all);
+  if (work.transposed.data != nullptr) raise(work.transposed.inverse, all);
 }
 
 // Raises slots, which are zero at first, to the maxima of rows.
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   const bool of_column = threadIdx.x >= kTileSide;
   const int number = threadIdx.x % kTileSide;
-  const CodesWork& codes = of_column ? work.turned : work.by_rows;
+  const CodesWork& codes = of_column ? work.transposed : work.by_rows;
   const std::int64_t at = (of_column ? place.tile_column : place.tile_row) * kTileSide + number;
   if (codes.data == nullptr || at >= (of_column ? work.columns : work.rows)) return;
   raise(codes.inverse + place.group * codes.scales + at,
@@ -243,10 +243,10 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void finish_kernel(const __grid_constant__ CastWork work, std::int64_t straight,
                               std::int64_t across) {
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const bool turned = at >= straight;
+  const bool transposed = at >= straight;
   if (at >= straight + across) return;
-  const CodesWork& codes = turned ? work.turned : work.by_rows;
-  float& slot = codes.inverse[turned ? at - straight : at];
+  const CodesWork& codes = transposed ? work.transposed : work.by_rows;
+  float& slot = codes.inverse[transposed ? at - straight : at];
   const float amax = slot;
   if (work.amax != nullptr) raise(work.amax, amax);
   slot = formula::inverse_scale(scale_of(work, codes.element, amax), amax);
@@ -268,7 +268,7 @@ struct Launch {
         plain(vectors && work.rows % kTileSide == 0 && work.columns % kTileSide == 0 &&
               work.tiling == fp8::Tiling::tensor && work.activation == fp8::Activation::none &&
               work.sums == nullptr &&
-              (work.alike || work.by_rows.data == nullptr || work.turned.data == nullptr)) {}
+              (work.alike || work.by_rows.data == nullptr || work.transposed.data == nullptr)) {}
 };
 
 // The kernel of a cast with one scale for a tensor.
@@ -277,7 +277,7 @@ cudaError_t cast_tensor(const CastWork& work, const Launch& shape, const cudaLau
   if (!shape.plain)
     return cudaLaunchKernelEx(&config, cast_kernel<kType, kFrom>, work, shape.across, shape.down,
                               shape.vectors);
-  const CodesWork& either = work.by_rows.data != nullptr ? work.by_rows : work.turned;
+  const CodesWork& either = work.by_rows.data != nullptr ? work.by_rows : work.transposed;
   if (either.element == fp8::Element::e4m3)
     return cudaLaunchKernelEx(&config, plain_cast_kernel<kType, kFrom, fp8::Element::e4m3>, work,
                               shape.across, shape.down);
@@ -298,8 +298,9 @@ cudaError_t cast_with_slots(const CastWork& work, const Launch& shape, cudaStrea
     if (codes.data == nullptr) return 0;
     return codes.scales == 0 ? 1 : codes.scales * work.groups;
   };
-  const std::int64_t straight = slots(work.by_rows), across = slots(work.turned);
-  for (const auto& [codes, count] : {std::pair(&work.by_rows, straight), std::pair(&work.turned, across)}) {
+  const std::int64_t straight = slots(work.by_rows), across = slots(work.transposed);
+  for (const auto& [codes, count] :
+       {std::pair(&work.by_rows, straight), std::pair(&work.transposed, across)}) {
     if (count == 0) continue;
     const cudaError_t error =
         cudaMemsetAsync(codes->inverse, 0, static_cast<std::size_t>(count) * sizeof(float), stream);
@@ -328,7 +329,7 @@ cudaError_t cast_with_slots(const CastWork& work, const Launch& shape, cudaStrea
 
 cudaError_t cast_fp8(const CastWork& work, int arch, cudaStream_t stream) {
   const Launch shape(work);
-  if (work.tiling == fp8::Tiling::line || work.tiling == fp8::Tiling::square) {
+  if (work.tiling == fp8::Tiling::tile_1x128 || work.tiling == fp8::Tiling::tile_128x128) {
     return by_type(work.dtype, [&](auto type) {
       cast_kernel<type, From::tile>
           <<<shape.blocks, kThreads, 0, stream>>>(work, shape.across, shape.down, shape.vectors);

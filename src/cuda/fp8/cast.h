@@ -22,7 +22,7 @@ struct CodesWork {
   float* inverse;       // where maxima are gathered, too, when they are not known beforehand
   const float* scale;   // delayed alone
   std::int64_t scales;  // of a group; 0 where all groups have one
-  std::int64_t across;  // `line` alone: from a tile's scale to that of the next tile in the row
+  std::int64_t across;  // `tile_1x128` only: from a tile's scale to that of the next tile in the row
   fp8::Element element;
 };
 
@@ -33,7 +33,7 @@ struct CastWork {
   fp8::Recipe recipe;
   fp8::Tiling tiling;
   fp8::Activation activation;
-  CodesWork by_rows, turned;
+  CodesWork by_rows, transposed;
   float* amax;  // null: not wanted
   bool alike;   // both matrices are wanted, and an element has one code in both
   // [tiles of 128 rows, columns]: the sums of `from` over a tile's rows, of one group; null: not wanted.

@@ -181,8 +181,8 @@ __device__ inline float scale_of(const CastWork& work, fp8::Element element, flo
   return formula::current_scale(amax, largest_of(element), work.recipe != fp8::Recipe::current);
 }
 
-// The columns of a tile, turned: a line of 128 bytes for each. A thread writes 8 bytes of 8 lines and reads
-// 16 of 4; the swizzle leaves both without conflicts.
+// The columns of a tile, transposed: a line of 128 bytes for each. A thread writes 8 bytes of 8 lines and
+// reads 16 of 4; the swizzle leaves both without conflicts.
 struct Turned {
   std::uint8_t bytes[kTileSide * kTileSide];
 
@@ -203,7 +203,8 @@ __device__ inline void wait_for_launcher() {
   if constexpr (launches_early(kArch)) asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-// What a tile's elements are multiplied by: rows of by_rows, columns of turned. A thread finds one of them.
+// What a tile's elements are multiplied by: rows of by_rows, columns of transposed. A thread finds one of
+// them.
 struct Factors {
   __align__(16) float row[kTileSide];
   __align__(16) float column[kTileSide];
@@ -260,8 +261,8 @@ __device__ inline void put_sums(const Part<kType>& part, const CastWork& work, c
 }
 
 // Writes the tile's columns, which all threads of the block have put there.
-__device__ inline void write_turned(const Turned& turned, const CodesWork& across, const Place& place,
-                                    std::int64_t rows, std::int64_t columns, bool whole) {
+__device__ inline void write_transposed(const Turned& transposed, const CodesWork& across, const Place& place,
+                                        std::int64_t rows, std::int64_t columns, bool whole) {
   constexpr int kPairs = kTileSide / 16;  // of a column
 #pragma unroll
   for (int i = 0; i < kTileSide * kPairs / kThreads; ++i) {
@@ -270,7 +271,7 @@ __device__ inline void write_turned(const Turned& turned, const CodesWork& acros
     const std::int64_t row = place.tile_row * kTileSide + number % kPairs * 16;
     if (whole || (column < columns && row < rows))
       *reinterpret_cast<uint4*>(across.data + (place.group * columns + column) * rows + row) =
-          turned.get(number / kPairs, number % kPairs);
+          transposed.get(number / kPairs, number % kPairs);
   }
 }
 
@@ -284,7 +285,7 @@ __device__ inline void put_maximum(const CastWork& work, float most) {
   if constexpr (kFrom != From::given) return;
   if (blockIdx.x == 0 || !formula::is_finite(all)) wait_for_launcher();
   if (formula::is_finite(all)) return;
-  for (const CodesWork* codes : {&work.by_rows, &work.turned})
+  for (const CodesWork* codes : {&work.by_rows, &work.transposed})
     if (codes->data != nullptr) *codes->inverse = formula::inverse_scale(1.0F, all);
 }
 

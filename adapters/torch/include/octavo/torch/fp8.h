@@ -1,4 +1,4 @@
-// Products with weights in FP8, for models of LibTorch:
+// Matmuls with weights in FP8, for models of LibTorch:
 //
 //   auto context = octavo::torch::fp8::Context::make();  // Options: format, recipe, ...
 //   for (auto& p : model->named_parameters()) context->add(p.key(), p.value());

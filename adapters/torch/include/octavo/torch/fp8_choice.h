@@ -1,5 +1,5 @@
-// Which passes of a product are in FP8: all, or those that are faster so, by times of both on the device.
-// A choice is made once for products of a shape. What is chosen can be kept and given to other processes.
+// Which passes of a matmul are in FP8: all, or those that are faster so, by times of both on the device.
+// A choice is made once for matmuls of a shape. What is chosen can be kept and given to other processes.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -28,7 +28,7 @@ struct ShapeKey {
                 shape.outputs,
                 shape.shared.one_input ? 1 : 0,
                 shape.shared.one_output ? 1 : 0,
-                shape.turned_weight ? 1 : 0,
+                shape.transposed_weight ? 1 : 0,
                 static_cast<std::int64_t>(native::dtype_number(shape.x)),
                 static_cast<std::int64_t>(native::dtype_number(shape.w)),
                 static_cast<std::int64_t>(native::dtype_number(shape.y))} {}
@@ -141,7 +141,7 @@ class Timer {
   c10::Stream stream_;
 };
 
-// Times both ways of every pass on the operands of a product, and takes the fastest choice. x and w are
+// Times both ways of every pass on the operands of a matmul, and takes the fastest choice. x and w are
 // [groups, rows, columns]; w as in memory. REQUIRES: a GPU whose stream is not being captured.
 inline Decision measured(const Layer& layer, const Numbers& numbers, const Tensor& x, const Tensor& w,
                          double casts_of_weight, void* workspace) {
@@ -152,7 +152,7 @@ inline Decision measured(const Layer& layer, const Numbers& numbers, const Tenso
   out.times.casts_of_weight = casts_of_weight;
   const Timer timer(layer.device());
 
-  const Tensor px = x.to(shape.y), pw = (shape.turned_weight ? w : w.mT()).to(shape.y);
+  const Tensor px = x.to(shape.y), pw = (shape.transposed_weight ? w : w.mT()).to(shape.y);
   const Tensor dy = plain::forward(px, pw, shape);  // numbers like those of the model, of the right size
   out.times.plain[kForward] = timer.time([&] { plain::forward(px, pw, shape); });
   out.times.plain[kDgrad] = timer.time([&] { plain::dgrad(dy, pw, shape); });
@@ -179,7 +179,7 @@ inline Decision measured(const Layer& layer, const Numbers& numbers, const Tenso
   for (const std::uint32_t pass : {kForward, kDgrad, kWgrad}) {
     const Tensor to = layer.result(pass);
     out.times.fp8[pass] =
-        timer.time([&] { layer.product(pass, codes[kX], codes[kW], codes[kDy], to, workspace); });
+        timer.time([&] { layer.matmul(pass, codes[kX], codes[kW], codes[kDy], to, workspace); });
   }
   native::check(octavo_fp8_fastest(&out.times, &out.passes), "octavo::torch::fp8: ");
   return out;

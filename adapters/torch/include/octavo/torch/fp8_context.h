@@ -1,5 +1,5 @@
-// What a model's products in FP8 share: options, the sites of its weights, which passes of which shape are in
-// FP8, and the scratch memory. The products themselves are in fp8_function.h.
+// What a model's matmuls in FP8 share: options, the sites of its weights, which passes of which shape are in
+// FP8, and the scratch memory. The matmuls themselves are in fp8_function.h.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -41,14 +41,14 @@ class Context : public std::enable_shared_from_this<Context> {
   const Options& options() const { return options_; }
 
   // Makes a parameter a site; the order of calls is the order of states. A context without such calls takes
-  // every weight that it is given; one with them leaves products with other weights plain. The name is that
+  // every weight that it is given; one with them leaves matmuls with other weights plain. The name is that
   // of checkpoints and messages.
   void add(std::string name, const Tensor& weight) {
     const Lock lock(mutex_);
     sites_.add(std::move(name), weight);
   }
 
-  // Whether products on the device are in FP8. Where it has none: false, said once, with the fallback bf16,
+  // Whether matmuls on the device are in FP8. Where it has none: false, said once, with the fallback bf16,
   // else an error. matmul() asks by itself.
   bool is_available(const ::torch::Device& device) {
     const Lock lock(mutex_);
@@ -151,7 +151,7 @@ class Context : public std::enable_shared_from_this<Context> {
     measuring_ = measuring;
   }
 
-  // Who hears of decisions and of products that stay plain; a warning of torch's where nobody was set. It is
+  // Who hears of decisions and of matmuls that stay plain; a warning of torch's where nobody was set. It is
   // called once for each, also from the threads of a backward pass, and must not
   // call the context.
   using Log = std::function<void(const std::string&)>;
@@ -166,7 +166,7 @@ class Context : public std::enable_shared_from_this<Context> {
     std::int64_t out = 0;
     for (const Site& site : sites_.all())
       for (const CastWeight& cast : site.casts)
-        for (const Tensor* codes : {&cast.codes.by_rows, &cast.codes.turned})
+        for (const Tensor* codes : {&cast.codes.by_rows, &cast.codes.transposed})
           out += codes->defined() ? static_cast<std::int64_t>(codes->nbytes()) : 0;
     for (const States& states : sites_.states()) out += static_cast<std::int64_t>(states.all().nbytes());
     return out;
@@ -187,11 +187,11 @@ class Context : public std::enable_shared_from_this<Context> {
   Tensor multiply(const Tensor& x, const Tensor& w, Shape shape);
   static Tensor plainly(const Tensor& x, const Tensor& w, const Shape& shape);
 
-  // Why a product stays plain; empty: it does not.
+  // Why a matmul stays plain; empty: it does not.
   std::string why_plain(const Shape& shape, const Layer& layer, const Tensor& w) {
     for (const ::torch::ScalarType type : {shape.x, shape.w, shape.y})
       if (native::dtype_number(type) < 0) return std::string(c10::toString(type)) + " has no FP8";
-    if (!(shape.turned_weight ? w : w.mT()).is_contiguous()) return "the weight is not dense in memory";
+    if (!(shape.transposed_weight ? w : w.mT()).is_contiguous()) return "the weight is not dense in memory";
     return layer.why_not();
   }
 
@@ -201,8 +201,8 @@ class Context : public std::enable_shared_from_this<Context> {
     if (found != devices_.end()) return found->second;
     const std::string why = why_unsupported(device, numbers_.recipe);
     TORCH_CHECK(why.empty() || numbers_.may_fall_back, why,
-                why.find("fallback") == std::string::npos ? "; set fallback to bf16 for plain products" : "");
-    if (!why.empty()) say(why + "; products stay plain");
+                why.find("fallback") == std::string::npos ? "; set fallback to bf16 for plain matmuls" : "");
+    if (!why.empty()) say(why + "; matmuls stay plain");
     devices_[{device.type(), device.index()}] = why.empty();
     return why.empty();
   }

@@ -1,5 +1,5 @@
-// Products with weights in FP8, with their gradients. What a graph keeps of a product is the turned codes of
-// x, a byte an element; x itself only where the gradient of the weight is plain.
+// Matmuls with weights in FP8, with their gradients. What a graph keeps of a matmul is the transposed codes
+// of x, a byte an element; x itself only where the gradient of the weight is plain.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace octavo::torch::fp8 {
 
-// What the passes of one product share.
+// What the passes of one matmul share.
 struct Call : ::torch::CustomClassHolder {
   Call(std::shared_ptr<Context> of, Site& with, const Layer& made, std::uint32_t in_fp8, bool for_x,
        bool for_w)
@@ -70,16 +70,16 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
       y = plain::forward(dense.to(shape.y), seen(w, shape).to(shape.y), shape);
     }
     graph->saved_data["call"] = c10::IValue::make_capsule(call);
-    graph->save_for_backward({call->dw && wgrad == 0 ? x : Tensor(), codes_of_x.turned,
+    graph->save_for_backward({call->dw && wgrad == 0 ? x : Tensor(), codes_of_x.transposed,
                               call->dx && !call->fp8(kDgrad) ? w : Tensor(),
-                              call->dx ? codes_of_w.turned : Tensor()});
+                              call->dx ? codes_of_w.transposed : Tensor()});
     return shown(y, shape.tokens, call->y_sizes);
   }
 
   static Tensors backward(Graph* graph, const Tensors& grads) {
     TORCH_CHECK(
         !::torch::GradMode::is_enabled(),
-        "octavo::torch::fp8: a gradient was asked for with create_graph, expected without: products in "
+        "octavo::torch::fp8: a gradient was asked for with create_graph, expected without: matmuls in "
         "FP8 have no gradients of gradients; compute this loss outside of FP8");
     Tensors out(3);
     if (!grads[0].defined()) return out;
@@ -90,7 +90,7 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
     const bool dx = call->dx && graph->needs_input_grad(0), dw = call->dw && graph->needs_input_grad(1);
     const Tensors saved = graph->get_saved_variables();
     const Tensor& x = saved[0];
-    const Tensor &turned_x = saved[1], &w = saved[2], &turned_w = saved[3];
+    const Tensor &transposed_x = saved[1], &w = saved[2], &transposed_w = saved[3];
     const Tensor dy = matrices(grads[0], shape.outputs_of_y(), shape.tokens, shape.outputs);
     const std::uint32_t passes = call->passes & ((dx ? bit(kDgrad) : 0U) | (dw ? bit(kWgrad) : 0U));
     Codes codes;
@@ -102,7 +102,7 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
       Tensor to;
       if (call->fp8(kDgrad)) {
         to = layer.result(kDgrad, call->x_sizes);
-        run(*call, kDgrad, {}, {{}, turned_w}, codes, to);
+        run(*call, kDgrad, {}, {{}, transposed_w}, codes, to);
         codes.by_rows.reset();
       } else {
         to = plain::dgrad(dy, seen(w, shape).to(shape.y), shape).to(shape.x);
@@ -113,12 +113,12 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
       Tensor to;
       if (call->fp8(kWgrad)) {
         to = layer.result(kWgrad);
-        run(*call, kWgrad, {{}, turned_x}, {}, codes, to);
+        run(*call, kWgrad, {{}, transposed_x}, {}, codes, to);
       } else {
         const Tensor dense = matrices(x, shape.inputs_of_x(), shape.tokens, shape.inputs);
         to = plain::wgrad(dy, dense.to(shape.y), shape).to(shape.w);
       }
-      out[1] = (shape.turned_weight ? to : to.mT()).view(call->w_sizes);
+      out[1] = (shape.transposed_weight ? to : to.mT()).view(call->w_sizes);
     }
     return out;
   }
@@ -130,7 +130,7 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
   // w as [groups, inputs, outputs], and as it lies in memory.
   static Tensor seen(const Tensor& w, const Shape& shape) { return shape.batched ? w : w.unsqueeze(0); }
   static Tensor lying(const Tensor& w, const Shape& shape) {
-    return shape.turned_weight ? seen(w, shape) : seen(w, shape).mT();
+    return shape.transposed_weight ? seen(w, shape) : seen(w, shape).mT();
   }
   // The rows that are meant, in the sizes of the user's tensor; no view for autograd, which would refuse to
   // change one in place.
@@ -147,7 +147,7 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
       const std::lock_guard<std::mutex> lock(call.context->mutex_);
       workspace = call.context->workspace(call.layer);
     }
-    call.layer.product(pass, x, w, dy, to, workspace);
+    call.layer.matmul(pass, x, w, dy, to, workspace);
   }
 };
 
@@ -169,7 +169,7 @@ inline Tensor Context::multiply(const Tensor& x, const Tensor& w, Shape shape) {
               ", expected one dtype (or autocast)");
   shape.x = x.scalar_type(), shape.w = w.scalar_type();
   shape.y = autocast ? at::autocast::get_autocast_dtype(octavo::autocast_type(device.type())) : shape.x;
-  shape.turned_weight = w.is_contiguous();
+  shape.transposed_weight = w.is_contiguous();
   const Layer layer(shape, numbers_, device);
   std::uint32_t passes = 0;
   Site* site = nullptr;
@@ -181,7 +181,7 @@ inline Tensor Context::multiply(const Tensor& x, const Tensor& w, Shape shape) {
       why = "the weight is none of those that were added";
     if (!why.empty()) {
       std::ostringstream what;
-      what << "a product with a weight " << w.sizes() << " stays plain: " << why;
+      what << "a matmul with a weight " << w.sizes() << " stays plain: " << why;
       say(what.str());
       return plainly(x, w, shape);
     }

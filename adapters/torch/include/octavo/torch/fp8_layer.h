@@ -1,4 +1,4 @@
-// One product with a weight and its gradients, over the C ABI of FP8: sizes, buffers, casts and products.
+// One matmul with a weight and its gradients, over the C ABI of FP8: sizes, buffers, casts and matmuls.
 // The same in plain torch for the passes that are not in FP8.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -23,7 +23,7 @@ constexpr std::uint32_t bit(std::uint32_t pass) { return 1U << pass; }
 constexpr std::uint32_t kAllPasses = 7;
 enum : std::uint32_t { kX = 0, kW = 1, kDy = 2 };
 
-// Of batched products: what the groups share.
+// Of batched matmuls: what the groups share.
 struct Shared {
   bool one_input = false;   // all groups have one x
   bool one_output = false;  // y is the sum over the groups
@@ -34,7 +34,7 @@ struct Shape {
   std::int64_t groups = 1, tokens = 0, inputs = 0, outputs = 0;
   bool batched = false;  // w has a dimension of groups
   Shared shared;
-  bool turned_weight = true;  // in memory w is [groups, inputs, outputs]; else [groups, outputs, inputs]
+  bool transposed_weight = true;  // in memory w is [groups, inputs, outputs]; else [groups, outputs, inputs]
   ::torch::ScalarType x = ::torch::kFloat32, w = ::torch::kFloat32, y = ::torch::kFloat32;
 
   std::int64_t inputs_of_x() const { return shared.one_input ? 1 : groups; }    // its groups
@@ -43,7 +43,7 @@ struct Shape {
 
 // The codes of an operand; either may be undefined.
 struct Codes {
-  Tensor by_rows, turned;
+  Tensor by_rows, transposed;
 };
 
 // The states of delayed scaling of a site: those of x, w and dy. Null for other recipes.
@@ -56,7 +56,7 @@ struct Delayed {
 // these are told what would be.
 struct Planned {
   std::function<void(double bytes)> cast;  // read and written
-  std::function<void(std::uint32_t pass, const Shape& shape)> product;
+  std::function<void(std::uint32_t pass, const Shape& shape)> matmul;
   // The passes in FP8, where they would be chosen by time.
   std::function<std::uint32_t(const Shape& shape)> choose;
 };
@@ -76,7 +76,7 @@ class Layer {
     layer_.groups = shape.groups, layer_.tokens = shape.tokens;
     layer_.inputs = shape.inputs, layer_.outputs = shape.outputs;
     layer_.one_input = shape.shared.one_input, layer_.one_output = shape.shared.one_output;
-    layer_.transposed_weight = shape.turned_weight;
+    layer_.transposed_weight = shape.transposed_weight;
     layer_.history = numbers.history;
     const ::torch::ScalarType types[] = {shape.x, shape.w, shape.y};
     for (std::size_t i = 0; i < 3; ++i)
@@ -103,12 +103,12 @@ class Layer {
     octavo_fp8_run_args args = native::sized<octavo_fp8_run_args>();
     args.from[operand] = from.const_data_ptr();
     args.codes[operand] = buffer(sizes.codes[operand], codes.by_rows);
-    args.transposed[operand] = buffer(sizes.transposed[operand], codes.turned);
+    args.transposed[operand] = buffer(sizes.transposed[operand], codes.transposed);
     args.states = state.states, args.gather = state.gather;
     if (device_.is_meta()) {
       if (planned() != nullptr)
         planned()->cast(static_cast<double>(from.nbytes()) + bytes_of(codes.by_rows) +
-                        bytes_of(codes.turned));
+                        bytes_of(codes.transposed));
       return;
     }
     run(layer, args);
@@ -128,17 +128,17 @@ class Layer {
   }
 
   // Codes that the pass does not read may be undefined.
-  void product(std::uint32_t pass, const Codes& x, const Codes& w, const Codes& dy, const Tensor& to,
-               void* workspace) const {
+  void matmul(std::uint32_t pass, const Codes& x, const Codes& w, const Codes& dy, const Tensor& to,
+              void* workspace) const {
     if (device_.is_meta()) {
-      if (planned() != nullptr) planned()->product(pass, shape_);
+      if (planned() != nullptr) planned()->matmul(pass, shape_);
       return;
     }
     octavo_fp8_run_args args = native::sized<octavo_fp8_run_args>();
     const Codes* const operands[] = {&x, &w, &dy};
     for (std::size_t i = 0; i < 3; ++i) {
       args.codes[i] = data(operands[i]->by_rows);
-      args.transposed[i] = data(operands[i]->turned);
+      args.transposed[i] = data(operands[i]->transposed);
     }
     args.to[pass] = to.data_ptr(), args.workspace = workspace;
     run(layer_, args);
@@ -192,11 +192,11 @@ inline Tensor grouped(const Tensor& t, const Shape& shape) {
 inline Tensor multiply(const Tensor& a, const Tensor& b, const Shape& shape, bool sum) {
   if (shape.groups == 1) return a[0].mm(b[0]).unsqueeze(0);
   const Tensor all = grouped(a, shape).bmm(grouped(b, shape));
-  // Said, because autocast has sums in fp32: the result's dtype is that of the product.
+  // Said, because autocast has sums in fp32: the result's dtype is that of the matmul.
   return sum ? all.sum(0, /*keepdim=*/true, all.scalar_type()) : all;
 }
 
-// Operands are [groups, rows, columns] in the dtype of the product; w is [groups, inputs, outputs], a view.
+// Operands are [groups, rows, columns] in the dtype of the matmul; w is [groups, inputs, outputs], a view.
 inline Tensor forward(const Tensor& x, const Tensor& w, const Shape& shape) {
   return multiply(x, w, shape, shape.shared.one_output);
 }
@@ -205,7 +205,7 @@ inline Tensor dgrad(const Tensor& dy, const Tensor& w, const Shape& shape) {
 }
 // As w lies in memory.
 inline Tensor wgrad(const Tensor& dy, const Tensor& x, const Shape& shape) {
-  return shape.turned_weight ? multiply(x.mT(), dy, shape, false) : multiply(dy.mT(), x, shape, false);
+  return shape.transposed_weight ? multiply(x.mT(), dy, shape, false) : multiply(dy.mT(), x, shape, false);
 }
 
 }  // namespace plain

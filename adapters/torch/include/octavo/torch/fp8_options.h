@@ -1,4 +1,4 @@
-// What products in FP8 are chosen by, and whether a device has them.
+// What matmuls in FP8 are chosen by, and whether a device has them.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,8 +17,8 @@ struct Options {
   std::string amax_compute_algo = "max";  // most_recent
   int margin = 0;
   std::string select = "measure";  // the faster of plain and FP8, by time; always: all passes in FP8
-  std::string fallback = "error";  // bf16: where the device has no FP8, products stay plain
-  // What a product pays of the casts of its weight: 1 / (products with one weight in a step). It weighs in
+  std::string fallback = "error";  // bf16: where the device has no FP8, matmuls stay plain
+  // What a matmul pays of the casts of its weight: 1 / (matmuls with one weight in a step). It weighs in
   // what is measured.
   double casts_of_weight = 1.0;
 };
@@ -63,7 +63,7 @@ struct Numbers {
 inline std::string why_unsupported(const ::torch::Device& device, std::uint32_t recipe) {
   if (device.is_meta()) return {};  // what is planned there is another device's
   if (!device.is_cpu() && !device.is_cuda())
-    return "products in FP8 on " + device.str() + " are not supported, expected cuda";
+    return "matmuls in FP8 on " + device.str() + " are not supported, expected cuda";
   const octavo_status status =
       octavo_fp8_supported(native::device_kind(device), native::device_index(device), recipe);
   return status == 0 ? std::string() : octavo_last_error();

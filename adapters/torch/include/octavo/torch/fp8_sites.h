@@ -1,5 +1,5 @@
-// The weights that products in FP8 are made with. Each is a site: it has the states of delayed scaling of x,
-// w and dy, which all products with that weight share, and the codes of the weight as long as it keeps its
+// The weights that matmuls in FP8 are made with. Each is a site: it has the states of delayed scaling of x,
+// w and dy, which all matmuls with that weight share, and the codes of the weight as long as it keeps its
 // values.
 //
 // A site is found by the weight's memory, so a view of a parameter (t(), squeeze, view) is that parameter.
@@ -78,7 +78,7 @@ class States {
 // for the cast.
 struct CastWeight {
   std::int64_t groups = 0, inputs = 0, outputs = 0;
-  bool turned_weight = false;
+  bool transposed_weight = false;
   native::MaybeStream stream;
   std::uint32_t passes = 0;  // what they were cast for; 0: nothing is there
   std::int64_t version = 0;
@@ -89,7 +89,7 @@ struct CastWeight {
 
   bool is_of(const Shape& shape, const native::MaybeStream& where) const {
     return groups == shape.groups && inputs == shape.inputs && outputs == shape.outputs &&
-           turned_weight == shape.turned_weight && stream == where;
+           transposed_weight == shape.transposed_weight && stream == where;
   }
   bool has_values_of(const Tensor& w, std::int64_t now) const {
     return version == now && data == w.const_data_ptr() && storage && !storage->expired() &&
@@ -157,7 +157,7 @@ class Sites {
     if ((passes & ~cast.passes) == 0) return cast.codes;
     passes |= cast.passes;
     // Codes that a graph still needs stay as they are.
-    for (Tensor* codes : {&cast.codes.by_rows, &cast.codes.turned})
+    for (Tensor* codes : {&cast.codes.by_rows, &cast.codes.transposed})
       if (codes->defined() && (codes->use_count() > 1 || codes->storage().use_count() > 1)) *codes = Tensor();
     layer.cast(kW, w, passes, delayed(site), cast.codes);
     cast.passes = passes, cast.version = version;
@@ -249,7 +249,7 @@ class Sites {
       if (cast.is_of(shape, stream)) return cast;
     CastWeight& cast = site.casts.emplace_back();
     cast.groups = shape.groups, cast.inputs = shape.inputs, cast.outputs = shape.outputs;
-    cast.turned_weight = shape.turned_weight, cast.stream = stream;
+    cast.transposed_weight = shape.transposed_weight, cast.stream = stream;
     return cast;
   }
 
@@ -258,7 +258,7 @@ class Sites {
   std::deque<States> states_;
   std::map<Memory, Site*> by_memory_;
   bool only_added_ = false;
-  bool captured_ = false;  // a CUDA graph has products
+  bool captured_ = false;  // a CUDA graph has matmuls
   std::int64_t casts_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The product on the CPU: the reference of a GPU's. Threads share parts of 64 x 64 results; for each, 128
+// The matmul on the CPU: the reference of a GPU's. Threads share parts of 64 x 64 results; for each, 128
 // terms at a time are decoded and multiplied.
 // SPDX-License-Identifier: MIT
 #include "cpu/product.h"
@@ -50,7 +50,7 @@ struct Part {
 
 class Multiply {
  public:
-  explicit Multiply(const ProductArgs& args)
+  explicit Multiply(const MatmulArgs& args)
       : args_(args), a_(args.a), b_(args.b), by_tile_(a_.changes_along_inner() || b_.changes_along_inner()) {}
 
   void run(std::int64_t row, std::int64_t column) const {
@@ -100,14 +100,14 @@ class Multiply {
     cpu::store_values<scalar::Lane>(sums, part.columns, args_.to, args_.dtype, at);
   }
 
-  const ProductArgs& args_;
+  const MatmulArgs& args_;
   Side a_, b_;
   bool by_tile_;
 };
 
 }  // namespace
 
-void product_cpu(const ProductArgs& args) {
+void matmul_cpu(const MatmulArgs& args) {
   const Multiply multiply(args);
   const std::int64_t across = (args.b.rows + kPart - 1) / kPart, down = (args.a.rows + kPart - 1) / kPart;
   auto part = [&](std::int64_t number, cpu::Scratch&) {
