@@ -3,7 +3,7 @@
 A layer multiplies its rotated codes with themselves, [heads x texts, length, neurons], and backward the
 gradient of these scores with the codes. Both factors are activations, so what FP8 gains must pay for casts
 that nothing else uses. This times both products as torch makes them and in FP8, and the casts: the codes by
-rows for the scores; the codes turned and the gradient for the backward pass.
+rows for the scores; the transposed codes and the gradient for the backward pass.
 
     PYTHONPATH=adapters/python python benchmarks/fp8_attention.py [--texts 32] [--neurons 16384] [--json]
 """
@@ -20,8 +20,7 @@ from typing import Any
 import harness  # first: it finds the package of this tree
 import torch
 from octavo import fp8
-from octavo.fp8 import plans
-from octavo.fp8.plans import FORWARD, Kinds, Plan, Shape, W, X
+from octavo.fp8.layer_cache import FORWARD, Kinds, Layer, Shape, W, X, cached_layer
 from stopwatch import Stopwatch
 
 
@@ -46,20 +45,22 @@ def median_us(device: torch.device, work: Callable[[], Any]) -> float:
     return 1e3 * statistics.median(watch.ms())
 
 
-def times(plan: Plan, x: torch.Tensor, w: torch.Tensor, shared: bool) -> tuple[float, float, float]:
-    """Of the product x . w as torch makes it, in FP8, and of the casts; `shared`: x and w have one cast."""
-    states = torch.ones(3, max(plan.state_bytes // 4, 1), dtype=torch.float32, device=x.device)
-    codes = []
+def times(layer: Layer, x: torch.Tensor, w: torch.Tensor, shared: bool) -> tuple[float, float, float]:
+    """Times the matmul x . w of torch, the FP8 matmul, and the casts; `shared`: x and w have one cast."""
+    states = torch.ones(3, 2 + layer.numbers.length, dtype=torch.float32, device=x.device)
+    stream, pairs = layer.stream(), [layer.empty_pair(operand) for operand in (X, W)]
     casts = 0.0
     for operand, source in ((X, x), (W, w)):
-        rows, turned = plan.empty_codes(operand)
-        codes.append(rows)
-        us = median_us(
-            x.device, lambda o=operand, s=source, r=rows, t=turned: plan.cast(o, s, r, t, states.data_ptr())
-        )
+        _, rows, transposed = pairs[operand]
+
+        def cast(o: int = operand, s: torch.Tensor = source, r: int = rows, t: int = transposed) -> None:
+            layer.cast(o, s, r, t, states.data_ptr(), True, stream)
+
+        us = median_us(x.device, cast)
         casts += 0.0 if shared and operand == W else us
-    product = median_us(x.device, lambda: plan.product(0, codes[0], codes[1], plan.sizes[0]))
-    right = w if plan.shape.turned_weight else w.transpose(-1, -2)
+    codes = (pairs[X][1], pairs[W][1], 0)
+    product = median_us(x.device, lambda: layer.matmul(0, codes, (0, 0, 0), stream))
+    right = w if layer.shape.transposed_weight else w.transpose(-1, -2)
     return median_us(x.device, lambda: torch.bmm(x, right)), product, casts
 
 
@@ -69,8 +70,10 @@ def rows_of(heads: int, texts: int, length: int, neurons: int, device: torch.dev
     chance = torch.Generator(device).manual_seed(1)
     codes = torch.randn(groups, length, neurons, device=device, dtype=torch.bfloat16, generator=chance)
     grads = torch.randn(groups, length, length, device=device, dtype=torch.bfloat16, generator=chance)
-    scores = plans.plan(kinds, numbers, Shape(groups, length, neurons, length, False, False, False), FORWARD)
-    back = plans.plan(kinds, numbers, Shape(groups, length, length, neurons, False, False, True), FORWARD)
+    scores = cached_layer(
+        kinds, numbers, Shape(groups, length, neurons, length, False, False, False), FORWARD
+    )
+    back = cached_layer(kinds, numbers, Shape(groups, length, length, neurons, False, False, True), FORWARD)
     return [
         Row("scores: codes with themselves", *times(scores, codes, codes, shared=True)),
         Row("their gradient with the codes", *times(back, grads, codes, shared=False)),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .arenas import Lease
-from .plans import DGRAD, DY, FORWARD, NONE, WGRAD, Plan, X
+from .layer_cache import DGRAD, DY, FORWARD, NONE, WGRAD, Layer, X
 from .sites import Site
 
 
@@ -19,7 +19,7 @@ from .sites import Site
 class Call:
     """One use of a weight."""
 
-    plan: Plan
+    layer: Layer
     site: Site
     state: int  # the address of the site's states
     gather: bool  # whether maxima count
@@ -38,14 +38,14 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, call: Call) -> Tensor:
-        plan = call.plan
-        passes, stream = plan.passes, plan.stream()
+        layer = call.layer
+        passes, stream = layer.passes, layer.stream()
         # Separate buffers: the transposed codes are saved for the backward pass, the others are not.
-        x_codes, x_transposed = plan.empty_codes(X)
-        w_codes = call.site.codes(plan, w, call.state, call.gather, stream)
-        y = plan.empty_result(0, call.y_shape) if passes & FORWARD else None
+        x_codes, x_transposed = layer.empty_codes(X)
+        w_codes = call.site.codes(layer, w, call.state, call.gather, stream)
+        y = layer.empty_result(0, call.y_shape) if passes & FORWARD else None
         if passes & (FORWARD | WGRAD):
-            plan.run(
+            layer.run(
                 (x.data_ptr(), 0, 0),
                 (0 if x_codes is None else x_codes.data_ptr(), w_codes.codes, 0),
                 (0 if x_transposed is None else x_transposed.data_ptr(), 0, 0),
@@ -86,24 +86,24 @@ def apply(x: Tensor, w: Tensor, bias: Tensor | None, call: Call) -> Tensor:
 
 def _backward(ctx: Any, dy: Tensor) -> Grads:
     call: Call = ctx.call
-    plan = call.plan
+    layer = call.layer
     call.site.waits = False
-    shape, stream = plan.shape, plan.stream()
+    shape, stream = layer.shape, layer.stream()
     as_given = shape.transposed_weight or call.linear  # dw in memory as the caller has w
     kept, weight = ctx.saved_tensors
     need_dx, need_dw, need_db, _ = ctx.needs_input_grad
-    if dy.dtype is not plan.kinds.y or not dy.is_contiguous():
-        dy = dy.to(plan.kinds.y).contiguous()
+    if dy.dtype is not layer.kinds.y or not dy.is_contiguous():
+        dy = dy.to(layer.kinds.y).contiguous()
     dx = dw = db = sums = None
-    if plan.passes & (DGRAD | WGRAD):
-        _memory, codes, transposed = plan.empty_pair(DY)  # held while its addresses are used
+    if layer.passes & (DGRAD | WGRAD):
+        _memory, codes, transposed = layer.empty_pair(DY)  # held while its addresses are used
         if need_db:
-            sums = plan.empty_sums()
+            sums = layer.empty_sums()
         if need_dx and codes:
-            dx = plan.empty_result(1, ctx.x_shape)
+            dx = layer.empty_result(1, ctx.x_shape)
         if need_dw and transposed:
-            dw = plan.empty_result(2, ctx.w_shape if as_given else (*ctx.w_shape[:-2], *ctx.w_shape[:-3:-1]))
-        plan.run(
+            dw = layer.empty_result(2, ctx.w_shape if as_given else (*ctx.w_shape[:-2], *ctx.w_shape[:-3:-1]))
+        layer.run(
             (0, 0, dy.data_ptr()),
             (0, 0, codes),
             (0 if dw is None else kept.data_ptr(), ctx.w_codes.transposed, transposed),
@@ -146,7 +146,7 @@ def _refuse_second(ctx: Any, dy: Tensor) -> Grads:
 
 def _weight(w: Tensor, call: Call) -> Tensor:
     """[groups, inputs, outputs] in the type that torch multiplies."""
-    w = (w.t() if call.linear else w).to(call.plan.kinds.y)
+    w = (w.t() if call.linear else w).to(call.layer.kinds.y)
     return w if w.dim() == 3 else w.unsqueeze(0)
 
 
@@ -155,9 +155,9 @@ def _grouped(tensor: Tensor, shape: Any, one: bool, columns: int) -> Tensor:
 
 
 def _plain_forward(x: Tensor, w: Tensor, bias: Tensor | None, call: Call) -> Tensor:
-    shape, dtype = call.plan.shape, call.plan.kinds.y
+    shape, dtype = call.layer.shape, call.layer.kinds.y
     weight = _weight(w, call)
-    # Into memory of its own: a view of a product must not be returned, see Plan.empty_result.
+    # Into memory of its own: a view of a product must not be returned, see Layer.empty_result.
     y = torch.empty(call.y_shape, dtype=dtype, device=x.device)
     if shape.one_output:
         x = _grouped(x, shape, shape.one_input, shape.inputs).to(dtype)
@@ -175,14 +175,14 @@ def _plain_forward(x: Tensor, w: Tensor, bias: Tensor | None, call: Call) -> Ten
 
 
 def _plain_dgrad(dy: Tensor, w: Tensor, call: Call) -> Tensor:
-    shape, kinds = call.plan.shape, call.plan.kinds
+    shape, kinds = call.layer.shape, call.layer.kinds
     dy = _grouped(dy, shape, shape.one_output, shape.outputs)
     dx = torch.matmul(dy, _weight(w, call).transpose(1, 2))
     return (dx.sum(0) if shape.one_input else dx).to(kinds.x)
 
 
 def _plain_wgrad(dy: Tensor, x: Tensor, call: Call) -> Tensor:
-    shape, kinds = call.plan.shape, call.plan.kinds
+    shape, kinds = call.layer.shape, call.layer.kinds
     dy = _grouped(dy, shape, shape.one_output, shape.outputs)
     x = _grouped(x, shape, shape.one_input, shape.inputs).to(kinds.y)
     if call.linear:

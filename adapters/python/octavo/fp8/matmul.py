@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from .._engine import DTYPES
-from . import measure
+from . import choice_timing
 from .arenas import ArenaKey
 from .devices import capturing, say_once, usable
 from .function import Call, apply
+from .layer_cache import DGRAD, FORWARD, WGRAD, Kinds, Layer, Shape, cached_layer, why_not
 from .owners import end_pending
-from .plans import DGRAD, FORWARD, WGRAD, Kinds, Plan, Shape, plan, why_not
 from .recipe import Numbers, Recipe, resolve
 from .sites import Site, site_of
 from .steps import clock, in_backward
@@ -106,11 +106,11 @@ def product(
             if len(site.made) > 256:  # lengths that never come again
                 site.made.clear()
             site.made[key] = made
-    if made.plan is None or recipe is None:
+    if made.layer is None or recipe is None:
         return _plain(x, w, bias, one_output, linear)
     if made.copied:
         w = w.contiguous()
-    call = Call(made.plan, site, site.state(made.states), grads, made.y_shape, linear, site.lease)
+    call = Call(made.layer, site, site.state(made.states), grads, made.y_shape, linear, site.lease)
     return apply(x if x.is_contiguous() else x.contiguous(), w, bias, call)
 
 
@@ -142,8 +142,8 @@ class Made(NamedTuple):
     """What a call of one kind needs. It keeps its recipe, so that no other one gets the same id."""
 
     recipe: Recipe | None
-    plan: Plan | None = None  # None: the product is torch's
-    states: ArenaKey | None = None  # whose states the plan needs
+    layer: Layer | None = None  # None: the product is torch's
+    states: ArenaKey | None = None  # whose states the layer needs
     y_shape: tuple[int, ...] = ()
     copied: bool = False  # the weight is in no order that casts take
     keep: bool = True  # for all calls of this kind
@@ -189,7 +189,7 @@ def _prepare(x: Tensor, w: Tensor, recipe: Recipe | None, site: Site, use: Use) 
     states = None
     if numbers.length:
         states = ArenaKey(x.device, numbers.length, numbers.algo, numbers.margin, recipe.reduce_amax)
-    return Made(recipe, plan(kinds, numbers, shape, passes), states, y_shape, copied, keep)
+    return Made(recipe, cached_layer(kinds, numbers, shape, passes), states, y_shape, copied, keep)
 
 
 def _check(x: Tensor, w: Tensor, inputs: int) -> None:
@@ -223,13 +223,13 @@ def _decided(
     kinds: Kinds, recipe: Recipe, shape: Shape, x: Tensor, w: Tensor, site: Site
 ) -> tuple[int, bool]:
     """The passes in FP8, and whether that is for good."""
-    key = measure.key_of(kinds, recipe, shape)
+    key = choice_timing.key_of(kinds, recipe, shape)
     passes = site.decisions.get(key)
     if passes is None:
         if capturing(x.device):
             return FORWARD | DGRAD | WGRAD, False
         rows = x.contiguous().view(1 if shape.one_input else shape.groups, shape.tokens, shape.inputs)
         columns = w.reshape(shape.groups, shape.inputs, shape.outputs)
-        passes = measure.decide(kinds, recipe, shape, rows, columns)
+        passes = choice_timing.decide(kinds, recipe, shape, rows, columns)
         site.decisions[key] = passes
     return passes, True

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import measure
+from . import choice_timing
 from .sites import Site, known, site_of
 
 _VERSION = 1
@@ -46,7 +46,7 @@ def unpack(site: Site, packed: Any) -> None:
         raise ValueError(f"fp8: a site's state cannot be read: {error}") from error
     if version != _VERSION:
         raise ValueError(f"fp8: a site's state has version {version}, expected {_VERSION}")
-    measure.decisions.update(decisions)
+    choice_timing.decisions.update(decisions)
     site.load(states, decisions)
 
 

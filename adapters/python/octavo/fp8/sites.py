@@ -19,7 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from .._shards import local
 from .arenas import Arena, ArenaKey, Lease, arena
 from .devices import captured_on, capturing
-from .plans import DGRAD, FORWARD, Plan, W
+from .layer_cache import DGRAD, FORWARD, Layer, W
 from .recipe import Recipe
 from .steps import clock
 
@@ -88,10 +88,10 @@ class Site:
         return self.lease is not None and self.lease.arena.reduces()
 
     def codes(
-        self, plan: Plan, weight: Tensor, state: int, training: bool, stream: int | None
+        self, layer: Layer, weight: Tensor, state: int, training: bool, stream: int | None
     ) -> WeightCodes:
-        """The weight's codes for the plan's passes, cast where its values may be others than before."""
-        passes = plan.passes & (FORWARD | DGRAD)
+        """The weight's codes for the layer's passes, cast where its values may be others than before."""
+        passes = layer.passes & (FORWARD | DGRAD)
         if not passes:
             return _NO_CODES
         version = 0 if weight.is_inference() else weight._version
@@ -100,14 +100,14 @@ class Site:
         made_from = (clock.epoch, version, weight.data_ptr(), state, training, stream)
         # A graph replays its own cast, with the values that the weight has then.
         captured = captured_on(stream)
-        kept = None if captured or clock.captured else self._kept.get(plan.weight_key)
+        kept = None if captured or clock.captured else self._kept.get(layer.weight_key)
         if kept is not None and kept.made_from == made_from and kept.passes & passes == passes:
             return kept
-        made = WeightCodes(made_from, passes, *plan.empty_pair(W))
-        plan.cast(W, weight, made.codes, made.transposed, state, True, stream)
+        made = WeightCodes(made_from, passes, *layer.empty_pair(W))
+        layer.cast(W, weight, made.codes, made.transposed, state, True, stream)
         self.casts += 1
         if not captured:
-            self._kept[plan.weight_key] = made
+            self._kept[layer.weight_key] = made
         return made
 
     @property

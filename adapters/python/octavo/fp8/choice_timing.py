@@ -23,7 +23,19 @@ from torch.autograd.graph import saved_tensors_hooks
 from .. import _abi
 from .devices import log
 from .function import Call, apply
-from .plans import DGRAD, DY, FORWARD, NONE, WGRAD, Addresses, Kinds, Plan, Shape, W, X, only, plan
+from .layer_cache import (
+    DGRAD,
+    DY,
+    FORWARD,
+    WGRAD,
+    Addresses,
+    Kinds,
+    Layer,
+    Shape,
+    W,
+    X,
+    cached_layer,
+)
 from .recipe import Recipe
 from .sites import Site
 
@@ -96,8 +108,8 @@ def plain_passes(
     ]
 
 
-def times_of(whole: Plan, x: Tensor, w: Tensor, time: Timer = median_us) -> Any:
-    """x [groups, tokens, inputs] and w [groups, inputs, outputs], which lies as the plan's shape says."""
+def times_of(whole: Layer, x: Tensor, w: Tensor, time: Timer = median_us) -> Any:
+    """x [groups, tokens, inputs] and w [groups, inputs, outputs], which lies as the layer's shape says."""
     kinds, shape = whole.kinds, whole.shape
     found = _abi.new(_abi.Fp8Times, casts_of_weight=1.0)
     states = torch.ones(3, 2 + whole.numbers.length, dtype=torch.float32, device=x.device)
@@ -111,20 +123,15 @@ def times_of(whole: Plan, x: Tensor, w: Tensor, time: Timer = median_us) -> Any:
     for operand, source in ((X, x), (W, w), (DY, dy)):
         _, rows, transposed = pairs[operand]
         # One orientation: that of forward, for dy that of dgrad.
-        single = plan(kinds, whole.numbers, shape, DGRAD if operand == DY else FORWARD)
+        single = cached_layer(kinds, whole.numbers, shape, DGRAD if operand == DY else FORWARD)
         for times, of, second in ((found.cast_two, whole, transposed), (found.cast, single, 0)):
             times[operand] = time(
                 lambda o=operand, s=source, p=of, r=rows, t=second: p.cast(o, s, r, t, state, True, stream)
             )
     codes: Addresses = tuple(rows for _, rows, _ in pairs)  # type: ignore[assignment]
     transposed_codes: Addresses = tuple(transposed for _, _, transposed in pairs)  # type: ignore[assignment]
-
-    def matmul(number: int) -> None:
-        to = torch.empty(whole.sizes[number], dtype=whole.result_dtypes[number], device=x.device)
-        whole.run(NONE, codes, transposed_codes, only(number, to.data_ptr()), state, False, stream)
-
     for number in range(3):
-        found.fp8[number] = time(lambda n=number: matmul(n))
+        found.fp8[number] = time(lambda n=number: whole.matmul(n, codes, transposed_codes, stream))
     for number, product in enumerate(plain_passes(x, w, dy, kinds, shape.transposed_weight)):
         found.plain[number] = time(product)
     return found
@@ -138,7 +145,7 @@ def walls_of(
     kinds: Kinds, recipe: Recipe, shape: Shape, passes: int, x: Tensor, w: Tensor, wall: Timer = wall_us
 ) -> tuple[float, float]:
     """Forward and backward with those passes in FP8, and as torch makes them, through autograd."""
-    chosen = plan(kinds, recipe.numbers, shape, passes)
+    chosen = cached_layer(kinds, recipe.numbers, shape, passes)
     states = torch.ones(3, 2 + chosen.numbers.length, dtype=torch.float32, device=x.device)
     if shape.groups == 1:
         x, w = x[0], w[0]
@@ -173,7 +180,7 @@ def decide(kinds: Kinds, recipe: Recipe, shape: Shape, x: Tensor, w: Tensor) -> 
         passes = _abi.u32()
         try:
             with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-                times = times_of(plan(kinds, recipe.numbers, shape, _PASSES), x, w)
+                times = times_of(cached_layer(kinds, recipe.numbers, shape, _PASSES), x, w)
                 _abi.check(_abi.library().octavo_fp8_fastest(ctypes.byref(times), ctypes.byref(passes)))
                 why = ""
                 if passes.value:

@@ -65,7 +65,7 @@ def why_not(kinds: Kinds, numbers: Numbers, shape: Shape) -> str:
     return str(why.decode())
 
 
-class Plan:
+class Layer:
     """REQUIRES: why_not() is empty."""
 
     def __init__(self, kinds: Kinds, numbers: Numbers, shape: Shape, passes: int) -> None:
@@ -178,15 +178,21 @@ class Plan:
             stream,
         )
 
+    def matmul(self, number: int, codes: Addresses, transposed: Addresses, stream: int | None) -> Tensor:
+        """run() of one matmul; returns its result with the rows that are padding."""
+        to = torch.empty(self.sizes[number], dtype=self.result_dtypes[number], device=self.device)
+        self.run(NONE, codes, transposed, only(number, to.data_ptr()), 0, False, stream)
+        return to
 
-_plans: dict[tuple[Kinds, Numbers, Shape, int], Plan] = {}
+
+_layers: dict[tuple[Kinds, Numbers, Shape, int], Layer] = {}
 
 
-def plan(kinds: Kinds, numbers: Numbers, shape: Shape, passes: int) -> Plan:
+def cached_layer(kinds: Kinds, numbers: Numbers, shape: Shape, passes: int) -> Layer:
     key = (kinds, numbers, shape, passes)
-    found = _plans.get(key)
+    found = _layers.get(key)
     if found is None:
-        if len(_plans) > 4096:  # lengths that never come again
-            _plans.clear()
-        found = _plans[key] = Plan(kinds, numbers, shape, passes)
+        if len(_layers) > 4096:  # lengths that never come again
+            _layers.clear()
+        found = _layers[key] = Layer(kinds, numbers, shape, passes)
     return found
