@@ -383,7 +383,7 @@ def test_histories_and_scales_are_those_of_a_loop(device: str, algo: str, margin
         optimizer.zero_grad()
         for state in own:
             state.end()
-        states = sites.known(w).states
+        states = sites.find(w).states
         for found, state in zip(states, own, strict=True):
             assert found[:2].tolist() == pytest.approx(state.scales, rel=1e-7)
             if length > 1:
@@ -398,13 +398,13 @@ def test_weights_are_cast_once_per_step(device: str) -> None:
         for micro in range(4):
             x = made(32, 32, device=device, seed=micro).requires_grad_()
             fp8.matmul(x, w, recipe()).sum().backward()
-        assert sites.known(w).casts == step + 1
+        assert sites.find(w).casts == step + 1
         optimizer.step()
     with torch.no_grad():
         w.mul_(2)  # torch counts this
-    before = sites.known(w).casts
+    before = sites.find(w).casts
     fp8.matmul(x, w, recipe())
-    assert sites.known(w).casts == before + 1
+    assert sites.find(w).casts == before + 1
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -886,7 +886,7 @@ def test_equal_recipes_of_autocast_are_prepared_once(device: str) -> None:
     for _ in range(3):
         with fp8.autocast(recipe=recipe("block")):
             fp8.matmul(x, w)
-    assert len(sites.known(w).made) == 1
+    assert len(sites.find(w).made) == 1
 
 
 @pytest.fixture

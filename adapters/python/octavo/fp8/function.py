@@ -1,6 +1,4 @@
-"""The product with its gradient: what is cast when, what is kept for the backward pass, and which of the
-three products are torch's.
-"""
+"""The FP8 matmul with its gradient as a function of torch's autograd."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ class Call:
     layer: Layer
     site: Site
     state: int  # the address of the site's states
-    gather: bool  # whether maxima count
+    gather: bool  # casts raise the maxima of the step
     y_shape: tuple[int, ...]
     linear: bool  # w is given as [outputs, inputs]
     lease: Lease | None  # holds the states
@@ -31,9 +29,9 @@ class Call:
 Grads = tuple[Tensor | None, Tensor | None, Tensor | None, None]
 
 
-class Product(torch.autograd.Function):
-    """x: dense, [.., groups of tokens, inputs]; w: [groups, inputs, outputs] or [inputs, outputs], dense as
-    it is or with its last two dimensions transposed, or nn.Linear's; bias: [outputs] or None.
+class Matmul(torch.autograd.Function):
+    """x is dense, [.., groups of tokens, inputs]. w is [groups, inputs, outputs] or [inputs, outputs], dense
+    or with its last two dimensions transposed, or nn.Linear's. bias is [outputs] or None.
     """
 
     @staticmethod
@@ -60,7 +58,7 @@ class Product(torch.autograd.Function):
             y.add_(bias)
         need_dx, need_dw = ctx.needs_input_grad[:2]
         ctx.call, ctx.w_codes = call, w_codes
-        ctx.x_shape, ctx.w_shape = tuple(x.shape), tuple(w.shape)  # torch takes plain ones quicker
+        ctx.x_shape, ctx.w_shape = tuple(x.shape), tuple(w.shape)  # plain tuples are faster in torch
         ctx.bias_dtype = None if bias is None else bias.dtype
         ctx.save_for_backward(
             (x_transposed if passes & WGRAD else x) if need_dw else None,
@@ -70,17 +68,17 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Grads:
-        # With create_graph=True gradients are enabled here.
-        return _refuse_second(ctx, dy) if torch.is_grad_enabled() else _backward(ctx, dy)
+        # Gradients are enabled here if create_graph=True.
+        return _without_second(ctx, dy) if torch.is_grad_enabled() else _backward(ctx, dy)
 
 
-_apply = super(torch.autograd.Function, Product).apply
+_apply = super(torch.autograd.Function, Matmul).apply
 
 
 def apply(x: Tensor, w: Tensor, bias: Tensor | None, call: Call) -> Tensor:
-    # Function.apply is for transforms of torch.func, which take time to be looked for: it refuses them.
+    # Function.apply is slower, because it checks for transforms of torch.func. It reports them as unsupported.
     if torch._C._are_functorch_transforms_active():
-        return Product.apply(x, w, bias, call)  # type: ignore[no-any-return]
+        return Matmul.apply(x, w, bias, call)  # type: ignore[no-any-return]
     return _apply(x, w, bias, call)  # type: ignore[no-any-return]
 
 
@@ -89,7 +87,7 @@ def _backward(ctx: Any, dy: Tensor) -> Grads:
     layer = call.layer
     call.site.waits = False
     shape, stream = layer.shape, layer.stream()
-    as_given = shape.transposed_weight or call.linear  # dw in memory as the caller has w
+    as_given = shape.transposed_weight or call.linear  # dw has the layout of w
     kept, weight = ctx.saved_tensors
     need_dx, need_dw, need_db, _ = ctx.needs_input_grad
     if dy.dtype is not layer.kinds.y or not dy.is_contiguous():
@@ -134,9 +132,9 @@ _NO_SECOND = torch._C._functions.DelayedError(
 )
 
 
-def _refuse_second(ctx: Any, dy: Tensor) -> Grads:
-    """Gradients whose own backward pass is an error. torch's once_differentiable returns plain ones where dy
-    needs no gradient, as in the last layer, and what depends on them would be missing silently.
+def _without_second(ctx: Any, dy: Tensor) -> Grads:
+    """Returns gradients whose own backward pass is an error. torch's once_differentiable returns gradients
+    without a graph if dy needs no gradient, as in the last layer: second derivatives would be missing silently.
     """
     with torch.no_grad():
         dx, dw, db, _ = _backward(ctx, dy)
@@ -145,7 +143,7 @@ def _refuse_second(ctx: Any, dy: Tensor) -> Grads:
 
 
 def _weight(w: Tensor, call: Call) -> Tensor:
-    """[groups, inputs, outputs] in the type that torch multiplies."""
+    """Returns w as [groups, inputs, outputs] in the dtype of torch's matmul."""
     w = (w.t() if call.linear else w).to(call.layer.kinds.y)
     return w if w.dim() == 3 else w.unsqueeze(0)
 
@@ -157,7 +155,7 @@ def _grouped(tensor: Tensor, shape: Any, one: bool, columns: int) -> Tensor:
 def _plain_forward(x: Tensor, w: Tensor, bias: Tensor | None, call: Call) -> Tensor:
     shape, dtype = call.layer.shape, call.layer.kinds.y
     weight = _weight(w, call)
-    # Into memory of its own: a view of a product must not be returned, see Layer.empty_result.
+    # The result has separate memory: a view must not be returned, see Layer.empty_result.
     y = torch.empty(call.y_shape, dtype=dtype, device=x.device)
     if shape.one_output:
         x = _grouped(x, shape, shape.one_input, shape.inputs).to(dtype)

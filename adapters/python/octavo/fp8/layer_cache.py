@@ -1,4 +1,4 @@
-"""One shape of a layer with what the core says of it, made once: a call fills in the addresses."""
+"""Layers that are prepared once per shape: a call fills in the addresses only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def only(number: int, address: int) -> Addresses:
 
 
 class Shape(NamedTuple):
-    """octavo::fp8::Layer: y = x . w^T, or several side by side."""
+    """The shape of a layer y = x . w^T, or of several groups of it."""
 
     groups: int
     tokens: int
@@ -192,7 +192,7 @@ def cached_layer(kinds: Kinds, numbers: Numbers, shape: Shape, passes: int) -> L
     key = (kinds, numbers, shape, passes)
     found = _layers.get(key)
     if found is None:
-        if len(_layers) > 4096:  # lengths that never come again
+        if len(_layers) > 4096:  # sequence lengths that do not repeat
             _layers.clear()
         found = _layers[key] = Layer(kinds, numbers, shape, passes)
     return found

@@ -1,4 +1,4 @@
-"""States of sites in checkpoints: as one tensor of bytes, which every file format takes."""
+"""The states of sites in checkpoints: one tensor of bytes each, which every file format supports."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from . import choice_timing
-from .sites import Site, known, site_of
+from .sites import Site, find, site_of
 
 _VERSION = 1
-_WORDS = 256  # the text is filled up to a multiple of this, so that most tensors of a model have one size
+_WORDS = 256  # the text is padded to a multiple of this, so that most tensors of a model have one size
 
 
 def pack(site: Site) -> Tensor:
-    """Scales and histories of x, w and dy, and the decisions, on the CPU."""
+    """Returns the scales and histories of x, w and dy, and the decisions, on the CPU."""
     states = site.states
     head: dict[str, Any] = {"version": _VERSION, "decisions": site.decisions}
     if states is not None:
@@ -51,17 +51,17 @@ def unpack(site: Site, packed: Any) -> None:
 
 
 def state_dict(model: nn.Module) -> dict[str, Tensor]:
-    """The states of all weights of the model that `matmul` or `Linear` has used, by parameter names."""
+    """Returns the states of all weights that `matmul` or `Linear` has used, by parameter name."""
     found = {}
     for name, param in model.named_parameters():
-        site = known(param)
+        site = find(param)
         if site is not None and (site.states is not None or site.decisions):
             found[name] = pack(site)
     return found
 
 
 def load_state_dict(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Gives the model's weights what `state_dict` has saved. Every name must be one of the model's."""
+    """Loads what `state_dict` has saved. Every name must be a parameter of the model."""
     params = dict(model.named_parameters())
     if unknown := [name for name in state if name not in params]:
         raise KeyError(f"fp8: the model has no parameter {unknown[0]!r}; its device and names come first")
