@@ -1,4 +1,4 @@
-// The C ABI of FP8 matmuls: its structs as those of octavo/fp8_layer.h.
+// The C ABI of FP8 matmuls: converts its structs to those of octavo/fp8_layer.h.
 // SPDX-License-Identifier: MIT
 #include "abi/c_common.h"
 
@@ -66,23 +66,23 @@ fp8::LayerCast cast_of(const Layer& l, const octavo_fp8_run_args& c, uint32_t op
 
 fp8::LayerMatmul matmul_of(const Layer& l, const octavo_fp8_run_args& c, uint32_t pass) {
   constexpr fp8::Operand kDtypeOf[] = {fp8::Operand::dy, fp8::Operand::x, fp8::Operand::w};
-  fp8::LayerMatmul matmul;
-  matmul.device = l.device;
-  matmul.layer = l.layer;
-  matmul.settings = l.settings;
-  matmul.pass = static_cast<fp8::Pass>(pass);
+  fp8::LayerMatmul out;
+  out.device = l.device;
+  out.layer = l.layer;
+  out.settings = l.settings;
+  out.pass = static_cast<fp8::Pass>(pass);
   const auto codes = [&](const fp8::Use& use) {
     return (use.transposed ? c.transposed : c.codes)[static_cast<std::size_t>(use.operand)];
   };
-  const fp8::Uses uses = fp8::uses(l.settings.format, matmul.pass);
-  matmul.a = codes(uses.a);
-  matmul.b = codes(uses.b);
-  matmul.to = c.to[pass];
-  matmul.dtype = l.dtypes[static_cast<std::size_t>(kDtypeOf[pass])];
-  matmul.workspace = c.workspace;
-  matmul.stream = c.stream;
-  matmul.threads = l.threads;
-  return matmul;
+  const fp8::Uses uses = fp8::uses(l.settings.format, out.pass);
+  out.a = codes(uses.a);
+  out.b = codes(uses.b);
+  out.to = c.to[pass];
+  out.dtype = l.dtypes[static_cast<std::size_t>(kDtypeOf[pass])];
+  out.workspace = c.workspace;
+  out.stream = c.stream;
+  out.threads = l.threads;
+  return out;
 }
 
 template <class T, std::size_t kCount>

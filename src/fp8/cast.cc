@@ -1,4 +1,4 @@
-// The public cast: checks what it is given and leaves the work to the backend of its device.
+// The public cast: checks its arguments and calls the device's implementation.
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
 #include "formula/describe.h"
@@ -48,7 +48,7 @@ Status check_enums(const CastArgs& args) {
   return {};
 }
 
-// What is written for one matrix of codes, and its scale.
+// The names of the buffers of one matrix of codes in messages.
 struct Fields {
   const char *data, *inverse, *scale;
 };
@@ -87,7 +87,7 @@ Status check_memory(const CastArgs& args) {
   return check_buffers(buffers);
 }
 
-// On the CPU a scale can be looked at.
+// On the CPU the value of a scale can be checked.
 Status check_scale(const CastArgs& args, const Codes& out, const char* field) {
   if (args.recipe != Recipe::delayed || out.data == nullptr) return {};
   if (std::isfinite(*out.scale) && *out.scale > 0.0F) return {};

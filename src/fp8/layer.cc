@@ -17,7 +17,7 @@ constexpr std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kCodesAlignment - 1) / kCodesAlignment * kCodesAlignment;
 }
 
-// An operand as the matmuls see it when it is not transposed.
+// An operand's shape in the matmuls that do not transpose it.
 struct Shape {
   std::int64_t groups, rows, inner;
 };
@@ -33,12 +33,12 @@ Shape shape(const Layer& layer, Operand operand) {
   return {layer.one_output ? 1 : layer.groups, layer.tokens, layer.outputs};
 }
 
-// Where an operand's codes and inverse scales lie in their buffer.
-struct CodesPlan {
+// The layout of an operand's codes and inverse scales in their buffer.
+struct CodesLayout {
   Element element;
   Tiling tiling;
   std::int64_t groups, rows, inner;
-  std::int64_t scales;  // of one group; a tensor's is that of all
+  std::int64_t scales;  // of one group; all groups share a tensor's scale
 
   [[nodiscard]] std::int64_t scales_at() const { return aligned(groups * rows * inner); }
   [[nodiscard]] std::int64_t bytes() const {
@@ -55,7 +55,7 @@ struct CodesPlan {
             inverse + (tiling == Tiling::tensor ? 0 : group * scales)};
   }
 };
-CodesPlan plan(const Layer& layer, const Settings& settings, const Use& use) {
+CodesLayout codes_layout(const Layer& layer, const Settings& settings, const Use& use) {
   const Shape whole = shape(layer, use.operand);
   const std::int64_t rows = padded(use.transposed ? whole.inner : whole.rows);
   const std::int64_t inner = padded(use.transposed ? whole.rows : whole.inner);
@@ -63,7 +63,8 @@ CodesPlan plan(const Layer& layer, const Settings& settings, const Use& use) {
   return {use.element, shared, whole.groups, rows, inner, scale_count(shared, rows, inner)};
 }
 
-// How a pass of the choice uses the operand in this orientation, if one does. Never two: see uses().
+// Finds the use of the operand in this orientation by a pass of the choice. At most one pass uses it: see
+// uses().
 bool find_use(const Settings& settings, const Choice& choice, Operand operand, bool transposed, Use& found) {
   for (const Pass pass : kPasses) {
     if (!choice[pass]) continue;
@@ -82,7 +83,7 @@ Status check_layer(const Layer& layer) {
   return {};
 }
 
-// Sums over tokens come with a cast of dy.
+// A cast of dy computes the sums over tokens.
 Status check_bias_grad(const LayerCast& args, bool casts) {
   if (args.bias_grad == nullptr || (casts && args.operand == Operand::dy)) return {};
   return invalid("bias_grad", "a buffer",
@@ -100,7 +101,7 @@ Status fill(const LayerCast& args, bool transposed, void* buffer, Codes& out) {
                    "null: no pass of the choice uses " + std::string(name(args.operand)) +
                        (transposed ? " transposed" : ""));
   }
-  const CodesPlan laid = plan(args.layer, args.settings, use);
+  const CodesLayout laid = codes_layout(args.layer, args.settings, use);
   if (buffer == nullptr)
     return invalid(field, "null", "a buffer of " + std::to_string(laid.bytes()) + " bytes");
   auto* const bytes = static_cast<std::uint8_t*>(buffer);
@@ -114,10 +115,10 @@ Status fill(const LayerCast& args, bool transposed, void* buffer, Codes& out) {
   return {};
 }
 
-// A pass as the matmuls of its groups.
+// The operands of a pass.
 struct Operands {
   Uses of;
-  bool swapped;  // dw lies as w does: transposed, where that is [inputs, outputs]
+  bool swapped;  // dw has the layout of w: it is transposed if w is [inputs, outputs]
 };
 Operands operands(const LayerMatmul& args) {
   return {uses(args.settings.format, args.pass), args.pass == Pass::wgrad && args.layer.transposed_weight};
@@ -168,7 +169,8 @@ LayerResult result(const Layer& layer, Pass pass) {
 std::int64_t codes_bytes(const Layer& layer, const Settings& settings, const Choice& choice, Operand operand,
                          bool transposed) {
   Use use;
-  return find_use(settings, choice, operand, transposed, use) ? plan(layer, settings, use).bytes() : 0;
+  return find_use(settings, choice, operand, transposed, use) ? codes_layout(layer, settings, use).bytes()
+                                                              : 0;
 }
 
 Status cast(const LayerCast& args) {
@@ -212,7 +214,8 @@ Status matmul(const LayerMatmul& args) {
   if (Status bad = check_enum("pass", args.pass); !bad.ok()) return bad;
   if (Status bad = check_layer(args.layer); !bad.ok()) return bad;
   const auto& [of, swapped] = operands(args);
-  const CodesPlan a = plan(args.layer, args.settings, of.a), b = plan(args.layer, args.settings, of.b);
+  const CodesLayout a = codes_layout(args.layer, args.settings, of.a);
+  const CodesLayout b = codes_layout(args.layer, args.settings, of.b);
   const LayerResult to = result(args.layer, args.pass);
   const std::int64_t bytes = to.rows * to.columns * dtype_bytes(args.dtype);
   MatmulArgs one;

@@ -1,4 +1,4 @@
-// The public matmul: checks what it is given and leaves the work to the backend of its device.
+// The public matmul: checks its arguments and calls the device's implementation.
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
 #include "fp8/backend.h"
@@ -23,7 +23,7 @@ Status check_matrix(const std::string& field, const Matrix& matrix) {
                       check_enum(field + ".tiling", matrix.tiling)});
 }
 
-// What cuBLASLt can multiply. REQUIRES: checked matrices.
+// Checks that cuBLASLt supports the combination of operands. REQUIRES: checked matrices.
 Status check_operands(const Matrix& a, const Matrix& b) {
   if (a.inner != b.inner)
     return invalid("b.inner", b.inner, std::to_string(a.inner) + ", that of a: sums are over it");

@@ -1,4 +1,4 @@
-// Formats and recipes: one table each, their names, and what a run may choose.
+// Formats and recipes: their tables, their names, and the check of options.
 // SPDX-License-Identifier: MIT
 #include "codecs/fp8.h"
 #include "core/first_error.h"
@@ -32,14 +32,14 @@ constexpr Element kElementOf[3][3] = {
     {Element::e5m2, Element::e4m3, Element::e5m2},  // e5m2
 };
 
-// The operands of a pass, a and b, in E4M3 until a format says otherwise.
+// The operands a and b of each pass; the format defines their elements.
 constexpr Uses kUses[3] = {
     {{Operand::x, false}, {Operand::w, false}},  // forward
     {{Operand::dy, false}, {Operand::w, true}},  // dgrad
     {{Operand::dy, true}, {Operand::x, true}},   // wgrad
 };
 
-// What shares a scale, in x, w and dy.
+// The tilings of x, w and dy.
 constexpr Tiling kTilingOf[4][3] = {
     {Tiling::tensor, Tiling::tensor, Tiling::tensor},                // delayed
     {Tiling::tensor, Tiling::tensor, Tiling::tensor},                // current
@@ -96,7 +96,7 @@ Uses uses(Format format, Pass pass) {
   for (Use* use : {&out.a, &out.b}) {
     use->element = kElementOf[static_cast<std::size_t>(format)][static_cast<std::size_t>(use->operand)];
   }
-  // There is no matmul of two E5M2 operands.
+  // cuBLASLt has no matmul of two E5M2 operands.
   if (out.a.element == Element::e5m2 && out.b.element == Element::e5m2) out.b.element = Element::e4m3;
   return out;
 }

@@ -1,5 +1,5 @@
-// A matrix as a cast reads it: tile by tile, in fp32, with its activation, by rows or transposed, and with
-// zeros beyond its ends.
+// Reads the matrix of a cast tile by tile: in fp32, after the activation, by rows or transposed, padded with
+// zeros.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -35,7 +35,7 @@ class Source {
  public:
   Source(const CastArgs& args, bool transposed) : args_(args), transposed_(transposed) {}
 
-  // The matrix of codes that is made of it.
+  // The sides of the matrix of codes.
   [[nodiscard]] std::int64_t rows() const { return padded(transposed_ ? args_.columns : args_.rows); }
   [[nodiscard]] std::int64_t inner() const { return padded(transposed_ ? args_.rows : args_.columns); }
 

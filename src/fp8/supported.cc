@@ -14,10 +14,10 @@ namespace {
 constexpr const char* kNeed =
     "a GPU of compute capability 8.9 or later (Ada, Hopper and newer), or bf16 instead";
 
-// cuBLASLt has these scales for Hopper alone.
+// cuBLASLt supports these scales on Hopper only.
 bool needs_hopper(Recipe recipe) { return recipe == Recipe::rowwise || recipe == Recipe::block; }
 
-// `which`: what the message calls the device.
+// `which` is the device's name in messages.
 Status supported_by(const std::string& which, const GpuInfo& gpu, Recipe recipe) {
   const std::string found = std::string(kWhere) + "device: got " + which + " (" + gpu.name;
   if (!gpu.usable) return Status::unsupported(found + "): " + gpu.note);

@@ -1,7 +1,7 @@
 // Casts to FP8 on a GPU, tile by tile (cuda/fp8/tile.cuh).
 //
-// Where the scale is known (`delayed`) or belongs to a tile (`block`), that is all. Else a first kernel finds
-// the maxima and keeps them where the inverse scales will be, and a last one makes inverse scales of them.
+// One kernel is enough if the scale is known (`delayed`) or belongs to a tile (`block`). Else a first kernel
+// stores the maxima in the memory of the inverse scales, and a last kernel computes inverse scales from them.
 // SPDX-License-Identifier: MIT
 #include "cuda/fp8/cast.h"
 
@@ -18,7 +18,7 @@ template <DType kType, From kFrom>
 __global__ void __launch_bounds__(kThreads)
     cast_kernel(const __grid_constant__ CastWork work, std::int64_t tiles_across, std::int64_t tiles_down,
                 bool vectors) {
-  __shared__ __align__(16) Turned transposed;
+  __shared__ __align__(16) TransposedTile transposed;
   const Place place = Place::of(tiles_across, tiles_down);
   const std::int64_t rows = fp8::padded(work.rows), columns = fp8::padded(work.columns);
   const CodesWork &straight = work.by_rows, &across = work.transposed;
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads)
   if (work.sums != nullptr) put_sums(part, work, place);
 
   __shared__ Factors factors;
-  float most = 0.0F;  // of the thread's elements
+  float most = 0.0F;  // maximum of the thread's elements
   float given_row = 0.0F, given_column = 0.0F;
   if constexpr (kFrom == From::given) {
     if (wants_rows) given_row = *straight.scale;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
     const float factor = there ? scale_of(work, codes.element, amax) : 0.0F;
     (of_column ? factors.column : factors.row)[number] = factor;
     if (kFrom == From::tile && there) {
-      // Tiles beside this one in the codes' own order, and its number among them.
+      // The row of tiles in the order of the codes, and this tile's number in it.
       const std::int64_t line = of_column ? place.tile_column : place.tile_row;
       const std::int64_t tile = of_column ? place.tile_row : place.tile_column;
       float* const slots = codes.inverse + place.group * codes.scales;
@@ -117,14 +117,14 @@ __global__ void __launch_bounds__(kThreads)
   put_maximum<kFrom>(work, most);
 }
 
-// The same for most tensors of a training: whole tiles of whole vectors, one scale, nothing besides the cast.
-// Without the questions that the kernel above asks at every row it reaches 90% of a copy's speed and more,
-// that one 75%. Four blocks on a multiprocessor, of fp32 two: the rows of a thread stay in its registers.
+// A faster kernel for most tensors of a training run: complete tiles of complete vectors, one scale, and only
+// a cast. Without the checks per row of the kernel above it reaches more than 90% of a copy's speed, instead
+// of 75%. A multiprocessor runs four blocks, or two for fp32, so that the rows of a thread stay in registers.
 template <DType kType, From kFrom, fp8::Element kElement>
 __global__ void __launch_bounds__(kThreads, kType == DType::f32 ? 2 : 4)
     plain_cast_kernel(const __grid_constant__ CastWork work, std::int64_t tiles_across,
                       std::int64_t tiles_down) {
-  __shared__ __align__(16) Turned transposed;
+  __shared__ __align__(16) TransposedTile transposed;
   const Place place = Place::of(tiles_across, tiles_down);
   const CodesWork &straight = work.by_rows, &across = work.transposed;
   constexpr int kBytes = kType == DType::f32 ? 4 : 2;
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kThreads, kType == DType::f32 ? 2 : 4)
   put_maximum<kFrom>(work, most);
 }
 
-// Inverse scales of scales that are known; the cast puts NaN there if it meets an infinity.
+// Writes the inverse of known scales. The cast overwrites it with NaN if it finds an infinity.
 __global__ void begin_kernel(const __grid_constant__ CastWork work) {
   if constexpr (launches_early(kArch)) asm volatile("griddepcontrol.launch_dependents;");
   for (const CodesWork& codes : {work.by_rows, work.transposed}) {
@@ -176,8 +176,8 @@ __global__ void begin_kernel(const __grid_constant__ CastWork work) {
   }
 }
 
-// Raises the tensor's slots, which are zero at first, to its maximum. `numel` counts whole vectors; the rest
-// is the last block's.
+// Raises the tensor's slots, which are zero at first, to its maximum. `numel` counts complete vectors; the
+// last block handles the remaining elements.
 template <DType kType>
 __global__ void __launch_bounds__(kThreads)
     measure_tensor_kernel(const __grid_constant__ CastWork work, std::int64_t numel, std::int64_t singles) {
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t at = first + i * kThreads;
     raw[i] = at < numel ? read_words(work.from, at * 16) : make_uint4(0, 0, 0, 0);
   }
-  // Zeros that stand for no element: relu, gelu and silu leave them zero.
+  // Padding is zero, and relu, gelu and silu keep it zero.
   float most = 0.0F;
 #pragma unroll
   for (const uint4& words : raw) {
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kThreads)
   if (work.transposed.data != nullptr) raise(work.transposed.inverse, all);
 }
 
-// Raises slots, which are zero at first, to the maxima of rows.
+// Raises slots, which are zero at first, to the maxima of rows and columns.
 template <DType kType>
 __global__ void __launch_bounds__(kThreads)
     measure_kernel(const __grid_constant__ CastWork work, std::int64_t tiles_across, std::int64_t tiles_down,
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kThreads)
         of_column ? column_maximum(of_columns, number) : of_rows[number]);
 }
 
-// Maxima become inverse scales.
+// Replaces maxima by inverse scales.
 __global__ void finish_kernel(const __grid_constant__ CastWork work, std::int64_t straight,
                               std::int64_t across) {
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -271,7 +271,7 @@ struct Launch {
               (work.alike || work.by_rows.data == nullptr || work.transposed.data == nullptr)) {}
 };
 
-// The kernel of a cast with one scale for a tensor.
+// Launches the kernel of a cast with one scale for a tensor.
 template <DType kType, From kFrom>
 cudaError_t cast_tensor(const CastWork& work, const Launch& shape, const cudaLaunchConfig_t& config) {
   if (!shape.plain)
@@ -336,7 +336,7 @@ cudaError_t cast_fp8(const CastWork& work, int arch, cudaStream_t stream) {
     });
   }
   if (work.recipe != fp8::Recipe::delayed) return cast_with_slots(work, shape, stream);
-  // The cast needs nothing of the small kernel before it until its end, so it does not wait for it.
+  // The cast needs the result of the small kernel only at its end, so it starts without waiting for it.
   begin_kernel<<<1, 1, 0, stream>>>(work);
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -1,4 +1,4 @@
-// FP8 on a GPU: where the memory is, and the launches on the caller's stream.
+// FP8 on a GPU: checks of memory, and launches on the caller's stream.
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
 #include "cuda/fp8/cast.h"
@@ -24,7 +24,7 @@ Status check_place(Device device, void* stream) {
   return first_error({cuda::check_device(kName, device.index),
                       cuda::check_stream(std::string(kWhere), stream_of(stream), device.index)});
 }
-// One look at a pointer costs a call of the driver; where one buffer is, the others are.
+// A check of a pointer costs a call of the driver, so only one buffer is checked.
 Status check_memory(const char* field, const void* data, int device) {
   return cuda::check_pointer(kWhere + std::string(field), data, device);
 }
@@ -47,8 +47,8 @@ cuda::CodesWork codes_work(const CastArgs& args, const Codes& out, bool transpos
           map.across, out.element};
 }
 
-// The tree over rows: a cast leaves the sums of tiles, and then kSumRows rows at a time become one. A level's
-// memory follows that of the level before.
+// Finishes the tree over rows: a cast writes the sums of tiles, and then each level sums kSumRows rows into
+// one. The memory of a level follows that of the previous level.
 cudaError_t finish_sums(const CastArgs& args, float* to, cudaStream_t stream) {
   auto* from = static_cast<float*>(args.workspace);
   for (std::int64_t rows = tiles_in(args.rows);; rows = summed_rows(rows)) {
@@ -113,7 +113,7 @@ Status matmul_cuda(const MatmulArgs& args) {
                             check_aligned("a.data", args.a.data), check_aligned("b.data", args.b.data),
                             check_aligned("to", args.to)});
   if (!bad.ok()) return bad;
-  if (args.a.inner == 0) {  // a sum of nothing, which the library does not make
+  if (args.a.inner == 0) {  // an empty sum, which cuBLASLt does not support
     if (args.add) return {};
     const cuda::DeviceScope scope(device);
     const std::int64_t bytes = args.a.rows * args.b.rows * dtype_bytes(args.dtype);
@@ -127,7 +127,7 @@ Status matmul_cuda(const MatmulArgs& args) {
   const cuda::DeviceScope scope(device);
   const Matrix &a = args.a, &b = args.b;
   cuda::Product product;
-  // Where scales change along the sum, the library moves sums to fp32 in any case, and takes no other wish.
+  // If scales change along the sum, cuBLASLt always moves sums to fp32, and rejects the other mode.
   const bool blocks = a.tiling == Tiling::tile_1x128 || b.tiling == Tiling::tile_1x128;
   product.fp8 = cuda::Fp8Operands{{a.element, a.tiling}, {b.element, b.tiling}, args.fast_sums && !blocks};
   product.to = args.dtype;

@@ -76,7 +76,7 @@ _apply = super(torch.autograd.Function, Matmul).apply
 
 
 def apply(x: Tensor, w: Tensor, bias: Tensor | None, call: Call) -> Tensor:
-    # Function.apply is slower, because it checks for transforms of torch.func. It reports them as unsupported.
+    # Function.apply is slower, because it checks for transforms of torch.func, which it rejects.
     if torch._C._are_functorch_transforms_active():
         return Matmul.apply(x, w, bias, call)  # type: ignore[no-any-return]
     return _apply(x, w, bias, call)  # type: ignore[no-any-return]
@@ -134,7 +134,7 @@ _NO_SECOND = torch._C._functions.DelayedError(
 
 def _without_second(ctx: Any, dy: Tensor) -> Grads:
     """Returns gradients whose own backward pass is an error. torch's once_differentiable returns gradients
-    without a graph if dy needs no gradient, as in the last layer: second derivatives would be missing silently.
+    without a graph if dy needs no gradient, as in the last layer, so that second derivatives are lost.
     """
     with torch.no_grad():
         dx, dw, db, _ = _backward(ctx, dy)

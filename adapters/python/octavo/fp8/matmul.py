@@ -23,8 +23,8 @@ def matmul(x: Tensor, w: Tensor, recipe: Recipe | None = None, *, sum_groups: bo
     """x @ w in FP8, with its gradient. w is a parameter, or a view of one such as `weight.t()`.
 
     x is [.., inputs] and w [inputs, outputs]. Or there is a matmul for each of several groups (heads,
-    experts): x is [.., groups, tokens, inputs] and w [groups, inputs, outputs]; all groups share an x with one
-    group or with two dimensions. With sum_groups the result is the sum over the groups: [.., tokens, outputs].
+    experts): x is [.., groups, tokens, inputs] and w [groups, inputs, outputs]; all groups share an x with
+    one group or with two dimensions. With sum_groups the result is summed over groups: [.., tokens, outputs].
     Results have the dtype of x, or of torch.autocast if it is on; gradients have the dtype of their tensor.
     The default recipe is that of `autocast`, else Recipe().
     """

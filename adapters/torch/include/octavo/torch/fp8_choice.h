@@ -1,5 +1,5 @@
-// Which passes of a matmul are in FP8: all, or those that are faster so, by times of both on the device.
-// A choice is made once for matmuls of a shape. What is chosen can be kept and given to other processes.
+// The choice of passes in FP8 by their times on the device. It is measured once per shape, and can be saved
+// and sent to other processes.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,8 +18,8 @@
 
 namespace octavo::torch::fp8 {
 
-// What a choice was made for. Tokens are rounded up to a power of two: their number changes from batch to
-// batch in many models, and the faster one seldom changes with it.
+// The shape that a choice is for. Tokens are rounded up to a power of two, because their number changes from
+// batch to batch in many models, and the choice rarely changes with it.
 struct ShapeKey {
   explicit ShapeKey(const Shape& shape)
       : numbers{shape.groups,
@@ -49,9 +49,9 @@ struct ShapeKey {
 struct Decision {
   ShapeKey shape;
   std::uint32_t passes = 0;     // in FP8, a bit each
-  octavo_fp8_times times = {};  // microseconds; none for a shape that stays plain
+  octavo_fp8_times times = {};  // microseconds; 0 if the shape was not measured
 
-  // What it is about: "[up to 64 tokens, 16] with [16, 32]:".
+  // Returns the shape as text: "[up to 64 tokens, 16] with [16, 32]:".
   std::string words() const {
     const auto& n = shape.numbers;
     std::ostringstream out = plain_stream();
@@ -63,7 +63,7 @@ struct Decision {
     return out.str();
   }
 
-  // One line for a log.
+  // Returns a line for a log.
   std::string text() const {
     std::ostringstream out = plain_stream();
     out << words();
@@ -78,7 +78,7 @@ struct Decision {
     return out.str();
   }
 
-  // Numbers with spaces between them, for a file; from() reads them back.
+  // Returns numbers separated by spaces, for a file; from() reads them.
   std::string saved() const {
     std::ostringstream out = plain_stream();
     for (const std::int64_t number : shape.numbers) out << number << ' ';
@@ -111,12 +111,12 @@ struct Decision {
   }
 };
 
-// Times on a device, by its own clock.
+// Measures times with the events of a device.
 class Timer {
  public:
   explicit Timer(const ::torch::Device& device) : stream_(*native::current_stream(device)) {}
 
-  // Microseconds: the median of a few calls, after some that do not count.
+  // Returns the median of a few calls in microseconds, after warm-up calls.
   template <class F>
   double time(F&& call) const {
     constexpr int kBefore = 2, kCounted = 7;
@@ -141,8 +141,8 @@ class Timer {
   c10::Stream stream_;
 };
 
-// Times both ways of every pass on the operands of a matmul, and takes the fastest choice. x and w are
-// [groups, rows, columns]; w as in memory. REQUIRES: a GPU whose stream is not being captured.
+// Times every pass with and without FP8 on the operands of a matmul, and chooses the fastest combination. x
+// and w are [groups, rows, columns]; w as in memory. REQUIRES: a GPU whose stream is not being captured.
 inline Decision measured(const Layer& layer, const Numbers& numbers, const Tensor& x, const Tensor& w,
                          double casts_of_weight, void* workspace) {
   const Shape& shape = layer.shape();
@@ -153,7 +153,7 @@ inline Decision measured(const Layer& layer, const Numbers& numbers, const Tenso
   const Timer timer(layer.device());
 
   const Tensor px = x.to(shape.y), pw = (shape.transposed_weight ? w : w.mT()).to(shape.y);
-  const Tensor dy = plain::forward(px, pw, shape);  // numbers like those of the model, of the right size
+  const Tensor dy = plain::forward(px, pw, shape);  // values of the right size
   out.times.plain[kForward] = timer.time([&] { plain::forward(px, pw, shape); });
   out.times.plain[kDgrad] = timer.time([&] { plain::dgrad(dy, pw, shape); });
   out.times.plain[kWgrad] = timer.time([&] { plain::wgrad(dy, px, shape); });

@@ -1,5 +1,5 @@
-// Matmuls with weights in FP8, with their gradients. What a graph keeps of a matmul is the transposed codes
-// of x, a byte an element; x itself only where the gradient of the weight is plain.
+// FP8 matmuls with their gradients. A graph saves the transposed codes of x, one byte per element; it saves x
+// only if the weight's gradient is plain.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace octavo::torch::fp8 {
 
-// What the passes of one matmul share.
+// What the forward and the backward pass of one matmul share.
 struct Call : ::torch::CustomClassHolder {
   Call(std::shared_ptr<Context> of, Site& with, const Layer& made, std::uint32_t in_fp8, bool for_x,
        bool for_w)
@@ -32,10 +32,10 @@ struct Call : ::torch::CustomClassHolder {
 
   std::shared_ptr<Context> context;
   Site* site;
-  std::shared_ptr<const char> in_use;  // the site stays this weight's
+  std::shared_ptr<const char> in_use;  // no other weight gets the site's states
   Layer layer;
   std::uint32_t passes;
-  bool dx, dw;  // which gradients will be wanted
+  bool dx, dw;  // the gradients that will be needed
   std::vector<std::int64_t> x_sizes, y_sizes, w_sizes;
 };
 
@@ -43,7 +43,7 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
   using Tensors = ::torch::autograd::variable_list;
   using Graph = ::torch::autograd::AutogradContext;
 
-  // x and w as users have them.
+  // x and w are in the sizes of the caller.
   static Tensor forward(Graph* graph, const Tensor& x, const Tensor& w,
                         const c10::intrusive_ptr<Call>& call) {
     const Layer& layer = call->layer;
@@ -54,10 +54,10 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
     Codes codes_of_x, codes_of_w;
     {
       const std::lock_guard<std::mutex> lock(context.mutex_);
-      // The backward pass, and the second run of a recomputed one, find the weight cast for them.
+      // The weight is also cast for the backward pass and for a recomputed forward pass.
       const std::uint32_t of_w = call->passes & (bit(kForward) | bit(kDgrad));
       if (of_w != 0) codes_of_w = context.sites_.codes(*call->site, layer, lying(w, shape), of_w);
-      // Where nothing will be learned, the maximum of x is of no step.
+      // Without gradients, the maximum of x does not belong to a step.
       const std::uint32_t of_x = (call->passes & bit(kForward)) | wgrad;
       const bool learns = call->dx || call->dw;
       if (of_x != 0) layer.cast(kX, dense, of_x, context.sites_.delayed(*call->site, learns), codes_of_x);
@@ -123,17 +123,17 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
     return out;
   }
 
-  // Dense, [groups, rows, columns].
+  // Returns the tensor dense, as [groups, rows, columns].
   static Tensor matrices(const Tensor& t, std::int64_t groups, std::int64_t rows, std::int64_t columns) {
     return t.contiguous().view({groups, rows, columns});
   }
-  // w as [groups, inputs, outputs], and as it lies in memory.
+  // Return w as [groups, inputs, outputs], and as it is in memory.
   static Tensor seen(const Tensor& w, const Shape& shape) { return shape.batched ? w : w.unsqueeze(0); }
   static Tensor lying(const Tensor& w, const Shape& shape) {
     return shape.transposed_weight ? seen(w, shape) : seen(w, shape).mT();
   }
-  // The rows that are meant, in the sizes of the user's tensor; no view for autograd, which would refuse to
-  // change one in place.
+  // Returns the rows without padding, in the sizes of the caller's tensor. The result is not a view for
+  // autograd, because a view that a function returns cannot be changed in place.
   static Tensor shown(const Tensor& all, std::int64_t tokens, at::IntArrayRef sizes) {
     if (all.sizes() == sizes && !all.is_view()) return all;
     return all.narrow(1, 0, tokens).view(sizes).variable_data();
@@ -151,7 +151,7 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
   }
 };
 
-// As torch computes it.
+// Returns torch's matmul.
 inline Tensor Context::plainly(const Tensor& x, const Tensor& w, const Shape& shape) {
   if (!shape.batched) return x.matmul(w);
   const Tensor all =
@@ -182,7 +182,7 @@ inline Tensor Context::multiply(const Tensor& x, const Tensor& w, Shape shape) {
     if (!why.empty()) {
       std::ostringstream what;
       what << "a matmul with a weight " << w.sizes() << " stays plain: " << why;
-      say(what.str());
+      log_once(what.str());
       return plainly(x, w, shape);
     }
     const ::torch::NoGradGuard no_grad;

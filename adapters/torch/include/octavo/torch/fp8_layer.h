@@ -1,5 +1,4 @@
-// One matmul with a weight and its gradients, over the C ABI of FP8: sizes, buffers, casts and matmuls.
-// The same in plain torch for the passes that are not in FP8.
+// A layer's casts and matmuls, over the C ABI of FP8, and torch's matmuls for the passes that are not in FP8.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,19 +16,19 @@ namespace octavo::torch::fp8 {
 
 using ::torch::Tensor;
 
-// The passes of the C ABI, as a number and as a bit of a set; and its operands.
+// Numbers of passes and operands in the C ABI. A set of passes has a bit for each.
 enum : std::uint32_t { kForward = 0, kDgrad = 1, kWgrad = 2 };
 constexpr std::uint32_t bit(std::uint32_t pass) { return 1U << pass; }
 constexpr std::uint32_t kAllPasses = 7;
 enum : std::uint32_t { kX = 0, kW = 1, kDy = 2 };
 
-// Of batched matmuls: what the groups share.
+// What the groups of a batched matmul share.
 struct Shared {
   bool one_input = false;   // all groups have one x
   bool one_output = false;  // y is the sum over the groups
 };
 
-// What is multiplied: x [tokens, inputs] with w [inputs, outputs], or a group of each.
+// The shape of a matmul x [tokens, inputs] . w [inputs, outputs], or of one for each group.
 struct Shape {
   std::int64_t groups = 1, tokens = 0, inputs = 0, outputs = 0;
   bool batched = false;  // w has a dimension of groups
@@ -41,7 +40,7 @@ struct Shape {
   std::int64_t outputs_of_y() const { return shared.one_output ? 1 : groups; }  // its groups
 };
 
-// The codes of an operand; either may be undefined.
+// The codes of an operand in both orientations; either may be undefined.
 struct Codes {
   Tensor by_rows, transposed;
 };
@@ -52,15 +51,15 @@ struct Delayed {
   bool gather = true;  // a cast raises the maximum of the current step
 };
 
-// Tensors without memory (device meta) are for plans: buffers are made as on a GPU, nothing is computed, and
-// these are told what would be.
+// Predictions use tensors without memory (device meta): buffers are created as on a GPU and nothing is
+// computed. These functions are called instead of casts and matmuls.
 struct Planned {
   std::function<void(double bytes)> cast;  // read and written
   std::function<void(std::uint32_t pass, const Shape& shape)> matmul;
   // The passes in FP8, where they would be chosen by time.
   std::function<std::uint32_t(const Shape& shape)> choose;
 };
-// Of this thread; null: nobody asks.
+// This thread's prediction; null: none.
 inline const Planned*& planned() {
   thread_local const Planned* current = nullptr;
   return current;
@@ -94,7 +93,7 @@ class Layer {
     return why;
   }
 
-  // Casts for these passes, into buffers that are there or are made.
+  // Casts an operand for these passes. Allocates the buffers that are undefined.
   void cast(std::uint32_t operand, const Tensor& from, std::uint32_t passes, const Delayed& state,
             Codes& codes) const {
     octavo_fp8_layer layer = layer_;
@@ -114,8 +113,8 @@ class Layer {
     run(layer, args);
   }
 
-  // What a pass writes, in the sizes that are wanted; [groups, rows, columns] where it has more rows than
-  // tokens, or where no sizes are given.
+  // Allocates the result of a pass with the wanted sizes; as [groups, rows, columns] if its rows are padded,
+  // or if no sizes are given.
   Tensor result(std::uint32_t pass, at::IntArrayRef wanted = {}) const {
     const octavo_fp8_sizes all = sizes_of(layer_);
     const at::IntArrayRef sizes = pass == kForward ? all.y : pass == kDgrad ? all.dx : all.dw;
@@ -127,7 +126,7 @@ class Layer {
                                                      .device(device_));
   }
 
-  // Codes that the pass does not read may be undefined.
+  // Computes the result of a pass. Codes that it does not read may be undefined.
   void matmul(std::uint32_t pass, const Codes& x, const Codes& w, const Codes& dy, const Tensor& to,
               void* workspace) const {
     if (device_.is_meta()) {
@@ -145,7 +144,7 @@ class Layer {
   }
 
  private:
-  // Torch's memory on the CPU is aligned to less.
+  // Torch aligns memory to fewer bytes on the CPU.
   static constexpr std::int64_t kAlignment = 256;
   static double bytes_of(const Tensor& codes) {
     return codes.defined() ? static_cast<double>(codes.nbytes()) : 0.0;
@@ -170,7 +169,7 @@ class Layer {
       return nullptr;
     }
     if (!codes.defined()) {
-      const c10::InferenceMode lasting(false);  // an evaluation may cast what a graph will keep
+      const c10::InferenceMode lasting(false);  // a graph may save the codes that an evaluation has cast
       codes = native::bytes(bytes + (device_.is_cpu() ? kAlignment : 0), device_);
     }
     return data(codes);
@@ -181,29 +180,29 @@ class Layer {
   octavo_fp8_layer layer_;
 };
 
-// --- the same without FP8 ---
+// --- torch's matmuls ---
 
 namespace plain {
 
-// A tensor with its groups first; w has one for each.
+// Returns the tensor expanded to all groups.
 inline Tensor grouped(const Tensor& t, const Shape& shape) {
   return t.size(0) == shape.groups ? t : t.expand({shape.groups, t.size(1), t.size(2)});
 }
 inline Tensor multiply(const Tensor& a, const Tensor& b, const Shape& shape, bool sum) {
   if (shape.groups == 1) return a[0].mm(b[0]).unsqueeze(0);
   const Tensor all = grouped(a, shape).bmm(grouped(b, shape));
-  // Said, because autocast has sums in fp32: the result's dtype is that of the matmul.
+  // The dtype is given, because autocast would sum to fp32.
   return sum ? all.sum(0, /*keepdim=*/true, all.scalar_type()) : all;
 }
 
-// Operands are [groups, rows, columns] in the dtype of the matmul; w is [groups, inputs, outputs], a view.
+// Operands are [groups, rows, columns] in the dtype of the matmul; w is a view [groups, inputs, outputs].
 inline Tensor forward(const Tensor& x, const Tensor& w, const Shape& shape) {
   return multiply(x, w, shape, shape.shared.one_output);
 }
 inline Tensor dgrad(const Tensor& dy, const Tensor& w, const Shape& shape) {
   return multiply(dy, w.mT(), shape, shape.shared.one_input);
 }
-// As w lies in memory.
+// The result has the layout of w.
 inline Tensor wgrad(const Tensor& dy, const Tensor& x, const Shape& shape) {
   return shape.transposed_weight ? multiply(x.mT(), dy, shape, false) : multiply(dy.mT(), x, shape, false);
 }
