@@ -42,47 +42,44 @@ Layer convert(const octavo_fp8_layer* from) {
 }
 
 fp8::LayerCast cast_of(const Layer& l, const octavo_fp8_run_args& c, uint32_t operand) {
-  fp8::LayerCast cast;
-  cast.device = l.device;
-  cast.layer = l.layer;
-  cast.settings = l.settings;
-  cast.choice = l.choice;
-  cast.operand = static_cast<fp8::Operand>(operand);
-  cast.dtype = l.dtypes[operand];
-  cast.from = c.from[operand];
-  cast.codes = c.codes[operand];
-  cast.transposed = c.transposed[operand];
-  if (c.states != nullptr && l.settings.recipe == fp8::Recipe::delayed) {
-    cast.delayed = fp8::DelayedTensor::at(c.states, l.settings.amax_history_len, operand);
-    if (c.gather == 0) cast.delayed.history = nullptr;
-  }
-  if (cast.operand == fp8::Operand::dy) cast.bias_grad = c.bias_grad;
-  cast.stream = c.stream;
-  cast.threads = l.threads;
-  cast.workspace = c.cast_workspace;
-  cast.workspace_bytes = c.cast_workspace_bytes;
-  return cast;
+  fp8::DelayedTensor delayed;
+  if (c.states != nullptr && l.settings.recipe == fp8::Recipe::delayed)
+    delayed = fp8::DelayedTensor::at(c.states, l.settings.amax_history_len, operand);
+  if (c.gather == 0) delayed.history = nullptr;
+  return {.device = l.device,
+          .layer = l.layer,
+          .settings = l.settings,
+          .choice = l.choice,
+          .operand = static_cast<fp8::Operand>(operand),
+          .dtype = l.dtypes[operand],
+          .from = c.from[operand],
+          .codes = c.codes[operand],
+          .transposed = c.transposed[operand],
+          .delayed = delayed,
+          .bias_grad = operand == 2 ? c.bias_grad : nullptr,
+          .stream = c.stream,
+          .threads = l.threads,
+          .workspace = c.cast_workspace,
+          .workspace_bytes = c.cast_workspace_bytes};
 }
 
 fp8::LayerMatmul matmul_of(const Layer& l, const octavo_fp8_run_args& c, uint32_t pass) {
-  constexpr fp8::Operand kDtypeOf[] = {fp8::Operand::dy, fp8::Operand::x, fp8::Operand::w};
-  fp8::LayerMatmul out;
-  out.device = l.device;
-  out.layer = l.layer;
-  out.settings = l.settings;
-  out.pass = static_cast<fp8::Pass>(pass);
+  constexpr std::size_t kDtypeOf[] = {2, 0, 1};  // y has that of dy, dx that of x, and dw that of w
   const auto codes = [&](const fp8::Use& use) {
     return (use.transposed ? c.transposed : c.codes)[static_cast<std::size_t>(use.operand)];
   };
-  const fp8::Uses uses = fp8::uses(l.settings.format, out.pass);
-  out.a = codes(uses.a);
-  out.b = codes(uses.b);
-  out.to = c.to[pass];
-  out.dtype = l.dtypes[static_cast<std::size_t>(kDtypeOf[pass])];
-  out.workspace = c.workspace;
-  out.stream = c.stream;
-  out.threads = l.threads;
-  return out;
+  const fp8::Uses uses = fp8::uses(l.settings.format, static_cast<fp8::Pass>(pass));
+  return {.device = l.device,
+          .layer = l.layer,
+          .settings = l.settings,
+          .pass = static_cast<fp8::Pass>(pass),
+          .a = codes(uses.a),
+          .b = codes(uses.b),
+          .to = c.to[pass],
+          .dtype = l.dtypes[kDtypeOf[pass]],
+          .workspace = c.workspace,
+          .stream = c.stream,
+          .threads = l.threads};
 }
 
 template <class T, std::size_t kCount>
@@ -155,15 +152,13 @@ octavo_status octavo_fp8_run(const octavo_fp8_layer* layer, const octavo_fp8_run
 octavo_status octavo_fp8_update_scales(const octavo_fp8_scale_args* args) {
   return guarded([&] {
     const octavo_fp8_scale_args c = read_struct("args", args);
-    fp8::ScaleUpdate update;
-    update.device = {static_cast<octavo::DeviceKind>(c.device_kind), c.device_index};
-    update.states = c.states;
-    update.tensors = c.tensors;
-    update.length = c.length;
-    update.algo = static_cast<fp8::AmaxAlgo>(c.algo);
-    update.margin = c.margin;
-    update.stream = c.stream;
-    return fp8::update_scales(update);
+    return fp8::update_scales({.device = {static_cast<octavo::DeviceKind>(c.device_kind), c.device_index},
+                               .states = c.states,
+                               .tensors = c.tensors,
+                               .length = c.length,
+                               .algo = static_cast<fp8::AmaxAlgo>(c.algo),
+                               .margin = c.margin,
+                               .stream = c.stream});
   });
 }
 

@@ -184,28 +184,27 @@ Status cast(const LayerCast& args) {
   if (Status bad = check_bias_grad(args, casts); !bad.ok()) return bad;
   if (!casts) return {};
   const Shape whole = shape(args.layer, args.operand);
-  CastArgs out;
-  out.device = args.device;
-  out.dtype = args.dtype;
-  out.from = args.from;
-  out.groups = whole.groups;
-  out.rows = whole.rows;
-  out.columns = whole.inner;
-  out.recipe = args.settings.recipe;
-  out.operand = args.operand;
-  out.activation = args.activation;
-  out.by_rows = codes;
-  out.transposed = transposed;
+  CastArgs out{.device = args.device,
+               .dtype = args.dtype,
+               .from = args.from,
+               .groups = whole.groups,
+               .rows = whole.rows,
+               .columns = whole.inner,
+               .recipe = args.settings.recipe,
+               .operand = args.operand,
+               .activation = args.activation,
+               .by_rows = codes,
+               .transposed = transposed,
+               .amax = args.settings.recipe == Recipe::delayed ? args.delayed.history : nullptr,
+               .bias_grad = args.bias_grad,
+               .stream = args.stream,
+               .threads = args.threads,
+               .workspace = args.workspace,
+               .workspace_bytes = args.workspace_bytes};
   if (args.operand == Operand::w && args.layer.transposed_weight) {
     std::swap(out.rows, out.columns);
     std::swap(out.by_rows, out.transposed);
   }
-  if (args.settings.recipe == Recipe::delayed) out.amax = args.delayed.history;
-  out.bias_grad = args.bias_grad;
-  out.workspace = args.workspace;
-  out.workspace_bytes = args.workspace_bytes;
-  out.stream = args.stream;
-  out.threads = args.threads;
   return cast(out);
 }
 
@@ -218,13 +217,14 @@ Status matmul(const LayerMatmul& args) {
   const CodesLayout b = codes_layout(args.layer, args.settings, of.b);
   const LayerResult to = result(args.layer, args.pass);
   const std::int64_t bytes = to.rows * to.columns * dtype_bytes(args.dtype);
-  MatmulArgs one;
-  one.device = args.device;
-  one.dtype = args.dtype;
-  one.fast_sums = args.pass == Pass::forward;
-  one.workspace = args.workspace;
-  one.stream = args.stream;
-  one.threads = args.threads;
+  MatmulArgs one{.device = args.device,
+                 .a = {},
+                 .b = {},
+                 .dtype = args.dtype,
+                 .fast_sums = args.pass == Pass::forward,
+                 .workspace = args.workspace,
+                 .stream = args.stream,
+                 .threads = args.threads};
   for (std::int64_t group = 0; group < args.layer.groups; ++group) {
     one.a = a.matrix(args.a, std::min(group, a.groups - 1));
     one.b = b.matrix(args.b, std::min(group, b.groups - 1));
