@@ -422,13 +422,12 @@ typedef struct {
   uint32_t recipe; /* 0 delayed, 1 current, 2 rowwise, 3 block */
   uint32_t passes; /* the passes in FP8: 1 forward, 2 dgrad, 4 wgrad, added up */
   int64_t groups, tokens, inputs, outputs;
-  uint32_t one_input;  /* nonzero: all groups have the same x, and dx is the sum over groups */
-  uint32_t one_output; /* nonzero: y is the sum over groups, and all groups have the same dy */
-  uint32_t
-      transposed_weight; /* nonzero: w in memory is [groups, inputs, outputs], else [.., outputs, inputs] */
-  uint32_t dtypes[3];    /* of x and dx, of w and dw, of y and dy */
-  int64_t history;       /* delayed only: the slots of a tensor's history */
-  int32_t threads;       /* CPU only; 0: all of the pool */
+  uint32_t one_input;         /* nonzero: all groups have the same x, and dx is the sum over groups */
+  uint32_t one_output;        /* nonzero: y is the sum over groups, and all groups have the same dy */
+  uint32_t transposed_weight; /* nonzero: w is [groups, inputs, outputs] in memory, else transposed */
+  uint32_t dtypes[3];         /* of x and dx, of w and dw, of y and dy */
+  int64_t history;            /* delayed only: the slots of a tensor's history */
+  int32_t threads;            /* CPU only; 0: all of the pool */
   uint32_t reserved;
 } octavo_fp8_layer;
 
