@@ -1,4 +1,4 @@
-// What casts, scale updates and matmuls refuse, by name, value and limit; nothing is written then.
+// Casts, scale updates and matmuls reject invalid arguments with name, value and limit, and write nothing.
 // SPDX-License-Identifier: MIT
 #include "tests/fp8/matrices.h"
 

@@ -81,7 +81,7 @@ inline Cast plain_cast(const Dense& from, fp8::Recipe recipe, const fp8::Use& us
   return out;
 }
 
-// What a pass should write, by plain casts and matmuls; dw is that of w as [outputs, inputs].
+// Returns the expected result of a pass, from plain casts and matmuls; dw is that of w as [outputs, inputs].
 inline std::vector<Dense> plain_pass(const LayerTensors& tensors, const fp8::Settings& settings,
                                      fp8::Pass pass, octavo::DType dtype) {
   const fp8::Uses uses = fp8::uses(settings.format, pass);

@@ -213,10 +213,10 @@ double expect_near(const Layer& layer, Recipe recipe, fp8::Format format, Pass p
   return 10.0 * std::log10(signal / noise);
 }
 
-// What the elements promise, in dB. A cast moves x by an error that is even in ± half a unit, at most
-// h = 2^-(mantissa + 1) of x: relative to x its power is at most h^2 / 3. The errors of two operands are
-// independent, so their powers add; that of bf16 is 2^-18 / 3. Where few outliers make a result, nothing is
-// averaged: the error of a term is then at most (1 + h)(1 + h') - 1 of it.
+// The signal-to-noise ratio that the elements promise, in dB. A cast moves x by an error that is even in ±
+// half a unit, at most h = 2^-(mantissa + 1) of x: relative to x its power is at most h^2 / 3. The errors of
+// two operands are independent, so their powers add; that of bf16 is 2^-18 / 3. Where few outliers make a
+// result, nothing is averaged: the error of a term is then at most (1 + h)(1 + h') - 1 of it.
 double promised(const fp8::Uses& uses, Kind kind) {
   const auto h = [](Element element) { return std::ldexp(1.0, -definition(element).mantissa_bits - 1); };
   const double a = h(uses.a.element), b = h(uses.b.element);

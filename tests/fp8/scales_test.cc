@@ -205,7 +205,8 @@ TEST(Fp8Scales, FlushedDenormalsChangeNothing) {
 }
 #endif
 
-// What cuBLASLt reads: rows are contiguous for `tile_1x128`, and filled up to four for `tile_128x128`.
+// The layout that cuBLASLt reads: rows are contiguous for `tile_1x128`, and filled up to four for
+// `tile_128x128`.
 TEST(Fp8Scales, Places) {
   using fp8::Tiling;
   EXPECT_EQ(fp8::scale_count(Tiling::tensor, 48, 400), 1);

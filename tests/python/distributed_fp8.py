@@ -1,4 +1,4 @@
-"""What octavo.fp8 promises to several processes; test_distributed_fp8.py starts them."""
+"""Checks of octavo.fp8 with several processes; test_distributed_fp8.py starts them."""
 
 from __future__ import annotations
 

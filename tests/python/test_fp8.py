@@ -1,4 +1,4 @@
-"""octavo.fp8: products and gradients against float64, scales against a loop, and what surrounds them.
+"""Tests octavo.fp8: matmuls and gradients against float64, scales against a loop, and the code around them.
 
 The CPU computes in FP8 only for tests: OCTAVO_FP8_REFERENCE, which is set here.
 """
@@ -94,7 +94,7 @@ MANTISSAS = {"hybrid": (3, 3, 2), "e4m3": (3, 3, 3), "e5m2": (2, 3, 2)}  # of x,
 
 def gates(chosen: fp8.Recipe) -> list[float]:
     x, w, dy = MANTISSAS[chosen.format]
-    x_of_wgrad = 3 if chosen.format == "e5m2" else x  # there is no product of two E5M2
+    x_of_wgrad = 3 if chosen.format == "e5m2" else x  # there is no matmul of two E5M2
     return [promised((x, w)), promised((dy, w)), promised((dy, x_of_wgrad))]
 
 
@@ -302,7 +302,7 @@ def test_a_graph_of_gradients_that_is_not_used_changes_nothing(device: str) -> N
 @pytest.mark.parametrize("passes", range(8))
 @pytest.mark.parametrize("kind", ["linear", "matmul", "groups", "one input", "one output", "one group"])
 def test_every_choice_of_passes(device: str, kind: str, passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `select: measure` may choose."""
+    """`select: measure` may choose each of them."""
     prepare, chosen = fp8.matmul.__globals__["_prepare"], recipe("current")
 
     def choose(x: Tensor, w: Tensor, given: Any, site: Any, use: Any) -> Any:
@@ -468,7 +468,7 @@ def test_a_computed_weight_has_scales_of_its_own(device: str) -> None:
 
 
 def test_inference_before_training(device: str) -> None:
-    """As trainers that look at a validation batch first: what they leave behind can be written."""
+    """Trainers may evaluate a validation batch first. Training can write the states that this creates."""
     layer = fp8.Linear(32, 32, device=device, dtype=torch.bfloat16, recipe=recipe(amax_history_len=9))
     x = made(32, 32, device=device)
     with torch.inference_mode():
@@ -555,7 +555,7 @@ def test_the_step_of_a_discriminator_leaves_the_history_of_the_generator(
 
 
 def test_frozen_weights_follow_any_step(device: str) -> None:
-    """As a base model under adapters. Its first layer has no backward pass at all."""
+    """Base models under adapters are frozen. Their first layer has no backward pass."""
     base, adapter = layer_of(device).requires_grad_(False), layer_of(device)
     optimizer, x = sgd(adapter), made(16, 32, device=device)
     for _ in range(2):
@@ -590,7 +590,7 @@ def test_a_teacher_without_gradients_follows_any_step(device: str) -> None:
 
 
 def test_views_of_a_parameter_follow_its_optimizer(device: str) -> None:
-    """Also those that begin inside it."""
+    """Views that begin inside the parameter follow it too."""
     both, other = parameter(64, 32, device=device), layer_of(device)
     optimizer, others = torch.optim.SGD([both], lr=1e-3), sgd(other)
     x = made(16, 32, device=device)
@@ -946,7 +946,7 @@ def test_the_faster_passes_are_chosen_and_logged(
     asked = []
 
     def timed(work: Any) -> float:
-        """Calls in the order of times_of: both casts of each operand, products in FP8, torch's products."""
+        """Calls in the order of times_of: both casts of each operand, FP8 matmuls, torch's matmuls."""
         work()
         asked.append(1)
         return [10.0, 10, 10, 10, 10, 10, 50, 50, 200, 100, 100, 100][len(asked) - 1]
@@ -1137,7 +1137,7 @@ def test_casts_have_the_bits_of_the_cpu(cuda: str, name: str, format_: str) -> N
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_products_are_close_to_the_cpus(cuda: str, name: str) -> None:
+def test_matmuls_are_close_to_the_cpus(cuda: str, name: str) -> None:
     tensors = [made(144, 160, device="cpu"), made(144, 272, device="cpu", seed=2)]
     results = []
     for place in ("cpu", cuda):

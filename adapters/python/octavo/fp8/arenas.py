@@ -22,7 +22,7 @@ _TENSORS = 3  # x, w, dy
 
 
 class ArenaKey(NamedTuple):
-    """What an update of scales depends on, and whether ranks share the maxima."""
+    """The options of an update of scales. If `reduce` is True, ranks share the maxima."""
 
     device: torch.device
     length: int

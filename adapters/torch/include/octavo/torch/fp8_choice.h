@@ -13,7 +13,6 @@
 #include <locale>
 #include <sstream>
 #include <string>
-#include <tuple>
 #include <vector>
 
 namespace octavo::torch::fp8 {
@@ -163,18 +162,13 @@ inline Decision measured(const Layer& layer, const Numbers& numbers, const Tenso
                                       ::torch::TensorOptions().dtype(::torch::kFloat32).device(w.device()));
   const Delayed delayed = numbers.delayed() ? Delayed{states.data_ptr<float>()} : Delayed();
   Codes codes[3];
-  const std::tuple<std::uint32_t, const Tensor*, std::uint32_t, std::uint32_t> operands[3] = {
-      {kX, &x, bit(kForward), bit(kForward) | bit(kWgrad)},
-      {kW, &w, bit(kForward), bit(kForward) | bit(kDgrad)},
-      {kDy, &dy, bit(kDgrad), bit(kDgrad) | bit(kWgrad)}};
-  for (const auto& [operand, from, one, two] : operands) {
-    Codes& to = codes[operand];
-    out.times.cast[operand] = timer.time([&, number = operand, tensor = from, passes = one] {
-      layer.cast(number, *tensor, passes, delayed, to);
-    });
-    out.times.cast_two[operand] = timer.time([&, number = operand, tensor = from, passes = two] {
-      layer.cast(number, *tensor, passes, delayed, to);
-    });
+  const Tensor* const sources[] = {&x, &w, &dy};
+  for (const std::uint32_t operand : {kX, kW, kDy}) {
+    const auto cast_time = [&](std::uint32_t passes) {
+      return timer.time([&] { layer.cast(operand, *sources[operand], passes, delayed, codes[operand]); });
+    };
+    out.times.cast[operand] = cast_time(bit(operand == kDy ? kDgrad : kForward));
+    out.times.cast_two[operand] = cast_time(kAllPasses);
   }
   for (const std::uint32_t pass : {kForward, kDgrad, kWgrad}) {
     const Tensor to = layer.result(pass);

@@ -16,7 +16,7 @@
 
 namespace octavo::torch::fp8 {
 
-// What the forward and the backward pass of one matmul share.
+// The data that the forward and the backward pass of one matmul share.
 struct Call : ::torch::CustomClassHolder {
   Call(std::shared_ptr<Context> of, Site& with, const Layer& made, std::uint32_t in_fp8, bool for_x,
        bool for_w)

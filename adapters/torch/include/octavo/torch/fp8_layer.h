@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <tuple>
 
 namespace octavo::torch::fp8 {
 
@@ -22,7 +21,7 @@ constexpr std::uint32_t bit(std::uint32_t pass) { return 1U << pass; }
 constexpr std::uint32_t kAllPasses = 7;
 enum : std::uint32_t { kX = 0, kW = 1, kDy = 2 };
 
-// What the groups of a batched matmul share.
+// The operand or result that all groups of a batched matmul share.
 struct Shared {
   bool one_input = false;   // all groups have one x
   bool one_output = false;  // y is the sum over the groups

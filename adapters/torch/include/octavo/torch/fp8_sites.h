@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -76,9 +77,10 @@ class States {
 
 // The codes of a weight in one shape, for one stream: work on another stream would not wait for the cast.
 struct CastWeight {
-  std::int64_t groups = 0, inputs = 0, outputs = 0;
-  bool transposed_weight = false;
-  native::MaybeStream stream;
+  // Groups, inputs, outputs, transposed_weight, and the stream.
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, native::MaybeStream>;
+
+  Key key;
   std::uint32_t passes = 0;  // the passes that the codes are valid for
   std::int64_t version = 0;
   // The memory that was cast. A parameter keeps its version when its memory is replaced.
@@ -86,10 +88,6 @@ struct CastWeight {
   const void* data = nullptr;
   Codes codes;
 
-  bool is_of(const Shape& shape, const native::MaybeStream& where) const {
-    return groups == shape.groups && inputs == shape.inputs && outputs == shape.outputs &&
-           transposed_weight == shape.transposed_weight && stream == where;
-  }
   bool has_values_of(const Tensor& w, std::int64_t now) const {
     return version == now && data == w.const_data_ptr() && storage && !storage->expired() &&
            storage->_unsafe_get_target() == w.storage().unsafeGetStorageImpl();
@@ -244,11 +242,11 @@ class Sites {
   }
 
   static CastWeight& cast_of(Site& site, const Shape& shape, const native::MaybeStream& stream) {
+    const CastWeight::Key key(shape.groups, shape.inputs, shape.outputs, shape.transposed_weight, stream);
     for (CastWeight& cast : site.casts)
-      if (cast.is_of(shape, stream)) return cast;
+      if (cast.key == key) return cast;
     CastWeight& cast = site.casts.emplace_back();
-    cast.groups = shape.groups, cast.inputs = shape.inputs, cast.outputs = shape.outputs;
-    cast.transposed_weight = shape.transposed_weight, cast.stream = stream;
+    cast.key = key;
     return cast;
   }
 
