@@ -17,8 +17,7 @@ from dataclasses import asdict, dataclass
 import harness  # must be first: it adds the package of this tree to the import path
 import torch
 from octavo import fp8
-from octavo.fp8 import plans
-from octavo.fp8.plans import FORWARD, Kinds, Plan, Shape, W, X
+from octavo.fp8.layer_cache import FORWARD, Kinds, Layer, Shape, W, X, cached_layer
 from report import option_parser
 from stopwatch import median_us
 
@@ -40,21 +39,22 @@ class Row:
 REPEAT = 7
 
 
-def times(plan: Plan, x: torch.Tensor, w: torch.Tensor, shared: bool) -> tuple[float, float, float]:
+def times(layer: Layer, x: torch.Tensor, w: torch.Tensor, shared: bool) -> tuple[float, float, float]:
     """Returns the microseconds of x @ w in torch and in FP8, and of the casts; `shared` means one cast."""
-    states = torch.ones(3, max(plan.state_bytes // 4, 1), dtype=torch.float32, device=x.device)
-    codes, casts = [], 0.0
+    states = torch.ones(3, 2 + layer.numbers.length, dtype=torch.float32, device=x.device)
+    stream, pairs = layer.stream(), [layer.empty_pair(operand) for operand in (X, W)]
+    casts = 0.0
     for operand, source in ((X, x), (W, w)):
-        rows, turned = plan.empty_codes(operand)
-        codes.append(rows)
+        _, rows, transposed = pairs[operand]
 
-        def cast(o: int = operand, s: torch.Tensor = source, r: object = rows, t: object = turned) -> None:
-            plan.cast(o, s, r, t, states.data_ptr())
+        def cast(o: int = operand, s: torch.Tensor = source, r: int = rows, t: int = transposed) -> None:
+            layer.cast(o, s, r, t, states.data_ptr(), True, stream)
 
         us = median_us(x.device, cast, REPEAT)
         casts += 0.0 if shared and operand == W else us
-    product = median_us(x.device, lambda: plan.product(0, codes[0], codes[1], plan.sizes[0]), REPEAT)
-    right = w if plan.shape.turned_weight else w.transpose(-1, -2)
+    codes = (pairs[X][1], pairs[W][1], 0)
+    product = median_us(x.device, lambda: layer.matmul(0, codes, (0, 0, 0), stream), REPEAT)
+    right = w if layer.shape.transposed_weight else w.transpose(-1, -2)
     return median_us(x.device, lambda: torch.bmm(x, right), REPEAT), product, casts
 
 
@@ -64,8 +64,10 @@ def rows_of(heads: int, texts: int, length: int, neurons: int, device: torch.dev
     generator = torch.Generator(device).manual_seed(1)
     codes = torch.randn(groups, length, neurons, device=device, dtype=torch.bfloat16, generator=generator)
     grads = torch.randn(groups, length, length, device=device, dtype=torch.bfloat16, generator=generator)
-    scores = plans.plan(kinds, numbers, Shape(groups, length, neurons, length, False, False, False), FORWARD)
-    back = plans.plan(kinds, numbers, Shape(groups, length, length, neurons, False, False, True), FORWARD)
+    scores = cached_layer(
+        kinds, numbers, Shape(groups, length, neurons, length, False, False, False), FORWARD
+    )
+    back = cached_layer(kinds, numbers, Shape(groups, length, length, neurons, False, False, True), FORWARD)
     return [
         Row("scores: codes with themselves", *times(scores, codes, codes, shared=True)),
         Row("their gradient with the codes", *times(back, grads, codes, shared=False)),

@@ -28,7 +28,8 @@ from typing import Any
 import harness  # must be first: it adds the package of this tree to the import path
 import torch
 from octavo import fp8
-from octavo.fp8 import measure, plans
+from octavo.fp8 import choice_timing
+from octavo.fp8.layer_cache import DY, Kinds, Layer, Shape, W, X, cached_layer
 from report import option_parser
 from stopwatch import Stopwatch, median_us, wait
 from torch import Tensor, nn
@@ -203,7 +204,7 @@ def compare_captured(shape: str, sides: list[Side], rounds: int) -> list[Row]:
 def passes_of(side: Side) -> str:
     if not isinstance(side.module, fp8.Linear):
         return ""
-    made = [each.plan for each in side.module.fp8_site.made.values()]
+    made = [each.layer for each in side.module.fp8_site.made.values()]
     passes = 0 if not made or made[-1] is None else made[-1].passes
     return "+".join(name for i, name in enumerate(MATMULS) if passes >> i & 1) or "none"
 
@@ -214,11 +215,11 @@ def parts_of(shape: str, x: Tensor, weight: Tensor, recipe: fp8.Recipe, repeat: 
     def time_us(work: Callable[[], Any]) -> float:
         return median_us(device, work, repeat)
 
-    kinds = plans.Kinds(device, x.dtype, weight.dtype, x.dtype)
-    layout = plans.Shape(1, tokens, inputs, outputs, False, False, False)
-    plan = plans.plan(kinds, recipe.numbers, layout, 7)
+    kinds = Kinds(device, x.dtype, weight.dtype, x.dtype)
+    layout = Shape(1, tokens, inputs, outputs, False, False, False)
+    layer = cached_layer(kinds, recipe.numbers, layout, 7)
     with torch.no_grad():
-        times = measure.times_of(plan, x.detach()[None], weight.detach().t()[None], time_us)
+        times = choice_timing.times_of(layer, x.detach()[None], weight.detach().t()[None], time_us)
         cast, gb_s, copies = {}, {}, {}
         elements = (tokens * inputs, inputs * outputs, tokens * outputs)
         for i, name in enumerate(("x", "w", "dy")):
@@ -228,26 +229,28 @@ def parts_of(shape: str, x: Tensor, weight: Tensor, recipe: fp8.Recipe, repeat: 
             cast[name] = times.cast_two[i]
             gb_s[name] = 1e-3 * moved / times.cast_two[i]
             copies[name] = 1e-3 * moved / time_us(lambda to=target, source=source: to.copy_(source))
-        native = native_host_us(plan, x, weight)
+        native = native_host_us(layer, x, weight)
     plain, in_fp8 = (dict(zip(MATMULS, each, strict=True)) for each in (times.plain, times.fp8))
     return Parts(shape, plain, in_fp8, cast, gb_s, copies, native)
 
 
-def native_host_us(plan: plans.Plan, x: Tensor, weight: Tensor) -> float:
-    """Returns the calling thread's microseconds in the three casts and three matmuls of a pass."""
-    states = torch.ones(3, max(plan.state_bytes // 4, 1), dtype=torch.float32, device=x.device)
-    dy = torch.zeros(plan.sizes[0], dtype=x.dtype, device=x.device)
-    (a, a_turned), (w, w_turned), (d, d_turned) = (plan.empty_codes(i) for i in range(3))
+def native_host_us(layer: Layer, x: Tensor, weight: Tensor) -> float:
+    """Returns the calling thread's microseconds in the three casts and three matmuls of a layer."""
+    states = torch.ones(3, 2 + layer.numbers.length, dtype=torch.float32, device=x.device)
+    dy = torch.zeros(layer.sizes[0], dtype=x.dtype, device=x.device)
+    state, stream = states.data_ptr(), layer.stream()
+    (_a, a, a_transposed), (_w, w, w_transposed), (_d, d, d_transposed) = map(layer.empty_pair, range(3))
+    codes, transposed = (a, w, d), (a_transposed, w_transposed, d_transposed)
     times = []
     for _ in range(7):
         wait(x.device)
         start = time.perf_counter()
-        plan.cast(plans.X, x, a, a_turned, states.data_ptr())
-        plan.cast(plans.W, weight, w, w_turned, states.data_ptr())
-        plan.product(0, a, w, plan.sizes[0])
-        plan.cast(plans.DY, dy, d, d_turned, states.data_ptr())
-        plan.product(1, d, w_turned, plan.sizes[1])
-        plan.product(2, d_turned, a_turned, plan.sizes[2])
+        layer.cast(X, x, a, a_transposed, state, True, stream)
+        layer.cast(W, weight, w, w_transposed, state, True, stream)
+        layer.matmul(0, codes, transposed, stream)
+        layer.cast(DY, dy, d, d_transposed, state, True, stream)
+        layer.matmul(1, codes, transposed, stream)
+        layer.matmul(2, codes, transposed, stream)
         times.append(1e6 * (time.perf_counter() - start))
     wait(x.device)
     return statistics.median(times)

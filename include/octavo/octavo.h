@@ -1,4 +1,4 @@
-/* The C ABI: steps, norms, layouts, converters, the inspector, dropout, the transducer loss, FP8 products and
+/* The C ABI: steps, norms, layouts, converters, the inspector, dropout, the transducer loss, FP8 matmuls and
  * plans over plain structs, for engines and other languages.
  *
  * The current CUDA device of the calling thread: a call on a GPU makes that GPU current and then restores the
@@ -408,53 +408,54 @@ OCTAVO_API octavo_status octavo_transducer_joint_gradient(const octavo_transduce
 /* 1: a call with these numbers takes RNN-T. */
 OCTAVO_API int32_t octavo_draws_rnnt(double omega, uint64_t seed, uint64_t step);
 
-/* --- FP8 products -------------------------------------------------------------------------------------
+/* --- FP8 matmuls --------------------------------------------------------------------------------------
  *
- * octavo/fp8_layer.h is the same in C++ and says what each field means. Enumerators have the values of
- * octavo/fp8.h. */
+ * A layer y = x . w^T has three matmuls, its passes: forward computes y, dgrad dx and wgrad dw. Each pass
+ * reads two operands as FP8 codes: forward x and w, dgrad dy and the transposed w, wgrad the transposed dy
+ * and the transposed x. octavo/fp8.h defines formats, recipes, scales and casts; enumerators have its values.
+ */
 typedef struct {
   uint32_t struct_size;
   uint32_t device_kind; /* 0 cpu, 1 cuda */
   int32_t device_index;
   uint32_t format; /* 0 hybrid, 1 e4m3, 2 e5m2 */
   uint32_t recipe; /* 0 delayed, 1 current, 2 rowwise, 3 block */
-  uint32_t passes; /* which are in FP8: 1 forward, 2 dgrad, 4 wgrad, added up */
+  uint32_t passes; /* the passes in FP8: 1 forward, 2 dgrad, 4 wgrad, added up */
   int64_t groups, tokens, inputs, outputs;
-  uint32_t one_input, one_output, turned_weight;
+  uint32_t one_input;         /* nonzero: all groups have the same x, and dx is the sum over groups */
+  uint32_t one_output;        /* nonzero: y is the sum over groups, and all groups have the same dy */
+  uint32_t transposed_weight; /* nonzero: w is [groups, inputs, outputs] in memory, else transposed */
+  uint32_t dtypes[3];         /* of x and dx, of w and dw, of y and dy */
+  int64_t history;            /* delayed only: the slots of a tensor's history */
+  int32_t threads;            /* CPU only; 0: all of the pool */
   uint32_t reserved;
 } octavo_fp8_layer;
 
+/* What the caller allocates for the passes of a layer. */
 typedef struct {
   uint32_t struct_size;
-  uint32_t operand; /* 0 x, 1 w, 2 dy */
-  uint32_t dtype;
-  uint32_t activation; /* 0 none, 1 relu, 2 gelu, 3 silu */
-  const void* from;
-  void* codes;
-  void* turned;
-  float* scales;  /* delayed alone: of the tensor's state, two scales, */
-  float* history; /* and its slots */
-  float* bias_grad;
-  void* stream;
-  int32_t threads;
   uint32_t reserved;
-  void* workspace; /* with bias_grad on a GPU: octavo_fp8_cast_workspace_bytes() of it */
-  int64_t workspace_bytes;
-} octavo_fp8_cast_args;
+  int64_t codes[3], transposed[3]; /* bytes of the codes of x, w and dy; 0: no pass uses them */
+  int64_t y[3], dx[3], dw[3];      /* groups, rows and columns. y and dx have tokens rounded up to 16 rows. */
+  int64_t cast_workspace;          /* bytes that a cast of dy with bias_grad needs; 0 on the CPU */
+  int64_t workspace;               /* bytes that matmuls need; 0 on the CPU */
+} octavo_fp8_sizes;
 
+/* Arrays are by operand (x, w, dy), and `to` is by pass (y, dx, dw). */
 typedef struct {
   uint32_t struct_size;
-  uint32_t pass; /* 0 forward, 1 dgrad, 2 wgrad */
-  uint32_t dtype;
-  uint32_t add;
-  const void* a;
-  const void* b;
-  void* to;
-  void* workspace;
+  uint32_t gather;     /* nonzero: casts raise the maxima of the current step (delayed only) */
+  const void* from[3]; /* the operands to cast; NULL: codes are valid already, or no pass reads them */
+  void* codes[3];      /* buffers of octavo_fp8_sizes bytes, aligned to 256; NULL where those are 0 */
+  void* transposed[3];
+  void* to[3];      /* the results to compute; NULL: none */
+  float* states;    /* delayed only: of x, w and dy; see octavo_fp8_scale_args */
+  float* bias_grad; /* [outputs]: with a cast of dy, the sums of dy over tokens; NULL: not wanted */
+  void* workspace;  /* may be shared by all matmuls of a stream; aligned to 256 */
   void* stream;
-  int32_t threads;
-  uint32_t reserved;
-} octavo_fp8_product_args;
+  void* cast_workspace; /* not shared with concurrent work; aligned to 4 */
+  int64_t cast_workspace_bytes;
+} octavo_fp8_run_args;
 
 typedef struct {
   uint32_t struct_size;
@@ -463,38 +464,35 @@ typedef struct {
   uint32_t algo; /* 0 max, 1 most_recent */
   int32_t margin;
   uint32_t reserved;
-  float* states; /* of `tensors` tensors: two scales and `length` slots each */
+  float* states; /* of `tensors` tensors: two scales (1 at first) and `length` slots (0 at first) each */
   int64_t tensors, length;
   void* stream;
 } octavo_fp8_scale_args;
 
+/* Microseconds. */
 typedef struct {
   uint32_t struct_size;
   uint32_t reserved;
   double plain[3], fp8[3];     /* by pass */
-  double cast[3], cast_two[3]; /* by operand */
-  double casts_of_weight;
+  double cast[3], cast_two[3]; /* by operand: one of the two orientations, and both together */
+  double casts_of_weight;      /* per step and pass: less than 1 if passes share a step's codes */
 } octavo_fp8_times;
 
-/* Ok where the device has FP8 units that take the recipe's scales; else unsupported, with what it is and what
- * to do. The CPU has none: it computes the same numbers slowly, which is meant for tests. */
+/* Ok if the device has FP8 units that support the recipe's scales; else unsupported, with what the device is
+ * and what to do. The CPU computes the same numbers slowly: it is supported only if the environment variable
+ * OCTAVO_FP8_REFERENCE is 1, which is meant for tests. */
 OCTAVO_API octavo_status octavo_fp8_supported(uint32_t device_kind, int32_t device_index, uint32_t recipe);
-/* Why the layer cannot be in FP8, "" if it can; NULL on a bad argument. Valid until the thread's next call.
- */
+/* Returns why the layer cannot be in FP8, "" if it can; NULL on a bad argument. Valid until the thread's next
+ * call. */
 OCTAVO_API const char* octavo_fp8_why_not(const octavo_fp8_layer* layer);
-/* The sizes of what a pass writes: groups, rows, columns. */
-OCTAVO_API octavo_status octavo_fp8_result(const octavo_fp8_layer* layer, uint32_t pass, int64_t sizes[3]);
-/* Of a layer that can be in FP8, like the sizes above. Negative on a bad argument. */
-OCTAVO_API int64_t octavo_fp8_codes_bytes(const octavo_fp8_layer* layer, uint32_t operand, uint32_t turned);
-/* The workspace of a product; 0 on the CPU. */
-OCTAVO_API int64_t octavo_fp8_workspace_bytes(uint32_t device_kind, int32_t device_index);
-/* The workspace of a cast with bias_grad; 0 on the CPU. Negative on a bad argument. */
-OCTAVO_API int64_t octavo_fp8_cast_workspace_bytes(const octavo_fp8_layer* layer);
-OCTAVO_API octavo_status octavo_fp8_cast(const octavo_fp8_layer* layer, const octavo_fp8_cast_args* args);
-OCTAVO_API octavo_status octavo_fp8_product(const octavo_fp8_layer* layer,
-                                            const octavo_fp8_product_args* args);
+/* The next two need a layer that can be in FP8. */
+OCTAVO_API octavo_status octavo_fp8_layer_sizes(const octavo_fp8_layer* layer, octavo_fp8_sizes* sizes);
+/* Casts the operands in `from`, then computes the results in `to`, in their order, up to the first that
+ * fails; that one writes nothing. */
+OCTAVO_API octavo_status octavo_fp8_run(const octavo_fp8_layer* layer, const octavo_fp8_run_args* args);
+/* Ends a step: computes scales from the maxima, and starts the next slot of each history. */
 OCTAVO_API octavo_status octavo_fp8_update_scales(const octavo_fp8_scale_args* args);
-/* The passes of the fastest choice. */
+/* Returns the passes that are faster in FP8, casts included. */
 OCTAVO_API octavo_status octavo_fp8_fastest(const octavo_fp8_times* times, uint32_t* passes);
 
 /* --- Plans ----------------------------------------------------------------------------------------------

@@ -77,8 +77,6 @@ template <>
 constexpr std::size_t kFirstSize<octavo_step_report> = offsetof(octavo_step_report, pending);
 template <>
 constexpr std::size_t kFirstSize<octavo_dropout_args> = offsetof(octavo_dropout_args, row);
-template <>
-constexpr std::size_t kFirstSize<octavo_fp8_cast_args> = offsetof(octavo_fp8_cast_args, workspace);
 
 // A caller's struct in the form that this library knows. Fields that the caller's version does not have are
 // zero.

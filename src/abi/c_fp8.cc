@@ -1,4 +1,4 @@
-// The C ABI of FP8 products: its structs as those of octavo/fp8_layer.h.
+// The C ABI of FP8 matmuls: converts its structs to those of octavo/fp8_layer.h.
 // SPDX-License-Identifier: MIT
 #include "abi/c_common.h"
 
@@ -21,6 +21,8 @@ struct Layer {
   fp8::Layer layer;
   fp8::Settings settings;
   fp8::Choice choice;
+  octavo::DType dtypes[3];  // by operand
+  int threads;
 };
 Layer convert(const octavo_fp8_layer* from) {
   const octavo_fp8_layer c = read_struct("layer", from);
@@ -28,19 +30,56 @@ Layer convert(const octavo_fp8_layer* from) {
   Layer out;
   out.device = {static_cast<octavo::DeviceKind>(c.device_kind), c.device_index};
   out.layer = {
-      c.groups, c.tokens, c.inputs, c.outputs, c.one_input != 0, c.one_output != 0, c.turned_weight != 0};
+      c.groups, c.tokens, c.inputs, c.outputs, c.one_input != 0, c.one_output != 0, c.transposed_weight != 0};
   out.settings.format = static_cast<fp8::Format>(c.format);
   out.settings.recipe = static_cast<fp8::Recipe>(c.recipe);
   for (std::size_t i = 0; i < out.choice.fp8.size(); ++i) out.choice.fp8[i] = ((c.passes >> i) & 1U) != 0;
+  if (out.settings.recipe == fp8::Recipe::delayed) out.settings.amax_history_len = c.history;
+  for (std::size_t i = 0; i < 3; ++i) out.dtypes[i] = static_cast<octavo::DType>(c.dtypes[i]);
+  out.threads = c.threads;
   if (Status bad = fp8::check(out.settings); !bad.ok()) throw octavo::Error(bad);
   return out;
 }
 
-// A layer whose sizes are asked for: those of others may be no numbers.
-Layer convert_usable(const octavo_fp8_layer* from) {
-  Layer out = convert(from);
-  if (const std::string why = fp8::why_not(out.layer); !why.empty()) refuse("layer." + why);
-  return out;
+fp8::LayerCast cast_of(const Layer& l, const octavo_fp8_run_args& c, uint32_t operand) {
+  fp8::DelayedTensor delayed;
+  if (c.states != nullptr && l.settings.recipe == fp8::Recipe::delayed)
+    delayed = fp8::DelayedTensor::at(c.states, l.settings.amax_history_len, operand);
+  if (c.gather == 0) delayed.history = nullptr;
+  return {.device = l.device,
+          .layer = l.layer,
+          .settings = l.settings,
+          .choice = l.choice,
+          .operand = static_cast<fp8::Operand>(operand),
+          .dtype = l.dtypes[operand],
+          .from = c.from[operand],
+          .codes = c.codes[operand],
+          .transposed = c.transposed[operand],
+          .delayed = delayed,
+          .bias_grad = operand == 2 ? c.bias_grad : nullptr,
+          .stream = c.stream,
+          .threads = l.threads,
+          .workspace = c.cast_workspace,
+          .workspace_bytes = c.cast_workspace_bytes};
+}
+
+fp8::LayerMatmul matmul_of(const Layer& l, const octavo_fp8_run_args& c, uint32_t pass) {
+  constexpr std::size_t kDtypeOf[] = {2, 0, 1};  // y has that of dy, dx that of x, and dw that of w
+  const auto codes = [&](const fp8::Use& use) {
+    return (use.transposed ? c.transposed : c.codes)[static_cast<std::size_t>(use.operand)];
+  };
+  const fp8::Uses uses = fp8::uses(l.settings.format, static_cast<fp8::Pass>(pass));
+  return {.device = l.device,
+          .layer = l.layer,
+          .settings = l.settings,
+          .pass = static_cast<fp8::Pass>(pass),
+          .a = codes(uses.a),
+          .b = codes(uses.b),
+          .to = c.to[pass],
+          .dtype = l.dtypes[kDtypeOf[pass]],
+          .workspace = c.workspace,
+          .stream = c.stream,
+          .threads = l.threads};
 }
 
 template <class T, std::size_t kCount>
@@ -69,97 +108,57 @@ const char* octavo_fp8_why_not(const octavo_fp8_layer* layer) {
   });
 }
 
-octavo_status octavo_fp8_result(const octavo_fp8_layer* layer, uint32_t pass, int64_t sizes[3]) {
+octavo_status octavo_fp8_layer_sizes(const octavo_fp8_layer* layer, octavo_fp8_sizes* sizes) {
+  return guarded([&] {
+    const Layer l = convert(layer);
+    if (const std::string why = fp8::why_not(l.layer); !why.empty()) refuse("layer." + why);
+    octavo_fp8_sizes out = {};
+    for (uint32_t i = 0; i < 3; ++i) {
+      const auto bytes = [&](bool transposed) {
+        return fp8::codes_bytes(l.layer, l.settings, l.choice, static_cast<fp8::Operand>(i), transposed);
+      };
+      out.codes[i] = bytes(false);
+      out.transposed[i] = bytes(true);
+    }
+    for (const auto& [to, pass] : {std::pair(out.y, fp8::Pass::forward), std::pair(out.dx, fp8::Pass::dgrad),
+                                   std::pair(out.dw, fp8::Pass::wgrad)}) {
+      const fp8::LayerResult found = fp8::result(l.layer, pass);
+      to[0] = found.groups, to[1] = found.rows, to[2] = found.columns;
+    }
+    out.cast_workspace = fp8::cast_workspace_bytes(l.device, l.layer);
+    out.workspace = fp8::workspace_bytes(l.device);
+    return write_struct("sizes", out, sizes);
+  });
+}
+
+octavo_status octavo_fp8_run(const octavo_fp8_layer* layer, const octavo_fp8_run_args* args) {
   return guarded([&]() -> Status {
-    check_given("sizes", sizes);
-    if (pass > 2) refuse("pass: got " + std::to_string(pass) + ", expected 0 to 2");
-    const fp8::LayerResult found = fp8::result(convert_usable(layer).layer, static_cast<fp8::Pass>(pass));
-    sizes[0] = found.groups;
-    sizes[1] = found.rows;
-    sizes[2] = found.columns;
+    const Layer l = convert(layer);
+    const octavo_fp8_run_args c = read_struct("args", args);
+    if (c.bias_grad != nullptr && c.from[2] == nullptr)
+      refuse("args.bias_grad: got a buffer, expected null: dy, whose sums it gets, is not cast");
+    for (uint32_t i = 0; i < 3; ++i) {
+      if (c.from[i] == nullptr) continue;
+      if (Status bad = fp8::cast(cast_of(l, c, i)); !bad.ok()) return bad;
+    }
+    for (uint32_t i = 0; i < 3; ++i) {
+      if (c.to[i] == nullptr) continue;
+      if (Status bad = fp8::matmul(matmul_of(l, c, i)); !bad.ok()) return bad;
+    }
     return {};
-  });
-}
-
-int64_t octavo_fp8_codes_bytes(const octavo_fp8_layer* layer, uint32_t operand, uint32_t turned) {
-  return value_or<int64_t>(-1, [&] {
-    if (operand > 2) refuse("operand: got " + std::to_string(operand) + ", expected 0 to 2");
-    const Layer c = convert_usable(layer);
-    return fp8::codes_bytes(c.layer, c.settings, c.choice, static_cast<fp8::Operand>(operand), turned != 0);
-  });
-}
-
-int64_t octavo_fp8_workspace_bytes(uint32_t device_kind, int32_t device_index) {
-  return value_or<int64_t>(-1, [&] {
-    return fp8::workspace_bytes({static_cast<octavo::DeviceKind>(device_kind), device_index});
-  });
-}
-
-int64_t octavo_fp8_cast_workspace_bytes(const octavo_fp8_layer* layer) {
-  return value_or<int64_t>(-1, [&] {
-    const Layer c = convert_usable(layer);
-    return fp8::cast_workspace_bytes(c.device, c.layer);
-  });
-}
-
-octavo_status octavo_fp8_cast(const octavo_fp8_layer* layer, const octavo_fp8_cast_args* args) {
-  return guarded([&] {
-    const Layer l = convert(layer);
-    const octavo_fp8_cast_args c = read_struct("args", args);
-    fp8::LayerCast cast;
-    cast.device = l.device;
-    cast.layer = l.layer;
-    cast.settings = l.settings;
-    cast.choice = l.choice;
-    cast.operand = static_cast<fp8::Operand>(c.operand);
-    cast.dtype = static_cast<octavo::DType>(c.dtype);
-    cast.from = c.from;
-    cast.codes = c.codes;
-    cast.turned = c.turned;
-    cast.delayed = {c.scales, c.history};
-    cast.activation = static_cast<fp8::Activation>(c.activation);
-    cast.bias_grad = c.bias_grad;
-    cast.stream = c.stream;
-    cast.threads = c.threads;
-    cast.workspace = c.workspace;
-    cast.workspace_bytes = c.workspace_bytes;
-    return fp8::cast(cast);
-  });
-}
-
-octavo_status octavo_fp8_product(const octavo_fp8_layer* layer, const octavo_fp8_product_args* args) {
-  return guarded([&] {
-    const Layer l = convert(layer);
-    const octavo_fp8_product_args c = read_struct("args", args);
-    fp8::LayerProduct product;
-    product.device = l.device;
-    product.layer = l.layer;
-    product.settings = l.settings;
-    product.pass = static_cast<fp8::Pass>(c.pass);
-    product.a = c.a;
-    product.b = c.b;
-    product.to = c.to;
-    product.dtype = static_cast<octavo::DType>(c.dtype);
-    product.add = c.add != 0;
-    product.workspace = c.workspace;
-    product.stream = c.stream;
-    product.threads = c.threads;
-    return fp8::product(product);
   });
 }
 
 octavo_status octavo_fp8_update_scales(const octavo_fp8_scale_args* args) {
   return guarded([&] {
     const octavo_fp8_scale_args c = read_struct("args", args);
-    fp8::ScaleUpdate update;
-    update.device = {static_cast<octavo::DeviceKind>(c.device_kind), c.device_index};
-    update.states = c.states;
-    update.tensors = c.tensors;
-    update.length = c.length;
-    update.algo = static_cast<fp8::AmaxAlgo>(c.algo);
-    update.margin = c.margin;
-    update.stream = c.stream;
-    return fp8::update_scales(update);
+    return fp8::update_scales({.device = {static_cast<octavo::DeviceKind>(c.device_kind), c.device_index},
+                               .states = c.states,
+                               .tensors = c.tensors,
+                               .length = c.length,
+                               .algo = static_cast<fp8::AmaxAlgo>(c.algo),
+                               .margin = c.margin,
+                               .stream = c.stream});
   });
 }
 

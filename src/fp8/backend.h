@@ -1,5 +1,5 @@
-// What a device does for cast(), product() and update_scales(); the public functions check their arguments
-// and forward.
+// The CPU's and the GPU's implementations of cast(), matmul() and update_scales(). The public functions check
+// their arguments and call them.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,11 +7,11 @@
 
 namespace octavo::fp8 {
 
-// REQUIRES: arguments that the public functions accept, with at least one element.
+// REQUIRES: arguments that the public functions have checked, with at least one element.
 void cast_cpu(const CastArgs& args);
-void product_cpu(const ProductArgs& args);
+void matmul_cpu(const MatmulArgs& args);
 Status cast_cuda(const CastArgs& args);
-Status product_cuda(const ProductArgs& args);
+Status matmul_cuda(const MatmulArgs& args);
 Status update_scales_cuda(const ScaleUpdate& update);
 
 }  // namespace octavo::fp8

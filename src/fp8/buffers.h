@@ -1,5 +1,4 @@
-// Buffers by their names in messages: each must be there, and none that is written may share memory with
-// another.
+// Checks of buffers: each must exist and be aligned, and none that is written may overlap another.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,4 +1,4 @@
-// The public cast: checks what it is given and leaves the work to the backend of its device.
+// The public cast: checks its arguments and calls the device's implementation.
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
 #include "formula/describe.h"
@@ -16,39 +16,39 @@ namespace octavo::fp8 {
 namespace {
 
 Status check_sizes(const CastArgs& args) {
-  if (args.groups < 0 || args.groups > kMostGroups) return refuse("groups", args.groups, "0 to 65535");
-  if (args.rows < 0) return refuse("rows", args.rows, "at least 0");
-  if (args.columns < 0) return refuse("columns", args.columns, "at least 0");
+  if (args.groups < 0 || args.groups > kMostGroups) return invalid("groups", args.groups, "0 to 65535");
+  if (args.rows < 0) return invalid("rows", args.rows, "at least 0");
+  if (args.columns < 0) return invalid("columns", args.columns, "at least 0");
   for (const auto& [field, size] : {std::pair("rows", args.rows), std::pair("columns", args.columns)}) {
-    if (size > kMostElements) return refuse(field, size, "at most 2^48");
+    if (size > kMostElements) return invalid(field, size, "at most 2^48");
   }
   const std::int64_t most = kMostElements / std::max<std::int64_t>(args.groups, 1);
   if (args.rows > 0 && padded(args.columns) > most / padded(args.rows))
-    return refuse("columns", args.columns, "groups * rows * columns of at most 2^48");
+    return invalid("columns", args.columns, "groups * rows * columns of at most 2^48");
   return {};
 }
 
 Status check_enums(const CastArgs& args) {
   if (args.dtype > DType::f16)
-    return refuse("dtype", static_cast<std::int64_t>(args.dtype), "0 (f32), 1 (bf16) or 2 (f16)");
+    return invalid("dtype", static_cast<std::int64_t>(args.dtype), "0 (f32), 1 (bf16) or 2 (f16)");
   Status bad = first_error({check_enum("recipe", args.recipe), check_enum("operand", args.operand),
                             check_enum("activation", args.activation),
                             check_enum("by_rows.element", args.by_rows.element),
-                            check_enum("turned.element", args.turned.element)});
+                            check_enum("transposed.element", args.transposed.element)});
   if (!bad.ok()) return bad;
   if (args.bias_grad != nullptr && args.activation != Activation::none) {
-    return refuse("bias_grad", "a buffer together with the activation " + std::string(name(args.activation)),
-                  "one of them: a gradient is cast as it is");
+    return invalid("bias_grad", "a buffer together with the activation " + std::string(name(args.activation)),
+                   "one of them: a gradient is cast as it is");
   }
   if (args.bias_grad != nullptr && args.groups > 1)
-    return refuse("bias_grad", "a buffer together with " + std::to_string(args.groups) + " groups",
-                  "one group");
-  if (args.by_rows.data == nullptr && args.turned.data == nullptr)
-    return refuse("by_rows.data", "null, like turned.data", "a buffer for one of them or both");
+    return invalid("bias_grad", "a buffer together with " + std::to_string(args.groups) + " groups",
+                   "one group");
+  if (args.by_rows.data == nullptr && args.transposed.data == nullptr)
+    return invalid("by_rows.data", "null, like transposed.data", "a buffer for one of them or both");
   return {};
 }
 
-// What is written for one matrix of codes, and its scale.
+// The names of the buffers of one matrix of codes in messages.
 struct Fields {
   const char *data, *inverse, *scale;
 };
@@ -72,26 +72,27 @@ Status check_memory(const CastArgs& args) {
   std::vector<Buffer> buffers = {
       {"from", args.from, args.groups * args.rows * args.columns * size, size, false}};
   add_codes(args, args.by_rows, rows, columns, {"by_rows.data", "by_rows.inverse", "by_rows.scale"}, buffers);
-  add_codes(args, args.turned, columns, rows, {"turned.data", "turned.inverse", "turned.scale"}, buffers);
+  add_codes(args, args.transposed, columns, rows,
+            {"transposed.data", "transposed.inverse", "transposed.scale"}, buffers);
   if (args.amax != nullptr) buffers.push_back({"amax", args.amax, 4, 4, true});
   if (args.bias_grad != nullptr) buffers.push_back({"bias_grad", args.bias_grad, 4 * args.columns, 4, true});
   if (const std::int64_t bytes = workspace_of(args); bytes > 0) {
     if (args.workspace == nullptr || args.workspace_bytes < bytes) {
-      return refuse("workspace",
-                    args.workspace == nullptr ? "null" : std::to_string(args.workspace_bytes) + " bytes",
-                    "a buffer of " + std::to_string(bytes) + " bytes for bias_grad on a GPU");
+      return invalid("workspace",
+                     args.workspace == nullptr ? "null" : std::to_string(args.workspace_bytes) + " bytes",
+                     "a buffer of " + std::to_string(bytes) + " bytes for bias_grad on a GPU");
     }
     buffers.push_back({"workspace", args.workspace, bytes, 4, true});
   }
   return check_buffers(buffers);
 }
 
-// On the CPU a scale can be looked at.
+// On the CPU the value of a scale can be checked.
 Status check_scale(const CastArgs& args, const Codes& out, const char* field) {
   if (args.recipe != Recipe::delayed || out.data == nullptr) return {};
   if (std::isfinite(*out.scale) && *out.scale > 0.0F) return {};
-  return refuse(field, formula::shown(static_cast<double>(*out.scale)),
-                "a finite number above 0 (a new history begins with 1)");
+  return invalid(field, formula::shown(static_cast<double>(*out.scale)),
+                 "a finite number above 0 (a new history begins with 1)");
 }
 
 }  // namespace
@@ -109,7 +110,7 @@ Status cast(const CastArgs& args) {
   if (Status bad = check_memory(args); !bad.ok()) return bad;
   if (args.device.kind == DeviceKind::cuda) return cast_cuda(args);
   if (Status bad = check_scale(args, args.by_rows, "by_rows.scale"); !bad.ok()) return bad;
-  if (Status bad = check_scale(args, args.turned, "turned.scale"); !bad.ok()) return bad;
+  if (Status bad = check_scale(args, args.transposed, "transposed.scale"); !bad.ok()) return bad;
   cast_cpu(args);
   return {};
 }

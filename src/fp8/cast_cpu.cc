@@ -1,5 +1,5 @@
-// The cast on the CPU, plain: each matrix of codes is made by itself, in bands of 128 rows that threads
-// share. The maxima are taken first and kept where the inverse scales will be, so nothing is allocated.
+// The cast on the CPU: each matrix of codes is computed separately, in bands of 128 rows that threads share.
+// The maxima are computed first, in the memory of the inverse scales, so nothing is allocated.
 // SPDX-License-Identifier: MIT
 #include "codecs/fp8.h"
 #include "cpu/threads.h"
@@ -16,14 +16,14 @@ namespace {
 
 class Cast {
  public:
-  Cast(const CastArgs& args, bool turned)
+  Cast(const CastArgs& args, bool transposed)
       : args_(args),
-        out_(turned ? args.turned : args.by_rows),
-        source_(args, turned),
+        out_(transposed ? args.transposed : args.by_rows),
+        source_(args, transposed),
         tiling_(tiling(args.recipe, args.operand)),
         map_(scale_map(tiling_, source_.rows(), source_.inner())) {}
 
-  // The maximum of all elements.
+  // Returns the maximum of all elements.
   float run() const {
     measure();
     if (out_.element == Element::e4m3) {
@@ -40,7 +40,7 @@ class Cast {
   }
 
  private:
-  // body(group, i, k, tile) for the tiles of a band, bands by threads.
+  // Calls body(group, i, k, tile) for all tiles, with threads for bands.
   template <class Body>
   void each_tile(Body&& body) const {
     const std::int64_t bands = tiles_in(source_.rows());
@@ -67,11 +67,11 @@ class Cast {
 
   void measure() const {
     std::fill_n(out_.inverse, scales(), 0.0F);
-    std::mutex shared;  // a scale belongs to one band, unless it is the tensor's
+    std::mutex shared;  // bands share a tensor's scale
     each_tile([&](std::int64_t group, std::int64_t i, std::int64_t k, const Tile& tile) {
       std::array<float, kTile> most{};
       for (std::size_t r = 0; r < rows_from(i); ++r) {
-        for (const float x : tile[r]) most[r] = std::max(most[r], std::abs(x));  // a NaN is left out
+        for (const float x : tile[r]) most[r] = std::max(most[r], std::abs(x));  // NaN is ignored
       }
       const std::lock_guard lock(shared);
       for (std::size_t r = 0; r < rows_from(i); ++r) {
@@ -127,7 +127,7 @@ void cast_cpu(const CastArgs& args) {
   const cpu::FloatMode mode;  // maxima and scales may be denormal
   float most = 0.0F;
   if (args.by_rows.data != nullptr) most = Cast(args, false).run();
-  if (args.turned.data != nullptr) most = Cast(args, true).run();
+  if (args.transposed.data != nullptr) most = Cast(args, true).run();
   if (args.amax != nullptr) *args.amax = std::max(*args.amax, most);
   if (args.bias_grad != nullptr) sum_columns(args);
 }

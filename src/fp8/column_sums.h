@@ -1,6 +1,6 @@
 // Sums over the rows of a matrix by a tree: neighbouring rows, neighbouring pairs of rows, and so on; a row
-// without a neighbour goes up as it is. The rows come one after the other, and what is kept of them is one
-// sum for each level.
+// without a neighbour goes to the next level unchanged. Rows are added one by one, and one sum per level is
+// kept.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,11 +11,10 @@
 
 namespace octavo::fp8 {
 
-// On a GPU, a cast writes the sums of tiles of rows, and then this number of rows becomes one, level by
-// level.
+// On a GPU, a cast writes the sums of tiles of rows. Then each level sums this number of rows into one.
 inline constexpr std::int64_t kSumRows = 32;
 constexpr std::int64_t summed_rows(std::int64_t rows) { return (rows + kSumRows - 1) / kSumRows; }
-// The rows of all levels, the first one included.
+// Returns the rows of all levels, the first one included.
 constexpr std::int64_t rows_of_levels(std::int64_t rows) {
   return rows <= 1 ? rows : rows + rows_of_levels(summed_rows(rows));
 }
@@ -46,7 +45,7 @@ class ColumnSums {
   }
 
  private:
-  // The earlier rows are on the left.
+  // The earlier rows are the left operand.
   static void join(const Row& left, Row& right) {
     for (std::size_t i = 0; i < kWidth; ++i) right[i] = left[i] + right[i];
   }

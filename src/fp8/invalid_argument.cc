@@ -13,12 +13,12 @@ Status check_call(Device device, const void* stream, int threads) {
 
 Status check_history(std::int64_t length, AmaxAlgo algo, int margin) {
   if (length < 1 || length > kMaxHistory) {
-    return refuse("amax_history_len", length,
-                  "1 to " + std::to_string(kMaxHistory) + " (1: the last step alone)");
+    return invalid("amax_history_len", length,
+                   "1 to " + std::to_string(kMaxHistory) + " (1: the last step alone)");
   }
   if (margin < 0 || margin > kMaxMargin)
-    return refuse("margin", margin,
-                  "0 to " + std::to_string(kMaxMargin) + " (scales are divided by 2^margin)");
+    return invalid("margin", margin,
+                   "0 to " + std::to_string(kMaxMargin) + " (scales are divided by 2^margin)");
   return check_enum("amax_compute_algo", algo);
 }
 

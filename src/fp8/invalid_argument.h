@@ -1,4 +1,4 @@
-// Messages of FP8's functions, and the checks that they share.
+// Error messages of FP8 functions, and checks that they share.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,9 +11,9 @@
 namespace octavo::fp8 {
 
 inline constexpr const char* kWhere = "[fp8] ";
-inline constexpr Refuse refuse{kWhere};
+inline constexpr Refuse invalid{kWhere};
 
-// A value that the vocabulary does not have, beside all that it has.
+// Checks an enumerator; the message lists all valid ones.
 template <class E>
 Status check_enum(const std::string& field, E value) {
   if (name(value) != "unknown") return {};
@@ -21,12 +21,12 @@ Status check_enum(const std::string& field, E value) {
   for (std::uint32_t i = 0; name(static_cast<E>(i)) != "unknown"; ++i) {
     known += (i == 0 ? "" : ", ") + std::to_string(i) + " (" + std::string(name(static_cast<E>(i))) + ")";
   }
-  return refuse(field, static_cast<std::int64_t>(value), "one of " + known);
+  return invalid(field, static_cast<std::int64_t>(value), "one of " + known);
 }
 
-// A known device, its stream and threads.
+// Checks the device, its stream and the number of threads.
 Status check_call(Device device, const void* stream, int threads);
-// The numbers of delayed scaling.
+// Checks the options of delayed scaling.
 Status check_history(std::int64_t length, AmaxAlgo algo, int margin);
 
 }  // namespace octavo::fp8

@@ -17,7 +17,7 @@ constexpr std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kCodesAlignment - 1) / kCodesAlignment * kCodesAlignment;
 }
 
-// An operand as the products see it when it is not turned.
+// An operand's shape in the matmuls that do not transpose it.
 struct Shape {
   std::int64_t groups, rows, inner;
 };
@@ -33,12 +33,12 @@ Shape shape(const Layer& layer, Operand operand) {
   return {layer.one_output ? 1 : layer.groups, layer.tokens, layer.outputs};
 }
 
-// Where an operand's codes and inverse scales lie in their buffer.
-struct CodesPlan {
+// The layout of an operand's codes and inverse scales in their buffer.
+struct CodesLayout {
   Element element;
   Tiling tiling;
   std::int64_t groups, rows, inner;
-  std::int64_t scales;  // of one group; a tensor's is that of all
+  std::int64_t scales;  // of one group; all groups share a tensor's scale
 
   [[nodiscard]] std::int64_t scales_at() const { return aligned(groups * rows * inner); }
   [[nodiscard]] std::int64_t bytes() const {
@@ -55,21 +55,22 @@ struct CodesPlan {
             inverse + (tiling == Tiling::tensor ? 0 : group * scales)};
   }
 };
-CodesPlan plan(const Layer& layer, const Settings& settings, const Use& use) {
+CodesLayout codes_layout(const Layer& layer, const Settings& settings, const Use& use) {
   const Shape whole = shape(layer, use.operand);
-  const std::int64_t rows = padded(use.turned ? whole.inner : whole.rows);
-  const std::int64_t inner = padded(use.turned ? whole.rows : whole.inner);
+  const std::int64_t rows = padded(use.transposed ? whole.inner : whole.rows);
+  const std::int64_t inner = padded(use.transposed ? whole.rows : whole.inner);
   const Tiling shared = tiling(settings.recipe, use.operand);
   return {use.element, shared, whole.groups, rows, inner, scale_count(shared, rows, inner)};
 }
 
-// How a pass of the choice uses the operand in this orientation, if one does. Never two: see uses().
-bool find_use(const Settings& settings, const Choice& choice, Operand operand, bool turned, Use& found) {
+// Finds the use of the operand in this orientation by a pass of the choice. At most one pass uses it: see
+// uses().
+bool find_use(const Settings& settings, const Choice& choice, Operand operand, bool transposed, Use& found) {
   for (const Pass pass : kPasses) {
     if (!choice[pass]) continue;
     const Uses both = uses(settings.format, pass);
     for (const Use& use : {both.a, both.b}) {
-      if (use.operand != operand || use.turned != turned) continue;
+      if (use.operand != operand || use.transposed != transposed) continue;
       found = use;
       return true;
     }
@@ -82,45 +83,45 @@ Status check_layer(const Layer& layer) {
   return {};
 }
 
-// Sums over tokens come with a cast of dy.
+// A cast of dy computes the sums over tokens.
 Status check_bias_grad(const LayerCast& args, bool casts) {
   if (args.bias_grad == nullptr || (casts && args.operand == Operand::dy)) return {};
-  return refuse("bias_grad", "a buffer",
-                "null: " + (args.operand == Operand::dy
-                                ? "no pass of the choice uses dy"
-                                : "it belongs to dy, and this casts " + std::string(name(args.operand))));
+  return invalid("bias_grad", "a buffer",
+                 "null: " + (args.operand == Operand::dy
+                                 ? "no pass of the choice uses dy"
+                                 : "it belongs to dy, and this casts " + std::string(name(args.operand))));
 }
 
-Status fill(const LayerCast& args, bool turned, void* buffer, Codes& out) {
+Status fill(const LayerCast& args, bool transposed, void* buffer, Codes& out) {
   Use use;
-  const char* const field = turned ? "turned" : "codes";
-  if (!find_use(args.settings, args.choice, args.operand, turned, use)) {
+  const char* const field = transposed ? "transposed" : "codes";
+  if (!find_use(args.settings, args.choice, args.operand, transposed, use)) {
     if (buffer == nullptr) return {};
-    return refuse(
-        field, "a buffer",
-        "null: no pass of the choice uses " + std::string(name(args.operand)) + (turned ? " turned" : ""));
+    return invalid(field, "a buffer",
+                   "null: no pass of the choice uses " + std::string(name(args.operand)) +
+                       (transposed ? " transposed" : ""));
   }
-  const CodesPlan laid = plan(args.layer, args.settings, use);
+  const CodesLayout laid = codes_layout(args.layer, args.settings, use);
   if (buffer == nullptr)
-    return refuse(field, "null", "a buffer of " + std::to_string(laid.bytes()) + " bytes");
+    return invalid(field, "null", "a buffer of " + std::to_string(laid.bytes()) + " bytes");
   auto* const bytes = static_cast<std::uint8_t*>(buffer);
   out.element = use.element;
   out.data = bytes;
   out.inverse = reinterpret_cast<float*>(bytes + laid.scales_at());
   if (args.settings.recipe == Recipe::delayed) {
-    if (args.delayed.scales == nullptr) return refuse("delayed.scales", "null", "the tensor's two scales");
+    if (args.delayed.scales == nullptr) return invalid("delayed.scales", "null", "the tensor's two scales");
     out.scale = args.delayed.scales + static_cast<std::size_t>(use.element);
   }
   return {};
 }
 
-// A pass as the products of its groups.
+// The operands of a pass.
 struct Operands {
   Uses of;
-  bool swapped;  // dw lies as w does: turned, where that is [inputs, outputs]
+  bool swapped;  // dw has the layout of w: it is transposed if w is [inputs, outputs]
 };
-Operands operands(const LayerProduct& args) {
-  return {uses(args.settings.format, args.pass), args.pass == Pass::wgrad && args.layer.turned_weight};
+Operands operands(const LayerMatmul& args) {
+  return {uses(args.settings.format, args.pass), args.pass == Pass::wgrad && args.layer.transposed_weight};
 }
 
 }  // namespace
@@ -161,67 +162,69 @@ LayerResult result(const Layer& layer, Pass pass) {
     case Pass::wgrad:
       break;
   }
-  if (layer.turned_weight) return {layer.groups, layer.inputs, layer.outputs};
+  if (layer.transposed_weight) return {layer.groups, layer.inputs, layer.outputs};
   return {layer.groups, layer.outputs, layer.inputs};
 }
 
 std::int64_t codes_bytes(const Layer& layer, const Settings& settings, const Choice& choice, Operand operand,
-                         bool turned) {
+                         bool transposed) {
   Use use;
-  return find_use(settings, choice, operand, turned, use) ? plan(layer, settings, use).bytes() : 0;
+  return find_use(settings, choice, operand, transposed, use) ? codes_layout(layer, settings, use).bytes()
+                                                              : 0;
 }
 
 Status cast(const LayerCast& args) {
   if (Status bad = check(args.settings); !bad.ok()) return bad;
   if (Status bad = check_enum("operand", args.operand); !bad.ok()) return bad;
   if (Status bad = check_layer(args.layer); !bad.ok()) return bad;
-  Codes codes, turned;
+  Codes codes, transposed;
   if (Status bad = fill(args, false, args.codes, codes); !bad.ok()) return bad;
-  if (Status bad = fill(args, true, args.turned, turned); !bad.ok()) return bad;
-  const bool casts = codes.data != nullptr || turned.data != nullptr;
+  if (Status bad = fill(args, true, args.transposed, transposed); !bad.ok()) return bad;
+  const bool casts = codes.data != nullptr || transposed.data != nullptr;
   if (Status bad = check_bias_grad(args, casts); !bad.ok()) return bad;
   if (!casts) return {};
   const Shape whole = shape(args.layer, args.operand);
-  CastArgs out;
-  out.device = args.device;
-  out.dtype = args.dtype;
-  out.from = args.from;
-  out.groups = whole.groups;
-  out.rows = whole.rows;
-  out.columns = whole.inner;
-  out.recipe = args.settings.recipe;
-  out.operand = args.operand;
-  out.activation = args.activation;
-  out.by_rows = codes;
-  out.turned = turned;
-  if (args.operand == Operand::w && args.layer.turned_weight) {
+  CastArgs out{.device = args.device,
+               .dtype = args.dtype,
+               .from = args.from,
+               .groups = whole.groups,
+               .rows = whole.rows,
+               .columns = whole.inner,
+               .recipe = args.settings.recipe,
+               .operand = args.operand,
+               .activation = args.activation,
+               .by_rows = codes,
+               .transposed = transposed,
+               .amax = args.settings.recipe == Recipe::delayed ? args.delayed.history : nullptr,
+               .bias_grad = args.bias_grad,
+               .stream = args.stream,
+               .threads = args.threads,
+               .workspace = args.workspace,
+               .workspace_bytes = args.workspace_bytes};
+  if (args.operand == Operand::w && args.layer.transposed_weight) {
     std::swap(out.rows, out.columns);
-    std::swap(out.by_rows, out.turned);
+    std::swap(out.by_rows, out.transposed);
   }
-  if (args.settings.recipe == Recipe::delayed) out.amax = args.delayed.history;
-  out.bias_grad = args.bias_grad;
-  out.workspace = args.workspace;
-  out.workspace_bytes = args.workspace_bytes;
-  out.stream = args.stream;
-  out.threads = args.threads;
   return cast(out);
 }
 
-Status product(const LayerProduct& args) {
+Status matmul(const LayerMatmul& args) {
   if (Status bad = check(args.settings); !bad.ok()) return bad;
   if (Status bad = check_enum("pass", args.pass); !bad.ok()) return bad;
   if (Status bad = check_layer(args.layer); !bad.ok()) return bad;
   const auto& [of, swapped] = operands(args);
-  const CodesPlan a = plan(args.layer, args.settings, of.a), b = plan(args.layer, args.settings, of.b);
+  const CodesLayout a = codes_layout(args.layer, args.settings, of.a);
+  const CodesLayout b = codes_layout(args.layer, args.settings, of.b);
   const LayerResult to = result(args.layer, args.pass);
   const std::int64_t bytes = to.rows * to.columns * dtype_bytes(args.dtype);
-  ProductArgs one;
-  one.device = args.device;
-  one.dtype = args.dtype;
-  one.fast_sums = args.pass == Pass::forward;
-  one.workspace = args.workspace;
-  one.stream = args.stream;
-  one.threads = args.threads;
+  MatmulArgs one{.device = args.device,
+                 .a = {},
+                 .b = {},
+                 .dtype = args.dtype,
+                 .fast_sums = args.pass == Pass::forward,
+                 .workspace = args.workspace,
+                 .stream = args.stream,
+                 .threads = args.threads};
   for (std::int64_t group = 0; group < args.layer.groups; ++group) {
     one.a = a.matrix(args.a, std::min(group, a.groups - 1));
     one.b = b.matrix(args.b, std::min(group, b.groups - 1));
@@ -229,7 +232,7 @@ Status product(const LayerProduct& args) {
     const std::int64_t place = std::min(group, to.groups - 1);
     one.to = static_cast<std::byte*>(args.to) + place * bytes;
     one.add = args.add || place != group;
-    if (Status bad = product(one); !bad.ok()) return bad;
+    if (Status bad = matmul(one); !bad.ok()) return bad;
   }
   return {};
 }

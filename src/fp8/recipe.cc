@@ -1,4 +1,4 @@
-// Formats and recipes: one table each, their names, and what a run may choose.
+// Formats and recipes: their tables, their names, and the check of options.
 // SPDX-License-Identifier: MIT
 #include "codecs/fp8.h"
 #include "core/first_error.h"
@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 3> kOperands = {"x", "w", "dy"};
 constexpr std::array<std::string_view, 3> kPasses = {"forward", "dgrad", "wgrad"};
 constexpr std::array<std::string_view, 2> kAlgos = {"max", "most_recent"};
 constexpr std::array<std::string_view, 4> kActivations = {"none", "relu", "gelu", "silu"};
-constexpr std::array<std::string_view, 4> kTilings = {"tensor", "row", "line", "square"};
+constexpr std::array<std::string_view, 4> kTilings = {"tensor", "row", "tile_1x128", "tile_128x128"};
 constexpr std::array<std::string_view, 3> kFormats = {"hybrid", "e4m3", "e5m2"};
 constexpr std::array<std::string_view, 4> kRecipes = {"delayed", "current", "rowwise", "block"};
 
@@ -32,19 +32,19 @@ constexpr Element kElementOf[3][3] = {
     {Element::e5m2, Element::e4m3, Element::e5m2},  // e5m2
 };
 
-// The operands of a pass, a and b, in E4M3 until a format says otherwise.
+// The operands a and b of each pass; the format defines their elements.
 constexpr Uses kUses[3] = {
     {{Operand::x, false}, {Operand::w, false}},  // forward
     {{Operand::dy, false}, {Operand::w, true}},  // dgrad
     {{Operand::dy, true}, {Operand::x, true}},   // wgrad
 };
 
-// What shares a scale, in x, w and dy.
+// The tilings of x, w and dy.
 constexpr Tiling kTilingOf[4][3] = {
-    {Tiling::tensor, Tiling::tensor, Tiling::tensor},  // delayed
-    {Tiling::tensor, Tiling::tensor, Tiling::tensor},  // current
-    {Tiling::row, Tiling::row, Tiling::row},           // rowwise
-    {Tiling::line, Tiling::square, Tiling::line},      // block
+    {Tiling::tensor, Tiling::tensor, Tiling::tensor},                // delayed
+    {Tiling::tensor, Tiling::tensor, Tiling::tensor},                // current
+    {Tiling::row, Tiling::row, Tiling::row},                         // rowwise
+    {Tiling::tile_1x128, Tiling::tile_128x128, Tiling::tile_1x128},  // block
 };
 
 template <class E>
@@ -62,7 +62,7 @@ Result<E> parse_in(Names names, const char* field, std::string_view text) {
   }
   std::string quoted = "'";
   quoted.append(text).append("'");
-  return refuse(field, quoted, "one of " + known);
+  return invalid(field, quoted, "one of " + known);
 }
 
 }  // namespace
@@ -96,7 +96,7 @@ Uses uses(Format format, Pass pass) {
   for (Use* use : {&out.a, &out.b}) {
     use->element = kElementOf[static_cast<std::size_t>(format)][static_cast<std::size_t>(use->operand)];
   }
-  // There is no product of two E5M2 operands.
+  // cuBLASLt has no matmul of two E5M2 operands.
   if (out.a.element == Element::e5m2 && out.b.element == Element::e5m2) out.b.element = Element::e4m3;
   return out;
 }

@@ -1,5 +1,4 @@
-// Delayed scaling: the end of a step for every tensor's history, in the order in which Transformer Engine's
-// kernel does it.
+// Delayed scaling: ends a step for every tensor's history, in the order of Transformer Engine's kernel.
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
 #include "cpu/threads.h"
@@ -17,12 +16,12 @@ namespace {
 
 constexpr std::int64_t kMostTensors = std::int64_t{1} << 24;
 
-// The maximum of a history whose slot 0 is in use, which begins its next step. NaN is left out.
+// Starts the next step of a history, and returns the maximum of the previous ones. Ignores NaN.
 float roll(std::span<float> history, AmaxAlgo algo) {
   const float recent = history[0];
   float most = 0.0F;
   for (const float amax : history) most = amax > most ? amax : most;
-  // Slot 1, the oldest, is lost; where there is one slot alone, it is its own history.
+  // Slot 1 has the oldest maximum, which is dropped. A single slot is the complete history.
   std::rotate(history.begin(), history.begin() + 1, history.end());
   history[0] = 0.0F;
   return algo == AmaxAlgo::max ? most : recent;
@@ -34,7 +33,7 @@ Status update_scales(const ScaleUpdate& update) {
   if (Status bad = check_call(update.device, update.stream, 0); !bad.ok()) return bad;
   if (Status bad = check_history(update.length, update.algo, update.margin); !bad.ok()) return bad;
   if (update.tensors < 0 || update.tensors > kMostTensors)
-    return refuse("tensors", update.tensors, "0 to " + std::to_string(kMostTensors));
+    return invalid("tensors", update.tensors, "0 to " + std::to_string(kMostTensors));
   const std::int64_t bytes = 4 * update.tensors * state_floats(update.length);
   if (Status bad = check_buffer(std::string(kWhere) + "states", update.states, bytes, 4); !bad.ok())
     return bad;

@@ -1,5 +1,5 @@
-// A matrix as a cast reads it: tile by tile, in fp32, with its activation, by rows or turned, and with zeros
-// beyond its ends.
+// Reads the matrix of a cast tile by tile: in fp32, after the activation, by rows or transposed, padded with
+// zeros.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -33,14 +33,14 @@ inline void activate(Activation activation, std::span<float> values) {
 
 class Source {
  public:
-  Source(const CastArgs& args, bool turned) : args_(args), turned_(turned) {}
+  Source(const CastArgs& args, bool transposed) : args_(args), transposed_(transposed) {}
 
-  // The matrix of codes that is made of it.
-  [[nodiscard]] std::int64_t rows() const { return padded(turned_ ? args_.columns : args_.rows); }
-  [[nodiscard]] std::int64_t inner() const { return padded(turned_ ? args_.rows : args_.columns); }
+  // The sides of the matrix of codes.
+  [[nodiscard]] std::int64_t rows() const { return padded(transposed_ ? args_.columns : args_.rows); }
+  [[nodiscard]] std::int64_t inner() const { return padded(transposed_ ? args_.rows : args_.columns); }
 
   void load(std::int64_t group, std::int64_t i, std::int64_t k, Tile& to) const {
-    if (!turned_) {
+    if (!transposed_) {
       for (Line& line : to) load_line(group, i++, k, line);
       return;
     }
@@ -62,7 +62,7 @@ class Source {
   }
 
   const CastArgs& args_;
-  bool turned_;
+  bool transposed_;
 };
 
 }  // namespace octavo::fp8

@@ -1,4 +1,4 @@
-// Where the scales of a matrix of codes are.
+// The layout of the scales of a matrix of codes.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,8 +13,8 @@ inline constexpr std::int64_t kTile = 128;  // a side of the tiles that share a 
 constexpr std::int64_t tiles_in(std::int64_t size) { return (size + kTile - 1) / kTile; }
 constexpr std::int64_t to_four(std::int64_t size) { return (size + 3) / 4 * 4; }
 
-// A tile is `tall` rows of `wide` elements; the next one below has its scale `down` further, the next one in
-// the row `across`.
+// A tile has `tall` rows of `wide` elements. `down` is the distance to the scale of the tile below, and
+// `across` to that of the next tile in the row.
 struct ScaleMap {
   std::int64_t tall, wide, down, across;
   std::int64_t count;
@@ -29,9 +29,9 @@ inline ScaleMap scale_map(Tiling tiling, std::int64_t rows, std::int64_t inner) 
   switch (tiling) {
     case Tiling::row:
       return {1, 1, 1, 0, rows};
-    case Tiling::line:
+    case Tiling::tile_1x128:
       return {1, kTile, 1, to_four(rows), lines * to_four(rows)};
-    case Tiling::square:
+    case Tiling::tile_128x128:
       return {kTile, kTile, to_four(lines), 1, tiles_in(rows) * to_four(lines)};
     case Tiling::tensor:
       break;
@@ -39,7 +39,7 @@ inline ScaleMap scale_map(Tiling tiling, std::int64_t rows, std::int64_t inner) 
   return {1, 1, 0, 0, 1};
 }
 
-// The scales of `groups` matrices of `count` each: a tensor's is that of all of them.
+// Returns the scales of `groups` matrices with `count` each; all groups share a tensor's scale.
 constexpr std::int64_t group_scales(Tiling tiling, std::int64_t count, std::int64_t groups) {
   return tiling == Tiling::tensor ? count : groups * count;
 }

@@ -1,4 +1,4 @@
-// The values of all codes: what a product on the CPU reads.
+// The values of all codes, for matmuls on the CPU.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -37,7 +37,7 @@ Status dropout_cuda(const DropoutArgs& args) { return no_cuda("[dropout]", args.
 namespace fp8 {
 
 Status cast_cuda(const CastArgs& args) { return no_cuda("[fp8]", args.device.index); }
-Status product_cuda(const ProductArgs& args) { return no_cuda("[fp8]", args.device.index); }
+Status matmul_cuda(const MatmulArgs& args) { return no_cuda("[fp8]", args.device.index); }
 Status update_scales_cuda(const ScaleUpdate& update) { return no_cuda("[fp8]", update.device.index); }
 
 }  // namespace fp8

@@ -402,7 +402,8 @@ class Fuzzer {
       call("joint_gradient", [&] { return octavo_transducer_joint_gradient(&args, &joint, &grads); });
   }
 
-  // A layer in FP8, of which most are right: casts of its operands, a product, and the end of a step.
+  // A layer in FP8, with right sizes most of the time: casts of its operands, a matmul, and the end of a
+  // step.
   void fp8() {
     forget();
     octavo_fp8_layer layer{};
@@ -422,65 +423,55 @@ class Fuzzer {
     layer.outputs = size(4);
     layer.one_input = static_cast<uint32_t>(random_.below(2));
     layer.one_output = static_cast<uint32_t>(random_.below(2));
-    layer.turned_weight = static_cast<uint32_t>(random_.below(2));
+    layer.transposed_weight = static_cast<uint32_t>(random_.below(2));
+    for (uint32_t& dtype : layer.dtypes) dtype = enumerator(3);
+    layer.history = random_.chance(20) ? wild_integer() : static_cast<std::int64_t>(1 + random_.below(5));
+    layer.threads = random_.chance(30) ? -1 : 1;
     (void)octavo_fp8_why_not(&layer);
     const auto call = [&](const char* what, auto function) {
       const auto before = snapshot();
       check(function(), before, what);
     };
-    std::array<std::array<void*, 2>, 3> codes{};
-    const auto sides = [&](uint32_t operand) {
-      return operand == 0   ? layer.tokens * layer.inputs
-             : operand == 1 ? layer.inputs * layer.outputs
-                            : layer.tokens * layer.outputs;
-    };
-    const auto length = static_cast<std::int64_t>(random_.chance(20) ? 0 : 1 + random_.below(5));
+    octavo_fp8_sizes sizes{};
+    sizes.struct_size = size_field(sizeof sizes);
+    if (octavo_fp8_layer_sizes(&layer, &sizes) != 0) return;
+    const std::int64_t length = layer.history >= 0 && layer.history < 6 ? layer.history : 5;
     auto* const states = static_cast<float*>(pointer(4 * 3 * (2 + length), 4));
-    for (uint32_t operand = 0; operand < 3; ++operand) {
-      octavo_fp8_cast_args args{};
-      args.struct_size = size_field(sizeof args);
-      args.operand = operand;
-      args.dtype = enumerator(3);
-      args.activation = random_.chance(10) ? enumerator(4) : 0;
-      bool room = true;
-      for (uint32_t turned = 0; turned < 2; ++turned) {
-        const std::int64_t bytes = octavo_fp8_codes_bytes(&layer, operand, turned);
-        room = room && bytes >= 0 && bytes <= kRoom;
-        if (room) codes[operand][turned] = bytes > 0 ? pointer(bytes, 4) : nullptr;
+    octavo_fp8_run_args args{};
+    args.struct_size = size_field(sizeof args);
+    args.gather = static_cast<uint32_t>(random_.below(2));
+    if (states != nullptr && reinterpret_cast<std::uintptr_t>(states) % 4 == 0) {
+      for (std::int64_t i = 0; i < 3; ++i) {
+        const float one = 1.0f;
+        std::memcpy(states + i * (2 + length), &one, 4);
+        std::memcpy(states + i * (2 + length) + 1, &one, 4);
       }
-      if (!room) return;
-      args.from =
-          pointer((args.dtype == 0 ? 4 : 2) * std::max<std::int64_t>(layer.groups, 1) * sides(operand),
-                  args.dtype == 0 ? 4 : 2);
-      args.codes = codes[operand][0];
-      args.turned = codes[operand][1];
-      if (states != nullptr && reinterpret_cast<std::uintptr_t>(states) % 4 == 0) {
-        float one = 1.0f;
-        std::memcpy(states, &one, 4);
-        std::memcpy(states + 1, &one, 4);
-        args.scales = states;
-        args.history = length > 0 ? states + 2 : nullptr;
-      }
-      if (random_.chance(4)) args.bias_grad = static_cast<float*>(pointer(4 * layer.outputs, 4));
-      args.threads = random_.chance(30) ? -1 : 1;
-      call("fp8_cast", [&] { return octavo_fp8_cast(&layer, &args); });
+      args.states = states;
     }
-    octavo_fp8_product_args product{};
-    product.struct_size = size_field(sizeof product);
-    product.pass = enumerator(3);
-    product.dtype = enumerator(3);
-    product.add = static_cast<uint32_t>(random_.below(2));
-    int64_t sizes[3] = {};
-    constexpr std::array<std::array<int, 4>, 3> kOf = {
-        {{0, 0, 1, 0}, {2, 0, 1, 1}, {2, 1, 0, 1}}};  // operand and whether turned, of a and b
-    if (octavo_fp8_result(&layer, product.pass, sizes) == 0 && (layer.passes >> product.pass & 1) != 0) {
-      const auto& of = kOf[product.pass];
-      product.a = codes[static_cast<std::size_t>(of[0])][static_cast<std::size_t>(of[1])];
-      product.b = codes[static_cast<std::size_t>(of[2])][static_cast<std::size_t>(of[3])];
-      const std::int64_t unit = product.dtype == 0 ? 4 : 2;
-      if (unit * sizes[0] * sizes[1] * sizes[2] > kRoom) return;
-      product.to = pointer(unit * sizes[0] * sizes[1] * sizes[2], unit);
-      call("fp8_product", [&] { return octavo_fp8_product(&layer, &product); });
+    const auto unit = [&](std::size_t operand) { return std::int64_t{layer.dtypes[operand] == 0 ? 4 : 2}; };
+    const std::int64_t groups = std::max<std::int64_t>(layer.groups, 1);
+    const std::array<std::int64_t, 3> elements = {groups * layer.tokens * layer.inputs,
+                                                  groups * layer.inputs * layer.outputs,
+                                                  groups * layer.tokens * layer.outputs};
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (sizes.codes[i] > kRoom || sizes.transposed[i] > kRoom) return;
+      args.codes[i] = sizes.codes[i] > 0 ? pointer(sizes.codes[i], 4) : nullptr;
+      args.transposed[i] = sizes.transposed[i] > 0 ? pointer(sizes.transposed[i], 4) : nullptr;
+    }
+    for (std::size_t i = 0; i < 3;
+         ++i) {  // a call with several writes the first ones before a later one fails
+      octavo_fp8_run_args cast = args;
+      cast.from[i] = pointer(unit(i) * elements[i], unit(i));
+      if (random_.chance(4)) cast.bias_grad = static_cast<float*>(pointer(4 * layer.outputs, 4));
+      call("fp8_run with a cast", [&] { return octavo_fp8_run(&layer, &cast); });
+    }
+    const std::size_t pass = random_.below(3), dtype_of = std::array<std::size_t, 3>{2, 0, 1}[pass];
+    const int64_t* const size_of_result = std::array{sizes.y, sizes.dx, sizes.dw}[pass];
+    if ((layer.passes >> pass & 1) != 0) {
+      const std::int64_t bytes = unit(dtype_of) * size_of_result[0] * size_of_result[1] * size_of_result[2];
+      if (bytes > kRoom) return;
+      args.to[pass] = pointer(bytes, unit(dtype_of));
+      call("fp8_run with a matmul", [&] { return octavo_fp8_run(&layer, &args); });
     }
     octavo_fp8_scale_args update{};
     update.struct_size = size_field(sizeof update);

@@ -1,4 +1,4 @@
-// FP8 on the GPU: casts, sums and scales have the CPU's bytes; products are the CPU's up to the order of
+// FP8 on the GPU: casts, sums and scales have the CPU's bytes; matmuls are the CPU's up to the order of
 // sums.
 // SPDX-License-Identifier: MIT
 #include "tests/cuda/device.h"
@@ -36,8 +36,8 @@ struct Case {
   Recipe recipe = Recipe::delayed;
   Operand operand = Operand::x;
   Activation activation = Activation::none;
-  bool by_rows = true, turned = true;
-  Element rows_as = Element::e4m3, turned_as = Element::e4m3;
+  bool by_rows = true, transposed = true;
+  Element rows_as = Element::e4m3, transposed_as = Element::e4m3;
   bool special = false;    // NaN, infinities and zeros of both signs among the values
   std::int64_t phase = 0;  // elements behind a multiple of 64 bytes
   bool bias = false;
@@ -47,8 +47,8 @@ struct Case {
            "x" + std::to_string(columns) + " " + std::string(fp8::name(recipe)) + " of " +
            std::string(fp8::name(operand)) + " " + std::string(fp8::name(activation)) +
            (by_rows ? " rows " + std::string(fp8::name(rows_as)) : "") +
-           (turned ? " turned " + std::string(fp8::name(turned_as)) : "") + (special ? " special" : "") +
-           " phase " + std::to_string(phase) + (bias ? " bias" : "");
+           (transposed ? " transposed " + std::string(fp8::name(transposed_as)) : "") +
+           (special ? " special" : "") + " phase " + std::to_string(phase) + (bias ? " bias" : "");
   }
 };
 
@@ -75,7 +75,7 @@ class Call {
     args_.operand = c.operand;
     args_.activation = c.activation;
     args_.by_rows.element = c.rows_as;
-    args_.turned.element = c.turned_as;
+    args_.transposed.element = c.transposed_as;
   }
   [[nodiscard]] std::int64_t from_bytes() const {
     return case_.groups * case_.rows * case_.columns * octavo::dtype_bytes(case_.dtype);
@@ -83,10 +83,10 @@ class Call {
   [[nodiscard]] std::int64_t codes_bytes() const {
     return case_.groups * fp8::padded(case_.rows) * fp8::padded(case_.columns);
   }
-  [[nodiscard]] std::int64_t scale_bytes(bool turned) const {
+  [[nodiscard]] std::int64_t scale_bytes(bool transposed) const {
     const Tiling tiling = fp8::tiling(case_.recipe, case_.operand);
-    const std::int64_t one = fp8::scale_count(tiling, fp8::padded(turned ? case_.columns : case_.rows),
-                                              fp8::padded(turned ? case_.rows : case_.columns));
+    const std::int64_t one = fp8::scale_count(tiling, fp8::padded(transposed ? case_.columns : case_.rows),
+                                              fp8::padded(transposed ? case_.rows : case_.columns));
     return 4 * (tiling == Tiling::tensor ? one : one * case_.groups);
   }
 
@@ -104,8 +104,8 @@ class Call {
                             {"scales", 8, 0},
                             {"codes", case_.by_rows ? codes_bytes() : 0, 0},
                             {"inverse", case_.by_rows ? scale_bytes(false) : 0, 4},
-                            {"turned", case_.turned ? codes_bytes() : 0, 0},
-                            {"turned inverse", case_.turned ? scale_bytes(true) : 0, 4},
+                            {"transposed", case_.transposed ? codes_bytes() : 0, 0},
+                            {"transposed inverse", case_.transposed ? scale_bytes(true) : 0, 4},
                             {"amax", 4, 8},
                             {"bias_grad", sums, 4},
                             {"workspace", workspace, 4}};
@@ -131,7 +131,7 @@ class Call {
         out.scale = reinterpret_cast<const float*>(at(1)) + static_cast<std::size_t>(out.element);
       };
       if (case_.by_rows) codes(args_.by_rows, 2);
-      if (case_.turned) codes(args_.turned, 4);
+      if (case_.transposed) codes(args_.transposed, 4);
       args_.amax = reinterpret_cast<float*>(at(6));
       args_.bias_grad = case_.bias ? reinterpret_cast<float*>(at(7)) : nullptr;
       args_.workspace = case_.bias ? at(8) : nullptr;
@@ -169,7 +169,7 @@ std::vector<Case> orientations(Case c) {
   std::vector<Case> out;
   for (const int which : {1, 2, 3}) {
     c.by_rows = (which & 1) != 0;
-    c.turned = (which & 2) != 0;
+    c.transposed = (which & 2) != 0;
     out.push_back(c);
   }
   return out;
@@ -205,7 +205,7 @@ TEST_F(Fp8Cuda, CastsOfBothElementsAndActivations) {
   Tally tally;
   for (const Recipe recipe : kRecipes) {
     for (const Element rows_as : kElements) {
-      for (const Element turned_as : kElements) {
+      for (const Element transposed_as : kElements) {
         for (const Activation activation :
              {Activation::none, Activation::relu, Activation::gelu, Activation::silu}) {
           for (const bool whole : {false, true}) {  // tiles of 128 x 128
@@ -215,7 +215,7 @@ TEST_F(Fp8Cuda, CastsOfBothElementsAndActivations) {
             c.columns = whole ? 384 : 136;
             c.recipe = recipe;
             c.rows_as = rows_as;
-            c.turned_as = turned_as;
+            c.transposed_as = transposed_as;
             c.activation = activation;
             c.special = true;
             tally.add(c.text(), Call(c).compare(stream));
@@ -338,7 +338,7 @@ class LayerRace {
     memory.upload(stream_);
     const DeviceWorkspace workspace(fp8::workspace_bytes(kGpu));
 
-    fp8::LayerProduct args;
+    fp8::LayerMatmul args;
     args.layer = layer_;
     args.settings = settings_;
     args.pass = pass;
@@ -347,7 +347,7 @@ class LayerRace {
     args.a = codes[0].data();
     args.b = codes[1].data();
     args.to = cpu.data();
-    Status status = fp8::product(args);
+    Status status = fp8::matmul(args);
     EXPECT_TRUE(status.ok()) << status.message();
     args.device = kGpu;
     args.stream = stream_;
@@ -355,7 +355,7 @@ class LayerRace {
     args.a = memory.device(a);
     args.b = memory.device(b);
     args.to = memory.device(d);
-    status = fp8::product(args);
+    status = fp8::matmul(args);
     EXPECT_TRUE(status.ok()) << status.message();
     memory.download(stream_);
     EXPECT_FALSE(memory.damaged());
@@ -385,16 +385,16 @@ class LayerRace {
     float scales[2] = {64.0f, 4096.0f}, history[1] = {};
     args.delayed = {scales, history};
     std::vector<std::byte> out[2];
-    for (const bool turned : {false, true}) {
+    for (const bool transposed : {false, true}) {
       const std::int64_t bytes =
-          fp8::codes_bytes(layer_, settings_, {}, use.operand, turned) + fp8::kCodesAlignment;
-      out[turned ? 1 : 0].resize(usize(bytes));
+          fp8::codes_bytes(layer_, settings_, {}, use.operand, transposed) + fp8::kCodesAlignment;
+      out[transposed ? 1 : 0].resize(usize(bytes));
     }
     args.codes = out[0].data();
-    args.turned = out[1].data();
+    args.transposed = out[1].data();
     const Status status = fp8::cast(args);
     EXPECT_TRUE(status.ok()) << status.message();
-    return out[use.turned ? 1 : 0];
+    return out[use.transposed ? 1 : 0];
   }
 
   fp8::Layer layer_;
@@ -406,17 +406,17 @@ class LayerRace {
 // Sums of 512 terms: the matrix units keep at least 13 bits of a sum under way, so a sum is right to some
 // 512 * 2^-13 of its largest part at the very worst; in practice to far less. bf16 and fp16 add their own
 // rounding: two sums on both sides of a tie are 2^-7 and 2^-10 apart.
-TEST_F(Fp8Cuda, ProductsAreTheCpus) {
+TEST_F(Fp8Cuda, MatmulsAreTheCpus) {
   const Stream stream;
   for (const Recipe recipe : kRecipes) {
     for (const fp8::Format format : kFormats) {
       for (const DType dtype : kTypes) {
-        for (const bool turned_weight : {false, true}) {
+        for (const bool transposed_weight : {false, true}) {
           fp8::Layer layer;
           layer.tokens = 272;
           layer.inputs = 512;
           layer.outputs = 384;
-          layer.turned_weight = turned_weight;
+          layer.transposed_weight = transposed_weight;
           fp8::Settings settings;
           settings.recipe = recipe;
           settings.format = format;
@@ -425,7 +425,7 @@ TEST_F(Fp8Cuda, ProductsAreTheCpus) {
             const double found = race.difference(pass, pass == fp8::Pass::wgrad);
             EXPECT_LT(found, dtype == DType::bf16 ? 0x1p-7 : 0x1p-9)
                 << fp8::name(recipe) << " " << fp8::name(format) << " " << octavo::name(dtype) << " "
-                << fp8::name(pass) << " turned_weight " << turned_weight;
+                << fp8::name(pass) << " transposed_weight " << transposed_weight;
           }
         }
       }
@@ -433,7 +433,7 @@ TEST_F(Fp8Cuda, ProductsAreTheCpus) {
   }
 }
 
-TEST_F(Fp8Cuda, ProductsOfGroups) {
+TEST_F(Fp8Cuda, MatmulsOfGroups) {
   const Stream stream;
   for (const Recipe recipe : kRecipes) {
     for (const int shared : {0, 1, 2}) {
@@ -444,7 +444,7 @@ TEST_F(Fp8Cuda, ProductsOfGroups) {
       layer.outputs = 144;
       layer.one_input = shared == 1;
       layer.one_output = shared == 2;
-      layer.turned_weight = true;
+      layer.transposed_weight = true;
       fp8::Settings settings;
       settings.recipe = recipe;
       LayerRace race(layer, settings, DType::f32, stream);
@@ -468,12 +468,11 @@ TEST_F(Fp8Cuda, RefusesWhatAGpuCannotUse) {
   args.from = host.data();
   args.by_rows.data -= 8;
   EXPECT_THAT(fp8::cast(args).message(), HasSubstr("[fp8] from"));
-  fp8::ProductArgs product;
-  product.device = kGpu;
-  product.a = product.b = {Element::e4m3, Tiling::tensor, 16, 16, args.by_rows.data, args.by_rows.inverse};
-  product.to = memory.span().data();
-  EXPECT_THAT(fp8::product(product).message(),
-              HasSubstr("workspace: got null, expected a buffer of 33554432"));
+  fp8::MatmulArgs matmul;
+  matmul.device = kGpu;
+  matmul.a = matmul.b = {Element::e4m3, Tiling::tensor, 16, 16, args.by_rows.data, args.by_rows.inverse};
+  matmul.to = memory.span().data();
+  EXPECT_THAT(fp8::matmul(matmul).message(), HasSubstr("workspace: got null, expected a buffer of 33554432"));
   EXPECT_TRUE(fp8::supported(kGpu).ok());
 }
 

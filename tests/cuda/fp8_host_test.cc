@@ -65,9 +65,8 @@ TEST_F(Fp8Host, ACastWithBiasGradAsksForItsWorkspace) {
   EXPECT_EQ(fake().count("cudaLaunchKernel"), 0);
 }
 
-// A program that was compiled with version 1 of the ABI, whose struct ends before the workspace.
-TEST_F(Fp8Host, AnOlderCallersCastWithBiasGradIsRefused) {
-  EXPECT_EQ(octavo_abi_version(), 2U);
+// The C ABI gives the cast its workspace.
+TEST_F(Fp8Host, ARunWithBiasGradAsksForTheWorkspaceOfItsCast) {
   auto layer = test::sized<octavo_fp8_layer>();
   layer.device_kind = 1;
   layer.recipe = static_cast<std::uint32_t>(fp8::Recipe::current);
@@ -76,24 +75,23 @@ TEST_F(Fp8Host, AnOlderCallersCastWithBiasGradIsRefused) {
   layer.tokens = kRows;
   layer.inputs = 16;
   layer.outputs = kColumns;
-  std::vector<std::uint8_t> codes(static_cast<std::size_t>(octavo_fp8_codes_bytes(&layer, 2, 0)));
-  std::vector<std::uint8_t> transposed(static_cast<std::size_t>(octavo_fp8_codes_bytes(&layer, 2, 1)));
-  auto args = test::sized<octavo_fp8_cast_args>();
-  args.struct_size = offsetof(octavo_fp8_cast_args, workspace);
-  args.operand = 2;
-  args.from = from_.data();
-  args.codes = codes.data();
-  args.turned = transposed.data();
-  args.workspace = from_.data();  // not read
-  args.workspace_bytes = 768;
-  EXPECT_EQ(octavo_fp8_cast(&layer, &args), 0U) << octavo_last_error();
+  auto sizes = test::sized<octavo_fp8_sizes>();
+  ASSERT_EQ(octavo_fp8_layer_sizes(&layer, &sizes), 0U) << octavo_last_error();
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(sizes.codes[2]));
+  std::vector<std::uint8_t> transposed(static_cast<std::size_t>(sizes.transposed[2]));
+  auto args = test::sized<octavo_fp8_run_args>();
+  args.from[2] = from_.data();
+  args.codes[2] = codes.data();
+  args.transposed[2] = transposed.data();
+  EXPECT_EQ(octavo_fp8_run(&layer, &args), 0U) << octavo_last_error();
   args.bias_grad = sums_.data();
   const int launches = fake().count("cudaLaunchKernel");
-  EXPECT_EQ(octavo_fp8_cast(&layer, &args), 1U);
+  EXPECT_EQ(octavo_fp8_run(&layer, &args), 1U);
   EXPECT_THAT(
       octavo_last_error(),
       testing::HasSubstr("workspace: got null, expected a buffer of 768 bytes for bias_grad on a GPU"));
   EXPECT_EQ(fake().count("cudaLaunchKernel"), launches);
+  EXPECT_EQ(sizes.cast_workspace, 768);
 }
 
 TEST_F(Fp8Host, TheWorkspaceOverlapsNoOtherBuffer) {

@@ -26,7 +26,7 @@ class Products : public testing::Test {
 
   // A product of matrices that begin some bytes after a multiple of 256.
   void multiply(std::size_t a, std::size_t b, std::size_t to) {
-    octavo::fp8::ProductArgs args;
+    octavo::fp8::MatmulArgs args;
     args.device = {octavo::DeviceKind::cuda, 0};
     args.a.rows = args.a.inner = args.b.rows = args.b.inner = kSide;
     args.a.data = reinterpret_cast<const std::uint8_t*>(memory_[0].data() + a);
@@ -34,7 +34,7 @@ class Products : public testing::Test {
     args.a.inverse = args.b.inverse = &inverse_;
     args.to = memory_[2].data() + to;
     args.workspace = memory_[3].data();
-    const octavo::Status status = octavo::fp8::product(args);
+    const octavo::Status status = octavo::fp8::matmul(args);
     ASSERT_TRUE(status.ok()) << status.message();
   }
 

@@ -12,7 +12,7 @@ namespace {
 
 using fp8::Activation;
 
-// What is cast of x, with the sign of its code.
+// Returns the cast of x, with the sign of its code.
 float activated(Activation activation, float x) {
   const Dense from(octavo::DType::f32, 1, 1, {x});
   Cast out(fp8::Element::e5m2, fp8::Tiling::tensor, 1, 1);

@@ -1,4 +1,4 @@
-// What casts, scale updates and products refuse, by name, value and limit; nothing is written then.
+// Casts, scale updates and matmuls reject invalid arguments with name, value and limit, and write nothing.
 // SPDX-License-Identifier: MIT
 #include "tests/fp8/matrices.h"
 
@@ -15,7 +15,7 @@ namespace test {
 namespace {
 
 using fp8::CastArgs;
-using fp8::ProductArgs;
+using fp8::MatmulArgs;
 using octavo::Status;
 using octavo::StatusCode;
 using ::testing::AllOf;
@@ -28,8 +28,8 @@ void expect_refused(const Status& status, const std::string& message) {
 
 struct CastCall {
   std::array<float, 6> from{1, 2, 3, 4, 5, 6};
-  std::array<std::uint8_t, 256> codes{}, turned{};
-  float scale = 1.0f, inverse = 7.0f, turned_inverse = 7.0f, amax = 0.0f;
+  std::array<std::uint8_t, 256> codes{}, transposed{};
+  float scale = 1.0f, inverse = 7.0f, transposed_inverse = 7.0f, amax = 0.0f;
   std::array<float, 3> sums{};
 
   CastArgs args() {
@@ -38,7 +38,7 @@ struct CastCall {
     args.rows = 2;
     args.columns = 3;
     args.by_rows = {fp8::Element::e4m3, codes.data(), &inverse, &scale};
-    args.turned = {fp8::Element::e4m3, turned.data(), &turned_inverse, &scale};
+    args.transposed = {fp8::Element::e4m3, transposed.data(), &transposed_inverse, &scale};
     args.amax = &amax;
     return args;
   }
@@ -51,7 +51,7 @@ void refuse_cast(const std::string& message, Change&& change) {
   change(call, args);
   expect_refused(fp8::cast(args), message);
   EXPECT_EQ(call.codes[0], 0);
-  EXPECT_EQ(call.turned[0], 0);
+  EXPECT_EQ(call.transposed[0], 0);
   EXPECT_EQ(call.inverse, 7.0f);
 }
 
@@ -70,22 +70,22 @@ TEST(Fp8BadInput, Casts) {
               [](CastCall&, CastArgs& a) { a.operand = static_cast<fp8::Operand>(3); });
   refuse_cast("activation: got 4",
               [](CastCall&, CastArgs& a) { a.activation = static_cast<fp8::Activation>(4); });
-  refuse_cast("turned.element: got 2, expected one of 0 (e4m3), 1 (e5m2)",
-              [](CastCall&, CastArgs& a) { a.turned.element = static_cast<fp8::Element>(2); });
+  refuse_cast("transposed.element: got 2, expected one of 0 (e4m3), 1 (e5m2)",
+              [](CastCall&, CastArgs& a) { a.transposed.element = static_cast<fp8::Element>(2); });
   refuse_cast("bias_grad: got a buffer together with the activation silu", [](CastCall& c, CastArgs& a) {
     a.bias_grad = c.sums.data();
     a.activation = fp8::Activation::silu;
   });
-  refuse_cast("by_rows.data: got null, like turned.data",
-              [](CastCall&, CastArgs& a) { a.by_rows.data = a.turned.data = nullptr; });
+  refuse_cast("by_rows.data: got null, like transposed.data",
+              [](CastCall&, CastArgs& a) { a.by_rows.data = a.transposed.data = nullptr; });
   refuse_cast("from: got null, expected a buffer of 24 bytes",
               [](CastCall&, CastArgs& a) { a.from = nullptr; });
   refuse_cast("by_rows.inverse: got null", [](CastCall&, CastArgs& a) { a.by_rows.inverse = nullptr; });
-  refuse_cast("turned.scale: got null", [](CastCall&, CastArgs& a) { a.turned.scale = nullptr; });
+  refuse_cast("transposed.scale: got null", [](CastCall&, CastArgs& a) { a.transposed.scale = nullptr; });
   refuse_cast("from: got an address that is not a multiple of 4",
               [](CastCall& c, CastArgs& a) { a.from = reinterpret_cast<const char*>(c.from.data()) + 1; });
-  refuse_cast("turned.data: overlaps by_rows.data",
-              [](CastCall& c, CastArgs& a) { a.turned.data = c.codes.data() + 255; });
+  refuse_cast("transposed.data: overlaps by_rows.data",
+              [](CastCall& c, CastArgs& a) { a.transposed.data = c.codes.data() + 255; });
   refuse_cast("amax: overlaps by_rows.scale", [](CastCall& c, CastArgs& a) { a.amax = &c.scale; });
   for (const float scale : {0.0f, -1.0f, static_cast<float>(INFINITY), static_cast<float>(NAN)}) {
     refuse_cast("by_rows.scale: got ", [&](CastCall& c, CastArgs&) { c.scale = scale; });
@@ -156,13 +156,13 @@ TEST(Fp8BadInput, ScaleUpdates) {
   refused("states: got null, expected a buffer of 32 bytes", [](fp8::ScaleUpdate& u) { u.states = nullptr; });
 }
 
-struct ProductCall {
+struct MatmulCall {
   std::array<std::uint8_t, 256> a{}, b{};
   std::array<float, 16> scales{};
   std::array<float, 256> to{};
 
-  ProductArgs args() {
-    ProductArgs args;
+  MatmulArgs args() {
+    MatmulArgs args;
     args.a = args.b = {fp8::Element::e4m3, fp8::Tiling::tensor, 16, 16, a.data(), scales.data()};
     args.b.data = b.data();
     args.to = to.data();
@@ -172,50 +172,48 @@ struct ProductCall {
 };
 
 template <class Change>
-void refuse_product(const std::string& message, Change&& change) {
-  ProductCall call;
+void refuse_matmul(const std::string& message, Change&& change) {
+  MatmulCall call;
   call.to.fill(7.0f);
-  ProductArgs args = call.args();
+  MatmulArgs args = call.args();
   change(call, args);
-  expect_refused(fp8::product(args), message);
+  expect_refused(fp8::matmul(args), message);
   EXPECT_EQ(call.to[0], 7.0f);
 }
 
-TEST(Fp8BadInput, Products) {
-  ProductCall good;
-  ASSERT_TRUE(fp8::product(good.args()).ok());
-  refuse_product("a.rows: got 15, expected a multiple of 16",
-                 [](ProductCall&, ProductArgs& a) { a.a.rows = 15; });
-  refuse_product("b.rows: got 8, expected a multiple of 16",
-                 [](ProductCall&, ProductArgs& a) { a.b.rows = 8; });
-  refuse_product("a.inner: got 17, expected a multiple of 16",
-                 [](ProductCall&, ProductArgs& a) { a.a.inner = 17; });
-  refuse_product("b.inner: got -16", [](ProductCall&, ProductArgs& a) { a.b.inner = -16; });
-  refuse_product("b.rows: got 1099511627776",
-                 [](ProductCall&, ProductArgs& a) { a.b.rows = std::int64_t{1} << 40; });
-  refuse_product("b.inner: got 32, expected 16, that of a",
-                 [](ProductCall&, ProductArgs& a) { a.b.inner = 32; });
-  refuse_product("dtype: got 3",
-                 [](ProductCall&, ProductArgs& a) { a.dtype = static_cast<octavo::DType>(3); });
-  refuse_product("b.element: got e5m2 like a.element",
-                 [](ProductCall&, ProductArgs& a) { a.a.element = a.b.element = fp8::Element::e5m2; });
-  refuse_product("a.element: got 2",
-                 [](ProductCall&, ProductArgs& a) { a.a.element = static_cast<fp8::Element>(2); });
-  refuse_product("b.tiling: got row with an a.tiling of tensor",
-                 [](ProductCall&, ProductArgs& a) { a.b.tiling = fp8::Tiling::row; });
-  refuse_product("b.tiling: got square with an a.tiling of square",
-                 [](ProductCall&, ProductArgs& a) { a.a.tiling = a.b.tiling = fp8::Tiling::square; });
-  refuse_product("b.tiling: got tensor with an a.tiling of line",
-                 [](ProductCall&, ProductArgs& a) { a.a.tiling = fp8::Tiling::line; });
-  refuse_product("a.tiling: got 4",
-                 [](ProductCall&, ProductArgs& a) { a.a.tiling = static_cast<fp8::Tiling>(4); });
-  refuse_product("a.data: got null, expected a buffer of 256 bytes",
-                 [](ProductCall&, ProductArgs& a) { a.a.data = nullptr; });
-  refuse_product("b.inverse: got null", [](ProductCall&, ProductArgs& a) { a.b.inverse = nullptr; });
-  refuse_product("to: got null, expected a buffer of 1024 bytes",
-                 [](ProductCall&, ProductArgs& a) { a.to = nullptr; });
-  refuse_product("to: overlaps b.inverse", [](ProductCall& c, ProductArgs& a) { a.b.inverse = &c.to[3]; });
-  refuse_product("threads: got 5000", [](ProductCall&, ProductArgs& a) { a.threads = 5000; });
+TEST(Fp8BadInput, Matmuls) {
+  MatmulCall good;
+  ASSERT_TRUE(fp8::matmul(good.args()).ok());
+  refuse_matmul("a.rows: got 15, expected a multiple of 16",
+                [](MatmulCall&, MatmulArgs& a) { a.a.rows = 15; });
+  refuse_matmul("b.rows: got 8, expected a multiple of 16", [](MatmulCall&, MatmulArgs& a) { a.b.rows = 8; });
+  refuse_matmul("a.inner: got 17, expected a multiple of 16",
+                [](MatmulCall&, MatmulArgs& a) { a.a.inner = 17; });
+  refuse_matmul("b.inner: got -16", [](MatmulCall&, MatmulArgs& a) { a.b.inner = -16; });
+  refuse_matmul("b.rows: got 1099511627776",
+                [](MatmulCall&, MatmulArgs& a) { a.b.rows = std::int64_t{1} << 40; });
+  refuse_matmul("b.inner: got 32, expected 16, that of a",
+                [](MatmulCall&, MatmulArgs& a) { a.b.inner = 32; });
+  refuse_matmul("dtype: got 3", [](MatmulCall&, MatmulArgs& a) { a.dtype = static_cast<octavo::DType>(3); });
+  refuse_matmul("b.element: got e5m2 like a.element",
+                [](MatmulCall&, MatmulArgs& a) { a.a.element = a.b.element = fp8::Element::e5m2; });
+  refuse_matmul("a.element: got 2",
+                [](MatmulCall&, MatmulArgs& a) { a.a.element = static_cast<fp8::Element>(2); });
+  refuse_matmul("b.tiling: got row with an a.tiling of tensor",
+                [](MatmulCall&, MatmulArgs& a) { a.b.tiling = fp8::Tiling::row; });
+  refuse_matmul("b.tiling: got tile_128x128 with an a.tiling of tile_128x128",
+                [](MatmulCall&, MatmulArgs& a) { a.a.tiling = a.b.tiling = fp8::Tiling::tile_128x128; });
+  refuse_matmul("b.tiling: got tensor with an a.tiling of tile_1x128",
+                [](MatmulCall&, MatmulArgs& a) { a.a.tiling = fp8::Tiling::tile_1x128; });
+  refuse_matmul("a.tiling: got 4",
+                [](MatmulCall&, MatmulArgs& a) { a.a.tiling = static_cast<fp8::Tiling>(4); });
+  refuse_matmul("a.data: got null, expected a buffer of 256 bytes",
+                [](MatmulCall&, MatmulArgs& a) { a.a.data = nullptr; });
+  refuse_matmul("b.inverse: got null", [](MatmulCall&, MatmulArgs& a) { a.b.inverse = nullptr; });
+  refuse_matmul("to: got null, expected a buffer of 1024 bytes",
+                [](MatmulCall&, MatmulArgs& a) { a.to = nullptr; });
+  refuse_matmul("to: overlaps b.inverse", [](MatmulCall& c, MatmulArgs& a) { a.b.inverse = &c.to[3]; });
+  refuse_matmul("threads: got 5000", [](MatmulCall&, MatmulArgs& a) { a.threads = 5000; });
 }
 
 }  // namespace

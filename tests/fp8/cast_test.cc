@@ -152,7 +152,7 @@ TEST(Fp8Cast, MultipliesByTheScaleInFp32) {
   }
 }
 
-// Sizes around those of tiles and paddings, by rows and turned, in both elements at once.
+// Sizes around those of tiles and paddings, by rows and transposed, in both elements at once.
 TEST(Fp8Cast, TurnedCodesAreThoseOfTheTransposedMatrix) {
   const std::int64_t sizes[][2] = {{1, 1}, {16, 16}, {17, 130}, {127, 129}, {128, 128}, {300, 33}};
   for (const auto& [rows, columns] : sizes) {
@@ -161,19 +161,20 @@ TEST(Fp8Cast, TurnedCodesAreThoseOfTheTransposedMatrix) {
         for (const fp8::Operand operand : {fp8::Operand::x, fp8::Operand::w}) {
           const std::vector<float> values = spread_values(rows * columns, 7);
           const Dense from(dtype, rows, columns, values);
-          std::vector<float> turned_values(values.size());
+          std::vector<float> transposed_values(values.size());
           for (std::int64_t i = 0; i < rows; ++i) {
             for (std::int64_t j = 0; j < columns; ++j)
-              turned_values[static_cast<std::size_t>(j * rows + i)] =
+              transposed_values[static_cast<std::size_t>(j * rows + i)] =
                   values[static_cast<std::size_t>(i * columns + j)];
           }
-          const Dense transposed(dtype, columns, rows, turned_values);
+          const Dense transposed_from(dtype, columns, rows, transposed_values);
           const fp8::Tiling tiling = fp8::tiling(recipe, operand);
-          Cast by_rows(Element::e5m2, tiling, rows, columns), turned(Element::e4m3, tiling, columns, rows);
+          Cast by_rows(Element::e5m2, tiling, rows, columns),
+              transposed(Element::e4m3, tiling, columns, rows);
           const float first = 20.0f, second = 3.0f;
           fp8::CastArgs args = args_of(from, recipe, operand);
           args.by_rows = by_rows.out(&first);
-          args.turned = turned.out(&second);
+          args.transposed = transposed.out(&second);
           args.threads = 2;
           ASSERT_TRUE(fp8::cast(args).ok());
 
@@ -182,16 +183,17 @@ TEST(Fp8Cast, TurnedCodesAreThoseOfTheTransposedMatrix) {
           apart.by_rows = alone.out(&first);
           apart.threads = 1;
           ASSERT_TRUE(fp8::cast(apart).ok());
-          apart = args_of(transposed, recipe, operand);
+          apart = args_of(transposed_from, recipe, operand);
           apart.by_rows = expected.out(&second);
           ASSERT_TRUE(fp8::cast(apart).ok());
           const auto same = [](const Buffer& a, const Buffer& b) {
             return std::ranges::equal(a.bytes(), b.bytes());
           };
           EXPECT_TRUE(same(by_rows.codes, alone.codes) && same(by_rows.inverse, alone.inverse));
-          EXPECT_TRUE(same(turned.codes, expected.codes) && same(turned.inverse, expected.inverse))
+          EXPECT_TRUE(same(transposed.codes, expected.codes) && same(transposed.inverse, expected.inverse))
               << rows << " x " << columns << ' ' << name(recipe);
-          for (const Buffer* buffer : {&by_rows.codes, &by_rows.inverse, &turned.codes, &turned.inverse})
+          for (const Buffer* buffer :
+               {&by_rows.codes, &by_rows.inverse, &transposed.codes, &transposed.inverse})
             EXPECT_TRUE(buffer->surroundings_intact());
         }
       }
@@ -223,11 +225,12 @@ TEST(Fp8Cast, AmaxIsRaisedAndLeavesNanOut) {
   values[3] = NAN;
   const Dense from(DType::bf16, 200, 300, values);
   for (const Recipe recipe : kRecipes) {
-    for (const bool turned : {false, true}) {
+    for (const bool transposed : {false, true}) {
       const float one = 1.0f;
-      Cast out(Element::e5m2, fp8::tiling(recipe, fp8::Operand::x), turned ? 300 : 200, turned ? 200 : 300);
+      Cast out(Element::e5m2, fp8::tiling(recipe, fp8::Operand::x), transposed ? 300 : 200,
+               transposed ? 200 : 300);
       fp8::CastArgs args = args_of(from, recipe);
-      (turned ? args.turned : args.by_rows) = out.out(&one);
+      (transposed ? args.transposed : args.by_rows) = out.out(&one);
       for (const float before : {0.0f, 99.0f, 101.0f, kInf}) {
         float amax = before;
         args.amax = &amax;

@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdlib>
 #include <string>
 
 namespace test {
@@ -29,12 +31,19 @@ octavo_fp8_layer c_layer(const fp8::Layer& layer, const fp8::Settings& settings,
   c.outputs = layer.outputs;
   c.one_input = layer.one_input ? 1 : 0;
   c.one_output = layer.one_output ? 1 : 0;
-  c.turned_weight = layer.turned_weight ? 1 : 0;
+  c.transposed_weight = layer.transposed_weight ? 1 : 0;
+  std::fill_n(c.dtypes, 3, static_cast<uint32_t>(DType::bf16));
+  c.history = settings.amax_history_len;
   return c;
+}
+octavo_fp8_sizes sizes_of(const octavo_fp8_layer& layer) {
+  auto sizes = sized<octavo_fp8_sizes>();
+  EXPECT_EQ(octavo_fp8_layer_sizes(&layer, &sizes), 0u) << octavo_last_error();
+  return sizes;
 }
 
 // A whole layer through the C ABI, one step of delayed scaling included.
-TEST(Fp8Api, EqualsPlainCastsAndProducts) {
+TEST(Fp8Api, EqualsPlainCastsAndMatmuls) {
   constexpr std::int64_t kLength = 4, kState = fp8::state_floats(kLength);
   for (const fp8::Recipe recipe : kRecipes) {
     const LayerTensors tensors({2, 32, 48, 64, false, true, true});
@@ -42,25 +51,26 @@ TEST(Fp8Api, EqualsPlainCastsAndProducts) {
     const octavo_fp8_layer layer = c_layer(tensors.layer, settings);
     EXPECT_STREQ(octavo_fp8_why_not(&layer), "");
     std::vector<float> states(static_cast<std::size_t>(3 * kState));
-    std::array<Buffer, 3> codes, turned;
+    const octavo_fp8_sizes sizes = sizes_of(layer);
+    std::array<Buffer, 3> codes, transposed;
+    auto buffers = sized<octavo_fp8_run_args>();
+    buffers.gather = 1;
+    buffers.states = states.data();
     for (uint32_t i = 0; i < 3; ++i) {
       states[static_cast<std::size_t>(i * kState)] = states[static_cast<std::size_t>(i * kState + 1)] = 1.0f;
-      codes[i] = Buffer(octavo_fp8_codes_bytes(&layer, i, 0));
-      turned[i] = Buffer(octavo_fp8_codes_bytes(&layer, i, 1));
+      codes[i] = Buffer(sizes.codes[i]);
+      transposed[i] = Buffer(sizes.transposed[i]);
+      buffers.codes[i] = codes[i].size() > 0 ? codes[i].data() : nullptr;
+      buffers.transposed[i] = transposed[i].size() > 0 ? transposed[i].data() : nullptr;
     }
     for (const int step : {0, 1}) {  // the first one gathers maxima
       for (uint32_t i = 0; i < 3; ++i) {
         const Buffer from = tensors.memory(static_cast<Operand>(i));
-        auto args = sized<octavo_fp8_cast_args>();
-        args.operand = i;
-        args.dtype = static_cast<uint32_t>(DType::bf16);
-        args.from = from.data();
-        args.codes = codes[i].size() > 0 ? codes[i].data() : nullptr;
-        args.turned = turned[i].size() > 0 ? turned[i].data() : nullptr;
-        args.scales = states.data() + i * kState;
-        args.history = args.scales + 2;
-        ASSERT_EQ(octavo_fp8_cast(&layer, &args), 0u) << octavo_last_error();
-        EXPECT_EQ(*args.history, recipe == fp8::Recipe::delayed ? kMost : 0.0f);
+        octavo_fp8_run_args args = buffers;
+        args.from[i] = from.data();
+        ASSERT_EQ(octavo_fp8_run(&layer, &args), 0u) << octavo_last_error();
+        EXPECT_EQ(states[static_cast<std::size_t>(i * kState + 2)],
+                  recipe == fp8::Recipe::delayed ? kMost : 0.0f);
       }
       if (step == 1) break;
       auto update = sized<octavo_fp8_scale_args>();
@@ -70,27 +80,21 @@ TEST(Fp8Api, EqualsPlainCastsAndProducts) {
       ASSERT_EQ(octavo_fp8_update_scales(&update), 0u) << octavo_last_error();
       EXPECT_EQ(states[1], recipe == fp8::Recipe::delayed ? scales_of_most()[1] : 1.0f);
     }
+    octavo_fp8_layer to_f32 = layer;
+    std::fill_n(to_f32.dtypes, 3, static_cast<uint32_t>(DType::f32));
     for (uint32_t pass = 0; pass < 3; ++pass) {
-      const fp8::Uses uses = fp8::uses(settings.format, static_cast<Pass>(pass));
-      const auto buffer = [&](const fp8::Use& use) {
-        return (use.turned ? turned : codes)[static_cast<std::size_t>(use.operand)].data();
-      };
-      int64_t sizes[3] = {};
-      ASSERT_EQ(octavo_fp8_result(&layer, pass, sizes), 0u);
-      const Buffer to(4 * sizes[0] * sizes[1] * sizes[2]);
-      auto args = sized<octavo_fp8_product_args>();
-      args.pass = pass;
-      args.a = buffer(uses.a);
-      args.b = buffer(uses.b);
-      args.to = to.data();
-      ASSERT_EQ(octavo_fp8_product(&layer, &args), 0u) << octavo_last_error();
+      const int64_t* const result = std::array{sizes.y, sizes.dx, sizes.dw}[pass];
+      const Buffer to(4 * result[0] * result[1] * result[2]);
+      octavo_fp8_run_args args = buffers;
+      args.to[pass] = to.data();
+      ASSERT_EQ(octavo_fp8_run(&to_f32, &args), 0u) << octavo_last_error();
       const std::vector<Dense> expected = plain_pass(tensors, settings, static_cast<Pass>(pass), DType::f32);
-      ASSERT_EQ(std::ssize(expected), sizes[0]);
+      ASSERT_EQ(std::ssize(expected), result[0]);
       for (std::size_t g = 0; g < expected.size(); ++g) {
         for (std::int64_t i = 0; i < expected[g].rows; ++i) {
           for (std::int64_t j = 0; j < expected[g].columns; ++j) {
             const std::int64_t row = pass == 2 ? j : i, column = pass == 2 ? i : j;
-            const std::int64_t at = (static_cast<std::int64_t>(g) * sizes[1] + row) * sizes[2] + column;
+            const std::int64_t at = (static_cast<std::int64_t>(g) * result[1] + row) * result[2] + column;
             ASSERT_EQ(to.as<float>()[at], expected[g].at(i, j)) << name(recipe) << ' ' << pass;
           }
         }
@@ -118,8 +122,22 @@ TEST(Fp8Api, TheCpuIsNotSupported) {
   EXPECT_THAT(octavo_last_error(), HasSubstr("got cpu, expected a GPU of compute capability 8.9"));
   EXPECT_EQ(octavo_fp8_supported(9, 0, 0), 1u);
   EXPECT_EQ(octavo_fp8_supported(0, 0, 9), 1u);
-  EXPECT_EQ(octavo_fp8_workspace_bytes(0, 0), 0);
-  EXPECT_GT(octavo_fp8_workspace_bytes(1, 0), 0);
+}
+
+TEST(Fp8Api, OnlyMatmulsOnAGpuNeedAWorkspace) {
+  octavo_fp8_layer layer = c_layer({1, 37, 48, 64}, {});
+  EXPECT_EQ(sizes_of(layer).workspace, 0);
+  layer.device_kind = 1;
+  EXPECT_GT(sizes_of(layer).workspace, 0);
+}
+
+// The reference on the CPU is for tests, which ask for it.
+TEST(Fp8Api, TheEnvironmentAllowsTheReference) {
+  setenv("OCTAVO_FP8_REFERENCE", "1", 1);
+  EXPECT_EQ(octavo_fp8_supported(0, 0, 0), 0u);
+  setenv("OCTAVO_FP8_REFERENCE", "0", 1);
+  EXPECT_EQ(octavo_fp8_supported(0, 0, 0), 2u);
+  unsetenv("OCTAVO_FP8_REFERENCE");
 }
 
 // On a GPU the sums of tiles of 128 rows lie in the caller's memory, then those of 32 of them, and so on.
@@ -127,37 +145,13 @@ TEST(Fp8Api, TheWorkspaceOfACastHoldsTheSumsOfTiles) {
   const auto bytes = [](uint32_t device, std::int64_t tokens) {
     octavo_fp8_layer layer = c_layer({1, tokens, 48, 64}, {});
     layer.device_kind = device;
-    return octavo_fp8_cast_workspace_bytes(&layer);
+    return sizes_of(layer).cast_workspace;
   };
   EXPECT_EQ(bytes(0, 16384), 0);
   EXPECT_EQ(bytes(1, 0), 0);
   EXPECT_EQ(bytes(1, 128), 4 * 64);
   EXPECT_EQ(bytes(1, 129), 4 * 64 * (2 + 1));
   EXPECT_EQ(bytes(1, 16384), 4 * 64 * (128 + 4 + 1));
-  EXPECT_EQ(octavo_fp8_cast_workspace_bytes(nullptr), -1);
-}
-
-// A struct of ABI version 1, which has no workspace. On a GPU bias_grad needs one:
-// tests/cuda/fp8_host_test.cc.
-TEST(Fp8Api, AnOlderCallersCastOnTheCpuIsRead) {
-  const LayerTensors tensors({1, 16, 16, 16});
-  const octavo_fp8_layer layer = c_layer(tensors.layer, {fp8::Format::hybrid, fp8::Recipe::current});
-  const Buffer from = tensors.memory(Operand::dy);
-  const Buffer codes(octavo_fp8_codes_bytes(&layer, 2, 0)), turned(octavo_fp8_codes_bytes(&layer, 2, 1));
-  std::vector<float> sums(16, -1.0f);
-  auto args = sized<octavo_fp8_cast_args>();
-  args.struct_size = offsetof(octavo_fp8_cast_args, workspace);
-  args.operand = 2;
-  args.dtype = static_cast<uint32_t>(DType::bf16);
-  args.from = from.data();
-  args.codes = codes.data();
-  args.turned = turned.data();
-  args.bias_grad = sums.data();
-  args.workspace_bytes = -1;  // not read
-  EXPECT_EQ(octavo_fp8_cast(&layer, &args), 0u) << octavo_last_error();
-  EXPECT_NE(sums[0], -1.0f);
-  --args.struct_size;
-  EXPECT_EQ(octavo_fp8_cast(&layer, &args), 1u);
 }
 
 TEST(Fp8Api, Refuses) {
@@ -168,30 +162,38 @@ TEST(Fp8Api, Refuses) {
   };
   const octavo_fp8_layer layer = c_layer(good, {});
   octavo_fp8_layer other = layer;
-  int64_t sizes[3] = {};
-  refused(octavo_fp8_result(nullptr, 0, sizes), "layer: got null");
-  refused(octavo_fp8_result(&layer, 3, sizes), "pass: got 3, expected 0 to 2");
-  refused(octavo_fp8_result(&layer, 0, nullptr), "sizes: got null");
+  auto sizes = sized<octavo_fp8_sizes>();
+  auto args = sized<octavo_fp8_run_args>();
+  refused(octavo_fp8_layer_sizes(nullptr, &sizes), "layer: got null");
+  refused(octavo_fp8_layer_sizes(&layer, nullptr), "sizes: got null");
   other.passes = 8;
-  refused(octavo_fp8_result(&other, 0, sizes), "layer.passes: got 8, expected 0 to 7");
+  refused(octavo_fp8_layer_sizes(&other, &sizes), "layer.passes: got 8, expected 0 to 7");
   other = layer;
   other.struct_size = 4;
-  refused(octavo_fp8_result(&other, 0, sizes), "layer.struct_size: got 4");
+  refused(octavo_fp8_layer_sizes(&other, &sizes), "layer.struct_size: got 4");
   EXPECT_EQ(octavo_fp8_why_not(&other), nullptr);
   other = layer;
   other.inputs = 47;
   EXPECT_STREQ(octavo_fp8_why_not(&other), "inputs: got 47, expected a multiple of 16");
-  EXPECT_EQ(octavo_fp8_codes_bytes(&other, 0, 0), -1);
-  EXPECT_THAT(octavo_last_error(), HasSubstr("layer.inputs: got 47"));
+  refused(octavo_fp8_layer_sizes(&other, &sizes), "layer.inputs: got 47");
   other.inputs = INT64_MAX;
-  EXPECT_EQ(octavo_fp8_codes_bytes(&other, 0, 0), -1);
-  EXPECT_EQ(octavo_fp8_codes_bytes(&layer, 3, 0), -1);
-  EXPECT_THAT(octavo_last_error(), HasSubstr("operand: got 3"));
+  refused(octavo_fp8_layer_sizes(&other, &sizes), "layer.inputs: got 9223372036854775807");
   other = layer;
   other.recipe = 4;
-  refused(octavo_fp8_cast(&other, nullptr), "recipe: got 4");
-  refused(octavo_fp8_cast(&layer, nullptr), "args: got null");
-  refused(octavo_fp8_product(&layer, nullptr), "args: got null");
+  refused(octavo_fp8_run(&other, &args), "recipe: got 4");
+  other = layer;
+  other.history = INT64_MAX;
+  refused(octavo_fp8_run(&other, &args), "amax_history_len: got 9223372036854775807, expected 1 to 65536");
+  refused(octavo_fp8_run(&layer, nullptr), "args: got null");
+  float sums = 0.0f;
+  args.bias_grad = &sums;
+  refused(octavo_fp8_run(&layer, &args), "args.bias_grad: got a buffer, expected null");
+  args.from[2] = &sums;
+  refused(octavo_fp8_run(&layer, &args), "codes: got null");
+  args = sized<octavo_fp8_run_args>();
+  args.to[0] = &sums;
+  refused(octavo_fp8_run(&layer, &args), "a.data: got null");
+  EXPECT_EQ(octavo_fp8_run(&layer, &(args = sized<octavo_fp8_run_args>())), 0u) << "nothing is asked for";
   refused(octavo_fp8_update_scales(nullptr), "args: got null");
   auto update = sized<octavo_fp8_scale_args>();
   refused(octavo_fp8_update_scales(&update), "amax_history_len: got 0, expected 1 to 65536");

@@ -1,4 +1,4 @@
-// A layer's three products: in bits what plain casts and products of each group give, however its weight lies
+// A layer's three matmuls: in bits what plain casts and matmuls of each group give, however its weight lies
 // and whatever its groups share; near to double; what is refused; and which passes are chosen.
 // SPDX-License-Identifier: MIT
 #include "tests/fp8/layers.h"
@@ -25,7 +25,7 @@ struct LayerRun {
   const LayerTensors& tensors;
   fp8::Settings settings;
   Choice choice;
-  std::array<Buffer, 3> from, codes, turned;
+  std::array<Buffer, 3> from, codes, transposed;
   std::array<std::array<float, 3>, 3> states{};  // two scales and one slot, by operand
 
   LayerRun(const LayerTensors& of, const fp8::Settings& with, const Choice& chosen)
@@ -34,7 +34,7 @@ struct LayerRun {
       const auto i = static_cast<std::size_t>(operand);
       from[i] = of.memory(operand);
       codes[i] = Buffer(fp8::codes_bytes(of.layer, with, chosen, operand, false));
-      turned[i] = Buffer(fp8::codes_bytes(of.layer, with, chosen, operand, true));
+      transposed[i] = Buffer(fp8::codes_bytes(of.layer, with, chosen, operand, true));
       states[i] = {scales_of_most()[0], scales_of_most()[1], 0.0f};
     }
   }
@@ -47,16 +47,16 @@ struct LayerRun {
     args.operand = operand;
     args.from = from[i].data();
     args.codes = codes[i].size() > 0 ? codes[i].data() : nullptr;
-    args.turned = turned[i].size() > 0 ? turned[i].data() : nullptr;
+    args.transposed = transposed[i].size() > 0 ? transposed[i].data() : nullptr;
     if (settings.recipe == Recipe::delayed) args.delayed = {states[i].data(), states[i].data() + 2};
     return args;
   }
-  [[nodiscard]] fp8::LayerProduct product(Pass pass, const Buffer& to, DType dtype) {
+  [[nodiscard]] fp8::LayerMatmul matmul(Pass pass, const Buffer& to, DType dtype) {
     const fp8::Uses uses = fp8::uses(settings.format, pass);
     const auto buffer = [&](const fp8::Use& use) {
-      return (use.turned ? turned : codes)[static_cast<std::size_t>(use.operand)].data();
+      return (use.transposed ? transposed : codes)[static_cast<std::size_t>(use.operand)].data();
     };
-    fp8::LayerProduct args;
+    fp8::LayerMatmul args;
     args.layer = tensors.layer;
     args.settings = settings;
     args.pass = pass;
@@ -68,7 +68,7 @@ struct LayerRun {
   }
   [[nodiscard]] bool intact() const {
     const auto whole = [](const Buffer& buffer) { return buffer.surroundings_intact(); };
-    return std::ranges::all_of(codes, whole) && std::ranges::all_of(turned, whole);
+    return std::ranges::all_of(codes, whole) && std::ranges::all_of(transposed, whole);
   }
 };
 
@@ -81,24 +81,24 @@ Buffer result_buffer(const fp8::Layer& layer, Pass pass, DType dtype) {
 float element(const fp8::Layer& layer, Pass pass, DType dtype, const Buffer& from, std::size_t group,
               std::int64_t i, std::int64_t j) {
   const fp8::LayerResult sizes = fp8::result(layer, pass);
-  const bool turned = pass == Pass::wgrad && layer.turned_weight;
-  const std::int64_t row = turned ? j : i, column = turned ? i : j;
+  const bool transposed = pass == Pass::wgrad && layer.transposed_weight;
+  const std::int64_t row = transposed ? j : i, column = transposed ? i : j;
   return reference::load(dtype, from.data(),
                          (static_cast<std::int64_t>(group) * sizes.rows + row) * sizes.columns + column);
 }
 
 std::vector<fp8::Layer> layers() {
   std::vector<fp8::Layer> out = {{1, 37, 48, 32}, {1, 144, 160, 272}, {3, 32, 48, 64}, {1, 16, 16, 16}};
-  for (const bool turned_weight : {false, true}) {
-    out.push_back({3, 32, 48, 64, true, false, turned_weight});
-    out.push_back({3, 32, 48, 64, false, true, turned_weight});
-    out.push_back({2, 144, 160, 144, false, false, turned_weight});
+  for (const bool transposed_weight : {false, true}) {
+    out.push_back({3, 32, 48, 64, true, false, transposed_weight});
+    out.push_back({3, 32, 48, 64, false, true, transposed_weight});
+    out.push_back({2, 144, 160, 144, false, false, transposed_weight});
   }
   out.push_back({1, 37, 48, 32, false, false, true});
   return out;
 }
 
-TEST(Fp8Layer, EqualsPlainCastsAndProducts) {
+TEST(Fp8Layer, EqualsPlainCastsAndMatmuls) {
   for (const fp8::Layer& layer : layers()) {
     const LayerTensors tensors(layer);
     for (const Recipe recipe : kRecipes) {
@@ -115,7 +115,7 @@ TEST(Fp8Layer, EqualsPlainCastsAndProducts) {
             if (!choice[pass]) continue;
             for (const DType dtype : {DType::f32, DType::bf16}) {
               const Buffer to = result_buffer(layer, pass, dtype);
-              const octavo::Status status = fp8::product(run.product(pass, to, dtype));
+              const octavo::Status status = fp8::matmul(run.matmul(pass, to, dtype));
               ASSERT_TRUE(status.ok()) << text(layer) << ": " << status.message();
               EXPECT_TRUE(to.surroundings_intact() && run.intact());
               const std::vector<Dense> expected = plain_pass(tensors, settings, pass, dtype);
@@ -178,7 +178,7 @@ TEST(Fp8Layer, IsNearToDouble) {
       for (const Operand operand : kOperands) ASSERT_TRUE(fp8::cast(run.cast(operand)).ok());
       for (const Pass pass : kPasses) {
         const Buffer to = result_buffer(layer, pass, DType::bf16);
-        ASSERT_TRUE(fp8::product(run.product(pass, to, DType::bf16)).ok());
+        ASSERT_TRUE(fp8::matmul(run.matmul(pass, to, DType::bf16)).ok());
         const fp8::LayerResult sizes = fp8::result(layer, pass);
         const bool by_tokens = pass != Pass::wgrad;
         const std::int64_t rows = by_tokens ? layer.tokens : layer.outputs;
@@ -220,11 +220,11 @@ TEST(Fp8Layer, AddsAndSumsOverTokens) {
   }
   const Buffer once = result_buffer(tensors.layer, Pass::wgrad, DType::f32);
   const Buffer twice = result_buffer(tensors.layer, Pass::wgrad, DType::f32);
-  ASSERT_TRUE(fp8::product(run.product(Pass::wgrad, once, DType::f32)).ok());
-  ASSERT_TRUE(fp8::product(run.product(Pass::wgrad, twice, DType::f32)).ok());
-  fp8::LayerProduct more = run.product(Pass::wgrad, twice, DType::f32);
+  ASSERT_TRUE(fp8::matmul(run.matmul(Pass::wgrad, once, DType::f32)).ok());
+  ASSERT_TRUE(fp8::matmul(run.matmul(Pass::wgrad, twice, DType::f32)).ok());
+  fp8::LayerMatmul more = run.matmul(Pass::wgrad, twice, DType::f32);
   more.add = true;
-  ASSERT_TRUE(fp8::product(more).ok());
+  ASSERT_TRUE(fp8::matmul(more).ok());
   for (std::int64_t i = 0; i < 32 * 48; ++i) ASSERT_EQ(twice.as<float>()[i], 2.0f * once.as<float>()[i]);
 }
 
@@ -271,10 +271,11 @@ TEST(Fp8Layer, Refuses) {
   };
   using C = fp8::LayerCast;
   cast(Operand::x, "codes: got null, expected a buffer of 768 bytes", [](C& a) { a.codes = nullptr; });
-  cast(Operand::x, "turned: got null", [](C& a) { a.turned = nullptr; });
-  cast(Operand::x, "turned: got a buffer, expected null: no pass of the choice uses x turned", [](C& a) {
-    a.choice = {{true, true, false}};
-  });
+  cast(Operand::x, "transposed: got null", [](C& a) { a.transposed = nullptr; });
+  cast(Operand::x, "transposed: got a buffer, expected null: no pass of the choice uses x transposed",
+       [](C& a) {
+         a.choice = {{true, true, false}};
+       });
   cast(Operand::x, "delayed.scales: got null", [](C& a) { a.delayed = {}; });
   cast(Operand::x, "inputs: got 31", [](C& a) { a.layer.inputs = 31; });
   cast(Operand::x, "operand: got 3", [](C& a) { a.operand = static_cast<Operand>(3); });
@@ -284,22 +285,22 @@ TEST(Fp8Layer, Refuses) {
        [&](C& a) { a.bias_grad = sums.data(); });
   cast(Operand::dy, "bias_grad: got a buffer, expected null: no pass of the choice uses dy", [&](C& a) {
     a.choice = {{true, false, false}};
-    a.codes = a.turned = nullptr;
+    a.codes = a.transposed = nullptr;
     a.bias_grad = sums.data();
   });
   LayerRun run(tensors, settings, {});
   const Buffer to = result_buffer(tensors.layer, Pass::forward, DType::bf16);
-  const auto product = [&](const std::string& message, auto change) {
-    fp8::LayerProduct args = run.product(Pass::forward, to, DType::bf16);
+  const auto matmul = [&](const std::string& message, auto change) {
+    fp8::LayerMatmul args = run.matmul(Pass::forward, to, DType::bf16);
     change(args);
-    refused(fp8::product(args), message);
+    refused(fp8::matmul(args), message);
   };
-  using P = fp8::LayerProduct;
-  product("a.data: got null", [](P& a) { a.a = nullptr; });
-  product("b.data: got null", [](P& a) { a.b = nullptr; });
-  product("to: got null", [](P& a) { a.to = nullptr; });
-  product("pass: got 3", [](P& a) { a.pass = static_cast<Pass>(3); });
-  product("dtype: got 7", [](P& a) { a.dtype = static_cast<DType>(7); });
+  using P = fp8::LayerMatmul;
+  matmul("a.data: got null", [](P& a) { a.a = nullptr; });
+  matmul("b.data: got null", [](P& a) { a.b = nullptr; });
+  matmul("to: got null", [](P& a) { a.to = nullptr; });
+  matmul("pass: got 3", [](P& a) { a.pass = static_cast<Pass>(3); });
+  matmul("dtype: got 7", [](P& a) { a.dtype = static_cast<DType>(7); });
 }
 
 TEST(Fp8Layer, NoTokensAreZeroGradients) {
@@ -308,7 +309,7 @@ TEST(Fp8Layer, NoTokensAreZeroGradients) {
   for (const Operand operand : kOperands) ASSERT_TRUE(fp8::cast(run.cast(operand)).ok());
   const Buffer to = result_buffer(tensors.layer, Pass::wgrad, DType::f32);
   std::fill_n(to.as<float>(), 32 * 16, 3.0f);
-  ASSERT_TRUE(fp8::product(run.product(Pass::wgrad, to, DType::f32)).ok());
+  ASSERT_TRUE(fp8::matmul(run.matmul(Pass::wgrad, to, DType::f32)).ok());
   EXPECT_TRUE(std::all_of(to.as<float>(), to.as<float>() + 32 * 16, [](float v) { return v == 0.0f; }));
 }
 

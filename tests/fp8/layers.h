@@ -1,4 +1,4 @@
-// A layer with its tensors, and its three products by the plain functions of octavo/fp8.h, group by group.
+// A layer with its tensors, and its three matmuls by the plain functions of octavo/fp8.h, group by group.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,7 +14,7 @@ inline std::string text(const fp8::Layer& layer) {
   return std::to_string(layer.groups) + 'x' + std::to_string(layer.tokens) + 'x' +
          std::to_string(layer.inputs) + 'x' + std::to_string(layer.outputs) +
          (layer.one_input ? " one_input" : "") + (layer.one_output ? " one_output" : "") +
-         (layer.turned_weight ? " turned_weight" : "");
+         (layer.transposed_weight ? " transposed_weight" : "");
 }
 
 // Every matrix has the same maximum: so the scale of all groups is that of each.
@@ -43,11 +43,11 @@ struct LayerTensors {
     Buffer out(std::ssize(all) * first.data.size());
     std::int64_t at = 0;
     const auto put = [&](float value) { reference::store_nearest(first.dtype, out.data(), at++, value); };
-    const bool turned = operand == fp8::Operand::w && layer.turned_weight;
+    const bool transposed = operand == fp8::Operand::w && layer.transposed_weight;
     for (const Dense& one : all) {
-      for (std::int64_t i = 0; i < (turned ? one.columns : one.rows); ++i) {
-        for (std::int64_t j = 0; j < (turned ? one.rows : one.columns); ++j)
-          put(turned ? one.at(j, i) : one.at(i, j));
+      for (std::int64_t i = 0; i < (transposed ? one.columns : one.rows); ++i) {
+        for (std::int64_t j = 0; j < (transposed ? one.rows : one.columns); ++j)
+          put(transposed ? one.at(j, i) : one.at(i, j));
       }
     }
     return out;
@@ -72,16 +72,16 @@ inline std::array<float, 2> scales_of_most() {
 
 // Codes of one matrix by the plain cast, delayed scaling with the scales above.
 inline Cast plain_cast(const Dense& from, fp8::Recipe recipe, const fp8::Use& use) {
-  Cast out(use.element, fp8::tiling(recipe, use.operand), use.turned ? from.columns : from.rows,
-           use.turned ? from.rows : from.columns);
+  Cast out(use.element, fp8::tiling(recipe, use.operand), use.transposed ? from.columns : from.rows,
+           use.transposed ? from.rows : from.columns);
   const std::array<float, 2> scales = scales_of_most();
   fp8::CastArgs args = args_of(from, recipe, use.operand);
-  (use.turned ? args.turned : args.by_rows) = out.out(&scales[static_cast<std::size_t>(use.element)]);
+  (use.transposed ? args.transposed : args.by_rows) = out.out(&scales[static_cast<std::size_t>(use.element)]);
   EXPECT_TRUE(fp8::cast(args).ok());
   return out;
 }
 
-// What a pass should write, by plain casts and products; dw is that of w as [outputs, inputs].
+// Returns the expected result of a pass, from plain casts and matmuls; dw is that of w as [outputs, inputs].
 inline std::vector<Dense> plain_pass(const LayerTensors& tensors, const fp8::Settings& settings,
                                      fp8::Pass pass, octavo::DType dtype) {
   const fp8::Uses uses = fp8::uses(settings.format, pass);
@@ -92,14 +92,14 @@ inline std::vector<Dense> plain_pass(const LayerTensors& tensors, const fp8::Set
   for (std::int64_t g = 0; g < layer.groups; ++g) {
     const Cast a = plain_cast(tensors.of(uses.a.operand, g), settings.recipe, uses.a);
     const Cast b = plain_cast(tensors.of(uses.b.operand, g), settings.recipe, uses.b);
-    fp8::ProductArgs args;
+    fp8::MatmulArgs args;
     args.add = summed && g > 0;
     if (!args.add) out.emplace_back(dtype, a.rows, b.rows);
     args.a = a.matrix();
     args.b = b.matrix();
     args.to = out.back().data.data();
     args.dtype = dtype;
-    EXPECT_TRUE(fp8::product(args).ok());
+    EXPECT_TRUE(fp8::matmul(args).ok());
   }
   return out;
 }

@@ -1,4 +1,4 @@
-// Matrices for the tests of FP8: what is cast, what a cast writes, and products in double.
+// Matrices for the tests of FP8: what is cast, what a cast writes, and matmuls in double.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -127,11 +127,12 @@ inline octavo::Status update(std::span<DelayedState> tensors, fp8::AmaxAlgo algo
 
 // One matrix of codes. Delayed scaling has the scale of the tensor's own maximum, from a history of one step.
 inline Cast cast(const Dense& from, fp8::Recipe recipe, const fp8::Use& use) {
-  Cast out(use.element, fp8::tiling(recipe, use.operand), use.turned ? from.columns : from.rows,
-           use.turned ? from.rows : from.columns);
+  Cast out(use.element, fp8::tiling(recipe, use.operand), use.transposed ? from.columns : from.rows,
+           use.transposed ? from.rows : from.columns);
   DelayedState state{{0.0f}};
   fp8::CastArgs args = args_of(from, recipe, use.operand);
-  (use.turned ? args.turned : args.by_rows) = out.out(&state.scales[static_cast<std::size_t>(use.element)]);
+  (use.transposed ? args.transposed : args.by_rows) =
+      out.out(&state.scales[static_cast<std::size_t>(use.element)]);
   if (recipe == fp8::Recipe::delayed) {
     args.amax = state.history.data();
     EXPECT_TRUE(fp8::cast(args).ok());

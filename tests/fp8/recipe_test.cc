@@ -1,4 +1,4 @@
-// The vocabulary: which tensor has which element in which product, names, and what settings are refused.
+// The vocabulary: which tensor has which element in which matmul, names, and what settings are refused.
 // SPDX-License-Identifier: MIT
 #include "tests/fp8/matrices.h"
 
@@ -16,25 +16,26 @@ using fp8::Operand;
 using fp8::Pass;
 using ::testing::HasSubstr;
 
-// "dy turned e5m2, x turned e4m3"
+// "dy transposed e5m2, x transposed e4m3"
 std::string shown(const fp8::Use& use) {
-  return std::string(name(use.operand)) + (use.turned ? " turned " : " ") + std::string(name(use.element));
+  return std::string(name(use.operand)) + (use.transposed ? " transposed " : " ") +
+         std::string(name(use.element));
 }
 std::string shown(Format format, Pass pass) {
   const fp8::Uses uses = fp8::uses(format, pass);
   return shown(uses.a) + ", " + shown(uses.b);
 }
 
-TEST(Fp8Recipe, ElementsOfEveryProduct) {
+TEST(Fp8Recipe, ElementsOfEveryMatmul) {
   EXPECT_EQ(shown(Format::hybrid, Pass::forward), "x e4m3, w e4m3");
-  EXPECT_EQ(shown(Format::hybrid, Pass::dgrad), "dy e5m2, w turned e4m3");
-  EXPECT_EQ(shown(Format::hybrid, Pass::wgrad), "dy turned e5m2, x turned e4m3");
+  EXPECT_EQ(shown(Format::hybrid, Pass::dgrad), "dy e5m2, w transposed e4m3");
+  EXPECT_EQ(shown(Format::hybrid, Pass::wgrad), "dy transposed e5m2, x transposed e4m3");
   EXPECT_EQ(shown(Format::e4m3, Pass::forward), "x e4m3, w e4m3");
-  EXPECT_EQ(shown(Format::e4m3, Pass::dgrad), "dy e4m3, w turned e4m3");
-  EXPECT_EQ(shown(Format::e4m3, Pass::wgrad), "dy turned e4m3, x turned e4m3");
+  EXPECT_EQ(shown(Format::e4m3, Pass::dgrad), "dy e4m3, w transposed e4m3");
+  EXPECT_EQ(shown(Format::e4m3, Pass::wgrad), "dy transposed e4m3, x transposed e4m3");
   EXPECT_EQ(shown(Format::e5m2, Pass::forward), "x e5m2, w e4m3");
-  EXPECT_EQ(shown(Format::e5m2, Pass::dgrad), "dy e5m2, w turned e4m3");
-  EXPECT_EQ(shown(Format::e5m2, Pass::wgrad), "dy turned e5m2, x turned e4m3");
+  EXPECT_EQ(shown(Format::e5m2, Pass::dgrad), "dy e5m2, w transposed e4m3");
+  EXPECT_EQ(shown(Format::e5m2, Pass::wgrad), "dy transposed e5m2, x transposed e4m3");
 }
 
 TEST(Fp8Recipe, WhatSharesAScale) {
@@ -44,7 +45,8 @@ TEST(Fp8Recipe, WhatSharesAScale) {
     EXPECT_EQ(fp8::tiling(Recipe::delayed, operand), Tiling::tensor);
     EXPECT_EQ(fp8::tiling(Recipe::current, operand), Tiling::tensor);
     EXPECT_EQ(fp8::tiling(Recipe::rowwise, operand), Tiling::row);
-    EXPECT_EQ(fp8::tiling(Recipe::block, operand), operand == Operand::w ? Tiling::square : Tiling::line);
+    EXPECT_EQ(fp8::tiling(Recipe::block, operand),
+              operand == Operand::w ? Tiling::tile_128x128 : Tiling::tile_1x128);
   }
 }
 

@@ -205,19 +205,20 @@ TEST(Fp8Scales, FlushedDenormalsChangeNothing) {
 }
 #endif
 
-// What cuBLASLt reads: rows are contiguous for `line`, and filled up to four for `square`.
+// The layout that cuBLASLt reads: rows are contiguous for `tile_1x128`, and filled up to four for
+// `tile_128x128`.
 TEST(Fp8Scales, Places) {
   using fp8::Tiling;
   EXPECT_EQ(fp8::scale_count(Tiling::tensor, 48, 400), 1);
   EXPECT_EQ(fp8::scale_count(Tiling::row, 48, 400), 48);
-  EXPECT_EQ(fp8::scale_count(Tiling::line, 48, 400), 4 * 48);
-  EXPECT_EQ(fp8::scale_count(Tiling::square, 160, 640), 2 * 8);
+  EXPECT_EQ(fp8::scale_count(Tiling::tile_1x128, 48, 400), 4 * 48);
+  EXPECT_EQ(fp8::scale_count(Tiling::tile_128x128, 160, 640), 2 * 8);
   EXPECT_EQ(fp8::scale_place(Tiling::tensor, 48, 400, 47, 399), 0);
   EXPECT_EQ(fp8::scale_place(Tiling::row, 48, 400, 47, 399), 47);
-  EXPECT_EQ(fp8::scale_place(Tiling::line, 48, 400, 7, 127), 7);
-  EXPECT_EQ(fp8::scale_place(Tiling::line, 48, 400, 7, 128), 48 + 7);
-  EXPECT_EQ(fp8::scale_place(Tiling::square, 160, 640, 127, 639), 4);
-  EXPECT_EQ(fp8::scale_place(Tiling::square, 160, 640, 128, 0), 8);
+  EXPECT_EQ(fp8::scale_place(Tiling::tile_1x128, 48, 400, 7, 127), 7);
+  EXPECT_EQ(fp8::scale_place(Tiling::tile_1x128, 48, 400, 7, 128), 48 + 7);
+  EXPECT_EQ(fp8::scale_place(Tiling::tile_128x128, 160, 640, 127, 639), 4);
+  EXPECT_EQ(fp8::scale_place(Tiling::tile_128x128, 160, 640, 128, 0), 8);
 }
 
 }  // namespace

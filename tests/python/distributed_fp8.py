@@ -1,4 +1,4 @@
-"""What octavo.fp8 promises to several processes; test_distributed_fp8.py starts them."""
+"""Checks of octavo.fp8 with several processes; test_distributed_fp8.py starts them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from distributed_worker import Rank
 from octavo import fp8
-from octavo.fp8 import measure
+from octavo.fp8 import choice_timing
 from octavo.optim import AdamW8bit
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
@@ -91,13 +91,13 @@ def optimizers_in_the_backward_pass_share_maxima_of_the_same_sites(rank: Rank) -
 
 
 def a_shape_has_one_decision(rank: Rank) -> None:
-    own = measure._agreed("a shape", rank.rank + 3)
+    own = choice_timing._agreed("a shape", rank.rank + 3)
     agreed = torch.tensor([own])
     assert len({each.item() for each in gathered(rank, agreed)}) == 1
     assert 3 <= own < 3 + rank.world
     # Ranks may meet shapes in any order, and some never.
     if rank.rank == 0:
-        assert measure._agreed("a shape of one rank", 5) == 5
+        assert choice_timing._agreed("a shape of one rank", 5) == 5
 
 
 def model() -> nn.Module:

@@ -1,4 +1,4 @@
-"""octavo.fp8: products and gradients against float64, scales against a loop, and what surrounds them.
+"""Tests octavo.fp8: matmuls and gradients against float64, scales against a loop, and the code around them.
 
 The CPU computes in FP8 only for tests: OCTAVO_FP8_REFERENCE, which is set here.
 """
@@ -19,7 +19,8 @@ os.environ.setdefault("OCTAVO_FP8_REFERENCE", "1")
 import pytest
 import torch
 from octavo import OctavoError, _abi, fp8
-from octavo.fp8 import devices, measure, plans, sites, steps
+from octavo.fp8 import choice_timing, devices, sites, steps
+from octavo.fp8.layer_cache import DGRAD, DY, FORWARD, NONE, WGRAD, Kinds, Layer, Shape, cached_layer, only
 from octavo.optim import AdamW8bit
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -93,7 +94,7 @@ MANTISSAS = {"hybrid": (3, 3, 2), "e4m3": (3, 3, 3), "e5m2": (2, 3, 2)}  # of x,
 
 def gates(chosen: fp8.Recipe) -> list[float]:
     x, w, dy = MANTISSAS[chosen.format]
-    x_of_wgrad = 3 if chosen.format == "e5m2" else x  # there is no product of two E5M2
+    x_of_wgrad = 3 if chosen.format == "e5m2" else x  # there is no matmul of two E5M2
     return [promised((x, w)), promised((dy, w)), promised((dy, x_of_wgrad))]
 
 
@@ -301,14 +302,14 @@ def test_a_graph_of_gradients_that_is_not_used_changes_nothing(device: str) -> N
 @pytest.mark.parametrize("passes", range(8))
 @pytest.mark.parametrize("kind", ["linear", "matmul", "groups", "one input", "one output", "one group"])
 def test_every_choice_of_passes(device: str, kind: str, passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `select: measure` may choose."""
+    """`select: measure` may choose each of them."""
     prepare, chosen = fp8.matmul.__globals__["_prepare"], recipe("current")
 
     def choose(x: Tensor, w: Tensor, given: Any, site: Any, use: Any) -> Any:
         made = prepare(x, w, given, site, use)
-        plan = made.plan
+        layer = made.layer
         return made._replace(
-            plan=plans.plan(plan.kinds, plan.numbers, plan.shape, passes) if passes else None
+            layer=cached_layer(layer.kinds, layer.numbers, layer.shape, passes) if passes else None
         )
 
     monkeypatch.setitem(fp8.matmul.__globals__, "_prepare", choose)
@@ -382,7 +383,7 @@ def test_histories_and_scales_are_those_of_a_loop(device: str, algo: str, margin
         optimizer.zero_grad()
         for state in own:
             state.end()
-        states = sites.known(w).states
+        states = sites.find(w).states
         for found, state in zip(states, own, strict=True):
             assert found[:2].tolist() == pytest.approx(state.scales, rel=1e-7)
             if length > 1:
@@ -397,13 +398,13 @@ def test_weights_are_cast_once_per_step(device: str) -> None:
         for micro in range(4):
             x = made(32, 32, device=device, seed=micro).requires_grad_()
             fp8.matmul(x, w, recipe()).sum().backward()
-        assert sites.known(w).casts == step + 1
+        assert sites.find(w).casts == step + 1
         optimizer.step()
     with torch.no_grad():
         w.mul_(2)  # torch counts this
-    before = sites.known(w).casts
+    before = sites.find(w).casts
     fp8.matmul(x, w, recipe())
-    assert sites.known(w).casts == before + 1
+    assert sites.find(w).casts == before + 1
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -467,7 +468,7 @@ def test_a_computed_weight_has_scales_of_its_own(device: str) -> None:
 
 
 def test_inference_before_training(device: str) -> None:
-    """As trainers that look at a validation batch first: what they leave behind can be written."""
+    """Trainers may evaluate a validation batch first. Training can write the states that this creates."""
     layer = fp8.Linear(32, 32, device=device, dtype=torch.bfloat16, recipe=recipe(amax_history_len=9))
     x = made(32, 32, device=device)
     with torch.inference_mode():
@@ -554,7 +555,7 @@ def test_the_step_of_a_discriminator_leaves_the_history_of_the_generator(
 
 
 def test_frozen_weights_follow_any_step(device: str) -> None:
-    """As a base model under adapters. Its first layer has no backward pass at all."""
+    """Base models under adapters are frozen. Their first layer has no backward pass."""
     base, adapter = layer_of(device).requires_grad_(False), layer_of(device)
     optimizer, x = sgd(adapter), made(16, 32, device=device)
     for _ in range(2):
@@ -589,7 +590,7 @@ def test_a_teacher_without_gradients_follows_any_step(device: str) -> None:
 
 
 def test_views_of_a_parameter_follow_its_optimizer(device: str) -> None:
-    """Also those that begin inside it."""
+    """Views that begin inside the parameter follow it too."""
     both, other = parameter(64, 32, device=device), layer_of(device)
     optimizer, others = torch.optim.SGD([both], lr=1e-3), sgd(other)
     x = made(16, 32, device=device)
@@ -885,7 +886,7 @@ def test_equal_recipes_of_autocast_are_prepared_once(device: str) -> None:
     for _ in range(3):
         with fp8.autocast(recipe=recipe("block")):
             fp8.matmul(x, w)
-    assert len(sites.known(w).made) == 1
+    assert len(sites.find(w).made) == 1
 
 
 @pytest.fixture
@@ -926,43 +927,43 @@ def test_wrong_tensors_are_named(device: str) -> None:
 
 
 def test_keys_of_decisions() -> None:
-    kinds = plans.Kinds(torch.device("cpu"), torch.bfloat16, torch.float32, torch.bfloat16)
+    kinds = Kinds(torch.device("cpu"), torch.bfloat16, torch.float32, torch.bfloat16)
     keys = {
-        measure.key_of(kinds, recipe(), plans.Shape(1, tokens, 32, 48, False, False, True))
+        choice_timing.key_of(kinds, recipe(), Shape(1, tokens, 32, 48, False, False, True))
         for tokens in (8000, 8192)
     }
     assert keys == {"1x8192x32x48 turned_weight bfloat16 float32 bfloat16 hybrid delayed"}
-    assert measure._rounded(37) == 48
-    assert measure._rounded(8193) == 10240
+    assert choice_timing._rounded(37) == 48
+    assert choice_timing._rounded(8193) == 10240
 
 
 def test_the_faster_passes_are_chosen_and_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kinds = plans.Kinds(torch.device("cpu"), torch.bfloat16, torch.bfloat16, torch.bfloat16)
-    shape = plans.Shape(1, 32, 48, 64, False, False, False)
+    kinds = Kinds(torch.device("cpu"), torch.bfloat16, torch.bfloat16, torch.bfloat16)
+    shape = Shape(1, 32, 48, 64, False, False, False)
     x, w = made(1, 32, 48, device="cpu"), made(1, 64, 48, device="cpu").transpose(1, 2)
     asked = []
 
     def timed(work: Any) -> float:
-        """Calls in the order of times_of: both casts of each operand, products in FP8, torch's products."""
+        """Calls in the order of times_of: both casts of each operand, FP8 matmuls, torch's matmuls."""
         work()
         asked.append(1)
         return [10.0, 10, 10, 10, 10, 10, 50, 50, 200, 100, 100, 100][len(asked) - 1]
 
-    monkeypatch.setattr(measure, "decisions", {})
-    monkeypatch.setattr(measure.times_of, "__defaults__", (timed,))
+    monkeypatch.setattr(choice_timing, "decisions", {})
+    monkeypatch.setattr(choice_timing.times_of, "__defaults__", (timed,))
     walls = [300.0, 400.0]
 
     def wall(work: Any) -> float:
         work()
         return walls.pop(0)
 
-    monkeypatch.setattr(measure.walls_of, "__defaults__", (wall,))
+    monkeypatch.setattr(choice_timing.walls_of, "__defaults__", (wall,))
     chance = torch.get_rng_state()
     with caplog.at_level("INFO", logger="octavo.fp8"):
-        assert measure.decide(kinds, recipe(), shape, x, w) == plans.FORWARD | plans.DGRAD
-        assert measure.decide(kinds, recipe(), shape, x, w) == plans.FORWARD | plans.DGRAD
+        assert choice_timing.decide(kinds, recipe(), shape, x, w) == FORWARD | DGRAD
+        assert choice_timing.decide(kinds, recipe(), shape, x, w) == FORWARD | DGRAD
     assert len(asked) == 12
     assert not walls
     assert torch.get_rng_state().equal(chance)  # a recomputed forward does not measure: same dropout
@@ -981,8 +982,8 @@ def test_a_shape_that_the_host_cannot_launch_fast_enough_stays_plain(
     one_input: bool,
     one_output: bool,
 ) -> None:
-    kinds = plans.Kinds(torch.device("cpu"), torch.bfloat16, torch.float32, torch.bfloat16)
-    shape = plans.Shape(groups, 32, 48, 64, one_input, one_output, True)
+    kinds = Kinds(torch.device("cpu"), torch.bfloat16, torch.float32, torch.bfloat16)
+    shape = Shape(groups, 32, 48, 64, one_input, one_output, True)
     x = made(1 if one_input else groups, 32, 48, device="cpu")
     w = made(groups, 48, 64, device="cpu", dtype=torch.float32)
     walls = [500.0, 400.0]
@@ -991,18 +992,18 @@ def test_a_shape_that_the_host_cannot_launch_fast_enough_stays_plain(
         work()
         return walls.pop(0)
 
-    monkeypatch.setattr(measure, "decisions", {})
-    monkeypatch.setattr(measure.times_of, "__defaults__", (lambda work: float(len(walls)),))
-    monkeypatch.setattr(measure.walls_of, "__defaults__", (wall,))
-    library = measure._abi.library()
+    monkeypatch.setattr(choice_timing, "decisions", {})
+    monkeypatch.setattr(choice_timing.times_of, "__defaults__", (lambda work: float(len(walls)),))
+    monkeypatch.setattr(choice_timing.walls_of, "__defaults__", (wall,))
+    library = choice_timing._abi.library()
 
     def fastest(times: Any, passes: Any) -> int:
-        passes._obj.value = plans.FORWARD | plans.DGRAD | plans.WGRAD
+        passes._obj.value = FORWARD | DGRAD | WGRAD
         return 0
 
     monkeypatch.setattr(library, "octavo_fp8_fastest", fastest)
     with torch.inference_mode(), caplog.at_level("INFO", logger="octavo.fp8"):
-        assert measure.decide(kinds, recipe(), shape, x.clone(), w) == 0
+        assert choice_timing.decide(kinds, recipe(), shape, x.clone(), w) == 0
     (record,) = caplog.records
     assert "400 us plain, 500 fp8: so all are plain" in record.message
     assert "forward plain" in record.message
@@ -1012,8 +1013,8 @@ def test_measuring_is_no_part_of_a_checkpointed_forward() -> None:
     """Hooks of the caller's graph would count what measuring saves, and run the forward again."""
     from torch.utils.checkpoint import checkpoint
 
-    kinds = plans.Kinds(torch.device("cpu"), torch.bfloat16, torch.bfloat16, torch.bfloat16)
-    shape = plans.Shape(1, 32, 48, 64, False, False, True)
+    kinds = Kinds(torch.device("cpu"), torch.bfloat16, torch.bfloat16, torch.bfloat16)
+    shape = Shape(1, 32, 48, 64, False, False, True)
     w, runs = made(1, 48, 64, device="cpu"), []
 
     def wall(work: Any) -> float:
@@ -1023,8 +1024,8 @@ def test_measuring_is_no_part_of_a_checkpointed_forward() -> None:
     def forward(x: Tensor) -> Tensor:
         runs.append(1)
         if len(runs) == 1:
-            passes = plans.FORWARD | plans.DGRAD | plans.WGRAD
-            measure.walls_of(kinds, recipe(), shape, passes, x.detach()[None], w, wall)
+            passes = FORWARD | DGRAD | WGRAD
+            choice_timing.walls_of(kinds, recipe(), shape, passes, x.detach()[None], w, wall)
         return x.square().sum()
 
     x = made(32, 48, device="cpu").requires_grad_()
@@ -1035,17 +1036,17 @@ def test_measuring_is_no_part_of_a_checkpointed_forward() -> None:
 def test_a_shape_stays_plain_where_there_is_no_memory_to_time_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kinds = plans.Kinds(torch.device("cpu"), torch.bfloat16, torch.bfloat16, torch.bfloat16)
-    shape = plans.Shape(1, 32, 48, 64, False, False, False)
+    kinds = Kinds(torch.device("cpu"), torch.bfloat16, torch.bfloat16, torch.bfloat16)
+    shape = Shape(1, 32, 48, 64, False, False, False)
     x, w = made(1, 32, 48, device="cpu"), made(1, 64, 48, device="cpu").transpose(1, 2)
 
     def timed(work: Any) -> float:
         raise torch.OutOfMemoryError("no room")
 
-    monkeypatch.setattr(measure, "decisions", {})
-    monkeypatch.setattr(measure.times_of, "__defaults__", (timed,))
+    monkeypatch.setattr(choice_timing, "decisions", {})
+    monkeypatch.setattr(choice_timing.times_of, "__defaults__", (timed,))
     with caplog.at_level("INFO", logger="octavo.fp8"):
-        assert measure.decide(kinds, recipe(), shape, x, w) == 0
+        assert choice_timing.decide(kinds, recipe(), shape, x, w) == 0
     monkeypatch.undo()
     (record,) = caplog.records
     assert "no memory to time both ways" in record.message
@@ -1053,23 +1054,25 @@ def test_a_shape_stays_plain_where_there_is_no_memory_to_time_it(
 
 def test_a_cast_with_a_bias_gradient_gets_its_workspace_from_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU the core needs memory for the sums of tiles, and has none of its own."""
-    kinds = plans.Kinds(torch.device("cpu"), torch.bfloat16, torch.bfloat16, torch.bfloat16)
-    shape = plans.Shape(1, 300, 32, 48, False, False, False)
-    on_gpu = plans.Plan(kinds._replace(device=torch.device("cuda:0")), recipe().numbers, shape, plans.DGRAD)
+    kinds = Kinds(torch.device("cpu"), torch.bfloat16, torch.bfloat16, torch.bfloat16)
+    shape = Shape(1, 300, 32, 48, False, False, False)
+    on_gpu = Layer(kinds._replace(device=torch.device("cuda:0")), recipe().numbers, shape, DGRAD)
     assert on_gpu.cast_workspace_bytes == 4 * 48 * (3 + 1)
-    plan = plans.Plan(kinds, recipe().numbers, shape, plans.DGRAD)
-    assert plan.cast_workspace_bytes == 0
+    layer = Layer(kinds, recipe().numbers, shape, DGRAD)
+    assert layer.cast_workspace_bytes == 0
     seen = []
 
-    def cast(_layer: Any, args: Any) -> int:
-        seen.append((args._obj.workspace, args._obj.workspace_bytes))
+    def run(_layer: Any, args: Any) -> int:
+        seen.append((args.cast_workspace, args.cast_workspace_bytes))
         return 0
 
-    monkeypatch.setattr(plan, "cast_workspace_bytes", on_gpu.cast_workspace_bytes)
-    monkeypatch.setattr(plan, "_cast", cast)
-    memory, codes, turned = plan.empty_pair(plans.DY)
+    monkeypatch.setattr(layer, "cast_workspace_bytes", on_gpu.cast_workspace_bytes)
+    monkeypatch.setattr(layer, "_run", run)
+    memory, codes, transposed = layer.empty_pair(DY)
     dy = torch.zeros(300, 48, dtype=torch.bfloat16)
-    plan.cast_to(plans.DY, dy, codes, turned, memory.data_ptr(), False, plan.empty_sums(), None)
+    sources = only(DY, dy.data_ptr())
+    places = only(DY, codes), only(DY, transposed)
+    layer.run(sources, *places, NONE, memory.data_ptr(), False, None, layer.empty_sums())
     ((address, size),) = seen
     assert address
     assert size == 4 * 48 * (3 + 1)
@@ -1083,8 +1086,8 @@ def test_structs_are_those_of_the_header() -> None:
     header = (pathlib.Path(__file__).resolve().parents[2] / "include/octavo/octavo.h").read_text()
     for name, struct in {
         "octavo_fp8_layer": _abi.Fp8Layer,
-        "octavo_fp8_cast_args": _abi.Fp8CastArgs,
-        "octavo_fp8_product_args": _abi.Fp8ProductArgs,
+        "octavo_fp8_sizes": _abi.Fp8Sizes,
+        "octavo_fp8_run_args": _abi.Fp8RunArgs,
         "octavo_fp8_scale_args": _abi.Fp8ScaleArgs,
         "octavo_fp8_times": _abi.Fp8Times,
     }.items():
@@ -1113,16 +1116,17 @@ def test_casts_have_the_bits_of_the_cpu(cuda: str, name: str, format_: str) -> N
         made(2, 160, 272, device="cpu"),
         made(2, 144, 272, device="cpu"),
     ]
-    shape = plans.Shape(2, 144, 160, 272, False, False, True)
+    shape = Shape(2, 144, 160, 272, False, False, True)
     found = []
     for place in (torch.device("cpu"), torch.device("cuda", torch.cuda.current_device())):
-        kinds = plans.Kinds(place, torch.bfloat16, torch.bfloat16, torch.bfloat16)
-        plan = plans.plan(kinds, chosen.numbers, shape, 7)
+        kinds = Kinds(place, torch.bfloat16, torch.bfloat16, torch.bfloat16)
+        layer = cached_layer(kinds, chosen.numbers, shape, 7)
         states = torch.zeros(3, 2 + max(chosen.numbers.length, 4), device=place)
         states[:, :2] = 16
         for operand, source in enumerate(sources):
-            codes = [torch.zeros(size, dtype=torch.uint8, device=place) for size in plan.bytes[operand]]
-            plan.cast(operand, source.to(place), *codes, states.data_ptr())
+            codes = [torch.zeros(size, dtype=torch.uint8, device=place) for size in layer.bytes[operand]]
+            addresses = [each.data_ptr() for each in codes]
+            layer.cast(operand, source.to(place), *addresses, states.data_ptr(), True, layer.stream())
             found.append([each.cpu() for each in codes])
         found.append([states.cpu()])
     half = len(found) // 2
@@ -1133,7 +1137,7 @@ def test_casts_have_the_bits_of_the_cpu(cuda: str, name: str, format_: str) -> N
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_products_are_close_to_the_cpus(cuda: str, name: str) -> None:
+def test_matmuls_are_close_to_the_cpus(cuda: str, name: str) -> None:
     tensors = [made(144, 160, device="cpu"), made(144, 272, device="cpu", seed=2)]
     results = []
     for place in ("cpu", cuda):

@@ -23,20 +23,21 @@ TEST(TorchCuda, Fp8ProductsAreWithinTheBound) {
   OCTAVO_NEEDS_FP8;
   for (const char* recipe : {"current", "delayed", "rowwise", "block"}) {
     for (const char* format : {"hybrid", "e4m3", "e5m2"}) {
-      for (const bool turned : {true, false}) {
+      for (const bool transposed : {true, false}) {
         for (const std::int64_t tokens : {256, 100}) {
-          Operands operands({tokens, 256}, turned ? at::IntArrayRef({256, 384}) : at::IntArrayRef({384, 256}),
+          Operands operands({tokens, 256},
+                            transposed ? at::IntArrayRef({256, 384}) : at::IntArrayRef({384, 256}),
                             torch::kBFloat16, kGpu);
           const auto context = fp8::Context::make(always(recipe, format));
           const auto product = [&](const auto& x, const auto& w) {
-            return context->matmul(x, turned ? w : w.t());
+            return context->matmul(x, transposed ? w : w.t());
           };
           if (std::string(recipe) == "delayed") {
             operands.run(product);
             context->step_done();
           }
           operands.run(product);
-          operands.expect_within_bound(format, turned ? "" : "t", std::string(recipe) + " " + format);
+          operands.expect_within_bound(format, transposed ? "" : "t", std::string(recipe) + " " + format);
         }
       }
     }

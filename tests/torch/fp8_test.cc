@@ -18,17 +18,18 @@ TEST(TorchFp8, ProductsAndGradientsAreWithinTheBound) {
   for (const char* recipe : {"current", "rowwise", "block", "delayed"}) {
     for (const char* format : {"hybrid", "e4m3", "e5m2"}) {
       for (const torch::ScalarType type : {torch::kFloat32, torch::kBFloat16}) {
-        for (const bool turned : {true, false}) {
-          Operands operands({2, 24, 64}, turned ? at::IntArrayRef({64, 48}) : at::IntArrayRef({48, 64}),
+        for (const bool transposed : {true, false}) {
+          Operands operands({2, 24, 64}, transposed ? at::IntArrayRef({64, 48}) : at::IntArrayRef({48, 64}),
                             type);
           const auto context = fp8::Context::make(always(recipe, format));
           if (std::string(recipe) == "delayed") {  // scales that fit come with the second step
             operands.run(
-                [&](const auto& x, const auto& w) { return context->matmul(x, turned ? w : w.t()); });
+                [&](const auto& x, const auto& w) { return context->matmul(x, transposed ? w : w.t()); });
             context->step_done();
           }
-          operands.run([&](const auto& x, const auto& w) { return context->matmul(x, turned ? w : w.t()); });
-          operands.expect_within_bound(format, turned ? "" : "t",
+          operands.run(
+              [&](const auto& x, const auto& w) { return context->matmul(x, transposed ? w : w.t()); });
+          operands.expect_within_bound(format, transposed ? "" : "t",
                                        std::string(recipe) + " " + format + " " + c10::toString(type));
         }
       }
@@ -374,7 +375,7 @@ TEST(TorchFp8, EveryChoiceOfPassesHasItsGradients) {
   options.select = "measure";
   struct Case {
     at::DimVector x, w;
-    bool batched, turned;
+    bool batched, transposed;
     fp8::Shared shared;
   };
   for (const Case& one :
@@ -387,16 +388,17 @@ TEST(TorchFp8, EveryChoiceOfPassesHasItsGradients) {
       fp8::Shape shape;
       shape.groups = one.batched ? 3 : 1, shape.tokens = operands.x.numel() / 32;
       if (one.batched && !one.shared.one_input) shape.tokens /= 3;
-      shape.inputs = 32, shape.outputs = 48, shape.turned_weight = one.turned, shape.shared = one.shared;
+      shape.inputs = 32, shape.outputs = 48, shape.transposed_weight = one.transposed,
+      shape.shared = one.shared;
       fp8::Decision decision;
       decision.shape = fp8::ShapeKey(shape), decision.passes = passes;
       const auto context = fp8::Context::make(options);
       context->adopt({decision.saved()});
       operands.run([&](const auto& x, const auto& w) {
         return one.batched ? context->matmul_batched(x, w, one.shared)
-                           : context->matmul(x, one.turned ? w : w.t());
+                           : context->matmul(x, one.transposed ? w : w.t());
       });
-      const torch::Tensor x = operands.x, w = one.turned ? operands.w : operands.w.t();
+      const torch::Tensor x = operands.x, w = one.transposed ? operands.w : operands.w.t();
       const torch::Tensor all = x.matmul(w), plain = one.shared.one_output ? all.sum(0) : all;
       const auto grads = torch::autograd::grad({plain}, {operands.x, operands.w}, {operands.dy});
       const auto fits = [&](const torch::Tensor& got, const torch::Tensor& exact, std::uint32_t pass) {

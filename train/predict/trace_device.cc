@@ -335,7 +335,7 @@ TraceDevice::TraceDevice(Of what) : parts_(std::make_unique<Parts>()) {
     kernel.bytes = bytes;
     push("fp8 cast", kernel);
   };
-  parts_->planned.product = [push](std::uint32_t pass, const octavo::torch::fp8::Shape& shape) {
+  parts_->planned.matmul = [push](std::uint32_t pass, const octavo::torch::fp8::Shape& shape) {
     namespace fp8 = octavo::torch::fp8;
     Kernel kernel;
     kernel.work = Work::product;
@@ -418,7 +418,7 @@ void TraceDevice::set_fp8_choice(std::function<octavo::fp8::Choice(const octavo:
   parts_->planned.choose = [choose = std::move(choose)](const octavo::torch::fp8::Shape& shape) {
     const octavo::fp8::Choice choice =
         choose({shape.groups, shape.tokens, shape.inputs, shape.outputs, shape.shared.one_input,
-                shape.shared.one_output, shape.turned_weight});
+                shape.shared.one_output, shape.transposed_weight});
     std::uint32_t passes = 0;
     for (std::size_t i = 0; i < choice.fp8.size(); ++i) passes |= (choice.fp8[i] ? 1U : 0U) << i;
     return passes;

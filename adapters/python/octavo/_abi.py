@@ -127,16 +127,16 @@ TransducerJointGrads = _struct(
 Fp8Layer = _struct(
     "Fp8Layer",
     "u32 struct_size device_kind; i32 device_index; u32 format recipe passes; i64 groups tokens inputs "
-    "outputs; u32 one_input one_output turned_weight reserved",
+    "outputs; u32 one_input one_output transposed_weight dtypes[3]; i64 history; i32 threads; u32 reserved",
 )
-Fp8CastArgs = _struct(
-    "Fp8CastArgs",
-    "u32 struct_size operand dtype activation; ptr from codes turned scales history bias_grad stream; i32 "
-    "threads; u32 reserved; ptr workspace; i64 workspace_bytes",
+Fp8Sizes = _struct(
+    "Fp8Sizes",
+    "u32 struct_size reserved; i64 codes[3] transposed[3] y[3] dx[3] dw[3] cast_workspace workspace",
 )
-Fp8ProductArgs = _struct(
-    "Fp8ProductArgs",
-    "u32 struct_size pass dtype add; ptr a b to workspace stream; i32 threads; u32 reserved",
+Fp8RunArgs = _struct(
+    "Fp8RunArgs",
+    "u32 struct_size gather; ptr from[3] codes[3] transposed[3] to[3] states bias_grad workspace stream "
+    "cast_workspace; i64 cast_workspace_bytes",
 )
 Fp8ScaleArgs = _struct(
     "Fp8ScaleArgs",
@@ -230,12 +230,8 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     ),
     "octavo_fp8_supported": (u32, (u32, i32, u32)),
     "octavo_fp8_why_not": (ctypes.c_char_p, (_at(Fp8Layer),)),
-    "octavo_fp8_result": (u32, (_at(Fp8Layer), u32, _at(i64))),
-    "octavo_fp8_codes_bytes": (i64, (_at(Fp8Layer), u32, u32)),
-    "octavo_fp8_workspace_bytes": (i64, (u32, i32)),
-    "octavo_fp8_cast_workspace_bytes": (i64, (_at(Fp8Layer),)),
-    "octavo_fp8_cast": (u32, (_at(Fp8Layer), _at(Fp8CastArgs))),
-    "octavo_fp8_product": (u32, (_at(Fp8Layer), _at(Fp8ProductArgs))),
+    "octavo_fp8_layer_sizes": (u32, (_at(Fp8Layer), _at(Fp8Sizes))),
+    "octavo_fp8_run": (u32, (_at(Fp8Layer), _at(Fp8RunArgs))),
     "octavo_fp8_update_scales": (u32, (_at(Fp8ScaleArgs),)),
     "octavo_fp8_fastest": (u32, (_at(Fp8Times), _at(u32))),
     "octavo_plan_gpu_count": (i32, ()),

@@ -1,7 +1,7 @@
 // Casts to FP8 on a GPU, tile by tile (cuda/fp8/tile.cuh).
 //
-// Where the scale is known (`delayed`) or belongs to a tile (`block`), that is all. Else a first kernel finds
-// the maxima and keeps them where the inverse scales will be, and a last one makes inverse scales of them.
+// One kernel is enough if the scale is known (`delayed`) or belongs to a tile (`block`). Else a first kernel
+// stores the maxima in the memory of the inverse scales, and a last kernel computes inverse scales from them.
 // SPDX-License-Identifier: MIT
 #include "cuda/fp8/cast.h"
 
@@ -18,11 +18,11 @@ template <DType kType, From kFrom>
 __global__ void __launch_bounds__(kThreads)
     cast_kernel(const __grid_constant__ CastWork work, std::int64_t tiles_across, std::int64_t tiles_down,
                 bool vectors) {
-  __shared__ __align__(16) Turned turned;
+  __shared__ __align__(16) TransposedTile transposed;
   const Place place = Place::of(tiles_across, tiles_down);
   const std::int64_t rows = fp8::padded(work.rows), columns = fp8::padded(work.columns);
-  const CodesWork &straight = work.by_rows, &across = work.turned;
-  const bool wants_rows = straight.data != nullptr, wants_turned = across.data != nullptr;
+  const CodesWork &straight = work.by_rows, &across = work.transposed;
+  const bool wants_rows = straight.data != nullptr, wants_transposed = across.data != nullptr;
 
   Part<kType> part;
   part.load(work, place, vectors);
@@ -30,11 +30,11 @@ __global__ void __launch_bounds__(kThreads)
   if (work.sums != nullptr) put_sums(part, work, place);
 
   __shared__ Factors factors;
-  float most = 0.0F;  // of the thread's elements
+  float most = 0.0F;  // maximum of the thread's elements
   float given_row = 0.0F, given_column = 0.0F;
   if constexpr (kFrom == From::given) {
     if (wants_rows) given_row = *straight.scale;
-    if (wants_turned) given_column = *across.scale;
+    if (wants_transposed) given_column = *across.scale;
   } else {
     const bool of_column = threadIdx.x >= kTileSide;
     const int number = threadIdx.x % kTileSide;
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
       Maxima maxima;
       maxima.take(part, work.activation);
       most = maxima.all();
-      if (work.tiling == fp8::Tiling::square) {
+      if (work.tiling == fp8::Tiling::tile_128x128) {
         amax = block_maximum(most);
       } else {
         maxima.put_rows(of_rows);
@@ -62,12 +62,12 @@ __global__ void __launch_bounds__(kThreads)
     const float factor = there ? scale_of(work, codes.element, amax) : 0.0F;
     (of_column ? factors.column : factors.row)[number] = factor;
     if (kFrom == From::tile && there) {
-      // Tiles beside this one in the codes' own order, and its number among them.
+      // The row of tiles in the order of the codes, and this tile's number in it.
       const std::int64_t line = of_column ? place.tile_column : place.tile_row;
       const std::int64_t tile = of_column ? place.tile_row : place.tile_column;
       float* const slots = codes.inverse + place.group * codes.scales;
       const float inverse = formula::inverse_scale(factor, amax);
-      if (work.tiling == fp8::Tiling::line) {
+      if (work.tiling == fp8::Tiling::tile_1x128) {
         slots[tile * codes.across + at] = inverse;
       } else if (number == 0) {
         put_square(slots, line, tile, of_column ? tiles_down : tiles_across, inverse);
@@ -100,33 +100,33 @@ __global__ void __launch_bounds__(kThreads)
         *reinterpret_cast<uint2*>(straight.data + at) = codes[i];
       }
     }
-    if (wants_turned && !work.alike) {
+    if (wants_transposed && !work.alike) {
 #pragma unroll
       for (int c = 0; c < kSide; ++c) scaled[c] = x[c] * column_factor[c];
       codes[i] = codes_of(across.element, scaled);
     }
   }
 
-  if (wants_turned) {
+  if (wants_transposed) {
     transpose8(codes);
 #pragma unroll
-    for (int c = 0; c < kSide; ++c) turned.put(first_column + c, threadIdx.x / kAcross, codes[c]);
+    for (int c = 0; c < kSide; ++c) transposed.put(first_column + c, threadIdx.x / kAcross, codes[c]);
     __syncthreads();
-    write_turned(turned, across, place, rows, columns, false);
+    write_transposed(transposed, across, place, rows, columns, false);
   }
   put_maximum<kFrom>(work, most);
 }
 
-// The same for most tensors of a training: whole tiles of whole vectors, one scale, nothing besides the cast.
-// Without the questions that the kernel above asks at every row it reaches 90% of a copy's speed and more,
-// that one 75%. Four blocks on a multiprocessor, of fp32 two: the rows of a thread stay in its registers.
+// A faster kernel for most tensors of a training run: complete tiles of complete vectors, one scale, and only
+// a cast. Without the checks per row of the kernel above it reaches more than 90% of a copy's speed, instead
+// of 75%. A multiprocessor runs four blocks, or two for fp32, so that the rows of a thread stay in registers.
 template <DType kType, From kFrom, fp8::Element kElement>
 __global__ void __launch_bounds__(kThreads, kType == DType::f32 ? 2 : 4)
     plain_cast_kernel(const __grid_constant__ CastWork work, std::int64_t tiles_across,
                       std::int64_t tiles_down) {
-  __shared__ __align__(16) Turned turned;
+  __shared__ __align__(16) TransposedTile transposed;
   const Place place = Place::of(tiles_across, tiles_down);
-  const CodesWork &straight = work.by_rows, &across = work.turned;
+  const CodesWork &straight = work.by_rows, &across = work.transposed;
   constexpr int kBytes = kType == DType::f32 ? 4 : 2;
   const std::int64_t first = (place.group * work.rows + place.row) * work.columns + place.column;
   Part<kType> part;
@@ -161,23 +161,23 @@ __global__ void __launch_bounds__(kThreads, kType == DType::f32 ? 2 : 4)
     transpose8(codes);
 #pragma unroll
     for (int c = 0; c < kSide; ++c)
-      turned.put(threadIdx.x % kAcross * kSide + c, threadIdx.x / kAcross, codes[c]);
+      transposed.put(threadIdx.x % kAcross * kSide + c, threadIdx.x / kAcross, codes[c]);
     __syncthreads();
-    write_turned(turned, across, place, work.rows, work.columns, true);
+    write_transposed(transposed, across, place, work.rows, work.columns, true);
   }
   put_maximum<kFrom>(work, most);
 }
 
-// Inverse scales of scales that are known; the cast puts NaN there if it meets an infinity.
+// Writes the inverse of known scales. The cast overwrites it with NaN if it finds an infinity.
 __global__ void begin_kernel(const __grid_constant__ CastWork work) {
   if constexpr (launches_early(kArch)) asm volatile("griddepcontrol.launch_dependents;");
-  for (const CodesWork& codes : {work.by_rows, work.turned}) {
+  for (const CodesWork& codes : {work.by_rows, work.transposed}) {
     if (codes.data != nullptr) *codes.inverse = formula::inverse_scale(*codes.scale, 0.0F);
   }
 }
 
-// Raises the tensor's slots, which are zero at first, to its maximum. `numel` counts whole vectors; the rest
-// is the last block's.
+// Raises the tensor's slots, which are zero at first, to its maximum. `numel` counts complete vectors; the
+// last block handles the remaining elements.
 template <DType kType>
 __global__ void __launch_bounds__(kThreads)
     measure_tensor_kernel(const __grid_constant__ CastWork work, std::int64_t numel, std::int64_t singles) {
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t at = first + i * kThreads;
     raw[i] = at < numel ? read_words(work.from, at * 16) : make_uint4(0, 0, 0, 0);
   }
-  // Zeros that stand for no element: relu, gelu and silu leave them zero.
+  // Padding is zero, and relu, gelu and silu keep it zero.
   float most = 0.0F;
 #pragma unroll
   for (const uint4& words : raw) {
@@ -213,10 +213,10 @@ __global__ void __launch_bounds__(kThreads)
   const float all = block_maximum(most);
   if (threadIdx.x != 0) return;
   if (work.by_rows.data != nullptr) raise(work.by_rows.inverse, all);
-  if (work.turned.data != nullptr) raise(work.turned.inverse, all);
+  if (work.transposed.data != nullptr) raise(work.transposed.inverse, all);
 }
 
-// Raises slots, which are zero at first, to the maxima of rows.
+// Raises slots, which are zero at first, to the maxima of rows and columns.
 template <DType kType>
 __global__ void __launch_bounds__(kThreads)
     measure_kernel(const __grid_constant__ CastWork work, std::int64_t tiles_across, std::int64_t tiles_down,
@@ -232,21 +232,21 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   const bool of_column = threadIdx.x >= kTileSide;
   const int number = threadIdx.x % kTileSide;
-  const CodesWork& codes = of_column ? work.turned : work.by_rows;
+  const CodesWork& codes = of_column ? work.transposed : work.by_rows;
   const std::int64_t at = (of_column ? place.tile_column : place.tile_row) * kTileSide + number;
   if (codes.data == nullptr || at >= (of_column ? work.columns : work.rows)) return;
   raise(codes.inverse + place.group * codes.scales + at,
         of_column ? column_maximum(of_columns, number) : of_rows[number]);
 }
 
-// Maxima become inverse scales.
+// Replaces maxima by inverse scales.
 __global__ void finish_kernel(const __grid_constant__ CastWork work, std::int64_t straight,
                               std::int64_t across) {
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const bool turned = at >= straight;
+  const bool transposed = at >= straight;
   if (at >= straight + across) return;
-  const CodesWork& codes = turned ? work.turned : work.by_rows;
-  float& slot = codes.inverse[turned ? at - straight : at];
+  const CodesWork& codes = transposed ? work.transposed : work.by_rows;
+  float& slot = codes.inverse[transposed ? at - straight : at];
   const float amax = slot;
   if (work.amax != nullptr) raise(work.amax, amax);
   slot = formula::inverse_scale(scale_of(work, codes.element, amax), amax);
@@ -268,16 +268,16 @@ struct Launch {
         plain(vectors && work.rows % kTileSide == 0 && work.columns % kTileSide == 0 &&
               work.tiling == fp8::Tiling::tensor && work.activation == fp8::Activation::none &&
               work.sums == nullptr &&
-              (work.alike || work.by_rows.data == nullptr || work.turned.data == nullptr)) {}
+              (work.alike || work.by_rows.data == nullptr || work.transposed.data == nullptr)) {}
 };
 
-// The kernel of a cast with one scale for a tensor.
+// Launches the kernel of a cast with one scale for a tensor.
 template <DType kType, From kFrom>
 cudaError_t cast_tensor(const CastWork& work, const Launch& shape, const cudaLaunchConfig_t& config) {
   if (!shape.plain)
     return cudaLaunchKernelEx(&config, cast_kernel<kType, kFrom>, work, shape.across, shape.down,
                               shape.vectors);
-  const CodesWork& either = work.by_rows.data != nullptr ? work.by_rows : work.turned;
+  const CodesWork& either = work.by_rows.data != nullptr ? work.by_rows : work.transposed;
   if (either.element == fp8::Element::e4m3)
     return cudaLaunchKernelEx(&config, plain_cast_kernel<kType, kFrom, fp8::Element::e4m3>, work,
                               shape.across, shape.down);
@@ -298,8 +298,9 @@ cudaError_t cast_with_slots(const CastWork& work, const Launch& shape, cudaStrea
     if (codes.data == nullptr) return 0;
     return codes.scales == 0 ? 1 : codes.scales * work.groups;
   };
-  const std::int64_t straight = slots(work.by_rows), across = slots(work.turned);
-  for (const auto& [codes, count] : {std::pair(&work.by_rows, straight), std::pair(&work.turned, across)}) {
+  const std::int64_t straight = slots(work.by_rows), across = slots(work.transposed);
+  for (const auto& [codes, count] :
+       {std::pair(&work.by_rows, straight), std::pair(&work.transposed, across)}) {
     if (count == 0) continue;
     const cudaError_t error =
         cudaMemsetAsync(codes->inverse, 0, static_cast<std::size_t>(count) * sizeof(float), stream);
@@ -328,14 +329,14 @@ cudaError_t cast_with_slots(const CastWork& work, const Launch& shape, cudaStrea
 
 cudaError_t cast_fp8(const CastWork& work, int arch, cudaStream_t stream) {
   const Launch shape(work);
-  if (work.tiling == fp8::Tiling::line || work.tiling == fp8::Tiling::square) {
+  if (work.tiling == fp8::Tiling::tile_1x128 || work.tiling == fp8::Tiling::tile_128x128) {
     return by_type(work.dtype, [&](auto type) {
       cast_kernel<type, From::tile>
           <<<shape.blocks, kThreads, 0, stream>>>(work, shape.across, shape.down, shape.vectors);
     });
   }
   if (work.recipe != fp8::Recipe::delayed) return cast_with_slots(work, shape, stream);
-  // The cast needs nothing of the small kernel before it until its end, so it does not wait for it.
+  // The cast needs the result of the small kernel only at its end, so it starts without waiting for it.
   begin_kernel<<<1, 1, 0, stream>>>(work);
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;

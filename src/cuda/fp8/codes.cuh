@@ -1,4 +1,4 @@
-// Codes of FP8 from floats, by the hardware where it converts and in software with the same bits elsewhere.
+// Converts floats to FP8 codes, in hardware if it supports this, else in software with the same bits.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,7 +16,7 @@ __device__ inline std::uint32_t code_of(float x) {
   return static_cast<std::uint32_t>(Codec::cast(scalar::F32(x)).v);
 }
 
-// The codes of `low` and `high`, in the two lower bytes.
+// Returns the codes of `low` and `high` in the two lower bytes.
 __device__ inline std::uint32_t code_pair(fp8::Element element, float low, float high) {
   if constexpr (converts_fp8(kArch)) {
     std::uint16_t out = 0;
@@ -31,13 +31,13 @@ __device__ inline std::uint32_t code_pair(fp8::Element element, float low, float
   }
 }
 
-// Eight codes.
+// Returns eight codes.
 __device__ inline uint2 codes_of(fp8::Element element, const float* x) {
   return make_uint2(code_pair(element, x[0], x[1]) | code_pair(element, x[2], x[3]) << 16,
                     code_pair(element, x[4], x[5]) | code_pair(element, x[6], x[7]) << 16);
 }
 
-// Four rows of four bytes become four columns.
+// Transposes 4 x 4 bytes.
 __device__ inline void transpose4(std::uint32_t& a, std::uint32_t& b, std::uint32_t& c, std::uint32_t& d) {
   const std::uint32_t ab_low = __byte_perm(a, b, 0x5140), ab_high = __byte_perm(a, b, 0x7362);
   const std::uint32_t cd_low = __byte_perm(c, d, 0x5140), cd_high = __byte_perm(c, d, 0x7362);
@@ -47,7 +47,7 @@ __device__ inline void transpose4(std::uint32_t& a, std::uint32_t& b, std::uint3
   d = __byte_perm(ab_high, cd_high, 0x7632);
 }
 
-// Eight rows of eight bytes become eight columns.
+// Transposes 8 x 8 bytes.
 __device__ inline void transpose8(uint2 (&rows)[8]) {
   transpose4(rows[0].x, rows[1].x, rows[2].x, rows[3].x);
   transpose4(rows[0].y, rows[1].y, rows[2].y, rows[3].y);

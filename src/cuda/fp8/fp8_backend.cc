@@ -1,4 +1,4 @@
-// FP8 on a GPU: where the memory is, and the launches on the caller's stream.
+// FP8 on a GPU: checks of memory, and launches on the caller's stream.
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
 #include "cuda/fp8/cast.h"
@@ -24,31 +24,31 @@ Status check_place(Device device, void* stream) {
   return first_error({cuda::check_device(kName, device.index),
                       cuda::check_stream(std::string(kWhere), stream_of(stream), device.index)});
 }
-// One look at a pointer costs a call of the driver; where one buffer is, the others are.
+// A check of a pointer costs a call of the driver, so only one buffer is checked.
 Status check_memory(const char* field, const void* data, int device) {
   return cuda::check_pointer(kWhere + std::string(field), data, device);
 }
 Status check_aligned(const char* field, const void* data) {
   if (reinterpret_cast<std::uintptr_t>(data) % kVector == 0) return {};
-  return refuse(field, "an address that is no multiple of 16", "a multiple of 16 on a GPU");
+  return invalid(field, "an address that is no multiple of 16", "a multiple of 16 on a GPU");
 }
 Status done(const char* what, int device, cudaError_t error) {
   if (error == cudaSuccess) return {};
   return cuda::failed(kWhere + std::string(what) + " on cuda:" + std::to_string(device), error);
 }
 
-cuda::CodesWork codes_work(const CastArgs& args, const Codes& out, bool turned) {
+cuda::CodesWork codes_work(const CastArgs& args, const Codes& out, bool transposed) {
   if (out.data == nullptr) return {};
-  const std::int64_t rows = padded(turned ? args.columns : args.rows);
-  const std::int64_t inner = padded(turned ? args.rows : args.columns);
+  const std::int64_t rows = padded(transposed ? args.columns : args.rows);
+  const std::int64_t inner = padded(transposed ? args.rows : args.columns);
   const Tiling shared = tiling(args.recipe, args.operand);
   const ScaleMap map = scale_map(shared, rows, inner);
   return {out.data,   out.inverse, out.scale, shared == Tiling::tensor ? 0 : map.count,
           map.across, out.element};
 }
 
-// The tree over rows: a cast leaves the sums of tiles, and then kSumRows rows at a time become one. A level's
-// memory follows that of the level before.
+// Finishes the tree over rows: a cast writes the sums of tiles, and then each level sums kSumRows rows into
+// one. The memory of a level follows that of the previous level.
 cudaError_t finish_sums(const CastArgs& args, float* to, cudaStream_t stream) {
   auto* from = static_cast<float*>(args.workspace);
   for (std::int64_t rows = tiles_in(args.rows);; rows = summed_rows(rows)) {
@@ -73,18 +73,18 @@ Status cast_cuda(const CastArgs& args) {
   const int device = args.device.index;
   Status bad = first_error({check_place(args.device, args.stream), check_memory("from", args.from, device),
                             check_aligned("by_rows.data", args.by_rows.data),
-                            check_aligned("turned.data", args.turned.data)});
+                            check_aligned("transposed.data", args.transposed.data)});
   if (!bad.ok()) return bad;
   const std::int64_t tiles = args.groups * tiles_in(padded(args.rows)) * tiles_in(padded(args.columns));
   if (tiles > std::numeric_limits<std::int32_t>::max())
-    return refuse("rows", args.rows, "at most 2^31 tiles of 128 x 128 elements on a GPU");
+    return invalid("rows", args.rows, "at most 2^31 tiles of 128 x 128 elements on a GPU");
   const cuda::DeviceScope scope(device);
   const Tiling shared = tiling(args.recipe, args.operand);
-  const Codes &by_rows = args.by_rows, &turned = args.turned;
+  const Codes &by_rows = args.by_rows, &transposed = args.transposed;
   const bool alike =
-      by_rows.data != nullptr && turned.data != nullptr && by_rows.element == turned.element &&
-      (shared == Tiling::square ||
-       (shared == Tiling::tensor && (args.recipe != Recipe::delayed || by_rows.scale == turned.scale)));
+      by_rows.data != nullptr && transposed.data != nullptr && by_rows.element == transposed.element &&
+      (shared == Tiling::tile_128x128 ||
+       (shared == Tiling::tensor && (args.recipe != Recipe::delayed || by_rows.scale == transposed.scale)));
   cuda::CastWork work{args.from,
                       args.dtype,
                       args.groups,
@@ -94,7 +94,7 @@ Status cast_cuda(const CastArgs& args) {
                       shared,
                       args.activation,
                       codes_work(args, by_rows, false),
-                      codes_work(args, turned, true),
+                      codes_work(args, transposed, true),
                       args.amax,
                       alike,
                       nullptr};
@@ -107,13 +107,13 @@ Status cast_cuda(const CastArgs& args) {
   return done("a cast with sums over rows", device, error);
 }
 
-Status product_cuda(const ProductArgs& args) {
+Status matmul_cuda(const MatmulArgs& args) {
   const int device = args.device.index;
   Status bad = first_error({check_place(args.device, args.stream), check_memory("to", args.to, device),
                             check_aligned("a.data", args.a.data), check_aligned("b.data", args.b.data),
                             check_aligned("to", args.to)});
   if (!bad.ok()) return bad;
-  if (args.a.inner == 0) {  // a sum of nothing, which the library does not make
+  if (args.a.inner == 0) {  // an empty sum, which cuBLASLt does not support
     if (args.add) return {};
     const cuda::DeviceScope scope(device);
     const std::int64_t bytes = args.a.rows * args.b.rows * dtype_bytes(args.dtype);
@@ -121,14 +121,14 @@ Status product_cuda(const ProductArgs& args) {
                 cudaMemsetAsync(args.to, 0, static_cast<std::size_t>(bytes), stream_of(args.stream)));
   }
   if (args.workspace == nullptr) {
-    return refuse("workspace", "null",
-                  "a buffer of " + std::to_string(workspace_bytes(args.device)) + " bytes on a GPU");
+    return invalid("workspace", "null",
+                   "a buffer of " + std::to_string(workspace_bytes(args.device)) + " bytes on a GPU");
   }
   const cuda::DeviceScope scope(device);
   const Matrix &a = args.a, &b = args.b;
   cuda::Product product;
-  // Where scales change along the sum, the library moves sums to fp32 in any case, and takes no other wish.
-  const bool blocks = a.tiling == Tiling::line || b.tiling == Tiling::line;
+  // If scales change along the sum, cuBLASLt always moves sums to fp32, and rejects the other mode.
+  const bool blocks = a.tiling == Tiling::tile_1x128 || b.tiling == Tiling::tile_1x128;
   product.fp8 = cuda::Fp8Operands{{a.element, a.tiling}, {b.element, b.tiling}, args.fast_sums && !blocks};
   product.to = args.dtype;
   product.rows = a.rows;

@@ -1,4 +1,4 @@
-// Sums over rows by a fixed tree, for bias gradients, and the update of delayed scales.
+// Kernels for sums over rows by a fixed tree (bias gradients), and for the update of delayed scales.
 // SPDX-License-Identifier: MIT
 #include "cuda/fp8/tile.cuh"
 
@@ -11,7 +11,7 @@ using namespace fp8_tile;  // NOLINT(google-build-using-namespace)
 
 // --- sums over rows ---
 
-// Of the 2^kLevel rows from `row` on, as far as they are there; the earlier ones are on the left.
+// Returns the sum of up to 2^kLevel rows from `row` on. Earlier rows are the left operand.
 template <int kLevel>
 __device__ inline float tree(const float* from, std::int64_t row, std::int64_t rows, std::int64_t columns) {
   if constexpr (kLevel == 0) {
@@ -38,20 +38,20 @@ __global__ void __launch_bounds__(kThreads)
 
 // --- delayed scaling ---
 
-// A block for each tensor.
+// One block updates one tensor.
 __global__ void __launch_bounds__(kThreads)
     update_kernel(float* states, std::int64_t length, fp8::AmaxAlgo algo, int margin) {
   const fp8::DelayedTensor tensor = fp8::DelayedTensor::at(states, length, blockIdx.x);
   const float recent = tensor.history[0];
-  if (recent == 0.0F) return;  // not used: every thread leaves
+  if (recent == 0.0F) return;  // the tensor was not used: all threads return
   float most = 0.0F;
-  // Slots move down by one; the one behind the last is slot 0.
+  // Slots move down by one, and slot 0 moves to the end.
   for (std::int64_t first = 0; first < length; first += kThreads) {
     const std::int64_t i = first + threadIdx.x;
     const float next = i + 1 < length ? tensor.history[i + 1] : recent;
-    __syncthreads();  // whoever reads a slot has read it
+    __syncthreads();  // all reads of these slots are done
     if (i >= length) continue;
-    most = next > most ? next : most;  // NaN is left out
+    most = next > most ? next : most;  // NaN is ignored
     tensor.history[i] = i == 0 ? 0.0F : next;
   }
   const float all = block_maximum(most);

@@ -1,6 +1,6 @@
-// What the kernels of FP8 casts share: a block takes a tile of 128 x 128 elements, a thread 8 x 8 of them,
-// which it reads once. Its rows go out as they are, its columns by way of shared memory, so that both are
-// written in runs of 128 bytes.
+// The parts that the kernels of FP8 casts share. A block casts a tile of 128 x 128 elements, and a thread 8 x
+// 8 of them, which it reads once. Rows are written directly and columns through shared memory, so that both
+// are written in runs of 128 bytes.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,12 +15,13 @@ namespace octavo::cuda::fp8_tile {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kTileSide = static_cast<int>(fp8::kTile);
-constexpr int kSide = 8;                    // of a thread's part
-constexpr int kAcross = kTileSide / kSide;  // threads beside each other
+constexpr int kSide = 8;                    // side of a thread's part
+constexpr int kAcross = kTileSide / kSide;  // threads per row of the tile
 constexpr unsigned kAll = 0xFFFFFFFFU;
 
-// What a thread casts.
-enum class From { given, slots, tile };  // where scales come from
+// The source of scales: known before the cast, computed from slots of maxima, or from the maximum of the
+// tile.
+enum class From { given, slots, tile };
 
 __device__ inline float activated(fp8::Activation activation, float x) {
   const scalar::F32 value(x);
@@ -29,14 +30,14 @@ __device__ inline float activated(fp8::Activation activation, float x) {
   return formula::silu(value).v;
 }
 
-// By way of the caches: hints that data is used once cost 4% of the time here.
+// Reads through the caches: hints that data is used once cost 4% of the time here.
 __device__ inline uint4 read_words(const void* base, std::int64_t bytes) {
   return __ldg(reinterpret_cast<const uint4*>(static_cast<const char*>(base) + bytes));
 }
 
-// The place of a block, and of a thread in it.
+// The position of a block, and of a thread in it.
 struct Place {
-  std::int64_t group, row, column;  // of the thread's first element
+  std::int64_t group, row, column;  // position of the thread's first element
   std::int64_t tile_row, tile_column;
 
   static __device__ Place of(std::int64_t tiles_across, std::int64_t tiles_down) {
@@ -52,7 +53,7 @@ struct Place {
   }
 };
 
-// Eight rows of eight elements, as they are in memory; zeros beyond the ends.
+// Eight rows of eight elements with their bits in memory; padded with zeros.
 template <DType kType>
 struct Part {
   static constexpr int kWords = kSide / kVector<kType>;
@@ -77,7 +78,7 @@ struct Part {
     }
   }
 
-  // Its type's conversion to floats, and the activation.
+  // Converts a row to floats and applies the activation.
   __device__ void row(int i, fp8::Activation activation, float (&x)[kSide]) const {
 #pragma unroll
     for (int j = 0; j < kWords; ++j) unpack<kType>(raw[i][j], x + j * kVector<kType>);
@@ -105,7 +106,7 @@ struct Part {
   }
 };
 
-// Maxima of magnitudes; a NaN is left out.
+// Maxima of magnitudes; NaN is ignored.
 struct Maxima {
   float row[kSide] = {}, column[kSide] = {};
 
@@ -122,7 +123,7 @@ struct Maxima {
       }
     }
   }
-  // Of the tile's rows.
+  // Stores the maxima of the tile's rows.
   __device__ void put_rows(float (&shared)[kTileSide]) {
 #pragma unroll
     for (int i = 0; i < kSide; ++i) {
@@ -131,7 +132,7 @@ struct Maxima {
       if (threadIdx.x % kAcross == 0) shared[threadIdx.x / kAcross * kSide + i] = row[i];
     }
   }
-  // Of the columns of a warp's rows.
+  // Stores the maxima of columns over the rows of each warp.
   __device__ void put_columns(float (&shared)[kWarps][kTileSide]) {
 #pragma unroll
     for (int c = 0; c < kSide; ++c) {
@@ -158,7 +159,7 @@ __device__ inline float warp_maximum(float x) {
   for (int o = 16; o > 0; o /= 2) x = fmaxf(x, __shfl_xor_sync(kAll, x, o));
   return x;
 }
-// To every thread. All threads of the block call it, once.
+// Returns the maximum to every thread. All threads of the block must call it, once.
 __device__ inline float block_maximum(float x) {
   __shared__ float of_warp[kWarps];
   x = warp_maximum(x);
@@ -168,7 +169,7 @@ __device__ inline float block_maximum(float x) {
   return x;
 }
 
-// Magnitudes are ordered as their bits are.
+// Raises a maximum. Magnitudes have the order of their bits.
 __device__ inline void raise(float* to, float x) {
   const int bits = __float_as_int(x);
   if (bits > *reinterpret_cast<volatile int*>(to)) atomicMax(reinterpret_cast<int*>(to), bits);
@@ -181,9 +182,9 @@ __device__ inline float scale_of(const CastWork& work, fp8::Element element, flo
   return formula::current_scale(amax, largest_of(element), work.recipe != fp8::Recipe::current);
 }
 
-// The columns of a tile, turned: a line of 128 bytes for each. A thread writes 8 bytes of 8 lines and reads
-// 16 of 4; the swizzle leaves both without conflicts.
-struct Turned {
+// The transposed tile in shared memory: 128 bytes for each column. A thread writes 8 bytes of 8 columns and
+// reads 16 bytes of 4 columns; the swizzle avoids bank conflicts of both.
+struct TransposedTile {
   std::uint8_t bytes[kTileSide * kTileSide];
 
   __device__ void put(int column, int unit, uint2 eight) {
@@ -198,24 +199,25 @@ struct Turned {
   }
 };
 
-// Where a kernel was launched before the one before it has ended: until it has.
+// Waits until the previous kernel has ended, if this one was launched earlier.
 __device__ inline void wait_for_launcher() {
   if constexpr (launches_early(kArch)) asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-// What a tile's elements are multiplied by: rows of by_rows, columns of turned. A thread finds one of them.
+// The factors of a tile's elements: by rows for by_rows, by columns for transposed. A thread computes one of
+// them.
 struct Factors {
   __align__(16) float row[kTileSide];
   __align__(16) float column[kTileSide];
 };
 static_assert(kThreads == 2 * kTileSide);
 
-// The sums of the tile's columns by the tree over rows: a thread's eight rows, two threads of a warp, eight
-// warps. Rows that are not there are zeros, which change no sum but the sign of a zero.
+// Stores the sums of the tile's columns, by the tree over rows: eight rows of a thread, two threads of a
+// warp, eight warps. Padding rows are zeros, which change only the sign of a zero sum.
 template <DType kType>
 __device__ inline void put_sums(const Part<kType>& part, const CastWork& work, const Place& place) {
   __shared__ float of_warp[kWarps][kTileSide];
-  float level[3][kSide];  // sums of 1, 2 and 4 rows that wait for their neighbours
+  float level[3][kSide];  // sums of 1, 2 and 4 rows, kept until the neighbour is known
   float sum[kSide];
 #pragma unroll
   for (int i = 0; i < kSide; ++i) {
@@ -259,9 +261,10 @@ __device__ inline void put_sums(const Part<kType>& part, const CastWork& work, c
   work.sums[place.tile_row * work.columns + column] = pair[0];
 }
 
-// Writes the tile's columns, which all threads of the block have put there.
-__device__ inline void write_turned(const Turned& turned, const CodesWork& across, const Place& place,
-                                    std::int64_t rows, std::int64_t columns, bool whole) {
+// Writes the tile's columns, after all threads of the block have stored them.
+__device__ inline void write_transposed(const TransposedTile& transposed, const CodesWork& across,
+                                        const Place& place, std::int64_t rows, std::int64_t columns,
+                                        bool whole) {
   constexpr int kPairs = kTileSide / 16;  // of a column
 #pragma unroll
   for (int i = 0; i < kTileSide * kPairs / kThreads; ++i) {
@@ -270,25 +273,26 @@ __device__ inline void write_turned(const Turned& turned, const CodesWork& acros
     const std::int64_t row = place.tile_row * kTileSide + number % kPairs * 16;
     if (whole || (column < columns && row < rows))
       *reinterpret_cast<uint4*>(across.data + (place.group * columns + column) * rows + row) =
-          turned.get(number / kPairs, number % kPairs);
+          transposed.get(number / kPairs, number % kPairs);
   }
 }
 
-// The maximum of what a thread has seen, and the inverse scales of a tensor that has infinities.
+// Raises the maximum by a thread's elements, and marks the inverse scales of a tensor with infinities.
 template <From kFrom>
 __device__ inline void put_maximum(const CastWork& work, float most) {
-  if constexpr (kFrom == From::slots) return;  // known already
+  if constexpr (kFrom == From::slots) return;  // the maximum is known
   const float all = warp_maximum(most);
   if (threadIdx.x % 32 != 0) return;
   if (work.amax != nullptr) raise(work.amax, all);
   if constexpr (kFrom != From::given) return;
   if (blockIdx.x == 0 || !formula::is_finite(all)) wait_for_launcher();
   if (formula::is_finite(all)) return;
-  for (const CodesWork* codes : {&work.by_rows, &work.turned})
+  for (const CodesWork* codes : {&work.by_rows, &work.transposed})
     if (codes->data != nullptr) *codes->inverse = formula::inverse_scale(1.0F, all);
 }
 
-// A row of a matrix's scales is filled up to a multiple of four: with those of no element, 1.
+// Stores a tile's inverse scale. The last tile of a row also pads the row of scales with 1 to a multiple of
+// four.
 __device__ inline void put_square(float* slots, std::int64_t line, std::int64_t tile, std::int64_t tiles,
                                   float inverse) {
   const std::int64_t pitch = (tiles + 3) / 4 * 4;

@@ -127,9 +127,9 @@ std::int32_t scale_mode(fp8::Tiling tiling) {
   switch (tiling) {
     case fp8::Tiling::row:
       return lt::kScaleOfRow;
-    case fp8::Tiling::line:
+    case fp8::Tiling::tile_1x128:
       return lt::kScaleOfLine;
-    case fp8::Tiling::square:
+    case fp8::Tiling::tile_128x128:
       return lt::kScaleOfSquare;
     case fp8::Tiling::tensor:
       break;

@@ -1,10 +1,10 @@
-"""Matrix products in FP8: `matmul`, `Linear`, `convert` and `autocast`.
+"""FP8 matmuls: `matmul`, `Linear`, `convert` and `autocast`.
 
-A product y = x @ w has two more in its backward pass; each of the three is in FP8 or, where that is faster
-for its shape or not possible, as torch would make it. octavo/fp8.h defines formats, scales and casts.
+A matmul y = x @ w has two more in its backward pass. Each of the three is in FP8, or is computed by torch if
+that is faster for its shape or FP8 does not support it. octavo/fp8.h defines formats, scales and casts.
 
-A step ends when an optimizer of torch.optim (ours are) has stepped: then scales are updated, and weights are
-cast anew. Where something else writes the weights, call `end_step`.
+A step ends when an optimizer of torch.optim (Octavo's included) has stepped: then scales are updated, and
+weights are cast again. If something else writes the weights, call `end_step`.
 """
 
 from __future__ import annotations

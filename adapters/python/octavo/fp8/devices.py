@@ -1,10 +1,9 @@
-"""Where FP8 runs, what is said of a product that stays torch's, and the workspaces of GPUs."""
+"""The devices that support FP8, warnings about matmuls without FP8, and the workspaces of GPUs."""
 
 from __future__ import annotations
 
 import functools
 import logging
-import os
 
 import torch
 from torch import Tensor
@@ -27,12 +26,9 @@ def say_once(message: str) -> None:
 
 @functools.cache
 def _why_not(device: torch.device, recipe: int) -> str:
-    """Why the device has no FP8 with that recipe; empty: it has."""
+    """Returns why the device does not support the recipe; empty: it does."""
     if device.type not in ("cpu", "cuda"):
         return f"[fp8] device: got {device.type}, expected cuda"
-    # For tests: the CPU computes the same numbers, slowly.
-    if device.type == "cpu" and os.environ.get("OCTAVO_FP8_REFERENCE") == "1":
-        return ""
     try:
         numbers = device_numbers(device)
     except RuntimeError as amd:
@@ -42,13 +38,13 @@ def _why_not(device: torch.device, recipe: int) -> str:
 
 
 def usable(device: torch.device, recipe: Recipe) -> bool:
-    """False: torch's products, as `fallback` allows."""
+    """Returns False if `fallback` allows torch's matmuls on a device without FP8."""
     why = _why_not(device, recipe.numbers.recipe)
     if not why:
         return True
     if recipe.fallback == "error":
-        raise _abi.OctavoError(f"{why}; Recipe(fallback='bf16') takes torch's products there")
-    say_once(f"{why}: products are torch's, as fallback='bf16' asks")
+        raise _abi.OctavoError(f"{why}; Recipe(fallback='bf16') uses torch's matmuls there")
+    say_once(f"{why}: matmuls are torch's, as fallback='bf16' asks")
     return False
 
 
@@ -57,20 +53,19 @@ def capturing(device: torch.device) -> bool:
 
 
 def captured_on(stream: int | None) -> bool:
-    """`capturing` for a known stream; the default one (0) is never captured, and asking costs time."""
+    """Returns capturing() for a stream, without a query for the default stream, which is never captured."""
     return bool(stream) and torch.cuda.is_current_stream_capturing()
 
 
-def workspace(device: torch.device, stream: int | None) -> Tensor | None:
-    """Work on one stream is in order, so one buffer serves all of it; None on the CPU."""
+def workspace(device: torch.device, stream: int | None, size: int) -> Tensor | None:
+    """Returns the buffer that all matmuls of the stream share, because they run in order; None on the CPU."""
     if stream is None:
         return None
     captured = captured_on(stream)
     found = None if captured else _workspaces.get((device.index, stream))
     if found is None:
-        size = _abi.library().octavo_fp8_workspace_bytes(*device_numbers(device))
         found = torch.empty(size, dtype=torch.uint8, device=device)
-        # A graph has its own: it may be replayed on any stream.
+        # A graph has a separate buffer, because it may be replayed on any stream.
         if not captured:
             _workspaces[device.index, stream] = found
     return found

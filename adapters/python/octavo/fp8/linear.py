@@ -1,4 +1,4 @@
-"""nn.Linear in FP8, and models whose layers are."""
+"""nn.Linear in FP8, and the conversion of models to it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from . import saved
-from .matmul import product
+from .matmul import multiply
 from .recipe import Recipe
 from .sites import Site, site_of
 
 
 class Linear(nn.Linear):
-    """nn.Linear whose products are in FP8. Its parameters are nn.Linear's; its scales, histories and
-    decisions are part of its state_dict, as `_extra_state`. A state_dict without that loads, too.
+    """nn.Linear with FP8 matmuls. Its parameters are those of nn.Linear. Its scales, histories and decisions
+    are `_extra_state` in its state_dict; a state_dict without this entry can be loaded too.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class Linear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         weight = self.weight
-        return product(input, weight, self.bias, self.recipe, self._site(weight), linear=True)
+        return multiply(input, weight, self.bias, self.recipe, self._site(weight), linear=True)
 
     def _site(self, weight: Tensor) -> Site:
-        """That of the weight: layers that share a weight share it."""
+        """Returns the weight's site: layers that share a weight share the site."""
         own = self.fp8_site
         found = site_of(weight, own)
         if found is not own:
@@ -52,7 +52,7 @@ class Linear(nn.Linear):
 
     def _replicate_for_data_parallel(self) -> Linear:
         replica = super()._replicate_for_data_parallel()  # type: ignore[no-untyped-call]
-        replica.fp8_site = Site()  # on another device, and in a thread of its own
+        replica.fp8_site = Site()  # a replica is on another device and runs in another thread
         return replica  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
@@ -65,7 +65,7 @@ class Linear(nn.Linear):
         saved.unpack(self._site(self.weight), state)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        """A file of nn.Linear has everything but what FP8 gathers itself."""
+        """Accepts a state_dict of nn.Linear, which has no `_extra_state`."""
         super()._load_from_state_dict(state_dict, prefix, *args)
         missing: list[str] = args[2]
         own = prefix + "_extra_state"
@@ -76,15 +76,16 @@ class Linear(nn.Linear):
 def convert(
     model: nn.Module, recipe: Recipe | None = None, filter: Callable[[nn.Linear, str], bool] | None = None
 ) -> nn.Module:
-    """Replaces every nn.Linear in the model, in place, by a Linear of `recipe`, with the same Parameters, so
-    optimizers, hooks of parameters and names stay. `filter(module, name)` says which ones: False leaves one
-    as it is. Subclasses of nn.Linear stay too. Returns the model.
+    """Converts every nn.Linear in the model to a Linear with `recipe`, in place, and returns the model.
+
+    Parameters stay the same objects, so optimizers, hooks and names stay valid. Modules for which
+    `filter(module, name)` returns False, and subclasses of nn.Linear, are not converted.
     """
     for name, module in model.named_modules():
-        # The exact type: a subclass may do something else in its forward.
+        # A subclass may have another forward.
         if type(module) is not nn.Linear or (filter is not None and not filter(module, name)):
             continue
-        # The object stays, and with it its hooks and who else refers to it.
+        # The object stays the same, so its hooks and all references to it stay valid.
         module.__class__ = Linear
         module._own(recipe)  # type: ignore[operator]
     return model

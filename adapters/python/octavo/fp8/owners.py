@@ -1,9 +1,9 @@
-"""Which weights' scales an optimizer's step updates: those of its parameters. The step of a discriminator
-does not change the history of a generator, whose backward pass may still be to come.
+"""The weights whose scales an optimizer's step updates: its parameters. The step of a discriminator does not
+change the history of a generator, whose backward pass may be pending.
 
-Some weights are parameters of no optimizer that has stepped so far: frozen ones, and those of FSDP2 and other
-libraries that give the optimizer other tensors than the model multiplies with. Any step updates the scales of
-such a weight, unless its backward pass is still to come.
+Some weights are not parameters of any optimizer that has stepped so far: frozen weights, and those of FSDP2
+and other libraries whose optimizer has other tensors than the model's matmuls. Any step updates the scales of
+such a weight, unless its backward pass is pending.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _pending: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers that have stepp
 
 
 def _sites_of(optimizer: Any) -> list[Site]:
-    """The sites of its parameters; each of them notes its owner."""
+    """Returns the sites of the optimizer's parameters, and sets it as their owner."""
     params = [param for group in optimizer.param_groups for param in group["params"]]
     ids, before = list(map(id, params)), _owned.get(optimizer)
     if before is not None and (before.params, before.generation) == (ids, sites.generation()):
@@ -54,13 +54,13 @@ def _end_step_of(optimizers: Iterable[Any]) -> None:
     free = [site for site in sites.all_sites() if site.owner is None or site.owner() is None]
     ended.update(site for site in free if not site.waits or site.reduces())
     count_step()
-    # Ranks combine the maxima by position, so the order must be the same on all ranks. `_pending` has none.
+    # Ranks combine the maxima by position, so the order must be equal on all ranks. `_pending` has no order.
     in_order = sorted(ended, key=lambda site: site.number)
     arenas.end_of([site.lease for site in in_order if site.lease is not None])
 
 
 def end_pending() -> None:
-    """Ends the step of the optimizers that have stepped during the last backward pass."""
+    """Ends the step of the optimizers that stepped during the last backward pass."""
     stepped = list(_pending)
     _pending.clear()
     clock.pending = False
@@ -68,7 +68,7 @@ def end_pending() -> None:
 
 
 def _after_optimizer(optimizer: Any, args: Any, kwargs: Any) -> None:
-    if in_backward():  # a step per parameter during the backward pass: the others still need their scales
+    if in_backward():  # an optimizer per parameter: other weights still need their scales
         count_step()
         clock.pending = True
         _pending.add(optimizer)

@@ -1,4 +1,4 @@
-"""What a run chooses for its FP8 products, and where that holds."""
+"""The recipe of FP8 matmuls, and the autocast context that sets it."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ _FALLBACK = ("error", "bf16")
 
 
 class Numbers(NamedTuple):
-    """The recipe as the C ABI has it."""
+    """The recipe in the C ABI's numbers."""
 
     format: int
     recipe: int
-    length: int  # of the history; 0: not delayed, no state
+    length: int  # of the history; 0: the recipe has no states
     algo: int
     margin: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Names and numbers are Transformer Engine's; docs/guides/fp8.md helps to choose.
+    """The options of FP8 matmuls, with Transformer Engine's names. docs/guides/fp8.md helps to choose.
 
     format: `hybrid` (x and w in E4M3, gradients in E5M2), `e4m3` or `e5m2`. recipe: `delayed` (a scale per
-    tensor from the maxima of earlier steps), `current` (from the tensor itself), `rowwise` or `block`. The
-    next three are those of `delayed`. select: `measure` times both kinds of each product once per shape and
-    keeps the faster, `always` takes FP8. fallback: on a device without FP8 an `error`, or with `bf16` one
-    warning and torch's products. reduce_amax: maxima are those of all ranks, by one collective per step.
+    tensor from the maxima of earlier steps), `current` (from the tensor itself), `rowwise` or `block`.
+    amax_history_len, amax_compute_algo and margin apply to `delayed` only. select: `measure` times each
+    matmul with and without FP8 once per shape and uses the faster one; `always` uses FP8. fallback: a device
+    without FP8 is an `error`, or with `bf16` one warning, and torch's matmuls are used. reduce_amax: maxima
+    are taken over all ranks, by one collective per step.
     """
 
     format: str = "hybrid"
@@ -61,18 +62,18 @@ class Recipe:
 
 
 def _numbers(recipe: Recipe) -> Numbers:
-    """ValueError, in the core's words, where the core does not take it."""
+    """Returns the recipe in numbers; ValueError with the core's message if the core does not accept it."""
     algo = _abi.parse("amax_compute_algo", recipe.amax_compute_algo)
     number = _abi.parse("fp8_recipe", recipe.recipe)
     found = Numbers(_abi.parse("fp8_format", recipe.format), number, 0, algo, recipe.margin)
-    # The core checks these numbers when scales are updated; here those of no tensor are.
+    # The core checks these numbers when it updates scales: here those of 0 tensors.
     update = _abi.new(_abi.Fp8ScaleArgs, algo=algo, margin=recipe.margin, length=recipe.amax_history_len)
     if _abi.library().octavo_fp8_update_scales(ctypes.byref(update)) != 0:
         raise ValueError(_abi.last_error())
     return found._replace(length=recipe.amax_history_len if recipe.recipe == "delayed" else 0)
 
 
-# Of the process, not of a thread: autograd makes a recomputed forward in a thread of its own.
+# For the process, not for a thread, because autograd recomputes forward passes in other threads.
 _ambient: list[Recipe | None] = []
 
 
@@ -80,13 +81,13 @@ _known: dict[Recipe, Recipe] = {}
 
 
 def _one(recipe: Recipe) -> Recipe:
-    """The first of equal ones: calls look up what they need by the object."""
+    """Returns the first of equal recipes, because calls are prepared per object."""
     return _known.setdefault(recipe, recipe)
 
 
 class autocast:  # noqa: N801  (as torch's)
-    """Sets the recipe of `matmul` and `Linear` that have none of their own; with enabled=False both are
-    torch's products, whatever they have. It holds for all threads of the process.
+    """Sets the recipe of calls of `matmul` and `Linear` without a recipe. With enabled=False all of them use
+    torch's matmuls. It applies to all threads of the process.
     """
 
     def __init__(self, enabled: bool = True, recipe: Recipe | None = None) -> None:
@@ -105,7 +106,7 @@ class autocast:  # noqa: N801  (as torch's)
 
 
 def resolve(own: Recipe | None) -> Recipe | None:
-    """The recipe that counts here; None: torch's products."""
+    """Returns the recipe to use; None: torch's matmuls."""
     if _ambient:
         ambient = _ambient[-1]
         return None if ambient is None else own or ambient

@@ -1,4 +1,4 @@
-"""States of sites in checkpoints: as one tensor of bytes, which every file format takes."""
+"""The states of sites in checkpoints: one tensor of bytes each, which every file format supports."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import measure
-from .sites import Site, known, site_of
+from . import choice_timing
+from .sites import Site, find, site_of
 
 _VERSION = 1
-_WORDS = 256  # the text is filled up to a multiple of this, so that most tensors of a model have one size
+_WORDS = 256  # the text is padded to a multiple of this, so that most tensors of a model have one size
 
 
 def pack(site: Site) -> Tensor:
-    """Scales and histories of x, w and dy, and the decisions, on the CPU."""
+    """Returns the scales and histories of x, w and dy, and the decisions, on the CPU."""
     states = site.states
     head: dict[str, Any] = {"version": _VERSION, "decisions": site.decisions}
     if states is not None:
@@ -46,22 +46,22 @@ def unpack(site: Site, packed: Any) -> None:
         raise ValueError(f"fp8: a site's state cannot be read: {error}") from error
     if version != _VERSION:
         raise ValueError(f"fp8: a site's state has version {version}, expected {_VERSION}")
-    measure.decisions.update(decisions)
+    choice_timing.decisions.update(decisions)
     site.load(states, decisions)
 
 
 def state_dict(model: nn.Module) -> dict[str, Tensor]:
-    """The states of all weights of the model that `matmul` or `Linear` has used, by parameter names."""
+    """Returns the states of all weights that `matmul` or `Linear` has used, by parameter name."""
     found = {}
     for name, param in model.named_parameters():
-        site = known(param)
+        site = find(param)
         if site is not None and (site.states is not None or site.decisions):
             found[name] = pack(site)
     return found
 
 
 def load_state_dict(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Gives the model's weights what `state_dict` has saved. Every name must be one of the model's."""
+    """Loads what `state_dict` has saved. Every name must be a parameter of the model."""
     params = dict(model.named_parameters())
     if unknown := [name for name in state if name not in params]:
         raise KeyError(f"fp8: the model has no parameter {unknown[0]!r}; its device and names come first")

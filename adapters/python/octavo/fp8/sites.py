@@ -1,7 +1,7 @@
-"""What belongs to a weight: the states of delayed scaling and the codes of its present values.
+"""Sites: the states of delayed scaling of a weight, and the codes of its current values.
 
-A site is found by the weight's memory, so all uses of a weight and all views that begin where it begins share
-one. It lives as long as that memory, or a Linear that holds it: weights may move.
+A site is found by the weight's memory, so all uses of a weight, and all views with the same start, share one
+site. A site lives as long as this memory, or as long as a Linear holds it, because weights may move.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from .._shards import local
 from .arenas import Arena, ArenaKey, Lease, arena
 from .devices import captured_on, capturing
-from .plans import DGRAD, FORWARD, Plan, W
+from .layer_cache import DGRAD, FORWARD, Layer, W
 from .recipe import Recipe
 from .steps import clock
 
 
 class WeightCodes(NamedTuple):
-    """Codes of a weight, and what they are codes of."""
+    """Codes of a weight, and the state of the weight that they were cast from."""
 
     made_from: tuple[object, ...]
     passes: int
     memory: Tensor | None
     codes: int  # addresses
-    turned: int
+    transposed: int
 
 
 _NO_CODES = WeightCodes((), 0, None, 0, 0)
@@ -42,20 +42,20 @@ _numbers = itertools.count()
 
 class Site:
     def __init__(self) -> None:
-        self.number = next(_numbers)  # the order of creation, which is the same on all ranks
+        self.number = next(_numbers)  # sites are created in the same order on all ranks
         self.used = False
-        self.waits = False  # the backward pass of the last forward pass is still to come
+        self.waits = False  # the backward pass of the last forward pass is pending
         self.owner: weakref.ref[Any] | None = None  # the optimizer whose step ends this site's steps
-        self.recipe: Recipe | None = None  # of the last forward, where it was used
-        self.decisions: dict[str, int] = {}  # of `select: measure`, for the shapes that were used
-        self.casts = 0  # of the weight
-        self.made: dict[Any, Any] = {}  # of matmul: what calls of one kind need
+        self.recipe: Recipe | None = None  # the recipe of the last forward pass
+        self.decisions: dict[str, int] = {}  # of `select: measure`, by shape
+        self.casts = 0  # how often the weight was cast
+        self.made: dict[Any, Any] = {}  # prepared calls of matmul, by kind of call
         self.lease: Lease | None = None
-        self._loaded: Tensor | None = None  # states of a file, until the first use says what they are for
+        self._loaded: Tensor | None = None  # states of a checkpoint, until the first use
         self._kept: dict[object, WeightCodes] = {}
 
     def state(self, key: ArenaKey | None) -> int:
-        """The address of the states of x, w and dy; 0 where the recipe has none."""
+        """Returns the address of the states of x, w and dy; 0 if the recipe has none."""
         if key is None:
             return 0
         lease = self.lease
@@ -63,17 +63,17 @@ class Site:
             lease = self._move(arena(key))
         return lease.address
 
-    # Tensors that are made in inference mode cannot be written outside of it, and training may come next.
+    # Tensors that are created in inference mode cannot be written by training later.
     @torch.inference_mode(False)
     @torch.no_grad()
     def _move(self, to: Arena) -> Lease:
-        """The first use, another device, or other numbers: what of the history fits is kept."""
+        """Leases states for a first use, another device or recipe, and copies the history that fits."""
         if capturing(to.key.device):
             raise RuntimeError(
                 "fp8: a weight is used for the first time while a CUDA graph is captured, and each replay "
-                "would begin its scales anew: run the model once before the capture"
+                "would reset its scales: run the model once before the capture"
             )
-        lease, before = to.take(), self.states
+        lease, before = to.lease(), self.states
         if before is not None:
             many = min(lease.states.shape[1], before.shape[1])
             lease.states[:, :many] = before[:, :many].to(lease.states.device)
@@ -88,31 +88,31 @@ class Site:
         return self.lease is not None and self.lease.arena.reduces()
 
     def codes(
-        self, plan: Plan, weight: Tensor, state: int, training: bool, stream: int | None
+        self, layer: Layer, weight: Tensor, state: int, training: bool, stream: int | None
     ) -> WeightCodes:
-        """The weight's codes for the plan's passes, cast where its values may be others than before."""
-        passes = plan.passes & (FORWARD | DGRAD)
+        """Returns the weight's codes for the layer's passes. Casts it if its values may have changed."""
+        passes = layer.passes & (FORWARD | DGRAD)
         if not passes:
             return _NO_CODES
         version = 0 if weight.is_inference() else weight._version
-        # Another stream would not wait for the cast. An evaluation may have had other weights (averages of
-        # them) by writes that torch does not count.
+        # Another stream would not wait for the cast. An evaluation may have used other values (averages of
+        # weights), by writes that torch does not count.
         made_from = (clock.epoch, version, weight.data_ptr(), state, training, stream)
-        # A graph replays its own cast, with the values that the weight has then.
+        # A graph replays its own cast, with the weight's values at that time.
         captured = captured_on(stream)
-        kept = None if captured or clock.captured else self._kept.get(plan.weight_key)
+        kept = None if captured or clock.captured else self._kept.get(layer.weight_key)
         if kept is not None and kept.made_from == made_from and kept.passes & passes == passes:
             return kept
-        made = WeightCodes(made_from, passes, *plan.empty_pair(W))
-        plan.cast_to(W, weight, made.codes, made.turned, state, True, None, stream)
+        made = WeightCodes(made_from, passes, *layer.empty_pair(W))
+        layer.cast(W, weight, made.codes, made.transposed, state, True, stream)
         self.casts += 1
         if not captured:
-            self._kept[plan.weight_key] = made
+            self._kept[layer.weight_key] = made
         return made
 
     @property
     def states(self) -> Tensor | None:
-        """[3, 2 + length]: of x, w and dy two scales and the history."""
+        """[3, 2 + length]: two scales and the history of each of x, w and dy."""
         return self._loaded if self.lease is None else self.lease.states
 
     @torch.no_grad()
@@ -130,7 +130,7 @@ class Site:
         self._kept = {}
 
     def __getstate__(self) -> dict[str, object]:
-        """A copy has states of its own."""
+        """A copy gets separate states."""
         states = self.states
         kept = None if states is None else states.detach().cpu().clone()
         return {"states": kept, "decisions": self.decisions, "recipe": self.recipe}
@@ -142,10 +142,10 @@ class Site:
 
 
 _Key = tuple[int, int]
-# A weak reference keeps the address of what it refers to from being used again.
+# While a weak reference exists, the address of its storage is not used again.
 _sites: dict[_Key, tuple[StorageWeakRef, Site]] = {}
 _lock = threading.Lock()
-_generation = 0  # counts sites that were added
+_generation = 0  # the number of sites that were added so far
 
 
 def generation() -> int:
@@ -153,13 +153,13 @@ def generation() -> int:
 
 
 def all_sites() -> list[Site]:
-    """The sites of all weights whose memory still exists."""
+    """Returns the sites of all weights whose memory still exists."""
     with _lock:
         return [site for memory, site in _sites.values() if not memory.expired()]
 
 
 def of_parameters(params: Iterable[Tensor]) -> list[Site]:
-    """The sites of weights that lie in the memory of these parameters."""
+    """Returns the sites of the weights in the memory of these parameters."""
     ranges: dict[int, list[tuple[int, int]]] = {}
     for param in map(local, params):
         try:
@@ -180,13 +180,13 @@ def _key(weight: Tensor) -> _Key:
     return weight.untyped_storage()._cdata, weight.storage_offset()
 
 
-def known(weight: Tensor) -> Site | None:
+def find(weight: Tensor) -> Site | None:
     found = _sites.get(_key(weight))
     return None if found is None else found[1]
 
 
 def site_of(weight: Tensor, own: Site | None = None) -> Site:
-    """The weight's site; where its memory has none yet, `own` (it has moved) or a new one."""
+    """Returns the weight's site. If its memory has none: `own`, whose weight has moved, or a new one."""
     found = _sites.get(_key(weight))
     return found[1] if found is not None else _add(weight, own)
 
@@ -195,9 +195,9 @@ def _add(weight: Tensor, own: Site | None) -> Site:
     global _generation
     with _lock:
         found = _sites.get(_key(weight))
-        if found is not None:  # by another thread
+        if found is not None:  # another thread added it
             return found[1]
-        # A module may still hold the site of memory that is gone: its weight has moved.
+        # A module whose weight has moved may still hold the site of expired memory.
         for key in [key for key, (memory, _) in _sites.items() if memory.expired()]:
             del _sites[key]
         site = own or Site()

@@ -1,4 +1,4 @@
-"""When a step ends: scales are updated, and codes of weights are no longer valid."""
+"""The end of a step: scales are updated, and the codes of weights become invalid."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _graph_task = torch._C._current_graph_task_id
 
 
 class Clock:
-    """`epoch` counts what may have changed weights."""
+    """Counts the events that may have changed weights, in `epoch`."""
 
     def __init__(self) -> None:
         self.epoch = 0
         self.pending = False
-        # A step is part of a CUDA graph: each replay writes weights, and nothing here sees it.
+        # True if a CUDA graph contains a step: its replays write weights, and this module does not notice.
         self.captured = False
 
 
@@ -23,7 +23,7 @@ clock = Clock()
 
 
 def in_backward() -> bool:
-    """Whether autograd is at work in this thread: a forward then is one that is made once more."""
+    """Returns True inside a backward pass of this thread: a forward pass there is a recomputation."""
     return bool(_graph_task() != -1)
 
 
@@ -32,19 +32,19 @@ def _capturing() -> bool:
 
 
 def count_step() -> None:
-    """Weights may have changed: they are cast anew when they are next used."""
+    """Notes that weights may have changed, so they are cast again at their next use."""
     clock.epoch += 1
     clock.captured = clock.captured or _capturing()
 
 
 @torch.no_grad()
 def end_step(skipped: bool = False) -> None:
-    """Ends a step of all weights: scales follow the maxima of the step, and weights are cast anew when they
-    are next used.
+    """Ends a step of all weights: updates scales from the maxima of the step, and casts weights again at
+    their next use.
 
-    Every optimizer of torch.optim does it after its step, for the weights that are its parameters. Call it
-    where something else writes the weights. With skipped=True the maxima of the step are forgotten: where
-    gradients were not finite and no optimizer has stepped.
+    Every optimizer of torch.optim does this after its step, for the weights that are its parameters. Call it
+    if something else writes the weights. Pass skipped=True if gradients were not finite and no optimizer has
+    stepped: then the maxima of the step are dropped.
     """
     count_step()
     clock.pending = False

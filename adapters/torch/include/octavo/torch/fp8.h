@@ -1,4 +1,4 @@
-// Products with weights in FP8, for models of LibTorch:
+// FP8 matmuls for models of LibTorch:
 //
 //   auto context = octavo::torch::fp8::Context::make();  // Options: format, recipe, ...
 //   for (auto& p : model->named_parameters()) context->add(p.key(), p.value());
@@ -9,9 +9,9 @@
 //   }
 //   loss.backward();
 //   optimizer.step();
-//   context->step_done();                                // new scales; weights are cast anew
+//   context->step_done();                                // new scales; weights are cast again
 //
-// octavo/fp8.h says what formats and recipes mean.
+// octavo/fp8.h defines formats and recipes.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace octavo::torch::fp8 {
 
-// What matmul() uses outside of any scope: default options, one for the whole process.
+// Returns the context of matmul() outside of any scope: one per process, with default options.
 inline const std::shared_ptr<Context>& default_context() {
   static const std::shared_ptr<Context> context = Context::make();
   return context;

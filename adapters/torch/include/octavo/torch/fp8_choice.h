@@ -1,5 +1,5 @@
-// Which passes of a product are in FP8: all, or those that are faster so, by times of both on the device.
-// A choice is made once for products of a shape. What is chosen can be kept and given to other processes.
+// The choice of passes in FP8 by their times on the device. It is measured once per shape, and can be saved
+// and sent to other processes.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,13 +13,12 @@
 #include <locale>
 #include <sstream>
 #include <string>
-#include <tuple>
 #include <vector>
 
 namespace octavo::torch::fp8 {
 
-// What a choice was made for. Tokens are rounded up to a power of two: their number changes from batch to
-// batch in many models, and the faster one seldom changes with it.
+// The shape that a choice is for. Tokens are rounded up to a power of two, because their number changes from
+// batch to batch in many models, and the choice rarely changes with it.
 struct ShapeKey {
   explicit ShapeKey(const Shape& shape)
       : numbers{shape.groups,
@@ -28,7 +27,7 @@ struct ShapeKey {
                 shape.outputs,
                 shape.shared.one_input ? 1 : 0,
                 shape.shared.one_output ? 1 : 0,
-                shape.turned_weight ? 1 : 0,
+                shape.transposed_weight ? 1 : 0,
                 static_cast<std::int64_t>(native::dtype_number(shape.x)),
                 static_cast<std::int64_t>(native::dtype_number(shape.w)),
                 static_cast<std::int64_t>(native::dtype_number(shape.y))} {}
@@ -49,9 +48,9 @@ struct ShapeKey {
 struct Decision {
   ShapeKey shape;
   std::uint32_t passes = 0;     // in FP8, a bit each
-  octavo_fp8_times times = {};  // microseconds; none for a shape that stays plain
+  octavo_fp8_times times = {};  // microseconds; 0 if the shape was not measured
 
-  // What it is about: "[up to 64 tokens, 16] with [16, 32]:".
+  // Returns the shape as text: "[up to 64 tokens, 16] with [16, 32]:".
   std::string words() const {
     const auto& n = shape.numbers;
     std::ostringstream out = plain_stream();
@@ -63,7 +62,7 @@ struct Decision {
     return out.str();
   }
 
-  // One line for a log.
+  // Returns a line for a log.
   std::string text() const {
     std::ostringstream out = plain_stream();
     out << words();
@@ -78,7 +77,7 @@ struct Decision {
     return out.str();
   }
 
-  // Numbers with spaces between them, for a file; from() reads them back.
+  // Returns numbers separated by spaces, for a file; from() reads them.
   std::string saved() const {
     std::ostringstream out = plain_stream();
     for (const std::int64_t number : shape.numbers) out << number << ' ';
@@ -111,12 +110,12 @@ struct Decision {
   }
 };
 
-// Times on a device, by its own clock.
+// Measures times with the events of a device.
 class Timer {
  public:
   explicit Timer(const ::torch::Device& device) : stream_(*native::current_stream(device)) {}
 
-  // Microseconds: the median of a few calls, after some that do not count.
+  // Returns the median of a few calls in microseconds, after warm-up calls.
   template <class F>
   double time(F&& call) const {
     constexpr int kBefore = 2, kCounted = 7;
@@ -141,8 +140,8 @@ class Timer {
   c10::Stream stream_;
 };
 
-// Times both ways of every pass on the operands of a product, and takes the fastest choice. x and w are
-// [groups, rows, columns]; w as in memory. REQUIRES: a GPU whose stream is not being captured.
+// Times every pass with and without FP8 on the operands of a matmul, and chooses the fastest combination. x
+// and w are [groups, rows, columns]; w as in memory. REQUIRES: a GPU whose stream is not being captured.
 inline Decision measured(const Layer& layer, const Numbers& numbers, const Tensor& x, const Tensor& w,
                          double casts_of_weight, void* workspace) {
   const Shape& shape = layer.shape();
@@ -152,39 +151,29 @@ inline Decision measured(const Layer& layer, const Numbers& numbers, const Tenso
   out.times.casts_of_weight = casts_of_weight;
   const Timer timer(layer.device());
 
-  const Tensor px = x.to(shape.y), pw = (shape.turned_weight ? w : w.mT()).to(shape.y);
-  const Tensor dy = plain::forward(px, pw, shape);  // numbers like those of the model, of the right size
+  const Tensor px = x.to(shape.y), pw = (shape.transposed_weight ? w : w.mT()).to(shape.y);
+  const Tensor dy = plain::forward(px, pw, shape);  // values of the right size
   out.times.plain[kForward] = timer.time([&] { plain::forward(px, pw, shape); });
   out.times.plain[kDgrad] = timer.time([&] { plain::dgrad(dy, pw, shape); });
   out.times.plain[kWgrad] = timer.time([&] { plain::wgrad(dy, px, shape); });
 
-  // Scales of their own: what is measured leaves no trace.
-  const Tensor state = ::torch::ones({2 + numbers.history},
-                                     ::torch::TensorOptions().dtype(::torch::kFloat32).device(w.device()));
-  const Delayed delayed =
-      numbers.delayed() ? Delayed{state.data_ptr<float>(), state.data_ptr<float>() + 2} : Delayed();
+  // Separate scales: measuring does not change those of the weight.
+  const Tensor states = ::torch::ones({3, 2 + numbers.history},
+                                      ::torch::TensorOptions().dtype(::torch::kFloat32).device(w.device()));
+  const Delayed delayed = numbers.delayed() ? Delayed{states.data_ptr<float>()} : Delayed();
   Codes codes[3];
-  const std::tuple<std::uint32_t, const Tensor*, std::uint32_t, std::uint32_t> operands[3] = {
-      {kX, &x, bit(kForward), bit(kForward) | bit(kWgrad)},
-      {kW, &w, bit(kForward), bit(kForward) | bit(kDgrad)},
-      {kDy, &dy, bit(kDgrad), bit(kDgrad) | bit(kWgrad)}};
-  for (const auto& [operand, from, one, two] : operands) {
-    Codes& to = codes[operand];
-    out.times.cast[operand] = timer.time([&, number = operand, tensor = from, passes = one] {
-      layer.cast(number, *tensor, passes, delayed, to);
-    });
-    out.times.cast_two[operand] = timer.time([&, number = operand, tensor = from, passes = two] {
-      layer.cast(number, *tensor, passes, delayed, to);
-    });
+  const Tensor* const sources[] = {&x, &w, &dy};
+  for (const std::uint32_t operand : {kX, kW, kDy}) {
+    const auto cast_time = [&](std::uint32_t passes) {
+      return timer.time([&] { layer.cast(operand, *sources[operand], passes, delayed, codes[operand]); });
+    };
+    out.times.cast[operand] = cast_time(bit(operand == kDy ? kDgrad : kForward));
+    out.times.cast_two[operand] = cast_time(kAllPasses);
   }
-  const std::tuple<std::uint32_t, const Tensor*, const Tensor*, ::torch::ScalarType> passes[3] = {
-      {kForward, &codes[kX].by_rows, &codes[kW].by_rows, shape.y},
-      {kDgrad, &codes[kDy].by_rows, &codes[kW].turned, shape.x},
-      {kWgrad, &codes[kDy].turned, &codes[kX].turned, shape.w}};
-  for (const auto& [pass, a, b, type] : passes) {
-    const Tensor to = layer.result(pass, type);
-    out.times.fp8[pass] = timer.time(
-        [&, number = pass, left = a, right = b] { layer.product(number, *left, *right, to, workspace); });
+  for (const std::uint32_t pass : {kForward, kDgrad, kWgrad}) {
+    const Tensor to = layer.result(pass);
+    out.times.fp8[pass] =
+        timer.time([&] { layer.matmul(pass, codes[kX], codes[kW], codes[kDy], to, workspace); });
   }
   native::check(octavo_fp8_fastest(&out.times, &out.passes), "octavo::torch::fp8: ");
   return out;

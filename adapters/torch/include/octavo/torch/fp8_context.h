@@ -1,5 +1,5 @@
-// What a model's products in FP8 share: options, the sites of its weights, which passes of which shape are in
-// FP8, and the scratch memory. The products themselves are in fp8_function.h.
+// The context of a model's FP8 matmuls: options, the sites of weights, the choice of passes by shape, and
+// workspaces. The matmuls are in fp8_function.h.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,19 +19,19 @@
 
 namespace octavo::torch::fp8 {
 
-// What a run must keep to go on with the same bits.
+// The state that a run saves to resume with the same bits.
 struct State {
   std::vector<std::pair<std::string, Tensor>> tensors;  // by weight: [3, 2 scales + history] of x, w and dy
   std::vector<std::string> decisions;                   // Decision::saved()
 };
 
-// One call of matmul, until its backward pass is done.
+// A call of matmul, until its backward pass is done.
 struct Call;
 
-// Takes any number of threads: a backward pass may run in another one than the forward pass.
+// Thread-safe, because a backward pass may run in another thread than the forward pass.
 class Context : public std::enable_shared_from_this<Context> {
  public:
-  // Contexts live in shared pointers: graphs keep theirs.
+  // Graphs share the ownership of their context.
   static std::shared_ptr<Context> make(const Options& options = {}) {
     return std::shared_ptr<Context>(new Context(options));
   }
@@ -40,16 +40,16 @@ class Context : public std::enable_shared_from_this<Context> {
 
   const Options& options() const { return options_; }
 
-  // Makes a parameter a site; the order of calls is the order of states. A context without such calls takes
-  // every weight that it is given; one with them leaves products with other weights plain. The name is that
-  // of checkpoints and messages.
+  // Adds a parameter as a site; states are in the order of these calls. Without such calls, matmuls with
+  // every weight are in FP8; with them, matmuls with other weights stay plain. Checkpoints and messages use
+  // the name.
   void add(std::string name, const Tensor& weight) {
     const Lock lock(mutex_);
     sites_.add(std::move(name), weight);
   }
 
-  // Whether products on the device are in FP8. Where it has none: false, said once, with the fallback bf16,
-  // else an error. matmul() asks by itself.
+  // Returns true if the device supports FP8. If not, it is an error, or with the fallback bf16 a warning,
+  // logged once. matmul() checks this automatically.
   bool is_available(const ::torch::Device& device) {
     const Lock lock(mutex_);
     return has_fp8(device);
@@ -58,18 +58,19 @@ class Context : public std::enable_shared_from_this<Context> {
   // x [.., in] with w [in, out]: [.., out]. w is dense, or the t() of a dense [out, in]. The result has x's
   // dtype, or autocast's.
   Tensor matmul(const Tensor& x, const Tensor& w);
-  // A weight for each of a number of groups, w [groups, in, out]: x [groups, tokens, in], or [tokens, in] for
-  // one_input, to [groups, tokens, out], or [tokens, out] for one_output.
+  // A matmul for each group: w is [groups, in, out], x is [groups, tokens, in], or [tokens, in] for
+  // one_input; the result is [groups, tokens, out], or [tokens, out] for one_output.
   Tensor matmul_batched(const Tensor& x, const Tensor& w, Shared shared = {});
 
-  // Ends a step, after the optimizer's: new scales from the step's maxima, and weights are cast anew. After a
-  // skipped step scales stay, and its maxima are forgotten.
+  // Ends a step. Call it after the optimizer's step. Updates scales from the maxima of the step, and casts
+  // weights again at their next use. After a skipped step scales stay, and its maxima are dropped.
   void step_done(bool skipped = false) {
     end_step([&](const Tensor& maxima) {
       if (skipped) maxima.zero_();
     });
   }
-  // The same with a number on any device that is not 0 after a skipped step. The host does not wait for it.
+  // `skipped` is one number on any device, which is not 0 after a skipped step. The host does not wait for
+  // it.
   void step_done(const Tensor& skipped) {
     TORCH_CHECK(skipped.numel() == 1, "octavo::torch::fp8: step_done got ", skipped.sizes(),
                 ", expected one number that is not 0 after a skipped step");
@@ -78,8 +79,8 @@ class Context : public std::enable_shared_from_this<Context> {
     });
   }
 
-  // The maxima of the step under way, of all sites; for their maximum over ranks before step_done(). Recipes
-  // without states have none.
+  // Returns the maxima of the current step of all sites; empty for recipes without states. For several ranks,
+  // pass their maximum over ranks to set_amaxes() before step_done().
   Tensor amaxes() const {
     const Lock lock(mutex_);
     std::vector<Tensor> parts;
@@ -100,7 +101,7 @@ class Context : public std::enable_shared_from_this<Context> {
     }
   }
 
-  // Tensors are copies. With check() an error comes before anything is changed.
+  // state() returns copies. check() throws if load() would, and changes nothing.
   State state() const {
     const Lock lock(mutex_);
     State out;
@@ -130,49 +131,49 @@ class Context : public std::enable_shared_from_this<Context> {
     }
   }
 
-  // What was measured, by shape.
+  // Returns the measured decisions, by shape.
   std::vector<Decision> decisions() const {
     const Lock lock(mutex_);
     std::vector<Decision> out;
     for (const auto& [shape, decision] : decisions_) out.push_back(decision);
     return out;
   }
-  // Takes decisions of another process; those for shapes that have one here are replaced. Not within a step:
-  // a recomputed forward pass must do what the first one did.
+  // Replaces decisions by those of another process. Call it between steps, because a recomputed forward pass
+  // must use the decisions of the first one.
   void adopt(const std::vector<std::string>& saved) {
     std::vector<Decision> all;
     for (const std::string& one : saved) all.push_back(Decision::from(one));
     const Lock lock(mutex_);
     for (const Decision& decision : all) decisions_[decision.shape] = decision;
   }
-  // False: shapes without a decision are in FP8 until adopt() brings one. For all ranks but the first.
+  // If false, shapes without a decision are in FP8 until adopt() is called. Set it on all ranks but the
+  // first.
   void set_measuring(bool measuring) {
     const Lock lock(mutex_);
     measuring_ = measuring;
   }
 
-  // Who hears of decisions and of products that stay plain; a warning of torch's where nobody was set. It is
-  // called once for each, also from the threads of a backward pass, and must not
-  // call the context.
+  // Sets the function that logs decisions and matmuls that stay plain; the default is a warning of torch. It
+  // is called once per text, also from the threads of a backward pass, and must not call the context.
   using Log = std::function<void(const std::string&)>;
   void set_log(Log log) {
     const Lock lock(mutex_);
     log_ = std::move(log);
   }
 
-  // Of the codes of weights that are kept, and of scales and histories.
+  // Returns the bytes of weights' codes, scales and histories.
   std::int64_t bytes() const {
     const Lock lock(mutex_);
     std::int64_t out = 0;
     for (const Site& site : sites_.all())
       for (const CastWeight& cast : site.casts)
-        for (const Tensor* codes : {&cast.codes.by_rows, &cast.codes.turned})
+        for (const Tensor* codes : {&cast.codes.by_rows, &cast.codes.transposed})
           out += codes->defined() ? static_cast<std::int64_t>(codes->nbytes()) : 0;
     for (const States& states : sites_.states()) out += static_cast<std::int64_t>(states.all().nbytes());
     return out;
   }
 
-  // How often a weight was cast.
+  // Returns the number of casts of weights so far.
   std::int64_t weight_casts() const {
     const Lock lock(mutex_);
     return sites_.casts();
@@ -187,27 +188,27 @@ class Context : public std::enable_shared_from_this<Context> {
   Tensor multiply(const Tensor& x, const Tensor& w, Shape shape);
   static Tensor plainly(const Tensor& x, const Tensor& w, const Shape& shape);
 
-  // Why a product stays plain; empty: it does not.
+  // Returns why a matmul stays plain; empty: it does not.
   std::string why_plain(const Shape& shape, const Layer& layer, const Tensor& w) {
     for (const ::torch::ScalarType type : {shape.x, shape.w, shape.y})
       if (native::dtype_number(type) < 0) return std::string(c10::toString(type)) + " has no FP8";
-    if (!(shape.turned_weight ? w : w.mT()).is_contiguous()) return "the weight is not dense in memory";
+    if (!(shape.transposed_weight ? w : w.mT()).is_contiguous()) return "the weight is not dense in memory";
     return layer.why_not();
   }
 
-  // Whether the device has FP8; an error where it has not and may not fall back.
+  // See is_available().
   bool has_fp8(const ::torch::Device& device) {
     const auto found = devices_.find({device.type(), device.index()});
     if (found != devices_.end()) return found->second;
     const std::string why = why_unsupported(device, numbers_.recipe);
     TORCH_CHECK(why.empty() || numbers_.may_fall_back, why,
-                why.find("fallback") == std::string::npos ? "; set fallback to bf16 for plain products" : "");
-    if (!why.empty()) say(why + "; products stay plain");
+                why.find("fallback") == std::string::npos ? "; set fallback to bf16 for plain matmuls" : "");
+    if (!why.empty()) log_once(why + "; matmuls stay plain");
     devices_[{device.type(), device.index()}] = why.empty();
     return why.empty();
   }
 
-  // The passes in FP8. x and w are [groups, rows, columns], as in memory.
+  // Returns the passes in FP8. x and w are [groups, rows, columns], as in memory.
   std::uint32_t choose(const Layer& layer, const Tensor& x, const Tensor& w) {
     if (!numbers_.measure) return kAllPasses;
     const ShapeKey key(layer.shape());
@@ -215,43 +216,40 @@ class Context : public std::enable_shared_from_this<Context> {
     if (found != decisions_.end()) return found->second.passes;
     if (layer.device().is_meta() && planned() != nullptr) return planned()->choose(layer.shape());
     const native::MaybeStream stream = native::current_stream(layer.device());
-    if (!measuring_ || !stream || native::capturing(stream)) return kAllPasses;  // none: the CPU
+    if (!measuring_ || !stream || native::capturing(stream)) return kAllPasses;  // no stream: the CPU
     const Decision decision = measured_or_plain(layer, x, w);
     decisions_[key] = decision;
     return decision.passes;
   }
 
-  // Measuring needs memory for both ways at once. Where there is none, training goes on: the shape stays
-  // plain.
+  // Measuring may need more memory than training. The shape stays plain if it is not available.
   Decision measured_or_plain(const Layer& layer, const Tensor& x, const Tensor& w) {
     try {
-      Decision out = measured(layer, numbers_, x, w, options_.casts_of_weight, workspace(layer.device()));
-      say(out.text());
+      Decision out = measured(layer, numbers_, x, w, options_.casts_of_weight, workspace(layer));
+      log_once(out.text());
       return out;
     } catch (const c10::OutOfMemoryError&) {
       Decision out;
       out.shape = ShapeKey(layer.shape());
       out.times = native::sized<octavo_fp8_times>();
-      say(out.words() +
-          " plain: there is no memory to time both ways in; select \"always\" takes FP8 untimed");
+      log_once(out.words() +
+               " plain: there is no memory to time both ways in; select \"always\" takes FP8 untimed");
       return out;
     }
   }
 
-  // Of this thread's stream: what is queued there uses it in turn.
-  void* workspace(const ::torch::Device& device) {
+  // Returns the workspace of this thread's stream, which its matmuls share, because they run in order.
+  void* workspace(const Layer& layer) {
+    const ::torch::Device& device = layer.device();
     const native::MaybeStream stream = native::current_stream(device);
     if (!stream && !device.is_meta()) return nullptr;
     Tensor& buffer = workspaces_[{device.index(), stream ? stream->id() : 0}];
-    if (!buffer.defined()) {
-      buffer = native::bytes(
-          octavo_fp8_workspace_bytes(native::device_kind(device), native::device_index(device)), device);
-    }
+    if (!buffer.defined()) buffer = native::bytes(layer.workspace_bytes(), device);
     return buffer.data_ptr();
   }
 
-  // Says it once.
-  void say(const std::string& line) {
+  // Logs a line once.
+  void log_once(const std::string& line) {
     if (!said_.insert(line).second) return;
     if (log_)
       log_(line);
@@ -259,7 +257,7 @@ class Context : public std::enable_shared_from_this<Context> {
       TORCH_WARN("octavo::torch::fp8: ", line);
   }
 
-  // `prepare`: what is done to the maxima before.
+  // `prepare` changes the maxima before the update.
   template <class F>
   void end_step(F&& prepare) {
     const Lock lock(mutex_);
@@ -314,16 +312,16 @@ class Context : public std::enable_shared_from_this<Context> {
   bool measuring_ = true;
 };
 
-// --- the context of a scope ---
+// --- scopes ---
 
 inline std::shared_ptr<Context>& current_slot() {
   thread_local std::shared_ptr<Context> slot;
   return slot;
 }
-// That of the innermost scope of this thread; null: none.
+// Returns the context of the innermost scope of this thread; null: none.
 inline const std::shared_ptr<Context>& current() { return current_slot(); }
 
-// Makes a context the current one of this thread. Null: none is.
+// Makes a context the current one of this thread; null: no context.
 class Scope {
  public:
   explicit Scope(std::shared_ptr<Context> context) : before_(std::move(context)) {

@@ -1,5 +1,5 @@
-// Products with weights in FP8, with their gradients. What a graph keeps of a product is the turned codes of
-// x, a byte an element; x itself only where the gradient of the weight is plain.
+// FP8 matmuls with their gradients. A graph saves the transposed codes of x, one byte per element; it saves x
+// only if the weight's gradient is plain.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace octavo::torch::fp8 {
 
-// What the passes of one product share.
+// The data that the forward and the backward pass of one matmul share.
 struct Call : ::torch::CustomClassHolder {
   Call(std::shared_ptr<Context> of, Site& with, const Layer& made, std::uint32_t in_fp8, bool for_x,
        bool for_w)
@@ -32,10 +32,10 @@ struct Call : ::torch::CustomClassHolder {
 
   std::shared_ptr<Context> context;
   Site* site;
-  std::shared_ptr<const char> in_use;  // the site stays this weight's
+  std::shared_ptr<const char> in_use;  // no other weight gets the site's states
   Layer layer;
   std::uint32_t passes;
-  bool dx, dw;  // which gradients will be wanted
+  bool dx, dw;  // the gradients that will be needed
   std::vector<std::int64_t> x_sizes, y_sizes, w_sizes;
 };
 
@@ -43,7 +43,7 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
   using Tensors = ::torch::autograd::variable_list;
   using Graph = ::torch::autograd::AutogradContext;
 
-  // x and w as users have them.
+  // x and w are in the sizes of the caller.
   static Tensor forward(Graph* graph, const Tensor& x, const Tensor& w,
                         const c10::intrusive_ptr<Call>& call) {
     const Layer& layer = call->layer;
@@ -54,32 +54,32 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
     Codes codes_of_x, codes_of_w;
     {
       const std::lock_guard<std::mutex> lock(context.mutex_);
-      // The backward pass, and the second run of a recomputed one, find the weight cast for them.
+      // The weight is also cast for the backward pass and for a recomputed forward pass.
       const std::uint32_t of_w = call->passes & (bit(kForward) | bit(kDgrad));
       if (of_w != 0) codes_of_w = context.sites_.codes(*call->site, layer, lying(w, shape), of_w);
-      // Where nothing will be learned, the maximum of x is of no step.
+      // Without gradients, the maximum of x does not belong to a step.
       const std::uint32_t of_x = (call->passes & bit(kForward)) | wgrad;
       const bool learns = call->dx || call->dw;
-      if (of_x != 0) layer.cast(kX, dense, of_x, context.sites_.delayed(*call->site, kX, learns), codes_of_x);
+      if (of_x != 0) layer.cast(kX, dense, of_x, context.sites_.delayed(*call->site, learns), codes_of_x);
     }
     Tensor y;
     if (call->fp8(kForward)) {
-      y = layer.result(kForward, shape.y, call->y_sizes);
-      run(*call, kForward, codes_of_x.by_rows, codes_of_w.by_rows, y);
+      y = layer.result(kForward, call->y_sizes);
+      run(*call, kForward, codes_of_x, codes_of_w, {}, y);
     } else {
       y = plain::forward(dense.to(shape.y), seen(w, shape).to(shape.y), shape);
     }
     graph->saved_data["call"] = c10::IValue::make_capsule(call);
-    graph->save_for_backward({call->dw && wgrad == 0 ? x : Tensor(), codes_of_x.turned,
+    graph->save_for_backward({call->dw && wgrad == 0 ? x : Tensor(), codes_of_x.transposed,
                               call->dx && !call->fp8(kDgrad) ? w : Tensor(),
-                              call->dx ? codes_of_w.turned : Tensor()});
+                              call->dx ? codes_of_w.transposed : Tensor()});
     return shown(y, shape.tokens, call->y_sizes);
   }
 
   static Tensors backward(Graph* graph, const Tensors& grads) {
     TORCH_CHECK(
         !::torch::GradMode::is_enabled(),
-        "octavo::torch::fp8: a gradient was asked for with create_graph, expected without: products in "
+        "octavo::torch::fp8: a gradient was asked for with create_graph, expected without: matmuls in "
         "FP8 have no gradients of gradients; compute this loss outside of FP8");
     Tensors out(3);
     if (!grads[0].defined()) return out;
@@ -90,19 +90,19 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
     const bool dx = call->dx && graph->needs_input_grad(0), dw = call->dw && graph->needs_input_grad(1);
     const Tensors saved = graph->get_saved_variables();
     const Tensor& x = saved[0];
-    const Tensor &turned_x = saved[1], &w = saved[2], &turned_w = saved[3];
+    const Tensor &transposed_x = saved[1], &w = saved[2], &transposed_w = saved[3];
     const Tensor dy = matrices(grads[0], shape.outputs_of_y(), shape.tokens, shape.outputs);
     const std::uint32_t passes = call->passes & ((dx ? bit(kDgrad) : 0U) | (dw ? bit(kWgrad) : 0U));
     Codes codes;
     if (passes != 0) {
       const std::lock_guard<std::mutex> lock(context.mutex_);
-      layer.cast(kDy, dy, passes, context.sites_.delayed(*call->site, kDy), codes);
+      layer.cast(kDy, dy, passes, context.sites_.delayed(*call->site), codes);
     }
     if (dx) {
       Tensor to;
       if (call->fp8(kDgrad)) {
-        to = layer.result(kDgrad, shape.x, call->x_sizes);
-        run(*call, kDgrad, codes.by_rows, turned_w, to);
+        to = layer.result(kDgrad, call->x_sizes);
+        run(*call, kDgrad, {}, {{}, transposed_w}, codes, to);
         codes.by_rows.reset();
       } else {
         to = plain::dgrad(dy, seen(w, shape).to(shape.y), shape).to(shape.x);
@@ -112,45 +112,46 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
     if (dw) {
       Tensor to;
       if (call->fp8(kWgrad)) {
-        to = layer.result(kWgrad, shape.w);
-        run(*call, kWgrad, codes.turned, turned_x, to);
+        to = layer.result(kWgrad);
+        run(*call, kWgrad, {{}, transposed_x}, {}, codes, to);
       } else {
         const Tensor dense = matrices(x, shape.inputs_of_x(), shape.tokens, shape.inputs);
         to = plain::wgrad(dy, dense.to(shape.y), shape).to(shape.w);
       }
-      out[1] = (shape.turned_weight ? to : to.mT()).view(call->w_sizes);
+      out[1] = (shape.transposed_weight ? to : to.mT()).view(call->w_sizes);
     }
     return out;
   }
 
-  // Dense, [groups, rows, columns].
+  // Returns the tensor dense, as [groups, rows, columns].
   static Tensor matrices(const Tensor& t, std::int64_t groups, std::int64_t rows, std::int64_t columns) {
     return t.contiguous().view({groups, rows, columns});
   }
-  // w as [groups, inputs, outputs], and as it lies in memory.
+  // Return w as [groups, inputs, outputs], and as it is in memory.
   static Tensor seen(const Tensor& w, const Shape& shape) { return shape.batched ? w : w.unsqueeze(0); }
   static Tensor lying(const Tensor& w, const Shape& shape) {
-    return shape.turned_weight ? seen(w, shape) : seen(w, shape).mT();
+    return shape.transposed_weight ? seen(w, shape) : seen(w, shape).mT();
   }
-  // The rows that are meant, in the sizes of the user's tensor; no view for autograd, which would refuse to
-  // change one in place.
+  // Returns the rows without padding, in the sizes of the caller's tensor. The result is not a view for
+  // autograd, because a view that a function returns cannot be changed in place.
   static Tensor shown(const Tensor& all, std::int64_t tokens, at::IntArrayRef sizes) {
     if (all.sizes() == sizes && !all.is_view()) return all;
     return all.narrow(1, 0, tokens).view(sizes).variable_data();
   }
 
  private:
-  static void run(const Call& call, std::uint32_t pass, const Tensor& a, const Tensor& b, const Tensor& to) {
+  static void run(const Call& call, std::uint32_t pass, const Codes& x, const Codes& w, const Codes& dy,
+                  const Tensor& to) {
     void* workspace = nullptr;
     {
       const std::lock_guard<std::mutex> lock(call.context->mutex_);
-      workspace = call.context->workspace(call.layer.device());
+      workspace = call.context->workspace(call.layer);
     }
-    call.layer.product(pass, a, b, to, workspace);
+    call.layer.matmul(pass, x, w, dy, to, workspace);
   }
 };
 
-// As torch computes it.
+// Returns torch's matmul.
 inline Tensor Context::plainly(const Tensor& x, const Tensor& w, const Shape& shape) {
   if (!shape.batched) return x.matmul(w);
   const Tensor all =
@@ -168,7 +169,7 @@ inline Tensor Context::multiply(const Tensor& x, const Tensor& w, Shape shape) {
               ", expected one dtype (or autocast)");
   shape.x = x.scalar_type(), shape.w = w.scalar_type();
   shape.y = autocast ? at::autocast::get_autocast_dtype(octavo::autocast_type(device.type())) : shape.x;
-  shape.turned_weight = w.is_contiguous();
+  shape.transposed_weight = w.is_contiguous();
   const Layer layer(shape, numbers_, device);
   std::uint32_t passes = 0;
   Site* site = nullptr;
@@ -180,8 +181,8 @@ inline Tensor Context::multiply(const Tensor& x, const Tensor& w, Shape shape) {
       why = "the weight is none of those that were added";
     if (!why.empty()) {
       std::ostringstream what;
-      what << "a product with a weight " << w.sizes() << " stays plain: " << why;
-      say(what.str());
+      what << "a matmul with a weight " << w.sizes() << " stays plain: " << why;
+      log_once(what.str());
       return plainly(x, w, shape);
     }
     const ::torch::NoGradGuard no_grad;

@@ -1,5 +1,4 @@
-// One product with a weight and its gradients, over the C ABI of FP8: sizes, buffers, casts and products.
-// The same in plain torch for the passes that are not in FP8.
+// A layer's casts and matmuls, over the C ABI of FP8, and torch's matmuls for the passes that are not in FP8.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,56 +10,55 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <tuple>
 
 namespace octavo::torch::fp8 {
 
 using ::torch::Tensor;
 
-// The passes of the C ABI, as a number and as a bit of a set; and its operands.
+// Numbers of passes and operands in the C ABI. A set of passes has a bit for each.
 enum : std::uint32_t { kForward = 0, kDgrad = 1, kWgrad = 2 };
 constexpr std::uint32_t bit(std::uint32_t pass) { return 1U << pass; }
 constexpr std::uint32_t kAllPasses = 7;
 enum : std::uint32_t { kX = 0, kW = 1, kDy = 2 };
 
-// Of batched products: what the groups share.
+// The operand or result that all groups of a batched matmul share.
 struct Shared {
   bool one_input = false;   // all groups have one x
   bool one_output = false;  // y is the sum over the groups
 };
 
-// What is multiplied: x [tokens, inputs] with w [inputs, outputs], or a group of each.
+// The shape of a matmul x [tokens, inputs] . w [inputs, outputs], or of one for each group.
 struct Shape {
   std::int64_t groups = 1, tokens = 0, inputs = 0, outputs = 0;
   bool batched = false;  // w has a dimension of groups
   Shared shared;
-  bool turned_weight = true;  // in memory w is [groups, inputs, outputs]; else [groups, outputs, inputs]
+  bool transposed_weight = true;  // in memory w is [groups, inputs, outputs]; else [groups, outputs, inputs]
   ::torch::ScalarType x = ::torch::kFloat32, w = ::torch::kFloat32, y = ::torch::kFloat32;
 
   std::int64_t inputs_of_x() const { return shared.one_input ? 1 : groups; }    // its groups
   std::int64_t outputs_of_y() const { return shared.one_output ? 1 : groups; }  // its groups
 };
 
-// The codes of an operand; either may be undefined.
+// The codes of an operand in both orientations; either may be undefined.
 struct Codes {
-  Tensor by_rows, turned;
+  Tensor by_rows, transposed;
 };
 
-// The state of delayed scaling of one operand; null for other recipes.
+// The states of delayed scaling of a site: those of x, w and dy. Null for other recipes.
 struct Delayed {
-  float* scales = nullptr;
-  float* history = nullptr;  // null: this cast does not count
+  float* states = nullptr;
+  bool gather = true;  // a cast raises the maximum of the current step
 };
 
-// Tensors without memory (device meta) are for plans: buffers are made as on a GPU, nothing is computed, and
-// these are told what would be.
+// Predictions use tensors without memory (device meta): buffers are created as on a GPU and nothing is
+// computed. These functions are called instead of casts and matmuls.
 struct Planned {
   std::function<void(double bytes)> cast;  // read and written
-  std::function<void(std::uint32_t pass, const Shape& shape)> product;
+  std::function<void(std::uint32_t pass, const Shape& shape)> matmul;
   // The passes in FP8, where they would be chosen by time.
   std::function<std::uint32_t(const Shape& shape)> choose;
 };
-// Of this thread; null: nobody asks.
+// This thread's prediction; null: none.
 inline const Planned*& planned() {
   thread_local const Planned* current = nullptr;
   return current;
@@ -76,11 +74,17 @@ class Layer {
     layer_.groups = shape.groups, layer_.tokens = shape.tokens;
     layer_.inputs = shape.inputs, layer_.outputs = shape.outputs;
     layer_.one_input = shape.shared.one_input, layer_.one_output = shape.shared.one_output;
-    layer_.turned_weight = shape.turned_weight;
+    layer_.transposed_weight = shape.transposed_weight;
+    layer_.history = numbers.history;
+    const ::torch::ScalarType types[] = {shape.x, shape.w, shape.y};
+    for (std::size_t i = 0; i < 3; ++i)
+      layer_.dtypes[i] = static_cast<std::uint32_t>(native::dtype_number(types[i]));
   }
 
   const Shape& shape() const { return shape_; }
   const ::torch::Device& device() const { return device_; }
+
+  std::int64_t workspace_bytes() const { return sizes_of(layer_).workspace; }
 
   std::string why_not() const {
     const char* const why = octavo_fp8_why_not(&layer_);
@@ -88,71 +92,83 @@ class Layer {
     return why;
   }
 
-  // Casts for these passes, into buffers that are there or are made.
+  // Casts an operand for these passes. Allocates the buffers that are undefined.
   void cast(std::uint32_t operand, const Tensor& from, std::uint32_t passes, const Delayed& state,
             Codes& codes) const {
     octavo_fp8_layer layer = layer_;
     layer.passes = passes;
-    octavo_fp8_cast_args args = native::sized<octavo_fp8_cast_args>();
-    args.operand = operand;
-    args.dtype = static_cast<std::uint32_t>(native::dtype_number(from.scalar_type()));
-    args.from = from.const_data_ptr();
-    args.codes = buffer(layer, operand, 0, codes.by_rows);
-    args.turned = buffer(layer, operand, 1, codes.turned);
-    args.scales = state.scales, args.history = state.history;
+    const octavo_fp8_sizes sizes = sizes_of(layer);
+    octavo_fp8_run_args args = native::sized<octavo_fp8_run_args>();
+    args.from[operand] = from.const_data_ptr();
+    args.codes[operand] = buffer(sizes.codes[operand], codes.by_rows);
+    args.transposed[operand] = buffer(sizes.transposed[operand], codes.transposed);
+    args.states = state.states, args.gather = state.gather;
     if (device_.is_meta()) {
       if (planned() != nullptr)
         planned()->cast(static_cast<double>(from.nbytes()) + bytes_of(codes.by_rows) +
-                        bytes_of(codes.turned));
+                        bytes_of(codes.transposed));
       return;
     }
-    args.stream = native::handle_of(native::current_stream(device_));
-    native::check(octavo_fp8_cast(&layer, &args), "octavo::torch::fp8: ");
+    run(layer, args);
   }
 
-  // What a pass writes, in the sizes that are wanted; [groups, rows, columns] where it has more rows than
-  // tokens, or where no sizes are given.
-  Tensor result(std::uint32_t pass, ::torch::ScalarType type, at::IntArrayRef wanted = {}) const {
-    std::int64_t sizes[3] = {};
-    native::check(octavo_fp8_result(&layer_, pass, sizes), "octavo::torch::fp8: ");
-    const bool fits = !wanted.empty() && c10::multiply_integers(wanted) == sizes[0] * sizes[1] * sizes[2];
-    return ::torch::empty(fits ? wanted : at::IntArrayRef(sizes),
-                          ::torch::TensorOptions().dtype(type).device(device_));
+  // Allocates the result of a pass with the wanted sizes; as [groups, rows, columns] if its rows are padded,
+  // or if no sizes are given.
+  Tensor result(std::uint32_t pass, at::IntArrayRef wanted = {}) const {
+    const octavo_fp8_sizes all = sizes_of(layer_);
+    const at::IntArrayRef sizes = pass == kForward ? all.y : pass == kDgrad ? all.dx : all.dw;
+    const bool fits = !wanted.empty() && c10::multiply_integers(wanted) == c10::multiply_integers(sizes);
+    return ::torch::empty(fits ? wanted : sizes, ::torch::TensorOptions()
+                                                     .dtype(pass == kForward ? shape_.y
+                                                            : pass == kDgrad ? shape_.x
+                                                                             : shape_.w)
+                                                     .device(device_));
   }
 
-  void product(std::uint32_t pass, const Tensor& a, const Tensor& b, const Tensor& to,
-               void* workspace) const {
-    octavo_fp8_product_args args = native::sized<octavo_fp8_product_args>();
-    args.pass = pass;
-    args.dtype = static_cast<std::uint32_t>(native::dtype_number(to.scalar_type()));
-    args.a = data(a), args.b = data(b), args.to = to.data_ptr();
-    args.workspace = workspace;
+  // Computes the result of a pass. Codes that it does not read may be undefined.
+  void matmul(std::uint32_t pass, const Codes& x, const Codes& w, const Codes& dy, const Tensor& to,
+              void* workspace) const {
     if (device_.is_meta()) {
-      if (planned() != nullptr) planned()->product(pass, shape_);
+      if (planned() != nullptr) planned()->matmul(pass, shape_);
       return;
     }
-    args.stream = native::handle_of(native::current_stream(device_));
-    native::check(octavo_fp8_product(&layer_, &args), "octavo::torch::fp8: ");
+    octavo_fp8_run_args args = native::sized<octavo_fp8_run_args>();
+    const Codes* const operands[] = {&x, &w, &dy};
+    for (std::size_t i = 0; i < 3; ++i) {
+      args.codes[i] = data(operands[i]->by_rows);
+      args.transposed[i] = data(operands[i]->transposed);
+    }
+    args.to[pass] = to.data_ptr(), args.workspace = workspace;
+    run(layer_, args);
   }
 
  private:
-  // Torch's memory on the CPU is aligned to less.
+  // Torch aligns memory to fewer bytes on the CPU.
   static constexpr std::int64_t kAlignment = 256;
   static double bytes_of(const Tensor& codes) {
     return codes.defined() ? static_cast<double>(codes.nbytes()) : 0.0;
   }
-  static void* data(const Tensor& codes) { return native::aligned(codes.data_ptr(), kAlignment); }
+  static void* data(const Tensor& codes) {
+    return codes.defined() ? native::aligned(codes.data_ptr(), kAlignment) : nullptr;
+  }
 
-  void* buffer(const octavo_fp8_layer& layer, std::uint32_t operand, std::uint32_t turned,
-               Tensor& codes) const {
-    const std::int64_t bytes = octavo_fp8_codes_bytes(&layer, operand, turned);
-    TORCH_CHECK(bytes >= 0, "octavo::torch::fp8: ", octavo_last_error());
+  static octavo_fp8_sizes sizes_of(const octavo_fp8_layer& layer) {
+    octavo_fp8_sizes sizes = native::sized<octavo_fp8_sizes>();
+    native::check(octavo_fp8_layer_sizes(&layer, &sizes), "octavo::torch::fp8: ");
+    return sizes;
+  }
+  void run(const octavo_fp8_layer& layer, octavo_fp8_run_args& args) const {
+    args.stream = native::handle_of(native::current_stream(device_));
+    native::check(octavo_fp8_run(&layer, &args), "octavo::torch::fp8: ");
+  }
+
+  void* buffer(std::int64_t bytes, Tensor& codes) const {
     if (bytes == 0) {
       codes = Tensor();
       return nullptr;
     }
     if (!codes.defined()) {
-      const c10::InferenceMode lasting(false);  // an evaluation may cast what a graph will keep
+      const c10::InferenceMode lasting(false);  // a graph may save the codes that an evaluation has cast
       codes = native::bytes(bytes + (device_.is_cpu() ? kAlignment : 0), device_);
     }
     return data(codes);
@@ -163,31 +179,31 @@ class Layer {
   octavo_fp8_layer layer_;
 };
 
-// --- the same without FP8 ---
+// --- torch's matmuls ---
 
 namespace plain {
 
-// A tensor with its groups first; w has one for each.
+// Returns the tensor expanded to all groups.
 inline Tensor grouped(const Tensor& t, const Shape& shape) {
   return t.size(0) == shape.groups ? t : t.expand({shape.groups, t.size(1), t.size(2)});
 }
 inline Tensor multiply(const Tensor& a, const Tensor& b, const Shape& shape, bool sum) {
   if (shape.groups == 1) return a[0].mm(b[0]).unsqueeze(0);
   const Tensor all = grouped(a, shape).bmm(grouped(b, shape));
-  // Said, because autocast has sums in fp32: the result's dtype is that of the product.
+  // The dtype is given, because autocast would sum to fp32.
   return sum ? all.sum(0, /*keepdim=*/true, all.scalar_type()) : all;
 }
 
-// Operands are [groups, rows, columns] in the dtype of the product; w is [groups, inputs, outputs], a view.
+// Operands are [groups, rows, columns] in the dtype of the matmul; w is a view [groups, inputs, outputs].
 inline Tensor forward(const Tensor& x, const Tensor& w, const Shape& shape) {
   return multiply(x, w, shape, shape.shared.one_output);
 }
 inline Tensor dgrad(const Tensor& dy, const Tensor& w, const Shape& shape) {
   return multiply(dy, w.mT(), shape, shape.shared.one_input);
 }
-// As w lies in memory.
+// The result has the layout of w.
 inline Tensor wgrad(const Tensor& dy, const Tensor& x, const Shape& shape) {
-  return shape.turned_weight ? multiply(x.mT(), dy, shape, false) : multiply(dy.mT(), x, shape, false);
+  return shape.transposed_weight ? multiply(x.mT(), dy, shape, false) : multiply(dy.mT(), x, shape, false);
 }
 
 }  // namespace plain

@@ -1,30 +1,29 @@
-// What products in FP8 are chosen by, and whether a device has them.
+// The options of FP8 matmuls, and the check that a device supports them.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include <octavo/torch/native.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 
 namespace octavo::torch::fp8 {
 
-// The names are Transformer Engine's; octavo/fp8.h says what each value means.
+// The names are Transformer Engine's; octavo/fp8.h defines the values.
 struct Options {
   std::string format = "hybrid";   // e4m3, e5m2
   std::string recipe = "delayed";  // current, rowwise, block
   std::int64_t amax_history_len = 1024;
   std::string amax_compute_algo = "max";  // most_recent
   int margin = 0;
-  std::string select = "measure";  // the faster of plain and FP8, by time; always: all passes in FP8
-  std::string fallback = "error";  // bf16: where the device has no FP8, products stay plain
-  // What a product pays of the casts of its weight: 1 / (products with one weight in a step). It weighs in
-  // what is measured.
+  std::string select = "measure";  // times plain and FP8, and uses the faster; always: all passes in FP8
+  std::string fallback = "error";  // bf16: matmuls stay plain on a device without FP8
+  // The share of a weight's cast that counts for one matmul when passes are timed: 1 / (matmuls with the
+  // weight per step).
   double casts_of_weight = 1.0;
 };
 
-// The options as the core takes them; c10::Error names what is wrong.
+// The options in the C ABI's numbers. Throws c10::Error for an invalid option.
 struct Numbers {
   explicit Numbers(const Options& options)
       : format(native::parse("fp8_format", options.format)),
@@ -34,7 +33,7 @@ struct Numbers {
         history(options.amax_history_len),
         measure(one_of("select", options.select, "measure", "always")),
         may_fall_back(one_of("fallback", options.fallback, "bf16", "error")) {
-    // The core knows the limits: it is asked to update no tensor.
+    // The core checks these numbers when it updates scales: here those of 0 tensors.
     octavo_fp8_scale_args none = native::sized<octavo_fp8_scale_args>();
     float unused = 0.0F;
     none.algo = algo, none.margin = margin, none.length = history, none.states = &unused;
@@ -52,7 +51,7 @@ struct Numbers {
   bool measure, may_fall_back;
 
  private:
-  // Whether it is the first one.
+  // Returns true for the first value.
   static bool one_of(const char* field, const std::string& value, const char* first, const char* second) {
     TORCH_CHECK(value == first || value == second, "octavo::torch::fp8: ", field, " is \"", value,
                 "\", expected \"", first, "\" or \"", second, "\"");
@@ -60,16 +59,11 @@ struct Numbers {
   }
 };
 
-// Why the device has no FP8 with that recipe (by its number: octavo_parse); empty: it has. The CPU computes
-// the reference where that is asked for.
+// Returns why the device has no FP8 with that recipe (its number: octavo_parse); empty: it has.
 inline std::string why_unsupported(const ::torch::Device& device, std::uint32_t recipe) {
-  if (device.is_meta()) return {};  // what is planned there is another device's
-  if (device.is_cpu()) {
-    const char* const reference = std::getenv("OCTAVO_FP8_REFERENCE");
-    if (reference != nullptr && std::string(reference) == "1") return {};
-  } else if (!device.is_cuda()) {
-    return "products in FP8 on " + device.str() + " are not supported, expected cuda";
-  }
+  if (device.is_meta()) return {};  // a prediction for another device
+  if (!device.is_cpu() && !device.is_cuda())
+    return "FP8 matmuls on " + device.str() + " are not supported, expected cuda";
   const octavo_status status =
       octavo_fp8_supported(native::device_kind(device), native::device_index(device), recipe);
   return status == 0 ? std::string() : octavo_last_error();

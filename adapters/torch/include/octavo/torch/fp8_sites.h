@@ -1,8 +1,8 @@
-// The weights that products in FP8 are made with. Each is a site: it has the states of delayed scaling of x,
-// w and dy, which all products with that weight share, and the codes of the weight as long as it keeps its
-// values.
+// Sites: each weight of FP8 matmuls has one. It has the states of delayed scaling of x, w and dy, which all
+// matmuls with this weight share, and the codes of the weight's current values.
 //
-// A site is found by the weight's memory, so a view of a parameter (t(), squeeze, view) is that parameter.
+// A site is found by the weight's memory, so a view of a parameter (t(), squeeze, view) has the parameter's
+// site.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,12 +16,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 namespace octavo::torch::fp8 {
 
-// The states of all sites of a device, one behind the other: [sites, 3, 2 scales + history].
+// The states of all sites of a device in one tensor: [sites, 3, 2 scales + history].
 class States {
  public:
   States(const ::torch::Device& device, std::int64_t history) : device_(device), history_(history) {}
@@ -40,12 +41,11 @@ class States {
   void reset(std::int64_t site) const { of(site).copy_(fresh(1)[0]); }
   Tensor of(std::int64_t site) const { return all_[site]; }
   Tensor all() const { return all_.narrow(0, 0, used_); }
-  // The maxima of the step under way: [sites, 3], a view.
+  // Returns the maxima of the current step as a view: [sites, 3].
   Tensor amaxes() const { return all().select(2, kScales); }
 
-  Delayed at(std::int64_t site, std::uint32_t operand, bool counts = true) const {
-    float* const own = all_.data_ptr<float>() + (3 * site + operand) * (kScales + history_);
-    return {own, counts ? own + kScales : nullptr};
+  Delayed at(std::int64_t site, bool gather = true) const {
+    return {all_.data_ptr<float>() + 3 * site * (kScales + history_), gather};
   }
 
   void update(const Numbers& numbers) const {
@@ -63,7 +63,7 @@ class States {
   static constexpr std::int64_t kScales = 2;
 
   Tensor fresh(std::int64_t sites) const {
-    const c10::InferenceMode lasting(false);  // steps change what an evaluation may have made
+    const c10::InferenceMode lasting(false);  // training changes states that an evaluation may have created
     const Tensor states = ::torch::zeros({sites, 3, kScales + history_},
                                          ::torch::TensorOptions().dtype(::torch::kFloat32).device(device_));
     states.narrow(2, 0, kScales).fill_(1.0F);
@@ -75,41 +75,37 @@ class States {
   Tensor all_;
 };
 
-// The codes of a weight, seen as one shape has it, for the work of one stream: that of others does not wait
-// for the cast.
+// The codes of a weight in one shape, for one stream: work on another stream would not wait for the cast.
 struct CastWeight {
-  std::int64_t groups = 0, inputs = 0, outputs = 0;
-  bool turned_weight = false;
-  native::MaybeStream stream;
-  std::uint32_t passes = 0;  // what they were cast for; 0: nothing is there
+  // Groups, inputs, outputs, transposed_weight, and the stream.
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, native::MaybeStream>;
+
+  Key key;
+  std::uint32_t passes = 0;  // the passes that the codes are valid for
   std::int64_t version = 0;
-  // The memory that was cast. A parameter that is given other memory keeps its version.
+  // The memory that was cast. A parameter keeps its version when its memory is replaced.
   std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;
   const void* data = nullptr;
   Codes codes;
 
-  bool is_of(const Shape& shape, const native::MaybeStream& where) const {
-    return groups == shape.groups && inputs == shape.inputs && outputs == shape.outputs &&
-           turned_weight == shape.turned_weight && stream == where;
-  }
   bool has_values_of(const Tensor& w, std::int64_t now) const {
     return version == now && data == w.const_data_ptr() && storage && !storage->expired() &&
            storage->_unsafe_get_target() == w.storage().unsafeGetStorageImpl();
   }
 };
 
-// Where a weight lies, and how many elements it has.
+// The address of a weight, and its number of elements.
 using Memory = std::pair<const void*, std::int64_t>;
 
 struct Site {
   std::string name;
-  Tensor weight;  // of a site that was added; others are known by their storage alone
+  Tensor weight;  // of an added site; other sites have the storage only
   std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;
-  Memory memory;  // of one that was not added
+  Memory memory;  // of a site that was not added
   ::torch::Device device{::torch::kCPU};
-  std::int64_t number = 0;  // among the states of its device
+  std::int64_t number = 0;  // index in the states of its device
   std::vector<CastWeight> casts;
-  // Copied by each call that still has a backward pass to come: its states must not become another weight's.
+  // Calls with a pending backward pass hold a copy, so that another weight does not get the states.
   std::shared_ptr<const char> in_use = std::make_shared<const char>();
 
   bool added() const { return weight.defined(); }
@@ -121,7 +117,7 @@ class Sites {
  public:
   explicit Sites(const Numbers& numbers) : numbers_(numbers) {}
 
-  // Order of calls is the order of states.
+  // States are in the order of these calls.
   void add(std::string name, const Tensor& weight) {
     TORCH_CHECK(weight.defined(), "octavo::torch::fp8: weight \"", name, "\" is undefined");
     for (const Site& site : sites_)
@@ -133,23 +129,23 @@ class Sites {
     by_memory_.emplace(memory_of(weight), &site);
   }
 
-  // Null: weights were added, and this is none of them.
+  // Returns null if weights were added, and this is not one of them.
   Site* find(const Tensor& weight) {
     const auto found = by_memory_.find(memory_of(weight));
     if (found != by_memory_.end() && is_alive(*found->second, weight)) return checked(*found->second, weight);
-    return only_added_ ? find_moved(weight) : take(weight);
+    return only_added_ ? find_moved(weight) : make_anonymous(weight);
   }
 
-  // The codes of a weight for these passes, cast if need be. `w` is dense in memory.
+  // Returns the codes of a weight for these passes. Casts it if its values have changed. `w` is dense.
   Codes codes(Site& site, const Layer& layer, const Tensor& w, std::uint32_t passes) {
     const std::int64_t version = w.is_inference() ? 0 : w._version();
     const native::MaybeStream stream = native::current_stream(layer.device());
-    // A graph replays its own cast, with the values that the weight has then; and as its replays may write
-    // weights, unseen, nothing is kept from then on.
+    // A graph replays its own cast, with the weight's values at that time. Its replays may write weights
+    // without notice, so no codes are reused from then on.
     captured_ = captured_ || native::capturing(stream);
     if (captured_) {
       Codes made;
-      layer.cast(kW, w, passes, delayed(site, kW), made);
+      layer.cast(kW, w, passes, delayed(site), made);
       ++casts_;
       return made;
     }
@@ -157,18 +153,18 @@ class Sites {
     if (!cast.has_values_of(w, version)) cast.passes = 0;
     if ((passes & ~cast.passes) == 0) return cast.codes;
     passes |= cast.passes;
-    // Codes that a graph still needs stay as they are.
-    for (Tensor* codes : {&cast.codes.by_rows, &cast.codes.turned})
+    // Codes that a graph still needs are not overwritten.
+    for (Tensor* codes : {&cast.codes.by_rows, &cast.codes.transposed})
       if (codes->defined() && (codes->use_count() > 1 || codes->storage().use_count() > 1)) *codes = Tensor();
-    layer.cast(kW, w, passes, delayed(site, kW), cast.codes);
+    layer.cast(kW, w, passes, delayed(site), cast.codes);
     cast.passes = passes, cast.version = version;
     cast.storage = w.storage().getWeakStorageImpl(), cast.data = w.const_data_ptr();
     ++casts_;
     return cast.codes;
   }
 
-  Delayed delayed(const Site& site, std::uint32_t operand, bool counts = true) const {
-    return numbers_.delayed() ? states_of(site.device).at(site.number, operand, counts) : Delayed();
+  Delayed delayed(const Site& site, bool gather = true) const {
+    return numbers_.delayed() ? states_of(site.device).at(site.number, gather) : Delayed();
   }
 
   void forget_codes() {
@@ -188,7 +184,7 @@ class Sites {
  private:
   static Memory memory_of(const Tensor& weight) { return {weight.const_data_ptr(), weight.numel()}; }
 
-  // Memory may have gone from one tensor to another.
+  // Another tensor may have been allocated at the same address.
   static bool is_alive(const Site& site, const Tensor& weight) {
     if (site.added()) return memory_of(site.weight) == memory_of(weight);
     return !site.is_gone() && site.storage->_unsafe_get_target() == weight.storage().unsafeGetStorageImpl();
@@ -200,7 +196,7 @@ class Sites {
     return &site;
   }
 
-  // A parameter that has new memory since it was added.
+  // Finds a parameter whose memory was replaced after it was added.
   Site* find_moved(const Tensor& weight) {
     for (Site& site : sites_) {
       if (!site.added() || memory_of(site.weight) != memory_of(weight)) continue;
@@ -210,8 +206,8 @@ class Sites {
     return nullptr;
   }
 
-  // A site for a weight that was not added: one whose weight is gone and that no call uses, or a new one.
-  Site* take(const Tensor& weight) {
+  // Returns a site for a weight that was not added: a free one whose weight was destroyed, or a new one.
+  Site* make_anonymous(const Tensor& weight) {
     Site* site = nullptr;
     for (Site& gone : sites_) {
       if (!gone.is_free() || gone.device != weight.device()) continue;
@@ -220,7 +216,7 @@ class Sites {
       site = &gone;
       break;
     }
-    // Its memory may be that of a living one by now.
+    // Another weight may use its memory by now.
     if (site != nullptr) {
       const auto old = by_memory_.find(site->memory);
       if (old != by_memory_.end() && old->second == site) by_memory_.erase(old);
@@ -246,20 +242,20 @@ class Sites {
   }
 
   static CastWeight& cast_of(Site& site, const Shape& shape, const native::MaybeStream& stream) {
+    const CastWeight::Key key(shape.groups, shape.inputs, shape.outputs, shape.transposed_weight, stream);
     for (CastWeight& cast : site.casts)
-      if (cast.is_of(shape, stream)) return cast;
+      if (cast.key == key) return cast;
     CastWeight& cast = site.casts.emplace_back();
-    cast.groups = shape.groups, cast.inputs = shape.inputs, cast.outputs = shape.outputs;
-    cast.turned_weight = shape.turned_weight, cast.stream = stream;
+    cast.key = key;
     return cast;
   }
 
   const Numbers numbers_;
-  std::deque<Site> sites_;  // which do not move
+  std::deque<Site> sites_;  // a deque: pointers to sites stay valid
   std::deque<States> states_;
   std::map<Memory, Site*> by_memory_;
   bool only_added_ = false;
-  bool captured_ = false;  // a CUDA graph has products
+  bool captured_ = false;  // a CUDA graph contains a matmul
   std::int64_t casts_ = 0;
 };
 

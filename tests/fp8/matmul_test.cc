@@ -1,4 +1,4 @@
-// Products: exact numbers for every tiling, type and thread count; then whole layers against double, within
+// Matmuls: exact numbers for every tiling, type and thread count; then whole layers against double, within
 // an error that is derived, and with the signal-to-noise ratio that the formats promise.
 // SPDX-License-Identifier: MIT
 #include "tests/fp8/matrices.h"
@@ -18,8 +18,8 @@ using octavo::DType;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-fp8::ProductArgs args_of(const Cast& a, const Cast& b, const Dense& to) {
-  fp8::ProductArgs args;
+fp8::MatmulArgs args_of(const Cast& a, const Cast& b, const Dense& to) {
+  fp8::MatmulArgs args;
   args.a = a.matrix();
   args.b = b.matrix();
   args.to = to.data.data();
@@ -49,12 +49,12 @@ std::vector<double> values_of(const Cast& cast) {
   return values;
 }
 
-TEST(Fp8Product, IsExactWhereNumbersAre) {
+TEST(Fp8Matmul, IsExactWhereNumbersAre) {
   const std::pair<Tiling, Tiling> pairs[] = {{Tiling::tensor, Tiling::tensor},
                                              {Tiling::row, Tiling::row},
-                                             {Tiling::line, Tiling::line},
-                                             {Tiling::line, Tiling::square},
-                                             {Tiling::square, Tiling::line}};
+                                             {Tiling::tile_1x128, Tiling::tile_1x128},
+                                             {Tiling::tile_1x128, Tiling::tile_128x128},
+                                             {Tiling::tile_128x128, Tiling::tile_1x128}};
   constexpr std::int64_t kRows = 80, kColumns = 144, kInner = 272;
   for (const auto& [left, right] : pairs) {
     for (const Element element : kElements) {
@@ -80,10 +80,10 @@ TEST(Fp8Product, IsExactWhereNumbersAre) {
           }
           for (const int threads : {1, 3}) {
             const Dense to(dtype, kRows, kColumns, std::vector<float>(kRows * kColumns, 3.0f));
-            fp8::ProductArgs args = args_of(a, b, to);
+            fp8::MatmulArgs args = args_of(a, b, to);
             args.add = add;
             args.threads = threads;
-            ASSERT_TRUE(fp8::product(args).ok());
+            ASSERT_TRUE(fp8::matmul(args).ok());
             EXPECT_TRUE(to.data.surroundings_intact());
             for (std::int64_t i = 0; i < kRows; ++i) {
               for (std::int64_t j = 0; j < kColumns; ++j)
@@ -97,28 +97,28 @@ TEST(Fp8Product, IsExactWhereNumbersAre) {
   }
 }
 
-TEST(Fp8Product, OfNoTermsIsZero) {
+TEST(Fp8Matmul, OfNoTermsIsZero) {
   const Cast a(Element::e4m3, Tiling::row, 16, 0), b(Element::e4m3, Tiling::row, 32, 0);
   Dense to(DType::f32, 16, 32, std::vector<float>(512, 3.0f));
-  fp8::ProductArgs args = args_of(a, b, to);
+  fp8::MatmulArgs args = args_of(a, b, to);
   args.add = true;
-  ASSERT_TRUE(fp8::product(args).ok());
+  ASSERT_TRUE(fp8::matmul(args).ok());
   EXPECT_EQ(to.at(15, 31), 3.0f);
   args.add = false;
-  ASSERT_TRUE(fp8::product(args).ok());
+  ASSERT_TRUE(fp8::matmul(args).ok());
   EXPECT_EQ(to.at(15, 31), 0.0f);
 }
 
 // Two scales whose product is no float.
-TEST(Fp8Product, ScalesDoNotOverflowTogether) {
+TEST(Fp8Matmul, ScalesDoNotOverflowTogether) {
   Cast a = integers(Element::e4m3, Tiling::tensor, 16, 16, 1),
        b = integers(Element::e4m3, Tiling::tensor, 16, 16, 2);
   Dense plain(DType::f32, 16, 16), scaled(DType::f32, 16, 16);
   *a.inverse.as<float>() = *b.inverse.as<float>() = 1.0f;
-  ASSERT_TRUE(fp8::product(args_of(a, b, plain)).ok());
+  ASSERT_TRUE(fp8::matmul(args_of(a, b, plain)).ok());
   *a.inverse.as<float>() = 0x1p127f;
   *b.inverse.as<float>() = 0x1p-127f;
-  ASSERT_TRUE(fp8::product(args_of(a, b, scaled)).ok());
+  ASSERT_TRUE(fp8::matmul(args_of(a, b, scaled)).ok());
   EXPECT_TRUE(std::ranges::equal(plain.data.bytes(), scaled.data.bytes()));
 }
 
@@ -150,9 +150,9 @@ struct Layer {
   }
 };
 
-// An operand of a product before its cast.
+// An operand of a matmul before its cast.
 double before(const Dense& from, const fp8::Use& use, std::int64_t i, std::int64_t k) {
-  return static_cast<double>(use.turned ? from.at(k, i) : from.at(i, k));
+  return static_cast<double>(use.transposed ? from.at(k, i) : from.at(i, k));
 }
 
 // How far a cast moves an element that is not beyond the largest number: half a unit of its last place, which
@@ -165,7 +165,7 @@ double cast_error(const Cast& cast, std::int64_t i, std::int64_t k, double x) {
   return relative * std::fabs(x) + 0.5 * unit * static_cast<double>(cast.inverse_at(i, k));
 }
 
-// A product of a layer, against double. The error of a term is that of both casts; sums have one rounding of
+// A matmul of a layer, against double. The error of a term is that of both casts; sums have one rounding of
 // 2^-24 for each of their terms and up to 8 for scales and tiles; bf16 results one of 2^-9.
 // Returns the signal-to-noise ratio in dB.
 double expect_near(const Layer& layer, Recipe recipe, fp8::Format format, Pass pass,
@@ -174,7 +174,7 @@ double expect_near(const Layer& layer, Recipe recipe, fp8::Format format, Pass p
   const Dense &a_from = layer.of(uses.a.operand), &b_from = layer.of(uses.b.operand);
   const Cast a = cast(a_from, recipe, uses.a), b = cast(b_from, recipe, uses.b);
   Dense to(DType::bf16, a.rows, b.rows);
-  EXPECT_TRUE(fp8::product(args_of(a, b, to)).ok());
+  EXPECT_TRUE(fp8::matmul(args_of(a, b, to)).ok());
 
   const auto expand = [](const Dense& from, const fp8::Use& use, const Cast& cast, std::vector<double>& value,
                          std::vector<double>& error) {
@@ -213,10 +213,10 @@ double expect_near(const Layer& layer, Recipe recipe, fp8::Format format, Pass p
   return 10.0 * std::log10(signal / noise);
 }
 
-// What the elements promise, in dB. A cast moves x by an error that is even in ± half a unit, at most
-// h = 2^-(mantissa + 1) of x: relative to x its power is at most h^2 / 3. The errors of two operands are
-// independent, so their powers add; that of bf16 is 2^-18 / 3. Where few outliers make a result, nothing is
-// averaged: the error of a term is then at most (1 + h)(1 + h') - 1 of it.
+// The signal-to-noise ratio that the elements promise, in dB. A cast moves x by an error that is even in ±
+// half a unit, at most h = 2^-(mantissa + 1) of x: relative to x its power is at most h^2 / 3. The errors of
+// two operands are independent, so their powers add; that of bf16 is 2^-18 / 3. Where few outliers make a
+// result, nothing is averaged: the error of a term is then at most (1 + h)(1 + h') - 1 of it.
 double promised(const fp8::Uses& uses, Kind kind) {
   const auto h = [](Element element) { return std::ldexp(1.0, -definition(element).mantissa_bits - 1); };
   const double a = h(uses.a.element), b = h(uses.b.element);
@@ -225,7 +225,7 @@ double promised(const fp8::Uses& uses, Kind kind) {
   return -10.0 * std::log10(power + 0x1p-18 / 3.0);
 }
 
-TEST(Fp8Product, LayersAreWithinTheErrorOfTheFormats) {
+TEST(Fp8Matmul, LayersAreWithinTheErrorOfTheFormats) {
   for (const Kind kind : {Kind::random, Kind::outliers, Kind::zeros}) {
     const Layer layer(kind);
     for (const Recipe recipe : kRecipes) {
@@ -244,7 +244,7 @@ TEST(Fp8Product, LayersAreWithinTheErrorOfTheFormats) {
 }
 
 // A number that is none must reach the gradients' check, whatever a cast does with it.
-TEST(Fp8Product, InfinitiesAndNanReachEveryResultThatUsesThem) {
+TEST(Fp8Matmul, InfinitiesAndNanReachEveryResultThatUsesThem) {
   for (const float bad : {kInf, -kInf, NAN}) {
     for (const DType dtype : octavo::all_dtypes()) {
       for (const Recipe recipe : kRecipes) {
@@ -258,7 +258,7 @@ TEST(Fp8Product, InfinitiesAndNanReachEveryResultThatUsesThem) {
               const Cast a = cast(left ? poor : good, recipe, uses.a);
               const Cast b = cast(left ? good : poor, recipe, uses.b);
               Dense to(DType::bf16, 32, 32);
-              ASSERT_TRUE(fp8::product(args_of(a, b, to)).ok());
+              ASSERT_TRUE(fp8::matmul(args_of(a, b, to)).ok());
               for (std::int64_t n = 0; n < 32; ++n) {
                 const float reached = left ? to.at(5, n) : to.at(n, 5);
                 EXPECT_FALSE(std::isfinite(reached)) << name(recipe) << ' ' << name(pass) << ' ' << bad;

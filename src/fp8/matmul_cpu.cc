@@ -1,5 +1,5 @@
-// The product on the CPU: the reference of a GPU's. Threads share parts of 64 x 64 results; for each, 128
-// terms at a time are decoded and multiplied.
+// The matmul on the CPU, which is the reference for a GPU. Threads compute parts of 64 x 64 results; for each
+// part, 128 terms at a time are decoded and multiplied.
 // SPDX-License-Identifier: MIT
 #include "cpu/product.h"
 #include "cpu/threads.h"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kPart = 64;
 
-// An operand and where its scales are.
+// An operand with the layout of its scales.
 struct Side {
   explicit Side(const Matrix& matrix)
       : value(values(matrix.element)),
@@ -39,18 +39,18 @@ struct Side {
   ScaleMap map;
 };
 
-// What is computed of one part.
+// The terms and sums of one part.
 struct Part {
   std::int64_t row, column, rows, columns;
   std::array<float, kPart * kTile> a{};       // [rows, terms]
   std::array<float, kTile * kPart> b{};       // [terms, columns]
-  std::array<float, kPart * kPart> sum{};     // of terms under one scale
-  std::array<float, kPart * kPart> scaled{};  // of such sums
+  std::array<float, kPart * kPart> sum{};     // of terms with the same scale
+  std::array<float, kPart * kPart> scaled{};  // scaled sums
 };
 
 class Multiply {
  public:
-  explicit Multiply(const ProductArgs& args)
+  explicit Multiply(const MatmulArgs& args)
       : args_(args), a_(args.a), b_(args.b), by_tile_(a_.changes_along_inner() || b_.changes_along_inner()) {}
 
   void run(std::int64_t row, std::int64_t column) const {
@@ -76,7 +76,7 @@ class Multiply {
                           part.sum.data(), kPart);
   }
 
-  // Scales are multiplied in double, where two of them neither overflow nor vanish.
+  // Scales are multiplied in double, so that two of them neither overflow nor underflow.
   void add_scaled(std::int64_t k, Part& part) const {
     for (std::int64_t i = 0; i < part.rows; ++i) {
       const double left = a_.scale(part.row + i, k);
@@ -100,14 +100,14 @@ class Multiply {
     cpu::store_values<scalar::Lane>(sums, part.columns, args_.to, args_.dtype, at);
   }
 
-  const ProductArgs& args_;
+  const MatmulArgs& args_;
   Side a_, b_;
   bool by_tile_;
 };
 
 }  // namespace
 
-void product_cpu(const ProductArgs& args) {
+void matmul_cpu(const MatmulArgs& args) {
   const Multiply multiply(args);
   const std::int64_t across = (args.b.rows + kPart - 1) / kPart, down = (args.a.rows + kPart - 1) / kPart;
   auto part = [&](std::int64_t number, cpu::Scratch&) {

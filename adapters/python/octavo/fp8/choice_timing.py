@@ -1,10 +1,10 @@
-"""`select: measure`: which passes of a shape are faster in FP8, by timing both on a GPU once.
+"""`select: measure`: chooses the passes of a shape that are faster in FP8, by timing them on a GPU once.
 
-The passes are chosen by the GPU's time. Then both ways run forward and backward as a model runs them, by the
-wall clock: a small product stays plain where the host takes longer to launch it in FP8 than that gains.
+Passes are chosen by GPU time. Then forward and backward are timed with and without FP8 by the wall clock: a
+small matmul stays plain if its launch in FP8 costs the host more time than the GPU saves.
 
-Decisions are by shape, so all ranks and all weights of a shape have one. The first rank that meets a shape
-decides for all of them, through the store of the process group: no rank waits for another.
+All weights with the same shape share a decision, on all ranks. The first rank that needs it decides for all
+of them, through the store of the process group, so no rank waits for another.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from .. import _abi
 from .devices import log
 from .function import Call, apply
-from .plans import DGRAD, DY, FORWARD, WGRAD, Kinds, Plan, Shape, W, X, plan
+from .layer_cache import DGRAD, DY, FORWARD, WGRAD, Addresses, Kinds, Layer, Shape, W, X, cached_layer
 from .recipe import Recipe
 from .sites import Site
 
@@ -37,15 +37,20 @@ decisions: dict[str, int] = {}
 
 
 def _rounded(tokens: int) -> int:
-    """Lengths that differ little share a decision: three binary digits count."""
+    """Rounds up to three binary digits, so that similar lengths share a decision."""
     step = 1 << max(tokens.bit_length() - 3, 4)
     return -(-tokens // step) * step
 
 
 def key_of(kinds: Kinds, recipe: Recipe, shape: Shape) -> str:
-    """What a decision is about, in words: it is in logs and in checkpoints."""
+    """Returns the text that identifies a decision in logs and in checkpoints."""
     words = [f"{shape.groups}x{_rounded(shape.tokens)}x{shape.inputs}x{shape.outputs}"]
-    words += [name for name in ("one_input", "one_output", "turned_weight") if getattr(shape, name)]
+    # "turned_weight" is the word in saved checkpoints.
+    words += [
+        word
+        for word, holds in zip(("one_input", "one_output", "turned_weight"), shape[4:], strict=True)
+        if holds
+    ]
     words += [str(dtype).removeprefix("torch.") for dtype in (kinds.x, kinds.w, kinds.y)]
     return " ".join([*words, recipe.format, recipe.recipe])
 
@@ -64,8 +69,8 @@ def median_us(work: Callable[[], Any]) -> float:
 
 
 def wall_us(work: Callable[[], Any]) -> float:
-    """Of a call among others like it, the host's time and the GPU's: whichever is longer. On the current
-    stream: others may wait for what this process does next.
+    """Returns the time per call of consecutive calls: the host's time or the GPU's, whichever is longer.
+    Synchronizes only the current stream, because work on other streams may wait for this process.
     """
     times, stream = [], torch.cuda.current_stream()
     for _ in range(_ROUNDS):
@@ -79,11 +84,11 @@ def wall_us(work: Callable[[], Any]) -> float:
 
 
 def plain_passes(
-    x: Tensor, w: Tensor, dy: Tensor, kinds: Kinds, turned_weight: bool
+    x: Tensor, w: Tensor, dy: Tensor, kinds: Kinds, transposed_weight: bool
 ) -> list[Callable[[], Tensor]]:
-    """The three products as torch makes them, of [groups, rows, columns] each; dw lies as w does."""
+    """Returns torch's three matmuls of [groups, rows, columns]; dw has the layout of w."""
     x, w, dy = (each.to(kinds.y) for each in (x, w, dy))
-    left, right = (x, dy) if turned_weight else (dy, x)
+    left, right = (x, dy) if transposed_weight else (dy, x)
     return [
         lambda: torch.matmul(x, w),
         lambda: torch.matmul(dy, w.transpose(-1, -2)),
@@ -91,35 +96,32 @@ def plain_passes(
     ]
 
 
-def times_of(whole: Plan, x: Tensor, w: Tensor, time: Timer = median_us) -> Any:
-    """x [groups, tokens, inputs] and w [groups, inputs, outputs], which lies as the plan's shape says."""
+def times_of(whole: Layer, x: Tensor, w: Tensor, time: Timer = median_us) -> Any:
+    """Times all casts and matmuls of x [groups, tokens, inputs] and w [groups, inputs, outputs]."""
     kinds, shape = whole.kinds, whole.shape
     found = _abi.new(_abi.Fp8Times, casts_of_weight=1.0)
-    states = torch.ones(3, max(whole.state_bytes // 4, 1), dtype=torch.float32, device=x.device)
+    states = torch.ones(3, 2 + whole.numbers.length, dtype=torch.float32, device=x.device)
     dy_groups = 1 if shape.one_output else shape.groups
-    # Not of torch's own generator: a forward that checkpointing makes once more does not measure, and would
-    # find other numbers for its dropout.
+    # A separate generator: checkpointing recomputes the forward pass without measuring, and its dropout would
+    # get other numbers from torch's generator.
     chance = torch.Generator(x.device).manual_seed(0)
     dy = torch.randn(dy_groups, shape.tokens, shape.outputs, device=x.device, dtype=kinds.y, generator=chance)
-    codes: list[Any] = []
+    stream, state = whole.stream(), states.data_ptr()
+    pairs = [whole.empty_pair(operand) for operand in (X, W, DY)]
     for operand, source in ((X, x), (W, w), (DY, dy)):
-        rows, turned = whole.empty_codes(operand)
-        codes.append((rows, turned))
-        found.cast_two[operand] = time(
-            lambda s=source, o=operand, r=rows, t=turned: whole.cast(o, s, r, t, states.data_ptr())
-        )
-        # One orientation: that of forward, for dy that of dgrad.
-        single = plan(kinds, whole.numbers, shape, DGRAD if operand == DY else FORWARD)
-        found.cast[operand] = time(
-            lambda s=source, o=operand, r=rows, p=single: p.cast(o, s, r, None, states.data_ptr())
-        )
-    (x_rows, x_turned), (w_rows, w_turned), (dy_rows, dy_turned) = codes
-    operands = ((x_rows, w_rows), (dy_rows, w_turned), (dy_turned, x_turned))
-    for number, (a, b) in enumerate(operands):
-        size = whole.sizes[number]
-        found.fp8[number] = time(lambda n=number, a=a, b=b, s=size: whole.product(n, a, b, s))
-    for number, product in enumerate(plain_passes(x, w, dy, kinds, shape.turned_weight)):
-        found.plain[number] = time(product)
+        _, rows, transposed = pairs[operand]
+        # A cast of one orientation: that of forward, or for dy that of dgrad.
+        single = cached_layer(kinds, whole.numbers, shape, DGRAD if operand == DY else FORWARD)
+        for times, of, second in ((found.cast_two, whole, transposed), (found.cast, single, 0)):
+            times[operand] = time(
+                lambda o=operand, s=source, p=of, r=rows, t=second: p.cast(o, s, r, t, state, True, stream)
+            )
+    codes: Addresses = tuple(rows for _, rows, _ in pairs)  # type: ignore[assignment]
+    transposed_codes: Addresses = tuple(transposed for _, _, transposed in pairs)  # type: ignore[assignment]
+    for number in range(3):
+        found.fp8[number] = time(lambda n=number: whole.matmul(n, codes, transposed_codes, stream))
+    for number, matmul in enumerate(plain_passes(x, w, dy, kinds, shape.transposed_weight)):
+        found.plain[number] = time(matmul)
     return found
 
 
@@ -130,9 +132,9 @@ def _itself(tensor: Tensor) -> Tensor:
 def walls_of(
     kinds: Kinds, recipe: Recipe, shape: Shape, passes: int, x: Tensor, w: Tensor, wall: Timer = wall_us
 ) -> tuple[float, float]:
-    """Forward and backward with those passes in FP8, and as torch makes them, through autograd."""
-    chosen = plan(kinds, recipe.numbers, shape, passes)
-    states = torch.ones(3, max(chosen.state_bytes // 4, 1), dtype=torch.float32, device=x.device)
+    """Times forward and backward through autograd, with these passes in FP8 and with torch's matmuls."""
+    chosen = cached_layer(kinds, recipe.numbers, shape, passes)
+    states = torch.ones(3, 2 + chosen.numbers.length, dtype=torch.float32, device=x.device)
     if shape.groups == 1:
         x, w = x[0], w[0]
     elif shape.one_input:
@@ -140,14 +142,14 @@ def walls_of(
     y_shape = (shape.tokens, shape.outputs)
     if shape.groups > 1 and not shape.one_output:
         y_shape = (shape.groups, *y_shape)
-    # An evaluation may come first, in a mode without gradients; and what is saved here is no part of the
-    # caller's graph, whose hooks (of activation checkpointing, say) would count it.
+    # The first call may be an evaluation without gradients. The hooks of the caller's graph, such as those of
+    # activation checkpointing, must not see the tensors that are saved here.
     with torch.inference_mode(False), torch.enable_grad(), saved_tensors_hooks(_itself, _itself):
         x, w = ((each.clone() if each.is_inference() else each.detach()).requires_grad_() for each in (x, w))
         dy = torch.ones(y_shape, dtype=kinds.y, device=x.device)
 
         def in_fp8() -> None:
-            # A site of its own: the weight is cast each time, as after a step.
+            # A new site each time: the weight is cast, as after a step.
             call = Call(chosen, Site(), states.data_ptr(), False, y_shape, False, None)
             torch.autograd.grad(apply(x, w, None, call), (x, w), dy)
 
@@ -159,14 +161,14 @@ def walls_of(
 
 
 def decide(kinds: Kinds, recipe: Recipe, shape: Shape, x: Tensor, w: Tensor) -> int:
-    """The passes that are faster in FP8."""
+    """Returns the passes that are faster in FP8."""
     key = key_of(kinds, recipe, shape)
     known = decisions.get(key)
     if known is None:
         passes = _abi.u32()
         try:
             with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-                times = times_of(plan(kinds, recipe.numbers, shape, _PASSES), x, w)
+                times = times_of(cached_layer(kinds, recipe.numbers, shape, _PASSES), x, w)
                 _abi.check(_abi.library().octavo_fp8_fastest(ctypes.byref(times), ctypes.byref(passes)))
                 why = ""
                 if passes.value:
@@ -176,7 +178,7 @@ def decide(kinds: Kinds, recipe: Recipe, shape: Shape, x: Tensor, w: Tensor) -> 
                     if fast >= plainly:
                         passes.value = 0
                         why += ": so all are plain"
-        except torch.OutOfMemoryError:  # both ways at once may need more than training does
+        except torch.OutOfMemoryError:  # measuring may need more memory than training
             passes.value, times, why = 0, None, ""
         known = decisions[key] = _agreed(key, passes.value)
         text = f"fp8: {key}: {_NO_MEMORY}" if times is None else _text(key, times, known) + why
