@@ -34,7 +34,8 @@ void train(octavo::torch::Optimizer& optimizer, const Tensors& params, std::int6
 }
 
 AdamWOptions with(const std::string& offload, const std::string& format = "8bit") {
-  return AdamWOptions(1e-2).state(format).master("24").max_grad_norm(0.5).guard(true).offload(offload);
+  return AdamWOptions(1e-2).state(format).master("24").clip_grad_norm(0.5).skip_nonfinite(true).offload(
+      offload);
 }
 
 std::string saved(const octavo::torch::Optimizer& optimizer) {

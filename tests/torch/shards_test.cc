@@ -83,7 +83,7 @@ TEST(TorchShards, HaveTheBitsOfTheWhole) {
 TEST(TorchShards, NormsOverRanks) {
   const torch::Tensor whole = big(), small = make_params()[1];
   const Tensors copy = copies({whole, small});
-  AdamW reference(copy, AdamWOptions(1e-2).max_grad_norm(0.5).guard(true));
+  AdamW reference(copy, AdamWOptions(1e-2).clip_grad_norm(0.5).skip_nonfinite(true));
   const auto shared = std::make_shared<TwoThreads::Shared>();
   std::vector<double> norms(2);
   std::vector<int> skipped(2);
@@ -93,7 +93,7 @@ TEST(TorchShards, NormsOverRanks) {
     const Tensors params = {part, small.detach().clone().requires_grad_()};
     const std::int64_t offset = rank * part.numel();
     const auto ranks = c10::make_intrusive<TwoThreads>(rank, shared);
-    AdamW opt(params, AdamWOptions(1e-2).max_grad_norm(0.5).guard(true));
+    AdamW opt(params, AdamWOptions(1e-2).clip_grad_norm(0.5).skip_nonfinite(true));
     opt.set_shard(part, {offset, 2 * part.numel(), /*part=*/1});
     opt.set_norm_reduce([&](std::uint32_t, torch::Tensor sums) {
       std::vector<torch::Tensor> list = {std::move(sums)};
@@ -135,7 +135,7 @@ TEST(TorchShards, NormsOverRanks) {
 // Each rank's part of the norm becomes that of all: the root of the squares, the count, and the maximum.
 TEST(TorchShards, TheLargestGradientIsThatOfAllRanks) {
   const auto norm = [](double l2, double largest, std::int64_t nonfinite) {
-    torch::Tensor out = octavo::torch::DeviceBuffers::new_norm(torch::kCPU);
+    torch::Tensor out = octavo::torch::new_norm(torch::kCPU);
     out[0] = l2;
     out[1] = largest;
     out.view(torch::kInt64)[2] = nonfinite;
@@ -152,13 +152,11 @@ TEST(TorchShards, TheLargestGradientIsThatOfAllRanks) {
       },
       [](std::uint32_t, const torch::Tensor& largest) { largest.clamp_min_(3.5); }};
   torch::Tensor total = norm(0, 0, 0);
-  octavo::torch::Combine combine({{1, torch::kCPU, norm(3, 2.5, 2)}}, {total}, reduce);
-  EXPECT_EQ(octavo::torch::Combine::call(&combine), 0);
+  octavo::torch::combine_norms({{1, torch::kCPU, norm(3, 2.5, 2)}}, {total}, reduce);
   EXPECT_EQ(read(total), std::tuple(5.0, 3.5, 3));
   // Without a function for it the maximum is this rank's.
   const octavo::torch::NormReduction sums_alone{reduce.sum, nullptr};
-  octavo::torch::Combine other({{1, torch::kCPU, norm(3, 2.5, 2)}}, {total}, sums_alone);
-  EXPECT_EQ(octavo::torch::Combine::call(&other), 0);
+  octavo::torch::combine_norms({{1, torch::kCPU, norm(3, 2.5, 2)}}, {total}, sums_alone);
   EXPECT_EQ(read(total), std::tuple(5.0, 2.5, 3));
 }
 
@@ -209,7 +207,8 @@ TEST(TorchShards, WhatAnAlgorithmMeasuresIsOfTheWhole) {
 // Ranks step the same parameters in the same order, also those that one of them has nothing of. 4bit-rank1
 // states are of whole tensors, which one rank has; what others give of them is nothing.
 void expect_empty_ones_to_take_part(const torch::Device& device) {
-  const auto options = octavo::torch::LAMBOptions(1e-1).set("trust_ratio", 1).state("4bit-rank1").guard(true);
+  const auto options =
+      octavo::torch::LAMBOptions(1e-1).set("trust_ratio", 1).state("4bit-rank1").skip_nonfinite(true);
   const auto there = [&](const torch::Tensor& tensor) { return tensor.detach().to(device).requires_grad_(); };
   const Tensors whole = {there(big()), there(make_params()[1])}, reference = copies(whole);
   octavo::torch::LAMB alone(reference, options);
@@ -265,7 +264,7 @@ TEST(TorchCuda, ShardsAreEmptyOnSomeRanks) {
 
 TEST(TorchShards, BadOnesAreRefused) {
   const torch::Tensor part = big();
-  AdamW optimizer({part}, AdamWOptions(1e-2).max_grad_norm(1));
+  AdamW optimizer({part}, AdamWOptions(1e-2).clip_grad_norm(1));
   EXPECT_THAT(error_of([&] {
                 optimizer.set_shard(part, {100, 6200});
               }),
