@@ -30,10 +30,10 @@ constexpr std::uint32_t kOnDevice = 0, kOnHost = 1, kStreamed = 2;
 struct Member {
   std::size_t group = 0, index = 0;
   const void* impl = nullptr;  // the TensorImpl of the parameter
-  bool registered = false;     // the engine has it, as `told` and `switches` describe it
-  octavo_engine_tensor told{};
+  bool registered = false;     // the engine has it, as `description` and `switches` say
+  octavo_engine_tensor description{};
   std::uint32_t switches = 0;
-  std::string format;  // of `told`
+  std::string format;  // of `description`
   ::torch::Tensor
       release_norms;  // gradient release: the norm of its own gradient, and the norm that clips it
   std::uint32_t residence = kOnDevice;

@@ -106,7 +106,7 @@ inline void Optimizer::update_members() {
       member.group = g, member.index = i;
       if (!params[i].defined()) continue;
       const bool same = member.impl == params[i].unsafeGetTensorImpl();
-      const bool moved = member.registered && member.told.param != params[i].data_ptr();
+      const bool moved = member.registered && member.description.param != params[i].data_ptr();
       // The step registers a moved parameter again if it has a gradient.
       if (same && (!moved || params[i].grad().defined() || has_host_grad(handle))) continue;
       if (member.registered) outdated.push_back(handle);
@@ -172,7 +172,7 @@ inline void Optimizer::register_changed(std::vector<StepTensor>& tensors) {
     const Member& member = members_[tensor.handle];
     if (tensor.state != nullptr && member.registered && member.switches == options_of(member).switches()) {
       const octavo_engine_tensor now = describe_tensor(tensor);
-      if (std::memcmp(&member.told, &now, sizeof now) == 0) continue;
+      if (std::memcmp(&member.description, &now, sizeof now) == 0) continue;
     }
     changed.push_back(&tensor);
   }
@@ -201,10 +201,11 @@ inline octavo_engine_tensor Optimizer::describe_tensor(const StepTensor& tensor)
   octavo_engine_tensor out = octavo::make<octavo_engine_tensor>();
   out.group = static_cast<std::uint32_t>(member.group);
   out.param_dtype = spec.param_dtype, out.store = spec.store;
-  const bool same_format = state.format == member.format;  // the core's lookup by name takes longer
-  out.format = same_format            ? member.told.format
-               : state.format.empty() ? 0
-                                      : native::parse("state", state.format);
+  if (state.format == member.format) {
+    out.format = member.description.format;  // the core's lookup by name takes longer
+  } else if (!state.format.empty()) {
+    out.format = native::parse("state", state.format);
+  }
   out.block_size = state.block_size;
   out.ndim = spec.ndim, out.numel = spec.numel;
   std::memcpy(out.shape, spec.shape, sizeof out.shape);
@@ -255,7 +256,7 @@ inline void Optimizer::register_tensors(const std::vector<StepTensor*>& changed)
     const ::torch::Device device = on_device ? tensor.param.device() : ::torch::Device(::torch::kCPU);
     Tensor& count = tensor.state->count;
     std::int64_t known_steps = -2;  // as the engine knows it
-    if (!member.registered || !count.defined() || count.data_ptr() != member.told.step ||
+    if (!member.registered || !count.defined() || count.data_ptr() != member.description.step ||
         count.device() != device) {
       known_steps = tensor.state->step();
       count = ::torch::full({}, known_steps, ::torch::TensorOptions().dtype(::torch::kInt64).device(device));
@@ -268,8 +269,8 @@ inline void Optimizer::register_tensors(const std::vector<StepTensor*>& changed)
   for (std::size_t i = 0; i < changed.size(); ++i) {
     Member& member = members_[handles[i]];
     member.registered = true;
-    member.told = described[i];
-    member.told.known_steps = -2;
+    member.description = described[i];
+    member.description.known_steps = -2;
     member.switches = options_of(member).switches();
     member.format = changed[i]->state->format;
     member.count = changed[i]->state->count;

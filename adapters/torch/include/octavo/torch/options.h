@@ -81,44 +81,25 @@ struct Option {
 enum class Scope { kPerGroup, kOptimizer, kRun };
 
 // clang-format off
-// Each option that Octavo adds to every algorithm: type, name, default, scope. It has a field in Settings, and
-// in OptionsOf a getter and a setter that can be chained.
-#define OCTAVO_TORCH_OPTIONS(X)                                                                              \
-  X(bool, maximize, false, kPerGroup)                                                                        \
-  /* The state format of the moments (docs/formats.md): "fp32" or "8bit", for example. */                    \
-  X(std::string, state, "fp32", kPerGroup)                                                                   \
-  /* The bits that bf16 parameters keep beyond their 16: "none" (the parameter is rounded to nearest),       \
-   * "stochastic" (it is rounded stochastically), "24" or "32" (bits of a master weight; with "32" it is     \
-   * equal to an fp32 weight). */                                                                            \
-  X(std::string, master, "none", kPerGroup)                                                                  \
-  /* Elements per scale; 0: the format's default. */                                                         \
-  X(std::int64_t, block_size, 0, kPerGroup)                                                                  \
-  /* Parameters with fewer elements keep fp32 states. */                                                     \
-  X(std::int64_t, min_quantized_size, 4096, kPerGroup)                                                       \
-  /* The seed of stochastic rounding. */                                                                     \
-  X(std::int64_t, seed, 0, kPerGroup)                                                                        \
-  /* The step clips the norm of all gradients to this; 0: no clipping. */                                    \
-  X(double, clip_grad_norm, 0.0, kOptimizer)                                                                 \
-  /* A NaN or infinite gradient skips the complete step. */                                                  \
-  X(bool, skip_nonfinite, false, kOptimizer)                                                                 \
-  /* Step counts are on the device, so that a CUDA graph can capture the step. */                            \
-  X(bool, capturable, false, kOptimizer)                                                                     \
-  /* The backward pass steps each parameter as soon as its gradient is complete, and frees the gradient.     \
-   * step() ends the step. clip_grad_norm clips by the norm of the previous step. */                         \
-  X(bool, gradient_release, false, kRun)                                                                     \
-  /* Where moments and master bits are: "none" (with the parameters), "host" (in host memory; the CPU        \
-   * updates them), "stream" (in host memory; the GPU updates them in pieces) or "auto" ("stream" for states \
-   * beyond gpu_state_budget; parameters on the CPU keep theirs). */                                         \
-  X(std::string, offload, "none", kRun)                                                                      \
-  /* The backward pass moves gradients of offloaded parameters to host memory. Gradients of several backward \
-   * passes are added there, in their own type or in fp32. */                                                \
-  X(bool, offload_gradients, false, kRun)                                                                    \
-  X(bool, accumulate_in_fp32, false, kRun)                                                                   \
-  /* How many of the states are offloaded: a fraction of their bytes, or all beyond a budget in bytes        \
-   * (-1: no budget). Parameters with fewer elements than min_offload_size keep theirs on the device. */     \
-  X(double, offload_ratio, 1.0, kRun)                                                                        \
-  X(std::int64_t, gpu_state_budget, -1, kRun)                                                                \
-  X(std::int64_t, min_offload_size, 4096, kRun)
+// Each option that Octavo adds to every algorithm: type, name, default, scope. It has a field in Settings,
+// and in OptionsOf a getter and a setter that can be chained. docs/guides/libtorch.md explains the options.
+#define OCTAVO_TORCH_OPTIONS(X)                                                                             \
+  X(bool, maximize, false, kPerGroup)                  /* the step follows the gradient upwards */          \
+  X(std::string, state, "fp32", kPerGroup)             /* format of the moments: docs/formats.md */         \
+  X(std::string, master, "none", kPerGroup)            /* further bits of bf16: none, stochastic, 24, 32 */ \
+  X(std::int64_t, block_size, 0, kPerGroup)            /* elements per scale; 0: the format's default */    \
+  X(std::int64_t, min_quantized_size, 4096, kPerGroup) /* smaller parameters keep fp32 states */            \
+  X(std::int64_t, seed, 0, kPerGroup)                  /* of stochastic rounding */                         \
+  X(double, clip_grad_norm, 0.0, kOptimizer)           /* limit of the norm of all gradients; 0: none */    \
+  X(bool, skip_nonfinite, false, kOptimizer)           /* a NaN or infinite gradient skips the step */      \
+  X(bool, capturable, false, kOptimizer)               /* step counts are on the device, for CUDA graphs */ \
+  X(bool, gradient_release, false, kRun)               /* backward() steps and frees each gradient */       \
+  X(std::string, offload, "none", kRun)                /* where states are: none, host, stream, auto */     \
+  X(bool, offload_gradients, false, kRun)              /* backward() moves gradients to host memory */      \
+  X(bool, accumulate_in_fp32, false, kRun)             /* gradients in host memory are added in fp32 */     \
+  X(double, offload_ratio, 1.0, kRun)                  /* fraction of the states' bytes to offload */       \
+  X(std::int64_t, gpu_state_budget, -1, kRun)          /* or: bytes of states that stay; -1: no budget */   \
+  X(std::int64_t, min_offload_size, 4096, kRun)        /* smaller parameters' states stay on the device */
 // clang-format on
 
 struct Settings {
