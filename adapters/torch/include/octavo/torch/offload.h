@@ -83,7 +83,7 @@ inline void Optimizer::check_host_memory(const std::vector<std::pair<std::uint32
     std::int64_t needed = copies;
     for (auto [handle, kind] : moving) {
       kind.spec.format = info.number, kind.spec.block_size = 0;
-      native::check(octavo_layout(&kind.config, &kind.spec, &kind.layout), "octavo: ");
+      kind.layout = layout_of(kind, kind.spec, "octavo: ");
       needed += host_bytes(kind);
     }
     if (needed <= available)

@@ -155,8 +155,7 @@ class Options : public ::torch::optim::OptimizerOptions {
 
   // Returns the options of a group as the engine takes them.
   octavo_step_args step_args() const {
-    octavo_step_args args;
-    octavo_step_args_init(&args);
+    auto args = octavo::make<octavo_step_args>();
     for (std::size_t i = 0; i < numbers_.size(); ++i) {
       const octavo_option_info& option = algorithm_->options[i];
       if (option.offset < 0) continue;
@@ -198,7 +197,7 @@ class Options : public ::torch::optim::OptimizerOptions {
         "offload_gradients needs states in host memory; set offload to \"host\", \"stream\" or \"auto\"");
     TORCH_CHECK(offload == "none" || !s.capturable.value, "capturable and offload \"", offload,
                 "\": a CUDA graph cannot hold the work of the host; use offload(\"none\") with CUDA graphs");
-    octavo_moment_spec spec = native::sized<octavo_moment_spec>();  // the core checks names and block sizes
+    auto spec = octavo::make<octavo_moment_spec>();  // the core checks names and block sizes
     spec.format = native::parse("state", s.state.value);
     spec.block_size = s.block_size.value;
     std::int64_t codes = 0, scales = 0;

@@ -171,11 +171,19 @@ class ParamState : public ::torch::optim::OptimizerCloneableParamState<ParamStat
 // buffers.
 struct Kind {
   octavo_tensor_spec spec{};
-  octavo_tensor_layout layout = octavo::make<octavo_tensor_layout>();
+  octavo_tensor_layout layout{};
   std::string format;
   std::int64_t block_size = 0;
   octavo_group_config config = octavo::make<octavo_group_config>();
 };
+
+// Returns the sizes of the buffers of a parameter with this description.
+template <class Prefix>
+octavo_tensor_layout layout_of(const Kind& kind, const octavo_tensor_spec& spec, const Prefix& prefix) {
+  auto layout = octavo::make<octavo_tensor_layout>();
+  native::check(octavo_layout(&kind.config, &spec, &layout), prefix);
+  return layout;
+}
 
 // Returns the kind of `state`, or the kind that the options ask for if there is no state yet (null).
 inline Kind kind_of(const ::torch::Tensor& param, const Options& options, const Overrides& overrides,
@@ -203,7 +211,7 @@ inline Kind kind_of(const ::torch::Tensor& param, const Options& options, const 
   kind.config.switches = options.switches();
   kind.config.device_kind = native::device_kind(param.device());
   kind.config.device_index = native::device_index(param.device());
-  native::check(octavo_layout(&kind.config, &kind.spec, &kind.layout), name);
+  kind.layout = layout_of(kind, kind.spec, name);
   return kind;
 }
 
@@ -213,9 +221,7 @@ inline octavo_tensor_layout layout_of_first(const Kind& kind, std::int64_t numel
   if (numel == kind.spec.numel) return kind.layout;
   octavo_tensor_spec spec = kind.spec;
   spec.numel = numel, spec.ndim = 0;
-  octavo_tensor_layout out = octavo::make<octavo_tensor_layout>();
-  native::check(octavo_layout(&kind.config, &spec, &out), "octavo: ");
-  return out;
+  return layout_of(kind, spec, "octavo: ");
 }
 
 // Checks that the tensors of a state (loaded, or of a parameter that has changed) have the kind's sizes.
