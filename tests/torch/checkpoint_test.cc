@@ -1,5 +1,5 @@
-// save, load and set_state of the LibTorch adapter: a run that is saved and loaded continues to the same
-// bits, and what does not fit changes nothing.
+// save, load and set_state of the LibTorch adapter: a run that is saved and loaded resumes with the same
+// bits, and states that do not fit change nothing.
 // SPDX-License-Identifier: MIT
 #include "tests/torch/support.h"
 

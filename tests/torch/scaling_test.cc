@@ -1,5 +1,4 @@
-// Loss scaling, skipped steps, and working memory of the LibTorch adapter: what a training loop of one's own
-// asks for.
+// Loss scaling, skipped steps and working memory of the LibTorch adapter, which custom training loops use.
 // SPDX-License-Identifier: MIT
 #include "tests/torch/support.h"
 

@@ -1,5 +1,5 @@
-// Shards with offsets, norms over ranks, formats of single parameters, and parameters that come and go, of
-// the LibTorch adapter. Ranks are threads behind a c10d::Backend.
+// Shards with offsets, norms over ranks, formats of single parameters, and parameters that are added and
+// removed, of the LibTorch adapter. Ranks are threads that communicate by a c10d::Backend.
 // SPDX-License-Identifier: MIT
 #include "tests/torch/support.h"
 
@@ -127,12 +127,12 @@ TEST(TorchShards, NormsOverRanks) {
   EXPECT_EQ(norms[0], norms[1]);
   EXPECT_NEAR(norms[0], reference.grad_norm().item<double>(), 1e-12 * norms[0]);
   EXPECT_EQ(skipped, (std::vector<int>{1, 1})) << "a bad gradient of one rank skips the step of both";
-  // Two steps were taken, with the clipping of the whole; the norms may differ in their last bit.
+  // Two steps were applied, clipped by the norm of all ranks; norms may differ in their last bit.
   EXPECT_LT((result[1] - copy[0].slice(0, 12, 24)).abs().max().item<double>(), 1e-6);
   EXPECT_NEAR(result[0].item<double>(), std::sqrt(3072 + 33 * 0.25), 1e-9);
 }
 
-// Each rank's part of the norm becomes that of all: the root of the squares, the count, and the maximum.
+// Each rank's part becomes the norm of all ranks: the root of the squares, the count, and the maximum.
 TEST(TorchShards, TheLargestGradientIsThatOfAllRanks) {
   const auto norm = [](double l2, double largest, std::int64_t nonfinite) {
     torch::Tensor out = octavo::torch::new_norm(torch::kCPU);
@@ -160,7 +160,7 @@ TEST(TorchShards, TheLargestGradientIsThatOfAllRanks) {
   EXPECT_EQ(read(total), std::tuple(5.0, 2.5, 3));
 }
 
-// The norms of weights and updates are those of the whole, to the last bits of their sum.
+// The norms of weights and updates are those of the complete tensor, except for the last bits of the sum.
 TEST(TorchShards, WhatAnAlgorithmMeasuresIsOfTheWhole) {
   const auto options = octavo::torch::LAMBOptions(1e-1).set("trust_ratio", 1);
   const torch::Tensor whole = big(), grad = gradient(whole, 3);
@@ -204,8 +204,8 @@ TEST(TorchShards, WhatAnAlgorithmMeasuresIsOfTheWhole) {
   EXPECT_THROW(alone.step(), std::runtime_error);
 }
 
-// Ranks step the same parameters in the same order, also those that one of them has nothing of. 4bit-rank1
-// states are of whole tensors, which one rank has; what others give of them is nothing.
+// Ranks step the same parameters in the same order, even if a rank has no element of one. 4bit-rank1 states
+// belong to complete tensors, which one rank has; the other ranks' tensors are empty.
 void expect_empty_ones_to_take_part(const torch::Device& device) {
   const auto options =
       octavo::torch::LAMBOptions(1e-1).set("trust_ratio", 1).state("4bit-rank1").skip_nonfinite(true);

@@ -1,5 +1,5 @@
-// Steps of the LibTorch adapter: torch's numbers, the core's bits, and parameters and gradients that come
-// late, move, or lie in memory in their own ways.
+// Steps of the LibTorch adapter: torch's numbers, the core's bits, and parameters and gradients that appear
+// late, move, or have another memory order.
 // SPDX-License-Identifier: MIT
 #include "tests/torch/support.h"
 
