@@ -1,5 +1,5 @@
-// save, load and set_state of the LibTorch adapter: a run that is saved and loaded continues to the same
-// bits, and what does not fit changes nothing.
+// save, load and set_state of the LibTorch adapter: a run that is saved and loaded resumes with the same
+// bits, and states that do not fit change nothing.
 // SPDX-License-Identifier: MIT
 #include "tests/torch/support.h"
 
@@ -49,11 +49,12 @@ void expect_continues(const Options& options, torch::ScalarType type) {
 TEST(TorchCheckpoint, ContinuesToTheSameBits) {
   for (const std::string& format : formats()) {
     expect_continues<AdamW>(AdamWOptions(1e-2).state(format).seed(3), torch::kFloat32);
-    expect_continues<AdamW>(AdamWOptions(1e-2).state(format).master("24").guard(true), torch::kBFloat16);
+    expect_continues<AdamW>(AdamWOptions(1e-2).state(format).master("24").skip_nonfinite(true),
+                            torch::kBFloat16);
   }
   expect_continues<AdamW>(AdamWOptions(1e-2).state("8bit").block_size(64).amsgrad(true), torch::kFloat32);
   expect_continues<Adam>(AdamOptions(1e-2).state("4bit").master("stochastic").seed(9), torch::kBFloat16);
-  expect_continues<SGD>(SGDOptions(1e-2).state("8bit").momentum(0.9).max_grad_norm(1), torch::kFloat32);
+  expect_continues<SGD>(SGDOptions(1e-2).state("8bit").momentum(0.9).clip_grad_norm(1), torch::kFloat32);
   expect_continues<SGD>(SGDOptions(1e-2), torch::kFloat32);
   expect_continues<Lion>(LionOptions(1e-2).state("fp8"), torch::kFloat32);
 }
@@ -121,11 +122,11 @@ TEST(TorchCheckpoint, ArchivesOfVersion01) {
   const auto& second = static_cast<const AdamWOptions&>(optimizer.param_groups()[1].options());
   EXPECT_EQ(second.betas(), octavo::torch::Betas(0.8, 0.95));
   EXPECT_TRUE(second.amsgrad());
-  EXPECT_TRUE(second.guard());
+  EXPECT_TRUE(second.skip_nonfinite());
   EXPECT_EQ(second.weight_decay(), 0.0);
 
   const Tensors weights = old_params(torch::kFloat32), again = old_params(torch::kFloat32);
-  SGD plain(weights, SGDOptions(1e-2).momentum(0.9).nesterov(true).max_grad_norm(0.5));
+  SGD plain(weights, SGDOptions(1e-2).momentum(0.9).nesterov(true).clip_grad_norm(0.5));
   SGD loaded(again);
   expect_continues_from(plain, weights, loaded, again, "sgd_0_1.pt");
 }
@@ -167,7 +168,7 @@ std::unique_ptr<ParamState> copy_of(const ParamState& state) {
 TEST(TorchSetState, ContinuesToTheSameBits) {
   for (const std::string& format : formats()) {
     for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
-      const auto options = AdamWOptions(1e-2).state(format).master("24").guard(true).seed(3);
+      const auto options = AdamWOptions(1e-2).state(format).master("24").skip_nonfinite(true).seed(3);
       const Tensors params = make_params(type);
       AdamW uninterrupted(params, options);
       run(uninterrupted, params, 1, 3);

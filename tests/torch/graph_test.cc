@@ -57,7 +57,7 @@ TEST(TorchScalars, LearningRateOnTheDevice) {
 
 TEST(TorchGraph, CapturableHasTheSameBits) {
   const Tensors params = make_params(), plain = copies(params);
-  const auto options = AdamWOptions(1e-2).state("8bit").max_grad_norm(0.5);
+  const auto options = AdamWOptions(1e-2).state("8bit").clip_grad_norm(0.5);
   AdamW optimizer(params, AdamWOptions(options).capturable(true)), reference(plain, options);
   run(optimizer, params, 1, 3);
   run(reference, plain, 1, 3);
@@ -79,7 +79,7 @@ TEST(TorchCuda, AGraphOfTheStep) {
   Tensors params;
   for (const torch::Tensor& p : make_params()) params.push_back(p.detach().to(torch::kCUDA).requires_grad_());
   const Tensors plain = copies(params), others = copies(params);
-  const auto options = AdamWOptions(1e-2).state("8bit").max_grad_norm(0.5).guard(true);
+  const auto options = AdamWOptions(1e-2).state("8bit").clip_grad_norm(0.5).skip_nonfinite(true);
   AdamW optimizer(params, AdamWOptions(options).capturable(true)), reference(plain, options);
   AdamW not_capturable(others, options);
   const torch::Tensor rate = torch::full({1}, 1e-2, torch::kCUDA);

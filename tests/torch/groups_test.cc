@@ -47,7 +47,8 @@ TEST(TorchGroups, TheGuidesGroups) {
   std::vector<torch::optim::OptimizerParamGroup> groups;
   groups.emplace_back(matrices, std::make_unique<AdamWOptions>(AdamWOptions().state("4bit")));
   groups.emplace_back(norms, std::make_unique<AdamWOptions>(AdamWOptions().weight_decay(0)));
-  octavo::torch::AdamW opt(groups, AdamWOptions(1e-4).weight_decay(0.1).max_grad_norm(1.0).guard(true));
+  octavo::torch::AdamW opt(groups,
+                           AdamWOptions(1e-4).weight_decay(0.1).clip_grad_norm(1.0).skip_nonfinite(true));
   torch::optim::StepLR schedule(opt, 1000, 0.5);
 
   opt.step();
@@ -55,6 +56,18 @@ TEST(TorchGroups, TheGuidesGroups) {
   EXPECT_EQ(opt.state_of(norm)->format, "fp32");
   EXPECT_EQ(options_of(opt, 1).weight_decay(), 0.0);
   EXPECT_EQ(options_of(opt, 0).weight_decay(), 0.1);
+}
+
+// The former names of two options.
+TEST(TorchGroups, FormerNamesStillWork) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  const AdamWOptions options = AdamWOptions().max_grad_norm(0.5).guard(true);
+  EXPECT_EQ(options.max_grad_norm(), 0.5);
+  EXPECT_TRUE(options.guard());
+#pragma GCC diagnostic pop
+  EXPECT_EQ(options.clip_grad_norm(), 0.5);
+  EXPECT_TRUE(options.skip_nonfinite());
 }
 
 TEST(TorchGroups, InheritWhatWasNotSet) {
@@ -162,7 +175,7 @@ TEST(TorchBadInput, Options) {
   EXPECT_THAT(error(AdamWOptions().state("8bit").block_size(100)), HasSubstr("100"));
   EXPECT_THAT(error(AdamWOptions().master("16")), HasSubstr("Invalid master: '16'"));
   EXPECT_THAT(error(AdamWOptions().min_quantized_size(-1)), HasSubstr("min_quantized_size"));
-  EXPECT_THAT(error(AdamWOptions().max_grad_norm(-1)), HasSubstr("max_grad_norm"));
+  EXPECT_THAT(error(AdamWOptions().clip_grad_norm(-1)), HasSubstr("clip_grad_norm"));
   EXPECT_THAT(error_of([&] { SGD(params, SGDOptions(0.1).nesterov(true)); }),
               HasSubstr("nesterov: got true"));
 }
@@ -177,10 +190,10 @@ TEST(TorchBadInput, Groups) {
               HasSubstr("group 0 has options of another class, expected octavo::torch::AdamWOptions"));
   EXPECT_THAT(error_of([&] { AdamW({group_of({params[0]}, SGDOptions(1e-3))}); }),
               HasSubstr("another class"));
-  EXPECT_THAT(error_of([&] { AdamW({group_of({params[0]}, AdamWOptions().max_grad_norm(1))}); }),
-              HasSubstr("max_grad_norm is of the whole optimizer"));
-  EXPECT_THAT(error_of([&] { AdamW({group_of({params[0]}, AdamWOptions().guard(true))}); }),
-              HasSubstr("guard is of the whole optimizer"));
+  EXPECT_THAT(error_of([&] { AdamW({group_of({params[0]}, AdamWOptions().clip_grad_norm(1))}); }),
+              HasSubstr("clip_grad_norm is of the whole optimizer"));
+  EXPECT_THAT(error_of([&] { AdamW({group_of({params[0]}, AdamWOptions().skip_nonfinite(true))}); }),
+              HasSubstr("skip_nonfinite is of the whole optimizer"));
   EXPECT_THAT(error_of([&] { AdamW({params[0].to(torch::kFloat64).detach()}); }),
               HasSubstr("parameter 0 of group 0: Double parameters are not supported"));
   EXPECT_THAT(error_of([&] { AdamW({params[0].detach().narrow(1, 0, 8)}); }),

@@ -1,5 +1,5 @@
-// Options and classes of the LibTorch adapter are what the algorithms say of themselves: names, defaults,
-// ranges, switches. Every algorithm of the library can be made by its name.
+// Options and classes of the LibTorch adapter follow the algorithms' descriptions: names, defaults, ranges,
+// switches. Every algorithm of the library can be made by its name.
 // SPDX-License-Identifier: MIT
 #include "tests/torch/support.h"
 

@@ -1,5 +1,5 @@
-// Offload of the LibTorch adapter: states in host memory give the bits of states with the parameters,
-// whatever is taken, deferred, saved or loaded.
+// Offload of the LibTorch adapter: states in host memory have the bits of states on the parameters' device,
+// also with offloaded gradients, with deferred steps, and after save and load.
 // SPDX-License-Identifier: MIT
 #include "tests/support/delays.h"
 #include "tests/torch/support.h"
@@ -34,7 +34,8 @@ void train(octavo::torch::Optimizer& optimizer, const Tensors& params, std::int6
 }
 
 AdamWOptions with(const std::string& offload, const std::string& format = "8bit") {
-  return AdamWOptions(1e-2).state(format).master("24").max_grad_norm(0.5).guard(true).offload(offload);
+  return AdamWOptions(1e-2).state(format).master("24").clip_grad_norm(0.5).skip_nonfinite(true).offload(
+      offload);
 }
 
 std::string saved(const octavo::torch::Optimizer& optimizer) {
@@ -98,7 +99,7 @@ TEST(TorchOffload, OtherAlgorithmsAndReleasedGradients) {
   }
 }
 
-// Gradients that are taken are not with the parameters any more, and not those of the step before.
+// Offloaded gradients are removed from the parameters, and no gradient of the previous step is used.
 TEST(TorchOffload, TakesGradientsAsTheyCome) {
   const Tensors params = some_params(), plain = copies(params);
   AdamW optimizer(params, with("host").offload_gradients(true)), reference(plain, with("none"));
@@ -212,9 +213,9 @@ TEST(TorchOffload, TheForwardPassWaitsForItsModules) {
   EXPECT_TRUE(same_bits(model.parameters(), plain.parameters()));
 }
 
-// Several backward passes of a step, each behind waits for its modules. What a pass has taken is copied while
-// the next forward pass runs: its memory is nobody else's until then, and that of gradients that zero_grad
-// has dropped neither.
+// A step has several backward passes, and each forward pass waits for its modules. Gradients that a pass has
+// offloaded are copied while the next forward pass runs. Their memory must not be reused until then, nor the
+// memory of gradients that zero_grad() has dropped.
 TEST(TorchOffload, WaitsLeaveGradientsThatAreStillCopied) {
   const auto trained = [](const char* offload, int seed) {
     const Delays delays(2000, seed);
@@ -272,7 +273,7 @@ TEST(TorchOffload, SavesTheSameBytesAndLoadsIntoAnyResidence) {
   }
 }
 
-// States lie one after the other, so that a copy takes many.
+// States are contiguous, so that one copy moves several.
 TEST(TorchOffload, StatesLieInOneBlock) {
   const Tensors params = some_params();
   AdamW optimizer(params, with("stream"));
@@ -317,7 +318,7 @@ TEST(TorchOffload, SplitsByRatioAndBudget) {
   EXPECT_EQ(residences(with("host").gpu_state_budget(0)), "host device host ");
 }
 
-// The host updates copies of weights: it sees who else writes them.
+// The host updates copies of weights, so it must notice other writes to the weights.
 TEST(TorchOffload, WeightsThatOthersWrite) {
   for (const char* offload : {"host", "stream"}) {
     const Tensors params = some_params(), plain = copies(params);
@@ -332,7 +333,7 @@ TEST(TorchOffload, WeightsThatOthersWrite) {
     params[0].data().add_(1), plain[0].data().add_(1);  // autograd does not see this
     optimizer.sync_params("to_host");
     train(optimizer, params, 1), train(reference, plain, 1);
-    EXPECT_TRUE(same_bits(params, plain)) << offload << ": told";
+    EXPECT_TRUE(same_bits(params, plain)) << offload << ": synchronized";
     params[2].set_data(params[2].detach().clone() * 3), plain[2].set_data(plain[2].detach().clone() * 3);
     train(optimizer, params, 1), train(reference, plain, 1);
     EXPECT_TRUE(same_bits(params, plain)) << offload << ": moved";

@@ -40,7 +40,8 @@ TEST(TorchCuda, GradientReleaseHasTheBitsOfTheCpu) {
   const Tensors params = make_params();
   Tensors there;
   for (const torch::Tensor& p : params) there.push_back(p.detach().to(torch::kCUDA).requires_grad_());
-  const auto options = AdamWOptions(1e-2).state("8bit").guard(true).max_grad_norm(0.5).gradient_release(true);
+  const auto options =
+      AdamWOptions(1e-2).state("8bit").skip_nonfinite(true).clip_grad_norm(0.5).gradient_release(true);
   AdamW optimizer(params, options), on_gpu(there, options);
   for (std::int64_t step = 1; step <= 4; ++step) {
     for (std::size_t i = 0; i < params.size(); ++i) {  // gradients that are the same in bits
@@ -61,7 +62,7 @@ TEST(TorchCuda, GradientReleaseHasTheBitsOfTheCpu) {
 
 TEST(TorchRelease, ClipsByThePreviousStepsNorm) {
   const Tensors params = make_params(), before = copies(params);
-  SGD optimizer(params, SGDOptions(1e-2).max_grad_norm(0.5).gradient_release(true));
+  SGD optimizer(params, SGDOptions(1e-2).clip_grad_norm(0.5).gradient_release(true));
   const auto expect_factor = [&](std::int64_t step, double factor) {
     const Tensors start = copies(params);
     loss_of(params, step).backward();
@@ -81,7 +82,7 @@ TEST(TorchRelease, ClipsByThePreviousStepsNorm) {
 
 TEST(TorchRelease, TheGuardWorksPerParameter) {
   const Tensors params = make_params();
-  AdamW optimizer(params, AdamWOptions(1e-2).guard(true).gradient_release(true));
+  AdamW optimizer(params, AdamWOptions(1e-2).skip_nonfinite(true).gradient_release(true));
   loss_of(params, 1).backward();
   optimizer.step();
   EXPECT_FALSE(optimizer.last_step_skipped());

@@ -1,5 +1,4 @@
-// Loss scaling, skipped steps, and working memory of the LibTorch adapter: what a training loop of one's own
-// asks for.
+// Loss scaling, skipped steps and working memory of the LibTorch adapter, which custom training loops use.
 // SPDX-License-Identifier: MIT
 #include "tests/torch/support.h"
 
@@ -51,19 +50,19 @@ TEST(TorchLossScale, IsTakenOutInsideTheStep) {
   for (const std::string& format : formats()) {
     const auto options = AdamWOptions(1e-2).state(format).seed(3);
     expect_same_bits<AdamW>(options, torch::kFloat32);
-    expect_same_bits<AdamW>(AdamWOptions(options).max_grad_norm(0.5), torch::kFloat32);
-    expect_same_bits<AdamW>(AdamWOptions(options).master("24").max_grad_norm(0.5).guard(true),
+    expect_same_bits<AdamW>(AdamWOptions(options).clip_grad_norm(0.5), torch::kFloat32);
+    expect_same_bits<AdamW>(AdamWOptions(options).master("24").clip_grad_norm(0.5).skip_nonfinite(true),
                             torch::kBFloat16);
   }
-  expect_same_bits<SGD>(SGDOptions(1e-2).momentum(0.9).max_grad_norm(0.5), torch::kFloat32);
+  expect_same_bits<SGD>(SGDOptions(1e-2).momentum(0.9).clip_grad_norm(0.5), torch::kFloat32);
   expect_same_bits<SGD>(SGDOptions(1e-2), torch::kFloat32);
   expect_same_bits<Lion>(LionOptions(1e-2).state("8bit"), torch::kFloat32);
 }
 
 TEST(TorchLossScale, IsReadAtEveryStepAndMayEnd) {
   const Tensors plain = make_params(), scaled = copies(plain);
-  SGD reference(plain, SGDOptions(1e-2).max_grad_norm(0.5)),
-      optimizer(scaled, SGDOptions(1e-2).max_grad_norm(0.5));
+  SGD reference(plain, SGDOptions(1e-2).clip_grad_norm(0.5)),
+      optimizer(scaled, SGDOptions(1e-2).clip_grad_norm(0.5));
   const torch::Tensor scale = scale_of(8);
   optimizer.set_loss_scale(scale);
   for (std::int64_t step = 1; step <= 4; ++step) {
@@ -103,7 +102,7 @@ TEST(TorchGuard, SkippedWithoutWaiting) {
   AdamW unguarded(params, AdamWOptions(1e-2));
   run(unguarded, params, 1, 1);
   EXPECT_FALSE(unguarded.skipped().defined());
-  AdamW optimizer(params, AdamWOptions(1e-2).guard(true));
+  AdamW optimizer(params, AdamWOptions(1e-2).skip_nonfinite(true));
   EXPECT_FALSE(optimizer.skipped().defined()) << "no step yet";
   for (const bool bad : {false, true, true, false}) {
     give_gradients(params, 2);
@@ -145,7 +144,7 @@ TEST(TorchWorkspace, IsWhatStepsAndNormsUse) {
     EXPECT_EQ(optimizer.workspace_bytes(), needed) << format << ", and no more later";
 
     const Tensors clipped = make_params();
-    AdamW with_norm(clipped, AdamWOptions(1e-2).state(format).max_grad_norm(1));
+    AdamW with_norm(clipped, AdamWOptions(1e-2).state(format).clip_grad_norm(1));
     run(with_norm, clipped, 1, 2);
     EXPECT_GT(with_norm.workspace_bytes(), optimizer.workspace_bytes()) << format;
   }

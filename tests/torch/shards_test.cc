@@ -1,5 +1,5 @@
-// Shards with offsets, norms over ranks, formats of single parameters, and parameters that come and go, of
-// the LibTorch adapter. Ranks are threads behind a c10d::Backend.
+// Shards with offsets, norms over ranks, formats of single parameters, and parameters that are added and
+// removed, of the LibTorch adapter. Ranks are threads that communicate by a c10d::Backend.
 // SPDX-License-Identifier: MIT
 #include "tests/torch/support.h"
 
@@ -83,7 +83,7 @@ TEST(TorchShards, HaveTheBitsOfTheWhole) {
 TEST(TorchShards, NormsOverRanks) {
   const torch::Tensor whole = big(), small = make_params()[1];
   const Tensors copy = copies({whole, small});
-  AdamW reference(copy, AdamWOptions(1e-2).max_grad_norm(0.5).guard(true));
+  AdamW reference(copy, AdamWOptions(1e-2).clip_grad_norm(0.5).skip_nonfinite(true));
   const auto shared = std::make_shared<TwoThreads::Shared>();
   std::vector<double> norms(2);
   std::vector<int> skipped(2);
@@ -93,7 +93,7 @@ TEST(TorchShards, NormsOverRanks) {
     const Tensors params = {part, small.detach().clone().requires_grad_()};
     const std::int64_t offset = rank * part.numel();
     const auto ranks = c10::make_intrusive<TwoThreads>(rank, shared);
-    AdamW opt(params, AdamWOptions(1e-2).max_grad_norm(0.5).guard(true));
+    AdamW opt(params, AdamWOptions(1e-2).clip_grad_norm(0.5).skip_nonfinite(true));
     opt.set_shard(part, {offset, 2 * part.numel(), /*part=*/1});
     opt.set_norm_reduce([&](std::uint32_t, torch::Tensor sums) {
       std::vector<torch::Tensor> list = {std::move(sums)};
@@ -127,15 +127,15 @@ TEST(TorchShards, NormsOverRanks) {
   EXPECT_EQ(norms[0], norms[1]);
   EXPECT_NEAR(norms[0], reference.grad_norm().item<double>(), 1e-12 * norms[0]);
   EXPECT_EQ(skipped, (std::vector<int>{1, 1})) << "a bad gradient of one rank skips the step of both";
-  // Two steps were taken, with the clipping of the whole; the norms may differ in their last bit.
+  // Two steps were applied, clipped by the norm of all ranks; norms may differ in their last bit.
   EXPECT_LT((result[1] - copy[0].slice(0, 12, 24)).abs().max().item<double>(), 1e-6);
   EXPECT_NEAR(result[0].item<double>(), std::sqrt(3072 + 33 * 0.25), 1e-9);
 }
 
-// Each rank's part of the norm becomes that of all: the root of the squares, the count, and the maximum.
+// Each rank's part becomes the norm of all ranks: the root of the squares, the count, and the maximum.
 TEST(TorchShards, TheLargestGradientIsThatOfAllRanks) {
   const auto norm = [](double l2, double largest, std::int64_t nonfinite) {
-    torch::Tensor out = octavo::torch::DeviceBuffers::new_norm(torch::kCPU);
+    torch::Tensor out = octavo::torch::new_norm(torch::kCPU);
     out[0] = l2;
     out[1] = largest;
     out.view(torch::kInt64)[2] = nonfinite;
@@ -152,17 +152,15 @@ TEST(TorchShards, TheLargestGradientIsThatOfAllRanks) {
       },
       [](std::uint32_t, const torch::Tensor& largest) { largest.clamp_min_(3.5); }};
   torch::Tensor total = norm(0, 0, 0);
-  octavo::torch::Combine combine({{1, torch::kCPU, norm(3, 2.5, 2)}}, {total}, reduce);
-  EXPECT_EQ(octavo::torch::Combine::call(&combine), 0);
+  octavo::torch::combine_norms({{1, torch::kCPU, norm(3, 2.5, 2)}}, {total}, reduce);
   EXPECT_EQ(read(total), std::tuple(5.0, 3.5, 3));
   // Without a function for it the maximum is this rank's.
   const octavo::torch::NormReduction sums_alone{reduce.sum, nullptr};
-  octavo::torch::Combine other({{1, torch::kCPU, norm(3, 2.5, 2)}}, {total}, sums_alone);
-  EXPECT_EQ(octavo::torch::Combine::call(&other), 0);
+  octavo::torch::combine_norms({{1, torch::kCPU, norm(3, 2.5, 2)}}, {total}, sums_alone);
   EXPECT_EQ(read(total), std::tuple(5.0, 2.5, 3));
 }
 
-// The norms of weights and updates are those of the whole, to the last bits of their sum.
+// The norms of weights and updates are those of the complete tensor, except for the last bits of the sum.
 TEST(TorchShards, WhatAnAlgorithmMeasuresIsOfTheWhole) {
   const auto options = octavo::torch::LAMBOptions(1e-1).set("trust_ratio", 1);
   const torch::Tensor whole = big(), grad = gradient(whole, 3);
@@ -206,10 +204,11 @@ TEST(TorchShards, WhatAnAlgorithmMeasuresIsOfTheWhole) {
   EXPECT_THROW(alone.step(), std::runtime_error);
 }
 
-// Ranks step the same parameters in the same order, also those that one of them has nothing of. 4bit-rank1
-// states are of whole tensors, which one rank has; what others give of them is nothing.
+// Ranks step the same parameters in the same order, even if a rank has no element of one. 4bit-rank1 states
+// belong to complete tensors, which one rank has; the other ranks' tensors are empty.
 void expect_empty_ones_to_take_part(const torch::Device& device) {
-  const auto options = octavo::torch::LAMBOptions(1e-1).set("trust_ratio", 1).state("4bit-rank1").guard(true);
+  const auto options =
+      octavo::torch::LAMBOptions(1e-1).set("trust_ratio", 1).state("4bit-rank1").skip_nonfinite(true);
   const auto there = [&](const torch::Tensor& tensor) { return tensor.detach().to(device).requires_grad_(); };
   const Tensors whole = {there(big()), there(make_params()[1])}, reference = copies(whole);
   octavo::torch::LAMB alone(reference, options);
@@ -265,7 +264,7 @@ TEST(TorchCuda, ShardsAreEmptyOnSomeRanks) {
 
 TEST(TorchShards, BadOnesAreRefused) {
   const torch::Tensor part = big();
-  AdamW optimizer({part}, AdamWOptions(1e-2).max_grad_norm(1));
+  AdamW optimizer({part}, AdamWOptions(1e-2).clip_grad_norm(1));
   EXPECT_THAT(error_of([&] {
                 optimizer.set_shard(part, {100, 6200});
               }),

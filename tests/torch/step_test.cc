@@ -1,5 +1,5 @@
-// Steps of the LibTorch adapter: torch's numbers, the core's bits, and parameters and gradients that come
-// late, move, or lie in memory in their own ways.
+// Steps of the LibTorch adapter: torch's numbers, the core's bits, and parameters and gradients that appear
+// late, move, or have another memory order.
 // SPDX-License-Identifier: MIT
 #include "tests/torch/support.h"
 
@@ -198,7 +198,7 @@ TEST(TorchStep, OptionsMayChange) {
   const Tensors guarded = make_params(), plain = make_params();
   AdamW on_and_off(guarded, AdamWOptions(1e-2)), never(plain, AdamWOptions(1e-2));
   for (std::int64_t step = 1; step <= 6; ++step) {
-    static_cast<AdamWOptions&>(on_and_off.defaults()).guard(step == 3 || step == 4);
+    static_cast<AdamWOptions&>(on_and_off.defaults()).skip_nonfinite(step == 3 || step == 4);
     run(on_and_off, guarded, step, step);
     run(never, plain, step, step);
   }
@@ -264,7 +264,7 @@ TEST(TorchStep, ClosureAndVersions) {
 TEST(TorchClipping, ClipsTheNormOfAllGroupsInsideTheStep) {
   const Tensors params = make_params(), theirs = copies(params);
   SGD optimizer(std::vector<ParamGroup>{ParamGroup({params[0]}), ParamGroup({params[1]})},
-                SGDOptions(1e-2).max_grad_norm(0.5));
+                SGDOptions(1e-2).clip_grad_norm(0.5));
   torch::optim::SGD reference(theirs, torch::optim::SGDOptions(1e-2));
   give_gradients(params, 1);
   give_gradients(theirs, 1);
@@ -280,7 +280,7 @@ TEST(TorchClipping, ClipsTheNormOfAllGroupsInsideTheStep) {
 
 TEST(TorchGuard, ABadGradientLeavesEverythingAsItIs) {
   const Tensors params = make_params(), clean = copies(params);
-  const auto options = AdamWOptions(1e-2).state("8bit").guard(true);
+  const auto options = AdamWOptions(1e-2).state("8bit").skip_nonfinite(true);
   const std::vector<ParamGroup> groups = {ParamGroup({params[0]}), ParamGroup({params[1]})};
   AdamW optimizer(groups, options);
   AdamW reference(clean, AdamWOptions(1e-2).state("8bit"));
@@ -308,7 +308,8 @@ TEST(TorchCuda, SameBitsAsTheCpu) {
     const Tensors params = make_params(torch::kBFloat16);
     Tensors there;
     for (const torch::Tensor& p : params) there.push_back(p.detach().to(torch::kCUDA).requires_grad_());
-    const auto options = AdamWOptions(1e-2).state(format).master("24").max_grad_norm(1.0).guard(true);
+    const auto options =
+        AdamWOptions(1e-2).state(format).master("24").clip_grad_norm(1.0).skip_nonfinite(true);
     AdamW here(params, options), on_gpu(there, options);
     for (std::int64_t step = 1; step <= 4; ++step) {
       give_gradients(params, step);

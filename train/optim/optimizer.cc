@@ -51,8 +51,8 @@ std::unique_ptr<octavo::torch::Optimizer> make_native(const TrainingSettings& tr
   options.state(std::string(name(training.optimizer.state)))
       .master(master_name(weight_store(training)))
       .seed(training.seed)
-      .max_grad_norm(training.max_grad_norm)
-      .guard(true)
+      .clip_grad_norm(training.max_grad_norm)
+      .skip_nonfinite(true)
       .offload(offload_name(training.offload))
       .offload_gradients(training.offload_gradients)
       .accumulate_in_fp32(training.offload_gradients && training.gradient_accumulation_steps > 1)
@@ -155,7 +155,7 @@ StepOptimizer::StepOptimizer(const TrainingSettings& training, ParameterGroups g
       shards_(shards),
       offloads_gradients_(training.offload_gradients),
       optimizer_(make_native(training, {groups_, stepped_, group_, {}})) {
-  if (training.offload_gradients) optimizer_->set_take_filter([] { return !gradients_come_again(); });
+  if (training.offload_gradients) optimizer_->set_gradient_filter([] { return !gradients_come_again(); });
   if (shards_ != nullptr) {
     register_pieces();
   } else if (training.offload != Offload::none) {

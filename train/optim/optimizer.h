@@ -58,8 +58,8 @@ class StepOptimizer {
   // while backward() runs, unless it comes in parts. offload_gradient() offloads a gradient that is still on
   // the device. drop_gradients() discards the offloaded gradients.
   [[nodiscard]] bool offloads_gradient(std::size_t parameter);
-  void offload_gradient(std::size_t parameter) { optimizer_->take(stepped_[parameter].second); }
-  void drop_gradients() { optimizer_->drop_taken(); }
+  void offload_gradient(std::size_t parameter) { optimizer_->offload_gradient(stepped_[parameter].second); }
+  void drop_gradients() { optimizer_->drop_gradients(); }
 
   struct Bytes {
     std::int64_t states = 0, master = 0, workspace = 0;

@@ -1,5 +1,5 @@
-// save and load of octavo::torch::Optimizer: torch's archives, with states by their parameter's number among
-// all groups. Included by optimizer.h.
+// save(), load() and set_state() of octavo::torch::Optimizer. Archives are torch's. A state has its
+// parameter's number among all groups.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,28 +10,24 @@ namespace octavo::torch {
 constexpr std::int64_t kArchiveVersion = 1;
 
 inline void Optimizer::save(::torch::serialize::OutputArchive& archive) const {
-  settle();
-  const auto write_options = [&](const std::string& key, const ::torch::optim::OptimizerOptions& options) {
+  synchronize();
+  const auto write = [&](const std::string& key, const auto& part) {
     ::torch::serialize::OutputArchive inner(archive.compilation_unit());
-    options.serialize(inner);
+    part.serialize(inner);
     archive.write(key, inner);
   };
   archive.write("octavo_version", c10::IValue(kArchiveVersion));
   archive.write("optimizer", c10::IValue(std::string(name_)));
   archive.write("groups", c10::IValue(static_cast<std::int64_t>(param_groups_.size())));
-  write_options("defaults", *defaults_);
+  write("defaults", *defaults_);
   std::int64_t number = 0;
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     const std::string group = "group_" + std::to_string(g);
     const auto& params = param_groups_[g].params();
     archive.write(group + "_size", c10::IValue(static_cast<std::int64_t>(params.size())));
-    write_options(group + "_options", param_groups_[g].options());
+    write(group + "_options", param_groups_[g].options());
     for (const Tensor& param : params) {
-      if (const ParamState* state = find_state(param)) {
-        ::torch::serialize::OutputArchive inner(archive.compilation_unit());
-        state->serialize(inner);
-        archive.write("state_" + std::to_string(number), inner);
-      }
+      if (const ParamState* state = find_state(param)) write("state_" + std::to_string(number), *state);
       ++number;
     }
   }
@@ -40,40 +36,38 @@ inline void Optimizer::save(::torch::serialize::OutputArchive& archive) const {
 inline void Optimizer::set_state(const Tensor& param, std::unique_ptr<ParamState> state) {
   complete_groups();
   const std::uint32_t handle = handle_of(param, "set_state");
-  const Options& options = options_of(places_[handle].first);
-  check_state(*state, octavo::torch::kind_of(param, options, own_of(param), state.get(), where(handle)),
-              where(handle));
-  forget({handle});
-  placed_ = false;
-  octavo_engine_forget_ready(engine_.get());
+  check_state(*state, kind_of(handle, state.get()), name_of(handle));
+  remove_from_engine({handle});
+  residences_chosen_ = false;
+  engine_.forget_ready();
   state_[param.unsafeGetTensorImpl()] = std::move(state);
 }
 
 inline void Optimizer::load(::torch::serialize::InputArchive& archive) {
   complete_groups();
-  const std::string who = std::string("octavo::torch::") + name_ + ": load: ";
+  const std::string prefix = std::string("octavo::torch::") + name_ + ": load: ";
   const auto read = [&](const std::string& key) {
     c10::IValue value;
-    TORCH_CHECK(archive.try_read(key, value), who, "the archive has no '", key,
+    TORCH_CHECK(archive.try_read(key, value), prefix, "the archive has no '", key,
                 "'; it was not saved by octavo::torch");
     return value;
   };
   const auto read_options = [&](const std::string& key) {
     ::torch::serialize::InputArchive inner;
-    TORCH_CHECK(archive.try_read(key, inner), who, "the archive has no '", key, "'");
+    TORCH_CHECK(archive.try_read(key, inner), prefix, "the archive has no '", key, "'");
     auto options = defaults_->clone();
     options->serialize(inner);
-    set_group(param_groups_.size(), static_cast<const Options&>(*options));  // only to check the numbers
+    send_options(param_groups_.size(), static_cast<const Options&>(*options));  // only to check the numbers
     return options;
   };
   const std::int64_t version = read("octavo_version").toInt();
-  TORCH_CHECK(version == kArchiveVersion, who, "the archive is of version ", version, ", expected ",
+  TORCH_CHECK(version == kArchiveVersion, prefix, "the archive is of version ", version, ", expected ",
               kArchiveVersion);
   const std::string saved = read("optimizer").toStringRef();
-  TORCH_CHECK(saved == name_, who, "the archive is of ", saved, ", expected ", name_);
+  TORCH_CHECK(saved == name_, prefix, "the archive is of ", saved, ", expected ", name_);
   const auto groups = static_cast<std::size_t>(read("groups").toInt());
-  TORCH_CHECK(groups == param_groups_.size(), who, "the archive has ", groups, " parameter groups, expected ",
-              param_groups_.size());
+  TORCH_CHECK(groups == param_groups_.size(), prefix, "the archive has ", groups,
+              " parameter groups, expected ", param_groups_.size());
 
   auto defaults = read_options("defaults");
   std::vector<std::unique_ptr<::torch::optim::OptimizerOptions>> options;
@@ -83,7 +77,7 @@ inline void Optimizer::load(::torch::serialize::InputArchive& archive) {
     const std::string group = "group_" + std::to_string(g);
     const auto& params = param_groups_[g].params();
     const std::int64_t size = read(group + "_size").toInt();
-    TORCH_CHECK(size == static_cast<std::int64_t>(params.size()), who, "group ", g, " of the archive has ",
+    TORCH_CHECK(size == static_cast<std::int64_t>(params.size()), prefix, "group ", g, " of the archive has ",
                 size, " parameters, expected ", params.size());
     options.push_back(read_options(group + "_options"));
     const auto& loaded = static_cast<const Options&>(*options.back());
@@ -93,18 +87,20 @@ inline void Optimizer::load(::torch::serialize::InputArchive& archive) {
       if (!archive.try_read("state_" + std::to_string(number), inner)) continue;
       auto state = std::make_unique<ParamState>();
       state->serialize(inner);
-      const Where at{name_, g, i};
-      check_state(*state, octavo::torch::kind_of(params[i], loaded, own_of(params[i]), state.get(), at), at);
+      const ParamName name{name_, g, i};
+      check_state(*state,
+                  octavo::torch::kind_of(params[i], loaded, overrides_of(params[i]), state.get(), name),
+                  name);
       states.back().second = std::move(state);
     }
   }
 
   // Nothing below fails.
-  std::vector<std::uint32_t> known;
-  for (std::uint32_t handle = 0; handle < records_.size(); ++handle) known.push_back(handle);
-  forget(known);
-  placed_ = false;
-  octavo_engine_forget_ready(engine_.get());
+  std::vector<std::uint32_t> all;
+  for (std::uint32_t handle = 0; handle < members_.size(); ++handle) all.push_back(handle);
+  remove_from_engine(all);
+  residences_chosen_ = false;
+  engine_.forget_ready();
   defaults_ = std::move(defaults);
   for (std::size_t g = 0; g < groups; ++g) param_groups_[g].set_options(std::move(options[g]));
   for (auto& [param, state] : states) {

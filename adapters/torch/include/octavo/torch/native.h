@@ -1,38 +1,35 @@
-// The core's C ABI over torch tensors: names, streams and errors translated, handles that free themselves. It
-// uses the C ABI because the headers of the C++ API need C++20, and users of LibTorch may compile as C++17.
-// Memory comes from torch's allocator, so that its tools see it; work is queued on torch's current stream.
+// The core's C ABI over torch tensors: translates names, dtypes, devices, streams and errors. It uses the C
+// ABI and octavo/engine.hpp, because the core's other C++ headers need C++20 and users of LibTorch may
+// compile as C++17. Memory is torch's, so that torch's tools see it. Work is queued on torch's current
+// stream.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include <ATen/Parallel.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
-#include <octavo/octavo.h>
 #include <torch/types.h>
+#include <octavo/engine.hpp>
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace octavo::torch::native {
 
 using ::torch::Tensor;
 
-// Any failure of the core is a c10::Error with the core's message.
-template <class Where>
-void check(octavo_status status, const Where& where) {
-  TORCH_CHECK(status == 0, where, octavo_last_error());
+// Throws c10::Error with the core's message if a C function has failed.
+template <class Prefix>
+void check(octavo_status status, const Prefix& prefix) {
+  TORCH_CHECK(status == 0, prefix, octavo_last_error());
 }
 
+// Returns a C struct with its struct_size set.
 template <class T>
 T sized() {
-  T out{};
-  out.struct_size = static_cast<std::uint32_t>(sizeof(T));
-  return out;
+  return octavo::make<T>();
 }
 
 inline std::uint32_t parse(const char* kind, const std::string& name) {
@@ -50,7 +47,7 @@ inline octavo_format_info format_info(std::uint32_t number) {
   return info;
 }
 
-// -1 for a type that the core does not step.
+// Returns the core's number of a dtype; -1 if the core has no steps for it.
 inline int dtype_number(::torch::ScalarType type) {
   switch (type) {
     case ::torch::kFloat32:
@@ -69,8 +66,9 @@ inline std::int32_t device_index(const ::torch::Device& device) {
   return device.is_cpu() || device.is_meta() ? 0 : device.index();
 }
 
-// The cudaStream_t of a stream: Stream::native_handle. LibTorch 2.9 does not have that function; there the C
-// function of its CUDA library is found by name at run time, because CPU builds do not have it.
+// Returns the cudaStream_t of a stream: Stream::native_handle(). LibTorch 2.9 does not have that function.
+// For it the overload below finds a C function of LibTorch's CUDA library by name at run time, because CPU
+// builds do not have that library.
 template <class Stream>
 auto handle_of(const Stream& stream, int) -> decltype(stream.native_handle()) {
   return stream.native_handle();
@@ -87,23 +85,23 @@ void* handle_of(const Stream& stream, long) {
   return handle;
 }
 
-// The stream that torch works on; none on the CPU, and of tensors without memory (meta). It asks the device
-// guard, which every LibTorch has. c10_cuda exists only in CUDA builds, so nothing here names it.
+// Returns torch's current stream; none on the CPU and for tensors without memory (meta). It calls the device
+// guard, which every LibTorch has, because c10_cuda exists only in CUDA builds.
 using MaybeStream = std::optional<c10::Stream>;
 inline MaybeStream current_stream(const ::torch::Device& device) {
   if (device.is_cpu() || device.is_meta()) return std::nullopt;
   return c10::impl::getDeviceGuardImpl(device.type())->getStream(device);
 }
-// Its cudaStream_t.
+// Returns its cudaStream_t; null if there is no stream.
 inline void* handle_of(const MaybeStream& stream) { return stream ? handle_of(*stream, 0) : nullptr; }
 
-// Whether a CUDA graph is being captured on the stream. The CUDA runtime that LibTorch has loaded is asked,
-// by name: CPU builds have none, and older LibTorch has no function for it.
+// Returns true while a CUDA graph is captured on the stream. It finds the function of the CUDA runtime that
+// LibTorch has loaded by name: CPU builds have no CUDA runtime, and older LibTorch has no function for this.
 inline bool capturing(const MaybeStream& stream) {
-  using Ask = int (*)(void*, int*);
-  static const auto ask = reinterpret_cast<Ask>(dlsym(RTLD_DEFAULT, "cudaStreamIsCapturing"));
+  using Query = int (*)(void*, int*);
+  static const auto query = reinterpret_cast<Query>(dlsym(RTLD_DEFAULT, "cudaStreamIsCapturing"));
   int status = 0;
-  return stream && ask != nullptr && ask(handle_of(stream), &status) == 0 && status != 0;
+  return stream && query != nullptr && query(handle_of(stream), &status) == 0 && status != 0;
 }
 
 inline Tensor bytes(std::int64_t count, const ::torch::Device& device) {
@@ -111,13 +109,14 @@ inline Tensor bytes(std::int64_t count, const ::torch::Device& device) {
                         ::torch::TensorOptions().dtype(::torch::kUInt8).device(device));
 }
 
-// A tensor that work on the current stream uses. Where that is not the stream it was made on, torch's
-// allocator is told: else it could give the memory to others while a kernel still uses it.
-class Used {
+// A tensor that work on torch's current stream uses. If that is not the stream of its allocation, torch's
+// allocator is notified; otherwise the allocator could reuse the memory while a kernel still uses it.
+class StreamTensor {
  public:
-  Used(Tensor tensor, const ::torch::Device& device)
+  StreamTensor(Tensor tensor, const ::torch::Device& device)
       : tensor_(std::move(tensor)), last_(current_stream(device)) {}
   const Tensor& tensor() const { return tensor_; }
+  // Returns its address for work on this stream.
   void* on(const MaybeStream& stream) {
     if (stream && stream != last_) tensor_.record_stream(*stream);
     last_ = stream;
@@ -132,17 +131,6 @@ class Used {
 inline void* aligned(void* data, std::uintptr_t alignment) {
   return reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(data) + alignment - 1) / alignment *
                                  alignment);
-}
-
-struct Destroy {
-  void operator()(octavo_engine* engine) const { octavo_engine_destroy(engine); }
-};
-using Engine = std::unique_ptr<octavo_engine, Destroy>;
-
-inline Engine make_engine(std::uint32_t algorithm) {
-  octavo_engine* made = nullptr;
-  check(octavo_engine_create(algorithm, &made), "octavo: ");
-  return Engine(made);
 }
 
 }  // namespace octavo::torch::native

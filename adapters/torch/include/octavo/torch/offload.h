@@ -1,5 +1,6 @@
-// What offload adds to octavo::torch::Optimizer: which states live in host memory and where there, gradients
-// that are taken, and who waits for what. Included by optimizer.h.
+// The functions of octavo::torch::Optimizer for states and gradients in host memory: which states are
+// offloaded, gradients that move to host memory or are read later, and what waits for what. step() calls
+// them; without offload they do nothing.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,328 +10,296 @@
 
 namespace octavo::torch {
 
-// Gradients that are still read although nobody else has them: at most about so many bytes.
-constexpr std::int64_t kMostBytesRead = std::int64_t{160} << 20;
+// The most bytes of gradients, approximately, that are kept only because the engine still reads them.
+constexpr std::int64_t kMostRetainedBytes = std::int64_t{160} << 20;
 
-// Chooses where the states of all parameters live, by the rule that all adapters have.
-inline void Optimizer::place() {
-  if (placed_) return;
-  const std::string& offload = whole().offload.value;
-  std::vector<std::uint32_t> handles;
-  std::vector<Kind> kinds;
+// --- Where states are ---
+
+// Chooses the residence of all states, by the rule that all adapters share, and allocates their host memory.
+inline void Optimizer::choose_residences() {
+  if (residences_chosen_) return;
+  const std::string& offload = settings().offload.value;
+  std::vector<std::pair<std::uint32_t, Kind>> candidates, moving;
   std::vector<octavo_residence_tensor> sizes;
-  for (std::uint32_t handle = 0; handle < places_.size(); ++handle) {
-    records_[handle].residence = kOnDevice;
+  for (std::uint32_t handle = 0; handle < members_.size(); ++handle) {
+    members_[handle].residence = kOnDevice;
     const Tensor& param = param_of(handle);
     if (!offloads() || (offload == "auto" && param.is_cpu())) continue;
-    kinds.push_back(octavo::torch::kind_of(param, options_of(places_[handle].first), own_of(param),
-                                           find_state(param), where(handle)));
-    handles.push_back(handle);
-    sizes.push_back({param.numel(), octavo::torch::state_bytes(kinds.back())});
+    candidates.emplace_back(handle, kind_of(handle, find_state(param)));
+    sizes.push_back({param.numel(), octavo::torch::state_bytes(candidates.back().second)});
   }
-  std::vector<std::uint32_t> chosen(handles.size());
-  native::check(
-      octavo_choose_residences(sizes.data(), static_cast<std::int64_t>(sizes.size()),
-                               offload == "host" ? kOnHost : kStreamed, whole().min_offload_size.value,
-                               whole().offload_ratio.value, whole().gpu_state_budget.value, chosen.data()),
-      std::string("octavo::torch::") + name_ + ": ");
-  std::vector<std::uint32_t> leaving;
-  std::vector<Kind> leaving_kinds;
-  for (std::size_t i = 0; i < handles.size(); ++i) {
-    records_[handles[i]].residence = chosen[i];
-    const Tensor& param = param_of(handles[i]);
-    const bool trained = param.requires_grad() || param.grad().defined();
-    if (chosen[i] == kOnDevice || !trained || records_[handles[i]].place.bytes == host_bytes(kinds[i]))
-      continue;
-    leaving.push_back(handles[i]);
-    leaving_kinds.push_back(kinds[i]);
+  std::vector<std::uint32_t> chosen(candidates.size());
+  native::check(octavo_choose_residences(sizes.data(), static_cast<std::int64_t>(sizes.size()),
+                                         offload == "host" ? kOnHost : kStreamed,
+                                         settings().min_offload_size.value, settings().offload_ratio.value,
+                                         settings().gpu_state_budget.value, chosen.data()),
+                std::string("octavo::torch::") + name_ + ": ");
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const auto& [handle, kind] = candidates[i];
+    Member& member = members_[handle];
+    member.residence = chosen[i];
+    const bool trained = param_of(handle).requires_grad() || param_of(handle).grad().defined();
+    if (chosen[i] != kOnDevice && trained && member.host.bytes != host_bytes(kind))
+      moving.push_back(candidates[i]);
   }
-  place_on_host(leaving, leaving_kinds);
-  placed_ = true;
+  if (!moving.empty()) reserve_host_memory(moving);
+  residences_chosen_ = true;
 }
 
-// Throws where host memory cannot hold what leaves the device: states, and the engine's copies.
-inline void Optimizer::check_room(const std::vector<std::uint32_t>& leaving,
-                                  const std::vector<Kind>& kinds) const {
-  std::int64_t states = 0, copies = 0;
-  for (std::size_t i = 0; i < leaving.size(); ++i) {
-    const Tensor& param = param_of(leaving[i]);
-    const bool on_host = records_[leaving[i]].residence == kOnHost;
-    const std::int64_t grad = param.numel() * (whole().accumulate_in_fp32.value ? 4 : param.element_size());
-    states += host_bytes(kinds[i]);
-    if (on_host) copies += static_cast<std::int64_t>(param.nbytes());
-    if (on_host || whole().offload_gradients.value) copies += grad;
+// Allocates one block for these states, in their order, so that the engine can copy several at once.
+inline void Optimizer::reserve_host_memory(const std::vector<std::pair<std::uint32_t, Kind>>& moving) {
+  check_host_memory(moving);
+  std::int64_t total = 0, offset = 0;
+  bool pin = false;
+  for (const auto& [handle, kind] : moving) {
+    total += host_bytes(kind);
+    pin = pin || !param_of(handle).is_cpu();
   }
-  const std::int64_t room = octavo_host_room();
-  if (states + copies <= room) return;
-  std::string fits;
-  for (std::int32_t f = 0; f < octavo_format_count() && fits.empty(); ++f) {
-    octavo_format_info info = native::sized<octavo_format_info>();
+  const std::shared_ptr<std::byte> block = allocate_host_memory(total, pin);
+  for (const auto& [handle, kind] : moving) {
+    HostMemory& host = members_[handle].host;
+    host = {std::shared_ptr<std::byte>(block, block.get() + offset), host_bytes(kind)};
+    offset += host.bytes;
+  }
+}
+
+// Throws if host memory cannot hold these states and the engine's copies of their weights and gradients.
+inline void Optimizer::check_host_memory(const std::vector<std::pair<std::uint32_t, Kind>>& moving) const {
+  std::int64_t states = 0, copies = 0;
+  for (const auto& [handle, kind] : moving) {
+    const Tensor& param = param_of(handle);
+    const bool on_host = members_[handle].residence == kOnHost;
+    states += host_bytes(kind);
+    if (on_host) copies += static_cast<std::int64_t>(param.nbytes());
+    if (on_host || settings().offload_gradients.value)
+      copies += param.numel() * (settings().accumulate_in_fp32.value ? 4 : param.element_size());
+  }
+  const std::int64_t available = octavo_host_room();
+  if (states + copies <= available) return;
+  std::string advice;
+  for (std::int32_t f = 0; f < octavo_format_count() && advice.empty(); ++f) {
+    octavo_format_info info = octavo::make<octavo_format_info>();
     native::check(octavo_format(f, &info), "octavo: ");
-    std::int64_t then = copies;
-    for (Kind kind : kinds) {
+    std::int64_t needed = copies;
+    for (auto [handle, kind] : moving) {
       kind.spec.format = info.number, kind.spec.block_size = 0;
-      native::check(octavo_layout(&kind.config, &kind.spec, &kind.layout), "octavo: ");
-      then += host_bytes(kind);
+      kind.layout = layout_of(kind, kind.spec, "octavo: ");
+      needed += host_bytes(kind);
     }
-    if (then <= room)
-      fits = std::string("state(\"") + info.name + "\") needs " + std::to_string(then) + ", or ";
+    if (needed <= available)
+      advice = std::string("state(\"") + info.name + "\") needs " + std::to_string(needed) + ", or ";
   }
   TORCH_CHECK(false, "octavo::torch::", name_, ": offload: ", states + copies,
               " bytes of host memory are needed (", states, " of states, ", copies,
-              " of copies of weights and gradients), and ", room, " are free; ", fits,
+              " of copies of weights and gradients), and ", available, " are free; ", advice,
               "lower offload_ratio or set gpu_state_budget, so that more states stay on the device");
 }
 
-// One block for all, in their order.
-inline void Optimizer::place_on_host(const std::vector<std::uint32_t>& leaving,
-                                     const std::vector<Kind>& kinds) {
-  if (leaving.empty()) return;
-  check_room(leaving, kinds);
-  std::int64_t total = 0;
-  bool pin = false;
-  for (std::size_t i = 0; i < leaving.size(); ++i) {
-    total += host_bytes(kinds[i]);
-    pin = pin || !param_of(leaving[i]).is_cpu();
-  }
-  const std::shared_ptr<std::byte> block = host_block(total, pin);
-  std::int64_t offset = 0;
-  for (std::size_t i = 0; i < leaving.size(); ++i) {
-    const std::int64_t bytes = host_bytes(kinds[i]);
-    records_[leaving[i]].place = {std::shared_ptr<std::byte>(block, block.get() + offset), bytes};
-    offset += bytes;
-  }
-}
-
-// Where the state goes: an empty place stands for the parameter's device. A state that has changed its kind
-// since all were placed gets memory of its own.
-inline const HostPlace& Optimizer::place_of(const Item& item, const Kind& kind) {
-  static const HostPlace none;
-  Record& record = records_[item.handle];
-  if (record.residence == kOnDevice) return none;
-  if (record.place.bytes != host_bytes(kind)) place_on_host({item.handle}, {kind});
-  return record.place;
-}
-
-inline void Optimizer::settle() const {
-  if (offloads() && engine_) expect(octavo_engine_synchronize(engine_.get()));
-}
-
-// Parameters that were written since the last step: the host updates copies of them.
-inline void Optimizer::refresh(const std::vector<Item>& items) {
-  if (!offloads()) return;
-  for (const Item& item : items) buffers_of(item.param.device());
-  for (const DeviceBuffers& buffers : devices_) {
-    std::vector<std::uint32_t> changed;
-    for (const Item& item : items) {
-      Record& record = records_[item.handle];
-      if (record.residence != kOnHost || item.param.device() != buffers.device) continue;
-      if (record.version == version_of(item.param)) continue;
-      record.version = version_of(item.param);
-      changed.push_back(item.handle);
-    }
-    if (changed.empty()) continue;
-    expect(octavo_engine_refresh(engine_.get(), changed.data(), static_cast<std::int64_t>(changed.size()), 0,
-                                 native::device_kind(buffers.device), native::device_index(buffers.device),
-                                 native::handle_of(native::current_stream(buffers.device))));
-  }
-}
-
-inline void Optimizer::sync_params(const std::string& way) {
-  TORCH_CHECK(way == "to_host" || way == "to_device", "octavo::torch::", name_, ": sync_params: got '", way,
-              "', expected \"to_host\" or \"to_device\"");
-  const ::torch::NoGradGuard no_grad;
-  for (const DeviceBuffers& buffers : devices_) {
-    std::vector<std::uint32_t> known;
-    for (std::uint32_t handle = 0; handle < records_.size(); ++handle) {
-      const Record& record = records_[handle];
-      if (record.known && record.residence == kOnHost && param_of(handle).device() == buffers.device)
-        known.push_back(handle);
-    }
-    if (known.empty()) continue;
-    expect(octavo_engine_refresh(engine_.get(), known.data(), static_cast<std::int64_t>(known.size()),
-                                 way == "to_host" ? 0 : 1, native::device_kind(buffers.device),
-                                 native::device_index(buffers.device),
-                                 native::handle_of(native::current_stream(buffers.device))));
-    for (const std::uint32_t handle : known) {
-      const Tensor& param = param_of(handle);
-      if (way == "to_device" && !param.is_inference()) param.unsafeGetTensorImpl()->bump_version();
-      records_[handle].version = version_of(param);
-    }
-  }
-}
-
-inline void Optimizer::take(const Tensor& param) {
-  const ::torch::NoGradGuard no_grad;
-  take(handle_of(param, "take"));
-}
-
-inline void Optimizer::take(std::uint32_t handle) {
-  place();
-  const Tensor& param = param_of(handle);
-  if (records_[handle].residence == kOnDevice || !param.grad().defined()) return;
-  const ::torch::Device device = param.device();
-  buffers_of(device);
-  const std::size_t group = places_[handle].first;
-  set_group(group, options_of(group));
-  std::vector<Item> items{item_of(handle)};
-  prepare(items);
-  const void* grad = items[0].grad.data_ptr();
-  const auto dtype = static_cast<std::uint8_t>(native::dtype_number(items[0].grad.scalar_type()));
-  expect(octavo_engine_take(engine_.get(), &handle, &grad, &dtype, 1, native::device_kind(device),
-                            native::device_index(device), native::handle_of(native::current_stream(device))));
-  param.mutable_grad().reset();
-  keep(handle, items[0].grad);
-}
-
-inline void Optimizer::zero_grad(bool set_to_none) {
-  ::torch::optim::Optimizer::zero_grad(set_to_none);
-  drop_taken();
-}
-
-inline void Optimizer::drop_taken() {
-  if (offloads()) expect(octavo_engine_drop(engine_.get(), nullptr, 0));
-}
-
-// Keeps a gradient until it was read. Torch's allocator does not know of the engine's streams: the current
-// stream waits for the oldest ones, and their memory is free again in its order.
-inline void Optimizer::keep(std::uint32_t handle, const Tensor& grad) {
-  reading_bytes_ += static_cast<std::int64_t>(grad.nbytes());
-  reading_.push_back({handle, native::Used(grad, grad.device())});
-  while (reading_bytes_ > kMostBytesRead) let_go({reading_.front().handle});
-}
-
-// Orders the current streams behind the reads of these gradients, and keeps them no longer.
-inline void Optimizer::let_go(const std::vector<std::uint32_t>& handles) {
-  if (reading_.empty()) return;
-  std::vector<bool> asked(records_.size(), false), found = asked;
-  for (const std::uint32_t handle : handles) asked[handle] = true;
-  const auto stays = [&](const Reading& each) { return each.handle >= asked.size() || !asked[each.handle]; };
-  std::vector<std::uint32_t> read;
-  for (const Reading& each : reading_) {
-    if (stays(each) || found[each.handle]) continue;
-    found[each.handle] = true;
-    read.push_back(each.handle);
-  }
-  if (read.empty()) return;
-  wait_for(read, 1);
-  const auto first = std::stable_partition(reading_.begin(), reading_.end(), stays);
-  std::for_each(first, reading_.end(), [&](Reading& each) { end(each); });
-  reading_.erase(first, reading_.end());
-}
-
-inline void Optimizer::let_go_of_all() {
-  wait_for({}, 1);
-  for (Reading& each : reading_) end(each);
-  reading_.clear();
-}
-
-// Memory goes back to the stream that the gradient came on. The current one, which is behind its reads, may
-// be another.
-inline void Optimizer::end(Reading& read) {
-  const Tensor& grad = read.grad.tensor();
-  reading_bytes_ -= static_cast<std::int64_t>(grad.nbytes());
-  read.grad.on(native::current_stream(grad.device()));
-}
-
-// After a step. The gradients of a deferred one are read later: they are the optimizer's from now on.
-inline void Optimizer::hand_over(const std::vector<Item>& items) {
-  if (!offloads()) return;
-  if (!attached_) return let_go_of_all();
-  for (const Item& item : items) {
-    if (records_[item.handle].residence == kOnDevice) continue;
-    records_[item.handle].weight = item.param.storage();
-    if (!item.grad.defined()) continue;
-    reading_bytes_ += static_cast<std::int64_t>(item.grad.nbytes());
-    reading_.push_back({item.handle, native::Used(item.grad, item.grad.device())});
-    item.param.mutable_grad().reset();
-  }
-  used_scalars_ = std::exchange(scalars_, {});
-}
-
-// Orders the current streams behind weights (0), or behind reads of gradients (1); none: of all.
-inline void Optimizer::wait_for(const std::vector<std::uint32_t>& handles, std::uint32_t what) {
-  for (const DeviceBuffers& buffers : devices_) {
-    std::vector<std::uint32_t> here;
-    for (const std::uint32_t handle : handles) {
-      if (param_of(handle).device() == buffers.device) here.push_back(handle);
-    }
-    if (here.empty() && !handles.empty()) continue;
-    expect(octavo_engine_wait(engine_.get(), here.data(), static_cast<std::int64_t>(here.size()), what,
-                              native::device_kind(buffers.device), native::device_index(buffers.device),
-                              native::handle_of(native::current_stream(buffers.device))));
-  }
-}
-
-inline void Optimizer::wait() {
-  if (!offloads()) return;
-  wait_for({}, 0);
-  let_go_of_all();
-  for (Record& record : records_) record.weight = {};
-}
-
-inline void Optimizer::wait(const std::vector<Tensor>& params) {
-  if (!offloads()) return;
-  std::vector<std::uint32_t> handles;
-  for (const Tensor& param : params) {
-    const std::uint32_t* const handle = find_handle(param);
-    if (handle == nullptr || !records_[*handle].known || records_[*handle].residence == kOnDevice) continue;
-    handles.push_back(*handle);
-  }
-  if (handles.empty()) return;
-  wait_for(handles, 0);
-  for (const std::uint32_t handle : handles) records_[handle].weight = {};
-  // What was taken for the next step may still be on its way to host memory. A forward pass between two
-  // backward passes does not wait for that.
-  std::vector<std::uint32_t> stepped;
-  for (const std::uint32_t handle : handles) {
-    if (!held(handle)) stepped.push_back(handle);
-  }
-  let_go(stepped);
-  if (!attached_) return;
-  waited_.resize(records_.size());
-  for (const std::uint32_t handle : handles) {
-    if (!waited_[handle]) order_.push_back(handle);
-    waited_[handle] = true;
-  }
-}
-
-// The next updates come in the order in which parameters were waited for.
-inline void Optimizer::tell_order() {
-  if (!attached_) return;
-  waited_.clear();
-  std::vector<std::uint32_t> order;
-  for (const std::uint32_t handle : std::exchange(order_, {})) {
-    if (handle < records_.size() && records_[handle].known) order.push_back(handle);
-  }
-  if (order.empty() || order == told_order_) return;
-  expect(octavo_engine_set_order(engine_.get(), order.data(), static_cast<std::int64_t>(order.size())));
-  told_order_ = std::move(order);
-}
-
-// A scalar that a deferred step reads later, when its owner may have changed it: a copy of it as it is now.
-inline ::torch::Tensor Optimizer::steady(const Tensor& scalar) {
-  if (!attached_) return scalar;
-  for (const auto& [given, copy] : scalars_) {
-    if (given.is_same(scalar)) return copy;
-  }
-  scalars_.emplace_back(scalar, scalar.clone());
-  return scalars_.back().second;
-}
-
 inline const char* Optimizer::residence_of(const Tensor& param) {
-  if (!placed_) complete_groups(), place();
-  const std::uint32_t residence = records_[handle_of(param, "residence_of")].residence;
+  if (!residences_chosen_) complete_groups(), choose_residences();
+  const std::uint32_t residence = members_[handle_of(param, "residence_of")].residence;
   return residence == kOnHost ? "host" : residence == kStreamed ? "stream" : "device";
 }
 
 inline std::int64_t Optimizer::host_state_bytes() const {
   std::int64_t total = 0;
-  for (std::uint32_t handle = 0; handle < records_.size(); ++handle) {
+  for (std::uint32_t handle = 0; handle < members_.size(); ++handle) {
     const ParamState* const state = find_state(param_of(handle));
-    if (state != nullptr && records_[handle].residence != kOnDevice) total += state->bytes();
+    if (state != nullptr && members_[handle].residence != kOnDevice) total += state->bytes();
   }
   return total;
+}
+
+// --- Waiting ---
+
+// Calls Engine::wait, or Engine::refresh, on each device that has some of these parameters; without handles,
+// on every device and for all of its parameters.
+template <class What>
+void Optimizer::call_on_devices(DeviceCall<What> call, const std::vector<std::uint32_t>& handles, What what) {
+  for (const DeviceBuffer& buffer : devices_) {
+    std::vector<std::uint32_t> here;
+    for (const std::uint32_t handle : handles) {
+      if (param_of(handle).device() == buffer.device) here.push_back(handle);
+    }
+    if (here.empty() && !handles.empty()) continue;
+    call_engine([&](Engine& engine) {
+      (engine.*call)(here, what, native::device_kind(buffer.device), native::device_index(buffer.device),
+                     native::handle_of(native::current_stream(buffer.device)));
+    });
+  }
+}
+
+inline void Optimizer::wait() {
+  if (!offloads()) return;
+  call_on_devices(&Engine::wait, {}, Engine::Wait::weights);
+  release_grads({});
+  for (Member& member : members_) member.weight = {};
+}
+
+inline void Optimizer::wait(const std::vector<Tensor>& params) {
+  if (!offloads()) return;
+  std::vector<std::uint32_t> handles, stepped;
+  for (const Tensor& param : params) {
+    const std::uint32_t* const handle = find_handle(param);
+    if (handle == nullptr || !members_[*handle].registered || members_[*handle].residence == kOnDevice)
+      continue;
+    handles.push_back(*handle);
+  }
+  if (handles.empty()) return;
+  call_on_devices(&Engine::wait, handles, Engine::Wait::weights);
+  // A gradient for the next step may still be moving to host memory. A forward pass between two backward
+  // passes does not wait for it.
+  for (const std::uint32_t handle : handles) {
+    Member& member = members_[handle];
+    member.weight = {};
+    if (!has_host_grad(handle)) stepped.push_back(handle);
+    if (attached_ && !std::exchange(member.waited, true)) waited_order_.push_back(handle);
+  }
+  if (!stepped.empty()) release_grads(stepped);
+}
+
+inline void Optimizer::synchronize() const {
+  if (offloads() && engine_.get() != nullptr) call_engine([](Engine& engine) { engine.synchronize(); });
+}
+
+// Makes the next updates run in the order in which wait() was called for their parameters.
+inline void Optimizer::send_update_order() {
+  if (!attached_) return;
+  std::vector<std::uint32_t> order;
+  for (const std::uint32_t handle : std::exchange(waited_order_, {})) {
+    if (handle >= members_.size()) continue;
+    members_[handle].waited = false;
+    if (members_[handle].registered) order.push_back(handle);
+  }
+  if (order.empty() || order == update_order_) return;
+  call_engine([&](Engine& engine) { engine.set_order(order); });
+  update_order_ = std::move(order);
+}
+
+// --- Copies of parameters and scalars ---
+
+// Renews the copies that the host updates of parameters that were written since the last step.
+inline void Optimizer::update_host_copies(const std::vector<StepTensor>& tensors) {
+  if (!offloads()) return;
+  std::vector<std::uint32_t> written;
+  for (const StepTensor& tensor : tensors) {
+    buffer_of(tensor.param.device());
+    Member& member = members_[tensor.handle];
+    if (member.residence != kOnHost || member.version == version_of(tensor.param)) continue;
+    member.version = version_of(tensor.param);
+    written.push_back(tensor.handle);
+  }
+  if (!written.empty()) call_on_devices(&Engine::refresh, written, Engine::Copy::to_host);
+}
+
+inline void Optimizer::sync_params(const std::string& direction) {
+  TORCH_CHECK(direction == "to_host" || direction == "to_device", "octavo::torch::", name_,
+              ": sync_params: got '", direction, "', expected \"to_host\" or \"to_device\"");
+  const ::torch::NoGradGuard no_grad;
+  const bool to_host = direction == "to_host";
+  std::vector<std::uint32_t> copied;
+  for (std::uint32_t handle = 0; handle < members_.size(); ++handle) {
+    if (members_[handle].registered && members_[handle].residence == kOnHost) copied.push_back(handle);
+  }
+  if (copied.empty()) return;
+  call_on_devices(&Engine::refresh, copied, to_host ? Engine::Copy::to_host : Engine::Copy::to_device);
+  for (const std::uint32_t handle : copied) {
+    const Tensor& param = param_of(handle);
+    if (!to_host && !param.is_inference()) param.unsafeGetTensorImpl()->bump_version();
+    members_[handle].version = version_of(param);
+  }
+}
+
+// Returns a copy of a scalar that a deferred step reads later, because its owner may change it until then;
+// else the scalar.
+inline ::torch::Tensor Optimizer::copy_if_deferred(const Tensor& scalar) {
+  if (!attached_) return scalar;
+  for (const auto& [given, copy] : scalar_copies_) {
+    if (given.is_same(scalar)) return copy;
+  }
+  scalar_copies_.emplace_back(scalar, scalar.clone());
+  return scalar_copies_.back().second;
+}
+
+// --- Gradients ---
+
+inline void Optimizer::offload_gradient(const Tensor& param) {
+  const ::torch::NoGradGuard no_grad;
+  offload_gradient(handle_of(param, "offload_gradient"));
+}
+
+inline void Optimizer::offload_gradient(std::uint32_t handle) {
+  choose_residences();
+  const Tensor& param = param_of(handle);
+  if (members_[handle].residence == kOnDevice || !param.grad().defined()) return;
+  const ::torch::Device device = param.device();
+  buffer_of(device);
+  send_options(members_[handle].group, options_of(members_[handle]));
+  std::vector<StepTensor> tensors{make_step_tensor(handle)};
+  register_changed(tensors);
+  const void* const grad = tensors[0].grad.data_ptr();
+  const auto dtype = static_cast<std::uint8_t>(native::dtype_number(tensors[0].grad.scalar_type()));
+  call_engine([&](Engine& engine) {
+    engine.take({&handle, 1}, {&grad, 1}, {&dtype, 1}, native::device_kind(device),
+                native::device_index(device), native::handle_of(native::current_stream(device)));
+  });
+  retain_grad(tensors[0]);
+  limit_retained_grads();
+}
+
+inline void Optimizer::zero_grad(bool set_to_none) {
+  ::torch::optim::Optimizer::zero_grad(set_to_none);
+  drop_gradients();
+}
+
+inline void Optimizer::drop_gradients() {
+  if (offloads()) call_engine([](Engine& engine) { engine.drop(); });
+}
+
+// Removes a gradient from its parameter and keeps it until the engine has read it: torch's allocator does not
+// know the engine's streams.
+inline void Optimizer::retain_grad(const StepTensor& tensor) {
+  retained_bytes_ += static_cast<std::int64_t>(tensor.grad.nbytes());
+  retained_.push_back({tensor.handle, native::StreamTensor(tensor.grad, tensor.grad.device())});
+  tensor.param.mutable_grad().reset();
+}
+
+// Makes the current stream wait for the oldest reads until at most kMostRetainedBytes are kept.
+inline void Optimizer::limit_retained_grads() {
+  while (retained_bytes_ > kMostRetainedBytes) release_grads({retained_.front().handle});
+}
+
+// Runs after a step. The gradients of a deferred step are read later, so it removes them from the parameters.
+inline void Optimizer::retain_for_step(const std::vector<StepTensor>& tensors) {
+  if (!offloads()) return;
+  if (!attached_) return release_grads({});
+  for (const StepTensor& tensor : tensors) {
+    Member& member = members_[tensor.handle];
+    if (member.residence == kOnDevice) continue;
+    member.weight = tensor.param.storage();
+    if (!tensor.grad.defined()) continue;
+    retain_grad(tensor);
+  }
+  used_scalar_copies_ = std::exchange(scalar_copies_, {});
+}
+
+// Orders the current streams after the reads of these parameters' gradients (no handles: of all gradients),
+// and frees the gradients. Their memory returns to the stream of its allocation, which may be another one.
+inline void Optimizer::release_grads(const std::vector<std::uint32_t>& handles) {
+  const bool all = handles.empty();
+  std::vector<bool> released(members_.size(), false);
+  for (const std::uint32_t handle : handles) released[handle] = true;
+  const auto first = std::stable_partition(retained_.begin(), retained_.end(), [&](const RetainedGrad& each) {
+    return !all && (each.handle >= released.size() || !released[each.handle]);
+  });
+  if (!all && first == retained_.end()) return;
+  call_on_devices(&Engine::wait, handles, Engine::Wait::gradients);
+  for (auto each = first; each != retained_.end(); ++each) {
+    const Tensor& grad = each->grad.tensor();
+    retained_bytes_ -= static_cast<std::int64_t>(grad.nbytes());
+    each->grad.on(native::current_stream(grad.device()));
+  }
+  retained_.erase(first, retained_.end());
 }
 
 }  // namespace octavo::torch

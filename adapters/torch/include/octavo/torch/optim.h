@@ -1,16 +1,13 @@
-// The optimizers for LibTorch by their names: low-bit states, master bits for bf16 parameters, clipping
-// inside the step. Those of torch::optim's names replace them. docs/guides/libtorch.md shows their use.
-// This is the list: one line for the options and one for the class. Defaults and ranges are the core's.
-// Options without a setter of their own are set by name: RMSpropOptions(1e-2).set("alpha", 0.9).
+// The optimizers for LibTorch: low-bit states, master bits for bf16 parameters, clipping inside the step.
+// AdamW, Adam, SGD, RMSprop and Adagrad replace those of torch::optim. docs/guides/libtorch.md shows their
+// use. This header lists the classes; optimizer.h has their functions. Defaults and ranges of options are in
+// the core. Options without a setter here are set by name: RMSpropOptions(1e-2).set("alpha", 0.9).
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/torch/optimizer.h>
+#include <octavo/torch/optimizer_impl.h>
 
-#include <memory>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 namespace octavo::torch {
 
@@ -28,21 +25,16 @@ struct BetasOptions : OptionsOf<Derived> {
 template <class Derived>
 struct AdamFamilyOptions : BetasOptions<Derived> {
   using BetasOptions<Derived>::BetasOptions;
-  double eps() const { return this->get("eps"); }
-  Derived& eps(double value) { return this->set("eps", value); }
-  bool amsgrad() const { return this->get("amsgrad") != 0; }
-  Derived& amsgrad(bool value) { return this->set("amsgrad", value ? 1 : 0); }
+  OCTAVO_TORCH_NUMBER(double, eps)
+  OCTAVO_TORCH_NUMBER(bool, amsgrad)
 };
 
 template <class Derived>
 struct MomentumOptions : OptionsOf<Derived> {
   using OptionsOf<Derived>::OptionsOf;
-  double momentum() const { return this->get("momentum"); }
-  Derived& momentum(double value) { return this->set("momentum", value); }
-  double dampening() const { return this->get("dampening"); }
-  Derived& dampening(double value) { return this->set("dampening", value); }
-  bool nesterov() const { return this->get("nesterov") != 0; }
-  Derived& nesterov(bool value) { return this->set("nesterov", value ? 1 : 0); }
+  OCTAVO_TORCH_NUMBER(double, momentum)
+  OCTAVO_TORCH_NUMBER(double, dampening)
+  OCTAVO_TORCH_NUMBER(bool, nesterov)
 };
 
 // The constructors that all classes have.
@@ -55,29 +47,27 @@ class OptimizerOf : public Optimizer {
       : OptimizerOf(std::vector<ParamGroup>{ParamGroup(std::move(params))}, std::move(defaults)) {}
 };
 
-// clang-format off
-struct AdamWOptions : AdamFamilyOptions<AdamWOptions> { static constexpr auto kName = "adamw"; using AdamFamilyOptions::AdamFamilyOptions; };
-struct AdamOptions : AdamFamilyOptions<AdamOptions> { static constexpr auto kName = "adam"; using AdamFamilyOptions::AdamFamilyOptions; };
-struct SGDOptions : MomentumOptions<SGDOptions> { static constexpr auto kName = "sgd"; using MomentumOptions::MomentumOptions; };
-struct LionOptions : BetasOptions<LionOptions> { static constexpr auto kName = "lion"; using BetasOptions::BetasOptions; };
-struct RMSpropOptions : OptionsOf<RMSpropOptions> { static constexpr auto kName = "rmsprop"; using OptionsOf::OptionsOf; };
-struct AdagradOptions : OptionsOf<AdagradOptions> { static constexpr auto kName = "adagrad"; using OptionsOf::OptionsOf; };
-struct LARSOptions : MomentumOptions<LARSOptions> { static constexpr auto kName = "lars"; using MomentumOptions::MomentumOptions; };
-struct LAMBOptions : BetasOptions<LAMBOptions> { static constexpr auto kName = "lamb"; using BetasOptions::BetasOptions; };
-struct AdEMAMixOptions : BetasOptions<AdEMAMixOptions> { static constexpr auto kName = "ademamix"; using BetasOptions::BetasOptions; };
+// OCTAVO_TORCH_CLASS(AdamW, "adamw", AdamFamilyOptions) makes AdamWOptions, which has the setters of
+// AdamFamilyOptions and the algorithm's name, and AdamW.
+#define OCTAVO_TORCH_CLASS(Class, algorithm_name, Setters) \
+  struct Class##Options : Setters<Class##Options> {        \
+    static constexpr auto kName = algorithm_name;          \
+    using Setters::Setters;                                \
+  };                                                       \
+  struct Class : OptimizerOf<Class##Options> {             \
+    using OptimizerOf::OptimizerOf;                        \
+  };
+OCTAVO_TORCH_CLASS(AdamW, "adamw", AdamFamilyOptions)
+OCTAVO_TORCH_CLASS(Adam, "adam", AdamFamilyOptions)
+OCTAVO_TORCH_CLASS(SGD, "sgd", MomentumOptions)
+OCTAVO_TORCH_CLASS(Lion, "lion", BetasOptions)
+OCTAVO_TORCH_CLASS(RMSprop, "rmsprop", OptionsOf)
+OCTAVO_TORCH_CLASS(Adagrad, "adagrad", OptionsOf)
+OCTAVO_TORCH_CLASS(LARS, "lars", MomentumOptions)
+OCTAVO_TORCH_CLASS(LAMB, "lamb", BetasOptions)
+OCTAVO_TORCH_CLASS(AdEMAMix, "ademamix", BetasOptions)
 
-struct AdamW : OptimizerOf<AdamWOptions> { using OptimizerOf::OptimizerOf; };
-struct Adam : OptimizerOf<AdamOptions> { using OptimizerOf::OptimizerOf; };
-struct SGD : OptimizerOf<SGDOptions> { using OptimizerOf::OptimizerOf; };
-struct Lion : OptimizerOf<LionOptions> { using OptimizerOf::OptimizerOf; };
-struct RMSprop : OptimizerOf<RMSpropOptions> { using OptimizerOf::OptimizerOf; };
-struct Adagrad : OptimizerOf<AdagradOptions> { using OptimizerOf::OptimizerOf; };
-struct LARS : OptimizerOf<LARSOptions> { using OptimizerOf::OptimizerOf; };
-struct LAMB : OptimizerOf<LAMBOptions> { using OptimizerOf::OptimizerOf; };
-struct AdEMAMix : OptimizerOf<AdEMAMixOptions> { using OptimizerOf::OptimizerOf; };
-// clang-format on
-
-// Any algorithm of the library, by the name in its options: what a config file has.
+// Makes the optimizer of any algorithm of the library, by the name in its options, as a config file has it:
 //   make_optimizer(model->parameters(), AnyOptions(name).lr(1e-3).state("8bit"))
 template <class ParamsOrGroups>
 std::unique_ptr<Optimizer> make_optimizer(const ParamsOrGroups& params, const AnyOptions& options) {
@@ -85,3 +75,6 @@ std::unique_ptr<Optimizer> make_optimizer(const ParamsOrGroups& params, const An
 }
 
 }  // namespace octavo::torch
+
+#undef OCTAVO_TORCH_CLASS
+#undef OCTAVO_TORCH_NUMBER

@@ -1,28 +1,73 @@
-// The options of the optimizers and of their parameter groups: the algorithm's by their names (octavo/torch/
-// algorithm.h), and Octavo's own. A group inherits what was not set on its options from the optimizer's;
-// torch does this for its own classes only, so it is done here.
+// The options of the optimizers and of their parameter groups: those of the algorithm, by the names in the
+// core's description of it, and those that Octavo adds to every algorithm. A group inherits each option that
+// was not set on the group from the optimizer's options; torch does this for its own classes only.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/torch/algorithm.h>
+#include <octavo/torch/native.h>
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/archive.h>
 
 #include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace octavo::torch {
 
+// An algorithm as the core describes it.
+struct Algorithm {
+  std::int32_t index;
+  octavo_algorithm_info info;
+  std::vector<octavo_option_info> options;
+
+  // Returns the index of an option in `options`, or options.size() if the algorithm has no such option.
+  std::size_t find(const std::string& name) const {
+    std::size_t i = 0;
+    while (i < options.size() && name != options[i].name) ++i;
+    return i;
+  }
+
+  // Like find(), but throws c10::Error, which lists the names, if the algorithm has no such option.
+  std::size_t index_of(const std::string& name) const {
+    const std::size_t i = find(name);
+    if (i < options.size()) return i;
+    std::string names;
+    for (const octavo_option_info& option : options)
+      names += (names.empty() ? "" : ", ") + std::string(option.name);
+    TORCH_CHECK(false, "octavo::torch::", info.title, ": got the option '", name, "', expected one of ",
+                names);
+  }
+};
+
+// Throws c10::Error, which lists the names, if the library has no algorithm of this name.
+inline const Algorithm& algorithm(const std::string& name) {
+  static const std::vector<Algorithm> all = [] {
+    std::vector<Algorithm> out(static_cast<std::size_t>(octavo_algorithm_count()));
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      out[i].index = static_cast<std::int32_t>(i);
+      out[i].info = native::sized<octavo_algorithm_info>();
+      native::check(octavo_algorithm(out[i].index, &out[i].info), "octavo: ");
+      for (std::int32_t k = 0; k < out[i].info.options; ++k) {
+        out[i].options.push_back(native::sized<octavo_option_info>());
+        native::check(octavo_algorithm_option(out[i].index, k, &out[i].options.back()), "octavo: ");
+      }
+    }
+    return out;
+  }();
+  const std::uint32_t number = native::parse("optimizer", name);
+  for (const Algorithm& each : all) {
+    if (each.info.number == number) return each;
+  }
+  TORCH_CHECK(false, "octavo: '", name, "' has no description");
+}
+
 template <class T>
 struct Option {
   T value{};
-  bool given = false;  // by the user, rather than inherited
+  bool given = false;  // true if user code has set it, false if it is a default or inherited
 
   void set(T to) { value = std::move(to), given = true; }
   void inherit(const Option& from) {
@@ -30,42 +75,49 @@ struct Option {
   }
 };
 
-// The options that every algorithm has.
-struct Settings {
-  Option<bool> maximize{false};
-  Option<std::string> state{"fp32"};
-  Option<std::string> master{"none"};
-  Option<std::int64_t> block_size{0};
-  Option<std::int64_t> min_quantized_size{4096};
-  Option<std::int64_t> seed{0};
-  Option<double> max_grad_norm{0.0};
-  Option<bool> guard{false};
-  Option<bool> capturable{false};
-  Option<bool> gradient_release{false};
-  Option<std::string> offload{"none"};
-  Option<bool> offload_gradients{false};
-  Option<bool> accumulate_in_fp32{false};
-  Option<double> offload_ratio{1.0};
-  Option<std::int64_t> gpu_state_budget{-1};
-  Option<std::int64_t> min_offload_size{4096};
+// kPerGroup: groups may have different values. kOptimizer: an option of the complete optimizer, which a group
+// cannot change. Archives have both. kRun: an option of the complete optimizer that archives do not have,
+// because hooks and the residence of states may differ in the run that loads the archive.
+enum class Scope { kPerGroup, kOptimizer, kRun };
 
-  // Calls f(name, pointer to member) for each option that groups inherit and archives have.
+// clang-format off
+// Each option that Octavo adds to every algorithm: type, name, default, scope. It has a field in Settings,
+// and in OptionsOf a getter and a setter that can be chained. docs/guides/libtorch.md explains the options.
+#define OCTAVO_TORCH_OPTIONS(X)                                                                             \
+  X(bool, maximize, false, kPerGroup)                  /* the step follows the gradient upwards */          \
+  X(std::string, state, "fp32", kPerGroup)             /* format of the moments: docs/formats.md */         \
+  X(std::string, master, "none", kPerGroup)            /* further bits of bf16: none, stochastic, 24, 32 */ \
+  X(std::int64_t, block_size, 0, kPerGroup)            /* elements per scale; 0: the format's default */    \
+  X(std::int64_t, min_quantized_size, 4096, kPerGroup) /* smaller parameters keep fp32 states */            \
+  X(std::int64_t, seed, 0, kPerGroup)                  /* of stochastic rounding */                         \
+  X(double, clip_grad_norm, 0.0, kOptimizer)           /* limit of the norm of all gradients; 0: none */    \
+  X(bool, skip_nonfinite, false, kOptimizer)           /* a NaN or infinite gradient skips the step */      \
+  X(bool, capturable, false, kOptimizer)               /* step counts are on the device, for CUDA graphs */ \
+  X(bool, gradient_release, false, kRun)               /* backward() steps and frees each gradient */       \
+  X(std::string, offload, "none", kRun)                /* where states are: none, host, stream, auto */     \
+  X(bool, offload_gradients, false, kRun)              /* backward() moves gradients to host memory */      \
+  X(bool, accumulate_in_fp32, false, kRun)             /* gradients in host memory are added in fp32 */     \
+  X(double, offload_ratio, 1.0, kRun)                  /* fraction of the states' bytes to offload */       \
+  X(std::int64_t, gpu_state_budget, -1, kRun)          /* or: bytes of states that stay; -1: no budget */   \
+  X(std::int64_t, min_offload_size, 4096, kRun)        /* smaller parameters' states stay on the device */
+// clang-format on
+
+struct Settings {
+#define OCTAVO_TORCH_FIELD(type, name, value, scope) Option<type> name{value};
+  OCTAVO_TORCH_OPTIONS(OCTAVO_TORCH_FIELD)
+#undef OCTAVO_TORCH_FIELD
+
+  // Calls f(name, pointer to member, scope) for each option.
   template <class F>
   static void each(F&& f) {
-    f("maximize", &Settings::maximize), f("state", &Settings::state), f("master", &Settings::master);
-    f("block_size", &Settings::block_size), f("min_quantized_size", &Settings::min_quantized_size);
-    f("seed", &Settings::seed), f("max_grad_norm", &Settings::max_grad_norm), f("guard", &Settings::guard);
-    f("capturable", &Settings::capturable);
+#define OCTAVO_TORCH_CALL(type, name, value, scope) f(#name, &Settings::name, Scope::scope);
+    OCTAVO_TORCH_OPTIONS(OCTAVO_TORCH_CALL)
+#undef OCTAVO_TORCH_CALL
   }
-  // Those that belong to the whole optimizer: no group can have them alone. Hooks and the place of states are
-  // not for archives: an archive is loaded into any.
-  template <class F>
-  static void whole(F&& f) {
-    f("max_grad_norm", &Settings::max_grad_norm), f("guard", &Settings::guard);
-    f("capturable", &Settings::capturable), f("gradient_release", &Settings::gradient_release);
-    f("offload", &Settings::offload), f("offload_gradients", &Settings::offload_gradients);
-    f("accumulate_in_fp32", &Settings::accumulate_in_fp32), f("offload_ratio", &Settings::offload_ratio);
-    f("gpu_state_budget", &Settings::gpu_state_budget), f("min_offload_size", &Settings::min_offload_size);
+
+  // Returns the name that archives of version 0.1 have for an option, or null if it is the present one.
+  static const char* former_name(const std::string& name) {
+    return name == "clip_grad_norm" ? "max_grad_norm" : name == "skip_nonfinite" ? "guard" : nullptr;
   }
 };
 
@@ -74,23 +126,24 @@ class Options : public ::torch::optim::OptimizerOptions {
   const Algorithm& algorithm() const { return *algorithm_; }
   const Settings& settings() const { return settings_; }
 
-  // An option of the algorithm by its name; a flag is 0 or 1. c10::Error lists the names.
-  double get(const std::string& name) const { return numbers_[algorithm_->place(name)].value; }
+  // Returns an option of the algorithm by its name; a flag is 0 or 1. c10::Error lists the names.
+  double get(const std::string& name) const { return numbers_[algorithm_->index_of(name)].value; }
   bool has(const std::string& name) const { return algorithm_->find(name) < numbers_.size(); }
 
-  // What LibTorch's LR schedulers use.
+  // LibTorch's LR schedulers call these.
   double get_lr() const override { return get("lr"); }
-  void set_lr(const double lr) override { number("lr").set(lr); }
+  void set_lr(const double lr) override { set_number("lr", lr); }
 
   // Inherits the options that were not set here. REQUIRES: defaults of the same algorithm.
   void inherit(const Options& defaults) {
     for (std::size_t i = 0; i < numbers_.size(); ++i) numbers_[i].inherit(defaults.numbers_[i]);
-    Settings::each([&](const char*, auto field) { (settings_.*field).inherit(defaults.settings_.*field); });
+    Settings::each(
+        [&](const char*, auto field, Scope) { (settings_.*field).inherit(defaults.settings_.*field); });
     complete_ = true;
   }
   bool complete() const { return complete_; }
 
-  // A bit for each option that is on and switches moments.
+  // Returns a bit for each option that is on and adds moments.
   std::uint32_t switches() const {
     std::uint32_t bits = 0;
     for (std::size_t i = 0; i < numbers_.size(); ++i) {
@@ -100,66 +153,78 @@ class Options : public ::torch::optim::OptimizerOptions {
     return bits;
   }
 
-  // What a step needs to know of them.
+  // Returns the options of a group as the engine takes them.
   octavo_step_args step_args() const {
-    octavo_step_args args;
-    octavo_step_args_init(&args);
+    auto args = octavo::make<octavo_step_args>();
     for (std::size_t i = 0; i < numbers_.size(); ++i) {
       const octavo_option_info& option = algorithm_->options[i];
       if (option.offset < 0) continue;
       char* at = reinterpret_cast<char*>(&args) + option.offset;
       const std::uint32_t flag = numbers_[i].value != 0 ? 1 : 0;
-      if (option.range == kFlag) {
-        std::memcpy(at, &flag, sizeof flag);
-      } else {
-        std::memcpy(at, &numbers_[i].value, sizeof(double));
-      }
+      option.range == kFlag ? std::memcpy(at, &flag, sizeof flag)
+                            : std::memcpy(at, &numbers_[i].value, sizeof(double));
     }
     args.maximize = settings_.maximize.value ? 1 : 0;
     args.seed = static_cast<std::uint64_t>(settings_.seed.value);
     return args;
   }
 
-  // c10::Error for a value that no step can use. The engine knows the algorithm's ranges.
+  // Throws c10::Error for a value that no step can use. The engine checks the algorithm's own options.
   void check() const {
     const Settings& s = settings_;
-    TORCH_CHECK(s.min_quantized_size.value >= 0, "Invalid min_quantized_size: ", s.min_quantized_size.value,
-                ", expected a number of elements");
-    TORCH_CHECK(s.max_grad_norm.value >= 0 && std::isfinite(s.max_grad_norm.value),
-                "Invalid max_grad_norm: ", s.max_grad_norm.value,
-                ", expected a positive number, or 0 for none");
-    const std::string& master = s.master.value;
+    const std::string &master = s.master.value, &offload = s.offload.value;
+    const auto expect = [](bool valid, const char* name, const auto& option, const char* expected) {
+      TORCH_CHECK(valid, "Invalid ", name, ": ", option.value, ", expected ", expected);
+    };
+    expect(s.min_quantized_size.value >= 0, "min_quantized_size", s.min_quantized_size,
+           "a number of elements");
+    expect(s.clip_grad_norm.value >= 0 && std::isfinite(s.clip_grad_norm.value), "clip_grad_norm",
+           s.clip_grad_norm, "a positive number, or 0 for none");
     TORCH_CHECK(
         master == "none" || master == "native" || master == "stochastic" || master == "24" || master == "32",
         "Invalid master: '", master, "', expected \"none\", \"stochastic\", \"24\" or \"32\"");
-    check_offload();
-    octavo_moment_spec spec = native::sized<octavo_moment_spec>();  // the core knows names and block sizes
+    TORCH_CHECK(offload == "none" || offload == "host" || offload == "stream" || offload == "auto",
+                "Invalid offload: '", offload, "', expected \"none\", \"host\", \"stream\" or \"auto\"");
+    expect(s.offload_ratio.value >= 0 && s.offload_ratio.value <= 1, "offload_ratio", s.offload_ratio,
+           "a number from 0 (no state leaves the device) to 1 (all)");
+    expect(s.gpu_state_budget.value >= -1, "gpu_state_budget", s.gpu_state_budget, "bytes, or -1 for none");
+    TORCH_CHECK(s.gpu_state_budget.value < 0 || s.offload_ratio.value == 1, "offload_ratio ",
+                s.offload_ratio.value, " and gpu_state_budget ", s.gpu_state_budget.value,
+                ": expected one of them");
+    expect(s.min_offload_size.value >= 0, "min_offload_size", s.min_offload_size, "a number of elements");
+    TORCH_CHECK(
+        offload != "none" || !s.offload_gradients.value,
+        "offload_gradients needs states in host memory; set offload to \"host\", \"stream\" or \"auto\"");
+    TORCH_CHECK(offload == "none" || !s.capturable.value, "capturable and offload \"", offload,
+                "\": a CUDA graph cannot hold the work of the host; use offload(\"none\") with CUDA graphs");
+    auto spec = octavo::make<octavo_moment_spec>();  // the core checks names and block sizes
     spec.format = native::parse("state", s.state.value);
     spec.block_size = s.block_size.value;
     std::int64_t codes = 0, scales = 0;
     native::check(octavo_moment_layout(&spec, &codes, &scales), "");
   }
 
-  // As torch's archives have them: the parts of a tuple are one value. An option that an archive does not
-  // have keeps its value: those of other versions have fewer, or more.
+  // Archives have the options of the algorithm in torch's form, where the parts of a tuple are one value. An
+  // option that is not in the archive keeps its value: archives of other versions have fewer or more options.
   void serialize(::torch::serialize::OutputArchive& archive) const override {
     std::map<std::string, std::vector<c10::IValue>> values;
     for (std::size_t i = 0; i < numbers_.size(); ++i) {
       const double value = numbers_[i].value;
       const bool flag = algorithm_->options[i].range == kFlag;
-      values[key(i)].push_back(flag ? c10::IValue(value != 0) : c10::IValue(value));
+      values[archive_key(i)].push_back(flag ? c10::IValue(value != 0) : c10::IValue(value));
     }
     for (auto& [name, parts] : values)
       archive.write(name, has(name) ? parts[0] : c10::ivalue::Tuple::create(std::move(parts)));
-    Settings::each(
-        [&](const char* name, auto field) { archive.write(name, c10::IValue((settings_.*field).value)); });
+    Settings::each([&](const char* name, auto field, Scope scope) {
+      if (scope != Scope::kRun) archive.write(name, c10::IValue((settings_.*field).value));
+    });
   }
   void serialize(::torch::serialize::InputArchive& archive) override {
     c10::IValue value;
     std::map<std::string, std::size_t> parts;
     for (std::size_t i = 0; i < numbers_.size(); ++i) {
-      const std::size_t part = parts[key(i)]++;
-      if (!archive.try_read(key(i), value)) continue;
+      const std::size_t part = parts[archive_key(i)]++;
+      if (!archive.try_read(archive_key(i), value)) continue;
       if (value.isTuple()) {
         const auto tuple = value.toTuple();
         if (part >= tuple->elements().size()) continue;
@@ -167,8 +232,10 @@ class Options : public ::torch::optim::OptimizerOptions {
       }
       numbers_[i].set(value.isBool() ? (value.toBool() ? 1.0 : 0.0) : value.toDouble());
     }
-    Settings::each([&](const char* name, auto field) {
-      if (archive.try_read(name, value))
+    Settings::each([&](const char* name, auto field, Scope scope) {
+      const char* const former = Settings::former_name(name);
+      if (scope == Scope::kRun) return;
+      if (archive.try_read(name, value) || (former != nullptr && archive.try_read(former, value)))
         (settings_.*field).set(value.to<std::decay_t<decltype((settings_.*field).value)>>());
     });
     complete_ = true;
@@ -178,48 +245,31 @@ class Options : public ::torch::optim::OptimizerOptions {
   explicit Options(const Algorithm& algorithm) : algorithm_(&algorithm) {
     for (const octavo_option_info& option : algorithm.options) numbers_.push_back({option.value});
   }
-  Option<double>& number(const std::string& name) { return numbers_[algorithm_->place(name)]; }
+  void set_number(const std::string& name, double value) { numbers_[algorithm_->index_of(name)].set(value); }
 
   Settings settings_;
 
  private:
   static constexpr std::uint32_t kFlag = 4;  // octavo_option_info.range
 
-  void check_offload() const {
-    const Settings& s = settings_;
-    const std::string& offload = s.offload.value;
-    TORCH_CHECK(offload == "none" || offload == "host" || offload == "stream" || offload == "auto",
-                "Invalid offload: '", offload, "', expected \"none\", \"host\", \"stream\" or \"auto\"");
-    TORCH_CHECK(s.offload_ratio.value >= 0 && s.offload_ratio.value <= 1,
-                "Invalid offload_ratio: ", s.offload_ratio.value,
-                ", expected a number from 0 (no state leaves the device) to 1 (all)");
-    TORCH_CHECK(s.gpu_state_budget.value >= -1, "Invalid gpu_state_budget: ", s.gpu_state_budget.value,
-                ", expected bytes, or -1 for none");
-    TORCH_CHECK(s.gpu_state_budget.value < 0 || s.offload_ratio.value == 1, "offload_ratio ",
-                s.offload_ratio.value, " and gpu_state_budget ", s.gpu_state_budget.value,
-                ": expected one of them");
-    TORCH_CHECK(s.min_offload_size.value >= 0, "Invalid min_offload_size: ", s.min_offload_size.value,
-                ", expected a number of elements");
-    TORCH_CHECK(
-        offload != "none" || !s.offload_gradients.value,
-        "offload_gradients needs states in host memory; set offload to \"host\", \"stream\" or \"auto\"");
-    TORCH_CHECK(offload == "none" || !s.capturable.value, "capturable and offload \"", offload,
-                "\": a CUDA graph cannot hold the work of the host; use offload(\"none\") with CUDA graphs");
-  }
-
-  // Where an archive has an option.
-  std::string key(std::size_t i) const {
+  // Returns the name of an option's value in archives.
+  std::string archive_key(std::size_t i) const {
     const octavo_option_info& option = algorithm_->options[i];
     return option.tuple[0] != '\0' ? option.tuple : option.name;
   }
 
   const Algorithm* algorithm_;
-  std::vector<Option<double>> numbers_;  // the algorithm's, in its order
-  bool complete_ = false;                // inherited already
+  std::vector<Option<double>> numbers_;  // of algorithm_->options
+  bool complete_ = false;                // true after inherit() or after loading
 };
 
-// The setters of Octavo's own options, which return the options, so that they can be chained. Derived has the
-// algorithm's name as kName, or is made with it.
+// A getter and a chained setter for an option of the algorithm.
+#define OCTAVO_TORCH_NUMBER(type, name)                             \
+  type name() const { return static_cast<type>(this->get(#name)); } \
+  Derived& name(type value) { return this->set(#name, static_cast<double>(value)); }
+
+// The getters and setters that all optimizers have. Derived has the algorithm's name as kName, or passes its
+// description.
 template <class Derived>
 class OptionsOf : public Options {
  public:
@@ -229,81 +279,35 @@ class OptionsOf : public Options {
     return std::make_unique<Derived>(static_cast<const Derived&>(*this));
   }
 
-  // An option of the algorithm by its name: set("alpha", 0.9); a flag is 0 or 1.
+  // Sets an option of the algorithm by its name: set("alpha", 0.9). A flag is 0 or 1.
   Derived& set(const std::string& name, double value) {
-    number(name).set(value);
+    set_number(name, value);
     return static_cast<Derived&>(*this);
   }
+  OCTAVO_TORCH_NUMBER(double, lr)
+  OCTAVO_TORCH_NUMBER(double, weight_decay)
 
-  double lr() const { return get("lr"); }
-  Derived& lr(double value) { return set("lr", value); }
-  double weight_decay() const { return get("weight_decay"); }
-  Derived& weight_decay(double value) { return set("weight_decay", value); }
-  bool maximize() const { return settings_.maximize.value; }
-  Derived& maximize(bool value) { return set(&Settings::maximize, value); }
+#define OCTAVO_TORCH_SETTING(type, name, initial, scope)          \
+  const type& name() const { return this->settings_.name.value; } \
+  Derived& name(type value) {                                     \
+    this->settings_.name.set(std::move(value));                   \
+    return static_cast<Derived&>(*this);                          \
+  }
+  OCTAVO_TORCH_OPTIONS(OCTAVO_TORCH_SETTING)
+#undef OCTAVO_TORCH_SETTING
 
-  // How moments are stored, by the name of a state format (docs/formats.md): "fp32" or "8bit", for example.
-  const std::string& state() const { return settings_.state.value; }
-  Derived& state(const std::string& value) { return set(&Settings::state, value); }
-  // What bf16 parameters keep beyond their 16 bits: "none" (rounded to nearest), "stochastic" (rounding),
-  // "24" or "32" (bits of a master weight, the latter equal to fp32's).
-  const std::string& master() const { return settings_.master.value; }
-  Derived& master(const std::string& value) { return set(&Settings::master, value); }
-  // Elements per scale; 0: the format's default.
-  std::int64_t block_size() const { return settings_.block_size.value; }
-  Derived& block_size(std::int64_t value) { return set(&Settings::block_size, value); }
-  // Parameters with fewer elements keep fp32 states.
-  std::int64_t min_quantized_size() const { return settings_.min_quantized_size.value; }
-  Derived& min_quantized_size(std::int64_t value) { return set(&Settings::min_quantized_size, value); }
-  // Of stochastic rounding.
-  std::int64_t seed() const { return settings_.seed.value; }
-  Derived& seed(std::int64_t value) { return set(&Settings::seed, value); }
-
-  // The following belong to the whole optimizer and cannot be set on a group. The norm of all gradients is
-  // clipped to this inside the step; 0: no clipping.
-  double max_grad_norm() const { return settings_.max_grad_norm.value; }
-  Derived& max_grad_norm(double value) { return set(&Settings::max_grad_norm, value); }
-  // A NaN or infinite gradient leaves everything unchanged.
-  bool guard() const { return settings_.guard.value; }
-  Derived& guard(bool value) { return set(&Settings::guard, value); }
-  // Keeps step counts on the device, so that a CUDA graph can capture the step.
-  bool capturable() const { return settings_.capturable.value; }
-  Derived& capturable(bool value) { return set(&Settings::capturable, value); }
-  // Steps each parameter in the backward pass as soon as its gradient is complete, and frees the gradient.
-  // step() then ends the step. max_grad_norm clips by the previous step's norm.
-  bool gradient_release() const { return settings_.gradient_release.value; }
-  Derived& gradient_release(bool value) { return set(&Settings::gradient_release, value); }
-  // Where moments and master bits live: "none" (with the parameters), "host" (in host memory, updated by the
-  // CPU), "stream" (in host memory, brought through the GPU and updated there) or "auto" ("stream" for what
-  // gpu_state_budget does not hold; parameters on the CPU keep theirs).
-  const std::string& offload() const { return settings_.offload.value; }
-  Derived& offload(const std::string& value) { return set(&Settings::offload, value); }
-  // Gradients of offloaded parameters go to host memory in the backward pass and are freed on the device.
-  // Those of several backward passes are added up there, in their own type or in fp32.
-  bool offload_gradients() const { return settings_.offload_gradients.value; }
-  Derived& offload_gradients(bool value) { return set(&Settings::offload_gradients, value); }
-  bool accumulate_in_fp32() const { return settings_.accumulate_in_fp32.value; }
-  Derived& accumulate_in_fp32(bool value) { return set(&Settings::accumulate_in_fp32, value); }
-  // How much of the states leaves the device: a share of their bytes, or all that is beyond a budget of bytes
-  // (-1: none). Parameters with fewer elements than min_offload_size keep theirs on the device.
-  double offload_ratio() const { return settings_.offload_ratio.value; }
-  Derived& offload_ratio(double value) { return set(&Settings::offload_ratio, value); }
-  std::int64_t gpu_state_budget() const { return settings_.gpu_state_budget.value; }
-  Derived& gpu_state_budget(std::int64_t value) { return set(&Settings::gpu_state_budget, value); }
-  std::int64_t min_offload_size() const { return settings_.min_offload_size.value; }
-  Derived& min_offload_size(std::int64_t value) { return set(&Settings::min_offload_size, value); }
+  [[deprecated("use clip_grad_norm()")]] double max_grad_norm() const { return this->clip_grad_norm(); }
+  [[deprecated("use clip_grad_norm()")]] Derived& max_grad_norm(double value) {
+    return this->clip_grad_norm(value);
+  }
+  [[deprecated("use skip_nonfinite()")]] bool guard() const { return this->skip_nonfinite(); }
+  [[deprecated("use skip_nonfinite()")]] Derived& guard(bool value) { return this->skip_nonfinite(value); }
 
  protected:
   explicit OptionsOf(const Algorithm& algorithm) : Options(algorithm) {}
-
-  template <class T, class V>
-  Derived& set(Option<T> Settings::*field, const V& value) {
-    (settings_.*field).set(value);
-    return static_cast<Derived&>(*this);
-  }
 };
 
-// The options of an algorithm that is known by its name alone: AnyOptions(name).lr(1e-3).
+// The options of an algorithm that the caller has by name only: AnyOptions(name).lr(1e-3).
 struct AnyOptions : OptionsOf<AnyOptions> {
   explicit AnyOptions(const std::string& name) : OptionsOf(octavo::torch::algorithm(name)) {}
 };
