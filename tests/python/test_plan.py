@@ -122,7 +122,7 @@ def test_views_and_operators_in_place_take_nothing() -> None:
 
     sizes = [size for _, size, _ in recorded(in_place)]
     # x; the product, in place; a product, its ReLU, and the product is given back.
-    assert sizes == [32768, 32768, 32768, 32768, _core.GIVEN_BACK]
+    assert sizes == [32768, 32768, 32768, 32768, _core.FREED]
 
 
 def test_memory_of_the_host_is_not_counted() -> None:

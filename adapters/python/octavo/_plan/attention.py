@@ -1,6 +1,5 @@
-"""Attention as a GPU has it: torch chooses among its implementations by the GPU at hand, which a plan does
-not have. Flash attention and efficient attention keep no scores; the plain one, which is what fake tensors
-would get, keeps all of them.
+"""Chooses the implementation of attention that torch would choose on the planned GPU. Flash attention and
+efficient attention keep no scores. The plain implementation, which fake tensors would get, keeps all scores.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def _attend(
 
 
 def _cast(*tensors: Tensor) -> list[Tensor]:
-    """As autocast does, which stands before the choice."""
+    """Converts dtypes as autocast does, which is before the choice."""
     if not torch.is_autocast_enabled("cuda") or not all(t.is_floating_point() for t in tensors):
         return list(tensors)
     return [t.to(torch.get_autocast_dtype("cuda")) for t in tensors]
@@ -85,7 +84,7 @@ def _efficient_takes(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 def _bias(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    """What is added to the scores, in rows that begin at whole 16 bytes."""
+    """Returns the term that is added to the scores, in rows that are aligned to 16 bytes."""
     if mask.dtype == torch.bool:
         mask = torch.where(mask, 0.0, float("-inf")).to(q.dtype)
     mask = mask.to(q.dtype)
@@ -95,7 +94,7 @@ def _bias(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
 
 
 class _Chosen(TorchFunctionMode):
-    """For those who hold torch's function, by whatever name."""
+    """Replaces torch's function in code that has imported it under another name."""
 
     def __init__(self, attend: Callable[..., Tensor]) -> None:
         super().__init__()
@@ -110,6 +109,6 @@ def chosen_for(gpu: Gpu) -> Iterator[None]:
     def attend(*args: Any, **kwargs: Any) -> Tensor:
         return _attend(gpu, *args, **kwargs)
 
-    # torch's own functions call it by its name, where no mode of functions is asked.
+    # torch's own functions call it by its name, without the mode.
     with mock.patch.object(functional, "scaled_dot_product_attention", attend), _Chosen(attend):
         yield

@@ -99,12 +99,9 @@ class HostStates:
 
     def state_form(self, member: Member, kind: state.Kind | None = None, **changes: Any) -> dict[str, Tensor]:
         """Returns its state as tensors without memory, with `changes` of its group's options."""
-        optimizer, form = self._live_optimizer(), dict[str, Tensor]()
+        optimizer = self._live_optimizer()
         group = {**optimizer.param_groups[member.group], **changes}
-        here = torch.empty_like(local(member.param), device="meta")
-        moments = state.moments_of(optimizer.algorithm, group)
-        state.fill_missing(form, here, kind or state.kind_of(member.param, group), moments)
-        return form
+        return state.form_of(optimizer.algorithm, member.param, group, kind)
 
     def _reserve(self, away: Sequence[Member], residences: Mapping[int, int]) -> None:
         """Reserves memory for all of them in one slab, in their order."""

@@ -135,6 +135,15 @@ def fill_missing(
         entry[MASTER] = master
 
 
+def form_of(
+    algorithm: str, param: Tensor, group: Mapping[str, Any], kind: Kind | None = None
+) -> dict[str, Tensor]:
+    """Returns the state of a parameter as tensors without memory."""
+    form, here = dict[str, Tensor](), torch.empty_like(local(param), device="meta")
+    fill_missing(form, here, kind or kind_of(param, group), moments_of(algorithm, group))
+    return form
+
+
 def lay_out(entry: dict[str, Any], kind: Kind, moments: tuple[tuple[str, Moment], ...]) -> None:
     """Copies tensors of user code whose memory order is not the core's: codes and master bits have the order
     of the parameter, packed codes and scales are contiguous.
