@@ -21,7 +21,7 @@ import pytest
 import torch
 from octavo import optim
 from octavo._plan import PlanReport, _core, batch, host, measure, trace
-from octavo._plan.attention import chosen_for
+from octavo._plan.attention import choose_attention
 from octavo._plan.fake_gpu import fake_gpu
 from peers import need
 from torch import Tensor, nn
@@ -99,7 +99,7 @@ def test_torch_optimizers_temporaries() -> None:
 def recorded(function: Callable[[torch.device], Any]) -> list[list[int]]:
     """The events of a function of a device."""
     gpu = _core.Gpu("a100")
-    with fake_gpu(gpu, []) as (_, device), chosen_for(gpu):
+    with fake_gpu(gpu, []) as (_, device), choose_attention(gpu):
         recorder = trace.Recorder(gpu, device)
         with recorder:
             kept = function(device)

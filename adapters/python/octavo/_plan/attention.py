@@ -1,5 +1,5 @@
 """Chooses the implementation of attention that torch would choose on the planned GPU. Flash attention and
-efficient attention keep no scores. The plain implementation, which fake tensors would get, keeps all scores.
+efficient attention store no scores. The plain implementation, which fake tensors would get, stores all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _attend(
     enable_gqa: bool = False,
 ) -> Tensor:
     q, k, v = _cast(query, key, value)
-    flash = torch.backends.cuda.flash_sdp_enabled() and _flash_takes(gpu, q, k, v, attn_mask)
+    flash = torch.backends.cuda.flash_sdp_enabled() and _flash_supports(gpu, q, k, v, attn_mask)
     shared = q.dim() == 4 and q.shape[1] != k.shape[1]
     if flash and (not shared or enable_gqa):
         width = q.shape[-1]
@@ -42,7 +42,7 @@ def _attend(
         made = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, scale=scale)
         result: Tensor = made[0][..., :width]
         return result
-    if torch.backends.cuda.mem_efficient_sdp_enabled() and not shared and _efficient_takes(q, k, v):
+    if torch.backends.cuda.mem_efficient_sdp_enabled() and not shared and _efficient_supports(q, k, v):
         saved = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
         bias = None if attn_mask is None else _bias(attn_mask, q, k)
         result = torch.ops.aten._scaled_dot_product_efficient_attention(
@@ -61,7 +61,7 @@ def _cast(*tensors: Tensor) -> list[Tensor]:
     return [t.to(torch.get_autocast_dtype("cuda")) for t in tensors]
 
 
-def _flash_takes(gpu: Gpu, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
+def _flash_supports(gpu: Gpu, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
     return (
         mask is None
         and gpu.capability[0] >= 8
@@ -72,7 +72,7 @@ def _flash_takes(gpu: Gpu, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None)
     )
 
 
-def _efficient_takes(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def _efficient_supports(q: Tensor, k: Tensor, v: Tensor) -> bool:
     aligned = 16 // q.element_size()
     return (
         q.dtype in (torch.float16, torch.bfloat16, torch.float32)
@@ -105,7 +105,7 @@ class _Chosen(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def chosen_for(gpu: Gpu) -> Iterator[None]:
+def choose_attention(gpu: Gpu) -> Iterator[None]:
     def attend(*args: Any, **kwargs: Any) -> Tensor:
         return _attend(gpu, *args, **kwargs)
 

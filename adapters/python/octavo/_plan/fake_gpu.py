@@ -168,7 +168,7 @@ def fake_gpu(gpu: Gpu, notes: list[str]) -> Iterator[tuple[Mode, torch.device]]:
             stack.enter_context(functorch_config.patch(fake_tensor_allow_unsafe_data_ptr_access=False))
         device = stack.enter_context(_guarded(notes))
         stack.enter_context(_whole_operators())
-        log = logging.getLogger("torch._subclasses.fake_tensor")  # the error that is raised says more
+        log = logging.getLogger("torch._subclasses.fake_tensor")  # the error that is raised has more details
         stack.callback(setattr, log, "disabled", log.disabled)
         log.disabled = True
         mode = Mode(allow_non_fake_inputs=True)

@@ -26,7 +26,9 @@ def by_cublas(func: Any) -> bool:
     return func.overloadpacket in _MATMULS and "mm" in func.overloadpacket.__name__
 
 
-def of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any, new: Sequence[Tensor]) -> Found:
+def kernels_of(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any, new: Sequence[Tensor]
+) -> Found:
     """Returns the kernels of a call; `new` are its results that have their own memory."""
     if found := _MATMULS.get(func.overloadpacket):
         return found(lambda name: _argument(func, args, kwargs, name), out)

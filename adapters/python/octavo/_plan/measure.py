@@ -31,7 +31,7 @@ class _Steps:
     weights: int
 
 
-def measured(job: Any, gpu: str, *, small: bool, because: str | None = None) -> PlanReport:
+def run_steps(job: Any, gpu: str, *, small: bool, because: str | None = None) -> PlanReport:
     """Measures the full batch. With `small`, or if it does not fit, it measures a quarter and half of the
     batch and extrapolates. `because` is the reason that the model is not planned.
     """

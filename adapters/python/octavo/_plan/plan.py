@@ -77,17 +77,17 @@ def plan(
     options = {"gradient_release": gradient_release, "offload": offload}
     job = _Job(model, optimizer, batch, loss or default_loss, autocast, dtype, accumulate, num_gpus, options)
     if measure:
-        return real.measured(job, gpu, small=False)
+        return real.run_steps(job, gpu, small=False)
     found = _core.Gpu(gpu)
     job.launch_seconds = _launch_seconds(gpu)
     try:
-        return job.planned(found)
+        return job.run(found)
     except PlanError as problem:
         here = gpu == "this" and num_gpus == 1 and not isinstance(optimizer, torch.optim.Optimizer)
         if measure is False or not here or not problem.measurable or not torch.cuda.is_available():
             raise
         try:
-            return real.measured(job, gpu, small=True, because=str(problem))
+            return real.run_steps(job, gpu, small=True, because=str(problem))
         except Exception as error:
             raise problem from error
 
@@ -100,7 +100,7 @@ def _launch_seconds(gpu: str) -> float:
 
     def launches(model: nn.Module) -> float:
         job = _Job(model, None, host.BATCH, autocast=torch.bfloat16, launch_seconds=1.0)
-        return job.planned(_core.Gpu(gpu)).host_seconds
+        return job.run(_core.Gpu(gpu)).host_seconds
 
     index = int(number) if number else torch.cuda.current_device()
     return host.launch_seconds(torch.device("cuda", index), launches)
@@ -157,13 +157,13 @@ class _Job:
                 "recurrent layers are planned step by step; cuDNN has them whole, and is faster"
             )
 
-    def planned(self, gpu: _core.Gpu) -> PlanReport:
+    def run(self, gpu: _core.Gpu) -> PlanReport:
         if gpu.capability < (8, 0) and torch.bfloat16 in (self.autocast, self.dtype):
             self.notes.append(
                 f"bfloat16 is slow on {gpu.name}, whose tensor cores support float16 and not bfloat16; "
                 "use torch.float16"
             )
-        with fake_gpu(gpu, self.notes) as (_, device), attention.chosen_for(gpu):
+        with fake_gpu(gpu, self.notes) as (_, device), attention.choose_attention(gpu):
             recorder = Recorder(gpu, device)
             with recorder:
                 step = _Step(self, gpu, recorder)

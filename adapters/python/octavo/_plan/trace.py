@@ -102,7 +102,7 @@ class Recorder(TorchDispatchMode):
             raise
         made = list(kernels.tensors_in(out))
         new = [t for t in made if t.device == self.device and t.untyped_storage()._cdata not in self._alive]
-        work, scratch = kernels.of(func, args, kwargs, out, new)
+        work, scratch = kernels.kernels_of(func, args, kwargs, out, new)
         if work and kernels.by_cublas(func):
             self._allocate_workspace()
         temporary = self.allocate(scratch, WORKSPACE) if scratch else None

@@ -189,7 +189,7 @@ def write_entry(
 def _saved_bytes(saved: SavedMoment, item: Loaded) -> tuple[Tensor, Tensor | None] | None:
     """Returns the saved bytes of the local rows; None if they have another form."""
     kind = item.kind
-    found = saved.take_over(kind.state, kind.block_size) if item.order == kind.order else None
+    found = saved.bytes_in_format(kind.state, kind.block_size) if item.order == kind.order else None
     if found is None or not item.whole:
         return found
     count = kind.rows.count * kind.rows.row

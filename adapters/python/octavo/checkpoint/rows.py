@@ -36,7 +36,7 @@ def tags(state: str, count: int, row: int, block: int, device: torch.device) -> 
 
 
 def read_tags(column: Tensor) -> tuple[str, int, Tensor]:
-    """Returns format, block size (a power of two above the phase) and phases of tags, or raises ValueError."""
+    """Returns format, block size (a power of two above the phase) and phases of tags. Raises ValueError."""
     whole = column.nan_to_num(-1.0).to(torch.int64)
     number, low = divmod(int(whole[0]), _TAG_BLOCKS)
     block = 1 << (low.bit_length() - 1) if low > 0 else 0

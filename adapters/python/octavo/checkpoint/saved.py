@@ -71,7 +71,7 @@ class SavedMoment:
             return bool((self.codes.view(torch.uint8) > 0x80).any())  # negative, not -0
         return bool(((self.codes if self.codes is not None else self.values()) < 0).any())
 
-    def take_over(self, state: str, block_size: int = 0) -> tuple[Tensor, Tensor | None] | None:
+    def bytes_in_format(self, state: str, block_size: int = 0) -> tuple[Tensor, Tensor | None] | None:
         """Returns codes and scales in the format `state`; None if the saved bytes have another form. A block
         size of 0 is the format's default.
         """

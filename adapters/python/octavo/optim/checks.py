@@ -126,6 +126,6 @@ def warn_of_lost_updates(optimizer: Optimizer, group: Mapping[str, Any]) -> None
             else "train fp32 parameters under torch.autocast, or bfloat16 ones with master=24"
         )
         warn(
-            f"{type(optimizer).__name__}: {optimizer._name(group, index)} is {param.dtype}, and updates "
+            f"{optimizer.label(group, index)} is {param.dtype}, and updates "
             f"below 1/{1 / lost:.0f} of a weight are rounded away{above}; {fix}"
         )

@@ -68,9 +68,8 @@ class Forecast:
         """Returns the state that a step will make on the device; empty if it will be in host memory."""
         member, entry = self.optimizer._roster.member_of(param), dict[str, Any]()
         if self._residence(member) == DEVICE:
-            group = self.optimizer.param_groups[member.group]
-            moments = state.moments_of(self.optimizer.algorithm, group)
-            state.fill_missing(entry, local(param), state.kind_of(param, group), moments)
+            kind = state.kind_of(param, self.optimizer.param_groups[member.group])
+            state.fill_missing(entry, local(param), kind, self.optimizer.moments_of(member))
         return entry
 
     def make_counts(self, device: torch.device) -> Tensor | None:

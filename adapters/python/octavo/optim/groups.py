@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from . import options, roles
-from .overrides import OVERRIDE, keep_in_copies
+from .overrides import OVERRIDE, preserve_in_copies
 
 _KEYS = ("state", "block_size", "master", "min_quantized_size")
 
@@ -87,9 +87,7 @@ def param_groups(
 
 
 def set_state(parameter: Tensor, **asked: Any) -> None:
-    """Overrides `state`, `block_size`, `master` or `min_quantized_size` for one parameter, whatever its group
-    says.
-    """
+    """Overrides `state`, `block_size`, `master` or `min_quantized_size` of the group for one parameter."""
     merged = {**getattr(parameter, OVERRIDE, {}), **asked}
     if unknown := [key for key in merged if key not in _KEYS]:
         raise ValueError(
@@ -97,7 +95,7 @@ def set_state(parameter: Tensor, **asked: Any) -> None:
         )
     checked = {"state": "fp32", "block_size": None, "master": "native", "min_quantized_size": 0, **merged}
     options.check_format(checked)
-    keep_in_copies()
+    preserve_in_copies()
     setattr(parameter, OVERRIDE, {key: checked[key] for key in merged})
 
 

@@ -136,7 +136,7 @@ class Optimizer(OptimizerBase):
             engine.step(buffers.args)
         increment_versions(tensors.versioned)
         if self._capturing:
-            self._keep_for_graph(tensors, alive)
+            self._retain_for_graph(tensors, alive)
         if offload is not None:
             offload.finish_step(tensors, released)
 

@@ -26,7 +26,7 @@ import dataclasses
 import functools
 import sys
 import weakref
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -65,25 +65,25 @@ class Attachment:
         _wait_before_moves()
         root = Root(self, model)
         self._roots.append(root)
-        keep = self.keep
-        keep(model.register_forward_hook(EndOfForward(root)))
+        store = self.store_hook
+        store(model.register_forward_hook(MethodHook(root.end_forward)))
         for module in model.modules():
             if next(module.parameters(), None) is None:
                 continue  # every hook costs host time, and most modules have no parameters
             gate = Gate(root)
             # The gate comes first, because other hooks may read weights (spectral_norm).
-            keep(module.register_forward_pre_hook(gate, prepend=True))
-            keep(module.register_state_dict_pre_hook(WaitForAll(root)))
-            keep(module._register_load_state_dict_pre_hook(WaitForAll(root)))
+            store(module.register_forward_pre_hook(gate, prepend=True))
+            for register in (module.register_state_dict_pre_hook, module._register_load_state_dict_pre_hook):
+                store(register(MethodHook(root.wait_if_pending)))
             for param in module.parameters(recurse=False):
                 self._gates.setdefault(id(param), []).append(gate)
                 gate.owns = True
                 root.gates[gate] = None
             if gate.owns:
-                keep(_Watch(module, gate))
-        keep(model.register_forward_pre_hook(root, prepend=True))
+                store(_Watch(module, gate))
+        store(model.register_forward_pre_hook(root, prepend=True))
 
-    def keep(self, handle: Any) -> None:
+    def store_hook(self, handle: Any) -> None:
         """Stores a hook that is removed with the optimizer."""
         self._removable.append(handle)
 
@@ -111,13 +111,11 @@ class Attachment:
     def defer(self, gated: Gated) -> None:
         """Marks the weights of these gates as pending, until a wait."""
         for gate, handles, size, devices in gated.gates:
-            if gate.handles:
-                new = handles - gate.handles
-                if new:  # of other steps
-                    handles, size, devices = gate.handles | handles, gate.bytes + size, gate.devices | devices
-                else:
-                    handles, size, devices = gate.handles, gate.bytes, gate.devices
-            gate.handles, gate.bytes, gate.devices = handles, size, devices
+            if not gate.handles:
+                gate.handles, gate.bytes, gate.devices = handles, size, devices
+            elif handles - gate.handles:  # an earlier step's weights are pending, too
+                gate.handles, gate.bytes = gate.handles | handles, gate.bytes + size
+                gate.devices = gate.devices | devices
             gate.pending = True
         self._loose.update(gated.loose)
         for root in self._roots:
@@ -196,6 +194,16 @@ def nothing(*args: Any) -> None:
     """Does nothing: the hook of a copied model."""
 
 
+class MethodHook(_Hook):
+    """A hook that calls a method of the root."""
+
+    def __init__(self, method: Callable[[], None]) -> None:
+        self.method = method
+
+    def __call__(self, *args: Any) -> None:
+        self.method()
+
+
 class Root(_Hook):
     """The hook before a forward of the attached model."""
 
@@ -254,6 +262,16 @@ class Root(_Hook):
     def wait(self) -> None:
         self.attachment.wait()
 
+    def wait_if_pending(self) -> None:
+        """Called before state_dict and load_state_dict of a module."""
+        if self.waiting:
+            self.wait()
+
+    def end_forward(self) -> None:
+        """Called after a forward of the model."""
+        if not torch.compiler.is_compiling():
+            self.active = False
+
     def order(self) -> list[Gate]:
         """Returns the gates in the order of a pass: first those that it waits for at its beginning."""
         ran = list(self.ran) or list(self._before)  # copies: another thread may be in a forward
@@ -266,7 +284,7 @@ class Gate(_Hook):
 
     def __init__(self, root: Root) -> None:
         self.root = root
-        self.owns = False  # its module has parameters of its own
+        self.owns = False  # whether its module owns parameters
         self.pending = False  # whether any of `handles` is
         self.handles = _NO_HANDLES  # of the module's own parameters
         self.bytes = 0  # of these
@@ -395,28 +413,6 @@ def _wait_before_moves() -> None:
 def _follow(device: torch.device, stream: int) -> None:
     """Orders the device's current stream after another one."""
     torch.cuda.current_stream(device).wait_stream(torch.cuda.ExternalStream(stream, device))
-
-
-class EndOfForward(_Hook):
-    """The hook after a forward of the attached model."""
-
-    def __init__(self, root: Root) -> None:
-        self.root = root
-
-    def __call__(self, module: nn.Module, args: Any, result: Any) -> None:
-        if not torch.compiler.is_compiling():
-            self.root.active = False
-
-
-class WaitForAll(_Hook):
-    """The hook before state_dict or load_state_dict of a module."""
-
-    def __init__(self, root: Root) -> None:
-        self.root = root
-
-    def __call__(self, *args: Any) -> None:
-        if self.root.waiting:
-            self.root.wait()
 
 
 def _in_backward() -> bool:

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 
 class GradientOffload(GradientHooks):
     def __init__(self, optimizer: Optimizer) -> None:
-        self._witness: dict[
-            torch.device, tuple[Tensor, int | None]
-        ] = {}  # the witness, and its gradient's stream
+        # The witness, and its gradient's stream.
+        self._witness: dict[torch.device, tuple[Tensor, int | None]] = {}
         self._infinite: dict[torch.device, Tensor] = {}  # not zero: an offloaded gradient is not finite
         self._warned = False
         self._sample: Tensor | None = None  # an offloaded parameter whose gradient stays on the device
@@ -159,12 +158,10 @@ class GradientOffload(GradientHooks):
                 return
             member = optimizer._roster.member_of(self._sample_grad.param)
             raise RuntimeError(
-                f"{type(optimizer).__name__}: "
-                f"{optimizer._name(optimizer.param_groups[member.group], member.index)}: its gradient was "
-                "changed in place since the backward pass, but offload_gradients has moved other gradients "
-                "to host memory, where the change did not reach them. If clip_grad_norm_ has changed it "
-                "(max_grad_norm in transformers, gradient_clip_val in Lightning), clip with the optimizer's "
-                "clip_grad_norm instead"
+                f"{optimizer.label_of(member)}: its gradient was changed in place since the backward "
+                "pass, but offload_gradients has moved other gradients to host memory, where the change did "
+                "not reach them. If clip_grad_norm_ has changed it (max_grad_norm in transformers, "
+                "gradient_clip_val in Lightning), clip with the optimizer's clip_grad_norm instead"
             )
         self._sample_grad = None
 

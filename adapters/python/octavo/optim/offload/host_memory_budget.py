@@ -52,7 +52,9 @@ def _copy_bytes(offload: HostStates, member: Member, on_cpu: bool) -> int:
 
 
 def _fix(optimizer: Optimizer, offload: HostStates, members: Sequence[Member], free: int) -> str:
-    """Returns the advice: the largest format that fits beside the copies, or an offload_ratio that fits."""
+    """Returns the advice: the largest format that fits in addition to the copies, or an offload_ratio that
+    fits.
+    """
     excluded = optimizer._described.excluded_formats
     taken = [name for name, described in formats().items() if not excluded >> described.number & 1]
     sizes = {name: _state_bytes(offload, members, state=name, block_size=None) for name in taken}

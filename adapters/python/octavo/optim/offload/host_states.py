@@ -30,9 +30,8 @@ class HostStates:
         self._residences: dict[int, int] = {}  # by handle
         self._reserved: dict[int, tuple[Slab, int, int]] = {}  # slab, offset and bytes of states, by handle
         self._frozen: set[int] = set()  # handles of frozen parameters: offloaded, but without reserved memory
-        self._slabs: list[
-            tuple[int, int, weakref.ref[object]]
-        ] = []  # begin, end, and a reference that dies with it
+        # Begin and end, and a reference that dies with the slab.
+        self._slabs: list[tuple[int, int, weakref.ref[object]]] = []
 
     def residence(self, member: Member) -> int:
         if member.handle not in self._residences and not self._is_left_alone(member):

@@ -61,9 +61,8 @@ class Offload(HostStates):
         self._early: dict[int, Member] = {}  # weights with a gradient that no stream had waited for
         self._busy = False  # whether queues may be working
         self._versions: dict[int, tuple[int, int, int]] = {}  # versions of parameters when they were copied
-        self._memory: dict[
-            int, StorageWeakRef
-        ] = {}  # their storages: a live reference keeps the number unique
+        # References to their storages, which keep the storages' numbers unique.
+        self._memory: dict[int, StorageWeakRef] = {}
         self._read: dict[int, _RetainedGrad] = {}  # gradients of pending steps, by handle
         # Other gradients, in the order of their reads.
         self._queue: collections.deque[_RetainedGrads] = collections.deque()
@@ -178,21 +177,20 @@ class Offload(HostStates):
         places = self._places_of(tensors)
         if not self.defers(release) or not places.away:
             return
-        if release:
-            self.check_waited(places.handles)
         handles = places.handles
+        if release:
+            self.check_waited(handles)
         before = [self._alive[handle] for handle in handles if handle in self._alive] if self._alive else []
         kept = [*alive, *before]
         self._alive.update(dict.fromkeys(handles, kept))
         streams = {device: stream_of(device) for device in set(places.on)}
         self._streams.update(streams)
-        there = [
-            (m, grad) for m, grad, away in zip(tensors.here, grads, places.here_away, strict=True) if away
-        ]
-        if release and there:
-            self._retain_grads([m.handle for m, _ in there], [grad for _, grad in there], there[0][0].device)
-        elif there:
-            self._read.update({m.handle: (grad, streams[m.device]) for m, grad in there})
+        read = zip(tensors.here, grads, places.here_away, strict=True)
+        retained = {m.handle: (grad, streams[m.device]) for m, grad, away in read if away}
+        if release and retained:
+            self._retain_grads(retained, [grad for grad, _ in retained.values()], places.on[0])
+        else:
+            self._read.update(retained)
         if self.attached is not None:
             if places.gated is None or places.gated.roots != self.attached.roots():
                 places.gated = self.attached.gated(places.away)
@@ -201,9 +199,8 @@ class Offload(HostStates):
         # This line is last, because gates must wait for every pending weight.
         here = map(local, places.params) if places.sharded else places.params
         storages = map(torch.Tensor.untyped_storage, here)
-        self.pending.update(
-            zip(handles, zip(places.away, places.addresses, places.on, storages, strict=True), strict=True)
-        )
+        weights = zip(places.away, places.addresses, places.on, storages, strict=True)
+        self.pending.update(zip(handles, weights, strict=True))
 
     def finish_step(self, tensors: StepTensors, release: bool) -> None:
         """Notes that a step was queued and the parameters' versions were incremented."""
@@ -226,19 +223,15 @@ class Offload(HostStates):
         """RuntimeError if one of these weights has a gradient although it is pending: the gradient was
         computed with the weight of before the last step.
         """
-        early = {
-            **self._early,
-            **{handle: self.pending[handle][0] for handle in self.pending.keys() & handles},
-        }
+        early = self._early | {handle: self.pending[handle][0] for handle in self.pending.keys() & handles}
         if not early:
             return
         self._early.clear()
         optimizer = self._live_optimizer()
         m = min(early.values(), key=lambda each: each.place)
-        name = optimizer._name(optimizer.param_groups[m.group], m.index)
         more = f" (and {len(early) - 1} more)" if len(early) > 1 else ""
         raise RuntimeError(
-            f"{type(optimizer).__name__}: {name}{more}: has a gradient, but no forward pass has waited for "
+            f"{optimizer.label_of(m)}{more}: has a gradient, but no forward pass has waited for "
             "its last update: it was used outside its module's forward, as it was before that step. Read the "
             "weight from its module in every pass, or call wait() after step()"
         )
@@ -255,10 +248,9 @@ class Offload(HostStates):
     def _places_of(self, tensors: StepTensors) -> _Places:
         if tensors.places is None:
             tensors.places = _Places(tensors, self)
-        found: _Places = tensors.places
-        return found
+        return tensors.places  # type: ignore[no-any-return]
 
-    def _retain_grads(self, handles: Sequence[int], grads: Sequence[Tensor], device: torch.device) -> None:
+    def _retain_grads(self, handles: Iterable[int], grads: Sequence[Tensor], device: torch.device) -> None:
         """References gradients until they were read."""
         size = sum(grad.nbytes for grad in grads)
         self._queue.append(
@@ -326,16 +318,15 @@ class Offload(HostStates):
             if m.handle not in self._watched and m.param.requires_grad and averaged_later(m.param):
                 self._watched.add(m.handle)
                 note = functools.partial(self._computed.__setitem__, m.handle)
-                self.attached.keep(m.param.register_post_accumulate_grad_hook(note))
+                self.attached.store_hook(m.param.register_post_accumulate_grad_hook(note))
 
     def _check_moved(self, moved: Sequence[Member]) -> None:
         if not moved:
             return
-        optimizer, m = self._live_optimizer(), moved[0]
         raise RuntimeError(
-            f"{type(optimizer).__name__}: {optimizer._name(optimizer.param_groups[m.group], m.index)}: its "
-            "memory was replaced (param.data = ...) while a step was writing it, so the new memory lacks "
-            "that update. Call wait() after step(), before the memory is replaced"
+            f"{self._live_optimizer().label_of(moved[0])}: its memory was replaced (param.data = ...) "
+            "while a step was writing it, so the new memory lacks that update. Call wait() after "
+            "step(), before the memory is replaced"
         )
 
     def _release_all_grads(self) -> None:
