@@ -58,7 +58,7 @@ def tdt_loss(
     *,
     omega: float = 0.0,
 ) -> Tensor:
-    """The loss of a token-and-duration transducer in fp32, with transformers' arguments.
+    """Returns the loss of a token-and-duration transducer in fp32. The arguments are transformers'.
 
     token_logits is [batch, frames, labels + 1, tokens with blank], and duration_logits has one output for
     each of `durations` instead. If it is None, the last outputs of token_logits are the durations', as in
@@ -83,7 +83,7 @@ def rnnt_loss(
     blank_token_id: int,
     reduction: str = "mean_volume",
 ) -> Tensor:
-    """The loss of a plain transducer (RNN-T), with transformers' arguments; see tdt_loss."""
+    """Returns the loss of a plain transducer (RNN-T). The arguments are transformers'; see tdt_loss."""
     labels = (targets, logit_lengths, target_lengths)
     checked = _checked_logits("rnnt_loss", logits, None, labels, 0)
     return transducer_loss(*checked, *labels, None, blank_token_id, [], 0.0, 0.0, reduction)[0]  # type: ignore[no-any-return]

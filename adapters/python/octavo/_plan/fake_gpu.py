@@ -103,35 +103,25 @@ def _never(*_: Any, **__: Any) -> Any:
     raise RuntimeError("a tensor without memory was given to a kernel")
 
 
-def _properties(gpu: Gpu) -> Any:
-    major, minor = gpu.capability
-    return types.SimpleNamespace(
-        name=gpu.name,
-        major=major,
-        minor=minor,
-        total_memory=gpu.memory,
-        multi_processor_count=gpu.multiprocessors,
-        gcnArchName="",
-    )
-
-
 @contextlib.contextmanager
 def _answers(gpu: Gpu) -> Iterator[None]:
     """Makes torch.cuda answer as if the GPU were in this machine and idle."""
-    seed = torch.zeros(16, dtype=torch.uint8, device="cpu")
+    (major, minor), sizes = gpu.capability, {"total_memory": gpu.memory}
+    sizes["multi_processor_count"] = gpu.multiprocessors
+    properties = types.SimpleNamespace(name=gpu.name, major=major, minor=minor, gcnArchName="", **sizes)
     answers: dict[str, Any] = {
         "is_available": True,
         "device_count": 1,
         "current_device": 0,
         "get_device_capability": gpu.capability,
         "get_device_name": gpu.name,
-        "get_device_properties": _properties(gpu),
+        "get_device_properties": properties,
         "is_current_stream_capturing": False,
         "synchronize": None,
         "empty_cache": None,
         "manual_seed": None,
         "manual_seed_all": None,
-        "get_rng_state": seed,
+        "get_rng_state": torch.zeros(16, dtype=torch.uint8, device="cpu"),
         "set_rng_state": None,
         "memory_allocated": 0,
         "max_memory_allocated": 0,
@@ -139,19 +129,15 @@ def _answers(gpu: Gpu) -> Iterator[None]:
         "mem_get_info": (gpu.memory, gpu.memory),
     }
     with contextlib.ExitStack() as stack:
-        for name, answer in answers.items():
-            given = functools.partial(_answer, answer)
-            stack.enter_context(mock.patch.object(torch.cuda, name, given))
-
-        def is_bf16_supported(including_emulation: bool = True) -> bool:
-            return including_emulation or gpu.capability >= (8, 0)
-
-        stack.enter_context(mock.patch.object(torch.cuda, "is_bf16_supported", is_bf16_supported))
+        functions: dict[str, Any] = {
+            name: lambda *_, _answer=answer, **__: _answer for name, answer in answers.items()
+        }
+        functions["is_bf16_supported"] = lambda including_emulation=True: (
+            including_emulation or gpu.capability >= (8, 0)
+        )
+        for name, function in functions.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, function))
         yield
-
-
-def _answer(answer: Any, *_: Any, **__: Any) -> Any:
-    return answer
 
 
 @contextlib.contextmanager

@@ -156,7 +156,12 @@ def _made(given: Any, params: Sequence[Tensor], fakes: Mapping[int, Tensor], opt
                 f"plan: optimizer is a {type(given).__name__}, expected a class, an object or None"
             )
         return given(list(params), **options)
-    groups = [{**group, "params": _mapped(group["params"], fakes)} for group in given.param_groups]
+    if missing := sum(id(p) not in fakes for group in given.param_groups for p in group["params"]):
+        raise ValueError(
+            f"plan: the optimizer has {missing} parameters that the model does not have; make it of "
+            "model.parameters()"
+        )
+    groups = [{**group, "params": [fakes[id(p)] for p in group["params"]]} for group in given.param_groups]
     if isinstance(given, optim.Optimizer):
         offload = dataclasses.asdict(given._offload_options)
         released = given._release is not None
@@ -167,13 +172,3 @@ def _made(given: Any, params: Sequence[Tensor], fakes: Mapping[int, Tensor], opt
         if name.endswith("_hooks") and isinstance(value, OrderedDict):
             setattr(made, name, OrderedDict())  # not the hooks of the real training
     return made
-
-
-def _mapped(params: Sequence[Tensor], fakes: Mapping[int, Tensor]) -> list[Tensor]:
-    missing = [p for p in params if id(p) not in fakes]
-    if missing:
-        raise ValueError(
-            f"plan: the optimizer has {len(missing)} parameters that the model does not have; make it of "
-            "model.parameters()"
-        )
-    return [fakes[id(p)] for p in params]

@@ -70,7 +70,7 @@ def _softsign_inverse(codes: Tensor) -> Tensor:
 def flashoptim_error_bits(
     entry: Mapping[str, Any], shape: tuple[int, ...], saved_group: Mapping[str, Any]
 ) -> tuple[Tensor | None, int]:
-    """The error bits as int8 or int16, and the width of the masters in bits; None and 0 without."""
+    """Returns the error bits as int8 or int16, and the masters' bits (24 or 32); None and 0 without."""
     saved = entry.get("error_bits")
     if saved is None:
         return None, 0

@@ -24,7 +24,7 @@ planned: contextvars.ContextVar[bool] = contextvars.ContextVar("planned", defaul
 
 
 def check_param(param: Tensor) -> None:
-    """RuntimeError, with torch's message if torch has one, for a parameter that cannot be optimized."""
+    """Raises RuntimeError, with torch's message if torch has one, for a parameter that cannot be optimized."""
     if param.is_complex():
         raise RuntimeError("complex parameters are not supported; view them as real with torch.view_as_real")
     if local(param).layout != torch.strided:
@@ -55,7 +55,9 @@ def is_left_alone(param: Tensor, group: Mapping[str, Any]) -> bool:
 
 
 def _check_memory(tensor: Tensor, what: str) -> None:
-    """RuntimeError for a tensor subclass without its own memory: a native step cannot reach inner tensors."""
+    """Raises RuntimeError for a tensor subclass without its own memory: a native step cannot reach inner
+    tensors.
+    """
     here = local(tensor)
     if planned.get():
         return

@@ -33,9 +33,7 @@ _LABELS = {"lr": "learning rate", "eps": "epsilon value"}  # torch's messages ha
 
 
 def from_text(value: Any) -> Any:
-    """A number, tuple or truth value that is written as a string is converted; anything else is returned
-    unchanged.
-    """
+    """Converts a number, tuple or truth value that is written as a string; returns other values unchanged."""
     if not isinstance(value, str):
         return value
     text = value.strip()

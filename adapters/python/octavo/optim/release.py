@@ -118,7 +118,7 @@ class GradientRelease(GradientHooks):
             self._outgrown = []
 
     def _check_untouched(self, optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> None:
-        """RuntimeError if a gradient was written after its hook was called."""
+        """Raises RuntimeError if a gradient was written after its hook was called."""
         if id(param) not in self._complete:
             return  # no hook was called: it was frozen, or is new, or user code set the gradient
         seen = self._waiting.get(id(param))

@@ -80,7 +80,7 @@ class Member:
         return count is not None and count._version != self.count_version
 
     def known_steps(self, entry: Entry, count: Tensor) -> int:
-        """octavo_engine_tensor.known_steps: -2 if the engine knows the value of this count, else -1."""
+        """Returns octavo_engine_tensor.known_steps: -2 if the engine has the value of this count, else -1."""
         same = self.state() is entry and self.count is not None and self.count() is count
         return -2 if same and not self.count_was_written() else -1
 

@@ -84,7 +84,7 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
         """Makes the inner optimizers of the group's parameters. Frozen parameters may be added later."""
         self._groups.update(dict.fromkeys(group["params"], group))
         new = [p for p in group["params"] if p.requires_grad and p not in self._inner]
-        options, owner = _options_of(group), weakref.ref(self)
+        options, hook = _options_of(group), weakref.WeakMethod(self._hook)
         small = [param for param in new if param.numel() < self._minimal_size]
         if small:
             inner = {"params": small, **options}
@@ -97,8 +97,8 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
             self._inner.update(dict.fromkeys(small, self._small))
 
         def complete(param: Tensor) -> None:
-            if (optimizer := owner()) is not None:
-                optimizer._hook(param)
+            if (call := hook()) is not None:
+                call(param)
 
         for param in new:
             if param.numel() >= self._minimal_size:

@@ -134,7 +134,7 @@ class Offload(HostStates):
             self._memory.pop(handle, None)
 
     def check_no_host_grad(self, member: Member) -> None:
-        """RuntimeError if the engine has the gradient of a parameter that it must remove."""
+        """Raises RuntimeError if the engine has the gradient of a parameter that it must remove."""
         if member.handle in self.host_grads:
             raise RuntimeError(
                 "its memory has moved since the backward pass, and offload_gradients has its gradient for "
@@ -220,7 +220,7 @@ class Offload(HostStates):
         self._release_oldest_grads()
 
     def check_waited(self, handles: Iterable[int]) -> None:
-        """RuntimeError if one of these weights has a gradient although it is pending: the gradient was
+        """Raises RuntimeError if one of these weights has a gradient although it is pending: the gradient was
         computed with the weight of before the last step.
         """
         early = self._early | {handle: self.pending[handle][0] for handle in self.pending.keys() & handles}
