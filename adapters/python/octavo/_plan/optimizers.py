@@ -69,11 +69,11 @@ class OwnStepper(Stepper):
 
     def completed(self, recorder: Recorder, param: Tensor) -> None:
         forecast = self._forecast
-        if forecast.releases or (forecast.offloads_grads and forecast.is_away(param)):
+        if forecast.releases or (forecast.offloads_grads and forecast.is_offloaded(param)):
             assert param.grad is not None
             self._gathered.append(param)
             self._bytes += param.grad.nbytes
-            if not forecast.gathers or self._bytes >= hooks.TOGETHER:
+            if not forecast.gathers or self._bytes >= hooks.GATHERED_BYTES:
                 self._use_gathered(recorder)
 
     def backward_ended(self, recorder: Recorder) -> None:
@@ -87,12 +87,12 @@ class OwnStepper(Stepper):
             self._step(recorder, params)
         else:
             self._on_host += params
-        away = [p.grad for p in params if p.grad is not None and self._forecast.is_away(p)]
+        away = [p.grad for p in params if p.grad is not None and self._forecast.is_offloaded(p)]
         for param in params:
             param.grad = None
         if away:
             self._retained.append(away)
-        while sum(grad.nbytes for grads in self._retained for grad in grads) > offloaded_steps.KEPT:
+        while sum(grad.nbytes for grads in self._retained for grad in grads) > offloaded_steps.RETAINED_BYTES:
             self._retained.pop(0)
 
     def step(self, recorder: Recorder) -> None:

@@ -456,7 +456,7 @@ class OptimizerBase(torch.optim.Optimizer):
             member, entry = self._roster.member_of(item.param), self.state[item.param].plain()
             entries.append((member, entry))
             moments, device = self.moments_of(member), local(item.param).device
-            if away is not None and away.is_away(member):
+            if away is not None and away.is_offloaded(member):
                 away.allocate_state(member, entry, item.kind)
                 device = torch.device("cpu")
             loading.write_entry(entry, item, moments, device)

@@ -40,7 +40,7 @@ def check_param(param: Tensor) -> None:
         raise RuntimeError(f"parameters on {param.device} are not supported, expected cpu or cuda")
 
 
-def is_left_alone(param: Tensor, group: Mapping[str, Any]) -> bool:
+def is_ignored(param: Tensor, group: Mapping[str, Any]) -> bool:
     """Returns whether the parameter is frozen and could not be stepped: quantized weights of bitsandbytes or
     torchao, for example. It is checked when it gets a gradient.
     """

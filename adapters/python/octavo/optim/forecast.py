@@ -61,7 +61,7 @@ class Forecast:
     def _residence(self, member: Member) -> int:
         return self._residences.get(member.handle, DEVICE)
 
-    def is_away(self, param: Tensor) -> bool:
+    def is_offloaded(self, param: Tensor) -> bool:
         return self._residence(self.optimizer._roster.member_of(param)) != DEVICE
 
     def make_state(self, param: Tensor) -> dict[str, Tensor]:

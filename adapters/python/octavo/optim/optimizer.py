@@ -221,7 +221,7 @@ class StepTensors:
         self.devices = [m.device.index if m.device.type != "cpu" else -1 for m in self.here]
         self.groups = sorted({m.group for m in members})
         self.parts: list[PartKey] | None = None  # of the norm
-        self.places: Any = None  # of offloaded states (offload/offloaded_steps.py)
+        self.offloaded: Any = None  # of offloaded states (offload/offloaded_steps.py)
         self.versioned = [p for p in self.params if not p.is_inference()]
         self._handles = array.array("I", [m.handle for m in members])
         self._pack = struct.Struct(f"{len(members)}Q")

@@ -114,7 +114,7 @@ def register_tensors(
         state.describe(slot, entry, local(m.param), kind, optimizer.moments_of(m))
         slot.group, slot.id, slot.norm_part = m.group, m.place, optimizer._buffers.part_number(m.groups)
         slot.step_on_device = optimizer._count_is_on_device(m)
-        if offload is not None and offload.is_away(m):
+        if offload is not None and offload.is_offloaded(m):
             slot.state_device_kind, slot.state_device_index = device_numbers(torch.device("cpu"))
             slot.residence = offload.residence(m)
             slot.held_in_fp32 = offload.options.accumulate_in_fp32
@@ -139,7 +139,7 @@ def _make_states(
     entries, lacking, offload = [], [], optimizer._offload
     for m, kind in zip(members, kinds, strict=True):
         here, entry, moments = local(m.param), optimizer.state[m.param].plain(), optimizer.moments_of(m)
-        away = offload is not None and offload.is_away(m)
+        away = offload is not None and offload.is_offloaded(m)
         state_repair.move_state(entry, None if away else here.device, optimizer._count_device(m))
         state_repair.convert_master(entry, here, kind, type(optimizer).__name__)
         begins = optimizer._described.first_step_fills and any(name not in entry for name, _ in moments)

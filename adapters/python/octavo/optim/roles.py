@@ -58,10 +58,10 @@ class Exemptions:
             asked = "no_decay by kind of module" if by_module else "embeddings="
             raise TypeError(f"param_groups: {asked} needs the model itself, not its named parameters")
 
-    def embeds(self, param: Tensor) -> bool:
+    def is_embedding_weight(self, param: Tensor) -> bool:
         return is_embedding(self.owners.get(id(param), ()))
 
-    def spares(self, name: str, param: Tensor) -> bool:
+    def exempts(self, name: str, param: Tensor) -> bool:
         owners = self.owners.get(id(param), [])
         if self.by_kind:
             return is_bias(owners) or is_norm(owners, param) or is_embedding(owners)
@@ -80,7 +80,7 @@ class Exemptions:
         if not unused:
             return []
         usual = [(n, p) for n, p in named if is_bias(o := self.owners.get(id(p), [])) or is_norm(o, p)]
-        left = [n for n, p in usual if p.requires_grad and not self.spares(n, p)]
+        left = [n for n, p in usual if p.requires_grad and not self.exempts(n, p)]
         decaying = f"these biases and norms decay: {', '.join(left[:3])}{' ...' if left[3:] else ''}; "
         shown = ", ".join(repr(entry) if isinstance(entry, str) else entry.__name__ for entry in unused)
         return [

@@ -2,9 +2,9 @@
 
 Every module of the model that contains parameters has a gate, a hook before its forward. During a forward
 pass of the model (the root) a gate makes the current stream wait for the parameters that its module owns, and
-also for those of the next modules, up to AHEAD bytes: the engine writes that many together, and a wait costs
-the host the same time for many parameters as for one. If the next module runs on another stream, its gate
-orders that stream after the one that has waited.
+also for those of the next modules, up to AHEAD_BYTES bytes: the engine writes that many together, and a wait
+costs the host the same time for many parameters as for one. If the next module runs on another stream, its
+gate orders that stream after the one that has waited.
 
 A module that is called outside a pass of its root waits for its own parameters and those of its submodules.
 Evaluation, state_dict, load_state_dict and moving a module (`.to()`, `.half()`) wait for all. At the
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .offloaded_steps import Offload
 
 
-AHEAD = 32 << 20
+AHEAD_BYTES = 32 << 20
 
 _NO_HANDLES: frozenset[int] = frozenset()
 _NO_DEVICES: frozenset[torch.device] = frozenset()
@@ -52,7 +52,7 @@ class Attachment:
     def __init__(self, offload: Offload) -> None:
         self._offload = weakref.ref(offload)
         self.lock = offload.lock
-        self._roots: list[Root] = []
+        self.roots: list[Root] = []
         self._gates: dict[int, list[Gate]] = {}  # by the parameter's id
         self._loose: set[int] = set()  # handles of pending weights that no gate waits for
         self._sent_order: tuple[Any, ...] = ()  # the order that the engine has
@@ -64,7 +64,7 @@ class Attachment:
             torch.compiler.reset()
         _wait_before_moves()
         root = Root(self, model)
-        self._roots.append(root)
+        self.roots.append(root)
         store = self.store_hook
         store(model.register_forward_hook(MethodHook(root.end_forward)))
         for module in model.modules():
@@ -87,9 +87,6 @@ class Attachment:
         """Stores a hook that is removed with the optimizer."""
         self._removable.append(handle)
 
-    def roots(self) -> int:
-        return len(self._roots)
-
     def gated(self, members: Iterable[Member]) -> Gated:
         """Returns the gates of these members, and the members without gates. Shards have no gates, because
         FSDP2 gathers them before their modules are called.
@@ -106,7 +103,7 @@ class Attachment:
             (gate, frozenset(m.handle for m in some), sum(m.bytes for m in some), {m.device for m in some})
             for gate, some in by_gate.items()
         ]
-        return Gated(len(self._roots), found, loose)
+        return Gated(len(self.roots), found, loose)
 
     def defer(self, gated: Gated) -> None:
         """Marks the weights of these gates as pending, until a wait."""
@@ -118,7 +115,7 @@ class Attachment:
                 gate.devices = gate.devices | devices
             gate.pending = True
         self._loose.update(gated.loose)
-        for root in self._roots:
+        for root in self.roots:
             root.waiting, root.active = True, False
 
     def wait_for_loose(self) -> None:
@@ -143,7 +140,7 @@ class Attachment:
     def clear_pending(self) -> None:
         """Notes that no weight is pending."""
         self._loose.clear()
-        for root in self._roots:
+        for root in self.roots:
             if root.waiting:
                 for gate in root.gates:
                     gate.pending, gate.bytes = False, 0
@@ -152,7 +149,7 @@ class Attachment:
 
     def set_update_order(self, members: list[Member]) -> None:
         """Makes the engine update parameters in the order in which the next pass waits for them."""
-        orders = [root.order() for root in self._roots]
+        orders = [root.order() for root in self.roots]
         handles = {id(m.param): m.handle for m in members}
         if (orders, handles) == self._sent_order:
             return
@@ -341,7 +338,7 @@ class Gate(_Hook):
         device = next(iter(self.devices)) if len(self.devices) == 1 else None
         while device is not None and after is not None and after.pending and after not in gates:
             size += after.bytes
-            if size > AHEAD or after.devices != self.devices:
+            if size > AHEAD_BYTES or after.devices != self.devices:
                 break
             gates[after] = None
             after = after.next

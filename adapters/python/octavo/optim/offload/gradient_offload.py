@@ -64,7 +64,7 @@ class GradientOffload(GradientHooks):
         if scaled := _uses_scaler(optimizer):
             free = self._update_witness(param)
             member = member if free is None else roster.member_of(free)
-        if free is not None and free is not self._sample and away.is_away(member):
+        if free is not None and free is not self._sample and away.is_offloaded(member):
             self.gather(optimizer, free)
         elif not scaled and (self._sample_grad is None or self._sample_grad.param is param):
             self._sample_grad = _SampleGradient(param)
@@ -125,7 +125,7 @@ class GradientOffload(GradientHooks):
         away: Any = optimizer._offload
         self._chosen_for = optimizer._roster.handles
         trained = [m for m in optimizer._roster.members if m.param.requires_grad]
-        among = list(among) or (trained if all(map(away.is_away, trained)) else [])
+        among = list(among) or (trained if all(map(away.is_offloaded, trained)) else [])
         self._sample = min((m.param for m in among), key=Tensor.numel, default=None)
         if self._sample is not None and away.options.accumulate_in_fp32:
             self._offload_before_adding(optimizer, self._sample)

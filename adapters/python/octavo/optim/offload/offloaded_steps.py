@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _WAYS = {"to_host": TO_HOST, "to_device": TO_DEVICE}
 # Bytes of gradients that queues read. With more, the current stream waits for the oldest.
-KEPT = 128 << 20
+RETAINED_BYTES = 128 << 20
 
 
 class Offload(HostStates):
@@ -159,9 +159,9 @@ class Offload(HostStates):
         """
         if self.attached is not None and not release:
             registered = self._live_optimizer()._roster.registered()
-            self.attached.set_update_order([m for m in registered if self.is_away(m)])
+            self.attached.set_update_order([m for m in registered if self.is_offloaded(m)])
         stale: dict[torch.device, list[int]] = {}
-        for m in self._places_of(tensors).on_host:
+        for m in self._offloaded_members(tensors).on_host:
             if _version(m.param) != self._versions.get(m.handle):
                 stale.setdefault(m.device, []).append(m.handle)
         for device, handles in stale.items():
@@ -174,41 +174,41 @@ class Offload(HostStates):
         step fails, waiting for these weights costs little and changes nothing.
         """
         self._busy = self._unsure = True
-        places = self._places_of(tensors)
-        if not self.defers(release) or not places.away:
+        members = self._offloaded_members(tensors)
+        if not self.defers(release) or not members.away:
             return
-        handles = places.handles
+        handles = members.handles
         if release:
             self.check_waited(handles)
         before = [self._alive[handle] for handle in handles if handle in self._alive] if self._alive else []
         kept = [*alive, *before]
         self._alive.update(dict.fromkeys(handles, kept))
-        streams = {device: stream_of(device) for device in set(places.on)}
+        streams = {device: stream_of(device) for device in set(members.on)}
         self._streams.update(streams)
-        read = zip(tensors.here, grads, places.here_away, strict=True)
+        read = zip(tensors.here, grads, members.here_offloaded, strict=True)
         retained = {m.handle: (grad, streams[m.device]) for m, grad, away in read if away}
         if release and retained:
-            self._retain_grads(retained, [grad for grad, _ in retained.values()], places.on[0])
+            self._retain_grads(retained, [grad for grad, _ in retained.values()], members.on[0])
         else:
             self._read.update(retained)
         if self.attached is not None:
-            if places.gated is None or places.gated.roots != self.attached.roots():
-                places.gated = self.attached.gated(places.away)
+            if members.gated is None or members.gated.roots != len(self.attached.roots):
+                members.gated = self.attached.gated(members.away)
                 self._watch_gradients()
-            self.attached.defer(places.gated)
+            self.attached.defer(members.gated)
         # This line is last, because gates must wait for every pending weight.
-        here = map(local, places.params) if places.sharded else places.params
+        here = map(local, members.params) if members.sharded else members.params
         storages = map(torch.Tensor.untyped_storage, here)
-        weights = zip(places.away, places.addresses, places.on, storages, strict=True)
+        weights = zip(members.away, members.addresses, members.on, storages, strict=True)
         self.pending.update(zip(handles, weights, strict=True))
 
     def finish_step(self, tensors: StepTensors, release: bool) -> None:
         """Notes that a step was queued and the parameters' versions were incremented."""
-        places = self._places_of(tensors)
+        members = self._offloaded_members(tensors)
         self._computed.clear()
-        self.host_grads.difference_update(places.handles)
+        self.host_grads.difference_update(members.handles)
         self._unsure = False
-        for m in places.on_host:
+        for m in members.on_host:
             self._record_version(m)
         if not release and (self.attached is not None or self.options.offload_gradients):
             for param in tensors.params:
@@ -245,10 +245,10 @@ class Offload(HostStates):
         if self._early:
             self.check_waited(())
 
-    def _places_of(self, tensors: StepTensors) -> _Places:
-        if tensors.places is None:
-            tensors.places = _Places(tensors, self)
-        return tensors.places  # type: ignore[no-any-return]
+    def _offloaded_members(self, tensors: StepTensors) -> _OffloadedMembers:
+        if tensors.offloaded is None:
+            tensors.offloaded = _OffloadedMembers(tensors, self)
+        return tensors.offloaded  # type: ignore[no-any-return]
 
     def _retain_grads(self, handles: Iterable[int], grads: Sequence[Tensor], device: torch.device) -> None:
         """References gradients until they were read."""
@@ -260,7 +260,7 @@ class Offload(HostStates):
 
     def _release_oldest_grads(self) -> None:
         """Makes the current stream wait for the oldest gradients if there are too many."""
-        while self._queued > KEPT:
+        while self._queued > RETAINED_BYTES:
             oldest = self._queue[0]
             self.engine.wait(oldest.handles, GRADIENTS, oldest.device)
             self._queue.popleft()
@@ -390,11 +390,11 @@ class Offload(HostStates):
         return list(self._live_optimizer()._buffers.by_device)
 
 
-class _Places:
+class _OffloadedMembers:
     """The offloaded members of a step. Registering a member again makes new StepTensors, and so a new one."""
 
     def __init__(self, tensors: StepTensors, states: HostStates) -> None:
-        self.away = [m for m in tensors.members if states.is_away(m)]
+        self.away = [m for m in tensors.members if states.is_offloaded(m)]
         self.on_host = [m for m in self.away if states.residence(m) == HOST]
         self.handles = [m.handle for m in self.away]
         self.on = [m.device for m in self.away]
@@ -402,7 +402,7 @@ class _Places:
         self.sharded = any(map(is_sharded, self.params))
         self.addresses = [local(param).data_ptr() for param in self.params]
         self.gated: Gated | None = None  # where a model is attached
-        self.here_away = [states.is_away(m) for m in tensors.here]
+        self.here_offloaded = [states.is_offloaded(m) for m in tensors.here]
 
 
 # A member, its weight's address and device, and the storage that a queue writes.
