@@ -24,7 +24,7 @@ planned: contextvars.ContextVar[bool] = contextvars.ContextVar("planned", defaul
 
 
 def check_param(param: Tensor) -> None:
-    """Raises RuntimeError, with torch's message if torch has one, for a parameter that cannot be optimized."""
+    """Raises RuntimeError for a parameter that cannot be optimized, with torch's message if there is one."""
     if param.is_complex():
         raise RuntimeError("complex parameters are not supported; view them as real with torch.view_as_real")
     if local(param).layout != torch.strided:

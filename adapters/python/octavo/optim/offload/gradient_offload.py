@@ -144,7 +144,7 @@ class GradientOffload(GradientHooks):
         self._hooked[-len(self._hooked) - 1] = (weakref.ref(sample), sample.register_hook(add))
 
     def _check_unchanged(self, optimizer: Optimizer) -> None:
-        """Raises RuntimeError if gradients on the device were changed, which those in host memory were not."""
+        """Raises RuntimeError if gradients on the device were changed, but those in host memory were not."""
         held = optimizer._offload.host_grads  # type: ignore[union-attr]
         if not held or getattr(optimizer, "found_inf", None) is not None:  # a scaler writes to them
             self._sample_grad = None
