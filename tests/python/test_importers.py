@@ -67,7 +67,7 @@ def test_torch(name: str, options: dict[str, Any], names: set[str], dtype: torch
         kept = {torch.float32: "fp32", torch.bfloat16: "bf16"}.get(dtype, "")
         assert moment.format == kept
         for target in ("fp32", "bf16", "8bit"):
-            taken = moment.take_over(target)
+            taken = moment.bytes_in_format(target)
             assert (taken is not None) == (target == kept)
             if taken is not None:
                 assert torch.equal(taken[0], entry[key])
@@ -181,7 +181,7 @@ def test_torchao(state: str, name: str, block: int) -> None:
     for target, wanted in itertools.product(
         ("8bit", "4bit", "fp8", "fp32", "fp8-e5m2"), (64, 128, 256, 2048, 0)
     ):
-        taken = moment.take_over(target, wanted)
+        taken = moment.bytes_in_format(target, wanted)
         default = {"8bit": 256, "4bit": 128, "fp8": 256}[state]
         assert (taken is not None) == (target == state and (wanted or default) == block)
         if taken is not None and taken[1] is not None:
@@ -194,7 +194,7 @@ def test_torchao(state: str, name: str, block: int) -> None:
 def test_torchao_block_that_is_not_ours(state: str, name: str) -> None:
     moment, _, values = torchao_moment(state, name, (1100, 960), 96)
     assert moment.format == ""
-    assert moment.take_over(state, 128) is None
+    assert moment.bytes_in_format(state, 128) is None
     assert_values(moment, values)
 
 
@@ -205,7 +205,7 @@ def test_torchao_stored_map_wins(state: str, name: str) -> None:
     qmap[9] = torch.nextafter(qmap[9], torch.tensor(2.0, dtype=torch.float32))
     moment, parts, values = torchao_moment(state, name, (32, 256), 128, qmap=qmap)
     assert moment.format == ""
-    assert moment.take_over(state, 128) is None
+    assert moment.bytes_in_format(state, 128) is None
     codes = dicts.unpack(parts["codes"]) if state == "4bit" else parts["codes"]
     right = dicts.expected(codes, parts["scale"], 128, qmap, (32, 256))
     assert not same_bits(right, values)
@@ -245,7 +245,7 @@ def test_four_bits_for_rank_one() -> None:
         ("exp_avg_sq", (8192,), True),
     ):
         moment, _, _ = torchao_moment("4bit", name, shape, 128)
-        assert (moment.take_over("4bit-rank1") is not None) == same
+        assert (moment.bytes_in_format("4bit-rank1") is not None) == same
 
 
 @pytest.mark.parametrize(
@@ -292,8 +292,8 @@ def test_bitsandbytes(shape: tuple[int, ...], block: int, nested: bool) -> None:
     for slot, (moment, right) in enumerate(zip(saved.moments.values(), values, strict=True), start=1):
         assert (moment.format, moment.block_size) == ("8bit", block)
         assert_values(moment, right)
-        assert moment.take_over("8bit", 4096) is None
-        codes, scales = moment.take_over("8bit", block)
+        assert moment.bytes_in_format("8bit", 4096) is None
+        codes, scales = moment.bytes_in_format("8bit", block)
         assert torch.equal(codes, flat[f"state{slot}"])
         assert same_bits(scales, flat[f"absmax{slot}"])
 
@@ -304,15 +304,15 @@ def test_bitsandbytes_one_block(numel: int) -> None:
     flat, values = bitsandbytes_entry((numel,), 2048)
     moments = read({"step": 1, **flat}, (numel,)).moments
     assert_values(moments["exp_avg"], values[0])
-    assert moments["exp_avg"].take_over("8bit", 2048) is not None
-    assert (moments["exp_avg"].take_over("8bit", 256) is not None) == (numel <= 256)
+    assert moments["exp_avg"].bytes_in_format("8bit", 2048) is not None
+    assert (moments["exp_avg"].bytes_in_format("8bit", 256) is not None) == (numel <= 256)
 
 
 def test_bitsandbytes_stored_map_wins() -> None:
     flat, _ = bitsandbytes_entry((5000,), 256)
     flat["qmap2"][200] *= 1.5
     moment = read({"step": 1, **flat}, (5000,)).moments["exp_avg_sq"]
-    assert moment.take_over("8bit") is None
+    assert moment.bytes_in_format("8bit") is None
     assert_values(moment, dicts.expected(flat["state2"], flat["absmax2"], 256, flat["qmap2"], (5000,)))
 
 
@@ -403,7 +403,7 @@ def test_flashoptim(shape: tuple[int, ...], view: bool) -> None:
     assert saved.ignored == ()
     for name, values in right.items():
         assert_values(saved.moments[name], values)
-        assert saved.moments[name].take_over("8bit", 32) is None
+        assert saved.moments[name].bytes_in_format("8bit", 32) is None
     assert saved.master(torch.zeros(shape, dtype=torch.bfloat16)) is None
 
 

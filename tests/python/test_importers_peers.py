@@ -79,7 +79,7 @@ def test_torchao(name: str, state: str, block: int, dtype: torch.dtype) -> None:
                 assert same_bits(moment.values(), live.float())
                 continue
             assert same_bits(moment.values(), live.dequantize())
-            taken = moment.take_over(state, block)
+            taken = moment.bytes_in_format(state, block)
             assert taken is not None, "torch on this machine makes other maps than ours: no FMA?"
             assert torch.equal(taken[0].view(torch.uint8), live.codes.view(torch.uint8))
             assert taken[1] is not None
@@ -108,7 +108,7 @@ def test_torchao_map_of_another_machine() -> None:
     other = module.OptimState8bit(live.codes, live.scale, qmap, True)
     state = read_peer_state({"step": 1, "exp_avg": other}, (64, 128), LION)
     assert state is not None
-    assert state.moments["exp_avg"].take_over("8bit") is None
+    assert state.moments["exp_avg"].bytes_in_format("8bit") is None
     assert same_bits(state.moments["exp_avg"].values(), other.dequantize())
     assert not same_bits(other.dequantize(), live.dequantize())
 
@@ -157,7 +157,7 @@ def test_bitsandbytes(
             assert same_bits(
                 moment.values(), dequantize(codes, live[f"absmax{slot}"], live[f"qmap{slot}"], 256)
             )
-            taken = moment.take_over("8bit", 256)
+            taken = moment.bytes_in_format("8bit", 256)
             assert taken is not None, "torch on this machine makes other maps than ours: no FMA?"
             assert torch.equal(taken[0], codes)
             assert taken[1] is not None
@@ -202,7 +202,7 @@ def test_bitsandbytes_by_the_descriptions(name: str, options: dict[str, Any]) ->
                 continue
             assert same_bits(moment.values(), dequantize(codes, absmax, qmap, 256))
             signed = bool(qmap[0] < 0)
-            assert (moment.take_over("8bit", 256) is not None) == (signed == (slot.moment == "first"))
+            assert (moment.bytes_in_format("8bit", 256) is not None) == (signed == (slot.moment == "first"))
         mine = getattr(optim, name)(parameters(tuple(param.shape)), **options)
         taken = {**saved, "state": {0: saved["state"][number]}}
         taken["param_groups"] = [{**saved["param_groups"][0], "params": [0]}]

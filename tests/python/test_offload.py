@@ -32,8 +32,8 @@ FORMATS = ("fp32", "8bit", "4bit")
 @pytest.fixture(autouse=True)
 def _gather_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several sets of gradients in one backward pass, and more than are kept."""
-    monkeypatch.setattr(hooks, "TOGETHER", 1 << 14)
-    monkeypatch.setattr(offloading, "KEPT", 1 << 15)
+    monkeypatch.setattr(hooks, "GATHERED_BYTES", 1 << 14)
+    monkeypatch.setattr(offloading, "RETAINED_BYTES", 1 << 15)
 
 
 class Net(nn.Module):
@@ -279,7 +279,7 @@ def test_states_lie_one_behind_the_other() -> None:
     model = net()
     optimizer = make(model, state="8bit", offload="stream")
     train(model, optimizer, 2)
-    members = [m for m in optimizer._roster.members if optimizer._offload.is_away(m) and m.entry]
+    members = [m for m in optimizer._roster.members if optimizer._offload.is_offloaded(m) and m.entry]
     tensors = [t for m in members for k, t in m.state().plain().items() if k != "step"]
     begins = [t.data_ptr() for t in tensors]
     assert begins == sorted(begins)
@@ -465,7 +465,7 @@ class Grows(nn.Module):
 @pytest.mark.parametrize("options", [{"gradient_release": True}, {"offload_gradients": True}], ids=str)
 def test_parameters_that_join_known_ones(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A set of gradients may be known by its first one, and have new ones behind it."""
-    monkeypatch.setattr(hooks, "TOGETHER", 1 << 20)
+    monkeypatch.setattr(hooks, "GATHERED_BYTES", 1 << 20)
 
     def run(**options: Any) -> Any:
         torch.manual_seed(0)

@@ -109,7 +109,7 @@ PASS = [
 
 @pytest.fixture(autouse=True)
 def _nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attach, "AHEAD", 0)
+    monkeypatch.setattr(attach, "AHEAD_BYTES", 0)
 
 
 def test_a_module_waits_for_the_next_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,12 +122,12 @@ def test_a_module_waits_for_the_next_ones_too(monkeypatch: pytest.MonkeyPatch) -
     size = {name: param.nbytes for name, param in model.named_parameters()}
     first = [*PASS[0], *PASS[1], *PASS[2]]
     # The bias of a layer is too small to be offloaded.
-    monkeypatch.setattr(attach, "AHEAD", sum(size[name] for name in first))
+    monkeypatch.setattr(attach, "AHEAD_BYTES", sum(size[name] for name in first))
     step(model, optimizer, 2)
     seen = waits.taken()
     assert seen[:2] == [UNSEEN, set(first)]
     assert set().union(*seen) == UNSEEN.union(*PASS)
-    monkeypatch.setattr(attach, "AHEAD", sum(size.values()))
+    monkeypatch.setattr(attach, "AHEAD_BYTES", sum(size.values()))
     step(model, optimizer, 3)
     assert waits.taken() == [UNSEEN, set().union(*PASS)]
     optimizer.wait()
@@ -140,7 +140,7 @@ def test_a_module_on_another_stream_follows_the_one_that_has_waited(monkeypatch:
     for number in range(2):
         step(model, optimizer, number)
     current, followed = [7], list[int]()
-    monkeypatch.setattr(attach, "AHEAD", 1 << 30)
+    monkeypatch.setattr(attach, "AHEAD_BYTES", 1 << 30)
     monkeypatch.setattr(attach, "stream_of", lambda device: current[0])
     monkeypatch.setattr(attach, "_follow", lambda device, stream: followed.append(stream))
     up = model.blocks[1].up
@@ -639,7 +639,7 @@ def test_gradients_of_compiled_blocks_leave_one_block_after_the_other(
     residence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As docs/guides/offload.md advises. A graph of the complete model returns all gradients together."""
-    monkeypatch.setattr("octavo.optim.hooks.TOGETHER", 4 * 70 * 80)  # bytes that leave together
+    monkeypatch.setattr("octavo.optim.hooks.GATHERED_BYTES", 4 * 70 * 80)  # bytes that leave together
     options = {"offload": residence, "offload_gradients": True}
     weights, noted, graphs = _train_chain("blocks", **options)
     assert graphs == 3

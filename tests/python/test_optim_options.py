@@ -329,7 +329,8 @@ def test_bad_arguments(name: str, options: dict[str, Any], message: str) -> None
 @pytest.mark.parametrize(("value", "meant"), [(0.5, 0.5), ("0.5", 0.5), (0, None), (None, None)])
 def test_other_spellings_of_clipping(spelling: str, value: Any, meant: float | None) -> None:
     """LibTorch's and the C++ API's, where 0 does not clip."""
-    assert group_of(optim.AdamW(big(), **{spelling: value}), "clip_grad_norm") == [meant]
+    for kind in (optim.AdamW, optim.PytorchLARS):
+        assert group_of(kind(big(), **{spelling: value}), "clip_grad_norm") == [meant]
     optimizer = optim.SGD([{"params": big(), spelling: value}], clip_grad_norm=2.0)
     assert group_of(optimizer, "clip_grad_norm") == [meant]
     assert spelling not in optimizer.param_groups[0]

@@ -71,7 +71,7 @@ def test_the_same_bits(options: dict[str, Any], device: str) -> None:
 
 def test_gathered_gradients_of_another_set_each_time(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is stepped together differs from step to step where not every parameter has a gradient."""
-    monkeypatch.setattr("octavo.optim.hooks.TOGETHER", 4 * 80 * 64)
+    monkeypatch.setattr("octavo.optim.hooks.GATHERED_BYTES", 4 * 80 * 64)
     released, plain = network(device), network(device)
     ours = optim.AdamW8bit(released.parameters(), lr=1e-2, gradient_release=True)
     other = optim.AdamW8bit(plain.parameters(), lr=1e-2)
@@ -91,7 +91,7 @@ def test_gradients_of_two_streams_are_not_mixed(monkeypatch: pytest.MonkeyPatch)
     numbers = {id(param): number for number, param in enumerate(params)}
     optimizer = optim.AdamW(params, gradient_release=True)
     streams: list[int] = []
-    monkeypatch.setattr(hooks, "TOGETHER", 2 * 4 * 64)
+    monkeypatch.setattr(hooks, "GATHERED_BYTES", 2 * 4 * 64)
     monkeypatch.setattr(hooks, "stream_of", lambda device: len(streams) % 2)
     hook, used = GradientRelease.completed, []
 
@@ -128,7 +128,7 @@ def test_gradients_are_freed_on_the_way(most: int, device: str, monkeypatch: pyt
     and after the backward pass all have.
     """
     weight = 4 * 80 * 64
-    monkeypatch.setattr("octavo.optim.hooks.TOGETHER", most * weight)
+    monkeypatch.setattr("octavo.optim.hooks.GATHERED_BYTES", most * weight)
     model = network(device)
     optimizer = optim.AdamW8bit(model.parameters(), gradient_release=True)
     held: list[int] = []

@@ -21,7 +21,7 @@ import pytest
 import torch
 from octavo import optim
 from octavo._plan import PlanReport, _core, batch, host, measure, trace
-from octavo._plan.attention import chosen_for
+from octavo._plan.attention import choose_attention
 from octavo._plan.fake_gpu import fake_gpu
 from peers import need
 from torch import Tensor, nn
@@ -99,7 +99,7 @@ def test_torch_optimizers_temporaries() -> None:
 def recorded(function: Callable[[torch.device], Any]) -> list[list[int]]:
     """The events of a function of a device."""
     gpu = _core.Gpu("a100")
-    with fake_gpu(gpu, []) as (_, device), chosen_for(gpu):
+    with fake_gpu(gpu, []) as (_, device), choose_attention(gpu):
         recorder = trace.Recorder(gpu, device)
         with recorder:
             kept = function(device)
@@ -122,7 +122,7 @@ def test_views_and_operators_in_place_take_nothing() -> None:
 
     sizes = [size for _, size, _ in recorded(in_place)]
     # x; the product, in place; a product, its ReLU, and the product is given back.
-    assert sizes == [32768, 32768, 32768, 32768, _core.GIVEN_BACK]
+    assert sizes == [32768, 32768, 32768, 32768, _core.FREED]
 
 
 def test_memory_of_the_host_is_not_counted() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from octavo import OctavoError, _transducer_joint
+from octavo import OctavoError, _transducer
 from octavo.nn import rnnt_joint_loss, rnnt_loss, tdt_joint_loss, tdt_loss
 from torch import Tensor
 
@@ -117,9 +117,9 @@ def test_thousands_of_labels() -> None:
 
 def test_opcheck() -> None:
     numbers = (torch.tensor(5), BLANK, DURATIONS, 0.02, 0.0, 0.2, 16, "mean")
-    torch.library.opcheck(_transducer_joint.transducer_joint_loss, (*make(), *LABELS, *numbers))
+    torch.library.opcheck(_transducer.transducer_joint_loss, (*make(), *LABELS, *numbers))
     bare = (*make()[:3], None, *LABELS, None, BLANK, DURATIONS, 0.0, 0.0, 0.0, 0, "none")
-    torch.library.opcheck(_transducer_joint.transducer_joint_loss, bare)
+    torch.library.opcheck(_transducer.transducer_joint_loss, bare)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

@@ -1,6 +1,6 @@
-"""Octavo: low-bit optimizers for PyTorch. `octavo.optim` has them, `octavo.nn` the embeddings that go with
-them and the losses of transducers, `octavo.fp8` matrix products in FP8. `octavo.plan` says what training a
-model will take of a GPU.
+"""Octavo: low-bit optimizers for PyTorch. `octavo.optim` has the optimizers, `octavo.nn` embeddings with fp32
+states and the losses of transducers, `octavo.fp8` FP8 matmuls. `octavo.plan` forecasts the GPU memory and the
+time of training a model.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-_LIMIT = 0.1  # seconds; a profiler or a debugging wrapper may keep the tensor
+_LIMIT = 0.1  # seconds; a profiler or a debugging wrapper may reference the tensor
 _AT_EXIT = 0.02  # seconds
 
 
@@ -29,14 +29,15 @@ def release_at_exit() -> None:
 
 
 def all_reduce(tensor: Tensor, group: Any = None, op: Any = None) -> None:
-    """torch.distributed.all_reduce, in place. The default `op` is the sum."""
+    """Calls torch.distributed.all_reduce in place. The default `op` is the sum."""
     import torch.distributed as dist
 
     op = dist.ReduceOp.SUM if op is None else op
     if tensor.device.type != "cpu":  # NCCL's threads hold no tensors
         dist.all_reduce(tensor, op=op, group=group)
         return
-    # A separate Python object for the same memory, so that its end tells when gloo has released it.
+    # gloo gets a separate Python object for this memory, and a weak reference shows when gloo has released
+    # it.
     passed = tensor.detach()
     held = weakref.ref(passed)
     dist.all_reduce(passed, op=op, group=group)

@@ -1,7 +1,6 @@
-"""Which part of a parameter is in this process: all of a plain tensor, the rows of the local shard of a
-DTensor.
+"""The part of a parameter in this process: all of a plain tensor, or the rows of a DTensor's local shard.
 
-Only shards of dimension 0 and replicas are understood; anything else is an error that says so.
+Only shards of dimension 0 and replicas are supported; other placements are an error.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def is_sharded(tensor: Tensor) -> bool:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The part in this process, without a copy and without autograd; a collective's result is waited for."""
+    """Returns the part in this process without copy and autograd. Waits for a collective's result."""
     if is_sharded(tensor):
         tensor = tensor._local_tensor  # type: ignore[attr-defined]
     if AsyncCollectiveTensor is not None and isinstance(tensor, AsyncCollectiveTensor):
@@ -35,9 +34,8 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def place_grads(params: Iterable[Tensor]) -> None:
-    """Gives gradients that are placed otherwise than their parameters (partial sums, as sequence parallelism
-    leaves them) the parameters' placements, as torch's arithmetic does. Ranks communicate here, so a step
-    does it once.
+    """Gives gradients with other placements than their parameters' (partial sums of sequence parallelism) the
+    parameters' placements, as torch's arithmetic does. Ranks communicate here, so a step does it once.
     """
     for param in params:
         grad = param.grad
@@ -50,15 +48,15 @@ def place_grads(params: Iterable[Tensor]) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rows:
-    """A run of rows (slices of dimension 0) of a whole parameter."""
+    """A range of rows (slices of dimension 0) of a parameter."""
 
-    shape: tuple[int, ...]  # of the whole
+    shape: tuple[int, ...]  # of the full parameter
     first: int
     count: int
 
     @property
     def row(self) -> int:
-        """Elements of a row."""
+        """The number of elements of a row."""
         return math.prod(self.shape[1:])
 
     @property
@@ -71,11 +69,11 @@ class Rows:
 
 
 def rows_of(tensor: Tensor) -> Rows:
-    """The rows that are here. ValueError for a tensor that is split in another way."""
+    """Returns the local rows. ValueError for a tensor that is split in another way."""
     shape = tuple(tensor.shape)
-    if not is_sharded(tensor):
-        return Rows(shape, 0, shape[0] if shape else 1)
     first, count = 0, shape[0] if shape else 1
+    if not is_sharded(tensor):
+        return Rows(shape, first, count)
     for size, coordinate, placement in zip(
         tensor.device_mesh.shape,  # type: ignore[attr-defined]
         tensor.device_mesh.get_coordinate() or (),  # type: ignore[attr-defined]
@@ -89,7 +87,7 @@ def rows_of(tensor: Tensor) -> Rows:
                 f"the parameter is split as {tensor.placements}, expected Shard(dim=0) or Replicate(): "  # type: ignore[attr-defined]
                 "optimizer states follow rows; shard it on dimension 0"
             )
-        # As torch.chunk: rows of ceil(n / size), the last ones shorter or empty.
+        # torch.chunk gives each rank ceil(n / size) rows; the last ranks have fewer or none.
         chunk = -(-count // size)
         begin = min(coordinate * chunk, count)
         first, count = first + begin, min(chunk, count - begin)
@@ -100,7 +98,7 @@ def rows_of(tensor: Tensor) -> Rows:
 
 
 def like(local_tensor: Tensor, parameter: Any, shape: tuple[int, ...]) -> Tensor:
-    """A DTensor of `shape` whose rows are split as the parameter's."""
+    """Returns a DTensor of `shape` whose rows are split as the parameter's."""
     return DTensor.from_local(  # type: ignore[no-any-return]
         local_tensor,
         parameter.device_mesh,
@@ -112,9 +110,7 @@ def like(local_tensor: Tensor, parameter: Any, shape: tuple[int, ...]) -> Tensor
 
 
 def reduction_groups(tensor: Tensor) -> tuple[Any, ...]:
-    """The process groups over which a sum of this tensor's elements must be reduced; () where all of it is
-    here.
-    """
+    """Returns the process groups over which a sum of this tensor's elements must be reduced."""
     if not is_sharded(tensor):
         return ()
     mesh, placements = tensor.device_mesh, tensor.placements  # type: ignore[attr-defined]

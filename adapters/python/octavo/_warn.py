@@ -1,4 +1,4 @@
-"""Warnings that name the line of the program, however deep inside the package they come up."""
+"""Warnings that name a line of the program, not of this package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HERE = os.path.dirname(__file__) + os.sep
 
 
 def warn(message: str) -> None:
-    """A warning of the line that called this package, or torch's Optimizer for it."""
+    """Warns with the line that called this package, or that called torch's Optimizer."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and (
         frame.f_code.co_filename.startswith(_HERE)

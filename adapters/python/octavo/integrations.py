@@ -1,8 +1,7 @@
-"""Putting an optimizer of this library where a framework has already set up its own.
+"""Use of this library's optimizers in frameworks.
 
-`swap_optimizer` replaces an optimizer that has a learning rate schedule, and perhaps steps, behind it;
-`optimizer_named` finds a class by transformers' name of it; `register_with_nemo` makes the classes known to
-NeMo by name.
+`swap_optimizer` replaces an optimizer that a framework has made, with its learning rate schedule and its
+states; `optimizer_named` finds a class by transformers' name; `register_with_nemo` registers classes in NeMo.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from .optim.options import MIN_QUANTIZED_SIZE
 
 _New = TypeVar("_New", bound=torch.optim.Optimizer)
 
-# Options of torch's groups that say how torch computes; how this library does is for the new class to say.
+# Options of torch's groups that select torch's implementation. The new class has its own.
 _TORCHS_OWN = frozenset(("foreach", "fused", "differentiable", decay.KEY))
-# How states are kept: a group has these of the old optimizer only where it differs from that one's default.
+# Options of how states are stored. A group keeps those that differ from the old optimizer's defaults.
 _FORMAT = ("state", "block_size", "master", "min_quantized_size", "seed")
 _HOOKED = ("step", "state_dict", "load_state_dict")
 _HOOKS = [f"_optimizer_{what}_{when}_hooks" for what in _HOOKED for when in ("pre", "post")]
@@ -35,13 +34,14 @@ _HOOKS = [f"_optimizer_{what}_{when}_hooks" for what in _HOOKED for when in ("pr
 def swap_optimizer(
     optimizer: torch.optim.Optimizer, cls: type[_New], *, scheduler: Any = None, **options: Any
 ) -> _New:
-    """A `cls` in the place of `optimizer`: the same groups with their options, its states and its hooks.
+    """Returns a `cls` that replaces `optimizer`: it has the groups with their options, the states and the
+    hooks.
 
-    `options` are arguments of `cls`; one that groups have too (`lr`, `weight_decay`) replaces theirs. States
-    are converted as `cls.load_state_dict` does; clear `optimizer.state` first to begin anew. `scheduler` is
-    the schedule of `optimizer`, or several (a list), as it is or as the "scheduler" of a dict or object (as
-    Lightning has it): it goes on with the new optimizer. Use the old one no more; drop it, and its states are
-    freed. On an error nothing has changed.
+    `options` are arguments of `cls`; options that groups have too (`lr`, `weight_decay`) replace the groups'.
+    States are converted as in `cls.load_state_dict`; clear `optimizer.state` first to begin with new states.
+    `scheduler` is the schedule of `optimizer`, or a list of schedules, or a dict or object with a "scheduler"
+    (as in Lightning); it continues with the new optimizer. Do not use the old optimizer afterwards; its
+    states are freed with it. An error changes nothing.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"expected a torch.optim.Optimizer to replace, got {type(optimizer).__name__}")
@@ -61,11 +61,11 @@ def swap_optimizer(
         new.load_state_dict(optimizer.state_dict())
         for group, kept in zip(new.param_groups, asked, strict=True):
             group.clear()
-            group.update(kept)  # the old optimizer's options came with its states
+            group.update(kept)  # without the old optimizer's options, which were loaded with its states
     for name in _HOOKS:
         hooks = getattr(optimizer, name)
         hooks.update(getattr(new, name))
-        setattr(new, name, hooks)  # the dict itself: handles remove from it
+        setattr(new, name, hooks)  # the dict itself, because handles remove from it
     if scheduled:
         _Attached(new)
         for name in ("_opt_called", "_step_count"):
@@ -82,7 +82,7 @@ def swap_optimizer(
 
 
 class _Attached(LRScheduler):
-    """Makes torch count an optimizer's steps, which its schedulers look for, and changes nothing else."""
+    """Makes torch count an optimizer's steps, which schedulers check, and changes nothing else."""
 
     def get_lr(self) -> list[Any]:
         return [group["lr"] for group in self.optimizer.param_groups]
@@ -91,26 +91,26 @@ class _Attached(LRScheduler):
 def _groups(old: torch.optim.Optimizer, options: Mapping[str, Any]) -> list[dict[str, Any]]:
     groups = []
     for group in old.param_groups:
-        taken = {k: v for k, v in group.items() if k not in _TORCHS_OWN and k not in options}
+        kept = {k: v for k, v in group.items() if k not in _TORCHS_OWN and k not in options}
         for key in _FORMAT:
-            if key in taken and key in old.defaults and taken[key] == old.defaults[key]:
-                del taken[key]
-        groups.append({**taken, "params": list(group["params"])})
+            if key in kept and key in old.defaults and kept[key] == old.defaults[key]:
+                del kept[key]
+        groups.append({**kept, "params": list(group["params"])})
     return groups
 
 
 def _compare_decay(old: torch.optim.Optimizer, new: torch.optim.Optimizer) -> None:
-    """Warns where one weight decay is added to the gradient and the other is applied to the parameter."""
+    """Warns if one weight decay is added to the gradient and the other is applied to the parameter."""
+    # Groups have no such option before torch 2.7, so the class decides.
+    titles = {getattr(torch.optim, a.title, None): a.decoupled for a in algorithms().values()}
     for before, after in zip(old.param_groups, new.param_groups, strict=True):
-        # Where a group does not (before torch 2.7), the class alone says it.
-        titles = {getattr(torch.optim, a.title, None): a.decoupled for a in algorithms().values()}
         was = before.get(decay.KEY, titles.get(type(old)))
         if decay.warn_if_changed(type(old).__name__, was, new, after["weight_decay"]):
             return
 
 
 def _schedulers_of(optimizer: torch.optim.Optimizer, scheduler: Any) -> list[Any]:
-    """The schedulers given, and those inside them. ValueError where one is another optimizer's."""
+    """Returns the given schedulers and those inside them. ValueError if one belongs to another optimizer."""
     found = list(_nested(scheduler))
     for each in found:
         if each.optimizer is not optimizer:
@@ -142,10 +142,10 @@ def _nested(scheduler: Any) -> Iterator[Any]:
 
 
 def optimizer_named(name: str) -> type[optim.Optimizer]:
-    """The class that a name of transformers' `optim` argument stands for, or one of octavo.optim in any
-    spelling: paged_TITLE_bnb_8bit is PagedTITLE8bit.
+    """Returns the class for a name of transformers' `optim` argument, or for the name of a class of
+    octavo.optim in any spelling: paged_TITLE_bnb_8bit is PagedTITLE8bit.
     """
-    # Who computes it (bnb, torch, fused) says nothing here.
+    # The names of implementations (bnb, torch, fused) have no meaning here.
     words = [w for w in str(name).lower().split("_") if w not in ("bnb", "torch", "fused")]
     if (found := {known.lower(): cls for known, cls in optim.CLASSES.items()}.get("".join(words))) is None:
         raise ValueError(
@@ -159,12 +159,11 @@ def optimizer_named(name: str) -> type[optim.Optimizer]:
 
 
 def register_with_nemo(*classes: type[optim.Optimizer]) -> list[str]:
-    """Makes classes (by default the 8-bit, 4-bit and fp8 ones) known to NeMo by their names.
+    """Registers classes (by default the 8-bit, 4-bit and fp8 classes) in NeMo by their names. Returns all
+    names.
 
-    Classes that a name fixes the format of get the spellings of configs too: for a title and `8bit` these
-    are `title_8bit`, `title8bit` and `8bit_title`. Returns all names. A class that is known already is left
-    as it is; on an error nothing has
-    been registered.
+    A class whose name has a format gets the spellings of configs, too: for a title and `8bit` these are
+    `title_8bit`, `title8bit` and `8bit_title`. Registered classes are skipped; an error registers nothing.
     """
     from nemo.core.config import OptimizerParams, register_optimizer_params
     from nemo.core.optim import optimizers as registry
@@ -184,7 +183,7 @@ def register_with_nemo(*classes: type[optim.Optimizer]) -> list[str]:
         if own not in known:
             registry.register_optimizer(own, cls, params)
         for name in others:
-            # Not by register_optimizer: it files parameters by the class, so a class has one name there.
+            # register_optimizer stores parameters by the class, so it allows one name for a class.
             if name not in known:
                 register_optimizer_params(name=f"{name}_params", optimizer_params=params)
                 known[name] = cls
@@ -192,14 +191,14 @@ def register_with_nemo(*classes: type[optim.Optimizer]) -> list[str]:
 
 
 def _spellings(cls: type[optim.Optimizer]) -> list[str]:
-    """Other names of a class that is called after its algorithm and its format."""
+    """Returns other names of a class whose name consists of its algorithm and its format."""
     base, name = cls.algorithm, cls.__name__.lower()
     suffix = name.removeprefix(base)
     return [f"{base}_{suffix}", name, f"{suffix}_{base}"] if name.startswith(base) and suffix else []
 
 
 def _nemo_params(cls: type[optim.Optimizer], base: type) -> type:
-    """NeMo's form of a class's arguments: a dataclass of what a config file can say."""
+    """Returns the class's arguments that a config file may have, as NeMo's kind of dataclass."""
     fields: list[tuple[str, Any, Any]] = [
         ("block_size", typing.Optional[int], None),  # noqa: UP045 OmegaConf reads this spelling in any version
         ("master", str, "native"),
@@ -207,7 +206,7 @@ def _nemo_params(cls: type[optim.Optimizer], base: type) -> type:
         ("maximize", bool, False),
         ("seed", int, 0),
     ]
-    if getattr(cls, "_state", None) is None:  # its name does not say
+    if getattr(cls, "_state", None) is None:  # its name has no format
         fields.append(("state", str, "fp32"))
     for option in algorithms()[cls.algorithm].options:
         if option.tuple:

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from ._engine import DTYPES
-from ._transducer import transducer_loss
-from ._transducer_joint import transducer_joint_loss
+from ._transducer import transducer_joint_loss, transducer_loss
 from .optim.groups import set_state
 
 
 class Embedding(nn.Embedding):
-    """nn.Embedding, whose weight keeps fp32 states in any optimizer of octavo.optim."""
+    """nn.Embedding whose weight keeps fp32 states in any optimizer of octavo.optim."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -25,12 +24,13 @@ class Embedding(nn.Embedding):
 
 
 class StableEmbedding(Embedding):
-    """An embedding with Xavier-uniform weights and a layer norm behind it, as in the 8-bit
-    optimizers' paper."""
+    """An embedding with Xavier-uniform weights and a layer norm after it, as in the paper on 8-bit
+    optimizers.
+    """
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(num_embeddings, embedding_dim, *args, **kwargs)
-        # Not in the weight's dtype: bitsandbytes' norm is fp32 beside a bf16 weight, too.
+        # The norm does not have the weight's dtype: bitsandbytes' is fp32 for a bf16 weight, too.
         self.norm = nn.LayerNorm(embedding_dim, device=self.weight.device)
 
     def reset_parameters(self) -> None:
@@ -40,7 +40,7 @@ class StableEmbedding(Embedding):
                 self.weight[self.padding_idx].fill_(0)
 
     def forward(self, input: Tensor) -> Tensor:
-        # The norm in its own precision, whatever the weight's is.
+        # The norm computes in its own dtype, whatever the weight's is.
         embedded = super().forward(input).to(self.norm.weight.dtype)
         return self.norm(embedded).to(self.weight.dtype)  # type: ignore[no-any-return]
 
@@ -58,20 +58,21 @@ def tdt_loss(
     *,
     omega: float = 0.0,
 ) -> Tensor:
-    """The loss of a token-and-duration transducer, with transformers' arguments, in fp32.
+    """Returns the loss of a token-and-duration transducer in fp32. The arguments are transformers'.
 
-    token_logits is [batch, frames, labels + 1, tokens with blank], duration_logits the same with one output
-    for each of `durations`; with None for it, these are the last outputs of token_logits, as NeMo's joint
-    network has them, and no gradient is put together from two. `omega` is the probability that a call takes
-    plain RNN-T, by torch's random numbers. reduction: mean_batch, mean (each loss divided by its number of
-    labels), mean_volume, sum or none. An empty transcript divides by one; a clip that no alignment can end
-    has an infinite loss and no gradient. On CPU and GPU; octavo/transducer.h defines the loss.
+    token_logits is [batch, frames, labels + 1, tokens with blank], and duration_logits has one output for
+    each of `durations` instead. If it is None, the last outputs of token_logits are the durations', as in
+    NeMo's joint network, and the gradient is one tensor. `omega` is the probability that a call computes
+    plain RNN-T; torch's random numbers decide. reduction: mean_batch, mean (each loss is divided by its
+    number of labels), mean_volume, sum or none. The loss of an empty transcript is divided by one. A clip
+    that no alignment can end has an infinite loss and no gradient. octavo/transducer.h defines the loss.
     """
     if len(durations) == 0:
         raise ValueError("tdt_loss: durations is empty, expected at least one; without durations: rnnt_loss")
-    options = (_seed(omega > 0), blank_token_id, list(durations), sigma, omega, reduction)
-    given = ("tdt_loss", token_logits, duration_logits, targets, logit_lengths, target_lengths)
-    return transducer_loss(*_checked(*given, outputs=len(durations)), *options)[0]
+    labels = (targets, logit_lengths, target_lengths)
+    logits = _checked_logits("tdt_loss", token_logits, duration_logits, labels, len(durations))
+    numbers = (_seed(omega > 0), blank_token_id, list(durations), sigma, omega, reduction)
+    return transducer_loss(*logits, *labels, *numbers)[0]  # type: ignore[no-any-return]
 
 
 def rnnt_loss(
@@ -82,9 +83,10 @@ def rnnt_loss(
     blank_token_id: int,
     reduction: str = "mean_volume",
 ) -> Tensor:
-    """The loss of a plain transducer (RNN-T), with transformers' arguments; see tdt_loss."""
-    given = ("rnnt_loss", logits, None, targets, logit_lengths, target_lengths)
-    return transducer_loss(*_checked(*given, outputs=0), None, blank_token_id, [], 0.0, 0.0, reduction)[0]
+    """Returns the loss of a plain transducer (RNN-T). The arguments are transformers'; see tdt_loss."""
+    labels = (targets, logit_lengths, target_lengths)
+    checked = _checked_logits("rnnt_loss", logits, None, labels, 0)
+    return transducer_loss(*checked, *labels, None, blank_token_id, [], 0.0, 0.0, reduction)[0]  # type: ignore[no-any-return]
 
 
 def tdt_joint_loss(
@@ -104,23 +106,24 @@ def tdt_joint_loss(
     dropout: float = 0.0,
     tile_cells: int = 0,
 ) -> Tensor:
-    """tdt_loss of linear(dropout(relu(encoder[:, :, None] + predictor[:, None])), weight, bias), whose logits
-    never exist at once: they are made in tiles of about `tile_cells` cells (0: chosen), and again for the
-    gradient.
+    """tdt_loss of linear(dropout(relu(encoder[:, :, None] + predictor[:, None])), weight, bias). The logits
+    are computed in tiles of about `tile_cells` cells (0: automatic), and again for the gradient, so they are
+    never in memory all together.
 
     encoder is [batch, frames, hidden] and predictor [batch, labels + 1, hidden], both projected; weight is
-    [tokens with blank + durations, hidden], as nn.Linear has it, bias [tokens with blank + durations].
-    Products are in the encoder's type, sums in fp32. Dropout draws its seed by torch's random numbers.
-    Lengths are read on the host: with tensors on the CPU nobody waits for a GPU.
+    [tokens with blank + durations, hidden], as in nn.Linear, bias [tokens with blank + durations]. Matmuls
+    are in the encoder's dtype, sums in fp32. torch's random numbers give the seed of the dropout. The host
+    reads the lengths, so if they are on the CPU, it does not wait for a GPU.
     """
     if len(durations) == 0:
         raise ValueError(
             "tdt_joint_loss: durations is empty, expected at least one; without durations: rnnt_joint_loss"
         )
-    given = ("tdt_joint_loss", encoder, predictor, weight, bias, targets, logit_lengths, target_lengths)
+    labels = (targets, logit_lengths, target_lengths)
+    joint = _checked_joint("tdt_joint_loss", encoder, predictor, weight, bias, labels, len(durations))
     seed = _seed(omega > 0 or dropout > 0)
     numbers = (seed, blank_token_id, list(durations), sigma, omega, dropout, tile_cells, reduction)
-    return transducer_joint_loss(*_checked_joint(*given, outputs=len(durations)), *numbers)[0]
+    return transducer_joint_loss(*joint, *labels, *numbers)[0]  # type: ignore[no-any-return]
 
 
 def rnnt_joint_loss(
@@ -137,10 +140,11 @@ def rnnt_joint_loss(
     dropout: float = 0.0,
     tile_cells: int = 0,
 ) -> Tensor:
-    """rnnt_loss of a joint network's logits, which never exist at once; see tdt_joint_loss."""
-    given = ("rnnt_joint_loss", encoder, predictor, weight, bias, targets, logit_lengths, target_lengths)
+    """rnnt_loss of a joint network's logits, which are computed in tiles; see tdt_joint_loss."""
+    labels = (targets, logit_lengths, target_lengths)
+    joint = _checked_joint("rnnt_joint_loss", encoder, predictor, weight, bias, labels, 0)
     numbers = (_seed(dropout > 0), blank_token_id, [], 0.0, 0.0, dropout, tile_cells, reduction)
-    return transducer_joint_loss(*_checked_joint(*given, outputs=0), *numbers)[0]
+    return transducer_joint_loss(*joint, *labels, *numbers)[0]  # type: ignore[no-any-return]
 
 
 class TDTLoss(nn.Module):
@@ -171,23 +175,17 @@ class TDTLoss(nn.Module):
         return tdt_loss(acts, None, labels, *lengths, *options, omega=self.omega)
 
 
-def _checked(
-    name: str,
-    token_logits: Tensor,
-    duration_logits: Tensor | None,
-    targets: Tensor,
-    logit_lengths: Tensor,
-    target_lengths: Tensor,
-    outputs: int,
-) -> tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor]:
-    """Shapes, types and devices; the core trusts these, and checks what is in the tensors."""
+_Labels = tuple[Tensor, Tensor, Tensor]  # targets, logit_lengths, target_lengths
+
+
+def _checked_logits(
+    name: str, token_logits: Tensor, duration_logits: Tensor | None, labels: _Labels, outputs: int
+) -> tuple[Tensor, Tensor | None]:
+    """Checks shapes, types and devices, which the core does not check. The core checks the values."""
     if token_logits.dim() != 4:
         shape = tuple(token_logits.shape)
         raise ValueError(f"{name}: logits are {shape}, expected [batch, frames, labels + 1, outputs]")
-    if token_logits.dtype == torch.float64:  # as the peers do
-        token_logits = token_logits.float()
-    if token_logits.dtype not in DTYPES:
-        raise ValueError(f"{name}: logits are {token_logits.dtype}, expected float32, bfloat16 or float16")
+    token_logits = _checked_dtype(name, "logits are", token_logits)
     if duration_logits is not None:
         want = (*token_logits.shape[:3], outputs)
         if tuple(duration_logits.shape) != want:
@@ -198,8 +196,8 @@ def _checked(
         raise ValueError(
             f"{name}: logits have {token_logits.shape[3]} outputs, expected more than the {outputs} durations"
         )
-    _check_labels(name, token_logits.shape[0], targets, logit_lengths, target_lengths)
-    return token_logits, duration_logits, targets, logit_lengths, target_lengths
+    _check_labels(name, token_logits.shape[0], *labels)
+    return token_logits, duration_logits
 
 
 def _checked_joint(
@@ -208,11 +206,9 @@ def _checked_joint(
     predictor: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    targets: Tensor,
-    logit_lengths: Tensor,
-    target_lengths: Tensor,
+    labels: _Labels,
     outputs: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     shapes = [tuple(x.shape) for x in (encoder, predictor, weight)]
     if [len(shape) for shape in shapes] != [3, 3, 2] or len({shape[-1] for shape in shapes}) > 1:
         raise ValueError(
@@ -230,25 +226,24 @@ def _checked_joint(
     for what, given in (("predictor", predictor), ("weight", weight), ("bias", bias)):
         if given is not None:
             _check_device(name, what, given, "encoder", encoder)
-    if encoder.dtype == torch.float64:
-        encoder = encoder.float()
-    if encoder.dtype not in DTYPES:
-        raise ValueError(f"{name}: encoder is {encoder.dtype}, expected float32, bfloat16 or float16")
-    _check_labels(name, shapes[0][0], targets, logit_lengths, target_lengths)
-    return encoder, predictor, weight, bias, targets, logit_lengths, target_lengths
+    encoder = _checked_dtype(name, "encoder is", encoder)
+    _check_labels(name, shapes[0][0], *labels)
+    return encoder, predictor, weight, bias
+
+
+def _checked_dtype(name: str, what: str, tensor: Tensor) -> Tensor:
+    tensor = tensor.float() if tensor.dtype == torch.float64 else tensor  # transformers accepts fp64
+    if tensor.dtype not in DTYPES:
+        raise ValueError(f"{name}: {what} {tensor.dtype}, expected float32, bfloat16 or float16")
+    return tensor
 
 
 def _check_device(name: str, what: str, given: Tensor, first: str, expected: Tensor) -> None:
-    """The core reads addresses as ones of a single device. Labels and lengths are moved there by the call."""
+    """Raises ValueError because the core reads all addresses on one device. Labels and lengths are moved."""
     if given.device != expected.device:
         raise ValueError(
             f"{name}: the device of {what} is {given.device}, expected {expected.device}, that of {first}"
         )
-
-
-def _seed(drawn: bool) -> Tensor | None:
-    """A tensor, so that a compiled graph can draw it."""
-    return torch.randint(2**63 - 1, (), dtype=torch.int64, device="cpu") if drawn else None
 
 
 def _check_labels(
@@ -256,13 +251,15 @@ def _check_labels(
 ) -> None:
     if targets.dim() != 2 or targets.shape[0] != batch:
         raise ValueError(f"{name}: targets are {tuple(targets.shape)}, expected [{batch}, labels]")
-    for what, lengths in (("logit_lengths", logit_lengths), ("target_lengths", target_lengths)):
+    all_lengths = {"logit_lengths": logit_lengths, "target_lengths": target_lengths}
+    for what, lengths in all_lengths.items():
         if tuple(lengths.shape) != (batch,):
             raise ValueError(f"{name}: {what} are {tuple(lengths.shape)}, expected [{batch}]")
-    for what, given in (
-        ("targets", targets),
-        ("logit_lengths", logit_lengths),
-        ("target_lengths", target_lengths),
-    ):
+    for what, given in {"targets": targets, **all_lengths}.items():
         if given.is_floating_point() or given.is_complex():
             raise ValueError(f"{name}: {what} are {given.dtype}, expected integers")
+
+
+def _seed(drawn: bool) -> Tensor | None:
+    """Returns a seed as a tensor, so that a compiled graph can draw it."""
+    return torch.randint(2**63 - 1, (), dtype=torch.int64, device="cpu") if drawn else None

@@ -1,16 +1,13 @@
 """The step as an operator of torch, `torch.ops.octavo.step`, for code that torch.compile traces in full.
 
-The optimizers of octavo.optim call the library directly, which is quicker; under torch.compile their step()
-is a graph break. This operator has a schema that says what it writes and a fake kernel, so it can stand
-inside a graph.
+The optimizers of octavo.optim call the library directly, which is faster; under torch.compile their step() is
+a graph break. A graph can contain this operator: its schema names what it writes, and it has a fake kernel.
 """
 
 from __future__ import annotations
 
 import array
-import ctypes
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,10 +15,11 @@ from torch import Tensor
 from . import _abi, _codec, _describe, _engine
 from ._shards import rows_of
 from .optim.device_buffers import DeviceBuffers
+from .optim.group_options import cells_of
 from .optim.options import RATE_SLACK
 from .optim.states import state
 
-# Written out: torch 2.5 does not infer it from list[Tensor].
+# The schema is given because torch 2.5 cannot infer it from list[Tensor].
 _SCHEMA = (
     "(str algorithm, Tensor(a1!)[] params, Tensor[] grads, Tensor(a3!)[] codes, Tensor(a4!)[] scales, "
     "Tensor(a5!)[] masters, Tensor(a6!) step, Tensor lr, float beta1=0.9, float beta2=0.999, float eps=1e-8, "
@@ -57,15 +55,15 @@ def step(
     names: str = "",
     values: Sequence[float] = (),
 ) -> None:
-    """One step of `algorithm` (octavo.optim's `algorithm`) over contiguous tensors of one device.
+    """Makes one step of `algorithm` (octavo.optim's `algorithm`) on contiguous tensors of one device.
 
-    `codes` holds the first moments of all parameters, then those of the next slot, and so on; their dtype
-    is the format: float32, bfloat16, uint8 of the parameter's shape (8bit) or packed and flat (4bit), float8.
-    `scales` goes with it, float32, empty where a format has none. `masters` is empty, or has the int8 or
-    int16 master bits of each (bf16) parameter. `step` (0-d int64, on the CPU or on the device) counts the
-    steps taken and is advanced; `lr` is 0-d. Both are checked where they are on the CPU. `names` (with
-    commas between them) and `values` are further options of the algorithm, numbers or flags (0 or 1); those
-    left out have its defaults. Zeros are the initial state. 4bit-rank1 states are not offered here.
+    `codes` has the first moments of all parameters, then those of the next slot, and so on. Their dtype is
+    the format: float32, bfloat16, uint8 in the parameter's shape (8bit) or packed and flat (4bit), float8.
+    `scales` has a float32 tensor for each, empty if the format has none. `masters` is empty, or has the int8
+    or int16 master bits of each (bf16) parameter. `step` (0-d int64, on the CPU or on the device) is the
+    number of earlier steps and is incremented; `lr` is 0-d. Both are checked if they are on the CPU. `names`
+    (separated by commas) and `values` are further options of the algorithm, numbers or flags (0 or 1); other
+    options have its defaults. Zeros are the initial state. 4bit-rank1 states are not supported.
     """
     known = _describe.algorithms()
     if algorithm not in known:
@@ -73,7 +71,7 @@ def step(
     described = known[algorithm]
     if step.dtype != torch.int64 or step.numel() != 1:
         raise ValueError(f"octavo::step: step is {step.dtype} of {step.numel()} elements, expected one int64")
-    # On a GPU nobody looks: that would be a wait.
+    # A step count on a GPU is not checked, because the host would wait.
     if step.device.type == "cpu" and int(step) < 0:
         raise ValueError(f"octavo::step: step is {int(step)}, expected the number of steps taken, 0 or more")
     if lr.numel() != 1:
@@ -95,9 +93,10 @@ def step(
     if not params:
         return
     device, engine = params[0].device, _engine.Engine(algorithm)
-    # One count for all; the engine has one for each tensor, beside it or on the host.
+    # The engine needs one count for each tensor, on its device or on the host.
     counts = step.detach().to(step.device if step.device == device else "cpu").reshape(1).repeat(count)
     tensors = (_abi.EngineTensor * count)()
+    names_of_moments = [slot.name for slot in slots]
     for place, (slot, param, grad) in enumerate(zip(tensors, params, grads, strict=True)):
         own, residual = codes[place::count], masters[place] if masters else None
         format_ = _format_of(param, own, slots)
@@ -105,9 +104,10 @@ def step(
         master: str | int = "stochastic" if stochastic and param.dtype == torch.bfloat16 else "native"
         if residual is not None:
             master = 24 if residual.dtype == torch.int8 else 32
-        entry = {state.STEP: counts[place], **dict(zip([s.name for s in slots], own, strict=True))}
+        entry = {state.STEP: counts[place], **dict(zip(names_of_moments, own, strict=True))}
         if blocks:
-            entry |= {s.name + state.SCALE: t for s, t in zip(slots, scales[place::count], strict=True)}
+            found = zip(names_of_moments, scales[place::count], strict=True)
+            entry |= {name + state.SCALE: scale for name, scale in found}
         if residual is not None:
             entry[state.MASTER] = residual
         for tensor in (param, grad, *(value for key, value in entry.items() if key != state.STEP)):
@@ -120,17 +120,15 @@ def step(
         slot.id, slot.step_on_device = place, counts.device.type != "cpu"
     rate = lr.detach().to(torch.float32)
     args = _engine.new_args()
-    for option in (o for o in described.options if o.offset >= 0 and o.name != "lr"):
-        cell: Any = ctypes.c_uint32 if option.range == _describe.FLAG else ctypes.c_double
-        value = options[option.name]
-        cell.from_buffer(args, option.offset).value = int(value) if cell is ctypes.c_uint32 else value
+    for option, cell in cells_of(described, args):
+        cell.value = int(options[option.name]) if option.range == _describe.FLAG else options[option.name]
     args.maximize, args.seed, args.decay = int(maximize), seed, 2 if described.decoupled else 1
     if lr.device == device and device.type != "cpu":
         args.scalar_lr = rate.data_ptr()
     else:
         args.lr = max(float(rate), 0.0)
     engine.set_group(0, switches, args, device)
-    engine.set(range(count), tensors)  # known_steps is 0 in all: equal, whatever it is
+    engine.set(range(count), tensors)  # known_steps is 0 in all; the engine needs only equal numbers
     handles, addresses = array.array("I", range(count)), array.array("Q", [g.data_ptr() for g in grads])
     dtypes = bytes(_engine.DTYPES[grad.dtype] for grad in grads)
     engine.begin(handles.buffer_info()[0], addresses.buffer_info()[0], dtypes, False)
@@ -145,7 +143,7 @@ def step(
 def _options(
     described: _describe.Algorithm, usual: Mapping[str, float], names: str, values: Sequence[float]
 ) -> dict[str, float]:
-    """Every option of the algorithm by its name: a given number, or its default."""
+    """Returns every option of the algorithm by its name: a given number, or its default."""
     given = [name.strip() for name in names.split(",") if name.strip()]
     known = {option.name: usual.get(option.name, option.default) for option in described.options}
     if unknown := [name for name in given if name not in known]:
@@ -158,7 +156,7 @@ def _options(
 
 
 def _format_of(param: Tensor, codes: list[Tensor], slots: Sequence[_describe.Slot]) -> str:
-    """By the type of the codes; packed ones are 4bit's."""
+    """Returns the format with the dtype of the codes; packed codes are 4bit."""
     if not codes:
         return "fp32"
     for name in _describe.formats():
@@ -176,7 +174,7 @@ def _check_sizes(
     kind: state.Kind,
     slots: Sequence[_describe.Slot],
 ) -> None:
-    """The core trusts the sizes of buffers; nobody else does."""
+    """Checks the sizes of buffers, because the core does not."""
     for tensor in (param, grad):
         if tensor.dtype not in _engine.DTYPES:
             raise ValueError(

@@ -1,7 +1,7 @@
-"""octavo.plan: what training a model will take of a GPU, before its first step.
+"""octavo.plan: the GPU memory and time of training a model, before its first step.
 
-One training step runs on fake tensors, which have shapes and no memory. What it would allocate and compute
-goes to the library, which knows torch's allocator and the GPUs (octavo/plan.h).
+One training step runs on fake tensors, which have shapes and no memory. The library gets its allocations and
+kernels, and has models of torch's allocator and of GPUs (octavo/plan.h).
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""What octavo/plan.h knows, through the C ABI: GPUs, the allocator, the times of kernels and of ranks."""
+"""The planner of octavo/plan.h: GPUs, the allocator, and the times of kernels and of ranks."""
 
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from .. import _abi
 
-# In the order of octavo/plan.h.
+# These are in the order of octavo/plan.h.
 OWNERS = (
     *("weights", "gradients", "states", "master"),
     *("activations", "workspace", "communication", "batch"),
@@ -17,43 +16,17 @@ OWNERS = (
 WEIGHTS, GRADIENTS, STATES, MASTER, ACTIVATIONS, WORKSPACE, COMMUNICATION, BATCH = range(8)
 FP32, TF32, FP16, BF16, FP8 = range(5)
 BOUNDS = ("memory", "arithmetic", "launch")
-STREAM, PRODUCT = range(2)
-GIVEN_BACK = -1  # the bytes of an event
+STREAM, MATMUL = range(2)  # the kinds of work
+FREED = -1  # in the place of the bytes of an event: its memory is freed
 
 
-@dataclasses.dataclass(slots=True)
-class Kernel:
-    """One kernel of a GPU; `batch` to `inner` are those of a product."""
-
-    bytes: float = 0.0
-    work: int = STREAM
-    precision: int = FP32
-    batch: int = 1
-    rows: int = 0
-    columns: int = 0
-    inner: int = 0
-    launches: int = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Memory:
-    allocated: int
-    reserved: int
-    owners: dict[str, int]
-    rounding: int
-    peak_event: int
-
-
-@dataclasses.dataclass(frozen=True)
-class StepTime:
-    seconds: float
-    gpu_seconds: float
-    host_seconds: float
-    by_bound: dict[str, float]
+def kernel(bytes: float, launches: int = 1, **matmul: Any) -> Any:
+    """Returns an octavo_plan_kernel. Matmuls have work, precision, batch, rows, columns and inner, too."""
+    return _abi.new(_abi.PlanKernel, **{"bytes": bytes, "launches": launches, "batch": 1, **matmul})
 
 
 class Gpu:
-    """A GPU of the library's list, or a part of it."""
+    """A GPU of the library's list, or a part of one."""
 
     def __init__(self, text: str) -> None:
         self._found = _abi.new(_abi.PlanGpu)
@@ -65,47 +38,28 @@ class Gpu:
         self.peer_bandwidth = float(self._found.peer_bandwidth)
         self.host_bandwidth = float(self._found.host_bandwidth)
 
-    def time(self, kernels: Sequence[Kernel], launch_seconds: float) -> StepTime:
-        native = (_abi.PlanKernel * len(kernels))()
-        for slot, kernel in zip(native, kernels, strict=True):
-            slot.struct_size = ctypes.sizeof(slot)
-            slot.work, slot.precision, slot.bytes = kernel.work, kernel.precision, kernel.bytes
-            slot.batch, slot.rows, slot.columns = kernel.batch, kernel.rows, kernel.columns
-            slot.inner, slot.launches = kernel.inner, kernel.launches
-        step = _abi.new(_abi.PlanStep)
-        _abi.check(
-            _abi.library().octavo_plan_step_time(
-                ctypes.byref(self._found), native, len(kernels), launch_seconds, ctypes.byref(step)
-            )
-        )
-        by_bound = dict(zip(BOUNDS, step.by_bound, strict=True))
-        return StepTime(step.seconds, step.gpu_seconds, step.host_seconds, by_bound)
+    def time(self, kernels: Sequence[Any], launch_seconds: float) -> Any:
+        """Returns the octavo_plan_step of these kernels."""
+        native, step = (_abi.PlanKernel * len(kernels))(*kernels), _abi.new(_abi.PlanStep)
+        call = _abi.library().octavo_plan_step_time
+        gpu = ctypes.byref(self._found)
+        _abi.check(call(gpu, native, len(kernels), launch_seconds, ctypes.byref(step)))
+        return step
 
     def exposed(self, ranks: int, buckets: Sequence[tuple[float, int]], backward: float) -> float:
-        """Seconds that all-reduces of (ready, bytes) end after the backward pass, on one host."""
-        native = (_abi.PlanBucket * len(buckets))()
-        for slot, (ready, size) in zip(native, buckets, strict=True):
-            slot.ready, slot.bytes = ready, size
+        """Returns the seconds that all-reduces of (ready, bytes) on one host end after the backward pass."""
+        native = (_abi.PlanBucket * len(buckets))(*buckets)
         links = _abi.new(_abi.PlanLinks, ranks=ranks, per_host=max(ranks, 8), latency=5e-6)
         links.within = links.between = self.peer_bandwidth
-        seconds = ctypes.c_double()
-        _abi.check(
-            _abi.library().octavo_plan_exposed_seconds(
-                ctypes.byref(links), native, len(buckets), backward, ctypes.byref(seconds)
-            )
-        )
+        seconds, call = ctypes.c_double(), _abi.library().octavo_plan_exposed_seconds
+        _abi.check(call(ctypes.byref(links), native, len(buckets), backward, ctypes.byref(seconds)))
         return seconds.value
 
 
-def simulate(events: Sequence[Sequence[int]], expandable_segments: bool) -> Memory:
-    """The allocator's use of memory for events of (id, bytes or GIVEN_BACK, owner)."""
-    native = (_abi.PlanEvent * len(events))()
-    for slot, (number, size, owner) in zip(native, events, strict=True):
-        slot.id, slot.bytes, slot.owner = number, size, owner
+def simulate(events: Sequence[Sequence[int]], expandable_segments: bool) -> Any:
+    """Returns the octavo_plan_memory of events: (number, bytes or FREED, owner)."""
+    native = (_abi.PlanEvent * len(events))(*map(tuple, events))
     rules = _abi.new(_abi.PlanRules, expandable_segments=expandable_segments)
-    found: Any = _abi.new(_abi.PlanMemory)
-    _abi.check(
-        _abi.library().octavo_plan_simulate(native, len(events), ctypes.byref(rules), ctypes.byref(found))
-    )
-    owners = dict(zip(OWNERS, found.owners, strict=True))
-    return Memory(found.allocated, found.reserved, owners, found.rounding, found.peak_event)
+    found, call = _abi.new(_abi.PlanMemory), _abi.library().octavo_plan_simulate
+    _abi.check(call(native, len(events), ctypes.byref(rules), ctypes.byref(found)))
+    return found

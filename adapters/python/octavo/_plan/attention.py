@@ -1,6 +1,5 @@
-"""Attention as a GPU has it: torch chooses among its implementations by the GPU at hand, which a plan does
-not have. Flash attention and efficient attention keep no scores; the plain one, which is what fake tensors
-would get, keeps all of them.
+"""Chooses the implementation of attention that torch would choose on the planned GPU. Flash attention and
+efficient attention store no scores. The plain implementation, which fake tensors would get, stores all.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def _attend(
     enable_gqa: bool = False,
 ) -> Tensor:
     q, k, v = _cast(query, key, value)
-    flash = torch.backends.cuda.flash_sdp_enabled() and _flash_takes(gpu, q, k, v, attn_mask)
+    flash = torch.backends.cuda.flash_sdp_enabled() and _flash_supports(gpu, q, k, v, attn_mask)
     shared = q.dim() == 4 and q.shape[1] != k.shape[1]
     if flash and (not shared or enable_gqa):
         width = q.shape[-1]
@@ -43,7 +42,7 @@ def _attend(
         made = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, scale=scale)
         result: Tensor = made[0][..., :width]
         return result
-    if torch.backends.cuda.mem_efficient_sdp_enabled() and not shared and _efficient_takes(q, k, v):
+    if torch.backends.cuda.mem_efficient_sdp_enabled() and not shared and _efficient_supports(q, k, v):
         saved = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
         bias = None if attn_mask is None else _bias(attn_mask, q, k)
         result = torch.ops.aten._scaled_dot_product_efficient_attention(
@@ -56,13 +55,13 @@ def _attend(
 
 
 def _cast(*tensors: Tensor) -> list[Tensor]:
-    """As autocast does, which stands before the choice."""
+    """Converts dtypes as autocast does, which is before the choice."""
     if not torch.is_autocast_enabled("cuda") or not all(t.is_floating_point() for t in tensors):
         return list(tensors)
     return [t.to(torch.get_autocast_dtype("cuda")) for t in tensors]
 
 
-def _flash_takes(gpu: Gpu, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
+def _flash_supports(gpu: Gpu, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
     return (
         mask is None
         and gpu.capability[0] >= 8
@@ -73,7 +72,7 @@ def _flash_takes(gpu: Gpu, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None)
     )
 
 
-def _efficient_takes(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def _efficient_supports(q: Tensor, k: Tensor, v: Tensor) -> bool:
     aligned = 16 // q.element_size()
     return (
         q.dtype in (torch.float16, torch.bfloat16, torch.float32)
@@ -85,7 +84,7 @@ def _efficient_takes(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 def _bias(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    """What is added to the scores, in rows that begin at whole 16 bytes."""
+    """Returns the term that is added to the scores, in rows that are aligned to 16 bytes."""
     if mask.dtype == torch.bool:
         mask = torch.where(mask, 0.0, float("-inf")).to(q.dtype)
     mask = mask.to(q.dtype)
@@ -95,7 +94,7 @@ def _bias(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
 
 
 class _Chosen(TorchFunctionMode):
-    """For those who hold torch's function, by whatever name."""
+    """Replaces torch's function in code that has imported it under another name."""
 
     def __init__(self, attend: Callable[..., Tensor]) -> None:
         super().__init__()
@@ -106,10 +105,10 @@ class _Chosen(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def chosen_for(gpu: Gpu) -> Iterator[None]:
+def choose_attention(gpu: Gpu) -> Iterator[None]:
     def attend(*args: Any, **kwargs: Any) -> Tensor:
         return _attend(gpu, *args, **kwargs)
 
-    # torch's own functions call it by its name, where no mode of functions is asked.
+    # torch's own functions call it by its name, without the mode.
     with mock.patch.object(functional, "scaled_dot_product_attention", attend), _Chosen(attend):
         yield

@@ -1,4 +1,4 @@
-"""The inputs of a pass, and the model, as fake tensors: of tensors, of shapes, or of both."""
+"""Makes fake tensors for the inputs, which are given as tensors or shapes, and for the model."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def _is_typed_shape(value: Any) -> bool:
 
 
 class Inputs:
-    """Makes fake inputs: floating ones, of which only the shape is given, in the model's dtype. A first
-    dimension of `first` is another: of fewer samples."""
+    """Makes fake inputs. `floating` is the dtype of inputs that are given as shapes, `cast` of floating
+    tensors. `first` replaces first dimensions, for fewer samples.
+    """
 
     def __init__(
         self,
@@ -44,8 +45,8 @@ class Inputs:
         self._device, self._floating, self._cast = device, floating, cast
         self._first = {} if first is None else first
 
-    def of(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments of the model, by place and by name."""
+    def make(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Returns the positional and named arguments of the model."""
         if batch is None:
             return (), {}
         if isinstance(batch, Mapping):
@@ -79,7 +80,7 @@ class Inputs:
 
 
 def samples_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """The first dimension of the first tensor."""
+    """Returns the first dimension of the first tensor."""
     for value in (*args, *kwargs.values()):
         if isinstance(value, Tensor):
             return int(value.shape[0]) if value.dim() else 1
@@ -87,7 +88,7 @@ def samples_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 
 
 class _Copies(TorchFunctionMode):
-    """Copies tensors that are neither parameters nor buffers without their memory, where they are."""
+    """Copies tensors that are neither parameters nor buffers without their memory, on their devices."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is Tensor.__deepcopy__:
@@ -106,9 +107,8 @@ def _like(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
 def fake_model(
     model: nn.Module, device: torch.device, dtype: torch.dtype | None
 ) -> tuple[nn.Module, dict[int, Tensor]]:
-    """A copy of the model whose parameters and buffers are on the device, and these by the ids of its own.
-
-    The copy keeps what a forward pass may store in its modules away from the model.
+    """Returns a copy of the model with fake parameters and buffers on the device, and these by the ids of the
+    model's. A forward pass may store something in its modules, so the model itself is not used.
     """
     memo: dict[int, Any] = {}
     fakes: dict[int, Tensor] = {}

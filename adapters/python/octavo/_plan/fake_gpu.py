@@ -1,17 +1,16 @@
-"""Tensors without memory that say they are on a GPU, on a machine that need not have one.
+"""Tensors without memory on a GPU that need not be in this machine.
 
-Torch's FakeTensorMode makes them, and CUDA's choices are taken: autocast's lists, the masks of dropout, what
-norms save. Where there is no GPU four things stand in its way, and each is set right here for as long as a
-plan runs:
+Torch's FakeTensorMode makes them, and torch chooses as on a GPU: autocast's lists, the masks of dropout, what
+norms save. Without a GPU this needs four changes, which are made while a plan runs:
 
-- Autograd asks the device's guard for a stream: that of `meta`, which has none, answers for CUDA.
-- The autograd engine asks for the accelerator of every gradient's device. The answer to it alone is that they
-  are on the CPU (`Tracing.device_of`): the engine asks while gradients are off, and models while they are on.
-- A few operators have a kernel for CUDA and are made of others elsewhere. A build without CUDA would trace
-  those others, and their memory.
+- Autograd gets a stream from the device's guard. The guard of `meta`, which has no stream, replaces CUDA's.
+- The autograd engine gets the accelerator of every gradient's device. For the engine the device is the CPU
+  (trace.py): it asks while gradients are off, and models ask while they are on.
+- A few operators have a kernel for CUDA and consist of other operators elsewhere. A build of torch without
+  CUDA would trace the others, and their memory.
 - torch.cuda's functions ask the driver.
 
-Backward passes run in the calling thread, so that the order of events is that of the program.
+Backward passes run in the calling thread, so the order of events is that of the program.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from ._core import Gpu
 
 CUDA, CPU = torch.device("cuda:0"), torch.device("cpu")
-# c10::DeviceType, and the table of guards by it: c10::impl::device_guard_impl_registry.
+# Values of c10::DeviceType, which index the table of guards, c10::impl::device_guard_impl_registry.
 _CUDA_TYPE, _META_TYPE = 1, 14
 _WHOLE = ("silu_backward", "mish_backward", "_fused_rms_norm")
 _GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
@@ -46,7 +45,7 @@ def has_gpu() -> bool:
 
 
 class Mode(FakeTensorMode):
-    """Knows whether there is a GPU, whatever torch.cuda says meanwhile."""
+    """Its avoid_device_init does not depend on torch.cuda, which is replaced meanwhile."""
 
     @property
     def avoid_device_init(self) -> bool:
@@ -54,11 +53,11 @@ class Mode(FakeTensorMode):
 
     @avoid_device_init.setter
     def avoid_device_init(self, _: bool) -> None:
-        pass  # older versions of torch keep what torch.cuda says
+        pass  # older versions of torch set it from torch.cuda
 
 
 def _guards() -> Any:
-    """The table of device guards; None where this torch has none to reach."""
+    """Returns the table of device guards; None if this torch does not export it."""
     folder = pathlib.Path(torch.__file__).parent / "lib"
     try:
         library = ctypes.CDLL(str(next(folder.glob("libc10.*"))))
@@ -70,7 +69,7 @@ def _guards() -> Any:
 
 @contextlib.contextmanager
 def _guarded(notes: list[str]) -> Iterator[torch.device]:
-    """The device of tensors: CUDA, or the CPU where this torch cannot do without a GPU."""
+    """Yields the device of tensors: CUDA, or the CPU if this torch needs a GPU for CUDA tensors."""
     if has_gpu():
         yield CUDA
         return
@@ -104,35 +103,25 @@ def _never(*_: Any, **__: Any) -> Any:
     raise RuntimeError("a tensor without memory was given to a kernel")
 
 
-def _properties(gpu: Gpu) -> Any:
-    major, minor = gpu.capability
-    return types.SimpleNamespace(
-        name=gpu.name,
-        major=major,
-        minor=minor,
-        total_memory=gpu.memory,
-        multi_processor_count=gpu.multiprocessors,
-        gcnArchName="",
-    )
-
-
 @contextlib.contextmanager
 def _answers(gpu: Gpu) -> Iterator[None]:
-    """torch.cuda as if the GPU were here and idle."""
-    seed = torch.zeros(16, dtype=torch.uint8, device="cpu")
+    """Makes torch.cuda answer as if the GPU were in this machine and idle."""
+    (major, minor), sizes = gpu.capability, {"total_memory": gpu.memory}
+    sizes["multi_processor_count"] = gpu.multiprocessors
+    properties = types.SimpleNamespace(name=gpu.name, major=major, minor=minor, gcnArchName="", **sizes)
     answers: dict[str, Any] = {
         "is_available": True,
         "device_count": 1,
         "current_device": 0,
         "get_device_capability": gpu.capability,
         "get_device_name": gpu.name,
-        "get_device_properties": _properties(gpu),
+        "get_device_properties": properties,
         "is_current_stream_capturing": False,
         "synchronize": None,
         "empty_cache": None,
         "manual_seed": None,
         "manual_seed_all": None,
-        "get_rng_state": seed,
+        "get_rng_state": torch.zeros(16, dtype=torch.uint8, device="cpu"),
         "set_rng_state": None,
         "memory_allocated": 0,
         "max_memory_allocated": 0,
@@ -140,24 +129,20 @@ def _answers(gpu: Gpu) -> Iterator[None]:
         "mem_get_info": (gpu.memory, gpu.memory),
     }
     with contextlib.ExitStack() as stack:
-        for name, answer in answers.items():
-            given = functools.partial(_answer, answer)
-            stack.enter_context(mock.patch.object(torch.cuda, name, given))
-
-        def is_bf16_supported(including_emulation: bool = True) -> bool:
-            return including_emulation or gpu.capability >= (8, 0)
-
-        stack.enter_context(mock.patch.object(torch.cuda, "is_bf16_supported", is_bf16_supported))
+        functions: dict[str, Any] = {
+            name: lambda *_, _answer=answer, **__: _answer for name, answer in answers.items()
+        }
+        functions["is_bf16_supported"] = lambda including_emulation=True: (
+            including_emulation or gpu.capability >= (8, 0)
+        )
+        for name, function in functions.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, function))
         yield
-
-
-def _answer(answer: Any, *_: Any, **__: Any) -> Any:
-    return answer
 
 
 @contextlib.contextmanager
 def fake_gpu(gpu: Gpu, notes: list[str]) -> Iterator[tuple[Mode, torch.device]]:
-    """The mode, and the device of its tensors. Afterwards torch is as it was before."""
+    """Yields the mode and the device of its tensors. Afterwards torch is as it was before."""
     supported = getattr(sys.modules[torch.optim.Optimizer.__module__], "_foreach_supported_types", [])
     with contextlib.ExitStack() as stack:
         seed = torch.get_rng_state()
@@ -169,12 +154,12 @@ def fake_gpu(gpu: Gpu, notes: list[str]) -> Iterator[tuple[Mode, torch.device]]:
             stack.enter_context(functorch_config.patch(fake_tensor_allow_unsafe_data_ptr_access=False))
         device = stack.enter_context(_guarded(notes))
         stack.enter_context(_whole_operators())
-        log = logging.getLogger("torch._subclasses.fake_tensor")  # an error is raised, and says more
+        log = logging.getLogger("torch._subclasses.fake_tensor")  # the error that is raised has more details
         stack.callback(setattr, log, "disabled", log.disabled)
         log.disabled = True
         mode = Mode(allow_non_fake_inputs=True)
         stack.enter_context(_answers(gpu))
-        # torch.optim's loops over lists of tensors are for these types alone.
+        # torch.optim has loops over lists only for these types.
         supported.append(FakeTensor)
         stack.callback(supported.remove, FakeTensor)
         stack.enter_context(mode)

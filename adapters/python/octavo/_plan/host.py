@@ -1,4 +1,4 @@
-"""How fast this machine's host launches kernels: steps of small batches wait for it, and hosts differ."""
+"""Measures how fast this machine's host launches kernels: steps of small batches wait for it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-LAUNCH_SECONDS = 1e-5  # of the host in Python, for one kernel, where it is not measured
+LAUNCH_SECONDS = 1e-5  # per kernel, on a host that is not measured
 BATCH = (2, 16, 64)  # too small to keep a GPU busy
-_WARM = 3  # steps that load libraries
-_ENOUGH = 0.4  # seconds: a host that others use is faster in one moment than in the next
+_WARM = 3  # the first steps load libraries
+_ENOUGH = 0.4  # seconds, because the speed of a shared host varies
 _found: dict[torch.device, float] = {}
 
 
 def layers() -> nn.Module:
-    """As other models look to the host. The random numbers of torch stay as they are."""
+    """Returns layers like those of other models. torch's random numbers are not changed."""
     with torch.random.fork_rng([]):
         one = nn.TransformerEncoderLayer(
             BATCH[-1], 4, 256, 0.0, batch_first=True, norm_first=True, device="cpu", dtype=torch.float32
@@ -26,8 +26,9 @@ def layers() -> nn.Module:
 
 
 def launch_seconds(device: torch.device, launches: Callable[[nn.Module], float]) -> float:
-    """Seconds for one kernel of a forward and backward pass; `launches` counts those of a module. Measured
-    once per device of a process. LAUNCH_SECONDS where it cannot be: no memory is left, or torch refuses."""
+    """Returns the seconds per kernel of a forward and backward pass. `launches` counts a module's kernels. It
+    measures once per device of a process, and returns LAUNCH_SECONDS if it cannot (out of memory).
+    """
     if device not in _found:
         try:
             _found[device] = _step_seconds(device) / launches(layers())

@@ -1,5 +1,5 @@
-"""octavo.plan(measure=True): steps of a copy of the model on this machine's GPU, for models that fake tensors
-cannot run.
+"""octavo.plan(measure=True) runs steps of a copy of the model on this machine's GPU, for models that fake
+tensors cannot run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .report import PlanReport
 
 @dataclasses.dataclass(frozen=True)
 class _Steps:
-    """What two steps with so many samples take, beside what the process had before."""
+    """Memory and time of two steps, without the memory that the process had before."""
 
     samples: int
     peak: int
@@ -31,9 +31,10 @@ class _Steps:
     weights: int
 
 
-def measured(job: Any, gpu: str, *, small: bool, because: str | None = None) -> PlanReport:
-    """The whole batch; with `small`, or where it does not fit, a quarter and half of it and the line through
-    both. `because`: why it is not planned."""
+def run_steps(job: Any, gpu: str, *, small: bool, because: str | None = None) -> PlanReport:
+    """Measures the full batch. With `small`, or if it does not fit, it measures a quarter and half of the
+    batch and extrapolates. `because` is the reason that the model is not planned.
+    """
     if not torch.cuda.is_available():
         raise _abi.OctavoError(
             "plan: measure=True runs real steps and needs a GPU, which torch does not find on this machine; "
@@ -43,29 +44,29 @@ def measured(job: Any, gpu: str, *, small: bool, because: str | None = None) -> 
         raise ValueError('plan: measure=True is of this machine\'s GPU alone: gpu="this", num_gpus=1')
     device = torch.device("cuda", torch.cuda.current_device())
     found = Gpu(f"this:{device.index}")
-    args, kwargs = batch.Inputs(torch.device("meta"), job.floating, job.dtype).of(job.given)
+    args, kwargs = batch.Inputs(torch.device("meta"), job.floating, job.dtype).make(job.given)
     samples = batch.samples_of(args, kwargs)
     with torch.random.fork_rng([device.index]):
-        taken = _taken(job, device, samples, small=small)
-    last = taken[-1]
+        runs = _measure(job, device, samples, small=small)
+    last = runs[-1]
 
-    def at_all(name: str) -> float:
+    def at_full_batch(name: str) -> float:
         value: float = getattr(last, name)
-        if len(taken) == 1:
+        if len(runs) == 1:
             return value
-        each = (value - getattr(taken[0], name)) / (last.samples - taken[0].samples)
+        each = (value - getattr(runs[0], name)) / (last.samples - runs[0].samples)
         return value + max(each, 0.0) * (samples - last.samples)
 
-    peak, seconds = round(at_all("peak")), at_all("seconds")
+    peak, seconds = round(at_full_batch("peak")), at_full_batch("seconds")
     notes = [] if because is None else [f"not planned, but measured: {because}"]
     if last.samples < samples:
-        with_samples = " and ".join(str(each.samples) for each in taken)
+        with_samples = " and ".join(str(each.samples) for each in runs)
         notes.append(f"measured with {with_samples} samples; {samples} are on the line through them")
     return PlanReport(
         gpu=found.name,
         memory=found.memory,
         peak=peak,
-        reserved=max(round(at_all("reserved")), peak),
+        reserved=max(round(at_full_batch("reserved")), peak),
         context=found.context,
         owners={"weights": last.weights},
         host=last.host,
@@ -81,7 +82,7 @@ def measured(job: Any, gpu: str, *, small: bool, because: str | None = None) -> 
     )
 
 
-def _taken(job: Any, device: torch.device, samples: int, *, small: bool) -> list[_Steps]:
+def _measure(job: Any, device: torch.device, samples: int, *, small: bool) -> list[_Steps]:
     if not small or samples == 1:
         try:
             return [_steps(job, device, samples, samples)]
@@ -99,11 +100,11 @@ def _taken(job: Any, device: torch.device, samples: int, *, small: bool) -> list
 
 
 def _steps(job: Any, device: torch.device, samples: int, some: int) -> _Steps:
-    """Two steps: the first makes the states, the second is the one that is timed."""
+    """Runs two steps with `some` samples. The first makes the states, the second is timed."""
     gc.collect()
-    # cuBLAS keeps its workspaces from the first product on; those of the steps count.
-    if (forget := getattr(torch._C, "_cuda_clearCublasWorkspaces", None)) is not None:
-        forget()
+    # cuBLAS keeps its workspaces after the first matmul; those of these steps count.
+    if (clear := getattr(torch._C, "_cuda_clearCublasWorkspaces", None)) is not None:
+        clear()
     torch.cuda.empty_cache()
     before, reserved = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
     torch.cuda.reset_peak_memory_stats(device)
@@ -111,10 +112,10 @@ def _steps(job: Any, device: torch.device, samples: int, some: int) -> _Steps:
     on_meta = any(p.is_meta for p in model.parameters())
     model = model.to_empty(device=device) if on_meta else model.to(device)
     model = model if job.dtype is None else model.to(job.dtype)
-    args, kwargs = batch.Inputs(device, job.floating, job.dtype, {samples: some}).of(job.given)
+    args, kwargs = batch.Inputs(device, job.floating, job.dtype, {samples: some}).make(job.given)
     for value in (*args, *kwargs.values()):
         if isinstance(value, Tensor):
-            value.zero_()  # a token that every vocabulary has
+            value.zero_()  # every vocabulary has token 0
     options = {key: value for key, value in job.options.items() if value}
     made = _optimizer(job.optimizer, model, options)
     seconds = 0.0

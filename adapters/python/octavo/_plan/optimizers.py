@@ -1,4 +1,6 @@
-"""Optimizers of fake parameters: torch's are stepped, ours are asked what a step would allocate and move."""
+"""Optimizers of fake parameters: torch's are stepped; those of octavo.optim have a forecast of what a step
+allocates and moves.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +12,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import optim
-from ..optim import forecast
-from ._core import MASTER, STATES, WORKSPACE, Kernel
+from .. import _codec, optim
+from ..optim import hooks
+from ..optim.forecast import Forecast, without_memory
+from ..optim.offload import offloaded_steps
+from ._core import MASTER, STATES, WORKSPACE, kernel
 from .trace import OPTIMIZER, Recorder
 
 
 class Stepper:
-    """No optimizer: a forward and a backward pass alone."""
+    """Does nothing, for a plan without an optimizer."""
 
     host_bytes = 0
-    moved_to_host = 0.0  # and back, in a step
-    steps_again = False  # a second step does not do what the first has shown
+    moved_to_host = 0.0  # bytes to host memory and back in a step
+    steps_again = False  # the first step differs from the others
 
     def completed(self, recorder: Recorder, param: Tensor) -> None:
-        """The gradient of a parameter is complete, in the backward pass."""
+        """Called in the backward pass when the gradient of a parameter is complete."""
 
     def backward_ended(self, recorder: Recorder) -> None:
         pass
@@ -34,7 +38,7 @@ class Stepper:
 
 
 class TorchStepper(Stepper):
-    steps_again = True  # the first one also makes the states
+    steps_again = True  # the first step also makes the states
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
@@ -46,42 +50,58 @@ class TorchStepper(Stepper):
         for entry in self._optimizer.state.values():
             for value in entry.values():
                 if isinstance(value, Tensor):
-                    recorder.own(value, STATES)
+                    recorder.set_owner(value, STATES)
 
 
 class OwnStepper(Stepper):
+    """The hooks and steps of an optimizer of octavo.optim."""
+
     def __init__(self, optimizer: optim.Optimizer) -> None:
-        self._forecast = forecast.Forecast(optimizer)
-        self._gathered = forecast.Gathered(self._forecast)
+        self._forecast = Forecast(optimizer)
         self._states: dict[Tensor, Any] = {}
         self._begun = False
-        self._taken: list[Tensor] = []  # whose gradients are in host memory
+        # Parameters with a complete gradient that hooks have gathered, as in optim/hooks.py.
+        self._gathered: list[Tensor] = []
+        self._bytes = 0  # of these gradients
+        self._retained: list[list[Tensor]] = []  # gradients that queues read
+        self._on_host: list[Tensor] = []  # parameters whose gradients are in host memory
         self.host_bytes = self._forecast.host_bytes()
 
     def completed(self, recorder: Recorder, param: Tensor) -> None:
-        taken = self._forecast.takes and self._forecast.is_away(param)
-        if self._forecast.releases or taken:
-            self._use(recorder, self._gathered.add(param))
+        forecast = self._forecast
+        if forecast.releases or (forecast.offloads_grads and forecast.is_offloaded(param)):
+            assert param.grad is not None
+            self._gathered.append(param)
+            self._bytes += param.grad.nbytes
+            if not forecast.gathers or self._bytes >= hooks.GATHERED_BYTES:
+                self._use_gathered(recorder)
 
     def backward_ended(self, recorder: Recorder) -> None:
-        if self._forecast.releases or self._forecast.takes:
-            self._use(recorder, self._gathered.rest())
-            self._gathered.end()
+        self._use_gathered(recorder)
+        self._retained.clear()
 
-    def _use(self, recorder: Recorder, params: Sequence[Tensor]) -> None:
-        if params and self._forecast.releases:
+    def _use_gathered(self, recorder: Recorder) -> None:
+        """Steps or offloads the gathered parameters, and frees their gradients once no queue reads them."""
+        params, self._gathered, self._bytes = self._gathered, [], 0
+        if self._forecast.releases:
             self._step(recorder, params)
-        elif params:
-            self._taken += params
-        self._gathered.let_go(params)
+        else:
+            self._on_host += params
+        away = [p.grad for p in params if p.grad is not None and self._forecast.is_offloaded(p)]
+        for param in params:
+            param.grad = None
+        if away:
+            self._retained.append(away)
+        while sum(grad.nbytes for grads in self._retained for grad in grads) > offloaded_steps.RETAINED_BYTES:
+            self._retained.pop(0)
 
     def step(self, recorder: Recorder) -> None:
         recorder.phase = OPTIMIZER
         if not self._forecast.releases:
             groups = self._forecast.optimizer.param_groups
             here = [p for group in groups for p in group["params"] if p.grad is not None]
-            self._step(recorder, [*self._taken, *here])
-            self._taken = []
+            self._step(recorder, [*self._on_host, *here])
+            self._on_host = []
 
     def _step(self, recorder: Recorder, params: Sequence[Tensor]) -> None:
         if not params:
@@ -91,29 +111,29 @@ class OwnStepper(Stepper):
         recorder.owner, recorder.phase = STATES, OPTIMIZER
         if not self._begun:
             self._begun = True
-            self._counts = self._forecast.counts(params[0].device)
+            self._counts = self._forecast.make_counts(params[0].device)
             if size := self._forecast.staging_bytes():
-                recorder.take(size, WORKSPACE)
+                recorder.allocate(size, WORKSPACE)
         for param in params:
             if param not in self._states:
-                self._states[param] = entry = self._forecast.make(param)
-                recorder.own(entry.get(forecast.MASTER), MASTER)
+                self._states[param] = entry = self._forecast.make_state(param)
+                recorder.set_owner(entry.get(_codec.MASTER), MASTER)
         recorder.owner, recorder.phase = before, phase
-        del recorder.kernels[kernels:]  # those that fill new states are of the first step alone
+        del recorder.kernels[kernels:]  # only the first step fills new states
         here, link = self._forecast.moved_bytes(params)
-        recorder.kernels.append(Kernel(bytes=here))
+        recorder.kernels.append(kernel(here))
         self.moved_to_host += link
 
 
 def make(
     given: Any, params: Sequence[Tensor], fakes: Mapping[int, Tensor], options: dict[str, Any]
 ) -> Stepper:
-    """The stepper of what octavo.plan was given; `fakes`: fake parameters by the ids of the model's own.
-    `options` are those of our optimizers.
+    """Returns the stepper of the optimizer that octavo.plan was given. `fakes` has fake parameters by the ids
+    of the model's. `options` are arguments of octavo.optim's classes.
     """
     if given is None:
         return Stepper()
-    with forecast.without_memory():
+    with without_memory():
         made = _made(given, params, fakes, {key: value for key, value in options.items() if value})
     if isinstance(made, optim.Optimizer):
         return OwnStepper(made)
@@ -136,7 +156,12 @@ def _made(given: Any, params: Sequence[Tensor], fakes: Mapping[int, Tensor], opt
                 f"plan: optimizer is a {type(given).__name__}, expected a class, an object or None"
             )
         return given(list(params), **options)
-    groups = [{**group, "params": _mapped(group["params"], fakes)} for group in given.param_groups]
+    if missing := sum(id(p) not in fakes for group in given.param_groups for p in group["params"]):
+        raise ValueError(
+            f"plan: the optimizer has {missing} parameters that the model does not have; make it of "
+            "model.parameters()"
+        )
+    groups = [{**group, "params": [fakes[id(p)] for p in group["params"]]} for group in given.param_groups]
     if isinstance(given, optim.Optimizer):
         offload = dataclasses.asdict(given._offload_options)
         released = given._release is not None
@@ -145,15 +170,5 @@ def _made(given: Any, params: Sequence[Tensor], fakes: Mapping[int, Tensor], opt
     made.__dict__.update(given.__dict__, param_groups=groups, state=defaultdict(dict))
     for name, value in vars(made).items():
         if name.endswith("_hooks") and isinstance(value, OrderedDict):
-            setattr(made, name, OrderedDict())  # those of the real training
+            setattr(made, name, OrderedDict())  # not the hooks of the real training
     return made
-
-
-def _mapped(params: Sequence[Tensor], fakes: Mapping[int, Tensor]) -> list[Tensor]:
-    missing = [p for p in params if id(p) not in fakes]
-    if missing:
-        raise ValueError(
-            f"plan: the optimizer has {len(missing)} parameters that the model does not have; make it of "
-            "model.parameters()"
-        )
-    return [fakes[id(p)] for p in params]

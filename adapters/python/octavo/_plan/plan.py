@@ -1,8 +1,9 @@
-"""octavo.plan itself: the arguments, the step on fake tensors, and the report of it."""
+"""octavo.plan: its arguments, the step on fake tensors, and the report."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -47,24 +48,25 @@ def plan(
     num_gpus: int = 1,
     measure: bool | None = None,
 ) -> PlanReport:
-    """What training `model` takes of a GPU that need not be here: memory by owner, and the time of a step.
+    """Returns a forecast of training `model`: GPU memory by owner, and the time of a step. The GPU need not
+    be in this machine.
 
-    The model may be on any device, `meta` too, and stays as it is. Nothing of it is computed, unless it is
-    measured. `batch` is what one forward pass of one GPU is given: a tensor, a shape, a (shape, dtype), or a
-    tuple (arguments by place) or dict (by name) of these. Shapes alone are of the model's dtype; by names
-    that end in ids, mask, labels, tokens or targets, of int64. `optimizer` is a class or an object of
-    octavo.optim or torch.optim, a function of parameters that makes one, or None. `gpu` is a name such as
-    "h100" or "rtx 4090", a size such as "24GB", or "this".
+    The model may be on any device, also on `meta`. It is not changed, and nothing is computed unless steps
+    are measured. `batch` is the input of one forward pass on one GPU: a tensor, a shape, a (shape, dtype), or
+    a tuple (positional arguments) or dict (named arguments) of these. A shape without a dtype has the model's
+    dtype, or int64 if its name ends in ids, mask, labels, tokens or targets. `optimizer` is a class or an
+    object of octavo.optim or torch.optim, a function that makes one of parameters, or None. `gpu` is a name
+    such as "h100" or "rtx 4090", a size such as "24GB", or "this".
 
-    `loss` makes a scalar of the model's output; without it that is the output's `loss`, or the mean of
-    squares of its first floating tensor. `autocast` is the dtype of torch.autocast around forward and loss,
-    `dtype` that of the parameters (as model.to), `accumulate` the number of passes before a step.
-    `gradient_release` and `offload` are arguments of octavo.optim. With `num_gpus` gradients are in buckets
-    of DistributedDataParallel, as views. `measure=True` runs steps of a copy on this machine's GPU instead.
-    By default that is done only where fake tensors cannot run the model and `gpu` is this machine's, with
-    small batches. `measure=False` never measures.
+    `loss` makes a scalar of the model's output; by default it is the output's `loss`, or the mean of squares
+    of its first floating tensor. `autocast` is the dtype of torch.autocast around forward and loss, `dtype`
+    the dtype of the parameters (as in model.to), `accumulate` the number of micro-batches before a step.
+    `gradient_release` and `offload` are arguments of octavo.optim. With `num_gpus` the gradients are views of
+    DistributedDataParallel's buckets. `measure=True` runs steps of a copy on this machine's GPU instead. By
+    default this is done, with small batches, only if fake tensors cannot run the model and `gpu` is "this".
+    `measure=False` never measures.
 
-    Raises PlanError, which names operator and module, where the model cannot be run without values.
+    Raises PlanError, which names operator and module, if the model cannot be run without values.
     """
     if accumulate < 1 or num_gpus < 1:
         raise ValueError(f"plan: got accumulate={accumulate}, num_gpus={num_gpus}, expected at least 1")
@@ -72,41 +74,40 @@ def plan(
         raise ValueError("plan: gradient_release takes one backward pass per step, got accumulate > 1")
     if num_gpus > 1 and gradient_release:
         raise ValueError("plan: gradient_release and DistributedDataParallel exclude each other: num_gpus=1")
-    job = _Job(model, optimizer, batch, loss or default_loss, autocast, dtype, accumulate, num_gpus)
-    job.options = {"gradient_release": gradient_release, "offload": offload}
+    options = {"gradient_release": gradient_release, "offload": offload}
+    job = _Job(model, optimizer, batch, loss or default_loss, autocast, dtype, accumulate, num_gpus, options)
     if measure:
-        return real.measured(job, gpu, small=False)
+        return real.run_steps(job, gpu, small=False)
     found = _core.Gpu(gpu)
     job.launch_seconds = _launch_seconds(gpu)
     try:
-        return job.planned(found)
+        return job.run(found)
     except PlanError as problem:
         here = gpu == "this" and num_gpus == 1 and not isinstance(optimizer, torch.optim.Optimizer)
         if measure is False or not here or not problem.measurable or not torch.cuda.is_available():
             raise
         try:
-            return real.measured(job, gpu, small=True, because=str(problem))
+            return real.run_steps(job, gpu, small=True, because=str(problem))
         except Exception as error:
             raise problem from error
 
 
 def _launch_seconds(gpu: str) -> float:
-    """Measured for this machine's GPU, where torch has it."""
+    """Measures this machine if torch finds its GPU; other machines have the default."""
     name, _, number = gpu.strip().lower().partition(":")
     if name != "this" or not torch.cuda.is_available():
         return host.LAUNCH_SECONDS
 
     def launches(model: nn.Module) -> float:
-        job = _Job(model, None, host.BATCH, default_loss, torch.bfloat16, None, 1, 1)
-        job.launch_seconds = 1.0
-        return job.planned(_core.Gpu(gpu)).host_seconds
+        job = _Job(model, None, host.BATCH, autocast=torch.bfloat16, launch_seconds=1.0)
+        return job.run(_core.Gpu(gpu)).host_seconds
 
     index = int(number) if number else torch.cuda.current_device()
     return host.launch_seconds(torch.device("cuda", index), launches)
 
 
 def default_loss(output: Any) -> Tensor:
-    """The output's own loss, or the mean of squares of its first floating tensor, in fp32."""
+    """Returns the output's own loss, or the mean of squares of its first floating tensor, in fp32."""
     own = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
     if isinstance(own, Tensor):
         return own
@@ -124,49 +125,45 @@ def _first(value: Any) -> Tensor | None:
 
 
 def expandable_segments() -> bool:
-    """Whether the environment asks torch's allocator for them."""
+    """Returns whether the environment selects them in torch's allocator."""
     asked = ",".join(os.environ.get(f"PYTORCH_{name}ALLOC_CONF", "") for name in ("", "CUDA_"))
     return re.search(r"expandable_segments\s*:\s*true", asked, re.IGNORECASE) is not None
 
 
+@dataclasses.dataclass(eq=False)
 class _Job:
-    """One plan. Not a dataclass: a model compares by identity, and so does this."""
+    """The arguments of a plan."""
 
+    model: nn.Module
+    optimizer: Any
+    given: Any  # the batch
+    loss: _Loss = default_loss
+    autocast: torch.dtype | None = None
+    dtype: torch.dtype | None = None
+    accumulate: int = 1
+    num_gpus: int = 1
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)  # arguments of octavo.optim
     launch_seconds: float = host.LAUNCH_SECONDS
+    notes: list[str] = dataclasses.field(default_factory=list)
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: Any,
-        given: Any,
-        loss: _Loss,
-        autocast: torch.dtype | None,
-        dtype: torch.dtype | None,
-        accumulate: int,
-        num_gpus: int,
-    ) -> None:
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"plan: model is a {type(model).__name__}, expected a torch.nn.Module")
-        self.optimizer, self.given, self.loss = optimizer, given, loss
-        self.autocast, self.dtype, self.accumulate, self.num_gpus = autocast, dtype, accumulate, num_gpus
-        self.options: dict[str, Any] = {}
-        self.notes: list[str] = []
-        compiled = getattr(model, "_orig_mod", None)
-        self.model: nn.Module = model if compiled is None else compiled
-        if compiled is not None:
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, nn.Module):
+            raise TypeError(f"plan: model is a {type(self.model).__name__}, expected a torch.nn.Module")
+        if (compiled := getattr(self.model, "_orig_mod", None)) is not None:
+            self.model = compiled
             self.notes.append("the model is compiled, and planned as it is without that")
         if any(isinstance(module, nn.RNNBase) for module in self.model.modules()):
             self.notes.append(
                 "recurrent layers are planned step by step; cuDNN has them whole, and is faster"
             )
 
-    def planned(self, gpu: _core.Gpu) -> PlanReport:
+    def run(self, gpu: _core.Gpu) -> PlanReport:
         if gpu.capability < (8, 0) and torch.bfloat16 in (self.autocast, self.dtype):
             self.notes.append(
                 f"bfloat16 is slow on {gpu.name}, whose tensor cores support float16 and not bfloat16; "
                 "use torch.float16"
             )
-        with fake_gpu(gpu, self.notes) as (_, device), attention.chosen_for(gpu):
+        with fake_gpu(gpu, self.notes) as (_, device), attention.choose_attention(gpu):
             recorder = Recorder(gpu, device)
             with recorder:
                 step = _Step(self, gpu, recorder)
@@ -177,7 +174,7 @@ class _Job:
 
     @property
     def floating(self) -> torch.dtype:
-        """The dtype of floating inputs whose shape alone is given."""
+        """The dtype of inputs that are given as shapes."""
         if self.dtype is not None:
             return self.dtype
         found = (p.dtype for p in self.model.parameters() if p.is_floating_point())
@@ -192,7 +189,7 @@ class _Step:
         recorder.owner = _core.WEIGHTS
         self.model, fakes = inputs.fake_model(job.model, recorder.device, job.dtype)
         recorder.owner = _core.BATCH
-        self.args, self.kwargs = inputs.Inputs(recorder.device, job.floating, job.dtype).of(job.given)
+        self.args, self.kwargs = inputs.Inputs(recorder.device, job.floating, job.dtype).make(job.given)
         recorder.owner = _core.ACTIVATIONS
         params = list(self.model.parameters())
         self.trained = [p for p in params if p.requires_grad]
@@ -208,19 +205,19 @@ class _Step:
         self.last_pass = False
 
     def close(self) -> None:
-        """Removes the hooks: the collector does not see what they refer to, and the model would stay."""
+        """Removes the hooks, whose references the garbage collector does not see."""
         for hook in self._hooks:
             hook.remove()
 
     def _completed(self, param: Tensor) -> None:
-        self.recorder.own(param.grad, _core.GRADIENTS)
+        self.recorder.set_owner(param.grad, _core.GRADIENTS)
         if self.buckets is not None and self.last_pass:
             self.buckets.completed(param)
         self.stepper.completed(self.recorder, param)
 
     def report(self) -> PlanReport:
         recorder = self.recorder
-        recorder.kernels.clear()  # of making the copy
+        recorder.kernels.clear()  # they made the copy
         begin = len(recorder.events)
         passes, backward = self._passes()
         after_passes = len(recorder.events), len(recorder.kernels)
@@ -250,10 +247,10 @@ class _Step:
         exposed = self._communication(passes[-1], backward)
         return self._report(memory, time, exposed)
 
-    def _passes(self) -> tuple[list[list[_core.Kernel]], int]:
-        """The kernels of each pass, and where the last one's backward pass begins."""
+    def _passes(self) -> tuple[list[list[Any]], int]:
+        """Returns the kernels of each micro-batch, and the number of those before the last backward pass."""
         recorder, found, backward = self.recorder, [], 0
-        # Later passes add to the gradients of the first one, all in the same way.
+        # Later micro-batches add to the gradients of the first one, all in the same way.
         traced = min(self.job.accumulate, 2)
         for number in range(traced):
             self.last_pass = number == traced - 1
@@ -275,15 +272,15 @@ class _Step:
         if self.buckets is not None:
             self.buckets.begin()
         recorder.phase = BACKWARD
-        # The engine turns gradients off at its own time; fake_gpu.py says why that matters.
+        # Gradients are off while the engine asks for devices; fake_gpu.py explains why that matters.
         with torch.no_grad():
             self._loss.backward()
         self.stepper.backward_ended(recorder)
         recorder.phase = FORWARD
         return backward - begin
 
-    def _communication(self, kernels: list[_core.Kernel], backward: int) -> float:
-        """Seconds that nothing hides: of all-reduces, and of copies to host memory."""
+    def _communication(self, kernels: list[Any], backward: int) -> float:
+        """Returns the seconds of all-reduces, and of copies to host memory, during which the GPU is idle."""
         exposed = 0.0
         whole = self.gpu.time(kernels[backward:], self.job.launch_seconds).seconds
         if self.buckets is not None:
@@ -294,15 +291,15 @@ class _Step:
                 ready.append((seconds, self.buckets.sizes[place]))
             exposed += self.gpu.exposed(self.job.num_gpus, ready, whole)
         if self.stepper.moved_to_host and self.gpu.host_bandwidth:
-            # Both ways at once.
+            # Both directions run at the same time.
             moved = self.stepper.moved_to_host / 2 / self.gpu.host_bandwidth
             everything = self.gpu.time(kernels, self.job.launch_seconds).seconds
             exposed += max(0.0, moved - everything)
             self.job.notes.append("offload: copies are hidden behind the passes, as after optimizer.attach()")
         return exposed
 
-    def _report(self, memory: _core.Memory, time: _core.StepTime, exposed: float) -> PlanReport:
-        owners = {**memory.owners, "rounding": memory.rounding}
+    def _report(self, memory: Any, time: Any, exposed: float) -> PlanReport:
+        owners = {**dict(zip(_core.OWNERS, memory.owners, strict=True)), "rounding": memory.rounding}
         samples = inputs.samples_of(self.args, self.kwargs)
         return PlanReport(
             gpu=self.gpu.name,
@@ -318,7 +315,7 @@ class _Step:
             host_seconds=time.host_seconds,
             compute_seconds=time.seconds,
             exposed_seconds=exposed,
-            by_bound=time.by_bound,
+            by_bound=dict(zip(_core.BOUNDS, time.by_bound, strict=True)),
             notes=self.job.notes,
         )
 
@@ -326,18 +323,15 @@ class _Step:
 
     @contextlib.contextmanager
     def _named_errors(self) -> Iterator[None]:
-        """Says in which module and operator an error came up."""
+        """Adds the module and the operator to errors."""
         names, stack = self._names, self.recorder.modules
 
         def enter(module: nn.Module, _: Any) -> None:
             stack.append(names.get(id(module)) or type(module).__name__)
 
-        def leave(*_: Any) -> None:
-            stack.pop()
-
         hooks = nn.modules.module
         before = hooks.register_module_forward_pre_hook(enter)
-        after = hooks.register_module_forward_hook(leave, always_call=True)
+        after = hooks.register_module_forward_hook(lambda *_: stack.pop() and None, always_call=True)
         try:
             yield
         except Exception as error:
@@ -363,7 +357,7 @@ class _Step:
 
 
 def _only_on_a_gpu(error: Exception) -> bool:
-    """Whether real tensors may run what fake tensors cannot."""
+    """Returns whether real tensors may run what fake tensors cannot."""
     kind = type(error).__name__
     return kind in _NOT_FAKE or isinstance(error, NotImplementedError) or "data pointer" in str(error)
 
@@ -377,7 +371,7 @@ def _plan_error(text: str, measurable: bool) -> PlanError:
 
 
 def _optimizer_error(given: Any, error: Exception) -> PlanError:
-    """Says which optimizer cannot be made of fake parameters or stepped, and which ones can."""
+    """Names the optimizer that cannot be made of fake parameters or stepped, and optimizers that can."""
     said, measurable = str(error).strip().split("\n")[0], _only_on_a_gpu(error)
     if type(error).__name__ in _UNKNOWN_VALUES:
         said = f"it reads values of tensors ({said}), and a plan has none"

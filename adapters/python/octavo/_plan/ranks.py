@@ -1,5 +1,5 @@
-"""The buckets of DistributedDataParallel: gradients are views of them, and each is summed over all ranks as
-soon as its last gradient is complete.
+"""The buckets of DistributedDataParallel. Gradients are views of buckets, and a bucket is summed over all
+ranks when its last gradient is complete.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from torch import Tensor
 from ._core import COMMUNICATION
 from .trace import Recorder
 
-_FIRST, _OTHERS = 1 << 20, 25 << 20  # bytes, as torch has them
+_FIRST, _OTHERS = 1 << 20, 25 << 20  # bytes, as in torch
 
 
 class Buckets:
     def __init__(self, recorder: Recorder, params: Sequence[Tensor]) -> None:
         self._recorder = recorder
         self.sizes: list[int] = []
-        self.complete: dict[int, int] = {}  # kernels of the backward pass before it, by its place
+        self.complete: dict[int, int] = {}  # kernels of the backward pass before, by bucket
         self._views: dict[Tensor, tuple[int, Tensor]] = {}
         self._left: list[int] = []
         before, recorder.owner = recorder.owner, COMMUNICATION
@@ -51,7 +51,7 @@ class Buckets:
         self.sizes.append(count * params[0].element_size())
 
     def begin(self) -> None:
-        """The backward pass begins."""
+        """Called when the backward pass begins."""
         self._left, self.complete, self._begin = list(self._counts), {}, len(self._recorder.kernels)
 
     def completed(self, param: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""What octavo.plan says."""
+"""The result of octavo.plan."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class PlanReport:
-    """Memory in bytes, of one GPU; times in seconds."""
+    """The forecast of a training step. Memory is in bytes on one GPU, times are in seconds."""
 
     gpu: str
     memory: int  # of the GPU
-    peak: int  # the most that tensors take at once: torch.cuda.max_memory_allocated()
-    reserved: int  # the most that torch's allocator takes: torch.cuda.max_memory_reserved()
-    context: int  # what CUDA takes for the process
+    peak: int  # of all tensors: torch.cuda.max_memory_allocated()
+    reserved: int  # the peak of torch's allocator: torch.cuda.max_memory_reserved()
+    context: int  # of CUDA in the process
     owners: dict[str, int]  # of `peak`
-    host: int  # host memory for offloaded states, and what goes with them
+    host: int  # host memory of offload
     parameters: int
     samples: int  # of a step, on all GPUs
     gpu_seconds: float
     host_seconds: float  # to launch everything
-    compute_seconds: float  # of both, which overlap: near the larger one
-    exposed_seconds: float  # of communication and copies, behind which nothing is computed
+    compute_seconds: float  # both overlap, so this is near the larger one
+    exposed_seconds: float  # of communication and copies while nothing is computed
     by_bound: dict[str, float]  # of gpu_seconds
     notes: list[str] = dataclasses.field(default_factory=list)
     measured: bool = False
 
     @property
     def total(self) -> int:
-        """What the process takes of the GPU's memory."""
+        """The GPU memory of the process."""
         return self.reserved + self.context
 
     @property
@@ -51,13 +51,13 @@ class PlanReport:
 
     @property
     def bound(self) -> str:
-        """What a step waits for most: "memory", "arithmetic", "launch" or "host"."""
+        """The limit of a step's speed: "memory", "arithmetic", "launch" or "host"."""
         if self.host_seconds > self.gpu_seconds:
             return "host"
         return max(self.by_bound, key=self.by_bound.__getitem__)
 
     def json(self) -> str:
-        """All fields, and what follows from them, as JSON; `from_json` reads it."""
+        """Returns all fields and derived values as JSON; `from_json` reads it."""
         derived = ("total", "fragmentation", "fits", "step_seconds", "samples_per_second", "bound")
         return json.dumps({**dataclasses.asdict(self), **{name: getattr(self, name) for name in derived}})
 
@@ -67,16 +67,12 @@ class PlanReport:
         return cls(**{field.name: given[field.name] for field in dataclasses.fields(cls)})
 
     def __str__(self) -> str:
-        said = "measured" if self.measured else "planned"
-        lines = [
-            f"{self.gpu}, {self.parameters / 1e6:,.1f}M parameters, {self.samples} samples a step ({said})"
-        ]
-        rows = [(name, size) for name, size in self.owners.items() if size]
-        lines += [_row(name, size) for name, size in rows]
-        lines.append(_row("peak allocated", self.peak))
-        lines.append(_row("fragmentation", self.fragmentation))
-        lines.append(_row("reserved", self.reserved))
-        lines.append(_row("context", self.context))
+        how = "measured" if self.measured else "planned"
+        title = f"{self.gpu}, {self.parameters / 1e6:,.1f}M parameters, {self.samples} samples a step ({how})"
+        rows = {name: size for name, size in self.owners.items() if size}
+        rows |= {"peak allocated": self.peak, "fragmentation": self.fragmentation}
+        rows |= {"reserved": self.reserved, "context": self.context}
+        lines = [title, *(_row(name, size) for name, size in rows.items())]
         share = f"{100 * self.total / self.memory:.0f}% of {_gb(self.memory)}" if self.memory else ""
         lines.append(f"{_row('total', self.total)}   {'fits' if self.fits else 'DOES NOT FIT'}: {share}")
         if self.host:

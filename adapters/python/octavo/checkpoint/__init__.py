@@ -1,4 +1,4 @@
-"""State dicts: ours, those of other libraries, and what it takes to load their files."""
+"""State dicts of this library and of others."""
 
 from .torchao_files import torchao_classes
 

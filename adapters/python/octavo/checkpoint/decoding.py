@@ -1,4 +1,4 @@
-"""Helpers of the importers: parts of saved tensors, maps compared in bits, codes decoded block by block."""
+"""Helpers of the importers: they check shapes, compare maps in bits and decode codes block by block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import _codec
 
-_CHUNK = 1 << 20  # elements decoded at a time: bounds the temporaries of decode_blocks()
+_CHUNK = 1 << 20  # elements that decode_blocks() decodes at a time, to bound its temporaries
 
 
 def check_shape(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
@@ -20,7 +20,7 @@ def check_shape(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
 
 @functools.cache
 def our_map(moment: _codec.Moment, state: str) -> Tensor:
-    """The values of the codes of "8bit" or "4bit", in order, from the library itself."""
+    """Returns the library's values of the codes of "8bit" or "4bit", in order."""
     count = 256 if state == "8bit" else 16
     codes = torch.arange(count, dtype=torch.uint8, device="cpu")
     if state == "4bit":
@@ -30,7 +30,7 @@ def our_map(moment: _codec.Moment, state: str) -> Tensor:
 
 
 def is_our_map(qmap: Tensor, moment: _codec.Moment, state: str) -> bool:
-    """Whether a stored map is ours in bits."""
+    """Returns whether a stored map equals the library's in bits."""
     ours = our_map(moment, state)
     stored = qmap.detach().cpu().contiguous().view(-1)
     return stored.dtype == ours.dtype and torch.equal(stored.view(torch.int32), ours.view(torch.int32))
@@ -47,7 +47,7 @@ def is_our_block(block_size: int) -> bool:
 def decode_blocks(
     codes: Tensor, scales: Tensor, block_size: int, value_of: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """fl(value_of(code) * scale) of flat codes, on the CPU: what torchao and bitsandbytes compute."""
+    """Returns fl(value_of(code) * scale) of flat codes on the CPU, as torchao and bitsandbytes compute it."""
     codes, scales = codes.detach().cpu(), scales.detach().cpu().to(torch.float32)
     out = torch.empty(codes.numel(), dtype=torch.float32, device="cpu")
     chunk = max(_CHUNK // block_size, 1) * block_size
@@ -62,7 +62,9 @@ def decode_blocks(
 def map_decoder(
     codes: Tensor, scales: Tensor, block_size: int, qmap: Tensor, *, nibbles: bool = False
 ) -> Callable[[], Tensor]:
-    """For codes of a map that is not ours: one in a byte, or two, the first in the high nibble."""
+    """Returns a decoder of codes of another map. With `nibbles`, a byte has two codes, the first in the high
+    nibble.
+    """
 
     def decode() -> Tensor:
         table = qmap.detach().cpu().to(torch.float32).view(-1)

@@ -1,12 +1,12 @@
-"""bitsandbytes' states: `state1` and `state2`, with `absmax` and `qmap` where they are 8-bit.
+"""bitsandbytes' states: `state1` and `state2`, with `absmax` and `qmap` if they are 8-bit.
 
-Since 0.49.2 everything but `step` is nested under one key; before, the keys were flat. The block size is
-not saved: it is the one that makes as many blocks as `absmax` has entries (256, and 2048 before 0.44).
-Where an absmax is 0 the codes mean nothing (CUDA writes 255 for a zero); any code times that scale is zero.
+Since 0.49.2 everything except `step` is nested under one key; earlier the keys were flat. The block size is
+not saved; it follows from the number of entries of `absmax` (256, and 2048 before 0.44). If an absmax is 0,
+the codes have no meaning (CUDA writes 255 for a zero), because any code times that scale is zero.
 
-Which moments these are, the description of the optimizer that loads says: the saved group does not name its
-own. Optimizers with one state keep it in the signed map, also where it is a second moment. They look alike
-but for the group's eps, which is 0 where the state is a first moment.
+The saved group does not name its optimizer, so the description of the optimizer that loads decides which
+moments these are. Optimizers with one state keep it in the signed map, even if it is a second moment. They
+differ only in the group's eps, which is 0 if the state is a first moment.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .decoding import check_shape, is_our_map, map_decoder
 from .saved import SavedMoment, known_moments, plain_moment
 
 NESTED = "__bnb_optimizer_quant_state__"
-_BLOCKS = (256, 2048, 4096, 1024, 512, 128, 64, 32)  # the two that were ever saved come first
-# All that an entry may hold; the norms are scratch.
+_BLOCKS = (256, 2048, 4096, 1024, 512, 128, 64, 32)  # the first two were ever saved
+# All keys of an entry; the norms are temporary.
 KEYS = {NESTED, "step", "gnorm_vec", "unorm_vec"} | {
     f"{key}{slot}" for slot in (1, 2) for key in ("state", "absmax", "qmap", "max", "new_max")
 }
@@ -37,7 +37,7 @@ def is_bitsandbytes(entry: Mapping[str, Any]) -> bool:
 
 
 def flatten(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry with its nested keys at the top level."""
+    """Returns the entry with its nested keys at the top level."""
     nested = entry.get(NESTED, {})
     if not isinstance(nested, Mapping):
         raise ValueError(f"{NESTED} is a {type(nested).__name__}, expected a dict")
@@ -47,7 +47,7 @@ def flatten(entry: Mapping[str, Any]) -> dict[str, Any]:
 def bitsandbytes_moments(
     flat: Mapping[str, Any], shape: tuple[int, ...], described: Algorithm, saved_group: Mapping[str, Any]
 ) -> dict[str, SavedMoment]:
-    """`flat` is flatten(entry); `described` is the optimizer that loads, `saved_group` the file's."""
+    """Reads flatten(entry). `described` is the optimizer that loads, `saved_group` is the file's group."""
     first = flat.get("state1")
     if not isinstance(first, Tensor):
         raise ValueError("a bitsandbytes state without the tensor state1")
@@ -71,35 +71,30 @@ def bitsandbytes_moments(
 
 
 def decay_is_decoupled(described: Algorithm) -> bool:
-    """Optimizers with two states apply it to the parameter there, whatever they are called."""
+    """Returns whether bitsandbytes applies weight decay to the parameter: always with two states."""
     return described.decoupled or any(slot.peer == "state2" for slot in described.all_slots.values())
 
 
-def take_options(taken: dict[str, Any], described: Algorithm) -> None:
-    """Options of a group with one state, which has the first number of the formula in betas[0] and uses no
-    other; in place.
-    """
+def translate_options(options: dict[str, Any], described: Algorithm) -> None:
+    """Translates the options of a group with one state in place: betas[0] is the formula's only number."""
     names = [option.tuple or option.name for option in described.options]
-    if "betas" in names or "betas" not in taken or (taken.get("eps") and "eps" not in names):
+    if "betas" in names or "betas" not in options or (options.get("eps") and "eps" not in names):
         return
     first = next((name for name in ("alpha", "momentum") if name in names), None)
-    if first in taken:
+    if first in options:
         return
-    betas = taken.pop("betas")
+    betas = options.pop("betas")
     if first is not None:
-        taken[first] = float(betas[0])
+        options[first] = float(betas[0])
     if "dampening" in names:
-        taken["dampening"] = 0.0
+        options["dampening"] = 0.0
 
 
 def _moment(flat: Mapping[str, Any], key: str, name: str, shape: tuple[int, ...]) -> SavedMoment:
-    """`key` is state1, state2, or one of two that are stacked: state1[0]."""
+    """Reads a moment. `key` is state1, state2, or one of two stacked moments: state1[0]."""
     slot, part, moment = key[5], key[7:8], known_moments()[name]
-    state, absmax, qmap = (
-        local(flat[f"state{slot}"]).detach(),
-        flat.get(f"absmax{slot}"),
-        flat.get(f"qmap{slot}"),
-    )
+    state = local(flat[f"state{slot}"]).detach()
+    absmax, qmap = flat.get(f"absmax{slot}"), flat.get(f"qmap{slot}")
     if part:
         state = state[int(part)]
         absmax = local(absmax)[int(part)] if isinstance(absmax, Tensor) else None
@@ -125,9 +120,7 @@ def _moment(flat: Mapping[str, Any], key: str, name: str, shape: tuple[int, ...]
 
 
 def _block_size(key: str, blocks: int, numel: int) -> int:
-    """With two or more blocks at most one power of two fits. With fewer, all that fit decode to the same
-    values.
-    """
+    """Returns the block size. Only a single block has several possible sizes, which decode equally."""
     for block_size in _BLOCKS:
         if (numel + block_size - 1) // block_size == blocks:
             return block_size
@@ -138,11 +131,8 @@ def _block_size(key: str, blocks: int, numel: int) -> int:
 
 
 def _in_memory_order(key: str, state: Tensor) -> Tensor:
-    """The state as bitsandbytes' CUDA kernels mean it.
-
-    They go along the memory of a parameter that was made contiguous before, while the state of a
-    channels_last parameter keeps that one's strides. So element i of the parameter is the i-th in the
-    state's memory.
+    """Returns the state as bitsandbytes' CUDA kernels use it: element i of the parameter is the i-th in the
+    state's memory. They make a channels_last parameter contiguous, but the state keeps the strides.
     """
     if state.is_contiguous():
         return state

@@ -1,10 +1,10 @@
 """flashoptim's states: `NAME::quantized` with `NAME::scales`, and `error_bits` for master weights.
 
 Groups of 32 elements share an fp16 scale s. First moments are int8, 127 * 2x/(1 + |x|) for x = m/s; second
-moments are uint8, 255 x for x = sqrt(v)/s. No format of ours is that, so they are decoded. For bf16
-parameters the scales are saved as fp16 bits under the type bf16 (to survive a cast in torch's load), and so
-are error bits: int16 bits under bf16 for 32-bit masters, but int8 *values* in bf16 for 24-bit ones. The
-saved group's `master_bytewidth` tells these apart.
+moments are uint8, 255 x for x = sqrt(v)/s. This library has no such format, so they are decoded. For bf16
+parameters the scales are saved as fp16 bits with the dtype bf16, because torch's load would cast them. Error
+bits are saved likewise: int16 bits as bf16 for 32-bit masters, but int8 *values* in bf16 for 24-bit masters.
+The saved group's `master_bytewidth` distinguishes the two.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .._shards import local
 from .decoding import check_shape, decode_blocks
-from .flash_masters import NARROW
+from .masters import NARROW
 from .saved import SavedMoment, known_moments
 
 _GROUP = 32
@@ -70,7 +70,7 @@ def _softsign_inverse(codes: Tensor) -> Tensor:
 def flashoptim_error_bits(
     entry: Mapping[str, Any], shape: tuple[int, ...], saved_group: Mapping[str, Any]
 ) -> tuple[Tensor | None, int]:
-    """The error bits as int8 or int16, and the width of the masters in bits; None and 0 without."""
+    """Returns the error bits as int8 or int16, and the masters' bits (24 or 32); None and 0 without."""
     saved = entry.get("error_bits")
     if saved is None:
         return None, 0

@@ -1,9 +1,9 @@
 """torchao's quantized states: OptimState8bit, OptimState4bit and OptimStateFp8.
 
 Each is a wrapper tensor with `codes`, `scale` (one for every codes.numel() / scale.numel() elements) and,
-but for FP8, the map `qmap` it was encoded with: built at run time, and 1-2 ulp off in places where torch's
-linspace does not use FMA. A fresh state has code 0 and scale 0, which is zero there and here. The wrapper's
-dtype is for show. Recognised by the name of the class, so that torchao need not be installed.
+except for FP8, `qmap`, the map of its codes. torchao computes the map at run time, so values differ by 1 or 2
+ulp where torch's linspace uses no FMA. A new state has code 0 and scale 0, which is zero in both libraries.
+The wrapper's dtype has no meaning. The name of the class identifies it, so torchao need not be installed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def torchao_moment(name: str, value: Any, shape: tuple[int, ...]) -> SavedMoment
     block_size = _check(name, state, codes, scales, math.prod(shape))
     scales = scales.to(torch.float32)
     qmap = _E4M3 if state == "fp8" else _qmap(name, value, state)
-    same_map = state == "fp8" or is_our_map(qmap, moment, state)  # an FP8 scale is absmax/448 on both sides
+    same_map = state == "fp8" or is_our_map(qmap, moment, state)  # FP8 scales are absmax/448 in both
     if same_map and is_our_block(block_size):
         return SavedMoment(moment, shape, state, block_size, codes, scales)
     flat = codes.view(torch.uint8).view(-1)
@@ -45,7 +45,7 @@ _E4M3 = torch.arange(256, dtype=torch.uint8, device="cpu").view(torch.float8_e4m
 
 
 def _check(name: str, state: str, codes: Tensor, scales: Tensor, numel: int) -> int:
-    """The block size, when codes and scales fit."""
+    """Returns the block size. ValueError if codes and scales do not match."""
     dtype = torch.float8_e4m3fn if state == "fp8" else torch.uint8
     if codes.dtype != dtype or not scales.dtype.is_floating_point:
         raise ValueError(
@@ -100,7 +100,7 @@ def join_offloaded(state_dict: Mapping[str, Any], groups: Sequence[Mapping[str, 
     states: dict[int, Any] = {}
     merged, count = [], 0
     for group in groups:
-        saved_group: Mapping[str, Any] = group  # stays where all parameters of the group are frozen
+        saved_group: Mapping[str, Any] = group  # for a group whose parameters are all frozen
         numbers = range(count, count := count + len(group["params"]))
         for number, param in zip(numbers, group["params"], strict=True):
             if param.requires_grad:

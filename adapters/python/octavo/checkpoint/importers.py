@@ -1,9 +1,8 @@
-"""The entry of one parameter in another library's optimizer state dict, read into a SavedState.
+"""Reads the entry of one parameter in another library's optimizer state dict into a SavedState.
 
-Told apart by their keys: torch.optim's, and those of whatever keeps plain tensors under its names (apex,
-DeepSpeed, most optimizers); torchao's, the same keys with its tensor
-classes; bitsandbytes' `state1`; flashoptim's `exp_avg::quantized`. Errors are ValueErrors that say what is
-wrong with the entry; the caller adds the parameter's name.
+The keys identify the library. torch.optim, apex, DeepSpeed and most others have plain tensors under torch's
+names. torchao has its tensor classes under these names, bitsandbytes has `state1`, flashoptim has
+`exp_avg::quantized`. A ValueError describes the entry; the caller adds the parameter's name.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .from_flashoptim import flashoptim_error_bits, flashoptim_moment, quantized
 from .from_torchao import is_torchao, torchao_moment
 from .saved import SavedMoment, SavedState, known_moments, plain_moment
 
-_OWN = {"master", "dim_order"}  # beside plain floats in our own form; not for this file
+_OWN = {"master", "dim_order"}  # native.py reads these
 
 
 @functools.cache
@@ -33,7 +32,7 @@ def _keys() -> frozenset[str]:
 
 
 def refuse_zero(state_dict: Mapping[str, Any]) -> None:
-    """ValueError for a rank's file of a checkpoint that DeepSpeed's ZeRO has written."""
+    """Raises ValueError for a rank's file of a checkpoint that DeepSpeed's ZeRO has written."""
     if state_dict.keys() & {"optimizer_state_dict", "base_optimizer_state"}:
         raise ValueError(
             "loaded state dict is a file of DeepSpeed's ZeRO, whose states are flat partitions without names "
@@ -48,11 +47,11 @@ def read_peer_state(
     algorithm: str,
     saved_group: Mapping[str, Any] | None = None,
 ) -> SavedState | None:
-    """What `entry`, a value of state_dict["state"], says about a parameter of `shape`.
+    """Reads `entry`, a value of state_dict["state"], of a parameter of `shape`. Returns None if it has no
+    other library's form: it is this library's own, or empty.
 
-    `algorithm` is that of the optimizer that loads, `saved_group` the parameter group of the file, where a
-    step or `master_bytewidth` may be. Of a DTensor the local part is read, and `shape` is that part's. None:
-    not a peer's form (our own with scales or masters, or nothing).
+    `algorithm` is the algorithm of the optimizer that loads. `saved_group` is the parameter group of the
+    file, which may have the step or `master_bytewidth`. `shape` is the shape of a DTensor's local part.
     """
     shape, saved = tuple(int(n) for n in shape), saved_group or {}
     if bitsandbytes.is_bitsandbytes(entry):
@@ -73,7 +72,7 @@ def _moment(name: str, entry: Mapping[str, Any], shape: tuple[int, ...]) -> Save
     if quantized_key(name) in entry:
         return flashoptim_moment(name, entry, shape)
     value = entry.get(name)
-    if value is None:  # torch writes momentum_buffer = None where there is no momentum
+    if value is None:  # torch writes momentum_buffer = None without momentum
         return None
     if not isinstance(value, Tensor):
         raise ValueError(f"{name} is a {type(value).__name__}, expected a tensor")
@@ -82,17 +81,17 @@ def _moment(name: str, entry: Mapping[str, Any], shape: tuple[int, ...]) -> Save
 
 
 def _step(entry: Mapping[str, Any], moments: Mapping[str, SavedMoment], group: Mapping[str, Any]) -> int:
-    """The number of steps taken: an int, float or tensor in the entry, or (apex and others) in the group."""
+    """Returns the step count, a number or tensor in the entry or (apex and others) in the group."""
     step = entry.get("step", group.get("step"))
     if step is None:
         if any(saved.moment == "second" for saved in moments.values()):
             raise ValueError("step is missing, here and in the group: bias correction needs it")
-        return 1 if moments else 0  # some count nothing, but a first step made the momentum
+        return 1 if moments else 0  # some do not count, but a first step made the momentum
     return read_step(step)
 
 
 def read_step(step: Any) -> int:
-    """A count of steps, as a number or a tensor of one."""
+    """Returns a step count that is a number or a tensor with one element."""
     if isinstance(step, Tensor):
         step = local(step)
         if step.numel() != 1:

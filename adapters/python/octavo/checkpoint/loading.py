@@ -1,9 +1,8 @@
-"""Loading a state dict, of this library or of others, into an optimizer.
+"""Loads a state dict of this library or of another one into an optimizer.
 
-A load has two halves. First every entry is read and checked; an entry that does not fit raises. Then states
-are replaced one parameter at a time, so that memory never holds a second set of states or the fp32 values of
-all of them. All that can be wrong is looked for in the first half: on an error nothing has changed. A buffer
-that already has the right shape is written in place, because a CUDA graph or a plan may hold its address.
+First every entry is read and checked, so an error changes nothing. Then states are replaced one parameter at
+a time, so memory never has a second set of states or the fp32 values of all states. A buffer with the right
+shape is written in place, because a CUDA graph or a step plan may have its address.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from torch import Tensor
 from .. import _codec
 from .._codec import MASTER, SCALE
 from .._describe import algorithms
-from .._shards import is_sharded, local
+from .._shards import local
 from .._warn import warn
 from . import from_bitsandbytes as bitsandbytes
 from . import masters, rows
@@ -31,13 +30,13 @@ if TYPE_CHECKING:
     from ..optim.optimizer import Optimizer
     from ..optim.states.state import Kind
 
-# What an optimizer keeps of its own groups when it loads others'.
+# A load does not change these options of the groups.
 _OWN_OPTIONS = {"state", "block_size", "master", "min_quantized_size", "capturable", "fused", "foreach"}
 _OWN_OPTIONS |= {"differentiable", "decoupled_weight_decay"}
 
 
 def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
-    """torch.optim.Optimizer.load_state_dict for any state dict that is known here."""
+    """Implements torch.optim.Optimizer.load_state_dict for all supported state dicts."""
     from ..optim.checks import check_param
     from ..optim.states.state import kind_of, moments_of
 
@@ -73,7 +72,7 @@ def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
                 with optimizer._named(group, index):
                     check_param(param)
                     _check_values(entry)
-                    entry = _apart(entry, param, live)
+                    entry = _copy_aliases(entry, param, live)
                     item = read_entry(
                         entry, param, kind_of(param, group), optimizer.algorithm, saved_group, wanted
                     )
@@ -90,14 +89,14 @@ def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
 
 
 def _check_values(entry: Mapping[str, Any]) -> None:
-    """ValueError for a tensor that has none."""
+    """Raises ValueError for a tensor without values."""
     for key, value in entry.items():
         if isinstance(value, Tensor) and local(value).is_meta:
             raise ValueError(f"{key} is a tensor on meta, which has no values; load the file onto the CPU")
 
 
 def _live_memory(optimizer: Optimizer) -> dict[int, tuple[int, str]]:
-    """Whose the storages of the optimizer's own states are, by address: parameter and key."""
+    """Returns the owners of the storages of the optimizer's states, by address: parameter and key."""
     return {
         value.untyped_storage().data_ptr(): (id(param), key)
         for param, entry in optimizer.entries()
@@ -106,9 +105,11 @@ def _live_memory(optimizer: Optimizer) -> dict[int, tuple[int, str]]:
     }
 
 
-def _apart(entry: Mapping[str, Any], param: Tensor, live: Mapping[int, tuple[int, str]]) -> dict[str, Any]:
-    """The entry, with copies of what lies in the memory of another state of the same optimizer: that one is
-    written while this is yet to be read.
+def _copy_aliases(
+    entry: Mapping[str, Any], param: Tensor, live: Mapping[int, tuple[int, str]]
+) -> dict[str, Any]:
+    """Returns the entry with copies of tensors in the memory of the optimizer's other states, which are
+    written before the tensors are read.
     """
     out = dict(entry)
     for key, value in out.items():
@@ -120,7 +121,7 @@ def _apart(entry: Mapping[str, Any], param: Tensor, live: Mapping[int, tuple[int
 
 
 def _check_moments(item: Loaded, algorithm: str) -> None:
-    """ValueError for moments of another algorithm, and for those that could not be encoded."""
+    """Raises ValueError for moments of another algorithm, and for moments that cannot be encoded."""
     ours = algorithms()[algorithm].all_slots
     for name, saved in item.saved.moments.items():
         if name not in ours:
@@ -132,7 +133,7 @@ def _check_moments(item: Loaded, algorithm: str) -> None:
 def _compare_decay(
     optimizer: Optimizer, saved_groups: Sequence[Mapping[str, Any]], states: Mapping[Any, Any]
 ) -> None:
-    """Warns where weight decay means something else than in the run that was saved."""
+    """Warns if the kind of weight decay differs from the saved run's."""
     from ..optim.compat import decay
 
     for group, saved in zip(optimizer.param_groups, saved_groups, strict=True):
@@ -145,23 +146,23 @@ def _compare_decay(
 
 
 def _merge(optimizer: Optimizer, group: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
-    """The group after loading: the saved options, except those that say how states are stored here."""
+    """Returns the group after the load: the saved options, except options of how states are stored."""
     from ..optim.options import check_group
 
-    taken = {k: copy.deepcopy(v) for k, v in saved.items() if k not in _OWN_OPTIONS and k != "params"}
+    given = {k: copy.deepcopy(v) for k, v in saved.items() if k not in _OWN_OPTIONS and k != "params"}
     described = algorithms()[optimizer.algorithm]
-    bitsandbytes.take_options(taken, described)
-    of_others = saved.get("eps") and "eps" not in group  # the same names, and other numbers
-    for name in {option.tuple for option in described.options} & taken.keys():
-        if of_others or len(taken[name]) != len(group[name]):
-            del taken[name]
-    if isinstance(taken.get("seed"), int):
-        taken["seed"] %= 1 << 64  # version 0.2 took any
-    if taken.get("clip_grad_norm", group) is None:
-        del taken["clip_grad_norm"]  # a run that did not clip does not stop the next one from it
-    merged = {**group, **taken}
-    if "lr" in taken and not isinstance(group["lr"], Tensor):
-        merged["lr"] = float(taken["lr"])
+    bitsandbytes.translate_options(given, described)
+    from_others = saved.get("eps") and "eps" not in group  # equal names with other meanings
+    for name in {option.tuple for option in described.options} & given.keys():
+        if from_others or len(given[name]) != len(group[name]):
+            del given[name]
+    if isinstance(given.get("seed"), int):
+        given["seed"] %= 1 << 64  # version 0.2 accepted any integer
+    if given.get("clip_grad_norm", group) is None:
+        del given["clip_grad_norm"]  # a saved run that did not clip does not switch off this run's clipping
+    merged = {**group, **given}
+    if "lr" in given and not isinstance(group["lr"], Tensor):
+        merged["lr"] = float(given["lr"])
     check_group(described, merged)
     return merged
 
@@ -169,38 +170,30 @@ def _merge(optimizer: Optimizer, group: Mapping[str, Any], saved: Mapping[str, A
 def write_entry(
     entry: dict[str, Any], item: Loaded, moments: tuple[tuple[str, Any], ...], device: torch.device
 ) -> None:
-    """Turns a live entry of optimizer.state, on `device`, into what was read."""
+    """Writes a loaded state to an entry of optimizer.state on `device`."""
     kind, here = item.kind, local(item.param)
     for name, moment in moments:
         saved = item.saved.moments[name]
-        codes, scales = _taken(saved, item) or _encode(saved, item, moment)
-        _put(entry, name, _shaped(codes, moment, kind, here), device)
+        codes, scales = _saved_bytes(saved, item) or _encode(saved, item, moment)
+        _write(entry, name, _shaped(codes, moment, kind, here), device)
         if scales is not None and _codec.default_block_size(kind.state):
-            _put(entry, name + SCALE, scales.reshape(-1).to(torch.float32), device)
+            _write(entry, name + SCALE, scales.reshape(-1).to(torch.float32), device)
         else:
             entry.pop(name + SCALE, None)
     if kind.master in (24, 32):
-        _put(entry, MASTER, masters.residual_for(item, here), device)
+        _write(entry, MASTER, masters.residual_for(item, here), device)
     else:
         entry.pop(MASTER, None)
 
 
-def _taken(saved: SavedMoment, item: Loaded) -> tuple[Tensor, Tensor | None] | None:
-    """The saved bytes of what is here; None where they do not fit."""
+def _saved_bytes(saved: SavedMoment, item: Loaded) -> tuple[Tensor, Tensor | None] | None:
+    """Returns the saved bytes of the local rows; None if they have another form."""
     kind = item.kind
-    taken = saved.take_over(kind.state, kind.block_size) if item.order == kind.order else None
-    if taken is None or not item.whole or not is_sharded(item.param):
-        return taken
+    found = saved.bytes_in_format(kind.state, kind.block_size) if item.order == kind.order else None
+    if found is None or not item.whole:
+        return found
     count = kind.rows.count * kind.rows.row
-    return rows.cut(*taken, saved.moment, kind.state, kind.block_size, kind.rows.offset, count)
-
-
-def of_local_rows(values: Tensor, item: Loaded) -> Tensor:
-    """Values in the parameter's logical shape, cut to the rows that are here."""
-    if not item.whole or not is_sharded(item.param):
-        return values
-    first = item.kind.rows.first
-    return values[first : first + item.kind.rows.count]
+    return rows.cut(*found, saved.moment, kind.state, kind.block_size, kind.rows.offset, count)
 
 
 def _encode(saved: SavedMoment, item: Loaded, moment: _codec.Moment) -> tuple[Tensor, Tensor]:
@@ -208,12 +201,12 @@ def _encode(saved: SavedMoment, item: Loaded, moment: _codec.Moment) -> tuple[Te
     values = saved.values()
     if item.order != tuple(range(len(item.order))):
         values = values.permute(_codec.inverse(item.order))
-    values = of_local_rows(values, item).permute(kind.order)
+    values = item.local_rows(values).permute(kind.order)
     return _codec.encode(moment, kind.state, values, kind.block_size)
 
 
 def _shaped(codes: Tensor, moment: _codec.Moment, kind: Kind, param: Tensor) -> Tensor:
-    """Flat codes in memory order (or floats in the logical shape) as the entry keeps them."""
+    """Gives flat codes in memory order, or floats in the logical shape, the form of optimizer.state."""
     dtype = _codec.code_dtype(moment, kind.state)
     if dtype is None:
         return codes.reshape(-1).view(torch.uint8)
@@ -226,11 +219,11 @@ def _shaped(codes: Tensor, moment: _codec.Moment, kind: Kind, param: Tensor) -> 
     return codes.reshape(tuple(param.shape))
 
 
-def _put(entry: dict[str, Any], key: str, value: Tensor, device: torch.device) -> None:
-    """In place where it fits: a CUDA graph or a plan may hold the address."""
-    present, value, looks = entry.get(key), value.detach(), (value.dtype, value.shape, device)
-    if not isinstance(present, Tensor) or (present.dtype, present.shape, present.device) != looks:
+def _write(entry: dict[str, Any], key: str, value: Tensor, device: torch.device) -> None:
+    """Writes a value in place if dtype, shape and device match, and else to a new tensor."""
+    present, value, wanted = entry.get(key), value.detach(), (value.dtype, value.shape, device)
+    if not isinstance(present, Tensor) or (present.dtype, present.shape, present.device) != wanted:
         entry[key] = torch.empty_like(value, device=device)  # dense, whatever the file's strides
-    # float8 as bytes: not every device copies it.
+    # float8 is copied as bytes, because some devices cannot copy it.
     target, source = (t.view(torch.uint8) if t.element_size() == 1 else t for t in (entry[key], value))
     target.copy_(source)

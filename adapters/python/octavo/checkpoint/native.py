@@ -1,11 +1,12 @@
-"""State dicts of this library: writing them, and reading an entry of one, or of another library's.
+"""Writes state dicts, and reads an entry of a state dict of this library or of another one.
 
-loading.py puts into an optimizer what was read.
+loading.py puts the entries into an optimizer.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,24 +30,26 @@ ORDER = "dim_order"
 
 
 def save(optimizer: Optimizer) -> dict[str, Any]:
-    """torch.optim.Optimizer.state_dict in our form, hooks included. Nothing is registered or changed on the
-    way: several threads may do it at once.
+    """Implements torch.optim.Optimizer.state_dict, with its hooks. It registers and changes nothing, so
+    several threads may call it at the same time.
     """
     for hook in list(optimizer._optimizer_state_dict_pre_hooks.values()):
         hook(optimizer)
-    saved = packed(optimizer, save_entry)
+    saved = build_state_dict(optimizer, save_entry)
     for post_hook in list(optimizer._optimizer_state_dict_post_hooks.values()):
         replaced = post_hook(optimizer, saved)
         saved = saved if replaced is None else replaced
     return saved
 
 
-def packed(optimizer: Optimizer, form: Callable[[dict[str, Any], Tensor, Kind], Any]) -> dict[str, Any]:
-    """A state dict whose entries `form` makes."""
+def build_state_dict(
+    optimizer: Optimizer, make_entry: Callable[[dict[str, Any], Tensor, Kind], Any]
+) -> dict[str, Any]:
+    """Returns a state dict whose entries `make_entry` makes."""
     from ..optim.compat.decay import saved_option
     from ..optim.registration import state_kind
 
-    places: dict[int, tuple[int, dict[str, Any], int]] = {}  # number, group and index there
+    places: dict[int, tuple[int, dict[str, Any], int]] = {}  # number, group, index in the group
     groups = []
     for group in optimizer.param_groups:
         for index, param in enumerate(group["params"]):
@@ -62,13 +65,14 @@ def packed(optimizer: Optimizer, form: Callable[[dict[str, Any], Tensor, Kind], 
             continue
         number, group, index = places[id(param)]
         with optimizer._named(group, index):
-            states[number] = form(entry.plain(), param, state_kind(optimizer, param, group))
+            states[number] = make_entry(entry.plain(), param, state_kind(optimizer, param, group))
     return {"state": states, "param_groups": groups}
 
 
 def save_entry(entry: dict[str, Any], param: Tensor, kind: Kind) -> dict[str, Any]:
-    """One parameter's entry of a state dict. Tensors are the optimizer's own, but for the step count, which
-    parameters share in memory and must not share in a file that is loaded in place.
+    """Returns one parameter's entry of a state dict. It has the optimizer's own tensors, except the step
+    count: parameters share the memory of step counts, but must not share it in a file that is loaded in
+    place.
     """
     saved = dict(entry)
     if isinstance(saved.get(STEP), Tensor):
@@ -84,15 +88,15 @@ def save_entry(entry: dict[str, Any], param: Tensor, kind: Kind) -> dict[str, An
 
 
 def _as_codes(value: Any, name: str, entry: Mapping[str, Any]) -> Any:
-    """Codes so that nobody takes them for numbers: with one dimension more than the parameter. Most of
-    torch's optimizers look for `step` when they load, and codes have none; one that keeps no count fails on
-    the shape at its first step.
+    """Adds a dimension to codes, so that other optimizers do not read them as values. Most of torch's
+    optimizers look for `step` when they load, and codes have none; one without a count fails at the shape in
+    its first step.
     """
     return value.unsqueeze(-1) if name in known_moments() and name + SCALE in entry else value
 
 
 def _readable(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The reverse, for dicts of this version; those of 0.1 have neither."""
+    """Reverses save_entry(). Dicts of version 0.1 have neither the dimension nor the name."""
     out = {STEP if key == NATIVE_STEP else key: value for key, value in entry.items()}
     if NATIVE_STEP in entry:
         for name in known_moments():
@@ -111,20 +115,18 @@ def _save_rows(entry: dict[str, Any], param: Tensor, kind: Kind) -> dict[str, An
             scales = rows.scales_to_rows(entry[name + SCALE], kind.state, here[0], row, kind.block_size)
             saved[name + SCALE] = like(scales, param, (shape[0], *scales.shape[1:]))
     if MASTER in entry:
-        # Bytes: no collective moves int16.
+        # They are saved as bytes, because no collective moves int16.
         bits = entry[MASTER].view(torch.uint8).view(*here, entry[MASTER].element_size())
         saved[MASTER] = like(bits, param, (*shape, bits.shape[-1]))
     return saved
 
 
 def kind_of_entry(entry: Mapping[str, Any], hint: Kind) -> Kind:
-    """The kind that the tensors of a live entry show; `hint` where several would look the same. RuntimeError
-    where none fits: the core trusts the sizes of buffers.
+    """Returns the kind that matches the tensors of an entry: `hint` if it does. RuntimeError if none matches,
+    because the core does not check the sizes of buffers.
     """
     shape, memory = hint.rows.local_shape, hint.memory_shape
-    if _fits(entry, shape, memory, hint.state, hint.block_size):
-        return hint
-    found = _shown_format(entry, shape, memory, hint.state, hint.block_size)
+    found = _matching_format(entry, shape, memory, hint.state, hint.block_size)
     if found is None:
         shown = ", ".join(
             f"{k} {v.dtype} {tuple(v.shape)}" for k, v in entry.items() if isinstance(v, Tensor)
@@ -136,21 +138,21 @@ def kind_of_entry(entry: Mapping[str, Any], hint: Kind) -> Kind:
     return dataclasses.replace(hint, state=found[0], block_size=found[1])
 
 
-def _shown_format(
+def _matching_format(
     entry: Mapping[str, Any], shape: tuple[int, ...], memory: tuple[int, ...], state: str, block_size: int
 ) -> tuple[str, int] | None:
-    """Format and block size (0 without blocks) that all moments of an entry fit; the given ones first. The
-    number of scales tells the block size, but where there is a single block: then it does not matter.
+    """Returns format and block size (0 without blocks) that all moments of an entry match; the given ones are
+    tried first. The number of scales decides the block size; a single block decodes equally with all sizes.
     """
     for candidate in (state, *(s for s in _describe.formats() if s != state)):
         default = _codec.default_block_size(candidate)
         for block in (block_size or default, default, *_codec.BLOCK_SIZES) if default else (0,):
-            if _fits(entry, shape, memory, candidate, block):
+            if _matches(entry, shape, memory, candidate, block):
                 return candidate, block
     return None
 
 
-def _fits(
+def _matches(
     entry: Mapping[str, Any], shape: tuple[int, ...], memory: tuple[int, ...], state: str, block: int
 ) -> bool:
     for name, moment in known_moments().items():
@@ -173,22 +175,26 @@ def _fits(
 
 @dataclasses.dataclass(slots=True)
 class Loaded:
-    """One parameter's state, read and checked."""
+    """One parameter's state after it was read and checked."""
 
     param: Tensor
     kind: Kind
     saved: SavedState
-    whole: bool  # the saved tensors are of the whole parameter, not of the rows that are here
+    whole: bool  # the saved tensors have all rows of a sharded parameter, not only the local rows
     order: tuple[int, ...]  # memory order of the saved codes
     residual: Tensor | None
-    residual_bits: int
+
+    def local_rows(self, values: Tensor) -> Tensor:
+        """Returns the local rows of values in the parameter's logical shape."""
+        first = self.kind.rows.first
+        return values[first : first + self.kind.rows.count] if self.whole else values
 
 
 def _unsharded(entry: Mapping[str, Any], param: Tensor) -> tuple[dict[str, Any], bool]:
-    """The entry without DTensors, and whether its tensors are of the whole parameter."""
+    """Returns the entry without DTensors, and whether it has all rows of a sharded parameter."""
     whole = True
-    # A dict of unsharded parameters that torch.distributed.checkpoint has cut: flat scales and packed codes
-    # are not cut between rows.
+    # torch.distributed.checkpoint shards a dict of unsharded parameters, too, but it does not cut flat scales
+    # and packed codes between rows.
     by_rows = not any(
         key.endswith(SCALE) and isinstance(value, Tensor) and is_sharded(value) and value.dim() == 1
         for key, value in entry.items()
@@ -201,13 +207,13 @@ def _unsharded(entry: Mapping[str, Any], param: Tensor) -> tuple[dict[str, Any],
             else:
                 value = value.full_tensor()  # type: ignore[attr-defined]
         out[key] = value
-    return out, whole or not is_sharded(param)
+    return out, whole and is_sharded(param)
 
 
 def _read_own(
     entry: Mapping[str, Any], shape: tuple[int, ...], group: Mapping[str, Any]
 ) -> tuple[SavedState, tuple[int, ...]] | None:
-    """Our own entry; None where it is not (floats alone read the same in every library)."""
+    """Reads an entry of this library; None for another entry. Floats are equal in all libraries."""
     names = [name for name in known_moments() if isinstance(entry.get(name), Tensor)]
     if not any(name + SCALE in entry for name in names):
         return None
@@ -216,13 +222,13 @@ def _read_own(
     order = tuple(entry.get(ORDER, range(len(shape))))
     if sorted(order) != list(range(len(shape))):
         raise ValueError(f"{ORDER} is {order}, expected an order of {len(shape)} dimensions")
-    # The format comes from the tensors, not from the group: a parameter may have had a format of its own.
-    # What the group says is asked first, and is what is expected where none fits.
-    said = str(group.get("state")) if _codec.default_block_size(str(group.get("state"))) else "8bit"
+    # The tensors decide the format, because a parameter may have an override. The group's format is tried
+    # first, and errors name it.
+    asked = str(group.get("state")) if _codec.default_block_size(str(group.get("state"))) else "8bit"
     memory, block = tuple(shape[d] for d in order), int(group.get("block_size") or 0)
     by_rows = any(name + SCALE in entry and entry[name + SCALE].dim() == 2 for name in names)
-    found = None if by_rows else _shown_format(entry, shape, memory, said, block)
-    found = found or (said, block or _codec.default_block_size(said))
+    found = None if by_rows else _matching_format(entry, shape, memory, asked, block)
+    found = found or (asked, block or _codec.default_block_size(asked))
     moments = {name: _read_moment(entry, name, shape, order, *found) for name in names}
     return SavedState(read_step(entry["step"]), moments), order
 
@@ -287,16 +293,14 @@ def _read_rows(name: str, codes: Tensor, scales: Tensor, shape: tuple[int, ...])
     if torch.equal(phase, rows.phases(count, row, block, phase.device)):
         flat = rows.rows_to_codes(codes, moment, state, shape)
         return SavedMoment(moment, shape, state, block, flat, rows.rows_to_scales(scales, row, block))
-    return SavedMoment(
-        moment, shape, "", block, None, None,
-        lambda: rows.decode_rows(moment, state, codes, scales, phase, shape, block),
-    )  # fmt: skip
+    decoder = functools.partial(rows.decode_rows, moment, state, codes, scales, phase, shape, block)
+    return SavedMoment(moment, shape, "", block, None, None, decoder)
 
 
-def _read_residual(entry: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[Tensor | None, int]:
+def _read_residual(entry: Mapping[str, Any], shape: tuple[int, ...]) -> Tensor | None:
     bits = entry.get(MASTER)
     if not isinstance(bits, Tensor):
-        return None, 0
+        return None
     if bits.dtype == torch.uint8 and tuple(bits.shape[:-1]) == shape and bits.shape[-1] in (1, 2):
         width = bits.shape[-1]
         bits = bits.contiguous().view(torch.int8 if width == 1 else torch.int16).view(shape)
@@ -304,7 +308,7 @@ def _read_residual(entry: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[Te
         raise ValueError(
             f"{MASTER} is {bits.dtype} of shape {tuple(bits.shape)}, expected int8 or int16 of shape {shape}"
         )
-    return bits, 24 if bits.dtype == torch.int8 else 32
+    return bits
 
 
 def read_entry(
@@ -315,18 +319,18 @@ def read_entry(
     group: Mapping[str, Any],
     wanted: tuple[str, ...],
 ) -> Loaded:
-    """One parameter's entry of any known state dict, whose group is `group`. ValueError where it does not
-    fit.
+    """Reads one parameter's entry of any supported state dict, whose group is `group`. ValueError if it does
+    not match the parameter.
     """
     plain, whole = _unsharded(entry, param)
     plain = _readable(plain)
-    shape = kind.rows.shape if whole else kind.rows.local_shape
+    shape = kind.rows.shape if whole or not is_sharded(param) else kind.rows.local_shape
     order = tuple(range(len(shape)))
     if (own := _read_own(plain, shape, group)) is not None:
         saved, order = own
     else:
         peer = read_peer_state(plain, shape, algorithm, group)
-        if peer is None and not wanted and "step" in plain:  # without moments there is only a count
+        if peer is None and not wanted and "step" in plain:  # an optimizer without moments
             peer = SavedState(read_step(plain["step"]), {})
         if peer is None:
             keys = ", ".join(map(str, entry))
@@ -337,7 +341,7 @@ def read_entry(
         raise ValueError(
             f"its state has no {' and no '.join(missing)}: it comes from another kind of optimizer"
         )
-    residual, bits = _read_residual(plain, shape)
+    residual = _read_residual(plain, shape)
     if residual is not None and kind.master not in (24, 32):
         saved = dataclasses.replace(saved, ignored=(*saved.ignored, MASTER))
-    return Loaded(param, kind, saved, whole, order, residual, bits)
+    return Loaded(param, kind, saved, whole, order, residual)

@@ -1,4 +1,6 @@
-"""What other optimizers read: fp32 moments and a step count under torch's names, and fp32 master weights."""
+"""State dicts for other optimizers: fp32 moments and a step count under torch's names, and fp32 master
+weights.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,19 @@ from .. import _codec
 from .._describe import algorithms
 from .._shards import is_sharded, like, local
 from . import masters
-from .native import packed
+from .native import build_state_dict
 from .saved import known_moments
 
 if TYPE_CHECKING:
     from ..optim.optimizer import Optimizer
     from ..optim.states.state import Kind
 
-# Options that torch's optimizers do not know, or know by another meaning.
+# Options that torch's optimizers do not have, or that have another meaning there.
 _OURS = frozenset(("state", "block_size", "master", "min_quantized_size", "seed", "clip_grad_norm"))
 
 
 def moment_values(entry: dict[str, Any], name: str, kind: Kind) -> Tensor:
-    """A moment of the local parameter: fp32 on the CPU, in the parameter's logical shape."""
+    """Returns a moment of the local parameter: fp32 on the CPU, in the parameter's logical shape."""
     codes, scales = entry[name].detach().cpu(), entry.get(name + _codec.SCALE)
     if codes.dtype == torch.float32:
         return codes.clone()
@@ -37,11 +39,11 @@ def moment_values(entry: dict[str, Any], name: str, kind: Kind) -> Tensor:
 
 def portable_state_dict(optimizer: Optimizer) -> dict[str, Any]:
     described = algorithms()[optimizer.algorithm]
-    # Where the first step only fills a momentum, torch keeps no count: that there is a buffer says it all.
+    # If the first step only fills a momentum, torch keeps no count: the buffer exists after it.
     second = any(slot.moment == "second" for slot in described.all_slots.values())
     counts = second or not described.first_step_fills
 
-    def form(entry: dict[str, Any], param: Tensor, kind: Kind) -> dict[str, Any]:
+    def make_entry(entry: dict[str, Any], param: Tensor, kind: Kind) -> dict[str, Any]:
         out: dict[str, Any] = {}
         if counts and "step" in entry:
             out["step"] = torch.tensor(float(entry["step"]), dtype=torch.float32, device="cpu")
@@ -52,7 +54,7 @@ def portable_state_dict(optimizer: Optimizer) -> dict[str, Any]:
             out[name] = values
         return out
 
-    saved = packed(optimizer, form)
+    saved = build_state_dict(optimizer, make_entry)
     torchs = {"foreach": None, "fused": None, "capturable": False, "differentiable": False}
     saved["param_groups"] = [
         {**{key: value for key, value in group.items() if key not in _OURS}, **torchs}

@@ -1,13 +1,13 @@
-"""Blocks of a shard in a form that splits and joins by rows, for checkpoints that change the number of ranks.
+"""Converts a shard's blocks to a form that splits and joins by rows, so that a checkpoint can be loaded with
+another number of ranks.
 
-In memory a shard's blocks start at its first element. A checkpoint keeps, for every row, the scales of the
-blocks that the row touches and how far into a block it begins (its phase); codes go by rows anyway. Where the
-rows of a shard have the same phases as before, the blocks are restored bit for bit. Elsewhere the shard is
-decoded and encoded again.
+In memory a shard's blocks start at its first element. A checkpoint has, for every row, the scales of the
+blocks that overlap the row, and the position in a block at which the row begins (its phase). If the rows of a
+shard have the saved phases, the blocks are restored in bits. Otherwise the shard is decoded and encoded.
 
-The phase is part of a number behind the row's scales, its tag, that also tells the format and the block size:
-shapes do not tell them, and a parameter group may say something else by then. It is no tensor of its own:
-torch.distributed.checkpoint looks for the names that optimizer.state has, and drops others.
+The phase is part of a number after the row's scales, the tag, which also has the format and the block size:
+they do not follow from shapes, and the parameter group's options may change. The tag is not a separate
+tensor, because torch.distributed.checkpoint drops tensors whose names optimizer.state does not have.
 """
 
 from __future__ import annotations
@@ -20,25 +20,23 @@ from torch import Tensor
 from .. import _codec, _describe
 from .._codec import Moment
 
-_ELEMENTS_AT_ONCE = 1 << 20  # of a decoded shard, so that its indices stay small
-
-
+_ELEMENTS_AT_ONCE = 1 << 20  # of a shard that is decoded, to bound the memory of its indices
 _TAG_BLOCKS = 1 << 13  # above twice the largest block
 
 
 def phases(count: int, row: int, block: int, device: torch.device) -> Tensor:
-    """How far into a block each of `count` rows begins, in a shard of its own."""
+    """Returns the phases of `count` rows that are a shard."""
     return torch.arange(count, device=device, dtype=torch.int64) * row % block
 
 
 def tags(state: str, count: int, row: int, block: int, device: torch.device) -> Tensor:
-    """Number of the format * 2^13 + block size + phase: below 2^24, so exact in fp32."""
+    """Returns format * 2^13 + block size + phase, which is below 2^24 and therefore exact in fp32."""
     base = _describe.formats()[state].number * _TAG_BLOCKS + block
     return (phases(count, row, block, device) + base).to(torch.float32)
 
 
 def read_tags(column: Tensor) -> tuple[str, int, Tensor]:
-    """Format, block size (a power of two, the phase is below it) and phases. ValueError for anything else."""
+    """Returns format, block size (a power of two above the phase) and phases of tags. Raises ValueError."""
     whole = column.nan_to_num(-1.0).to(torch.int64)
     number, low = divmod(int(whole[0]), _TAG_BLOCKS)
     block = 1 << (low.bit_length() - 1) if low > 0 else 0
@@ -54,27 +52,23 @@ def read_tags(column: Tensor) -> tuple[str, int, Tensor]:
 
 
 def touched(row: int, block: int) -> int:
-    """How many blocks a row of `row` elements can touch."""
+    """Returns the largest number of blocks that a row of `row` elements overlaps."""
     return row // block if row % block == 0 else (row + block - 2) // block + 1
 
 
-def _first_blocks(count: int, row: int, block: int, device: torch.device) -> Tensor:
-    return torch.arange(count, device=device, dtype=torch.int64) * row // block
-
-
 def scales_to_rows(scales: Tensor, state: str, count: int, row: int, block: int) -> Tensor:
-    """Flat scales of a shard -> for each row the scales of the blocks that it touches (in unused places those
-    of its neighbours), and its tag.
+    """Returns for each row the scales of its blocks (and of following blocks, to fill the columns) and its
+    tag.
     """
     device, width = scales.device, touched(row, block)
-    beside = torch.arange(width, dtype=torch.int64, device=device)
-    index = _first_blocks(count, row, block, device)[:, None] + beside
+    first = torch.arange(count, device=device, dtype=torch.int64) * row // block
+    index = first[:, None] + torch.arange(width, dtype=torch.int64, device=device)
     own = scales[index.clamp_(max=max(scales.numel() - 1, 0))]
     return torch.cat([own, tags(state, count, row, block, device)[:, None]], dim=1)
 
 
 def rows_to_scales(by_row: Tensor, row: int, block: int) -> Tensor:
-    """The reverse, for rows at the phases of one shard, without their tags."""
+    """Reverses scales_to_rows() for rows with the phases of one shard, without their tags."""
     count = by_row.shape[0]
     if row % block == 0 or count == 0:
         return by_row.reshape(-1)
@@ -84,14 +78,14 @@ def rows_to_scales(by_row: Tensor, row: int, block: int) -> Tensor:
 
 
 def row_bytes(moment: Moment, state: str, row: int) -> int:
-    """Bytes of the codes of a row of `row` elements. Codes are packed where a row then is whole bytes."""
+    """Returns the bytes of a row's codes. They are packed if a packed row is a whole number of bytes."""
     bits = _codec.code_bits(moment, state)
     return row * bits // 8 if row * bits % 8 == 0 else row
 
 
 def codes_to_rows(codes: Tensor, moment: Moment, state: str, shape: tuple[int, ...]) -> Tensor:
-    """Codes of a shard with dimension 0 in front: bytes of the shard's shape, or packed codes row by row
-    (one code a byte where a row is no whole number of bytes).
+    """Returns a shard's codes with rows as dimension 0: bytes of the shard's shape, or packed codes by rows
+    (one code in a byte if a packed row is not a whole number of bytes).
     """
     count, row = shape[0], math.prod(shape[1:])
     if _codec.code_dtype(moment, state) is not None:
@@ -103,7 +97,7 @@ def codes_to_rows(codes: Tensor, moment: Moment, state: str, shape: tuple[int, .
 
 
 def rows_to_codes(by_row: Tensor, moment: Moment, state: str, shape: tuple[int, ...]) -> Tensor:
-    """The reverse: flat bytes, or floats of the shard's shape."""
+    """Reverses codes_to_rows(): returns flat bytes, or floats in the shard's shape."""
     if _codec.code_dtype(moment, state) is not None:
         return by_row if by_row.element_size() > 1 else by_row.contiguous().view(torch.uint8).view(-1)
     flat, bits = by_row.reshape(-1), _codec.code_bits(moment, state)
@@ -119,7 +113,7 @@ def cut(
     offset: int,
     count: int,
 ) -> tuple[Tensor, Tensor | None] | None:
-    """Codes and scales of `count` elements of a whole tensor, flat; None where they begin inside a block."""
+    """Returns flat codes and scales of `count` elements of a tensor; None if they begin inside a block."""
     if scales is None:
         return codes.reshape(-1)[offset : offset + count], None
     if offset % block:
@@ -127,10 +121,10 @@ def cut(
     own = scales[offset // block : -(-(offset + count) // block)]
     if _codec.code_dtype(moment, state) is not None:
         return codes.reshape(-1)[offset : offset + count], own
-    bits = _codec.code_bits(moment, state)  # a block is whole bytes
+    bits = _codec.code_bits(moment, state)  # a block is a whole number of bytes
     packed = codes[offset * bits // 8 : -(-(offset + count) * bits // 8)].clone()
     if unused := -count * bits % 8:
-        packed[-1] &= 0xFF << unused & 0xFF  # the next shard's first element
+        packed[-1] &= 0xFF << unused & 0xFF  # removes the next shard's first element
     return packed, own
 
 
@@ -143,10 +137,10 @@ def decode_rows(
     shape: tuple[int, ...],
     block: int,
 ) -> Tensor:
-    """fp32 values (on the CPU) of rows at any phases."""
+    """Returns the fp32 values on the CPU of rows with any phases."""
     count, row = shape[0], math.prod(shape[1:])
     codes = rows_to_codes(by_row.cpu(), moment, state, shape)
-    # The value of a code times one, then the row's own scale: the product that the codec computes.
+    # Each code is decoded with scale 1 and multiplied by its row's scale, as the codec multiplies.
     _, blocks = _codec.layout(moment, state, (count * row,), block)
     ones = torch.ones(blocks, dtype=torch.float32, device="cpu")
     values = _codec.decode(moment, state, codes, ones, (count, row), block)

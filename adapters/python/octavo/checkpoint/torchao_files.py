@@ -1,9 +1,8 @@
-"""Reading torchao's optimizer checkpoints with torch.load(weights_only=True), with or without torchao.
+"""Reads torchao's optimizer checkpoints with torch.load(weights_only=True), with or without torchao.
 
 torchao pickles a state as a tensor of its own class with `codes`, `scale` and `qmap` as attributes, and
-weights_only refuses classes it has not been told of. Where torchao is not installed, stand-ins take the
-place of its classes: they carry the attributes and do nothing else. (The importer goes by the name of the
-class.)
+weights_only accepts only registered classes. If torchao is not installed, stand-ins with the same names
+have these attributes and no other behaviour.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from torch import Tensor
 
 _aten = torch.ops.aten
 _COPIES = (_aten.detach.default, _aten.clone.default, _aten._to_copy.default)
-# The classes moved out of torchao.prototype with 0.9; a file says where they were when it was written.
+# The classes moved out of torchao.prototype in 0.9. A file has the path of the version that wrote it.
 _PACKAGES = ("torchao.optim", "torchao.prototype.low_bit_optim")
 
 
 class _StandIn(Tensor):
-    """A wrapper without storage. It can be copied and moved, as loading does, and has no values."""
+    """A wrapper without memory. It can be copied and moved, as a load does, and has no values."""
 
     @classmethod
     def __torch_dispatch__(
@@ -35,7 +34,7 @@ class _StandIn(Tensor):
                 "load_state_dict of an octavo optimizer, or install torchao"
             )
         source, options = args[0], dict(kwargs or {})
-        dtype = options.pop("dtype", None) or source.dtype  # for show: codes and scales keep theirs
+        dtype = options.pop("dtype", None) or source.dtype  # codes and scales keep their dtypes
         device = options.get("device") or source.device
         out = Tensor._make_wrapper_subclass(type(source), source.shape, dtype=dtype, device=device)
         for name, value in vars(source).items():
@@ -46,27 +45,23 @@ class _StandIn(Tensor):
         return f"{type(self).__name__}(shape={tuple(self.shape)}, loaded without torchao)"
 
 
-class OptimState8bit(_StandIn):
-    pass
+class OptimState8bit(_StandIn): ...
 
 
-class OptimState4bit(_StandIn):
-    pass
+class OptimState4bit(_StandIn): ...
 
 
-class OptimStateFp8(_StandIn):
-    pass
+class OptimStateFp8(_StandIn): ...
 
 
 _STAND_INS = {
-    "subclass_8bit.OptimState8bit": OptimState8bit,
-    "subclass_4bit.OptimState4bit": OptimState4bit,
-    "subclass_fp8.OptimStateFp8": OptimStateFp8,
+    f"subclass_{kind.__name__[10:].lower()}.{kind.__name__}": kind
+    for kind in (OptimState8bit, OptimState4bit, OptimStateFp8)
 }
 
 
 def _classes() -> dict[str, type[Tensor]]:
-    """torchao's classes, from where this version has them; else the stand-ins."""
+    """Returns torchao's classes if it is installed, else the stand-ins."""
     for package in _PACKAGES:
         try:
             return {
@@ -88,13 +83,13 @@ def torchao_classes() -> Iterator[None]:
     """
     paths = [(kind, f"{package}.{path}") for path, kind in _classes().items() for package in _PACKAGES]
     known: list[Any] = paths
-    if torch.__version__.startswith("2.5."):  # it asks the classes for their paths
+    if torch.__version__.startswith("2.5."):  # it derives the paths from the classes
         known = [_at(kind, path) for kind, path in paths]
     with torch.serialization.safe_globals(known):
         yield
 
 
 def _at(kind: type[Tensor], path: str) -> type[Tensor]:
-    """A class like `kind` that says it is from `path`."""
+    """Returns a class like `kind` whose module and name are those of `path`."""
     module, _, name = path.rpartition(".")
     return kind if kind.__module__ == module else type(name, (kind,), {"__module__": module})

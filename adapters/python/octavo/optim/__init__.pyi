@@ -1,4 +1,5 @@
 # Made by scripts/make_stubs from the descriptions of the algorithms; classes.py makes the classes.
+# fmt: off
 from typing import Any, TypedDict
 
 from torch import Tensor
@@ -39,17 +40,9 @@ class _Options(TypedDict, total=False):
 
 class Adam(Optimizer):
     def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor = 0.001,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-08,
-        weight_decay: float = 0.0,
-        amsgrad: bool = False,
-        optim_bits: int | None = None,
-        args: Any = None,
-        min_8bit_size: int | None = None,
-        **given: Unpack[_Options],
+        self, params: Any, lr: float | Tensor = 0.001, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-08, weight_decay: float = 0.0, amsgrad: bool = False, optim_bits: int | None = None,
+        args: Any = None, min_8bit_size: int | None = None, **given: Unpack[_Options]
     ) -> None: ...
 
 class Adam8bit(Adam): ...
@@ -62,17 +55,10 @@ class PagedAdam32bit(Adam32bit): ...
 
 class AdamW(Optimizer):
     def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor = 0.001,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-08,
-        weight_decay: float = 0.01,
-        amsgrad: bool = False,
-        optim_bits: int | None = None,
-        args: Any = None,
-        min_8bit_size: int | None = None,
-        **given: Unpack[_Options],
+        self, params: Any, lr: float | Tensor = 0.001, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-08, weight_decay: float = 0.01, amsgrad: bool = False,
+        optim_bits: int | None = None, args: Any = None, min_8bit_size: int | None = None,
+        **given: Unpack[_Options]
     ) -> None: ...
 
 class AdamW8bit(AdamW): ...
@@ -85,17 +71,9 @@ class PagedAdamW32bit(AdamW32bit): ...
 
 class SGD(Optimizer):
     def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor = 0.001,
-        momentum: float = 0.0,
-        dampening: float = 0.0,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,
-        optim_bits: int | None = None,
-        args: Any = None,
-        min_8bit_size: int | None = None,
-        **given: Unpack[_Options],
+        self, params: Any, lr: float | Tensor = 0.001, momentum: float = 0.0, dampening: float = 0.0,
+        weight_decay: float = 0.0, nesterov: bool = False, optim_bits: int | None = None, args: Any = None,
+        min_8bit_size: int | None = None, **given: Unpack[_Options]
     ) -> None: ...
 
 class SGD8bit(SGD): ...
@@ -108,15 +86,9 @@ class PagedSGD32bit(SGD32bit): ...
 
 class Lion(Optimizer):
     def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor = 0.0001,
-        betas: tuple[float, float] = (0.9, 0.99),
-        weight_decay: float = 0.0,
-        optim_bits: int | None = None,
-        args: Any = None,
-        min_8bit_size: int | None = None,
-        **given: Unpack[_Options],
+        self, params: Any, lr: float | Tensor = 0.0001, betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0, optim_bits: int | None = None, args: Any = None,
+        min_8bit_size: int | None = None, **given: Unpack[_Options]
     ) -> None: ...
 
 class Lion8bit(Lion): ...
@@ -129,18 +101,10 @@ class PagedLion32bit(Lion32bit): ...
 
 class RMSprop(Optimizer):
     def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor = 0.01,
-        alpha: float = 0.99,
-        eps: float = 1e-08,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
-        centered: bool = False,
-        optim_bits: int | None = None,
-        args: Any = None,
-        min_8bit_size: int | None = None,
-        **given: Unpack[_Options],
+        self, params: Any, lr: float | Tensor = 0.01, alpha: float = 0.99, eps: float = 1e-08,
+        weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False,
+        optim_bits: int | None = None, args: Any = None, min_8bit_size: int | None = None,
+        **given: Unpack[_Options]
     ) -> None: ...
 
 class RMSprop8bit(RMSprop): ...
@@ -153,17 +117,9 @@ class PagedRMSprop32bit(RMSprop32bit): ...
 
 class Adagrad(Optimizer):
     def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor = 0.01,
-        lr_decay: float = 0.0,
-        weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0,
-        eps: float = 1e-10,
-        optim_bits: int | None = None,
-        args: Any = None,
-        min_8bit_size: int | None = None,
-        **given: Unpack[_Options],
+        self, params: Any, lr: float | Tensor = 0.01, lr_decay: float = 0.0, weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0, eps: float = 1e-10, optim_bits: int | None = None,
+        args: Any = None, min_8bit_size: int | None = None, **given: Unpack[_Options]
     ) -> None: ...
 
 class Adagrad8bit(Adagrad): ...
@@ -176,20 +132,10 @@ class PagedAdagrad32bit(Adagrad32bit): ...
 
 class LARS(Optimizer):
     def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor = 0.01,
-        momentum: float = 0.9,
-        dampening: float = 0.0,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,
-        optim_bits: int | None = None,
-        args: Any = None,
-        min_8bit_size: int | None = None,
-        max_unorm: float = 0.02,
-        trust_ratio: bool = False,
-        trust_coefficient: float = 0.001,
-        **given: Unpack[_Options],
+        self, params: Any, lr: float | Tensor = 0.01, momentum: float = 0.9, dampening: float = 0.0,
+        weight_decay: float = 0.0, nesterov: bool = False, optim_bits: int | None = None, args: Any = None,
+        min_8bit_size: int | None = None, max_unorm: float = 0.02, trust_ratio: bool = False,
+        trust_coefficient: float = 0.001, **given: Unpack[_Options]
     ) -> None: ...
 
 class LARS8bit(LARS): ...
@@ -202,21 +148,11 @@ class PagedLARS32bit(LARS32bit): ...
 
 class LAMB(Optimizer):
     def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor = 0.001,
-        bias_correction: bool = True,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-08,
-        weight_decay: float = 0.0,
-        amsgrad: bool = False,
-        adam_w_mode: bool = True,
-        optim_bits: int | None = None,
-        args: Any = None,
-        min_8bit_size: int | None = None,
-        max_unorm: float = 1.0,
-        trust_ratio: bool = False,
-        **given: Unpack[_Options],
+        self, params: Any, lr: float | Tensor = 0.001, bias_correction: bool = True,
+        betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-08, weight_decay: float = 0.0,
+        amsgrad: bool = False, adam_w_mode: bool = True, optim_bits: int | None = None, args: Any = None,
+        min_8bit_size: int | None = None, max_unorm: float = 1.0, trust_ratio: bool = False,
+        **given: Unpack[_Options]
     ) -> None: ...
 
 class LAMB8bit(LAMB): ...
@@ -229,19 +165,11 @@ class PagedLAMB32bit(LAMB32bit): ...
 
 class AdEMAMix(Optimizer):
     def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor = 0.001,
-        betas: tuple[float, float, float] = (0.9, 0.999, 0.9999),
-        alpha: float = 5.0,
-        t_alpha: float | None = None,
-        t_beta3: float | None = None,
-        eps: float = 1e-08,
-        weight_decay: float = 0.01,
-        optim_bits: int | None = None,
-        args: Any = None,
-        min_8bit_size: int | None = None,
-        **given: Unpack[_Options],
+        self, params: Any, lr: float | Tensor = 0.001,
+        betas: tuple[float, float, float] = (0.9, 0.999, 0.9999), alpha: float = 5.0,
+        t_alpha: float | None = None, t_beta3: float | None = None, eps: float = 1e-08,
+        weight_decay: float = 0.01, optim_bits: int | None = None, args: Any = None,
+        min_8bit_size: int | None = None, **given: Unpack[_Options]
     ) -> None: ...
 
 class AdEMAMix8bit(AdEMAMix): ...

@@ -112,9 +112,8 @@ class OptimizerBase(torch.optim.Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         self.synchronize()
-        extra = {"_skip_nonfinite": self._skip_nonfinite, "_released": self._release is not None}
-        extra["_offload_options"] = self._offload_options
-        return {**super().__getstate__(), **extra}
+        own = {"_skip_nonfinite": self._skip_nonfinite, "_released": self._release is not None}
+        return {**super().__getstate__(), **own, "_offload_options": self._offload_options}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         if self.__dict__.get("_offload") is not None:
@@ -182,12 +181,15 @@ class OptimizerBase(torch.optim.Optimizer):
         if offloaded or any(group.get("fused") for group in self.param_groups):
             self._step_supports_amp_scaling = True
 
-    def _name(self, group: Mapping[str, Any], index: int) -> str:
-        names = group.get("param_names")
-        if names:
-            return f"parameter {names[index]!r}"
+    def label(self, group: Mapping[str, Any], index: int) -> str:
+        """Returns the class and the parameter, as messages name them."""
+        if names := group.get("param_names"):
+            return f"{type(self).__name__}: parameter {names[index]!r}"
         number = next((i for i, g in enumerate(self.param_groups) if g is group), len(self.param_groups))
-        return f"parameter {index} of group {number}"
+        return f"{type(self).__name__}: parameter {index} of group {number}"
+
+    def label_of(self, member: Member) -> str:
+        return self.label(self.param_groups[member.group], member.index)
 
     @contextlib.contextmanager
     def _named(self, group: Mapping[str, Any], index: int) -> Iterator[None]:
@@ -196,9 +198,13 @@ class OptimizerBase(torch.optim.Optimizer):
             yield
         except (ValueError, RuntimeError, TypeError) as error:
             kind = type(error) if type(error) in (ValueError, TypeError) else RuntimeError
-            raise kind(f"{type(self).__name__}: {self._name(group, index)}: {error}") from error
+            raise kind(f"{self.label(group, index)}: {error}") from error
 
-    # --- What a step needs besides ----------------------------------------------------------------
+    # --- Other parts of a step --------------------------------------------------------------------
+
+    def moments_of(self, member: Member) -> Any:
+        """Returns the moments of a parameter, with names."""
+        return state.moments_of(self.algorithm, self.param_groups[member.group])
 
     def _track_state(self) -> States:
         """Returns `optimizer.state`, which is made a States if it was replaced by another dictionary."""
@@ -328,8 +334,8 @@ class OptimizerBase(torch.optim.Optimizer):
                 "param_groups' capturable is False."
             )
 
-    def _keep_for_graph(self, tensors: StepTensors, alive: list[Tensor]) -> None:
-        """Keeps the memory that a CUDA graph uses."""
+    def _retain_for_graph(self, tensors: StepTensors, alive: list[Tensor]) -> None:
+        """References the memory that a CUDA graph uses."""
         states = [entry.tensors() for m in tensors.members if (entry := m.state()) is not None]
         rates = [sent.rate for sent in self._group_options]
         self._captured.append((tensors, states, rates, alive, self._buffers, self._engine))
@@ -432,10 +438,9 @@ class OptimizerBase(torch.optim.Optimizer):
         self.synchronize()  # the states are written in place
         self._track_state()
         self._roster.update_members(self.param_groups)
-        away = self._offload
-        for member in self._roster.members if away is not None else ():
-            away.residence(member)  # type: ignore[union-attr]  # raises if memory is too small
-        if away is not None:
+        if (away := self._offload) is not None:
+            for member in self._roster.members:
+                away.residence(member)  # raises if memory is too small
             away.reserve_memory([self._roster.member_of(item.param) for item in loaded])
         for group, merged in zip(self.param_groups, groups, strict=True):
             lr, new = group["lr"], merged["lr"]
@@ -448,13 +453,13 @@ class OptimizerBase(torch.optim.Optimizer):
             del self.state[param]
         entries: list[tuple[Member, dict[str, Any]]] = []
         for item in loaded:
-            member, device = self._roster.member_of(item.param), local(item.param).device
-            entries.append((member, self.state[item.param].plain()))
-            moments = state.moments_of(self.algorithm, self.param_groups[member.group])
-            if away is not None and away.is_away(member):
-                away.allocate_state(member, entries[-1][1], item.kind)
+            member, entry = self._roster.member_of(item.param), self.state[item.param].plain()
+            entries.append((member, entry))
+            moments, device = self.moments_of(member), local(item.param).device
+            if away is not None and away.is_offloaded(member):
+                away.allocate_state(member, entry, item.kind)
                 device = torch.device("cpu")
-            loading.write_entry(entries[-1][1], item, moments, device)
+            loading.write_entry(entry, item, moments, device)
         uncounted = [(m, entry) for m, entry in entries if not state_repair.is_count(entry.get(state.STEP))]
         add_step_counts(self, uncounted)
         for item, (_, entry) in zip(loaded, entries, strict=True):

@@ -24,7 +24,7 @@ planned: contextvars.ContextVar[bool] = contextvars.ContextVar("planned", defaul
 
 
 def check_param(param: Tensor) -> None:
-    """RuntimeError, with torch's message if torch has one, for a parameter that cannot be optimized."""
+    """Raises RuntimeError for a parameter that cannot be optimized, with torch's message if there is one."""
     if param.is_complex():
         raise RuntimeError("complex parameters are not supported; view them as real with torch.view_as_real")
     if local(param).layout != torch.strided:
@@ -40,7 +40,7 @@ def check_param(param: Tensor) -> None:
         raise RuntimeError(f"parameters on {param.device} are not supported, expected cpu or cuda")
 
 
-def is_left_alone(param: Tensor, group: Mapping[str, Any]) -> bool:
+def is_ignored(param: Tensor, group: Mapping[str, Any]) -> bool:
     """Returns whether the parameter is frozen and could not be stepped: quantized weights of bitsandbytes or
     torchao, for example. It is checked when it gets a gradient.
     """
@@ -55,7 +55,9 @@ def is_left_alone(param: Tensor, group: Mapping[str, Any]) -> bool:
 
 
 def _check_memory(tensor: Tensor, what: str) -> None:
-    """RuntimeError for a tensor subclass without its own memory: a native step cannot reach inner tensors."""
+    """Raises RuntimeError for a tensor subclass without its own memory: a native step cannot reach inner
+    tensors.
+    """
     here = local(tensor)
     if planned.get():
         return
@@ -126,6 +128,6 @@ def warn_of_lost_updates(optimizer: Optimizer, group: Mapping[str, Any]) -> None
             else "train fp32 parameters under torch.autocast, or bfloat16 ones with master=24"
         )
         warn(
-            f"{type(optimizer).__name__}: {optimizer._name(group, index)} is {param.dtype}, and updates "
+            f"{optimizer.label(group, index)} is {param.dtype}, and updates "
             f"below 1/{1 / lost:.0f} of a weight are rounded away{above}; {fix}"
         )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import _engine
-from .._describe import FLAG, Algorithm
+from .._describe import FLAG, Algorithm, Option
 from . import options
 
 _OTHERS = ("maximize", "seed", "clip_grad_norm", "master", "capturable", "fused")
@@ -26,12 +26,7 @@ class GroupOptions:
         self._args = _engine.new_args()
         self._args.decay = 2 if described.decoupled else 1
         self.names = (*dict.fromkeys(o.tuple or o.name for o in described.options), *_OTHERS)
-        placed = [option for option in described.options if option.offset >= 0]
-        kinds = [ctypes.c_uint32 if option.range == FLAG else ctypes.c_double for option in placed]
-        self._cells = [
-            (option, kind.from_buffer(self._args, option.offset))
-            for option, kind in zip(placed, kinds, strict=True)
-        ]
+        self._cells = cells_of(described, self._args)
         # The engine's options: whether a scaler lets the device skip steps, then the values of `names`.
         self.seen: tuple[Any, ...] = ()
         self.rate: Tensor | None = None  # where the engine reads the learning rate
@@ -52,12 +47,9 @@ class GroupOptions:
     ) -> None:
         """Checks the options and gives them to the engine. The group's parameters are on `devices`."""
         options.check_numbers(self._described, group)
-        options.check_clip(group)
-        options.check_seed(group)
         args, lr = self._args, group["lr"]
         for option, cell in self._cells:
-            if option.name != "lr":
-                cell.value = int(option.of(group)) if option.range == FLAG else float(option.of(group) or 0.0)
+            cell.value = int(option.of(group)) if option.range == FLAG else float(option.of(group) or 0.0)
         self.rate, args.scalar_lr = None, None
         if isinstance(lr, Tensor) and lr.device.type != "cpu" and devices == {lr.device}:
             self.rate = lr.detach().to(torch.float32)
@@ -69,9 +61,12 @@ class GroupOptions:
         switches = self._described.switches(group)
         engine.set_group(number, switches, args, _CPU if self.rate is None else self.rate.device)
         seen = (amp, *map(group.get, self.names))
-        plain = not any(isinstance(v, Tensor) or (isinstance(v, tuple) and _has_tensors(v)) for v in seen)
-        self.seen = seen if plain else ()
+        in_tuples = [value for values in seen if isinstance(values, tuple) for value in values]
+        self.seen = () if any(isinstance(value, Tensor) for value in (*seen, *in_tuples)) else seen
 
 
-def _has_tensors(values: tuple[Any, ...]) -> bool:
-    return any(isinstance(value, Tensor) for value in values)
+def cells_of(described: Algorithm, args: Any) -> list[tuple[Option, Any]]:
+    """Returns the options that are fields of octavo_step_args, except the learning rate, and these fields."""
+    options = [option for option in described.options if option.offset >= 0 and option.name != "lr"]
+    kinds = [ctypes.c_uint32 if option.range == FLAG else ctypes.c_double for option in options]
+    return [(o, kind.from_buffer(args, o.offset)) for o, kind in zip(options, kinds, strict=True)]

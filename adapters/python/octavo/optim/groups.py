@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from . import options, roles
-from .overrides import OVERRIDE, keep_in_copies
+from .overrides import OVERRIDE, preserve_in_copies
 
 _KEYS = ("state", "block_size", "master", "min_quantized_size")
 
@@ -55,10 +55,10 @@ def param_groups(
     for name, param in named:
         pattern = next((p for p in patterns if fnmatch.fnmatchcase(name, p)), None)
         unused.discard(str(pattern))
-        spared = exempt.spares(name, param)
-        embedded = pattern is None and embeddings is not None and exempt.embeds(param)
+        exempted = exempt.exempts(name, param)
+        embedded = pattern is None and embeddings is not None and exempt.is_embedding_weight(param)
         if param.requires_grad:
-            chosen.setdefault((pattern, embedded, spared), []).append((name, param))
+            chosen.setdefault((pattern, embedded, exempted), []).append((name, param))
     if unused and unmatched == "error":
         known = ", ".join(name for name, _ in named[:5])
         raise ValueError(
@@ -71,12 +71,12 @@ def param_groups(
     order = {pattern: place for place, pattern in enumerate([None, *patterns])}
     groups = []
     for key in sorted(chosen, key=lambda key: (order[key[0]], key[1:])):
-        pattern, embedded, spared = key
+        pattern, embedded, exempted = key
         asked = patterns[pattern] if pattern is not None else {}
         group: dict[str, Any] = {"state": asked} if isinstance(asked, str) else dict(asked)
         if embedded:
             group["state"] = embeddings
-        if spared:
+        if exempted:
             group.setdefault("weight_decay", 0.0)
         elif weight_decay is not None:
             group.setdefault("weight_decay", weight_decay)
@@ -87,9 +87,7 @@ def param_groups(
 
 
 def set_state(parameter: Tensor, **asked: Any) -> None:
-    """Overrides `state`, `block_size`, `master` or `min_quantized_size` for one parameter, whatever its group
-    says.
-    """
+    """Overrides `state`, `block_size`, `master` or `min_quantized_size` of the group for one parameter."""
     merged = {**getattr(parameter, OVERRIDE, {}), **asked}
     if unknown := [key for key in merged if key not in _KEYS]:
         raise ValueError(
@@ -97,7 +95,7 @@ def set_state(parameter: Tensor, **asked: Any) -> None:
         )
     checked = {"state": "fp32", "block_size": None, "master": "native", "min_quantized_size": 0, **merged}
     options.check_format(checked)
-    keep_in_copies()
+    preserve_in_copies()
     setattr(parameter, OVERRIDE, {key: checked[key] for key in merged})
 
 

@@ -2,9 +2,9 @@
 used.
 
 A call of the engine costs the host the same time for one parameter as for many, so parameters may be gathered
-until their gradients have TOGETHER bytes. The rest is used when the backward pass ends, on a stream that
-autograd orders after all others. Parameters that are used earlier were gathered on one stream, and are used
-on this stream.
+until their gradients have GATHERED_BYTES bytes. The rest is used when the backward pass ends, on a stream
+that autograd orders after all others. Parameters that are used earlier were gathered on one stream, and are
+used on this stream.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .._shards import is_sharded
 if TYPE_CHECKING:
     from .optimizer import Optimizer
 
-TOGETHER = 64 << 20
+GATHERED_BYTES = 64 << 20
 
 _Place = tuple[torch.device, int | None]  # a device and a stream
 
@@ -89,7 +89,7 @@ class GradientHooks:
             gathered[id(param)] = param
             self._threads[id(param)] = get_ident()
             self._bytes[place] = size = self._bytes.get(place, 0) + grad.nbytes
-            if size >= TOGETHER:
+            if size >= GATHERED_BYTES:
                 self._flush(optimizer, place)
 
     def _flush(self, optimizer: Optimizer, place: _Place) -> None:

@@ -16,7 +16,7 @@ def new_norms(device: torch.device, *shape: int) -> Tensor:
 
 
 def copy_to_device(parts: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """The host reads its copies immediately, so it waits for parts of a GPU."""
+    """Copies parts to a device. The host reads its copies immediately, so it waits for a GPU."""
     return [part.to(device, non_blocking=device.type != "cpu") for part in parts]
 
 

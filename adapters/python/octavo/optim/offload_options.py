@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import numbers
 from typing import Any
 
 from .._engine import DEVICE, HOST, STREAM
-from .options import from_text
+from .options import from_text, is_number
 
 RESIDENCES = {"none": DEVICE, "host": HOST, "stream": STREAM, "auto": STREAM}
 
@@ -33,22 +32,16 @@ def checked(given: dict[str, Any]) -> Options:
         said = "; 'host' steps on the CPU" if name == "cpu" else ""
         raise ValueError(f"Invalid offload: {name!r}, expected 'none', 'host', 'stream' or 'auto'{said}")
     ratio, budget, size = (values[key] for key in ("offload_ratio", "gpu_state_budget", "min_offload_size"))
-    if not _is_number(ratio) or not 0 <= ratio <= 1:
+    if not is_number(ratio) or not 0 <= ratio <= 1:
         raise ValueError(f"Invalid offload_ratio: {ratio!r}, expected a number from 0 to 1")
-    if budget is not None and not (_is_number(budget) and 0 <= budget < math.inf):
+    if budget is not None and not (is_number(budget) and 0 <= budget < math.inf):
         raise ValueError(f"Invalid gpu_state_budget: {budget!r}, expected a number of bytes or None")
     if budget is not None and ratio != 1:
         raise ValueError(f"got gpu_state_budget={budget} and offload_ratio={ratio}: one of them decides")
-    if not _is_number(size) or size < 0 or int(size) != size:
+    if not is_number(size) or size < 0 or int(size) != size:
         raise ValueError(f"Invalid min_offload_size: {size!r}, expected a number of elements")
-    found = Options(
-        name,
-        bool(values["offload_gradients"]),
-        bool(values["accumulate_in_fp32"]),
-        float(ratio),
-        None if budget is None else int(budget),
-        int(size),
-    )
+    flags = bool(values["offload_gradients"]), bool(values["accumulate_in_fp32"])
+    found = Options(name, *flags, float(ratio), None if budget is None else int(budget), int(size))
     if found.accumulate_in_fp32 and not found.offload_gradients:
         raise ValueError("accumulate_in_fp32=True needs offload_gradients=True: gradients add up there")
     if name == "none" and (wanted := _asked(found)):
@@ -63,7 +56,3 @@ def _asked(options: Options) -> str:
         if field.name not in ("offload", "min_offload_size") and value != field.default:
             return f"{field.name}={value}"
     return ""
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)

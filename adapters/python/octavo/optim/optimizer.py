@@ -136,7 +136,7 @@ class Optimizer(OptimizerBase):
             engine.step(buffers.args)
         increment_versions(tensors.versioned)
         if self._capturing:
-            self._keep_for_graph(tensors, alive)
+            self._retain_for_graph(tensors, alive)
         if offload is not None:
             offload.finish_step(tensors, released)
 
@@ -221,7 +221,7 @@ class StepTensors:
         self.devices = [m.device.index if m.device.type != "cpu" else -1 for m in self.here]
         self.groups = sorted({m.group for m in members})
         self.parts: list[PartKey] | None = None  # of the norm
-        self.places: Any = None  # of offloaded states (offload/offloaded_steps.py)
+        self.offloaded: Any = None  # of offloaded states (offload/offloaded_steps.py)
         self.versioned = [p for p in self.params if not p.is_inference()]
         self._handles = array.array("I", [m.handle for m in members])
         self._pack = struct.Struct(f"{len(members)}Q")

@@ -33,9 +33,7 @@ _LABELS = {"lr": "learning rate", "eps": "epsilon value"}  # torch's messages ha
 
 
 def from_text(value: Any) -> Any:
-    """A number, tuple or truth value that is written as a string is converted; anything else is returned
-    unchanged.
-    """
+    """Converts a number, tuple or truth value that is written as a string; returns other values unchanged."""
     if not isinstance(value, str):
         return value
     text = value.strip()
@@ -60,6 +58,10 @@ def use_documented_names(given: dict[str, Any], names: Iterable[str]) -> None:
         given[name] = value
 
 
+def is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def state_of_bits(optim_bits: Any) -> str | None:
     """Returns the state format of bitsandbytes' optim_bits."""
     bits = from_text(optim_bits)
@@ -71,8 +73,8 @@ def state_of_bits(optim_bits: Any) -> str | None:
     return states[bits]
 
 
-def _number(value: Any, said: str, option: Option) -> Any:
-    """Returns the value if the option's description allows it; `said` begins the error message."""
+def _number(value: Any, label: str, option: Option) -> Any:
+    """Returns the value if the option's description allows it; `label` begins the error message."""
     value = from_text(value)
     if value is None and option.optional:
         return None
@@ -82,13 +84,9 @@ def _number(value: Any, said: str, option: Option) -> Any:
             raise ValueError(f"Tensor {option.name} must be 1-element")
         if value.device.type != "cpu":  # reading it would wait for the device
             return value
-    if isinstance(value, Tensor) or (isinstance(value, numbers.Real) and not isinstance(value, bool)):
-        number = float(value)
-        fine = allowed(0.0 if option.name == "lr" and -RATE_SLACK <= number < 0 else number)
-    else:
-        fine = False
-    if not fine:
-        raise ValueError(f"Invalid {said}: {value}, expected {expected}")
+    number = float(value) if isinstance(value, Tensor) or is_number(value) else math.nan
+    if not allowed(0.0 if option.name == "lr" and -RATE_SLACK <= number < 0 else number):
+        raise ValueError(f"Invalid {label}: {value}, expected {expected}")
     # numpy's numbers as Python's, which torch.load(weights_only=True) reads.
     return value if isinstance(value, (Tensor, int)) else number
 
@@ -101,8 +99,6 @@ def check_group(described: Algorithm, group: dict[str, Any]) -> None:
     if (size := from_text(group.pop("min_8bit_size", None))) is not None:
         group["min_quantized_size"] = size
     check_numbers(described, group)
-    check_clip(group)
-    check_seed(group)
     check_format(group)
     taken = [name for name, f in formats().items() if not described.excluded_formats >> f.number & 1]
     if group["state"] not in taken:
@@ -110,7 +106,7 @@ def check_group(described: Algorithm, group: dict[str, Any]) -> None:
 
 
 def check_numbers(described: Algorithm, group: dict[str, Any]) -> None:
-    """Checks the options of the algorithm, which may change between steps, in place."""
+    """Checks the options that may change between steps, in place."""
     parts: dict[str, list[Option]] = {}
     for option in described.options:
         if option.tuple:
@@ -118,15 +114,15 @@ def check_numbers(described: Algorithm, group: dict[str, Any]) -> None:
         elif option.range == FLAG:
             group[option.name] = bool(from_text(group[option.name]))
         else:
-            said = _LABELS.get(option.name, f"{option.name} value")
-            group[option.name] = _number(group[option.name], said, option)
+            label = _LABELS.get(option.name, f"{option.name} value")
+            group[option.name] = _number(group[option.name], label, option)
     for name, members in parts.items():
         values = from_text(group[name])
         if isinstance(values, str) or not hasattr(values, "__len__"):
             raise ValueError(f"Invalid {name}: {values!r}, expected {len(members)} numbers")
-        said = f"{name.removesuffix('s')} parameter at index"
+        label = f"{name.removesuffix('s')} parameter at index"
         checked = [
-            _number(v, f"{said} {i}", o) for i, (v, o) in enumerate(zip(values, members, strict=False))
+            _number(v, f"{label} {i}", o) for i, (v, o) in enumerate(zip(values, members, strict=False))
         ]
         if len(values) != len(members):
             raise ValueError(f"Invalid {name}: {values!r}, expected {len(members)} numbers")
@@ -134,11 +130,12 @@ def check_numbers(described: Algorithm, group: dict[str, Any]) -> None:
     # The core checks this too, but only at the step. This is torch's message.
     if group.get("nesterov") and not (group.get("momentum", 1) > 0 and group.get("dampening", 0) == 0):
         raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+    group["clip_grad_norm"] = checked_clip(group.get("clip_grad_norm"))
+    group["seed"] = _checked_seed(group["seed"])
 
 
-def check_seed(group: dict[str, Any]) -> None:
-    """Checks the seed of stochastic rounding, in place."""
-    given = group["seed"]
+def _checked_seed(given: Any) -> int:
+    """Returns the seed of stochastic rounding."""
     seed = from_text(given)
     if isinstance(seed, float) and seed.is_integer():
         seed = int(seed)
@@ -148,17 +145,15 @@ def check_seed(group: dict[str, Any]) -> None:
         number = -1
     if not 0 <= number < 1 << 64:
         raise ValueError(f"Invalid seed: {given!r}, expected an integer of at least 0 and below 2**64")
-    group["seed"] = number
+    return number
 
 
-def check_clip(group: dict[str, Any]) -> None:
-    """Checks the limit of the norm of all gradients, in place."""
-    given = group.get("clip_grad_norm")
+def checked_clip(given: Any) -> float | None:
+    """Returns the limit of the norm of all gradients."""
     clip = from_text(given)
-    is_number = isinstance(clip, numbers.Real) and not isinstance(clip, bool)
-    if clip is not None and not (is_number and 0 < clip < float("inf")):
+    if clip is not None and not (is_number(clip) and 0 < clip < math.inf):
         raise ValueError(f"Invalid clip_grad_norm: {given}, expected a positive number or None")
-    group["clip_grad_norm"] = None if clip is None else float(clip)
+    return None if clip is None else float(clip)
 
 
 def check_format(group: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ OVERRIDE = "_octavo_override"  # attribute of a parameter
 
 
 @functools.cache
-def keep_in_copies() -> None:
+def preserve_in_copies() -> None:
     torchs = Parameter.__deepcopy__
 
     @functools.wraps(torchs)

@@ -105,16 +105,16 @@ def register_tensors(
         counts.update(entry.step_count().data_ptr() for entry in registered if entry is not None)
     unread: list[tuple[Any, Tensor]] = []
     for slot, m, kind, entry in zip(tensors, members, kinds, entries, strict=True):
-        group, tracked = optimizer.param_groups[m.group], optimizer.state[m.param]
+        tracked = optimizer.state[m.param]
         count, steps = entry[STEP], tracked.steps
         # User code may have put one count into two states, or a count whose writes are not counted.
         if count.data_ptr() in counts or count.is_inference():
             count = entry[STEP] = count.clone()
         counts.add(count.data_ptr())
-        state.describe(slot, entry, local(m.param), kind, state.moments_of(optimizer.algorithm, group))
+        state.describe(slot, entry, local(m.param), kind, optimizer.moments_of(m))
         slot.group, slot.id, slot.norm_part = m.group, m.place, optimizer._buffers.part_number(m.groups)
         slot.step_on_device = optimizer._count_is_on_device(m)
-        if offload is not None and offload.is_away(m):
+        if offload is not None and offload.is_offloaded(m):
             slot.state_device_kind, slot.state_device_index = device_numbers(torch.device("cpu"))
             slot.residence = offload.residence(m)
             slot.held_in_fp32 = offload.options.accumulate_in_fp32
@@ -124,8 +124,7 @@ def register_tensors(
         tracked.replace(entry)
         tracked.kind = kind
     _read_device_counts(unread)
-    handles = [m.handle for m in members]
-    call_engine(optimizer, lambda: optimizer._engine.set(handles, tensors), members)
+    call_engine(optimizer, lambda: optimizer._engine.set([m.handle for m in members], tensors), members)
     for m in members:
         m.record_registration(optimizer.state[m.param])
     if offload is not None:
@@ -139,9 +138,8 @@ def _make_states(
     """Returns the states that these parameters must have, as separate dictionaries."""
     entries, lacking, offload = [], [], optimizer._offload
     for m, kind in zip(members, kinds, strict=True):
-        group, here, entry = optimizer.param_groups[m.group], local(m.param), optimizer.state[m.param].plain()
-        moments = state.moments_of(optimizer.algorithm, group)
-        away = offload is not None and offload.is_away(m)
+        here, entry, moments = local(m.param), optimizer.state[m.param].plain(), optimizer.moments_of(m)
+        away = offload is not None and offload.is_offloaded(m)
         state_repair.move_state(entry, None if away else here.device, optimizer._count_device(m))
         state_repair.convert_master(entry, here, kind, type(optimizer).__name__)
         begins = optimizer._described.first_step_fills and any(name not in entry for name, _ in moments)
@@ -196,6 +194,5 @@ def call_engine(optimizer: OptimizerBase, call: Callable[[], None], members: Seq
             _mark_moved(optimizer, moved)
             if not moved:
                 break
-    about = [m for m in roster.members if m.handle == engine.failed_tensor()]
-    names = [optimizer._name(optimizer.param_groups[m.group], m.index) for m in about]
-    raise _abi.OctavoError(": ".join([type(optimizer).__name__, *names, str(failed)])) from None
+    about = (optimizer.label_of(m) for m in roster.members if m.handle == engine.failed_tensor())
+    raise _abi.OctavoError(f"{next(about, type(optimizer).__name__)}: {failed}") from None

@@ -13,7 +13,6 @@ that they were not written since.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -53,7 +52,7 @@ class GradientRelease(GradientHooks):
         if id(param) in self._complete:
             param.grad = None  # so that step() ends this step
             raise RuntimeError(
-                f"{_named(optimizer, group, param)}: its gradient is complete a second time since the "
+                f"{_label(optimizer, group, param)}: its gradient is complete a second time since the "
                 "last step(), and gradient_release has used the first one already; it takes one backward "
                 "pass per step(): no gradient accumulation (gradient_accumulation_steps=1, "
                 "accumulate_grad_batches=1), or no gradient_release"
@@ -105,7 +104,7 @@ class GradientRelease(GradientHooks):
             for number, (grad, _, _) in self._waiting.items():
                 if self._complete[number].grad is None:  # zero_grad() came before step()
                     self._complete[number].grad = grad
-            left = list(_with_gradients(optimizer))
+            left = [(g, p) for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
             for group, param in left:
                 self._check_untouched(optimizer, group, param)
             for _, param in left:
@@ -119,14 +118,14 @@ class GradientRelease(GradientHooks):
             self._outgrown = []
 
     def _check_untouched(self, optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> None:
-        """RuntimeError if a gradient was written after its hook was called."""
+        """Raises RuntimeError if a gradient was written after its hook was called."""
         if id(param) not in self._complete:
             return  # no hook was called: it was frozen, or is new, or user code set the gradient
         seen = self._waiting.get(id(param))
         if seen is None or param.grad is not seen[0] or _seen(seen[0])[1:] != seen[1:]:
             self.forget()
             raise RuntimeError(
-                f"{_named(optimizer, group, param)}: its gradient was written after it was complete. "
+                f"{_label(optimizer, group, param)}: its gradient was written after it was complete. "
                 "gradient_release steps each parameter before DistributedDataParallel averages its gradient "
                 "or clip_grad_norm_ clips it; use FSDP2, the argument clip_grad_norm, or no gradient_release"
             )
@@ -136,13 +135,6 @@ def _seen(grad: Tensor) -> _Seen:
     return grad, grad.data_ptr(), grad._version
 
 
-def _with_gradients(optimizer: Optimizer) -> Iterator[tuple[dict[str, Any], Tensor]]:
-    for group in optimizer.param_groups:
-        for param in group["params"]:
-            if param.grad is not None:
-                yield group, param
-
-
-def _named(optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> str:
+def _label(optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> str:
     index = next(i for i, p in enumerate(group["params"]) if p is param)
-    return f"{type(optimizer).__name__}: {optimizer._name(group, index)}"
+    return optimizer.label(group, index)

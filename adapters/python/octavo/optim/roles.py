@@ -24,15 +24,6 @@ _BIAS = re.compile(r"(^|_)bias(_|$)")  # bias, in_proj_bias, bias_ih_l0
 Owner = tuple[nn.Module, str]  # a module, and the parameter's name in it
 
 
-def owners_of(model: nn.Module) -> dict[int, list[Owner]]:
-    """Returns the modules that own each parameter, by its id; a shared parameter has several."""
-    found: dict[int, list[Owner]] = {}
-    for module in model.modules():
-        for name, param in module.named_parameters(recurse=False):
-            found.setdefault(id(param), []).append((module, name))
-    return found
-
-
 def is_embedding(owners: Iterable[Owner]) -> bool:
     return any(isinstance(module, (nn.Embedding, nn.EmbeddingBag)) for module, _ in owners)
 
@@ -58,42 +49,41 @@ class Exemptions:
         self.by_kind = no_decay is True
         self.entries = () if isinstance(no_decay, bool) else tuple(no_decay)
         self.seen: set[Any] = set()
-        self.owners = owners_of(model) if isinstance(model, nn.Module) else {}
+        self.owners: dict[int, list[Owner]] = {}  # by the parameter's id; a shared parameter has several
+        for module in model.modules() if isinstance(model, nn.Module) else ():
+            for name, param in module.named_parameters(recurse=False):
+                self.owners.setdefault(id(param), []).append((module, name))
         by_module = self.by_kind or any(not isinstance(entry, str) for entry in self.entries)
         if (by_module or embeddings is not None) and not isinstance(model, nn.Module):
             asked = "no_decay by kind of module" if by_module else "embeddings="
             raise TypeError(f"param_groups: {asked} needs the model itself, not its named parameters")
 
-    def embeds(self, param: Tensor) -> bool:
+    def is_embedding_weight(self, param: Tensor) -> bool:
         return is_embedding(self.owners.get(id(param), ()))
 
-    def spares(self, name: str, param: Tensor) -> bool:
+    def exempts(self, name: str, param: Tensor) -> bool:
         owners = self.owners.get(id(param), [])
         if self.by_kind:
             return is_bias(owners) or is_norm(owners, param) or is_embedding(owners)
-        matching = [entry for entry in self.entries if self._matches(entry, name, owners)]
+        matching = [
+            entry
+            for entry in self.entries
+            if (isinstance(entry, str) and fnmatch.fnmatchcase(name, entry))
+            or (not isinstance(entry, str) and any(isinstance(module, entry) for module, _ in owners))
+        ]
         self.seen.update(matching)
         return bool(matching)
-
-    def _matches(self, entry: str | type[nn.Module], name: str, owners: list[Owner]) -> bool:
-        if isinstance(entry, str):
-            return fnmatch.fnmatchcase(name, entry)
-        return any(isinstance(module, entry) for module, _ in owners)
 
     def unused(self, named: list[tuple[str, Tensor]]) -> list[str]:
         """Returns the warnings about entries that match nothing."""
         unused = [entry for entry in self.entries if entry not in self.seen]
         if not unused:
             return []
-        left = [n for n, p in named if self._should_not_decay(n, p)]
+        usual = [(n, p) for n, p in named if is_bias(o := self.owners.get(id(p), [])) or is_norm(o, p)]
+        left = [n for n, p in usual if p.requires_grad and not self.exempts(n, p)]
         decaying = f"these biases and norms decay: {', '.join(left[:3])}{' ...' if left[3:] else ''}; "
         shown = ", ".join(repr(entry) if isinstance(entry, str) else entry.__name__ for entry in unused)
         return [
             f"no_decay: no parameter matches {shown}; {decaying if left else ''}"
             "no_decay=True finds biases, norms and embeddings by their modules"
         ]
-
-    def _should_not_decay(self, name: str, param: Tensor) -> bool:
-        owners = self.owners.get(id(param), [])
-        usual = is_bias(owners) or is_norm(owners, param)
-        return usual and param.requires_grad and not self.spares(name, param)

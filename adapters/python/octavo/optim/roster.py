@@ -1,4 +1,4 @@
-"""The parameters of an optimizer as the engine knows them, and whether they still are so.
+"""The parameters of an optimizer as they are registered with the engine.
 
 Everything about a parameter is examined once, when it is registered (registration.py). optimizer.py compares
 at every step; the roster notes which registrations are out of date.
@@ -66,6 +66,10 @@ class Member:
         """Returns the registered state, if it still exists."""
         return None if self.entry is None else self.entry()
 
+    def state_tensors(self) -> list[Tensor]:
+        entry = self.state()
+        return [] if entry is None else entry.tensors()
+
     def has_registered(self, entry: Any) -> bool:
         """Returns whether this state is registered as it is now."""
         return entry is not None and self.state() is entry and entry.registered
@@ -76,7 +80,7 @@ class Member:
         return count is not None and count._version != self.count_version
 
     def known_steps(self, entry: Entry, count: Tensor) -> int:
-        """octavo_engine_tensor.known_steps: -2 if the engine knows the value of this count, else -1."""
+        """Returns octavo_engine_tensor.known_steps: -2 if the engine has the value of this count, else -1."""
         same = self.state() is entry and self.count is not None and self.count() is count
         return -2 if same and not self.count_was_written() else -1
 
@@ -179,7 +183,8 @@ class Roster:
         if not self.exposed:
             return
         if list(map(_address, changes.watched_tensors)) != self._addresses:
-            self.mark_outdated([m for m in self.exposed if _addresses_of(m) != m.states])
+            moved = [m for m in self.exposed if list(map(_address, m.state_tensors())) != m.states]
+            self.mark_outdated(moved)
         counted = [tensor for tensor in changes.watched_tensors if not tensor.is_inference()]
         if (versions := list(map(_version, counted))) != self._versions:
             for member in self.exposed:
@@ -191,18 +196,9 @@ class Roster:
             self._versions = versions
 
     def _watch_states(self, changes: ChangeCount, members: Sequence[Member]) -> None:
-        """From now on looks at the states of these members that are exposed."""
+        """Makes the next steps compare the exposed states of these members."""
         self.exposed = [m for m in members if (entry := m.state()) is not None and entry.exposed]
-        changes.watched_tensors = [tensor for m in self.exposed for tensor in _tensors_of(m)]
+        changes.watched_tensors = [tensor for m in self.exposed for tensor in m.state_tensors()]
         self._addresses = [address for m in self.exposed for address in m.states]
-        self._versions = []  # the tensors may have been written since they were handed out
+        self._versions = []  # the tensors may have been written after they were exposed
         self.watched, self.watched_at = changes, changes.count
-
-
-def _tensors_of(member: Member) -> list[Tensor]:
-    entry = member.state()
-    return [] if entry is None else entry.tensors()
-
-
-def _addresses_of(member: Member) -> list[int]:
-    return [tensor.data_ptr() for tensor in _tensors_of(member)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ... import _describe
 from ..._warn import warn
-from ..options import MIN_QUANTIZED_SIZE, from_text, state_of_bits
+from ..options import MIN_QUANTIZED_SIZE, from_text, is_number, state_of_bits
 from . import decay
 
 # Positional arguments that bitsandbytes has after its options: name, type, default.
@@ -74,7 +74,7 @@ def _fits(values: tuple[Any, ...], names: list[str]) -> bool:
     if len(values) > len(names):
         return False
     for name, value in zip(names, map(from_text, values), strict=False):
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        number = is_number(value)
         fine = {
             "optim_bits": value is None or (number and value in (4, 8, 16, 32)),
             "args": value is None or not isinstance(value, (int, float)),

@@ -13,14 +13,15 @@ from ..classes import CLASSES
 
 _Base: Any = CLASSES["LARS32bit"]
 _FIRST = ("self", "params", "lr", "momentum", "dampening", "weight_decay", "nesterov", "max_unorm")
-
-
-def _signature() -> inspect.Signature:
-    """Returns the base's signature: positional arguments first, the others by name."""
-    known = inspect.signature(_Base.__init__).parameters
-    places = [known[name].replace(default=0.0) if name == "momentum" else known[name] for name in _FIRST]
-    rest = [p.replace(kind=p.KEYWORD_ONLY) for name, p in known.items() if name not in _FIRST]
-    return inspect.Signature([*places, *rest], return_annotation="None")
+_known = inspect.signature(_Base.__init__).parameters
+# The base's arguments: these are positional, the others keyword-only.
+_SIGNATURE = inspect.Signature(
+    [
+        *(_known[name].replace(default=0.0) if name == "momentum" else _known[name] for name in _FIRST),
+        *(p.replace(kind=p.KEYWORD_ONLY) for name, p in _known.items() if name not in _FIRST),
+    ],
+    return_annotation="None",
+)
 
 
 class PytorchLARS(_Base):  # type: ignore[misc]
@@ -28,16 +29,15 @@ class PytorchLARS(_Base):  # type: ignore[misc]
 
     def __init__(self, *given: Any, **named: Any) -> None:
         try:
-            bound = _SIGNATURE.bind(self, *given, **named)
+            placed = _SIGNATURE.bind_partial(self, *given).arguments
+            del placed["self"]
+            if twice := placed.keys() & named.keys():
+                raise TypeError(f"got multiple values for argument {min(twice)!r}")
         except TypeError as error:
             raise TypeError(f"PytorchLARS.__init__() {error}") from None
-        bound.arguments.setdefault("momentum", 0.0)
-        values = dict(bound.arguments)
-        del values["self"]
-        super().__init__(**values)
+        super().__init__(**{"momentum": 0.0, **placed, **named})
 
 
-_SIGNATURE = _signature()
 PytorchLARS.__init__.__signature__ = _SIGNATURE
 PytorchLARS.__init__.__annotations__ = {
     name: parameter.annotation for name, parameter in _SIGNATURE.parameters.items() if name != "self"

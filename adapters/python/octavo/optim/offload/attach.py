@@ -2,9 +2,9 @@
 
 Every module of the model that contains parameters has a gate, a hook before its forward. During a forward
 pass of the model (the root) a gate makes the current stream wait for the parameters that its module owns, and
-also for those of the next modules, up to AHEAD bytes: the engine writes that many together, and a wait costs
-the host the same time for many parameters as for one. If the next module runs on another stream, its gate
-orders that stream after the one that has waited.
+also for those of the next modules, up to AHEAD_BYTES bytes: the engine writes that many together, and a wait
+costs the host the same time for many parameters as for one. If the next module runs on another stream, its
+gate orders that stream after the one that has waited.
 
 A module that is called outside a pass of its root waits for its own parameters and those of its submodules.
 Evaluation, state_dict, load_state_dict and moving a module (`.to()`, `.half()`) wait for all. At the
@@ -26,7 +26,7 @@ import dataclasses
 import functools
 import sys
 import weakref
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .offloaded_steps import Offload
 
 
-AHEAD = 32 << 20
+AHEAD_BYTES = 32 << 20
 
 _NO_HANDLES: frozenset[int] = frozenset()
 _NO_DEVICES: frozenset[torch.device] = frozenset()
@@ -52,7 +52,7 @@ class Attachment:
     def __init__(self, offload: Offload) -> None:
         self._offload = weakref.ref(offload)
         self.lock = offload.lock
-        self._roots: list[Root] = []
+        self.roots: list[Root] = []
         self._gates: dict[int, list[Gate]] = {}  # by the parameter's id
         self._loose: set[int] = set()  # handles of pending weights that no gate waits for
         self._sent_order: tuple[Any, ...] = ()  # the order that the engine has
@@ -64,31 +64,28 @@ class Attachment:
             torch.compiler.reset()
         _wait_before_moves()
         root = Root(self, model)
-        self._roots.append(root)
-        keep = self.keep
-        keep(model.register_forward_hook(EndOfForward(root)))
+        self.roots.append(root)
+        store = self.store_hook
+        store(model.register_forward_hook(MethodHook(root.end_forward)))
         for module in model.modules():
             if next(module.parameters(), None) is None:
                 continue  # every hook costs host time, and most modules have no parameters
             gate = Gate(root)
             # The gate comes first, because other hooks may read weights (spectral_norm).
-            keep(module.register_forward_pre_hook(gate, prepend=True))
-            keep(module.register_state_dict_pre_hook(WaitForAll(root)))
-            keep(module._register_load_state_dict_pre_hook(WaitForAll(root)))
+            store(module.register_forward_pre_hook(gate, prepend=True))
+            for register in (module.register_state_dict_pre_hook, module._register_load_state_dict_pre_hook):
+                store(register(MethodHook(root.wait_if_pending)))
             for param in module.parameters(recurse=False):
                 self._gates.setdefault(id(param), []).append(gate)
                 gate.owns = True
                 root.gates[gate] = None
             if gate.owns:
-                keep(_Watch(module, gate))
-        keep(model.register_forward_pre_hook(root, prepend=True))
+                store(_Watch(module, gate))
+        store(model.register_forward_pre_hook(root, prepend=True))
 
-    def keep(self, handle: Any) -> None:
+    def store_hook(self, handle: Any) -> None:
         """Stores a hook that is removed with the optimizer."""
         self._removable.append(handle)
-
-    def roots(self) -> int:
-        return len(self._roots)
 
     def gated(self, members: Iterable[Member]) -> Gated:
         """Returns the gates of these members, and the members without gates. Shards have no gates, because
@@ -106,21 +103,19 @@ class Attachment:
             (gate, frozenset(m.handle for m in some), sum(m.bytes for m in some), {m.device for m in some})
             for gate, some in by_gate.items()
         ]
-        return Gated(len(self._roots), found, loose)
+        return Gated(len(self.roots), found, loose)
 
     def defer(self, gated: Gated) -> None:
         """Marks the weights of these gates as pending, until a wait."""
         for gate, handles, size, devices in gated.gates:
-            if gate.handles:
-                new = handles - gate.handles
-                if new:  # of other steps
-                    handles, size, devices = gate.handles | handles, gate.bytes + size, gate.devices | devices
-                else:
-                    handles, size, devices = gate.handles, gate.bytes, gate.devices
-            gate.handles, gate.bytes, gate.devices = handles, size, devices
+            if not gate.handles:
+                gate.handles, gate.bytes, gate.devices = handles, size, devices
+            elif handles - gate.handles:  # an earlier step's weights are pending, too
+                gate.handles, gate.bytes = gate.handles | handles, gate.bytes + size
+                gate.devices = gate.devices | devices
             gate.pending = True
         self._loose.update(gated.loose)
-        for root in self._roots:
+        for root in self.roots:
             root.waiting, root.active = True, False
 
     def wait_for_loose(self) -> None:
@@ -145,7 +140,7 @@ class Attachment:
     def clear_pending(self) -> None:
         """Notes that no weight is pending."""
         self._loose.clear()
-        for root in self._roots:
+        for root in self.roots:
             if root.waiting:
                 for gate in root.gates:
                     gate.pending, gate.bytes = False, 0
@@ -154,7 +149,7 @@ class Attachment:
 
     def set_update_order(self, members: list[Member]) -> None:
         """Makes the engine update parameters in the order in which the next pass waits for them."""
-        orders = [root.order() for root in self._roots]
+        orders = [root.order() for root in self.roots]
         handles = {id(m.param): m.handle for m in members}
         if (orders, handles) == self._sent_order:
             return
@@ -194,6 +189,16 @@ def _copied() -> Any:
 
 def nothing(*args: Any) -> None:
     """Does nothing: the hook of a copied model."""
+
+
+class MethodHook(_Hook):
+    """A hook that calls a method of the root."""
+
+    def __init__(self, method: Callable[[], None]) -> None:
+        self.method = method
+
+    def __call__(self, *args: Any) -> None:
+        self.method()
 
 
 class Root(_Hook):
@@ -254,6 +259,16 @@ class Root(_Hook):
     def wait(self) -> None:
         self.attachment.wait()
 
+    def wait_if_pending(self) -> None:
+        """Called before state_dict and load_state_dict of a module."""
+        if self.waiting:
+            self.wait()
+
+    def end_forward(self) -> None:
+        """Called after a forward of the model."""
+        if not torch.compiler.is_compiling():
+            self.active = False
+
     def order(self) -> list[Gate]:
         """Returns the gates in the order of a pass: first those that it waits for at its beginning."""
         ran = list(self.ran) or list(self._before)  # copies: another thread may be in a forward
@@ -266,7 +281,7 @@ class Gate(_Hook):
 
     def __init__(self, root: Root) -> None:
         self.root = root
-        self.owns = False  # its module has parameters of its own
+        self.owns = False  # whether its module owns parameters
         self.pending = False  # whether any of `handles` is
         self.handles = _NO_HANDLES  # of the module's own parameters
         self.bytes = 0  # of these
@@ -323,7 +338,7 @@ class Gate(_Hook):
         device = next(iter(self.devices)) if len(self.devices) == 1 else None
         while device is not None and after is not None and after.pending and after not in gates:
             size += after.bytes
-            if size > AHEAD or after.devices != self.devices:
+            if size > AHEAD_BYTES or after.devices != self.devices:
                 break
             gates[after] = None
             after = after.next
@@ -395,28 +410,6 @@ def _wait_before_moves() -> None:
 def _follow(device: torch.device, stream: int) -> None:
     """Orders the device's current stream after another one."""
     torch.cuda.current_stream(device).wait_stream(torch.cuda.ExternalStream(stream, device))
-
-
-class EndOfForward(_Hook):
-    """The hook after a forward of the attached model."""
-
-    def __init__(self, root: Root) -> None:
-        self.root = root
-
-    def __call__(self, module: nn.Module, args: Any, result: Any) -> None:
-        if not torch.compiler.is_compiling():
-            self.root.active = False
-
-
-class WaitForAll(_Hook):
-    """The hook before state_dict or load_state_dict of a module."""
-
-    def __init__(self, root: Root) -> None:
-        self.root = root
-
-    def __call__(self, *args: Any) -> None:
-        if self.root.waiting:
-            self.root.wait()
 
 
 def _in_backward() -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import inspect
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 from ...checkpoint.importers import refuse_zero
 from ..hooks import averaged_later
 from ..optimizer import Optimizer
-from ..options import check_clip
+from ..options import checked_clip
 from .offloaded_param import OffloadedParam
 
 _NOT_OPTIONS = ("params", "param_names")
@@ -56,11 +56,11 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
             options.setdefault("fused", True)
         self._make, self._options = optimizer_class, options
         self._minimal_size, self._offload_gradients = minimal_size, bool(offload_gradients)
-        self._clip = _checked_clip(clip_grad_norm)
+        self._clip = checked_clip(clip_grad_norm)
         self._away: dict[Tensor, OffloadedParam] = {}
-        self._inside: dict[Tensor, Inside] = {}  # the optimizer of each, by its parameter
+        self._inner: dict[Tensor, InnerOptimizer] = {}  # the optimizer of each, by its parameter
         self._groups: dict[Tensor, dict[str, Any]] = {}  # the group of each parameter
-        self._small: Inside | None = None
+        self._small: InnerOptimizer | None = None
         self._streams: dict[torch.device, Any] = {}
         self._hooks: list[Any] = []
         weakref.finalize(self, _end, self._hooks, self._streams)
@@ -83,29 +83,28 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
     def _add_inner_optimizers(self, group: dict[str, Any]) -> None:
         """Makes the inner optimizers of the group's parameters. Frozen parameters may be added later."""
         self._groups.update(dict.fromkeys(group["params"], group))
-        new = [p for p in group["params"] if p.requires_grad and p not in self._inside]
-        options, owner = _options_of(group), weakref.ref(self)
+        new = [p for p in group["params"] if p.requires_grad and p not in self._inner]
+        options, hook = _options_of(group), weakref.WeakMethod(self._hook)
         small = [param for param in new if param.numel() < self._minimal_size]
-        if small and self._small is None:
-            self._small = Inside(self._make([{"params": small, **options}], **self._options))
-        elif small:
-            self._small.optimizer.add_param_group({"params": small, **options})  # type: ignore[union-attr]
         if small:
-            self._small.given.append(group)  # type: ignore[union-attr]
-            self._small.params += small  # type: ignore[union-attr]
-            self._inside.update(dict.fromkeys(small, self._small))  # type: ignore[arg-type]
+            inner = {"params": small, **options}
+            if self._small is None:
+                self._small = InnerOptimizer(self._make([inner], **self._options))
+            else:
+                self._small.optimizer.add_param_group(inner)
+            self._small.given.append(group)
+            self._small.params += small
+            self._inner.update(dict.fromkeys(small, self._small))
 
         def complete(param: Tensor) -> None:
-            if (optimizer := owner()) is not None:
-                optimizer._hook(param)
+            if (call := hook()) is not None:
+                call(param)
 
         for param in new:
             if param.numel() >= self._minimal_size:
                 away = self._away[param] = OffloadedParam(param, self._stream(param.device))
-                self._inside[param] = Inside(
-                    self._make([{"params": [away.copy], **options}], **self._options)
-                )
-                self._inside[param].params = [param]
+                inner = {"params": [away.copy], **options}
+                self._inner[param] = InnerOptimizer(self._make([inner], **self._options), [param])
                 self._hooks.append(param.register_post_accumulate_grad_hook(complete))
 
     def _stream(self, device: torch.device) -> Any:
@@ -137,7 +136,7 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
         self._update_inner_groups()
         for device, stream in self._streams.items():
             stream.wait_stream(torch.cuda.current_stream(device))  # the current stream may still read weights
-        stepped = [p for p in self._groups if p in self._inside]
+        stepped = [p for p in self._groups if p in self._inner]
         away = [self._away[p] for p in stepped if p in self._away and self._away[p].has_gradient()]
         small = [p for p in stepped if p not in self._away and p.grad is not None]
         for each in away:
@@ -149,7 +148,7 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
                     param.grad.mul_(factor.to(param.device))  # type: ignore[union-attr]
             self._small.optimizer.step()
         for each in away:
-            each.step(self._inside[each.param].optimizer.step, factor)
+            each.step(self._inner[each.param].optimizer.step, factor)
         for device, stream in self._streams.items():
             torch.cuda.current_stream(device).wait_stream(stream)
         return loss
@@ -164,9 +163,9 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
         small: list[tuple[dict[str, Any], dict[str, Any]]] = []
         for group in self.param_groups:
             options, here = _options_of(group), []
-            for param in (p for p in group["params"] if p in self._inside):
+            for param in (p for p in group["params"] if p in self._inner):
                 if param in self._away:
-                    self._inside[param].optimizer.param_groups[0].update(options)
+                    self._inner[param].optimizer.param_groups[0].update(options)
                 else:
                     here.append(param)
             if here:
@@ -204,9 +203,9 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
         numbers = {id(p): i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
         states: dict[int, Any] = {}
         self._update_inner_groups()
-        for inside in dict.fromkeys(self._inside[p] for p in self._groups if p in self._inside):
-            saved = inside.state_dict()["state"]
-            states.update({numbers[id(p)]: saved[i] for i, p in enumerate(inside.params) if i in saved})
+        for inner in dict.fromkeys(self._inner[p] for p in self._groups if p in self._inner):
+            saved = inner.state_dict()["state"]
+            states.update({numbers[id(p)]: saved[i] for i, p in enumerate(inner.params) if i in saved})
         groups = [{**g, "params": [numbers[id(p)] for p in g["params"]]} for g in self.param_groups]
         return {"state": dict(sorted(states.items())), "param_groups": groups}
 
@@ -228,14 +227,14 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
                 if number in state_dict["state"]:
                     states[param] = state_dict["state"][number]
         self._update_inner_groups()
-        for inside in dict.fromkeys(self._inside[p] for p in self._groups if p in self._inside):
-            inside.load([states.get(param) for param in inside.params])
+        for inner in dict.fromkeys(self._inner[p] for p in self._groups if p in self._inner):
+            inner.load([states.get(param) for param in inner.params])
 
     def _load_torchao(self, state_dict: Mapping[str, Any]) -> None:
         """Loads torchao's form: a state dict for each parameter on the CPU, and one for all others."""
         rest = state_dict.get("on-device")
         self._update_inner_groups()
-        stepped = [p for p in self._groups if p in self._inside]
+        stepped = [p for p in self._groups if p in self._inner]
         away = [p for p in stepped if p in self._away]
         small = 0 if rest is None else sum(len(group["params"]) for group in rest["param_groups"])
         found, wanted = (len(state_dict["offloaded"]), small), (len(away), len(stepped) - len(away))
@@ -246,17 +245,17 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
             )
         for param, saved in zip(away, state_dict["offloaded"], strict=True):
             self._groups[param].update(_options_of(saved["param_groups"][0]))
-            self._inside[param].load([saved["state"].get(0)])
+            self._inner[param].load([saved["state"].get(0)])
         if self._small is not None and rest is not None:
             self._small.load([rest["state"].get(i) for i in range(small)])
 
 
-class Inside:
+class InnerOptimizer:
     """An optimizer of some parameters, or of their copies."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, params: Iterable[Tensor] = ()) -> None:
         self.optimizer = optimizer
-        self.params: list[Tensor] = []  # not the copies
+        self.params = list(params)  # not the copies
         self.given: list[dict[str, Any]] = []  # for small parameters: the given group of each inner group
 
     def replace_groups(self, groups: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
@@ -334,9 +333,3 @@ def _check_step(optimizer: torch.optim.Optimizer) -> None:
 
 def _options_of(group: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in group.items() if key not in _NOT_OPTIONS}
-
-
-def _checked_clip(value: Any) -> float | None:
-    group: dict[str, Any] = {"clip_grad_norm": value}
-    check_clip(group)
-    return group["clip_grad_norm"]  # type: ignore[no-any-return]

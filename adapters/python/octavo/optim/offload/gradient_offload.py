@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 
 class GradientOffload(GradientHooks):
     def __init__(self, optimizer: Optimizer) -> None:
-        self._witness: dict[
-            torch.device, tuple[Tensor, int | None]
-        ] = {}  # the witness, and its gradient's stream
+        # The witness, and its gradient's stream.
+        self._witness: dict[torch.device, tuple[Tensor, int | None]] = {}
         self._infinite: dict[torch.device, Tensor] = {}  # not zero: an offloaded gradient is not finite
         self._warned = False
         self._sample: Tensor | None = None  # an offloaded parameter whose gradient stays on the device
@@ -65,7 +64,7 @@ class GradientOffload(GradientHooks):
         if scaled := _uses_scaler(optimizer):
             free = self._update_witness(param)
             member = member if free is None else roster.member_of(free)
-        if free is not None and free is not self._sample and away.is_away(member):
+        if free is not None and free is not self._sample and away.is_offloaded(member):
             self.gather(optimizer, free)
         elif not scaled and (self._sample_grad is None or self._sample_grad.param is param):
             self._sample_grad = _SampleGradient(param)
@@ -126,7 +125,7 @@ class GradientOffload(GradientHooks):
         away: Any = optimizer._offload
         self._chosen_for = optimizer._roster.handles
         trained = [m for m in optimizer._roster.members if m.param.requires_grad]
-        among = list(among) or (trained if all(map(away.is_away, trained)) else [])
+        among = list(among) or (trained if all(map(away.is_offloaded, trained)) else [])
         self._sample = min((m.param for m in among), key=Tensor.numel, default=None)
         if self._sample is not None and away.options.accumulate_in_fp32:
             self._offload_before_adding(optimizer, self._sample)
@@ -145,7 +144,7 @@ class GradientOffload(GradientHooks):
         self._hooked[-len(self._hooked) - 1] = (weakref.ref(sample), sample.register_hook(add))
 
     def _check_unchanged(self, optimizer: Optimizer) -> None:
-        """RuntimeError if gradients on the device were changed, which those in host memory were not."""
+        """Raises RuntimeError if gradients on the device were changed, but those in host memory were not."""
         held = optimizer._offload.host_grads  # type: ignore[union-attr]
         if not held or getattr(optimizer, "found_inf", None) is not None:  # a scaler writes to them
             self._sample_grad = None
@@ -159,12 +158,10 @@ class GradientOffload(GradientHooks):
                 return
             member = optimizer._roster.member_of(self._sample_grad.param)
             raise RuntimeError(
-                f"{type(optimizer).__name__}: "
-                f"{optimizer._name(optimizer.param_groups[member.group], member.index)}: its gradient was "
-                "changed in place since the backward pass, but offload_gradients has moved other gradients "
-                "to host memory, where the change did not reach them. If clip_grad_norm_ has changed it "
-                "(max_grad_norm in transformers, gradient_clip_val in Lightning), clip with the optimizer's "
-                "clip_grad_norm instead"
+                f"{optimizer.label_of(member)}: its gradient was changed in place since the backward "
+                "pass, but offload_gradients has moved other gradients to host memory, where the change did "
+                "not reach them. If clip_grad_norm_ has changed it (max_grad_norm in transformers, "
+                "gradient_clip_val in Lightning), clip with the optimizer's clip_grad_norm instead"
             )
         self._sample_grad = None
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def check_fits(
     optimizer: Optimizer, offload: HostStates, members: Sequence[Member], residences: Mapping[int, int]
 ) -> None:
-    """MemoryError if the states of these members, and copies of gradients and weights, do not fit. Residences
-    are by handle.
+    """Raises MemoryError if the states of these members, and copies of gradients and weights, do not fit.
+    Residences are by handle.
     """
     copies, free = copies_bytes(offload, members, residences), host_memory.free_bytes()
     needed = copies + _state_bytes(offload, members)
@@ -34,8 +34,14 @@ def check_fits(
 
 
 def copies_bytes(offload: HostStates, members: Sequence[Member], residences: Mapping[int, int]) -> int:
-    """Returns the bytes that the engine has in host memory besides these members' states."""
-    return sum(_copy_bytes(offload, m, residences[m.handle] == HOST) for m in members)
+    """Returns the bytes of copies of these members' parameters and gradients."""
+    options, total = offload.options, 0
+    for member in members:
+        here, on_cpu = local(member.param), residences[member.handle] == HOST
+        gradient = 4 if options.accumulate_in_fp32 else here.element_size()
+        copied = on_cpu or options.offload_gradients
+        total += here.numel() * (here.element_size() * on_cpu + gradient * copied)
+    return total
 
 
 def _state_bytes(offload: HostStates, members: Sequence[Member], **changes: Any) -> int:
@@ -43,16 +49,10 @@ def _state_bytes(offload: HostStates, members: Sequence[Member], **changes: Any)
     return sum(host_memory.bytes_of(offload.state_form(m, **changes).values()) for m in members)
 
 
-def _copy_bytes(offload: HostStates, member: Member, on_cpu: bool) -> int:
-    """Returns the bytes of a parameter's copy and of its gradient."""
-    here, options = local(member.param), offload.options
-    gradient = 4 if options.accumulate_in_fp32 else here.element_size()
-    taken = on_cpu or options.offload_gradients
-    return here.numel() * (here.element_size() * on_cpu + gradient * taken)
-
-
 def _fix(optimizer: Optimizer, offload: HostStates, members: Sequence[Member], free: int) -> str:
-    """Returns the advice: the largest format that fits beside the copies, or an offload_ratio that fits."""
+    """Returns the advice: the largest format that fits in addition to the copies, or an offload_ratio that
+    fits.
+    """
     excluded = optimizer._described.excluded_formats
     taken = [name for name, described in formats().items() if not excluded >> described.number & 1]
     sizes = {name: _state_bytes(offload, members, state=name, block_size=None) for name in taken}

@@ -12,7 +12,7 @@ from torch import Tensor
 from ... import _abi
 from ..._engine import DEVICE
 from ..._shards import local
-from ..checks import is_left_alone
+from ..checks import is_ignored
 from ..offload_options import RESIDENCES, Options
 from ..states import state
 from . import host_memory_budget
@@ -30,17 +30,16 @@ class HostStates:
         self._residences: dict[int, int] = {}  # by handle
         self._reserved: dict[int, tuple[Slab, int, int]] = {}  # slab, offset and bytes of states, by handle
         self._frozen: set[int] = set()  # handles of frozen parameters: offloaded, but without reserved memory
-        self._slabs: list[
-            tuple[int, int, weakref.ref[object]]
-        ] = []  # begin, end, and a reference that dies with it
+        # Begin and end, and a reference that dies with the slab.
+        self._slabs: list[tuple[int, int, weakref.ref[object]]] = []
 
     def residence(self, member: Member) -> int:
-        if member.handle not in self._residences and not self._is_left_alone(member):
+        if member.handle not in self._residences and not self._is_ignored(member):
             self._choose()
         # A frozen parameter that cannot be stepped has no residence.
         return self._residences.get(member.handle, DEVICE)
 
-    def is_away(self, member: Member) -> bool:
+    def is_offloaded(self, member: Member) -> bool:
         return self.residence(member) != DEVICE
 
     def _choose(self) -> None:
@@ -48,7 +47,7 @@ class HostStates:
         optimizer = self._live_optimizer()
         by_device: dict[torch.device, list[Member]] = {}
         members = [m for m in optimizer._roster.members if m.handle not in self._residences]
-        new = [m for m in members if not self._is_left_alone(m)]
+        new = [m for m in members if not self._is_ignored(m)]
         trained = [m for m in new if m.param.requires_grad]
         for m in trained or new:
             by_device.setdefault(local(m.param).device, []).append(m)
@@ -62,8 +61,8 @@ class HostStates:
         if trained and len(trained) < len(new):
             self._choose()
 
-    def _is_left_alone(self, member: Member) -> bool:
-        return is_left_alone(member.param, self._live_optimizer().param_groups[member.group])
+    def _is_ignored(self, member: Member) -> bool:
+        return is_ignored(member.param, self._live_optimizer().param_groups[member.group])
 
     def _chosen(self, device: torch.device, members: Sequence[Member]) -> list[int]:
         options = self.options
@@ -99,12 +98,9 @@ class HostStates:
 
     def state_form(self, member: Member, kind: state.Kind | None = None, **changes: Any) -> dict[str, Tensor]:
         """Returns its state as tensors without memory, with `changes` of its group's options."""
-        optimizer, form = self._live_optimizer(), dict[str, Tensor]()
+        optimizer = self._live_optimizer()
         group = {**optimizer.param_groups[member.group], **changes}
-        here = torch.empty_like(local(member.param), device="meta")
-        moments = state.moments_of(optimizer.algorithm, group)
-        state.fill_missing(form, here, kind or state.kind_of(member.param, group), moments)
-        return form
+        return state.form_of(optimizer.algorithm, member.param, group, kind)
 
     def _reserve(self, away: Sequence[Member], residences: Mapping[int, int]) -> None:
         """Reserves memory for all of them in one slab, in their order."""

@@ -25,9 +25,8 @@ class OffloadedParam:
         self._grad: Tensor | None = None  # in host memory, or being copied there
         self._more: Tensor | None = None  # being copied, to be added
         self._event: Any = None  # when both are there
-        self._seen: tuple[Tensor, int] | None = (
-            None  # the gradient that was copied, and its version; None: it was removed
-        )
+        # The gradient that was copied, and its version; None: it was removed.
+        self._seen: tuple[Tensor, int] | None = None
 
     def has_gradient(self) -> bool:
         return self.param.grad is not None or (self._grad is not None and self._seen is None)

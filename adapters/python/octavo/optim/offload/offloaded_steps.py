@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _WAYS = {"to_host": TO_HOST, "to_device": TO_DEVICE}
 # Bytes of gradients that queues read. With more, the current stream waits for the oldest.
-KEPT = 128 << 20
+RETAINED_BYTES = 128 << 20
 
 
 class Offload(HostStates):
@@ -61,9 +61,8 @@ class Offload(HostStates):
         self._early: dict[int, Member] = {}  # weights with a gradient that no stream had waited for
         self._busy = False  # whether queues may be working
         self._versions: dict[int, tuple[int, int, int]] = {}  # versions of parameters when they were copied
-        self._memory: dict[
-            int, StorageWeakRef
-        ] = {}  # their storages: a live reference keeps the number unique
+        # References to their storages, which keep the storages' numbers unique.
+        self._memory: dict[int, StorageWeakRef] = {}
         self._read: dict[int, _RetainedGrad] = {}  # gradients of pending steps, by handle
         # Other gradients, in the order of their reads.
         self._queue: collections.deque[_RetainedGrads] = collections.deque()
@@ -135,7 +134,7 @@ class Offload(HostStates):
             self._memory.pop(handle, None)
 
     def check_no_host_grad(self, member: Member) -> None:
-        """RuntimeError if the engine has the gradient of a parameter that it must remove."""
+        """Raises RuntimeError if the engine has the gradient of a parameter that it must remove."""
         if member.handle in self.host_grads:
             raise RuntimeError(
                 "its memory has moved since the backward pass, and offload_gradients has its gradient for "
@@ -160,9 +159,9 @@ class Offload(HostStates):
         """
         if self.attached is not None and not release:
             registered = self._live_optimizer()._roster.registered()
-            self.attached.set_update_order([m for m in registered if self.is_away(m)])
+            self.attached.set_update_order([m for m in registered if self.is_offloaded(m)])
         stale: dict[torch.device, list[int]] = {}
-        for m in self._places_of(tensors).on_host:
+        for m in self._offloaded_members(tensors).on_host:
             if _version(m.param) != self._versions.get(m.handle):
                 stale.setdefault(m.device, []).append(m.handle)
         for device, handles in stale.items():
@@ -175,43 +174,41 @@ class Offload(HostStates):
         step fails, waiting for these weights costs little and changes nothing.
         """
         self._busy = self._unsure = True
-        places = self._places_of(tensors)
-        if not self.defers(release) or not places.away:
+        members = self._offloaded_members(tensors)
+        if not self.defers(release) or not members.away:
             return
+        handles = members.handles
         if release:
-            self.check_waited(places.handles)
-        handles = places.handles
+            self.check_waited(handles)
         before = [self._alive[handle] for handle in handles if handle in self._alive] if self._alive else []
         kept = [*alive, *before]
         self._alive.update(dict.fromkeys(handles, kept))
-        streams = {device: stream_of(device) for device in set(places.on)}
+        streams = {device: stream_of(device) for device in set(members.on)}
         self._streams.update(streams)
-        there = [
-            (m, grad) for m, grad, away in zip(tensors.here, grads, places.here_away, strict=True) if away
-        ]
-        if release and there:
-            self._retain_grads([m.handle for m, _ in there], [grad for _, grad in there], there[0][0].device)
-        elif there:
-            self._read.update({m.handle: (grad, streams[m.device]) for m, grad in there})
+        read = zip(tensors.here, grads, members.here_offloaded, strict=True)
+        retained = {m.handle: (grad, streams[m.device]) for m, grad, away in read if away}
+        if release and retained:
+            self._retain_grads(retained, [grad for grad, _ in retained.values()], members.on[0])
+        else:
+            self._read.update(retained)
         if self.attached is not None:
-            if places.gated is None or places.gated.roots != self.attached.roots():
-                places.gated = self.attached.gated(places.away)
+            if members.gated is None or members.gated.roots != len(self.attached.roots):
+                members.gated = self.attached.gated(members.away)
                 self._watch_gradients()
-            self.attached.defer(places.gated)
+            self.attached.defer(members.gated)
         # This line is last, because gates must wait for every pending weight.
-        here = map(local, places.params) if places.sharded else places.params
+        here = map(local, members.params) if members.sharded else members.params
         storages = map(torch.Tensor.untyped_storage, here)
-        self.pending.update(
-            zip(handles, zip(places.away, places.addresses, places.on, storages, strict=True), strict=True)
-        )
+        weights = zip(members.away, members.addresses, members.on, storages, strict=True)
+        self.pending.update(zip(handles, weights, strict=True))
 
     def finish_step(self, tensors: StepTensors, release: bool) -> None:
         """Notes that a step was queued and the parameters' versions were incremented."""
-        places = self._places_of(tensors)
+        members = self._offloaded_members(tensors)
         self._computed.clear()
-        self.host_grads.difference_update(places.handles)
+        self.host_grads.difference_update(members.handles)
         self._unsure = False
-        for m in places.on_host:
+        for m in members.on_host:
             self._record_version(m)
         if not release and (self.attached is not None or self.options.offload_gradients):
             for param in tensors.params:
@@ -223,22 +220,18 @@ class Offload(HostStates):
         self._release_oldest_grads()
 
     def check_waited(self, handles: Iterable[int]) -> None:
-        """RuntimeError if one of these weights has a gradient although it is pending: the gradient was
+        """Raises RuntimeError if one of these weights has a gradient although it is pending: the gradient was
         computed with the weight of before the last step.
         """
-        early = {
-            **self._early,
-            **{handle: self.pending[handle][0] for handle in self.pending.keys() & handles},
-        }
+        early = self._early | {handle: self.pending[handle][0] for handle in self.pending.keys() & handles}
         if not early:
             return
         self._early.clear()
         optimizer = self._live_optimizer()
         m = min(early.values(), key=lambda each: each.place)
-        name = optimizer._name(optimizer.param_groups[m.group], m.index)
         more = f" (and {len(early) - 1} more)" if len(early) > 1 else ""
         raise RuntimeError(
-            f"{type(optimizer).__name__}: {name}{more}: has a gradient, but no forward pass has waited for "
+            f"{optimizer.label_of(m)}{more}: has a gradient, but no forward pass has waited for "
             "its last update: it was used outside its module's forward, as it was before that step. Read the "
             "weight from its module in every pass, or call wait() after step()"
         )
@@ -252,13 +245,12 @@ class Offload(HostStates):
         if self._early:
             self.check_waited(())
 
-    def _places_of(self, tensors: StepTensors) -> _Places:
-        if tensors.places is None:
-            tensors.places = _Places(tensors, self)
-        found: _Places = tensors.places
-        return found
+    def _offloaded_members(self, tensors: StepTensors) -> _OffloadedMembers:
+        if tensors.offloaded is None:
+            tensors.offloaded = _OffloadedMembers(tensors, self)
+        return tensors.offloaded  # type: ignore[no-any-return]
 
-    def _retain_grads(self, handles: Sequence[int], grads: Sequence[Tensor], device: torch.device) -> None:
+    def _retain_grads(self, handles: Iterable[int], grads: Sequence[Tensor], device: torch.device) -> None:
         """References gradients until they were read."""
         size = sum(grad.nbytes for grad in grads)
         self._queue.append(
@@ -268,7 +260,7 @@ class Offload(HostStates):
 
     def _release_oldest_grads(self) -> None:
         """Makes the current stream wait for the oldest gradients if there are too many."""
-        while self._queued > KEPT:
+        while self._queued > RETAINED_BYTES:
             oldest = self._queue[0]
             self.engine.wait(oldest.handles, GRADIENTS, oldest.device)
             self._queue.popleft()
@@ -326,16 +318,15 @@ class Offload(HostStates):
             if m.handle not in self._watched and m.param.requires_grad and averaged_later(m.param):
                 self._watched.add(m.handle)
                 note = functools.partial(self._computed.__setitem__, m.handle)
-                self.attached.keep(m.param.register_post_accumulate_grad_hook(note))
+                self.attached.store_hook(m.param.register_post_accumulate_grad_hook(note))
 
     def _check_moved(self, moved: Sequence[Member]) -> None:
         if not moved:
             return
-        optimizer, m = self._live_optimizer(), moved[0]
         raise RuntimeError(
-            f"{type(optimizer).__name__}: {optimizer._name(optimizer.param_groups[m.group], m.index)}: its "
-            "memory was replaced (param.data = ...) while a step was writing it, so the new memory lacks "
-            "that update. Call wait() after step(), before the memory is replaced"
+            f"{self._live_optimizer().label_of(moved[0])}: its memory was replaced (param.data = ...) "
+            "while a step was writing it, so the new memory lacks that update. Call wait() after "
+            "step(), before the memory is replaced"
         )
 
     def _release_all_grads(self) -> None:
@@ -399,11 +390,11 @@ class Offload(HostStates):
         return list(self._live_optimizer()._buffers.by_device)
 
 
-class _Places:
+class _OffloadedMembers:
     """The offloaded members of a step. Registering a member again makes new StepTensors, and so a new one."""
 
     def __init__(self, tensors: StepTensors, states: HostStates) -> None:
-        self.away = [m for m in tensors.members if states.is_away(m)]
+        self.away = [m for m in tensors.members if states.is_offloaded(m)]
         self.on_host = [m for m in self.away if states.residence(m) == HOST]
         self.handles = [m.handle for m in self.away]
         self.on = [m.device for m in self.away]
@@ -411,7 +402,7 @@ class _Places:
         self.sharded = any(map(is_sharded, self.params))
         self.addresses = [local(param).data_ptr() for param in self.params]
         self.gated: Gated | None = None  # where a model is attached
-        self.here_away = [states.is_away(m) for m in tensors.here]
+        self.here_offloaded = [states.is_offloaded(m) for m in tensors.here]
 
 
 # A member, its weight's address and device, and the storage that a queue writes.

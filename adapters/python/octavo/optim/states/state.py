@@ -98,28 +98,14 @@ def _format_for(state: str, numel: int, min_quantized_size: int, sharded: bool) 
     return next(name for name, described in formats.items() if described.number == found.value)
 
 
-def new_codes(param: Tensor, kind: Kind, moment: Moment) -> Tensor:
-    """Returns zeroed codes of a moment of the (local) parameter."""
-    dtype = _codec.code_dtype(moment, kind.state)
+def _zero_codes(param: Tensor, dtype: torch.dtype | None, size: int) -> Tensor:
+    """Returns zeroed codes: `size` bytes if codes are packed, else a code for each element."""
     if dtype is None:
-        size, _ = _codec.layout(moment, kind.state, kind.memory_shape, kind.block_size)
         return torch.zeros(size, dtype=torch.uint8, device=param.device)
     # Some devices cannot fill float8, so zeros are written as bytes.
-    if dtype.itemsize == 1:
-        return torch.zeros_like(param, dtype=torch.uint8, requires_grad=False).view(dtype)
-    return torch.zeros_like(param, dtype=dtype, requires_grad=False)
-
-
-def new_scales(param: Tensor, kind: Kind, moment: Moment) -> Tensor | None:
-    _, count = _codec.layout(moment, kind.state, kind.memory_shape, kind.block_size)
-    if not _codec.default_block_size(kind.state):
-        return None
-    return torch.zeros(count, dtype=torch.float32, device=param.device)
-
-
-def new_master(param: Tensor, kind: Kind) -> Tensor | None:
-    dtype = MASTER_DTYPES.get(kind.master)
-    return None if dtype is None else torch.zeros_like(param, dtype=dtype, requires_grad=False)
+    as_bytes = torch.uint8 if dtype.itemsize == 1 else dtype
+    zeros = torch.zeros_like(param, dtype=as_bytes, requires_grad=False)
+    return zeros if as_bytes == dtype else zeros.view(dtype)
 
 
 def fill_missing(
@@ -128,11 +114,21 @@ def fill_missing(
     """Adds the tensors that the entry of optimizer.state lacks; `param` is local."""
     for name, moment in moments:
         if name not in entry:
-            entry[name] = new_codes(param, kind, moment)
-            if (scales := new_scales(param, kind, moment)) is not None:
-                entry[name + SCALE] = scales
-    if MASTER not in entry and (master := new_master(param, kind)) is not None:
-        entry[MASTER] = master
+            size, count = _codec.layout(moment, kind.state, kind.memory_shape, kind.block_size)
+            entry[name] = _zero_codes(param, _codec.code_dtype(moment, kind.state), size)
+            if _codec.default_block_size(kind.state):
+                entry[name + SCALE] = torch.zeros(count, dtype=torch.float32, device=param.device)
+    if MASTER not in entry and kind.master in MASTER_DTYPES:
+        entry[MASTER] = torch.zeros_like(param, dtype=MASTER_DTYPES[kind.master], requires_grad=False)
+
+
+def form_of(
+    algorithm: str, param: Tensor, group: Mapping[str, Any], kind: Kind | None = None
+) -> dict[str, Tensor]:
+    """Returns the state of a parameter as tensors without memory."""
+    form, here = dict[str, Tensor](), torch.empty_like(local(param), device="meta")
+    fill_missing(form, here, kind or kind_of(param, group), moments_of(algorithm, group))
+    return form
 
 
 def lay_out(entry: dict[str, Any], kind: Kind, moments: tuple[tuple[str, Moment], ...]) -> None:

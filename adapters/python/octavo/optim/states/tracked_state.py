@@ -1,8 +1,8 @@
 """optimizer.state as dictionaries that record what other code may have done to them.
 
-They count changes, so a step that finds the count unchanged does not look at every state. An entry also
+They count changes, so a step that finds the count unchanged does not compare every state. An entry also
 records whether it is exposed: whether code outside the optimizer has one of its tensors. Only then can such a
-tensor have been written, or moved through its .data, and a step looks at these tensors only.
+tensor have been written, or moved through its .data, and a step compares these tensors only.
 
 Other code sees ordinary dictionaries. Copies and pickles are plain dictionaries.
 """
@@ -136,7 +136,7 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
     def record_versions(self) -> None:
         """Notes the tensors' versions, so later writes are found."""
         if self.exposed:
-            self._versions = {key: tensor._version for key, tensor in self.versioned_tensors().items()}
+            self._versions = self._current_versions()
 
     def step_count(self) -> Any:
         return dict.get(self, self._real(STEP))
@@ -144,20 +144,17 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
     def tensors(self) -> list[Tensor]:
         return [value for value in dict.values(self) if isinstance(value, Tensor)]
 
-    def versioned_tensors(self) -> dict[Any, Tensor]:
-        """Returns the tensors whose writes torch counts."""
-        return {
-            key: value
-            for key, value in dict.items(self)
-            if isinstance(value, Tensor) and not value.is_inference()
-        }
+    def _current_versions(self) -> dict[Any, int]:
+        """Returns the versions of the tensors whose writes torch counts."""
+        tensors = {key: value for key, value in dict.items(self) if isinstance(value, Tensor)}
+        return {key: tensor._version for key, tensor in tensors.items() if not tensor.is_inference()}
 
     def rewritten_codes(self) -> list[str]:
         """Returns the moments whose codes other code has written without their scales."""
         if not self.exposed:
             return []
-        now = {key: tensor._version for key, tensor in self.versioned_tensors().items()}
-        changed = {key for key, version in now.items() if self._versions.get(key, version) != version}
+        now = self._current_versions().items()
+        changed = {key for key, version in now if self._versions.get(key, version) != version}
         return [key for key in changed if key + SCALE in self and key + SCALE not in changed]
 
     def _rename(self) -> None:
