@@ -23,7 +23,7 @@ compile = cmake --build --preset $(1) -j $(JOBS)
 # One more than processors: tests of ranks and of the command wait for other processes much of their time.
 ctest = ctest --preset $(1) -j $(shell expr $(JOBS) + 1) $(CTEST_ARGS)
 sources = git ls-files --cached --others --exclude-standard -z -- $(1)
-cxx_sources = $(call sources,'*.h' '*.cc' '*.c' '*.cu' '*.cuh')
+cxx_sources = $(call sources,'*.h' '*.hpp' '*.cc' '*.c' '*.cu' '*.cuh')
 # Where CI has no GPU, most kernels end as PTX: that they compile is all that is asked there.
 cuda = -DOCTAVO_CUDA=$(OCTAVO_CUDA) $(if $(CI),$(if $(wildcard /dev/nvidia0),,-DOCTAVO_CUDA_PTX_RULES=ON))
 # A new build folder starts without the tests, which need packages of their own; once `make test` was run they stay.

@@ -14,7 +14,7 @@ install(TARGETS octavo EXPORT octavo-targets
 list(TRANSFORM OCTAVO_PUBLIC_INCLUDE APPEND /octavo OUTPUT_VARIABLE octavo_header_folders)
 install(DIRECTORY ${octavo_header_folders} ${PROJECT_SOURCE_DIR}/adapters/torch/include/octavo
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  FILES_MATCHING PATTERN "*.h")
+  FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 install(EXPORT octavo-targets NAMESPACE octavo:: DESTINATION ${octavo_package_dir})
 
 set(OCTAVO_PACKAGE_NEEDS_CUDA OFF)

@@ -8,7 +8,7 @@ import re
 import pages
 import pytest
 
-_SOURCES = ("*.cc", "*.h", "*.cu", "*.cuh", "*.py", "*.cmake", "bootstrap", "CMakeLists.txt")
+_SOURCES = ("*.cc", "*.h", "*.hpp", "*.cu", "*.cuh", "*.py", "*.cmake", "bootstrap", "CMakeLists.txt")
 _FOLDERS = ("src", "train", "apps", "cli", "adapters", "cmake", "scripts")
 
 
