@@ -20,13 +20,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/optimizer.h>
+#include "formula/step_args.h"
+#include "offload/host_arena.h"
 
 #include <cstdint>
 #include <memory>
 #include <span>
 
-namespace octavo {
+namespace octavo::engine {
 
 // EngineTensor::known_steps.
 inline constexpr std::int64_t kStepsUnknown = -1;    // not equal to any other tensor's, as far as is known
@@ -123,14 +124,6 @@ enum class EngineWait : std::uint32_t { weights = 0, gradients = 1 };
 // Which way Engine::refresh copies.
 enum class EngineCopy : std::uint32_t { to_host = 0, to_device = 1 };
 
-// Where the engine gets host memory: copies of weights, gradients that were taken. `allocate` returns null
-// where there is none; aligned to 64. Called from the thread that uses the engine.
-struct EngineHostMemory {
-  void* (*allocate)(void* user, std::int64_t bytes) = nullptr;
-  void (*release)(void* user, void* data) = nullptr;
-  void* user = nullptr;
-};
-
 // The norm of the begun gradients of one device and part.
 struct EngineNormPart {
   Device device{};
@@ -150,7 +143,7 @@ struct EnginePlan {
   std::int64_t cohorts = 0;  // native calls of a step
 };
 
-class OCTAVO_API Engine {
+class Engine {
  public:
   static Result<Engine> create(Algorithm algorithm);
   Engine(Engine&&) noexcept;
@@ -244,7 +237,7 @@ class OCTAVO_API Engine {
   // What the next step needs as EngineDevice::staging.
   [[nodiscard]] std::int64_t staging_bytes(Device device) const;
   // Before the first offloaded tensor is set. Without: pinned memory of octavo/offload.h.
-  Status set_host_memory(EngineHostMemory memory);
+  Status set_host_memory(offload::HostAllocator memory);
   // Host memory that the engine has allocated.
   [[nodiscard]] std::int64_t host_bytes() const;
 
@@ -257,4 +250,4 @@ class OCTAVO_API Engine {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace octavo
+}  // namespace octavo::engine
