@@ -71,7 +71,7 @@ inline constexpr int kMaxSlots = 3;
 inline constexpr int kMaxDims = 8;
 // Hyper-parameters that an algorithm can have beyond the common ones.
 inline constexpr int kMaxOwn = 8;
-// Below this many elements in the whole parameter states are not quantized (see format_for in optimizer.h).
+// Below this many elements in the whole parameter states are not quantized (see format_for in layout.h).
 inline constexpr std::int64_t kMinQuantizedSize = 4096;
 inline constexpr std::int64_t kMinBlockSize = 32;
 inline constexpr std::int64_t kMaxBlockSize = 4096;
