@@ -1,19 +1,17 @@
-# Libraries for tests whose kernels go another architecture's way on the GPU that is there (src/cuda/runtime/arch.h): its steps of
-# memory, its tables, its arithmetic and no more shared memory than it has. What no GPU at hand would run is run all the same.
+# Libraries for tests whose kernels emulate another architecture's code path on the local GPU (src/cuda/runtime/arch.h): its
+# steps of memory, its tables, its arithmetic and no more shared memory than it has. So tests also run the code paths that the
+# local GPU does not take.
 #
 #   OCTAVO_CUDA_AS         architectures, for example 750;800;860;890;1200: each gets a library in <build>/as/<architecture>,
-#                          and cuda_test a run over it (cuda_as_<architecture>). Empty: none.
-#   OCTAVO_CUDA_AS_RULES   the rules of update that these libraries have in that way (Adam), or `all`; the others are as
-#                          ever. Compiling one takes a minute for each architecture.
+#                          and the test cuda_as_<architecture>, which is cuda_test with its kernels. Empty: none.
+#   OCTAVO_CUDA_AS_RULES   the rules of update that emulate the architecture (Adam), or `all`; the others are unchanged.
+#                          Compiling one takes a minute for each architecture.
 
-set(OCTAVO_CUDA_AS "" CACHE STRING "Architectures whose way tests go on the GPU that is there: 750;800;860;890;1200")
-set(OCTAVO_CUDA_AS_RULES Adam CACHE STRING "Rules of update that go it, or all")
+set(OCTAVO_CUDA_AS "" CACHE STRING "Architectures that tests emulate on the local GPU: 750;800;860;890;1200")
+set(OCTAVO_CUDA_AS_RULES Adam CACHE STRING "Rules of update that emulate them, or all")
 
-function(octavo_as_library arch out)
-  set(${out} "${PROJECT_BINARY_DIR}/as/${arch}/${CMAKE_SHARED_LIBRARY_PREFIX}octavo${CMAKE_SHARED_LIBRARY_SUFFIX}" PARENT_SCOPE)
-endfunction()
-
-# The libraries, beside `octavo`, of which they differ in the kernels of norm and guard and of some rules.
+# The libraries octavo_as_<architecture>, which differ from `octavo` in the kernels of norm and guard and of some rules; and the
+# same objects as octavo_internal_as_<architecture>, as octavo_internal is to `octavo`.
 function(octavo_add_as_libraries)
   if(NOT OCTAVO_CUDA_AS)
     return()
@@ -56,19 +54,26 @@ function(octavo_add_as_libraries)
     set_target_properties(octavo_as_${arch} PROPERTIES
       OUTPUT_NAME octavo
       LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/as/${arch}")
+    add_library(octavo_internal_as_${arch} STATIC EXCLUDE_FROM_ALL ${objects})
+    set_target_properties(octavo_internal_as_${arch} PROPERTIES LINKER_LANGUAGE CXX)
+    target_link_libraries(octavo_internal_as_${arch} INTERFACE Threads::Threads ${CMAKE_DL_LIBS} CUDA::cudart_static)
   endforeach()
 endfunction()
 
-# octavo_add_as_tests(<binary> <filter>): the tests of a binary that pass the filter, over each of these libraries.
-# A preloaded library stands in for the one that the binary was linked to; OCTAVO_TEST_LIBRARY has a test make sure of it.
-function(octavo_add_as_tests binary filter)
+# octavo_add_as_tests(<test> <filter> <library>...): links the objects of a test, and the libraries that they use, with each of
+# these libraries, and runs those of its tests that pass the filter. OCTAVO_TEST_GOES_AS has a test make sure of the kernels.
+function(octavo_add_as_tests test filter)
   foreach(arch IN LISTS OCTAVO_CUDA_AS)
-    octavo_as_library(${arch} library)
-    add_dependencies(${binary} octavo_as_${arch})
-    add_test(NAME cuda_as_${arch} COMMAND ${binary} --gtest_brief=1 "--gtest_filter=${filter}")
+    set(name ${test}_as_${arch})
+    add_executable(${name} $<TARGET_OBJECTS:${test}>)
+    set_target_properties(${name} PROPERTIES
+      LINKER_LANGUAGE CXX
+      RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+    target_link_libraries(${name} PRIVATE ${ARGN} GTest::gtest_main GTest::gmock octavo_internal_as_${arch})
+    add_test(NAME cuda_as_${arch} COMMAND ${name} --gtest_brief=1 "--gtest_filter=${filter}")
     set_tests_properties(cuda_as_${arch} PROPERTIES
       LABELS gpu
       TIMEOUT 600
-      ENVIRONMENT "LD_PRELOAD=${library};OCTAVO_TEST_LIBRARY=${library}")
+      ENVIRONMENT OCTAVO_TEST_GOES_AS=${arch})
   endforeach()
 endfunction()

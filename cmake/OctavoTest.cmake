@@ -1,4 +1,4 @@
-# octavo_add_test(<name> <source>... [LABELS fast|gpu|nightly...] [TIMEOUT seconds] [COST seconds] [PUBLIC_API])
+# octavo_add_test(<name> <source>... [LABELS fast|gpu|nightly...] [TIMEOUT seconds] [COST seconds] [PUBLIC_API] [LIBRARIES target...])
 # octavo_add_pytest(<name> <file or folder>... [TIMEOUT seconds] [COST seconds] [ENVIRONMENT name=value...])
 #
 # COST is a rough duration on two cores. ctest starts the most costly tests first, so that none of them is left over at the end.
@@ -10,7 +10,7 @@
 octavo_find_googletest()
 
 function(octavo_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "PUBLIC_API" "TIMEOUT;COST" "LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "PUBLIC_API" "TIMEOUT;COST" "LABELS;LIBRARIES")
   if(NOT arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "octavo_add_test(${name}): no sources")
   endif()
@@ -24,7 +24,7 @@ function(octavo_add_test name)
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE octavo_internal_flags GTest::gtest_main GTest::gmock)
+  target_link_libraries(${name} PRIVATE octavo_internal_flags ${arg_LIBRARIES} GTest::gtest_main GTest::gmock)
   # Google Test takes a second to compile. What uses it has fewer optimisations, too: tests spend their time in the library. A test
   # over LibTorch asks for octavo_precompile_torch() afterwards.
   octavo_precompile(${name} FROM octavo_gtest_pch HEADERS <gmock/gmock.h> <gtest/gtest.h> LIBRARIES GTest::gtest GTest::gmock)

@@ -10,7 +10,7 @@
 #include "train/config/environment.h"
 
 #include <octavo/describe.h>
-#include <octavo/optimizer.h>
+#include <octavo/layout.h>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>

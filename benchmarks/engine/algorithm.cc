@@ -3,6 +3,7 @@
 #include "benchmarks/engine/algorithm.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace octavo::cli {
 namespace {
@@ -59,6 +60,36 @@ HyperParams usual_hyper(const GroupConfig& config) {
     if (option.switches) set(hyper, option, is_on(config, option) ? kSwitched : 0.0);
   }
   return hyper;
+}
+
+octavo_step_args usual_options(const GroupConfig& config) {
+  const HyperParams hyper = usual_hyper(config);
+  auto out = make<octavo_step_args>();
+  out.lr = hyper.lr;
+  out.beta1 = hyper.beta1;
+  out.beta2 = hyper.beta2;
+  out.eps = hyper.eps;
+  out.weight_decay = hyper.weight_decay;
+  out.momentum = hyper.momentum;
+  out.dampening = hyper.dampening;
+  out.nesterov = hyper.nesterov ? 1 : 0;
+  out.maximize = hyper.maximize ? 1 : 0;
+  std::copy(std::begin(hyper.own), std::end(hyper.own), out.own);
+  return out;
+}
+
+octavo_engine_tensor engine_tensor(const TensorSpec& spec, Device device) {
+  auto out = make<octavo_engine_tensor>();
+  out.param_dtype = static_cast<std::uint32_t>(spec.param_dtype);
+  out.store = static_cast<std::uint32_t>(spec.store);
+  out.format = static_cast<std::uint32_t>(spec.format);
+  out.block_size = spec.block_size;
+  out.numel = spec.numel;
+  out.ndim = spec.ndim;
+  std::ranges::copy(spec.shape, out.shape);
+  out.param_device_kind = out.state_device_kind = static_cast<std::uint32_t>(device.kind);
+  out.param_device_index = out.state_device_index = device.index;
+  return out;
 }
 
 }  // namespace octavo::cli

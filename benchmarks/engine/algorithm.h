@@ -3,8 +3,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "cli/cli.h"
+
 #include <octavo/describe.h>
-#include <octavo/optimizer.h>
+#include <octavo/layout.h>
+#include <octavo/engine.hpp>
 
 #include <cstdint>
 #include <span>
@@ -28,5 +31,19 @@ std::string algorithm_label(const GroupConfig& config);
 
 // Returns the description's defaults, plus weight decay and a value for each switch that is on.
 HyperParams usual_hyper(const GroupConfig& config);
+// Returns the same as an engine takes it.
+octavo_step_args usual_options(const GroupConfig& config);
+// Returns a parameter of this spec as an engine takes it, without its memory.
+octavo_engine_tensor engine_tensor(const TensorSpec& spec, Device device);
+
+// Returns the result of `call`. An EngineError becomes a Failure, as check() makes it of a Status.
+template <class Call>
+auto or_failure(Call&& call) {
+  try {
+    return call();
+  } catch (const EngineError& error) {
+    throw Failure(error.status() == 1 ? kExitUsage : kExitFailure, error.what());
+  }
+}
 
 }  // namespace octavo::cli

@@ -13,8 +13,8 @@
 #include "cli/table.h"
 
 #include <octavo/backend.h>
-#include <octavo/engine.h>
 #include <octavo/offload.h>
+#include <octavo/engine.hpp>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -116,7 +116,7 @@ class OffloadModel {
   [[nodiscard]] std::string why_not_pinned() const;
 
  private:
-  void place_states();
+  void place_states(const TensorSpec& layer);
   void forward(bool wait);
   void backward(bool take);
   void step();
@@ -124,13 +124,18 @@ class OffloadModel {
   [[nodiscard]] bool takes() const { return spec_.take_gradients && spec_.residence != Residence::device; }
   // Grows `buffer`, which is device memory for the engine, to at least `bytes`. Waits until the replaced
   // memory is no longer in use.
-  std::span<std::byte> room(Buffer& buffer, std::int64_t bytes);
+  void grow(Buffer& buffer, std::int64_t bytes);
+  void wait_for_weights(Span<std::uint32_t> layers) {
+    engine_.wait(layers, Engine::Wait::weights, kind(), index(), device_.stream());
+  }
+  [[nodiscard]] std::uint32_t kind() const { return static_cast<std::uint32_t>(device_.device().kind); }
+  [[nodiscard]] std::int32_t index() const { return device_.device().index; }
 
   BenchDevice& device_;
   OffloadSpec spec_;
   Engine engine_;
   std::vector<std::uint32_t> handles_;
-  std::vector<EngineTensor> tensors_;
+  std::vector<octavo_engine_tensor> tensors_;
   std::vector<std::int64_t> counts_;
   Buffer params_, grads_, activations_, device_states_, workspace_, staging_, norm_;
   HostMemory host_states_;
@@ -143,45 +148,44 @@ class OffloadModel {
 OffloadModel::OffloadModel(BenchDevice& device, const OffloadSpec& spec)
     : device_(device),
       spec_(spec),
-      engine_(take(Engine::create(usual_algorithm()))),
+      engine_(static_cast<std::uint32_t>(usual_algorithm())),
       handles_(static_cast<std::size_t>(spec.layers)),
-      tensors_(handles_.size()),
       counts_(handles_.size()) {
   std::iota(handles_.begin(), handles_.end(), 0U);
   const std::int64_t each = rounded_up(spec.numel * dtype_bytes(spec.dtype));
   params_ = device.allocate(each * spec.layers);
   grads_ = device.allocate(each * spec.layers);
-  norm_ = device.allocate(sizeof(GradNorm));
+  norm_ = device.allocate(sizeof(octavo_device_norm));
   activations_ = device.allocate(2 * pass_bytes(device));
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    EngineTensor& tensor = tensors_[i];
-    tensor.tensor.spec.numel = spec.numel;
-    tensor.tensor.spec.param_dtype = tensor.tensor.spec.grad_dtype = spec.dtype;
-    tensor.tensor.spec.format = take(format_for(spec.state, spec.numel));
-    tensor.tensor.id = i;
-    tensor.tensor.param = params_.data() + each * static_cast<std::int64_t>(i);
-    tensor.param_device = tensor.state_device = device.device();
-    tensor.residence = spec.residence;
+  const TensorSpec layer{.numel = spec.numel,
+                         .param_dtype = spec.dtype,
+                         .grad_dtype = spec.dtype,
+                         .format = take(format_for(spec.state, spec.numel))};
+  for (std::size_t i = 0; i < handles_.size(); ++i) {
+    octavo_engine_tensor& tensor = tensors_.emplace_back(engine_tensor(layer, device.device()));
+    tensor.id = i;
+    tensor.param = params_.data() + each * static_cast<std::int64_t>(i);
+    tensor.residence = static_cast<std::uint32_t>(spec.residence);
     tensor.step = &counts_[i];
     grads_at_.push_back(grads_.data() + each * static_cast<std::int64_t>(i));
-    device.fill(tensor.tensor.param, spec.dtype, stream_of(i, 0), kWeightShift, spec.numel);
+    device.fill(tensor.param, spec.dtype, stream_of(i, 0), kWeightShift, spec.numel);
   }
-  place_states();
-  const EngineGroup group{.hyper = usual_hyper({.algorithm = usual_algorithm()}),
-                          .max_norm = spec.clip ? kMaxNorm : 0.0};
-  check(engine_.set_group(0, group));
-  check(engine_.set(handles_, tensors_));
-  if (spec.residence != Residence::device) check(engine_.set_order(handles_));
+  place_states(layer);
+  octavo_step_args options = usual_options({.algorithm = usual_algorithm()});
+  options.max_norm = spec.clip ? kMaxNorm : 0.0;
+  engine_.set_group(0, 0, options);
+  engine_.set(handles_, tensors_);
+  if (spec.residence != Residence::device) engine_.set_order(handles_);
 }
 
 OffloadModel::~OffloadModel() {
-  (void)engine_.synchronize();  // the buffers are freed after this
+  (void)octavo_engine_synchronize(engine_.get());  // the buffers are freed after this
 }
 
 // Places all states in one slab, in the order of the tensors, so that neighbors are copied together.
-void OffloadModel::place_states() {
+void OffloadModel::place_states(const TensorSpec& layer) {
   const GroupConfig config{.algorithm = usual_algorithm(), .device = device_.device()};
-  const TensorLayout needs = take(layout(config, tensors_.front().tensor.spec));
+  const TensorLayout needs = take(layout(config, layer));
   std::int64_t each = 0;
   for (const SlotLayout& slot : needs.slot)
     each += rounded_up(slot.codes_bytes) + rounded_up(4 * slot.scales);
@@ -193,13 +197,13 @@ void OffloadModel::place_states() {
     host_states_ = take(HostMemory::allocate(each * spec_.layers, device_.on_gpu()));
     at = host_states_.data();
   }
-  for (EngineTensor& tensor : tensors_) {
-    if (spec_.residence != Residence::device) tensor.state_device = {};
+  for (octavo_engine_tensor& tensor : tensors_) {
+    if (spec_.residence != Residence::device) tensor.state_device_kind = 0, tensor.state_device_index = 0;
     for (std::size_t i = 0; i < static_cast<std::size_t>(needs.slots); ++i) {
-      tensor.tensor.state[i].codes = at;
+      tensor.codes[i] = at;
       at += rounded_up(needs.slot[i].codes_bytes);
       if (needs.slot[i].scales == 0) continue;
-      tensor.tensor.state[i].scales = reinterpret_cast<float*>(at);
+      tensor.scales[i] = reinterpret_cast<float*>(at);
       at += rounded_up(4 * needs.slot[i].scales);
     }
   }
@@ -216,7 +220,7 @@ void OffloadModel::work(int copies, const char* pass, std::size_t layer) {
 
 void OffloadModel::forward(bool wait) {
   for (const std::uint32_t& layer : handles_) {
-    if (wait) check(engine_.wait({&layer, 1}, EngineWait::weights, device_.device(), device_.stream()));
+    if (wait) wait_for_weights(Span(&layer, 1));
     work(spec_.copies, "forward ", layer);
   }
 }
@@ -229,36 +233,46 @@ void OffloadModel::backward(bool take) {
     device_.fill(grads_at_[i], spec_.dtype, stream_of(i, passes_), kGradShift, spec_.numel);
     if (take) {
       const void* const grad = grads_at_[i];
-      check(
-          engine_.take({&handles_[i], 1}, {&grad, 1}, {&spec_.dtype, 1}, device_.device(), device_.stream()));
+      const auto dtype = static_cast<std::uint8_t>(spec_.dtype);
+      engine_.take(Span(&handles_[i], 1), Span(&grad, 1), Span(&dtype, 1), kind(), index(), device_.stream());
     }
   }
 }
 
-std::span<std::byte> OffloadModel::room(Buffer& buffer, std::int64_t bytes) {
-  if (buffer.size < bytes) {
-    check(engine_.synchronize());
-    device_.wait();
-    buffer = device_.allocate(bytes);
-  }
-  return {buffer.data(), static_cast<std::size_t>(buffer.size)};
+void OffloadModel::grow(Buffer& buffer, std::int64_t bytes) {
+  if (buffer.size >= bytes) return;
+  engine_.synchronize();
+  device_.wait();
+  buffer = device_.allocate(bytes);
 }
 
 void OffloadModel::step() {
   std::vector<const void*> grads(grads_at_.begin(), grads_at_.end());
   if (takes()) std::ranges::fill(grads, nullptr);
-  const std::vector<DType> dtypes(grads.size(), spec_.dtype);
-  (void)take(engine_.begin(handles_, grads, dtypes, spec_.clip));
-  const Device device = device_.device();
-  EngineDevice here{.device = device, .stream = device_.stream()};
-  here.workspace = room(workspace_, engine_.workspace_bytes(device));
-  here.staging = room(staging_, engine_.staging_bytes(device));
-  here.norm = reinterpret_cast<GradNorm*>(norm_.data());
-  const EngineArgs args{
-      .threads = spec_.threads, .devices = {&here, 1}, .defer = spec_.residence != Residence::device};
-  const EngineNormPart part{.device = device, .part = 0, .out = here.norm};
-  if (spec_.clip) check(engine_.norm(args, {&part, 1}));
-  (void)take(engine_.step(args));
+  const std::vector<std::uint8_t> dtypes(grads.size(), static_cast<std::uint8_t>(spec_.dtype));
+  engine_.begin(handles_, grads, dtypes, spec_.clip);
+  grow(workspace_, engine_.workspace_bytes(kind(), index()));
+  grow(staging_, engine_.staging_bytes(kind(), index()));
+  auto here = make<octavo_engine_device>();
+  here.device_kind = kind();
+  here.device_index = index();
+  here.stream = device_.stream();
+  here.workspace = workspace_.data();
+  here.workspace_bytes = workspace_.size;
+  here.staging = staging_.data();
+  here.staging_bytes = staging_.size;
+  here.norm = reinterpret_cast<octavo_device_norm*>(norm_.data());
+  auto args = make<octavo_engine_args>();
+  args.threads = spec_.threads;
+  args.defer = spec_.residence != Residence::device ? 1 : 0;
+  args.devices = &here;
+  args.device_count = 1;
+  auto part = make<octavo_engine_norm_part>();
+  part.device_kind = kind();
+  part.device_index = index();
+  part.out = here.norm;
+  if (spec_.clip) engine_.norm(args, Span(&part, 1));
+  engine_.step(args);
 }
 
 void OffloadModel::iterate() {
@@ -273,8 +287,8 @@ void OffloadModel::pass() {
 }
 
 void OffloadModel::finish() {
-  check(engine_.wait({}, EngineWait::weights, device_.device(), device_.stream()));
-  check(engine_.synchronize());
+  wait_for_weights({});
+  engine_.synchronize();
   device_.wait();
 }
 
@@ -291,8 +305,8 @@ void OffloadModel::trace(int iterations) {
 
 std::uint64_t OffloadModel::checksum() const {
   std::uint64_t hash = kHashStart;
-  for (const EngineTensor& tensor : tensors_)
-    hash = fnv1a(hash, device_.read(tensor.tensor.param, spec_.numel * dtype_bytes(spec_.dtype)));
+  for (const octavo_engine_tensor& tensor : tensors_)
+    hash = fnv1a(hash, device_.read(tensor.param, spec_.numel * dtype_bytes(spec_.dtype)));
   return hash;
 }
 

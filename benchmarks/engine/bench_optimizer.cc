@@ -113,8 +113,8 @@ std::string check_norm(BenchDevice& device, const RunSpec& run) {
   const std::unique_ptr<BenchDevice> host = make_host_device(run.threads);
   const BenchTensors tensors{fixed_shapes(), 0.0};
   try {
-    const GradNorm cpu = NormWorkload(*host, run, tensors).result(),
-                   gpu = NormWorkload(device, run, tensors).result();
+    const octavo_device_norm cpu = NormWorkload(*host, run, tensors).result(),
+                             gpu = NormWorkload(device, run, tensors).result();
     const auto bits = [](double value) { return std::bit_cast<std::uint64_t>(value); };
     if (bits(cpu.l2) == bits(gpu.l2) && bits(cpu.max) == bits(gpu.max) && cpu.nonfinite == gpu.nonfinite)
       return {};

@@ -6,8 +6,8 @@
 #include "benchmarks/engine/device.h"
 #include "benchmarks/engine/rows.h"
 
-#include <octavo/grad_norm.h>
-#include <octavo/optimizer.h>
+#include <octavo/layout.h>
+#include <octavo/engine.hpp>
 
 #include <cstdint>
 #include <span>
@@ -52,8 +52,8 @@ struct Footprint {
 };
 Footprint footprint(const RunSpec& run, std::span<const TensorSpec> specs);
 
-// Holds buffers with reproducible weights (zeros for LoRA's B) and gradients, zero states, and the optimizer
-// group over them.
+// Holds buffers with reproducible weights (zeros for LoRA's B) and gradients, zero states, and an engine over
+// them.
 class Workload {
  public:
   // The device must outlive the workload. `specs` has one element for each tensor.
@@ -71,13 +71,16 @@ class Workload {
   void step() { step(run_.guard); }
   // Computes the gradient norm and runs the next step, with the guard on and clipped by that norm.
   void clip_and_step();
-  // Rebinds the group's gradients to other addresses (256 bytes further, and back at the next call), as if a
+  // Computes the gradient norm. On a GPU it is only enqueued.
+  void take_norm();
+  // Begins a step with gradients at other addresses (256 bytes further, and back at the next call), as if a
   // framework had freed them between steps.
   void move_grads();
   // Throws a Failure if the last guarded step was skipped, because the gradients are finite.
   void check_taken();
 
-  [[nodiscard]] std::vector<GradView> grads() const;
+  // Returns the norm of the last step with a norm, or of take_norm(). Waits for it.
+  [[nodiscard]] octavo_device_norm norm();
 
   // The bytes of each tensor's param and residual, then of the codes and scales of each moment.
   struct Piece {
@@ -87,42 +90,46 @@ class Workload {
   [[nodiscard]] std::vector<Piece> read() const;
 
  private:
-  StepArgs next_step();
+  void set_options(double max_norm);
+  void place_counts(bool on_device);
+  void begin(bool with_norm);
+  octavo_engine_device here(bool guard) const;
+  void run(bool guard);
 
   BenchDevice& device_;
   RunSpec run_;
   GradRows rows_;
   std::vector<std::byte> touched_, ever_touched_;  // masks of rows_
   std::int64_t steps_ = 0;
-  std::vector<TensorArgs> args_;
+  double max_norm_ = -1.0;  // of the engine's options
+  std::vector<TensorSpec> specs_;
   std::vector<TensorLayout> layouts_;
   std::vector<Buffer> buffers_;
-  Buffer workspace_, report_, masks_;
+  Buffer workspace_, report_, norm_, device_counts_, masks_;
+  Engine engine_;
+  std::vector<std::uint32_t> handles_;
+  std::vector<octavo_engine_tensor> tensors_;
+  std::vector<const void*> grads_;
   std::vector<const void*> elsewhere_;  // addresses for the next move_grads()
-  std::vector<Group> group_;            // exactly one; a Group has no default
-  std::vector<NormGroup> norm_group_;   // empty until first used, then exactly one
-  Buffer norm_workspace_, norm_;
+  std::vector<std::uint8_t> dtypes_;
+  std::vector<std::int64_t> counts_;
 };
 
 // Returns a run that allocates only parameters and gradients, in the dtypes of `run`.
 RunSpec without_states(RunSpec run);
 
-// A separate set of gradients and the NormGroup over them.
+// A separate set of gradients and their norm.
 class NormWorkload {
  public:
   NormWorkload(BenchDevice& device, const RunSpec& run, const BenchTensors& tensors);
 
   // Computes the norm once. On a GPU the work is only enqueued.
-  void step();
+  void step() { tensors_.take_norm(); }
   // Computes the norm and waits for it.
-  GradNorm result();
+  octavo_device_norm result();
 
  private:
-  BenchDevice& device_;
-  int threads_;
   Workload tensors_;
-  Buffer workspace_, out_;
-  std::vector<NormGroup> group_;  // exactly one; a NormGroup has no default
 };
 
 }  // namespace octavo::cli

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/optimizer.h>
+#include <octavo/layout.h>
 #include <octavo/types.h>
 
 #include <cstddef>

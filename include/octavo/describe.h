@@ -4,7 +4,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/optimizer.h>
 #include <octavo/types.h>
 
 #include <cstdint>
@@ -12,6 +11,25 @@
 #include <string_view>
 
 namespace octavo {
+
+// The place where weight decay is applied. By name: it is added to the gradient in adam and sgd (as in torch), and
+// applied to the parameter in adamw and lion.
+enum class Decay : std::uint32_t { by_name = 0, coupled = 1, decoupled = 2 };
+
+struct HyperParams {
+  double lr = 1e-3;  // rounded to fp32 before anything is derived from it
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.0;
+  double momentum = 0.0;   // sgd
+  double dampening = 0.0;  // sgd
+  bool nesterov = false;   // sgd
+  bool maximize = false;
+  Decay decay = Decay::by_name;
+  double own[kMaxOwn] = {};  // the algorithm's own options, at the offsets of its description
+  friend bool operator==(const HyperParams&, const HyperParams&) = default;
+};
 
 // The values that an option accepts. A flag is true or false.
 enum class Range : std::uint32_t { any = 0, non_negative = 1, positive = 2, fraction = 3, flag = 4 };

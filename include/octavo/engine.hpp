@@ -27,9 +27,6 @@
 #include <utility>
 
 namespace octavo {
-// These functions are compiled into the program that includes them. The inline namespace keeps their symbols
-// apart from those of the library.
-inline namespace wrapper {
 
 // A failed call: the library's message, the status, and the tensor that caused it.
 class EngineError : public std::runtime_error {
@@ -55,8 +52,8 @@ inline void check(octavo_status status) {
 template <class T>
 T make() {
   T out{};
-  if constexpr (std::is_same_v<T, octavo_step_args>) octavo_step_args_init(&out);
   out.struct_size = static_cast<std::uint32_t>(sizeof(T));
+  if constexpr (std::is_same_v<T, octavo_step_args>) octavo_step_args_init(&out);
   return out;
 }
 
@@ -114,12 +111,6 @@ class Engine {
     expect(octavo_engine_set(get(), handles.data(), tensors.data(), handles.size()));
   }
   void remove(Handles handles) { expect(octavo_engine_remove(get(), handles.data(), handles.size())); }
-  // Without values the counts are not known.
-  void set_counts(Handles handles, Span<std::int64_t> values = {}) {
-    if (values.size() != 0) check_size("values", values.size(), handles);
-    expect(octavo_engine_set_counts(get(), handles.data(), values.size() != 0 ? values.data() : nullptr,
-                                    handles.size()));
-  }
   std::int64_t failed_tensor() const { return octavo_engine_failed_tensor(get()); }
 
   octavo_engine_plan begin(Handles handles, Span<const void*> grads, Span<std::uint8_t> dtypes,
@@ -183,12 +174,8 @@ class Engine {
     expect(octavo_engine_refresh(get(), handles.data(), handles.size(), static_cast<std::uint32_t>(direction),
                                  device_kind, device_index, stream));
   }
-  void* host_param(std::uint32_t handle) const { return octavo_engine_host_param(get(), handle); }
   void synchronize() { expect(octavo_engine_synchronize(get())); }
   void set_order(Handles handles) { expect(octavo_engine_set_order(get(), handles.data(), handles.size())); }
-  void set_host_memory(octavo_host_allocate allocate, octavo_host_release release, void* user) {
-    expect(octavo_engine_set_host_memory(get(), allocate, release, user));
-  }
   std::int64_t host_bytes() const { return expect_bytes(octavo_engine_host_bytes(get())); }
 
  private:
@@ -235,5 +222,4 @@ class Engine {
   std::unique_ptr<octavo_engine, Destroy> engine_;
 };
 
-}  // namespace wrapper
 }  // namespace octavo

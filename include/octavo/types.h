@@ -71,7 +71,7 @@ inline constexpr int kMaxSlots = 3;
 inline constexpr int kMaxDims = 8;
 // The maximum number of an algorithm's hyper-parameters beyond the common ones.
 inline constexpr int kMaxOwn = 8;
-// States of parameters with fewer elements in all are not quantized (see format_for).
+// States of parameters with fewer elements in all are not quantized (see format_for in layout.h).
 inline constexpr std::int64_t kMinQuantizedSize = 4096;
 inline constexpr std::int64_t kMinBlockSize = 32;
 inline constexpr std::int64_t kMaxBlockSize = 4096;

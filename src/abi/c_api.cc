@@ -2,14 +2,14 @@
 // thread.
 // SPDX-License-Identifier: MIT
 #include "abi/c_common.h"
+#include "optimizers/group.h"
+#include "optimizers/norm_group.h"
 
 #include <octavo/backend.h>
 #include <octavo/codec.h>
 #include <octavo/dropout.h>
 #include <octavo/fp8.h>
-#include <octavo/grad_norm.h>
 #include <octavo/octavo.h>
-#include <octavo/optimizer.h>
 #include <octavo/transducer.h>
 
 #include <algorithm>

@@ -3,8 +3,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "formula/step_args.h"
+
 #include <octavo/octavo.h>
-#include <octavo/optimizer.h>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,14 +1,14 @@
-// The C ABI of the engine, over octavo/engine.h.
+// The C ABI of the engine.
 // SPDX-License-Identifier: MIT
 #include "abi/c_common.h"
+#include "engine/engine.h"
 
-#include <octavo/engine.h>
 #include <octavo/octavo.h>
 
 #include <vector>
 
 struct octavo_engine {
-  octavo::Engine engine;
+  octavo::engine::Engine engine;
   std::vector<octavo::DType> dtypes;  // of the last begin: its memory is used again
 };
 
@@ -22,8 +22,8 @@ Device device(std::uint32_t kind, std::int32_t index) {
   return {static_cast<octavo::DeviceKind>(kind), index};
 }
 
-octavo::EngineTensor convert(const octavo_engine_tensor& c) {
-  octavo::EngineTensor out;
+octavo::engine::EngineTensor convert(const octavo_engine_tensor& c) {
+  octavo::engine::EngineTensor out;
   octavo::TensorArgs& t = out.tensor;
   t.spec.numel = c.numel;
   std::copy(std::begin(c.shape), std::end(c.shape), t.spec.shape.begin());
@@ -50,8 +50,8 @@ octavo::EngineTensor convert(const octavo_engine_tensor& c) {
   return out;
 }
 
-octavo::EngineDevice convert(const octavo_engine_device& c) {
-  octavo::EngineDevice out;
+octavo::engine::EngineDevice convert(const octavo_engine_device& c) {
+  octavo::engine::EngineDevice out;
   out.device = device(c.device_kind, c.device_index);
   out.stream = c.stream;
   out.workspace = workspace_span(c.workspace, c.workspace_bytes);
@@ -63,19 +63,21 @@ octavo::EngineDevice convert(const octavo_engine_device& c) {
   return out;
 }
 
-std::vector<octavo::EngineNormPart> convert(const octavo_engine_norm_part* parts, std::int64_t count) {
-  return convert_all<octavo::EngineNormPart>("parts", parts, count, [](const octavo_engine_norm_part& c) {
-    return octavo::EngineNormPart{device(c.device_kind, c.device_index), c.part,
-                                  reinterpret_cast<octavo::GradNorm*>(c.out)};
-  });
+std::vector<octavo::engine::EngineNormPart> convert(const octavo_engine_norm_part* parts,
+                                                    std::int64_t count) {
+  return convert_all<octavo::engine::EngineNormPart>(
+      "parts", parts, count, [](const octavo_engine_norm_part& c) {
+        return octavo::engine::EngineNormPart{device(c.device_kind, c.device_index), c.part,
+                                              reinterpret_cast<octavo::GradNorm*>(c.out)};
+      });
 }
 
 // EngineArgs and the devices that they point to.
 struct Args {
   explicit Args(const octavo_engine_args* from) {
     const octavo_engine_args c = read_struct("args", from);
-    devices = convert_all<octavo::EngineDevice>("devices", c.devices, c.device_count,
-                                                [](const octavo_engine_device& d) { return convert(d); });
+    devices = convert_all<octavo::engine::EngineDevice>(
+        "devices", c.devices, c.device_count, [](const octavo_engine_device& d) { return convert(d); });
     args.guard = c.guard != 0;
     args.threads = c.threads;
     args.grad_factor = c.grad_factor == 0.0 ? 1.0 : c.grad_factor;
@@ -95,8 +97,8 @@ struct Args {
     return own->add(own->user, static_cast<std::uint32_t>(device.kind), device.index, part, sums, count);
   }
 
-  std::vector<octavo::EngineDevice> devices;
-  octavo::EngineArgs args;
+  std::vector<octavo::engine::EngineDevice> devices;
+  octavo::engine::EngineArgs args;
   octavo_engine_add_sums add = nullptr;
   void* user = nullptr;
 };
@@ -146,7 +148,7 @@ octavo_status octavo_format_for(uint32_t wanted, int64_t whole_numel, int64_t mi
 octavo_status octavo_engine_create(uint32_t algorithm, octavo_engine** out) {
   return guarded([&]() -> Status {
     check_given("out", out);
-    auto engine = octavo::Engine::create(static_cast<octavo::Algorithm>(algorithm)).value();
+    auto engine = octavo::engine::Engine::create(static_cast<octavo::Algorithm>(algorithm)).value();
     *out = new octavo_engine{std::move(engine), {}};
     return {};
   });
@@ -159,7 +161,7 @@ octavo_status octavo_engine_set_group(octavo_engine* engine, uint32_t group, uin
   return guarded([&]() -> Status {
     check_given("engine", engine);
     const octavo::StepArgs args = step_args(read_struct("options", options));
-    octavo::EngineGroup own;
+    octavo::engine::EngineGroup own;
     own.hyper = args.hyper;
     own.seed = args.seed;
     own.max_norm = args.max_norm;
@@ -174,7 +176,7 @@ octavo_status octavo_engine_set(octavo_engine* engine, const uint32_t* handles,
                                 const octavo_engine_tensor* tensors, int64_t count) {
   return guarded([&]() -> Status {
     check_given("engine", engine);
-    const auto list = convert_all<octavo::EngineTensor>(
+    const auto list = convert_all<octavo::engine::EngineTensor>(
         "tensors", tensors, count, [](const octavo_engine_tensor& c) { return convert(c); });
     return engine->engine.set(handle_span(handles, count), list);
   });
@@ -301,7 +303,7 @@ octavo_status octavo_engine_wait(octavo_engine* engine, const uint32_t* handles,
                                  uint32_t device_kind, int32_t device_index, void* stream) {
   return guarded([&]() -> Status {
     check_given("engine", engine);
-    return engine->engine.wait(handle_span(handles, count), static_cast<octavo::EngineWait>(what),
+    return engine->engine.wait(handle_span(handles, count), static_cast<octavo::engine::EngineWait>(what),
                                device(device_kind, device_index), stream);
   });
 }
@@ -310,7 +312,7 @@ octavo_status octavo_engine_refresh(octavo_engine* engine, const uint32_t* handl
                                     uint32_t way, uint32_t device_kind, int32_t device_index, void* stream) {
   return guarded([&]() -> Status {
     check_given("engine", engine);
-    return engine->engine.refresh(handle_span(handles, count), static_cast<octavo::EngineCopy>(way),
+    return engine->engine.refresh(handle_span(handles, count), static_cast<octavo::engine::EngineCopy>(way),
                                   device(device_kind, device_index), stream);
   });
 }

@@ -5,6 +5,7 @@
 #include "core/builtin_registry.h"
 
 #include <octavo/describe.h>
+#include <octavo/layout.h>
 
 #include <algorithm>
 #include <array>

@@ -9,7 +9,7 @@
 #include "formula/measure.h"
 #include "formula/norm.h"
 
-#include <octavo/optimizer.h>
+#include <octavo/types.h>
 
 #include <cstddef>
 #include <cstdint>

@@ -3,13 +3,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "engine/engine.h"
 #include "engine/plan.h"
 #include "engine/registry.h"
 #include "offload/queue.h"
 #include "offload/staging.h"
 #include "optimizers/backend.h"
-
-#include <octavo/engine.h>
 
 #include <array>
 #include <memory>

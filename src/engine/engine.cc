@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace octavo {
+namespace octavo::engine {
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::Engine(Engine&&) noexcept = default;
@@ -192,4 +192,4 @@ void Engine::forget_ready() {
 
 std::int64_t Engine::failed_tensor() const { return impl_->failed_tensor; }
 
-}  // namespace octavo
+}  // namespace octavo::engine

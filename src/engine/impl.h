@@ -6,15 +6,14 @@
 #pragma once
 
 #include "engine/devices.h"
+#include "engine/engine.h"
 #include "engine/plans.h"
 #include "engine/registry.h"
 #include "offload/host_arena.h"
 
-#include <octavo/engine.h>
-
 #include <vector>
 
-namespace octavo {
+namespace octavo::engine {
 
 struct Engine::Impl {
   explicit Impl(Algorithm algorithm) : registry(algorithm) {}
@@ -131,4 +130,4 @@ struct Engine::Impl {
   Result<offload::Mark> bring_scalars(engine::DeviceState& state, StepArgs& args, const EngineDevice& given);
 };
 
-}  // namespace octavo
+}  // namespace octavo::engine

@@ -135,8 +135,7 @@ Status Plan::add_backend(Cohort& cohort, const Registry& registry, const LinkOf&
   const std::span counts(cohort.counts);
   auto made = cohort.device.kind == DeviceKind::cpu
                   ? make_cpu_step(config, tensors)
-                  : make_cuda_step(config, tensors, Addresses::checked,
-                                   cohort.on_device ? counts.subspan(1) : counts.first(0));
+                  : make_cuda_step(config, tensors, cohort.on_device ? counts.subspan(1) : counts.first(0));
   if (made.ok()) cohort.backend = std::move(*made);
   return made.status();
 }
@@ -187,9 +186,7 @@ Status Plan::add_norms(const Registry& registry, std::span<const std::uint8_t> h
     views.reserve(set.places.size());
     for (const std::uint32_t place : set.places)
       views.push_back({grads_[place], dtypes_[place], registry[handles_[place]].args.spec.numel});
-    auto made = set.device.kind == DeviceKind::cpu
-                    ? make_cpu_norm(views)
-                    : make_cuda_norm(set.device.index, views, Addresses::checked);
+    auto made = make_norm(set.device, views);
     if (!made.ok()) return made.status();
     set.backend = std::move(*made);
   }

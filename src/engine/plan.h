@@ -8,11 +8,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "engine/engine.h"
 #include "engine/registry.h"
 #include "offload/offloaded_step.h"
 #include "optimizers/backend.h"
-
-#include <octavo/engine.h>
 
 #include <functional>
 #include <memory>

@@ -8,10 +8,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "engine/engine.h"
 #include "engine/ranges.h"
 #include "offload/offloaded_state.h"
-
-#include <octavo/engine.h>
 
 #include <memory>
 #include <span>

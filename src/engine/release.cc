@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace octavo {
+namespace octavo::engine {
 
 using engine::name_of;
 
@@ -128,4 +128,4 @@ Status Engine::Impl::finish(const EngineArgs& args, std::span<const EngineNormPa
   return args.defer || !registry.offloads() ? Status() : order_all(args);
 }
 
-}  // namespace octavo
+}  // namespace octavo::engine

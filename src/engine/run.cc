@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace octavo {
+namespace octavo::engine {
 
 using engine::name_of;
 
@@ -223,4 +223,4 @@ Result<StepReport> Engine::Impl::step(const EngineArgs& args, const GradNorm* no
   return all;
 }
 
-}  // namespace octavo
+}  // namespace octavo::engine

@@ -4,9 +4,8 @@
 #pragma once
 
 #include "formula/moments.h"
+#include "formula/step_args.h"
 #include "formula/stochastic_round.h"
-
-#include <octavo/optimizer.h>
 
 namespace octavo::formula {
 

@@ -18,13 +18,11 @@ Status no_cuda(const std::string& where, int device) {
 
 Result<std::unique_ptr<StepBackend>> make_cuda_step(const GroupConfig& config,
                                                     std::span<const TensorArgs> /*tensors*/,
-                                                    Addresses /*addresses*/,
                                                     std::span<std::int64_t* const> /*counts*/) {
   return no_cuda(tag(config), config.device.index);
 }
 
-Result<std::unique_ptr<NormBackend>> make_cuda_norm(int device, std::span<const GradView> /*grads*/,
-                                                    Addresses /*addresses*/) {
+Result<std::unique_ptr<NormBackend>> make_cuda_norm(int device, std::span<const GradView> /*grads*/) {
   return no_cuda("[grad_norm]", device);
 }
 

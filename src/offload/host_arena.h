@@ -3,13 +3,21 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/engine.h>
 #include <octavo/status.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 namespace octavo::offload {
+
+// The source of host memory; the default is the memory of octavo/offload.h. `allocate` returns memory aligned
+// to 64, or null if there is none. It is called from the thread that uses the engine.
+struct HostAllocator {
+  void* (*allocate)(void* user, std::int64_t bytes) = nullptr;
+  void (*release)(void* user, void* data) = nullptr;
+  void* user = nullptr;
+};
 
 struct HostPiece {
   std::shared_ptr<std::byte> data;
@@ -23,7 +31,7 @@ class HostArena {
   // Whether anything was allocated yet.
   [[nodiscard]] bool used() const { return *total_ > 0; }
   [[nodiscard]] std::int64_t bytes() const { return *total_; }
-  void use(EngineHostMemory memory) { memory_ = memory; }
+  void use(HostAllocator memory) { memory_ = memory; }
 
   // A piece, aligned to 256 bytes, and pinned where `pin` asks for it and the memory is the engine's own.
   // `expected`: bytes of this and of pieces that will be asked for soon; they share a block.
@@ -32,7 +40,7 @@ class HostArena {
  private:
   Result<HostPiece> block(std::int64_t bytes, bool pin) const;
 
-  EngineHostMemory memory_{};
+  HostAllocator memory_{};
   HostPiece open_;  // what is left of the last block
   bool open_pinned_ = false;
   std::shared_ptr<std::int64_t> total_ = std::make_shared<std::int64_t>(0);

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/grad_norm.h>
+#include "formula/step_args.h"
+
 #include <octavo/types.h>
 
 #include <cstdint>

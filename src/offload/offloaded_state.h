@@ -6,8 +6,6 @@
 #include "offload/host_grads.h"
 #include "offload/offloaded_step.h"
 
-#include <octavo/engine.h>
-
 #include <limits>
 #include <memory>
 

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/optimizer.h>
+#include "formula/step_args.h"
 
 #include <array>
 #include <cstddef>

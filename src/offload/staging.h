@@ -9,9 +9,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "formula/step_args.h"
 #include "offload/queue.h"
-
-#include <octavo/optimizer.h>
 
 #include <array>
 #include <cstddef>

@@ -261,7 +261,7 @@ class StreamedStep final : public OffloadedStep {
       const bool last = i + 1 == batches_.size();
       auto backend = config_.device.kind == DeviceKind::cpu
                          ? make_cpu_step(config_, pieces)
-                         : make_cuda_step(config_, pieces, Addresses::checked,
+                         : make_cuda_step(config_, pieces,
                                           last ? std::span<std::int64_t* const>(counts_)
                                                : std::span<std::int64_t* const>());
       if (!backend.ok()) return backend.status();

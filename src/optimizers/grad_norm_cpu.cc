@@ -75,12 +75,6 @@ class CpuNorm final : public NormBackend {
 
 }  // namespace
 
-std::int64_t grad_norm_workspace(std::span<const GradView> grads) {
-  std::int64_t total = 0;
-  for (const GradView& grad : grads) total += chunks_of(std::max<std::int64_t>(0, grad.numel));
-  return total;
-}
-
 Result<std::unique_ptr<NormBackend>> make_cpu_norm(std::span<const GradView> grads) {
   return std::unique_ptr<NormBackend>(std::make_unique<CpuNorm>(grads));
 }

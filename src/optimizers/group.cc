@@ -1,100 +1,113 @@
-// The public Group: checks what it is given and leaves the work to the backend of its device.
 // SPDX-License-Identifier: MIT
-#include "optimizers/backend.h"
+#include "optimizers/group.h"
+
+#include "core/first_error.h"
 #include "optimizers/resolve.h"
 
-#include <octavo/optimizer.h>
-
-#include <vector>
-
 namespace octavo {
+namespace {
 
-struct Group::Impl {
-  GroupConfig config;
-  std::vector<TensorArgs> tensors;
-  std::unique_ptr<StepBackend> backend;
-  // The last workspace that shared no byte with the tensors: callers pass the same one at every step.
-  const std::byte* apart = nullptr;
-
-  static Result<std::unique_ptr<Impl>> make(const GroupConfig& config, std::span<const TensorArgs> tensors) {
-    if (Status bad = check_tensors(config, tensors); !bad.ok()) return bad;
-    auto backend = config.device.kind == DeviceKind::cuda ? make_cuda_step(config, tensors)
-                                                          : make_cpu_step(config, tensors);
-    if (!backend.ok()) return backend.status();
-    return std::make_unique<Impl>(
-        Impl{config, {tensors.begin(), tensors.end()}, std::move(*backend), nullptr});
-  }
-
-  // The workspace is written between reads of the tensors' buffers.
-  Status check_workspace(std::span<const std::byte> workspace) {
-    if (workspace.empty() || workspace.data() == apart) return {};
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const auto size = layout(config, tensors[i].spec);
-      if (!size.ok()) return size.status();
-      if (const char* field = overlapping(tensors[i], *size, workspace)) {
-        return Status::invalid(tag(config) + " workspace: overlaps tensors[" + std::to_string(i) + "]." +
-                               field + "; it must not share memory with a buffer of the step");
-      }
+// On a GPU: every buffer is the device's memory.
+Status check_places(const GroupConfig& config, std::span<const TensorArgs> tensors, DeviceWork& work) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorArgs& t = tensors[i];
+    if (t.spec.numel == 0) continue;
+    const std::string where = tag(config) + " tensors[" + std::to_string(i) + "].";
+    const auto check = [&](const std::string& field, const void* data) {
+      return work.check_pointer(where + field, data);
+    };
+    Status bad = first_error({check("param", t.param), check("grad", t.grad), check("residual", t.residual)});
+    for (std::size_t s = 0; s < t.state.size() && bad.ok(); ++s) {
+      const std::string slot = "state[" + std::to_string(s) + "].";
+      bad = first_error({check(slot + "codes", t.state[s].codes), check(slot + "scales", t.state[s].scales)});
     }
-    apart = workspace.data();
-    return {};
+    if (!bad.ok()) return bad;
   }
-};
+  return {};
+}
 
-Group::Group(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Group::Group(Group&&) noexcept = default;
-Group& Group::operator=(Group&&) noexcept = default;
-Group::~Group() = default;
+}  // namespace
 
 Result<Group> Group::create(const GroupConfig& config, std::span<const TensorArgs> tensors) {
-  auto impl = Impl::make(config, tensors);
-  if (!impl.ok()) return impl.status();
-  return Group(std::move(*impl));
+  if (Status bad = check_tensors(config, tensors); !bad.ok()) return bad;
+  Group group;
+  group.config_ = config;
+  group.tensors_.assign(tensors.begin(), tensors.end());
+  auto work = make_work(tag(config), config.device);
+  if (!work.ok()) return work.status();
+  group.work_ = std::move(*work);
+  if (Status bad = check_places(config, tensors, *group.work_); !bad.ok()) return bad;
+  auto backend = config.device.kind == DeviceKind::cuda ? make_cuda_step(config, tensors)
+                                                        : make_cpu_step(config, tensors);
+  if (!backend.ok()) return backend.status();
+  group.backend_ = std::move(*backend);
+  return group;
 }
 
 Status Group::rebind(std::span<const TensorArgs> tensors) {
-  auto fresh = Impl::make(impl_->config, tensors);
-  if (fresh.ok()) impl_ = std::move(*fresh);
+  auto fresh = create(config_, tensors);
+  if (fresh.ok()) *this = std::move(*fresh);
   return fresh.status();
 }
 
 Status Group::rebind_grads(std::span<const void* const> grads) {
-  const std::string where = tag(impl_->config) + " grads";
-  std::vector<TensorArgs>& tensors = impl_->tensors;
-  if (grads.size() != tensors.size()) {
+  const std::string where = tag(config_) + " grads";
+  if (grads.size() != tensors_.size()) {
     return Status::invalid(where + ": got " + std::to_string(grads.size()) + " addresses, expected " +
-                           std::to_string(tensors.size()) +
+                           std::to_string(tensors_.size()) +
                            ", one per tensor; use rebind to change the tensors themselves");
   }
   for (std::size_t i = 0; i < grads.size(); ++i) {
-    const std::int64_t element = dtype_bytes(tensors[i].spec.grad_dtype);
+    const TensorSpec& spec = tensors_[i].spec;
+    const std::int64_t element = dtype_bytes(spec.grad_dtype);
     const auto check = [&](const std::string& name) {
-      return check_buffer(name, grads[i], tensors[i].spec.numel * element, element);
+      Status bad = check_buffer(name, grads[i], spec.numel * element, element);
+      return bad.ok() && spec.numel > 0 ? work_->check_pointer(name, grads[i]) : bad;
     };
     // The full name is put together only for a message: this runs at every step of some callers.
     if (!check(where).ok()) return check(where + "[" + std::to_string(i) + "]");
   }
-  if (Status bad = impl_->backend->bind_grads(grads); !bad.ok()) return bad;
-  for (std::size_t i = 0; i < grads.size(); ++i) tensors[i].grad = grads[i];
+  if (Status bad = backend_->bind_grads(grads); !bad.ok()) return bad;
+  for (std::size_t i = 0; i < grads.size(); ++i) tensors_[i].grad = grads[i];
   return {};
 }
 
-std::int64_t Group::workspace_bytes() const { return impl_->backend->workspace_bytes(); }
-std::size_t Group::size() const { return impl_->tensors.size(); }
-
 Result<StepReport> Group::step(const StepArgs& args) {
   const std::int64_t needed = workspace_bytes();
-  if (Status bad = check_step(impl_->config, args, needed); !bad.ok()) return bad;
-  if (Status bad = impl_->check_workspace(args.workspace.first(static_cast<std::size_t>(needed))); !bad.ok())
-    return bad;
-  return impl_->backend->step(args);
+  if (Status bad = check_step(config_, args, needed); !bad.ok()) return bad;
+  if (args.workspace.data() != workspace_) {
+    if (Status bad = check_workspace(args.workspace.first(static_cast<std::size_t>(needed))); !bad.ok())
+      return bad;
+    workspace_ = args.workspace.data();
+  }
+  const StepScalars& s = args.scalars;
+  const std::array<const void*, 6> scalars = {s.lr, s.step, s.loss_scale, s.found_inf, s.norm, s.report};
+  static constexpr const char* kNames[] = {"lr", "step", "loss_scale", "found_inf", "norm", "report"};
+  for (std::size_t i = 0; i < scalars.size(); ++i) {
+    if (scalars[i] == scalars_[i]) continue;
+    const std::string where = tag(config_) + " scalars." + kNames[i];
+    if (Status bad = work_->check_pointer(where, scalars[i]); !bad.ok()) return bad;
+    scalars_[i] = scalars[i];
+  }
+  if (args.stream != stream_) {
+    if (Status bad = work_->check_stream(tag(config_), args.stream); !bad.ok()) return bad;
+    stream_ = args.stream;
+  }
+  return backend_->step(args);
 }
 
-Result<StepReport> step(const GroupConfig& config, std::span<const TensorArgs> tensors,
-                        const StepArgs& args) {
-  auto group = Group::create(config, tensors);
-  if (!group.ok()) return group.status();
-  return group->step(args);
+// The workspace is written between reads of the tensors' buffers.
+Status Group::check_workspace(std::span<const std::byte> workspace) const {
+  if (workspace.empty()) return {};
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const auto size = layout(config_, tensors_[i].spec);
+    if (!size.ok()) return size.status();
+    if (const char* field = overlapping(tensors_[i], *size, workspace)) {
+      return Status::invalid(tag(config_) + " workspace: overlaps tensors[" + std::to_string(i) + "]." +
+                             field + "; it must not share memory with a buffer of the step");
+    }
+  }
+  return work_->check_pointer(tag(config_) + " workspace", workspace.data());
 }
 
 }  // namespace octavo

@@ -5,9 +5,8 @@
 
 #include "formula/narrow.h"
 #include "formula/norm.h"
+#include "formula/step_args.h"
 #include "optimizers/tree_sum.h"
-
-#include <octavo/grad_norm.h>
 
 #include <atomic>
 #include <bit>

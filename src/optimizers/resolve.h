@@ -4,11 +4,10 @@
 
 #include "core/descriptions.h"
 #include "cpu/kernels.h"
+#include "formula/step_args.h"
 
 #include <octavo/codec.h>
 #include <octavo/formats.h>
-#include <octavo/grad_norm.h>
-#include <octavo/optimizer.h>
 
 #include <algorithm>
 #include <vector>

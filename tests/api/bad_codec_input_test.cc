@@ -1,11 +1,10 @@
 // Wrong arguments of the codecs, the norm and the names, as in bad_input_test.cc.
 // SPDX-License-Identifier: MIT
+#include "optimizers/norm_group.h"
 #include "tests/support/buffers.h"
 #include "tests/support/cases.h"
 #include "tests/support/moment.h"
 #include "tests/support/random.h"
-
-#include <octavo/grad_norm.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -175,7 +174,7 @@ TEST(ImplementationDeathTest, TheEnvironmentIsObeyedOrRefused) {
     const auto chosen = octavo::implementation();
     octavo::StepArgs args;
     args.step = 1;
-    const bool steps = octavo::step({}, {}, args).ok();
+    const bool steps = step({}, {}, args).ok();
     if (chosen.ok())
       std::fprintf(stderr, "using %s, steps %d\n", std::string(*chosen).c_str(), steps ? 1 : 0);
     if (!chosen.ok())

@@ -1,9 +1,9 @@
 // Wrong devices, scalars, streams, norms and new gradients: the whole message of each, and no buffer changes.
 // SPDX-License-Identifier: MIT
+#include "optimizers/group.h"
+#include "optimizers/norm_group.h"
 #include "tests/support/buffers.h"
 #include "tests/support/cases.h"
-
-#include <octavo/grad_norm.h>
 
 #include <cmath>
 #include <functional>

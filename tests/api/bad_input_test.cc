@@ -1,11 +1,11 @@
 // Wrong arguments: each gives invalid_argument with a message that names the argument, and no buffer changes.
 // SPDX-License-Identifier: MIT
+#include "optimizers/group.h"
 #include "tests/support/buffers.h"
 #include "tests/support/cases.h"
 #include "tests/support/moment.h"
 
 #include <octavo/describe.h>
-#include <octavo/grad_norm.h>
 
 #include <algorithm>
 #include <cmath>
@@ -116,7 +116,7 @@ void expect_create_fails(StateFormat format, const std::vector<TensorCase>& case
     expect_invalid(good->rebind(args), cases[i].argument);
     StepArgs step;
     step.step = 1;
-    expect_invalid(octavo::step(config, args, step).status(), cases[i].argument);
+    expect_invalid(test::step(config, args, step).status(), cases[i].argument);
     ASSERT_EQ(set.difference(before), "");
   }
   StepArgs step;  // the group still has its old buffers
@@ -186,8 +186,8 @@ TEST(BadTensor, EmptyTensorsNeedNoPointers) {
   empty.spec.numel = 0;
   StepArgs step;
   step.step = 1;
-  EXPECT_TRUE(octavo::step(config, {&empty, 1}, step).ok());
-  EXPECT_TRUE(octavo::step(config, {}, step).ok());
+  EXPECT_TRUE(test::step(config, {&empty, 1}, step).ok());
+  EXPECT_TRUE(test::step(config, {}, step).ok());
 }
 
 bool has_option(Algorithm algorithm, std::string_view name) {

@@ -1,12 +1,12 @@
 // The C ABI: the same bytes as the C++ API, struct sizes, null arguments, error strings per thread.
 // SPDX-License-Identifier: MIT
+#include "optimizers/norm_group.h"
 #include "tests/support/buffers.h"
 #include "tests/support/c_structs.h"
 #include "tests/support/cases.h"
 #include "tests/support/moment.h"
 #include "tests/support/random.h"
 
-#include <octavo/grad_norm.h>
 #include <octavo/octavo.h>
 
 #include <gmock/gmock.h>

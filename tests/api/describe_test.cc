@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <octavo/describe.h>
+#include <octavo/layout.h>
 #include <octavo/octavo.h>
 
 #include <cstring>

@@ -1,11 +1,12 @@
 // What the formats say of themselves, in C++ and through the C ABI.
 // SPDX-License-Identifier: MIT
+#include "optimizers/group.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <octavo/codec.h>
 #include <octavo/formats.h>
 #include <octavo/octavo.h>
-#include <octavo/optimizer.h>
 
 #include <set>
 #include <string>

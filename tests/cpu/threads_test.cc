@@ -8,7 +8,6 @@
 
 #include <octavo/codec.h>
 #include <octavo/octavo.h>
-#include <octavo/optimizer.h>
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

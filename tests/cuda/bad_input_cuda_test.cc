@@ -1,6 +1,8 @@
 // Wrong pointers and devices: the message names the argument, and no byte changes. Without a GPU, creating a
 // group says why there is none.
 // SPDX-License-Identifier: MIT
+#include "optimizers/group.h"
+#include "optimizers/norm_group.h"
 #include "tests/cuda/device.h"
 
 #include <gmock/gmock.h>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/cuda/device.h"
 
+#include "optimizers/group.h"
 #include "tests/reference/formats.h"
 #include "tests/support/random.h"
 

@@ -3,10 +3,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "optimizers/group.h"
+#include "optimizers/norm_group.h"
 #include "tests/support/buffers.h"
 #include "tests/support/cases.h"
-
-#include <octavo/grad_norm.h>
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>

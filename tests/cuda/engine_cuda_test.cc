@@ -15,10 +15,10 @@
 namespace test {
 namespace {
 
-using octavo::EngineNormPart;
 using octavo::GradNorm;
 using octavo::StateFormat;
 using octavo::StepReport;
+using octavo::engine::EngineNormPart;
 
 class EngineCuda : public GpuTest {};
 
@@ -30,7 +30,7 @@ class GpuEngine {
  public:
   GpuEngine(const EngineSet& from, cudaStream_t on, bool count_on_device)
       : set(from.set, Placement::mixed, on),
-        engine(octavo::Engine::create(from.set.config().algorithm).value()),
+        engine(octavo::engine::Engine::create(from.set.config().algorithm).value()),
         counts_on_device(count_on_device),
         device_counts(Counts{}, on),
         norm(GradNorm{}, on),
@@ -47,8 +47,8 @@ class GpuEngine {
     device.workspace = workspace.span();
   }
 
-  [[nodiscard]] octavo::EngineTensor tensor(std::size_t i) {
-    octavo::EngineTensor out;
+  [[nodiscard]] octavo::engine::EngineTensor tensor(std::size_t i) {
+    octavo::engine::EngineTensor out;
     out.tensor = set.args()[i];
     out.param_device = out.state_device = kGpu;
     out.step_on_device = counts_on_device;
@@ -57,11 +57,11 @@ class GpuEngine {
     return out;
   }
   octavo::Status add(const Handles& handles) {
-    std::vector<octavo::EngineTensor> tensors;
+    std::vector<octavo::engine::EngineTensor> tensors;
     for (const std::uint32_t handle : handles) tensors.push_back(tensor(handle));
     return engine.set(handles, tensors);
   }
-  octavo::Result<octavo::EnginePlan> begin(const Handles& active, bool with_norm) {
+  octavo::Result<octavo::engine::EnginePlan> begin(const Handles& active, bool with_norm) {
     std::vector<const void*> grads;
     std::vector<octavo::DType> dtypes;
     for (const std::uint32_t handle : active) {
@@ -72,8 +72,8 @@ class GpuEngine {
     EXPECT_LE(engine.workspace_bytes(kGpu), static_cast<std::int64_t>(workspace.span().size()));
     return plan;
   }
-  [[nodiscard]] octavo::EngineArgs args(bool guard) {
-    octavo::EngineArgs out;
+  [[nodiscard]] octavo::engine::EngineArgs args(bool guard) {
+    octavo::engine::EngineArgs out;
     out.guard = guard;
     out.devices = {&device, 1};
     return out;
@@ -96,8 +96,8 @@ class GpuEngine {
   }
 
   DeviceSet set;
-  octavo::Engine engine;
-  octavo::EngineDevice device;
+  octavo::engine::Engine engine;
+  octavo::engine::EngineDevice device;
   bool counts_on_device;
   Counts host_counts{};
   OnDevice<Counts> device_counts;
@@ -298,8 +298,8 @@ TEST_F(EngineCuda, SumsOfTensorsThatRanksShare) {
     EngineSet cpu = made(optimizer, StateFormat::int8);
     GpuEngine gpu(cpu, stream, true);
     for (const std::uint32_t handle : {1U, 3U}) {
-      octavo::EngineTensor here = cpu.tensor(handle);
-      octavo::EngineTensor there = gpu.tensor(handle);
+      octavo::engine::EngineTensor here = cpu.tensor(handle);
+      octavo::engine::EngineTensor there = gpu.tensor(handle);
       here.part = there.part = 6;
       ASSERT_TRUE(cpu.engine.set(Handles{handle}, std::vector{here}).ok());
       ASSERT_TRUE(gpu.engine.set(Handles{handle}, std::vector{there}).ok());
@@ -307,7 +307,7 @@ TEST_F(EngineCuda, SumsOfTensorsThatRanksShare) {
     for (std::uint64_t step = 0; step < 3; ++step) {
       cpu.set.fill_grads(step);
       gpu.set.upload_grads(cpu.set);
-      octavo::EngineArgs args = cpu.args();
+      octavo::engine::EngineArgs args = cpu.args();
       args.sums = {twice, nullptr};
       ASSERT_EQ(cpu.begin({0, 1, 2, 3, 4})->cohorts, 2);
       ASSERT_TRUE(cpu.engine.step(args).ok());
@@ -327,7 +327,7 @@ TEST_F(EngineCuda, BadPlaces) {
   const auto refused = [](const octavo::Status& status, const std::string& part) {
     EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
   };
-  octavo::EngineTensor bad = gpu.tensor(1);
+  octavo::engine::EngineTensor bad = gpu.tensor(1);
   bad.tensor.state[0].codes = cpu.set.tensors()[1].codes[0].data();
   refused(gpu.engine.set(Handles{1}, std::vector{bad}), "tensor 1.state[0].codes: got a host pointer");
   bad = gpu.tensor(1);
@@ -357,12 +357,12 @@ TEST_F(EngineCuda, CostOfNewSets) {
   const std::vector<octavo::TensorSpec> specs(kMany, spec);
   const TensorSet host(optimizer.config, specs, 7);
   DeviceSet set(host, Placement::aligned, stream);
-  auto engine = octavo::Engine::create(optimizer.config.algorithm).value();
-  octavo::EngineGroup options;
+  auto engine = octavo::engine::Engine::create(optimizer.config.algorithm).value();
+  octavo::engine::EngineGroup options;
   options.hyper = optimizer.hyper;
   ASSERT_TRUE(engine.set_group(0, options).ok());
   std::vector<std::int64_t> counts(kMany);
-  std::vector<octavo::EngineTensor> tensors(kMany);
+  std::vector<octavo::engine::EngineTensor> tensors(kMany);
   Handles all(kMany);
   for (std::size_t i = 0; i < kMany; ++i) {
     all[i] = static_cast<std::uint32_t>(i);
@@ -372,11 +372,11 @@ TEST_F(EngineCuda, CostOfNewSets) {
   }
   ASSERT_TRUE(engine.set(all, tensors).ok());
   const DeviceWorkspace workspace(1 << 22);
-  octavo::EngineDevice device;
+  octavo::engine::EngineDevice device;
   device.device = kGpu;
   device.stream = stream;
   device.workspace = workspace.span();
-  octavo::EngineArgs args;
+  octavo::engine::EngineArgs args;
   args.devices = {&device, 1};
   using Clock = std::chrono::steady_clock;
   std::array<double, 2> best = {1.0, 1.0};

@@ -12,12 +12,12 @@ namespace test {
 namespace {
 
 using octavo::DType;
-using octavo::EngineNormPart;
-using octavo::EngineWait;
 using octavo::GradNorm;
 using octavo::Residence;
 using octavo::StateFormat;
 using octavo::StepReport;
+using octavo::engine::EngineNormPart;
+using octavo::engine::EngineWait;
 
 class EngineOffloadCuda : public GpuTest {};
 
@@ -56,7 +56,7 @@ class Twin {
         counts_(std::vector<std::int64_t>(specs.size())),
         norm_(GradNorm{}, stream),
         report_(StepReport{}, stream),
-        engine(octavo::Engine::create(optimizer.config.algorithm).value()),
+        engine(octavo::engine::Engine::create(optimizer.config.algorithm).value()),
         stream_(stream) {
     cpu.options.max_norm = way.max_norm;
     EXPECT_TRUE(cpu.engine.set_group(0, cpu.options).ok());
@@ -64,14 +64,14 @@ class Twin {
     cpu.device.norm = &cpu.norm;
     cpu.device.report = &cpu.report;
     EXPECT_TRUE(engine.set_group(0, cpu.options).ok());
-    std::vector<octavo::EngineTensor> tensors;
+    std::vector<octavo::engine::EngineTensor> tensors;
     for (std::size_t i = 0; i < specs.size(); ++i) {
       TensorBuffers& t = states_.tensors()[i];
       params_.push_back(std::make_unique<Bytes>(t.param.size()));
       params_.back()->set(t.param.data(), stream);
       grads_.push_back(std::make_unique<Bytes>(t.grad.size()));
       device_counts_.push_back(std::make_unique<OnDevice<std::int64_t>>(0, stream));
-      octavo::EngineTensor& one = tensors.emplace_back();
+      octavo::engine::EngineTensor& one = tensors.emplace_back();
       one.tensor = t.args();
       one.tensor.param = params_.back()->get();
       one.residence = way.residences[i];
@@ -131,7 +131,7 @@ class Twin {
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     make_room();
     ASSERT_TRUE(cpu.begin(active, with_norm).ok());
-    octavo::EngineArgs args;
+    octavo::engine::EngineArgs args;
     args.guard = guard_;
     args.devices = {&device_, 1};
     args.defer = way_.defer;
@@ -220,10 +220,10 @@ class Twin {
   OnDevice<GradNorm> norm_;
   OnDevice<StepReport> report_;
   std::unique_ptr<Bytes> workspace_, staging_;
-  octavo::EngineDevice device_;
+  octavo::engine::EngineDevice device_;
 
  public:
-  octavo::Engine engine;  // ends before the memory that it works on
+  octavo::engine::Engine engine;  // ends before the memory that it works on
 
  private:
   cudaStream_t stream_;

@@ -2,6 +2,8 @@
 // scalars and gradients change in between; and groups that are rebound or step outside while a graph lives.
 // Captures are of the strictest mode: an allocation or a wait in a step would fail them.
 // SPDX-License-Identifier: MIT
+#include "optimizers/group.h"
+#include "optimizers/norm_group.h"
 #include "tests/cuda/device.h"
 #include "tests/cuda/graph.h"
 

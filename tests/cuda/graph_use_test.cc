@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/runtime/graph_use.h"
 #include "optimizers/backend.h"
+#include "optimizers/group.h"
 #include "tests/cuda/fake_runtime.h"
-
-#include <octavo/optimizer.h>
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
 // Tensors of a million elements, and of more than 2^31: the bytes of the CPU, for the large ones in slices
 // (blocks are independent, and a slice is a shard with its offset).
 // SPDX-License-Identifier: MIT
+#include "optimizers/group.h"
 #include "tests/cuda/device.h"
 #include "tests/reference/formats.h"
 #include "tests/support/random.h"

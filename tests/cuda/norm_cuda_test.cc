@@ -1,6 +1,7 @@
 // The gradient norm on the GPU: it has the CPU's bits. For a NaN only that it is a NaN: its bits are not
 // promised.
 // SPDX-License-Identifier: MIT
+#include "optimizers/norm_group.h"
 #include "tests/cuda/device.h"
 #include "tests/reference/formats.h"
 #include "tests/support/random.h"

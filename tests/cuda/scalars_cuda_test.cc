@@ -1,6 +1,7 @@
 // Scalars in the GPU's memory: the bytes, the counter and the report of a CPU step with the same scalars in
 // its own memory, and skipped steps that write nothing.
 // SPDX-License-Identifier: MIT
+#include "optimizers/norm_group.h"
 #include "tests/cuda/device.h"
 #include "tests/reference/formats.h"
 

@@ -1,6 +1,7 @@
 // A few thousand elements of everything, each buffer an allocation of its own and of the exact size: for
 // compute-sanitizer, which takes fifty times as long (--gtest_filter='Small*').
 // SPDX-License-Identifier: MIT
+#include "optimizers/norm_group.h"
 #include "tests/cuda/device.h"
 
 namespace test {

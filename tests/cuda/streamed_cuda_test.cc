@@ -4,7 +4,6 @@
 // SPDX-License-Identifier: MIT
 #include "tests/offload/streamed.h"
 
-#include <octavo/grad_norm.h>
 #include <octavo/offload.h>
 
 #include <cuda_runtime_api.h>

@@ -1,6 +1,8 @@
 // Streams and pointers: groups side by side, nothing on the legacy stream, new gradients, tensors and
 // workspaces.
 // SPDX-License-Identifier: MIT
+#include "optimizers/group.h"
+#include "optimizers/norm_group.h"
 #include "tests/cuda/device.h"
 
 #include <atomic>

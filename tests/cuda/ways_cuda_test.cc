@@ -1,13 +1,12 @@
-// Every format with every store over many tiles: what differs between architectures is there (stages, tables,
-// conversions). Runs as it is for the GPU at hand and, preloaded, over libraries that go the ways of others
-// (cmake/OctavoCudaAs.cmake).
+// Every format with every store over many tiles: there the code paths of architectures differ (stages,
+// tables, conversions). cuda_test runs it with the code path of the local GPU, and cuda_as_<architecture>
+// with that of another one (cmake/OctavoCudaAs.cmake).
 // SPDX-License-Identifier: MIT
+#include "cuda/step/kernels.h"
+#include "optimizers/resolve.h"
 #include "tests/cuda/device.h"
 
-#include <dlfcn.h>
-
 #include <cstdlib>
-#include <filesystem>
 
 namespace test {
 namespace {
@@ -16,15 +15,12 @@ using octavo::DType;
 using octavo::StateFormat;
 using octavo::TensorSpec;
 
-// A preloaded library that cannot be loaded is ignored, and the test would run over the usual one.
+// The kernels emulate the architecture of OCTAVO_TEST_GOES_AS; if it is not set, none.
 TEST(WaysLibraryCuda, IsTheOneAskedFor) {
-  const char* const asked = std::getenv("OCTAVO_TEST_LIBRARY");
-  if (asked == nullptr) GTEST_SKIP() << "OCTAVO_TEST_LIBRARY is not set: the library is the usual one";
-  void* const function = dlsym(RTLD_DEFAULT, "octavo_version_string");
-  Dl_info info{};
-  ASSERT_TRUE(function != nullptr && dladdr(function, &info) != 0);
-  EXPECT_TRUE(std::filesystem::equivalent(info.dli_fname, asked))
-      << info.dli_fname << ", asked for " << asked;
+  const char* const asked = std::getenv("OCTAVO_TEST_GOES_AS");
+  const std::size_t adamw = octavo::algorithm_index(optimizers(false)[1].config);
+  const auto kernel = octavo::cuda::step_kernel(adamw, StateFormat::int8, octavo::cuda::WeightKind::f32);
+  EXPECT_EQ(kernel.goes_as, asked == nullptr ? 0 : std::atoi(asked));
 }
 
 class WaysCuda : public GpuTest {};

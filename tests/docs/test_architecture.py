@@ -41,7 +41,7 @@ def test_the_table_names_every_file(adapter: str, folder: str, suffix: str) -> N
     assert found - named == set()
 
 
-_SOURCE = re.compile(r"`([\w/.]+\.(?:h|cc|cu|cuh))`")
+_SOURCE = re.compile(r"`([\w/.]+\.(?:h|hpp|cc|cu|cuh))`")
 
 
 @pytest.mark.parametrize("page", ["docs/architecture.md", "train/README.md"])
@@ -52,5 +52,5 @@ def test_the_sources_that_a_page_names_exist(page: str) -> None:
     roots = [pages.ROOT, pages.ROOT / "src", (pages.ROOT / page).parent, pages.ROOT / "train"]
     roots += [pages.ROOT / "include", *(pages.ROOT / "libs").glob("*/include")]
     missing = [name for name in named if not any((root / name).exists() for root in roots)]
-    bare = {path.name for path in (pages.ROOT / "include").rglob("*.h")}
+    bare = {path.name for path in (pages.ROOT / "include").rglob("*.h*")}
     assert [name for name in sorted(missing) if name not in bare] == []

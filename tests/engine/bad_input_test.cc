@@ -7,8 +7,8 @@
 namespace test {
 namespace {
 
-using octavo::EngineTensor;
 using octavo::StateFormat;
+using octavo::engine::EngineTensor;
 
 class BadInput : public testing::Test {
  protected:
@@ -92,7 +92,7 @@ TEST_F(BadInput, WithoutCuda) {
 }
 
 TEST_F(BadInput, Groups) {
-  octavo::EngineGroup bad = own_.options;
+  octavo::engine::EngineGroup bad = own_.options;
   bad.hyper.lr = -1.0;
   refused(own_.engine.set_group(0, bad), "lr: got -1, expected a finite number of at least 0");
   bad = own_.options;
@@ -102,7 +102,7 @@ TEST_F(BadInput, Groups) {
   bad.switches = 1U << 20;
   EXPECT_FALSE(own_.engine.set_group(0, bad).ok());
   refused(own_.engine.set_group(1U << 20, own_.options), "group: got 1048576, expected below 2^20");
-  EXPECT_FALSE(octavo::Engine::create(static_cast<octavo::Algorithm>(77)).ok());
+  EXPECT_FALSE(octavo::engine::Engine::create(static_cast<octavo::Algorithm>(77)).ok());
   expect_usable();
 }
 
@@ -133,7 +133,7 @@ TEST_F(BadInput, Steps) {
 
   const TensorSet before = own_.set;
   ASSERT_TRUE(own_.begin({0, 1, 3}).ok());
-  octavo::EngineArgs args = own_.args();
+  octavo::engine::EngineArgs args = own_.args();
   args.devices = {};
   refused(own_.engine.step(args).status(), "devices: cpu is missing");
   args = own_.args();

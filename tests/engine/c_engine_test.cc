@@ -19,7 +19,7 @@ namespace {
 
 using octavo::StateFormat;
 
-octavo_engine_tensor c_engine_tensor(const octavo::EngineTensor& t) {
+octavo_engine_tensor c_engine_tensor(const octavo::engine::EngineTensor& t) {
   auto c = sized<octavo_engine_tensor>();
   const octavo_tensor inner = c_tensor(t.tensor);
   c.group = t.group;
@@ -63,12 +63,12 @@ TEST(EngineC, SameBytesAsCpp) {
     EngineSet c(optimizer, tensors);  // its buffers and counts, stepped by the C functions
     cpp.options.max_norm = c.options.max_norm = 0.5;
     std::vector<octavo_engine_tensor> list;
-    std::vector<octavo::EngineTensor> same;
+    std::vector<octavo::engine::EngineTensor> same;
     for (const std::uint32_t handle : cpp.all()) {
-      octavo::EngineTensor one = c.tensor(handle);
+      octavo::engine::EngineTensor one = c.tensor(handle);
       one.whole_numel = 1 << 20;
       list.push_back(c_engine_tensor(one));
-      octavo::EngineTensor other = cpp.tensor(handle);
+      octavo::engine::EngineTensor other = cpp.tensor(handle);
       other.whole_numel = 1 << 20;
       same.push_back(other);
     }
@@ -90,7 +90,8 @@ TEST(EngineC, SameBytesAsCpp) {
       cpp.set.fill_grads(step);
       c.set.fill_grads(step);
       ASSERT_TRUE(cpp.begin({0, 1, 3}, true).ok());
-      ASSERT_TRUE(cpp.engine.norm(cpp.args(), std::vector<octavo::EngineNormPart>{{{}, 0, &cpp.norm}}).ok());
+      ASSERT_TRUE(
+          cpp.engine.norm(cpp.args(), std::vector<octavo::engine::EngineNormPart>{{{}, 0, &cpp.norm}}).ok());
       ASSERT_TRUE(cpp.engine.step(cpp.args()).ok());
 
       const Handles active = {0, 1, 3};

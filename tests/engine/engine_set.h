@@ -3,11 +3,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "engine/engine.h"
+#include "optimizers/group.h"
+#include "optimizers/norm_group.h"
 #include "tests/support/buffers.h"
 #include "tests/support/cases.h"
 
 #include <octavo/describe.h>
-#include <octavo/engine.h>
 
 #include <deque>
 #include <utility>
@@ -48,15 +50,15 @@ class EngineSet {
   EngineSet(const OptimizerCase& optimizer, TensorSet tensors)
       : set(std::move(tensors)),
         counts(set.tensors().size()),
-        engine(octavo::Engine::create(optimizer.config.algorithm).value()) {
+        engine(octavo::engine::Engine::create(optimizer.config.algorithm).value()) {
     options.hyper = optimizer.hyper;
     options.switches = switches_of(optimizer.config);
     options.seed = 5;
     EXPECT_TRUE(engine.set_group(0, options).ok());
   }
 
-  [[nodiscard]] octavo::EngineTensor tensor(std::size_t i) {
-    octavo::EngineTensor out;
+  [[nodiscard]] octavo::engine::EngineTensor tensor(std::size_t i) {
+    octavo::engine::EngineTensor out;
     out.tensor = set.tensors()[i].args();
     out.step = &counts[i];
     if (i < residences.size()) out.residence = residences[i];
@@ -64,7 +66,7 @@ class EngineSet {
     return out;
   }
   octavo::Status add(const Handles& handles) {
-    std::vector<octavo::EngineTensor> tensors;
+    std::vector<octavo::engine::EngineTensor> tensors;
     for (const std::uint32_t handle : handles) tensors.push_back(tensor(handle));
     return engine.set(handles, tensors);
   }
@@ -74,7 +76,7 @@ class EngineSet {
     return handles;
   }
 
-  octavo::Result<octavo::EnginePlan> begin(const Handles& active, bool with_norm = false) {
+  octavo::Result<octavo::engine::EnginePlan> begin(const Handles& active, bool with_norm = false) {
     std::vector<const void*> grads;
     std::vector<octavo::DType> dtypes;
     for (const std::uint32_t handle : active) {
@@ -98,8 +100,8 @@ class EngineSet {
     const auto past = reinterpret_cast<std::uintptr_t>(staging.data()) % 256;
     device.staging = {staging.data() + (past == 0 ? 0 : 256 - past), needed};
   }
-  [[nodiscard]] octavo::EngineArgs args(bool guard = false) {
-    octavo::EngineArgs out;
+  [[nodiscard]] octavo::engine::EngineArgs args(bool guard = false) {
+    octavo::engine::EngineArgs out;
     out.guard = guard;
     out.devices = {&device, 1};
     return out;
@@ -111,9 +113,9 @@ class EngineSet {
 
   TensorSet set;
   std::vector<std::int64_t> counts;
-  octavo::Engine engine;
-  octavo::EngineGroup options;
-  octavo::EngineDevice device;
+  octavo::engine::Engine engine;
+  octavo::engine::EngineGroup options;
+  octavo::engine::EngineDevice device;
   octavo::GradNorm norm;
   octavo::StepReport report;
   Buffer workspace, staging;
@@ -122,8 +124,8 @@ class EngineSet {
 };
 
 // One tensor, alone in a group.
-inline void step_alone(TensorSet& set, std::size_t i, const octavo::EngineGroup& options, std::int64_t step,
-                       const octavo::GradNorm* norm = nullptr) {
+inline void step_alone(TensorSet& set, std::size_t i, const octavo::engine::EngineGroup& options,
+                       std::int64_t step, const octavo::GradNorm* norm = nullptr) {
   const std::vector<octavo::TensorArgs> one = {set.tensors()[i].args()};
   auto group = octavo::Group::create(set.config(), one).value();
   const Buffer workspace(group.workspace_bytes());

@@ -2,11 +2,10 @@
 // device is memory of the host, and its outcome is known to nobody but the counts and the report; its tables
 // notice when somebody else has written into the workspace.
 // SPDX-License-Identifier: MIT
+#include "engine/engine.h"
 #include "offload/pin.h"
 #include "offload/queue.h"
 #include "optimizers/backend.h"
-
-#include <octavo/engine.h>
 
 #include <gtest/gtest.h>
 
@@ -123,9 +122,8 @@ class FakeWork final : public DeviceWork {
 }  // namespace
 
 Result<std::unique_ptr<StepBackend>> make_cuda_step(const GroupConfig& config,
-                                                    std::span<const TensorArgs> tensors, Addresses addresses,
+                                                    std::span<const TensorArgs> tensors,
                                                     std::span<std::int64_t* const> counts) {
-  EXPECT_EQ(addresses, Addresses::checked);
   GroupConfig own = config;
   own.device = {};
   auto cpu = make_cpu_step(own, tensors);
@@ -133,9 +131,7 @@ Result<std::unique_ptr<StepBackend>> make_cuda_step(const GroupConfig& config,
   return std::unique_ptr<StepBackend>(std::make_unique<FakeStep>(std::move(*cpu), counts));
 }
 
-Result<std::unique_ptr<NormBackend>> make_cuda_norm(int /*device*/, std::span<const GradView> grads,
-                                                    Addresses addresses) {
-  EXPECT_EQ(addresses, Addresses::checked);
+Result<std::unique_ptr<NormBackend>> make_cuda_norm(int /*device*/, std::span<const GradView> grads) {
   auto cpu = make_cpu_norm(grads);
   if (!cpu.ok()) return cpu.status();
   return std::unique_ptr<NormBackend>(std::make_unique<FakeNorm>(std::move(*cpu)));
@@ -153,6 +149,15 @@ Status offload::pin_pages(void* /*data*/, std::int64_t /*bytes*/) { return Statu
 void offload::unpin_pages(void* /*data*/) {}
 
 namespace {
+
+using engine::Engine;
+using engine::EngineArgs;
+using engine::EngineCombine;
+using engine::EngineDevice;
+using engine::EngineNormPart;
+using engine::EnginePlan;
+using engine::EngineTensor;
+using engine::kStepsUnchanged;
 
 using Handles = std::vector<std::uint32_t>;
 constexpr std::size_t kTensors = 6;

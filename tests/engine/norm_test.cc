@@ -8,9 +8,9 @@
 namespace test {
 namespace {
 
-using octavo::EngineNormPart;
 using octavo::GradNorm;
 using octavo::StateFormat;
+using octavo::engine::EngineNormPart;
 
 OptimizerCase adam() { return optimizers(false)[0]; }
 
@@ -89,7 +89,7 @@ TEST(EngineNorm, LossScaleAndFactor) {
   TensorSet expected = own.set;
   const float scale = 8.0F;
   own.device.loss_scale = &scale;
-  octavo::EngineArgs args = own.args();
+  octavo::engine::EngineArgs args = own.args();
   args.grad_factor = 16.0;
   ASSERT_TRUE(own.begin({0}).ok());
   ASSERT_TRUE(own.engine.step(args).ok());
@@ -98,14 +98,14 @@ TEST(EngineNorm, LossScaleAndFactor) {
   alone.seed = own.options.seed;
   alone.step = 1;
   alone.grad_factor = 2.0;
-  ASSERT_TRUE(octavo::step(expected.config(), std::vector{expected.tensors()[0].args()}, alone).ok());
+  ASSERT_TRUE(step(expected.config(), std::vector{expected.tensors()[0].args()}, alone).ok());
   EXPECT_EQ(own.set.difference(expected), "");
 }
 
 TEST(EngineNorm, PartsAreCombinedByTheCaller) {
   EngineSet own = made(1.0);
   for (const std::uint32_t handle : {1U, 3U}) {
-    octavo::EngineTensor shared = own.tensor(handle);
+    octavo::engine::EngineTensor shared = own.tensor(handle);
     shared.part = 2;
     ASSERT_TRUE(own.engine.set(Handles{handle}, std::vector{shared}).ok());
   }
@@ -116,13 +116,13 @@ TEST(EngineNorm, PartsAreCombinedByTheCaller) {
     GradNorm* total;
     int calls;
   } seen{norms, &own.norm, 0};
-  const octavo::EngineCombine combine{[](void* user) -> std::int32_t {
-                                        auto& s = *static_cast<Seen*>(user);
-                                        ++s.calls;
-                                        s.total->l2 = std::hypot(s.norms[0].l2, s.norms[1].l2);
-                                        return s.norms[2].l2 == 0.0 ? 0 : 1;
-                                      },
-                                      &seen};
+  const octavo::engine::EngineCombine combine{[](void* user) -> std::int32_t {
+                                                auto& s = *static_cast<Seen*>(user);
+                                                ++s.calls;
+                                                s.total->l2 = std::hypot(s.norms[0].l2, s.norms[1].l2);
+                                                return s.norms[2].l2 == 0.0 ? 0 : 1;
+                                              },
+                                              &seen};
   const std::vector<EngineNormPart> parts = {{{}, 2, &norms[0]}, {{}, 0, &norms[1]}, {{}, 5, &norms[2]}};
   ASSERT_TRUE(own.begin({0, 1, 3, 4}, true).ok());
   ASSERT_TRUE(own.engine.norm(own.args(), parts, combine).ok());
@@ -133,7 +133,7 @@ TEST(EngineNorm, PartsAreCombinedByTheCaller) {
 
   EXPECT_FALSE(own.engine.norm(own.args(), parts).ok());  // nobody to combine them
   EXPECT_FALSE(own.engine.norm(own.args(), std::vector<EngineNormPart>{{{}, 0, &norms[1]}}, combine).ok());
-  const octavo::EngineCombine fails{[](void*) -> std::int32_t { return 1; }, nullptr};
+  const octavo::engine::EngineCombine fails{[](void*) -> std::int32_t { return 1; }, nullptr};
   EXPECT_EQ(own.engine.norm(own.args(), parts, fails).code(), octavo::StatusCode::failed);
   EXPECT_EQ(seen.calls, 1);
 

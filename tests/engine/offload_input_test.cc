@@ -31,11 +31,11 @@ class OffloadInput : public testing::Test {
 };
 
 TEST_F(OffloadInput, Tensors) {
-  octavo::EngineTensor bad = own_.tensor(0);
+  octavo::engine::EngineTensor bad = own_.tensor(0);
   bad.residence = static_cast<Residence>(7);
   expect(own_.engine.set(Handles{0}, std::vector{bad}), "tensor 0.residence: got 7, expected 0 (device)");
   // A parameter that shares memory with another.
-  std::vector<octavo::EngineTensor> two = {own_.tensor(0), own_.tensor(4)};
+  std::vector<octavo::engine::EngineTensor> two = {own_.tensor(0), own_.tensor(4)};
   two[1].tensor.param = two[0].tensor.param;
   expect(own_.engine.set(Handles{0, 4}, two),
          "param: shares memory with another parameter; one whose state is "
@@ -48,7 +48,7 @@ TEST_F(OffloadInput, MeasuringAlgorithmsWithOtherRanks) {
   for (const OptimizerCase& optimizer : optimizers(false)) {
     const bool measures = octavo::passes(optimizer.config.algorithm, switches_of(optimizer.config)) > 1;
     EngineSet own(optimizer, {optimizer.config, mixed_specs(StateFormat::int8), 7});
-    octavo::EngineTensor shared = own.tensor(0);
+    octavo::engine::EngineTensor shared = own.tensor(0);
     shared.residence = Residence::stream;
     shared.part = 3;
     const octavo::Status set = own.engine.set(Handles{0}, std::vector{shared});
@@ -87,7 +87,7 @@ TEST_F(OffloadInput, NormOfOtherHeldGradients) {
   const void* none = nullptr;
   const octavo::DType f32 = octavo::DType::f32;
   octavo::GradNorm norm;
-  const octavo::EngineNormPart part{{}, 0, &norm};
+  const octavo::engine::EngineNormPart part{{}, 0, &norm};
   ASSERT_TRUE(take(0, f32, grad(0)).ok());
   ASSERT_TRUE(own_.engine.begin(Handles{0}, {&none, 1}, {&f32, 1}, true).ok());
   own_.make_room();
@@ -120,7 +120,7 @@ struct Heap {
 
 TEST_F(OffloadInput, HostMemoryOfTheCaller) {
   Heap heap;
-  const octavo::EngineHostMemory memory{
+  const octavo::offload::HostAllocator memory{
       [](void* user, std::int64_t bytes) -> void* {
         auto& own = *static_cast<Heap*>(user);
         if (own.now + bytes > own.most) return nullptr;
@@ -167,7 +167,7 @@ TEST_F(OffloadInput, WorkThatFails) {
   const auto failed = own_.engine.step(own_.args());
   expect(failed.status(), "OCTAVO_OFFLOAD_DELAYS");
   for (const octavo::Status& later :
-       {own_.begin({0}).status(), own_.engine.wait({}, octavo::EngineWait::weights, {}, nullptr),
+       {own_.begin({0}).status(), own_.engine.wait({}, octavo::engine::EngineWait::weights, {}, nullptr),
         own_.engine.synchronize(), own_.add({0}), take(0, octavo::DType::f32, grad(0))})
     EXPECT_EQ(later.message(), failed.status().message());
   EXPECT_EQ(own_.set.difference(before), "");
@@ -180,10 +180,10 @@ TEST_F(OffloadInput, ForkedProcess) {
   ASSERT_TRUE(own_.step({0, 1}).ok());
   const pid_t child = fork();
   if (child == 0) {
-    const octavo::Status refused = own_.engine.wait({}, octavo::EngineWait::weights, {}, nullptr);
+    const octavo::Status refused = own_.engine.wait({}, octavo::engine::EngineWait::weights, {}, nullptr);
     const bool said = refused.message().find("forked process") != std::string::npos;
     const bool begins = own_.begin({0}).ok();
-    { const octavo::Engine gone = std::move(own_.engine); }
+    { const octavo::engine::Engine gone = std::move(own_.engine); }
     _exit(said && !begins ? 0 : 1);
   }
   int status = -1;

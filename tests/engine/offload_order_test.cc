@@ -12,11 +12,11 @@
 namespace test {
 namespace {
 
-using octavo::EngineCopy;
-using octavo::EngineNormPart;
 using octavo::GradNorm;
 using octavo::Residence;
 using octavo::StateFormat;
+using octavo::engine::EngineCopy;
+using octavo::engine::EngineNormPart;
 
 const std::vector<Residence> kMixed = {Residence::stream, Residence::host, Residence::host, Residence::stream,
                                        Residence::host};
@@ -33,7 +33,8 @@ TEST(OffloadOrder, WeightsAreReadyOneByOne) {
     ASSERT_TRUE(both.own.engine.set_order(step < 3 ? Handles{4, 1, 0} : Handles{0, 1, 3}).ok());
     both.step(both.own.all(), step);
     for (const std::uint32_t handle : {4U, 1U, 0U, 3U}) {
-      ASSERT_TRUE(both.own.engine.wait(Handles{handle}, octavo::EngineWait::weights, {}, nullptr).ok());
+      ASSERT_TRUE(
+          both.own.engine.wait(Handles{handle}, octavo::engine::EngineWait::weights, {}, nullptr).ok());
       const TensorBuffers& a = both.own.set.tensors()[handle];
       const TensorBuffers& b = both.plain.set.tensors()[handle];
       EXPECT_EQ(std::memcmp(a.param.data(), b.param.data(), static_cast<std::size_t>(a.param.size())), 0);
@@ -47,7 +48,7 @@ TEST(OffloadOrder, StagingMemoryIsTheCallersBehindAllWeights) {
     const Delays delays(2000, seed);
     Offloads both = made(true);
     both.step(both.own.all(), 1);
-    ASSERT_TRUE(both.own.engine.wait({}, octavo::EngineWait::weights, {}, nullptr).ok());
+    ASSERT_TRUE(both.own.engine.wait({}, octavo::engine::EngineWait::weights, {}, nullptr).ok());
     std::memset(both.own.device.staging.data(), 0x55, both.own.device.staging.size());
     EXPECT_EQ(both.difference(), "");
   }
@@ -69,10 +70,10 @@ TEST(OffloadOrder, TensorsChangeWhileStepsAreUnderWay) {
   Offloads both = made(true);
   both.step(both.own.all(), 1);
   for (EngineSet* set : {&both.own, &both.plain}) {
-    octavo::EngineGroup second = set->options;
+    octavo::engine::EngineGroup second = set->options;
     second.hyper.lr = 0.25;
     ASSERT_TRUE(set->engine.set_group(1, second).ok());
-    octavo::EngineTensor moved = set->tensor(1);
+    octavo::engine::EngineTensor moved = set->tensor(1);
     moved.group = 1;
     ASSERT_TRUE(set->engine.set(Handles{1}, std::vector{moved}).ok());
   }
@@ -98,9 +99,9 @@ TEST(OffloadOrder, TwoThreadsUnderOneMutex) {
     std::thread other([&] {
       for (int turn = 0; !done; ++turn) {
         const std::lock_guard lock(mutex);
-        octavo::Engine& engine = both.own.engine;
-        EXPECT_TRUE(engine.wait({}, octavo::EngineWait::gradients, {}, nullptr).ok());
-        EXPECT_TRUE(engine.wait({}, octavo::EngineWait::weights, {}, nullptr).ok());
+        octavo::engine::Engine& engine = both.own.engine;
+        EXPECT_TRUE(engine.wait({}, octavo::engine::EngineWait::gradients, {}, nullptr).ok());
+        EXPECT_TRUE(engine.wait({}, octavo::engine::EngineWait::weights, {}, nullptr).ok());
         EXPECT_TRUE(turn % 2 != 0 || engine.synchronize().ok());
         EXPECT_GE(engine.host_bytes(), 0);
       }
@@ -129,7 +130,7 @@ TEST(OffloadOrder, ReleaseInTheBackwardPass) {
         int which = 0;
         for (EngineSet* set : {&both.own, &both.plain}) {
           ASSERT_TRUE(set->begin({handle}, true).ok());
-          octavo::EngineArgs args = set->args(true);
+          octavo::engine::EngineArgs args = set->args(true);
           args.defer = defer;
           const auto done = set->engine.ready(args, owns[which][handle].data());
           ASSERT_TRUE(done.ok()) << done.status().message();
@@ -137,7 +138,8 @@ TEST(OffloadOrder, ReleaseInTheBackwardPass) {
         }
         EXPECT_EQ(owns[0][handle][0].l2, owns[1][handle][0].l2);
         if (defer) {
-          ASSERT_TRUE(both.own.engine.wait(Handles{handle}, octavo::EngineWait::gradients, {}, nullptr).ok());
+          ASSERT_TRUE(
+              both.own.engine.wait(Handles{handle}, octavo::engine::EngineWait::gradients, {}, nullptr).ok());
         }
         std::memset(both.own.set.tensors()[handle].grad.data(), 0xFF,
                     static_cast<std::size_t>(both.own.set.tensors()[handle].grad.size()));
@@ -145,7 +147,7 @@ TEST(OffloadOrder, ReleaseInTheBackwardPass) {
       int which = 0;
       for (EngineSet* set : {&both.own, &both.plain}) {
         set->make_room();
-        octavo::EngineArgs args = set->args(true);
+        octavo::engine::EngineArgs args = set->args(true);
         args.defer = defer;
         const EngineNormPart part{{}, 0, &totals[which++]};
         ASSERT_TRUE(set->engine.finish(args, {&part, 1}).ok());

@@ -90,14 +90,14 @@ TEST(Offload, SumsInSinglePrecision) {
           const DType dtype = DType::bf16;
           ASSERT_TRUE(both.own.engine.take(Handles{i}, {&grad, 1}, {&dtype, 1}, {}, nullptr).ok());
         }
-        ASSERT_TRUE(both.own.engine.wait({}, octavo::EngineWait::gradients, {}, nullptr).ok());
+        ASSERT_TRUE(both.own.engine.wait({}, octavo::engine::EngineWait::gradients, {}, nullptr).ok());
       }
       const std::vector<const void*> null(2), given = {sums[0].data(), sums[1].data()};
       const std::vector<DType> types(2, DType::f32);
       for (EngineSet* set : {&both.own, &both.plain}) {
         ASSERT_TRUE(set->engine.begin(set->all(), set == &both.own ? null : given, types, true).ok());
         set->make_room();
-        const octavo::EngineNormPart part{{}, 0, &set->norm};
+        const octavo::engine::EngineNormPart part{{}, 0, &set->norm};
         ASSERT_TRUE(set->engine.norm(set->args(), {&part, 1}).ok());
         ASSERT_TRUE(set->engine.step(set->args()).ok());
       }
@@ -152,7 +152,7 @@ TEST(Offload, GuardCountsHeldGradients) {
     }
     ASSERT_TRUE(own.engine.begin(own.all(), grads, types, true).ok());
     own.make_room();
-    const octavo::EngineNormPart part{{}, 0, &own.norm};
+    const octavo::engine::EngineNormPart part{{}, 0, &own.norm};
     ASSERT_TRUE(own.engine.norm(own.args(true), {&part, 1}).ok());
     EXPECT_EQ(own.norm.nonfinite, 2);
     EXPECT_TRUE(std::isnan(own.norm.max));

@@ -81,13 +81,14 @@ class Offloads {
         const octavo::DType dtype = t.spec.grad_dtype;
         ASSERT_TRUE(own.engine.take(Handles{handle}, {&grad, 1}, {&dtype, 1}, {}, nullptr).ok());
       }
-      ASSERT_TRUE(own.engine.wait({}, octavo::EngineWait::gradients, {}, nullptr).ok());
+      ASSERT_TRUE(own.engine.wait({}, octavo::engine::EngineWait::gradients, {}, nullptr).ok());
     }
     copy_grads(plain.set, own.set);
     const bool with_norm = way_.max_norm > 0.0 || guard;
     begin(own, active, with_norm, true);
     begin(plain, active, with_norm, false);
-    const std::vector<octavo::EngineNormPart> parts[2] = {{{{}, 0, &own.norm}}, {{{}, 0, &plain.norm}}};
+    const std::vector<octavo::engine::EngineNormPart> parts[2] = {{{{}, 0, &own.norm}},
+                                                                  {{{}, 0, &plain.norm}}};
     if (with_norm) {
       ASSERT_TRUE(own.engine.norm(own.args(guard), parts[0]).ok());
       ASSERT_TRUE(plain.engine.norm(plain.args(guard), parts[1]).ok());
@@ -95,7 +96,7 @@ class Offloads {
       EXPECT_EQ(own.norm.max, plain.norm.max);
       EXPECT_EQ(own.norm.nonfinite, plain.norm.nonfinite);
     }
-    octavo::EngineArgs args = own.args(guard);
+    octavo::engine::EngineArgs args = own.args(guard);
     args.defer = way_.defer;
     const auto report = own.engine.step(args);
     ASSERT_TRUE(report.ok()) << report.status().message();
@@ -108,7 +109,7 @@ class Offloads {
     // The caller writes its scalars and gradients again.
     own.norm = {1e30, 1e30, 1};
     if (way_.defer) {
-      ASSERT_TRUE(own.engine.wait({}, octavo::EngineWait::gradients, {}, nullptr).ok());
+      ASSERT_TRUE(own.engine.wait({}, octavo::engine::EngineWait::gradients, {}, nullptr).ok());
     }
     own.set.fill_grads(999);
   }
@@ -116,7 +117,7 @@ class Offloads {
   // "" where both have the same weights, and (once nothing is under way) states and counts.
   [[nodiscard]] std::string difference() {
     if (way_.defer) {
-      EXPECT_TRUE(own.engine.wait({}, octavo::EngineWait::weights, {}, nullptr).ok());
+      EXPECT_TRUE(own.engine.wait({}, octavo::engine::EngineWait::weights, {}, nullptr).ok());
     }
     for (std::size_t i = 0; i < own.counts.size(); ++i) {
       const TensorBuffers& a = own.set.tensors()[i];

@@ -11,8 +11,8 @@
 namespace test {
 namespace {
 
-using octavo::EngineNormPart;
 using octavo::StateFormat;
+using octavo::engine::EngineNormPart;
 
 class Life {
  public:
@@ -45,7 +45,7 @@ class Life {
 
  private:
   void add(std::uint32_t handle) {
-    octavo::EngineTensor tensor = own_.tensor(handle);
+    octavo::engine::EngineTensor tensor = own_.tensor(handle);
     tensor.group = static_cast<std::uint32_t>(random_.below(2));
     ASSERT_TRUE(own_.engine.set(Handles{handle}, std::vector{tensor}).ok());
     group_of_[handle] = tensor.group;
@@ -69,17 +69,17 @@ class Life {
     own_.engine.remove(Handles{handle});
   }
   void err() {
-    octavo::EngineTensor bad = own_.tensor(0);
+    octavo::engine::EngineTensor bad = own_.tensor(0);
     bad.step = &own_.counts[1];  // of another tensor, or not its own state
     bad.tensor.state[0] = {};
     bad.tensor.param = nullptr;
     EXPECT_FALSE(own_.engine.set(Handles{0}, std::vector{bad}).ok());
     const std::vector<const void*> grads = {own_.set.tensors()[0].grad.data()};
     EXPECT_FALSE(own_.engine.begin(Handles{77}, grads, std::vector{octavo::DType::f32}).ok());
-    octavo::EngineGroup wrong = groups_[0];
+    octavo::engine::EngineGroup wrong = groups_[0];
     wrong.hyper.weight_decay = -1;
     EXPECT_FALSE(own_.engine.set_group(0, wrong).ok());
-    octavo::EngineArgs args = own_.args();
+    octavo::engine::EngineArgs args = own_.args();
     args.threads = -1;
     EXPECT_FALSE(own_.engine.step(args).ok());
   }
@@ -118,7 +118,7 @@ class Life {
   EngineSet own_;
   TensorSet expected_;
   std::vector<std::int64_t> counts_;
-  std::vector<octavo::EngineGroup> groups_;
+  std::vector<octavo::engine::EngineGroup> groups_;
   std::array<std::uint32_t, 8> group_of_{};
   std::set<std::uint32_t> known_;
 };

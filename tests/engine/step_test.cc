@@ -48,12 +48,12 @@ TEST(EngineStep, CohortsAreByGroupAndCount) {
   EXPECT_EQ(own.begin({1, 3})->cohorts, 1);  // they have met
   EXPECT_FALSE(own.begin({1, 3})->fresh);
 
-  octavo::EngineGroup second = own.options;
+  octavo::engine::EngineGroup second = own.options;
   second.hyper.lr = 0.25;
   second.hyper.maximize = true;
   second.seed = 9;
   ASSERT_TRUE(own.engine.set_group(7, second).ok());
-  octavo::EngineTensor moved = own.tensor(3);
+  octavo::engine::EngineTensor moved = own.tensor(3);
   moved.group = 7;
   ASSERT_TRUE(own.engine.set(Handles{3}, std::vector{moved}).ok());
   EXPECT_EQ(own.begin({1, 3, 0})->cohorts, 3);
@@ -80,7 +80,7 @@ TEST(EngineStep, LearningRateInMemoryOfTheDevice) {
   ASSERT_TRUE(own.add(own.all()).ok());
   TensorSet expected = own.set;
   float lr = 0.5F;
-  octavo::EngineGroup options = own.options;
+  octavo::engine::EngineGroup options = own.options;
   options.lr = &lr;
   ASSERT_TRUE(own.engine.set_group(0, options).ok());
   ASSERT_TRUE(own.step({0}).ok());
@@ -101,7 +101,7 @@ TEST(EngineStep, ParametersThatShareMemoryTakeTurns) {
   EngineSet own(optimizer, {optimizer.config, specs, 7});
   TensorSet expected = own.set;
   // 1 is a view of the same memory as 0, and 3 of its second half and half of nothing else.
-  std::vector<octavo::EngineTensor> tensors;
+  std::vector<octavo::engine::EngineTensor> tensors;
   for (std::size_t i = 0; i < 4; ++i) tensors.push_back(own.tensor(i));
   tensors[1].tensor.param = tensors[0].tensor.param;
   tensors[3].tensor.param = static_cast<float*>(tensors[0].tensor.param) + 256;
@@ -120,7 +120,7 @@ TEST(EngineStep, ParametersThatShareMemoryTakeTurns) {
       one.param = static_cast<float*>(expected.tensors()[0].args().param) + 256;
       one.spec.numel = 256;
     }
-    ASSERT_TRUE(octavo::step(expected.config(), std::vector{one}, args).ok());
+    ASSERT_TRUE(step(expected.config(), std::vector{one}, args).ok());
   }
   EXPECT_EQ(own.set.difference(expected), "");
   // Without overlap among those that have gradients there is one call again.
@@ -170,7 +170,7 @@ TEST(EngineStep, TensorsComeAndGo) {
   EXPECT_FALSE(own.begin({0, 1}).ok());
   EXPECT_EQ(own.engine.failed_tensor(), 0);
   // Its memory is free for others now.
-  octavo::EngineTensor again = own.tensor(0);
+  octavo::engine::EngineTensor again = own.tensor(0);
   ASSERT_TRUE(own.engine.set(Handles{9}, std::vector{again}).ok());
   EXPECT_FALSE(own.add({0}).ok());
 }

@@ -35,14 +35,14 @@ TEST(EngineSums, AreAddedForTensorsThatRanksShare) {
     const bool measures = octavo::passes(optimizer.config.algorithm, switches_of(optimizer.config)) > 1;
     measured += measures ? 1 : 0;
     EngineSet own(optimizer, {optimizer.config, mixed_specs(StateFormat::int8), 7});
-    std::vector<octavo::EngineTensor> tensors;
+    std::vector<octavo::engine::EngineTensor> tensors;
     for (const std::uint32_t handle : own.all()) tensors.push_back(own.tensor(handle));
     for (const std::size_t shared : {1, 3}) tensors[shared].part = 6;
     ASSERT_TRUE(own.engine.set(own.all(), tensors).ok());
     TensorSet expected = own.set;
     ASSERT_EQ(own.begin({0, 1, 3, 4})->cohorts, measures ? 2 : 1);
     Seen seen;
-    octavo::EngineArgs args = own.args();
+    octavo::engine::EngineArgs args = own.args();
     if (measures) {
       const auto refused = own.engine.step(args);
       EXPECT_NE(refused.status().message().find("tensor 1: the algorithm measures whole tensors"),
@@ -66,7 +66,7 @@ TEST(EngineSums, AreAddedForTensorsThatRanksShare) {
             for (std::int64_t k = 0; k < count; ++k) sums[k] *= 2.0;
           };
         }
-        ASSERT_TRUE(octavo::step(expected.config(), std::vector{expected.tensors()[i].args()}, alone).ok());
+        ASSERT_TRUE(test::step(expected.config(), std::vector{expected.tensors()[i].args()}, alone).ok());
       }
       ASSERT_EQ(own.set.difference(expected), "");
     }

@@ -4,8 +4,6 @@
 // SPDX-License-Identifier: MIT
 #include "tests/offload/streamed.h"
 
-#include <octavo/grad_norm.h>
-
 namespace test {
 namespace {
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "offload/host_grads.h"
 
+#include "optimizers/norm_group.h"
 #include "tests/reference/elements.h"
 
 #include <octavo/backend.h>

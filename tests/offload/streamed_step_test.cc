@@ -3,8 +3,6 @@
 // SPDX-License-Identifier: MIT
 #include "tests/offload/streamed.h"
 
-#include <octavo/grad_norm.h>
-
 #include <gmock/gmock.h>
 
 #include <chrono>

@@ -1,12 +1,11 @@
 // The gradient norm against a long double sum, its exact counts, and its bits over implementations, threads
 // and both ways to ask for it.
 // SPDX-License-Identifier: MIT
+#include "optimizers/norm_group.h"
 #include "tests/reference/formats.h"
 #include "tests/support/buffers.h"
 #include "tests/support/cases.h"
 #include "tests/support/random.h"
-
-#include <octavo/grad_norm.h>
 
 #include <bit>
 #include <cmath>

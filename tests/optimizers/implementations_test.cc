@@ -2,6 +2,7 @@
 // optimizer x format x weight store, on the sizes where tails and blocks end. A million elements run for a
 // part of the combinations; OCTAVO_TEST_FULL=1 runs all of them.
 // SPDX-License-Identifier: MIT
+#include "optimizers/group.h"
 #include "tests/support/buffers.h"
 #include "tests/support/cases.h"
 
@@ -249,7 +250,7 @@ TEST(Threads, ManyTensorsEqualOneByOne) {
   args.threads = 2;
   ASSERT_TRUE(together.step(args).ok());
   for (const octavo::TensorArgs& tensor : apart.args())
-    ASSERT_TRUE(octavo::step(adamw.config, {&tensor, 1}, args).ok());
+    ASSERT_TRUE(step(adamw.config, {&tensor, 1}, args).ok());
   EXPECT_EQ(together.difference(apart), "");
 }
 

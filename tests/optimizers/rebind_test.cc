@@ -1,5 +1,6 @@
 // New gradients for a group: the step of a group that had them from the start, or on error the old ones.
 // SPDX-License-Identifier: MIT
+#include "optimizers/group.h"
 #include "tests/support/buffers.h"
 #include "tests/support/cases.h"
 

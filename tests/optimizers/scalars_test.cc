@@ -1,10 +1,10 @@
 // Inputs that live in the device's memory (here: the host's): the same bits as the values they stand for,
 // steps that are skipped, the counter and the report.
 // SPDX-License-Identifier: MIT
+#include "optimizers/group.h"
+#include "optimizers/norm_group.h"
 #include "tests/support/buffers.h"
 #include "tests/support/cases.h"
-
-#include <octavo/grad_norm.h>
 
 #include <cmath>
 #include <functional>

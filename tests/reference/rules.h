@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/optimizer.h>
+#include "formula/step_args.h"
 
 #include <vector>
 

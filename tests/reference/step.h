@@ -4,10 +4,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "formula/step_args.h"
 #include "tests/reference/random.h"
 
 #include <octavo/codec.h>
-#include <octavo/optimizer.h>
 
 #include <span>
 

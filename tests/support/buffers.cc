@@ -194,18 +194,6 @@ void TensorSet::fill_params(std::uint64_t seed) {
   }
 }
 
-octavo::Result<octavo::StepReport> TensorSet::step(const octavo::StepArgs& args) {
-  auto group = octavo::Group::create(config_, this->args());
-  if (!group.ok()) return group.status();
-  Buffer workspace(group->workspace_bytes());
-  octavo::StepArgs with_workspace = args;
-  with_workspace.workspace = {workspace.data(), static_cast<std::size_t>(workspace.size())};
-  auto report = group->step(with_workspace);
-  if (report.ok() && !workspace.surroundings_intact())
-    return octavo::Status::failed("workspace: written outside");
-  return report;
-}
-
 std::string TensorSet::difference(const TensorSet& other) const {
   std::string text;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/optimizer.h>
+#include "formula/step_args.h"
 
 #include <array>
 #include <cstddef>
@@ -79,6 +79,11 @@ class TensorSet {
   octavo::GroupConfig config_;
   std::vector<TensorBuffers> tensors_;
 };
+
+// Makes a Group and steps it once.
+octavo::Result<octavo::StepReport> step(const octavo::GroupConfig& config,
+                                        std::span<const octavo::TensorArgs> tensors,
+                                        const octavo::StepArgs& args);
 
 octavo::TensorSpec tensor_spec(std::int64_t numel, octavo::DType param, octavo::DType grad,
                                octavo::WeightStore store, octavo::StateFormat format,

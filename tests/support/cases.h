@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "formula/step_args.h"
+
 #include <octavo/backend.h>
 #include <octavo/codec.h>
-#include <octavo/optimizer.h>
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/torch/support.h"
 
-#include <octavo/optimizer.h>
+#include <octavo/engine.hpp>
 
 #include <algorithm>
 #include <limits>
@@ -115,30 +115,38 @@ TEST(TorchGuard, SkippedWithoutWaiting) {
   }
 }
 
-// What the core asks for, for the same tensors.
+// The optimizer allocates the workspace that an engine of the same tensors needs.
 TEST(TorchWorkspace, IsWhatStepsAndNormsUse) {
   for (const std::string& format : formats()) {
     const Tensors params = make_params();
     AdamW optimizer(params, AdamWOptions(1e-2).state(format));
     EXPECT_EQ(optimizer.workspace_bytes(), 0) << "no step yet";
     run(optimizer, params, 1, 1);
-    std::vector<octavo::TensorArgs> tensors;
+    std::vector<octavo_engine_tensor> tensors;
+    std::vector<std::uint32_t> handles;
+    std::vector<std::int64_t> counts(params.size());
+    std::vector<const void*> grads;
     for (const torch::Tensor& p : params) {
       const ParamState& state = *optimizer.state_of(p);
-      octavo::TensorArgs& t = tensors.emplace_back();
-      t.spec.numel = p.numel();
-      t.spec.ndim = static_cast<int>(p.dim());
-      std::copy(p.sizes().begin(), p.sizes().end(), t.spec.shape.begin());
-      t.spec.format = octavo::parse_state_format(state.format).value();
+      auto& t = tensors.emplace_back(octavo::make<octavo_engine_tensor>());
+      t.numel = p.numel();
+      t.ndim = static_cast<std::int32_t>(p.dim());
+      std::copy(p.sizes().begin(), p.sizes().end(), t.shape);
+      t.format = octavo::parse("state", state.format);
       t.param = p.data_ptr();
-      t.grad = p.grad().data_ptr();
       for (std::size_t slot = 0; slot < 2; ++slot) {
-        t.state[slot].codes = state.codes[slot].data_ptr();
-        if (state.scales[slot].defined()) t.state[slot].scales = state.scales[slot].data_ptr<float>();
+        t.codes[slot] = state.codes[slot].data_ptr();
+        if (state.scales[slot].defined()) t.scales[slot] = state.scales[slot].data_ptr<float>();
       }
+      t.step = &counts[handles.size()];
+      handles.push_back(static_cast<std::uint32_t>(handles.size()));
+      grads.push_back(p.grad().data_ptr());
     }
-    const octavo::Group group = octavo::Group::create({}, tensors).value();
-    const std::int64_t needed = (group.workspace_bytes() + 255) / 256 * 256;  // the engine aligns its parts
+    octavo::Engine engine("adamw");
+    engine.set_group(0, 0, octavo::make<octavo_step_args>());
+    engine.set(handles, tensors);
+    engine.begin(handles, grads, std::vector<std::uint8_t>(handles.size(), 0));
+    const std::int64_t needed = engine.workspace_bytes(0, 0);
     EXPECT_EQ(optimizer.workspace_bytes(), needed) << format;
     run(optimizer, params, 2, 3);
     EXPECT_EQ(optimizer.workspace_bytes(), needed) << format << ", and no more later";

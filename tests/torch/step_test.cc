@@ -4,7 +4,8 @@
 #include "tests/torch/support.h"
 
 #include <octavo/backend.h>
-#include <octavo/optimizer.h>
+#include <octavo/layout.h>
+#include <octavo/engine.hpp>
 
 #include <cmath>
 #include <functional>
@@ -99,47 +100,60 @@ TEST(TorchStep, FirstStepOfEveryFormatIsThatOfFp32) {
   }
 }
 
-// The same steps by the core's C++ API, on copies.
+// Takes the same steps with the core's engine, on copies.
 TEST(TorchStep, SameBitsAsTheCore) {
   for (const std::string& format : formats()) {
     const Tensors params = make_params(torch::kBFloat16);
     const torch::Tensor weights = params[0].detach().clone();
     AdamW optimizer(params, AdamWOptions(1e-2).state(format).master("24").weight_decay(0.1).seed(5));
 
-    const octavo::GroupConfig config{};
-    octavo::TensorArgs t;
-    t.spec = {.numel = 70 * 61,
-              .shape = {70, 61},
-              .ndim = 2,
-              .param_dtype = octavo::DType::bf16,
-              .grad_dtype = octavo::DType::bf16,
-              .store = octavo::WeightStore::residual8,
-              .format = octavo::parse_state_format(format).value()};
-    const octavo::TensorLayout need = octavo::layout(config, t.spec).value();
+    octavo::TensorSpec spec;
+    spec.numel = 70 * 61;
+    spec.shape = {70, 61};
+    spec.ndim = 2;
+    spec.param_dtype = octavo::DType::bf16;
+    spec.store = octavo::WeightStore::residual8;
+    spec.format = octavo::parse_state_format(format).value();
+    const octavo::TensorLayout need = octavo::layout({}, spec).value();
     std::vector<torch::Tensor> buffers;
     const auto zeros = [&](std::int64_t bytes) {
       buffers.push_back(torch::zeros({bytes + 1}, torch::kUInt8));
       return buffers.back().data_ptr();
     };
+    std::int64_t count = 0;
+    auto t = octavo::make<octavo_engine_tensor>();
+    t.param_dtype = static_cast<std::uint32_t>(spec.param_dtype);
+    t.store = static_cast<std::uint32_t>(spec.store);
+    t.format = static_cast<std::uint32_t>(spec.format);
+    t.numel = spec.numel;
+    t.ndim = spec.ndim;
+    std::copy(spec.shape.begin(), spec.shape.end(), t.shape);
+    t.step = &count;
     t.param = weights.data_ptr();
     t.residual = zeros(need.residual_bytes);
     for (std::size_t slot = 0; slot < 2; ++slot) {
-      t.state[slot] = {zeros(need.slot[slot].codes_bytes),
-                       static_cast<float*>(zeros(4 * need.slot[slot].scales))};
-      if (need.slot[slot].scales == 0) t.state[slot].scales = nullptr;
+      t.codes[slot] = zeros(need.slot[slot].codes_bytes);
+      if (need.slot[slot].scales > 0) t.scales[slot] = static_cast<float*>(zeros(4 * need.slot[slot].scales));
     }
+    octavo::Engine engine("adamw");
+    auto options = octavo::make<octavo_step_args>();
+    options.lr = 1e-2, options.weight_decay = 0.1;
+    options.seed = 5;
+    engine.set_group(0, 0, options);
+    const std::vector<std::uint32_t> handles = {0};
+    engine.set(handles, std::vector<octavo_engine_tensor>{t});
     for (std::int64_t step = 1; step <= 4; ++step) {
       run(optimizer, params, step, step);
       const torch::Tensor grad = params[0].grad();
-      t.grad = grad.data_ptr();
-      octavo::Group group = octavo::Group::create(config, {&t, 1}).value();
-      const torch::Tensor workspace = torch::empty({group.workspace_bytes() + 1}, torch::kUInt8);
-      octavo::StepArgs args;
-      args.hyper.lr = 1e-2, args.hyper.weight_decay = 0.1;
-      args.step = step, args.seed = 5;
-      args.workspace = {static_cast<std::byte*>(workspace.data_ptr()),
-                        static_cast<std::size_t>(workspace.numel())};
-      group.step(args).value();
+      engine.begin(handles, std::vector<const void*>{grad.data_ptr()}, std::vector<std::uint8_t>{1});
+      auto device = octavo::make<octavo_engine_device>();
+      device.workspace_bytes = engine.workspace_bytes(0, 0);
+      const torch::Tensor workspace = torch::empty({device.workspace_bytes + 1}, torch::kUInt8);
+      device.workspace = workspace.data_ptr();
+      auto args = octavo::make<octavo_engine_args>();
+      args.devices = &device;
+      args.device_count = 1;
+      engine.step(args);
       ASSERT_TRUE(same_bits(params[0], weights)) << format << ", step " << step;
     }
   }

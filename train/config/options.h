@@ -8,7 +8,7 @@
 #include "train/config/settings.h"
 
 #include <octavo/describe.h>
-#include <octavo/optimizer.h>
+#include <octavo/layout.h>
 
 #include <string>
 #include <string_view>

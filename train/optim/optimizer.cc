@@ -8,8 +8,8 @@
 #include "train/optim/shards.h"
 
 #include <octavo/describe.h>
+#include <octavo/layout.h>
 #include <octavo/offload.h>
-#include <octavo/optimizer.h>
 #include <torch/torch.h>
 
 #include <fmt/format.h>

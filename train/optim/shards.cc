@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/optim/shards.h"
 
-#include <octavo/optimizer.h>
+#include <octavo/layout.h>
 #include <torch/torch.h>
 
 #include <algorithm>

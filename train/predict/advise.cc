@@ -7,7 +7,7 @@
 #include "train/config/paths.h"
 
 #include <fmt/format.h>
-#include <octavo/optimizer.h>
+#include <octavo/layout.h>
 
 #include <algorithm>
 #include <cmath>

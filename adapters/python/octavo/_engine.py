@@ -136,7 +136,7 @@ class Engine:
     def forget_ready(self) -> None:
         self._library.octavo_engine_forget_ready(self._handle)
 
-    # --- Offload: include/octavo/engine.h has the contracts ---
+    # --- Offload: include/octavo/octavo.h has the contracts ---
 
     def take(self, handles: int, grads: int, dtypes: bytes, device: torch.device) -> None:
         """Copies gradients to host memory, and adds them to those of the same step that are there."""

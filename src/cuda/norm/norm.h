@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "formula/step_args.h"
 #include "lane/scalar.h"
-
-#include <octavo/grad_norm.h>
 
 #include <cuda_runtime_api.h>
 

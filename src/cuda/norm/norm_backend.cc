@@ -18,8 +18,7 @@ namespace {
 
 class CudaNorm final : public NormBackend {
  public:
-  CudaNorm(int device, std::span<const GradView> grads, Addresses addresses)
-      : device_(device), addresses_(addresses) {
+  CudaNorm(int device, std::span<const GradView> grads) : device_(device) {
     std::vector<NormEntry> given;
     for (std::size_t i = 0; i < grads.size(); ++i) {
       const GradView& grad = grads[i];
@@ -65,7 +64,6 @@ class CudaNorm final : public NormBackend {
 
   Status run(std::span<std::byte> workspace, GradNorm* out, void* stream_handle, int /*threads*/) override {
     auto* stream = static_cast<cudaStream_t>(stream_handle);
-    if (Status bad = check_places(workspace.data(), out, stream); !bad.ok()) return bad;
     const DeviceScope scope(device_);
     std::byte* const at = workspace.data();
     auto* totals = reinterpret_cast<NormTotals*>(at);
@@ -99,23 +97,6 @@ class CudaNorm final : public NormBackend {
   void forget_workspace() override { table_at_ = nullptr; }
 
  private:
-  Status check_places(const void* workspace, const void* out, cudaStream_t stream) {
-    if (addresses_ == Addresses::checked) return {};
-    if (workspace != checked_workspace_) {
-      if (Status bad = check_pointer("[grad_norm] workspace", workspace, device_); !bad.ok()) return bad;
-      checked_workspace_ = workspace;
-    }
-    if (out != checked_out_) {
-      if (Status bad = check_pointer("[grad_norm] out", out, device_); !bad.ok()) return bad;
-      checked_out_ = out;
-    }
-    if (stream != checked_stream_) {
-      if (Status bad = check_stream("[grad_norm] ", stream, device_); !bad.ok()) return bad;
-      checked_stream_ = stream;
-    }
-    return {};
-  }
-
   [[nodiscard]] Status norm_failed(cudaError_t error) const {
     return failed("[grad_norm] norm of " + std::to_string(entries_.size()) +
                       " gradients on cuda:" + std::to_string(device_),
@@ -126,7 +107,6 @@ class CudaNorm final : public NormBackend {
   static constexpr std::int64_t kMaxNormChunks = std::int64_t{1} << 31;
 
   const int device_;
-  const Addresses addresses_;
   const int multiprocessors_ = multiprocessors(device_);
   int warps_ = 0;  // of a multiprocessor
   std::vector<NormEntry> entries_;
@@ -135,23 +115,14 @@ class CudaNorm final : public NormBackend {
   std::int64_t chunks_ = 0, entries_at_ = 0, sums_at_ = 0, nodes_at_ = 0, workspace_bytes_ = 0;
   const std::byte* table_at_ = nullptr;
   std::uint64_t table_ended_ = 0;
-  const void* checked_workspace_ = nullptr;
-  const void* checked_out_ = nullptr;
-  cudaStream_t checked_stream_ = nullptr;
 };
 
 }  // namespace
 }  // namespace cuda
 
-Result<std::unique_ptr<NormBackend>> make_cuda_norm(int device, std::span<const GradView> grads,
-                                                    Addresses addresses) {
+Result<std::unique_ptr<NormBackend>> make_cuda_norm(int device, std::span<const GradView> grads) {
   if (Status bad = cuda::check_device("[grad_norm]", device); !bad.ok()) return bad;
-  for (std::size_t i = 0; i < grads.size() && addresses == Addresses::unknown; ++i) {
-    if (grads[i].numel == 0) continue;
-    const std::string where = "[grad_norm] grads[" + std::to_string(i) + "].data";
-    if (Status bad = cuda::check_pointer(where, grads[i].data, device); !bad.ok()) return bad;
-  }
-  auto backend = std::make_unique<cuda::CudaNorm>(device, grads, addresses);
+  auto backend = std::make_unique<cuda::CudaNorm>(device, grads);
   if (Status bad = backend->bind(); !bad.ok()) return bad;
   return std::unique_ptr<NormBackend>(std::move(backend));
 }

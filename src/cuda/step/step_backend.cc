@@ -7,7 +7,6 @@
 // outside it that use the same workspace, of this group or of a later one, write the table every time
 // (graph_use.h).
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "cuda/rank1/matrix_view.h"
 #include "cuda/runtime/graph_use.h"
 #include "cuda/runtime/runtime.h"
@@ -62,13 +61,11 @@ struct Launch {
 
 class CudaStep final : public StepBackend {
  public:
-  CudaStep(const GroupConfig& config, std::size_t algorithm, Addresses addresses,
-           std::span<std::int64_t* const> counts)
+  CudaStep(const GroupConfig& config, std::size_t algorithm, std::span<std::int64_t* const> counts)
       : config_(config),
         algorithm_(algorithm),
         slots_(slots_of(algorithm)),
         device_(config.device.index),
-        addresses_(addresses),
         counts_(counts.begin(), counts.end()) {}
 
   Status bind(std::span<const TensorArgs> tensors) {
@@ -96,11 +93,6 @@ class CudaStep final : public StepBackend {
   }
 
   Status bind_grads(std::span<const void* const> grads) override {
-    for (std::size_t i = 0; i < grads.size() && addresses_ == Addresses::unknown; ++i) {
-      if (numel_[i] == 0) continue;
-      const std::string where = tag(config_) + " grads[" + std::to_string(i) + "]";
-      if (Status bad = check_pointer(where, grads[i], device_); !bad.ok()) return bad;
-    }
     for (Launch& launch : launches_) {
       for (std::size_t i = 0; i < launch.tensor.size(); ++i) {
         TensorEntry& entry = launch.entries[i];
@@ -120,7 +112,6 @@ class CudaStep final : public StepBackend {
 
   Result<StepReport> step(const StepArgs& args) override {
     auto* stream = static_cast<cudaStream_t>(args.stream);
-    if (Status bad = check_places(args, stream); !bad.ok()) return bad;
     const DeviceScope scope(device_);
     auto* workspace = args.workspace.data();
     if (Status bad = refresh_table(workspace, stream); !bad.ok()) return bad;
@@ -208,11 +199,10 @@ class CudaStep final : public StepBackend {
     const auto sums_at = [&](std::int64_t at) { return reinterpret_cast<formula::Sums*>(workspace + at); };
     const auto entries_of = [&](const Launch& launch) { return table_of(launch, workspace); };
     formula::Sums* const sums = sums_at(sums_at_);
-    const auto tensors = static_cast<std::int64_t>(numel_.size());
     cudaError_t error = cudaSuccess;
     // What is not here has no sum, and must not keep what the hook added in an earlier step.
-    if (hook.add != nullptr && tensors > 0)
-      error = cudaMemsetAsync(sums, 0, static_cast<std::size_t>(tensors) * sizeof *sums, stream);
+    if (hook.add != nullptr && tensors_ > 0)
+      error = cudaMemsetAsync(sums, 0, static_cast<std::size_t>(tensors_) * sizeof *sums, stream);
     StepParams first = params;
     first.sums = sums_at(tiles_at_);
     for (const Launch& launch : launches_) {
@@ -226,7 +216,7 @@ class CudaStep final : public StepBackend {
                           stream);
     }
     if (error == cudaSuccess && hook.add != nullptr)
-      hook.add(hook.context, reinterpret_cast<double*>(sums), 2 * tensors, stream);
+      hook.add(hook.context, reinterpret_cast<double*>(sums), 2 * tensors_, stream);
     for (const Launch& launch : launches_) {
       if (error == cudaSuccess)
         error = set_ratios(algorithm_, params, sums, entries_of(launch), launch.tensors(), stream);
@@ -237,10 +227,9 @@ class CudaStep final : public StepBackend {
   void sort_tensors(std::span<const TensorArgs> tensors) {
     using Key = std::tuple<StateFormat, WeightKind, bool>;  // the last: by panels
     std::map<Key, std::vector<std::size_t>> by_kernel;
-    numel_.reserve(tensors.size());
+    tensors_ = static_cast<std::int64_t>(tensors.size());
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const TensorSpec& spec = tensors[i].spec;
-      numel_.push_back(spec.numel);
       if (spec.numel == 0) continue;
       const StateFormat format =
           slots_.count == 0 ? StateFormat::fp32 : stored_format(spec.format, spec.ndim);
@@ -392,35 +381,9 @@ class CudaStep final : public StepBackend {
     constexpr auto kSize = static_cast<std::int64_t>(sizeof(formula::Sums));
     nodes_at_ = tiles_at_ + aligned(kSize * nodes_ * kTilesOfNode);
     sums_at_ = nodes_at_ + aligned(kSize * nodes_);
-    const auto tensors = static_cast<std::int64_t>(numel_.size());
-    workspace_bytes_ = measures() ? sums_at_ + kSize * tensors : tiles_at_;
+    workspace_bytes_ = measures() ? sums_at_ + kSize * tensors_ : tiles_at_;
   }
   static std::int64_t counter_at() { return aligned(sizeof(Prepared)); }
-
-  // Pointers other than those of the tensors. They are checked again only when they change.
-  Status check_places(const StepArgs& args, cudaStream_t stream) {
-    if (addresses_ == Addresses::checked) return {};
-    const std::string where = tag(config_) + " ";
-    if (args.workspace.data() != checked_workspace_) {
-      if (Status bad = check_pointer(where + "workspace", args.workspace.data(), device_); !bad.ok())
-        return bad;
-      checked_workspace_ = args.workspace.data();
-    }
-    const StepScalars& s = args.scalars;
-    const void* given[] = {s.lr, s.step, s.loss_scale, s.found_inf, s.norm, s.report};
-    static constexpr const char* kNames[] = {"lr", "step", "loss_scale", "found_inf", "norm", "report"};
-    for (std::size_t i = 0; i < std::size(given); ++i) {
-      if (given[i] == checked_scalars_[i]) continue;
-      if (Status bad = check_pointer(where + "scalars." + kNames[i], given[i], device_); !bad.ok())
-        return bad;
-      checked_scalars_[i] = given[i];
-    }
-    if (stream != checked_stream_) {
-      if (Status bad = check_stream(where, stream, device_); !bad.ok()) return bad;
-      checked_stream_ = stream;
-    }
-    return {};
-  }
 
   Status refresh_table(std::byte* workspace, cudaStream_t stream) {
     if (launches_.empty() && counts_.empty()) return {};
@@ -545,45 +508,26 @@ class CudaStep final : public StepBackend {
   const std::size_t algorithm_;
   const SlotList slots_;
   const int device_;
-  const Addresses addresses_;
   const std::vector<std::int64_t*> counts_;  // advanced besides StepScalars::step
   int blocks_ = 1;
   std::vector<Launch> launches_;
-  std::vector<std::int64_t> numel_;
+  std::int64_t tensors_ = 0;
   std::vector<AxesOf> axes_of_;
   std::int64_t nodes_ = 0, tiles_at_ = 0, nodes_at_ = 0, sums_at_ = 0;  // where the rule measures
   std::int64_t axes_floats_ = 0, axes_at_ = 0, counts_at_ = 0, workspace_bytes_ = 0;
   const std::byte* table_at_ = nullptr;  // the workspace that holds the table
   std::uint64_t table_ended_ = 0;        // GraphUse::ended when the table was written
   bool grads_fresh_ = true;
-  const void* checked_workspace_ = nullptr;
-  const void* checked_scalars_[6] = {};
-  cudaStream_t checked_stream_ = nullptr;
 };
 
 }  // namespace
 }  // namespace cuda
 
 Result<std::unique_ptr<StepBackend>> make_cuda_step(const GroupConfig& config,
-                                                    std::span<const TensorArgs> tensors, Addresses addresses,
+                                                    std::span<const TensorArgs> tensors,
                                                     std::span<std::int64_t* const> counts) {
   if (Status bad = cuda::check_device(tag(config), config.device.index); !bad.ok()) return bad;
-  const int device = config.device.index;
-  for (std::size_t i = 0; i < tensors.size() && addresses == Addresses::unknown; ++i) {
-    const TensorArgs& t = tensors[i];
-    if (t.spec.numel == 0) continue;
-    const std::string where = tag(config) + " tensors[" + std::to_string(i) + "].";
-    const auto check = [&](const std::string& field, const void* data) {
-      return cuda::check_pointer(where + field, data, device);
-    };
-    Status bad = first_error({check("param", t.param), check("grad", t.grad), check("residual", t.residual)});
-    for (std::size_t s = 0; s < t.state.size() && bad.ok(); ++s) {
-      const std::string slot = "state[" + std::to_string(s) + "].";
-      bad = first_error({check(slot + "codes", t.state[s].codes), check(slot + "scales", t.state[s].scales)});
-    }
-    if (!bad.ok()) return bad;
-  }
-  auto backend = std::make_unique<cuda::CudaStep>(config, algorithm_index(config), addresses, counts);
+  auto backend = std::make_unique<cuda::CudaStep>(config, algorithm_index(config), counts);
   if (Status bad = backend->bind(tensors); !bad.ok()) return bad;
   return std::unique_ptr<StepBackend>(std::move(backend));
 }

@@ -6,7 +6,7 @@
 #include "formula/decide.h"
 #include "formula/measure.h"
 
-#include <octavo/optimizer.h>
+#include <octavo/types.h>
 
 #include <cstdint>
 

@@ -12,7 +12,7 @@
 
 #include <algorithm>
 
-namespace octavo {
+namespace octavo::engine {
 
 using engine::Record;
 using offload::Offloaded;
@@ -189,4 +189,4 @@ engine::Failure Engine::Impl::find_held(std::span<const std::uint32_t> handles,
   return {};
 }
 
-}  // namespace octavo
+}  // namespace octavo::engine

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace octavo {
+namespace octavo::engine {
 
 using engine::Record;
 using offload::Offloaded;
@@ -74,4 +74,4 @@ Result<Engine::Impl::Passage*> Engine::Impl::passage(std::int64_t bytes, bool pi
   return &passages.emplace_back(Passage{std::move(*piece), {}});
 }
 
-}  // namespace octavo
+}  // namespace octavo::engine

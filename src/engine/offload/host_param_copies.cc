@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace octavo {
+namespace octavo::engine {
 
 using engine::Record;
 using offload::Offloaded;
@@ -102,4 +102,4 @@ void* Engine::host_param(std::uint32_t handle) const {
   return own == nullptr || own->stale ? nullptr : own->copy.get();
 }
 
-}  // namespace octavo
+}  // namespace octavo::engine

@@ -10,7 +10,7 @@
 #include <bit>
 #include <cstring>
 
-namespace octavo {
+namespace octavo::engine {
 
 using offload::Offloaded;
 
@@ -96,4 +96,4 @@ Status Engine::Impl::measure(engine::NormSet& set, const EngineDevice& given, Gr
   return keep_error((*link)->order(given.stream, norm_sent));
 }
 
-}  // namespace octavo
+}  // namespace octavo::engine

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace octavo {
+namespace octavo::engine {
 
 using engine::Cohort;
 using engine::DeviceState;
@@ -154,4 +154,4 @@ Result<StepReport> Engine::Impl::step_offloaded(Cohort& cohort, const EngineDevi
   return report;
 }
 
-}  // namespace octavo
+}  // namespace octavo::engine

@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-namespace octavo {
+namespace octavo::engine {
 
 using engine::Record;
 using offload::Offloaded;
@@ -161,7 +161,7 @@ Status Engine::set_order(std::span<const std::uint32_t> handles) {
 
 std::int64_t Engine::staging_bytes(Device device) const { return impl_->staging_bytes(device); }
 
-Status Engine::set_host_memory(EngineHostMemory memory) {
+Status Engine::set_host_memory(offload::HostAllocator memory) {
   const std::string where = impl_->registry.tag() + " set_host_memory: ";
   if ((memory.allocate == nullptr) != (memory.release == nullptr))
     return Status::invalid(where + "got one function, expected both, or none for the engine's own memory");
@@ -173,4 +173,4 @@ Status Engine::set_host_memory(EngineHostMemory memory) {
 
 std::int64_t Engine::host_bytes() const { return impl_->memory.bytes(); }
 
-}  // namespace octavo
+}  // namespace octavo::engine
