@@ -91,35 +91,35 @@ Status Devices::check_staging(const std::string& where, const Registry& registry
   return {};
 }
 
-Result<offload::Link*> Devices::link(const std::string& tag, Device device) {
+Result<offload::DeviceQueues*> Devices::queues(const std::string& tag, Device device) {
   const auto found = of(tag, device);
   if (!found.ok()) return found.status();
   DeviceState& state = **found;
-  if (state.link == nullptr) {
+  if (state.queues == nullptr) {
     if (device.kind == DeviceKind::cpu) {
-      state.link = offload::make_cpu_link();
+      state.queues = offload::make_cpu_queues();
     } else {
-      auto made = offload::make_cuda_link(tag, device.index);
+      auto made = offload::make_cuda_queues(tag, device.index);
       if (!made.ok()) return made.status();
-      state.link = std::move(*made);
+      state.queues = std::move(*made);
     }
-    state.staging = std::make_unique<offload::Staging>(*state.link);
+    state.staging = std::make_unique<offload::Staging>(*state.queues);
     process_ = getpid();
   }
-  return state.link.get();
+  return state.queues.get();
 }
 
 // Work of the host's queue may queue work of others.
 Status Devices::drain() {
   Status first;
   for (const DeviceState& state : states_) {
-    if (state.link == nullptr) continue;
-    offload::Link& link = *state.link;
+    if (state.queues == nullptr) continue;
+    offload::DeviceQueues& queues = *state.queues;
     first = first_error({first, state.staging->flush(state.staging->posted())});
-    for (offload::Queue* queue : {&link.host(), &link.up(), &link.work(), &link.down()}) {
-      const auto mark = queue->mark();
-      Status done = mark.ok() ? mark->wait() : mark.status();
-      if (!mark.ok()) queue->quiet();
+    for (offload::Queue* queue : {&queues.host(), &queues.up(), &queues.work(), &queues.down()}) {
+      const auto fence = queue->record_fence();
+      Status done = fence.ok() ? fence->wait() : fence.status();
+      if (!fence.ok()) queue->synchronize();
       if (first.ok() && !done.ok()) first = std::move(done);
     }
   }

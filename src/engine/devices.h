@@ -35,10 +35,10 @@ struct DeviceState {
   const void* staging_at = nullptr;
   // Of offloaded tensors: the queues, the device memory that states and scalars pass through, and where the
   // scalars of steps on the CPU come down, in places that are used in turn.
-  std::unique_ptr<offload::Link> link;
+  std::unique_ptr<offload::DeviceQueues> queues;
   std::unique_ptr<offload::Staging> staging;
   offload::HostPiece scalars;
-  std::vector<offload::Mark> scalars_read;
+  std::vector<offload::Fence> scalars_read;
   std::size_t scalar_place = 0;
 };
 
@@ -61,7 +61,7 @@ class Devices {
   void tensors_changed();
 
   // The queues of a device; made at the first use.
-  Result<offload::Link*> link(const std::string& tag, Device device);
+  Result<offload::DeviceQueues*> queues(const std::string& tag, Device device);
   // The host waits until they are empty.
   Status drain();
   // Whether queues were made by a process that this one was forked from.

@@ -119,8 +119,8 @@ Result<EnginePlan> Engine::Impl::begin(std::span<const std::uint32_t> handles,
     if (engine::Failure bad = check_new(handles, grads, dtypes); !bad.status.ok())
       return fail(std::move(bad));
     if (Status bad = reserve_copies(handles); !bad.ok()) return fail({bad});
-    const auto link_of = [this](Device device) { return devices.link(registry.tag(), device); };
-    auto made = engine::Plan::make(registry, handles, grads, dtypes, link_of);
+    const auto queues_of = [this](Device device) { return devices.queues(registry.tag(), device); };
+    auto made = engine::Plan::make(registry, handles, grads, dtypes, queues_of);
     if (!made.ok()) return fail({made.status()});
     if (with_norm) {
       if (Status bad = (*made)->add_norms(registry, held_next); !bad.ok()) return fail({bad});

@@ -76,11 +76,11 @@ struct Engine::Impl {
   // Host memory that gradients pass on their way to a sum.
   struct Passage {
     offload::HostPiece piece;
-    offload::Mark free;
+    offload::Fence free;
   };
   std::vector<Passage> passages;
   offload::HostPiece norm_memory;  // what norms over held gradients are joined in
-  offload::Mark norm_sent;
+  offload::Fence norm_sent;
 
   // Whether the engine can be used: not in a forked process, and not when work has failed.
   Status check_alive();
@@ -89,11 +89,11 @@ struct Engine::Impl {
   Status drain() { return keep_error(devices.drain()); }
   // Tensors, orders or plans may be changed: nothing is under way.
   Status settle();
-  // `queue` goes on behind a mark.
-  static Status behind(offload::Queue& queue, const offload::Mark& mark) {
-    return mark.passed() ? mark.wait() : queue.after(mark);
+  // `queue` goes on behind a fence.
+  static Status behind(offload::Queue& queue, const offload::Fence& fence) {
+    return fence.passed() ? fence.wait() : queue.after(fence);
   }
-  static Status behind(offload::Queue& queue, const offload::Promise& promise);
+  static Status behind(offload::Queue& queue, const offload::PendingFence& pending);
   static bool pins(Device device) { return device.kind == DeviceKind::cuda; }
 
   engine::Failure find_held(std::span<const std::uint32_t> handles, std::vector<const void*>& grads,
@@ -105,17 +105,17 @@ struct Engine::Impl {
   // Whether gradients are held as they were when the step was begun.
   engine::Failure check_held() const;
   // `with_sums`: those of the norm are taken on the way.
-  Status take(std::uint32_t handle, const void* grad, DType dtype, DType kept, offload::Link& link,
+  Status take(std::uint32_t handle, const void* grad, DType dtype, DType kept, offload::DeviceQueues& queues,
               bool with_sums);
   Result<Passage*> passage(std::int64_t bytes, bool pin);
   std::int64_t bytes_to_hold() const;
-  Result<offload::Mark> copy_params(std::span<const std::uint32_t> handles, EngineCopy way,
-                                    offload::Link& link, const offload::Mark& caller);
+  Result<offload::Fence> copy_params(std::span<const std::uint32_t> handles, EngineCopy way,
+                                     offload::DeviceQueues& queues, const offload::Fence& caller);
   Status refresh(std::span<const std::uint32_t> handles, EngineCopy way, Device device, void* stream);
   // An error where a graph is captured, which keeps nothing.
   Status check_uncaptured(const char* call, Device device, void* stream);
   Status wait(std::span<const std::uint32_t> handles, EngineWait what, Device device, void* stream);
-  static Status order(offload::Link& link, void* stream, const offload::Promise& promise);
+  static Status order(offload::DeviceQueues& queues, void* stream, const offload::PendingFence& pending);
   // The caller's streams go on behind all weights of these devices.
   Status order_all(const EngineArgs& args);
   // Offloaded tensors of a device among these (none: all of it).
@@ -127,8 +127,8 @@ struct Engine::Impl {
   std::int64_t staging_bytes(Device device) const;
   engine::Failure check_offloaded(const engine::Cohort& cohort, const EngineDevice& given);
   Result<StepReport> step_offloaded(engine::Cohort& cohort, const EngineDevice& given, StepArgs args);
-  Status bring_down(engine::Cohort& cohort, offload::Link& link, const offload::Mark& caller);
-  Result<offload::Mark> bring_scalars(engine::DeviceState& state, StepArgs& args, const EngineDevice& given);
+  Status bring_down(engine::Cohort& cohort, offload::DeviceQueues& queues, const offload::Fence& caller);
+  Result<offload::Fence> bring_scalars(engine::DeviceState& state, StepArgs& args, const EngineDevice& given);
 };
 
 }  // namespace octavo

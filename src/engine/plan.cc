@@ -50,7 +50,7 @@ Status bind_places(Member<Backend>& member, std::span<const void* const> grads) 
 
 Result<std::unique_ptr<Plan>> Plan::make(const Registry& registry, std::span<const std::uint32_t> handles,
                                          std::span<const void* const> grads, std::span<const DType> dtypes,
-                                         const LinkOf& link_of) {
+                                         const QueuesOf& queues_of) {
   auto plan = std::make_unique<Plan>();
   plan->handles_.assign(handles.begin(), handles.end());
   plan->dtypes_.assign(dtypes.begin(), dtypes.end());
@@ -58,7 +58,7 @@ Result<std::unique_ptr<Plan>> Plan::make(const Registry& registry, std::span<con
   plan->find_cohorts(registry);
   plan->sort_cohorts(registry);
   for (Cohort& cohort : plan->cohorts_) {
-    if (Status bad = plan->add_backend(cohort, registry, link_of); !bad.ok()) return bad;
+    if (Status bad = plan->add_backend(cohort, registry, queues_of); !bad.ok()) return bad;
   }
   plan->lay_out();
   return plan;
@@ -121,7 +121,7 @@ void Plan::sort_cohorts(const Registry& registry) {
   std::ranges::stable_sort(cohorts_, {}, turn);
 }
 
-Status Plan::add_backend(Cohort& cohort, const Registry& registry, const LinkOf& link_of) const {
+Status Plan::add_backend(Cohort& cohort, const Registry& registry, const QueuesOf& queues_of) const {
   std::vector<TensorArgs> tensors;
   tensors.reserve(cohort.places.size());
   for (const std::uint32_t place : cohort.places) {
@@ -131,7 +131,8 @@ Status Plan::add_backend(Cohort& cohort, const Registry& registry, const LinkOf&
   }
   GroupConfig config = registry.group(cohort.group).config;
   config.device = cohort.device;
-  if (cohort.residence != Residence::device) return add_offloaded(cohort, registry, config, tensors, link_of);
+  if (cohort.residence != Residence::device)
+    return add_offloaded(cohort, registry, config, tensors, queues_of);
   const std::span counts(cohort.counts);
   auto made = cohort.device.kind == DeviceKind::cpu
                   ? make_cpu_step(config, tensors)
@@ -142,9 +143,9 @@ Status Plan::add_backend(Cohort& cohort, const Registry& registry, const LinkOf&
 }
 
 Status Plan::add_offloaded(Cohort& cohort, const Registry& registry, const GroupConfig& config,
-                           std::span<const TensorArgs> tensors, const LinkOf& link_of) const {
-  const auto link = link_of(cohort.device);
-  if (!link.ok()) return link.status();
+                           std::span<const TensorArgs> tensors, const QueuesOf& queues_of) const {
+  const auto queues = queues_of(cohort.device);
+  if (!queues.ok()) return queues.status();
   std::vector<offload::OffloadedTensor> list;
   list.reserve(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -156,8 +157,8 @@ Status Plan::add_offloaded(Cohort& cohort, const Registry& registry, const Group
   }
   const std::span counts(cohort.counts);
   auto made = cohort.residence == Residence::host
-                  ? offload::make_host_step(config, list, **link, counts)
-                  : offload::make_streamed_step(config, list, **link,
+                  ? offload::make_host_step(config, list, **queues, counts)
+                  : offload::make_streamed_step(config, list, **queues,
                                                 cohort.on_device ? counts.subspan(1) : counts.first(0));
   if (!made.ok()) return made.status();
   cohort.offloaded = made->get();

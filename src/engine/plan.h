@@ -56,7 +56,7 @@ struct NormSet : Member<NormBackend> {
   std::vector<std::uint32_t> held;  // places of gradients in host memory
 };
 
-using LinkOf = std::function<Result<offload::Link*>(Device)>;
+using QueuesOf = std::function<Result<offload::DeviceQueues*>(Device)>;
 
 struct DeviceNeed {
   Device device;
@@ -67,7 +67,7 @@ class Plan {
  public:
   static Result<std::unique_ptr<Plan>> make(const Registry& registry, std::span<const std::uint32_t> handles,
                                             std::span<const void* const> grads, std::span<const DType> dtypes,
-                                            const LinkOf& link_of);
+                                            const QueuesOf& queues_of);
 
   // Whether the cohorts are still what they were made for.
   [[nodiscard]] bool fits(const Registry& registry) const;
@@ -94,9 +94,9 @@ class Plan {
   void find_cohorts(const Registry& registry);
   [[nodiscard]] bool have_met() const;
   void sort_cohorts(const Registry& registry);
-  Status add_backend(Cohort& cohort, const Registry& registry, const LinkOf& link_of) const;
+  Status add_backend(Cohort& cohort, const Registry& registry, const QueuesOf& queues_of) const;
   Status add_offloaded(Cohort& cohort, const Registry& registry, const GroupConfig& config,
-                       std::span<const TensorArgs> tensors, const LinkOf& link_of) const;
+                       std::span<const TensorArgs> tensors, const QueuesOf& queues_of) const;
   void lay_out();
   std::int64_t reserve(Device device, std::int64_t bytes);
 

@@ -33,14 +33,15 @@ std::vector<Buffer> buffers_of(std::span<const TensorArgs> tensors, std::vector<
 }
 
 // Gives every buffer of the batch its place.
-void lay_out(Batch& batch, std::span<const TensorArgs> tensors, Link& link) {
+void lay_out(Batch& batch, std::span<const TensorArgs> tensors, DeviceQueues& queues) {
   std::vector<Buffer> buffers = buffers_of(tensors, batch.pieces);
   std::ranges::sort(buffers, std::less<>(), &Buffer::host);
   for (const Buffer& buffer : buffers) {
     Part& part = *buffer.part;
     Run* run = batch.runs.empty() ? nullptr : &batch.runs.back();
     const bool beside = run != nullptr && run->host + run->bytes == buffer.host &&
-                        run->bytes % buffer.alignment == 0 && link.in_one_piece(run->host, buffer.host);
+                        run->bytes % buffer.alignment == 0 &&
+                        queues.in_one_allocation(run->host, buffer.host);
     if (!beside) {
       run = &batch.runs.emplace_back(Run{buffer.host, 0, Staging::aligned(batch.states_bytes)});
       batch.states_bytes = run->at;
@@ -59,7 +60,8 @@ void lay_out(Batch& batch, std::span<const TensorArgs> tensors, Link& link) {
 }  // namespace
 
 Result<std::vector<Batch>> gather(const GroupConfig& config, std::span<const TensorArgs> tensors,
-                                  std::span<const std::size_t> order, std::int64_t most, Link& link) {
+                                  std::span<const std::size_t> order, std::int64_t most,
+                                  DeviceQueues& queues) {
   std::vector<Batch> batches;
   std::int64_t filled = most;
   for (const std::size_t tensor : order) {
@@ -74,7 +76,7 @@ Result<std::vector<Batch>> gather(const GroupConfig& config, std::span<const Ten
       filled += piece.bytes();
     }
   }
-  for (Batch& batch : batches) lay_out(batch, tensors, link);
+  for (Batch& batch : batches) lay_out(batch, tensors, queues);
   return batches;
 }
 

@@ -28,7 +28,8 @@ struct Batch {
 // Batches of at most `most` bytes, gradients among them, as far as tensors can be cut; in the order of
 // `order`, tensor numbers. REQUIRES: checked tensors.
 Result<std::vector<Batch>> gather(const GroupConfig& config, std::span<const TensorArgs> tensors,
-                                  std::span<const std::size_t> order, std::int64_t most, Link& link);
+                                  std::span<const std::size_t> order, std::int64_t most,
+                                  DeviceQueues& queues);
 
 // A piece of a tensor when the place of its batch is `base`. Its gradient is that of the device.
 TensorArgs args_at(const TensorArgs& whole, const Piece& piece, std::byte* base);

@@ -28,7 +28,7 @@ struct Job {
   std::vector<std::byte> workspace;
 
   // On the host's queue.
-  Status run(StepArgs args, std::span<const void* const> grads, Queue& up, const Mark& caller, Mark& done) {
+  Status run(StepArgs args, std::span<const void* const> grads, Queue& up, const Fence& caller, Fence& done) {
     if (Status bad = cpu->bind_grads(grads); !bad.ok()) return bad;
     args.step = *counts[0] + 1;
     args.workspace = workspace;
@@ -46,16 +46,16 @@ struct Job {
         if (Status bad = up.copy(weight.to, weight.from, weight.bytes, "weights up"); !bad.ok()) return bad;
       }
     }
-    auto mark = up.mark();
-    if (mark.ok()) done = *mark;
-    return mark.status();
+    auto fence = up.record_fence();
+    if (fence.ok()) done = *fence;
+    return fence.status();
   }
 };
 
 class HostStep final : public OffloadedStep {
  public:
-  HostStep(Link& link, std::size_t tensors)
-      : link_(link), held_(tensors), complete_(tensors), weights_(tensors), gradients_(tensors) {}
+  HostStep(DeviceQueues& queues, std::size_t tensors)
+      : queues_(queues), held_(tensors), complete_(tensors), weights_(tensors), gradients_(tensors) {}
 
   Status bind(const GroupConfig& config, std::span<const OffloadedTensor> tensors,
               std::span<std::int64_t* const> counts, std::int64_t most) {
@@ -102,10 +102,10 @@ class HostStep final : public OffloadedStep {
   }
 
   Result<StepReport> step(const StepArgs& args) override {
-    Queue& host = link_.host();
+    Queue& host = queues_.host();
     const auto awake = std::make_shared<const cpu::StayAwake>();  // until the last job has run
     if (Status bad = host.after(scalars_); !bad.ok()) return bad;
-    const Mark::State* last = nullptr;
+    const Fence::State* last = nullptr;
     for (const auto& job : jobs_) {
       std::vector<const void*> grads;
       grads.reserve(job->tensors.size());
@@ -115,11 +115,11 @@ class HostStep final : public OffloadedStep {
         last = complete_[i].state();
         if (Status bad = host.after(complete_[i]); !bad.ok()) return bad;
       }
-      auto done = std::make_shared<Mark>();
-      auto work = [job, awake, args, grads = std::move(grads), &up = link_.up(), caller = caller_,
+      auto done = std::make_shared<Fence>();
+      auto work = [job, awake, args, grads = std::move(grads), &up = queues_.up(), caller = caller_,
                    done](void* /*stream*/) { return job->run(args, grads, up, caller, *done); };
       if (Status bad = host.run(std::move(work), "cpu step"); !bad.ok()) return bad;
-      auto queued = host.mark();
+      auto queued = host.record_fence();
       if (!queued.ok()) return queued.status();
       for (const std::size_t i : job->tensors) {
         weights_[i] = {*queued, done};
@@ -131,25 +131,26 @@ class HostStep final : public OffloadedStep {
 
   [[nodiscard]] std::int64_t workspace_bytes() const override { return 0; }
   [[nodiscard]] std::int64_t staging_bytes() const override { return 0; }
-  [[nodiscard]] const Promise& weight(std::size_t tensor) const override { return weights_[tensor]; }
-  [[nodiscard]] const Promise& gradient(std::size_t tensor) const override { return gradients_[tensor]; }
+  [[nodiscard]] const PendingFence& weight(std::size_t tensor) const override { return weights_[tensor]; }
+  [[nodiscard]] const PendingFence& gradient(std::size_t tensor) const override { return gradients_[tensor]; }
 
  private:
-  Link& link_;
+  DeviceQueues& queues_;
   std::vector<std::shared_ptr<Job>> jobs_;
   std::vector<const void*> held_;
-  std::vector<Mark> complete_;
-  Mark caller_, scalars_;
-  std::vector<Promise> weights_, gradients_;
+  std::vector<Fence> complete_;
+  Fence caller_, scalars_;
+  std::vector<PendingFence> weights_, gradients_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<OffloadedStep>> make_host_step(const GroupConfig& config,
-                                                      std::span<const OffloadedTensor> tensors, Link& link,
+                                                      std::span<const OffloadedTensor> tensors,
+                                                      DeviceQueues& queues,
                                                       std::span<std::int64_t* const> counts,
                                                       std::int64_t job) {
-  auto step = std::make_unique<HostStep>(link, tensors.size());
+  auto step = std::make_unique<HostStep>(queues, tensors.size());
   if (Status bad = step->bind(config, tensors, counts, job); !bad.ok()) return bad;
   return std::unique_ptr<OffloadedStep>(std::move(step));
 }

@@ -1,4 +1,4 @@
-// What an engine keeps for a tensor whose state is in host memory: copies, and marks of what is under way.
+// What an engine keeps for a tensor whose state is in host memory: copies, and fences of what is under way.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -20,7 +20,7 @@ struct Offloaded {
   // host: the parameter's copy in host memory. Stale: it must be made before it is used.
   HostPiece copy;
   bool stale = true;
-  Mark copied;
+  Fence copied;
 
   // The gradient in host memory: complete when `complete` has passed, and with it, where they were taken, its
   // sums (`summed`). What was read of it by the last step: `released`.
@@ -29,13 +29,13 @@ struct Offloaded {
   DType held_dtype = DType::f32, taken_dtype = DType::f32;
   bool has_sums = false;
   std::shared_ptr<HeldSums> sums;  // written by the host's queue
-  Mark complete, summed;
-  Promise released;
+  Fence complete, summed;
+  PendingFence released;
 
   // When gradients in device memory were read: by take, by a step.
-  Mark taken;
-  Promise read;
-  Promise weight;  // when it is up to date
+  Fence taken;
+  PendingFence read;
+  PendingFence weight;  // when it is up to date
 };
 
 }  // namespace octavo::offload

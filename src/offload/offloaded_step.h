@@ -15,10 +15,10 @@
 namespace octavo::offload {
 
 // Where a weight or a gradient will be free to use: when `queued` (of the host's queue; empty: it is already)
-// has passed, `mark` is there (null: nothing is left) and orders the rest.
-struct Promise {
-  Mark queued;
-  std::shared_ptr<Mark> mark;
+// has passed, `fence` is there (null: nothing is left) and orders the rest.
+struct PendingFence {
+  Fence queued;
+  std::shared_ptr<Fence> fence;
 };
 
 // One tensor of an offloaded step. States are in host memory; param and grad are the device's.
@@ -37,22 +37,22 @@ class OffloadedStep : public StepBackend {
   [[nodiscard]] virtual std::int64_t staging_bytes() const = 0;
   // Whether some gradient of the next step is in host memory; at first: none is. staging_bytes may change.
   virtual void expect_held(bool /*any*/) {}
-  // Before `step`: the staging memory, which was placed and has staging_bytes; the caller's mark, of the
+  // Before `step`: the staging memory, which was placed and has staging_bytes; the caller's fence, of the
   // stream that StepArgs has (gradients in device memory, scalars and weights are written before it); and the
   // gradients in host memory by tensor (null: in device memory, where bind_grads says). Spans need not
   // outlive the call.
   struct Call {
     Staging* staging = nullptr;  // make_streamed_step
-    Mark caller{};
+    Fence caller{};
     std::span<const void* const> held{};  // of all tensors, or empty: none
-    std::span<const Mark> complete{};     // of `held`, or empty
-    Mark scalars{};                       // make_host_step: those of StepArgs are there behind it
+    std::span<const Fence> complete{};    // of `held`, or empty
+    Fence scalars{};                      // make_host_step: those of StepArgs are there behind it
   };
   virtual void prepare(const Call& call) = 0;
   // After `step`, by tensor: when its weight is up to date (which is not before its gradient was read), and
   // when its gradient was read, on the device or, where it is held, in host memory.
-  [[nodiscard]] virtual const Promise& weight(std::size_t tensor) const = 0;
-  [[nodiscard]] virtual const Promise& gradient(std::size_t tensor) const = 0;
+  [[nodiscard]] virtual const PendingFence& weight(std::size_t tensor) const = 0;
+  [[nodiscard]] virtual const PendingFence& gradient(std::size_t tensor) const = 0;
 };
 
 // How much of a streamed step is under way at once. A tensor that is cut takes a copy for each of its
@@ -69,7 +69,7 @@ struct StreamSizes {
 // needs a norm, and a SumHook is not supported.
 Result<std::unique_ptr<OffloadedStep>> make_streamed_step(const GroupConfig& config,
                                                           std::span<const OffloadedTensor> tensors,
-                                                          Link& link,
+                                                          DeviceQueues& queues,
                                                           std::span<std::int64_t* const> counts = {},
                                                           StreamSizes sizes = {});
 // Step counts are in host memory: `counts` of all tensors, advanced by the host's queue when a step was taken
@@ -78,7 +78,8 @@ Result<std::unique_ptr<OffloadedStep>> make_streamed_step(const GroupConfig& con
 // tensor: some milliseconds, of which waking its threads is a small part, and less of a copy.
 inline constexpr std::int64_t kHostJob = std::int64_t{1} << 24;
 Result<std::unique_ptr<OffloadedStep>> make_host_step(const GroupConfig& config,
-                                                      std::span<const OffloadedTensor> tensors, Link& link,
+                                                      std::span<const OffloadedTensor> tensors,
+                                                      DeviceQueues& queues,
                                                       std::span<std::int64_t* const> counts,
                                                       std::int64_t job = kHostJob);
 

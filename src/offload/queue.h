@@ -1,10 +1,10 @@
-// Queues of work that run beside the caller, in order, and marks that order one behind another. A GPU's
+// Queues of work that run beside the caller, in order, and fences that order one behind another. A GPU's
 // queues are streams; the CPU's are threads of their own, so everything that offload does on a GPU happens on
 // a CPU, too, at times that nobody knows: what tests rely on.
 //
-// Errors: work that fails is remembered by its queue, which does nothing from then on; marks behind it pass,
+// Errors: work that fails is remembered by its queue, which does nothing from then on; fences behind it pass,
 // and their wait returns the error, as does every later call on the queue, and on one that waits for such a
-// mark.
+// fence.
 // Threads: every function here may be called by any thread.
 // Fork: in a child of the process that made them queues do nothing: calls are an error, destructors return.
 // SPDX-License-Identifier: MIT
@@ -24,7 +24,7 @@ namespace octavo::offload {
 
 // A point in the order of a queue: passed when everything before it is done. A value; an empty one has
 // passed.
-class Mark {
+class Fence {
  public:
   class State {
    public:
@@ -32,8 +32,8 @@ class Mark {
     [[nodiscard]] virtual bool passed() const = 0;
     virtual Status wait() const = 0;  // the host waits
   };
-  Mark() = default;
-  explicit Mark(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+  Fence() = default;
+  explicit Fence(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   [[nodiscard]] bool passed() const { return state_ == nullptr || state_->passed(); }
   [[nodiscard]] Status wait() const { return state_ == nullptr ? Status() : state_->wait(); }
   [[nodiscard]] const State* state() const { return state_.get(); }
@@ -56,21 +56,21 @@ class Queue {
   virtual Status run(std::function<Status(void* stream)> work, const char* label) = 0;
   // Of a queue that has failed: the host waits until nothing of it is under way, so that what it uses may be
   // freed.
-  virtual void quiet() {}
-  virtual Result<Mark> mark() = 0;
-  // What is queued from now on begins when `mark`, of any queue, has passed. A stream cannot wait for a
-  // thread: where a stream's queue is ordered behind a thread's mark, the caller waits for it. Avoid that by
+  virtual void synchronize() {}
+  virtual Result<Fence> record_fence() = 0;
+  // What is queued from now on begins when `fence`, of any queue, has passed. A stream cannot wait for a
+  // thread: where a stream's queue is ordered behind a thread's fence, the caller waits for it. Avoid that by
   // calling it from the thread's own work.
-  virtual Status after(const Mark& mark) = 0;
+  virtual Status after(const Fence& fence) = 0;
 };
 
 // The queues of one device, and the caller's streams beside them.
-class Link {
+class DeviceQueues {
  public:
-  Link() = default;
-  Link(const Link&) = delete;
-  Link& operator=(const Link&) = delete;
-  virtual ~Link() = default;
+  DeviceQueues() = default;
+  DeviceQueues(const DeviceQueues&) = delete;
+  DeviceQueues& operator=(const DeviceQueues&) = delete;
+  virtual ~DeviceQueues() = default;
 
   [[nodiscard]] virtual Queue& up() = 0;    // copies from host memory to the device
   [[nodiscard]] virtual Queue& work() = 0;  // the device's own work
@@ -78,28 +78,28 @@ class Link {
   [[nodiscard]] virtual Queue& host() = 0;  // the CPU's work: always a thread
 
   // What the caller has queued on `stream` so far. On the CPU: nothing, it was done on return.
-  virtual Result<Mark> mark(void* stream) = 0;
-  // What the caller queues on `stream` from now on begins behind the mark. On the CPU: waits for it.
-  virtual Status order(void* stream, const Mark& mark) = 0;
+  virtual Result<Fence> record_fence(void* stream) = 0;
+  // What the caller queues on `stream` from now on begins behind the fence. On the CPU: waits for it.
+  virtual Status order(void* stream, const Fence& fence) = 0;
   // A few words within the device's memory, in the order of `stream`: the caller's, or that of a queue's run.
   // On the CPU: done on return. On a GPU by a kernel: copies wait for those of large pieces.
-  struct Words {
+  struct CopyRange {
     void* to = nullptr;
     const void* from = nullptr;
-    std::int64_t bytes = 0;  // whole fours, at most kMostBytes
+    std::int64_t bytes = 0;  // whole fours, at most kMaxRangeBytes
   };
-  static constexpr std::size_t kMostWords = 4;
-  static constexpr std::int64_t kMostBytes = 32;
-  // REQUIRES: at most kMostWords of them.
-  virtual Status copy(void* stream, std::span<const Words> list) = 0;
+  static constexpr std::size_t kMaxRanges = 4;
+  static constexpr std::int64_t kMaxRangeBytes = 32;
+  // REQUIRES: at most kMaxRanges of them.
+  virtual Status copy(void* stream, std::span<const CopyRange> list) = 0;
   // Whether one copy may reach from `from` to `to`, in host memory: a GPU copies within one allocation.
-  [[nodiscard]] virtual bool in_one_piece(const void* from, const void* to) = 0;
+  [[nodiscard]] virtual bool in_one_allocation(const void* from, const void* to) = 0;
 };
 
 // Threads stand for the device. OCTAVO_OFFLOAD_DELAYS="SEED:MICROSECONDS" in the environment makes every
 // queue sleep for a random while before everything that it does (for tests).
-std::unique_ptr<Link> make_cpu_link();
+std::unique_ptr<DeviceQueues> make_cpu_queues();
 // An error where the device cannot be used.
-Result<std::unique_ptr<Link>> make_cuda_link(const std::string& where, int device);
+Result<std::unique_ptr<DeviceQueues>> make_cuda_queues(const std::string& where, int device);
 
 }  // namespace octavo::offload

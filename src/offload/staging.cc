@@ -9,7 +9,7 @@
 
 namespace octavo::offload {
 
-Status Staging::place(std::span<std::byte> memory, const Mark& caller) {
+Status Staging::place(std::span<std::byte> memory, const Fence& caller) {
   if (memory.data() == memory_.data() && memory.size() == memory_.size()) return {};
   if (Status bad = flush(batches_); !bad.ok()) return bad;
   memory_ = memory;
@@ -19,18 +19,18 @@ Status Staging::place(std::span<std::byte> memory, const Mark& caller) {
 }
 
 Result<StepScalars> Staging::keep(const StepScalars& scalars, void* stream) {
-  scalar_place_ = (scalar_place_ + 1) % scalar_marks_.size();
+  scalar_place_ = (scalar_place_ + 1) % scalar_fences_.size();
   if (Status bad = flush(std::exchange(scalar_tellers_[scalar_place_], 0)); !bad.ok()) return bad;
-  if (const Mark& used = scalar_marks_[scalar_place_]; !used.passed()) {
-    if (Status bad = link_.order(stream, used); !bad.ok()) return bad;
+  if (const Fence& used = scalar_fences_[scalar_place_]; !used.passed()) {
+    if (Status bad = queues_.order(stream, used); !bad.ok()) return bad;
   }
-  scalar_marks_[scalar_place_] = {};
+  scalar_fences_[scalar_place_] = {};
   std::byte* at = memory_.data() + static_cast<std::int64_t>(scalar_place_) * kScalarBytes;
-  std::array<Link::Words, Link::kMostWords> words;
+  std::array<DeviceQueues::CopyRange, DeviceQueues::kMaxRanges> words;
   std::size_t count = 0;
   StepScalars kept = scalars;
   const auto copy = [&]<class T>(const T*& scalar) {
-    static_assert(sizeof(T) <= Link::kMostBytes && sizeof(T) % 4 == 0);
+    static_assert(sizeof(T) <= DeviceQueues::kMaxRangeBytes && sizeof(T) % 4 == 0);
     if (scalar == nullptr) return;
     words[count++] = {at, scalar, sizeof(T)};
     scalar = reinterpret_cast<const T*>(at);
@@ -41,13 +41,13 @@ Result<StepScalars> Staging::keep(const StepScalars& scalars, void* stream) {
   copy(kept.lr);
   copy(kept.loss_scale);
   copy(kept.found_inf);
-  if (Status bad = link_.copy(stream, std::span(words).first(count)); !bad.ok()) return bad;
+  if (Status bad = queues_.copy(stream, std::span(words).first(count)); !bad.ok()) return bad;
   return kept;
 }
 
 namespace {
 
-class Queued final : public Mark::State {
+class Queued final : public Fence::State {
  public:
   Queued(Staging& staging, std::uint64_t batch) : staging_(staging), batch_(batch) {}
   [[nodiscard]] bool passed() const override { return staging_.is_queued(batch_); }
@@ -60,7 +60,7 @@ class Queued final : public Mark::State {
 
 }  // namespace
 
-Mark Staging::queued(std::uint64_t batch) { return Mark(std::make_shared<Queued>(*this, batch)); }
+Fence Staging::queued(std::uint64_t batch) { return Fence(std::make_shared<Queued>(*this, batch)); }
 
 std::uint64_t Staging::post(std::function<Status(std::uint64_t)> queue) {
   waiting_.push_back(std::move(queue));
@@ -110,24 +110,24 @@ Status Staging::flush(std::uint64_t batch) {
   return failed_;
 }
 
-void Staging::end(std::uint64_t batch, const Mark& down) {
-  marks_.push_back({batch, down});
+void Staging::end(std::uint64_t batch, const Fence& down) {
+  fences_.push_back({batch, down});
   under_way_.push_back(down);
 }
 
-Result<Mark> Staging::idle() {
+Result<Fence> Staging::idle() {
   if (Status bad = flush(batches_); !bad.ok()) return bad;
-  return marks_.empty() ? Mark() : marks_.back().mark;
+  return fences_.empty() ? Fence() : fences_.back().fence;
 }
 
 Status Staging::wait(Waiter& waiter, std::uint64_t batch) {
   if (batch <= waiter.waited) return {};
-  const auto over = std::ranges::find_if(marks_, [&](const Over& one) { return one.batch >= batch; });
-  if (over == marks_.end()) return {};  // it has failed before its end, and so does everything behind it
-  if (Status bad = waiter.queue.after(over->mark); !bad.ok()) return bad;
+  const auto over = std::ranges::find_if(fences_, [&](const Over& one) { return one.batch >= batch; });
+  if (over == fences_.end()) return {};  // it has failed before its end, and so does everything behind it
+  if (Status bad = waiter.queue.after(over->fence); !bad.ok()) return bad;
   waiter.waited = over->batch;
   // The last one stays: it stands for all that are forgotten.
-  while (marks_.size() > 1 && marks_.front().batch <= up_.waited) marks_.pop_front();
+  while (fences_.size() > 1 && fences_.front().batch <= up_.waited) fences_.pop_front();
   return {};
 }
 

@@ -2,8 +2,8 @@
 // Steps share it, and one begins while others are under way: each waits for the bytes that it needs and for
 // no others.
 //
-// A batch is what one trip through the device moves. Batches are numbered as they are queued, and the mark
-// behind a batch's copies down says that it is over. The queue `down` is in order, so the mark of a batch
+// A batch is what one trip through the device moves. Batches are numbered as they are queued, and the fence
+// behind a batch's copies down says that it is over. The queue `down` is in order, so the fence of a batch
 // stands for all before it.
 // Threads: used by the thread that uses the engine.
 // SPDX-License-Identifier: MIT
@@ -36,23 +36,23 @@ class Staging {
   // Batches on the queues: each is up to half a dozen entries of a queue, which has room for about 1,000.
   static constexpr std::size_t kMost = 128;
 
-  explicit Staging(Link& link) : up_{link.up(), 0}, work_{link.work(), 0}, link_(link) {}
+  explicit Staging(DeviceQueues& queues) : up_{queues.up(), 0}, work_{queues.work(), 0}, queues_(queues) {}
 
   // The memory that is used from now on, aligned to kAlignment. Where it is another than before, nothing may
   // be under way in that one, and the new one is used behind `caller` (who may have used it before).
-  Status place(std::span<std::byte> memory, const Mark& caller);
+  Status place(std::span<std::byte> memory, const Fence& caller);
   [[nodiscard]] std::span<std::byte> memory() const { return memory_; }
-  // Queues all that was posted. Behind the mark nothing of it uses the memory, or states in host memory.
-  Result<Mark> idle();
+  // Queues all that was posted. Behind the fence nothing of it uses the memory, or states in host memory.
+  Result<Fence> idle();
 
   // --- What a step does ---
 
   // Copies of scalars in device memory (lr, loss_scale, found_inf, norm), made in the order of the caller's
   // stream: the caller may change them behind the step, which reads them later. `step` and `report` stay.
   Result<StepScalars> keep(const StepScalars& scalars, void* stream);
-  // Where the last ones were kept; they are in use until `mark`, which `batch` (0: nobody) is to tell.
+  // Where the last ones were kept; they are in use until `fence`, which `batch` (0: nobody) is to tell.
   [[nodiscard]] std::size_t kept() const { return scalar_place_; }
-  void kept_until(std::size_t place, const Mark& mark) { scalar_marks_[place] = mark; }
+  void kept_until(std::size_t place, const Fence& fence) { scalar_fences_[place] = fence; }
   void kept_until_told(std::size_t place, std::uint64_t batch) { scalar_tellers_[place] = batch; }
   // Eight bytes for the work queue alone.
   [[nodiscard]] std::int64_t* count() const {
@@ -68,9 +68,9 @@ class Staging {
   Status pump();
   Status flush(std::uint64_t batch);
   // Passed when the batch was queued. To wait for it is to flush: for the thread that uses the engine.
-  [[nodiscard]] Mark queued(std::uint64_t batch);
+  [[nodiscard]] Fence queued(std::uint64_t batch);
   // A batch's end.
-  void end(std::uint64_t batch, const Mark& down);
+  void end(std::uint64_t batch, const Fence& down);
   // `batch` uses these bytes from now on. For what is copied, of the device or of the host, `up` begins
   // behind the batches that used them before; for tables, which the work queue alone writes and reads, `work`
   // begins behind those that have copied there.
@@ -93,24 +93,24 @@ class Staging {
   };
   struct Over {
     std::uint64_t batch;
-    Mark mark;
+    Fence fence;
   };
   Status wait(Waiter& waiter, std::uint64_t batch);
   Status queue_next();
   Status fail(Status status);
 
   Waiter up_, work_;
-  Link& link_;
+  DeviceQueues& queues_;
   std::span<std::byte> memory_;
   std::uint64_t batches_ = 0;
   std::map<std::uintptr_t, Use> uses_;  // by begin; apart from each other
-  std::deque<Over> marks_;              // of batches that somebody may still wait for
+  std::deque<Over> fences_;             // of batches that somebody may still wait for
   std::size_t scalar_place_ = 0;
-  std::array<Mark, kScalarPlaces> scalar_marks_;
+  std::array<Fence, kScalarPlaces> scalar_fences_;
   std::array<std::uint64_t, kScalarPlaces> scalar_tellers_{};
   std::deque<std::function<Status(std::uint64_t)>> waiting_;  // batches that were posted and are not queued
   Status failed_;
-  std::deque<Mark> under_way_;  // ends of those that were queued, at most kMost
+  std::deque<Fence> under_way_;  // ends of those that were queued, at most kMost
 };
 
 }  // namespace octavo::offload

@@ -1,9 +1,9 @@
 // The step of tensors whose states pass through the device: batch by batch, states go up, the device's own
-// kernels update them and the weights, and they go down again. Marks let a batch go up while the one before
+// kernels update them and the weights, and they go down again. Fences let a batch go up while the one before
 // is updated and the one before that goes down. Batches are posted at once and queued a few ahead (Staging).
 //
 // A place in device memory is used again when the copies down of its last batch are over (Staging). Weights
-// and gradients of the device are touched by the work queue alone, behind the caller's mark; states go up
+// and gradients of the device are touched by the work queue alone, behind the caller's fence; states go up
 // before that, since nobody but this step touches them. Kernels' tables are in staging memory, too, and
 // written by the work queue, so their order is that of the work.
 // SPDX-License-Identifier: MIT
@@ -50,9 +50,9 @@ struct Placed {
 
 class StreamedStep final : public OffloadedStep {
  public:
-  StreamedStep(const GroupConfig& config, std::span<const OffloadedTensor> tensors, Link& link,
+  StreamedStep(const GroupConfig& config, std::span<const OffloadedTensor> tensors, DeviceQueues& queues,
                std::span<std::int64_t* const> counts)
-      : config_(config), link_(link), counts_(counts.begin(), counts.end()), promises_(tensors.size()) {
+      : config_(config), queues_(queues), counts_(counts.begin(), counts.end()), fences_(tensors.size()) {
     for (const OffloadedTensor& tensor : tensors) {
       tensors_.push_back(tensor.args);
       grads_.push_back(tensor.args.grad);
@@ -68,7 +68,7 @@ class StreamedStep final : public OffloadedStep {
     std::vector<std::size_t> order(tensors.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::stable_sort(order, {}, [&](std::size_t i) { return tensors[i].order; });
-    auto gathered = gather(config_, tensors_, order, sizes.batch, link_);
+    auto gathered = gather(config_, tensors_, order, sizes.batch, queues_);
     if (!gathered.ok()) return gathered.status();
     batches_ = std::move(*gathered);
     if (batches_.empty()) batches_.emplace_back();  // which advances step counts
@@ -100,16 +100,18 @@ class StreamedStep final : public OffloadedStep {
     complete_.resize(tensors_.size());
     holds_ = holds_ || std::ranges::any_of(held_, [](const void* grad) { return grad != nullptr; });
   }
-  [[nodiscard]] const Promise& weight(std::size_t tensor) const override { return promises_[tensor].weight; }
-  [[nodiscard]] const Promise& gradient(std::size_t tensor) const override {
-    return promises_[tensor].gradient;
+  [[nodiscard]] const PendingFence& weight(std::size_t tensor) const override {
+    return fences_[tensor].weight;
+  }
+  [[nodiscard]] const PendingFence& gradient(std::size_t tensor) const override {
+    return fences_[tensor].gradient;
   }
 
   Result<StepReport> step(const StepArgs& args) override {
     if (Status bad = check(args); !bad.ok()) return bad;
     // What is posted still uses what is changed here.
     if (Status bad = staging_->flush(posted_); !bad.ok()) return bad;
-    std::ranges::fill(promises_, Promises{});
+    std::ranges::fill(fences_, TensorFences{});
     auto now = std::make_shared<Now>(Now{args, caller_});
     StepReport report;
     if (config_.device.kind == DeviceKind::cpu) {
@@ -125,10 +127,10 @@ class StreamedStep final : public OffloadedStep {
     now->last = staging_->posted() + batches_.size();
     if (now->kept) staging_->kept_until_told(*now->kept, now->last);
     for (std::size_t i = 0; i < batches_.size(); ++i) {
-      const auto marks = std::make_shared<BatchMarks>();
+      const auto fences = std::make_shared<BatchFences>();
       const std::uint64_t batch = staging_->post(
-          [this, i, now, marks](std::uint64_t number) { return queue(i, *now, number, *marks); });
-      promise(batches_[i], batch, marks);
+          [this, i, now, fences](std::uint64_t number) { return queue(i, *now, number, *fences); });
+      pending(batches_[i], batch, fences);
       posted_ = batch;
     }
     if (Status bad = staging_->pump(); !bad.ok()) return bad;
@@ -136,8 +138,8 @@ class StreamedStep final : public OffloadedStep {
   }
 
  private:
-  struct Promises {
-    Promise weight, gradient;
+  struct TensorFences {
+    PendingFence weight, gradient;
   };
 
   // For the largest batch, and for more where there are more.
@@ -153,15 +155,15 @@ class StreamedStep final : public OffloadedStep {
   // What the batches of one step share until they are queued.
   struct Now {
     StepArgs args;
-    Mark caller;
+    Fence caller;
     bool write_tables = false;
     std::optional<std::size_t> kept{};  // the place of its scalars
     std::uint64_t last = 0;             // its last batch
     std::vector<const void*> grads{}, held{};
-    std::vector<Mark> complete{};
+    std::vector<Fence> complete{};
   };
-  struct BatchMarks {
-    Mark up, work;
+  struct BatchFences {
+    Fence up, work;
   };
 
   Status check(const StepArgs& args) const {
@@ -210,9 +212,9 @@ class StreamedStep final : public OffloadedStep {
     if (!kept.ok()) return kept.status();
     now.args.scalars = *kept;
     now.kept = staging_->kept();
-    auto mark = link_.mark(now.args.stream);
-    if (mark.ok()) now.caller = *mark;
-    return mark.status();
+    auto fence = queues_.record_fence(now.args.stream);
+    if (fence.ok()) now.caller = *fence;
+    return fence.status();
   }
 
   [[nodiscard]] bool held(const Batch& batch) const {
@@ -274,34 +276,34 @@ class StreamedStep final : public OffloadedStep {
   }
 
   // One batch on its way.
-  Status queue(std::size_t i, const Now& now, std::uint64_t number, BatchMarks& marks) {
+  Status queue(std::size_t i, const Now& now, std::uint64_t number, BatchFences& fences) {
     if (i == 0) {
       const Status bad = first_error(
-          {link_.work().after(now.caller), staging_->claim(tables(), now.last, Staging::For::tables)});
+          {queues_.work().after(now.caller), staging_->claim(tables(), now.last, Staging::For::tables)});
       if (!bad.ok()) return bad;
     }
     if (Status bad = go_up(i, now, number); !bad.ok()) return bad;
-    const auto up = link_.up().mark();
+    const auto up = queues_.up().record_fence();
     if (!up.ok()) return up.status();
-    if (Status bad = first_error({link_.work().after(*up), update(i, now)}); !bad.ok()) return bad;
-    const auto work = link_.work().mark();
+    if (Status bad = first_error({queues_.work().after(*up), update(i, now)}); !bad.ok()) return bad;
+    const auto work = queues_.work().record_fence();
     if (!work.ok()) return work.status();
-    marks = {*up, *work};
+    fences = {*up, *work};
     if (now.kept && number == now.last) staging_->kept_until(*now.kept, *work);
-    if (Status bad = link_.down().after(*work); !bad.ok()) return bad;
+    if (Status bad = queues_.down().after(*work); !bad.ok()) return bad;
     const std::byte* base = staging_->memory().data() + placed_[i].at;
     for (const Run& run : batches_[i].runs) {
-      if (Status bad = link_.down().copy(run.host, base + run.at, run.bytes, "states down"); !bad.ok())
+      if (Status bad = queues_.down().copy(run.host, base + run.at, run.bytes, "states down"); !bad.ok())
         return bad;
     }
-    const auto down = link_.down().mark();
+    const auto down = queues_.down().record_fence();
     if (down.ok()) staging_->end(number, *down);
     return down.status();
   }
 
   Status go_up(std::size_t i, const Now& now, std::uint64_t number) {
     const Batch& batch = batches_[i];
-    Queue& up = link_.up();
+    Queue& up = queues_.up();
     std::byte* const base = staging_->memory().data() + placed_[i].at;
     const auto bytes = static_cast<std::size_t>(with_grads_[i] ? batch.bytes : batch.states_bytes);
     Status bad = staging_->claim({base, bytes}, number, Staging::For::copies);
@@ -333,7 +335,7 @@ class StreamedStep final : public OffloadedStep {
     one.workspace = tables().subspan(static_cast<std::size_t>(placed.tables_at),
                                      static_cast<std::size_t>(placed.inner->workspace_bytes()));
     // The last one tells, and counts for all. The others have a count of their own.
-    Link::Words count{};
+    DeviceQueues::CopyRange count{};
     if (i + 1 < batches_.size()) {
       one.scalars.report = nullptr;
       if (one.scalars.step != nullptr) {
@@ -341,11 +343,11 @@ class StreamedStep final : public OffloadedStep {
         one.scalars.step = staging_->count();
       }
     }
-    return link_.work().run(
-        [&link = link_, inner = placed.inner, grads = std::move(grads), one, count,
+    return queues_.work().run(
+        [&queues = queues_, inner = placed.inner, grads = std::move(grads), one, count,
          write_tables = now.write_tables](void* stream) mutable {
           if (count.to != nullptr) {
-            if (Status bad = link.copy(stream, {&count, 1}); !bad.ok()) return bad;
+            if (Status bad = queues.copy(stream, {&count, 1}); !bad.ok()) return bad;
           }
           one.stream = stream;
           return inner->step(grads, write_tables, one);
@@ -353,13 +355,13 @@ class StreamedStep final : public OffloadedStep {
         "step");
   }
 
-  void promise(const Batch& batch, std::uint64_t number, const std::shared_ptr<BatchMarks>& marks) {
-    const Mark queued = staging_->queued(number);
-    const std::shared_ptr<Mark> up(marks, &marks->up), work(marks, &marks->work);
+  void pending(const Batch& batch, std::uint64_t number, const std::shared_ptr<BatchFences>& fences) {
+    const Fence queued = staging_->queued(number);
+    const std::shared_ptr<Fence> up(fences, &fences->up), work(fences, &fences->work);
     for (const Piece& piece : batch.pieces) {
       if (!piece.last) continue;
-      promises_[piece.tensor].weight = {queued, work};
-      promises_[piece.tensor].gradient = {queued, held_[piece.tensor] != nullptr ? up : work};
+      fences_[piece.tensor].weight = {queued, work};
+      fences_[piece.tensor].gradient = {queued, held_[piece.tensor] != nullptr ? up : work};
     }
   }
 
@@ -369,13 +371,13 @@ class StreamedStep final : public OffloadedStep {
   }
 
   const GroupConfig config_;
-  Link& link_;
+  DeviceQueues& queues_;
   const std::vector<std::int64_t*> counts_;
   const std::uint64_t number_ = fresh_number();  // by which its tables are known
   std::vector<TensorArgs> tensors_;
   std::vector<const void*> grads_, held_;
-  std::vector<Mark> complete_;
-  Mark caller_;
+  std::vector<Fence> complete_;
+  Fence caller_;
   Staging* staging_ = nullptr;
   std::vector<Batch> batches_;
   std::vector<Placed> placed_;    // of each batch
@@ -384,16 +386,17 @@ class StreamedStep final : public OffloadedStep {
   std::int64_t room_ = 0, room_with_grads_ = 0, tables_bytes_ = 0;
   bool holds_ = false;        // some gradients of the next step are in host memory
   std::uint64_t posted_ = 0;  // its last batch
-  std::vector<Promises> promises_;
+  std::vector<TensorFences> fences_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<OffloadedStep>> make_streamed_step(const GroupConfig& config,
                                                           std::span<const OffloadedTensor> tensors,
-                                                          Link& link, std::span<std::int64_t* const> counts,
+                                                          DeviceQueues& queues,
+                                                          std::span<std::int64_t* const> counts,
                                                           StreamSizes sizes) {
-  auto step = std::make_unique<StreamedStep>(config, tensors, link, counts);
+  auto step = std::make_unique<StreamedStep>(config, tensors, queues, counts);
   if (Status bad = step->bind(tensors, sizes); !bad.ok()) return bad;
   return std::unique_ptr<OffloadedStep>(std::move(step));
 }

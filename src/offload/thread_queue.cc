@@ -1,6 +1,6 @@
-// A list of tasks and a thread that takes them in order. A mark is a number: how many tasks were queued
+// A list of tasks and a thread that takes them in order. A fence is a number: how many tasks were queued
 // before it; it has passed when that many are done. After a task that failed no other one is run, so nothing
-// is computed from what it did not do; they count as done, and marks behind it say why.
+// is computed from what it did not do; they count as done, and fences behind it say why.
 // SPDX-License-Identifier: MIT
 #include "offload/thread_queue.h"
 
@@ -35,7 +35,7 @@ struct Task {
   const char* label = nullptr;  // null: it only waits
 };
 
-// What the thread, the queue and marks share; it lives as long as the last of them.
+// What the thread, the queue and fences share; it lives as long as the last of them.
 struct Core {
   const pid_t owner = getpid();
   std::string row;
@@ -58,16 +58,16 @@ struct Core {
   }
 };
 
-class ThreadMark final : public Mark::State {
+class ThreadFence final : public Fence::State {
  public:
-  ThreadMark(std::shared_ptr<Core> core, std::uint64_t tasks) : core_(std::move(core)), tasks_(tasks) {}
+  ThreadFence(std::shared_ptr<Core> core, std::uint64_t tasks) : core_(std::move(core)), tasks_(tasks) {}
 
   // In a forked process it has: nobody there waits for a thread that does not exist.
   [[nodiscard]] bool passed() const override {
     return core_->done.load(std::memory_order_acquire) >= tasks_ || !core_->ours();
   }
   Status wait() const override {
-    if (!core_->ours()) return forked("a mark of the queue '" + core_->row + "'");
+    if (!core_->ours()) return forked("a fence of the queue '" + core_->row + "'");
     std::unique_lock lock(core_->mutex);
     if (core_->done < tasks_ && core_->worker == std::this_thread::get_id())
       return Status::failed("[offload] the queue '" + core_->row + "' was asked to wait for itself");
@@ -112,7 +112,7 @@ void work_off(Core& core) {
         const Noted noted(core.row, task.label);
         status = run_guarded(task);
       }
-    }  // what the task held is let go before marks behind it pass
+    }  // what the task held is let go before fences behind it pass
     lock.lock();
     const std::uint64_t number = core.done.load(std::memory_order_relaxed) + 1;
     if (!status.ok()) core.fail(std::move(status), number);
@@ -164,16 +164,16 @@ class ThreadQueue final : public Queue {
   Status run(std::function<Status(void* stream)> work, const char* label) override {
     return push({[work = std::move(work)] { return work(nullptr); }, label});
   }
-  Result<Mark> mark() override {
+  Result<Fence> record_fence() override {
     if (!core_->ours()) return forked("the queue '" + core_->row + "'");
     const std::lock_guard lock(core_->mutex);
     if (!core_->error.ok()) return core_->error;
-    return Mark(std::make_shared<ThreadMark>(core_, core_->queued));
+    return Fence(std::make_shared<ThreadFence>(core_, core_->queued));
   }
-  Status after(const Mark& mark) override {
-    const auto* own = dynamic_cast<const ThreadMark*>(mark.state());
-    if (mark.state() == nullptr || (own != nullptr && own->of(core_.get()))) return {};
-    return push({[mark] { return mark.wait(); }, nullptr});
+  Status after(const Fence& fence) override {
+    const auto* own = dynamic_cast<const ThreadFence*>(fence.state());
+    if (fence.state() == nullptr || (own != nullptr && own->of(core_.get()))) return {};
+    return push({[fence] { return fence.wait(); }, nullptr});
   }
 
  private:

@@ -33,8 +33,8 @@ class CudaTarget final : public Target {
     (void)cudaStreamDestroy(stream_);
   }
   [[nodiscard]] octavo::Device device() const override { return {octavo::DeviceKind::cuda, 0}; }
-  [[nodiscard]] std::unique_ptr<octavo::offload::Link> link() override {
-    return std::move(octavo::offload::make_cuda_link("[test]", 0).value());
+  [[nodiscard]] std::unique_ptr<octavo::offload::DeviceQueues> queues() override {
+    return std::move(octavo::offload::make_cuda_queues("[test]", 0).value());
   }
   [[nodiscard]] void* stream() override { return stream_; }
   // From large pieces: cudaMalloc is slow.
@@ -203,7 +203,7 @@ TEST_F(StreamedCuda, ScalarsAreThoseOfTheCallersStream) {
   }
 }
 
-// The caller's stream, ordered behind the promise, may use a gradient's memory and read a weight.
+// The caller's stream, ordered after the fence, may use a gradient's memory and read a weight.
 TEST_F(StreamedCuda, PromisesOrderTheCallersStream) {
   const OptimizerCase adamw = optimizers(false)[1];
   auto* const stream = static_cast<cudaStream_t>(target->stream());
@@ -214,9 +214,9 @@ TEST_F(StreamedCuda, PromisesOrderTheCallersStream) {
     octavo::StepArgs args = step_args(adamw, 1);
     ASSERT_TRUE(expected.step(args).ok());
     ASSERT_TRUE(got.step(args).ok());
-    const auto order = [&](const octavo::offload::Promise& promise) {
-      if (octavo::Status bad = promise.queued.wait(); !bad.ok()) return bad;
-      return promise.mark == nullptr ? octavo::Status() : got.link().order(stream, *promise.mark);
+    const auto order = [&](const octavo::offload::PendingFence& pending) {
+      if (octavo::Status bad = pending.queued.wait(); !bad.ok()) return bad;
+      return pending.fence == nullptr ? octavo::Status() : got.queues().order(stream, *pending.fence);
     };
     for (std::size_t i = 0; i < expected.tensors().size(); ++i) {
       const auto bytes = static_cast<std::size_t>(expected.tensors()[i].grad.size());
@@ -233,15 +233,15 @@ TEST(StreamedCudaMemory, OneCopyReachesAsFarAsItsAllocation) {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) GTEST_SKIP() << "no GPU";
   CudaTarget target;
-  const auto link = target.link();
+  const auto queues = target.queues();
   const std::byte* const one = target.allocate_host(1 << 20);
   const std::byte* const other = target.allocate_host(1 << 20);
-  EXPECT_TRUE(link->in_one_piece(one, one + (1 << 20) - 1));
-  EXPECT_FALSE(link->in_one_piece(one, other));
-  EXPECT_FALSE(link->in_one_piece(one, &count));
+  EXPECT_TRUE(queues->in_one_allocation(one, one + (1 << 20) - 1));
+  EXPECT_FALSE(queues->in_one_allocation(one, other));
+  EXPECT_FALSE(queues->in_one_allocation(one, &count));
   void* own = nullptr;
   check(cudaMallocHost(&own, 8192));
-  EXPECT_TRUE(link->in_one_piece(own, static_cast<std::byte*>(own) + 8191));
+  EXPECT_TRUE(queues->in_one_allocation(own, static_cast<std::byte*>(own) + 8191));
   check(cudaFreeHost(own));
 }
 

@@ -16,7 +16,7 @@ using octavo::TensorSpec;
 class FakeTarget final : public Target {
  public:
   [[nodiscard]] octavo::Device device() const override { return {octavo::DeviceKind::cuda, 0}; }
-  [[nodiscard]] std::unique_ptr<octavo::offload::Link> link() override { return threads_.link(); }
+  [[nodiscard]] std::unique_ptr<octavo::offload::DeviceQueues> queues() override { return threads_.queues(); }
   [[nodiscard]] void* stream() override { return nullptr; }
   std::byte* allocate(std::int64_t bytes) override { return threads_.allocate(bytes); }
   std::byte* allocate_host(std::int64_t bytes) override { return threads_.allocate_host(bytes); }

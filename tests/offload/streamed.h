@@ -28,7 +28,7 @@ class Target {
   Target& operator=(const Target&) = delete;
   virtual ~Target() = default;
   [[nodiscard]] virtual octavo::Device device() const = 0;
-  [[nodiscard]] virtual std::unique_ptr<octavo::offload::Link> link() = 0;
+  [[nodiscard]] virtual std::unique_ptr<octavo::offload::DeviceQueues> queues() = 0;
   [[nodiscard]] virtual void* stream() = 0;  // the caller's
   virtual std::byte* allocate(std::int64_t bytes) = 0;
   virtual std::byte* allocate_host(std::int64_t bytes) = 0;
@@ -40,8 +40,8 @@ class Target {
 class ThreadTarget final : public Target {
  public:
   [[nodiscard]] octavo::Device device() const override { return {}; }
-  [[nodiscard]] std::unique_ptr<octavo::offload::Link> link() override {
-    return octavo::offload::make_cpu_link();
+  [[nodiscard]] std::unique_ptr<octavo::offload::DeviceQueues> queues() override {
+    return octavo::offload::make_cpu_queues();
   }
   [[nodiscard]] void* stream() override { return nullptr; }
   std::byte* allocate(std::int64_t bytes) override {
@@ -72,8 +72,8 @@ class Streamed {
       held_.emplace_back(t.grad.size());
     }
     if (kind == Kind::slab || kind == Kind::slab_with_gaps) lay_out();
-    link_ = target.link();
-    staging_.emplace(*link_);
+    queues_ = target.queues();
+    staging_.emplace(*queues_);
     step_ = make(all(), counts);
   }
 
@@ -101,8 +101,8 @@ class Streamed {
     target_.copy(kind_ == Kind::held ? held_[i].data() : grads_[i], wrong.data(), grad.size());
   }
   [[nodiscard]] bool weight_is_ready(std::size_t i) const {
-    const auto& promise = step_->weight(i);
-    return promise.queued.passed() && (promise.mark == nullptr || promise.mark->passed());
+    const auto& pending = step_->weight(i);
+    return pending.queued.passed() && (pending.fence == nullptr || pending.fence->passed());
   }
   octavo::Status wait_weight(std::size_t i) { return wait_for(step_->weight(i)); }
   // Ordered: the caller's stream is, and the host does not wait.
@@ -142,7 +142,7 @@ class Streamed {
   }
 
   void hold_down() {
-    (void)link_->down().run(
+    (void)queues_->down().run(
         [gate = gate_.get_future().share()](void*) {
           gate.wait();
           return octavo::Status();
@@ -151,7 +151,7 @@ class Streamed {
   }
   void let_go() { gate_.set_value(); }
   void shrink_staging() { most_staging_ = 4096; }
-  [[nodiscard]] octavo::offload::Link& link() { return *link_; }
+  [[nodiscard]] octavo::offload::DeviceQueues& queues() { return *queues_; }
   [[nodiscard]] octavo::offload::OffloadedStep& whole() { return *step_; }
   [[nodiscard]] std::byte* device_grad(std::size_t i) { return grads_[i]; }
 
@@ -168,9 +168,9 @@ class Streamed {
     std::iota(numbers.begin(), numbers.end(), std::size_t{0});
     return numbers;
   }
-  static octavo::Status wait_for(const octavo::offload::Promise& promise) {
-    if (octavo::Status bad = promise.queued.wait(); !bad.ok()) return bad;
-    return promise.mark == nullptr ? octavo::Status() : promise.mark->wait();
+  static octavo::Status wait_for(const octavo::offload::PendingFence& pending) {
+    if (octavo::Status bad = pending.queued.wait(); !bad.ok()) return bad;
+    return pending.fence == nullptr ? octavo::Status() : pending.fence->wait();
   }
 
   // Memory of the device with the same bytes, as far from a multiple of 64.
@@ -224,7 +224,7 @@ class Streamed {
     }
     octavo::GroupConfig config = set_.config();
     config.device = target_.device();
-    auto made = octavo::offload::make_streamed_step(config, given, *link_, counts, sizes_);
+    auto made = octavo::offload::make_streamed_step(config, given, *queues_, counts, sizes_);
     EXPECT_TRUE(made.ok()) << made.status().message();
     (*made)->expect_held(kind_ == Kind::held);
     return std::move(*made);
@@ -233,7 +233,7 @@ class Streamed {
   octavo::Result<octavo::StepReport> run(octavo::offload::OffloadedStep& step,
                                          const std::vector<std::size_t>& tensors, octavo::StepArgs args) {
     args.stream = target_.stream();
-    const auto caller = link_->mark(args.stream);
+    const auto caller = queues_->record_fence(args.stream);
     if (!caller.ok()) return caller.status();
     const std::int64_t bytes = std::min(step.staging_bytes(), most_staging_);
     if (bytes > static_cast<std::int64_t>(staging_->memory().size()) || most_staging_ == bytes) {
@@ -243,15 +243,15 @@ class Streamed {
       if (!bad.ok()) return bad;
     }
     std::vector<const void*> grads, held;
-    std::vector<octavo::offload::Mark> complete;
+    std::vector<octavo::offload::Fence> complete;
     for (const std::size_t i : tensors) {
       grads.push_back(kind_ == Kind::held ? nullptr : grads_[i]);
       if (kind_ != Kind::held) continue;
       // Late, by the host's queue.
       const Buffer& grad = set_.tensors()[i].grad;
-      (void)link_->host().copy(held_[i].data(), grad.data(), grad.size(), "gradient");
+      (void)queues_->host().copy(held_[i].data(), grad.data(), grad.size(), "gradient");
       held.push_back(grad.size() == 0 ? nullptr : held_[i].data());
-      complete.push_back(*link_->host().mark());
+      complete.push_back(*queues_->host().record_fence());
     }
     if (octavo::Status bad = step.bind_grads(grads); !bad.ok()) return bad;
     step.prepare({&*staging_, *caller, held, complete});
@@ -269,7 +269,7 @@ class Streamed {
   std::vector<Buffer> held_;
   std::int64_t most_staging_ = std::int64_t{1} << 40;
   std::promise<void> gate_;
-  std::unique_ptr<octavo::offload::Link> link_;  // from here on: gone before the memory is
+  std::unique_ptr<octavo::offload::DeviceQueues> queues_;  // from here on: gone before the memory is
   std::optional<octavo::offload::Staging> staging_;
   std::unique_ptr<octavo::offload::OffloadedStep> step_;
 };

@@ -89,7 +89,7 @@ TEST(StreamedStep, ErrorsOfQueuesReachAllThatIsBehindThem) {
   ASSERT_TRUE(got.step(step_args(adamw, 1)).ok());
   ASSERT_TRUE(got.wait_weight(0).ok());
   got.wait();
-  (void)got.link().work().run([](void*) { return Status::failed("on purpose"); }, "step");
+  (void)got.queues().work().run([](void*) { return Status::failed("on purpose"); }, "step");
   // The step may be queued before the error is known.
   const auto some = got.step_some({4, 1}, step_args(adamw, 2));
   const auto whole = got.step(step_args(adamw, 2));

@@ -60,19 +60,20 @@ void EventPool::give(Kind kind, cudaEvent_t event) {
   free_[static_cast<int>(kind)].push_back(event);
 }
 
-Result<offload::Mark> EventPool::mark(const std::string& where, cudaStream_t stream, const void* queue) {
+Result<offload::Fence> EventPool::record_fence(const std::string& where, cudaStream_t stream,
+                                               const void* queue) {
   const auto event = take(Kind::order);
   if (!event.ok()) return event.status();
-  auto state = std::make_shared<EventMark>(shared_from_this(), *event, queue);
+  auto state = std::make_shared<EventFence>(shared_from_this(), *event, queue);
   const DeviceScope scope(device_);
   if (const cudaError_t error = cudaEventRecord(*event, stream); error != cudaSuccess) {
     (void)cudaGetLastError();
     return failed(of(device_) + " " + where + ": recording an event", error);
   }
-  return offload::Mark(std::move(state));
+  return offload::Fence(std::move(state));
 }
 
-bool EventMark::passed() const {
+bool EventFence::passed() const {
   if (passed_.load(std::memory_order_acquire) || !pool_->ours()) return true;
   const DeviceScope scope(pool_->device());
   const cudaError_t error = cudaEventQuery(event_);
@@ -82,8 +83,8 @@ bool EventMark::passed() const {
 }
 
 // cudaEventSynchronize would keep a CPU busy until then.
-Status EventMark::wait() const {
-  if (!pool_->ours()) return offload::forked("a mark of cuda:" + std::to_string(pool_->device()));
+Status EventFence::wait() const {
+  if (!pool_->ours()) return offload::forked("a fence of cuda:" + std::to_string(pool_->device()));
   if (passed_.load(std::memory_order_acquire)) return {};
   const DeviceScope scope(pool_->device());
   cudaError_t error = cudaEventQuery(event_);

@@ -1,4 +1,4 @@
-// Events of one device, used again and again, and marks made of them.
+// Events of one device, used again and again, and fences made of them.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -29,7 +29,8 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   // An event may be given back when nobody will ask for it: who waits for it in a stream has its own copy.
   void give(Kind kind, cudaEvent_t event);
   // What `stream` has been given so far.
-  Result<offload::Mark> mark(const std::string& where, cudaStream_t stream, const void* queue = nullptr);
+  Result<offload::Fence> record_fence(const std::string& where, cudaStream_t stream,
+                                      const void* queue = nullptr);
 
   [[nodiscard]] int device() const { return device_; }
   // False in a forked process, where nothing of CUDA may be called.
@@ -42,19 +43,19 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   std::vector<cudaEvent_t> free_[2];
 };
 
-class EventMark final : public offload::Mark::State {
+class EventFence final : public offload::Fence::State {
  public:
-  EventMark(std::shared_ptr<EventPool> pool, cudaEvent_t event, const void* queue)
+  EventFence(std::shared_ptr<EventPool> pool, cudaEvent_t event, const void* queue)
       : pool_(std::move(pool)), event_(event), queue_(queue) {}
-  EventMark(const EventMark&) = delete;
-  EventMark& operator=(const EventMark&) = delete;
-  ~EventMark() override { pool_->give(EventPool::Kind::order, event_); }
+  EventFence(const EventFence&) = delete;
+  EventFence& operator=(const EventFence&) = delete;
+  ~EventFence() override { pool_->give(EventPool::Kind::order, event_); }
 
   [[nodiscard]] bool passed() const override;  // an error has passed, too: wait says it
   Status wait() const override;
 
   [[nodiscard]] cudaEvent_t event() const { return event_; }
-  // The queue that it is a mark of; null: a stream of the caller.
+  // The queue that it is a fence of; null: a stream of the caller.
   [[nodiscard]] const void* queue() const { return queue_; }
 
  private:

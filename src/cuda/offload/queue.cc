@@ -10,7 +10,7 @@
 namespace octavo::cuda {
 namespace {
 
-using offload::Mark;
+using offload::Fence;
 
 // Called by a thread of the driver, in the stream's order.
 void CUDART_CB sleep_in_stream(void* microseconds) {
@@ -29,7 +29,7 @@ Result<std::unique_ptr<StreamQueue>> StreamQueue::make(std::string row, std::sha
                                                        int priority, offload::Delays delays) {
   const DeviceScope scope(events->device());
   cudaStream_t stream = nullptr;
-  // Not ordered behind the default stream: marks say what is behind what.
+  // Not ordered behind the default stream: fences say what is behind what.
   const cudaError_t error = cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority);
   if (Status bad = checked(row, "making a stream", error); !bad.ok()) return bad;
   return std::unique_ptr<StreamQueue>(new StreamQueue(std::move(row), std::move(events), stream,
@@ -53,7 +53,7 @@ StreamQueue::~StreamQueue() {
   (void)cudaGetLastError();
 }
 
-void StreamQueue::quiet() {
+void StreamQueue::synchronize() {
   if (!events_->ours()) return;
   const DeviceScope scope(events_->device());
   (void)cudaStreamSynchronize(stream_);
@@ -157,20 +157,20 @@ Status StreamQueue::run(std::function<Status(void* stream)> work, const char* la
   });
 }
 
-Result<Mark> StreamQueue::mark() {
+Result<Fence> StreamQueue::record_fence() {
   if (Status bad = usable(); !bad.ok()) return bad;
-  auto mark = events_->mark(row_, stream_, this);
-  if (!mark.ok()) return keep(mark.status());
-  return mark;
+  auto fence = events_->record_fence(row_, stream_, this);
+  if (!fence.ok()) return keep(fence.status());
+  return fence;
 }
 
-Status StreamQueue::after(const Mark& mark) {
-  if (Status bad = usable(); !bad.ok() || mark.state() == nullptr) return bad;
-  const auto* event = dynamic_cast<const EventMark*>(mark.state());
-  if (event == nullptr) return keep(mark.wait());
+Status StreamQueue::after(const Fence& fence) {
+  if (Status bad = usable(); !bad.ok() || fence.state() == nullptr) return bad;
+  const auto* event = dynamic_cast<const EventFence*>(fence.state());
+  if (event == nullptr) return keep(fence.wait());
   if (event->queue() == this) return {};
   const DeviceScope scope(events_->device());
-  return keep(checked(row_, "waiting for a mark", cudaStreamWaitEvent(stream_, event->event(), 0)));
+  return keep(checked(row_, "waiting for a fence", cudaStreamWaitEvent(stream_, event->event(), 0)));
 }
 
 }  // namespace octavo::cuda

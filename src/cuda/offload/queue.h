@@ -17,9 +17,9 @@ class StreamQueue final : public offload::Queue, private offload::TraceSource {
 
   Status copy(void* to, const void* from, std::int64_t bytes, const char* label) override;
   Status run(std::function<Status(void* stream)> work, const char* label) override;
-  Result<offload::Mark> mark() override;
-  void quiet() override;
-  Status after(const offload::Mark& mark) override;
+  Result<offload::Fence> record_fence() override;
+  void synchronize() override;
+  Status after(const offload::Fence& fence) override;
 
  private:
   struct Timed {

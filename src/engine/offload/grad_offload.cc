@@ -54,16 +54,16 @@ Status Engine::take(std::span<const std::uint32_t> handles, std::span<const void
     if (!bad.ok()) return impl.fail({bad, handles[i]});
   }
   if (handles.empty()) return {};
-  const auto link = impl.devices.link(tag, device);
-  if (!link.ok()) return link.status();
+  const auto queues = impl.devices.queues(tag, device);
+  if (!queues.ok()) return queues.status();
   if (Status bad = impl.check_uncaptured("take", device, stream); !bad.ok()) return bad;
-  const auto caller = (*link)->mark(stream);
+  const auto caller = (*queues)->record_fence(stream);
   if (!caller.ok()) return impl.keep_error(caller.status());
-  if (Status bad = (*link)->down().after(*caller); !bad.ok()) return impl.keep_error(bad);
+  if (Status bad = (*queues)->down().after(*caller); !bad.ok()) return impl.keep_error(bad);
   for (std::size_t i = 0; i < handles.size(); ++i) {
     const Record& record = impl.registry[handles[i]];
     const DType kept = record.held_in_fp32 ? DType::f32 : dtypes[i];
-    if (Status bad = impl.take(handles[i], grads[i], dtypes[i], kept, **link, impl.sums_wanted); !bad.ok())
+    if (Status bad = impl.take(handles[i], grads[i], dtypes[i], kept, **queues, impl.sums_wanted); !bad.ok())
       return impl.fail({bad, handles[i]});
   }
   return {};
@@ -85,7 +85,7 @@ engine::Failure Engine::Impl::check_held() const {
 
 // REQUIRES: checked arguments; `down` is behind the gradient.
 Status Engine::Impl::take(std::uint32_t handle, const void* grad, DType dtype, DType kept,
-                          offload::Link& link, bool with_sums) {
+                          offload::DeviceQueues& queues, bool with_sums) {
   Record& record = registry[handle];
   Offloaded& own = *record.offloaded;
   const std::int64_t numel = record.args.spec.numel;
@@ -109,26 +109,26 @@ Status Engine::Impl::take(std::uint32_t handle, const void* grad, DType dtype, D
     if (!first) return {};
     return first_error({behind(queue, own.released), behind(queue, own.complete), behind(queue, own.summed)});
   };
-  const auto mark_of = [](offload::Queue& queue, offload::Mark& out) -> Status {
-    auto mark = queue.mark();
-    if (mark.ok()) out = std::move(*mark);
-    return mark.status();
+  const auto fence_of = [](offload::Queue& queue, offload::Fence& out) -> Status {
+    auto fence = queue.record_fence();
+    if (fence.ok()) out = std::move(*fence);
+    return fence.status();
   };
   const std::shared_ptr<offload::HeldSums> sums = with_sums ? own.sums : nullptr;
   if (first && kept == dtype) {
-    Status bad = begin_writing(link.down());
-    if (bad.ok()) bad = link.down().copy(own.held.get(), grad, bytes, "gradients down");
-    if (bad.ok()) bad = mark_of(link.down(), own.taken);
+    Status bad = begin_writing(queues.down());
+    if (bad.ok()) bad = queues.down().copy(own.held.get(), grad, bytes, "gradients down");
+    if (bad.ok()) bad = fence_of(queues.down(), own.taken);
     own.complete = own.taken;
     own.summed = {};
     if (bad.ok() && sums != nullptr) {
       const GradView view{own.held.get(), kept, numel};
-      bad = link.host().after(own.taken);
+      bad = queues.host().after(own.taken);
       const auto sum = [view, sums](void* /*stream*/) {
         return offload::sum_gradient(view, *sums, offload::host_threads());
       };
-      if (bad.ok()) bad = link.host().run(sum, "sums");
-      if (bad.ok()) bad = mark_of(link.host(), own.summed);
+      if (bad.ok()) bad = queues.host().run(sum, "sums");
+      if (bad.ok()) bad = fence_of(queues.host(), own.summed);
     }
     return bad.ok() ? taken() : keep_error(std::move(bad));
   }
@@ -136,16 +136,16 @@ Status Engine::Impl::take(std::uint32_t handle, const void* grad, DType dtype, D
   const auto through = passage(passing, pin);
   if (!through.ok()) return through.status();
   void* const from = (*through)->piece.get();
-  Status bad = link.down().after((*through)->free);
-  if (bad.ok()) bad = link.down().copy(from, grad, passing, "gradients down");
-  if (bad.ok()) bad = mark_of(link.down(), own.taken);
-  if (bad.ok()) bad = begin_writing(link.host());
-  if (bad.ok()) bad = link.host().after(own.taken);
+  Status bad = queues.down().after((*through)->free);
+  if (bad.ok()) bad = queues.down().copy(from, grad, passing, "gradients down");
+  if (bad.ok()) bad = fence_of(queues.down(), own.taken);
+  if (bad.ok()) bad = begin_writing(queues.host());
+  if (bad.ok()) bad = queues.host().after(own.taken);
   const auto add = [to = own.held.get(), kept, from, dtype, numel, first, sums](void* /*stream*/) {
     return offload::add_gradient(to, kept, from, dtype, numel, first, sums.get(), offload::host_threads());
   };
-  if (bad.ok()) bad = link.host().run(add, "add gradients");
-  if (bad.ok()) bad = mark_of(link.host(), own.complete);
+  if (bad.ok()) bad = queues.host().run(add, "add gradients");
+  if (bad.ok()) bad = fence_of(queues.host(), own.complete);
   own.summed = (*through)->free = own.complete;
   return bad.ok() ? taken() : keep_error(std::move(bad));
 }

@@ -34,7 +34,7 @@ Status Engine::Impl::reserve_gradient(std::uint32_t handle, std::int64_t bytes) 
   Offloaded& own = *registry[handle].offloaded;
   if (own.held.bytes >= bytes) return {};
   Status bad = first_error({own.released.queued.wait(), own.complete.wait(), own.summed.wait()});
-  if (bad.ok() && own.released.mark != nullptr) bad = own.released.mark->wait();
+  if (bad.ok() && own.released.fence != nullptr) bad = own.released.fence->wait();
   if (!bad.ok()) return keep_error(bad);
   auto piece = memory.take(bytes, std::max(bytes, bytes_to_hold()), pins(registry[handle].device));
   if (piece.ok()) own.held = std::move(*piece);

@@ -35,10 +35,11 @@ Status Engine::Impl::reserve_copies(std::span<const std::uint32_t> handles) {
 }
 
 // REQUIRES: host tensors that have copies, of the link's device.
-Result<offload::Mark> Engine::Impl::copy_params(std::span<const std::uint32_t> handles, EngineCopy way,
-                                                offload::Link& link, const offload::Mark& caller) {
+Result<offload::Fence> Engine::Impl::copy_params(std::span<const std::uint32_t> handles, EngineCopy way,
+                                                 offload::DeviceQueues& queues,
+                                                 const offload::Fence& caller) {
   const bool to_host = way == EngineCopy::to_host;
-  offload::Queue& queue = to_host ? link.down() : link.up();
+  offload::Queue& queue = to_host ? queues.down() : queues.up();
   Status bad = behind(queue, caller);
   for (const std::uint32_t handle : handles) {
     const Record& record = registry[handle];
@@ -49,14 +50,14 @@ Result<offload::Mark> Engine::Impl::copy_params(std::span<const std::uint32_t> h
     const std::int64_t bytes = record.args.spec.numel * dtype_bytes(record.args.spec.param_dtype);
     if (bad.ok() && bytes > 0) bad = queue.copy(to, from, bytes, to_host ? "weights down" : "weights up");
   }
-  auto mark = bad.ok() ? queue.mark() : Result<offload::Mark>(bad);
-  if (!mark.ok()) return keep_error(mark.status());
+  auto fence = bad.ok() ? queue.record_fence() : Result<offload::Fence>(bad);
+  if (!fence.ok()) return keep_error(fence.status());
   for (const std::uint32_t handle : handles) {
     Offloaded& own = *registry[handle].offloaded;
-    own.copied = *mark;
+    own.copied = *fence;
     own.stale = false;
   }
-  return mark;
+  return fence;
 }
 
 Status Engine::Impl::refresh(std::span<const std::uint32_t> handles, EngineCopy way, Device device,
@@ -64,8 +65,8 @@ Status Engine::Impl::refresh(std::span<const std::uint32_t> handles, EngineCopy 
   std::vector<std::uint32_t> found = offloaded_of(handles, device);
   std::erase_if(found, [&](std::uint32_t handle) { return registry[handle].residence != Residence::host; });
   if (found.empty()) return {};
-  const auto link = devices.link(registry.tag(), device);
-  if (!link.ok()) return link.status();
+  const auto queues = devices.queues(registry.tag(), device);
+  if (!queues.ok()) return queues.status();
   if (Status bad = check_uncaptured("refresh", device, stream); !bad.ok()) return bad;
   if (way == EngineCopy::to_device) {
     const auto stale = std::ranges::find_if(found, [&](auto h) { return registry[h].offloaded->stale; });
@@ -78,10 +79,10 @@ Status Engine::Impl::refresh(std::span<const std::uint32_t> handles, EngineCopy 
   }
   if (Status bad = wait_for_counts(found); !bad.ok()) return bad;
   if (Status bad = reserve_copies(found); !bad.ok()) return bad;
-  const auto caller = (*link)->mark(stream);
+  const auto caller = (*queues)->record_fence(stream);
   if (!caller.ok()) return keep_error(caller.status());
-  const auto mark = copy_params(found, way, **link, *caller);
-  return mark.ok() ? keep_error((*link)->order(stream, *mark)) : mark.status();
+  const auto fence = copy_params(found, way, **queues, *caller);
+  return fence.ok() ? keep_error((*queues)->order(stream, *fence)) : fence.status();
 }
 
 Status Engine::refresh(std::span<const std::uint32_t> handles, EngineCopy way, Device device, void* stream) {

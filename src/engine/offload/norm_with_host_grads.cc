@@ -32,10 +32,10 @@ Result<offload::HeldSums*> Engine::Impl::sums_of(std::uint32_t handle, int threa
 Status Engine::Impl::measure(engine::NormSet& set, const EngineDevice& given, GradNorm* out, int threads) {
   const auto workspace = set.workspace(given.workspace);
   if (set.held.empty()) return set.backend->run(workspace, out, given.stream, threads);
-  const auto link = devices.link(registry.tag(), set.device);
-  if (!link.ok()) return link.status();
-  offload::Queue& down = (*link)->down();
-  offload::Queue& up = (*link)->up();
+  const auto queues = devices.queues(registry.tag(), set.device);
+  if (!queues.ok()) return queues.status();
+  offload::Queue& down = (*queues)->down();
+  offload::Queue& up = (*queues)->up();
 
   std::span<const double> here;  // chunks on the device
   if (set.backend != nullptr) {
@@ -52,7 +52,7 @@ Status Engine::Impl::measure(engine::NormSet& set, const EngineDevice& given, Gr
   }
   auto* const norm = reinterpret_cast<GradNorm*>(norm_memory.get());
   auto* const chunks = reinterpret_cast<double*>(norm_memory.get() + sizeof(GradNorm));
-  const auto caller = (*link)->mark(given.stream);
+  const auto caller = (*queues)->record_fence(given.stream);
   if (!caller.ok()) return keep_error(caller.status());
   *norm = {};
   if (set.backend != nullptr) {
@@ -60,8 +60,8 @@ Status Engine::Impl::measure(engine::NormSet& set, const EngineDevice& given, Gr
     if (bad.ok()) bad = down.copy(norm, out, sizeof *norm, "norm down");
     if (bad.ok())
       bad = down.copy(chunks, here.data(), static_cast<std::int64_t>(here.size_bytes()), "norm down");
-    const auto mark = bad.ok() ? down.mark() : Result<offload::Mark>(bad);
-    bad = mark.ok() ? mark->wait() : mark.status();
+    const auto fence = bad.ok() ? down.record_fence() : Result<offload::Fence>(bad);
+    bad = fence.ok() ? fence->wait() : fence.status();
     if (!bad.ok()) return keep_error(bad);
   }
   std::vector<double> all;
@@ -90,10 +90,10 @@ Status Engine::Impl::measure(engine::NormSet& set, const EngineDevice& given, Gr
 
   Status bad = up.after(*caller);
   if (bad.ok()) bad = up.copy(out, norm, sizeof *norm, "norm up");
-  auto sent = bad.ok() ? up.mark() : Result<offload::Mark>(bad);
+  auto sent = bad.ok() ? up.record_fence() : Result<offload::Fence>(bad);
   if (!sent.ok()) return keep_error(sent.status());
   norm_sent = std::move(*sent);
-  return keep_error((*link)->order(given.stream, norm_sent));
+  return keep_error((*queues)->order(given.stream, norm_sent));
 }
 
 }  // namespace octavo

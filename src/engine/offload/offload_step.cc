@@ -30,36 +30,36 @@ engine::Failure Engine::Impl::check_offloaded(const Cohort& cohort, const Engine
 }
 
 // host: gradients, and weights that somebody else has written, to host memory.
-Status Engine::Impl::bring_down(Cohort& cohort, offload::Link& link, const offload::Mark& caller) {
+Status Engine::Impl::bring_down(Cohort& cohort, offload::DeviceQueues& queues, const offload::Fence& caller) {
   std::vector<std::uint32_t> stale;
   for (const std::uint32_t handle : cohort.handles) {
     if (registry[handle].offloaded->stale) stale.push_back(handle);
   }
   if (!stale.empty()) {
-    const auto copied = copy_params(stale, EngineCopy::to_host, link, caller);
+    const auto copied = copy_params(stale, EngineCopy::to_host, queues, caller);
     if (!copied.ok()) return copied.status();
   }
-  Status bad = behind(link.down(), caller);
+  Status bad = behind(queues.down(), caller);
   for (std::size_t i = 0; i < cohort.handles.size() && bad.ok(); ++i) {
     const std::uint32_t place = cohort.places[i];
     if (!held.empty() && held[place] != 0) continue;
     const DType dtype = begun->dtypes()[place];
-    bad = take(cohort.handles[i], begun->grads()[place], dtype, dtype, link, false);  // its norm is known
+    bad = take(cohort.handles[i], begun->grads()[place], dtype, dtype, queues, false);  // its norm is known
   }
   // Copies that go up must be gone, and those that come down be there, before the CPU writes them.
   for (const std::uint32_t handle : cohort.handles) {
     const Offloaded& own = *registry[handle].offloaded;
-    if (bad.ok()) bad = first_error({behind(link.host(), own.weight), behind(link.host(), own.copied)});
+    if (bad.ok()) bad = first_error({behind(queues.host(), own.weight), behind(queues.host(), own.copied)});
   }
   return bad;
 }
 
-// host: scalars come down to a place of their own; they are there behind the mark that is returned.
-Result<offload::Mark> Engine::Impl::bring_scalars(DeviceState& state, StepArgs& args,
-                                                  const EngineDevice& given) {
+// host: scalars come down to a place of their own; they are there behind the fence that is returned.
+Result<offload::Fence> Engine::Impl::bring_scalars(DeviceState& state, StepArgs& args,
+                                                   const EngineDevice& given) {
   const auto kept = state.staging->keep(args.scalars, given.stream);
   if (!kept.ok()) return kept.status();
-  const auto caller = state.link->mark(given.stream);
+  const auto caller = state.queues->record_fence(given.stream);
   if (!caller.ok()) return caller.status();
   if (state.scalars.bytes == 0) {
     const auto bytes = static_cast<std::int64_t>(engine::kScalarPlaces) * engine::kScalarBytes;
@@ -70,7 +70,7 @@ Result<offload::Mark> Engine::Impl::bring_scalars(DeviceState& state, StepArgs& 
   }
   state.scalar_place = (state.scalar_place + 1) % engine::kScalarPlaces;
   std::byte* at = state.scalars.get() + static_cast<std::int64_t>(state.scalar_place) * engine::kScalarBytes;
-  offload::Queue& down = state.link->down();
+  offload::Queue& down = state.queues->down();
   Status bad = first_error({behind(down, *caller), behind(down, state.scalars_read[state.scalar_place])});
   args.scalars = *kept;
   const auto copy = [&]<class T>(const T*& scalar) {
@@ -84,14 +84,14 @@ Result<offload::Mark> Engine::Impl::bring_scalars(DeviceState& state, StepArgs& 
   copy(args.scalars.lr);
   copy(args.scalars.loss_scale);
   copy(args.scalars.found_inf);
-  auto mark = bad.ok() ? down.mark() : Result<offload::Mark>(bad);
-  if (mark.ok()) state.staging->kept_until(state.staging->kept(), *mark);
-  return mark;
+  auto fence = bad.ok() ? down.record_fence() : Result<offload::Fence>(bad);
+  if (fence.ok()) state.staging->kept_until(state.staging->kept(), *fence);
+  return fence;
 }
 
 Result<StepReport> Engine::Impl::step_offloaded(Cohort& cohort, const EngineDevice& given, StepArgs args) {
   DeviceState& state = devices.known(cohort.device);
-  offload::Link& link = *state.link;
+  offload::DeviceQueues& queues = *state.queues;
   const bool host = cohort.residence == Residence::host;
   const GradNorm* counted = args.guard ? args.scalars.norm : nullptr;
   const float* found_inf = args.scalars.found_inf;
@@ -109,22 +109,22 @@ Result<StepReport> Engine::Impl::step_offloaded(Cohort& cohort, const EngineDevi
     if (Status bad = state.work->tell(counted, found_inf, given.report, given.stream); !bad.ok()) return bad;
   }
 
-  const auto caller = link.mark(given.stream);
+  const auto caller = queues.record_fence(given.stream);
   if (!caller.ok()) return keep_error(caller.status());
   if (Status bad = state.staging->place(given.staging, *caller); !bad.ok()) return keep_error(bad);
   offload::OffloadedStep::Call call;
   call.staging = state.staging.get();
   call.caller = *caller;
   if (host && scalars) {
-    auto mark = bring_scalars(state, args, given);
-    if (!mark.ok()) return keep_error(mark.status());
-    call.scalars = std::move(*mark);
+    auto fence = bring_scalars(state, args, given);
+    if (!fence.ok()) return keep_error(fence.status());
+    call.scalars = std::move(*fence);
   }
   if (host) {
-    if (Status bad = bring_down(cohort, link, *caller); !bad.ok()) return keep_error(bad);
+    if (Status bad = bring_down(cohort, queues, *caller); !bad.ok()) return keep_error(bad);
   }
   std::vector<const void*> grads(cohort.handles.size());
-  std::vector<offload::Mark> complete(cohort.handles.size());
+  std::vector<offload::Fence> complete(cohort.handles.size());
   for (std::size_t i = 0; i < cohort.handles.size(); ++i) {
     const Offloaded& own = *registry[cohort.handles[i]].offloaded;
     if (!own.holds) continue;
@@ -137,15 +137,15 @@ Result<StepReport> Engine::Impl::step_offloaded(Cohort& cohort, const EngineDevi
   const auto done = cohort.offloaded->step(args);
   if (!done.ok()) return keep_error(done.status());
   if (host && scalars) {
-    auto mark = link.host().mark();
-    if (!mark.ok()) return keep_error(mark.status());
-    state.scalars_read[state.scalar_place] = std::move(*mark);
+    auto fence = queues.host().record_fence();
+    if (!fence.ok()) return keep_error(fence.status());
+    state.scalars_read[state.scalar_place] = std::move(*fence);
   }
   for (std::size_t i = 0; i < cohort.handles.size(); ++i) {
     Offloaded& own = *registry[cohort.handles[i]].offloaded;
     // Where nothing was queued (a step that is skipped), what was under way before still is.
-    const auto note = [](offload::Promise& here, const offload::Promise& now) {
-      if (now.mark != nullptr || now.queued.state() != nullptr) here = now;
+    const auto note = [](offload::PendingFence& here, const offload::PendingFence& now) {
+      if (now.fence != nullptr || now.queued.state() != nullptr) here = now;
     };
     note(own.weight, cohort.offloaded->weight(i));
     note(own.holds ? own.released : own.read, cohort.offloaded->gradient(i));

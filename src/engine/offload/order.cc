@@ -32,11 +32,11 @@ Status Engine::Impl::settle() {
   return drain();
 }
 
-Status Engine::Impl::behind(offload::Queue& queue, const offload::Promise& promise) {
-  if (promise.mark == nullptr) return behind(queue, promise.queued);
-  // The mark is there when the host's queue has passed.
-  if (Status bad = promise.queued.wait(); !bad.ok()) return bad;
-  return behind(queue, *promise.mark);
+Status Engine::Impl::behind(offload::Queue& queue, const offload::PendingFence& pending) {
+  if (pending.fence == nullptr) return behind(queue, pending.queued);
+  // The fence is there when the host's queue has passed.
+  if (Status bad = pending.queued.wait(); !bad.ok()) return bad;
+  return behind(queue, *pending.fence);
 }
 
 Status Engine::Impl::wait_for_counts(std::span<const std::uint32_t> handles) {
@@ -58,10 +58,11 @@ std::vector<std::uint32_t> Engine::Impl::offloaded_of(std::span<const std::uint3
   return found;
 }
 
-// Whether the mark has passed is not asked: that takes the driver longer than an order.
-Status Engine::Impl::order(offload::Link& link, void* stream, const offload::Promise& promise) {
-  if (Status bad = promise.queued.wait(); !bad.ok()) return bad;
-  return promise.mark == nullptr ? Status() : link.order(stream, *promise.mark);
+// Whether the fence has passed is not asked: that takes the driver longer than an order.
+Status Engine::Impl::order(offload::DeviceQueues& queues, void* stream,
+                           const offload::PendingFence& pending) {
+  if (Status bad = pending.queued.wait(); !bad.ok()) return bad;
+  return pending.fence == nullptr ? Status() : queues.order(stream, *pending.fence);
 }
 
 Status Engine::Impl::check_uncaptured(const char* call, Device device, void* stream) {
@@ -78,42 +79,42 @@ Status Engine::Impl::wait(std::span<const std::uint32_t> handles, EngineWait wha
                           void* stream) {
   const std::vector<std::uint32_t> found = offloaded_of(handles, device);
   if (found.empty()) return {};
-  const auto link = devices.link(registry.tag(), device);
-  if (!link.ok()) return link.status();
+  const auto queues = devices.queues(registry.tag(), device);
+  if (!queues.ok()) return queues.status();
   if (Status bad = check_uncaptured("wait", device, stream); !bad.ok()) return bad;
-  // Tensors of one batch share a mark.
-  std::shared_ptr<offload::Mark> last;
-  const offload::Mark::State* last_taken = nullptr;
+  // Tensors of one batch share a fence.
+  std::shared_ptr<offload::Fence> last;
+  const offload::Fence::State* last_taken = nullptr;
   for (const std::uint32_t handle : found) {
     const Offloaded& own = *registry[handle].offloaded;
-    const offload::Promise& promise = what == EngineWait::weights ? own.weight : own.read;
-    if (promise.mark == nullptr || promise.mark != last) {
-      last = promise.mark;
-      if (Status bad = order(**link, stream, promise); !bad.ok()) return keep_error(bad);
+    const offload::PendingFence& pending = what == EngineWait::weights ? own.weight : own.read;
+    if (pending.fence == nullptr || pending.fence != last) {
+      last = pending.fence;
+      if (Status bad = order(**queues, stream, pending); !bad.ok()) return keep_error(bad);
     }
     if (what == EngineWait::weights || own.taken.state() == last_taken) continue;
     last_taken = own.taken.state();
-    Status bad = own.taken.passed() ? own.taken.wait() : (*link)->order(stream, own.taken);
+    Status bad = own.taken.passed() ? own.taken.wait() : (*queues)->order(stream, own.taken);
     if (!bad.ok()) return keep_error(bad);
   }
   if (!handles.empty() || what != EngineWait::weights) return {};
   // All of them: the caller may free or replace staging memory, of which the last copies down still read.
   const auto idle = devices.known(device).staging->idle();
   if (!idle.ok()) return keep_error(idle.status());
-  return keep_error(idle->passed() ? idle->wait() : (*link)->order(stream, *idle));
+  return keep_error(idle->passed() ? idle->wait() : (*queues)->order(stream, *idle));
 }
 
 Status Engine::Impl::order_all(const EngineArgs& args) {
   for (const EngineDevice& given : args.devices) {
     const engine::DeviceState& state = devices.known(given.device);
-    offload::Link* link = state.link.get();
-    if (link == nullptr) continue;
-    const auto computed = link->host().mark();
+    offload::DeviceQueues* queues = state.queues.get();
+    if (queues == nullptr) continue;
+    const auto computed = queues->host().record_fence();
     Status bad = first_error({state.staging->flush(state.staging->posted()),
                               computed.ok() ? computed->wait() : computed.status()});
-    for (offload::Queue* queue : {&link->work(), &link->up()}) {
-      const auto mark = bad.ok() ? queue->mark() : Result<offload::Mark>(bad);
-      bad = mark.ok() ? link->order(given.stream, *mark) : mark.status();
+    for (offload::Queue* queue : {&queues->work(), &queues->up()}) {
+      const auto fence = bad.ok() ? queue->record_fence() : Result<offload::Fence>(bad);
+      bad = fence.ok() ? queues->order(given.stream, *fence) : fence.status();
     }
     if (!bad.ok()) return keep_error(bad);
   }

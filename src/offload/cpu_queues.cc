@@ -9,9 +9,9 @@
 namespace octavo::offload {
 namespace {
 
-class CpuLink final : public Link {
+class CpuQueues final : public DeviceQueues {
  public:
-  explicit CpuLink(const Result<Delays>& delays) {
+  explicit CpuQueues(const Result<Delays>& delays) {
     constexpr std::array kRows = {"cpu up", "cpu work", "cpu down", "cpu host"};
     static std::atomic<std::uint64_t> made{0};  // no two queues of a process have the same delays
     for (std::size_t i = 0; i < kRows.size(); ++i) {
@@ -20,7 +20,7 @@ class CpuLink final : public Link {
     }
   }
   // In the order of what may still be queued: the host's work queues copies.
-  ~CpuLink() override {
+  ~CpuQueues() override {
     for (const std::size_t i : {3, 2, 1, 0}) queues_[i].reset();
   }
 
@@ -28,13 +28,13 @@ class CpuLink final : public Link {
   Queue& work() override { return *queues_[1]; }
   Queue& down() override { return *queues_[2]; }
   Queue& host() override { return *queues_[3]; }
-  Result<Mark> mark(void* /*stream*/) override { return Mark(); }
-  Status order(void* /*stream*/, const Mark& mark) override { return mark.wait(); }
-  Status copy(void* /*stream*/, std::span<const Words> list) override {
-    for (const Words& one : list) std::memcpy(one.to, one.from, static_cast<std::size_t>(one.bytes));
+  Result<Fence> record_fence(void* /*stream*/) override { return Fence(); }
+  Status order(void* /*stream*/, const Fence& fence) override { return fence.wait(); }
+  Status copy(void* /*stream*/, std::span<const CopyRange> list) override {
+    for (const CopyRange& one : list) std::memcpy(one.to, one.from, static_cast<std::size_t>(one.bytes));
     return {};
   }
-  bool in_one_piece(const void* /*from*/, const void* /*to*/) override { return true; }
+  bool in_one_allocation(const void* /*from*/, const void* /*to*/) override { return true; }
 
  private:
   std::array<std::unique_ptr<Queue>, 4> queues_;
@@ -42,6 +42,8 @@ class CpuLink final : public Link {
 
 }  // namespace
 
-std::unique_ptr<Link> make_cpu_link() { return std::make_unique<CpuLink>(Delays::from_environment()); }
+std::unique_ptr<DeviceQueues> make_cpu_queues() {
+  return std::make_unique<CpuQueues>(Delays::from_environment());
+}
 
 }  // namespace octavo::offload
