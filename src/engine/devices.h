@@ -19,8 +19,8 @@ namespace octavo::engine {
 
 // Of scalars that come down. As many as gradients are released while the CPU is behind: who finds none free
 // waits.
-inline constexpr std::size_t kScalarPlaces = 1024;
-inline constexpr std::int64_t kScalarBytes = 64;  // of a place
+inline constexpr std::size_t kScalarSlots = 1024;
+inline constexpr std::int64_t kScalarSlotBytes = 64;  // of a place
 
 struct DeviceState {
   Device device;
@@ -37,9 +37,9 @@ struct DeviceState {
   // scalars of steps on the CPU come down, in places that are used in turn.
   std::unique_ptr<offload::DeviceQueues> queues;
   std::unique_ptr<offload::Staging> staging;
-  offload::HostPiece scalars;
+  offload::HostBuffer scalars;
   std::vector<offload::Fence> scalars_read;
-  std::size_t scalar_place = 0;
+  std::size_t scalar_slot = 0;
 };
 
 class Devices {

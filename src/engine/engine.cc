@@ -27,7 +27,7 @@ Status Engine::set_group(std::uint32_t group, const EngineGroup& options) {
 }
 
 Status Engine::set(std::span<const std::uint32_t> handles, std::span<const EngineTensor> tensors) {
-  if (Status bad = impl_->settle(); !bad.ok()) return impl_->fail({bad});
+  if (Status bad = impl_->wait_until_idle(); !bad.ok()) return impl_->fail({bad});
   engine::Failure failure = impl_->registry.set(handles, tensors);
   if (failure.status.ok()) impl_->tensors_changed();
   return impl_->fail(std::move(failure));
@@ -41,7 +41,7 @@ void Engine::remove(std::span<const std::uint32_t> handles) {
 }
 
 Status Engine::set_counts(std::span<const std::uint32_t> handles, std::span<const std::int64_t> values) {
-  if (Status bad = impl_->settle(); !bad.ok()) return impl_->fail({bad});
+  if (Status bad = impl_->wait_until_idle(); !bad.ok()) return impl_->fail({bad});
   engine::Failure failure = impl_->registry.set_counts(handles, values);
   if (failure.status.ok()) impl_->tensors_changed();  // other tensors may be stepped together now
   return impl_->fail(std::move(failure));
@@ -60,7 +60,7 @@ Result<EnginePlan> Engine::begin(std::span<const std::uint32_t> handles, std::sp
   if (!impl.registry.offloads()) return impl.begin(handles, grads, dtypes, with_norm);
   std::vector<const void*> found(grads.begin(), grads.end());
   std::vector<DType> types(dtypes.begin(), dtypes.end());
-  if (engine::Failure bad = impl.find_held(handles, found, types); !bad.status.ok())
+  if (engine::Failure bad = impl.find_host_grads(handles, found, types); !bad.status.ok())
     return impl.fail(std::move(bad));
   if (Status bad = impl.wait_for_counts(handles); !bad.ok()) return impl.fail({bad});
   return impl.begin(handles, found, types, with_norm);
@@ -123,7 +123,7 @@ Result<EnginePlan> Engine::Impl::begin(std::span<const std::uint32_t> handles,
     auto made = engine::Plan::make(registry, handles, grads, dtypes, queues_of);
     if (!made.ok()) return fail({made.status()});
     if (with_norm) {
-      if (Status bad = (*made)->add_norms(registry, held_next); !bad.ok()) return fail({bad});
+      if (Status bad = (*made)->add_norms(registry, next_host_grads); !bad.ok()) return fail({bad});
     }
     (*made)->number = ++plan_numbers;
     begun = nullptr;  // which may go to make room
@@ -131,15 +131,15 @@ Result<EnginePlan> Engine::Impl::begin(std::span<const std::uint32_t> handles,
   } else {
     if (engine::Failure bad = check_grads(handles, grads, dtypes); !bad.status.ok())
       return fail(std::move(bad));
-    if (with_norm && !plan->has_norms(held_next)) {
-      if (Status bad = plan->add_norms(registry, held_next); !bad.ok()) return fail({bad});
+    if (with_norm && !plan->has_norms(next_host_grads)) {
+      if (Status bad = plan->add_norms(registry, next_host_grads); !bad.ok()) return fail({bad});
       plan->number = ++plan_numbers;
     }
     if (Status bad = plan->bind(grads); !bad.ok()) return fail({bad});
   }
   if (Status bad = reserve_gradients(handles, dtypes); !bad.ok()) return fail({bad});
   begun = plan;
-  held = held_next;
+  held = next_host_grads;
   for (const engine::Cohort& cohort : begun->cohorts()) {
     if (cohort.offloaded == nullptr) continue;
     cohort.offloaded->expect_held(

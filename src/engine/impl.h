@@ -24,9 +24,9 @@ struct Engine::Impl {
   engine::Registry registry;
   engine::Devices devices;
   engine::Plans plans;
-  engine::Plan* begun = nullptr;        // in `plans`
-  std::vector<std::uint8_t> held;       // which of its gradients are in host memory; empty: none
-  std::vector<std::uint8_t> held_next;  // likewise, of what is about to be begun
+  engine::Plan* begun = nullptr;              // in `plans`
+  std::vector<std::uint8_t> held;             // which of its gradients are in host memory; empty: none
+  std::vector<std::uint8_t> next_host_grads;  // likewise, of what is about to be begun
   std::uint64_t plan_numbers = 0;
   std::vector<std::uint32_t> ready;  // tensors, since the last finish
   std::int64_t failed_tensor = -1;
@@ -74,41 +74,41 @@ struct Engine::Impl {
   Status broken;
   bool sums_wanted = false;  // somebody has asked for norms, so gradients that are taken are summed at once
   // Host memory that gradients pass on their way to a sum.
-  struct Passage {
-    offload::HostPiece piece;
+  struct TransferBuffer {
+    offload::HostBuffer buffer;
     offload::Fence free;
   };
-  std::vector<Passage> passages;
-  offload::HostPiece norm_memory;  // what norms over held gradients are joined in
+  std::vector<TransferBuffer> transfer_buffers;
+  offload::HostBuffer norm_memory;  // what norms over held gradients are joined in
   offload::Fence norm_sent;
 
   // Whether the engine can be used: not in a forked process, and not when work has failed.
   Status check_alive();
   // Keeps an error of queued work.
-  Status keep_error(Status status);
-  Status drain() { return keep_error(devices.drain()); }
+  Status record_error(Status status);
+  Status drain() { return record_error(devices.drain()); }
   // Tensors, orders or plans may be changed: nothing is under way.
-  Status settle();
+  Status wait_until_idle();
   // `queue` goes on behind a fence.
-  static Status behind(offload::Queue& queue, const offload::Fence& fence) {
-    return fence.passed() ? fence.wait() : queue.after(fence);
+  static Status order_after(offload::Queue& queue, const offload::Fence& fence) {
+    return fence.passed() ? fence.wait() : queue.order_after(fence);
   }
-  static Status behind(offload::Queue& queue, const offload::PendingFence& pending);
+  static Status order_after(offload::Queue& queue, const offload::PendingFence& pending);
   static bool pins(Device device) { return device.kind == DeviceKind::cuda; }
 
-  engine::Failure find_held(std::span<const std::uint32_t> handles, std::vector<const void*>& grads,
-                            std::vector<DType>& dtypes);
+  engine::Failure find_host_grads(std::span<const std::uint32_t> handles, std::vector<const void*>& grads,
+                                  std::vector<DType>& dtypes);
   Status wait_for_counts(std::span<const std::uint32_t> handles);
   Status reserve_copies(std::span<const std::uint32_t> handles);
   Status reserve_gradients(std::span<const std::uint32_t> handles, std::span<const DType> dtypes);
   Status reserve_gradient(std::uint32_t handle, std::int64_t bytes);
   // Whether gradients are held as they were when the step was begun.
-  engine::Failure check_held() const;
+  engine::Failure check_host_grads() const;
   // `with_sums`: those of the norm are taken on the way.
   Status take(std::uint32_t handle, const void* grad, DType dtype, DType kept, offload::DeviceQueues& queues,
               bool with_sums);
-  Result<Passage*> passage(std::int64_t bytes, bool pin);
-  std::int64_t bytes_to_hold() const;
+  Result<TransferBuffer*> transfer_buffer(std::int64_t bytes, bool pin);
+  std::int64_t expected_grad_bytes() const;
   Result<offload::Fence> copy_params(std::span<const std::uint32_t> handles, EngineCopy way,
                                      offload::DeviceQueues& queues, const offload::Fence& caller);
   Status refresh(std::span<const std::uint32_t> handles, EngineCopy way, Device device, void* stream);
@@ -122,7 +122,7 @@ struct Engine::Impl {
   std::vector<std::uint32_t> offloaded_of(std::span<const std::uint32_t> handles, Device device) const;
 
   Status measure(engine::NormSet& set, const EngineDevice& given, GradNorm* out, int threads);
-  Result<offload::HeldSums*> sums_of(std::uint32_t handle, int threads);
+  Result<offload::GradSums*> sums_of(std::uint32_t handle, int threads);
 
   std::int64_t staging_bytes(Device device) const;
   engine::Failure check_offloaded(const engine::Cohort& cohort, const EngineDevice& given);

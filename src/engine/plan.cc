@@ -167,7 +167,7 @@ Status Plan::add_offloaded(Cohort& cohort, const Registry& registry, const Group
 }
 
 bool Plan::has_norms(std::span<const std::uint8_t> held) const {
-  return has_norms_ && std::ranges::equal(held, norms_held_);
+  return has_norms_ && std::ranges::equal(held, norms_host_grads_);
 }
 
 Status Plan::add_norms(const Registry& registry, std::span<const std::uint8_t> held) {
@@ -195,7 +195,7 @@ Status Plan::add_norms(const Registry& registry, std::span<const std::uint8_t> h
     set.backend = std::move(*made);
   }
   norms_ = std::move(sets);
-  norms_held_.assign(held.begin(), held.end());
+  norms_host_grads_.assign(held.begin(), held.end());
   has_norms_ = true;
   lay_out();
   return {};

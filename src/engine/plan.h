@@ -105,7 +105,7 @@ class Plan {
   std::vector<const void*> grads_;
   std::vector<Cohort> cohorts_;
   std::vector<NormSet> norms_;
-  std::vector<std::uint8_t> norms_held_;
+  std::vector<std::uint8_t> norms_host_grads_;
   std::vector<DeviceNeed> needs_;
   bool has_norms_ = false;
 };

@@ -82,7 +82,7 @@ Status Engine::Impl::call(EngineCombine combine, const char* why) const {
 Status Engine::Impl::norm(const EngineArgs& args, std::span<const EngineNormPart> parts,
                           EngineCombine combine) {
   if (Status bad = check_args(args); !bad.ok()) return bad;
-  if (engine::Failure bad = check_held(); !bad.status.ok()) return fail(std::move(bad));
+  if (engine::Failure bad = check_host_grads(); !bad.status.ok()) return fail(std::move(bad));
   if (!begun->has_norms(held) && !begun->handles().empty()) {
     return Status::invalid(registry.tag() + " begin: was called without with_norm, and a norm is asked for");
   }
@@ -113,7 +113,7 @@ Status Engine::Impl::norm(const EngineArgs& args, std::span<const EngineNormPart
 }
 
 engine::Failure Engine::Impl::check_step(const EngineArgs& args, const GradNorm* norm) {
-  if (engine::Failure bad = check_held(); !bad.status.ok()) return bad;
+  if (engine::Failure bad = check_host_grads(); !bad.status.ok()) return bad;
   for (const engine::Cohort& cohort : begun->cohorts()) {
     const EngineDevice& given = *find(args, cohort.device);
     const EngineGroup& options = registry.group(cohort.group).options;

@@ -44,13 +44,13 @@ void* map_pages(std::int64_t bytes) {
 
 // A page that was never written does not exist; pinning would take them one after the other.
 void touch_pages(std::byte* data, std::int64_t bytes, std::int64_t page) {
-  constexpr std::int64_t kStretch = 16 * kLargePage;
+  constexpr std::int64_t kTouchBytes = 16 * kLargePage;
   auto body = [&](std::int64_t i, cpu::Scratch&) {
-    const std::int64_t end = std::min(bytes, (i + 1) * kStretch);
-    for (std::int64_t at = i * kStretch; at < end; at += page)
+    const std::int64_t end = std::min(bytes, (i + 1) * kTouchBytes);
+    for (std::int64_t at = i * kTouchBytes; at < end; at += page)
       *static_cast<volatile std::byte*>(data + at) = std::byte{0};
   };
-  cpu::parallel_for((bytes + kStretch - 1) / kStretch, 0, body);
+  cpu::parallel_for((bytes + kTouchBytes - 1) / kTouchBytes, 0, body);
 }
 
 }  // namespace

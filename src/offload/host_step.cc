@@ -41,7 +41,7 @@ struct Job {
     if (!report->skipped) {
       for (std::int64_t* count : counts) ++*count;
       // What the caller had queued before the step may read the old weights.
-      if (Status bad = up.after(caller); !bad.ok()) return bad;
+      if (Status bad = up.order_after(caller); !bad.ok()) return bad;
       for (const Weight& weight : weights) {
         if (Status bad = up.copy(weight.to, weight.from, weight.bytes, "weights up"); !bad.ok()) return bad;
       }
@@ -104,7 +104,7 @@ class HostStep final : public OffloadedStep {
   Result<StepReport> step(const StepArgs& args) override {
     Queue& host = queues_.host();
     const auto awake = std::make_shared<const cpu::StayAwake>();  // until the last job has run
-    if (Status bad = host.after(scalars_); !bad.ok()) return bad;
+    if (Status bad = host.order_after(scalars_); !bad.ok()) return bad;
     const Fence::State* last = nullptr;
     for (const auto& job : jobs_) {
       std::vector<const void*> grads;
@@ -113,7 +113,7 @@ class HostStep final : public OffloadedStep {
         grads.push_back(held_[i]);
         if (complete_[i].state() == last) continue;
         last = complete_[i].state();
-        if (Status bad = host.after(complete_[i]); !bad.ok()) return bad;
+        if (Status bad = host.order_after(complete_[i]); !bad.ok()) return bad;
       }
       auto done = std::make_shared<Fence>();
       auto work = [job, awake, args, grads = std::move(grads), &up = queues_.up(), caller = caller_,

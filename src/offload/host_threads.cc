@@ -2,7 +2,7 @@
 #include "offload/host_threads.h"
 
 #include "cpu/threads.h"
-#include "offload/limits.h"
+#include "offload/cgroup_limits.h"
 
 #include <algorithm>
 

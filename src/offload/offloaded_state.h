@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "offload/grad_sums.h"
 #include "offload/host_arena.h"
-#include "offload/host_grads.h"
 #include "offload/offloaded_step.h"
 
 #include <octavo/engine.h>
@@ -18,17 +18,17 @@ struct Offloaded {
   std::uint32_t order = kLast;  // Engine::set_order
 
   // host: the parameter's copy in host memory. Stale: it must be made before it is used.
-  HostPiece copy;
+  HostBuffer copy;
   bool stale = true;
   Fence copied;
 
   // The gradient in host memory: complete when `complete` has passed, and with it, where they were taken, its
   // sums (`summed`). What was read of it by the last step: `released`.
-  HostPiece held;
+  HostBuffer held;
   bool holds = false;
   DType held_dtype = DType::f32, taken_dtype = DType::f32;
   bool has_sums = false;
-  std::shared_ptr<HeldSums> sums;  // written by the host's queue
+  std::shared_ptr<GradSums> sums;  // written by the host's queue
   Fence complete, summed;
   PendingFence released;
 

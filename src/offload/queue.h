@@ -61,7 +61,7 @@ class Queue {
   // What is queued from now on begins when `fence`, of any queue, has passed. A stream cannot wait for a
   // thread: where a stream's queue is ordered behind a thread's fence, the caller waits for it. Avoid that by
   // calling it from the thread's own work.
-  virtual Status after(const Fence& fence) = 0;
+  virtual Status order_after(const Fence& fence) = 0;
 };
 
 // The queues of one device, and the caller's streams beside them.

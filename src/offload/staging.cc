@@ -9,23 +9,23 @@
 
 namespace octavo::offload {
 
-Status Staging::place(std::span<std::byte> memory, const Fence& caller) {
+Status Staging::set_memory(std::span<std::byte> memory, const Fence& caller) {
   if (memory.data() == memory_.data() && memory.size() == memory_.size()) return {};
   if (Status bad = flush(batches_); !bad.ok()) return bad;
   memory_ = memory;
   tables_of = 0;
   cursor = 0;
-  return first_error({up_.queue.after(caller), work_.queue.after(caller)});
+  return first_error({up_.queue.order_after(caller), work_.queue.order_after(caller)});
 }
 
-Result<StepScalars> Staging::keep(const StepScalars& scalars, void* stream) {
-  scalar_place_ = (scalar_place_ + 1) % scalar_fences_.size();
-  if (Status bad = flush(std::exchange(scalar_tellers_[scalar_place_], 0)); !bad.ok()) return bad;
-  if (const Fence& used = scalar_fences_[scalar_place_]; !used.passed()) {
+Result<StepScalars> Staging::copy_scalars(const StepScalars& scalars, void* stream) {
+  scalar_slot_ = (scalar_slot_ + 1) % scalar_fences_.size();
+  if (Status bad = flush(std::exchange(scalar_batches_[scalar_slot_], 0)); !bad.ok()) return bad;
+  if (const Fence& used = scalar_fences_[scalar_slot_]; !used.passed()) {
     if (Status bad = queues_.order(stream, used); !bad.ok()) return bad;
   }
-  scalar_fences_[scalar_place_] = {};
-  std::byte* at = memory_.data() + static_cast<std::int64_t>(scalar_place_) * kScalarBytes;
+  scalar_fences_[scalar_slot_] = {};
+  std::byte* at = memory_.data() + static_cast<std::int64_t>(scalar_slot_) * kScalarSlotBytes;
   std::array<DeviceQueues::CopyRange, DeviceQueues::kMaxRanges> words;
   std::size_t count = 0;
   StepScalars kept = scalars;
@@ -36,7 +36,7 @@ Result<StepScalars> Staging::keep(const StepScalars& scalars, void* stream) {
     scalar = reinterpret_cast<const T*>(at);
     at += sizeof(T);
   };
-  static_assert(sizeof(GradNorm) + 3 * sizeof(float) <= kScalarBytes);
+  static_assert(sizeof(GradNorm) + 3 * sizeof(float) <= kScalarSlotBytes);
   copy(kept.norm);
   copy(kept.lr);
   copy(kept.loss_scale);
@@ -60,9 +60,9 @@ class Queued final : public Fence::State {
 
 }  // namespace
 
-Fence Staging::queued(std::uint64_t batch) { return Fence(std::make_shared<Queued>(*this, batch)); }
+Fence Staging::queued_fence(std::uint64_t batch) { return Fence(std::make_shared<Queued>(*this, batch)); }
 
-std::uint64_t Staging::post(std::function<Status(std::uint64_t)> queue) {
+std::uint64_t Staging::post_batch(std::function<Status(std::uint64_t)> queue) {
   waiting_.push_back(std::move(queue));
   return ++batches_;
 }
@@ -75,7 +75,7 @@ Status Staging::fail(Status status) {
   return failed_;
 }
 
-Status Staging::queue_next() {
+Status Staging::enqueue_next() {
   const auto queue = std::move(waiting_.front());
   const std::uint64_t batch = batches_ - waiting_.size() + 1;
   waiting_.pop_front();
@@ -90,48 +90,48 @@ Status Staging::queue_next() {
 
 Status Staging::pump() {
   while (!waiting_.empty()) {
-    if (under_way_.size() >= kMost) {
+    if (under_way_.size() >= kMaxEnqueued) {
       if (!under_way_.front().passed()) return {};
       under_way_.pop_front();
     }
-    if (Status bad = queue_next(); !bad.ok()) return bad;
+    if (Status bad = enqueue_next(); !bad.ok()) return bad;
   }
   return failed_;
 }
 
 Status Staging::flush(std::uint64_t batch) {
   while (!is_queued(batch)) {
-    if (under_way_.size() >= kMost) {
+    if (under_way_.size() >= kMaxEnqueued) {
       if (Status bad = under_way_.front().wait(); !bad.ok()) return fail(std::move(bad));
       under_way_.pop_front();
     }
-    if (Status bad = queue_next(); !bad.ok()) return bad;
+    if (Status bad = enqueue_next(); !bad.ok()) return bad;
   }
   return failed_;
 }
 
-void Staging::end(std::uint64_t batch, const Fence& down) {
+void Staging::end_batch(std::uint64_t batch, const Fence& down) {
   fences_.push_back({batch, down});
   under_way_.push_back(down);
 }
 
-Result<Fence> Staging::idle() {
+Result<Fence> Staging::idle_fence() {
   if (Status bad = flush(batches_); !bad.ok()) return bad;
   return fences_.empty() ? Fence() : fences_.back().fence;
 }
 
-Status Staging::wait(Waiter& waiter, std::uint64_t batch) {
+Status Staging::wait(QueueProgress& waiter, std::uint64_t batch) {
   if (batch <= waiter.waited) return {};
   const auto over = std::ranges::find_if(fences_, [&](const Over& one) { return one.batch >= batch; });
   if (over == fences_.end()) return {};  // it has failed before its end, and so does everything behind it
-  if (Status bad = waiter.queue.after(over->fence); !bad.ok()) return bad;
+  if (Status bad = waiter.queue.order_after(over->fence); !bad.ok()) return bad;
   waiter.waited = over->batch;
   // The last one stays: it stands for all that are forgotten.
   while (fences_.size() > 1 && fences_.front().batch <= up_.waited) fences_.pop_front();
   return {};
 }
 
-Status Staging::claim(std::span<const std::byte> bytes, std::uint64_t batch, For what) {
+Status Staging::claim_bytes(std::span<const std::byte> bytes, std::uint64_t batch, For what) {
   if (bytes.empty()) return {};
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
   const std::uintptr_t end = begin + bytes.size();

@@ -43,7 +43,7 @@ class Inner {
 };
 
 // Where a batch is in the staging memory, from its begin.
-struct Placed {
+struct BatchSlot {
   std::shared_ptr<Inner> inner;
   std::int64_t at = 0, tables_at = 0;
 };
@@ -68,7 +68,7 @@ class StreamedStep final : public OffloadedStep {
     std::vector<std::size_t> order(tensors.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::stable_sort(order, {}, [&](std::size_t i) { return tensors[i].order; });
-    auto gathered = gather(config_, tensors_, order, sizes.batch, queues_);
+    auto gathered = make_batches(config_, tensors_, order, sizes.batch, queues_);
     if (!gathered.ok()) return gathered.status();
     batches_ = std::move(*gathered);
     if (batches_.empty()) batches_.emplace_back();  // which advances step counts
@@ -77,8 +77,8 @@ class StreamedStep final : public OffloadedStep {
     two.all = std::max(sizes.all, 2 * (sizes.batch + sizes.batch / 16));
     room_with_grads_ = room(two, [](const Batch& batch) { return batch.bytes; });
     // What tables need is known when they are there, at addresses that do not matter yet.
-    placed_.resize(batches_.size());
-    with_grads_.resize(batches_.size());
+    slots_.resize(batches_.size());
+    fits_grads_.resize(batches_.size());
     return make_inner(reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20));
   }
 
@@ -125,10 +125,10 @@ class StreamedStep final : public OffloadedStep {
     now->write_tables = std::exchange(staging_->tables_of, number_) != number_;
     now->grads = grads_, now->held = held_, now->complete = complete_;
     now->last = staging_->posted() + batches_.size();
-    if (now->kept) staging_->kept_until_told(*now->kept, now->last);
+    if (now->kept) staging_->hold_scalars_for_batch(*now->kept, now->last);
     for (std::size_t i = 0; i < batches_.size(); ++i) {
       const auto fences = std::make_shared<BatchFences>();
-      const std::uint64_t batch = staging_->post(
+      const std::uint64_t batch = staging_->post_batch(
           [this, i, now, fences](std::uint64_t number) { return queue(i, *now, number, *fences); });
       pending(batches_[i], batch, fences);
       posted_ = batch;
@@ -208,18 +208,18 @@ class StreamedStep final : public OffloadedStep {
     if (given.lr == nullptr && given.loss_scale == nullptr && given.found_inf == nullptr &&
         given.norm == nullptr)
       return {};
-    const auto kept = staging_->keep(given, now.args.stream);
+    const auto kept = staging_->copy_scalars(given, now.args.stream);
     if (!kept.ok()) return kept.status();
     now.args.scalars = *kept;
-    now.kept = staging_->kept();
+    now.kept = staging_->scalar_slot();
     auto fence = queues_.record_fence(now.args.stream);
     if (fence.ok()) now.caller = *fence;
     return fence.status();
   }
 
   [[nodiscard]] bool held(const Batch& batch) const {
-    return std::ranges::any_of(batch.pieces,
-                               [&](const Piece& piece) { return held_[piece.tensor] != nullptr; });
+    return std::ranges::any_of(batch.chunks,
+                               [&](const Chunk& chunk) { return held_[chunk.tensor] != nullptr; });
   }
   // At the memory's end, whatever steps of other sizes have there.
   [[nodiscard]] std::span<std::byte> tables() const {
@@ -234,18 +234,18 @@ class StreamedStep final : public OffloadedStep {
     const bool same = memory.data() == memory_.data() && memory.size() == memory_.size();
     bool fits = same;
     for (std::size_t i = 0; i < batches_.size(); ++i) {
-      const bool before = same && with_grads_[i];
-      with_grads_[i] = before || held(batches_[i]);
-      fits = fits && with_grads_[i] == before;
+      const bool before = same && fits_grads_[i];
+      fits_grads_[i] = before || held(batches_[i]);
+      fits = fits && fits_grads_[i] == before;
     }
     if (fits) return {};
     memory_ = {};
     const std::int64_t room = tables().data() - memory.data() - Staging::kHeadBytes;
     for (std::size_t i = 0; i < batches_.size(); ++i) {
       const std::int64_t bytes =
-          Staging::aligned(with_grads_[i] ? batches_[i].bytes : batches_[i].states_bytes);
+          Staging::aligned(fits_grads_[i] ? batches_[i].bytes : batches_[i].states_bytes);
       if (staging_->cursor + bytes > room) staging_->cursor = 0;
-      placed_[i].at = Staging::kHeadBytes + staging_->cursor;
+      slots_[i].at = Staging::kHeadBytes + staging_->cursor;
       staging_->cursor += bytes;
     }
     if (Status bad = make_inner(memory.data()); !bad.ok()) return bad;
@@ -257,19 +257,19 @@ class StreamedStep final : public OffloadedStep {
   Status make_inner(std::byte* memory) {
     std::int64_t tables = 0;
     for (std::size_t i = 0; i < batches_.size(); ++i) {
-      std::vector<TensorArgs> pieces;
-      for (const Piece& piece : batches_[i].pieces)
-        pieces.push_back(args_at(tensors_[piece.tensor], piece, memory + placed_[i].at));
+      std::vector<TensorArgs> chunks;
+      for (const Chunk& chunk : batches_[i].chunks)
+        chunks.push_back(chunk_args(tensors_[chunk.tensor], chunk, memory + slots_[i].at));
       const bool last = i + 1 == batches_.size();
       auto backend = config_.device.kind == DeviceKind::cpu
-                         ? make_cpu_step(config_, pieces)
-                         : make_cuda_step(config_, pieces, Addresses::checked,
+                         ? make_cpu_step(config_, chunks)
+                         : make_cuda_step(config_, chunks, Addresses::checked,
                                           last ? std::span<std::int64_t* const>(counts_)
                                                : std::span<std::int64_t* const>());
       if (!backend.ok()) return backend.status();
-      placed_[i].inner = std::make_shared<Inner>(std::move(*backend));
-      placed_[i].tables_at = tables;
-      tables += Staging::aligned(placed_[i].inner->workspace_bytes());
+      slots_[i].inner = std::make_shared<Inner>(std::move(*backend));
+      slots_[i].tables_at = tables;
+      tables += Staging::aligned(slots_[i].inner->workspace_bytes());
     }
     tables_bytes_ = tables;
     return {};
@@ -278,62 +278,64 @@ class StreamedStep final : public OffloadedStep {
   // One batch on its way.
   Status queue(std::size_t i, const Now& now, std::uint64_t number, BatchFences& fences) {
     if (i == 0) {
-      const Status bad = first_error(
-          {queues_.work().after(now.caller), staging_->claim(tables(), now.last, Staging::For::tables)});
+      const Status bad = first_error({queues_.work().order_after(now.caller),
+                                      staging_->claim_bytes(tables(), now.last, Staging::For::tables)});
       if (!bad.ok()) return bad;
     }
     if (Status bad = go_up(i, now, number); !bad.ok()) return bad;
     const auto up = queues_.up().record_fence();
     if (!up.ok()) return up.status();
-    if (Status bad = first_error({queues_.work().after(*up), update(i, now)}); !bad.ok()) return bad;
+    if (Status bad = first_error({queues_.work().order_after(*up), update(i, now)}); !bad.ok()) return bad;
     const auto work = queues_.work().record_fence();
     if (!work.ok()) return work.status();
     fences = {*up, *work};
-    if (now.kept && number == now.last) staging_->kept_until(*now.kept, *work);
-    if (Status bad = queues_.down().after(*work); !bad.ok()) return bad;
-    const std::byte* base = staging_->memory().data() + placed_[i].at;
-    for (const Run& run : batches_[i].runs) {
-      if (Status bad = queues_.down().copy(run.host, base + run.at, run.bytes, "states down"); !bad.ok())
+    if (now.kept && number == now.last) staging_->hold_scalars_until(*now.kept, *work);
+    if (Status bad = queues_.down().order_after(*work); !bad.ok()) return bad;
+    const std::byte* base = staging_->memory().data() + slots_[i].at;
+    for (const HostRange& range : batches_[i].ranges) {
+      if (Status bad = queues_.down().copy(range.host, base + range.at, range.bytes, "states down");
+          !bad.ok())
         return bad;
     }
     const auto down = queues_.down().record_fence();
-    if (down.ok()) staging_->end(number, *down);
+    if (down.ok()) staging_->end_batch(number, *down);
     return down.status();
   }
 
   Status go_up(std::size_t i, const Now& now, std::uint64_t number) {
     const Batch& batch = batches_[i];
     Queue& up = queues_.up();
-    std::byte* const base = staging_->memory().data() + placed_[i].at;
-    const auto bytes = static_cast<std::size_t>(with_grads_[i] ? batch.bytes : batch.states_bytes);
-    Status bad = staging_->claim({base, bytes}, number, Staging::For::copies);
-    for (const Run& run : batch.runs) {
+    std::byte* const base = staging_->memory().data() + slots_[i].at;
+    const auto bytes = static_cast<std::size_t>(fits_grads_[i] ? batch.bytes : batch.states_bytes);
+    Status bad = staging_->claim_bytes({base, bytes}, number, Staging::For::copies);
+    for (const HostRange& range : batch.ranges) {
       if (!bad.ok()) return bad;
-      bad = staging_->claim({run.host, static_cast<std::size_t>(run.bytes)}, number, Staging::For::copies);
-      if (bad.ok()) bad = up.copy(base + run.at, run.host, run.bytes, "states up");
+      bad = staging_->claim_bytes({range.host, static_cast<std::size_t>(range.bytes)}, number,
+                                  Staging::For::copies);
+      if (bad.ok()) bad = up.copy(base + range.at, range.host, range.bytes, "states up");
     }
-    for (const Piece& piece : batch.pieces) {
-      const auto* grad = static_cast<const std::byte*>(now.held[piece.tensor]);
+    for (const Chunk& chunk : batch.chunks) {
+      const auto* grad = static_cast<const std::byte*>(now.held[chunk.tensor]);
       if (grad == nullptr || !bad.ok()) continue;
-      if (piece.first) bad = up.after(now.complete[piece.tensor]);
+      if (chunk.first) bad = up.order_after(now.complete[chunk.tensor]);
       if (bad.ok())
-        bad = up.copy(base + piece.grad.at, grad + piece.grad.from, piece.grad.bytes, "gradient up");
+        bad = up.copy(base + chunk.grad.at, grad + chunk.grad.from, chunk.grad.bytes, "gradient up");
     }
     return bad;
   }
 
   Status update(std::size_t i, const Now& now) {
     std::byte* const memory = staging_->memory().data();
-    const Placed& placed = placed_[i];
+    const BatchSlot& slot = slots_[i];
     std::vector<const void*> grads;
-    for (const Piece& piece : batches_[i].pieces) {
-      const bool here = now.held[piece.tensor] == nullptr;
-      grads.push_back(here ? static_cast<const std::byte*>(now.grads[piece.tensor]) + piece.grad.from
-                           : memory + placed.at + piece.grad.at);
+    for (const Chunk& chunk : batches_[i].chunks) {
+      const bool here = now.held[chunk.tensor] == nullptr;
+      grads.push_back(here ? static_cast<const std::byte*>(now.grads[chunk.tensor]) + chunk.grad.from
+                           : memory + slot.at + chunk.grad.at);
     }
     StepArgs one = now.args;
-    one.workspace = tables().subspan(static_cast<std::size_t>(placed.tables_at),
-                                     static_cast<std::size_t>(placed.inner->workspace_bytes()));
+    one.workspace = tables().subspan(static_cast<std::size_t>(slot.tables_at),
+                                     static_cast<std::size_t>(slot.inner->workspace_bytes()));
     // The last one tells, and counts for all. The others have a count of their own.
     DeviceQueues::CopyRange count{};
     if (i + 1 < batches_.size()) {
@@ -344,7 +346,7 @@ class StreamedStep final : public OffloadedStep {
       }
     }
     return queues_.work().run(
-        [&queues = queues_, inner = placed.inner, grads = std::move(grads), one, count,
+        [&queues = queues_, inner = slot.inner, grads = std::move(grads), one, count,
          write_tables = now.write_tables](void* stream) mutable {
           if (count.to != nullptr) {
             if (Status bad = queues.copy(stream, {&count, 1}); !bad.ok()) return bad;
@@ -356,12 +358,12 @@ class StreamedStep final : public OffloadedStep {
   }
 
   void pending(const Batch& batch, std::uint64_t number, const std::shared_ptr<BatchFences>& fences) {
-    const Fence queued = staging_->queued(number);
+    const Fence queued = staging_->queued_fence(number);
     const std::shared_ptr<Fence> up(fences, &fences->up), work(fences, &fences->work);
-    for (const Piece& piece : batch.pieces) {
-      if (!piece.last) continue;
-      fences_[piece.tensor].weight = {queued, work};
-      fences_[piece.tensor].gradient = {queued, held_[piece.tensor] != nullptr ? up : work};
+    for (const Chunk& chunk : batch.chunks) {
+      if (!chunk.last) continue;
+      fences_[chunk.tensor].weight = {queued, work};
+      fences_[chunk.tensor].gradient = {queued, held_[chunk.tensor] != nullptr ? up : work};
     }
   }
 
@@ -380,8 +382,8 @@ class StreamedStep final : public OffloadedStep {
   Fence caller_;
   Staging* staging_ = nullptr;
   std::vector<Batch> batches_;
-  std::vector<Placed> placed_;    // of each batch
-  std::vector<bool> with_grads_;  // likewise: its place has room for held gradients
+  std::vector<BatchSlot> slots_;  // of each batch
+  std::vector<bool> fits_grads_;  // likewise: its place has room for held gradients
   std::span<std::byte> memory_;   // for which the places are
   std::int64_t room_ = 0, room_with_grads_ = 0, tables_bytes_ = 0;
   bool holds_ = false;        // some gradients of the next step are in host memory

@@ -90,7 +90,7 @@ Status run_guarded(const Task& task) {
   }
 }
 
-void work_off(Core& core) {
+void run_tasks(Core& core) {
   const cpu_set_t cpus = cpu::process_cpus();
   (void)sched_setaffinity(0, sizeof cpus,
                           &cpus);  // the maker may be bound to one CPU; an empty set is refused
@@ -109,7 +109,7 @@ void work_off(Core& core) {
       lock.unlock();
       if (runs) {
         core.delays.sleep();
-        const Noted noted(core.row, task.label);
+        const TraceScope scope(core.row, task.label);
         status = run_guarded(task);
       }
     }  // what the task held is let go before fences behind it pass
@@ -131,7 +131,7 @@ class ThreadQueue final : public Queue {
       core_->delays = *delays;
     }
     try {
-      thread_ = std::make_unique<std::thread>([core = core_] { work_off(*core); });
+      thread_ = std::make_unique<std::thread>([core = core_] { run_tasks(*core); });
     } catch (const std::system_error& error) {
       core_->fail(Status::failed("[offload] a thread for the queue '" + core_->row + "': " + error.what()),
                   0);
@@ -170,7 +170,7 @@ class ThreadQueue final : public Queue {
     if (!core_->error.ok()) return core_->error;
     return Fence(std::make_shared<ThreadFence>(core_, core_->queued));
   }
-  Status after(const Fence& fence) override {
+  Status order_after(const Fence& fence) override {
     const auto* own = dynamic_cast<const ThreadFence*>(fence.state());
     if (fence.state() == nullptr || (own != nullptr && own->of(core_.get()))) return {};
     return push({[fence] { return fence.wait(); }, nullptr});

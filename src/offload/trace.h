@@ -1,4 +1,4 @@
-// What queues note while a trace is on. Queues of threads note a stretch when it is over; a GPU's note two
+// What queues note while a trace is on. Queues of threads note a event when it is over; a GPU's note two
 // events, which are looked at when the trace is written.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -10,7 +10,7 @@ namespace octavo::offload {
 bool tracing();
 // Microseconds of the clock that traces use.
 double trace_clock();
-void note(const std::string& row, const std::string& label, double begin, double end);
+void record_trace(const std::string& row, const std::string& label, double begin, double end);
 
 // Somebody who notes later. Writing a trace asks all that exist; they must ask themselves before they go.
 class TraceSource {
@@ -24,21 +24,21 @@ class TraceSource {
  protected:
   ~TraceSource() = default;
   // The last thing in a constructor: from now on it may be asked.
-  void enter();
+  void register_source();
   // The first thing in a destructor: nobody asks any more.
-  void leave();
+  void unregister_source();
 };
 
-// Notes the stretch in which it lives.
-class Noted {
+// Notes the event in which it lives.
+class TraceScope {
  public:
-  Noted(const std::string& row, const char* label)
+  TraceScope(const std::string& row, const char* label)
       : row_(row), label_(label), begin_(label != nullptr && tracing() ? trace_clock() : -1.0) {}
-  ~Noted() {
-    if (begin_ >= 0.0) note(row_, label_, begin_, trace_clock());
+  ~TraceScope() {
+    if (begin_ >= 0.0) record_trace(row_, label_, begin_, trace_clock());
   }
-  Noted(const Noted&) = delete;
-  Noted& operator=(const Noted&) = delete;
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
 
  private:
   const std::string& row_;

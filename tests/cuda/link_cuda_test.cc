@@ -114,16 +114,16 @@ TEST_F(LinkCuda, NoDelayChangesWhatGoesThroughSlots) {
         char* const in = slots.data() + 2 * slot * kBytes;
         char* const out = in + kBytes;
         std::byte* const state = host.data() + tensor * kBytes;
-        ok(queues->up().after(freed[static_cast<std::size_t>(slot)]));
+        ok(queues->up().order_after(freed[static_cast<std::size_t>(slot)]));
         ok(queues->up().copy(in, state, kBytes, "states up"));
-        ok(queues->work().after(record(queues->up())));
+        ok(queues->work().order_after(record(queues->up())));
         ok(queues->work().run(
             [=](void* stream) {
               if (Status bad = copied(out, in + 1, kBytes - 1, stream); !bad.ok()) return bad;
               return copied(out + kBytes - 1, in, 1, stream);
             },
             "turn"));
-        ok(queues->down().after(record(queues->work())));
+        ok(queues->down().order_after(record(queues->work())));
         ok(queues->down().copy(state, out, kBytes, "states down"));
         freed[static_cast<std::size_t>(slot)] = record(queues->down());
         // The next step of a tensor reads what this one wrote: kSlots < kTensors, so slots alone say it.
@@ -154,10 +154,10 @@ TEST_F(LinkCuda, TheHostsThreadWaitsForCopiesAndQueuesOthers) {
     const auto ready = queues->record_fence(caller);
     ok(ready.status());
     EXPECT_FALSE(ready->passed());
-    ok(queues->down().after(*ready));
+    ok(queues->down().order_after(*ready));
     ok(queues->down().copy(host.data(), device.data(), kBytes, "gradient down"));
     const Fence down = record(queues->down());
-    ok(queues->host().after(down));
+    ok(queues->host().order_after(down));
     auto up = std::make_shared<Fence>();
     ok(queues->host().run(
         [&host, &device, this, up](void* stream) {
@@ -194,7 +194,7 @@ TEST_F(LinkCuda, AStreamBehindAThreadsMarkWaitsForIt) {
         return Status();
       },
       "slow"));
-  ok(queues->up().after(record(queues->host())));
+  ok(queues->up().order_after(record(queues->host())));
   ok(queues->up().copy(device.data(), host.data(), 4096, "up"));
   ok(record(queues->up()).wait());
   std::vector<char> seen(4096);
@@ -210,7 +210,7 @@ TEST_F(LinkCuda, AnErrorStays) {
   EXPECT_FALSE(queues->work().run([&](void*) { return ran = true, Status(); }, "never").ok());
   EXPECT_FALSE(ran);
   EXPECT_EQ(queues->work().record_fence().status().message(), "no kernel");
-  EXPECT_EQ(queues->work().after(record(queues->up())).message(), "no kernel");
+  EXPECT_EQ(queues->work().order_after(record(queues->up())).message(), "no kernel");
   ok(record(queues->down()).wait());
 }
 

@@ -37,7 +37,7 @@ TEST(StreamedFakeGpu, CountsAndScalarsAreThoseOfTheCall) {
     std::int64_t second = 6;
     std::int64_t* const others[] = {&second};
     Streamed got(target, expected, kTightSizes, Streamed::Kind::slab, others);
-    std::array<octavo::StepReport, octavo::offload::Staging::kScalarPlaces + 5> reports{};  // one more round
+    std::array<octavo::StepReport, octavo::offload::Staging::kScalarSlots + 5> reports{};  // one more round
     for (std::size_t i = 0; i < reports.size(); ++i) {
       float lr = 0.01F / static_cast<float>(i + 1);
       float loss_scale = 4.0F;

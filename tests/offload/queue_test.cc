@@ -39,7 +39,7 @@ TEST(Queues, EmptyMarksHavePassed) {
   EXPECT_TRUE(fence.passed());
   ok(fence.wait());
   const auto queues = make_cpu_queues();
-  ok(queues->up().after(fence));
+  ok(queues->up().order_after(fence));
   ok(record(queues->up()).wait());
   ok(queues->order(nullptr, fence));
   EXPECT_TRUE(queues->record_fence(nullptr)->passed());
@@ -81,7 +81,7 @@ TEST(Queues, AMarkOrdersWhatIsQueuedBehindItAndNothingElse) {
   std::atomic<bool> late{false};
   ok(queues->work().run([&](void*) { return early = true, Status(); }, "early"));
   const Fence first = record(queues->work());
-  ok(queues->work().after(record(queues->up())));
+  ok(queues->work().order_after(record(queues->up())));
   ok(queues->work().run([&](void*) { return late = true, Status(); }, "late"));
   ok(first.wait());
   EXPECT_TRUE(early);
@@ -126,20 +126,20 @@ void pass_through_slots(int steps) {
       const auto slot = static_cast<std::size_t>(step * kTensors + tensor) % kSlots;
       auto& staged = slots[slot];
       auto& state = host[static_cast<std::size_t>(tensor)];
-      ok(queues->up().after(freed[slot]));
+      ok(queues->up().order_after(freed[slot]));
       ok(queues->up().copy(staged.data(), state.data(), kBytes, "states up"));
-      ok(queues->work().after(record(queues->up())));
+      ok(queues->work().order_after(record(queues->up())));
       ok(queues->work().run(
           [&staged, tensor](void*) {
             for (std::int64_t& value : staged) value = 3 * value + tensor;
             return Status();
           },
           "step"));
-      ok(queues->down().after(record(queues->work())));
+      ok(queues->down().order_after(record(queues->work())));
       ok(queues->down().copy(state.data(), staged.data(), kBytes, "states down"));
       freed[slot] = record(queues->down());
       // The next step of the tensor reads what this one wrote.
-      ok(queues->up().after(tensor == kTensors - 1 ? freed[slot] : Fence()));
+      ok(queues->up().order_after(tensor == kTensors - 1 ? freed[slot] : Fence()));
     }
   }
   ok(queues->order(nullptr, record(queues->down())));
@@ -166,7 +166,7 @@ TEST(Queues, ManyThreadsUseOneQueue) {
     threads.emplace_back([&] {
       for (int i = 0; i < 50; ++i) {
         ok(queues->host().run([&](void*) { return ++sum, Status(); }, "add"));
-        ok(queues->down().after(record(queues->host())));
+        ok(queues->down().order_after(record(queues->host())));
         ok(record(queues->host()).wait());
       }
     });
@@ -185,7 +185,7 @@ TEST(Queues, AnErrorStaysStopsWhatFollowsAndTravelsWithMarks) {
   ok(queues->up().run([](void*) { return Status::failed("the copy broke"); }, "bad"));
   const Fence bad = record(queues->up());
   ok(queues->up().run([&](void*) { return ++ran, Status(); }, "never"));
-  ok(queues->work().after(bad));
+  ok(queues->work().order_after(bad));
   ok(queues->work().run([&](void*) { return ++ran, Status(); }, "never"));
   const Fence behind = record(queues->work());
   gate.set_value();
@@ -199,7 +199,7 @@ TEST(Queues, AnErrorStaysStopsWhatFollowsAndTravelsWithMarks) {
   EXPECT_EQ(queues->up().record_fence().status().message(), "the copy broke");
   EXPECT_EQ(queues->work().copy(nullptr, nullptr, 0, "copy").message(), "the copy broke");
   EXPECT_EQ(queues->work().run([](void*) { return Status(); }, "run").message(), "the copy broke");
-  EXPECT_EQ(queues->work().after(good).message(), "the copy broke");
+  EXPECT_EQ(queues->work().order_after(good).message(), "the copy broke");
   ok(queues->down().copy(nullptr, nullptr, 0, "another queue works"));
   ok(record(queues->down()).wait());
 }
@@ -218,7 +218,7 @@ TEST(Queues, WaitingForItselfIsAnErrorAndNoHang) {
   ok(queues->host().run(
       [&](void*) {
         inside = record(queues->host()).wait();
-        return queues->host().after(record(queues->host()));
+        return queues->host().order_after(record(queues->host()));
       },
       "self"));
   ok(record(queues->host()).wait());

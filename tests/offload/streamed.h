@@ -118,7 +118,7 @@ class Streamed {
                             static_cast<std::size_t>(t.spec.numel), element);
   }
   void wait() {
-    const auto idle = staging_->idle();
+    const auto idle = staging_->idle_fence();
     const octavo::Status status = idle.ok() ? idle->wait() : idle.status();
     EXPECT_TRUE(status.ok()) << status.message();
   }
@@ -239,7 +239,7 @@ class Streamed {
     if (bytes > static_cast<std::int64_t>(staging_->memory().size()) || most_staging_ == bytes) {
       wait();
       octavo::Status bad =
-          staging_->place({target_.allocate(bytes), static_cast<std::size_t>(bytes)}, *caller);
+          staging_->set_memory({target_.allocate(bytes), static_cast<std::size_t>(bytes)}, *caller);
       if (!bad.ok()) return bad;
     }
     std::vector<const void*> grads, held;

@@ -75,7 +75,7 @@ TEST(StreamedStep, MoreBatchesThanTheQueuesTake) {
     const std::vector<TensorSpec> list = streamed_specs(StateFormat::fp32, stores()[0], DType::f32);
     std::int64_t bytes = 0;
     for (const TensorSpec& spec : list) bytes += 12 * spec.numel;
-    ASSERT_GT(bytes / kSizes.batch, std::int64_t{2 * octavo::offload::Staging::kMost});
+    ASSERT_GT(bytes / kSizes.batch, std::int64_t{2 * octavo::offload::Staging::kMaxEnqueued});
     EXPECT_EQ(streamed_difference(target, adamw, list, kind, kSizes), "");
   }
 }

@@ -13,7 +13,7 @@ namespace octavo::cuda {
 namespace {
 
 // Waiting: some tens of microseconds awake, then asleep between two looks.
-constexpr int kAskedAtOnce = 32;
+constexpr int kQuickQueries = 32;
 constexpr std::chrono::microseconds kPause{20};
 
 std::string of(int device) { return "[offload] cuda:" + std::to_string(device); }
@@ -32,7 +32,7 @@ EventPool::~EventPool() {
 
 bool EventPool::ours() const { return owner_ == getpid(); }
 
-Result<cudaEvent_t> EventPool::take(Kind kind) {
+Result<cudaEvent_t> EventPool::acquire(Kind kind) {
   {
     const std::lock_guard lock(mutex_);
     auto& events = free_[static_cast<int>(kind)];
@@ -54,7 +54,7 @@ Result<cudaEvent_t> EventPool::take(Kind kind) {
   return event;
 }
 
-void EventPool::give(Kind kind, cudaEvent_t event) {
+void EventPool::release(Kind kind, cudaEvent_t event) {
   if (!ours()) return;
   const std::lock_guard lock(mutex_);
   free_[static_cast<int>(kind)].push_back(event);
@@ -62,7 +62,7 @@ void EventPool::give(Kind kind, cudaEvent_t event) {
 
 Result<offload::Fence> EventPool::record_fence(const std::string& where, cudaStream_t stream,
                                                const void* queue) {
-  const auto event = take(Kind::order);
+  const auto event = acquire(Kind::order);
   if (!event.ok()) return event.status();
   auto state = std::make_shared<EventFence>(shared_from_this(), *event, queue);
   const DeviceScope scope(device_);
@@ -88,8 +88,8 @@ Status EventFence::wait() const {
   if (passed_.load(std::memory_order_acquire)) return {};
   const DeviceScope scope(pool_->device());
   cudaError_t error = cudaEventQuery(event_);
-  for (int asked = 1; error == cudaErrorNotReady; ++asked) {
-    if (asked > kAskedAtOnce) std::this_thread::sleep_for(kPause);
+  for (int queries = 1; error == cudaErrorNotReady; ++queries) {
+    if (queries > kQuickQueries) std::this_thread::sleep_for(kPause);
     error = cudaEventQuery(event_);
   }
   if (error == cudaSuccess) {

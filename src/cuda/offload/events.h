@@ -25,9 +25,9 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   EventPool& operator=(const EventPool&) = delete;
   ~EventPool();
 
-  Result<cudaEvent_t> take(Kind kind);
+  Result<cudaEvent_t> acquire(Kind kind);
   // An event may be given back when nobody will ask for it: who waits for it in a stream has its own copy.
-  void give(Kind kind, cudaEvent_t event);
+  void release(Kind kind, cudaEvent_t event);
   // What `stream` has been given so far.
   Result<offload::Fence> record_fence(const std::string& where, cudaStream_t stream,
                                       const void* queue = nullptr);
@@ -49,7 +49,7 @@ class EventFence final : public offload::Fence::State {
       : pool_(std::move(pool)), event_(event), queue_(queue) {}
   EventFence(const EventFence&) = delete;
   EventFence& operator=(const EventFence&) = delete;
-  ~EventFence() override { pool_->give(EventPool::Kind::order, event_); }
+  ~EventFence() override { pool_->release(EventPool::Kind::order, event_); }
 
   [[nodiscard]] bool passed() const override;  // an error has passed, too: wait says it
   Status wait() const override;

@@ -19,7 +19,7 @@ class StreamQueue final : public offload::Queue, private offload::TraceSource {
   Status run(std::function<Status(void* stream)> work, const char* label) override;
   Result<offload::Fence> record_fence() override;
   void synchronize() override;
-  Status after(const offload::Fence& fence) override;
+  Status order_after(const offload::Fence& fence) override;
 
  private:
   struct Timed {
@@ -32,7 +32,7 @@ class StreamQueue final : public offload::Queue, private offload::TraceSource {
   void collect() override;
   // An error where it is used in a forked process, or has failed.
   Status usable();
-  Status keep(Status status);
+  Status record_error(Status status);
   // One thing: its delay, itself, and what a trace notes of it.
   template <class What>
   Status queue(const char* label, What&& what);

@@ -6,7 +6,7 @@
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
 #include "engine/impl.h"
-#include "offload/host_grads.h"
+#include "offload/grad_sums.h"
 #include "offload/host_threads.h"
 #include "optimizers/resolve.h"
 
@@ -58,8 +58,8 @@ Status Engine::take(std::span<const std::uint32_t> handles, std::span<const void
   if (!queues.ok()) return queues.status();
   if (Status bad = impl.check_uncaptured("take", device, stream); !bad.ok()) return bad;
   const auto caller = (*queues)->record_fence(stream);
-  if (!caller.ok()) return impl.keep_error(caller.status());
-  if (Status bad = (*queues)->down().after(*caller); !bad.ok()) return impl.keep_error(bad);
+  if (!caller.ok()) return impl.record_error(caller.status());
+  if (Status bad = (*queues)->down().order_after(*caller); !bad.ok()) return impl.record_error(bad);
   for (std::size_t i = 0; i < handles.size(); ++i) {
     const Record& record = impl.registry[handles[i]];
     const DType kept = record.held_in_fp32 ? DType::f32 : dtypes[i];
@@ -69,7 +69,7 @@ Status Engine::take(std::span<const std::uint32_t> handles, std::span<const void
   return {};
 }
 
-engine::Failure Engine::Impl::check_held() const {
+engine::Failure Engine::Impl::check_host_grads() const {
   const std::span<const std::uint32_t> handles = begun->handles();
   for (std::size_t i = 0; registry.offloads() && i < handles.size(); ++i) {
     const Offloaded* own = registry[handles[i]].offloaded.get();
@@ -101,20 +101,21 @@ Status Engine::Impl::take(std::uint32_t handle, const void* grad, DType dtype, D
     own.has_sums = with_sums;
     return Status();
   };
-  if (own.sums == nullptr) own.sums = std::make_shared<offload::HeldSums>();
+  if (own.sums == nullptr) own.sums = std::make_shared<offload::GradSums>();
   if (numel == 0) return taken();
 
   // What is written there before the gradient: earlier ones that were dropped; and read: by the last step.
   const auto begin_writing = [&](offload::Queue& queue) -> Status {
     if (!first) return {};
-    return first_error({behind(queue, own.released), behind(queue, own.complete), behind(queue, own.summed)});
+    return first_error(
+        {order_after(queue, own.released), order_after(queue, own.complete), order_after(queue, own.summed)});
   };
   const auto fence_of = [](offload::Queue& queue, offload::Fence& out) -> Status {
     auto fence = queue.record_fence();
     if (fence.ok()) out = std::move(*fence);
     return fence.status();
   };
-  const std::shared_ptr<offload::HeldSums> sums = with_sums ? own.sums : nullptr;
+  const std::shared_ptr<offload::GradSums> sums = with_sums ? own.sums : nullptr;
   if (first && kept == dtype) {
     Status bad = begin_writing(queues.down());
     if (bad.ok()) bad = queues.down().copy(own.held.get(), grad, bytes, "gradients down");
@@ -123,31 +124,31 @@ Status Engine::Impl::take(std::uint32_t handle, const void* grad, DType dtype, D
     own.summed = {};
     if (bad.ok() && sums != nullptr) {
       const GradView view{own.held.get(), kept, numel};
-      bad = queues.host().after(own.taken);
+      bad = queues.host().order_after(own.taken);
       const auto sum = [view, sums](void* /*stream*/) {
         return offload::sum_gradient(view, *sums, offload::host_threads());
       };
       if (bad.ok()) bad = queues.host().run(sum, "sums");
       if (bad.ok()) bad = fence_of(queues.host(), own.summed);
     }
-    return bad.ok() ? taken() : keep_error(std::move(bad));
+    return bad.ok() ? taken() : record_error(std::move(bad));
   }
   const std::int64_t passing = numel * dtype_bytes(dtype);
-  const auto through = passage(passing, pin);
+  const auto through = transfer_buffer(passing, pin);
   if (!through.ok()) return through.status();
-  void* const from = (*through)->piece.get();
-  Status bad = queues.down().after((*through)->free);
+  void* const from = (*through)->buffer.get();
+  Status bad = queues.down().order_after((*through)->free);
   if (bad.ok()) bad = queues.down().copy(from, grad, passing, "gradients down");
   if (bad.ok()) bad = fence_of(queues.down(), own.taken);
   if (bad.ok()) bad = begin_writing(queues.host());
-  if (bad.ok()) bad = queues.host().after(own.taken);
+  if (bad.ok()) bad = queues.host().order_after(own.taken);
   const auto add = [to = own.held.get(), kept, from, dtype, numel, first, sums](void* /*stream*/) {
     return offload::add_gradient(to, kept, from, dtype, numel, first, sums.get(), offload::host_threads());
   };
   if (bad.ok()) bad = queues.host().run(add, "add gradients");
   if (bad.ok()) bad = fence_of(queues.host(), own.complete);
   own.summed = (*through)->free = own.complete;
-  return bad.ok() ? taken() : keep_error(std::move(bad));
+  return bad.ok() ? taken() : record_error(std::move(bad));
 }
 
 bool Engine::holds(std::uint32_t handle) const {
@@ -168,9 +169,9 @@ Status Engine::drop(std::span<const std::uint32_t> handles) {
 }
 
 // Gradients that were taken are in the place of nulls.
-engine::Failure Engine::Impl::find_held(std::span<const std::uint32_t> handles,
-                                        std::vector<const void*>& grads, std::vector<DType>& dtypes) {
-  held_next.clear();
+engine::Failure Engine::Impl::find_host_grads(std::span<const std::uint32_t> handles,
+                                              std::vector<const void*>& grads, std::vector<DType>& dtypes) {
+  next_host_grads.clear();
   for (std::size_t i = 0; i < handles.size(); ++i) {
     if (!registry.knows(handles[i])) continue;
     const Offloaded* own = registry[handles[i]].offloaded.get();
@@ -181,8 +182,8 @@ engine::Failure Engine::Impl::find_held(std::span<const std::uint32_t> handles,
                               "one, too, and begin with null, or drop the other"),
               handles[i]};
     }
-    if (held_next.empty()) held_next.resize(handles.size());
-    held_next[i] = 1;
+    if (next_host_grads.empty()) next_host_grads.resize(handles.size());
+    next_host_grads[i] = 1;
     grads[i] = own->held.get();
     dtypes[i] = own->held_dtype;
   }

@@ -1,5 +1,5 @@
-// Host memory of gradients: each tensor's own, made when it is first needed, and passages for those that are
-// added to what is there.
+// Host memory of gradients: each tensor's own, made when it is first needed, and transfer_buffers for those
+// that are added to what is there.
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
 #include "engine/impl.h"
@@ -13,12 +13,12 @@ using offload::Offloaded;
 
 namespace {
 
-constexpr std::int64_t kPassageBytes = std::int64_t{512} << 20;  // of all passages, as a rule
+constexpr std::int64_t kTransferBytes = std::int64_t{512} << 20;  // of all transfer_buffers, as a rule
 
 }  // namespace
 
 // Bytes of gradients that are likely to be held, and have no memory yet.
-std::int64_t Engine::Impl::bytes_to_hold() const {
+std::int64_t Engine::Impl::expected_grad_bytes() const {
   std::int64_t bytes = 0;
   for (std::uint32_t handle = 0; handle < registry.size(); ++handle) {
     const Record& record = registry[handle];
@@ -35,10 +35,10 @@ Status Engine::Impl::reserve_gradient(std::uint32_t handle, std::int64_t bytes) 
   if (own.held.bytes >= bytes) return {};
   Status bad = first_error({own.released.queued.wait(), own.complete.wait(), own.summed.wait()});
   if (bad.ok() && own.released.fence != nullptr) bad = own.released.fence->wait();
-  if (!bad.ok()) return keep_error(bad);
-  auto piece = memory.take(bytes, std::max(bytes, bytes_to_hold()), pins(registry[handle].device));
-  if (piece.ok()) own.held = std::move(*piece);
-  return piece.status();
+  if (!bad.ok()) return record_error(bad);
+  auto buffer = memory.allocate(bytes, std::max(bytes, expected_grad_bytes()), pins(registry[handle].device));
+  if (buffer.ok()) own.held = std::move(*buffer);
+  return buffer.status();
 }
 
 // host: the CPU reads gradients that were not taken, too.
@@ -54,24 +54,24 @@ Status Engine::Impl::reserve_gradients(std::span<const std::uint32_t> handles,
 }
 
 // Memory that is free, or will be.
-Result<Engine::Impl::Passage*> Engine::Impl::passage(std::int64_t bytes, bool pin) {
-  Passage* oldest = nullptr;
+Result<Engine::Impl::TransferBuffer*> Engine::Impl::transfer_buffer(std::int64_t bytes, bool pin) {
+  TransferBuffer* oldest = nullptr;
   std::int64_t all = 0;
-  for (Passage& one : passages) {
-    all += one.piece.bytes;
-    if (one.piece.bytes < bytes) continue;
+  for (TransferBuffer& one : transfer_buffers) {
+    all += one.buffer.bytes;
+    if (one.buffer.bytes < bytes) continue;
     if (one.free.passed()) return &one;
     if (oldest == nullptr) oldest = &one;
   }
-  if (oldest != nullptr && all + bytes > kPassageBytes) {
+  if (oldest != nullptr && all + bytes > kTransferBytes) {
     // It is the next one's turn after this.
-    const auto at = passages.begin() + (oldest - passages.data());
-    std::rotate(at, at + 1, passages.end());
-    return &passages.back();
+    const auto at = transfer_buffers.begin() + (oldest - transfer_buffers.data());
+    std::rotate(at, at + 1, transfer_buffers.end());
+    return &transfer_buffers.back();
   }
-  auto piece = memory.take(bytes, bytes, pin);
-  if (!piece.ok()) return piece.status();
-  return &passages.emplace_back(Passage{std::move(*piece), {}});
+  auto buffer = memory.allocate(bytes, bytes, pin);
+  if (!buffer.ok()) return buffer.status();
+  return &transfer_buffers.emplace_back(TransferBuffer{std::move(*buffer), {}});
 }
 
 }  // namespace octavo

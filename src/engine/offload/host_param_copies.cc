@@ -26,9 +26,9 @@ Status Engine::Impl::reserve_copies(std::span<const std::uint32_t> handles) {
     expected += bytes_of(handle) + 256;
   }
   for (const std::uint32_t handle : fresh) {
-    auto piece = memory.take(bytes_of(handle), expected, pins(registry[handle].device));
-    if (!piece.ok()) return piece.status();
-    registry[handle].offloaded->copy = std::move(*piece);
+    auto buffer = memory.allocate(bytes_of(handle), expected, pins(registry[handle].device));
+    if (!buffer.ok()) return buffer.status();
+    registry[handle].offloaded->copy = std::move(*buffer);
     expected -= bytes_of(handle) + 256;
   }
   return {};
@@ -40,18 +40,18 @@ Result<offload::Fence> Engine::Impl::copy_params(std::span<const std::uint32_t> 
                                                  const offload::Fence& caller) {
   const bool to_host = way == EngineCopy::to_host;
   offload::Queue& queue = to_host ? queues.down() : queues.up();
-  Status bad = behind(queue, caller);
+  Status bad = order_after(queue, caller);
   for (const std::uint32_t handle : handles) {
     const Record& record = registry[handle];
     Offloaded& own = *record.offloaded;
-    if (bad.ok()) bad = first_error({behind(queue, own.weight), behind(queue, own.copied)});
+    if (bad.ok()) bad = first_error({order_after(queue, own.weight), order_after(queue, own.copied)});
     void* const to = to_host ? own.copy.get() : record.args.param;
     const void* const from = to_host ? record.args.param : own.copy.get();
     const std::int64_t bytes = record.args.spec.numel * dtype_bytes(record.args.spec.param_dtype);
     if (bad.ok() && bytes > 0) bad = queue.copy(to, from, bytes, to_host ? "weights down" : "weights up");
   }
   auto fence = bad.ok() ? queue.record_fence() : Result<offload::Fence>(bad);
-  if (!fence.ok()) return keep_error(fence.status());
+  if (!fence.ok()) return record_error(fence.status());
   for (const std::uint32_t handle : handles) {
     Offloaded& own = *registry[handle].offloaded;
     own.copied = *fence;
@@ -80,9 +80,9 @@ Status Engine::Impl::refresh(std::span<const std::uint32_t> handles, EngineCopy 
   if (Status bad = wait_for_counts(found); !bad.ok()) return bad;
   if (Status bad = reserve_copies(found); !bad.ok()) return bad;
   const auto caller = (*queues)->record_fence(stream);
-  if (!caller.ok()) return keep_error(caller.status());
+  if (!caller.ok()) return record_error(caller.status());
   const auto fence = copy_params(found, way, **queues, *caller);
-  return fence.ok() ? keep_error((*queues)->order(stream, *fence)) : fence.status();
+  return fence.ok() ? record_error((*queues)->order(stream, *fence)) : fence.status();
 }
 
 Status Engine::refresh(std::span<const std::uint32_t> handles, EngineCopy way, Device device, void* stream) {

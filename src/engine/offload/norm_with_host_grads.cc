@@ -2,7 +2,7 @@
 // tree over all chunks, in the order of begin, then gives the bits that all of them on the device would give.
 // SPDX-License-Identifier: MIT
 #include "engine/impl.h"
-#include "offload/host_grads.h"
+#include "offload/grad_sums.h"
 #include "offload/host_threads.h"
 #include "optimizers/norm_chunks.h"
 
@@ -15,11 +15,11 @@ namespace octavo {
 using offload::Offloaded;
 
 // The sums of a held gradient, complete.
-Result<offload::HeldSums*> Engine::Impl::sums_of(std::uint32_t handle, int threads) {
+Result<offload::GradSums*> Engine::Impl::sums_of(std::uint32_t handle, int threads) {
   const engine::Record& record = registry[handle];
   Offloaded& own = *record.offloaded;
-  if (Status bad = own.complete.wait(); !bad.ok()) return keep_error(bad);
-  if (Status bad = own.summed.wait(); !bad.ok()) return keep_error(bad);
+  if (Status bad = own.complete.wait(); !bad.ok()) return record_error(bad);
+  if (Status bad = own.summed.wait(); !bad.ok()) return record_error(bad);
   if (!own.has_sums) {
     const GradView view{own.held.get(), own.held_dtype, record.args.spec.numel};
     if (Status bad = offload::sum_gradient(view, *own.sums, offload::host_threads(threads)); !bad.ok())
@@ -43,26 +43,26 @@ Status Engine::Impl::measure(engine::NormSet& set, const EngineDevice& given, Gr
     if (!chunks.ok()) return chunks.status();
     here = *chunks;
   }
-  if (Status bad = norm_sent.wait(); !bad.ok()) return keep_error(bad);
+  if (Status bad = norm_sent.wait(); !bad.ok()) return record_error(bad);
   const auto bytes = static_cast<std::int64_t>(sizeof(GradNorm) + here.size_bytes());
   if (norm_memory.bytes < bytes) {
-    auto piece = memory.take(bytes, bytes, pins(set.device));
-    if (!piece.ok()) return piece.status();
-    norm_memory = std::move(*piece);
+    auto buffer = memory.allocate(bytes, bytes, pins(set.device));
+    if (!buffer.ok()) return buffer.status();
+    norm_memory = std::move(*buffer);
   }
   auto* const norm = reinterpret_cast<GradNorm*>(norm_memory.get());
   auto* const chunks = reinterpret_cast<double*>(norm_memory.get() + sizeof(GradNorm));
   const auto caller = (*queues)->record_fence(given.stream);
-  if (!caller.ok()) return keep_error(caller.status());
+  if (!caller.ok()) return record_error(caller.status());
   *norm = {};
   if (set.backend != nullptr) {
-    Status bad = down.after(*caller);
+    Status bad = down.order_after(*caller);
     if (bad.ok()) bad = down.copy(norm, out, sizeof *norm, "norm down");
     if (bad.ok())
       bad = down.copy(chunks, here.data(), static_cast<std::int64_t>(here.size_bytes()), "norm down");
     const auto fence = bad.ok() ? down.record_fence() : Result<offload::Fence>(bad);
     bad = fence.ok() ? fence->wait() : fence.status();
-    if (!bad.ok()) return keep_error(bad);
+    if (!bad.ok()) return record_error(bad);
   }
   std::vector<double> all;
   std::uint32_t max_bits = std::bit_cast<std::uint32_t>(static_cast<float>(norm->max));
@@ -88,12 +88,12 @@ Status Engine::Impl::measure(engine::NormSet& set, const EngineDevice& given, Gr
   add_until(static_cast<std::uint32_t>(begun->handles().size()));
   *norm = offload::join_sums(all, max_bits, nonfinite);
 
-  Status bad = up.after(*caller);
+  Status bad = up.order_after(*caller);
   if (bad.ok()) bad = up.copy(out, norm, sizeof *norm, "norm up");
   auto sent = bad.ok() ? up.record_fence() : Result<offload::Fence>(bad);
-  if (!sent.ok()) return keep_error(sent.status());
+  if (!sent.ok()) return record_error(sent.status());
   norm_sent = std::move(*sent);
-  return keep_error((*queues)->order(given.stream, norm_sent));
+  return record_error((*queues)->order(given.stream, norm_sent));
 }
 
 }  // namespace octavo

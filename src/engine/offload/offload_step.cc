@@ -1,5 +1,5 @@
 // A step of tensors whose states are in host memory: what it needs is brought where it is read, and what is
-// under way afterwards is noted with each tensor.
+// under way afterwards is scope with each tensor.
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
 #include "engine/impl.h"
@@ -39,7 +39,7 @@ Status Engine::Impl::bring_down(Cohort& cohort, offload::DeviceQueues& queues, c
     const auto copied = copy_params(stale, EngineCopy::to_host, queues, caller);
     if (!copied.ok()) return copied.status();
   }
-  Status bad = behind(queues.down(), caller);
+  Status bad = order_after(queues.down(), caller);
   for (std::size_t i = 0; i < cohort.handles.size() && bad.ok(); ++i) {
     const std::uint32_t place = cohort.places[i];
     if (!held.empty() && held[place] != 0) continue;
@@ -49,7 +49,8 @@ Status Engine::Impl::bring_down(Cohort& cohort, offload::DeviceQueues& queues, c
   // Copies that go up must be gone, and those that come down be there, before the CPU writes them.
   for (const std::uint32_t handle : cohort.handles) {
     const Offloaded& own = *registry[handle].offloaded;
-    if (bad.ok()) bad = first_error({behind(queues.host(), own.weight), behind(queues.host(), own.copied)});
+    if (bad.ok())
+      bad = first_error({order_after(queues.host(), own.weight), order_after(queues.host(), own.copied)});
   }
   return bad;
 }
@@ -57,21 +58,23 @@ Status Engine::Impl::bring_down(Cohort& cohort, offload::DeviceQueues& queues, c
 // host: scalars come down to a place of their own; they are there behind the fence that is returned.
 Result<offload::Fence> Engine::Impl::bring_scalars(DeviceState& state, StepArgs& args,
                                                    const EngineDevice& given) {
-  const auto kept = state.staging->keep(args.scalars, given.stream);
+  const auto kept = state.staging->copy_scalars(args.scalars, given.stream);
   if (!kept.ok()) return kept.status();
   const auto caller = state.queues->record_fence(given.stream);
   if (!caller.ok()) return caller.status();
   if (state.scalars.bytes == 0) {
-    const auto bytes = static_cast<std::int64_t>(engine::kScalarPlaces) * engine::kScalarBytes;
-    auto piece = memory.take(bytes, bytes, pins(state.device));
-    if (!piece.ok()) return piece.status();
-    state.scalars = std::move(*piece);
-    state.scalars_read.resize(engine::kScalarPlaces);
+    const auto bytes = static_cast<std::int64_t>(engine::kScalarSlots) * engine::kScalarSlotBytes;
+    auto buffer = memory.allocate(bytes, bytes, pins(state.device));
+    if (!buffer.ok()) return buffer.status();
+    state.scalars = std::move(*buffer);
+    state.scalars_read.resize(engine::kScalarSlots);
   }
-  state.scalar_place = (state.scalar_place + 1) % engine::kScalarPlaces;
-  std::byte* at = state.scalars.get() + static_cast<std::int64_t>(state.scalar_place) * engine::kScalarBytes;
+  state.scalar_slot = (state.scalar_slot + 1) % engine::kScalarSlots;
+  std::byte* at =
+      state.scalars.get() + static_cast<std::int64_t>(state.scalar_slot) * engine::kScalarSlotBytes;
   offload::Queue& down = state.queues->down();
-  Status bad = first_error({behind(down, *caller), behind(down, state.scalars_read[state.scalar_place])});
+  Status bad =
+      first_error({order_after(down, *caller), order_after(down, state.scalars_read[state.scalar_slot])});
   args.scalars = *kept;
   const auto copy = [&]<class T>(const T*& scalar) {
     if (scalar == nullptr || !bad.ok()) return;
@@ -79,13 +82,13 @@ Result<offload::Fence> Engine::Impl::bring_scalars(DeviceState& state, StepArgs&
     scalar = reinterpret_cast<const T*>(at);
     at += sizeof *scalar;
   };
-  static_assert(sizeof(GradNorm) + 3 * sizeof(float) <= engine::kScalarBytes);
+  static_assert(sizeof(GradNorm) + 3 * sizeof(float) <= engine::kScalarSlotBytes);
   copy(args.scalars.norm);
   copy(args.scalars.lr);
   copy(args.scalars.loss_scale);
   copy(args.scalars.found_inf);
   auto fence = bad.ok() ? down.record_fence() : Result<offload::Fence>(bad);
-  if (fence.ok()) state.staging->kept_until(state.staging->kept(), *fence);
+  if (fence.ok()) state.staging->hold_scalars_until(state.staging->scalar_slot(), *fence);
   return fence;
 }
 
@@ -110,18 +113,18 @@ Result<StepReport> Engine::Impl::step_offloaded(Cohort& cohort, const EngineDevi
   }
 
   const auto caller = queues.record_fence(given.stream);
-  if (!caller.ok()) return keep_error(caller.status());
-  if (Status bad = state.staging->place(given.staging, *caller); !bad.ok()) return keep_error(bad);
+  if (!caller.ok()) return record_error(caller.status());
+  if (Status bad = state.staging->set_memory(given.staging, *caller); !bad.ok()) return record_error(bad);
   offload::OffloadedStep::Call call;
   call.staging = state.staging.get();
   call.caller = *caller;
   if (host && scalars) {
     auto fence = bring_scalars(state, args, given);
-    if (!fence.ok()) return keep_error(fence.status());
+    if (!fence.ok()) return record_error(fence.status());
     call.scalars = std::move(*fence);
   }
   if (host) {
-    if (Status bad = bring_down(cohort, queues, *caller); !bad.ok()) return keep_error(bad);
+    if (Status bad = bring_down(cohort, queues, *caller); !bad.ok()) return record_error(bad);
   }
   std::vector<const void*> grads(cohort.handles.size());
   std::vector<offload::Fence> complete(cohort.handles.size());
@@ -135,11 +138,11 @@ Result<StepReport> Engine::Impl::step_offloaded(Cohort& cohort, const EngineDevi
   call.complete = complete;
   cohort.offloaded->prepare(call);
   const auto done = cohort.offloaded->step(args);
-  if (!done.ok()) return keep_error(done.status());
+  if (!done.ok()) return record_error(done.status());
   if (host && scalars) {
     auto fence = queues.host().record_fence();
-    if (!fence.ok()) return keep_error(fence.status());
-    state.scalars_read[state.scalar_place] = std::move(*fence);
+    if (!fence.ok()) return record_error(fence.status());
+    state.scalars_read[state.scalar_slot] = std::move(*fence);
   }
   for (std::size_t i = 0; i < cohort.handles.size(); ++i) {
     Offloaded& own = *registry[cohort.handles[i]].offloaded;

@@ -22,27 +22,27 @@ Status Engine::Impl::check_alive() {
   return broken;
 }
 
-Status Engine::Impl::keep_error(Status status) {
+Status Engine::Impl::record_error(Status status) {
   if (broken.ok() && !status.ok()) broken = status;
   return status;
 }
 
-Status Engine::Impl::settle() {
+Status Engine::Impl::wait_until_idle() {
   if (Status bad = check_alive(); !bad.ok()) return bad;
   return drain();
 }
 
-Status Engine::Impl::behind(offload::Queue& queue, const offload::PendingFence& pending) {
-  if (pending.fence == nullptr) return behind(queue, pending.queued);
+Status Engine::Impl::order_after(offload::Queue& queue, const offload::PendingFence& pending) {
+  if (pending.fence == nullptr) return order_after(queue, pending.queued);
   // The fence is there when the host's queue has passed.
   if (Status bad = pending.queued.wait(); !bad.ok()) return bad;
-  return behind(queue, *pending.fence);
+  return order_after(queue, *pending.fence);
 }
 
 Status Engine::Impl::wait_for_counts(std::span<const std::uint32_t> handles) {
   for (const std::uint32_t handle : handles) {
     if (!registry.knows(handle) || registry[handle].residence != Residence::host) continue;
-    if (Status bad = registry[handle].offloaded->weight.queued.wait(); !bad.ok()) return keep_error(bad);
+    if (Status bad = registry[handle].offloaded->weight.queued.wait(); !bad.ok()) return record_error(bad);
   }
   return {};
 }
@@ -90,18 +90,18 @@ Status Engine::Impl::wait(std::span<const std::uint32_t> handles, EngineWait wha
     const offload::PendingFence& pending = what == EngineWait::weights ? own.weight : own.read;
     if (pending.fence == nullptr || pending.fence != last) {
       last = pending.fence;
-      if (Status bad = order(**queues, stream, pending); !bad.ok()) return keep_error(bad);
+      if (Status bad = order(**queues, stream, pending); !bad.ok()) return record_error(bad);
     }
     if (what == EngineWait::weights || own.taken.state() == last_taken) continue;
     last_taken = own.taken.state();
     Status bad = own.taken.passed() ? own.taken.wait() : (*queues)->order(stream, own.taken);
-    if (!bad.ok()) return keep_error(bad);
+    if (!bad.ok()) return record_error(bad);
   }
   if (!handles.empty() || what != EngineWait::weights) return {};
   // All of them: the caller may free or replace staging memory, of which the last copies down still read.
-  const auto idle = devices.known(device).staging->idle();
-  if (!idle.ok()) return keep_error(idle.status());
-  return keep_error(idle->passed() ? idle->wait() : (*queues)->order(stream, *idle));
+  const auto idle = devices.known(device).staging->idle_fence();
+  if (!idle.ok()) return record_error(idle.status());
+  return record_error(idle->passed() ? idle->wait() : (*queues)->order(stream, *idle));
 }
 
 Status Engine::Impl::order_all(const EngineArgs& args) {
@@ -116,7 +116,7 @@ Status Engine::Impl::order_all(const EngineArgs& args) {
       const auto fence = bad.ok() ? queue->record_fence() : Result<offload::Fence>(bad);
       bad = fence.ok() ? queues->order(given.stream, *fence) : fence.status();
     }
-    if (!bad.ok()) return keep_error(bad);
+    if (!bad.ok()) return record_error(bad);
   }
   return {};
 }
@@ -135,7 +135,7 @@ Status Engine::wait(std::span<const std::uint32_t> handles, EngineWait what, Dev
 
 Status Engine::synchronize() {
   impl_->failed_tensor = -1;
-  return impl_->settle();
+  return impl_->wait_until_idle();
 }
 
 Status Engine::set_order(std::span<const std::uint32_t> handles) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "offload/host_grads.h"
+#include "offload/grad_sums.h"
 
 #include "cpu/implementations.h"
 #include "cpu/threads.h"
@@ -13,7 +13,7 @@ namespace {
 
 // before(chunk's first element, elements) and then the chunk's sum, for every chunk.
 template <class Before>
-void for_chunks(const cpu::Kernels& kernels, const GradView& grad, HeldSums* sums, int threads,
+void for_chunks(const cpu::Kernels& kernels, const GradView& grad, GradSums* sums, int threads,
                 Before&& before) {
   if (sums != nullptr) sums->chunks.resize(static_cast<std::size_t>(chunks_of(grad.numel)));
   std::atomic<std::uint32_t> max_bits{0};
@@ -37,7 +37,7 @@ void for_chunks(const cpu::Kernels& kernels, const GradView& grad, HeldSums* sum
 }  // namespace
 
 Status add_gradient(void* to, DType to_dtype, const void* from, DType from_dtype, std::int64_t numel,
-                    bool first, HeldSums* sums, int threads) {
+                    bool first, GradSums* sums, int threads) {
   const auto kernels = cpu::kernels();
   if (!kernels.ok()) return kernels.status();
   const bool same = first && to_dtype == from_dtype;
@@ -54,7 +54,7 @@ Status add_gradient(void* to, DType to_dtype, const void* from, DType from_dtype
   return {};
 }
 
-Status sum_gradient(const GradView& grad, HeldSums& sums, int threads) {
+Status sum_gradient(const GradView& grad, GradSums& sums, int threads) {
   const auto kernels = cpu::kernels();
   if (!kernels.ok()) return kernels.status();
   for_chunks(**kernels, grad, &sums, threads, [](std::int64_t, std::int64_t, cpu::Scratch&) {});

@@ -1,6 +1,6 @@
-// Tensors cut into pieces that pass through device memory one by one. A piece begins at a whole block and
+// Tensors cut into chunks that pass through device memory one by one. A chunk begins at a whole block and
 // knows its place in the tensor, as a shard does, so its bits are those of the whole tensor. Tensors that are
-// measured whole, or have scales of whole axes, are one piece.
+// measured whole, or have scales of whole axes, are one chunk.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,16 +15,16 @@ namespace octavo::offload {
 
 // A part of one buffer of a tensor: bytes from its begin, and from the begin of the batch's place on the
 // device.
-struct Part {
+struct ByteRange {
   std::int64_t from = 0, bytes = 0, at = 0;
 };
 
-struct Piece {
+struct Chunk {
   std::size_t tensor = 0;
   std::int64_t begin = 0;  // elements
-  TensorSpec spec;         // of the piece
-  std::array<Part, kMaxSlots> codes, scales;
-  Part residual, param, grad;
+  TensorSpec spec;         // of the chunk
+  std::array<ByteRange, kMaxSlots> codes, scales;
+  ByteRange residual, param, grad;
   bool first = true, last = true;  // of its tensor
 
   [[nodiscard]] std::int64_t bytes() const {  // that pass through the device, a held gradient among them
@@ -36,7 +36,7 @@ struct Piece {
 
 // Pieces of at most `most` bytes or a few more, as far as the tensor can be cut; none of an empty tensor.
 // REQUIRES: a spec that was checked for the config.
-Result<std::vector<Piece>> cut(const GroupConfig& config, std::size_t tensor, const TensorSpec& spec,
-                               std::int64_t most);
+Result<std::vector<Chunk>> cut_tensor(const GroupConfig& config, std::size_t tensor, const TensorSpec& spec,
+                                      std::int64_t most);
 
 }  // namespace octavo::offload

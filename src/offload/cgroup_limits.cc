@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "offload/limits.h"
+#include "offload/cgroup_limits.h"
 
 #include <algorithm>
 #include <fstream>
@@ -70,21 +70,21 @@ Groups find_groups(const fs::path& root, std::string_view controller) {
 }
 
 // Files that were read and can be forgotten again count as used: they are not.
-void take_room(std::int64_t& room, std::optional<std::int64_t> limit, std::optional<std::int64_t> used,
-               std::optional<std::int64_t> files) {
+void apply_memory_limit(std::int64_t& room, std::optional<std::int64_t> limit,
+                        std::optional<std::int64_t> used, std::optional<std::int64_t> files) {
   if (!limit || !used || *limit < 0) return;
   const std::int64_t taken = std::max<std::int64_t>(0, *used - files.value_or(0));
   room = std::min(room, std::max<std::int64_t>(0, *limit - taken));
 }
 
-void take_cpus(double& cpus, std::optional<std::int64_t> quota, std::optional<std::int64_t> period) {
+void apply_cpu_limit(double& cpus, std::optional<std::int64_t> quota, std::optional<std::int64_t> period) {
   if (!quota || !period || *quota <= 0 || *period <= 0) return;
   cpus = std::min(cpus, static_cast<double>(*quota) / static_cast<double>(*period));
 }
 
 }  // namespace
 
-std::int64_t memory_room(const fs::path& root) {
+std::int64_t available_memory(const fs::path& root) {
   std::int64_t room = kNone;
   if (const auto free = number(root / "proc/meminfo", "MemAvailable:"); free && *free < kNone / 1024)
     room = 1024 * *free;
@@ -92,12 +92,13 @@ std::int64_t memory_room(const fs::path& root) {
   for (const fs::path& group : found.unified) {
     const auto used = number(group / "memory.current");
     const auto files = number(group / "memory.stat", "inactive_file");
-    take_room(room, number(group / "memory.max"), used, files);
-    take_room(room, number(group / "memory.high"), used, files);  // beyond it the process is made to wait
+    apply_memory_limit(room, number(group / "memory.max"), used, files);
+    apply_memory_limit(room, number(group / "memory.high"), used,
+                       files);  // beyond it the process is made to wait
   }
   for (const fs::path& group : found.own) {
-    take_room(room, number(group / "memory.limit_in_bytes"), number(group / "memory.usage_in_bytes"),
-              number(group / "memory.stat", "total_inactive_file"));
+    apply_memory_limit(room, number(group / "memory.limit_in_bytes"), number(group / "memory.usage_in_bytes"),
+                       number(group / "memory.stat", "total_inactive_file"));
   }
   return room;
 }
@@ -109,10 +110,10 @@ int cpu_quota(const fs::path& root) {
     std::ifstream file(group / "cpu.max");  // "max 100000", or "200000 100000"
     std::int64_t quota = 0;
     std::int64_t period = 0;
-    if (file >> quota >> period) take_cpus(cpus, quota, period);
+    if (file >> quota >> period) apply_cpu_limit(cpus, quota, period);
   }
   for (const fs::path& group : found.own)
-    take_cpus(cpus, number(group / "cpu.cfs_quota_us"), number(group / "cpu.cfs_period_us"));
+    apply_cpu_limit(cpus, number(group / "cpu.cfs_quota_us"), number(group / "cpu.cfs_period_us"));
   return std::max(1, static_cast<int>(cpus));
 }
 

@@ -9,7 +9,7 @@
 namespace octavo::offload {
 
 // `root` is that of the file system (in tests another one). The largest number where nothing says a limit.
-std::int64_t memory_room(const std::filesystem::path& root);
+std::int64_t available_memory(const std::filesystem::path& root);
 // CPUs whose time the process may use (a quota, not a list of CPUs), rounded down, at least 1.
 int cpu_quota(const std::filesystem::path& root);
 
