@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/devices.h"
 
-#include "core/first_error.h"
+#include "offload/staging.h"
 #include "optimizers/resolve.h"
-
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -90,43 +88,6 @@ Status Devices::check_staging(const std::string& where, const Registry& registry
   state.staging_at = given.staging.data();
   return {};
 }
-
-Result<offload::DeviceQueues*> Devices::queues(const std::string& tag, Device device) {
-  const auto found = of(tag, device);
-  if (!found.ok()) return found.status();
-  DeviceState& state = **found;
-  if (state.queues == nullptr) {
-    if (device.kind == DeviceKind::cpu) {
-      state.queues = offload::make_cpu_queues();
-    } else {
-      auto made = offload::make_cuda_queues(tag, device.index);
-      if (!made.ok()) return made.status();
-      state.queues = std::move(*made);
-    }
-    state.staging = std::make_unique<offload::Staging>(*state.queues);
-    process_ = getpid();
-  }
-  return state.queues.get();
-}
-
-// Work of the host's queue may queue work of others.
-Status Devices::drain() {
-  Status first;
-  for (const DeviceState& state : states_) {
-    if (state.queues == nullptr) continue;
-    offload::DeviceQueues& queues = *state.queues;
-    first = first_error({first, state.staging->flush(state.staging->posted())});
-    for (offload::Queue* queue : {&queues.host(), &queues.up(), &queues.work(), &queues.down()}) {
-      const auto fence = queue->record_fence();
-      Status done = fence.ok() ? fence->wait() : fence.status();
-      if (!fence.ok()) queue->synchronize();
-      if (first.ok() && !done.ok()) first = std::move(done);
-    }
-  }
-  return first;
-}
-
-bool Devices::forked() const { return process_ != 0 && process_ != getpid(); }
 
 Status Devices::check_norm(const std::string& where, Device device, const GradNorm* norm, std::size_t count) {
   DeviceState& state = known(device);

@@ -5,8 +5,6 @@
 
 #include "engine/plan.h"
 #include "engine/registry.h"
-#include "offload/queue.h"
-#include "offload/staging.h"
 #include "optimizers/backend.h"
 
 #include <octavo/engine.h>
@@ -16,11 +14,6 @@
 #include <vector>
 
 namespace octavo::engine {
-
-// Of scalars that come down. As many as gradients are released while the CPU is behind: who finds none free
-// waits.
-inline constexpr std::size_t kScalarSlots = 1024;
-inline constexpr std::int64_t kScalarSlotBytes = 64;  // of a place
 
 struct DeviceState {
   Device device;
@@ -33,13 +26,6 @@ struct DeviceState {
   std::array<const void*, 4> pointers{};
   const GradNorm* norm = nullptr;
   const void* staging_at = nullptr;
-  // Of offloaded tensors: the queues, the device memory that states and scalars pass through, and where the
-  // scalars of steps on the CPU come down, in places that are used in turn.
-  std::unique_ptr<offload::DeviceQueues> queues;
-  std::unique_ptr<offload::Staging> staging;
-  offload::HostBuffer scalars;
-  std::vector<offload::Fence> scalars_read;
-  std::size_t scalar_slot = 0;
 };
 
 class Devices {
@@ -60,19 +46,11 @@ class Devices {
   // Tensors have changed: workspaces must be compared with them again.
   void tensors_changed();
 
-  // The queues of a device; made at the first use.
-  Result<offload::DeviceQueues*> queues(const std::string& tag, Device device);
-  // The host waits until they are empty.
-  Status drain();
-  // Whether queues were made by a process that this one was forked from.
-  [[nodiscard]] bool forked() const;
-
  private:
   Status check_staging(const std::string& where, const Registry& registry, DeviceState& state,
                        const EngineDevice& given, std::int64_t needed) const;
 
   std::vector<DeviceState> states_;
-  std::int64_t process_ = 0;  // that made queues
 };
 
 }  // namespace octavo::engine

@@ -22,7 +22,7 @@ Result<Engine> Engine::create(Algorithm algorithm) {
 }
 
 Status Engine::set_group(std::uint32_t group, const EngineGroup& options) {
-  if (Status bad = impl_->check_alive(); !bad.ok()) return bad;
+  if (Status bad = impl_->offload.check_usable(); !bad.ok()) return bad;
   return impl_->fail({impl_->registry.set_group(group, options)});
 }
 
@@ -34,7 +34,7 @@ Status Engine::set(std::span<const std::uint32_t> handles, std::span<const Engin
 }
 
 void Engine::remove(std::span<const std::uint32_t> handles) {
-  (void)impl_->drain();  // an error is kept
+  (void)impl_->offload.synchronize();  // an error is kept
   impl_->registry.remove(handles);
   std::erase_if(impl_->ready, [&](std::uint32_t handle) { return !impl_->registry.knows(handle); });
   impl_->tensors_changed();
@@ -50,19 +50,23 @@ Status Engine::set_counts(std::span<const std::uint32_t> handles, std::span<cons
 Result<EnginePlan> Engine::begin(std::span<const std::uint32_t> handles, std::span<const void* const> grads,
                                  std::span<const DType> dtypes, bool with_norm) {
   Impl& impl = *impl_;
-  if (Status bad = impl.check_alive(); !bad.ok()) return impl.fail({bad});
+  if (Status bad = impl.offload.check_usable(); !bad.ok()) return impl.fail({bad});
   if (grads.size() != handles.size() || dtypes.size() != handles.size()) {
     return impl.fail({Status::invalid(impl.registry.tag() + " grads: got " + std::to_string(grads.size()) +
                                       " and " + std::to_string(dtypes.size()) + " dtypes, expected " +
                                       std::to_string(handles.size()) + ", one per tensor")});
   }
-  impl.sums_wanted = impl.sums_wanted || with_norm;
+  if (with_norm) impl.offload.grads().sum_on_arrival();
   if (!impl.registry.offloads()) return impl.begin(handles, grads, dtypes, with_norm);
   std::vector<const void*> found(grads.begin(), grads.end());
   std::vector<DType> types(dtypes.begin(), dtypes.end());
   if (engine::Failure bad = impl.find_host_grads(handles, found, types); !bad.status.ok())
     return impl.fail(std::move(bad));
-  if (Status bad = impl.wait_for_counts(handles); !bad.ok()) return impl.fail({bad});
+  for (const std::uint32_t handle : handles) {
+    if (!impl.registry.knows(handle) || impl.registry[handle].residence != Residence::host) continue;
+    const offload::OffloadedTensor& tensor = *impl.registry[handle].offloaded;
+    if (Status bad = impl.offload.wait_for_count(tensor); !bad.ok()) return impl.fail({bad});
+  }
   return impl.begin(handles, found, types, with_norm);
 }
 
@@ -118,12 +122,11 @@ Result<EnginePlan> Engine::Impl::begin(std::span<const std::uint32_t> handles,
   if (fresh) {
     if (engine::Failure bad = check_new(handles, grads, dtypes); !bad.status.ok())
       return fail(std::move(bad));
-    if (Status bad = reserve_copies(handles); !bad.ok()) return fail({bad});
-    const auto queues_of = [this](Device device) { return devices.queues(registry.tag(), device); };
-    auto made = engine::Plan::make(registry, handles, grads, dtypes, queues_of);
+    if (Status bad = reserve_host_params(handles); !bad.ok()) return fail({bad});
+    auto made = engine::Plan::make(registry, handles, grads, dtypes, offload);
     if (!made.ok()) return fail({made.status()});
     if (with_norm) {
-      if (Status bad = (*made)->add_norms(registry, next_host_grads); !bad.ok()) return fail({bad});
+      if (Status bad = (*made)->add_norms(registry, next_on_host); !bad.ok()) return fail({bad});
     }
     (*made)->number = ++plan_numbers;
     begun = nullptr;  // which may go to make room
@@ -131,19 +134,19 @@ Result<EnginePlan> Engine::Impl::begin(std::span<const std::uint32_t> handles,
   } else {
     if (engine::Failure bad = check_grads(handles, grads, dtypes); !bad.status.ok())
       return fail(std::move(bad));
-    if (with_norm && !plan->has_norms(next_host_grads)) {
-      if (Status bad = plan->add_norms(registry, next_host_grads); !bad.ok()) return fail({bad});
+    if (with_norm && !plan->has_norms(next_on_host)) {
+      if (Status bad = plan->add_norms(registry, next_on_host); !bad.ok()) return fail({bad});
       plan->number = ++plan_numbers;
     }
     if (Status bad = plan->bind(grads); !bad.ok()) return fail({bad});
   }
-  if (Status bad = reserve_gradients(handles, dtypes); !bad.ok()) return fail({bad});
+  if (Status bad = reserve_host_grads(handles, dtypes); !bad.ok()) return fail({bad});
   begun = plan;
-  held = next_host_grads;
-  for (const engine::Cohort& cohort : begun->cohorts()) {
-    if (cohort.offloaded == nullptr) continue;
-    cohort.offloaded->expect_held(
-        std::ranges::any_of(cohort.places, [&](auto place) { return !held.empty() && held[place] != 0; }));
+  on_host = next_on_host;
+  for (engine::Cohort& cohort : begun->cohorts()) {
+    cohort.host_grads = !on_host.empty() && std::ranges::any_of(cohort.places, [&](auto place) {
+      return cohort.offloaded != nullptr && on_host[place] != 0;
+    });
   }
   return EnginePlan{fresh, plan->number, static_cast<std::int64_t>(plan->cohorts().size())};
 }
@@ -160,25 +163,25 @@ std::int64_t Engine::workspace_bytes(Device device) const {
 
 Status Engine::norm(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine) {
   impl_->failed_tensor = -1;
-  if (Status bad = impl_->check_alive(); !bad.ok()) return bad;
+  if (Status bad = impl_->offload.check_usable(); !bad.ok()) return bad;
   return impl_->norm(args, parts, combine);
 }
 
 Result<StepReport> Engine::step(const EngineArgs& args) {
   impl_->failed_tensor = -1;
-  if (Status bad = impl_->check_alive(); !bad.ok()) return bad;
+  if (Status bad = impl_->offload.check_usable(); !bad.ok()) return bad;
   return impl_->step(args, nullptr);
 }
 
 Result<StepReport> Engine::ready(const EngineArgs& args, GradNorm* own, EngineCombine combine) {
   impl_->failed_tensor = -1;
-  if (Status bad = impl_->check_alive(); !bad.ok()) return bad;
+  if (Status bad = impl_->offload.check_usable(); !bad.ok()) return bad;
   return impl_->release(args, own, combine);
 }
 
 Status Engine::finish(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine) {
   impl_->failed_tensor = -1;
-  if (Status bad = impl_->check_alive(); !bad.ok()) return bad;
+  if (Status bad = impl_->offload.check_usable(); !bad.ok()) return bad;
   return impl_->finish(args, parts, combine);
 }
 

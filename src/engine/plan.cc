@@ -50,7 +50,7 @@ Status bind_places(Member<Backend>& member, std::span<const void* const> grads) 
 
 Result<std::unique_ptr<Plan>> Plan::make(const Registry& registry, std::span<const std::uint32_t> handles,
                                          std::span<const void* const> grads, std::span<const DType> dtypes,
-                                         const QueuesOf& queues_of) {
+                                         offload::Offload& offload) {
   auto plan = std::make_unique<Plan>();
   plan->handles_.assign(handles.begin(), handles.end());
   plan->dtypes_.assign(dtypes.begin(), dtypes.end());
@@ -58,7 +58,7 @@ Result<std::unique_ptr<Plan>> Plan::make(const Registry& registry, std::span<con
   plan->find_cohorts(registry);
   plan->sort_cohorts(registry);
   for (Cohort& cohort : plan->cohorts_) {
-    if (Status bad = plan->add_backend(cohort, registry, queues_of); !bad.ok()) return bad;
+    if (Status bad = plan->add_backend(cohort, registry, offload); !bad.ok()) return bad;
   }
   plan->lay_out();
   return plan;
@@ -121,7 +121,7 @@ void Plan::sort_cohorts(const Registry& registry) {
   std::ranges::stable_sort(cohorts_, {}, turn);
 }
 
-Status Plan::add_backend(Cohort& cohort, const Registry& registry, const QueuesOf& queues_of) const {
+Status Plan::add_backend(Cohort& cohort, const Registry& registry, offload::Offload& offload) const {
   std::vector<TensorArgs> tensors;
   tensors.reserve(cohort.places.size());
   for (const std::uint32_t place : cohort.places) {
@@ -131,8 +131,7 @@ Status Plan::add_backend(Cohort& cohort, const Registry& registry, const QueuesO
   }
   GroupConfig config = registry.group(cohort.group).config;
   config.device = cohort.device;
-  if (cohort.residence != Residence::device)
-    return add_offloaded(cohort, registry, config, tensors, queues_of);
+  if (cohort.residence != Residence::device) return add_offloaded(cohort, registry, config, tensors, offload);
   const std::span counts(cohort.counts);
   auto made = cohort.device.kind == DeviceKind::cpu
                   ? make_cpu_step(config, tensors)
@@ -143,34 +142,28 @@ Status Plan::add_backend(Cohort& cohort, const Registry& registry, const QueuesO
 }
 
 Status Plan::add_offloaded(Cohort& cohort, const Registry& registry, const GroupConfig& config,
-                           std::span<const TensorArgs> tensors, const QueuesOf& queues_of) const {
-  const auto queues = queues_of(cohort.device);
-  if (!queues.ok()) return queues.status();
-  std::vector<offload::OffloadedTensor> list;
+                           std::span<const TensorArgs> tensors, offload::Offload& offload) {
+  std::vector<offload::StepTensor> list;
   list.reserve(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const offload::Offloaded& own = *registry[cohort.handles[i]].offloaded;
-    offload::OffloadedTensor& one = list.emplace_back();
-    one.args = tensors[i];
-    one.host_param = own.copy.get();
-    one.order = own.order;
+    offload::OffloadedTensor& own = *registry[cohort.handles[i]].offloaded;
+    list.push_back({tensors[i], own.param_copy.get(), own.order});
+    cohort.tensors.push_back(&own);
   }
   const std::span counts(cohort.counts);
-  auto made = cohort.residence == Residence::host
-                  ? offload::make_host_step(config, list, **queues, counts)
-                  : offload::make_streamed_step(config, list, **queues,
-                                                cohort.on_device ? counts.subspan(1) : counts.first(0));
-  if (!made.ok()) return made.status();
-  cohort.offloaded = made->get();
-  cohort.backend = std::move(*made);
-  return {};
+  const auto advanced = cohort.residence == Residence::host ? counts
+                        : cohort.on_device                  ? counts.subspan(1)
+                                                            : counts.first(0);
+  auto made = offload.make_step(config, cohort.residence, list, advanced);
+  if (made.ok()) cohort.offloaded = std::move(*made);
+  return made.status();
 }
 
-bool Plan::has_norms(std::span<const std::uint8_t> held) const {
-  return has_norms_ && std::ranges::equal(held, norms_host_grads_);
+bool Plan::has_norms(std::span<const std::uint8_t> on_host) const {
+  return has_norms_ && std::ranges::equal(on_host, norms_on_host_);
 }
 
-Status Plan::add_norms(const Registry& registry, std::span<const std::uint8_t> held) {
+Status Plan::add_norms(const Registry& registry, std::span<const std::uint8_t> on_host) {
   std::vector<NormSet> sets;
   for (std::uint32_t place = 0; place < handles_.size(); ++place) {
     const Record& record = registry[handles_[place]];
@@ -180,9 +173,12 @@ Status Plan::add_norms(const Registry& registry, std::span<const std::uint8_t> h
     NormSet& set = at != sets.rend() ? *at : sets.emplace_back();
     set.device = record.device;
     set.part = record.part;
-    (!held.empty() && held[place] != 0 ? set.held : set.places).push_back(place);
+    const bool host = !on_host.empty() && on_host[place] != 0;
+    if (!host) set.places.push_back(place);
+    set.grads.push_back({host ? record.offloaded.get() : nullptr, record.args.spec.numel});
   }
   for (NormSet& set : sets) {
+    if (set.places.size() == set.grads.size()) set.grads.clear();
     if (set.places.empty()) continue;
     std::vector<GradView> views;
     views.reserve(set.places.size());
@@ -195,7 +191,7 @@ Status Plan::add_norms(const Registry& registry, std::span<const std::uint8_t> h
     set.backend = std::move(*made);
   }
   norms_ = std::move(sets);
-  norms_host_grads_.assign(held.begin(), held.end());
+  norms_on_host_.assign(on_host.begin(), on_host.end());
   has_norms_ = true;
   lay_out();
   return {};
@@ -261,7 +257,7 @@ Status Plan::bind(std::span<const void* const> grads) {
 
 void Plan::forget_workspace(Device device) {
   for (Cohort& cohort : cohorts_) {
-    if (cohort.device == device) cohort.backend->forget_workspace();
+    if (cohort.device == device && cohort.backend != nullptr) cohort.backend->forget_workspace();
   }
   for (NormSet& set : norms_) {
     if (set.device == device && set.backend != nullptr) set.backend->forget_workspace();

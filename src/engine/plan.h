@@ -9,12 +9,11 @@
 #pragma once
 
 #include "engine/registry.h"
-#include "offload/offloaded_step.h"
+#include "offload/offload.h"
 #include "optimizers/backend.h"
 
 #include <octavo/engine.h>
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -40,7 +39,10 @@ struct Member {
 
 struct Cohort : Member<StepBackend> {
   Residence residence = Residence::device;
-  offload::OffloadedStep* offloaded = nullptr;  // the backend, unless the states are on the device
+  // If the states are in host memory, these replace the backend.
+  std::unique_ptr<offload::OffloadedStep> offloaded;
+  std::vector<offload::OffloadedTensor*> tensors;  // in the order of places
+  bool host_grads = false;                         // begin has found gradients of these in host memory
   std::uint32_t group = 0;
   std::uint32_t turn = 0;  // where parameters share memory
   std::uint32_t part = 0;  // where the algorithm measures whole tensors: the ranks that share these
@@ -53,10 +55,8 @@ struct Cohort : Member<StepBackend> {
 // `places` are those of gradients in device memory; without any there is no backend.
 struct NormSet : Member<NormBackend> {
   std::uint32_t part = 0;
-  std::vector<std::uint32_t> held;  // places of gradients in host memory
+  std::vector<offload::NormGrad> grads;  // all gradients in order, if some are in host memory
 };
-
-using QueuesOf = std::function<Result<offload::DeviceQueues*>(Device)>;
 
 struct DeviceNeed {
   Device device;
@@ -67,15 +67,15 @@ class Plan {
  public:
   static Result<std::unique_ptr<Plan>> make(const Registry& registry, std::span<const std::uint32_t> handles,
                                             std::span<const void* const> grads, std::span<const DType> dtypes,
-                                            const QueuesOf& queues_of);
+                                            offload::Offload& offload);
 
   // Whether the cohorts are still what they were made for.
   [[nodiscard]] bool fits(const Registry& registry) const;
   [[nodiscard]] bool is_for(std::span<const std::uint32_t> handles, std::span<const DType> dtypes) const;
   Status bind(std::span<const void* const> grads);
-  // `held`: which gradients are in host memory (empty: none). Adds norms where there are none for these.
-  [[nodiscard]] bool has_norms(std::span<const std::uint8_t> held) const;
-  Status add_norms(const Registry& registry, std::span<const std::uint8_t> held);
+  // `on_host[i]` is 1 if gradient i is in host memory; empty: none is.
+  [[nodiscard]] bool has_norms(std::span<const std::uint8_t> on_host) const;
+  Status add_norms(const Registry& registry, std::span<const std::uint8_t> on_host);
   // Somebody else has used the workspace of a device.
   void forget_workspace(Device device);
 
@@ -94,9 +94,9 @@ class Plan {
   void find_cohorts(const Registry& registry);
   [[nodiscard]] bool have_met() const;
   void sort_cohorts(const Registry& registry);
-  Status add_backend(Cohort& cohort, const Registry& registry, const QueuesOf& queues_of) const;
-  Status add_offloaded(Cohort& cohort, const Registry& registry, const GroupConfig& config,
-                       std::span<const TensorArgs> tensors, const QueuesOf& queues_of) const;
+  Status add_backend(Cohort& cohort, const Registry& registry, offload::Offload& offload) const;
+  static Status add_offloaded(Cohort& cohort, const Registry& registry, const GroupConfig& config,
+                              std::span<const TensorArgs> tensors, offload::Offload& offload);
   void lay_out();
   std::int64_t reserve(Device device, std::int64_t bytes);
 
@@ -105,7 +105,7 @@ class Plan {
   std::vector<const void*> grads_;
   std::vector<Cohort> cohorts_;
   std::vector<NormSet> norms_;
-  std::vector<std::uint8_t> norms_host_grads_;
+  std::vector<std::uint8_t> norms_on_host_;
   std::vector<DeviceNeed> needs_;
   bool has_norms_ = false;
 };

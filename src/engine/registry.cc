@@ -74,10 +74,12 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
   const std::vector<std::uint32_t> sharing = ranges.sharing();
   if (!gone.empty() && gone.back() >= records_.size()) records_.resize(gone.back() + 1);
   std::vector<std::uint64_t> histories;
-  std::vector<std::unique_ptr<offload::Offloaded>> fresh;
+  std::vector<std::unique_ptr<offload::OffloadedTensor>> fresh;
+  offloaded_.reserve(records_.size());
   for (std::size_t i = 0; i < handles.size(); ++i) {
     const Record& before = records_[handles[i]];
-    fresh.push_back(needs_offloaded(before, tensors[i]) ? std::make_unique<offload::Offloaded>() : nullptr);
+    fresh.push_back(needs_offloaded(before, tensors[i]) ? std::make_unique<offload::OffloadedTensor>()
+                                                        : nullptr);
     histories.push_back(history_of(tensors[i].known_steps, before.known ? before.history : 0));
   }
   // Nothing fails or allocates memory from here on.
@@ -87,8 +89,6 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
     Record& record = records_[handles[i]];
     if (t.residence == Residence::device) record.offloaded = nullptr;
     if (fresh[i] != nullptr) record.offloaded = std::move(fresh[i]);
-    if (record.offloaded != nullptr) record.offloaded->stale = true;  // the weight may be another
-    offloads_ = offloads_ || record.offloaded != nullptr;
     record.args = t.tensor;
     record.args.grad = nullptr;
     record.device = t.param_device;
@@ -101,9 +101,18 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
     record.on_device = t.step_on_device && t.param_device.kind != DeviceKind::cpu;
     record.history = histories[i];
     record.residence = t.residence;
-    record.held_in_fp32 = t.held_in_fp32;
+    if (record.offloaded == nullptr) continue;
+    offloads_ = true;
+    offload::OffloadedTensor& own = *record.offloaded;
+    own.handle = handles[i];
+    own.args = record.args;
+    own.device = record.device;
+    own.residence = record.residence;
+    own.grads_in_fp32 = t.held_in_fp32;
+    own.param_copy_stale = true;  // the weight may be another one
   }
-  mark(sharing);
+  note_sharing(sharing);
+  list_offloaded();
   return {};
 }
 
@@ -143,12 +152,20 @@ void Registry::remove(std::span<const std::uint32_t> handles) {
   for (const std::uint32_t handle : handles) {
     if (knows(handle)) records_[handle] = {};
   }
-  mark(sharing);
+  note_sharing(sharing);
+  list_offloaded();
 }
 
-void Registry::mark(std::span<const std::uint32_t> sharing) {
+void Registry::note_sharing(std::span<const std::uint32_t> sharing) {
   for (Record& record : records_) record.shares = false;
   for (const std::uint32_t handle : sharing) records_[handle].shares = true;
+}
+
+void Registry::list_offloaded() {
+  offloaded_.clear();
+  for (const Record& record : records_) {
+    if (record.offloaded != nullptr) offloaded_.push_back(record.offloaded.get());
+  }
 }
 
 std::uint64_t Registry::history_of(std::int64_t steps, std::uint64_t before) {

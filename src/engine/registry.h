@@ -9,7 +9,7 @@
 #pragma once
 
 #include "engine/ranges.h"
-#include "offload/offloaded_state.h"
+#include "offload/offloaded_tensor.h"
 
 #include <octavo/engine.h>
 
@@ -34,8 +34,7 @@ struct Record {
   std::uint64_t history = 0;       // on_device
   mutable std::uint64_t seen = 0;  // by the last call that was given it: finds handles that are given twice
   Residence residence = Residence::device;
-  bool held_in_fp32 = false;
-  std::unique_ptr<offload::Offloaded> offloaded;  // unless the state is on the device
+  std::unique_ptr<offload::OffloadedTensor> offloaded;  // null: the state is on the device
   // Gradient release, since the last finish.
   bool ready = false;
   const GradNorm* own = nullptr;
@@ -63,7 +62,10 @@ class Registry {
   [[nodiscard]] bool measures(std::uint32_t group) const { return groups_[group].measures; }
   [[nodiscard]] const Ranges& ranges() const { return ranges_; }
   [[nodiscard]] std::size_t size() const { return records_.size(); }
-  [[nodiscard]] bool offloads() const { return offloads_; }  // whether it ever knew an offloaded tensor
+  // Returns true if an offloaded tensor was ever registered.
+  [[nodiscard]] bool offloads() const { return offloads_; }
+  // The offloaded tensors, in the order of their handles.
+  [[nodiscard]] std::span<offload::OffloadedTensor* const> offloaded() const { return offloaded_; }
   // REQUIRES: a known handle.
   [[nodiscard]] const Record& operator[](std::uint32_t handle) const { return records_[handle]; }
   [[nodiscard]] Record& operator[](std::uint32_t handle) { return records_[handle]; }
@@ -87,11 +89,13 @@ class Registry {
                        std::span<const EngineTensor> tensors) const;
   static bool needs_offloaded(const Record& record, const EngineTensor& tensor);
   std::uint64_t history_of(std::int64_t steps, std::uint64_t before);
-  void mark(std::span<const std::uint32_t> sharing);
+  void note_sharing(std::span<const std::uint32_t> sharing);
+  void list_offloaded();
 
   Algorithm algorithm_;
   std::vector<GroupRecord> groups_;
   std::vector<Record> records_;
+  std::vector<offload::OffloadedTensor*> offloaded_;
   Ranges ranges_;
   mutable std::uint64_t calls_ = 0;
   std::uint64_t histories_ = 0;

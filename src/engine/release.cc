@@ -26,7 +26,7 @@ Result<StepReport> Engine::Impl::release(const EngineArgs& args, GradNorm* own, 
   const EngineDevice& given = *find(args, begun->needs()[0].device);
   const std::string where = registry.tag() + " " + name_of(given.device);
   if (own != nullptr) {
-    if (!begun->has_norms(held)) {
+    if (!begun->has_norms(on_host)) {
       return Status::invalid(registry.tag() + " begin: was called without with_norm, and `own` asks for one");
     }
     if (begun->norms().size() > 1) {
@@ -125,7 +125,7 @@ Status Engine::Impl::finish(const EngineArgs& args, std::span<const EngineNormPa
     registry[handle].own = nullptr;
   }
   ready.clear();
-  return args.defer || !registry.offloads() ? Status() : order_all(args);
+  return args.defer || !registry.offloads() ? Status() : order_after_weights(args);
 }
 
 }  // namespace octavo

@@ -83,7 +83,7 @@ Status Engine::Impl::norm(const EngineArgs& args, std::span<const EngineNormPart
                           EngineCombine combine) {
   if (Status bad = check_args(args); !bad.ok()) return bad;
   if (engine::Failure bad = check_host_grads(); !bad.status.ok()) return fail(std::move(bad));
-  if (!begun->has_norms(held) && !begun->handles().empty()) {
+  if (!begun->has_norms(on_host) && !begun->handles().empty()) {
     return Status::invalid(registry.tag() + " begin: was called without with_norm, and a norm is asked for");
   }
   if (Status bad = check_parts(parts); !bad.ok()) return bad;
@@ -212,7 +212,7 @@ Result<StepReport> Engine::Impl::step(const EngineArgs& args, const GradNorm* no
     all.nonfinite = std::max(all.nonfinite, report->nonfinite);
   }
   if (!args.defer && registry.offloads()) {
-    if (Status bad = order_all(args); !bad.ok()) return bad;
+    if (Status bad = order_after_weights(args); !bad.ok()) return bad;
   }
   for (const EngineDevice& given : args.devices) {
     if (given.report == nullptr || begun->need(given.device) != nullptr) continue;

@@ -29,7 +29,7 @@ class CpuQueues final : public DeviceQueues {
   Queue& down() override { return *queues_[2]; }
   Queue& host() override { return *queues_[3]; }
   Result<Fence> record_fence(void* /*stream*/) override { return Fence(); }
-  Status order(void* /*stream*/, const Fence& fence) override { return fence.wait(); }
+  Status order_stream_after(void* /*stream*/, const Fence& fence) override { return fence.wait(); }
   Status copy(void* /*stream*/, std::span<const CopyRange> list) override {
     for (const CopyRange& one : list) std::memcpy(one.to, one.from, static_cast<std::size_t>(one.bytes));
     return {};

@@ -1,15 +1,22 @@
-// The engine's own host memory: pieces of blocks, so that an allocation (which may pin pages, and then takes
-// its time) serves many tensors. A block is given back when its last buffer is gone.
+// The engine's host memory. Buffers are parts of large blocks, because an allocation may pin pages, which is
+// slow. A block is freed when its last buffer is freed.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/engine.h>
 #include <octavo/status.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 namespace octavo::offload {
+
+// The caller's allocator; without functions the memory is pinned memory of octavo/offload.h.
+struct HostAllocator {
+  void* (*allocate)(void* user, std::int64_t bytes) = nullptr;
+  void (*release)(void* user, void* data) = nullptr;
+  void* user = nullptr;
+};
 
 struct HostBuffer {
   std::shared_ptr<std::byte> data;
@@ -20,20 +27,20 @@ struct HostBuffer {
 
 class HostArena {
  public:
-  // Whether anything was allocated yet.
+  // Returns true if a buffer exists.
   [[nodiscard]] bool used() const { return *total_ > 0; }
   [[nodiscard]] std::int64_t bytes() const { return *total_; }
-  void use(EngineHostMemory memory) { memory_ = memory; }
+  void set_allocator(HostAllocator allocator) { allocator_ = allocator; }
 
-  // A buffer, aligned to 256 bytes, and pinned where `pin` asks for it and the memory is the engine's own.
-  // `expected`: bytes of this and of pieces that will be asked for soon; they share a block.
+  // Returns a buffer that is aligned to 256 bytes, and pinned if `pin` is set and the memory is the engine's
+  // own. `expected`: bytes of this buffer and of those that will be allocated soon; they share a block.
   Result<HostBuffer> allocate(std::int64_t bytes, std::int64_t expected, bool pin);
 
  private:
   Result<HostBuffer> allocate_block(std::int64_t bytes, bool pin) const;
 
-  EngineHostMemory memory_{};
-  HostBuffer open_;  // what is left of the last block
+  HostAllocator allocator_{};
+  HostBuffer open_;  // the unused rest of the last block
   bool open_pinned_ = false;
   std::shared_ptr<std::int64_t> total_ = std::make_shared<std::int64_t>(0);
 };

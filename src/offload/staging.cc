@@ -22,11 +22,11 @@ Result<StepScalars> Staging::copy_scalars(const StepScalars& scalars, void* stre
   scalar_slot_ = (scalar_slot_ + 1) % scalar_fences_.size();
   if (Status bad = flush(std::exchange(scalar_batches_[scalar_slot_], 0)); !bad.ok()) return bad;
   if (const Fence& used = scalar_fences_[scalar_slot_]; !used.passed()) {
-    if (Status bad = queues_.order(stream, used); !bad.ok()) return bad;
+    if (Status bad = queues_.order_stream_after(stream, used); !bad.ok()) return bad;
   }
   scalar_fences_[scalar_slot_] = {};
   std::byte* at = memory_.data() + static_cast<std::int64_t>(scalar_slot_) * kScalarSlotBytes;
-  std::array<DeviceQueues::CopyRange, DeviceQueues::kMaxRanges> words;
+  std::array<CopyRange, DeviceQueues::kMaxRanges> words;
   std::size_t count = 0;
   StepScalars kept = scalars;
   const auto copy = [&]<class T>(const T*& scalar) {

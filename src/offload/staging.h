@@ -37,6 +37,7 @@ class Staging {
   static constexpr std::size_t kMaxEnqueued = 128;
 
   explicit Staging(DeviceQueues& queues) : up_{queues.up(), 0}, work_{queues.work(), 0}, queues_(queues) {}
+  [[nodiscard]] DeviceQueues& queues() { return queues_; }
 
   // The memory that is used from now on, aligned to kAlignment. Where it is another than before, nothing may
   // be under way in that one, and the new one is used behind `caller` (who may have used it before).

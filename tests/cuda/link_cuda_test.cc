@@ -175,7 +175,7 @@ TEST_F(LinkCuda, TheHostsThreadWaitsForCopiesAndQueuesOthers) {
         "step"));
     ok(record(queues->host()).wait());
     EXPECT_TRUE(down.passed());
-    ok(queues->order(caller, *up));
+    ok(queues->order_stream_after(caller, *up));
     std::vector<char> seen(kBytes);
     ok(cudaMemcpyAsync(seen.data(), device.data(), kBytes, cudaMemcpyDefault, caller));
     ok(cudaStreamSynchronize(caller));
@@ -219,7 +219,7 @@ TEST_F(LinkCuda, AStreamThatIsCapturedIsAnError) {
   ok(cudaStreamCreateWithFlags(&caller, cudaStreamNonBlocking));
   ok(cudaStreamBeginCapture(caller, cudaStreamCaptureModeThreadLocal));
   EXPECT_THAT(queues->record_fence(caller).status().message(), HasSubstr("graph"));
-  EXPECT_THAT(queues->order(caller, record(queues->up())).message(), HasSubstr("graph"));
+  EXPECT_THAT(queues->order_stream_after(caller, record(queues->up())).message(), HasSubstr("graph"));
   cudaGraph_t graph = nullptr;
   ok(cudaStreamEndCapture(caller, &graph));
   ok(cudaGraphDestroy(graph));
@@ -242,7 +242,7 @@ TEST_F(LinkCuda, PinnedMemoryIsPinnedForEveryDeviceAndNotThereInAForkedProcess) 
     };
     bool good = says(queues->up().copy(nullptr, nullptr, 1, "up")) &&
                 says(queues->up().record_fence().status()) && says(queues->record_fence(nullptr).status()) &&
-                says(fence->wait()) && says(queues->order(nullptr, *fence)) &&
+                says(fence->wait()) && says(queues->order_stream_after(nullptr, *fence)) &&
                 says(queues->host().run([](void*) { return Status(); }, "run"));
     fence.reset();
     queues.reset();

@@ -215,14 +215,13 @@ TEST_F(StreamedCuda, PromisesOrderTheCallersStream) {
     ASSERT_TRUE(expected.step(args).ok());
     ASSERT_TRUE(got.step(args).ok());
     const auto order = [&](const octavo::offload::PendingFence& pending) {
-      if (octavo::Status bad = pending.queued.wait(); !bad.ok()) return bad;
-      return pending.fence == nullptr ? octavo::Status() : got.queues().order(stream, *pending.fence);
+      return octavo::offload::order_stream_after(got.queues(), stream, pending);
     };
     for (std::size_t i = 0; i < expected.tensors().size(); ++i) {
       const auto bytes = static_cast<std::size_t>(expected.tensors()[i].grad.size());
-      ASSERT_TRUE(order(got.whole().gradient(i)).ok());
+      ASSERT_TRUE(order(got.fences(i).gradient).ok());
       check(cudaMemsetAsync(got.device_grad(i), 0x3F, bytes, stream));
-      ASSERT_TRUE(order(got.whole().weight(i)).ok());
+      ASSERT_TRUE(order(got.fences(i).weight).ok());
       EXPECT_EQ(got.weight_difference(i, expected, Streamed::When::ordered), "") << i;
     }
     EXPECT_EQ(got.difference(expected), "");

@@ -128,11 +128,10 @@ TEST(Plan, SmallCohortsGoFirstAndThoseOfTheDeviceLast) {
   ASSERT_TRUE(registry.set(kHandles, tensors).status.ok());
   registry[2].offloaded->order = 0;
   registry[1].offloaded->order = 1;
-  const auto queues = offload::make_cpu_queues();
+  offload::Offload offload("[sgd]");
   const std::array<const void*, 4> grads = {params[0].data(), params[1].data(), params[2].data(),
                                             params[3].data()};
-  const auto plan = Plan::make(registry, kHandles, grads, std::array<DType, 4>{},
-                               [&](Device) { return Result<offload::DeviceQueues*>(queues.get()); });
+  const auto plan = Plan::make(registry, kHandles, grads, std::array<DType, 4>{}, offload);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   std::vector<std::uint32_t> order;
   for (const Cohort& cohort : (*plan)->cohorts()) order.push_back(cohort.handles[0]);

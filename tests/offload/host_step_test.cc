@@ -8,7 +8,8 @@ namespace {
 using octavo::StateFormat;
 using octavo::offload::Fence;
 using octavo::offload::OffloadedStep;
-using octavo::offload::OffloadedTensor;
+using octavo::offload::StepTensor;
+using octavo::offload::TensorFences;
 
 std::vector<octavo::TensorSpec> host_specs(StateFormat format) {
   using octavo::DType;
@@ -30,7 +31,7 @@ struct HostSteps {
         expected(own),
         counts(own.tensors().size()),
         queues(octavo::offload::make_cpu_queues()) {
-    std::vector<OffloadedTensor> tensors(counts.size());
+    std::vector<StepTensor> tensors(counts.size());
     std::vector<std::int64_t*> at;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       copies.push_back(own.tensors()[i].param);
@@ -47,22 +48,20 @@ struct HostSteps {
   void queue(octavo::StepArgs args, std::span<const Fence> complete) {
     own.fill_grads(++seed);
     expected.fill_grads(seed);
-    std::vector<const void*> held;
-    for (const TensorBuffers& t : own.tensors()) held.push_back(t.grad.data());
-    OffloadedStep::Call call;
-    call.held = held;
-    call.complete = complete;
-    backend->prepare(call);
-    const auto queued = backend->step(args);
+    std::vector<octavo::offload::StepGrad> grads;
+    for (const TensorBuffers& t : own.tensors()) grads.push_back({t.grad.data(), true, {}});
+    for (std::size_t i = 0; i < complete.size(); ++i) grads[i].complete = complete[i];
+    const auto queued = backend->step({args, grads});
     ASSERT_TRUE(queued.ok()) << queued.status().message();
+    fences = queued->tensors;
   }
-  // Until the pending of a weight is kept.
+  // Until the weight is up to date.
   void wait(std::size_t i) const {
-    const octavo::offload::PendingFence pending = backend->weight(i);
+    const octavo::offload::PendingFence pending = fences[i].weight;
     ASSERT_TRUE(pending.queued.wait().ok());
     ASSERT_NE(pending.fence, nullptr);
     ASSERT_TRUE(pending.fence->wait().ok());
-    ASSERT_TRUE(backend->gradient(i).queued.passed());
+    ASSERT_TRUE(fences[i].gradient.queued.passed());
   }
 
   TensorSet own, expected;
@@ -70,6 +69,7 @@ struct HostSteps {
   std::vector<Buffer> copies;
   std::unique_ptr<octavo::offload::DeviceQueues> queues;
   std::unique_ptr<OffloadedStep> backend;
+  std::vector<TensorFences> fences;
   std::uint64_t seed = 0;
 };
 
@@ -115,7 +115,7 @@ TEST(HostStep, OrderAndEnd) {
   complete[0] = other->host().record_fence().value();
   both.queue(step_args(optimizer, 1), complete);
   for (const std::size_t i : {4, 3, 2, 1}) both.wait(i);
-  const octavo::offload::PendingFence last = both.backend->weight(0);
+  const octavo::offload::PendingFence last = both.fences[0].weight;
   EXPECT_FALSE(last.queued.passed());
   EXPECT_EQ(both.counts, (std::vector<std::int64_t>{0, 1, 1, 1, 1}));
   both.backend = nullptr;

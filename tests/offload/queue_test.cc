@@ -41,7 +41,7 @@ TEST(Queues, EmptyMarksHavePassed) {
   const auto queues = make_cpu_queues();
   ok(queues->up().order_after(fence));
   ok(record(queues->up()).wait());
-  ok(queues->order(nullptr, fence));
+  ok(queues->order_stream_after(nullptr, fence));
   EXPECT_TRUE(queues->record_fence(nullptr)->passed());
 }
 
@@ -142,7 +142,7 @@ void pass_through_slots(int steps) {
       ok(queues->up().order_after(tensor == kTensors - 1 ? freed[slot] : Fence()));
     }
   }
-  ok(queues->order(nullptr, record(queues->down())));
+  ok(queues->order_stream_after(nullptr, record(queues->down())));
   for (int tensor = 0; tensor < kTensors; ++tensor) {
     std::int64_t expected = 1;
     for (int step = 0; step < steps; ++step) expected = 3 * expected + tensor;
@@ -193,7 +193,7 @@ TEST(Queues, AnErrorStaysStopsWhatFollowsAndTravelsWithMarks) {
   EXPECT_EQ(bad.wait().message(), "the copy broke");
   EXPECT_TRUE(bad.passed());
   EXPECT_EQ(behind.wait().message(), "the copy broke");
-  EXPECT_EQ(queues->order(nullptr, behind).message(), "the copy broke");
+  EXPECT_EQ(queues->order_stream_after(nullptr, behind).message(), "the copy broke");
   EXPECT_EQ(ran, 0);
   ok(good.wait());
   EXPECT_EQ(queues->up().record_fence().status().message(), "the copy broke");
@@ -248,8 +248,8 @@ TEST(Queues, AForkedProcessGetsErrorsAndCanExit) {
     };
     bool good = says(queues->host().run([](void*) { return Status(); }, "run")) && says(fence.wait()) &&
                 says(queues->up().copy(nullptr, nullptr, 0, "copy")) &&
-                says(queues->up().record_fence().status()) && says(queues->order(nullptr, fence)) &&
-                fence.passed();
+                says(queues->up().record_fence().status()) &&
+                says(queues->order_stream_after(nullptr, fence)) && fence.passed();
     queues.reset();
     fence = Fence();
     if (kThreadsAfterFork) {  // a queues of its own works

@@ -93,7 +93,7 @@ class CudaQueues final : public offload::DeviceQueues {
     if (Status bad = usable("fence", own); !bad.ok()) return bad;
     return events_->record_fence("the caller's stream", own);
   }
-  Status order(void* stream, const Fence& fence) override {
+  Status order_stream_after(void* stream, const Fence& fence) override {
     if (fence.state() == nullptr) return {};
     auto* const own = static_cast<cudaStream_t>(stream);
     if (Status bad = usable("order", own); !bad.ok()) return bad;
