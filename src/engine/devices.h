@@ -1,5 +1,5 @@
-// The devices that an engine works on: what it has found out about their pointers, and whose tables their
-// workspaces hold. Pointers are checked again only when they change.
+// The devices of an engine. For each device this records the pointers that were checked, which are checked
+// again only when they change, and the plan whose tables are in the workspace.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,7 +19,7 @@ struct DeviceState {
   Device device;
   std::unique_ptr<DeviceWork> work;
   std::uint64_t tables_of = 0;  // number of the plan whose tables are in the workspace
-  // What was found to be right.
+  // These were checked.
   const void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   void* stream = nullptr;
@@ -30,20 +30,20 @@ struct DeviceState {
 
 class Devices {
  public:
-  // Made at the first use; an error where the device cannot be used.
+  // Makes the state at the first use. Returns an error if the device cannot be used.
   Result<DeviceState*> of(const std::string& tag, Device device);
-  // The state of a device that `of` or `check` has made.
+  // REQUIRES: `of` or `check` was called for the device.
   [[nodiscard]] DeviceState& known(Device device);
 
-  // The pointers, stream, workspace (of at least `needed` bytes) and staging memory of one device.
+  // Checks the pointers, stream, workspace (at least `needed` bytes) and staging memory of one device.
   Status check(const Registry& registry, const EngineDevice& given, std::int64_t needed,
                std::int64_t staging);
-  // A norm's buffer.
+  // Checks the buffer of `count` norms.
   Status check_norm(const std::string& where, Device device, const GradNorm* norm, std::size_t count);
-  // Before a plan works on a device: its tables are written again where they are not there, or may have
-  // changed.
-  void enter(Plan& plan, const EngineDevice& given);
-  // Tensors have changed: workspaces must be compared with them again.
+  // Called before a plan uses a device. Makes the plan write its tables again if they are not in the
+  // workspace or may have changed.
+  void prepare_workspace(Plan& plan, const EngineDevice& given);
+  // Makes the next check compare workspaces with the changed tensors again.
   void tensors_changed();
 
  private:

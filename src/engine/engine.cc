@@ -1,4 +1,4 @@
-// The public Engine: changes of what it knows, and the begin of a step.
+// The public Engine: registration of tensors and groups, and the begin of a step.
 // SPDX-License-Identifier: MIT
 #include "engine/impl.h"
 #include "optimizers/resolve.h"
@@ -34,7 +34,7 @@ Status Engine::set(std::span<const std::uint32_t> handles, std::span<const Engin
 }
 
 void Engine::remove(std::span<const std::uint32_t> handles) {
-  (void)impl_->offload.synchronize();  // an error is kept
+  (void)impl_->offload.synchronize();  // later calls return its error
   impl_->registry.remove(handles);
   std::erase_if(impl_->ready, [&](std::uint32_t handle) { return !impl_->registry.knows(handle); });
   impl_->tensors_changed();
@@ -70,7 +70,7 @@ Result<EnginePlan> Engine::begin(std::span<const std::uint32_t> handles, std::sp
   return impl.begin(handles, found, types, with_norm);
 }
 
-// What is checked at every step; where the plan is new, the handles were checked before.
+// Runs at every step. REQUIRES: known handles.
 engine::Failure Engine::Impl::check_grads(std::span<const std::uint32_t> handles,
                                           std::span<const void* const> grads,
                                           std::span<const DType> dtypes) const {
@@ -129,8 +129,8 @@ Result<EnginePlan> Engine::Impl::begin(std::span<const std::uint32_t> handles,
       if (Status bad = (*made)->add_norms(registry, next_on_host); !bad.ok()) return fail({bad});
     }
     (*made)->number = ++plan_numbers;
-    begun = nullptr;  // which may go to make room
-    plan = plans.keep(std::move(*made), dtypes);
+    begun = nullptr;  // the cache may drop that plan
+    plan = plans.insert(std::move(*made), dtypes);
   } else {
     if (engine::Failure bad = check_grads(handles, grads, dtypes); !bad.status.ok())
       return fail(std::move(bad));
@@ -144,7 +144,7 @@ Result<EnginePlan> Engine::Impl::begin(std::span<const std::uint32_t> handles,
   begun = plan;
   on_host = next_on_host;
   for (engine::Cohort& cohort : begun->cohorts()) {
-    cohort.host_grads = !on_host.empty() && std::ranges::any_of(cohort.places, [&](auto place) {
+    cohort.host_grads = !on_host.empty() && std::ranges::any_of(cohort.indices, [&](auto place) {
       return cohort.offloaded != nullptr && on_host[place] != 0;
     });
   }
@@ -154,7 +154,7 @@ Result<EnginePlan> Engine::Impl::begin(std::span<const std::uint32_t> handles,
 std::int64_t Engine::workspace_bytes(Device device) const {
   const engine::DeviceNeed* need = impl_->begun == nullptr ? nullptr : impl_->begun->need(device);
   std::int64_t bytes = need == nullptr ? 0 : need->bytes;
-  if (!impl_->ready.empty()) {  // each of them was stepped there, so the device is known
+  if (!impl_->ready.empty()) {  // their step has made the state of their device
     const auto count = impl_->owns(device).size();
     if (count > 0) bytes = std::max(bytes, impl_->devices.known(device).work->join_bytes(count));
   }

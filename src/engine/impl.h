@@ -27,14 +27,14 @@ struct Engine::Impl {
   std::vector<std::uint8_t> on_host;       // 1: that gradient is in host memory; empty: none is
   std::vector<std::uint8_t> next_on_host;  // the same for the gradients of the current begin
   std::uint64_t plan_numbers = 0;
-  std::vector<std::uint32_t> ready;  // tensors, since the last finish
+  std::vector<std::uint32_t> ready;  // handles, since the last finish
   std::int64_t failed_tensor = -1;
 
   Status fail(engine::Failure failure) {
     failed_tensor = failure.tensor;
     return std::move(failure.status);
   }
-  // Plans and workspaces were made for other tensors. REQUIRES: nothing is under way.
+  // Drops the plans, which were made for other tensors. REQUIRES: no work is queued.
   void tensors_changed() {
     begun = nullptr;
     plans.clear();
@@ -50,14 +50,14 @@ struct Engine::Impl {
   engine::Failure check_new(std::span<const std::uint32_t> handles, std::span<const void* const> grads,
                             std::span<const DType> dtypes) const;
 
-  // What every call with EngineArgs checks: that something was begun, numbers, and all devices of it.
+  // Checks that a begin is current, the numbers, and all devices of it.
   Status check_args(const EngineArgs& args);
   static const EngineDevice* find(const EngineArgs& args, Device device);
   Status check_parts(std::span<const EngineNormPart> parts);
   Status call(EngineCombine combine, const char* why) const;
 
   Status norm(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine);
-  // `norm` replaces those of the devices; null: it does not.
+  // `norm`, if not null, replaces the norms of the devices.
   engine::Failure check_step(const EngineArgs& args, const GradNorm* norm);
   Result<StepReport> step(const EngineArgs& args, const GradNorm* norm);
   Result<StepReport> step(engine::Cohort& cohort, const EngineArgs& args, const GradNorm* norm);
@@ -71,7 +71,7 @@ struct Engine::Impl {
   ~Impl() { (void)offload.synchronize(); }
   // Blocks until no work is queued, so that tensors, orders or plans may change.
   Status wait_until_idle();
-  // Replaces the null gradients of tensors whose gradients are in host memory, and notes which they are.
+  // Replaces the null gradients of tensors whose gradients are in host memory, and records their indices.
   engine::Failure find_host_grads(std::span<const std::uint32_t> handles, std::vector<const void*>& grads,
                                   std::vector<DType>& dtypes);
   // Returns a failure if gradients have moved to or from host memory since begin.

@@ -201,7 +201,7 @@ Result<StepReport> Engine::Impl::step_offloaded(engine::Cohort& cohort, const En
     if (Status bad = work.tell(counted, found_inf, given.report, given.stream); !bad.ok()) return bad;
   }
   const Status bad = offload.step({*cohort.offloaded, cohort.device, cohort.residence, cohort.tensors,
-                                   cohort.places, begun->grads(), begun->dtypes(), given.staging},
+                                   cohort.indices, begun->grads(), begun->dtypes(), given.staging},
                                   args);
   if (!bad.ok()) return bad;
   return report;

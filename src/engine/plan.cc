@@ -8,10 +8,10 @@
 namespace octavo::engine {
 namespace {
 
-constexpr std::int64_t kAlignment = 256;  // of the parts of a workspace
+constexpr std::int64_t kAlignment = 256;  // of tables in a workspace
 
-// When each tensor can be written: 0, or, where its parameter shares memory with earlier ones of its group,
-// after all of those. One call writes its tensors in any order.
+// Returns the turn of each tensor: 0, or one more than those of earlier tensors of its group whose parameters
+// share memory with it. One call writes its tensors in any order.
 std::vector<std::uint32_t> turns_of(const Registry& registry, std::span<const std::uint32_t> handles) {
   struct Span {
     std::uintptr_t begin, end;
@@ -37,12 +37,12 @@ std::vector<std::uint32_t> turns_of(const Registry& registry, std::span<const st
 }
 
 template <class Backend>
-Status bind_places(Member<Backend>& member, std::span<const void* const> grads) {
+Status bind_indices(Member<Backend>& member, std::span<const void* const> grads) {
   if (member.backend == nullptr) return {};
-  if (member.places.size() == grads.size()) return member.backend->bind_grads(grads);
+  if (member.indices.size() == grads.size()) return member.backend->bind_grads(grads);
   std::vector<const void*> some;
-  some.reserve(member.places.size());
-  for (const std::uint32_t place : member.places) some.push_back(grads[place]);
+  some.reserve(member.indices.size());
+  for (const std::uint32_t index : member.indices) some.push_back(grads[index]);
   return member.backend->bind_grads(some);
 }
 
@@ -71,12 +71,12 @@ void Plan::find_cohorts(const Registry& registry) {
   std::map<Key, Cohort> found;
   const Key* last_key = nullptr;
   Cohort* last = nullptr;
-  for (std::uint32_t place = 0; place < handles_.size(); ++place) {
-    const Record& record = registry[handles_[place]];
+  for (std::uint32_t index = 0; index < handles_.size(); ++index) {
+    const Record& record = registry[handles_[index]];
     const std::uint64_t count = record.on_device ? record.history : static_cast<std::uint64_t>(*record.step);
     const std::uint32_t part = registry.measures(record.group) ? record.part : 0;
     const Key key{record.group,
-                  turns.empty() ? 0 : turns[place],
+                  turns.empty() ? 0 : turns[index],
                   record.device.kind,
                   record.device.index,
                   part,
@@ -94,17 +94,17 @@ void Plan::find_cohorts(const Registry& registry) {
       last->on_device = record.on_device;
       last->residence = record.residence;
     }
-    last->places.push_back(place);
-    last->handles.push_back(handles_[place]);
+    last->indices.push_back(index);
+    last->handles.push_back(handles_[index]);
     last->counts.push_back(record.step);
   }
   cohorts_.reserve(found.size());
   for (auto& [key, cohort] : found) cohorts_.push_back(std::move(cohort));
 }
 
-// Offloaded ones first, by their first tensor: their copies begin while the device steps the others. Before
-// them small ones, which hold up nobody: of biases that are a group of their own the first layer needs some,
-// and must not wait for everything else.
+// Offloaded cohorts come first, by their first tensor, so that their copies begin while the device steps the
+// others. Small offloaded cohorts come before all: they are cheap, and the first layer may need a bias from a
+// group of biases.
 void Plan::sort_cohorts(const Registry& registry) {
   constexpr std::int64_t kLarge = std::int64_t{1} << 20;  // elements
   const auto turn = [&](const Cohort& cohort) {
@@ -123,11 +123,11 @@ void Plan::sort_cohorts(const Registry& registry) {
 
 Status Plan::add_backend(Cohort& cohort, const Registry& registry, offload::Offload& offload) const {
   std::vector<TensorArgs> tensors;
-  tensors.reserve(cohort.places.size());
-  for (const std::uint32_t place : cohort.places) {
-    TensorArgs& args = tensors.emplace_back(registry[handles_[place]].args);
-    args.grad = grads_[place];
-    args.spec.grad_dtype = dtypes_[place];
+  tensors.reserve(cohort.indices.size());
+  for (const std::uint32_t index : cohort.indices) {
+    TensorArgs& args = tensors.emplace_back(registry[handles_[index]].args);
+    args.grad = grads_[index];
+    args.spec.grad_dtype = dtypes_[index];
   }
   GroupConfig config = registry.group(cohort.group).config;
   config.device = cohort.device;
@@ -165,25 +165,25 @@ bool Plan::has_norms(std::span<const std::uint8_t> on_host) const {
 
 Status Plan::add_norms(const Registry& registry, std::span<const std::uint8_t> on_host) {
   std::vector<NormSet> sets;
-  for (std::uint32_t place = 0; place < handles_.size(); ++place) {
-    const Record& record = registry[handles_[place]];
+  for (std::uint32_t index = 0; index < handles_.size(); ++index) {
+    const Record& record = registry[handles_[index]];
     auto at = std::find_if(sets.rbegin(), sets.rend(), [&](const NormSet& set) {
       return set.device == record.device && set.part == record.part;
     });
     NormSet& set = at != sets.rend() ? *at : sets.emplace_back();
     set.device = record.device;
     set.part = record.part;
-    const bool host = !on_host.empty() && on_host[place] != 0;
-    if (!host) set.places.push_back(place);
+    const bool host = !on_host.empty() && on_host[index] != 0;
+    if (!host) set.indices.push_back(index);
     set.grads.push_back({host ? record.offloaded.get() : nullptr, record.args.spec.numel});
   }
   for (NormSet& set : sets) {
-    if (set.places.size() == set.grads.size()) set.grads.clear();
-    if (set.places.empty()) continue;
+    if (set.indices.size() == set.grads.size()) set.grads.clear();
+    if (set.indices.empty()) continue;
     std::vector<GradView> views;
-    views.reserve(set.places.size());
-    for (const std::uint32_t place : set.places)
-      views.push_back({grads_[place], dtypes_[place], registry[handles_[place]].args.spec.numel});
+    views.reserve(set.indices.size());
+    for (const std::uint32_t index : set.indices)
+      views.push_back({grads_[index], dtypes_[index], registry[handles_[index]].args.spec.numel});
     auto made = set.device.kind == DeviceKind::cpu
                     ? make_cpu_norm(views)
                     : make_cuda_norm(set.device.index, views, Addresses::checked);
@@ -216,9 +216,9 @@ bool Plan::is_for(std::span<const std::uint32_t> handles, std::span<const DType>
   return std::ranges::equal(handles, handles_) && std::ranges::equal(dtypes, dtypes_);
 }
 
-// Whether host counts of two cohorts are equal now, so that they could be one call. On a device somebody
-// tells of a count that was written, and the plans are made anew.
-bool Plan::have_met() const {
+// Returns true if the host counts of two cohorts are equal now, so that one call could step both. For counts
+// in device memory the caller reports changes, and the plans are dropped.
+bool Plan::has_equal_cohorts() const {
   if (cohorts_.size() < 2) return false;
   using Key =
       std::tuple<std::uint32_t, std::uint32_t, DeviceKind, int, std::uint32_t, Residence, std::int64_t>;
@@ -232,7 +232,7 @@ bool Plan::have_met() const {
 }
 
 bool Plan::fits(const Registry& registry) const {
-  return !have_met() && std::ranges::all_of(cohorts_, [&](const Cohort& cohort) {
+  return !has_equal_cohorts() && std::ranges::all_of(cohorts_, [&](const Cohort& cohort) {
     if (registry.group(cohort.group).options.switches != cohort.switches) return false;
     if (cohort.on_device) {
       const std::uint64_t first = registry[cohort.handles[0]].history;
@@ -246,10 +246,10 @@ bool Plan::fits(const Registry& registry) const {
 Status Plan::bind(std::span<const void* const> grads) {
   if (std::ranges::equal(grads, grads_)) return {};
   for (Cohort& cohort : cohorts_) {
-    if (Status bad = bind_places<StepBackend>(cohort, grads); !bad.ok()) return bad;
+    if (Status bad = bind_indices<StepBackend>(cohort, grads); !bad.ok()) return bad;
   }
   for (NormSet& set : norms_) {
-    if (Status bad = bind_places<NormBackend>(set, grads); !bad.ok()) return bad;
+    if (Status bad = bind_indices<NormBackend>(set, grads); !bad.ok()) return bad;
   }
   grads_.assign(grads.begin(), grads.end());
   return {};

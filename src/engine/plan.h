@@ -1,10 +1,11 @@
-// What one set of gradients needs: the tensors that one native call can step (cohorts), the gradients whose
-// norm is taken together, and where their tables lie in the workspace of each device.
+// The plan of a step for one set of gradients: its cohorts (tensors that one native call steps), its norm
+// sets (gradients whose norm is computed together), and the location of their tables in each device's
+// workspace.
 //
-// A cohort has one group, one device, one residence, one step count, and no two parameters that share memory.
-// A plan is used again while the same tensors have gradients of the same types, the counts within each cohort
-// stay equal and those of different cohorts different; the addresses of gradients may change at every step.
-// REQUIRES everywhere: handles that were checked.
+// The tensors of a cohort have the same group, device, residence and step count, and no two of its parameters
+// share memory. A plan is reused while the same tensors have gradients of the same dtypes, the counts within
+// each cohort stay equal, and those of different cohorts stay different. The addresses of gradients may
+// change at every step. REQUIRES everywhere: checked handles.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -20,11 +21,11 @@
 
 namespace octavo::engine {
 
-// Backend::bind_grads with the gradients of some places.
+// A backend and the gradients that it gets.
 template <class Backend>
 struct Member {
   Device device;
-  std::vector<std::uint32_t> places;  // among the plan's gradients
+  std::vector<std::uint32_t> indices;  // of the plan's gradients
   std::unique_ptr<Backend> backend;
   std::int64_t workspace_at = 0;
 
@@ -41,18 +42,18 @@ struct Cohort : Member<StepBackend> {
   Residence residence = Residence::device;
   // If the states are in host memory, these replace the backend.
   std::unique_ptr<offload::OffloadedStep> offloaded;
-  std::vector<offload::OffloadedTensor*> tensors;  // in the order of places
+  std::vector<offload::OffloadedTensor*> tensors;  // in the order of indices
   bool host_grads = false;                         // begin has found gradients of these in host memory
   std::uint32_t group = 0;
-  std::uint32_t turn = 0;  // where parameters share memory
-  std::uint32_t part = 0;  // where the algorithm measures whole tensors: the ranks that share these
+  std::uint32_t turn = 0;  // tensors that share memory are stepped in the order of their turns
+  std::uint32_t part = 0;  // if the algorithm measures complete tensors: the ranks that share these
   std::uint32_t switches = 0;
-  bool on_device = false;              // its step counts
-  std::vector<std::uint32_t> handles;  // in the order of places
-  std::vector<std::int64_t*> counts;   // likewise
+  bool on_device = false;              // the step counts are in device memory
+  std::vector<std::uint32_t> handles;  // in the order of indices
+  std::vector<std::int64_t*> counts;   // in the order of indices
 };
 
-// `places` are those of gradients in device memory; without any there is no backend.
+// `indices` are those of gradients in device memory. Without such gradients there is no backend.
 struct NormSet : Member<NormBackend> {
   std::uint32_t part = 0;
   std::vector<offload::NormGrad> grads;  // all gradients in order, if some are in host memory
@@ -69,14 +70,14 @@ class Plan {
                                             std::span<const void* const> grads, std::span<const DType> dtypes,
                                             offload::Offload& offload);
 
-  // Whether the cohorts are still what they were made for.
+  // Returns true if the cohorts still have the step counts and switches that they were made for.
   [[nodiscard]] bool fits(const Registry& registry) const;
   [[nodiscard]] bool is_for(std::span<const std::uint32_t> handles, std::span<const DType> dtypes) const;
   Status bind(std::span<const void* const> grads);
   // `on_host[i]` is 1 if gradient i is in host memory; empty: none is.
   [[nodiscard]] bool has_norms(std::span<const std::uint8_t> on_host) const;
   Status add_norms(const Registry& registry, std::span<const std::uint8_t> on_host);
-  // Somebody else has used the workspace of a device.
+  // Called after another user has written into the workspace of a device.
   void forget_workspace(Device device);
 
   [[nodiscard]] std::span<const std::uint32_t> handles() const { return handles_; }
@@ -92,7 +93,7 @@ class Plan {
 
  private:
   void find_cohorts(const Registry& registry);
-  [[nodiscard]] bool have_met() const;
+  [[nodiscard]] bool has_equal_cohorts() const;
   void sort_cohorts(const Registry& registry);
   Status add_backend(Cohort& cohort, const Registry& registry, offload::Offload& offload) const;
   static Status add_offloaded(Cohort& cohort, const Registry& registry, const GroupConfig& config,

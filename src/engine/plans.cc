@@ -14,7 +14,7 @@ std::uint64_t key_of(std::span<const std::uint32_t> handles, std::span<const DTy
   return key;
 }
 
-// A plan has some memory of its own, besides that of its tensors.
+// A plan also has some memory that does not depend on the number of its tensors.
 std::size_t weight_of(const Plan& plan) { return plan.handles().size() + 4; }
 
 }  // namespace
@@ -26,7 +26,7 @@ Plan* Plans::find(std::span<const std::uint32_t> handles, std::span<const DType>
   return plans_.front().plan.get();
 }
 
-Plan* Plans::keep(std::unique_ptr<Plan> plan, std::span<const DType> dtypes) {
+Plan* Plans::insert(std::unique_ptr<Plan> plan, std::span<const DType> dtypes) {
   const std::uint64_t key = key_of(plan->handles(), dtypes);
   const std::size_t weight = weight_of(*plan);
   plans_.push_front({key, std::move(plan)});

@@ -1,6 +1,6 @@
-// The plans of earlier sets of gradients, by what they are for. The least recently used ones go first: kept
-// are those whose tensors are fewer than kTensors in all, so that many plans of one tensor (gradient release)
-// and a few of thousands take about the same memory.
+// Caches the plans of earlier sets of gradients. The least recently used plans are dropped when the plans
+// have more than kTensors tensors in all, so many plans of one tensor (gradient release) use about as much
+// memory as a few plans of thousands.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,10 +15,10 @@ class Plans {
  public:
   static constexpr std::size_t kTensors = 32768;
 
-  // The plan for these, now the most recently used; null: there is none.
+  // Returns the plan for these and makes it the most recently used one, or null.
   Plan* find(std::span<const std::uint32_t> handles, std::span<const DType> dtypes);
-  // Takes the place of a plan for the same.
-  Plan* keep(std::unique_ptr<Plan> plan, std::span<const DType> dtypes);
+  // Replaces a plan for the same handles and dtypes.
+  Plan* insert(std::unique_ptr<Plan> plan, std::span<const DType> dtypes);
   void clear();
   [[nodiscard]] std::size_t size() const { return plans_.size(); }
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint32_t kMaxHandle = 1U << 24;
 
-// Whether the buffers of tensors on GPUs are there.
+// Checks that the buffers of tensors on GPUs are in the memory of their GPU.
 class Gpus {
  public:
   Status check(const std::string& where, const EngineTensor& tensor, std::span<const Range> buffers) {
@@ -61,7 +61,7 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
       Status bad = check(where, tensors[i], handles[i], added);
       return bad.ok() ? gpus.check(where, tensors[i], std::span(added).subspan(first)) : bad;
     };
-    // The full name is put together only for a message: there may be thousands of tensors.
+    // The full name is built only for a message, because there may be thousands of tensors.
     if (!look("").ok()) return {look(tag() + " tensor " + std::to_string(handles[i])), handles[i]};
   }
   Ranges ranges = ranges_.changed(Ranges(std::move(added)), gone);
@@ -97,7 +97,7 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
     record.switches = groups_[t.group].options.switches;
     record.known = true;
     record.step = t.step;
-    // On the CPU the host knows everything.
+    // On the CPU all counts are in host memory.
     record.on_device = t.step_on_device && t.param_device.kind != DeviceKind::cpu;
     record.history = histories[i];
     record.residence = t.residence;
@@ -116,7 +116,7 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
   return {};
 }
 
-// Host memory of the tensor that had this handle is used again where it still fits.
+// Returns false if the host memory of the tensor that had this handle is reused.
 bool Registry::needs_offloaded(const Record& record, const EngineTensor& tensor) {
   const TensorSpec& now = tensor.tensor.spec;
   const TensorSpec& before = record.args.spec;
@@ -126,7 +126,7 @@ bool Registry::needs_offloaded(const Record& record, const EngineTensor& tensor)
          now.param_dtype != before.param_dtype;
 }
 
-// Queues write offloaded parameters in an order of their own.
+// Queues write offloaded parameters in another order than the turns of tensors that share memory.
 Failure Registry::check_shared(const Ranges& ranges, std::span<const std::uint32_t> handles,
                                std::span<const EngineTensor> tensors) const {
   for (const std::uint32_t handle : ranges.sharing()) {

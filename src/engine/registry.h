@@ -1,10 +1,9 @@
-// What an engine knows: its groups and its tensors. Everything in here has been checked, and a change that
-// fails changes nothing.
+// The groups and tensors of an engine. All of them were checked. A call that fails changes nothing.
 //
-// Step counts in device memory are never read. Instead each tensor has a history: a number that only tensors
-// with equal counts share. Tensors get a common one by a count that the caller knows, and those that are
-// stepped together get a new one together. Whatever a device decided about a step, it decided for all of
-// them.
+// The host never reads step counts in device memory. Instead each tensor has a history, a number that only
+// tensors with equal counts share. Tensors get a common history if the caller gives equal counts. Tensors
+// that are stepped together get a new history together, because the device applies or skips the step for all
+// of them.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -20,34 +19,35 @@
 
 namespace octavo::engine {
 
-std::string name_of(Device device);  // "cuda:1"
+// Returns for example "cuda:1".
+std::string name_of(Device device);
 
 struct Record {
   TensorArgs args;
   Device device;
   std::uint32_t group = 0, part = 0;
-  std::uint32_t switches = 0;  // of the group when the tensor was checked
+  std::uint32_t switches = 0;  // the group's when the tensor was checked
   bool known = false;
   bool shares = false;  // its parameter shares memory with others
   bool on_device = false;
   std::int64_t* step = nullptr;
-  std::uint64_t history = 0;       // on_device
-  mutable std::uint64_t seen = 0;  // by the last call that was given it: finds handles that are given twice
+  std::uint64_t history = 0;       // if on_device
+  mutable std::uint64_t seen = 0;  // number of the last call with this handle, to find duplicates
   Residence residence = Residence::device;
   std::unique_ptr<offload::OffloadedTensor> offloaded;  // null: the state is on the device
-  // Gradient release, since the last finish.
+  // Gradient release: set by `ready`, reset by `finish`.
   bool ready = false;
   const GradNorm* own = nullptr;
 };
 
 struct GroupRecord {
   bool known = false;
-  bool measures = false;  // whole tensors, before it updates them
+  bool measures = false;  // the algorithm needs sums of complete tensors before it updates them
   EngineGroup options;
-  GroupConfig config;  // of any device
+  GroupConfig config;  // for every device
 };
 
-// A failure, and the tensor that it is about (-1: none).
+// An error and its tensor (-1: none).
 struct Failure {
   Status status;
   std::int64_t tensor = -1;
@@ -66,20 +66,20 @@ class Registry {
   [[nodiscard]] bool offloads() const { return offloads_; }
   // The offloaded tensors, in the order of their handles.
   [[nodiscard]] std::span<offload::OffloadedTensor* const> offloaded() const { return offloaded_; }
-  // REQUIRES: a known handle.
+  // REQUIRES: a registered handle.
   [[nodiscard]] const Record& operator[](std::uint32_t handle) const { return records_[handle]; }
   [[nodiscard]] Record& operator[](std::uint32_t handle) { return records_[handle]; }
   [[nodiscard]] bool knows(std::uint32_t handle) const {
     return handle < records_.size() && records_[handle].known;
   }
-  // Whether no handle is there twice, and all are known; else a failure.
+  // Returns a failure if a handle is not registered or is there twice.
   Failure check_handles(std::span<const std::uint32_t> handles) const;
 
   Status set_group(std::uint32_t number, const EngineGroup& options);
   Failure set(std::span<const std::uint32_t> handles, std::span<const EngineTensor> tensors);
   void remove(std::span<const std::uint32_t> handles);
   Failure set_counts(std::span<const std::uint32_t> handles, std::span<const std::int64_t> values);
-  // These, which have one history, were stepped together.
+  // Gives these tensors, which were stepped together, a new common history.
   void stepped(std::span<const std::uint32_t> handles);
 
  private:
@@ -100,7 +100,7 @@ class Registry {
   mutable std::uint64_t calls_ = 0;
   std::uint64_t histories_ = 0;
   bool offloads_ = false;
-  std::unordered_map<std::int64_t, std::uint64_t> known_steps_;  // the history of tensors with a known count
+  std::unordered_map<std::int64_t, std::uint64_t> known_steps_;  // histories by known count
 };
 
 }  // namespace octavo::engine

@@ -1,4 +1,4 @@
-// What an engine refuses to know: the checks of groups, handles and tensors.
+// The checks of groups, handles and tensors.
 // SPDX-License-Identifier: MIT
 #include "engine/registry.h"
 #include "optimizers/backend.h"
@@ -16,7 +16,7 @@ constexpr std::uint32_t kMaxGroup = 1U << 20;
 GroupConfig config_of(Algorithm algorithm, std::uint32_t switches) {
   GroupConfig config;
   config.algorithm = algorithm;
-  config.momentum = false;  // the bits say all
+  config.momentum = false;  // `switches` has all options
   config.switches = switches;
   return config;
 }
@@ -37,7 +37,7 @@ Status Registry::set_group(std::uint32_t number, const EngineGroup& options) {
   const std::string where = tag() + " group " + std::to_string(number);
   const GroupConfig config = config_of(algorithm_, options.switches);
   if (Status bad = check_config(config); !bad.ok()) return bad;
-  // A step's checks of numbers; what a group does not know is as it should be.
+  // The checks of a step, with valid values for everything that a group does not have.
   const GradNorm some_norm;
   StepArgs args;
   args.hyper = options.hyper;

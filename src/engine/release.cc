@@ -1,5 +1,5 @@
-// Gradient release: tensors are stepped as their gradients arrive. This step's norm is known only when the
-// last one has come, so the previous step's clips.
+// Gradient release: tensors are stepped when their gradients arrive. This step's norm is not known before the
+// last gradient has arrived, so the previous step's norm clips.
 // SPDX-License-Identifier: MIT
 #include "engine/impl.h"
 
@@ -48,7 +48,7 @@ Result<StepReport> Engine::Impl::release(const EngineArgs& args, GradNorm* own, 
 
   ready.reserve(ready.size() + begun->handles().size());
   if (own != nullptr) {
-    devices.enter(*begun, given);
+    devices.prepare_workspace(*begun, given);
     engine::NormSet& set = begun->norms()[0];
     if (Status bad = measure(set, given, own, args.threads); !bad.ok()) return bad;
     if (set.part != 0) {

@@ -1,4 +1,4 @@
-// Norms and steps of what was begun. Everything is checked before the first cohort is stepped.
+// Norms and steps of the current begin. Everything is checked before the first cohort is stepped.
 // SPDX-License-Identifier: MIT
 #include "engine/impl.h"
 #include "optimizers/resolve.h"
@@ -13,7 +13,7 @@ using engine::name_of;
 namespace {
 constexpr std::int64_t kMaxSteps = std::int64_t{1} << 62;
 
-// A cohort's sums on their way to the caller.
+// Passes a cohort's sums to the caller's function.
 struct SharedSums {
   EngineSums to;
   Device device;
@@ -101,7 +101,8 @@ Status Engine::Impl::norm(const EngineArgs& args, std::span<const EngineNormPart
     return Status::invalid(registry.tag() + " devices: " + name_of(part.device) +
                            " is missing, and a norm of it is asked for");
   }
-  for (const engine::DeviceNeed& need : begun->needs()) devices.enter(*begun, *find(args, need.device));
+  for (const engine::DeviceNeed& need : begun->needs())
+    devices.prepare_workspace(*begun, *find(args, need.device));
   for (const EngineNormPart& part : parts) {
     const EngineDevice& given = *find(args, part.device);
     const auto set = std::ranges::find_if(begun->norms(), [&](const auto& one) { return same(one, part); });
@@ -192,7 +193,7 @@ Result<StepReport> Engine::Impl::step(engine::Cohort& cohort, const EngineArgs& 
     return Status::failed(registry.tag() +
                           " sums: the caller's function has failed; the step was taken without");
   registry.stepped(cohort.handles);
-  // The CPU's queue counts its own.
+  // The host queue advances the counts of its tensors.
   if (!cohort.on_device && cohort.residence != Residence::host && !report->skipped) {
     for (std::int64_t* count : cohort.counts) ++*count;
   }
@@ -202,7 +203,8 @@ Result<StepReport> Engine::Impl::step(engine::Cohort& cohort, const EngineArgs& 
 Result<StepReport> Engine::Impl::step(const EngineArgs& args, const GradNorm* norm) {
   if (Status bad = check_args(args); !bad.ok()) return bad;
   if (engine::Failure bad = check_step(args, norm); !bad.status.ok()) return fail(std::move(bad));
-  for (const engine::DeviceNeed& need : begun->needs()) devices.enter(*begun, *find(args, need.device));
+  for (const engine::DeviceNeed& need : begun->needs())
+    devices.prepare_workspace(*begun, *find(args, need.device));
   StepReport all;
   for (engine::Cohort& cohort : begun->cohorts()) {
     const auto report = step(cohort, args, norm);

@@ -1,4 +1,4 @@
-// Four threads that stand for a device and its host.
+// Four threads that emulate a device and its host.
 // SPDX-License-Identifier: MIT
 #include "offload/thread_queue.h"
 
@@ -13,13 +13,13 @@ class CpuQueues final : public DeviceQueues {
  public:
   explicit CpuQueues(const Result<Delays>& delays) {
     constexpr std::array kRows = {"cpu up", "cpu work", "cpu down", "cpu host"};
-    static std::atomic<std::uint64_t> made{0};  // no two queues of a process have the same delays
+    static std::atomic<std::uint64_t> made{0};  // all queues of a process have different delays
     for (std::size_t i = 0; i < kRows.size(); ++i) {
       queues_[i] = make_thread_queue(
           kRows[i], delays.ok() ? Result<Delays>(delays->of(made++)) : Result<Delays>(delays.status()));
     }
   }
-  // In the order of what may still be queued: the host's work queues copies.
+  // The host queue is destroyed first, because its work enqueues copies.
   ~CpuQueues() override {
     for (const std::size_t i : {3, 2, 1, 0}) queues_[i].reset();
   }
@@ -30,8 +30,8 @@ class CpuQueues final : public DeviceQueues {
   Queue& host() override { return *queues_[3]; }
   Result<Fence> record_fence(void* /*stream*/) override { return Fence(); }
   Status order_stream_after(void* /*stream*/, const Fence& fence) override { return fence.wait(); }
-  Status copy(void* /*stream*/, std::span<const CopyRange> list) override {
-    for (const CopyRange& one : list) std::memcpy(one.to, one.from, static_cast<std::size_t>(one.bytes));
+  Status copy(void* /*stream*/, std::span<const CopyRange> ranges) override {
+    for (const CopyRange& one : ranges) std::memcpy(one.to, one.from, static_cast<std::size_t>(one.bytes));
     return {};
   }
   bool in_one_allocation(const void* /*from*/, const void* /*to*/) override { return true; }

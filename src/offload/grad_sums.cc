@@ -11,7 +11,7 @@
 namespace octavo::offload {
 namespace {
 
-// before(chunk's first element, elements) and then the chunk's sum, for every chunk.
+// Calls before(first element, elements, scratch) for every norm chunk, and then sums the chunk.
 template <class Before>
 void for_chunks(const cpu::Kernels& kernels, const GradView& grad, GradSums* sums, int threads,
                 Before&& before) {

@@ -2,7 +2,7 @@
 #include "offload/host_grads.h"
 
 #include "core/first_error.h"
-#include "offload/host_threads.h"
+#include "offload/host_limits.h"
 #include "optimizers/norm_chunks.h"
 
 #include <algorithm>

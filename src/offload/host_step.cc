@@ -6,7 +6,7 @@
 // owns everything that it reads, so the HostStep may be destroyed before the job runs.
 // SPDX-License-Identifier: MIT
 #include "cpu/threads.h"
-#include "offload/host_threads.h"
+#include "offload/host_limits.h"
 #include "offload/offloaded_step.h"
 #include "optimizers/backend.h"
 

@@ -67,8 +67,7 @@ std::uint64_t Staging::post_batch(std::function<Status(std::uint64_t)> queue) {
   return ++batches_;
 }
 
-// The queues have failed, and so does everything behind it. What is left is not queued any more; the steps
-// that have posted it may be gone soon.
+// After an error of the queues no batch is enqueued, because its step may be destroyed soon.
 Status Staging::fail(Status status) {
   if (failed_.ok()) failed_ = std::move(status);
   waiting_.clear();
@@ -82,7 +81,7 @@ Status Staging::enqueue_next() {
   Status done;
   try {
     done = queue(batch);
-  } catch (const std::exception& error) {  // half of it may be queued, and nobody knows which
+  } catch (const std::exception& error) {  // a part of it may be enqueued
     done = Status::failed(std::string("[offload] a batch: ") + error.what());
   }
   return done.ok() ? done : fail(std::move(done));
@@ -90,9 +89,9 @@ Status Staging::enqueue_next() {
 
 Status Staging::pump() {
   while (!waiting_.empty()) {
-    if (under_way_.size() >= kMaxEnqueued) {
-      if (!under_way_.front().passed()) return {};
-      under_way_.pop_front();
+    if (enqueued_.size() >= kMaxEnqueued) {
+      if (!enqueued_.front().passed()) return {};
+      enqueued_.pop_front();
     }
     if (Status bad = enqueue_next(); !bad.ok()) return bad;
   }
@@ -101,9 +100,9 @@ Status Staging::pump() {
 
 Status Staging::flush(std::uint64_t batch) {
   while (!is_queued(batch)) {
-    if (under_way_.size() >= kMaxEnqueued) {
-      if (Status bad = under_way_.front().wait(); !bad.ok()) return fail(std::move(bad));
-      under_way_.pop_front();
+    if (enqueued_.size() >= kMaxEnqueued) {
+      if (Status bad = enqueued_.front().wait(); !bad.ok()) return fail(std::move(bad));
+      enqueued_.pop_front();
     }
     if (Status bad = enqueue_next(); !bad.ok()) return bad;
   }
@@ -111,23 +110,23 @@ Status Staging::flush(std::uint64_t batch) {
 }
 
 void Staging::end_batch(std::uint64_t batch, const Fence& down) {
-  fences_.push_back({batch, down});
-  under_way_.push_back(down);
+  ends_.push_back({batch, down});
+  enqueued_.push_back(down);
 }
 
 Result<Fence> Staging::idle_fence() {
   if (Status bad = flush(batches_); !bad.ok()) return bad;
-  return fences_.empty() ? Fence() : fences_.back().fence;
+  return ends_.empty() ? Fence() : ends_.back().fence;
 }
 
-Status Staging::wait(QueueProgress& waiter, std::uint64_t batch) {
-  if (batch <= waiter.waited) return {};
-  const auto over = std::ranges::find_if(fences_, [&](const Over& one) { return one.batch >= batch; });
-  if (over == fences_.end()) return {};  // it has failed before its end, and so does everything behind it
-  if (Status bad = waiter.queue.order_after(over->fence); !bad.ok()) return bad;
-  waiter.waited = over->batch;
-  // The last one stays: it stands for all that are forgotten.
-  while (fences_.size() > 1 && fences_.front().batch <= up_.waited) fences_.pop_front();
+Status Staging::wait_for_batch(QueueProgress& progress, std::uint64_t batch) {
+  if (batch <= progress.waited) return {};
+  const auto end = std::ranges::find_if(ends_, [&](const BatchEnd& one) { return one.batch >= batch; });
+  if (end == ends_.end()) return {};  // the batch has failed, and so do later ones
+  if (Status bad = progress.queue.order_after(end->fence); !bad.ok()) return bad;
+  progress.waited = end->batch;
+  // The last one stays, because it implies all that are forgotten.
+  while (ends_.size() > 1 && ends_.front().batch <= up_.waited) ends_.pop_front();
   return {};
 }
 
@@ -147,7 +146,7 @@ Status Staging::claim_bytes(std::span<const std::byte> bytes, std::uint64_t batc
     if (use.end > end) at = uses_.emplace(end, use).first;
   }
   uses_.emplace(begin, Use{end, batch, what});
-  return wait(what == For::copies ? up_ : work_, last);
+  return wait_for_batch(what == For::copies ? up_ : work_, last);
 }
 
 }  // namespace octavo::offload

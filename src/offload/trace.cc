@@ -1,4 +1,4 @@
-// What overlaps in an offloaded step, as Chrome trace JSON: one row per queue.
+// Writes the events of offloaded steps as Chrome trace JSON, one row per queue.
 // SPDX-License-Identifier: MIT
 #include "offload/trace.h"
 
@@ -28,7 +28,7 @@ struct Trace {
   std::atomic<bool> on{false};
   std::mutex mutex;
   std::map<std::string, std::vector<TraceEvent>> rows;
-  std::mutex sources_mutex;  // held while they are asked; the other one is taken inside
+  std::mutex sources_mutex;  // held during collect(), which locks `mutex`
   std::vector<TraceSource*> sources;
 };
 Trace& trace() {
@@ -36,7 +36,7 @@ Trace& trace() {
   return *all;
 }
 
-// JSON has a decimal point, whatever the locale of the program is.
+// JSON has a decimal point in every locale.
 std::string text(double microseconds) {
   std::array<char, 64> out{};
   const auto end =
@@ -44,7 +44,7 @@ std::string text(double microseconds) {
   return end.ec == std::errc() ? std::string(out.data(), end.ptr) : "0.000";
 }
 
-// As JSON writes it: labels may be the caller's.
+// Returns a JSON string. Labels may be the caller's.
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {

@@ -1,7 +1,6 @@
 // Limits of machines and containers, read from files as they are there.
 // SPDX-License-Identifier: MIT
-#include "offload/cgroup_limits.h"
-#include "offload/host_threads.h"
+#include "offload/host_limits.h"
 
 #include <octavo/offload.h>
 

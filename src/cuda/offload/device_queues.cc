@@ -1,7 +1,7 @@
-// Three streams of a GPU, and a thread for the host's part.
+// The queues of a GPU: three streams, and a thread for the host's work.
 //
-// The device's own work comes first where the caller's kernels run at the same time: it is short, and what it
-// frees lets the copies go on. Priorities mean nothing to copies.
+// The work stream has priority over the caller's kernels, because its kernels are short and copies wait for
+// them. Priorities do not matter to copies.
 // SPDX-License-Identifier: MIT
 #include "cuda/offload/copy_words.h"
 #include "cuda/offload/queue.h"
@@ -17,7 +17,7 @@ namespace {
 using offload::Fence;
 using offload::Queue;
 
-// A graph is replayed without the host, which has its part in every offloaded step.
+// A graph is replayed without the host, and every offloaded step needs the host.
 Status not_captured(const std::string& where, cudaStream_t stream) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(stream, &capture) != cudaSuccess) {
@@ -31,8 +31,8 @@ Status not_captured(const std::string& where, cudaStream_t stream) {
       "capture the model alone, or keep the states on the device");
 }
 
-// The first address of the allocation, or of the registered range, that host memory belongs to; 0 if the
-// driver does not say.
+// Returns the first address of the allocation, or of the registered range, of this host memory; 0 if the
+// driver does not know it.
 std::uintptr_t allocation_of(const void* data) {
   using GetAttribute = int(void* result, int attribute, unsigned long long address);
   constexpr int kRangeStart = 11;  // CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
@@ -66,11 +66,11 @@ class CudaQueues final : public offload::DeviceQueues {
     queues->work_ = std::move(*work);
     queues->down_ = std::move(*down);
     queues->host_ = offload::make_thread_queue(queues->name_ + " host", delays->of(made++));
-    // The thread has no other device: what it calls need not set it, and no context is opened elsewhere.
+    // The thread uses only this device, so its functions need not set it and open no context elsewhere.
     Status bad = queues->host_->run(
         [device](void*) {
           cudaError_t error = cudaSetDevice(device);
-          // Other threads may capture graphs meanwhile, which what this one asks for must not disturb.
+          // This thread's calls must not disturb the graph captures of other threads.
           cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
           if (error == cudaSuccess) error = cudaThreadExchangeStreamCaptureMode(&mode);
           return error == cudaSuccess ? Status() : failed("[offload] a thread's device", error);
@@ -80,7 +80,7 @@ class CudaQueues final : public offload::DeviceQueues {
     return std::unique_ptr<offload::DeviceQueues>(std::move(queues));
   }
 
-  // The host's work queues copies, so it ends first.
+  // The host queue is destroyed first, because its work enqueues copies.
   ~CudaQueues() override { host_.reset(); }
 
   Queue& up() override { return *up_; }
@@ -105,13 +105,13 @@ class CudaQueues final : public offload::DeviceQueues {
     (void)cudaGetLastError();
     return failed("[offload] " + name_ + ": ordering the caller's stream", error);
   }
-  Status copy(void* stream, std::span<const CopyRange> list) override {
+  Status copy(void* stream, std::span<const offload::CopyRange> ranges) override {
     auto* const own = static_cast<cudaStream_t>(stream);
     if (Status bad = usable("copy", own); !bad.ok()) return bad;
     const DeviceScope scope(events_->device());
     static_assert(kMaxRanges <= WordCopies::kMost && kMaxRangeBytes <= 4 * 32);
     WordCopies copies{};
-    for (const CopyRange& one : list)
+    for (const offload::CopyRange& one : ranges)
       copies.of[copies.count++] = {one.to, one.from, static_cast<std::int32_t>(one.bytes / 4)};
     const cudaError_t error = copy_words(copies, own);
     if (error == cudaSuccess) return {};

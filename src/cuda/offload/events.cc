@@ -12,7 +12,7 @@
 namespace octavo::cuda {
 namespace {
 
-// Waiting: some tens of microseconds awake, then asleep between two looks.
+// A wait queries some tens of microseconds without a pause, and then sleeps between two queries.
 constexpr int kQuickQueries = 32;
 constexpr std::chrono::microseconds kPause{20};
 
@@ -44,8 +44,8 @@ Result<cudaEvent_t> EventPool::acquire(Kind kind) {
   }
   const DeviceScope scope(device_);
   cudaEvent_t event = nullptr;
-  // Not cudaEventBlockingSync: of such events a device has only some dozens under way, and who records more
-  // is held up until the first ones have passed.
+  // cudaEventBlockingSync is not used: a device allows only some dozens of such events, and recording more
+  // blocks until the first ones have passed.
   const unsigned flags = kind == Kind::time ? cudaEventDefault : cudaEventDisableTiming;
   if (const cudaError_t error = cudaEventCreateWithFlags(&event, flags); error != cudaSuccess) {
     (void)cudaGetLastError();
@@ -82,7 +82,7 @@ bool EventFence::passed() const {
   return error != cudaErrorNotReady;
 }
 
-// cudaEventSynchronize would keep a CPU busy until then.
+// cudaEventSynchronize would keep a CPU busy.
 Status EventFence::wait() const {
   if (!pool_->ours()) return offload::forked("a fence of cuda:" + std::to_string(pool_->device()));
   if (passed_.load(std::memory_order_acquire)) return {};

@@ -1,4 +1,4 @@
-// Events of one device, used again and again, and fences made of them.
+// A pool of reusable CUDA events of one device, and fences made of them.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace octavo::cuda {
 
-// Events tell no time unless a trace asks for that.
+// Only events of Kind::time have time stamps.
 class EventPool : public std::enable_shared_from_this<EventPool> {
  public:
   enum class Kind { order, time };
@@ -26,14 +26,14 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   ~EventPool();
 
   Result<cudaEvent_t> acquire(Kind kind);
-  // An event may be given back when nobody will ask for it: who waits for it in a stream has its own copy.
+  // Returns an event to the pool. A stream that waits for the event keeps its own copy of its state.
   void release(Kind kind, cudaEvent_t event);
-  // What `stream` has been given so far.
+  // Returns a fence after the current work of `stream`.
   Result<offload::Fence> record_fence(const std::string& where, cudaStream_t stream,
                                       const void* queue = nullptr);
 
   [[nodiscard]] int device() const { return device_; }
-  // False in a forked process, where nothing of CUDA may be called.
+  // Returns false in a forked process, where no CUDA function may be called.
   [[nodiscard]] bool ours() const;
 
  private:
@@ -51,18 +51,18 @@ class EventFence final : public offload::Fence::State {
   EventFence& operator=(const EventFence&) = delete;
   ~EventFence() override { pool_->release(EventPool::Kind::order, event_); }
 
-  [[nodiscard]] bool passed() const override;  // an error has passed, too: wait says it
+  [[nodiscard]] bool passed() const override;  // also true after an error, which wait() returns
   Status wait() const override;
 
   [[nodiscard]] cudaEvent_t event() const { return event_; }
-  // The queue that it is a fence of; null: a stream of the caller.
+  // The fence's queue; null: a stream of the caller.
   [[nodiscard]] const void* queue() const { return queue_; }
 
  private:
   std::shared_ptr<EventPool> pool_;
   cudaEvent_t event_;
   const void* queue_;
-  mutable std::atomic<bool> passed_{false};  // asked once more, the driver need not be
+  mutable std::atomic<bool> passed_{false};  // saves the query of the driver
 };
 
 }  // namespace octavo::cuda

@@ -29,7 +29,7 @@ Result<std::unique_ptr<StreamQueue>> StreamQueue::make(std::string row, std::sha
                                                        int priority, offload::Delays delays) {
   const DeviceScope scope(events->device());
   cudaStream_t stream = nullptr;
-  // Not ordered behind the default stream: fences say what is behind what.
+  // Non-blocking: only fences order this stream, not the default stream.
   const cudaError_t error = cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority);
   if (Status bad = checked(row, "making a stream", error); !bad.ok()) return bad;
   return std::unique_ptr<StreamQueue>(new StreamQueue(std::move(row), std::move(events), stream,
@@ -43,7 +43,7 @@ StreamQueue::StreamQueue(std::string row, std::shared_ptr<EventPool> events, cud
 }
 
 StreamQueue::~StreamQueue() {
-  if (!events_->ours()) return;  // in a forked process a lock of the trace may be held for ever
+  if (!events_->ours()) return;  // in a forked process the lock of the trace may never be released
   unregister_source();
   const DeviceScope scope(events_->device());
   (void)cudaStreamSynchronize(stream_);
@@ -100,7 +100,7 @@ Status StreamQueue::queue(const char* label, What&& what) {
   return {};
 }
 
-// The host's clock and the device's are compared once: the stream is waited for then.
+// The clocks of the host and the device are compared once, after waiting for the stream.
 Result<cudaEvent_t> StreamQueue::begin_timed() {
   const std::lock_guard lock(mutex_);
   if (base_ == nullptr) {

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "offload/cgroup_limits.h"
+#include "offload/host_limits.h"
+
+#include "cpu/threads.h"
+
+#include <octavo/offload.h>
 
 #include <algorithm>
 #include <fstream>
@@ -16,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
 
-// The first number of a file, or none where there is no such file or it says "max".
+// Returns the first number of a file, or none if the file is missing or contains "max".
 std::optional<std::int64_t> number(const fs::path& path) {
   std::ifstream file(path);
   std::int64_t value = 0;
@@ -24,7 +28,7 @@ std::optional<std::int64_t> number(const fs::path& path) {
   return std::nullopt;
 }
 
-// The number behind a key, in a file of lines "key number".
+// Returns the number after a key, in a file of lines "key number".
 std::optional<std::int64_t> number(const fs::path& path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -36,8 +40,8 @@ std::optional<std::int64_t> number(const fs::path& path, std::string_view key) {
   return std::nullopt;
 }
 
-// The folder of the process's group and of those above it, up to `mount`. A container may see its group as
-// the mount itself, so that the path leads nowhere: folders that are not there have no limits.
+// Returns the folders of the process's group and of the groups above it, up to `mount`. In a container the
+// group may be the mount itself, so that the other folders do not exist; missing folders have no limits.
 std::vector<fs::path> groups(const fs::path& mount, std::string_view path) {
   std::vector<fs::path> all = {mount};
   for (const fs::path& part : fs::path(path).relative_path()) {
@@ -46,10 +50,10 @@ std::vector<fs::path> groups(const fs::path& mount, std::string_view path) {
   return all;
 }
 
-// Lines "id:controllers:path"; those of version 2 have no controllers.
+// The file has lines "id:controllers:path"; lines of version 2 have no controllers.
 struct Groups {
   std::vector<fs::path> unified;  // version 2
-  std::vector<fs::path> own;      // version 1, of one controller
+  std::vector<fs::path> own;      // version 1, one controller
 };
 Groups find_groups(const fs::path& root, std::string_view controller) {
   const fs::path mount = root / "sys/fs/cgroup";
@@ -69,7 +73,7 @@ Groups find_groups(const fs::path& root, std::string_view controller) {
   return found;
 }
 
-// Files that were read and can be forgotten again count as used: they are not.
+// The page cache counts as used memory, although inactive files can be dropped.
 void apply_memory_limit(std::int64_t& room, std::optional<std::int64_t> limit,
                         std::optional<std::int64_t> used, std::optional<std::int64_t> files) {
   if (!limit || !used || *limit < 0) return;
@@ -94,7 +98,7 @@ std::int64_t available_memory(const fs::path& root) {
     const auto files = number(group / "memory.stat", "inactive_file");
     apply_memory_limit(room, number(group / "memory.max"), used, files);
     apply_memory_limit(room, number(group / "memory.high"), used,
-                       files);  // beyond it the process is made to wait
+                       files);  // the kernel slows the process above it
   }
   for (const fs::path& group : found.own) {
     apply_memory_limit(room, number(group / "memory.limit_in_bytes"), number(group / "memory.usage_in_bytes"),
@@ -117,4 +121,14 @@ int cpu_quota(const fs::path& root) {
   return std::max(1, static_cast<int>(cpus));
 }
 
+int host_threads_of(int pool, int cpus) { return std::min(pool, std::max(1, cpus - 1)); }
+
+int host_threads(int requested) {
+  if (requested > 0) return requested;
+  static const int quota = cpu_quota("/");  // read once, because reading files at every step is slow
+  return host_threads_of(cpu::default_pool_threads(), std::min(cpu::available_cpus(), quota));
+}
+
 }  // namespace octavo::offload
+
+std::int64_t octavo::host_room() { return offload::available_memory("/"); }
