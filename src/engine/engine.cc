@@ -92,22 +92,16 @@ engine::Failure Engine::Impl::check_new(std::span<const std::uint32_t> handles,
   if (engine::Failure bad = registry.check_handles(handles); !bad.status.ok()) return bad;
   for (std::size_t i = 0; i < handles.size(); ++i) {
     const engine::Record& record = registry[handles[i]];
-    const auto where = [&] { return registry.tag() + " tensor " + std::to_string(handles[i]); };
-    if (std::ranges::find(all_dtypes(), dtypes[i]) == all_dtypes().end()) {
-      return {Status::invalid(where() + ".grad: its dtype is " +
-                              std::to_string(static_cast<std::uint32_t>(dtypes[i])) + ", expected 0 to 2"),
-              handles[i]};
-    }
+    if (Status bad = registry.check_dtype(handles[i], dtypes[i]); !bad.ok()) return {bad, handles[i]};
     if (record.switches != registry.group(record.group).options.switches) {
-      return {Status::invalid(where() + ": the switches of its group " + std::to_string(record.group) +
-                              " have changed, and with them its moments; give it to set again"),
-              handles[i]};
+      return registry.failure(handles[i],
+                              ": the switches of its group " + std::to_string(record.group) +
+                                  " have changed, and with them its moments; give it to set again");
     }
     const auto bytes = static_cast<std::size_t>(record.args.spec.numel * dtype_bytes(dtypes[i]));
     if (const auto other = registry.ranges().find(grads[i], bytes)) {
-      return {Status::invalid(where() + ".grad: overlaps " + engine::name_of(*other) +
-                              "; a gradient must not share memory with what a step writes"),
-              handles[i]};
+      return registry.failure(handles[i], ".grad: overlaps " + engine::name_of(*other) +
+                                              "; a gradient must not share memory with what a step writes");
     }
   }
   return check_grads(handles, grads, dtypes);

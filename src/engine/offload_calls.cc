@@ -58,26 +58,28 @@ Status Engine::take(std::span<const std::uint32_t> handles, std::span<const void
   for (std::size_t i = 0; i < handles.size(); ++i) {
     const Record& record = impl.registry[handles[i]];
     const OffloadedTensor* own = record.offloaded.get();
-    const std::string where = tag + " tensor " + std::to_string(handles[i]);
-    Status bad;
+    const auto fail = [&](const std::string& text) {
+      return impl.fail(impl.registry.failure(handles[i], text));
+    };
     if (own == nullptr) {
-      bad = Status::invalid(where +
-                            ": its state is on the device, expected residence host or stream, for "
-                            "gradients that are taken to host memory");
-    } else if (!(record.device == device)) {
-      bad = Status::invalid(where + ": is on " + engine::name_of(record.device) + ", expected " +
-                            engine::name_of(device) + ", the device of the gradients that are taken");
-    } else if (std::ranges::find(all_dtypes(), dtypes[i]) == all_dtypes().end()) {
-      bad = Status::invalid(where + ".grad: its dtype is " +
-                            std::to_string(static_cast<std::uint32_t>(dtypes[i])) + ", expected 0 to 2");
-    } else if (own->has_host_grad && dtypes[i] != own->device_grad_dtype) {
-      bad = Status::invalid(where + ".grad: is " + std::string(name(dtypes[i])) + ", expected " +
-                            std::string(name(own->device_grad_dtype)) +
-                            ", as the first one that was taken since the last step");
-    } else {
-      const std::int64_t element = dtype_bytes(dtypes[i]);
-      bad = check_buffer(where + ".grad", grads[i], record.args.spec.numel * element, element);
+      return fail(
+          ": its state is on the device, expected residence host or stream, for gradients that are taken to "
+          "host memory");
     }
+    if (!(record.device == device)) {
+      return fail(": is on " + engine::name_of(record.device) + ", expected " + engine::name_of(device) +
+                  ", the device of the gradients that are taken");
+    }
+    if (Status bad = impl.registry.check_dtype(handles[i], dtypes[i]); !bad.ok())
+      return impl.fail({bad, handles[i]});
+    if (own->has_host_grad && dtypes[i] != own->device_grad_dtype) {
+      return fail(".grad: is " + std::string(name(dtypes[i])) + ", expected " +
+                  std::string(name(own->device_grad_dtype)) +
+                  ", as the first one that was taken since the last step");
+    }
+    const std::int64_t element = dtype_bytes(dtypes[i]);
+    Status bad = check_buffer(tag + " tensor " + std::to_string(handles[i]) + ".grad", grads[i],
+                              record.args.spec.numel * element, element);
     if (!bad.ok()) return impl.fail({bad, handles[i]});
     tensors.push_back(record.offloaded.get());
   }
@@ -112,10 +114,9 @@ engine::Failure Engine::Impl::find_host_grads(std::span<const std::uint32_t> han
     const OffloadedTensor* own = registry[handles[i]].offloaded.get();
     if (own == nullptr || !own->has_host_grad) continue;
     if (grads[i] != nullptr) {
-      return {Status::invalid(registry.tag() + " tensor " + std::to_string(handles[i]) +
+      return registry.failure(handles[i],
                               ".grad: another one was taken to host memory and not stepped yet; take this "
-                              "one, too, and begin with null, or drop the other"),
-              handles[i]};
+                              "one, too, and begin with null, or drop the other");
     }
     if (next_on_host.empty()) next_on_host.resize(handles.size());
     next_on_host[i] = 1;
@@ -131,10 +132,8 @@ engine::Failure Engine::Impl::check_host_grads() const {
     const OffloadedTensor* own = registry[handles[i]].offloaded.get();
     const bool then = !on_host.empty() && on_host[i] != 0;
     if (own == nullptr || own->has_host_grad == then) continue;
-    return {Status::invalid(registry.tag() + " tensor " + std::to_string(handles[i]) + ".grad: was " +
-                            (then ? "stepped or dropped" : "taken to host memory") +
-                            " since begin; call begin again"),
-            handles[i]};
+    const std::string what = then ? "stepped or dropped" : "taken to host memory";
+    return registry.failure(handles[i], ".grad: was " + what + " since begin; call begin again");
   }
   return {};
 }
@@ -179,9 +178,8 @@ std::int64_t Engine::Impl::staging_bytes(Device device) const {
 
 engine::Failure Engine::Impl::check_offloaded(const engine::Cohort& cohort, const EngineDevice& given) {
   if (!devices.known(cohort.device).work->capturing(given.stream)) return {};
-  return {Status::invalid(registry.tag() + " tensor " + std::to_string(cohort.handles[0]) +
-                          ": a graph is captured, and it cannot hold the work of offloaded states"),
-          cohort.handles[0]};
+  return registry.failure(cohort.handles[0],
+                          ": a graph is captured, and it cannot hold the work of offloaded states");
 }
 
 // The report is written here, in the order of the caller's stream, which does not wait for the step.
@@ -274,10 +272,9 @@ Status Engine::refresh(std::span<const std::uint32_t> handles, EngineCopy way, D
   if (Status bad = impl.check_uncaptured("refresh", device, stream); !bad.ok()) return bad;
   const auto stale = std::ranges::find_if(found, &OffloadedTensor::param_copy_stale);
   if (way == EngineCopy::to_device && stale != found.end()) {
-    return impl.fail({Status::invalid(impl.registry.tag() + " tensor " + std::to_string((*stale)->handle) +
-                                      ": has no copy of its parameter in host memory yet; a step, or refresh "
-                                      "to the host, makes it"),
-                      (*stale)->handle});
+    return impl.fail(impl.registry.failure((*stale)->handle,
+                                           ": has no copy of its parameter in host memory yet; a step, or "
+                                           "refresh to the host, makes it"));
   }
   const auto direction =
       way == EngineCopy::to_host ? offload::ParamCopy::to_host : offload::ParamCopy::to_device;

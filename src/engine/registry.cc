@@ -45,15 +45,13 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
   std::vector<std::uint32_t> gone(handles.begin(), handles.end());
   std::sort(gone.begin(), gone.end());
   if (const auto twice = std::adjacent_find(gone.begin(), gone.end()); twice != gone.end())
-    return {Status::invalid(tag() + " tensor " + std::to_string(*twice) + ": is given twice"), *twice};
+    return failure(*twice, ": is given twice");
   std::vector<Range> added;
   added.reserve(handles.size() * 6);
   Gpus gpus;
   for (std::size_t i = 0; i < handles.size(); ++i) {
     if (handles[i] >= kMaxHandle) {
-      return {Status::invalid(tag() + " tensor " + std::to_string(handles[i]) +
-                              ": handles are below 2^24, best dense"),
-              handles[i]};
+      return failure(handles[i], ": handles are below 2^24, best dense");
     }
     const std::size_t first = added.size();
     const auto look = [&](const std::string& where) {
@@ -135,10 +133,9 @@ Failure Registry::check_shared(const Ranges& ranges, std::span<const std::uint32
                                     ? records_[handle].residence
                                     : tensors[static_cast<std::size_t>(at - handles.begin())].residence;
     if (residence == Residence::device) continue;
-    return {Status::invalid(tag() + " tensor " + std::to_string(handle) +
-                            ".param: shares memory with another parameter; one whose state is offloaded "
-                            "must not (keep the states of both on the device)"),
-            handle};
+    return failure(handle,
+                   ".param: shares memory with another parameter; one whose state is offloaded must not "
+                   "(keep the states of both on the device)");
   }
   return {};
 }

@@ -58,6 +58,8 @@ class Registry {
   explicit Registry(Algorithm algorithm) : algorithm_(algorithm) {}
 
   [[nodiscard]] std::string tag() const;
+  // Returns the failure of a tensor: its name in messages and `text`.
+  [[nodiscard]] Failure failure(std::uint32_t handle, const std::string& text) const;
   [[nodiscard]] const GroupRecord& group(std::uint32_t number) const { return groups_[number]; }
   [[nodiscard]] bool measures(std::uint32_t group) const { return groups_[group].measures; }
   [[nodiscard]] const Ranges& ranges() const { return ranges_; }
@@ -74,6 +76,8 @@ class Registry {
   }
   // Returns a failure if a handle is not registered or is there twice.
   Failure check_handles(std::span<const std::uint32_t> handles) const;
+  // Checks the dtype of a tensor's gradient.
+  [[nodiscard]] Status check_dtype(std::uint32_t handle, DType dtype) const;
 
   Status set_group(std::uint32_t number, const EngineGroup& options);
   Failure set(std::span<const std::uint32_t> handles, std::span<const EngineTensor> tensors);

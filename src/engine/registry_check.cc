@@ -6,6 +6,7 @@
 
 #include <octavo/describe.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace octavo::engine {
@@ -28,6 +29,17 @@ std::string name_of(Device device) {
 }
 
 std::string Registry::tag() const { return std::string("[").append(name(algorithm_)).append("]"); }
+
+Failure Registry::failure(std::uint32_t handle, const std::string& text) const {
+  return {Status::invalid(tag() + " tensor " + std::to_string(handle) + text), handle};
+}
+
+Status Registry::check_dtype(std::uint32_t handle, DType dtype) const {
+  if (std::ranges::find(all_dtypes(), dtype) != all_dtypes().end()) return {};
+  return failure(handle, ".grad: its dtype is " + std::to_string(static_cast<std::uint32_t>(dtype)) +
+                             ", expected 0 to 2")
+      .status;
+}
 
 Status Registry::set_group(std::uint32_t number, const EngineGroup& options) {
   if (number >= kMaxGroup) {
@@ -65,14 +77,10 @@ Failure Registry::check_handles(std::span<const std::uint32_t> handles) const {
   const std::uint64_t now = ++calls_;
   for (const std::uint32_t handle : handles) {
     if (!knows(handle)) {
-      return {Status::invalid(tag() + " tensor " + std::to_string(handle) +
-                              ": is not known; give it to set first"),
-              handle};
+      return failure(handle, ": is not known; give it to set first");
     }
     if (records_[handle].seen == now) {
-      return {Status::invalid(tag() + " tensor " + std::to_string(handle) +
-                              ": is given twice, and one step would write it twice"),
-              handle};
+      return failure(handle, ": is given twice, and one step would write it twice");
     }
     records_[handle].seen = now;
   }

@@ -130,21 +130,18 @@ engine::Failure Engine::Impl::check_step(const EngineArgs& args, const GradNorm*
           (args.guard ? "guard is on" : "group " + std::to_string(cohort.group) + " has a max_norm"))};
     }
     if (cohort.part != 0 && args.sums.add == nullptr) {
-      return {
-          Status::invalid(registry.tag() + " tensor " + std::to_string(cohort.handles[0]) +
-                          ": the algorithm measures whole tensors, and other ranks have parts of it (part " +
-                          std::to_string(cohort.part) + "); give a function that adds what they measure"),
-          cohort.handles[0]};
+      return registry.failure(
+          cohort.handles[0],
+          ": the algorithm measures whole tensors, and other ranks have parts of it (part " +
+              std::to_string(cohort.part) + "); give a function that adds what they measure");
     }
     if (cohort.offloaded != nullptr) {
       if (engine::Failure bad = check_offloaded(cohort, given); !bad.status.ok()) return bad;
     }
     if (cohort.on_device) continue;
     if (const std::int64_t count = *cohort.counts[0]; count < 0 || count >= kMaxSteps) {
-      return {
-          Status::invalid(registry.tag() + " tensor " + std::to_string(cohort.handles[0]) + ".step: holds " +
-                          std::to_string(count) + ", expected 0 to 2^62, the steps taken so far"),
-          cohort.handles[0]};
+      return registry.failure(cohort.handles[0], ".step: holds " + std::to_string(count) +
+                                                     ", expected 0 to 2^62, the steps taken so far");
     }
     if (cohort.device.kind == DeviceKind::cpu || cohort.residence == Residence::host) continue;
     const char* why = args.guard ? "with guard only the device knows whether the step is taken"
