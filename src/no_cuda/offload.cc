@@ -1,4 +1,4 @@
-// What offload asks of GPUs, in a build without CUDA.
+// The queues and pinned pages of GPUs, in a build without CUDA: errors.
 // SPDX-License-Identifier: MIT
 #include "offload/pin.h"
 #include "offload/queue.h"
