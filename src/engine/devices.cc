@@ -99,7 +99,7 @@ Status Devices::check_norm(const std::string& where, Device device, const GradNo
   return {};
 }
 
-void Devices::prepare_workspace(Plan& plan, const EngineDevice& given) {
+void Devices::prepare_workspace(StepPlan& plan, const EngineDevice& given) {
   DeviceState& state = known(given.device);
   const bool in_graph = state.work->in_graph(given.workspace.data(), given.stream);
   if (in_graph || state.tables_of != plan.number) plan.forget_workspace(given.device);

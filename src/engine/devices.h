@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "engine/plan.h"
 #include "engine/registry.h"
+#include "engine/step_plan.h"
 #include "optimizers/backend.h"
 
 #include <octavo/engine.h>
@@ -42,7 +42,7 @@ class Devices {
   Status check_norm(const std::string& where, Device device, const GradNorm* norm, std::size_t count);
   // Called before a plan uses a device. Makes the plan write its tables again if they are not in the
   // workspace or may have changed.
-  void prepare_workspace(Plan& plan, const EngineDevice& given);
+  void prepare_workspace(StepPlan& plan, const EngineDevice& given);
   // Makes the next check compare workspaces with the changed tensors again.
   void tensors_changed();
 

@@ -110,14 +110,14 @@ engine::Failure Engine::Impl::check_new(std::span<const std::uint32_t> handles,
 Result<EnginePlan> Engine::Impl::begin(std::span<const std::uint32_t> handles,
                                        std::span<const void* const> grads, std::span<const DType> dtypes,
                                        bool with_norm) {
-  engine::Plan* plan =
+  engine::StepPlan* plan =
       begun != nullptr && begun->is_for(handles, dtypes) ? begun : plans.find(handles, dtypes);
   const bool fresh = plan == nullptr || !plan->fits(registry);
   if (fresh) {
     if (engine::Failure bad = check_new(handles, grads, dtypes); !bad.status.ok())
       return fail(std::move(bad));
     if (Status bad = reserve_host_params(handles); !bad.ok()) return fail({bad});
-    auto made = engine::Plan::make(registry, handles, grads, dtypes, offload);
+    auto made = engine::StepPlan::make(registry, handles, grads, dtypes, offload);
     if (!made.ok()) return fail({made.status()});
     if (with_norm) {
       if (Status bad = (*made)->add_norms(registry, next_on_host); !bad.ok()) return fail({bad});

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "engine/devices.h"
-#include "engine/plans.h"
+#include "engine/plan_cache.h"
 #include "engine/registry.h"
 #include "offload/offload.h"
 
@@ -22,8 +22,8 @@ struct Engine::Impl {
   engine::Registry registry;
   engine::Devices devices;
   offload::Offload offload;
-  engine::Plans plans;
-  engine::Plan* begun = nullptr;           // in `plans`
+  engine::PlanCache plans;
+  engine::StepPlan* begun = nullptr;       // in `plans`
   std::vector<std::uint8_t> on_host;       // 1: that gradient is in host memory; empty: none is
   std::vector<std::uint8_t> next_on_host;  // the same for the gradients of the current begin
   std::uint64_t plan_numbers = 0;

@@ -4,28 +4,28 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "engine/plan.h"
+#include "engine/step_plan.h"
 
 #include <list>
 #include <unordered_map>
 
 namespace octavo::engine {
 
-class Plans {
+class PlanCache {
  public:
   static constexpr std::size_t kTensors = 32768;
 
   // Returns the plan for these and makes it the most recently used one, or null.
-  Plan* find(std::span<const std::uint32_t> handles, std::span<const DType> dtypes);
+  StepPlan* find(std::span<const std::uint32_t> handles, std::span<const DType> dtypes);
   // Replaces a plan for the same handles and dtypes.
-  Plan* insert(std::unique_ptr<Plan> plan, std::span<const DType> dtypes);
+  StepPlan* insert(std::unique_ptr<StepPlan> plan, std::span<const DType> dtypes);
   void clear();
   [[nodiscard]] std::size_t size() const { return plans_.size(); }
 
  private:
   struct Kept {
     std::uint64_t key;
-    std::unique_ptr<Plan> plan;
+    std::unique_ptr<StepPlan> plan;
   };
   void drop(std::list<Kept>::iterator at);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "engine/plan.h"
+#include "engine/step_plan.h"
 
 #include <algorithm>
 #include <map>
@@ -48,10 +48,11 @@ Status bind_indices(Member<Backend>& member, std::span<const void* const> grads)
 
 }  // namespace
 
-Result<std::unique_ptr<Plan>> Plan::make(const Registry& registry, std::span<const std::uint32_t> handles,
-                                         std::span<const void* const> grads, std::span<const DType> dtypes,
-                                         offload::Offload& offload) {
-  auto plan = std::make_unique<Plan>();
+Result<std::unique_ptr<StepPlan>> StepPlan::make(const Registry& registry,
+                                                 std::span<const std::uint32_t> handles,
+                                                 std::span<const void* const> grads,
+                                                 std::span<const DType> dtypes, offload::Offload& offload) {
+  auto plan = std::make_unique<StepPlan>();
   plan->handles_.assign(handles.begin(), handles.end());
   plan->dtypes_.assign(dtypes.begin(), dtypes.end());
   plan->grads_.assign(grads.begin(), grads.end());
@@ -64,7 +65,7 @@ Result<std::unique_ptr<Plan>> Plan::make(const Registry& registry, std::span<con
   return plan;
 }
 
-void Plan::find_cohorts(const Registry& registry) {
+void StepPlan::find_cohorts(const Registry& registry) {
   using Key = std::tuple<std::uint32_t, std::uint32_t, DeviceKind, int, std::uint32_t, bool, Residence,
                          std::uint64_t>;
   const std::vector<std::uint32_t> turns = turns_of(registry, handles_);
@@ -105,7 +106,7 @@ void Plan::find_cohorts(const Registry& registry) {
 // Offloaded cohorts come first, by their first tensor, so that their copies begin while the device steps the
 // others. Small offloaded cohorts come before all: they are cheap, and the first layer may need a bias from a
 // group of biases.
-void Plan::sort_cohorts(const Registry& registry) {
+void StepPlan::sort_cohorts(const Registry& registry) {
   constexpr std::int64_t kLarge = std::int64_t{1} << 20;  // elements
   const auto turn = [&](const Cohort& cohort) {
     std::uint64_t first = std::uint64_t{1} << 32;
@@ -121,7 +122,7 @@ void Plan::sort_cohorts(const Registry& registry) {
   std::ranges::stable_sort(cohorts_, {}, turn);
 }
 
-Status Plan::add_backend(Cohort& cohort, const Registry& registry, offload::Offload& offload) const {
+Status StepPlan::add_backend(Cohort& cohort, const Registry& registry, offload::Offload& offload) const {
   std::vector<TensorArgs> tensors;
   tensors.reserve(cohort.indices.size());
   for (const std::uint32_t index : cohort.indices) {
@@ -141,8 +142,8 @@ Status Plan::add_backend(Cohort& cohort, const Registry& registry, offload::Offl
   return made.status();
 }
 
-Status Plan::add_offloaded(Cohort& cohort, const Registry& registry, const GroupConfig& config,
-                           std::span<const TensorArgs> tensors, offload::Offload& offload) {
+Status StepPlan::add_offloaded(Cohort& cohort, const Registry& registry, const GroupConfig& config,
+                               std::span<const TensorArgs> tensors, offload::Offload& offload) {
   std::vector<offload::StepTensor> list;
   list.reserve(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -159,11 +160,11 @@ Status Plan::add_offloaded(Cohort& cohort, const Registry& registry, const Group
   return made.status();
 }
 
-bool Plan::has_norms(std::span<const std::uint8_t> on_host) const {
+bool StepPlan::has_norms(std::span<const std::uint8_t> on_host) const {
   return has_norms_ && std::ranges::equal(on_host, norms_on_host_);
 }
 
-Status Plan::add_norms(const Registry& registry, std::span<const std::uint8_t> on_host) {
+Status StepPlan::add_norms(const Registry& registry, std::span<const std::uint8_t> on_host) {
   std::vector<NormSet> sets;
   for (std::uint32_t index = 0; index < handles_.size(); ++index) {
     const Record& record = registry[handles_[index]];
@@ -197,13 +198,13 @@ Status Plan::add_norms(const Registry& registry, std::span<const std::uint8_t> o
   return {};
 }
 
-void Plan::lay_out() {
+void StepPlan::lay_out() {
   needs_.clear();
   for (Cohort& cohort : cohorts_) cohort.workspace_at = reserve(cohort.device, cohort.workspace_bytes());
   for (NormSet& set : norms_) set.workspace_at = reserve(set.device, set.workspace_bytes());
 }
 
-std::int64_t Plan::reserve(Device device, std::int64_t bytes) {
+std::int64_t StepPlan::reserve(Device device, std::int64_t bytes) {
   auto at = std::find_if(needs_.begin(), needs_.end(),
                          [&](const DeviceNeed& need) { return need.device == device; });
   DeviceNeed& need = at != needs_.end() ? *at : needs_.emplace_back(DeviceNeed{device, 0});
@@ -212,13 +213,13 @@ std::int64_t Plan::reserve(Device device, std::int64_t bytes) {
   return here;
 }
 
-bool Plan::is_for(std::span<const std::uint32_t> handles, std::span<const DType> dtypes) const {
+bool StepPlan::is_for(std::span<const std::uint32_t> handles, std::span<const DType> dtypes) const {
   return std::ranges::equal(handles, handles_) && std::ranges::equal(dtypes, dtypes_);
 }
 
 // Returns true if the host counts of two cohorts are equal now, so that one call could step both. For counts
 // in device memory the caller reports changes, and the plans are dropped.
-bool Plan::has_equal_cohorts() const {
+bool StepPlan::has_equal_cohorts() const {
   if (cohorts_.size() < 2) return false;
   using Key =
       std::tuple<std::uint32_t, std::uint32_t, DeviceKind, int, std::uint32_t, Residence, std::int64_t>;
@@ -231,7 +232,7 @@ bool Plan::has_equal_cohorts() const {
   return std::ranges::adjacent_find(keys) != keys.end();
 }
 
-bool Plan::fits(const Registry& registry) const {
+bool StepPlan::fits(const Registry& registry) const {
   return !has_equal_cohorts() && std::ranges::all_of(cohorts_, [&](const Cohort& cohort) {
     if (registry.group(cohort.group).options.switches != cohort.switches) return false;
     if (cohort.on_device) {
@@ -243,7 +244,7 @@ bool Plan::fits(const Registry& registry) const {
   });
 }
 
-Status Plan::bind(std::span<const void* const> grads) {
+Status StepPlan::bind(std::span<const void* const> grads) {
   if (std::ranges::equal(grads, grads_)) return {};
   for (Cohort& cohort : cohorts_) {
     if (Status bad = bind_indices<StepBackend>(cohort, grads); !bad.ok()) return bad;
@@ -255,7 +256,7 @@ Status Plan::bind(std::span<const void* const> grads) {
   return {};
 }
 
-void Plan::forget_workspace(Device device) {
+void StepPlan::forget_workspace(Device device) {
   for (Cohort& cohort : cohorts_) {
     if (cohort.device == device && cohort.backend != nullptr) cohort.backend->forget_workspace();
   }
@@ -264,7 +265,7 @@ void Plan::forget_workspace(Device device) {
   }
 }
 
-const DeviceNeed* Plan::need(Device device) const {
+const DeviceNeed* StepPlan::need(Device device) const {
   const auto at = std::ranges::find_if(needs_, [&](const DeviceNeed& need) { return need.device == device; });
   return at == needs_.end() ? nullptr : &*at;
 }

@@ -64,11 +64,12 @@ struct DeviceNeed {
   std::int64_t bytes = 0;
 };
 
-class Plan {
+class StepPlan {
  public:
-  static Result<std::unique_ptr<Plan>> make(const Registry& registry, std::span<const std::uint32_t> handles,
-                                            std::span<const void* const> grads, std::span<const DType> dtypes,
-                                            offload::Offload& offload);
+  static Result<std::unique_ptr<StepPlan>> make(const Registry& registry,
+                                                std::span<const std::uint32_t> handles,
+                                                std::span<const void* const> grads,
+                                                std::span<const DType> dtypes, offload::Offload& offload);
 
   // Returns true if the cohorts still have the step counts and switches that they were made for.
   [[nodiscard]] bool fits(const Registry& registry) const;
