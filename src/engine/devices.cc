@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/devices.h"
 
-#include "core/first_error.h"
+#include "offload/staging.h"
 #include "optimizers/resolve.h"
-
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -91,43 +89,6 @@ Status Devices::check_staging(const std::string& where, const Registry& registry
   return {};
 }
 
-Result<offload::Link*> Devices::link(const std::string& tag, Device device) {
-  const auto found = of(tag, device);
-  if (!found.ok()) return found.status();
-  DeviceState& state = **found;
-  if (state.link == nullptr) {
-    if (device.kind == DeviceKind::cpu) {
-      state.link = offload::make_cpu_link();
-    } else {
-      auto made = offload::make_cuda_link(tag, device.index);
-      if (!made.ok()) return made.status();
-      state.link = std::move(*made);
-    }
-    state.staging = std::make_unique<offload::Staging>(*state.link);
-    process_ = getpid();
-  }
-  return state.link.get();
-}
-
-// Work of the host's queue may queue work of others.
-Status Devices::drain() {
-  Status first;
-  for (const DeviceState& state : states_) {
-    if (state.link == nullptr) continue;
-    offload::Link& link = *state.link;
-    first = first_error({first, state.staging->flush(state.staging->posted())});
-    for (offload::Queue* queue : {&link.host(), &link.up(), &link.work(), &link.down()}) {
-      const auto mark = queue->mark();
-      Status done = mark.ok() ? mark->wait() : mark.status();
-      if (!mark.ok()) queue->quiet();
-      if (first.ok() && !done.ok()) first = std::move(done);
-    }
-  }
-  return first;
-}
-
-bool Devices::forked() const { return process_ != 0 && process_ != getpid(); }
-
 Status Devices::check_norm(const std::string& where, Device device, const GradNorm* norm, std::size_t count) {
   DeviceState& state = known(device);
   if (norm != nullptr && norm == state.norm) return {};
@@ -138,7 +99,7 @@ Status Devices::check_norm(const std::string& where, Device device, const GradNo
   return {};
 }
 
-void Devices::enter(Plan& plan, const EngineDevice& given) {
+void Devices::prepare_workspace(StepPlan& plan, const EngineDevice& given) {
   DeviceState& state = known(given.device);
   const bool in_graph = state.work->in_graph(given.workspace.data(), given.stream);
   if (in_graph || state.tables_of != plan.number) plan.forget_workspace(given.device);

@@ -1,46 +1,44 @@
-// The parts of an engine together: engine.cc changes what it knows and begins steps, run.cc takes norms and
-// steps, release.cc steps gradients that arrive early. The files of engine/offload/ do the same for tensors
-// whose states are in host memory: grad_offload.cc copies gradients down, norm_with_host_grads.cc takes their
-// norm, offload_step.cc steps; order.cc defines which call waits for which work.
+// The parts of an engine together: engine.cc changes what is registered and begins steps, run.cc computes
+// norms and steps, release.cc steps gradients that arrive early, and offload_calls.cc checks and forwards the
+// calls about tensors whose states are in host memory to src/offload.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "engine/devices.h"
 #include "engine/engine.h"
-#include "engine/plans.h"
+#include "engine/plan_cache.h"
 #include "engine/registry.h"
-#include "offload/host_arena.h"
+#include "offload/offload.h"
 
 #include <vector>
 
 namespace octavo::engine {
 
 struct Engine::Impl {
-  explicit Impl(Algorithm algorithm) : registry(algorithm) {}
+  explicit Impl(Algorithm algorithm) : registry(algorithm), offload(registry.tag()) {}
 
-  // Members that come later use those before them; what is under way uses all.
-  offload::HostArena memory;
+  // Later members use earlier ones, and queued work uses all of them.
   engine::Registry registry;
   engine::Devices devices;
-  engine::Plans plans;
-  engine::Plan* begun = nullptr;        // in `plans`
-  std::vector<std::uint8_t> held;       // which of its gradients are in host memory; empty: none
-  std::vector<std::uint8_t> held_next;  // likewise, of what is about to be begun
+  offload::Offload offload;
+  engine::PlanCache plans;
+  engine::StepPlan* begun = nullptr;       // in `plans`
+  std::vector<std::uint8_t> on_host;       // 1: that gradient is in host memory; empty: none is
+  std::vector<std::uint8_t> next_on_host;  // the same for the gradients of the current begin
   std::uint64_t plan_numbers = 0;
-  std::vector<std::uint32_t> ready;  // tensors, since the last finish
+  std::vector<std::uint32_t> ready;  // handles, since the last finish
   std::int64_t failed_tensor = -1;
 
   Status fail(engine::Failure failure) {
     failed_tensor = failure.tensor;
     return std::move(failure.status);
   }
-  // Plans and workspaces were made for other tensors. REQUIRES: nothing is under way.
+  // Drops the plans, which were made for other tensors. REQUIRES: no work is queued.
   void tensors_changed() {
     begun = nullptr;
     plans.clear();
     devices.tensors_changed();
   }
-  ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
@@ -51,14 +49,14 @@ struct Engine::Impl {
   engine::Failure check_new(std::span<const std::uint32_t> handles, std::span<const void* const> grads,
                             std::span<const DType> dtypes) const;
 
-  // What every call with EngineArgs checks: that something was begun, numbers, and all devices of it.
+  // Checks that a begin is current, the numbers, and all devices of it.
   Status check_args(const EngineArgs& args);
   static const EngineDevice* find(const EngineArgs& args, Device device);
   Status check_parts(std::span<const EngineNormPart> parts);
   Status call(EngineCombine combine, const char* why) const;
 
   Status norm(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine);
-  // `norm` replaces those of the devices; null: it does not.
+  // `norm`, if not null, replaces the norms of the devices.
   engine::Failure check_step(const EngineArgs& args, const GradNorm* norm);
   Result<StepReport> step(const EngineArgs& args, const GradNorm* norm);
   Result<StepReport> step(engine::Cohort& cohort, const EngineArgs& args, const GradNorm* norm);
@@ -67,67 +65,30 @@ struct Engine::Impl {
   Status finish(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine);
   std::vector<const GradNorm*> owns(Device device) const;
 
-  // --- Offload ---
+  // --- Tensors whose states are in host memory ---
 
-  // Work that failed after its call had returned: nobody knows what states hold, and every call fails.
-  Status broken;
-  bool sums_wanted = false;  // somebody has asked for norms, so gradients that are taken are summed at once
-  // Host memory that gradients pass on their way to a sum.
-  struct Passage {
-    offload::HostPiece piece;
-    offload::Mark free;
-  };
-  std::vector<Passage> passages;
-  offload::HostPiece norm_memory;  // what norms over held gradients are joined in
-  offload::Mark norm_sent;
-
-  // Whether the engine can be used: not in a forked process, and not when work has failed.
-  Status check_alive();
-  // Keeps an error of queued work.
-  Status keep_error(Status status);
-  Status drain() { return keep_error(devices.drain()); }
-  // Tensors, orders or plans may be changed: nothing is under way.
-  Status settle();
-  // `queue` goes on behind a mark.
-  static Status behind(offload::Queue& queue, const offload::Mark& mark) {
-    return mark.passed() ? mark.wait() : queue.after(mark);
-  }
-  static Status behind(offload::Queue& queue, const offload::Promise& promise);
-  static bool pins(Device device) { return device.kind == DeviceKind::cuda; }
-
-  engine::Failure find_held(std::span<const std::uint32_t> handles, std::vector<const void*>& grads,
-                            std::vector<DType>& dtypes);
-  Status wait_for_counts(std::span<const std::uint32_t> handles);
-  Status reserve_copies(std::span<const std::uint32_t> handles);
-  Status reserve_gradients(std::span<const std::uint32_t> handles, std::span<const DType> dtypes);
-  Status reserve_gradient(std::uint32_t handle, std::int64_t bytes);
-  // Whether gradients are held as they were when the step was begun.
-  engine::Failure check_held() const;
-  // `with_sums`: those of the norm are taken on the way.
-  Status take(std::uint32_t handle, const void* grad, DType dtype, DType kept, offload::Link& link,
-              bool with_sums);
-  Result<Passage*> passage(std::int64_t bytes, bool pin);
-  std::int64_t bytes_to_hold() const;
-  Result<offload::Mark> copy_params(std::span<const std::uint32_t> handles, EngineCopy way,
-                                    offload::Link& link, const offload::Mark& caller);
-  Status refresh(std::span<const std::uint32_t> handles, EngineCopy way, Device device, void* stream);
-  // An error where a graph is captured, which keeps nothing.
+  ~Impl() { (void)offload.synchronize(); }
+  // Blocks until no work is queued, so that tensors, orders or plans may change.
+  Status wait_until_idle();
+  // Replaces the null gradients of tensors whose gradients are in host memory, and records their indices.
+  engine::Failure find_host_grads(std::span<const std::uint32_t> handles, std::vector<const void*>& grads,
+                                  std::vector<DType>& dtypes);
+  // Returns a failure if gradients have moved to or from host memory since begin.
+  engine::Failure check_host_grads() const;
+  // Allocates host memory for the copies of parameters and gradients of tensors that the CPU steps.
+  Status reserve_host_params(std::span<const std::uint32_t> handles);
+  Status reserve_host_grads(std::span<const std::uint32_t> handles, std::span<const DType> dtypes);
+  // Returns an error if `stream` is captured, because a graph cannot hold the work.
   Status check_uncaptured(const char* call, Device device, void* stream);
-  Status wait(std::span<const std::uint32_t> handles, EngineWait what, Device device, void* stream);
-  static Status order(offload::Link& link, void* stream, const offload::Promise& promise);
-  // The caller's streams go on behind all weights of these devices.
-  Status order_all(const EngineArgs& args);
-  // Offloaded tensors of a device among these (none: all of it).
-  std::vector<std::uint32_t> offloaded_of(std::span<const std::uint32_t> handles, Device device) const;
-
+  // The offloaded tensors of a device among `handles`, or of all tensors if `handles` is empty.
+  std::vector<offload::OffloadedTensor*> offloaded_of(std::span<const std::uint32_t> handles,
+                                                      Device device) const;
+  // Orders the caller's streams after all weights of offloaded tensors.
+  Status order_after_weights(const EngineArgs& args);
   Status measure(engine::NormSet& set, const EngineDevice& given, GradNorm* out, int threads);
-  Result<offload::HeldSums*> sums_of(std::uint32_t handle, int threads);
-
   std::int64_t staging_bytes(Device device) const;
   engine::Failure check_offloaded(const engine::Cohort& cohort, const EngineDevice& given);
   Result<StepReport> step_offloaded(engine::Cohort& cohort, const EngineDevice& given, StepArgs args);
-  Status bring_down(engine::Cohort& cohort, offload::Link& link, const offload::Mark& caller);
-  Result<offload::Mark> bring_scalars(engine::DeviceState& state, StepArgs& args, const EngineDevice& given);
 };
 
 }  // namespace octavo::engine

@@ -8,9 +8,8 @@ namespace {
 
 bool before(const Range& a, const Range& b) { return a.begin < b.begin; }
 
-// Calls f(earlier, later) where a parameter (or another buffer, by `params`) reaches into a later buffer. Of
-// the earlier ones only that which ends last is told: whoever else shares memory with the later one shares it
-// with that one, too.
+// Calls f(earlier, later) for pairs of overlapping buffers. Of the earlier parameters, and of the other
+// earlier buffers, only the one with the greatest end is reported; any other overlap implies that one.
 template <class Fn>
 void for_overlaps(std::span<const Range> sorted, Fn&& f) {
   const Range* params = nullptr;

@@ -1,7 +1,6 @@
-// Every buffer that steps write, sorted by address: which tensors share memory.
-//
-// Parameters may share memory with one another; nothing else may. A list that has passed `check` is kept, so
-// that further tensors cost a merge and not a sort.
+// All buffers that steps write, sorted by address, to find tensors that share memory. Only parameters may
+// share memory with one another. The sorted list is kept, so that adding tensors costs a merge and not a
+// sort.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -23,33 +22,33 @@ struct Range {
   const char* field;
 };
 
-// "tensor 3.param"
+// Returns for example "tensor 3.param".
 std::string name_of(const Range& range);
 
 class Ranges {
  public:
   Ranges() = default;
-  // Takes buffers that may be in any order.
+  // The buffers may be in any order.
   explicit Ranges(std::vector<Range> ranges);
 
-  // These without the buffers of the tensors in `gone` (sorted), and with `added`.
+  // Returns a copy without the buffers of the tensors in `gone` (sorted) and with `added`.
   [[nodiscard]] Ranges changed(const Ranges& added, std::span<const std::uint32_t> gone) const;
 
-  // Two buffers that share memory and must not, the later of them first.
+  // Two buffers that must not share memory but do, the one with the higher address first.
   struct Clash {
     Range one, other;
   };
   [[nodiscard]] std::optional<Clash> clash() const;
-  // Tensors whose parameters share memory with others.
+  // Returns the tensors whose parameters share memory with others.
   [[nodiscard]] std::vector<std::uint32_t> sharing() const;
-  // A buffer that shares memory with these bytes.
+  // Returns a buffer that shares memory with these bytes.
   [[nodiscard]] std::optional<Range> find(const void* data, std::size_t bytes) const;
 
  private:
   void reach_out();
 
   std::vector<Range> sorted_;
-  std::vector<std::uintptr_t> reach_;  // the largest end up to each
+  std::vector<std::uintptr_t> reach_;  // for each range: the largest end of it and the ranges before it
 };
 
 }  // namespace octavo::engine

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint32_t kMaxHandle = 1U << 24;
 
-// Whether the buffers of tensors on GPUs are there.
+// Checks that the buffers of tensors on GPUs are in the memory of their GPU.
 class Gpus {
  public:
   Status check(const std::string& where, const EngineTensor& tensor, std::span<const Range> buffers) {
@@ -45,15 +45,13 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
   std::vector<std::uint32_t> gone(handles.begin(), handles.end());
   std::sort(gone.begin(), gone.end());
   if (const auto twice = std::adjacent_find(gone.begin(), gone.end()); twice != gone.end())
-    return {Status::invalid(tag() + " tensor " + std::to_string(*twice) + ": is given twice"), *twice};
+    return failure(*twice, ": is given twice");
   std::vector<Range> added;
   added.reserve(handles.size() * 6);
   Gpus gpus;
   for (std::size_t i = 0; i < handles.size(); ++i) {
     if (handles[i] >= kMaxHandle) {
-      return {Status::invalid(tag() + " tensor " + std::to_string(handles[i]) +
-                              ": handles are below 2^24, best dense"),
-              handles[i]};
+      return failure(handles[i], ": handles are below 2^24, best dense");
     }
     const std::size_t first = added.size();
     const auto look = [&](const std::string& where) {
@@ -61,7 +59,7 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
       Status bad = check(where, tensors[i], handles[i], added);
       return bad.ok() ? gpus.check(where, tensors[i], std::span(added).subspan(first)) : bad;
     };
-    // The full name is put together only for a message: there may be thousands of tensors.
+    // The full name is built only for a message, because there may be thousands of tensors.
     if (!look("").ok()) return {look(tag() + " tensor " + std::to_string(handles[i])), handles[i]};
   }
   Ranges ranges = ranges_.changed(Ranges(std::move(added)), gone);
@@ -74,10 +72,12 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
   const std::vector<std::uint32_t> sharing = ranges.sharing();
   if (!gone.empty() && gone.back() >= records_.size()) records_.resize(gone.back() + 1);
   std::vector<std::uint64_t> histories;
-  std::vector<std::unique_ptr<offload::Offloaded>> fresh;
+  std::vector<std::unique_ptr<offload::OffloadedTensor>> fresh;
+  offloaded_.reserve(records_.size());
   for (std::size_t i = 0; i < handles.size(); ++i) {
     const Record& before = records_[handles[i]];
-    fresh.push_back(needs_offloaded(before, tensors[i]) ? std::make_unique<offload::Offloaded>() : nullptr);
+    fresh.push_back(needs_offloaded(before, tensors[i]) ? std::make_unique<offload::OffloadedTensor>()
+                                                        : nullptr);
     histories.push_back(history_of(tensors[i].known_steps, before.known ? before.history : 0));
   }
   // Nothing fails or allocates memory from here on.
@@ -87,8 +87,6 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
     Record& record = records_[handles[i]];
     if (t.residence == Residence::device) record.offloaded = nullptr;
     if (fresh[i] != nullptr) record.offloaded = std::move(fresh[i]);
-    if (record.offloaded != nullptr) record.offloaded->stale = true;  // the weight may be another
-    offloads_ = offloads_ || record.offloaded != nullptr;
     record.args = t.tensor;
     record.args.grad = nullptr;
     record.device = t.param_device;
@@ -97,17 +95,26 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
     record.switches = groups_[t.group].options.switches;
     record.known = true;
     record.step = t.step;
-    // On the CPU the host knows everything.
+    // On the CPU all counts are in host memory.
     record.on_device = t.step_on_device && t.param_device.kind != DeviceKind::cpu;
     record.history = histories[i];
     record.residence = t.residence;
-    record.held_in_fp32 = t.held_in_fp32;
+    if (record.offloaded == nullptr) continue;
+    offloads_ = true;
+    offload::OffloadedTensor& own = *record.offloaded;
+    own.handle = handles[i];
+    own.args = record.args;
+    own.device = record.device;
+    own.residence = record.residence;
+    own.grads_in_fp32 = t.held_in_fp32;
+    own.param_copy_stale = true;  // the weight may be another one
   }
-  mark(sharing);
+  note_sharing(sharing);
+  list_offloaded();
   return {};
 }
 
-// Host memory of the tensor that had this handle is used again where it still fits.
+// Returns false if the host memory of the tensor that had this handle is reused.
 bool Registry::needs_offloaded(const Record& record, const EngineTensor& tensor) {
   const TensorSpec& now = tensor.tensor.spec;
   const TensorSpec& before = record.args.spec;
@@ -117,7 +124,7 @@ bool Registry::needs_offloaded(const Record& record, const EngineTensor& tensor)
          now.param_dtype != before.param_dtype;
 }
 
-// Queues write offloaded parameters in an order of their own.
+// Queues write offloaded parameters in another order than the turns of tensors that share memory.
 Failure Registry::check_shared(const Ranges& ranges, std::span<const std::uint32_t> handles,
                                std::span<const EngineTensor> tensors) const {
   for (const std::uint32_t handle : ranges.sharing()) {
@@ -126,10 +133,9 @@ Failure Registry::check_shared(const Ranges& ranges, std::span<const std::uint32
                                     ? records_[handle].residence
                                     : tensors[static_cast<std::size_t>(at - handles.begin())].residence;
     if (residence == Residence::device) continue;
-    return {Status::invalid(tag() + " tensor " + std::to_string(handle) +
-                            ".param: shares memory with another parameter; one whose state is offloaded "
-                            "must not (keep the states of both on the device)"),
-            handle};
+    return failure(handle,
+                   ".param: shares memory with another parameter; one whose state is offloaded must not "
+                   "(keep the states of both on the device)");
   }
   return {};
 }
@@ -143,12 +149,20 @@ void Registry::remove(std::span<const std::uint32_t> handles) {
   for (const std::uint32_t handle : handles) {
     if (knows(handle)) records_[handle] = {};
   }
-  mark(sharing);
+  note_sharing(sharing);
+  list_offloaded();
 }
 
-void Registry::mark(std::span<const std::uint32_t> sharing) {
+void Registry::note_sharing(std::span<const std::uint32_t> sharing) {
   for (Record& record : records_) record.shares = false;
   for (const std::uint32_t handle : sharing) records_[handle].shares = true;
+}
+
+void Registry::list_offloaded() {
+  offloaded_.clear();
+  for (const Record& record : records_) {
+    if (record.offloaded != nullptr) offloaded_.push_back(record.offloaded.get());
+  }
 }
 
 std::uint64_t Registry::history_of(std::int64_t steps, std::uint64_t before) {

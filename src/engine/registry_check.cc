@@ -1,4 +1,4 @@
-// What an engine refuses to know: the checks of groups, handles and tensors.
+// The checks of groups, handles and tensors.
 // SPDX-License-Identifier: MIT
 #include "engine/registry.h"
 #include "optimizers/backend.h"
@@ -6,6 +6,7 @@
 
 #include <octavo/describe.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace octavo::engine {
@@ -16,7 +17,7 @@ constexpr std::uint32_t kMaxGroup = 1U << 20;
 GroupConfig config_of(Algorithm algorithm, std::uint32_t switches) {
   GroupConfig config;
   config.algorithm = algorithm;
-  config.momentum = false;  // the bits say all
+  config.momentum = false;  // `switches` has all options
   config.switches = switches;
   return config;
 }
@@ -29,6 +30,17 @@ std::string name_of(Device device) {
 
 std::string Registry::tag() const { return std::string("[").append(name(algorithm_)).append("]"); }
 
+Failure Registry::failure(std::uint32_t handle, const std::string& text) const {
+  return {Status::invalid(tag() + " tensor " + std::to_string(handle) + text), handle};
+}
+
+Status Registry::check_dtype(std::uint32_t handle, DType dtype) const {
+  if (std::ranges::find(all_dtypes(), dtype) != all_dtypes().end()) return {};
+  return failure(handle, ".grad: its dtype is " + std::to_string(static_cast<std::uint32_t>(dtype)) +
+                             ", expected 0 to 2")
+      .status;
+}
+
 Status Registry::set_group(std::uint32_t number, const EngineGroup& options) {
   if (number >= kMaxGroup) {
     return Status::invalid(tag() + " group: got " + std::to_string(number) + ", expected below 2^20");
@@ -37,7 +49,7 @@ Status Registry::set_group(std::uint32_t number, const EngineGroup& options) {
   const std::string where = tag() + " group " + std::to_string(number);
   const GroupConfig config = config_of(algorithm_, options.switches);
   if (Status bad = check_config(config); !bad.ok()) return bad;
-  // A step's checks of numbers; what a group does not know is as it should be.
+  // The checks of a step, with valid values for everything that a group does not have.
   const GradNorm some_norm;
   StepArgs args;
   args.hyper = options.hyper;
@@ -65,14 +77,10 @@ Failure Registry::check_handles(std::span<const std::uint32_t> handles) const {
   const std::uint64_t now = ++calls_;
   for (const std::uint32_t handle : handles) {
     if (!knows(handle)) {
-      return {Status::invalid(tag() + " tensor " + std::to_string(handle) +
-                              ": is not known; give it to set first"),
-              handle};
+      return failure(handle, ": is not known; give it to set first");
     }
     if (records_[handle].seen == now) {
-      return {Status::invalid(tag() + " tensor " + std::to_string(handle) +
-                              ": is given twice, and one step would write it twice"),
-              handle};
+      return failure(handle, ": is given twice, and one step would write it twice");
     }
     records_[handle].seen = now;
   }

@@ -1,5 +1,5 @@
-// Gradient release: tensors are stepped as their gradients arrive. This step's norm is known only when the
-// last one has come, so the previous step's clips.
+// Gradient release: tensors are stepped when their gradients arrive. This step's norm is not known before the
+// last gradient has arrived, so the previous step's norm clips.
 // SPDX-License-Identifier: MIT
 #include "engine/impl.h"
 
@@ -26,7 +26,7 @@ Result<StepReport> Engine::Impl::release(const EngineArgs& args, GradNorm* own, 
   const EngineDevice& given = *find(args, begun->needs()[0].device);
   const std::string where = registry.tag() + " " + name_of(given.device);
   if (own != nullptr) {
-    if (!begun->has_norms(held)) {
+    if (!begun->has_norms(on_host)) {
       return Status::invalid(registry.tag() + " begin: was called without with_norm, and `own` asks for one");
     }
     if (begun->norms().size() > 1) {
@@ -48,7 +48,7 @@ Result<StepReport> Engine::Impl::release(const EngineArgs& args, GradNorm* own, 
 
   ready.reserve(ready.size() + begun->handles().size());
   if (own != nullptr) {
-    devices.enter(*begun, given);
+    devices.prepare_workspace(*begun, given);
     engine::NormSet& set = begun->norms()[0];
     if (Status bad = measure(set, given, own, args.threads); !bad.ok()) return bad;
     if (set.part != 0) {
@@ -125,7 +125,7 @@ Status Engine::Impl::finish(const EngineArgs& args, std::span<const EngineNormPa
     registry[handle].own = nullptr;
   }
   ready.clear();
-  return args.defer || !registry.offloads() ? Status() : order_all(args);
+  return args.defer || !registry.offloads() ? Status() : order_after_weights(args);
 }
 
 }  // namespace octavo::engine

@@ -1,4 +1,4 @@
-// Norms and steps of what was begun. Everything is checked before the first cohort is stepped.
+// Norms and steps of the current begin. Everything is checked before the first cohort is stepped.
 // SPDX-License-Identifier: MIT
 #include "engine/impl.h"
 #include "optimizers/resolve.h"
@@ -13,7 +13,7 @@ using engine::name_of;
 namespace {
 constexpr std::int64_t kMaxSteps = std::int64_t{1} << 62;
 
-// A cohort's sums on their way to the caller.
+// Passes a cohort's sums to the caller's function.
 struct SharedSums {
   EngineSums to;
   Device device;
@@ -82,8 +82,8 @@ Status Engine::Impl::call(EngineCombine combine, const char* why) const {
 Status Engine::Impl::norm(const EngineArgs& args, std::span<const EngineNormPart> parts,
                           EngineCombine combine) {
   if (Status bad = check_args(args); !bad.ok()) return bad;
-  if (engine::Failure bad = check_held(); !bad.status.ok()) return fail(std::move(bad));
-  if (!begun->has_norms(held) && !begun->handles().empty()) {
+  if (engine::Failure bad = check_host_grads(); !bad.status.ok()) return fail(std::move(bad));
+  if (!begun->has_norms(on_host) && !begun->handles().empty()) {
     return Status::invalid(registry.tag() + " begin: was called without with_norm, and a norm is asked for");
   }
   if (Status bad = check_parts(parts); !bad.ok()) return bad;
@@ -101,7 +101,8 @@ Status Engine::Impl::norm(const EngineArgs& args, std::span<const EngineNormPart
     return Status::invalid(registry.tag() + " devices: " + name_of(part.device) +
                            " is missing, and a norm of it is asked for");
   }
-  for (const engine::DeviceNeed& need : begun->needs()) devices.enter(*begun, *find(args, need.device));
+  for (const engine::DeviceNeed& need : begun->needs())
+    devices.prepare_workspace(*begun, *find(args, need.device));
   for (const EngineNormPart& part : parts) {
     const EngineDevice& given = *find(args, part.device);
     const auto set = std::ranges::find_if(begun->norms(), [&](const auto& one) { return same(one, part); });
@@ -113,7 +114,7 @@ Status Engine::Impl::norm(const EngineArgs& args, std::span<const EngineNormPart
 }
 
 engine::Failure Engine::Impl::check_step(const EngineArgs& args, const GradNorm* norm) {
-  if (engine::Failure bad = check_held(); !bad.status.ok()) return bad;
+  if (engine::Failure bad = check_host_grads(); !bad.status.ok()) return bad;
   for (const engine::Cohort& cohort : begun->cohorts()) {
     const EngineDevice& given = *find(args, cohort.device);
     const EngineGroup& options = registry.group(cohort.group).options;
@@ -129,21 +130,18 @@ engine::Failure Engine::Impl::check_step(const EngineArgs& args, const GradNorm*
           (args.guard ? "guard is on" : "group " + std::to_string(cohort.group) + " has a max_norm"))};
     }
     if (cohort.part != 0 && args.sums.add == nullptr) {
-      return {
-          Status::invalid(registry.tag() + " tensor " + std::to_string(cohort.handles[0]) +
-                          ": the algorithm measures whole tensors, and other ranks have parts of it (part " +
-                          std::to_string(cohort.part) + "); give a function that adds what they measure"),
-          cohort.handles[0]};
+      return registry.failure(
+          cohort.handles[0],
+          ": the algorithm measures whole tensors, and other ranks have parts of it (part " +
+              std::to_string(cohort.part) + "); give a function that adds what they measure");
     }
     if (cohort.offloaded != nullptr) {
       if (engine::Failure bad = check_offloaded(cohort, given); !bad.status.ok()) return bad;
     }
     if (cohort.on_device) continue;
     if (const std::int64_t count = *cohort.counts[0]; count < 0 || count >= kMaxSteps) {
-      return {
-          Status::invalid(registry.tag() + " tensor " + std::to_string(cohort.handles[0]) + ".step: holds " +
-                          std::to_string(count) + ", expected 0 to 2^62, the steps taken so far"),
-          cohort.handles[0]};
+      return registry.failure(cohort.handles[0], ".step: holds " + std::to_string(count) +
+                                                     ", expected 0 to 2^62, the steps taken so far");
     }
     if (cohort.device.kind == DeviceKind::cpu || cohort.residence == Residence::host) continue;
     const char* why = args.guard ? "with guard only the device knows whether the step is taken"
@@ -192,7 +190,7 @@ Result<StepReport> Engine::Impl::step(engine::Cohort& cohort, const EngineArgs& 
     return Status::failed(registry.tag() +
                           " sums: the caller's function has failed; the step was taken without");
   registry.stepped(cohort.handles);
-  // The CPU's queue counts its own.
+  // The host queue advances the counts of its tensors.
   if (!cohort.on_device && cohort.residence != Residence::host && !report->skipped) {
     for (std::int64_t* count : cohort.counts) ++*count;
   }
@@ -202,7 +200,8 @@ Result<StepReport> Engine::Impl::step(engine::Cohort& cohort, const EngineArgs& 
 Result<StepReport> Engine::Impl::step(const EngineArgs& args, const GradNorm* norm) {
   if (Status bad = check_args(args); !bad.ok()) return bad;
   if (engine::Failure bad = check_step(args, norm); !bad.status.ok()) return fail(std::move(bad));
-  for (const engine::DeviceNeed& need : begun->needs()) devices.enter(*begun, *find(args, need.device));
+  for (const engine::DeviceNeed& need : begun->needs())
+    devices.prepare_workspace(*begun, *find(args, need.device));
   StepReport all;
   for (engine::Cohort& cohort : begun->cohorts()) {
     const auto report = step(cohort, args, norm);
@@ -212,7 +211,7 @@ Result<StepReport> Engine::Impl::step(const EngineArgs& args, const GradNorm* no
     all.nonfinite = std::max(all.nonfinite, report->nonfinite);
   }
   if (!args.defer && registry.offloads()) {
-    if (Status bad = order_all(args); !bad.ok()) return bad;
+    if (Status bad = order_after_weights(args); !bad.ok()) return bad;
   }
   for (const EngineDevice& given : args.devices) {
     if (given.report == nullptr || begun->need(given.device) != nullptr) continue;

@@ -1,4 +1,4 @@
-// The CUDA backends of a build without CUDA: an error that says how to get them.
+// The CUDA backends of a build without CUDA return an error that names the build option.
 // SPDX-License-Identifier: MIT
 #include "optimizers/backend.h"
 

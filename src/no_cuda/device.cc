@@ -1,4 +1,4 @@
-// GPUs, in a build without CUDA.
+// The list of GPUs in a build without CUDA: none.
 // SPDX-License-Identifier: MIT
 #include <octavo/backend.h>
 

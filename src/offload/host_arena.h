@@ -1,5 +1,5 @@
-// The engine's own host memory: pieces of blocks, so that an allocation (which may pin pages, and then takes
-// its time) serves many tensors. A block is given back when its last piece is gone.
+// The engine's host memory. Buffers are parts of large blocks, because an allocation may pin pages, which is
+// slow. A block is freed when its last buffer is freed.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,7 +19,7 @@ struct HostAllocator {
   void* user = nullptr;
 };
 
-struct HostPiece {
+struct HostBuffer {
   std::shared_ptr<std::byte> data;
   std::int64_t bytes = 0;
 
@@ -28,20 +28,20 @@ struct HostPiece {
 
 class HostArena {
  public:
-  // Whether anything was allocated yet.
+  // Returns true if a buffer exists.
   [[nodiscard]] bool used() const { return *total_ > 0; }
   [[nodiscard]] std::int64_t bytes() const { return *total_; }
-  void use(HostAllocator memory) { memory_ = memory; }
+  void set_allocator(HostAllocator allocator) { allocator_ = allocator; }
 
-  // A piece, aligned to 256 bytes, and pinned where `pin` asks for it and the memory is the engine's own.
-  // `expected`: bytes of this and of pieces that will be asked for soon; they share a block.
-  Result<HostPiece> take(std::int64_t bytes, std::int64_t expected, bool pin);
+  // Returns a buffer that is aligned to 256 bytes, and pinned if `pin` is set and the memory is the engine's
+  // own. `expected`: bytes of this buffer and of those that will be allocated soon; they share a block.
+  Result<HostBuffer> allocate(std::int64_t bytes, std::int64_t expected, bool pin);
 
  private:
-  Result<HostPiece> block(std::int64_t bytes, bool pin) const;
+  Result<HostBuffer> allocate_block(std::int64_t bytes, bool pin) const;
 
-  HostAllocator memory_{};
-  HostPiece open_;  // what is left of the last block
+  HostAllocator allocator_{};
+  HostBuffer open_;  // the unused rest of the last block
   bool open_pinned_ = false;
   std::shared_ptr<std::int64_t> total_ = std::make_shared<std::int64_t>(0);
 };

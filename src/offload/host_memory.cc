@@ -1,4 +1,4 @@
-// Host memory in whole pages: large pages where the system has them, taken by all threads at once, then
+// Host memory in complete pages: large pages if the system has them, first touched by all threads, then
 // pinned.
 // SPDX-License-Identifier: MIT
 #include "cpu/threads.h"
@@ -25,8 +25,8 @@ std::string gigabytes(std::int64_t bytes) {
   return std::to_string(hundredths / 100) + (rest < 10 ? ".0" : ".") + std::to_string(rest) + " GB";
 }
 
-// Pages from the system, null where it has none. Large ones begin at a multiple of their size, so what is
-// before that and what is too much behind is given back.
+// Maps pages; returns null if the system has none. Large pages begin at a multiple of their size, so the
+// bytes before and after them are unmapped again.
 void* map_pages(std::int64_t bytes) {
   const std::int64_t extra = bytes >= 2 * kLargePage ? kLargePage : 0;
   void* const mapped = mmap(nullptr, static_cast<std::size_t>(bytes + extra), PROT_READ | PROT_WRITE,
@@ -37,20 +37,21 @@ void* map_pages(std::int64_t bytes) {
   const auto before = (static_cast<std::uintptr_t>(kLargePage) - address) & (kLargePage - 1);
   auto* const data = static_cast<std::byte*>(mapped) + before;
   if (before > 0) munmap(mapped, before);
-  if (const auto behind = static_cast<std::size_t>(extra) - before; behind > 0) munmap(data + bytes, behind);
-  (void)madvise(data, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);  // a wish; not every kernel has them
+  if (const auto after = static_cast<std::size_t>(extra) - before; after > 0) munmap(data + bytes, after);
+  (void)madvise(data, static_cast<std::size_t>(bytes),
+                MADV_HUGEPAGE);  // a hint; some kernels have no large pages
   return data;
 }
 
-// A page that was never written does not exist; pinning would take them one after the other.
+// A page that was never written does not exist yet. Pinning would create the pages on one thread.
 void touch_pages(std::byte* data, std::int64_t bytes, std::int64_t page) {
-  constexpr std::int64_t kStretch = 16 * kLargePage;
+  constexpr std::int64_t kTouchBytes = 16 * kLargePage;
   auto body = [&](std::int64_t i, cpu::Scratch&) {
-    const std::int64_t end = std::min(bytes, (i + 1) * kStretch);
-    for (std::int64_t at = i * kStretch; at < end; at += page)
+    const std::int64_t end = std::min(bytes, (i + 1) * kTouchBytes);
+    for (std::int64_t at = i * kTouchBytes; at < end; at += page)
       *static_cast<volatile std::byte*>(data + at) = std::byte{0};
   };
-  cpu::parallel_for((bytes + kStretch - 1) / kStretch, 0, body);
+  cpu::parallel_for((bytes + kTouchBytes - 1) / kTouchBytes, 0, body);
 }
 
 }  // namespace
@@ -60,7 +61,7 @@ Result<HostMemory> HostMemory::allocate(std::int64_t bytes, bool pin) {
   if (bytes <= 0) return out;
   const std::int64_t page = sysconf(_SC_PAGESIZE);
   const std::int64_t room = host_room();
-  // Asked before: a system that promises more than it has ends the process when the pages are written.
+  // Checked first: a system that overcommits kills the process when the pages are written.
   void* const data = bytes <= room ? map_pages((bytes + page - 1) / page * page) : nullptr;
   if (data == nullptr) {
     return Status::failed("[offload] host memory: " + std::to_string(bytes) + " bytes (" + gigabytes(bytes) +
@@ -77,7 +78,7 @@ Result<HostMemory> HostMemory::allocate(std::int64_t bytes, bool pin) {
   const Status pinned = offload::pin_pages(data, whole);
   out.pinned_ = pinned.ok();
   if (out.pinned_) {
-    // A forked process would get a copy of every pinned page at once.
+    // A forked process would immediately get a copy of every pinned page.
     (void)madvise(data, static_cast<std::size_t>(whole), MADV_DONTFORK);
   } else {
     out.why_not_ = "[offload] " + gigabytes(bytes) + " of host memory cannot be pinned: " + pinned.message() +

@@ -1,12 +1,14 @@
-// The step on the CPU of tensors whose states and copies of weights are in host memory. It is cut in jobs of
-// some tensors each, so that gradients that still come down, the CPU's work and weights that go up overlap.
+// The step on the CPU of tensors whose states are in host memory, with copies of their parameters. It is
+// divided into jobs of some tensors each, so that gradients on their way down, the CPU's work and weights on
+// their way up overlap.
 //
-// A job of the host's queue steps its tensors and then queues their weights on `up`. It owns all that it
-// reads, so this object may be gone when it runs.
+// A job of the host queue steps its tensors and then enqueues the copies of their weights on `up`. The job
+// owns everything that it reads, so the HostStep may be destroyed before the job runs.
 // SPDX-License-Identifier: MIT
 #include "cpu/threads.h"
-#include "offload/host_threads.h"
+#include "offload/host_limits.h"
 #include "offload/offloaded_step.h"
+#include "optimizers/backend.h"
 
 #include <algorithm>
 #include <numeric>
@@ -14,21 +16,21 @@
 namespace octavo::offload {
 namespace {
 
-struct Weight {
+struct WeightCopy {
   void* to;
   const void* from;
   std::int64_t bytes;
 };
 
 struct Job {
-  std::vector<std::size_t> tensors;  // of the step
-  std::vector<Weight> weights;
+  std::vector<std::size_t> tensors;  // numbers of the step's tensors
+  std::vector<WeightCopy> weights;
   std::vector<std::int64_t*> counts;
   std::unique_ptr<StepBackend> cpu;
   std::vector<std::byte> workspace;
 
-  // On the host's queue.
-  Status run(StepArgs args, std::span<const void* const> grads, Queue& up, const Mark& caller, Mark& done) {
+  // Runs on the host queue. `done` receives the fence of the weights.
+  Status run(StepArgs args, std::span<const void* const> grads, Queue& up, const Fence& caller, Fence& done) {
     if (Status bad = cpu->bind_grads(grads); !bad.ok()) return bad;
     args.step = *counts[0] + 1;
     args.workspace = workspace;
@@ -40,24 +42,23 @@ struct Job {
     if (!report.ok()) return report.status();
     if (!report->skipped) {
       for (std::int64_t* count : counts) ++*count;
-      // What the caller had queued before the step may read the old weights.
-      if (Status bad = up.after(caller); !bad.ok()) return bad;
-      for (const Weight& weight : weights) {
+      // Work that the caller queued before the step may read the old weights.
+      if (Status bad = up.order_after(caller); !bad.ok()) return bad;
+      for (const WeightCopy& weight : weights) {
         if (Status bad = up.copy(weight.to, weight.from, weight.bytes, "weights up"); !bad.ok()) return bad;
       }
     }
-    auto mark = up.mark();
-    if (mark.ok()) done = *mark;
-    return mark.status();
+    auto fence = up.record_fence();
+    if (fence.ok()) done = *fence;
+    return fence.status();
   }
 };
 
 class HostStep final : public OffloadedStep {
  public:
-  HostStep(Link& link, std::size_t tensors)
-      : link_(link), held_(tensors), complete_(tensors), weights_(tensors), gradients_(tensors) {}
+  explicit HostStep(DeviceQueues& queues) : queues_(queues) {}
 
-  Status bind(const GroupConfig& config, std::span<const OffloadedTensor> tensors,
+  Status make(const GroupConfig& config, std::span<const StepTensor> tensors,
               std::span<std::int64_t* const> counts, std::int64_t most) {
     std::vector<std::size_t> order(tensors.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -72,8 +73,8 @@ class HostStep final : public OffloadedStep {
       elements += numel;
       jobs_.back()->tensors.push_back(i);
     }
-    GroupConfig own = config;
-    own.device = {};
+    GroupConfig cpu_config = config;
+    cpu_config.device = {};
     for (const auto& job : jobs_) {
       std::vector<TensorArgs> args;
       for (const std::size_t i : job->tensors) {
@@ -83,7 +84,7 @@ class HostStep final : public OffloadedStep {
         one.param = tensors[i].host_param;
         job->counts.push_back(counts[i]);
       }
-      auto made = make_cpu_step(own, args);
+      auto made = make_cpu_step(cpu_config, args);
       if (!made.ok()) return made.status();
       job->cpu = std::move(*made);
       job->workspace.resize(static_cast<std::size_t>(job->cpu->workspace_bytes()));
@@ -91,66 +92,52 @@ class HostStep final : public OffloadedStep {
     return {};
   }
 
-  Status bind_grads(std::span<const void* const> /*grads*/) override { return {}; }  // all are held
-
-  void prepare(const Call& call) override {
-    caller_ = call.caller;
-    scalars_ = call.scalars;
-    held_.assign(call.held.begin(), call.held.end());
-    complete_.assign(call.complete.begin(), call.complete.end());
-    complete_.resize(held_.size());
-  }
-
-  Result<StepReport> step(const StepArgs& args) override {
-    Queue& host = link_.host();
+  Result<StepResult> step(const StepCall& call) override {
+    Queue& host = queues_.host();
+    StepResult result{{}, std::vector<TensorFences>(call.grads.size())};
     const auto awake = std::make_shared<const cpu::StayAwake>();  // until the last job has run
-    if (Status bad = host.after(scalars_); !bad.ok()) return bad;
-    const Mark::State* last = nullptr;
+    if (Status bad = host.order_after(call.scalars); !bad.ok()) return bad;
+    const Fence::State* last = nullptr;
     for (const auto& job : jobs_) {
       std::vector<const void*> grads;
       grads.reserve(job->tensors.size());
       for (const std::size_t i : job->tensors) {
-        grads.push_back(held_[i]);
-        if (complete_[i].state() == last) continue;
-        last = complete_[i].state();
-        if (Status bad = host.after(complete_[i]); !bad.ok()) return bad;
+        const Fence& complete = call.grads[i].complete;
+        grads.push_back(call.grads[i].data);
+        if (complete.state() == last) continue;
+        last = complete.state();
+        if (Status bad = host.order_after(complete); !bad.ok()) return bad;
       }
-      auto done = std::make_shared<Mark>();
-      auto work = [job, awake, args, grads = std::move(grads), &up = link_.up(), caller = caller_,
+      auto done = std::make_shared<Fence>();
+      auto work = [job, awake, args = call.args, grads = std::move(grads), &up = queues_.up(),
+                   caller = call.caller,
                    done](void* /*stream*/) { return job->run(args, grads, up, caller, *done); };
       if (Status bad = host.run(std::move(work), "cpu step"); !bad.ok()) return bad;
-      auto queued = host.mark();
+      auto queued = host.record_fence();
       if (!queued.ok()) return queued.status();
-      for (const std::size_t i : job->tensors) {
-        weights_[i] = {*queued, done};
-        gradients_[i] = {*queued, nullptr};
-      }
+      for (const std::size_t i : job->tensors) result.tensors[i] = {{*queued, done}, {*queued, nullptr}};
     }
-    return StepReport{};
+    return result;
   }
 
-  [[nodiscard]] std::int64_t workspace_bytes() const override { return 0; }
-  [[nodiscard]] std::int64_t staging_bytes() const override { return 0; }
-  [[nodiscard]] const Promise& weight(std::size_t tensor) const override { return weights_[tensor]; }
-  [[nodiscard]] const Promise& gradient(std::size_t tensor) const override { return gradients_[tensor]; }
+  [[nodiscard]] std::int64_t staging_bytes(bool /*host_grads*/) const override {
+    return Staging::kHeadBytes;  // for scalars
+  }
 
  private:
-  Link& link_;
+  DeviceQueues& queues_;
   std::vector<std::shared_ptr<Job>> jobs_;
-  std::vector<const void*> held_;
-  std::vector<Mark> complete_;
-  Mark caller_, scalars_;
-  std::vector<Promise> weights_, gradients_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<OffloadedStep>> make_host_step(const GroupConfig& config,
-                                                      std::span<const OffloadedTensor> tensors, Link& link,
+                                                      std::span<const StepTensor> tensors,
+                                                      DeviceQueues& queues,
                                                       std::span<std::int64_t* const> counts,
                                                       std::int64_t job) {
-  auto step = std::make_unique<HostStep>(link, tensors.size());
-  if (Status bad = step->bind(config, tensors, counts, job); !bad.ok()) return bad;
+  auto step = std::make_unique<HostStep>(queues);
+  if (Status bad = step->make(config, tensors, counts, job); !bad.ok()) return bad;
   return std::unique_ptr<OffloadedStep>(std::move(step));
 }
 

@@ -1,11 +1,12 @@
-// Steps of tensors whose states are in host memory. They are StepBackends, so an engine's cohort has one in
-// the place of make_cuda_step; `step` queues its work on the link and returns.
+// The step of tensors whose states are in host memory. One call takes everything that the step needs, queues
+// its work and returns the fences of the weights and gradients.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "offload/queue.h"
 #include "offload/staging.h"
-#include "optimizers/backend.h"
+
+#include "formula/step_args.h"
 
 #include <cstddef>
 #include <memory>
@@ -14,71 +15,81 @@
 
 namespace octavo::offload {
 
-// Where a weight or a gradient will be free to use: when `queued` (of the host's queue; empty: it is already)
-// has passed, `mark` is there (null: nothing is left) and orders the rest.
-struct Promise {
-  Mark queued;
-  std::shared_ptr<Mark> mark;
-};
-
-// One tensor of an offloaded step. States are in host memory; param and grad are the device's.
-struct OffloadedTensor {
+// One tensor of an offloaded step. The states are in host memory; the parameter is the device's.
+struct StepTensor {
   TensorArgs args;
   void* host_param = nullptr;  // Residence::host: the parameter's copy in host memory
-  std::uint32_t order = 0;     // updated by this order, then by place
+  std::uint32_t order = 0;     // tensors are updated in this order; equal ones in the order of the list
 };
 
-// What its steps queue may be under way when it is destroyed: it waits for that, or leaves it with all that
-// it needs. workspace_bytes is 0: the caller's stream may write into the workspace while a step is under way,
-// so tables lie in the staging memory.
-class OffloadedStep : public StepBackend {
+// The gradient of one tensor: in device memory, or in host memory once `complete` has passed.
+struct StepGrad {
+  const void* data = nullptr;
+  bool on_host = false;
+  Fence complete{};
+};
+
+// Everything that one step needs. The spans are read before the call returns.
+struct StepCall {
+  StepArgs args;                      // `stream` is the caller's
+  std::span<const StepGrad> grads{};  // one per tensor
+  // Work of the caller's stream: it writes weights, scalars and gradients in device memory before this fence.
+  Fence caller{};
+  Fence scalars{};                 // make_host_step: the scalars are in host memory after this fence
+  std::span<std::byte> staging{};  // device memory, at least staging_bytes()
+};
+
+// The weight is up to date, and the gradient has been read, after these fences. A tensor without elements, or
+// one whose step was skipped on the CPU, has empty ones.
+struct TensorFences {
+  PendingFence weight, gradient;
+};
+
+struct StepResult {
+  StepReport report;
+  std::vector<TensorFences> tensors;  // one per tensor
+};
+
+// The destructor waits for the work that still needs this object; other queued work owns what it needs.
+class OffloadedStep {
  public:
-  // Of device memory for all of it; the same for all steps of one device, which share one Staging.
-  [[nodiscard]] virtual std::int64_t staging_bytes() const = 0;
-  // Whether some gradient of the next step is in host memory; at first: none is. staging_bytes may change.
-  virtual void expect_held(bool /*any*/) {}
-  // Before `step`: the staging memory, which was placed and has staging_bytes; the caller's mark, of the
-  // stream that StepArgs has (gradients in device memory, scalars and weights are written before it); and the
-  // gradients in host memory by tensor (null: in device memory, where bind_grads says). Spans need not
-  // outlive the call.
-  struct Call {
-    Staging* staging = nullptr;  // make_streamed_step
-    Mark caller{};
-    std::span<const void* const> held{};  // of all tensors, or empty: none
-    std::span<const Mark> complete{};     // of `held`, or empty
-    Mark scalars{};                       // make_host_step: those of StepArgs are there behind it
-  };
-  virtual void prepare(const Call& call) = 0;
-  // After `step`, by tensor: when its weight is up to date (which is not before its gradient was read), and
-  // when its gradient was read, on the device or, where it is held, in host memory.
-  [[nodiscard]] virtual const Promise& weight(std::size_t tensor) const = 0;
-  [[nodiscard]] virtual const Promise& gradient(std::size_t tensor) const = 0;
+  OffloadedStep() = default;
+  OffloadedStep(const OffloadedStep&) = delete;
+  OffloadedStep& operator=(const OffloadedStep&) = delete;
+  virtual ~OffloadedStep() = default;
+
+  // The number of bytes of device memory that `step` needs as StepCall::staging. `host_grads`: some gradients
+  // of the step are in host memory. All steps of one device share the memory.
+  [[nodiscard]] virtual std::int64_t staging_bytes(bool host_grads) const = 0;
+  virtual Result<StepResult> step(const StepCall& call) = 0;
 };
 
-// How much of a streamed step is under way at once. A tensor that is cut takes a copy for each of its
-// buffers, so batches hold usual layers whole: of ViT-g's 1.1B elements in 8 bits there are 120, with 160
-// copies each way; of 30 MiB, 200 and 680.
+// Limits of the work that a streamed step has under way. A divided tensor needs one copy for each of its
+// buffers, so a batch holds complete layers of usual size: ViT-g's 1.1B elements in 8 bits are 120 batches
+// with 160 copies in each direction. With batches of 30 MiB they would be 200 batches with 680 copies.
 struct StreamSizes {
-  std::int64_t batch = std::int64_t{40} << 20;  // bytes of a batch, gradients among them: held or not
-  std::int64_t all = std::int64_t{64} << 20;    // of all batches on the device, at least two with gradients
+  std::int64_t batch = std::int64_t{40} << 20;  // bytes of a batch, gradients included
+  std::int64_t all = std::int64_t{64} << 20;    // bytes of all batches on the device
 };
 
-// REQUIRES as make_cuda_step: checked tensors. `link` outlives the result. `counts`: as there, advanced
-// besides StepScalars::step. On the CPU scalars are read, and reports and counts written, before `step`
-// returns; on a GPU they are in device memory, and read as they are on the caller's stream then. A guard
-// needs a norm, and a SumHook is not supported.
+// REQUIRES: checked tensors, and `staging` and its queues outlive the result. `counts`: step counts that a
+// step advances, besides StepScalars::step. On the CPU the scalars are read, and reports and counts written,
+// before `step` returns. On a GPU they are in device memory and keep the order of the caller's stream. A
+// guard needs a norm. A SumHook is not supported.
 Result<std::unique_ptr<OffloadedStep>> make_streamed_step(const GroupConfig& config,
-                                                          std::span<const OffloadedTensor> tensors,
-                                                          Link& link,
+                                                          std::span<const StepTensor> tensors,
+                                                          Staging& staging,
                                                           std::span<std::int64_t* const> counts = {},
                                                           StreamSizes sizes = {});
-// Step counts are in host memory: `counts` of all tensors, advanced by the host's queue when a step was taken
-// (StepArgs::step is not looked at). Scalars of StepArgs are in host memory, too, and stay until the host's
-// queue has passed. Every gradient is held. The CPU's work is cut in jobs of so many elements, or of one
-// tensor: some milliseconds, of which waking its threads is a small part, and less of a copy.
+
+// REQUIRES: every gradient is in host memory. `counts` are the step counts of all tensors, in host memory.
+// The host queue advances them (StepArgs::step is ignored) and reads the scalars of StepArgs, which are in
+// host memory too. The CPU's work is divided into jobs of at most `job` elements, or of one tensor: a job
+// takes some milliseconds, so waking the threads is a small part of it, and copies overlap with other jobs.
 inline constexpr std::int64_t kHostJob = std::int64_t{1} << 24;
 Result<std::unique_ptr<OffloadedStep>> make_host_step(const GroupConfig& config,
-                                                      std::span<const OffloadedTensor> tensors, Link& link,
+                                                      std::span<const StepTensor> tensors,
+                                                      DeviceQueues& queues,
                                                       std::span<std::int64_t* const> counts,
                                                       std::int64_t job = kHostJob);
 

@@ -1,4 +1,4 @@
-// Pages that GPUs copy at the full speed of their link. Defined by the CUDA backend, or its stub.
+// Pins pages, so that GPUs copy them at full speed. The CUDA backend or its stub defines these functions.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,9 +8,9 @@
 
 namespace octavo::offload {
 
-// For every GPU of the process. An error where it cannot be: the message says why, and nothing else.
+// Pins the pages for every GPU of the process. The message of an error has only the reason.
 Status pin_pages(void* data, std::int64_t bytes);
-// REQUIRES: pin_pages has pinned them.
+// REQUIRES: pin_pages has pinned the pages.
 void unpin_pages(void* data);
 
 }  // namespace octavo::offload

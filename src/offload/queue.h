@@ -1,12 +1,11 @@
-// Queues of work that run beside the caller, in order, and marks that order one behind another. A GPU's
-// queues are streams; the CPU's are threads of their own, so everything that offload does on a GPU happens on
-// a CPU, too, at times that nobody knows: what tests rely on.
+// Queues of asynchronous work, and fences that order them. A GPU's queues are streams. On the CPU they are
+// threads that emulate a device, so tests run all of offload without a GPU, at random times.
 //
-// Errors: work that fails is remembered by its queue, which does nothing from then on; marks behind it pass,
-// and their wait returns the error, as does every later call on the queue, and on one that waits for such a
-// mark.
-// Threads: every function here may be called by any thread.
-// Fork: in a child of the process that made them queues do nothing: calls are an error, destructors return.
+// Errors: a queue keeps the first error of its work and does nothing afterwards. Fences after the error pass,
+// and waiting for them returns the error. So does every later call on the queue, and on a queue that waits
+// for such a fence.
+// Threads: any thread may call every function of this file.
+// Fork: in a child of the process that made the queues, calls return an error and destructors do nothing.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,18 +21,17 @@
 
 namespace octavo::offload {
 
-// A point in the order of a queue: passed when everything before it is done. A value; an empty one has
-// passed.
-class Mark {
+// A point in a queue's order. The fence passes when all work before it is done. An empty fence has passed.
+class Fence {
  public:
   class State {
    public:
     virtual ~State() = default;
     [[nodiscard]] virtual bool passed() const = 0;
-    virtual Status wait() const = 0;  // the host waits
+    virtual Status wait() const = 0;  // blocks the host
   };
-  Mark() = default;
-  explicit Mark(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+  Fence() = default;
+  explicit Fence(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   [[nodiscard]] bool passed() const { return state_ == nullptr || state_->passed(); }
   [[nodiscard]] Status wait() const { return state_ == nullptr ? Status() : state_->wait(); }
   [[nodiscard]] const State* state() const { return state_.get(); }
@@ -42,64 +40,110 @@ class Mark {
   std::shared_ptr<const State> state_;
 };
 
+// A fence of work that may not be on its queue yet. `fence` (null: there is no such work) has its value once
+// `queued` has passed.
+struct PendingFence {
+  Fence queued;
+  std::shared_ptr<Fence> fence;
+
+  [[nodiscard]] bool empty() const { return fence == nullptr && queued.state() == nullptr; }
+  [[nodiscard]] Status wait() const {
+    if (Status bad = queued.wait(); !bad.ok()) return bad;
+    return fence == nullptr ? Status() : fence->wait();
+  }
+};
+
 class Queue {
  public:
   Queue() = default;
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
-  virtual ~Queue() = default;  // waits for what is queued
+  virtual ~Queue() = default;  // waits for all queued work
 
-  // Between any memories; both stay valid until it is done. `label` is a constant: what a trace calls it.
+  // Copies between any two memories, which stay valid until the copy is done. `label` is a string constant,
+  // the name of the copy in a trace.
   virtual Status copy(void* to, const void* from, std::int64_t bytes, const char* label) = 0;
-  // `work` gets the queue's stream (null: a thread's). On a stream it is called now and queues kernels; on a
-  // thread it runs in order, later.
+  // Passes the queue's stream to `work`. A stream's queue calls `work` immediately, and `work` launches
+  // kernels. A thread's queue calls it later, in order, with null.
   virtual Status run(std::function<Status(void* stream)> work, const char* label) = 0;
-  // Of a queue that has failed: the host waits until nothing of it is under way, so that what it uses may be
-  // freed.
-  virtual void quiet() {}
-  virtual Result<Mark> mark() = 0;
-  // What is queued from now on begins when `mark`, of any queue, has passed. A stream cannot wait for a
-  // thread: where a stream's queue is ordered behind a thread's mark, the caller waits for it. Avoid that by
-  // calling it from the thread's own work.
-  virtual Status after(const Mark& mark) = 0;
+  // For a queue that has failed: blocks until none of its work is running, so that its memory may be freed.
+  virtual void synchronize() {}
+  virtual Result<Fence> record_fence() = 0;
+  // Work that is queued from now on begins after `fence`, which may be of any queue. A stream cannot wait for
+  // a thread: if this queue is a stream and the fence a thread's, the caller blocks. Call it from the
+  // thread's own work instead.
+  virtual Status order_after(const Fence& fence) = 0;
 };
 
-// The queues of one device, and the caller's streams beside them.
-class Link {
+// Copies a few words within device memory.
+struct CopyRange {
+  void* to = nullptr;
+  const void* from = nullptr;
+  std::int64_t bytes = 0;  // a multiple of 4, at most kMaxRangeBytes
+};
+
+// The queues of one device.
+class DeviceQueues {
  public:
-  Link() = default;
-  Link(const Link&) = delete;
-  Link& operator=(const Link&) = delete;
-  virtual ~Link() = default;
+  DeviceQueues() = default;
+  DeviceQueues(const DeviceQueues&) = delete;
+  DeviceQueues& operator=(const DeviceQueues&) = delete;
+  virtual ~DeviceQueues() = default;
 
   [[nodiscard]] virtual Queue& up() = 0;    // copies from host memory to the device
-  [[nodiscard]] virtual Queue& work() = 0;  // the device's own work
+  [[nodiscard]] virtual Queue& work() = 0;  // the device's kernels
   [[nodiscard]] virtual Queue& down() = 0;  // copies from the device to host memory
-  [[nodiscard]] virtual Queue& host() = 0;  // the CPU's work: always a thread
+  [[nodiscard]] virtual Queue& host() = 0;  // the CPU's work; always a thread
 
-  // What the caller has queued on `stream` so far. On the CPU: nothing, it was done on return.
-  virtual Result<Mark> mark(void* stream) = 0;
-  // What the caller queues on `stream` from now on begins behind the mark. On the CPU: waits for it.
-  virtual Status order(void* stream, const Mark& mark) = 0;
-  // A few words within the device's memory, in the order of `stream`: the caller's, or that of a queue's run.
-  // On the CPU: done on return. On a GPU by a kernel: copies wait for those of large pieces.
-  struct Words {
-    void* to = nullptr;
-    const void* from = nullptr;
-    std::int64_t bytes = 0;  // whole fours, at most kMostBytes
-  };
-  static constexpr std::size_t kMostWords = 4;
-  static constexpr std::int64_t kMostBytes = 32;
-  // REQUIRES: at most kMostWords of them.
-  virtual Status copy(void* stream, std::span<const Words> list) = 0;
-  // Whether one copy may reach from `from` to `to`, in host memory: a GPU copies within one allocation.
-  [[nodiscard]] virtual bool in_one_piece(const void* from, const void* to) = 0;
+  // A fence after the caller's work on `stream`. On the CPU that work is already done.
+  virtual Result<Fence> record_fence(void* stream) = 0;
+  // The caller's later work on `stream` begins after the fence. On the CPU this blocks until it has passed.
+  virtual Status order_stream_after(void* stream, const Fence& fence) = 0;
+  static constexpr std::size_t kMaxRanges = 4;
+  static constexpr std::int64_t kMaxRangeBytes = 32;
+  // Copies at most kMaxRanges ranges in the order of `stream`, which is the caller's or that of Queue::run.
+  // On a GPU a kernel copies them, because the copy engines may be busy with large copies.
+  virtual Status copy(void* stream, std::span<const CopyRange> ranges) = 0;
+  // Returns true if one copy may read from `from` up to `to` in host memory. A GPU's copy must stay within
+  // one allocation.
+  [[nodiscard]] virtual bool in_one_allocation(const void* from, const void* to) = 0;
 };
 
-// Threads stand for the device. OCTAVO_OFFLOAD_DELAYS="SEED:MICROSECONDS" in the environment makes every
-// queue sleep for a random while before everything that it does (for tests).
-std::unique_ptr<Link> make_cpu_link();
-// An error where the device cannot be used.
-Result<std::unique_ptr<Link>> make_cuda_link(const std::string& where, int device);
+// Threads that emulate a device. OCTAVO_OFFLOAD_DELAYS="SEED:MICROSECONDS" in the environment makes every
+// queue sleep for a random time before each task (for tests).
+std::unique_ptr<DeviceQueues> make_cpu_queues();
+// Returns an error if the device cannot be used.
+Result<std::unique_ptr<DeviceQueues>> make_cuda_queues(const std::string& where, int device);
+
+// These skip the driver's call for a fence that has passed.
+inline Status order_after(Queue& queue, const Fence& fence) {
+  return fence.passed() ? fence.wait() : queue.order_after(fence);
+}
+inline Status order_after(Queue& queue, const PendingFence& pending) {
+  if (pending.fence == nullptr) return order_after(queue, pending.queued);
+  if (Status bad = pending.queued.wait(); !bad.ok()) return bad;
+  return order_after(queue, *pending.fence);
+}
+// Does not query the fence first: a query takes the driver longer than the order.
+inline Status order_stream_after(DeviceQueues& queues, void* stream, const PendingFence& pending) {
+  if (Status bad = pending.queued.wait(); !bad.ok()) return bad;
+  return pending.fence == nullptr ? Status() : queues.order_stream_after(stream, *pending.fence);
+}
+inline Result<Fence> record_fence_unless(const Status& bad, Queue& queue) {
+  return bad.ok() ? queue.record_fence() : Result<Fence>(bad);
+}
+
+// The first error of queued work. The states of tensors are unknown after it, so every later call returns it.
+class QueueErrors {
+ public:
+  Status record(Status status) {
+    if (first_.ok() && !status.ok()) first_ = status;
+    return status;
+  }
+  [[nodiscard]] const Status& first() const { return first_; }
+
+ private:
+  Status first_;
+};
 
 }  // namespace octavo::offload

@@ -1,4 +1,4 @@
-// Which tensors' states leave the device.
+// Chooses the tensors whose states are offloaded.
 // SPDX-License-Identifier: MIT
 #include <octavo/offload.h>
 

@@ -9,45 +9,45 @@
 
 namespace octavo::offload {
 
-Status Staging::place(std::span<std::byte> memory, const Mark& caller) {
+Status Staging::set_memory(std::span<std::byte> memory, const Fence& caller) {
   if (memory.data() == memory_.data() && memory.size() == memory_.size()) return {};
   if (Status bad = flush(batches_); !bad.ok()) return bad;
   memory_ = memory;
   tables_of = 0;
   cursor = 0;
-  return first_error({up_.queue.after(caller), work_.queue.after(caller)});
+  return first_error({up_.queue.order_after(caller), work_.queue.order_after(caller)});
 }
 
-Result<StepScalars> Staging::keep(const StepScalars& scalars, void* stream) {
-  scalar_place_ = (scalar_place_ + 1) % scalar_marks_.size();
-  if (Status bad = flush(std::exchange(scalar_tellers_[scalar_place_], 0)); !bad.ok()) return bad;
-  if (const Mark& used = scalar_marks_[scalar_place_]; !used.passed()) {
-    if (Status bad = link_.order(stream, used); !bad.ok()) return bad;
+Result<StepScalars> Staging::copy_scalars(const StepScalars& scalars, void* stream) {
+  scalar_slot_ = (scalar_slot_ + 1) % scalar_fences_.size();
+  if (Status bad = flush(std::exchange(scalar_batches_[scalar_slot_], 0)); !bad.ok()) return bad;
+  if (const Fence& used = scalar_fences_[scalar_slot_]; !used.passed()) {
+    if (Status bad = queues_.order_stream_after(stream, used); !bad.ok()) return bad;
   }
-  scalar_marks_[scalar_place_] = {};
-  std::byte* at = memory_.data() + static_cast<std::int64_t>(scalar_place_) * kScalarBytes;
-  std::array<Link::Words, Link::kMostWords> words;
+  scalar_fences_[scalar_slot_] = {};
+  std::byte* at = memory_.data() + static_cast<std::int64_t>(scalar_slot_) * kScalarSlotBytes;
+  std::array<CopyRange, DeviceQueues::kMaxRanges> words;
   std::size_t count = 0;
   StepScalars kept = scalars;
   const auto copy = [&]<class T>(const T*& scalar) {
-    static_assert(sizeof(T) <= Link::kMostBytes && sizeof(T) % 4 == 0);
+    static_assert(sizeof(T) <= DeviceQueues::kMaxRangeBytes && sizeof(T) % 4 == 0);
     if (scalar == nullptr) return;
     words[count++] = {at, scalar, sizeof(T)};
     scalar = reinterpret_cast<const T*>(at);
     at += sizeof(T);
   };
-  static_assert(sizeof(GradNorm) + 3 * sizeof(float) <= kScalarBytes);
+  static_assert(sizeof(GradNorm) + 3 * sizeof(float) <= kScalarSlotBytes);
   copy(kept.norm);
   copy(kept.lr);
   copy(kept.loss_scale);
   copy(kept.found_inf);
-  if (Status bad = link_.copy(stream, std::span(words).first(count)); !bad.ok()) return bad;
+  if (Status bad = queues_.copy(stream, std::span(words).first(count)); !bad.ok()) return bad;
   return kept;
 }
 
 namespace {
 
-class Queued final : public Mark::State {
+class Queued final : public Fence::State {
  public:
   Queued(Staging& staging, std::uint64_t batch) : staging_(staging), batch_(batch) {}
   [[nodiscard]] bool passed() const override { return staging_.is_queued(batch_); }
@@ -60,29 +60,28 @@ class Queued final : public Mark::State {
 
 }  // namespace
 
-Mark Staging::queued(std::uint64_t batch) { return Mark(std::make_shared<Queued>(*this, batch)); }
+Fence Staging::queued_fence(std::uint64_t batch) { return Fence(std::make_shared<Queued>(*this, batch)); }
 
-std::uint64_t Staging::post(std::function<Status(std::uint64_t)> queue) {
+std::uint64_t Staging::post_batch(std::function<Status(std::uint64_t)> queue) {
   waiting_.push_back(std::move(queue));
   return ++batches_;
 }
 
-// The queues have failed, and so does everything behind it. What is left is not queued any more; the steps
-// that have posted it may be gone soon.
+// After an error of the queues no batch is enqueued, because its step may be destroyed soon.
 Status Staging::fail(Status status) {
   if (failed_.ok()) failed_ = std::move(status);
   waiting_.clear();
   return failed_;
 }
 
-Status Staging::queue_next() {
+Status Staging::enqueue_next() {
   const auto queue = std::move(waiting_.front());
   const std::uint64_t batch = batches_ - waiting_.size() + 1;
   waiting_.pop_front();
   Status done;
   try {
     done = queue(batch);
-  } catch (const std::exception& error) {  // half of it may be queued, and nobody knows which
+  } catch (const std::exception& error) {  // a part of it may be enqueued
     done = Status::failed(std::string("[offload] a batch: ") + error.what());
   }
   return done.ok() ? done : fail(std::move(done));
@@ -90,48 +89,48 @@ Status Staging::queue_next() {
 
 Status Staging::pump() {
   while (!waiting_.empty()) {
-    if (under_way_.size() >= kMost) {
-      if (!under_way_.front().passed()) return {};
-      under_way_.pop_front();
+    if (enqueued_.size() >= kMaxEnqueued) {
+      if (!enqueued_.front().passed()) return {};
+      enqueued_.pop_front();
     }
-    if (Status bad = queue_next(); !bad.ok()) return bad;
+    if (Status bad = enqueue_next(); !bad.ok()) return bad;
   }
   return failed_;
 }
 
 Status Staging::flush(std::uint64_t batch) {
   while (!is_queued(batch)) {
-    if (under_way_.size() >= kMost) {
-      if (Status bad = under_way_.front().wait(); !bad.ok()) return fail(std::move(bad));
-      under_way_.pop_front();
+    if (enqueued_.size() >= kMaxEnqueued) {
+      if (Status bad = enqueued_.front().wait(); !bad.ok()) return fail(std::move(bad));
+      enqueued_.pop_front();
     }
-    if (Status bad = queue_next(); !bad.ok()) return bad;
+    if (Status bad = enqueue_next(); !bad.ok()) return bad;
   }
   return failed_;
 }
 
-void Staging::end(std::uint64_t batch, const Mark& down) {
-  marks_.push_back({batch, down});
-  under_way_.push_back(down);
+void Staging::end_batch(std::uint64_t batch, const Fence& down) {
+  ends_.push_back({batch, down});
+  enqueued_.push_back(down);
 }
 
-Result<Mark> Staging::idle() {
+Result<Fence> Staging::idle_fence() {
   if (Status bad = flush(batches_); !bad.ok()) return bad;
-  return marks_.empty() ? Mark() : marks_.back().mark;
+  return ends_.empty() ? Fence() : ends_.back().fence;
 }
 
-Status Staging::wait(Waiter& waiter, std::uint64_t batch) {
-  if (batch <= waiter.waited) return {};
-  const auto over = std::ranges::find_if(marks_, [&](const Over& one) { return one.batch >= batch; });
-  if (over == marks_.end()) return {};  // it has failed before its end, and so does everything behind it
-  if (Status bad = waiter.queue.after(over->mark); !bad.ok()) return bad;
-  waiter.waited = over->batch;
-  // The last one stays: it stands for all that are forgotten.
-  while (marks_.size() > 1 && marks_.front().batch <= up_.waited) marks_.pop_front();
+Status Staging::wait_for_batch(QueueProgress& progress, std::uint64_t batch) {
+  if (batch <= progress.waited) return {};
+  const auto end = std::ranges::find_if(ends_, [&](const BatchEnd& one) { return one.batch >= batch; });
+  if (end == ends_.end()) return {};  // the batch has failed, and so do later ones
+  if (Status bad = progress.queue.order_after(end->fence); !bad.ok()) return bad;
+  progress.waited = end->batch;
+  // The last one stays, because it implies all that are forgotten.
+  while (ends_.size() > 1 && ends_.front().batch <= up_.waited) ends_.pop_front();
   return {};
 }
 
-Status Staging::claim(std::span<const std::byte> bytes, std::uint64_t batch, For what) {
+Status Staging::claim_bytes(std::span<const std::byte> bytes, std::uint64_t batch, For what) {
   if (bytes.empty()) return {};
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
   const std::uintptr_t end = begin + bytes.size();
@@ -147,7 +146,7 @@ Status Staging::claim(std::span<const std::byte> bytes, std::uint64_t batch, For
     if (use.end > end) at = uses_.emplace(end, use).first;
   }
   uses_.emplace(begin, Use{end, batch, what});
-  return wait(what == For::copies ? up_ : work_, last);
+  return wait_for_batch(what == For::copies ? up_ : work_, last);
 }
 
 }  // namespace octavo::offload

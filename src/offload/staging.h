@@ -1,10 +1,9 @@
-// Device memory that states pass through, of one engine and one device: who uses which bytes until when.
-// Steps share it, and one begins while others are under way: each waits for the bytes that it needs and for
-// no others.
+// The device memory that states pass through, of one engine and one device. It records which batch uses which
+// bytes, so that a step waits only for earlier uses of the bytes that it needs.
 //
-// A batch is what one trip through the device moves. Batches are numbered as they are queued, and the mark
-// behind a batch's copies down says that it is over. The queue `down` is in order, so the mark of a batch
-// stands for all before it.
+// A batch is copied up, updated and copied down. Batches are numbered in the order in which they are posted.
+// A batch ends with the fence after its copies down. The queue `down` is in order, so the fence of a batch
+// implies those of all earlier batches.
 // Threads: used by the thread that uses the engine.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -28,88 +27,90 @@ class Staging {
   static constexpr std::int64_t aligned(std::int64_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
-  // At the memory's begin: scalars that were kept, and a step count that is at hand. Who finds no place free
-  // holds the caller's stream up: so many gradients may be released while their steps are under way.
-  static constexpr std::int64_t kScalarPlaces = 255, kScalarBytes = 64;
-  static constexpr std::int64_t kHeadBytes = (kScalarPlaces + 1) * kScalarBytes;
-  // Batches on the queues: each is up to half a dozen entries of a queue, which has room for about 1,000.
-  static constexpr std::size_t kMost = 128;
+  // The head of the memory has slots for copies of scalars, and one step count. So up to kScalarSlots
+  // gradients can be released while their steps are queued; after that the caller's stream waits for a slot.
+  static constexpr std::int64_t kScalarSlots = 255, kScalarSlotBytes = 64;
+  static constexpr std::int64_t kHeadBytes = (kScalarSlots + 1) * kScalarSlotBytes;
+  // Limit of enqueued batches. A batch is up to half a dozen entries of a queue, which holds about 1,000.
+  static constexpr std::size_t kMaxEnqueued = 128;
 
-  explicit Staging(Link& link) : up_{link.up(), 0}, work_{link.work(), 0}, link_(link) {}
+  explicit Staging(DeviceQueues& queues) : up_{queues.up(), 0}, work_{queues.work(), 0}, queues_(queues) {}
+  [[nodiscard]] DeviceQueues& queues() { return queues_; }
 
-  // The memory that is used from now on, aligned to kAlignment. Where it is another than before, nothing may
-  // be under way in that one, and the new one is used behind `caller` (who may have used it before).
-  Status place(std::span<std::byte> memory, const Mark& caller);
+  // Sets the memory, which is aligned to kAlignment. If it differs from the earlier memory, nothing may be
+  // using the earlier one, and the new one is used after `caller`.
+  Status set_memory(std::span<std::byte> memory, const Fence& caller);
   [[nodiscard]] std::span<std::byte> memory() const { return memory_; }
-  // Queues all that was posted. Behind the mark nothing of it uses the memory, or states in host memory.
-  Result<Mark> idle();
+  // Enqueues all posted batches. After the fence none of them uses the memory or states in host memory.
+  Result<Fence> idle_fence();
 
-  // --- What a step does ---
+  // --- Called by steps ---
 
-  // Copies of scalars in device memory (lr, loss_scale, found_inf, norm), made in the order of the caller's
-  // stream: the caller may change them behind the step, which reads them later. `step` and `report` stay.
-  Result<StepScalars> keep(const StepScalars& scalars, void* stream);
-  // Where the last ones were kept; they are in use until `mark`, which `batch` (0: nobody) is to tell.
-  [[nodiscard]] std::size_t kept() const { return scalar_place_; }
-  void kept_until(std::size_t place, const Mark& mark) { scalar_marks_[place] = mark; }
-  void kept_until_told(std::size_t place, std::uint64_t batch) { scalar_tellers_[place] = batch; }
-  // Eight bytes for the work queue alone.
+  // Copies lr, loss_scale, found_inf and norm to the next slot, in the order of the caller's stream, and
+  // returns scalars that point to the copies. The caller may overwrite its scalars before the step reads
+  // them.
+  Result<StepScalars> copy_scalars(const StepScalars& scalars, void* stream);
+  // The slot of the last copies. It is in use until `fence`, which `batch` sets when it is enqueued.
+  [[nodiscard]] std::size_t scalar_slot() const { return scalar_slot_; }
+  void hold_scalars_until(std::size_t slot, const Fence& fence) { scalar_fences_[slot] = fence; }
+  void hold_scalars_for_batch(std::size_t slot, std::uint64_t batch) { scalar_batches_[slot] = batch; }
+  // A step count that only the work queue uses.
   [[nodiscard]] std::int64_t* count() const {
-    return reinterpret_cast<std::int64_t*>(memory_.data() + kScalarPlaces * kScalarBytes);
+    return reinterpret_cast<std::int64_t*>(memory_.data() + kScalarSlots * kScalarSlotBytes);
   }
 
-  // A device's queues have so much room; who queues more is held up until it has done the first entries. So a
-  // step posts its batches, and those are queued in their order while there is room (pump), or when somebody
-  // needs one (flush), who then waits for room. A new batch; `queue` puts it on the queues.
-  std::uint64_t post(std::function<Status(std::uint64_t batch)> queue);
+  // Device queues are bounded, and enqueueing past the limit blocks. So batches are posted here and enqueued
+  // in order by pump() while there is space, or by flush(), which waits for space. post_batch() returns the
+  // number of the new batch; `queue` enqueues it.
+  std::uint64_t post_batch(std::function<Status(std::uint64_t batch)> queue);
   [[nodiscard]] std::uint64_t posted() const { return batches_; }
   [[nodiscard]] bool is_queued(std::uint64_t batch) const { return batch + waiting_.size() <= batches_; }
   Status pump();
   Status flush(std::uint64_t batch);
-  // Passed when the batch was queued. To wait for it is to flush: for the thread that uses the engine.
-  [[nodiscard]] Mark queued(std::uint64_t batch);
-  // A batch's end.
-  void end(std::uint64_t batch, const Mark& down);
-  // `batch` uses these bytes from now on. For what is copied, of the device or of the host, `up` begins
-  // behind the batches that used them before; for tables, which the work queue alone writes and reads, `work`
-  // begins behind those that have copied there.
+  // Returns a fence that passes when the batch is enqueued. Waiting for it flushes.
+  [[nodiscard]] Fence queued_fence(std::uint64_t batch);
+  // Records the end of a batch.
+  void end_batch(std::uint64_t batch, const Fence& down);
+  // Records that `batch` uses these bytes from now on. Before copies, in device or host memory, `up` waits
+  // for the batches that used the bytes. Before tables, which only the work queue writes and reads, `work`
+  // waits for the batches that have copied there.
   enum class For { copies, tables };
-  Status claim(std::span<const std::byte> bytes, std::uint64_t batch, For what);
+  Status claim_bytes(std::span<const std::byte> bytes, std::uint64_t batch, For what);
 
-  std::uint64_t tables_of = 0;  // a number of the step whose tables are there
-  // Where the next step that has no place yet may begin, in bytes behind the head.
+  std::uint64_t tables_of = 0;  // number of the step whose tables are in the memory
+  // The next step without a location begins here, in bytes after the head.
   std::int64_t cursor = 0;
 
  private:
-  struct Waiter {
+  struct QueueProgress {
     Queue& queue;
-    std::uint64_t waited;  // for this batch and all before it
+    std::uint64_t waited;  // the queue waits for this batch and all earlier ones
   };
   struct Use {
     std::uintptr_t end;
     std::uint64_t batch;
     For what;
   };
-  struct Over {
+  struct BatchEnd {
     std::uint64_t batch;
-    Mark mark;
+    Fence fence;
   };
-  Status wait(Waiter& waiter, std::uint64_t batch);
-  Status queue_next();
+  Status wait_for_batch(QueueProgress& progress, std::uint64_t batch);
+  Status enqueue_next();
   Status fail(Status status);
 
-  Waiter up_, work_;
-  Link& link_;
+  QueueProgress up_, work_;
+  DeviceQueues& queues_;
   std::span<std::byte> memory_;
   std::uint64_t batches_ = 0;
-  std::map<std::uintptr_t, Use> uses_;  // by begin; apart from each other
-  std::deque<Over> marks_;              // of batches that somebody may still wait for
-  std::size_t scalar_place_ = 0;
-  std::array<Mark, kScalarPlaces> scalar_marks_;
-  std::array<std::uint64_t, kScalarPlaces> scalar_tellers_{};
-  std::deque<std::function<Status(std::uint64_t)>> waiting_;  // batches that were posted and are not queued
+  std::map<std::uintptr_t, Use> uses_;  // by first byte; disjoint
+  std::deque<BatchEnd> ends_;           // of batches that a queue may still wait for
+  std::size_t scalar_slot_ = 0;
+  std::array<Fence, kScalarSlots> scalar_fences_;
+  std::array<std::uint64_t, kScalarSlots> scalar_batches_{};
+  std::deque<std::function<Status(std::uint64_t)>> waiting_;  // posted and not enqueued
   Status failed_;
-  std::deque<Mark> under_way_;  // ends of those that were queued, at most kMost
+  std::deque<Fence> enqueued_;  // ends of enqueued batches, at most kMaxEnqueued
 };
 
 }  // namespace octavo::offload

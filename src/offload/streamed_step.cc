@@ -1,17 +1,19 @@
-// The step of tensors whose states pass through the device: batch by batch, states go up, the device's own
-// kernels update them and the weights, and they go down again. Marks let a batch go up while the one before
-// is updated and the one before that goes down. Batches are posted at once and queued a few ahead (Staging).
+// The step of tensors whose states pass through device memory. For each batch the states are copied up, the
+// device's kernels update them and the weights, and the states are copied down. Fences let one batch go up
+// while the batch before it is updated and the one before that goes down. A step posts all its batches, and
+// Staging enqueues a few ahead.
 //
-// A place in device memory is used again when the copies down of its last batch are over (Staging). Weights
-// and gradients of the device are touched by the work queue alone, behind the caller's mark; states go up
-// before that, since nobody but this step touches them. Kernels' tables are in staging memory, too, and
-// written by the work queue, so their order is that of the work.
+// Staging memory is reused when the last batch that used it has been copied down (Staging). Only the work
+// queue reads and writes the device's weights and gradients, after the caller's fence. States are copied up
+// before that fence, because only offloaded steps use them. The kernels' tables are in staging memory too and
+// are written by the work queue, in its order.
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
 #include "cpu/threads.h"
 #include "formula/decide.h"
 #include "offload/batches.h"
 #include "offload/offloaded_step.h"
+#include "optimizers/backend.h"
 #include "optimizers/resolve.h"
 
 #include <algorithm>
@@ -22,10 +24,10 @@
 namespace octavo::offload {
 namespace {
 
-// The kernels of a batch. Work that is under way keeps it; only the work queue calls `step`.
-class Inner {
+// The kernels of a batch. Queued work shares the ownership; only the work queue calls `step`.
+class BatchKernels {
  public:
-  explicit Inner(std::unique_ptr<StepBackend> backend) : backend_(std::move(backend)) {}
+  explicit BatchKernels(std::unique_ptr<StepBackend> backend) : backend_(std::move(backend)) {}
 
   Status step(const std::vector<const void*>& grads, bool write_tables, const StepArgs& args) {
     if (write_tables) backend_->forget_workspace();
@@ -42,147 +44,120 @@ class Inner {
   std::vector<const void*> bound_;
 };
 
-// Where a batch is in the staging memory, from its begin.
-struct Placed {
-  std::shared_ptr<Inner> inner;
+// A batch and its location in staging memory.
+struct PlacedBatch : Batch {
+  std::shared_ptr<BatchKernels> kernels{};
   std::int64_t at = 0, tables_at = 0;
+  bool fits_grads = false;  // the location has memory for gradients that are in host memory
 };
 
 class StreamedStep final : public OffloadedStep {
  public:
-  StreamedStep(const GroupConfig& config, std::span<const OffloadedTensor> tensors, Link& link,
+  StreamedStep(const GroupConfig& config, std::span<const StepTensor> tensors, Staging& staging,
                std::span<std::int64_t* const> counts)
-      : config_(config), link_(link), counts_(counts.begin(), counts.end()), promises_(tensors.size()) {
-    for (const OffloadedTensor& tensor : tensors) {
-      tensors_.push_back(tensor.args);
-      grads_.push_back(tensor.args.grad);
-    }
+      : config_(config), staging_(staging), queues_(staging.queues()), counts_(counts.begin(), counts.end()) {
+    for (const StepTensor& tensor : tensors) tensors_.push_back(tensor.args);
   }
 
-  // What it has posted uses it.
-  ~StreamedStep() override {
-    if (staging_ != nullptr) (void)staging_->flush(posted_);
-  }
+  // Batches that are not enqueued yet use this object.
+  ~StreamedStep() override { (void)staging_.flush(posted_); }
 
-  Status bind(std::span<const OffloadedTensor> tensors, const StreamSizes& sizes) {
+  Status make(std::span<const StepTensor> tensors, const StreamSizes& sizes) {
     std::vector<std::size_t> order(tensors.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::stable_sort(order, {}, [&](std::size_t i) { return tensors[i].order; });
-    auto gathered = gather(config_, tensors_, order, sizes.batch, link_);
-    if (!gathered.ok()) return gathered.status();
-    batches_ = std::move(*gathered);
-    if (batches_.empty()) batches_.emplace_back();  // which advances step counts
-    room_ = room(sizes, [](const Batch& batch) { return batch.states_bytes; });
-    StreamSizes two = sizes;
-    two.all = std::max(sizes.all, 2 * (sizes.batch + sizes.batch / 16));
-    room_with_grads_ = room(two, [](const Batch& batch) { return batch.bytes; });
-    // What tables need is known when they are there, at addresses that do not matter yet.
-    placed_.resize(batches_.size());
-    with_grads_.resize(batches_.size());
-    return make_inner(reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20));
+    auto made = make_batches(config_, tensors_, order, sizes.batch, queues_);
+    if (!made.ok()) return made.status();
+    for (Batch& batch : *made) batches_.emplace_back().Batch::operator=(std::move(batch));
+    if (batches_.empty()) batches_.emplace_back();  // an empty batch advances the step counts
+    states_bytes_ = bytes_of_all(sizes.all, &Batch::states_bytes);
+    bytes_ = bytes_of_all(std::max(sizes.all, 2 * (sizes.batch + sizes.batch / 16)), &Batch::bytes);
+    // The size of the tables is known when the kernels exist. The addresses do not matter yet.
+    return make_kernels(reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20));
   }
 
-  Status bind_grads(std::span<const void* const> grads) override {
-    grads_.assign(grads.begin(), grads.end());
-    return {};
-  }
-  [[nodiscard]] std::int64_t workspace_bytes() const override { return 0; }
-  [[nodiscard]] std::int64_t staging_bytes() const override {
-    return Staging::kHeadBytes + (holds_ ? room_with_grads_ : room_) + tables_bytes_;
-  }
-  void expect_held(bool any) override { holds_ = any; }
-  void prepare(const Call& call) override {
-    staging_ = call.staging;
-    caller_ = call.caller;
-    held_.assign(call.held.begin(), call.held.end());
-    held_.resize(tensors_.size());
-    complete_.assign(call.complete.begin(), call.complete.end());
-    complete_.resize(tensors_.size());
-    holds_ = holds_ || std::ranges::any_of(held_, [](const void* grad) { return grad != nullptr; });
-  }
-  [[nodiscard]] const Promise& weight(std::size_t tensor) const override { return promises_[tensor].weight; }
-  [[nodiscard]] const Promise& gradient(std::size_t tensor) const override {
-    return promises_[tensor].gradient;
+  [[nodiscard]] std::int64_t staging_bytes(bool host_grads) const override {
+    return Staging::kHeadBytes + (host_grads ? bytes_ : states_bytes_) + tables_bytes_;
   }
 
-  Result<StepReport> step(const StepArgs& args) override {
-    if (Status bad = check(args); !bad.ok()) return bad;
-    // What is posted still uses what is changed here.
-    if (Status bad = staging_->flush(posted_); !bad.ok()) return bad;
-    std::ranges::fill(promises_, Promises{});
-    auto now = std::make_shared<Now>(Now{args, caller_});
-    StepReport report;
+  Result<StepResult> step(const StepCall& call) override {
+    if (Status bad = check(call); !bad.ok()) return bad;
+    if (Status bad = staging_.set_memory(call.staging, call.caller); !bad.ok()) return bad;
+    // Batches of the previous step that are not enqueued yet use what changes here.
+    if (Status bad = staging_.flush(posted_); !bad.ok()) return bad;
+    StepResult result{{}, std::vector<TensorFences>(tensors_.size())};
+    auto now = std::make_shared<StepState>(StepState{call.args, call.caller});
     if (config_.device.kind == DeviceKind::cpu) {
-      report = decide(now->args);
-      if (report.skipped) return report;
+      result.report = decide(now->args);
+      if (result.report.skipped) return result;
     } else {
-      report.pending = args.guard || args.scalars.found_inf != nullptr;
-      if (Status bad = keep_scalars(*now); !bad.ok()) return bad;
+      result.report.pending = call.args.guard || call.args.scalars.found_inf != nullptr;
+      if (Status bad = copy_scalars(*now); !bad.ok()) return bad;
     }
-    if (Status bad = find_places(); !bad.ok()) return bad;
-    now->write_tables = std::exchange(staging_->tables_of, number_) != number_;
-    now->grads = grads_, now->held = held_, now->complete = complete_;
-    now->last = staging_->posted() + batches_.size();
-    if (now->kept) staging_->kept_until_told(*now->kept, now->last);
+    if (Status bad = locate_batches(call.grads); !bad.ok()) return bad;
+    now->write_tables = std::exchange(staging_.tables_of, number_) != number_;
+    now->grads.assign(call.grads.begin(), call.grads.end());
+    now->last = staging_.posted() + batches_.size();
+    if (now->scalar_slot) staging_.hold_scalars_for_batch(*now->scalar_slot, now->last);
     for (std::size_t i = 0; i < batches_.size(); ++i) {
-      const auto marks = std::make_shared<BatchMarks>();
-      const std::uint64_t batch = staging_->post(
-          [this, i, now, marks](std::uint64_t number) { return queue(i, *now, number, *marks); });
-      promise(batches_[i], batch, marks);
-      posted_ = batch;
+      const auto fences = std::make_shared<BatchFences>();
+      posted_ = staging_.post_batch(
+          [this, i, now, fences](std::uint64_t number) { return enqueue(i, *now, number, *fences); });
+      const Fence queued = staging_.queued_fence(posted_);
+      const std::shared_ptr<Fence> up(fences, &fences->up), work(fences, &fences->work);
+      for (const Chunk& chunk : batches_[i].chunks) {
+        if (chunk.last)
+          result.tensors[chunk.tensor] = {{queued, work},
+                                          {queued, call.grads[chunk.tensor].on_host ? up : work}};
+      }
     }
-    if (Status bad = staging_->pump(); !bad.ok()) return bad;
-    return report;
+    if (Status bad = staging_.pump(); !bad.ok()) return bad;
+    return result;
   }
 
  private:
-  struct Promises {
-    Promise weight, gradient;
+  // What the batches of one step share until they are enqueued.
+  struct StepState {
+    StepArgs args;
+    Fence caller;
+    bool write_tables = false;
+    std::optional<std::size_t> scalar_slot{};
+    std::uint64_t last = 0;  // number of the step's last batch
+    std::vector<StepGrad> grads{};
+  };
+  struct BatchFences {
+    Fence up, work;
   };
 
-  // For the largest batch, and for more where there are more.
-  template <class Bytes>
-  std::int64_t room(const StreamSizes& sizes, Bytes bytes) const {
+  // Staging bytes of the batches: at least the largest batch, at most `limit` or twice all batches.
+  std::int64_t bytes_of_all(std::int64_t limit, std::int64_t Batch::*bytes) const {
     std::int64_t largest = 0, all = 0;
     for (const Batch& batch : batches_) {
-      largest = std::max(largest, Staging::aligned(bytes(batch)));
-      all += Staging::aligned(bytes(batch));
+      largest = std::max(largest, Staging::aligned(batch.*bytes));
+      all += Staging::aligned(batch.*bytes);
     }
-    return std::max(largest, std::min(Staging::aligned(sizes.all), 2 * all));
+    return std::max(largest, std::min(Staging::aligned(limit), 2 * all));
   }
-  // What the batches of one step share until they are queued.
-  struct Now {
-    StepArgs args;
-    Mark caller;
-    bool write_tables = false;
-    std::optional<std::size_t> kept{};  // the place of its scalars
-    std::uint64_t last = 0;             // its last batch
-    std::vector<const void*> grads{}, held{};
-    std::vector<Mark> complete{};
-  };
-  struct BatchMarks {
-    Mark up, work;
-  };
 
-  Status check(const StepArgs& args) const {
-    if (args.sums.add != nullptr) {
+  Status check(const StepCall& call) const {
+    if (call.args.sums.add != nullptr) {
       return Status::unsupported(tag(config_) +
                                  " offload: tensors that are measured together with other ranks cannot be "
                                  "streamed; keep their states on the device");
     }
-    if (args.guard && args.scalars.norm == nullptr) {
+    if (call.args.guard && call.args.scalars.norm == nullptr) {
       return Status::invalid(tag(config_) + " scalars.norm: got null, expected the norm of the gradients, " +
                              "because guard is on and states are streamed");
     }
-    const std::size_t given = staging_ == nullptr ? 0 : staging_->memory().size();
-    if (static_cast<std::int64_t>(given) < staging_bytes()) {
-      return Status::invalid(tag(config_) + " staging: got " + std::to_string(given) + " bytes, expected " +
-                             std::to_string(staging_bytes()) + " (staging_bytes)");
+    const std::int64_t needed = staging_bytes(std::ranges::any_of(call.grads, &StepGrad::on_host));
+    if (static_cast<std::int64_t>(call.staging.size()) < needed) {
+      return Status::invalid(tag(config_) + " staging: got " + std::to_string(call.staging.size()) +
+                             " bytes, expected " + std::to_string(needed) + " (staging_bytes)");
     }
     return {};
   }
 
-  // On the CPU everything is known now. What is left in `args` is numbers.
+  // On the CPU all scalars are known now. Only numbers remain in `args`.
   StepReport decide(StepArgs& args) const {
     const cpu::FloatMode mode;
     const formula::Order order = formula::order_of(describe(config_.algorithm)->decay, args);
@@ -200,201 +175,186 @@ class StreamedStep final : public OffloadedStep {
     return decision.report;
   }
 
-  // On a GPU the caller changes scalars, in its own order, while they are still to be read.
-  Status keep_scalars(Now& now) {
+  // On a GPU the caller's stream may overwrite the scalars before the batches read them.
+  Status copy_scalars(StepState& now) {
     const StepScalars& given = now.args.scalars;
     if (given.lr == nullptr && given.loss_scale == nullptr && given.found_inf == nullptr &&
         given.norm == nullptr)
       return {};
-    const auto kept = staging_->keep(given, now.args.stream);
-    if (!kept.ok()) return kept.status();
-    now.args.scalars = *kept;
-    now.kept = staging_->kept();
-    auto mark = link_.mark(now.args.stream);
-    if (mark.ok()) now.caller = *mark;
-    return mark.status();
+    const auto copied = staging_.copy_scalars(given, now.args.stream);
+    if (!copied.ok()) return copied.status();
+    now.args.scalars = *copied;
+    now.scalar_slot = staging_.scalar_slot();
+    auto fence = queues_.record_fence(now.args.stream);
+    if (fence.ok()) now.caller = *fence;
+    return fence.status();
   }
 
-  [[nodiscard]] bool held(const Batch& batch) const {
-    return std::ranges::any_of(batch.pieces,
-                               [&](const Piece& piece) { return held_[piece.tensor] != nullptr; });
-  }
-  // At the memory's end, whatever steps of other sizes have there.
+  // Tables are at the end of the memory, for steps of every size.
   [[nodiscard]] std::span<std::byte> tables() const {
-    const std::span<std::byte> memory = staging_->memory();
+    const std::span<std::byte> memory = staging_.memory();
     const std::size_t end = memory.size() / Staging::kAlignment * Staging::kAlignment;
     return memory.first(end).last(static_cast<std::size_t>(tables_bytes_));
   }
 
-  // Gives every batch its place in the memory that there is, behind that of the steps before.
-  Status find_places() {
-    const std::span<std::byte> memory = staging_->memory();
+  // Gives every batch a location after those of earlier steps, unless each has one that still fits.
+  Status locate_batches(std::span<const StepGrad> grads) {
+    const std::span<std::byte> memory = staging_.memory();
     const bool same = memory.data() == memory_.data() && memory.size() == memory_.size();
     bool fits = same;
-    for (std::size_t i = 0; i < batches_.size(); ++i) {
-      const bool before = same && with_grads_[i];
-      with_grads_[i] = before || held(batches_[i]);
-      fits = fits && with_grads_[i] == before;
+    for (PlacedBatch& batch : batches_) {
+      const bool before = same && batch.fits_grads;
+      batch.fits_grads = before || std::ranges::any_of(batch.chunks, [&](auto& chunk) {
+                           return grads[chunk.tensor].on_host;
+                         });
+      fits = fits && batch.fits_grads == before;
     }
     if (fits) return {};
     memory_ = {};
-    const std::int64_t room = tables().data() - memory.data() - Staging::kHeadBytes;
-    for (std::size_t i = 0; i < batches_.size(); ++i) {
-      const std::int64_t bytes =
-          Staging::aligned(with_grads_[i] ? batches_[i].bytes : batches_[i].states_bytes);
-      if (staging_->cursor + bytes > room) staging_->cursor = 0;
-      placed_[i].at = Staging::kHeadBytes + staging_->cursor;
-      staging_->cursor += bytes;
+    const std::int64_t end = tables().data() - memory.data() - Staging::kHeadBytes;
+    for (PlacedBatch& batch : batches_) {
+      const std::int64_t bytes = Staging::aligned(bytes_of(batch));
+      if (staging_.cursor + bytes > end) staging_.cursor = 0;
+      batch.at = Staging::kHeadBytes + staging_.cursor;
+      staging_.cursor += bytes;
     }
-    if (Status bad = make_inner(memory.data()); !bad.ok()) return bad;
+    if (Status bad = make_kernels(memory.data()); !bad.ok()) return bad;
     memory_ = memory;
-    if (staging_->tables_of == number_) staging_->tables_of = 0;
+    if (staging_.tables_of == number_) staging_.tables_of = 0;
     return {};
   }
+  static std::int64_t bytes_of(const PlacedBatch& batch) {
+    return batch.fits_grads ? batch.bytes : batch.states_bytes;
+  }
 
-  Status make_inner(std::byte* memory) {
+  Status make_kernels(std::byte* memory) {
     std::int64_t tables = 0;
-    for (std::size_t i = 0; i < batches_.size(); ++i) {
-      std::vector<TensorArgs> pieces;
-      for (const Piece& piece : batches_[i].pieces)
-        pieces.push_back(args_at(tensors_[piece.tensor], piece, memory + placed_[i].at));
-      const bool last = i + 1 == batches_.size();
-      auto backend = config_.device.kind == DeviceKind::cpu
-                         ? make_cpu_step(config_, pieces)
-                         : make_cuda_step(config_, pieces,
-                                          last ? std::span<std::int64_t* const>(counts_)
-                                               : std::span<std::int64_t* const>());
+    for (PlacedBatch& batch : batches_) {
+      std::vector<TensorArgs> chunks;
+      for (const Chunk& chunk : batch.chunks)
+        chunks.push_back(chunk_args(tensors_[chunk.tensor], chunk, memory + batch.at));
+      const std::span<std::int64_t* const> counts(counts_);
+      auto backend =
+          config_.device.kind == DeviceKind::cpu
+              ? make_cpu_step(config_, chunks)
+              : make_cuda_step(config_, chunks, &batch == &batches_.back() ? counts : counts.first(0));
       if (!backend.ok()) return backend.status();
-      placed_[i].inner = std::make_shared<Inner>(std::move(*backend));
-      placed_[i].tables_at = tables;
-      tables += Staging::aligned(placed_[i].inner->workspace_bytes());
+      batch.kernels = std::make_shared<BatchKernels>(std::move(*backend));
+      batch.tables_at = tables;
+      tables += Staging::aligned(batch.kernels->workspace_bytes());
     }
     tables_bytes_ = tables;
     return {};
   }
 
-  // One batch on its way.
-  Status queue(std::size_t i, const Now& now, std::uint64_t number, BatchMarks& marks) {
+  // Enqueues one batch.
+  Status enqueue(std::size_t i, const StepState& now, std::uint64_t number, BatchFences& fences) {
+    const PlacedBatch& batch = batches_[i];
+    std::byte* const base = staging_.memory().data() + batch.at;
     if (i == 0) {
-      const Status bad = first_error(
-          {link_.work().after(now.caller), staging_->claim(tables(), now.last, Staging::For::tables)});
+      const Status bad = first_error({queues_.work().order_after(now.caller),
+                                      staging_.claim_bytes(tables(), now.last, Staging::For::tables)});
       if (!bad.ok()) return bad;
     }
-    if (Status bad = go_up(i, now, number); !bad.ok()) return bad;
-    const auto up = link_.up().mark();
+    if (Status bad = copy_up(batch, now, base, number); !bad.ok()) return bad;
+    const auto up = queues_.up().record_fence();
     if (!up.ok()) return up.status();
-    if (Status bad = first_error({link_.work().after(*up), update(i, now)}); !bad.ok()) return bad;
-    const auto work = link_.work().mark();
+    if (Status bad = first_error({queues_.work().order_after(*up), update(batch, now, base)}); !bad.ok())
+      return bad;
+    const auto work = queues_.work().record_fence();
     if (!work.ok()) return work.status();
-    marks = {*up, *work};
-    if (now.kept && number == now.last) staging_->kept_until(*now.kept, *work);
-    if (Status bad = link_.down().after(*work); !bad.ok()) return bad;
-    const std::byte* base = staging_->memory().data() + placed_[i].at;
-    for (const Run& run : batches_[i].runs) {
-      if (Status bad = link_.down().copy(run.host, base + run.at, run.bytes, "states down"); !bad.ok())
+    fences = {*up, *work};
+    if (now.scalar_slot && number == now.last) staging_.hold_scalars_until(*now.scalar_slot, *work);
+    if (Status bad = queues_.down().order_after(*work); !bad.ok()) return bad;
+    for (const HostRange& range : batch.ranges) {
+      if (Status bad = queues_.down().copy(range.host, base + range.at, range.bytes, "states down");
+          !bad.ok())
         return bad;
     }
-    const auto down = link_.down().mark();
-    if (down.ok()) staging_->end(number, *down);
+    const auto down = queues_.down().record_fence();
+    if (down.ok()) staging_.end_batch(number, *down);
     return down.status();
   }
 
-  Status go_up(std::size_t i, const Now& now, std::uint64_t number) {
-    const Batch& batch = batches_[i];
-    Queue& up = link_.up();
-    std::byte* const base = staging_->memory().data() + placed_[i].at;
-    const auto bytes = static_cast<std::size_t>(with_grads_[i] ? batch.bytes : batch.states_bytes);
-    Status bad = staging_->claim({base, bytes}, number, Staging::For::copies);
-    for (const Run& run : batch.runs) {
-      if (!bad.ok()) return bad;
-      bad = staging_->claim({run.host, static_cast<std::size_t>(run.bytes)}, number, Staging::For::copies);
-      if (bad.ok()) bad = up.copy(base + run.at, run.host, run.bytes, "states up");
+  Status copy_up(const PlacedBatch& batch, const StepState& now, std::byte* base, std::uint64_t number) {
+    Queue& up = queues_.up();
+    const auto claim = [&](std::byte* begin, std::int64_t bytes) {
+      return staging_.claim_bytes({begin, static_cast<std::size_t>(bytes)}, number, Staging::For::copies);
+    };
+    Status bad = claim(base, bytes_of(batch));
+    for (const HostRange& range : batch.ranges) {
+      if (bad.ok()) bad = claim(range.host, range.bytes);
+      if (bad.ok()) bad = up.copy(base + range.at, range.host, range.bytes, "states up");
     }
-    for (const Piece& piece : batch.pieces) {
-      const auto* grad = static_cast<const std::byte*>(now.held[piece.tensor]);
-      if (grad == nullptr || !bad.ok()) continue;
-      if (piece.first) bad = up.after(now.complete[piece.tensor]);
-      if (bad.ok())
-        bad = up.copy(base + piece.grad.at, grad + piece.grad.from, piece.grad.bytes, "gradient up");
+    for (const Chunk& chunk : batch.chunks) {
+      const StepGrad& grad = now.grads[chunk.tensor];
+      if (!grad.on_host || !bad.ok()) continue;
+      if (chunk.first) bad = up.order_after(grad.complete);
+      if (bad.ok()) {
+        bad = up.copy(base + chunk.grad.at, static_cast<const std::byte*>(grad.data) + chunk.grad.from,
+                      chunk.grad.bytes, "gradient up");
+      }
     }
     return bad;
   }
 
-  Status update(std::size_t i, const Now& now) {
-    std::byte* const memory = staging_->memory().data();
-    const Placed& placed = placed_[i];
+  Status update(const PlacedBatch& batch, const StepState& now, std::byte* base) {
     std::vector<const void*> grads;
-    for (const Piece& piece : batches_[i].pieces) {
-      const bool here = now.held[piece.tensor] == nullptr;
-      grads.push_back(here ? static_cast<const std::byte*>(now.grads[piece.tensor]) + piece.grad.from
-                           : memory + placed.at + piece.grad.at);
+    for (const Chunk& chunk : batch.chunks) {
+      const StepGrad& grad = now.grads[chunk.tensor];
+      grads.push_back(grad.on_host ? base + chunk.grad.at
+                                   : static_cast<const std::byte*>(grad.data) + chunk.grad.from);
     }
-    StepArgs one = now.args;
-    one.workspace = tables().subspan(static_cast<std::size_t>(placed.tables_at),
-                                     static_cast<std::size_t>(placed.inner->workspace_bytes()));
-    // The last one tells, and counts for all. The others have a count of their own.
-    Link::Words count{};
-    if (i + 1 < batches_.size()) {
-      one.scalars.report = nullptr;
-      if (one.scalars.step != nullptr) {
-        count = {staging_->count(), one.scalars.step, sizeof(std::int64_t)};
-        one.scalars.step = staging_->count();
+    StepArgs args = now.args;
+    args.workspace = tables().subspan(static_cast<std::size_t>(batch.tables_at),
+                                      static_cast<std::size_t>(batch.kernels->workspace_bytes()));
+    // The last batch writes the report and advances the step counts. The others read a copy of the count.
+    CopyRange count{};
+    if (&batch != &batches_.back()) {
+      args.scalars.report = nullptr;
+      if (args.scalars.step != nullptr) {
+        count = {staging_.count(), args.scalars.step, sizeof(std::int64_t)};
+        args.scalars.step = staging_.count();
       }
     }
-    return link_.work().run(
-        [&link = link_, inner = placed.inner, grads = std::move(grads), one, count,
+    return queues_.work().run(
+        [&queues = queues_, kernels = batch.kernels, grads = std::move(grads), args, count,
          write_tables = now.write_tables](void* stream) mutable {
           if (count.to != nullptr) {
-            if (Status bad = link.copy(stream, {&count, 1}); !bad.ok()) return bad;
+            if (Status bad = queues.copy(stream, {&count, 1}); !bad.ok()) return bad;
           }
-          one.stream = stream;
-          return inner->step(grads, write_tables, one);
+          args.stream = stream;
+          return kernels->step(grads, write_tables, args);
         },
         "step");
   }
 
-  void promise(const Batch& batch, std::uint64_t number, const std::shared_ptr<BatchMarks>& marks) {
-    const Mark queued = staging_->queued(number);
-    const std::shared_ptr<Mark> up(marks, &marks->up), work(marks, &marks->work);
-    for (const Piece& piece : batch.pieces) {
-      if (!piece.last) continue;
-      promises_[piece.tensor].weight = {queued, work};
-      promises_[piece.tensor].gradient = {queued, held_[piece.tensor] != nullptr ? up : work};
-    }
-  }
-
-  static std::uint64_t fresh_number() {
+  static std::uint64_t next_number() {
     static std::atomic<std::uint64_t> numbers{0};
     return ++numbers;
   }
 
   const GroupConfig config_;
-  Link& link_;
+  Staging& staging_;
+  DeviceQueues& queues_;
   const std::vector<std::int64_t*> counts_;
-  const std::uint64_t number_ = fresh_number();  // by which its tables are known
+  const std::uint64_t number_ = next_number();  // identifies its tables in Staging::tables_of
   std::vector<TensorArgs> tensors_;
-  std::vector<const void*> grads_, held_;
-  std::vector<Mark> complete_;
-  Mark caller_;
-  Staging* staging_ = nullptr;
-  std::vector<Batch> batches_;
-  std::vector<Placed> placed_;    // of each batch
-  std::vector<bool> with_grads_;  // likewise: its place has room for held gradients
-  std::span<std::byte> memory_;   // for which the places are
-  std::int64_t room_ = 0, room_with_grads_ = 0, tables_bytes_ = 0;
-  bool holds_ = false;        // some gradients of the next step are in host memory
-  std::uint64_t posted_ = 0;  // its last batch
-  std::vector<Promises> promises_;
+  std::vector<PlacedBatch> batches_;
+  std::span<std::byte> memory_;  // the batches' locations and kernels are for this memory
+  std::int64_t states_bytes_ = 0, bytes_ = 0, tables_bytes_ = 0;
+  std::uint64_t posted_ = 0;  // number of the last batch that was posted
 };
 
 }  // namespace
 
 Result<std::unique_ptr<OffloadedStep>> make_streamed_step(const GroupConfig& config,
-                                                          std::span<const OffloadedTensor> tensors,
-                                                          Link& link, std::span<std::int64_t* const> counts,
+                                                          std::span<const StepTensor> tensors,
+                                                          Staging& staging,
+                                                          std::span<std::int64_t* const> counts,
                                                           StreamSizes sizes) {
-  auto step = std::make_unique<StreamedStep>(config, tensors, link, counts);
-  if (Status bad = step->bind(tensors, sizes); !bad.ok()) return bad;
+  auto step = std::make_unique<StreamedStep>(config, tensors, staging, counts);
+  if (Status bad = step->make(tensors, sizes); !bad.ok()) return bad;
   return std::unique_ptr<OffloadedStep>(std::move(step));
 }
 

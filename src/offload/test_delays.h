@@ -1,4 +1,4 @@
-// Random delays of queues, for tests: whatever order of events they make, the results must be the same.
+// Random delays of queues, for tests. The results must not depend on the order of events that they cause.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,13 +10,13 @@ namespace octavo::offload {
 
 struct Delays {
   std::uint64_t seed = 0;
-  std::int64_t microseconds = 0;  // the longest one; 0: none
+  std::int64_t microseconds = 0;  // the longest delay; 0: no delays
 
-  // What OCTAVO_OFFLOAD_DELAYS asks for, or none; an error where it is not "SEED:MICROSECONDS".
+  // Parses OCTAVO_OFFLOAD_DELAYS, "SEED:MICROSECONDS". Without the variable there are no delays.
   static Result<Delays> from_environment();
-  // The delays of one queue among several.
+  // Returns the delays of the queue with this number.
   [[nodiscard]] Delays of(std::uint64_t queue) const;
-  // The next one: half of them none, the others up to the longest. Not for two threads at a time.
+  // Returns the next delay: half of them are 0. REQUIRES: one thread at a time.
   std::int64_t next();
   void sleep();
 };

@@ -1,6 +1,6 @@
-// A list of tasks and a thread that takes them in order. A mark is a number: how many tasks were queued
-// before it; it has passed when that many are done. After a task that failed no other one is run, so nothing
-// is computed from what it did not do; they count as done, and marks behind it say why.
+// A list of tasks and a thread that runs them in order. A fence has the number of tasks that were queued
+// before it, and passes when that many are done. After a task has failed, later tasks are not run but count
+// as done, and waiting for a later fence returns the error.
 // SPDX-License-Identifier: MIT
 #include "offload/thread_queue.h"
 
@@ -32,10 +32,10 @@ namespace {
 
 struct Task {
   std::function<Status()> work;
-  const char* label = nullptr;  // null: it only waits
+  const char* label = nullptr;  // null: the task only waits
 };
 
-// What the thread, the queue and marks share; it lives as long as the last of them.
+// The state that the thread, the queue and its fences share.
 struct Core {
   const pid_t owner = getpid();
   std::string row;
@@ -58,16 +58,16 @@ struct Core {
   }
 };
 
-class ThreadMark final : public Mark::State {
+class ThreadFence final : public Fence::State {
  public:
-  ThreadMark(std::shared_ptr<Core> core, std::uint64_t tasks) : core_(std::move(core)), tasks_(tasks) {}
+  ThreadFence(std::shared_ptr<Core> core, std::uint64_t tasks) : core_(std::move(core)), tasks_(tasks) {}
 
-  // In a forked process it has: nobody there waits for a thread that does not exist.
+  // In a forked process the thread does not exist, so every fence has passed.
   [[nodiscard]] bool passed() const override {
     return core_->done.load(std::memory_order_acquire) >= tasks_ || !core_->ours();
   }
   Status wait() const override {
-    if (!core_->ours()) return forked("a mark of the queue '" + core_->row + "'");
+    if (!core_->ours()) return forked("a fence of the queue '" + core_->row + "'");
     std::unique_lock lock(core_->mutex);
     if (core_->done < tasks_ && core_->worker == std::this_thread::get_id())
       return Status::failed("[offload] the queue '" + core_->row + "' was asked to wait for itself");
@@ -90,11 +90,11 @@ Status run_guarded(const Task& task) {
   }
 }
 
-void work_off(Core& core) {
+void run_tasks(Core& core) {
   const cpu_set_t cpus = cpu::process_cpus();
   (void)sched_setaffinity(0, sizeof cpus,
-                          &cpus);  // the maker may be bound to one CPU; an empty set is refused
-  (void)pthread_setname_np(pthread_self(), core.row.substr(0, 15).c_str());  // what a debugger shows
+                          &cpus);  // the parent thread may be bound to one CPU; an empty set is an error
+  (void)pthread_setname_np(pthread_self(), core.row.substr(0, 15).c_str());  // for debuggers
   const cpu::FloatMode mode;
   std::unique_lock lock(core.mutex);
   core.worker = std::this_thread::get_id();
@@ -109,10 +109,10 @@ void work_off(Core& core) {
       lock.unlock();
       if (runs) {
         core.delays.sleep();
-        const Noted noted(core.row, task.label);
+        const TraceScope scope(core.row, task.label);
         status = run_guarded(task);
       }
-    }  // what the task held is let go before marks behind it pass
+    }  // the task is destroyed before later fences pass
     lock.lock();
     const std::uint64_t number = core.done.load(std::memory_order_relaxed) + 1;
     if (!status.ok()) core.fail(std::move(status), number);
@@ -131,7 +131,7 @@ class ThreadQueue final : public Queue {
       core_->delays = *delays;
     }
     try {
-      thread_ = std::make_unique<std::thread>([core = core_] { work_off(*core); });
+      thread_ = std::make_unique<std::thread>([core = core_] { run_tasks(*core); });
     } catch (const std::system_error& error) {
       core_->fail(Status::failed("[offload] a thread for the queue '" + core_->row + "': " + error.what()),
                   0);
@@ -140,7 +140,7 @@ class ThreadQueue final : public Queue {
 
   ~ThreadQueue() override {
     if (!core_->ours()) {
-      // The thread does not exist here, and a lock that it held is never given back: nothing is touched.
+      // The thread does not exist here, and a lock that it held is never released. So nothing is touched.
       (void)thread_.release();
       (void)new std::shared_ptr<Core>(std::move(core_));  // NOLINT(cppcoreguidelines-owning-memory)
       return;
@@ -164,16 +164,16 @@ class ThreadQueue final : public Queue {
   Status run(std::function<Status(void* stream)> work, const char* label) override {
     return push({[work = std::move(work)] { return work(nullptr); }, label});
   }
-  Result<Mark> mark() override {
+  Result<Fence> record_fence() override {
     if (!core_->ours()) return forked("the queue '" + core_->row + "'");
     const std::lock_guard lock(core_->mutex);
     if (!core_->error.ok()) return core_->error;
-    return Mark(std::make_shared<ThreadMark>(core_, core_->queued));
+    return Fence(std::make_shared<ThreadFence>(core_, core_->queued));
   }
-  Status after(const Mark& mark) override {
-    const auto* own = dynamic_cast<const ThreadMark*>(mark.state());
-    if (mark.state() == nullptr || (own != nullptr && own->of(core_.get()))) return {};
-    return push({[mark] { return mark.wait(); }, nullptr});
+  Status order_after(const Fence& fence) override {
+    const auto* own = dynamic_cast<const ThreadFence*>(fence.state());
+    if (fence.state() == nullptr || (own != nullptr && own->of(core_.get()))) return {};
+    return push({[fence] { return fence.wait(); }, nullptr});
   }
 
  private:
@@ -190,7 +190,7 @@ class ThreadQueue final : public Queue {
   }
 
   std::shared_ptr<Core> core_;
-  std::unique_ptr<std::thread> thread_;  // apart from the queue, so that a forked process can leave it alone
+  std::unique_ptr<std::thread> thread_;  // on the heap, so that a forked process can leak it
 };
 
 }  // namespace

@@ -1,5 +1,4 @@
-// A queue whose work runs on a thread of its own: the host's queue of every link, and all queues of a link of
-// the CPU.
+// A queue whose work runs on a separate thread: the host queue of every device, and all queues of the CPU.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,11 +10,11 @@
 
 namespace octavo::offload {
 
-// `row`: what a trace calls the queue. Where `delays` are an error, or there is no thread to be had, the
-// queue has failed from the start: its calls return that.
+// `row` is the queue's name in a trace. If `delays` is an error, or no thread can be started, every call of
+// the queue returns that error.
 std::unique_ptr<Queue> make_thread_queue(std::string row, Result<Delays> delays);
 
-// The error of everything that is used in a child of the process that made it.
+// Returns the error for the use of `what` in a child of the process that made it.
 Status forked(const std::string& what);
 
 }  // namespace octavo::offload

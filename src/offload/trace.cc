@@ -1,4 +1,4 @@
-// What overlaps in an offloaded step, as Chrome trace JSON: one row per queue.
+// Writes the events of offloaded steps as Chrome trace JSON, one row per queue.
 // SPDX-License-Identifier: MIT
 #include "offload/trace.h"
 
@@ -19,7 +19,7 @@ namespace octavo {
 namespace offload {
 namespace {
 
-struct Stretch {
+struct TraceEvent {
   std::string label;
   double begin, end;
 };
@@ -27,8 +27,8 @@ struct Stretch {
 struct Trace {
   std::atomic<bool> on{false};
   std::mutex mutex;
-  std::map<std::string, std::vector<Stretch>> rows;
-  std::mutex sources_mutex;  // held while they are asked; the other one is taken inside
+  std::map<std::string, std::vector<TraceEvent>> rows;
+  std::mutex sources_mutex;  // held during collect(), which locks `mutex`
   std::vector<TraceSource*> sources;
 };
 Trace& trace() {
@@ -36,7 +36,7 @@ Trace& trace() {
   return *all;
 }
 
-// JSON has a decimal point, whatever the locale of the program is.
+// JSON has a decimal point in every locale.
 std::string text(double microseconds) {
   std::array<char, 64> out{};
   const auto end =
@@ -44,7 +44,7 @@ std::string text(double microseconds) {
   return end.ec == std::errc() ? std::string(out.data(), end.ptr) : "0.000";
 }
 
-// As JSON writes it: labels may be the caller's.
+// Returns a JSON string. Labels may be the caller's.
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -54,27 +54,27 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
-// Rows are in the order of their names. Times count from the first stretch.
-void write_rows(std::ostream& file, const std::map<std::string, std::vector<Stretch>>& rows) {
+// Rows are in the order of their names. Times count from the first event.
+void write_rows(std::ostream& file, const std::map<std::string, std::vector<TraceEvent>>& rows) {
   double first = 0.0;
   bool any = false;
-  for (const auto& [row, stretches] : rows) {
-    for (const Stretch& stretch : stretches) {
-      first = any ? std::min(first, stretch.begin) : stretch.begin;
+  for (const auto& [row, events] : rows) {
+    for (const TraceEvent& event : events) {
+      first = any ? std::min(first, event.begin) : event.begin;
       any = true;
     }
   }
   file << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
   file << R"({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "octavo offload"}})";
   int id = 0;
-  for (const auto& [row, stretches] : rows) {
+  for (const auto& [row, events] : rows) {
     ++id;
     file << ",\n{\"ph\": \"M\", \"pid\": 1, \"tid\": " << id
          << R"(, "name": "thread_name", "args": {"name": )" << quoted(row) << "}}";
-    for (const Stretch& stretch : stretches) {
-      file << ",\n{\"ph\": \"X\", \"pid\": 1, \"tid\": " << id << ", \"name\": " << quoted(stretch.label)
-           << ", \"ts\": " << text(stretch.begin - first)
-           << ", \"dur\": " << text(std::max(0.0, stretch.end - stretch.begin)) << "}";
+    for (const TraceEvent& event : events) {
+      file << ",\n{\"ph\": \"X\", \"pid\": 1, \"tid\": " << id << ", \"name\": " << quoted(event.label)
+           << ", \"ts\": " << text(event.begin - first)
+           << ", \"dur\": " << text(std::max(0.0, event.end - event.begin)) << "}";
     }
   }
   file << "\n]}\n";
@@ -89,16 +89,16 @@ double trace_clock() {
       .count();
 }
 
-void note(const std::string& row, const std::string& label, double begin, double end) {
+void record_trace(const std::string& row, const std::string& label, double begin, double end) {
   const std::lock_guard lock(trace().mutex);
   trace().rows[row].push_back({label, begin, end});
 }
 
-void TraceSource::enter() {
+void TraceSource::register_source() {
   const std::lock_guard lock(trace().sources_mutex);
   trace().sources.push_back(this);
 }
-void TraceSource::leave() {
+void TraceSource::unregister_source() {
   const std::lock_guard lock(trace().sources_mutex);
   std::erase(trace().sources, this);
 }
@@ -108,7 +108,7 @@ void TraceSource::leave() {
 void trace_offload(bool on) { offload::trace().on = on; }
 
 void note_offload(const std::string& row, const std::string& label, double begin, double end) {
-  if (offload::tracing()) offload::note(row, label, begin, end);
+  if (offload::tracing()) offload::record_trace(row, label, begin, end);
 }
 
 Status write_offload_trace(const std::string& path) {
@@ -116,7 +116,7 @@ Status write_offload_trace(const std::string& path) {
     const std::lock_guard lock(offload::trace().sources_mutex);
     for (offload::TraceSource* source : offload::trace().sources) source->collect();
   }
-  std::map<std::string, std::vector<offload::Stretch>> rows;
+  std::map<std::string, std::vector<offload::TraceEvent>> rows;
   {
     const std::lock_guard lock(offload::trace().mutex);
     rows.swap(offload::trace().rows);

@@ -1,5 +1,5 @@
-// What queues note while a trace is on. Queues of threads note a stretch when it is over; a GPU's note two
-// events, which are looked at when the trace is written.
+// Trace events of queues. A thread's queue records an event when it ends. A GPU's queue records CUDA events
+// and reads them when the trace is written.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,37 +8,38 @@
 namespace octavo::offload {
 
 bool tracing();
-// Microseconds of the clock that traces use.
+// Returns the time of the traces' clock in microseconds.
 double trace_clock();
-void note(const std::string& row, const std::string& label, double begin, double end);
+void record_trace(const std::string& row, const std::string& label, double begin, double end);
 
-// Somebody who notes later. Writing a trace asks all that exist; they must ask themselves before they go.
+// Buffers trace events. write_offload_trace() calls collect() on every live source; a derived destructor must
+// call it too.
 class TraceSource {
  public:
   TraceSource() = default;
   TraceSource(const TraceSource&) = delete;
   TraceSource& operator=(const TraceSource&) = delete;
-  // Notes what it has kept and forgets it. Waits for what is not over.
+  // Records the buffered events, after waiting for their ends.
   virtual void collect() = 0;
 
  protected:
   ~TraceSource() = default;
-  // The last thing in a constructor: from now on it may be asked.
-  void enter();
-  // The first thing in a destructor: nobody asks any more.
-  void leave();
+  // Called at the end of a constructor. Other threads may call collect() from now on.
+  void register_source();
+  // Called at the beginning of a destructor. No other thread calls collect() afterwards.
+  void unregister_source();
 };
 
-// Notes the stretch in which it lives.
-class Noted {
+// Records an event that lasts as long as the object.
+class TraceScope {
  public:
-  Noted(const std::string& row, const char* label)
+  TraceScope(const std::string& row, const char* label)
       : row_(row), label_(label), begin_(label != nullptr && tracing() ? trace_clock() : -1.0) {}
-  ~Noted() {
-    if (begin_ >= 0.0) note(row_, label_, begin_, trace_clock());
+  ~TraceScope() {
+    if (begin_ >= 0.0) record_trace(row_, label_, begin_, trace_clock());
   }
-  Noted(const Noted&) = delete;
-  Noted& operator=(const Noted&) = delete;
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
 
  private:
   const std::string& row_;

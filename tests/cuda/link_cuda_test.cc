@@ -29,10 +29,10 @@ using testing::HasSubstr;
 
 void ok(const Status& status) { ASSERT_TRUE(status.ok()) << status.message(); }
 void ok(cudaError_t error) { ASSERT_EQ(error, cudaSuccess) << cudaGetErrorString(error); }
-Mark mark_of(Queue& queue) {
-  auto mark = queue.mark();
-  EXPECT_TRUE(mark.ok()) << mark.status().message();
-  return mark.ok() ? *mark : Mark();
+Fence record(Queue& queue) {
+  auto fence = queue.record_fence();
+  EXPECT_TRUE(fence.ok()) << fence.status().message();
+  return fence.ok() ? *fence : Fence();
 }
 
 Status copied(void* to, const void* from, std::size_t bytes, void* stream) {
@@ -76,12 +76,12 @@ class LinkCuda : public testing::Test {
   }
   void TearDown() override {
     unsetenv("OCTAVO_OFFLOAD_DELAYS");
-    link.reset();
+    queues.reset();
   }
   void make() {
-    auto made = make_cuda_link("[test]", 0);
+    auto made = make_cuda_queues("[test]", 0);
     ASSERT_TRUE(made.ok()) << made.status().message();
-    link = std::move(*made);
+    queues = std::move(*made);
   }
   HostMemory pinned(std::int64_t bytes) {
     auto made = HostMemory::allocate(bytes);
@@ -90,7 +90,7 @@ class LinkCuda : public testing::Test {
     return std::move(*made);
   }
 
-  std::unique_ptr<Link> link;
+  std::unique_ptr<DeviceQueues> queues;
 };
 
 // States go up into few slots, are turned around by one on the device, and come back: any wrong order shows.
@@ -107,29 +107,29 @@ TEST_F(LinkCuda, NoDelayChangesWhatGoesThroughSlots) {
       host.data()[i] = static_cast<std::byte>(i % 251 + i / kBytes);
     const std::vector<std::byte> first(host.data(), host.data() + host.bytes());
     const DeviceBytes slots(2 * kSlots * kBytes);
-    std::vector<Mark> freed(kSlots);
+    std::vector<Fence> freed(kSlots);
     for (int step = 0; step < kSteps; ++step) {
       for (int tensor = 0; tensor < kTensors; ++tensor) {
         const int slot = (step * kTensors + tensor) % kSlots;
         char* const in = slots.data() + 2 * slot * kBytes;
         char* const out = in + kBytes;
         std::byte* const state = host.data() + tensor * kBytes;
-        ok(link->up().after(freed[static_cast<std::size_t>(slot)]));
-        ok(link->up().copy(in, state, kBytes, "states up"));
-        ok(link->work().after(mark_of(link->up())));
-        ok(link->work().run(
+        ok(queues->up().order_after(freed[static_cast<std::size_t>(slot)]));
+        ok(queues->up().copy(in, state, kBytes, "states up"));
+        ok(queues->work().order_after(record(queues->up())));
+        ok(queues->work().run(
             [=](void* stream) {
               if (Status bad = copied(out, in + 1, kBytes - 1, stream); !bad.ok()) return bad;
               return copied(out + kBytes - 1, in, 1, stream);
             },
             "turn"));
-        ok(link->down().after(mark_of(link->work())));
-        ok(link->down().copy(state, out, kBytes, "states down"));
-        freed[static_cast<std::size_t>(slot)] = mark_of(link->down());
+        ok(queues->down().order_after(record(queues->work())));
+        ok(queues->down().copy(state, out, kBytes, "states down"));
+        freed[static_cast<std::size_t>(slot)] = record(queues->down());
         // The next step of a tensor reads what this one wrote: kSlots < kTensors, so slots alone say it.
       }
     }
-    ok(mark_of(link->down()).wait());
+    ok(record(queues->down()).wait());
     for (int tensor = 0; tensor < kTensors; ++tensor) {
       std::vector<std::byte> expected(first.begin() + tensor * kBytes, first.begin() + (tensor + 1) * kBytes);
       std::rotate(expected.begin(), expected.begin() + kSteps, expected.end());
@@ -151,31 +151,31 @@ TEST_F(LinkCuda, TheHostsThreadWaitsForCopiesAndQueuesOthers) {
     ok(cudaStreamCreateWithFlags(&caller, cudaStreamNonBlocking));
     hold(caller, 20);
     ok(cudaMemsetAsync(device.data(), 5, kBytes, caller));
-    const auto ready = link->mark(caller);
+    const auto ready = queues->record_fence(caller);
     ok(ready.status());
     EXPECT_FALSE(ready->passed());
-    ok(link->down().after(*ready));
-    ok(link->down().copy(host.data(), device.data(), kBytes, "gradient down"));
-    const Mark down = mark_of(link->down());
-    ok(link->host().after(down));
-    auto up = std::make_shared<Mark>();
-    ok(link->host().run(
+    ok(queues->down().order_after(*ready));
+    ok(queues->down().copy(host.data(), device.data(), kBytes, "gradient down"));
+    const Fence down = record(queues->down());
+    ok(queues->host().order_after(down));
+    auto up = std::make_shared<Fence>();
+    ok(queues->host().run(
         [&host, &device, this, up](void* stream) {
           EXPECT_EQ(stream, nullptr);
           for (std::int64_t i = 0; i < kBytes; ++i) {
             if (host.data()[i] != std::byte{5}) return Status::failed("not there yet");
             host.data()[i] = std::byte{9};
           }
-          if (Status bad = link->up().copy(device.data(), host.data(), kBytes, "weight up"); !bad.ok())
+          if (Status bad = queues->up().copy(device.data(), host.data(), kBytes, "weight up"); !bad.ok())
             return bad;
-          auto mark = link->up().mark();
-          if (mark.ok()) *up = *mark;
-          return mark.status();
+          auto fence = queues->up().record_fence();
+          if (fence.ok()) *up = *fence;
+          return fence.status();
         },
         "step"));
-    ok(mark_of(link->host()).wait());
+    ok(record(queues->host()).wait());
     EXPECT_TRUE(down.passed());
-    ok(link->order(caller, *up));
+    ok(queues->order_stream_after(caller, *up));
     std::vector<char> seen(kBytes);
     ok(cudaMemcpyAsync(seen.data(), device.data(), kBytes, cudaMemcpyDefault, caller));
     ok(cudaStreamSynchronize(caller));
@@ -187,43 +187,43 @@ TEST_F(LinkCuda, TheHostsThreadWaitsForCopiesAndQueuesOthers) {
 TEST_F(LinkCuda, AStreamBehindAThreadsMarkWaitsForIt) {
   const HostMemory host = pinned(4096);
   const DeviceBytes device(4096);
-  ok(link->host().run(
+  ok(queues->host().run(
       [&](void*) {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         std::memset(host.data(), 3, 4096);
         return Status();
       },
       "slow"));
-  ok(link->up().after(mark_of(link->host())));
-  ok(link->up().copy(device.data(), host.data(), 4096, "up"));
-  ok(mark_of(link->up()).wait());
+  ok(queues->up().order_after(record(queues->host())));
+  ok(queues->up().copy(device.data(), host.data(), 4096, "up"));
+  ok(record(queues->up()).wait());
   std::vector<char> seen(4096);
   ok(cudaMemcpy(seen.data(), device.data(), 4096, cudaMemcpyDefault));
   EXPECT_THAT(seen, testing::Each(3));
 }
 
 TEST_F(LinkCuda, AnErrorStays) {
-  ok(mark_of(link->work()).wait());
-  EXPECT_EQ(link->work().run([](void*) { return Status::failed("no kernel"); }, "bad").message(),
+  ok(record(queues->work()).wait());
+  EXPECT_EQ(queues->work().run([](void*) { return Status::failed("no kernel"); }, "bad").message(),
             "no kernel");
   bool ran = false;
-  EXPECT_FALSE(link->work().run([&](void*) { return ran = true, Status(); }, "never").ok());
+  EXPECT_FALSE(queues->work().run([&](void*) { return ran = true, Status(); }, "never").ok());
   EXPECT_FALSE(ran);
-  EXPECT_EQ(link->work().mark().status().message(), "no kernel");
-  EXPECT_EQ(link->work().after(mark_of(link->up())).message(), "no kernel");
-  ok(mark_of(link->down()).wait());
+  EXPECT_EQ(queues->work().record_fence().status().message(), "no kernel");
+  EXPECT_EQ(queues->work().order_after(record(queues->up())).message(), "no kernel");
+  ok(record(queues->down()).wait());
 }
 
 TEST_F(LinkCuda, AStreamThatIsCapturedIsAnError) {
   cudaStream_t caller = nullptr;
   ok(cudaStreamCreateWithFlags(&caller, cudaStreamNonBlocking));
   ok(cudaStreamBeginCapture(caller, cudaStreamCaptureModeThreadLocal));
-  EXPECT_THAT(link->mark(caller).status().message(), HasSubstr("graph"));
-  EXPECT_THAT(link->order(caller, mark_of(link->up())).message(), HasSubstr("graph"));
+  EXPECT_THAT(queues->record_fence(caller).status().message(), HasSubstr("graph"));
+  EXPECT_THAT(queues->order_stream_after(caller, record(queues->up())).message(), HasSubstr("graph"));
   cudaGraph_t graph = nullptr;
   ok(cudaStreamEndCapture(caller, &graph));
   ok(cudaGraphDestroy(graph));
-  ok(link->mark(caller).status());
+  ok(queues->record_fence(caller).status());
   ok(cudaStreamDestroy(caller));
 }
 
@@ -234,37 +234,37 @@ TEST_F(LinkCuda, PinnedMemoryIsPinnedForEveryDeviceAndNotThereInAForkedProcess) 
     ok(cudaPointerGetAttributes(&attributes, at));
     EXPECT_EQ(attributes.type, cudaMemoryTypeHost);
   }
-  auto mark = std::make_unique<Mark>(mark_of(link->up()));
+  auto fence = std::make_unique<Fence>(record(queues->up()));
   const pid_t child = fork();
   if (child == 0) {
     const auto says = [](const Status& status) {
       return status.message().find("forked") != std::string::npos;
     };
-    bool good = says(link->up().copy(nullptr, nullptr, 1, "up")) && says(link->up().mark().status()) &&
-                says(link->mark(nullptr).status()) && says(mark->wait()) &&
-                says(link->order(nullptr, *mark)) &&
-                says(link->host().run([](void*) { return Status(); }, "run"));
-    mark.reset();
-    link.reset();
+    bool good = says(queues->up().copy(nullptr, nullptr, 1, "up")) &&
+                says(queues->up().record_fence().status()) && says(queues->record_fence(nullptr).status()) &&
+                says(fence->wait()) && says(queues->order_stream_after(nullptr, *fence)) &&
+                says(queues->host().run([](void*) { return Status(); }, "run"));
+    fence.reset();
+    queues.reset();
     _exit(good ? 0 : 1);
   }
   int status = -1;
   waitpid(child, &status, 0);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  ok(link->up().copy(host.data(), host.data() + 4096, 1, "still works"));
-  ok(mark_of(link->up()).wait());
+  ok(queues->up().copy(host.data(), host.data() + 4096, 1, "still works"));
+  ok(record(queues->up()).wait());
 }
 
 TEST_F(LinkCuda, ATraceShowsStreamsAndTheThread) {
   const HostMemory host = pinned(32 << 20);
   const DeviceBytes device(32 << 20);
   trace_offload(true);
-  ok(link->up().copy(device.data(), host.data(), 16 << 20, "states up"));
-  ok(link->down().copy(host.data() + (16 << 20), device.data() + (16 << 20), 16 << 20, "states down"));
-  ok(link->work().run([&](void* stream) { return copied(device.data(), device.data() + 64, 64, stream); },
-                      "step"));
-  ok(link->host().run([](void*) { return Status(); }, "cpu step"));
-  ok(mark_of(link->host()).wait());
+  ok(queues->up().copy(device.data(), host.data(), 16 << 20, "states up"));
+  ok(queues->down().copy(host.data() + (16 << 20), device.data() + (16 << 20), 16 << 20, "states down"));
+  ok(queues->work().run([&](void* stream) { return copied(device.data(), device.data() + 64, 64, stream); },
+                        "step"));
+  ok(queues->host().run([](void*) { return Status(); }, "cpu step"));
+  ok(record(queues->host()).wait());
   const auto path = std::filesystem::temp_directory_path() / ("octavo_link_" + std::to_string(getpid()));
   ok(write_offload_trace(path.string()));
   trace_offload(false);

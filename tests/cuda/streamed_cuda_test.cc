@@ -32,8 +32,8 @@ class CudaTarget final : public Target {
     (void)cudaStreamDestroy(stream_);
   }
   [[nodiscard]] octavo::Device device() const override { return {octavo::DeviceKind::cuda, 0}; }
-  [[nodiscard]] std::unique_ptr<octavo::offload::Link> link() override {
-    return std::move(octavo::offload::make_cuda_link("[test]", 0).value());
+  [[nodiscard]] std::unique_ptr<octavo::offload::DeviceQueues> queues() override {
+    return std::move(octavo::offload::make_cuda_queues("[test]", 0).value());
   }
   [[nodiscard]] void* stream() override { return stream_; }
   // From large pieces: cudaMalloc is slow.
@@ -202,7 +202,7 @@ TEST_F(StreamedCuda, ScalarsAreThoseOfTheCallersStream) {
   }
 }
 
-// The caller's stream, ordered behind the promise, may use a gradient's memory and read a weight.
+// The caller's stream, ordered after the fence, may use a gradient's memory and read a weight.
 TEST_F(StreamedCuda, PromisesOrderTheCallersStream) {
   const OptimizerCase adamw = optimizers(false)[1];
   auto* const stream = static_cast<cudaStream_t>(target->stream());
@@ -213,15 +213,14 @@ TEST_F(StreamedCuda, PromisesOrderTheCallersStream) {
     octavo::StepArgs args = step_args(adamw, 1);
     ASSERT_TRUE(expected.step(args).ok());
     ASSERT_TRUE(got.step(args).ok());
-    const auto order = [&](const octavo::offload::Promise& promise) {
-      if (octavo::Status bad = promise.queued.wait(); !bad.ok()) return bad;
-      return promise.mark == nullptr ? octavo::Status() : got.link().order(stream, *promise.mark);
+    const auto order = [&](const octavo::offload::PendingFence& pending) {
+      return octavo::offload::order_stream_after(got.queues(), stream, pending);
     };
     for (std::size_t i = 0; i < expected.tensors().size(); ++i) {
       const auto bytes = static_cast<std::size_t>(expected.tensors()[i].grad.size());
-      ASSERT_TRUE(order(got.whole().gradient(i)).ok());
+      ASSERT_TRUE(order(got.fences(i).gradient).ok());
       check(cudaMemsetAsync(got.device_grad(i), 0x3F, bytes, stream));
-      ASSERT_TRUE(order(got.whole().weight(i)).ok());
+      ASSERT_TRUE(order(got.fences(i).weight).ok());
       EXPECT_EQ(got.weight_difference(i, expected, Streamed::When::ordered), "") << i;
     }
     EXPECT_EQ(got.difference(expected), "");
@@ -232,15 +231,15 @@ TEST(StreamedCudaMemory, OneCopyReachesAsFarAsItsAllocation) {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) GTEST_SKIP() << "no GPU";
   CudaTarget target;
-  const auto link = target.link();
+  const auto queues = target.queues();
   const std::byte* const one = target.allocate_host(1 << 20);
   const std::byte* const other = target.allocate_host(1 << 20);
-  EXPECT_TRUE(link->in_one_piece(one, one + (1 << 20) - 1));
-  EXPECT_FALSE(link->in_one_piece(one, other));
-  EXPECT_FALSE(link->in_one_piece(one, &count));
+  EXPECT_TRUE(queues->in_one_allocation(one, one + (1 << 20) - 1));
+  EXPECT_FALSE(queues->in_one_allocation(one, other));
+  EXPECT_FALSE(queues->in_one_allocation(one, &count));
   void* own = nullptr;
   check(cudaMallocHost(&own, 8192));
-  EXPECT_TRUE(link->in_one_piece(own, static_cast<std::byte*>(own) + 8191));
+  EXPECT_TRUE(queues->in_one_allocation(own, static_cast<std::byte*>(own) + 8191));
   check(cudaFreeHost(own));
 }
 

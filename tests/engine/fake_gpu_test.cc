@@ -142,8 +142,9 @@ Result<std::unique_ptr<DeviceWork>> make_cuda_work(const std::string& /*where*/,
 }
 
 // Its queues are threads.
-Result<std::unique_ptr<offload::Link>> offload::make_cuda_link(const std::string& /*where*/, int /*device*/) {
-  return make_cpu_link();
+Result<std::unique_ptr<offload::DeviceQueues>> offload::make_cuda_queues(const std::string& /*where*/,
+                                                                         int /*device*/) {
+  return make_cpu_queues();
 }
 Status offload::pin_pages(void* /*data*/, std::int64_t /*bytes*/) { return Status::unsupported("no GPU"); }
 void offload::unpin_pages(void* /*data*/) {}

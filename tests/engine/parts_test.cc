@@ -1,9 +1,9 @@
 // The engine's parts by themselves: which buffers share memory, and which step counts on a device are known
 // to be equal, and who is stepped first. No device is needed for any.
 // SPDX-License-Identifier: MIT
-#include "engine/plan.h"
 #include "engine/ranges.h"
 #include "engine/registry.h"
+#include "engine/step_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -128,11 +128,10 @@ TEST(Plan, SmallCohortsGoFirstAndThoseOfTheDeviceLast) {
   ASSERT_TRUE(registry.set(kHandles, tensors).status.ok());
   registry[2].offloaded->order = 0;
   registry[1].offloaded->order = 1;
-  const auto link = offload::make_cpu_link();
+  offload::Offload offload("[sgd]");
   const std::array<const void*, 4> grads = {params[0].data(), params[1].data(), params[2].data(),
                                             params[3].data()};
-  const auto plan = Plan::make(registry, kHandles, grads, std::array<DType, 4>{},
-                               [&](Device) { return Result<offload::Link*>(link.get()); });
+  const auto plan = StepPlan::make(registry, kHandles, grads, std::array<DType, 4>{}, offload);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   std::vector<std::uint32_t> order;
   for (const Cohort& cohort : (*plan)->cohorts()) order.push_back(cohort.handles[0]);

@@ -14,7 +14,7 @@ using octavo::TensorSpec;
 class FakeTarget final : public Target {
  public:
   [[nodiscard]] octavo::Device device() const override { return {octavo::DeviceKind::cuda, 0}; }
-  [[nodiscard]] std::unique_ptr<octavo::offload::Link> link() override { return threads_.link(); }
+  [[nodiscard]] std::unique_ptr<octavo::offload::DeviceQueues> queues() override { return threads_.queues(); }
   [[nodiscard]] void* stream() override { return nullptr; }
   std::byte* allocate(std::int64_t bytes) override { return threads_.allocate(bytes); }
   std::byte* allocate_host(std::int64_t bytes) override { return threads_.allocate_host(bytes); }
@@ -35,7 +35,7 @@ TEST(StreamedFakeGpu, CountsAndScalarsAreThoseOfTheCall) {
     std::int64_t second = 6;
     std::int64_t* const others[] = {&second};
     Streamed got(target, expected, kTightSizes, Streamed::Kind::slab, others);
-    std::array<octavo::StepReport, octavo::offload::Staging::kScalarPlaces + 5> reports{};  // one more round
+    std::array<octavo::StepReport, octavo::offload::Staging::kScalarSlots + 5> reports{};  // one more round
     for (std::size_t i = 0; i < reports.size(); ++i) {
       float lr = 0.01F / static_cast<float>(i + 1);
       float loss_scale = 4.0F;

@@ -1,6 +1,6 @@
 // Gradients that are added up in host memory: every sum is that of plain loops, every norm that of grad_norm.
 // SPDX-License-Identifier: MIT
-#include "offload/host_grads.h"
+#include "offload/grad_sums.h"
 
 #include "optimizers/norm_group.h"
 #include "tests/reference/elements.h"
@@ -63,11 +63,11 @@ void check_add(DType to_dtype, DType from_dtype, std::int64_t numel, bool finite
     ASSERT_TRUE(add_gradient(plain.data(), to_dtype, from.data(), from_dtype, numel, first, nullptr, 1).ok());
     EXPECT_EQ(plain, expected) << numel << " elements, first " << first;
     auto summed = to;
-    HeldSums sums;
+    GradSums sums;
     ASSERT_TRUE(add_gradient(summed.data(), to_dtype, from.data(), from_dtype, numel, first, &sums, 2).ok());
     EXPECT_EQ(summed, expected) << numel << " elements, first " << first;
     const GradView view{expected.data(), to_dtype, numel};
-    HeldSums again = sums;  // what was there before is replaced
+    GradSums again = sums;  // what was there before is replaced
     again.chunks.resize(3, 1.0);
     again.max_bits = 77;
     again.nonfinite = 77;
@@ -108,7 +108,7 @@ TEST(Held, SumsOfManyJoinToTheirNorm) {
     const DType dtype = kTypes[i % 3];
     data.push_back(gradient(dtype, sizes[i], static_cast<std::uint32_t>(i), i != 3));
     views.push_back({data.back().data(), dtype, sizes[i]});
-    HeldSums sums;
+    GradSums sums;
     ASSERT_TRUE(sum_gradient(views.back(), sums, 2).ok());
     all.insert(all.end(), sums.chunks.begin(), sums.chunks.end());
     max_bits = std::max(max_bits, sums.max_bits);

@@ -6,9 +6,10 @@ namespace test {
 namespace {
 
 using octavo::StateFormat;
-using octavo::offload::Mark;
+using octavo::offload::Fence;
 using octavo::offload::OffloadedStep;
-using octavo::offload::OffloadedTensor;
+using octavo::offload::StepTensor;
+using octavo::offload::TensorFences;
 
 std::vector<octavo::TensorSpec> host_specs(StateFormat format) {
   using octavo::DType;
@@ -29,8 +30,8 @@ struct HostSteps {
       : own(optimizer.config, host_specs(format), 7),
         expected(own),
         counts(own.tensors().size()),
-        link(octavo::offload::make_cpu_link()) {
-    std::vector<OffloadedTensor> tensors(counts.size());
+        queues(octavo::offload::make_cpu_queues()) {
+    std::vector<StepTensor> tensors(counts.size());
     std::vector<std::int64_t*> at;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       copies.push_back(own.tensors()[i].param);
@@ -39,37 +40,36 @@ struct HostSteps {
       tensors[i].order = order[i];
       at.push_back(&counts[i]);
     }
-    auto made = octavo::offload::make_host_step(optimizer.config, tensors, *link, at, job);
+    auto made = octavo::offload::make_host_step(optimizer.config, tensors, *queues, at, job);
     EXPECT_TRUE(made.ok()) << made.status().message();
     backend = std::move(*made);
   }
 
-  void queue(octavo::StepArgs args, std::span<const Mark> complete) {
+  void queue(octavo::StepArgs args, std::span<const Fence> complete) {
     own.fill_grads(++seed);
     expected.fill_grads(seed);
-    std::vector<const void*> held;
-    for (const TensorBuffers& t : own.tensors()) held.push_back(t.grad.data());
-    OffloadedStep::Call call;
-    call.held = held;
-    call.complete = complete;
-    backend->prepare(call);
-    const auto queued = backend->step(args);
+    std::vector<octavo::offload::StepGrad> grads;
+    for (const TensorBuffers& t : own.tensors()) grads.push_back({t.grad.data(), true, {}});
+    for (std::size_t i = 0; i < complete.size(); ++i) grads[i].complete = complete[i];
+    const auto queued = backend->step({args, grads});
     ASSERT_TRUE(queued.ok()) << queued.status().message();
+    fences = queued->tensors;
   }
-  // Until the promise of a weight is kept.
+  // Until the weight is up to date.
   void wait(std::size_t i) const {
-    const octavo::offload::Promise promise = backend->weight(i);
-    ASSERT_TRUE(promise.queued.wait().ok());
-    ASSERT_NE(promise.mark, nullptr);
-    ASSERT_TRUE(promise.mark->wait().ok());
-    ASSERT_TRUE(backend->gradient(i).queued.passed());
+    const octavo::offload::PendingFence pending = fences[i].weight;
+    ASSERT_TRUE(pending.queued.wait().ok());
+    ASSERT_NE(pending.fence, nullptr);
+    ASSERT_TRUE(pending.fence->wait().ok());
+    ASSERT_TRUE(fences[i].gradient.queued.passed());
   }
 
   TensorSet own, expected;
   std::vector<std::int64_t> counts;
   std::vector<Buffer> copies;
-  std::unique_ptr<octavo::offload::Link> link;
+  std::unique_ptr<octavo::offload::DeviceQueues> queues;
   std::unique_ptr<OffloadedStep> backend;
+  std::vector<TensorFences> fences;
   std::uint64_t seed = 0;
 };
 
@@ -105,23 +105,23 @@ TEST(HostStep, OrderAndEnd) {
   HostSteps both(optimizer, StateFormat::int8, 1, {4, 3, 2, 1, 0});
   std::promise<void> gate;
   const std::shared_future<void> opened(gate.get_future());
-  const auto other = octavo::offload::make_cpu_link();
+  const auto other = octavo::offload::make_cpu_queues();
   const auto hold = [opened](void* /*stream*/) {
     opened.wait();
     return octavo::Status();
   };
   ASSERT_TRUE(other->host().run(hold, "gate").ok());
-  std::vector<Mark> complete(5);
-  complete[0] = other->host().mark().value();
+  std::vector<Fence> complete(5);
+  complete[0] = other->host().record_fence().value();
   both.queue(step_args(optimizer, 1), complete);
   for (const std::size_t i : {4, 3, 2, 1}) both.wait(i);
-  const octavo::offload::Promise last = both.backend->weight(0);
+  const octavo::offload::PendingFence last = both.fences[0].weight;
   EXPECT_FALSE(last.queued.passed());
   EXPECT_EQ(both.counts, (std::vector<std::int64_t>{0, 1, 1, 1, 1}));
   both.backend = nullptr;
   gate.set_value();
   ASSERT_TRUE(last.queued.wait().ok());
-  ASSERT_TRUE(last.mark->wait().ok());
+  ASSERT_TRUE(last.fence->wait().ok());
   ASSERT_TRUE(both.expected.step(step_args(optimizer, 1)).ok());
   EXPECT_EQ(both.own.difference(both.expected), "");
   EXPECT_EQ(both.counts[0], 1);

@@ -1,7 +1,6 @@
 // Limits of machines and containers, read from files as they are there.
 // SPDX-License-Identifier: MIT
-#include "offload/limits.h"
-#include "offload/host_threads.h"
+#include "offload/host_limits.h"
 
 #include <octavo/offload.h>
 
@@ -39,7 +38,7 @@ constexpr const char* kMemory = "MemTotal: 2000 kB\nMemFree: 10 kB\nMemAvailable
 
 TEST(Limits, NothingSaysALimit) {
   const Root root;
-  EXPECT_EQ(memory_room(root.path()), std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(available_memory(root.path()), std::numeric_limits<std::int64_t>::max());
   EXPECT_EQ(cpu_quota(root.path()), std::numeric_limits<int>::max());
 }
 
@@ -47,11 +46,11 @@ TEST(Limits, OfTheMachine) {
   const Root root;
   root.write("proc/meminfo", kMemory);
   root.write("proc/self/cgroup", "0::/\n");
-  EXPECT_EQ(memory_room(root.path()), 1024 * 1000);
+  EXPECT_EQ(available_memory(root.path()), 1024 * 1000);
   root.write("sys/fs/cgroup/memory.max", "max\n");
   root.write("sys/fs/cgroup/memory.current", "5\n");
   root.write("sys/fs/cgroup/cpu.max", "max 100000\n");
-  EXPECT_EQ(memory_room(root.path()), 1024 * 1000);
+  EXPECT_EQ(available_memory(root.path()), 1024 * 1000);
   EXPECT_EQ(cpu_quota(root.path()), std::numeric_limits<int>::max());
 }
 
@@ -62,19 +61,19 @@ TEST(Limits, OfAContainerAndThoseAroundIt) {
   root.write("sys/fs/cgroup/pod/run/memory.max", "500000\n");
   root.write("sys/fs/cgroup/pod/run/memory.current", "200000\n");
   root.write("sys/fs/cgroup/pod/run/cpu.max", "350000 100000\n");
-  EXPECT_EQ(memory_room(root.path()), 300000);
+  EXPECT_EQ(available_memory(root.path()), 300000);
   EXPECT_EQ(cpu_quota(root.path()), 3);
   root.write("sys/fs/cgroup/pod/run/memory.stat", "anon 7\ninactive_file 50000\nactive_file 1\n");
-  EXPECT_EQ(memory_room(root.path()), 350000);
+  EXPECT_EQ(available_memory(root.path()), 350000);
   root.write("sys/fs/cgroup/pod/memory.max", "400000\n");
   root.write("sys/fs/cgroup/pod/memory.current", "300000\n");
   root.write("sys/fs/cgroup/pod/cpu.max", "50000 100000\n");
-  EXPECT_EQ(memory_room(root.path()), 100000);
+  EXPECT_EQ(available_memory(root.path()), 100000);
   EXPECT_EQ(cpu_quota(root.path()), 1);
   root.write("sys/fs/cgroup/pod/memory.high", "310000\n");
-  EXPECT_EQ(memory_room(root.path()), 10000);
+  EXPECT_EQ(available_memory(root.path()), 10000);
   root.write("sys/fs/cgroup/pod/memory.current", "900000\n");
-  EXPECT_EQ(memory_room(root.path()), 0);
+  EXPECT_EQ(available_memory(root.path()), 0);
 }
 
 // A container that sees its own group as the mount, under a path that is the host's.
@@ -83,7 +82,7 @@ TEST(Limits, WhereThePathIsNotThere) {
   root.write("proc/self/cgroup", "0::/../kubepods/x\n");
   root.write("sys/fs/cgroup/memory.max", "500\n");
   root.write("sys/fs/cgroup/memory.current", "100\n");
-  EXPECT_EQ(memory_room(root.path()), 400);
+  EXPECT_EQ(available_memory(root.path()), 400);
 }
 
 TEST(Limits, OfTheFirstVersion) {
@@ -92,7 +91,7 @@ TEST(Limits, OfTheFirstVersion) {
   root.write("proc/self/cgroup", "9:name=systemd:/\n4:memory:/job\n2:cpu,cpuacct:/job\n0::/\n");
   root.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   root.write("sys/fs/cgroup/memory/memory.usage_in_bytes", "123\n");
-  EXPECT_EQ(memory_room(root.path()), 1024 * 1000);
+  EXPECT_EQ(available_memory(root.path()), 1024 * 1000);
   root.write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "600000\n");
   root.write("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "200000\n");
   root.write("sys/fs/cgroup/memory/job/memory.stat", "inactive_file 1\ntotal_inactive_file 100000\n");
@@ -100,7 +99,7 @@ TEST(Limits, OfTheFirstVersion) {
   root.write("sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
   root.write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
   root.write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
-  EXPECT_EQ(memory_room(root.path()), 500000);
+  EXPECT_EQ(available_memory(root.path()), 500000);
   EXPECT_EQ(cpu_quota(root.path()), 4);
 }
 

@@ -28,7 +28,7 @@ class Target {
   Target& operator=(const Target&) = delete;
   virtual ~Target() = default;
   [[nodiscard]] virtual octavo::Device device() const = 0;
-  [[nodiscard]] virtual std::unique_ptr<octavo::offload::Link> link() = 0;
+  [[nodiscard]] virtual std::unique_ptr<octavo::offload::DeviceQueues> queues() = 0;
   [[nodiscard]] virtual void* stream() = 0;  // the caller's
   virtual std::byte* allocate(std::int64_t bytes) = 0;
   virtual std::byte* allocate_host(std::int64_t bytes) = 0;
@@ -40,8 +40,8 @@ class Target {
 class ThreadTarget final : public Target {
  public:
   [[nodiscard]] octavo::Device device() const override { return {}; }
-  [[nodiscard]] std::unique_ptr<octavo::offload::Link> link() override {
-    return octavo::offload::make_cpu_link();
+  [[nodiscard]] std::unique_ptr<octavo::offload::DeviceQueues> queues() override {
+    return octavo::offload::make_cpu_queues();
   }
   [[nodiscard]] void* stream() override { return nullptr; }
   std::byte* allocate(std::int64_t bytes) override {
@@ -66,28 +66,36 @@ class Streamed {
            std::span<std::int64_t* const> counts = {}, std::vector<std::uint32_t> order = {})
       : target_(target), set_(set), kind_(kind), sizes_(sizes), order_(std::move(order)) {
     order_.resize(size());
+    fences_.resize(size());
     for (const TensorBuffers& t : set_.tensors()) {
       params_.push_back(twin(t.param));
       grads_.push_back(twin(t.grad));
       held_.emplace_back(t.grad.size());
     }
     if (kind == Kind::slab || kind == Kind::slab_with_gaps) lay_out();
-    link_ = target.link();
-    staging_.emplace(*link_);
+    queues_ = target.queues();
+    staging_.emplace(*queues_);
     step_ = make(all(), counts);
   }
 
-  octavo::Result<octavo::StepReport> step(const octavo::StepArgs& args) { return run(*step_, all(), args); }
+  octavo::Result<octavo::StepReport> step(const octavo::StepArgs& args) {
+    auto done = run(*step_, all(), args);
+    if (!done.ok()) return done.status();
+    fences_ = std::move(done->tensors);
+    return done->report;
+  }
   // By a backend of its own, which is gone when the call returns.
   octavo::Result<octavo::StepReport> step_some(const std::vector<std::size_t>& tensors,
                                                const octavo::StepArgs& args) {
     const auto made = make(tensors, {});
-    return run(*made, tensors, args);
+    const auto done = run(*made, tensors, args);
+    if (!done.ok()) return done.status();
+    return done->report;
   }
 
   // When the gradients were read.
   void fill_grads(std::uint64_t seed) {
-    for (std::size_t i = 0; i < size(); ++i) EXPECT_TRUE(wait_for(step_->gradient(i)).ok());
+    for (std::size_t i = 0; i < size(); ++i) EXPECT_TRUE(fences_[i].gradient.wait().ok());
     set_.fill_grads(seed);
     for (std::size_t i = 0; i < size(); ++i) {
       const Buffer& grad = set_.tensors()[i].grad;
@@ -95,16 +103,16 @@ class Streamed {
     }
   }
   void overwrite_gradient(std::size_t i) {
-    EXPECT_TRUE(wait_for(step_->gradient(i)).ok());
+    EXPECT_TRUE(fences_[i].gradient.wait().ok());
     const Buffer& grad = set_.tensors()[i].grad;
     const std::vector<std::byte> wrong(static_cast<std::size_t>(grad.size()), std::byte{0x3F});
     target_.copy(kind_ == Kind::held ? held_[i].data() : grads_[i], wrong.data(), grad.size());
   }
   [[nodiscard]] bool weight_is_ready(std::size_t i) const {
-    const auto& promise = step_->weight(i);
-    return promise.queued.passed() && (promise.mark == nullptr || promise.mark->passed());
+    const auto& pending = fences_[i].weight;
+    return pending.queued.passed() && (pending.fence == nullptr || pending.fence->passed());
   }
-  octavo::Status wait_weight(std::size_t i) { return wait_for(step_->weight(i)); }
+  octavo::Status wait_weight(std::size_t i) { return fences_[i].weight.wait(); }
   // Ordered: the caller's stream is, and the host does not wait.
   enum class When { promised, ordered };
   std::string weight_difference(std::size_t i, const TensorSet& other, When when = When::promised) {
@@ -118,7 +126,7 @@ class Streamed {
                             static_cast<std::size_t>(t.spec.numel), element);
   }
   void wait() {
-    const auto idle = staging_->idle();
+    const auto idle = staging_->idle_fence();
     const octavo::Status status = idle.ok() ? idle->wait() : idle.status();
     EXPECT_TRUE(status.ok()) << status.message();
   }
@@ -142,7 +150,7 @@ class Streamed {
   }
 
   void hold_down() {
-    (void)link_->down().run(
+    (void)queues_->down().run(
         [gate = gate_.get_future().share()](void*) {
           gate.wait();
           return octavo::Status();
@@ -151,8 +159,9 @@ class Streamed {
   }
   void let_go() { gate_.set_value(); }
   void shrink_staging() { most_staging_ = 4096; }
-  [[nodiscard]] octavo::offload::Link& link() { return *link_; }
+  [[nodiscard]] octavo::offload::DeviceQueues& queues() { return *queues_; }
   [[nodiscard]] octavo::offload::OffloadedStep& whole() { return *step_; }
+  [[nodiscard]] const octavo::offload::TensorFences& fences(std::size_t i) const { return fences_[i]; }
   [[nodiscard]] std::byte* device_grad(std::size_t i) { return grads_[i]; }
 
  private:
@@ -168,11 +177,6 @@ class Streamed {
     std::iota(numbers.begin(), numbers.end(), std::size_t{0});
     return numbers;
   }
-  static octavo::Status wait_for(const octavo::offload::Promise& promise) {
-    if (octavo::Status bad = promise.queued.wait(); !bad.ok()) return bad;
-    return promise.mark == nullptr ? octavo::Status() : promise.mark->wait();
-  }
-
   // Memory of the device with the same bytes, as far from a multiple of 64.
   std::byte* twin(const Buffer& own) {
     const auto phase = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(own.data()) % 64);
@@ -208,9 +212,9 @@ class Streamed {
 
   std::unique_ptr<octavo::offload::OffloadedStep> make(const std::vector<std::size_t>& tensors,
                                                        std::span<std::int64_t* const> counts) {
-    std::vector<octavo::offload::OffloadedTensor> given;
+    std::vector<octavo::offload::StepTensor> given;
     for (const std::size_t i : tensors) {
-      octavo::offload::OffloadedTensor tensor;
+      octavo::offload::StepTensor tensor;
       tensor.args = set_.tensors()[i].args();
       tensor.args.param = params_[i];
       tensor.args.grad = kind_ == Kind::held ? nullptr : grads_[i];
@@ -224,38 +228,33 @@ class Streamed {
     }
     octavo::GroupConfig config = set_.config();
     config.device = target_.device();
-    auto made = octavo::offload::make_streamed_step(config, given, *link_, counts, sizes_);
+    auto made = octavo::offload::make_streamed_step(config, given, *staging_, counts, sizes_);
     EXPECT_TRUE(made.ok()) << made.status().message();
-    (*made)->expect_held(kind_ == Kind::held);
     return std::move(*made);
   }
 
-  octavo::Result<octavo::StepReport> run(octavo::offload::OffloadedStep& step,
-                                         const std::vector<std::size_t>& tensors, octavo::StepArgs args) {
+  octavo::Result<octavo::offload::StepResult> run(octavo::offload::OffloadedStep& step,
+                                                  const std::vector<std::size_t>& tensors,
+                                                  octavo::StepArgs args) {
     args.stream = target_.stream();
-    const auto caller = link_->mark(args.stream);
+    const auto caller = queues_->record_fence(args.stream);
     if (!caller.ok()) return caller.status();
-    const std::int64_t bytes = std::min(step.staging_bytes(), most_staging_);
-    if (bytes > static_cast<std::int64_t>(staging_->memory().size()) || most_staging_ == bytes) {
+    const std::int64_t bytes = std::min(step.staging_bytes(kind_ == Kind::held), most_staging_);
+    if (bytes > static_cast<std::int64_t>(memory_.size()) || most_staging_ == bytes) {
       wait();
-      octavo::Status bad =
-          staging_->place({target_.allocate(bytes), static_cast<std::size_t>(bytes)}, *caller);
-      if (!bad.ok()) return bad;
+      memory_ = {target_.allocate(bytes), static_cast<std::size_t>(bytes)};
     }
-    std::vector<const void*> grads, held;
-    std::vector<octavo::offload::Mark> complete;
+    std::vector<octavo::offload::StepGrad> grads;
     for (const std::size_t i : tensors) {
-      grads.push_back(kind_ == Kind::held ? nullptr : grads_[i]);
+      grads.push_back({grads_[i]});
       if (kind_ != Kind::held) continue;
       // Late, by the host's queue.
       const Buffer& grad = set_.tensors()[i].grad;
-      (void)link_->host().copy(held_[i].data(), grad.data(), grad.size(), "gradient");
-      held.push_back(grad.size() == 0 ? nullptr : held_[i].data());
-      complete.push_back(*link_->host().mark());
+      (void)queues_->host().copy(held_[i].data(), grad.data(), grad.size(), "gradient");
+      grads.back() = {grad.size() == 0 ? nullptr : held_[i].data(), grad.size() != 0,
+                      *queues_->host().record_fence()};
     }
-    if (octavo::Status bad = step.bind_grads(grads); !bad.ok()) return bad;
-    step.prepare({&*staging_, *caller, held, complete});
-    return step.step(args);
+    return step.step({args, grads, *caller, {}, memory_});
   }
 
   Target& target_;
@@ -268,8 +267,10 @@ class Streamed {
   std::byte* slab_ = nullptr;
   std::vector<Buffer> held_;
   std::int64_t most_staging_ = std::int64_t{1} << 40;
+  std::span<std::byte> memory_;
+  std::vector<octavo::offload::TensorFences> fences_{};
   std::promise<void> gate_;
-  std::unique_ptr<octavo::offload::Link> link_;  // from here on: gone before the memory is
+  std::unique_ptr<octavo::offload::DeviceQueues> queues_;  // from here on: gone before the memory is
   std::optional<octavo::offload::Staging> staging_;
   std::unique_ptr<octavo::offload::OffloadedStep> step_;
 };

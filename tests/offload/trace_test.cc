@@ -40,18 +40,18 @@ Status nothing(void* /*stream*/) {
 }
 
 TEST(Trace, NotesWorkWhileItIsOnAndForgetsItWhenWritten) {
-  const auto link = make_cpu_link();
-  ASSERT_TRUE(link->work().run(nothing, "before").ok());
-  ASSERT_TRUE(link->work().mark()->wait().ok());
+  const auto queues = make_cpu_queues();
+  ASSERT_TRUE(queues->work().run(nothing, "before").ok());
+  ASSERT_TRUE(queues->work().record_fence()->wait().ok());
   trace_offload(true);
   char byte = 0;
-  ASSERT_TRUE(link->up().copy(&byte, &byte, 0, "states up").ok());
-  ASSERT_TRUE(link->work().after(*link->up().mark()).ok());
-  ASSERT_TRUE(link->work().run(nothing, "step").ok());
-  ASSERT_TRUE(link->work().mark()->wait().ok());
+  ASSERT_TRUE(queues->up().copy(&byte, &byte, 0, "states up").ok());
+  ASSERT_TRUE(queues->work().order_after(*queues->up().record_fence()).ok());
+  ASSERT_TRUE(queues->work().run(nothing, "step").ok());
+  ASSERT_TRUE(queues->work().record_fence()->wait().ok());
   trace_offload(false);
-  ASSERT_TRUE(link->work().run(nothing, "later").ok());
-  ASSERT_TRUE(link->work().mark()->wait().ok());
+  ASSERT_TRUE(queues->work().run(nothing, "later").ok());
+  ASSERT_TRUE(queues->work().record_fence()->wait().ok());
   const std::string text = written();
   EXPECT_THAT(text, HasSubstr("\"traceEvents\": ["));
   for (const char* part :
@@ -68,9 +68,9 @@ TEST(Trace, NotesWorkWhileItIsOnAndForgetsItWhenWritten) {
 
 TEST(Trace, SourcesAreAskedWhileTheyExist) {
   struct Source final : TraceSource {
-    Source() { enter(); }
-    ~Source() { leave(); }
-    void collect() override { note("gpu", "kernel", 1.0, 3.0); }
+    Source() { register_source(); }
+    ~Source() { unregister_source(); }
+    void collect() override { record_trace("gpu", "kernel", 1.0, 3.0); }
   };
   {
     const Source source;
@@ -120,7 +120,7 @@ bool set_german() {
 
 std::string written_stretches() {
   trace_offload(true);
-  for (int row = 10; row < 30; ++row) note_offload("row " + std::to_string(row), "stretch", 0.0, 1234.5);
+  for (int row = 10; row < 30; ++row) note_offload("row " + std::to_string(row), "event", 0.0, 1234.5);
   trace_offload(false);
   return written();
 }

@@ -12,8 +12,8 @@
 namespace octavo::cuda {
 namespace {
 
-// Waiting: some tens of microseconds awake, then asleep between two looks.
-constexpr int kAskedAtOnce = 32;
+// A wait queries some tens of microseconds without a pause, and then sleeps between two queries.
+constexpr int kQuickQueries = 32;
 constexpr std::chrono::microseconds kPause{20};
 
 std::string of(int device) { return "[offload] cuda:" + std::to_string(device); }
@@ -32,7 +32,7 @@ EventPool::~EventPool() {
 
 bool EventPool::ours() const { return owner_ == getpid(); }
 
-Result<cudaEvent_t> EventPool::take(Kind kind) {
+Result<cudaEvent_t> EventPool::acquire(Kind kind) {
   {
     const std::lock_guard lock(mutex_);
     auto& events = free_[static_cast<int>(kind)];
@@ -44,8 +44,8 @@ Result<cudaEvent_t> EventPool::take(Kind kind) {
   }
   const DeviceScope scope(device_);
   cudaEvent_t event = nullptr;
-  // Not cudaEventBlockingSync: of such events a device has only some dozens under way, and who records more
-  // is held up until the first ones have passed.
+  // cudaEventBlockingSync is not used: a device allows only some dozens of such events, and recording more
+  // blocks until the first ones have passed.
   const unsigned flags = kind == Kind::time ? cudaEventDefault : cudaEventDisableTiming;
   if (const cudaError_t error = cudaEventCreateWithFlags(&event, flags); error != cudaSuccess) {
     (void)cudaGetLastError();
@@ -54,25 +54,26 @@ Result<cudaEvent_t> EventPool::take(Kind kind) {
   return event;
 }
 
-void EventPool::give(Kind kind, cudaEvent_t event) {
+void EventPool::release(Kind kind, cudaEvent_t event) {
   if (!ours()) return;
   const std::lock_guard lock(mutex_);
   free_[static_cast<int>(kind)].push_back(event);
 }
 
-Result<offload::Mark> EventPool::mark(const std::string& where, cudaStream_t stream, const void* queue) {
-  const auto event = take(Kind::order);
+Result<offload::Fence> EventPool::record_fence(const std::string& where, cudaStream_t stream,
+                                               const void* queue) {
+  const auto event = acquire(Kind::order);
   if (!event.ok()) return event.status();
-  auto state = std::make_shared<EventMark>(shared_from_this(), *event, queue);
+  auto state = std::make_shared<EventFence>(shared_from_this(), *event, queue);
   const DeviceScope scope(device_);
   if (const cudaError_t error = cudaEventRecord(*event, stream); error != cudaSuccess) {
     (void)cudaGetLastError();
     return failed(of(device_) + " " + where + ": recording an event", error);
   }
-  return offload::Mark(std::move(state));
+  return offload::Fence(std::move(state));
 }
 
-bool EventMark::passed() const {
+bool EventFence::passed() const {
   if (passed_.load(std::memory_order_acquire) || !pool_->ours()) return true;
   const DeviceScope scope(pool_->device());
   const cudaError_t error = cudaEventQuery(event_);
@@ -81,14 +82,14 @@ bool EventMark::passed() const {
   return error != cudaErrorNotReady;
 }
 
-// cudaEventSynchronize would keep a CPU busy until then.
-Status EventMark::wait() const {
-  if (!pool_->ours()) return offload::forked("a mark of cuda:" + std::to_string(pool_->device()));
+// cudaEventSynchronize would keep a CPU busy.
+Status EventFence::wait() const {
+  if (!pool_->ours()) return offload::forked("a fence of cuda:" + std::to_string(pool_->device()));
   if (passed_.load(std::memory_order_acquire)) return {};
   const DeviceScope scope(pool_->device());
   cudaError_t error = cudaEventQuery(event_);
-  for (int asked = 1; error == cudaErrorNotReady; ++asked) {
-    if (asked > kAskedAtOnce) std::this_thread::sleep_for(kPause);
+  for (int queries = 1; error == cudaErrorNotReady; ++queries) {
+    if (queries > kQuickQueries) std::this_thread::sleep_for(kPause);
     error = cudaEventQuery(event_);
   }
   if (error == cudaSuccess) {

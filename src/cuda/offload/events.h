@@ -1,4 +1,4 @@
-// Events of one device, used again and again, and marks made of them.
+// A pool of reusable CUDA events of one device, and fences made of them.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace octavo::cuda {
 
-// Events tell no time unless a trace asks for that.
+// Only events of Kind::time have time stamps.
 class EventPool : public std::enable_shared_from_this<EventPool> {
  public:
   enum class Kind { order, time };
@@ -25,14 +25,15 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   EventPool& operator=(const EventPool&) = delete;
   ~EventPool();
 
-  Result<cudaEvent_t> take(Kind kind);
-  // An event may be given back when nobody will ask for it: who waits for it in a stream has its own copy.
-  void give(Kind kind, cudaEvent_t event);
-  // What `stream` has been given so far.
-  Result<offload::Mark> mark(const std::string& where, cudaStream_t stream, const void* queue = nullptr);
+  Result<cudaEvent_t> acquire(Kind kind);
+  // Returns an event to the pool. A stream that waits for the event keeps its own copy of its state.
+  void release(Kind kind, cudaEvent_t event);
+  // Returns a fence after the current work of `stream`.
+  Result<offload::Fence> record_fence(const std::string& where, cudaStream_t stream,
+                                      const void* queue = nullptr);
 
   [[nodiscard]] int device() const { return device_; }
-  // False in a forked process, where nothing of CUDA may be called.
+  // Returns false in a forked process, where no CUDA function may be called.
   [[nodiscard]] bool ours() const;
 
  private:
@@ -42,26 +43,26 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   std::vector<cudaEvent_t> free_[2];
 };
 
-class EventMark final : public offload::Mark::State {
+class EventFence final : public offload::Fence::State {
  public:
-  EventMark(std::shared_ptr<EventPool> pool, cudaEvent_t event, const void* queue)
+  EventFence(std::shared_ptr<EventPool> pool, cudaEvent_t event, const void* queue)
       : pool_(std::move(pool)), event_(event), queue_(queue) {}
-  EventMark(const EventMark&) = delete;
-  EventMark& operator=(const EventMark&) = delete;
-  ~EventMark() override { pool_->give(EventPool::Kind::order, event_); }
+  EventFence(const EventFence&) = delete;
+  EventFence& operator=(const EventFence&) = delete;
+  ~EventFence() override { pool_->release(EventPool::Kind::order, event_); }
 
-  [[nodiscard]] bool passed() const override;  // an error has passed, too: wait says it
+  [[nodiscard]] bool passed() const override;  // also true after an error, which wait() returns
   Status wait() const override;
 
   [[nodiscard]] cudaEvent_t event() const { return event_; }
-  // The queue that it is a mark of; null: a stream of the caller.
+  // The fence's queue; null: a stream of the caller.
   [[nodiscard]] const void* queue() const { return queue_; }
 
  private:
   std::shared_ptr<EventPool> pool_;
   cudaEvent_t event_;
   const void* queue_;
-  mutable std::atomic<bool> passed_{false};  // asked once more, the driver need not be
+  mutable std::atomic<bool> passed_{false};  // saves the query of the driver
 };
 
 }  // namespace octavo::cuda

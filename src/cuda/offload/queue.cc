@@ -10,7 +10,7 @@
 namespace octavo::cuda {
 namespace {
 
-using offload::Mark;
+using offload::Fence;
 
 // Called by a thread of the driver, in the stream's order.
 void CUDART_CB sleep_in_stream(void* microseconds) {
@@ -29,7 +29,7 @@ Result<std::unique_ptr<StreamQueue>> StreamQueue::make(std::string row, std::sha
                                                        int priority, offload::Delays delays) {
   const DeviceScope scope(events->device());
   cudaStream_t stream = nullptr;
-  // Not ordered behind the default stream: marks say what is behind what.
+  // Non-blocking: only fences order this stream, not the default stream.
   const cudaError_t error = cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority);
   if (Status bad = checked(row, "making a stream", error); !bad.ok()) return bad;
   return std::unique_ptr<StreamQueue>(new StreamQueue(std::move(row), std::move(events), stream,
@@ -39,21 +39,21 @@ Result<std::unique_ptr<StreamQueue>> StreamQueue::make(std::string row, std::sha
 StreamQueue::StreamQueue(std::string row, std::shared_ptr<EventPool> events, cudaStream_t stream,
                          offload::Delays delays)
     : row_(std::move(row)), events_(std::move(events)), stream_(stream), delays_(delays) {
-  enter();
+  register_source();
 }
 
 StreamQueue::~StreamQueue() {
-  if (!events_->ours()) return;  // in a forked process a lock of the trace may be held for ever
-  leave();
+  if (!events_->ours()) return;  // in a forked process the lock of the trace may never be released
+  unregister_source();
   const DeviceScope scope(events_->device());
   (void)cudaStreamSynchronize(stream_);
   collect();
-  if (base_ != nullptr) events_->give(EventPool::Kind::time, base_);
+  if (base_ != nullptr) events_->release(EventPool::Kind::time, base_);
   (void)cudaStreamDestroy(stream_);
   (void)cudaGetLastError();
 }
 
-void StreamQueue::quiet() {
+void StreamQueue::synchronize() {
   if (!events_->ours()) return;
   const DeviceScope scope(events_->device());
   (void)cudaStreamSynchronize(stream_);
@@ -66,7 +66,7 @@ Status StreamQueue::usable() {
   return error_;
 }
 
-Status StreamQueue::keep(Status status) {
+Status StreamQueue::record_error(Status status) {
   if (status.ok()) return status;
   const std::lock_guard lock(mutex_);
   if (error_.ok()) error_ = status;
@@ -85,26 +85,26 @@ Status StreamQueue::queue(const char* label, What&& what) {
   if (pause > 0) {
     const cudaError_t error =
         cudaLaunchHostFunc(stream_, sleep_in_stream, reinterpret_cast<void*>(std::intptr_t{pause}));
-    if (Status bad = checked(row_, "a delay", error); !bad.ok()) return keep(bad);
+    if (Status bad = checked(row_, "a delay", error); !bad.ok()) return record_error(bad);
   }
-  if (!offload::tracing()) return keep(what());
+  if (!offload::tracing()) return record_error(what());
   const auto begin = begin_timed();
-  if (!begin.ok()) return keep(begin.status());
-  if (Status bad = keep(what()); !bad.ok()) return bad;
-  const auto end = events_->take(EventPool::Kind::time);
-  if (!end.ok()) return keep(end.status());
+  if (!begin.ok()) return record_error(begin.status());
+  if (Status bad = record_error(what()); !bad.ok()) return bad;
+  const auto end = events_->acquire(EventPool::Kind::time);
+  if (!end.ok()) return record_error(end.status());
   if (Status bad = checked(row_, "a trace's event", cudaEventRecord(*end, stream_)); !bad.ok())
-    return keep(bad);
+    return record_error(bad);
   const std::lock_guard lock(mutex_);
   timed_.push_back({label, *begin, *end});
   return {};
 }
 
-// The host's clock and the device's are compared once: the stream is waited for then.
+// The clocks of the host and the device are compared once, after waiting for the stream.
 Result<cudaEvent_t> StreamQueue::begin_timed() {
   const std::lock_guard lock(mutex_);
   if (base_ == nullptr) {
-    const auto base = events_->take(EventPool::Kind::time);
+    const auto base = events_->acquire(EventPool::Kind::time);
     if (!base.ok()) return base.status();
     base_ = *base;
     Status bad = checked(row_, "a trace's event", cudaStreamSynchronize(stream_));
@@ -113,7 +113,7 @@ Result<cudaEvent_t> StreamQueue::begin_timed() {
     if (!bad.ok()) return bad;
     base_clock_ = offload::trace_clock();
   }
-  const auto begin = events_->take(EventPool::Kind::time);
+  const auto begin = events_->acquire(EventPool::Kind::time);
   if (!begin.ok()) return begin.status();
   if (Status bad = checked(row_, "a trace's event", cudaEventRecord(*begin, stream_)); !bad.ok()) return bad;
   return *begin;
@@ -130,10 +130,10 @@ void StreamQueue::collect() {
         cudaEventElapsedTime(&begin, base_, timed.begin) == cudaSuccess &&
         cudaEventElapsedTime(&length, timed.begin, timed.end) == cudaSuccess) {
       const double at = base_clock_ + 1e3 * static_cast<double>(begin);
-      offload::note(row_, timed.label, at, at + 1e3 * static_cast<double>(length));
+      offload::record_trace(row_, timed.label, at, at + 1e3 * static_cast<double>(length));
     }
-    events_->give(EventPool::Kind::time, timed.begin);
-    events_->give(EventPool::Kind::time, timed.end);
+    events_->release(EventPool::Kind::time, timed.begin);
+    events_->release(EventPool::Kind::time, timed.end);
   }
   timed_.clear();
 }
@@ -157,20 +157,20 @@ Status StreamQueue::run(std::function<Status(void* stream)> work, const char* la
   });
 }
 
-Result<Mark> StreamQueue::mark() {
+Result<Fence> StreamQueue::record_fence() {
   if (Status bad = usable(); !bad.ok()) return bad;
-  auto mark = events_->mark(row_, stream_, this);
-  if (!mark.ok()) return keep(mark.status());
-  return mark;
+  auto fence = events_->record_fence(row_, stream_, this);
+  if (!fence.ok()) return record_error(fence.status());
+  return fence;
 }
 
-Status StreamQueue::after(const Mark& mark) {
-  if (Status bad = usable(); !bad.ok() || mark.state() == nullptr) return bad;
-  const auto* event = dynamic_cast<const EventMark*>(mark.state());
-  if (event == nullptr) return keep(mark.wait());
+Status StreamQueue::order_after(const Fence& fence) {
+  if (Status bad = usable(); !bad.ok() || fence.state() == nullptr) return bad;
+  const auto* event = dynamic_cast<const EventFence*>(fence.state());
+  if (event == nullptr) return record_error(fence.wait());
   if (event->queue() == this) return {};
   const DeviceScope scope(events_->device());
-  return keep(checked(row_, "waiting for a mark", cudaStreamWaitEvent(stream_, event->event(), 0)));
+  return record_error(checked(row_, "waiting for a fence", cudaStreamWaitEvent(stream_, event->event(), 0)));
 }
 
 }  // namespace octavo::cuda

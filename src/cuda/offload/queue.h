@@ -1,4 +1,4 @@
-// A queue that is a stream of a GPU.
+// A queue whose work runs on a stream of a GPU.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,16 +10,16 @@ namespace octavo::cuda {
 
 class StreamQueue final : public offload::Queue, private offload::TraceSource {
  public:
-  // `priority`: before what the device does by the way, as cudaStreamCreateWithPriority counts.
+  // `priority` is that of cudaStreamCreateWithPriority.
   static Result<std::unique_ptr<StreamQueue>> make(std::string row, std::shared_ptr<EventPool> events,
                                                    int priority, offload::Delays delays);
   ~StreamQueue() override;
 
   Status copy(void* to, const void* from, std::int64_t bytes, const char* label) override;
   Status run(std::function<Status(void* stream)> work, const char* label) override;
-  Result<offload::Mark> mark() override;
-  void quiet() override;
-  Status after(const offload::Mark& mark) override;
+  Result<offload::Fence> record_fence() override;
+  void synchronize() override;
+  Status order_after(const offload::Fence& fence) override;
 
  private:
   struct Timed {
@@ -30,10 +30,10 @@ class StreamQueue final : public offload::Queue, private offload::TraceSource {
   StreamQueue(std::string row, std::shared_ptr<EventPool> events, cudaStream_t stream,
               offload::Delays delays);
   void collect() override;
-  // An error where it is used in a forked process, or has failed.
+  // Returns an error in a forked process, and after the queue has failed.
   Status usable();
-  Status keep(Status status);
-  // One thing: its delay, itself, and what a trace notes of it.
+  Status record_error(Status status);
+  // Enqueues a delay (for tests), the work, and the events of a trace.
   template <class What>
   Status queue(const char* label, What&& what);
   Result<cudaEvent_t> begin_timed();
@@ -44,7 +44,7 @@ class StreamQueue final : public offload::Queue, private offload::TraceSource {
   std::mutex mutex_;
   Status error_{};
   offload::Delays delays_;
-  // A trace: its first event, when the host's clock said what, and what was noted since.
+  // The trace: its first event, the host's time of that event, and the later events.
   cudaEvent_t base_ = nullptr;
   double base_clock_ = 0.0;
   std::vector<Timed> timed_;

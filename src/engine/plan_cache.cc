@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "engine/plans.h"
+#include "engine/plan_cache.h"
 
 namespace octavo::engine {
 namespace {
@@ -14,19 +14,19 @@ std::uint64_t key_of(std::span<const std::uint32_t> handles, std::span<const DTy
   return key;
 }
 
-// A plan has some memory of its own, besides that of its tensors.
-std::size_t weight_of(const Plan& plan) { return plan.handles().size() + 4; }
+// A plan also has some memory that does not depend on the number of its tensors.
+std::size_t weight_of(const StepPlan& plan) { return plan.handles().size() + 4; }
 
 }  // namespace
 
-Plan* Plans::find(std::span<const std::uint32_t> handles, std::span<const DType> dtypes) {
+StepPlan* PlanCache::find(std::span<const std::uint32_t> handles, std::span<const DType> dtypes) {
   const auto found = by_key_.find(key_of(handles, dtypes));
   if (found == by_key_.end() || !found->second->plan->is_for(handles, dtypes)) return nullptr;
   plans_.splice(plans_.begin(), plans_, found->second);
   return plans_.front().plan.get();
 }
 
-Plan* Plans::keep(std::unique_ptr<Plan> plan, std::span<const DType> dtypes) {
+StepPlan* PlanCache::insert(std::unique_ptr<StepPlan> plan, std::span<const DType> dtypes) {
   const std::uint64_t key = key_of(plan->handles(), dtypes);
   const std::size_t weight = weight_of(*plan);
   plans_.push_front({key, std::move(plan)});
@@ -37,13 +37,13 @@ Plan* Plans::keep(std::unique_ptr<Plan> plan, std::span<const DType> dtypes) {
   return plans_.front().plan.get();
 }
 
-void Plans::drop(std::list<Kept>::iterator at) {
+void PlanCache::drop(std::list<Kept>::iterator at) {
   weight_ -= weight_of(*at->plan);
   by_key_.erase(at->key);
   plans_.erase(at);
 }
 
-void Plans::clear() {
+void PlanCache::clear() {
   plans_.clear();
   by_key_.clear();
   weight_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "engine/plan.h"
+#include "engine/step_plan.h"
 
 #include <algorithm>
 #include <map>
@@ -8,10 +8,10 @@
 namespace octavo::engine {
 namespace {
 
-constexpr std::int64_t kAlignment = 256;  // of the parts of a workspace
+constexpr std::int64_t kAlignment = 256;  // of tables in a workspace
 
-// When each tensor can be written: 0, or, where its parameter shares memory with earlier ones of its group,
-// after all of those. One call writes its tensors in any order.
+// Returns the turn of each tensor: 0, or one more than those of earlier tensors of its group whose parameters
+// share memory with it. One call writes its tensors in any order.
 std::vector<std::uint32_t> turns_of(const Registry& registry, std::span<const std::uint32_t> handles) {
   struct Span {
     std::uintptr_t begin, end;
@@ -37,46 +37,47 @@ std::vector<std::uint32_t> turns_of(const Registry& registry, std::span<const st
 }
 
 template <class Backend>
-Status bind_places(Member<Backend>& member, std::span<const void* const> grads) {
+Status bind_indices(Member<Backend>& member, std::span<const void* const> grads) {
   if (member.backend == nullptr) return {};
-  if (member.places.size() == grads.size()) return member.backend->bind_grads(grads);
+  if (member.indices.size() == grads.size()) return member.backend->bind_grads(grads);
   std::vector<const void*> some;
-  some.reserve(member.places.size());
-  for (const std::uint32_t place : member.places) some.push_back(grads[place]);
+  some.reserve(member.indices.size());
+  for (const std::uint32_t index : member.indices) some.push_back(grads[index]);
   return member.backend->bind_grads(some);
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Plan>> Plan::make(const Registry& registry, std::span<const std::uint32_t> handles,
-                                         std::span<const void* const> grads, std::span<const DType> dtypes,
-                                         const LinkOf& link_of) {
-  auto plan = std::make_unique<Plan>();
+Result<std::unique_ptr<StepPlan>> StepPlan::make(const Registry& registry,
+                                                 std::span<const std::uint32_t> handles,
+                                                 std::span<const void* const> grads,
+                                                 std::span<const DType> dtypes, offload::Offload& offload) {
+  auto plan = std::make_unique<StepPlan>();
   plan->handles_.assign(handles.begin(), handles.end());
   plan->dtypes_.assign(dtypes.begin(), dtypes.end());
   plan->grads_.assign(grads.begin(), grads.end());
   plan->find_cohorts(registry);
   plan->sort_cohorts(registry);
   for (Cohort& cohort : plan->cohorts_) {
-    if (Status bad = plan->add_backend(cohort, registry, link_of); !bad.ok()) return bad;
+    if (Status bad = plan->add_backend(cohort, registry, offload); !bad.ok()) return bad;
   }
   plan->lay_out();
   return plan;
 }
 
-void Plan::find_cohorts(const Registry& registry) {
+void StepPlan::find_cohorts(const Registry& registry) {
   using Key = std::tuple<std::uint32_t, std::uint32_t, DeviceKind, int, std::uint32_t, bool, Residence,
                          std::uint64_t>;
   const std::vector<std::uint32_t> turns = turns_of(registry, handles_);
   std::map<Key, Cohort> found;
   const Key* last_key = nullptr;
   Cohort* last = nullptr;
-  for (std::uint32_t place = 0; place < handles_.size(); ++place) {
-    const Record& record = registry[handles_[place]];
+  for (std::uint32_t index = 0; index < handles_.size(); ++index) {
+    const Record& record = registry[handles_[index]];
     const std::uint64_t count = record.on_device ? record.history : static_cast<std::uint64_t>(*record.step);
     const std::uint32_t part = registry.measures(record.group) ? record.part : 0;
     const Key key{record.group,
-                  turns.empty() ? 0 : turns[place],
+                  turns.empty() ? 0 : turns[index],
                   record.device.kind,
                   record.device.index,
                   part,
@@ -94,18 +95,18 @@ void Plan::find_cohorts(const Registry& registry) {
       last->on_device = record.on_device;
       last->residence = record.residence;
     }
-    last->places.push_back(place);
-    last->handles.push_back(handles_[place]);
+    last->indices.push_back(index);
+    last->handles.push_back(handles_[index]);
     last->counts.push_back(record.step);
   }
   cohorts_.reserve(found.size());
   for (auto& [key, cohort] : found) cohorts_.push_back(std::move(cohort));
 }
 
-// Offloaded ones first, by their first tensor: their copies begin while the device steps the others. Before
-// them small ones, which hold up nobody: of biases that are a group of their own the first layer needs some,
-// and must not wait for everything else.
-void Plan::sort_cohorts(const Registry& registry) {
+// Offloaded cohorts come first, by their first tensor, so that their copies begin while the device steps the
+// others. Small offloaded cohorts come before all: they are cheap, and the first layer may need a bias from a
+// group of biases.
+void StepPlan::sort_cohorts(const Registry& registry) {
   constexpr std::int64_t kLarge = std::int64_t{1} << 20;  // elements
   const auto turn = [&](const Cohort& cohort) {
     std::uint64_t first = std::uint64_t{1} << 32;
@@ -121,17 +122,17 @@ void Plan::sort_cohorts(const Registry& registry) {
   std::ranges::stable_sort(cohorts_, {}, turn);
 }
 
-Status Plan::add_backend(Cohort& cohort, const Registry& registry, const LinkOf& link_of) const {
+Status StepPlan::add_backend(Cohort& cohort, const Registry& registry, offload::Offload& offload) const {
   std::vector<TensorArgs> tensors;
-  tensors.reserve(cohort.places.size());
-  for (const std::uint32_t place : cohort.places) {
-    TensorArgs& args = tensors.emplace_back(registry[handles_[place]].args);
-    args.grad = grads_[place];
-    args.spec.grad_dtype = dtypes_[place];
+  tensors.reserve(cohort.indices.size());
+  for (const std::uint32_t index : cohort.indices) {
+    TensorArgs& args = tensors.emplace_back(registry[handles_[index]].args);
+    args.grad = grads_[index];
+    args.spec.grad_dtype = dtypes_[index];
   }
   GroupConfig config = registry.group(cohort.group).config;
   config.device = cohort.device;
-  if (cohort.residence != Residence::device) return add_offloaded(cohort, registry, config, tensors, link_of);
+  if (cohort.residence != Residence::device) return add_offloaded(cohort, registry, config, tensors, offload);
   const std::span counts(cohort.counts);
   auto made = cohort.device.kind == DeviceKind::cpu
                   ? make_cpu_step(config, tensors)
@@ -140,70 +141,67 @@ Status Plan::add_backend(Cohort& cohort, const Registry& registry, const LinkOf&
   return made.status();
 }
 
-Status Plan::add_offloaded(Cohort& cohort, const Registry& registry, const GroupConfig& config,
-                           std::span<const TensorArgs> tensors, const LinkOf& link_of) const {
-  const auto link = link_of(cohort.device);
-  if (!link.ok()) return link.status();
-  std::vector<offload::OffloadedTensor> list;
+Status StepPlan::add_offloaded(Cohort& cohort, const Registry& registry, const GroupConfig& config,
+                               std::span<const TensorArgs> tensors, offload::Offload& offload) {
+  std::vector<offload::StepTensor> list;
   list.reserve(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const offload::Offloaded& own = *registry[cohort.handles[i]].offloaded;
-    offload::OffloadedTensor& one = list.emplace_back();
-    one.args = tensors[i];
-    one.host_param = own.copy.get();
-    one.order = own.order;
+    offload::OffloadedTensor& own = *registry[cohort.handles[i]].offloaded;
+    list.push_back({tensors[i], own.param_copy.get(), own.order});
+    cohort.tensors.push_back(&own);
   }
   const std::span counts(cohort.counts);
-  auto made = cohort.residence == Residence::host
-                  ? offload::make_host_step(config, list, **link, counts)
-                  : offload::make_streamed_step(config, list, **link,
-                                                cohort.on_device ? counts.subspan(1) : counts.first(0));
-  if (!made.ok()) return made.status();
-  cohort.offloaded = made->get();
-  cohort.backend = std::move(*made);
-  return {};
+  const auto advanced = cohort.residence == Residence::host ? counts
+                        : cohort.on_device                  ? counts.subspan(1)
+                                                            : counts.first(0);
+  auto made = offload.make_step(config, cohort.residence, list, advanced);
+  if (made.ok()) cohort.offloaded = std::move(*made);
+  return made.status();
 }
 
-bool Plan::has_norms(std::span<const std::uint8_t> held) const {
-  return has_norms_ && std::ranges::equal(held, norms_held_);
+bool StepPlan::has_norms(std::span<const std::uint8_t> on_host) const {
+  return has_norms_ && std::ranges::equal(on_host, norms_on_host_);
 }
 
-Status Plan::add_norms(const Registry& registry, std::span<const std::uint8_t> held) {
+Status StepPlan::add_norms(const Registry& registry, std::span<const std::uint8_t> on_host) {
   std::vector<NormSet> sets;
-  for (std::uint32_t place = 0; place < handles_.size(); ++place) {
-    const Record& record = registry[handles_[place]];
+  for (std::uint32_t index = 0; index < handles_.size(); ++index) {
+    const Record& record = registry[handles_[index]];
     auto at = std::find_if(sets.rbegin(), sets.rend(), [&](const NormSet& set) {
       return set.device == record.device && set.part == record.part;
     });
     NormSet& set = at != sets.rend() ? *at : sets.emplace_back();
     set.device = record.device;
     set.part = record.part;
-    (!held.empty() && held[place] != 0 ? set.held : set.places).push_back(place);
+    const bool host = !on_host.empty() && on_host[index] != 0;
+    if (!host) set.indices.push_back(index);
+    set.grads.push_back({host ? record.offloaded.get() : nullptr, record.args.spec.numel});
   }
   for (NormSet& set : sets) {
-    if (set.places.empty()) continue;
+    if (set.indices.size() == set.grads.size()) set.grads.clear();
+    if (set.indices.empty()) continue;
     std::vector<GradView> views;
-    views.reserve(set.places.size());
-    for (const std::uint32_t place : set.places)
-      views.push_back({grads_[place], dtypes_[place], registry[handles_[place]].args.spec.numel});
+    views.reserve(set.indices.size());
+    for (const std::uint32_t index : set.indices)
+      views.push_back({grads_[index], dtypes_[index], registry[handles_[index]].args.spec.numel});
     auto made = make_norm(set.device, views);
     if (!made.ok()) return made.status();
     set.backend = std::move(*made);
   }
   norms_ = std::move(sets);
-  norms_held_.assign(held.begin(), held.end());
+  norms_on_host_.assign(on_host.begin(), on_host.end());
   has_norms_ = true;
   lay_out();
   return {};
 }
 
-void Plan::lay_out() {
+void StepPlan::lay_out() {
   needs_.clear();
   for (Cohort& cohort : cohorts_) cohort.workspace_at = reserve(cohort.device, cohort.workspace_bytes());
   for (NormSet& set : norms_) set.workspace_at = reserve(set.device, set.workspace_bytes());
 }
 
-std::int64_t Plan::reserve(Device device, std::int64_t bytes) {
+std::int64_t StepPlan::reserve(Device device, std::int64_t bytes) {
   auto at = std::find_if(needs_.begin(), needs_.end(),
                          [&](const DeviceNeed& need) { return need.device == device; });
   DeviceNeed& need = at != needs_.end() ? *at : needs_.emplace_back(DeviceNeed{device, 0});
@@ -212,13 +210,13 @@ std::int64_t Plan::reserve(Device device, std::int64_t bytes) {
   return here;
 }
 
-bool Plan::is_for(std::span<const std::uint32_t> handles, std::span<const DType> dtypes) const {
+bool StepPlan::is_for(std::span<const std::uint32_t> handles, std::span<const DType> dtypes) const {
   return std::ranges::equal(handles, handles_) && std::ranges::equal(dtypes, dtypes_);
 }
 
-// Whether host counts of two cohorts are equal now, so that they could be one call. On a device somebody
-// tells of a count that was written, and the plans are made anew.
-bool Plan::have_met() const {
+// Returns true if the host counts of two cohorts are equal now, so that one call could step both. For counts
+// in device memory the caller reports changes, and the plans are dropped.
+bool StepPlan::has_equal_cohorts() const {
   if (cohorts_.size() < 2) return false;
   using Key =
       std::tuple<std::uint32_t, std::uint32_t, DeviceKind, int, std::uint32_t, Residence, std::int64_t>;
@@ -231,8 +229,8 @@ bool Plan::have_met() const {
   return std::ranges::adjacent_find(keys) != keys.end();
 }
 
-bool Plan::fits(const Registry& registry) const {
-  return !have_met() && std::ranges::all_of(cohorts_, [&](const Cohort& cohort) {
+bool StepPlan::fits(const Registry& registry) const {
+  return !has_equal_cohorts() && std::ranges::all_of(cohorts_, [&](const Cohort& cohort) {
     if (registry.group(cohort.group).options.switches != cohort.switches) return false;
     if (cohort.on_device) {
       const std::uint64_t first = registry[cohort.handles[0]].history;
@@ -243,28 +241,28 @@ bool Plan::fits(const Registry& registry) const {
   });
 }
 
-Status Plan::bind(std::span<const void* const> grads) {
+Status StepPlan::bind(std::span<const void* const> grads) {
   if (std::ranges::equal(grads, grads_)) return {};
   for (Cohort& cohort : cohorts_) {
-    if (Status bad = bind_places<StepBackend>(cohort, grads); !bad.ok()) return bad;
+    if (Status bad = bind_indices<StepBackend>(cohort, grads); !bad.ok()) return bad;
   }
   for (NormSet& set : norms_) {
-    if (Status bad = bind_places<NormBackend>(set, grads); !bad.ok()) return bad;
+    if (Status bad = bind_indices<NormBackend>(set, grads); !bad.ok()) return bad;
   }
   grads_.assign(grads.begin(), grads.end());
   return {};
 }
 
-void Plan::forget_workspace(Device device) {
+void StepPlan::forget_workspace(Device device) {
   for (Cohort& cohort : cohorts_) {
-    if (cohort.device == device) cohort.backend->forget_workspace();
+    if (cohort.device == device && cohort.backend != nullptr) cohort.backend->forget_workspace();
   }
   for (NormSet& set : norms_) {
     if (set.device == device && set.backend != nullptr) set.backend->forget_workspace();
   }
 }
 
-const DeviceNeed* Plan::need(Device device) const {
+const DeviceNeed* StepPlan::need(Device device) const {
   const auto at = std::ranges::find_if(needs_, [&](const DeviceNeed& need) { return need.device == device; });
   return at == needs_.end() ? nullptr : &*at;
 }

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "offload/limits.h"
+#include "offload/host_limits.h"
+
+#include "cpu/threads.h"
+
+#include <octavo/offload.h>
 
 #include <algorithm>
 #include <fstream>
@@ -16,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
 
-// The first number of a file, or none where there is no such file or it says "max".
+// Returns the first number of a file, or none if the file is missing or contains "max".
 std::optional<std::int64_t> number(const fs::path& path) {
   std::ifstream file(path);
   std::int64_t value = 0;
@@ -24,7 +28,7 @@ std::optional<std::int64_t> number(const fs::path& path) {
   return std::nullopt;
 }
 
-// The number behind a key, in a file of lines "key number".
+// Returns the number after a key, in a file of lines "key number".
 std::optional<std::int64_t> number(const fs::path& path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -36,8 +40,8 @@ std::optional<std::int64_t> number(const fs::path& path, std::string_view key) {
   return std::nullopt;
 }
 
-// The folder of the process's group and of those above it, up to `mount`. A container may see its group as
-// the mount itself, so that the path leads nowhere: folders that are not there have no limits.
+// Returns the folders of the process's group and of the groups above it, up to `mount`. In a container the
+// group may be the mount itself, so that the other folders do not exist; missing folders have no limits.
 std::vector<fs::path> groups(const fs::path& mount, std::string_view path) {
   std::vector<fs::path> all = {mount};
   for (const fs::path& part : fs::path(path).relative_path()) {
@@ -46,10 +50,10 @@ std::vector<fs::path> groups(const fs::path& mount, std::string_view path) {
   return all;
 }
 
-// Lines "id:controllers:path"; those of version 2 have no controllers.
+// The file has lines "id:controllers:path"; lines of version 2 have no controllers.
 struct Groups {
   std::vector<fs::path> unified;  // version 2
-  std::vector<fs::path> own;      // version 1, of one controller
+  std::vector<fs::path> own;      // version 1, one controller
 };
 Groups find_groups(const fs::path& root, std::string_view controller) {
   const fs::path mount = root / "sys/fs/cgroup";
@@ -69,22 +73,22 @@ Groups find_groups(const fs::path& root, std::string_view controller) {
   return found;
 }
 
-// Files that were read and can be forgotten again count as used: they are not.
-void take_room(std::int64_t& room, std::optional<std::int64_t> limit, std::optional<std::int64_t> used,
-               std::optional<std::int64_t> files) {
+// The page cache counts as used memory, although inactive files can be dropped.
+void apply_memory_limit(std::int64_t& room, std::optional<std::int64_t> limit,
+                        std::optional<std::int64_t> used, std::optional<std::int64_t> files) {
   if (!limit || !used || *limit < 0) return;
   const std::int64_t taken = std::max<std::int64_t>(0, *used - files.value_or(0));
   room = std::min(room, std::max<std::int64_t>(0, *limit - taken));
 }
 
-void take_cpus(double& cpus, std::optional<std::int64_t> quota, std::optional<std::int64_t> period) {
+void apply_cpu_limit(double& cpus, std::optional<std::int64_t> quota, std::optional<std::int64_t> period) {
   if (!quota || !period || *quota <= 0 || *period <= 0) return;
   cpus = std::min(cpus, static_cast<double>(*quota) / static_cast<double>(*period));
 }
 
 }  // namespace
 
-std::int64_t memory_room(const fs::path& root) {
+std::int64_t available_memory(const fs::path& root) {
   std::int64_t room = kNone;
   if (const auto free = number(root / "proc/meminfo", "MemAvailable:"); free && *free < kNone / 1024)
     room = 1024 * *free;
@@ -92,12 +96,13 @@ std::int64_t memory_room(const fs::path& root) {
   for (const fs::path& group : found.unified) {
     const auto used = number(group / "memory.current");
     const auto files = number(group / "memory.stat", "inactive_file");
-    take_room(room, number(group / "memory.max"), used, files);
-    take_room(room, number(group / "memory.high"), used, files);  // beyond it the process is made to wait
+    apply_memory_limit(room, number(group / "memory.max"), used, files);
+    apply_memory_limit(room, number(group / "memory.high"), used,
+                       files);  // the kernel slows the process above it
   }
   for (const fs::path& group : found.own) {
-    take_room(room, number(group / "memory.limit_in_bytes"), number(group / "memory.usage_in_bytes"),
-              number(group / "memory.stat", "total_inactive_file"));
+    apply_memory_limit(room, number(group / "memory.limit_in_bytes"), number(group / "memory.usage_in_bytes"),
+                       number(group / "memory.stat", "total_inactive_file"));
   }
   return room;
 }
@@ -109,11 +114,21 @@ int cpu_quota(const fs::path& root) {
     std::ifstream file(group / "cpu.max");  // "max 100000", or "200000 100000"
     std::int64_t quota = 0;
     std::int64_t period = 0;
-    if (file >> quota >> period) take_cpus(cpus, quota, period);
+    if (file >> quota >> period) apply_cpu_limit(cpus, quota, period);
   }
   for (const fs::path& group : found.own)
-    take_cpus(cpus, number(group / "cpu.cfs_quota_us"), number(group / "cpu.cfs_period_us"));
+    apply_cpu_limit(cpus, number(group / "cpu.cfs_quota_us"), number(group / "cpu.cfs_period_us"));
   return std::max(1, static_cast<int>(cpus));
 }
 
+int host_threads_of(int pool, int cpus) { return std::min(pool, std::max(1, cpus - 1)); }
+
+int host_threads(int requested) {
+  if (requested > 0) return requested;
+  static const int quota = cpu_quota("/");  // read once, because reading files at every step is slow
+  return host_threads_of(cpu::default_pool_threads(), std::min(cpu::available_cpus(), quota));
+}
+
 }  // namespace octavo::offload
+
+std::int64_t octavo::host_room() { return offload::available_memory("/"); }
