@@ -22,7 +22,7 @@ struct Taken {
 };
 
 Status bad_event(std::size_t number, const char* field, std::int64_t got, const std::string& expected) {
-  return kRefuse("events[" + std::to_string(number) + "]." + field, got, expected);
+  return kInvalid("events[" + std::to_string(number) + "]." + field, got, expected);
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ Result<MemoryUse> simulate(std::span<const Event> events, const AllocatorRules& 
     if (event.bytes == 0) continue;
     const std::int64_t bytes = rounded_up(event.bytes, kStep);
     Pool& pool = bytes <= kSmall ? small : large;
-    at->second.block = pool.take(bytes);
+    at->second.block = pool.allocate(bytes);
     allocated += pool.size(at->second.block);
     owners[owner] += event.bytes;
     if (allocated > use.allocated) {

@@ -91,7 +91,7 @@ Result<Gpu> of_size(std::string_view text, double gigabytes) {
     }
   }
   if (found == nullptr || !(gigabytes >= 1)) {
-    return kRefuse("gpu", quoted(text), "a size from 1GB to " + number_text(most) + "GB");
+    return kInvalid("gpu", quoted(text), "a size from 1GB to " + number_text(most) + "GB");
   }
   Gpu gpu = *found;
   if (gpu.gigabytes == gigabytes) return gpu;
@@ -123,8 +123,8 @@ Result<Gpu> of_this_machine(std::string_view text, std::size_t number) {
                                report.note + "); expected " + expected());
   }
   if (number >= report.gpus.size()) {
-    return kRefuse("gpu", quoted(text),
-                   "this:0 to this:" + std::to_string(report.gpus.size() - 1) + ", the GPUs that are here");
+    return kInvalid("gpu", quoted(text),
+                    "this:0 to this:" + std::to_string(report.gpus.size() - 1) + ", the GPUs that are here");
   }
   const GpuInfo& here = report.gpus[number];
   const Card* card = called(here.name);
@@ -170,7 +170,7 @@ Result<Gpu> find_gpu(std::string_view text) {
   if (const auto number = number_here(text)) return of_this_machine(text, *number);
   if (const Card* card = called(text); card != nullptr) return card->gpu;
   if (const std::optional<double> size = size_of(text)) return of_size(text, *size);
-  return kRefuse("gpu", quoted(text), expected());
+  return kInvalid("gpu", quoted(text), expected());
 }
 
 }  // namespace octavo::plan

@@ -6,6 +6,6 @@
 
 namespace octavo::plan {
 
-inline constexpr Refuse kRefuse{"[plan] "};
+inline constexpr InvalidArgument kInvalid{"[plan] "};
 
 }  // namespace octavo::plan

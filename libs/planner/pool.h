@@ -34,7 +34,7 @@ class Pool {
   Pool(bool small, bool expandable) : small_(small), expandable_(expandable) {}
 
   // The number of the block that was taken.
-  std::size_t take(std::int64_t bytes) {
+  std::size_t allocate(std::int64_t bytes) {
     std::size_t found = fitting(bytes);
     if (found == kNone) found = expandable_ ? grow(bytes) : add_segment(bytes);
     const std::int64_t rest = blocks_[found].size - bytes;

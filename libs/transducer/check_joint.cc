@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
 #include "formula/describe.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
 #include "transducer/invalid_argument.h"
 
 #include <algorithm>
@@ -53,16 +53,16 @@ Status check_given(const char* name, const void* data, std::int64_t bytes, std::
 
 Status check_joint_numbers(const TransducerArgs& args, const TransducerJoint& joint) {
   constexpr std::int64_t kUnits = std::int64_t{1} << 20, kMost = std::int64_t{1} << 48;
-  if (args.batch < 1) return refuse("batch", args.batch, "at least 1");
-  if (joint.hidden < 1 || joint.hidden > kUnits) return refuse("hidden", joint.hidden, "1 to 2^20");
+  if (args.batch < 1) return invalid("batch", args.batch, "at least 1");
+  if (joint.hidden < 1 || joint.hidden > kUnits) return invalid("hidden", joint.hidden, "1 to 2^20");
   const std::int64_t cells = args.batch * args.frames * args.positions;
   if (joint.hidden > kMost / std::max(cells, args.tokens + duration_outputs(args)))
-    return refuse("hidden", joint.hidden, "cells * hidden and outputs * hidden up to 2^48");
+    return invalid("hidden", joint.hidden, "cells * hidden and outputs * hidden up to 2^48");
   if (joint.bias_dtype != DType::f32 && joint.bias_dtype != args.dtype)
-    return refuse("bias_dtype", static_cast<std::int64_t>(joint.bias_dtype), "0 (f32) or dtype");
+    return invalid("bias_dtype", static_cast<std::int64_t>(joint.bias_dtype), "0 (f32) or dtype");
   if (!(joint.dropout >= 0.0 && joint.dropout < 1.0))
-    return refuse("dropout", formula::shown(joint.dropout), "at least 0 and below 1");
-  if (joint.tile_cells < 0) return refuse("tile_cells", joint.tile_cells, "at least 0 (0: chosen)");
+    return invalid("dropout", formula::shown(joint.dropout), "at least 0 and below 1");
+  if (joint.tile_cells < 0) return invalid("tile_cells", joint.tile_cells, "at least 0 (0: chosen)");
   return {};
 }
 
@@ -107,7 +107,7 @@ Status check_joint_grads(const TransducerArgs& args, const TransducerJoint& join
     return bad;
   }
   if (grads.bias != nullptr && joint.bias == nullptr)
-    return refuse("bias gradient", "memory for it", "null: there is no bias");
+    return invalid("bias gradient", "memory for it", "null: there is no bias");
   std::vector<Buffer> read = inputs(args, joint);
   read.push_back({"workspace", args.workspace});
   read.push_back({"grad_losses", bytes_of(grad_losses, loss_bytes(args))});

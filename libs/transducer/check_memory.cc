@@ -1,7 +1,7 @@
 // The memory of a transducer loss: views, and that what is written shares no byte with anything else.
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
 #include "transducer/invalid_argument.h"
 
 #include <algorithm>
@@ -25,8 +25,8 @@ Status check_view(const TransducerArgs& args, const std::string& name, const voi
     constexpr std::int64_t kMost = std::int64_t{1} << 48;
     const std::int64_t size = i == 0 ? args.batch : i == 1 ? args.frames : args.positions;
     if (strides[i] < 0 || (size > 1 && strides[i] > kMost / (size - 1))) {
-      return refuse(element(name + ".strides", static_cast<std::int64_t>(i)), strides[i],
-                    "at least 0, for a tensor of up to 2^48 elements");
+      return invalid(element(name + ".strides", static_cast<std::int64_t>(i)), strides[i],
+                     "at least 0, for a tensor of up to 2^48 elements");
     }
   }
   return check_buffer(std::string(kWhere) + name, data, extent(args, strides, outputs),
@@ -43,8 +43,8 @@ Status check_written(const TransducerArgs& args, const std::string& name, std::a
   for (std::int64_t i = 2; i >= 0; --i) {
     const auto at = static_cast<std::size_t>(i);
     if (sizes[at] > 1 && strides[at] < inner) {
-      return refuse(element(name + ".strides", i), strides[at],
-                    "at least " + std::to_string(inner) + ": rows of a gradient share no memory");
+      return invalid(element(name + ".strides", i), strides[at],
+                     "at least " + std::to_string(inner) + ": rows of a gradient share no memory");
     }
     inner += (sizes[at] - 1) * strides[at];
   }
@@ -98,7 +98,7 @@ std::array<Buffer, 4> indices(const TransducerArgs& args) {
 Status check_apart(const Buffer& written, std::span<const Buffer> others) {
   for (const Buffer& other : others) {
     if (shares_bytes(written.bytes, other.bytes))
-      return refuse(written.name, std::string("memory of ") + other.name, "memory of its own");
+      return invalid(written.name, std::string("memory of ") + other.name, "memory of its own");
   }
   return {};
 }
@@ -148,15 +148,15 @@ Status check_grads(const TransducerArgs& args, const float* grad_losses, Transdu
     if (Status bad = check_written(args, w.name, w.strides, w.outputs); !bad.ok()) return bad;
   }
   if (!apart(args, written[0], written[1]))
-    return refuse("duration_grad", "memory of token_grad", "elements of its own");
+    return invalid("duration_grad", "memory of token_grad", "elements of its own");
   const Buffer others[] = {{"workspace", args.workspace}, {"grad_losses", bytes_of(grad_losses, bytes)}};
   const auto read = indices(args);
   for (std::size_t w = 0; w < 2; ++w) {
     for (std::size_t r = 0; r < 2; ++r) {
       const bool in_place = w == r && same(written[w], logits[r]);
       if (!in_place && !apart(args, written[w], logits[r])) {
-        return refuse(written[w].name, std::string("memory of ") + logits[r].name,
-                      "the logits' own memory in the same order, or memory apart");
+        return invalid(written[w].name, std::string("memory of ") + logits[r].name,
+                       "the logits' own memory in the same order, or memory apart");
       }
     }
     const Buffer buffer{written[w].name, part_bytes(args, written[w])};

@@ -11,7 +11,7 @@
 namespace octavo::transducer {
 
 inline constexpr const char* kWhere = "[transducer] ";
-inline constexpr Refuse refuse{kWhere};
+inline constexpr InvalidArgument invalid{kWhere};
 inline std::string element(const std::string& field, std::int64_t i) {
   return field + "[" + std::to_string(i) + "]";
 }

@@ -1,7 +1,7 @@
 // The public transducer loss with its joint network: checks, memory, and the call of the device's part.
 // SPDX-License-Identifier: MIT
 #include "formula/stochastic_round.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
 #include "transducer/gpu_sizes.h"
 #include "transducer/invalid_argument.h"
 #include "transducer/lattice.h"
@@ -36,8 +36,8 @@ Status check_call(const TransducerArgs& args, const TransducerJoint& joint) {
   const char* const source = "transducer_joint_bytes()";
   if (Status bad = check_workspace(kWhere, args.workspace, bytes->workspace, source); !bad.ok()) return bad;
   if (static_cast<std::int64_t>(joint.scratch.size()) < bytes->scratch) {
-    return transducer::refuse("scratch", std::to_string(joint.scratch.size()) + " bytes",
-                              std::to_string(bytes->scratch) + " (" + source + ")");
+    return transducer::invalid("scratch", std::to_string(joint.scratch.size()) + " bytes",
+                               std::to_string(bytes->scratch) + " (" + source + ")");
   }
   return check_buffer(std::string(kWhere) + " scratch", joint.scratch.data(), bytes->scratch, 16);
 }

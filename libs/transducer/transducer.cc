@@ -1,7 +1,7 @@
 // The public transducer loss: checks, the workspace, and the call of the device's part.
 // SPDX-License-Identifier: MIT
 #include "formula/stochastic_round.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
 #include "transducer/backend.h"
 #include "transducer/lattice.h"
 

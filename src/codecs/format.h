@@ -47,7 +47,7 @@ struct BlockCodec : AnyCodec {
 
 // The codes of another codec, each scaled by the smallest of its per-axis maxima (Li et al. 2023).
 template <class Codec>
-struct AxisScaled : Codec {
+struct Rank1Scaled : Codec {
   using Map = Codec;
   static constexpr ScalePolicy kScale = ScalePolicy::axis;
 };
@@ -125,7 +125,7 @@ struct Format {
   static constexpr bool kBlocked = First::kScale != ScalePolicy::none;
   static_assert(kBlocked == (Second::kScale != ScalePolicy::none),
                 "either both moments of a format have scales or none");
-  static constexpr bool kAxes = First::kScale == ScalePolicy::axis || Second::kScale == ScalePolicy::axis;
+  static constexpr bool kRank1 = First::kScale == ScalePolicy::axis || Second::kScale == ScalePolicy::axis;
   static constexpr std::int64_t kDefaultBlock = std::min(First::kDefaultBlock, Second::kDefaultBlock);
 
   // A codec that refines another gives their format its name.
@@ -134,8 +134,8 @@ struct Format {
   static constexpr std::string_view kName =
       kRefined ? Second::kName : std::string_view(kPairName.data(), kPairName.size() - 1);
 
-  static constexpr FormatInfo info(StateFormat number, StateFormat of_vectors) {
-    FormatInfo out{number, kName, {}, kDefaultBlock, of_vectors, {}};
+  static constexpr FormatInfo info(StateFormat number, StateFormat format_for_1d) {
+    FormatInfo out{number, kName, {}, kDefaultBlock, format_for_1d, {}};
     if constexpr (kRefined) out.aliases = Second::kAliases;
     out.moment = {codecs::moment_format<First, Moment::first>(),
                   codecs::moment_format<Second, Moment::second>()};

@@ -122,7 +122,7 @@ struct Int4 : BlockCodec<4> {
   }
 };
 
-struct Int4Rank1 : AxisScaled<Int4> {
+struct Int4Rank1 : Rank1Scaled<Int4> {
   static constexpr std::string_view kName = "4bit-rank1";
 };
 

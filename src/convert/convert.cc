@@ -3,7 +3,8 @@
 #include "cpu/implementations.h"
 #include "cpu/rank1.h"
 #include "cpu/threads.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "optimizers/format_resolution.h"
 
 #include <octavo/codec.h>
 
@@ -40,7 +41,7 @@ struct Resolved {
   StateFormat stored;
   std::int64_t block;
   SlotLayout size;
-  bool axes;  // axis scales
+  bool rank1;  // axis scales
 };
 
 Result<Resolved> resolve(const std::string& where, const MomentSpec& spec) {
@@ -55,7 +56,7 @@ Result<Resolved> resolve(const std::string& where, const MomentSpec& spec) {
   r.stored = stored_format(spec.format, spec.ndim);
   r.block = block_of(spec.format, spec.block_size);
   r.size = slot_layout(r.stored, spec.moment, r.block, spec.numel, {spec.shape.data(), spec.ndim});
-  r.axes = has_axis_scales(r.stored, spec.moment);
+  r.rank1 = has_rank1_scales(r.stored, spec.moment);
   return r;
 }
 
@@ -118,7 +119,7 @@ struct Job {
   // their elements. `at` is a multiple of kStretch.
   template <class Float, class Fn>
   void with_scales(Float* scales, std::int64_t at, std::int64_t n, float* own, Fn&& f) const {
-    if (!how.axes) return f(at, n, scales + scale_at(at));
+    if (!how.rank1) return f(at, n, scales + scale_at(at));
     for_stretches(at, n, [&](std::int64_t from, std::int64_t count) {
       cpu::rank1_scales(shape(), scales, from, count, own);
       f(from, count, own);
@@ -142,15 +143,15 @@ struct Job {
   }
 
   void encode_all(const float* values, std::byte* codes, float* scales) const {
-    if (how.axes) {  // they depend on the whole tensor
+    if (how.rank1) {  // they depend on the whole tensor
       cpu::reserve_scratch();
       std::fill(scales, scales + how.size.scales, 0.0F);
-      cpu::raise_axis_maxima(shape(), values, 0, spec.numel, scales);
+      cpu::raise_rank1_maxima(shape(), values, 0, spec.numel, scales);
     }
     for_pieces(spec.numel, [&](std::int64_t at, std::int64_t n, cpu::Scratch& scratch) {
       encode(values + at, at, n, codes, scales, scratch);
     });
-    if (!how.axes) return;
+    if (!how.rank1) return;
     for (std::int64_t i = 0; i < how.size.scales; ++i)
       scales[i] = formula::canonical(scalar::F32(scales[i])).v;
   }
@@ -229,7 +230,7 @@ Status convert(const MomentSpec& from, std::span<const std::byte> from_codes,
   if (!kernels.ok()) return kernels.status();
   const Job reader{**kernels, from, *source};
   const Job writer{**kernels, to, *target};
-  if (target->axes) {
+  if (target->rank1) {
     std::vector<float> whole(static_cast<std::size_t>(from.numel));
     reader.decode_all(from_codes.data(), from_scales.data(), whole.data());
     writer.encode_all(whole.data(), to_codes.data(), to_scales.data());

@@ -1,6 +1,7 @@
 // What a stored moment holds and has lost.
 // SPDX-License-Identifier: MIT
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "optimizers/format_resolution.h"
 
 #include <octavo/codec.h>
 

@@ -74,7 +74,7 @@ constexpr bool has_moment(Moment moment) {
   return false;
 }
 template <class Rule, class F>
-using SeenBy =
+using FormatForRule =
     std::conditional_t<!has_moment<Rule>(Moment::second), Format<typename F::template Codec<Moment::first>>,
                        std::conditional_t<!has_moment<Rule>(Moment::first),
                                           Format<typename F::template Codec<Moment::second>>, F>>;

@@ -13,14 +13,14 @@
 namespace octavo {
 
 // An algorithm, and where the rules of its family are among Algorithms.
-struct Known {
+struct AlgorithmEntry {
   AlgorithmInfo info;
   std::size_t family = 0, first_rule = 0, rules = 0;
 };
 
 template <class... Family>
-constexpr auto known_of(TypeList<Family...>) {
-  std::array<Known, (std::size(Family::kNames) + ...)> out{};
+constexpr auto entries_of(TypeList<Family...>) {
+  std::array<AlgorithmEntry, (std::size(Family::kNames) + ...)> out{};
   std::size_t at = 0;
   std::size_t family = 0;
   std::size_t first = 0;
@@ -31,16 +31,17 @@ constexpr auto known_of(TypeList<Family...>) {
   };
   (add(Family::kNames, Family::Rules::kSize), ...);
   std::sort(out.begin(), out.end(),
-            [](const Known& a, const Known& b) { return a.info.number < b.info.number; });
+            [](const AlgorithmEntry& a, const AlgorithmEntry& b) { return a.info.number < b.info.number; });
   return out;
 }
-inline constexpr auto kKnown = known_of(Families{});
+inline constexpr auto kAlgorithmEntries = entries_of(Families{});
 
 constexpr bool numbers_and_names_differ() {
-  for (std::size_t i = 0; i < kKnown.size(); ++i) {
+  for (std::size_t i = 0; i < kAlgorithmEntries.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
-      if (kKnown[i].info.number == kKnown[j].info.number) return false;
-      if (kKnown[i].info.name == kKnown[j].info.name || kKnown[i].info.title == kKnown[j].info.title)
+      if (kAlgorithmEntries[i].info.number == kAlgorithmEntries[j].info.number) return false;
+      if (kAlgorithmEntries[i].info.name == kAlgorithmEntries[j].info.name ||
+          kAlgorithmEntries[i].info.title == kAlgorithmEntries[j].info.title)
         return false;
     }
   }
@@ -50,8 +51,8 @@ static_assert(numbers_and_names_differ(), "every algorithm has a number, a name 
 
 constexpr bool places_fit() {
   constexpr auto kOwn = static_cast<std::int32_t>(offsetof(HyperParams, own));
-  for (const Known& known : kKnown) {
-    for (const Option& option : known.info.options) {
+  for (const AlgorithmEntry& entry : kAlgorithmEntries) {
+    for (const Option& option : entry.info.options) {
       if (option.at >= kOwn && (option.at - kOwn) / 8 >= kMaxOwn) return false;
     }
   }
@@ -59,9 +60,9 @@ constexpr bool places_fit() {
 }
 static_assert(places_fit(), "own_place takes 0 to kMaxOwn - 1");
 
-constexpr const Known* find_known(Algorithm algorithm) {
-  for (const Known& known : kKnown) {
-    if (known.info.number == algorithm) return &known;
+constexpr const AlgorithmEntry* find_entry(Algorithm algorithm) {
+  for (const AlgorithmEntry& entry : kAlgorithmEntries) {
+    if (entry.info.number == algorithm) return &entry;
   }
   return nullptr;
 }

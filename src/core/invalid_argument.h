@@ -9,8 +9,8 @@
 
 namespace octavo {
 
-// Called like a function: refuse(field, got, expected).
-struct Refuse {
+// Called like a function: invalid(field, got, expected).
+struct InvalidArgument {
   const char* where;  // who refuses, such as "[fp8] "
 
   Status operator()(const std::string& field, const std::string& got, const std::string& expected) const {

@@ -79,8 +79,9 @@ inline std::uint8_t encode_one(float value, float inverse) {
 
 // Encodes by the tables those of four vectors that the SIMD encoder left undecided.
 template <class L, class Codec, Moment kMoment, class Inverse>
-[[gnu::noinline, gnu::cold]] void settle(const float* values, std::int64_t at, const Inverse& inverse,
-                                         const typename L::I (&suspect)[4], std::uint8_t* codes) {
+[[gnu::noinline, gnu::cold]] void encode_suspects(const float* values, std::int64_t at,
+                                                  const Inverse& inverse, const typename L::I (&suspect)[4],
+                                                  std::uint8_t* codes) {
   alignas(64) float factors[L::kWidth];
   alignas(64) float distances[L::kWidth];
   for (int k = 0; k < 4; ++k) {
@@ -168,7 +169,7 @@ inline void encode_four(const float* values, std::int64_t at, std::int64_t vecto
     const I nearest = min_u(min_u(suspect[0], suspect[1]), min_u(suspect[2], suspect[3]));
     if (L::any_below_u(nearest, Codec::kSuspectBelow)) [[unlikely]] {
       const I stored[4] = {suspect[0], suspect[1], suspect[2], suspect[3]};  // the others stay in registers
-      settle<L, Codec, kMoment>(values, at, inverse, stored, codes);
+      encode_suspects<L, Codec, kMoment>(values, at, inverse, stored, codes);
     }
   }
 }
@@ -198,7 +199,7 @@ inline void encode_codes(const float* values, std::int64_t n, const Inverse& inv
       if constexpr (L::kSimd && Codec::kSuspects) {
         const I one[4] = {suspect, I(-1), I(-1), I(-1)};
         if (L::any_below_u(suspect, Codec::kSuspectBelow)) [[unlikely]]
-          settle<L, Codec, kMoment>(values, i, inverse, one, codes + i);
+          encode_suspects<L, Codec, kMoment>(values, i, inverse, one, codes + i);
       }
     }
   }
@@ -280,7 +281,7 @@ void encode_run(const float* values, std::int64_t count, std::int64_t block, voi
       } else {
         float* const inverses = scratch->update;
         for (std::int64_t i = 0; i < n; i += L::kWidth)
-          L::store(formula::axis_inverse(L::load(scales + at + i)), inverses + i);
+          L::store(formula::rank1_inverse(L::load(scales + at + i)), inverses + i);
         encode_by_inverses<L, Codec, kMoment>(scratch->param, inverses, n, out);
       }
       finish_codes<L, Codec>(out, codes, at, n);

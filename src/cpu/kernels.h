@@ -6,8 +6,8 @@
 
 #include "core/builtin_registry.h"
 #include "formula/dropout.h"
-#include "formula/measure.h"
 #include "formula/norm.h"
+#include "formula/trust_ratio.h"
 
 #include <octavo/optimizer.h>
 
@@ -49,8 +49,8 @@ struct Fold {
 // Elements of a tensor that a thread takes at a time: long enough to hide the hand-over, short enough to
 // balance. A multiple of any block, and a power of two of the tiles that are measured.
 inline constexpr std::int64_t kRun = 8 * kMaxBlockSize;
-inline constexpr std::int64_t kRunTiles = kRun / formula::kMeasureTile;
-static_assert(kTile % formula::kMeasureTile == 0 && (kRunTiles & (kRunTiles - 1)) == 0);
+inline constexpr std::int64_t kRunTiles = kRun / formula::kSumTile;
+static_assert(kTile % formula::kSumTile == 0 && (kRunTiles & (kRunTiles - 1)) == 0);
 
 // A run of one tensor's elements, at most kRun. `begin` is a multiple of the block.
 struct StepTask {
@@ -70,7 +70,7 @@ struct StepTask {
   formula::RoundKey keys[1 + kMaxSlots];
   Fold fold;                          // axis scales
   std::int64_t first_row, part_rows;  // in the first pass
-  bool measure;                       // axis scales, first pass: only raise maxima to the new moments
+  bool maxima_only;                   // axis scales, first pass: only raise maxima to the new moments
   formula::Sums* sums;  // not null: a rule's first of two passes, which writes nothing but these
   float ratio;          // of the tensor, in the second
   const void* consts;   // the algorithm's Consts
@@ -132,6 +132,6 @@ struct Kernels {
 using formula::kNormChunk;
 
 // Floats that a shape's axis maxima take.
-std::int64_t axis_maxima_count(Shape shape);
+std::int64_t rank1_maxima_count(Shape shape);
 
 }  // namespace octavo::cpu

@@ -13,8 +13,8 @@
 namespace octavo::cpu {
 
 // Raises axis maxima by the moments of elements [begin, begin + count).
-void raise_axis_maxima(Shape shape, const float* values, std::int64_t begin, std::int64_t count,
-                       float* maxima);
+void raise_rank1_maxima(Shape shape, const float* values, std::int64_t begin, std::int64_t count,
+                        float* maxima);
 // The rank-1 scale of each element: the smallest of its axis maxima, at least 2^-126 where it is not zero.
 void rank1_scales(Shape shape, const float* maxima, std::int64_t begin, std::int64_t count, float* scales);
 
@@ -23,7 +23,7 @@ Fold fold_of(Shape shape);
 void fold_scales(Shape shape, const Fold& fold, const float* maxima, float* folded);
 void fold_inverses(Shape shape, const Fold& fold, const float* maxima, float* folded);
 // Raises magnitudes to others.
-void raise_values(const float* by, std::int64_t count, float* maxima);
+void raise_maxima_to(const float* by, std::int64_t count, float* maxima);
 // The maxima of axes from those of rows and columns.
 void unfold_maxima(Shape shape, const Fold& fold, const float* folded, float* maxima);
 

@@ -3,9 +3,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "cpu/axis_tile.h"
 #include "cpu/block_codec.h"
 #include "cpu/kernels.h"
+#include "cpu/rank1_tile.h"
 #include "cpu/tile_io.h"
 #include "cpu/tile_sums.h"
 #include "formula/narrow.h"
@@ -21,7 +21,7 @@ class TileStep {
   using Consts = typename Algo::Consts;
   static constexpr std::int64_t kW = L::kWidth;
   static constexpr int kSlots = Algo::kSlots;
-  static constexpr bool kMeasures = formula::kMeasures<Algo>;
+  static constexpr bool kHasTrustRatio = formula::kHasTrustRatio<Algo>;
 
   template <int kSlot>
   static constexpr Moment kMoment = Algo::kMoments[kSlot];
@@ -40,8 +40,8 @@ class TileStep {
 
  public:
   static void run(const StepTask& t) {
-    if constexpr (kMeasures) {
-      if (t.sums != nullptr) return TileStep(t).measure_tiles();
+    if constexpr (kHasTrustRatio) {
+      if (t.sums != nullptr) return TileStep(t).sum_run();
     }
     TileStep(t).run_tiles();
   }
@@ -53,7 +53,7 @@ class TileStep {
         c_(*static_cast<const Consts*>(task.consts)),
         end_(task.begin + task.count),
         tile_(task.block > kTile ? task.block : kTile) {
-    if constexpr (kMeasures) c_.ratio = task.ratio;
+    if constexpr (kHasTrustRatio) c_.ratio = task.ratio;
   }
 
   // Calls f for each tile of the run.
@@ -77,8 +77,8 @@ class TileStep {
   }
 
   void run_tile() {
-    if constexpr (Format::kAxes) {
-      if (t_.measure) return raise_tile();
+    if constexpr (Format::kRank1) {
+      if (t_.maxima_only) return raise_tile();
     }
     const bool in_place = open_tile(true);
     for_blocks([&](std::int64_t b, std::int64_t n, std::int64_t k) { run_block(b, n, k); });
@@ -133,17 +133,17 @@ class TileStep {
   }
 
   // The first of two passes: what the rule measures of each element goes to scratch, then into the sums.
-  void measure_tiles() {
+  void sum_run() {
     formula::Sums tiles[kRunTiles] = {};
     formula::Sums* to = tiles;
     for_tiles([&] {
       open_tile(false);
-      for_blocks([&](std::int64_t b, std::int64_t n, std::int64_t k) { measure_block(b, n, k); });
+      for_blocks([&](std::int64_t b, std::int64_t n, std::int64_t k) { sum_block(b, n, k); });
       to = sum_tiles<L>(s_.param, s_.update, n_, to);
     });
     *t_.sums = formula::tree_sum<L>(tiles, kRunTiles);
   }
-  void measure_block(std::int64_t b, std::int64_t n, std::int64_t block) {
+  void sum_block(std::int64_t b, std::int64_t n, std::int64_t block) {
     const Consts c = c_;
     F scales[kSlots + 1];
     load_scales(block, scales);
@@ -151,7 +151,7 @@ class TileStep {
       F s[kSlots + 1];
       load_moments(i, scales, s);
       const F p = L::load(param_ + i);
-      L::store(Algo::measured(c, formula::gradient(c, L::load(grad_ + i), p), p, s), s_.update + i);
+      L::store(Algo::unscaled_update(c, formula::gradient(c, L::load(grad_ + i), p), p, s), s_.update + i);
     }
   }
 
@@ -169,7 +169,7 @@ class TileStep {
                                              s_.codes[kSlot]);
       if constexpr (kOwnScale<kSlot>) {
         element_scales<L>(t_.fold, t_.scales_in[kSlot], at_, n_, s_.scale_in[kSlot]);
-        if (!t_.measure && t_.sums == nullptr)
+        if (!t_.maxima_only && t_.sums == nullptr)
           element_inverses<L>(t_.fold, t_.scales_out[kSlot], at_, n_, s_.inverse_out[kSlot]);
       }
     } else if (Own::kBits == 32 && whole) {

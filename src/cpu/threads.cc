@@ -134,7 +134,7 @@ class Pool {
       if (std::exchange(took_part, false)) linger(seen);
       word_.wait(seen, std::memory_order_acquire);
       seen = word_.load(std::memory_order_acquire);
-      if (index >= static_cast<int>(seen % kMaxHelpers) || !enter(seen / kMaxHelpers)) continue;
+      if (index >= static_cast<int>(seen % kMaxHelpers) || !try_join(seen / kMaxHelpers)) continue;
       took_part = true;
       job_->work(scratch);
       // The last one, where the caller waits.
@@ -160,7 +160,7 @@ class Pool {
   }
 
   // Whether the job of this generation still takes workers. If so it lasts until the worker has ended.
-  bool enter(std::uint64_t generation) noexcept {
+  bool try_join(std::uint64_t generation) noexcept {
     std::uint64_t gate = gate_.load(std::memory_order_acquire);
     while (gate / kGateSize == generation && (gate & kOpen) != 0) {
       if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel, std::memory_order_acquire))

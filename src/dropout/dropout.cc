@@ -1,7 +1,7 @@
 // The public dropout: checks what it is given and leaves the work to the backend of its device.
 // SPDX-License-Identifier: MIT
 #include "dropout/backend.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
 
 #include <string>
 

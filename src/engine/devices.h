@@ -24,7 +24,7 @@ inline constexpr std::int64_t kScalarBytes = 64;  // of a place
 
 struct DeviceState {
   Device device;
-  std::unique_ptr<DeviceWork> work;
+  std::unique_ptr<NormOps> work;
   std::uint64_t tables_of = 0;  // number of the plan whose tables are in the workspace
   // What was found to be right.
   const void* workspace = nullptr;

@@ -34,7 +34,7 @@ struct Adagrad {
     c.first = step == 1;
   }
 
-  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
+  OCTAVO_HD static void copy_fixed(const Consts& host, Consts& c) {
     c.eps = host.eps;
     c.initial = host.initial;
   }

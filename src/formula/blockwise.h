@@ -28,7 +28,7 @@ OCTAVO_HD inline BlockScale block_scale(std::uint32_t max_bits, float largest) {
 
 // A scale by axes is the smallest of an element's axis maxima, here as bits: at least kSmallestScale where it
 // is not zero.
-OCTAVO_HD inline float axis_scale(std::uint32_t smallest_bits) {
+OCTAVO_HD inline float rank1_scale(std::uint32_t smallest_bits) {
   constexpr auto kSmallest = std::bit_cast<std::uint32_t>(kSmallestScale);
   const bool raised = smallest_bits != 0 && smallest_bits < kSmallest;
   return std::bit_cast<float>(raised ? kSmallest : smallest_bits);
@@ -38,7 +38,7 @@ OCTAVO_HD inline float axis_scale(std::uint32_t smallest_bits) {
 // zero, so is the element, and this is above all others: then the reciprocal falls as the scale rises,
 // rounded or not, and the reciprocal of the smaller of two scales is the larger reciprocal.
 template <class F>
-OCTAVO_HD inline F axis_inverse(F scale) {
+OCTAVO_HD inline F rank1_inverse(F scale) {
   const F inverse = select(scale > F(0.0F), F(1.0F) / scale, F(0x1p127F));
   return select(bits(scale) < decltype(bits(scale))(kInf32), inverse, F(0.0F));
 }

@@ -11,7 +11,7 @@
 namespace octavo::formula {
 
 // A step's arguments without its buffers.
-struct Order {
+struct StepInputs {
   HyperParams hyper;
   StepScalars scalars;
   std::int64_t step;
@@ -22,7 +22,7 @@ struct Order {
 };
 
 // `by_name`: what weight decay means in the algorithm's description. REQUIRES: checked arguments.
-inline Order order_of(Decay by_name, const StepArgs& args) {
+inline StepInputs step_inputs(Decay by_name, const StepArgs& args) {
   const Decay decay = args.hyper.decay == Decay::by_name ? by_name : args.hyper.decay;
   return {args.hyper,    args.scalars, args.step,  args.grad_factor,
           args.max_norm, args.seed,    args.guard, decay == Decay::decoupled};
@@ -36,13 +36,15 @@ OCTAVO_HD inline double clip(double l2, double max_norm, double unscale) {
 }
 
 // What multiplies gradients before clipping.
-OCTAVO_HD inline double unscale_of(const Order& order) {
-  const float* scale = order.scalars.loss_scale;
-  return scale == nullptr ? order.grad_factor : order.grad_factor / static_cast<double>(*scale);
+OCTAVO_HD inline double unscale_of(const StepInputs& inputs) {
+  const float* scale = inputs.scalars.loss_scale;
+  return scale == nullptr ? inputs.grad_factor : inputs.grad_factor / static_cast<double>(*scale);
 }
 
 // Whether the guard must read the gradients, because no norm was given that has counted them.
-OCTAVO_HD inline bool must_count(const Order& order) { return order.guard && order.scalars.norm == nullptr; }
+OCTAVO_HD inline bool must_count(const StepInputs& inputs) {
+  return inputs.guard && inputs.scalars.norm == nullptr;
+}
 
 struct Decision {
   HyperParams hyper;  // with the learning rate in use
@@ -52,30 +54,30 @@ struct Decision {
 };
 
 // `counted`: the non-finite elements, where must_count. Reads every scalar and writes none.
-OCTAVO_HD inline Decision decide(const Order& order, std::int64_t counted) {
-  const StepScalars& s = order.scalars;
-  Decision d{order.hyper, order.step, unscale_of(order), {}};
-  if (order.guard) d.report.nonfinite = s.norm != nullptr ? s.norm->nonfinite : counted;
+OCTAVO_HD inline Decision decide(const StepInputs& inputs, std::int64_t counted) {
+  const StepScalars& s = inputs.scalars;
+  Decision d{inputs.hyper, inputs.step, unscale_of(inputs), {}};
+  if (inputs.guard) d.report.nonfinite = s.norm != nullptr ? s.norm->nonfinite : counted;
   d.report.skipped = d.report.nonfinite > 0 || (s.found_inf != nullptr && *s.found_inf != 0.0F);
   if (s.lr != nullptr) d.hyper.lr = static_cast<double>(*s.lr);
   if (s.step != nullptr) d.step = *s.step + 1;
-  if (s.norm != nullptr && order.max_norm > 0.0) d.factor = clip(s.norm->l2, order.max_norm, d.factor);
+  if (s.norm != nullptr && inputs.max_norm > 0.0) d.factor = clip(s.norm->l2, inputs.max_norm, d.factor);
   return d;
 }
 
 // Advances the caller's step count and fills its report: once nothing can fail any more.
-OCTAVO_HD inline void publish(const Order& order, const Decision& d) {
-  const StepScalars& s = order.scalars;
+OCTAVO_HD inline void publish(const StepInputs& inputs, const Decision& d) {
+  const StepScalars& s = inputs.scalars;
   if (s.step != nullptr && !d.report.skipped) *s.step = d.step;
   if (s.report != nullptr) *s.report = d.report;
 }
 
 // First the constants that all algorithms share, then the algorithm's own.
 template <class Algo>
-OCTAVO_HD inline typename Algo::Consts constants(const Order& order, const Decision& d) {
+OCTAVO_HD inline typename Algo::Consts constants(const StepInputs& inputs, const Decision& d) {
   typename Algo::Consts c{};
   c.factor = static_cast<float>(d.hyper.maximize ? -d.factor : d.factor);
-  if (order.decoupled) {
+  if (inputs.decoupled) {
     c.keep =
         static_cast<float>(1.0 - static_cast<double>(static_cast<float>(d.hyper.lr)) * d.hyper.weight_decay);
   } else {

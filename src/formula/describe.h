@@ -10,7 +10,7 @@
 //   kSlots, kState   the moments it keeps; kMoments is moments_of(kState)
 //   Consts           what is the same for every element of a step, at most 64 bytes, from Common
 //   derive           Consts once per step, in double, rounded once
-//   take_fixed       the constants that no scalar on a device can change, from those that the host derived
+//   copy_fixed       the constants that no scalar on a device can change, from those that the host derived
 //   update           the new parameter from the gradient, the parameter and the moments, which it updates
 //   kDivides         whether update divides or takes roots: on a GPU its fast lane is then exact in a range
 //   quotients        what is divided, by the constants (lane/exact.h), from which the range follows
@@ -18,7 +18,7 @@
 //   numerator        what is divided, from the gradient and the new moments: it grows with their magnitudes
 //   kDividesGradient it is the gradient, and a second moment holds its square
 //   kRare            no fast path on a GPU, so that it compiles quickly
-//   kPasses = 2      it measures a tensor before it updates it (formula/measure.h): Consts has a `ratio`,
+//   kPasses = 2      it measures a tensor before it updates it (formula/trust_ratio.h): Consts has a `ratio`,
 //   measured         is what is squared and summed beside the weights, from copies of the moments, and
 //   ratio            makes the tensor's ratio of both sums
 // SPDX-License-Identifier: MIT

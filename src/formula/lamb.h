@@ -5,7 +5,7 @@
 #pragma once
 
 #include "formula/describe.h"
-#include "formula/measure.h"
+#include "formula/trust_ratio.h"
 #include "lane/exact.h"
 
 #include <cmath>
@@ -61,7 +61,7 @@ struct Lamb {
     if (c.coupled || c.decays) c.keep = 1.0F;
   }
 
-  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
+  OCTAVO_HD static void copy_fixed(const Consts& host, Consts& c) {
     c.beta1 = host.beta1;
     c.one_minus_beta1 = host.one_minus_beta1;
     c.beta2 = host.beta2;
@@ -80,7 +80,7 @@ struct Lamb {
 
   // The update before learning rate and ratio: what is measured.
   template <class F>
-  OCTAVO_HD static F measured(const Consts& c, F g, F p, F* s) {
+  OCTAVO_HD static F unscaled_update(const Consts& c, F g, F p, F* s) {
     s[0] = fma(F(c.beta1), s[0], F(c.one_minus_beta1) * g);
     s[1] = fma(F(c.beta2), s[1], F(c.one_minus_beta2) * (g * g));
     const F u = s[0] / fma(sqrt(s[1]), F(c.root_scale), F(c.eps)) * F(c.first_scale);
@@ -89,7 +89,7 @@ struct Lamb {
 
   template <class F>
   OCTAVO_HD static F update(const Consts& c, F g, F p, F* s) {
-    return fma(F(-(c.lr * c.ratio)), measured(c, g, p, s), p * F(c.keep));
+    return fma(F(-(c.lr * c.ratio)), unscaled_update(c, g, p, s), p * F(c.keep));
   }
 };
 

@@ -6,8 +6,8 @@
 #pragma once
 
 #include "formula/describe.h"
-#include "formula/measure.h"
 #include "formula/sgd.h"
+#include "formula/trust_ratio.h"
 
 #include <cmath>
 #include <string>
@@ -47,7 +47,7 @@ struct Lars {
     if (c.decays) c.coupled = false;
   }
 
-  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
+  OCTAVO_HD static void copy_fixed(const Consts& host, Consts& c) {
     c.momentum = host.momentum;
     c.one_minus_dampening = host.one_minus_dampening;
     c.nesterov = host.nesterov;
@@ -72,7 +72,7 @@ struct Lars {
 
   // Where the ratio is that of the gradient, the gradient before decay; else the update.
   template <class F>
-  OCTAVO_HD static F measured(const Consts& c, F g, F /*p*/, F* s) {
+  OCTAVO_HD static F unscaled_update(const Consts& c, F g, F /*p*/, F* s) {
     return c.trusts ? g : advance(c, g, s);
   }
 

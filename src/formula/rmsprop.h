@@ -34,7 +34,7 @@ struct RmsProp {
     c.momentum = static_cast<float>(h.momentum);
   }
 
-  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
+  OCTAVO_HD static void copy_fixed(const Consts& host, Consts& c) {
     c.alpha = host.alpha;
     c.one_minus_alpha = host.one_minus_alpha;
     c.eps = host.eps;

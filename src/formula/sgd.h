@@ -30,7 +30,7 @@ struct Sgd {
     c.first = step == 1;
   }
 
-  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
+  OCTAVO_HD static void copy_fixed(const Consts& host, Consts& c) {
     c.momentum = host.momentum;
     c.one_minus_dampening = host.one_minus_dampening;
     c.nesterov = host.nesterov;

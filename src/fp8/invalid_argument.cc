@@ -2,7 +2,7 @@
 #include "fp8/invalid_argument.h"
 
 #include "core/first_error.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
 
 namespace octavo::fp8 {
 

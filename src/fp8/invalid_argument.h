@@ -11,7 +11,7 @@
 namespace octavo::fp8 {
 
 inline constexpr const char* kWhere = "[fp8] ";
-inline constexpr Refuse refuse{kWhere};
+inline constexpr InvalidArgument refuse{kWhere};
 
 // A value that the vocabulary does not have, beside all that it has.
 template <class E>

@@ -6,7 +6,8 @@
 #include "formula/fp8_scale.h"
 #include "fp8/backend.h"
 #include "fp8/invalid_argument.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "optimizers/format_resolution.h"
 
 #include <algorithm>
 #include <cmath>

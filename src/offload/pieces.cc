@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "offload/pieces.h"
 
-#include "optimizers/resolve.h"
+#include "optimizers/format_resolution.h"
 
 #include <algorithm>
 
@@ -13,7 +13,7 @@ constexpr std::int64_t kUnit = kMaxBlockSize;
 
 bool can_be_cut(const GroupConfig& config, const TensorSpec& spec) {
   return kRuleFacts[algorithm_index(config)].passes == 1 &&
-         !has_axis_scales(stored_format(spec.format, spec.ndim));
+         !has_rank1_scales(stored_format(spec.format, spec.ndim));
 }
 
 // The elements from `begin` to `end`. What is before `begin` has the layout of a tensor of that size, and so

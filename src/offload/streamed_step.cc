@@ -12,7 +12,8 @@
 #include "formula/decide.h"
 #include "offload/batches.h"
 #include "offload/offloaded_step.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "optimizers/format_resolution.h"
 
 #include <algorithm>
 #include <atomic>
@@ -185,7 +186,7 @@ class StreamedStep final : public OffloadedStep {
   // On the CPU everything is known now. What is left in `args` is numbers.
   StepReport decide(StepArgs& args) const {
     const cpu::FloatMode mode;
-    const formula::Order order = formula::order_of(describe(config_.algorithm)->decay, args);
+    const formula::StepInputs order = formula::step_inputs(describe(config_.algorithm)->decay, args);
     const formula::Decision decision = formula::decide(order, 0);
     formula::publish(order, decision);
     if (!decision.report.skipped) {

@@ -50,12 +50,12 @@ class NormBackend {
 
 // What an Engine asks of a device besides steps and norms: where pointers are, and arithmetic on a few norms,
 // in stream order.
-class DeviceWork {
+class NormOps {
  public:
-  DeviceWork() = default;
-  DeviceWork(const DeviceWork&) = delete;
-  DeviceWork& operator=(const DeviceWork&) = delete;
-  virtual ~DeviceWork() = default;
+  NormOps() = default;
+  NormOps(const NormOps&) = delete;
+  NormOps& operator=(const NormOps&) = delete;
+  virtual ~NormOps() = default;
 
   // An error where `data` (null: none) is not memory of the device.
   virtual Status check_pointer(const std::string& where, const void* data) = 0;
@@ -67,16 +67,18 @@ class DeviceWork {
 
   virtual Status clear(GradNorm* out, void* stream) = 0;
   // The previous step's norm with the count of `own`.
-  virtual Status borrow(const GradNorm* previous, const GradNorm* own, GradNorm* out, void* stream) = 0;
+  virtual Status copy_previous(const GradNorm* previous, const GradNorm* own, GradNorm* out,
+                               void* stream) = 0;
   // The norm over all parts: squares by a tree of pairs, in their order. REQUIRES: join_bytes of workspace.
   virtual Status join(std::span<const GradNorm* const> parts, std::span<std::byte> workspace, GradNorm* out,
                       void* stream) = 0;
   [[nodiscard]] virtual std::int64_t join_bytes(std::size_t parts) const = 0;
   // The norm of a step that is over becomes the previous one, where it is finite.
-  virtual Status keep(const GradNorm* total, GradNorm* previous, void* stream) = 0;
+  virtual Status store_previous(const GradNorm* total, GradNorm* previous, void* stream) = 0;
   // A report without a step: skipped where the norm (null: none) counts elements that are not finite, or
   // found_inf (null: none) is not zero.
-  virtual Status tell(const GradNorm* norm, const float* found_inf, StepReport* report, void* stream) = 0;
+  virtual Status write_report(const GradNorm* norm, const float* found_inf, StepReport* report,
+                              void* stream) = 0;
 };
 
 // Whether the addresses that a backend gets are known to be memory of its device, now and in bind_grads.
@@ -93,8 +95,8 @@ Result<std::unique_ptr<StepBackend>> make_cuda_step(const GroupConfig& config,
 Result<std::unique_ptr<NormBackend>> make_cpu_norm(std::span<const GradView> grads);
 Result<std::unique_ptr<NormBackend>> make_cuda_norm(int device, std::span<const GradView> grads,
                                                     Addresses addresses = Addresses::unknown);
-std::unique_ptr<DeviceWork> make_cpu_work();
+std::unique_ptr<NormOps> make_cpu_norm_ops();
 // An error where the device cannot be used.
-Result<std::unique_ptr<DeviceWork>> make_cuda_work(const std::string& where, int device);
+Result<std::unique_ptr<NormOps>> make_cuda_norm_ops(const std::string& where, int device);
 
 }  // namespace octavo

@@ -2,7 +2,8 @@
 // should be.
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "optimizers/format_resolution.h"
 
 #include <algorithm>
 #include <bit>

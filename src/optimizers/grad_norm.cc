@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "formula/decide.h"
 #include "optimizers/backend.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
 
 #include <octavo/grad_norm.h>
 

@@ -126,7 +126,7 @@ TEST_F(Contexts, PinnedMemoryUsesAGpuThatIsInUse) {
 }
 
 TEST_F(Contexts, TheEnginesWorkUsesItsOwn) {
-  auto work = octavo::make_cuda_work("[test]", 1);
+  auto work = octavo::make_cuda_norm_ops("[test]", 1);
   ASSERT_TRUE(work.ok()) << work.status().message();
   octavo::GradNorm norm;
   EXPECT_FALSE((*work)->capturing(nullptr));

@@ -70,7 +70,7 @@ TEST_F(GraphUses, SeveralStepsInAGraphAreNotedOnce) {
 }
 
 TEST_F(GraphUses, AFailedQueryIsNotACapture) {
-  auto work = octavo::make_cuda_work("[test]", 0);
+  auto work = octavo::make_cuda_norm_ops("[test]", 0);
   ASSERT_TRUE(work.ok()) << work.status().message();
   fake().capture_error = cudaErrorStreamCaptureImplicit;
   EXPECT_TRUE((*work)->in_graph(memory_.data(), nullptr));  // for this step, which fails

@@ -29,12 +29,12 @@ void for_every_kernel(Fn&& f) {
         const StepKernel& kernel =
             step_kernel(rule, static_cast<StateFormat>(format), static_cast<WeightKind>(kind));
         f(kernel);
-        if (kernel.measure != nullptr) {
+        if (kernel.trust_ratio != nullptr) {
           StepKernel first = kernel;
-          first.kernel = kernel.measure;
+          first.kernel = kernel.trust_ratio;
           f(first);
         }
-        for (const StepKernel* pass : {kernel.axes, kernel.panels})
+        for (const StepKernel* pass : {kernel.rank1, kernel.panels})
           if (pass != nullptr) f(*pass);
       }
     }

@@ -21,7 +21,7 @@ class SlowPool {
   SlowPool(bool small, bool expandable) : small_(small), expandable_(expandable) {}
 
   // What the block has.
-  std::int64_t take(std::int64_t id, std::int64_t size) {
+  std::int64_t allocate(std::int64_t id, std::int64_t size) {
     auto [segment, piece] = find(size);
     if (segment == nullptr) std::tie(segment, piece) = more(size);
     const std::int64_t rest = piece->size - size;
@@ -34,7 +34,7 @@ class SlowPool {
     return piece->size;
   }
 
-  std::int64_t give(std::int64_t id) {
+  std::int64_t release(std::int64_t id) {
     for (Segment& segment : segments_) {
       const auto found = std::find_if(segment.begin(), segment.end(), [&](auto& p) { return p.id == id; });
       if (found == segment.end()) continue;
@@ -111,14 +111,14 @@ plan::MemoryUse slow(const std::vector<plan::Event>& events, bool expandable) {
   for (std::size_t i = 0; i < events.size(); ++i) {
     const plan::Event& event = events[i];
     if (event.bytes == -1) {
-      now -= small.give(event.id) + large.give(event.id);
+      now -= small.release(event.id) + large.release(event.id);
       live.erase(event.id);
       continue;
     }
     live[event.id] = event;
     if (event.bytes == 0) continue;
     const std::int64_t size = (event.bytes + 511) / 512 * 512;
-    now += (size <= kMiB ? small : large).take(event.id, size);
+    now += (size <= kMiB ? small : large).allocate(event.id, size);
     if (now <= use.allocated) continue;
     use.allocated = now;
     use.peak_event = static_cast<std::int64_t>(i);

@@ -15,8 +15,10 @@ namespace plan = octavo::plan;
 
 inline constexpr std::int64_t kMiB = 1 << 20;
 
-inline plan::Event take(std::int64_t id, std::int64_t bytes) { return {id, bytes, plan::Owner::activations}; }
-inline plan::Event give(std::int64_t id) { return {id, -1}; }
+inline plan::Event allocate(std::int64_t id, std::int64_t bytes) {
+  return {id, bytes, plan::Owner::activations};
+}
+inline plan::Event release(std::int64_t id) { return {id, -1}; }
 
 inline plan::MemoryUse used(const std::vector<plan::Event>& events, bool expandable) {
   octavo::Result<plan::MemoryUse> use = plan::simulate(events, {expandable});
@@ -44,7 +46,7 @@ inline std::vector<plan::Event> random_trace(unsigned seed, std::size_t count, s
     if (below(200) == 0) fills = !fills;
     const bool takes = taken.empty() || (!free.empty() && (below(10) < 7) == fills);
     if (!takes) {
-      events.push_back(give(move_one(taken, free)));
+      events.push_back(release(move_one(taken, free)));
       continue;
     }
     std::int64_t bytes = 0;

@@ -57,7 +57,7 @@ bool is_coupled(const GroupConfig& config, const HyperParams& h) {
 
 // Decay as a part of what the ratio multiplies: the papers of LAMB and LARS.
 bool decays_inside(const GroupConfig& config, const HyperParams& h) {
-  if (!measures(config) || !is_trusting(config, h) || h.weight_decay == 0.0) return false;
+  if (!has_trust_ratio(config) || !is_trusting(config, h) || h.weight_decay == 0.0) return false;
   return is_coupled(config, h) == (config.algorithm == Algorithm::lars);
 }
 
@@ -211,11 +211,11 @@ std::vector<Moment> moments_of(const GroupConfig& config) {
   return {};
 }
 
-bool measures(const GroupConfig& config) {
+bool has_trust_ratio(const GroupConfig& config) {
   return config.algorithm == Algorithm::lars || config.algorithm == Algorithm::lamb;
 }
 
-float measured(const GroupConfig& config, const StepArgs& args, float grad, float p, float* s) {
+float unscaled_update(const GroupConfig& config, const StepArgs& args, float grad, float p, float* s) {
   const float g = gradient(config, args, grad, p);
   if (config.algorithm == Algorithm::lamb) return lamb_update(config, args, g, p, s);
   return is_trusting(config, args.hyper) ? g : momentum_direction(args, g, s);

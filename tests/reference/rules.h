@@ -13,15 +13,15 @@ namespace reference {
 std::vector<octavo::Moment> moments_of(const octavo::GroupConfig& config);
 
 // Whether a step first measures the whole tensor.
-bool measures(const octavo::GroupConfig& config);
+bool has_trust_ratio(const octavo::GroupConfig& config);
 
 // New moments in `s`, new parameter returned. `ratio`: of the tensor, where a step measures.
 float update(const octavo::GroupConfig& config, const octavo::StepArgs& args, float grad, float p, float* s,
              float ratio);
 
 // What is squared and summed over a tensor beside its weights; `s` becomes worthless.
-float measured(const octavo::GroupConfig& config, const octavo::StepArgs& args, float grad, float p,
-               float* s);
+float unscaled_update(const octavo::GroupConfig& config, const octavo::StepArgs& args, float grad, float p,
+                      float* s);
 // The ratio from the sums of squares.
 float ratio(const octavo::GroupConfig& config, const octavo::StepArgs& args, double weights, double updates);
 

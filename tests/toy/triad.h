@@ -4,7 +4,7 @@
 #pragma once
 
 #include "formula/describe.h"
-#include "formula/measure.h"
+#include "formula/trust_ratio.h"
 #include "lane/exact.h"
 
 #include <cmath>
@@ -42,7 +42,7 @@ struct Triad {
   }
 
   // CUDA, for speed alone: constants that depend neither on the learning rate nor on the step.
-  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
+  OCTAVO_HD static void copy_fixed(const Consts& host, Consts& c) {
     c.beta1 = host.beta1;
     c.beta2 = host.beta2;
     c.beta3 = host.beta3;
@@ -58,7 +58,7 @@ struct Triad {
   // The first pass, once per element: what is squared and summed beside the weights. Its gradient (scaled,
   // with coupled decay), the parameter, the moments, which it advances.
   template <class F>
-  OCTAVO_HD static F measured(const Consts& c, F g, F /*p*/, F* s) {
+  OCTAVO_HD static F unscaled_update(const Consts& c, F g, F /*p*/, F* s) {
     s[0] = fma(F(c.beta1), s[0], F(c.one_minus_beta1) * g);
     s[1] = fma(F(c.beta2), s[1], F(c.one_minus_beta2) * (g * g));
     s[2] = fma(F(c.beta3), s[2], F(c.one_minus_beta3) * g);
@@ -74,7 +74,7 @@ struct Triad {
   // The second pass, once per element, from the same moments: returns the new parameter.
   template <class F>
   OCTAVO_HD static F update(const Consts& c, F g, F p, F* s) {
-    return fma(F(-(c.lr * c.ratio)), measured(c, g, p, s), p * F(c.keep));
+    return fma(F(-(c.lr * c.ratio)), unscaled_update(c, g, p, s), p * F(c.keep));
   }
 };
 

@@ -51,12 +51,12 @@ struct Buffers {
   Buffers(const TransducerArgs& args, const TransducerJoint& joint) : data_(joint.scratch.data()) {
     const std::int64_t outputs = args.tokens + static_cast<std::int64_t>(args.durations.size());
     const std::int64_t rows = tile_capacity(args, wanted_cells(joint));
-    weight = take(outputs * joint.hidden);
-    transposed = take(outputs * joint.hidden);
-    bias = take(outputs);
-    hidden = take(rows * joint.hidden);
-    hidden_grad = take(rows * joint.hidden);
-    logits = take(rows * outputs);
+    weight = allocate(outputs * joint.hidden);
+    transposed = allocate(outputs * joint.hidden);
+    bias = allocate(outputs);
+    hidden = allocate(rows * joint.hidden);
+    hidden_grad = allocate(rows * joint.hidden);
+    logits = allocate(rows * outputs);
   }
 
   float *weight, *transposed, *bias;
@@ -64,7 +64,7 @@ struct Buffers {
   std::int64_t bytes = 0;
 
  private:
-  float* take(std::int64_t count) {
+  float* allocate(std::int64_t count) {
     const auto at = static_cast<std::size_t>(bytes);
     bytes += (4 * count + 63) / 64 * 64;
     return data_ != nullptr ? reinterpret_cast<float*>(data_ + at) : nullptr;

@@ -44,7 +44,7 @@ Result<std::int64_t> workspace_bytes_cuda(const TransducerArgs& args) {
   if (Status bad = check_gpu_limits(args); !bad.ok()) return bad;
   constexpr std::int64_t kRows = std::int64_t{1} << 33;  // a launch has 2^31 - 1 blocks
   if (args.batch * args.frames * args.positions > kRows)
-    return refuse("frames", args.frames, "batch * frames * positions up to 2^33 on a GPU");
+    return invalid("frames", args.frames, "batch * frames * positions up to 2^33 on a GPU");
   cuda::Places places;
   cuda::TransducerLattice sizes{};  // durations may be anything here
   sizes.batch = static_cast<std::int32_t>(args.batch);

@@ -1,10 +1,10 @@
-// The tree of sums of formula/measure.h and formula/norm.h over an array in the device's memory, by one warp:
-// neighbours in pairs, level by level. What is missing at the end counts as zero, which changes no bit,
+// The tree of sums of formula/trust_ratio.h and formula/norm.h over an array in the device's memory, by one
+// warp: neighbours in pairs, level by level. What is missing at the end counts as zero, which changes no bit,
 // because a sum of squares is never -0; so kTreeGroup values, a power of two, become one at a time.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "formula/measure.h"
+#include "formula/trust_ratio.h"
 
 #include <cuda_runtime.h>
 

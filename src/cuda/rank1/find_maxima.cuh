@@ -1,6 +1,6 @@
 // Axis scales, the first pass: the maxima of the new moments, before any of them is written.
 //
-// A warp takes a panel (cuda/step/tensor_table.h, AxisView). A lane keeps the maxima of its eight columns
+// A warp takes a panel (cuda/step/tensor_table.h, Rank1View). A lane keeps the maxima of its eight columns
 // while it walks down the rows; those of a row are joined by its lanes. Memory is touched once for each
 // column and row of the panel.
 //
@@ -100,7 +100,7 @@ struct Rows {
 };
 
 template <class Algo, class Format, WeightKind kKind>
-class AxesPass : StepTraits<Algo, Format> {
+class Rank1Pass : StepTraits<Algo, Format> {
   using Traits = StepTraits<Algo, Format>;
   using Traits::for_slots;
   using Traits::is_second;
@@ -127,17 +127,17 @@ class AxesPass : StepTraits<Algo, Format> {
     return Codes::copied(arch) ? kCopiesAlignment + kCopiesBytes : Codes::table_bytes(arch);
   }
 
-  __device__ AxesPass(const StepParams& params, const Prepared& prepared)
+  __device__ Rank1Pass(const StepParams& params, const Prepared& prepared)
       : params_(params), c_(*reinterpret_cast<const Consts*>(prepared.consts)) {}
 
   __device__ void run(std::uint32_t warp, std::uint32_t warps) const {
     for (std::uint32_t panel = warp; panel < params_.units; panel += warps) {
       const TensorEntry* t = params_.tensors + params_.map[panel / kMapStep];
-      while (t[1].axes.first_panel <= panel) ++t;
+      while (t[1].rank1.first_panel <= panel) ++t;
       if (c_.coupled) {
-        take<true>(*t, panel - t->axes.first_panel);
+        find_panel_maxima<true>(*t, panel - t->rank1.first_panel);
       } else {
-        take<false>(*t, panel - t->axes.first_panel);
+        find_panel_maxima<false>(*t, panel - t->rank1.first_panel);
       }
     }
   }
@@ -162,7 +162,7 @@ class AxesPass : StepTraits<Algo, Format> {
     bool f32, bf16, unaligned;  // the gradients
 
     __device__ Lane(const TensorEntry& entry, std::uint32_t index) : t(entry) {
-      const AxisView& v = t.axes;
+      const Rank1View& v = t.rank1;
       bits = v.lane_bits;
       mine = Traits::lane();
       row = mine >> bits;
@@ -187,7 +187,7 @@ class AxesPass : StepTraits<Algo, Format> {
     }
     // Element i of the lane's eight in a row of the panel; elements are repeated at the end of a row.
     [[nodiscard]] __device__ std::int64_t element(int panel_row, int i) const {
-      return (first + panel_row) * t.axes.columns + min(column + i, t.axes.columns - 1);
+      return (first + panel_row) * t.rank1.columns + min(column + i, t.rank1.columns - 1);
     }
   };
 
@@ -206,11 +206,11 @@ class AxesPass : StepTraits<Algo, Format> {
   static __device__ bool vectors(const void* data) { return (address(data) & 15U) == 0; }
 
   template <bool kCoupled>
-  __device__ void take(const TensorEntry& t, std::uint32_t index) const {
+  __device__ void find_panel_maxima(const TensorEntry& t, std::uint32_t index) const {
     // All at once: a branch between two loads would wait for the first.
     std::uint64_t all = address(t.param) | address(t.residual);
     for (int k = 0; k < kSlots; ++k) all |= address(t.codes[k]);
-    const std::int64_t columns = t.axes.columns;
+    const std::int64_t columns = t.rank1.columns;
     if (((all & 15U) | (columns % kChunk)) != 0 || columns >= std::int64_t{1} << 29) {
       panel<PanelReads::singly, kCoupled>(t, index);
     } else if (!vectors(t.grad)) {
@@ -230,7 +230,7 @@ class AxesPass : StepTraits<Algo, Format> {
     constexpr int kTogether = kSingly<kReads>                                      ? 1
                               : kLarge || kOwn > 1 || kReads == PanelReads::others ? 2
                                                                                    : 4;
-    const AxisView& v = t.axes;
+    const Rank1View& v = t.rank1;
     const Lane<kReads> at(t, index);
     const int abreast = rows_abreast(at.bits);
     float column_scale[kOwn][kChunk];
@@ -278,16 +278,16 @@ class AxesPass : StepTraits<Algo, Format> {
         }
       }
 #pragma unroll
-      for (int m = 0; m < kOwnSlots; ++m) keep(high[m], at.bits, at.mine, from, high_row[m]);
+      for (int m = 0; m < kOwnSlots; ++m) store_row_maxima(high[m], at.bits, at.mine, from, high_row[m]);
     }
 #pragma unroll
-    for (int m = 0; m < kOwnSlots; ++m) raise(at, m, high_row[m], high_column[m]);
+    for (int m = 0; m < kOwnSlots; ++m) raise_slice_maxima(at, m, high_row[m], high_column[m]);
   }
 
   // The maximum of each row goes to the lane of the row's number in the panel.
   template <int kTogether>
-  static __device__ void keep(const float (&high)[kTogether], int lane_bits, int mine, int from,
-                              float& kept) {
+  static __device__ void store_row_maxima(const float (&high)[kTogether], int lane_bits, int mine, int from,
+                                          float& kept) {
     if constexpr (joins_lanes(kArch)) {
       if (lane_bits == 5) {
 #pragma unroll
@@ -412,7 +412,7 @@ class AxesPass : StepTraits<Algo, Format> {
     });
     Consts c = c_;
     c.coupled = kCoupled;
-    if constexpr (Traits::kMeasures) c.ratio = at.t.ratio;
+    if constexpr (Traits::kHasTrustRatio) c.ratio = at.t.ratio;
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
       scalar::F32 state[kStates];
@@ -427,16 +427,16 @@ class AxesPass : StepTraits<Algo, Format> {
   }
 
   template <PanelReads kReads>
-  static __device__ void raise(const Lane<kReads>& at, int m, float high_row,
-                               const float (&high_column)[kChunk]) {
+  static __device__ void raise_slice_maxima(const Lane<kReads>& at, int m, float high_row,
+                                            const float (&high_column)[kChunk]) {
     const TensorEntry& t = at.t;
     float* const maxima = new_maxima(t, m);
     const bool has_row = at.mine < at.rows;
     const std::uint32_t bits = __float_as_uint(high_row);
     if (has_row) raise_slices(t, maxima, true, at.first + at.mine, bits);
-    const std::int64_t only = only_long_axis(t, t.axes.leading, t.ndim);
+    const std::int64_t only = only_long_axis(t, t.rank1.leading, t.ndim);
     const auto column = [&](int i) {
-      return kSingly<kReads> ? min(at.column + i, t.axes.columns - 1) : at.column + i;
+      return kSingly<kReads> ? min(at.column + i, t.rank1.columns - 1) : at.column + i;
     };
     if (only >= 0) {
       // All are read before one is compared: they are as far away as memory.
@@ -476,10 +476,10 @@ class AxesPass : StepTraits<Algo, Format> {
 };
 
 template <class Algo, class Format, WeightKind kKind>
-__global__ void __launch_bounds__(AxesPass<Algo, Format, kKind>::kThreads, 1)
-    axes_kernel(const __grid_constant__ StepParams params) {
+__global__ void __launch_bounds__(Rank1Pass<Algo, Format, kKind>::kThreads, 1)
+    rank1_kernel(const __grid_constant__ StepParams params) {
   start_pass<Format>(params, [&](const Prepared& prepared, std::uint32_t warp, std::uint32_t warps) {
-    AxesPass<Algo, Format, kKind>(params, prepared).run(blockIdx.x * warps + warp, gridDim.x * warps);
+    Rank1Pass<Algo, Format, kKind>(params, prepared).run(blockIdx.x * warps + warp, gridDim.x * warps);
   });
 }
 

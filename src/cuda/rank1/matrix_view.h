@@ -1,4 +1,4 @@
-// Where a tensor with axis scales is folded into rows and columns (cuda/step/tensor_table.h, AxisView), as
+// Where a tensor with axis scales is folded into rows and columns (cuda/step/tensor_table.h, Rank1View), as
 // the host decides it.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -15,18 +15,18 @@ namespace octavo::cuda {
 OCTAVO_HD constexpr int rows_abreast(int lane_bits) { return 32 >> lane_bits; }
 OCTAVO_HD constexpr int panel_rows(int lane_bits) { return lane_bits == 5 ? 16 : 32; }
 
-// Floats of the parts of AxisView::folded: vectors of four start at each.
+// Floats of the parts of Rank1View::folded: vectors of four start at each.
 OCTAVO_HD constexpr std::int64_t whole_quads(std::int64_t count) { return (count + 3) / 4 * 4; }
-OCTAVO_HD constexpr std::int64_t folded_floats(const AxisView& view) {  // of one moment
+OCTAVO_HD constexpr std::int64_t folded_floats(const Rank1View& view) {  // of one moment
   return 2 * (whole_quads(view.rows) + whole_quads(view.columns));
 }
 
-OCTAVO_HD constexpr std::int64_t panels_of(const AxisView& view) {
+OCTAVO_HD constexpr std::int64_t panels_of(const Rank1View& view) {
   return (view.rows + panel_rows(view.lane_bits) - 1) / panel_rows(view.lane_bits) * view.strips;
 }
 
 // Division of any 32-bit number by one that is known before (Granlund & Montgomery 1994).
-constexpr void set_divisor(AxisView& view, std::uint32_t divisor) {
+constexpr void set_divisor(Rank1View& view, std::uint32_t divisor) {
   int bits = 0;
   while ((std::uint64_t{1} << bits) < divisor) ++bits;
   const std::uint64_t missing = (std::uint64_t{1} << bits) - divisor;
@@ -34,7 +34,8 @@ constexpr void set_divisor(AxisView& view, std::uint32_t divisor) {
   view.shift[0] = static_cast<std::uint8_t>(bits < 1 ? bits : 1);
   view.shift[1] = static_cast<std::uint8_t>(bits > 1 ? bits - 1 : 0);
 }
-constexpr std::uint32_t over_divisor(const AxisView& view, std::uint32_t high_product, std::uint32_t number) {
+constexpr std::uint32_t over_divisor(const Rank1View& view, std::uint32_t high_product,
+                                     std::uint32_t number) {
   return (high_product + ((number - high_product) >> view.shift[0])) >> view.shift[1];
 }
 
@@ -47,8 +48,8 @@ constexpr int lane_bits_of_blocks(std::int64_t columns, std::int64_t block) {
 }
 
 // Folds `shape` before axis `leading`.
-inline AxisView fold_at(std::span<const std::int64_t> shape, int leading, std::int64_t block) {
-  AxisView view{};
+inline Rank1View fold_at(std::span<const std::int64_t> shape, int leading, std::int64_t block) {
+  Rank1View view{};
   view.rows = view.columns = 1;
   for (std::size_t axis = 0; axis < shape.size(); ++axis)
     (static_cast<int>(axis) < leading ? view.rows : view.columns) *= shape[axis];
@@ -64,14 +65,14 @@ inline AxisView fold_at(std::span<const std::int64_t> shape, int leading, std::i
 }
 
 // Whether the step can go by panels: by whole blocks, with 32 bits for chunks and rows.
-inline bool goes_by_panels(const AxisView& view, std::int64_t block) {
+inline bool uses_panels(const Rank1View& view, std::int64_t block) {
   return lane_bits_of_blocks(view.columns, block) >= 0 && view.rows < std::int64_t{1} << 31 &&
          view.columns / kChunk * view.rows <= 0xFFFFFFFFLL;
 }
 
 // What an element of the view costs, roughly, in instructions: those of both passes, and of the maxima that
 // are looked up and raised once for each column and row of a panel.
-inline double cost_of(const AxisView& view, std::int64_t block) {
+inline double cost_of(const Rank1View& view, std::int64_t block) {
   constexpr double kBlocks = 100.0, kVectors = 160.0, kSingle = 1000.0, kMaximum = 200.0;
   const double rows = static_cast<double>(std::min<std::int64_t>(view.rows, panel_rows(view.lane_bits)));
   const double columns = static_cast<double>(std::min<std::int64_t>(view.columns, kChunk << view.lane_bits));
@@ -83,12 +84,12 @@ inline double cost_of(const AxisView& view, std::int64_t block) {
 
 // The cheapest view whose folded maxima are small beside the tensor; if none is, the one where they are
 // smallest. REQUIRES: no axis is empty.
-inline AxisView view_of(std::span<const std::int64_t> shape, std::int64_t block) {
+inline Rank1View view_of(std::span<const std::int64_t> shape, std::int64_t block) {
   constexpr std::int64_t kFew = 1 << 17;
-  AxisView best = fold_at(shape, 0, block);
-  const auto size = [](const AxisView& view) { return view.rows + view.columns; };
+  Rank1View best = fold_at(shape, 0, block);
+  const auto size = [](const Rank1View& view) { return view.rows + view.columns; };
   for (int leading = 1; leading < static_cast<int>(shape.size()); ++leading) {
-    const AxisView view = fold_at(shape, leading, block);
+    const Rank1View view = fold_at(shape, leading, block);
     const std::int64_t most = view.rows * view.columns / 64 + kFew;
     const bool small = size(view) <= most;
     const bool best_small = size(best) <= most;

@@ -2,8 +2,8 @@
 // per element the smallest over axes. Maxima compare as bit patterns, so any order gives the same.
 //
 // Before the passes of a step the maxima of leading axes are folded into one value for a row, the others into
-// one for a column (AxisView): what an element needs is one of two. Old maxima become scales, of which the
-// smaller holds; new ones become reciprocals, of which the larger holds (formula::axis_inverse).
+// one for a column (Rank1View): what an element needs is one of two. Old maxima become scales, of which the
+// smaller holds; new ones become reciprocals, of which the larger holds (formula::rank1_inverse).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,16 +22,16 @@ __device__ inline void raise_maximum(float* maximum, std::uint32_t bits) {
 __device__ inline std::uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7FFFFFFFU; }
 
 // The parts of a view for its `moment`-th moment with axis scales.
-__device__ inline float* old_rows(const AxisView& v, int moment) {
+__device__ inline float* old_rows(const Rank1View& v, int moment) {
   return v.folded + moment * folded_floats(v);
 }
-__device__ inline float* old_columns(const AxisView& v, int moment) {
+__device__ inline float* old_columns(const Rank1View& v, int moment) {
   return old_rows(v, moment) + whole_quads(v.rows);
 }
-__device__ inline float* new_rows(const AxisView& v, int moment) {
+__device__ inline float* new_rows(const Rank1View& v, int moment) {
   return old_rows(v, moment) + folded_floats(v) / 2;
 }
-__device__ inline float* new_columns(const AxisView& v, int moment) {
+__device__ inline float* new_columns(const Rank1View& v, int moment) {
   return old_columns(v, moment) + folded_floats(v) / 2;
 }
 
@@ -66,8 +66,8 @@ __device__ inline std::int64_t only_long_axis(const TensorEntry& t, int first, i
 // f(place among all maxima) for a row's slices, or a column's. `kOnes`: for axes of length one, too.
 template <bool kOnes, class Fn>
 __device__ inline void for_slices(const TensorEntry& t, bool row, std::int64_t index, Fn&& f) {
-  const int first = row ? 0 : t.axes.leading;
-  const int end = row ? t.axes.leading : t.ndim;
+  const int first = row ? 0 : t.rank1.leading;
+  const int end = row ? t.rank1.leading : t.ndim;
   std::int64_t start = 0;
 #pragma unroll 1
   for (int axis = 0; axis < end; ++axis) start += t.shape[axis];
@@ -94,15 +94,15 @@ __device__ inline float smaller_scale(float a, float b) {
 
 // A moment over its scale, zero where that is not finite. `kFinite`: the moment is known to be.
 template <bool kFinite>
-__device__ inline float over_axes(float moment, float row, float column) {
+__device__ inline float over_rank1(float moment, float row, float column) {
   const float inverse = fmaxf(row, column);
   return kFinite || inverse > 0.0F ? moment * inverse : 0.0F;
 }
 
 // One element.
-class AxisElement {
+class Rank1Element {
  public:
-  __device__ AxisElement(const TensorEntry& t, std::int64_t at) : v_(t.axes) {
+  __device__ Rank1Element(const TensorEntry& t, std::int64_t at) : v_(t.rank1) {
     if (t.numel <= 0xFFFFFFFFLL) {  // divisions of half the width take a quarter of the time
       row_ = static_cast<std::uint32_t>(at) / static_cast<std::uint32_t>(v_.columns);
     } else {
@@ -114,11 +114,11 @@ class AxisElement {
     return smaller_scale(old_rows(v_, moment)[row_], old_columns(v_, moment)[column_]);
   }
   [[nodiscard]] __device__ float over(int moment, float x) const {
-    return over_axes<false>(x, new_rows(v_, moment)[row_], new_columns(v_, moment)[column_]);
+    return over_rank1<false>(x, new_rows(v_, moment)[row_], new_columns(v_, moment)[column_]);
   }
 
  private:
-  const AxisView& v_;
+  const Rank1View& v_;
   std::int64_t row_, column_;
 };
 
@@ -130,10 +130,10 @@ __device__ inline void load_eight(const float* from, float* to) {
   to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
 }
 
-// Eight neighbours of a row, by the number of their chunk. REQUIRES: columns by eights (AxisView::magic).
-class AxisChunk {
+// Eight neighbours of a row, by the number of their chunk. REQUIRES: columns by eights (Rank1View::magic).
+class Rank1Chunk {
  public:
-  __device__ AxisChunk(const TensorEntry& t, std::uint32_t chunk) : v_(t.axes) {
+  __device__ Rank1Chunk(const TensorEntry& t, std::uint32_t chunk) : v_(t.rank1) {
     row_ = over_divisor(v_, __umulhi(v_.magic, chunk), chunk);
     column_ = std::int64_t{kChunk} * (chunk - row_ * static_cast<std::uint32_t>(v_.columns / kChunk));
   }
@@ -150,11 +150,11 @@ class AxisChunk {
     load_eight(new_columns(v_, moment) + column_, out);
     const float row = new_rows(v_, moment)[row_];
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) out[i] = over_axes<true>(x[i], row, out[i]);
+    for (int i = 0; i < kChunk; ++i) out[i] = over_rank1<true>(x[i], row, out[i]);
   }
 
  private:
-  const AxisView& v_;
+  const Rank1View& v_;
   std::uint32_t row_;
   std::int64_t column_;
 };

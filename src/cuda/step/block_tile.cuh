@@ -67,7 +67,7 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
   // written. All this stays in memory, because registers are for the tiles.
   struct Large {
     std::uint32_t unit, flags, first, tiles, tile;
-    bool measures;
+    bool finds_maximum;
     float high[kStates];
   };
   static __device__ __noinline__ void begin(Large& large, const TensorEntry& t, std::uint32_t unit,
@@ -78,18 +78,18 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
     const std::int64_t left = t.numel - std::int64_t{large.first} * kTile;
     large.tiles = static_cast<std::uint32_t>((min(left, std::int64_t{t.block}) + kTile - 1) / kTile);
     large.tile = 0;
-    large.measures = true;
+    large.finds_maximum = true;
     for (float& high : large.high) high = 0.0F;
   }
   // To the next tile, or from the last to the first again. Returns whether there is more to do.
   static __device__ __noinline__ bool advance(Large& large) {
     if (++large.tile < large.tiles) return true;
     large.tile = 0;
-    large.measures = !large.measures;
-    return !large.measures;
+    large.finds_maximum = !large.finds_maximum;
+    return !large.finds_maximum;
   }
   // The largest moment of the block, as far as it is known.
-  static __device__ __noinline__ float raise(Large& large, int slot, float high) {
+  static __device__ __noinline__ float raise_maximum(Large& large, int slot, float high) {
     return large.high[slot] = max_nan(large.high[slot], high);
   }
   __device__ bool block_tiles(Work& now) const {
@@ -143,11 +143,11 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
     }
     if (__any_sync(~0U, !good)) return false;
     bool last = true;
-    if constexpr (!kKnown && !Format::kAxes) {
+    if constexpr (!kKnown && !Format::kRank1) {
       if ((now.flags & kLarge) != 0) {
 #pragma unroll
-        for (int k = 0; k < kSlots; ++k) bounds.high[k] = raise(large, k, bounds.high[k]);
-        if (large.measures) return true;
+        for (int k = 0; k < kSlots; ++k) bounds.high[k] = raise_maximum(large, k, bounds.high[k]);
+        if (large.finds_maximum) return true;
         last = large.tile + 1 == large.tiles;  // those before are decoded by the old scale
       }
     }
@@ -186,7 +186,7 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
       float* to = s[kOne] + kIndex * kChunk;
       Codes::template decode<moment(kOne)>(tables(), reinterpret_cast<const std::uint32_t*>(&words), to);
       if constexpr (own_scale(kOne)) {
-        AxisChunk(entry(now), at).decode(own_index(kOne), to);
+        Rank1Chunk(entry(now), at).decode(own_index(kOne), to);
       } else {
 #pragma unroll
         for (int i = 0; i < kChunk; ++i) to[i] *= scale[kOne];
@@ -225,7 +225,7 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
                                       const Scale& scale, std::uint32_t* codes) {
     if constexpr (own_scale(kSlot)) {
       float x[kChunk];
-      AxisChunk(t, at).over(own_index(kSlot), s, x);
+      Rank1Chunk(t, at).over(own_index(kSlot), s, x);
       Codes::template encode<moment(kSlot)>(tables(), x, 1.0F, codes);
     } else {
       Codes::template encode<moment(kSlot)>(tables(), s, scale.inverse, codes);

@@ -65,9 +65,9 @@ struct Counter {
 };
 
 __global__ void __launch_bounds__(kThreads, kBlocks)
-    count_kernel(const __grid_constant__ formula::Order order, const TensorEntry* entries,
+    count_kernel(const __grid_constant__ formula::StepInputs inputs, const TensorEntry* entries,
                  const std::uint32_t* map, std::uint32_t units, unsigned long long* count) {
-  Counter counter{static_cast<float>(formula::unscale_of(order))};
+  Counter counter{static_cast<float>(formula::unscale_of(inputs))};
   // A map's entry and the units it stands for, at a time.
   const std::uint32_t stride = gridDim.x * (blockDim.x / 32) * kMapStep;
   for (std::uint32_t unit = (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * kMapStep; unit < units;
@@ -88,13 +88,13 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 
 }  // namespace
 
-cudaError_t count_nonfinite(const formula::Order& order, const TensorEntry* entries, const std::uint32_t* map,
-                            std::int64_t units, std::int64_t* count, int multiprocessors,
-                            cudaStream_t stream) {
+cudaError_t count_nonfinite(const formula::StepInputs& inputs, const TensorEntry* entries,
+                            const std::uint32_t* map, std::int64_t units, std::int64_t* count,
+                            int multiprocessors, cudaStream_t stream) {
   constexpr std::int64_t kUnits = kThreads / 32 * kMapStep;  // of a block
   const auto grid = std::min<std::int64_t>(kBlocks * multiprocessors, (units + kUnits - 1) / kUnits);
   count_kernel<<<static_cast<unsigned>(grid), kThreads, 0, stream>>>(
-      order, entries, map, static_cast<std::uint32_t>(units), reinterpret_cast<unsigned long long*>(count));
+      inputs, entries, map, static_cast<std::uint32_t>(units), reinterpret_cast<unsigned long long*>(count));
   return cudaGetLastError();
 }
 

@@ -175,7 +175,7 @@ class StepFetching : protected StepUnits<Algo, Format, kKind> {
   // A lane's share of an array, fetched or not.
   template <int kIndex, class Array>
   __device__ typename Array::Share share(const Work& work, const void* base, std::uint32_t at) const {
-    if constexpr (kStaged) return Array::template take<kIndex>(stage(work));
+    if constexpr (kStaged) return Array::template read<kIndex>(stage(work));
     return Array::get(base, at);
   }
   template <int kIndex>
@@ -201,7 +201,7 @@ class StepFetching : protected StepUnits<Algo, Format, kKind> {
   __device__ auto share_of_grads(const Work& work, const TensorEntry& t, std::uint32_t at) const {
     using Grad = typename Arrays::template Grad<kWide>;
     if constexpr (kStaged && !Arrays::halved(kWide)) {
-      return Grad::template take<kIndex>(stage(work));
+      return Grad::template read<kIndex>(stage(work));
     } else if ((work.flags & kUnaligned) != 0) {
       return Grad::get_any(t.grad, at);
     } else if constexpr (!kStaged) {
@@ -209,7 +209,7 @@ class StepFetching : protected StepUnits<Algo, Format, kKind> {
     } else {
       // The second chunk follows the first to the same place while that is worked on.
       if constexpr (kIndex == 1) wait_all_copies();
-      const auto words = Grad::template take<0>(stage(work));
+      const auto words = Grad::template read<0>(stage(work));
       if constexpr (kIndex == 0) {
         Grad::template fetch_chunk<0>(stage(work),
                                       Grad::at(t.grad, at + place_of<false>(work, t, lane_).apart));

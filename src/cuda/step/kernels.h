@@ -28,9 +28,9 @@ struct StepKernel {
   int goes_as = 0;                          // the architecture whose way it goes; 0: that of its code
   std::int64_t block = 0;                   // the size that it knows at compile time
   std::uint32_t together = 1;               // units that a warp takes at a time while there are many
-  const void* measure = nullptr;            // the first of two passes, of the same shape; null: there is one
+  const void* trust_ratio = nullptr;        // the first of two passes, of the same shape; null: there is one
   // Axis scales: the pass that finds the new maxima, and the step by panels (null: the kernel has none).
-  const StepKernel* axes = nullptr;
+  const StepKernel* rank1 = nullptr;
   const StepKernel* panels = nullptr;
 };
 // The kernels of one rule of update: every format with every kind of weight. A rule without states has one
@@ -50,14 +50,14 @@ cudaError_t build_map(const TensorEntry* entries, std::int64_t tensors, std::int
 cudaError_t build_panel_map(const TensorEntry* entries, std::int64_t tensors, std::int64_t panels,
                             std::uint32_t* map, cudaStream_t stream);
 // Adds the elements whose scaled gradient, or its square, is not finite.
-cudaError_t count_nonfinite(const formula::Order& order, const TensorEntry* entries, const std::uint32_t* map,
-                            std::int64_t units, std::int64_t* count, int multiprocessors,
-                            cudaStream_t stream);
+cudaError_t count_nonfinite(const formula::StepInputs& inputs, const TensorEntry* entries,
+                            const std::uint32_t* map, std::int64_t units, std::int64_t* count,
+                            int multiprocessors, cudaStream_t stream);
 // Decides on the device whether and how a step is taken.
-cudaError_t prepare(std::size_t algorithm, const formula::Order& order, const std::int64_t* counted,
+cudaError_t prepare(std::size_t algorithm, const formula::StepInputs& inputs, const std::int64_t* counted,
                     Prepared* prepared, cudaStream_t stream);
 // Computes the same on the host, where no scalar is on the device.
-Prepared prepare_on_host(std::size_t algorithm, const formula::Order& order);
+Prepared prepare_on_host(std::size_t algorithm, const formula::StepInputs& inputs);
 // Adds one to each count, unless the step was skipped.
 cudaError_t advance(const Prepared* prepared, std::int64_t* const* counts, std::int64_t count,
                     cudaStream_t stream);
@@ -71,12 +71,12 @@ cudaError_t set_ratios(std::size_t algorithm, const StepParams& params, const fo
                        TensorEntry* entries, std::int64_t count, cudaStream_t stream);
 
 // Around the passes of a step with axis scales; `moments` have them. Before: old maxima are folded into
-// scales of rows and columns (AxisView), and the place for new ones is cleared. After the first pass, unless
+// scales of rows and columns (Rank1View), and the place for new ones is cleared. After the first pass, unless
 // the step is skipped: new maxima become the tensors' scales, and, folded, the reciprocals that the second
 // pass encodes by.
-cudaError_t open_axes(const TensorEntry* entries, std::int64_t count, const AxisSlots& slots,
-                      cudaStream_t stream);
-cudaError_t close_axes(const Prepared* prepared, const TensorEntry* entries, std::int64_t count,
-                       const AxisSlots& slots, cudaStream_t stream);
+cudaError_t open_rank1(const TensorEntry* entries, std::int64_t count, const Rank1Slots& slots,
+                       cudaStream_t stream);
+cudaError_t close_rank1(const Prepared* prepared, const TensorEntry* entries, std::int64_t count,
+                        const Rank1Slots& slots, cudaStream_t stream);
 
 }  // namespace octavo::cuda

@@ -43,8 +43,8 @@ class SlowStep : StepTraits<Algo, Format> {
   }
 
   // The same in the first of two passes: the sums of the unit's tiles, sixteen neighbours to a lane.
-  static __device__ __noinline__ void measure_unit(const StepParams& params, const Prepared& prepared,
-                                                   const TensorEntry& t, std::int64_t at) {
+  static __device__ __noinline__ void sum_unit(const StepParams& params, const Prepared& prepared,
+                                               const TensorEntry& t, std::int64_t at) {
     const std::int64_t end = min(t.numel, at + (t.block > kTile ? t.block : kTile));
 #pragma unroll 1
     for (; at < end; at += kTile) {
@@ -53,9 +53,8 @@ class SlowStep : StepTraits<Algo, Format> {
 #pragma unroll 1
       for (int c = 0; c < 2; ++c) {
         const std::int64_t first = at + lane() * 2 * kChunk + c * kChunk;
-        const formula::Sums sums = Format::kBlocked && t.plain == 0
-                                       ? measure_chunk<Format>(t, prepared, first)
-                                       : measure_chunk<Plain>(t, prepared, first);
+        const formula::Sums sums = Format::kBlocked && t.plain == 0 ? sum_chunk<Format>(t, prepared, first)
+                                                                    : sum_chunk<Plain>(t, prepared, first);
         weights[0] += sums.weight;
         updates[0] += sums.update;
       }
@@ -105,7 +104,7 @@ class SlowStep : StepTraits<Algo, Format> {
   static __device__ __noinline__ void careful(const TensorEntry& t, const Prepared& prepared, std::int64_t at,
                                               int valid, bool write, float* out) {
     Consts c = *reinterpret_cast<const Consts*>(prepared.consts);
-    if constexpr (formula::kMeasures<Algo>) c.ratio = t.ratio;
+    if constexpr (formula::kHasTrustRatio<Algo>) c.ratio = t.ratio;
     for (int i = 0; i < kChunk; ++i) {
       scalar::F32 s[kStates];
       if (i < valid) {
@@ -123,8 +122,8 @@ class SlowStep : StepTraits<Algo, Format> {
 
   // Eight elements' part in the sums.
   template <class Stored>
-  static __device__ __noinline__ formula::Sums measure_chunk(const TensorEntry& t, const Prepared& prepared,
-                                                             std::int64_t at) {
+  static __device__ __noinline__ formula::Sums sum_chunk(const TensorEntry& t, const Prepared& prepared,
+                                                         std::int64_t at) {
     const Consts c = *reinterpret_cast<const Consts*>(prepared.consts);
     const int valid = valid_at(t, at);
     float weights[kChunk] = {};
@@ -135,7 +134,7 @@ class SlowStep : StepTraits<Algo, Format> {
       const scalar::F32 p(load_weight<kKind>(t, at + i));
       const scalar::F32 raw(load_one(t.grad, t.grad_dtype, at + i));
       weights[i] = p.v;
-      updates[i] = Algo::measured(c, formula::gradient(c, raw, p), p, s).v;
+      updates[i] = Algo::unscaled_update(c, formula::gradient(c, raw, p), p, s).v;
     }
     return {squares8(weights), squares8(updates)};
   }
@@ -149,7 +148,7 @@ class SlowStep : StepTraits<Algo, Format> {
       const float value = kValues<typename Stored::template Map<kMoment>, kMoment>.value[code];
       float scale;
       if constexpr (own_scale(kSlot)) {
-        scale = AxisElement(t, e).scale(own_index(kSlot));
+        scale = Rank1Element(t, e).scale(own_index(kSlot));
       } else {
         scale = t.scales[kSlot][e / t.block];
       }
@@ -173,7 +172,8 @@ class SlowStep : StepTraits<Algo, Format> {
     std::uint32_t whole[kStates] = {};  // maxima of a block that is larger than a tile
     if (tiles > 1) {
       Bounds bounds;
-      for (int i = 0; i < tiles; ++i) measure(t, prepared, at + i * kTile, place(t, at + i * kTile), bounds);
+      for (int i = 0; i < tiles; ++i)
+        find_bounds(t, prepared, at + i * kTile, place(t, at + i * kTile), bounds);
 #pragma unroll
       for (int k = 0; k < kSlots; ++k) whole[k] = reduce_max(bounds.high[k], 32);
     }
@@ -192,7 +192,7 @@ class SlowStep : StepTraits<Algo, Format> {
           float kept[kStates] = {};
 #pragma unroll
           for (int k = 0; k < kSlots; ++k) s[k][c * kChunk + j] = kept[k] = out[k * kChunk + j];
-          bounds.raise(kept);
+          bounds.include(kept);
         }
       }
       Scale encoded[kStates];
@@ -220,7 +220,7 @@ class SlowStep : StepTraits<Algo, Format> {
     if constexpr (own_scale(kSlot)) {
       static_assert(kZero < 0, "axis scales are written for maps without zero, whose lowest code is 0");
       float x[kChunk] = {};
-      for (int i = 0; i < valid; ++i) x[i] = AxisElement(t, at + i).over(own_index(kSlot), s[i]);
+      for (int i = 0; i < valid; ++i) x[i] = Rank1Element(t, at + i).over(own_index(kSlot), s[i]);
       Codes::template encode<moment(kSlot)>(tables(), x, 1.0F, words);
     } else {
       Traits::template encode_words<kSlot>(s, scale, words);
@@ -240,8 +240,8 @@ class SlowStep : StepTraits<Algo, Format> {
   }
 
   // The moments a step would give, without taking it.
-  static __device__ void measure(const TensorEntry& t, const Prepared& prepared, std::int64_t tile_at,
-                                 const Place& where, Bounds& bounds) {
+  static __device__ void find_bounds(const TensorEntry& t, const Prepared& prepared, std::int64_t tile_at,
+                                     const Place& where, Bounds& bounds) {
 #pragma unroll 1
     for (int c = 0; c < 2; ++c) {
       const std::int64_t at = tile_at + where.first + c * where.apart;
@@ -252,7 +252,7 @@ class SlowStep : StepTraits<Algo, Format> {
       for (int i = 0; i < valid; ++i) {
         float kept[kStates] = {};
         for (int k = 0; k < kSlots; ++k) kept[k] = out[k * kChunk + i];
-        bounds.raise(kept);
+        bounds.include(kept);
       }
     }
   }

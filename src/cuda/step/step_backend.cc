@@ -15,7 +15,8 @@
 #include "cuda/step/kernels.h"
 #include "cuda/step/launch_shape.h"
 #include "optimizers/backend.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "optimizers/format_resolution.h"
 
 #include <algorithm>
 #include <bit>
@@ -50,8 +51,8 @@ struct Launch {
   WeightKind kind;
   StepKernel kernel;
   bool by_panels;
-  AxisSlots axis_slots;
-  LaunchShape shape, axes_shape, panel_shape;
+  Rank1Slots rank1_slots;
+  LaunchShape shape, rank1_shape, panel_shape;
   std::vector<TensorEntry> entries;  // and one behind, whose first_unit is `units`
   std::vector<std::size_t> tensor;   // of each entry
   std::int64_t units = 0, panels = 0;
@@ -78,13 +79,13 @@ class CudaStep final : public StepBackend {
       const auto shape = prepare_kernel(tag(config_), launch.kernel, device_);
       if (!shape.ok()) return shape.status();
       launch.shape = *shape;
-      if (measures()) {
+      if (has_trust_ratio()) {
         StepKernel first = launch.kernel;
-        first.kernel = first.measure;
+        first.kernel = first.trust_ratio;
         const auto same = prepare_kernel(tag(config_), first, device_);
         if (!same.ok()) return same.status();
       }
-      if (Status bad = prepare_axes(launch); !bad.ok()) return bad;
+      if (Status bad = prepare_rank1(launch); !bad.ok()) return bad;
       if (launch.units >= kMaxUnits || launch.panels >= kMaxUnits) {
         return Status::invalid(tag(config_) +
                                " tensors: got over 2^40 elements of one format, expected fewer; make " +
@@ -125,30 +126,30 @@ class CudaStep final : public StepBackend {
     auto* workspace = args.workspace.data();
     if (Status bad = refresh_table(workspace, stream); !bad.ok()) return bad;
 
-    const formula::Order order = formula::order_of(describe(config_.algorithm)->decay, args);
+    const formula::StepInputs inputs = formula::step_inputs(describe(config_.algorithm)->decay, args);
     const StepScalars& s = args.scalars;
     StepReport report;
-    report.pending = order.guard || s.found_inf != nullptr;
+    report.pending = inputs.guard || s.found_inf != nullptr;
     const bool on_device = report.pending || s.lr != nullptr || s.step != nullptr ||
                            s.loss_scale != nullptr || s.norm != nullptr || s.report != nullptr;
     StepParams params{};
     // The host's constants are always used: they hold what no scalar on the device can change.
-    formula::Order host = order;
+    formula::StepInputs host = inputs;
     host.scalars = {};
     host.guard = false;
     params.constants = prepare_on_host(algorithm_, host);
     if (on_device) {
       params.prepared = reinterpret_cast<const Prepared*>(workspace);
-      if (Status bad = decide_on_device(order, workspace, stream); !bad.ok()) return bad;
+      if (Status bad = decide_on_device(inputs, workspace, stream); !bad.ok()) return bad;
     }
     for (const Launch& launch : launches_) {  // both passes of a rule that measures decode by old scales
       if (launch.panels == 0) continue;
       const cudaError_t error =
-          open_axes(table_of(launch, workspace), launch.tensors(), launch.axis_slots, stream);
+          open_rank1(table_of(launch, workspace), launch.tensors(), launch.rank1_slots, stream);
       if (error != cudaSuccess) return launch_failed("folding axis maxima", error);
     }
-    if (measures()) {
-      if (Status bad = measure(params, args.sums, workspace, stream); !bad.ok()) return bad;
+    if (has_trust_ratio()) {
+      if (Status bad = run_trust_ratio_pass(params, args.sums, workspace, stream); !bad.ok()) return bad;
     }
     for (const Launch& launch : launches_) {
       if (launch.panels == 0) continue;
@@ -173,14 +174,14 @@ class CudaStep final : public StepBackend {
   void forget_workspace() override { table_at_ = nullptr; }
 
  private:
-  [[nodiscard]] bool measures() const { return kRuleFacts[algorithm_].passes > 1; }
+  [[nodiscard]] bool has_trust_ratio() const { return kRuleFacts[algorithm_].passes > 1; }
 
   // The kernels of a launch whose moments have axis scales.
-  Status prepare_axes(Launch& launch) const {
-    if (launch.kernel.axes == nullptr) return {};
-    const auto axes = prepare_kernel(tag(config_), *launch.kernel.axes, device_);
-    if (!axes.ok()) return axes.status();
-    launch.axes_shape = *axes;
+  Status prepare_rank1(Launch& launch) const {
+    if (launch.kernel.rank1 == nullptr) return {};
+    const auto rank1 = prepare_kernel(tag(config_), *launch.kernel.rank1, device_);
+    if (!rank1.ok()) return rank1.status();
+    launch.rank1_shape = *rank1;
     if (!launch.by_panels) return {};
     const auto panels = prepare_kernel(tag(config_), *launch.kernel.panels, device_);
     if (!panels.ok()) return panels.status();
@@ -191,11 +192,11 @@ class CudaStep final : public StepBackend {
   Status find_maxima(const Launch& launch, const StepParams& params, std::byte* workspace,
                      cudaStream_t stream) const {
     if (Status bad =
-            run_panels(launch, launch.kernel.axes->kernel, launch.axes_shape, params, workspace, stream);
+            run_panels(launch, launch.kernel.rank1->kernel, launch.rank1_shape, params, workspace, stream);
         !bad.ok())
       return bad;
-    const cudaError_t error =
-        close_axes(params.prepared, table_of(launch, workspace), launch.tensors(), launch.axis_slots, stream);
+    const cudaError_t error = close_rank1(params.prepared, table_of(launch, workspace), launch.tensors(),
+                                          launch.rank1_slots, stream);
     return error == cudaSuccess ? Status() : launch_failed("publishing axis maxima", error);
   }
   static TensorEntry* table_of(const Launch& launch, std::byte* workspace) {
@@ -203,8 +204,8 @@ class CudaStep final : public StepBackend {
   }
 
   // The first of two passes: sums of tiles, of tensors, and the ratios in the table.
-  Status measure(const StepParams& params, const SumHook& hook, std::byte* workspace,
-                 cudaStream_t stream) const {
+  Status run_trust_ratio_pass(const StepParams& params, const SumHook& hook, std::byte* workspace,
+                              cudaStream_t stream) const {
     const auto sums_at = [&](std::int64_t at) { return reinterpret_cast<formula::Sums*>(workspace + at); };
     const auto entries_of = [&](const Launch& launch) { return table_of(launch, workspace); };
     formula::Sums* const sums = sums_at(sums_at_);
@@ -216,7 +217,8 @@ class CudaStep final : public StepBackend {
     StepParams first = params;
     first.sums = sums_at(tiles_at_);
     for (const Launch& launch : launches_) {
-      if (Status bad = run(launch, launch.kernel.measure, first, workspace, stream); !bad.ok()) return bad;
+      if (Status bad = run(launch, launch.kernel.trust_ratio, first, workspace, stream); !bad.ok())
+        return bad;
     }
     if (error == cudaSuccess && nodes_ > 0)
       error = add_tiles(params.prepared, sums_at(tiles_at_), nodes_, sums_at(nodes_at_), stream);
@@ -245,7 +247,7 @@ class CudaStep final : public StepBackend {
       const StateFormat format =
           slots_.count == 0 ? StateFormat::fp32 : stored_format(spec.format, spec.ndim);
       const bool panels = step_kernel(algorithm_, format, kind_of(spec)).panels != nullptr &&
-                          goes_by_panels(view_of_spec(spec), block_of(spec.format, spec.block_size));
+                          uses_panels(view_of_spec(spec), block_of(spec.format, spec.block_size));
       by_kernel[{format, kind_of(spec), panels}].push_back(i);
     }
     // Small tensors with fp32 states are part of the launch of a format that has blocks.
@@ -255,7 +257,7 @@ class CudaStep final : public StepBackend {
         host = std::find_if(by_kernel.begin(), by_kernel.end(), [&](const auto& other) {
           const auto [format, kind, panels] = other.first;
           return kind == std::get<WeightKind>(plain->first) && default_block_size(format) > 0 &&
-                 !has_axis_scales(format);
+                 !has_rank1_scales(format);
         });
       }
       if (host == by_kernel.end() || !all_small(tensors, plain->second)) {
@@ -274,13 +276,13 @@ class CudaStep final : public StepBackend {
       launch.kernel = step_kernel(algorithm_, format, kind);
       launch.by_panels = panels;
       for (std::int32_t s = 0; s < slots_.count; ++s) {
-        if (has_axis_scales(format, slots_.moment[static_cast<std::size_t>(s)]))
-          launch.axis_slots.slot[launch.axis_slots.count++] = s;
+        if (has_rank1_scales(format, slots_.moment[static_cast<std::size_t>(s)]))
+          launch.rank1_slots.slot[launch.rank1_slots.count++] = s;
       }
       for (const std::size_t i : list) add(launch, i, tensors[i]);
       TensorEntry end{};
       end.first_unit = static_cast<std::uint32_t>(launch.units);
-      end.axes.first_panel = static_cast<std::uint32_t>(launch.panels);
+      end.rank1.first_panel = static_cast<std::uint32_t>(launch.panels);
       launch.entries.push_back(end);
       launches_.push_back(std::move(launch));
     }
@@ -321,10 +323,10 @@ class CudaStep final : public StepBackend {
       entry.codes[s] = t.state[s].codes;
       entry.scales[s] = t.state[s].scales;
     }
-    if (launch.kernel.axes != nullptr) add_axes(launch, t.spec, entry);
+    if (launch.kernel.rank1 != nullptr) add_rank1(launch, t.spec, entry);
     entry.tensor = static_cast<std::uint32_t>(index);
     entry.first_tile = static_cast<std::uint32_t>(nodes_ * kTilesOfNode);
-    if (measures()) nodes_ += nodes_of(t.spec.numel);
+    if (has_trust_ratio()) nodes_ += nodes_of(t.spec.numel);
     set_alignment(launch, entry);
     const std::int64_t unit = std::max<std::int64_t>(kTile, entry.block);
     launch.units += (entry.numel + unit - 1) / unit;
@@ -332,19 +334,19 @@ class CudaStep final : public StepBackend {
     launch.tensor.push_back(index);
   }
 
-  [[nodiscard]] static AxisView view_of_spec(const TensorSpec& spec) {
+  [[nodiscard]] static Rank1View view_of_spec(const TensorSpec& spec) {
     return view_of({spec.shape.data(), static_cast<std::size_t>(spec.ndim)},
                    block_of(spec.format, spec.block_size));
   }
   // Addresses are known only with the workspace; until then there are places in it, in floats.
-  void add_axes(Launch& launch, const TensorSpec& spec, TensorEntry& entry) {
-    entry.axes = view_of_spec(spec);
-    entry.axes.first_panel = static_cast<std::uint32_t>(launch.panels);
-    launch.panels += panels_of(entry.axes);
+  void add_rank1(Launch& launch, const TensorSpec& spec, TensorEntry& entry) {
+    entry.rank1 = view_of_spec(spec);
+    entry.rank1.first_panel = static_cast<std::uint32_t>(launch.panels);
+    launch.panels += panels_of(entry.rank1);
     const std::int64_t maxima =
-        whole_quads(launch.axis_slots.count * cpu::axis_maxima_count({spec.shape.data(), spec.ndim}));
-    axes_of_.push_back({launches_.size(), launch.tensor.size(), axes_floats_, axes_floats_ + maxima});
-    axes_floats_ += maxima + launch.axis_slots.count * folded_floats(entry.axes);
+        whole_quads(launch.rank1_slots.count * cpu::rank1_maxima_count({spec.shape.data(), spec.ndim}));
+    rank1_of_.push_back({launches_.size(), launch.tensor.size(), rank1_floats_, rank1_floats_ + maxima});
+    rank1_floats_ += maxima + launch.rank1_slots.count * folded_floats(entry.rank1);
   }
 
   // Tiles are quick where all buffers but the gradient are aligned and the kernel has a way for the format
@@ -352,19 +354,19 @@ class CudaStep final : public StepBackend {
   static void set_alignment(const Launch& launch, TensorEntry& entry) {
     entry.aligned = is_aligned(entry.grad) ? 1 : 0;
     // Axis scales are looked up by rows: chunks must not cross them, and 32 bits count them.
-    const bool axes = launch.kernel.axes != nullptr;
-    const bool rows = !axes || (entry.axes.columns % kChunk == 0 && entry.block <= kTile &&
-                                entry.numel / kChunk <= 0xFFFFFFFFLL);
+    const bool rank1 = launch.kernel.rank1 != nullptr;
+    const bool rows = !rank1 || (entry.rank1.columns % kChunk == 0 && entry.block <= kTile &&
+                                 entry.numel / kChunk <= 0xFFFFFFFFLL);
     const bool quick = launch.kernel.quick && others_aligned(entry) && entry.plain == 0 && rows;
     const bool large = entry.block > kTile;
     const std::int64_t tiles = std::min(entry.numel / kTile, kMaxQuickUnits);
-    entry.axes.quick = quick && axes ? 1 : 0;
+    entry.rank1.quick = quick && rank1 ? 1 : 0;
     entry.quick_units = quick && !large ? static_cast<std::uint32_t>(tiles) : 0;
     entry.quick_large = quick && large && tiles < kMaxQuickUnits ? 1 : 0;
     // An end of whole chunks is quick, too; without blocks, one of at least half a tile.
     const std::int64_t end = entry.numel - tiles * kTile;
     const bool whole = entry.block > 0 ? end % kChunk == 0 : end % (kChunk / 2) == 0 && end >= kTile / 2;
-    entry.quick_end = quick && !axes && end < kTile && whole && (large || end > 0) ? 1 : 0;
+    entry.quick_end = quick && !rank1 && end < kTile && whole && (large || end > 0) ? 1 : 0;
   }
   [[nodiscard]] static bool others_aligned(const TensorEntry& entry) {
     bool good = is_aligned(entry.param) && is_aligned(entry.residual);
@@ -386,14 +388,14 @@ class CudaStep final : public StepBackend {
       launch.panel_map_at = at;
       at += aligned(4 * ((launch.panels + kMapStep - 1) / kMapStep));
     }
-    axes_at_ = at;
-    counts_at_ = axes_at_ + aligned(4 * axes_floats_);
+    rank1_at_ = at;
+    counts_at_ = rank1_at_ + aligned(4 * rank1_floats_);
     tiles_at_ = counts_at_ + aligned(static_cast<std::int64_t>(counts_.size() * sizeof(counts_[0])));
     constexpr auto kSize = static_cast<std::int64_t>(sizeof(formula::Sums));
     nodes_at_ = tiles_at_ + aligned(kSize * nodes_ * kTilesOfNode);
     sums_at_ = nodes_at_ + aligned(kSize * nodes_);
     const auto tensors = static_cast<std::int64_t>(numel_.size());
-    workspace_bytes_ = measures() ? sums_at_ + kSize * tensors : tiles_at_;
+    workspace_bytes_ = has_trust_ratio() ? sums_at_ + kSize * tensors : tiles_at_;
   }
   static std::int64_t counter_at() { return aligned(sizeof(Prepared)); }
 
@@ -429,11 +431,11 @@ class CudaStep final : public StepBackend {
       return launch_failed("asking for the capture status", error);
     const bool whole = use.live || use.ended != table_ended_ || table_at_ != workspace;
     if (!whole && grads_fresh_) return {};
-    auto* axes = reinterpret_cast<float*>(workspace + axes_at_);
-    for (const AxesOf& of : axes_of_) {
+    auto* rank1 = reinterpret_cast<float*>(workspace + rank1_at_);
+    for (const Rank1Of& of : rank1_of_) {
       TensorEntry& entry = launches_[of.launch].entries[of.entry];
-      entry.new_scales = axes + of.maxima_at;
-      entry.axes.folded = axes + of.folded_at;
+      entry.new_scales = rank1 + of.maxima_at;
+      entry.rank1.folded = rank1 + of.folded_at;
     }
     if (whole && !counts_.empty()) {
       const cudaError_t error = upload(std::as_bytes(std::span(counts_)), workspace + counts_at_, stream);
@@ -475,22 +477,22 @@ class CudaStep final : public StepBackend {
     return {};
   }
 
-  Status decide_on_device(const formula::Order& order, std::byte* workspace, cudaStream_t stream) {
+  Status decide_on_device(const formula::StepInputs& inputs, std::byte* workspace, cudaStream_t stream) {
     auto* counter = reinterpret_cast<std::int64_t*>(workspace + counter_at());
-    const bool counting = formula::must_count(order);
+    const bool counting = formula::must_count(inputs);
     if (counting) {
       if (const cudaError_t error = cudaMemsetAsync(counter, 0, sizeof *counter, stream);
           error != cudaSuccess)
         return launch_failed("clearing a counter", error);
       for (const Launch& launch : launches_) {
         const cudaError_t error =
-            count_nonfinite(order, reinterpret_cast<const TensorEntry*>(workspace + launch.entries_at),
+            count_nonfinite(inputs, reinterpret_cast<const TensorEntry*>(workspace + launch.entries_at),
                             reinterpret_cast<const std::uint32_t*>(workspace + launch.map_at), launch.units,
                             counter, blocks_, stream);
         if (error != cudaSuccess) return launch_failed("count_kernel", error);
       }
     }
-    const cudaError_t error = prepare(algorithm_, order, counting ? counter : nullptr,
+    const cudaError_t error = prepare(algorithm_, inputs, counting ? counter : nullptr,
                                       reinterpret_cast<Prepared*>(workspace), stream);
     return error == cudaSuccess ? Status() : launch_failed("prepare_kernel", error);
   }
@@ -536,7 +538,7 @@ class CudaStep final : public StepBackend {
     return failed(tag(config_) + " " + what + " on cuda:" + std::to_string(device_), error);
   }
 
-  struct AxesOf {
+  struct Rank1Of {
     std::size_t launch, entry;
     std::int64_t maxima_at, folded_at;
   };
@@ -550,9 +552,9 @@ class CudaStep final : public StepBackend {
   int blocks_ = 1;
   std::vector<Launch> launches_;
   std::vector<std::int64_t> numel_;
-  std::vector<AxesOf> axes_of_;
+  std::vector<Rank1Of> rank1_of_;
   std::int64_t nodes_ = 0, tiles_at_ = 0, nodes_at_ = 0, sums_at_ = 0;  // where the rule measures
-  std::int64_t axes_floats_ = 0, axes_at_ = 0, counts_at_ = 0, workspace_bytes_ = 0;
+  std::int64_t rank1_floats_ = 0, rank1_at_ = 0, counts_at_ = 0, workspace_bytes_ = 0;
   const std::byte* table_at_ = nullptr;  // the workspace that holds the table
   std::uint64_t table_ended_ = 0;        // GraphUse::ended when the table was written
   bool grads_fresh_ = true;

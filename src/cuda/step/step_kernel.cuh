@@ -4,14 +4,14 @@
 //
 // Step is a chain of classes, one a file: which tile comes next (units.cuh), how it gets to registers
 // (fetch.cuh), the formula over eight elements (update.cuh), a tile with blocks
-// (block_tile.cuh) or without (plain_tile.cuh), and the pass that measures (measure_pass.cuh).
+// (block_tile.cuh) or without (plain_tile.cuh), and the pass that measures (trust_ratio_pass.cuh).
 // Chunks that are whole, aligned (gradients may lie anywhere) and in range go that way, by vectors and
 // without branches; the rest, element by element in the scalar lane (slow_path.cuh), with the same results.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "cuda/step/measure_pass.cuh"
 #include "cuda/step/slow_path.cuh"
+#include "cuda/step/trust_ratio_pass.cuh"
 
 namespace octavo::cuda {
 
@@ -19,8 +19,8 @@ template <class Algo, class Format, WeightKind kKind>
 class Step : StepMeasure<Algo, Format, kKind> {
   using Base = StepMeasure<Algo, Format, kKind>;
   using Slow = SlowStep<Algo, Format, kKind>;
-  using Base::answer;
-  using Base::ask;
+  using Base::broadcast_unit;
+  using Base::request_unit;
   using Base::entry;
   using Base::fetch;
   using Base::finish;
@@ -52,8 +52,8 @@ class Step : StepMeasure<Algo, Format, kKind> {
   // `kMeasure`: the first of a rule's two passes, which writes sums alone.
   template <bool kMeasure>
   __device__ void run(std::uint32_t warps) const {
-    std::uint32_t unit = unit_of(answer(ask()));
-    std::uint32_t asked = ask();
+    std::uint32_t unit = unit_of(broadcast_unit(request_unit()));
+    std::uint32_t requested = request_unit();
     Work now{};
     if (unit < params_.units) {
       now = Base::template find<kMeasure>(unit, nothing());
@@ -65,8 +65,8 @@ class Step : StepMeasure<Algo, Format, kKind> {
     while (more) {
       const std::uint32_t this_unit = unit;
       if (++unit % kTogether == 0 || unit > params_.grouped) {
-        unit = unit_of(answer(asked));
-        if (unit < params_.units) asked = ask();
+        unit = unit_of(broadcast_unit(requested));
+        if (unit < params_.units) requested = request_unit();
       }
       more = unit < params_.units;
       Work next;
@@ -98,7 +98,7 @@ class Step : StepMeasure<Algo, Format, kKind> {
     const TensorEntry& t = entry(now);
     const std::int64_t at = static_cast<std::int64_t>(now.index) * (t.block > kTile ? t.block : kTile);
     if constexpr (kMeasure) {
-      Slow::measure_unit(params_, prepared_, t, at);
+      Slow::sum_unit(params_, prepared_, t, at);
     } else {
       Slow::run(prepared_, t, at);
     }
@@ -119,7 +119,7 @@ class Step : StepMeasure<Algo, Format, kKind> {
   template <bool kMeasure, bool kKnown>
   __device__ bool tile(Work& now) const {
     if constexpr (kMeasure) {
-      return Base::template measure_tile<kKnown>(now);
+      return Base::template sum_tile<kKnown>(now);
     } else {
       return Base::template step_tile<kKnown>(now);
     }
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(Step<Algo, Format, kKind>::Map::threads(kArch)
 // The first pass of a rule that measures.
 template <class Algo, class Format, WeightKind kKind>
 __global__ void __launch_bounds__(Step<Algo, Format, kKind>::Map::threads(kArch), 1)
-    measure_kernel(const __grid_constant__ StepParams params) {
+    trust_ratio_kernel(const __grid_constant__ StepParams params) {
   run_step<true, Algo, Format, kKind>(params);
 }
 

@@ -4,7 +4,7 @@
 
 #include "cuda/runtime/arch.h"
 #include "formula/decide.h"
-#include "formula/measure.h"
+#include "formula/trust_ratio.h"
 
 #include <octavo/optimizer.h>
 
@@ -23,7 +23,7 @@ inline constexpr int kMapStep = 8;
 // an element has two maxima whatever the number of axes (cuda/rank1/matrix_view.h chooses where to fold). A
 // panel is what a warp takes at a time: up to 32 rows of a strip, in which some lanes share a row, eight
 // columns each. Panels are counted over all tensors of a launch, strips first.
-struct AxisView {
+struct Rank1View {
   float*
       folded;  // for each moment with axis scales: old rows, old columns, new rows, new columns (workspace)
   std::int64_t rows, columns;
@@ -39,7 +39,7 @@ struct AxisView {
 };
 
 // The slots of a group whose moments have axis scales.
-struct AxisSlots {
+struct Rank1Slots {
   std::int32_t count = 0;
   std::int32_t slot[kMaxSlots] = {};
 };
@@ -71,7 +71,7 @@ struct alignas(16) TensorEntry {
   float ratio;                   // of this step, likewise; written on the device
   std::uint32_t tensor;          // its number in the group
   std::int64_t shape[kMaxDims];  // axis scales
-  AxisView axes;
+  Rank1View rank1;
 };
 static_assert(sizeof(TensorEntry) % 16 == 0);
 

@@ -125,7 +125,7 @@ struct ArrayIo {
                                                                from + p * Share::kApart);
   }
   template <int kIndex>
-  static __device__ Share take(Stage stage) {
+  static __device__ Share read(Stage stage) {
     Share out;
 #pragma unroll
     for (int p = 0; p < Share::kPieces; ++p) out.piece[p] = shared_load<Word>(address(stage, kIndex, p));
@@ -289,21 +289,21 @@ struct SharedMap {
   static constexpr int kLeavesCache = 195 * 1024;
   // Where shared memory is smaller, warps are worth more than their entries. And where the cache joins
   // sectors, it must not lose that half.
-  static constexpr bool keeps_entries(int arch) {
+  static constexpr bool caches_entries(int arch) {
     if (!staged(arch) || shared_limit(arch) <= 200 * 1024) return false;
     return !Arrays::kSplitsSectors || bytes_with(arch, kEntriesAt) > kLeavesCache;
   }
   // Of a warp: two stages, the entries of the tensors of both tiles, and scales of columns, which must not
   // cost a warp.
   static constexpr int columns_at(int arch) {
-    return kEntriesAt + (keeps_entries(arch) ? 2 * kEntryBytes : 0);
+    return kEntriesAt + (caches_entries(arch) ? 2 * kEntryBytes : 0);
   }
-  static constexpr bool keeps_columns(int arch) {
+  static constexpr bool caches_columns(int arch) {
     const int with = columns_at(arch) + Arrays::kColumnBytes;
-    return keeps_entries(arch) && warps_with(arch, with) == warps_with(arch, columns_at(arch));
+    return caches_entries(arch) && warps_with(arch, with) == warps_with(arch, columns_at(arch));
   }
   static constexpr int warp_bytes(int arch) {
-    return columns_at(arch) + (keeps_columns(arch) ? Arrays::kColumnBytes : 0);
+    return columns_at(arch) + (caches_columns(arch) ? Arrays::kColumnBytes : 0);
   }
   static constexpr int start(int arch) { return Codes::copied(arch) ? kReservedShared : 0; }
   static constexpr int stages_at(int arch) { return (Codes::table_bytes(arch) + 127) / 128 * 128; }

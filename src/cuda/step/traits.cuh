@@ -118,7 +118,7 @@ struct StepTraits {
   // Rules that few use have no quick path: their code is small instead.
   static constexpr bool kQuick = Codes::kQuick && !requires { Algo::kRare; };
 
-  static constexpr bool kMeasures = formula::kMeasures<Algo>;
+  static constexpr bool kHasTrustRatio = formula::kHasTrustRatio<Algo>;
 
   static __device__ int lane() { return static_cast<int>(threadIdx.x & 31U); }
 
@@ -160,13 +160,13 @@ struct StepTraits {
     float high[kStates] = {};
     float low_second = kLargeSecond;
 
-    __device__ void raise(const float (&s)[kStates]) {
+    __device__ void include(const float (&s)[kStates]) {
 #pragma unroll
       for (int k = 0; k < kSlots; ++k) high[k] = max_nan(high[k], fabsf(s[k]));
     }
     // Eight elements from `first` on.
     template <int kStride>
-    __device__ void raise8(const float (&s)[kStates][kStride], int first) {
+    __device__ void include8(const float (&s)[kStates][kStride], int first) {
 #pragma unroll
       for (int k = 0; k < kSlots; ++k) {
 #pragma unroll
@@ -259,7 +259,7 @@ struct StepTraits {
     const auto scale_by = [](std::uint32_t bits, float largest) {
       return kSmall ? small_scale(__uint_as_float(bits), largest) : scale_of(bits, largest);
     };
-    if constexpr (kSlots == 2 && !Format::kAxes) {
+    if constexpr (kSlots == 2 && !Format::kRank1) {
       // Even lanes take the first moment, odd ones the second: one reduction and one reciprocal for both.
       const bool odd = (threadIdx.x & 1U) != 0;
       std::uint32_t mine;

@@ -63,7 +63,7 @@ cudaError_t set_ratios(std::size_t algorithm, const StepParams& params, const Su
                        TensorEntry* entries, std::int64_t count, cudaStream_t stream) {
   return at_index(Algorithms{}, algorithm, [&](auto rule) {
     using Rule = decltype(rule);
-    if constexpr (formula::kMeasures<Rule>) {
+    if constexpr (formula::kHasTrustRatio<Rule>) {
       constexpr int kThreads = 128;
       ratio_kernel<Rule><<<blocks_for(count, kThreads), kThreads, 0, stream>>>(
           params.prepared, params.constants, sums, entries, count);

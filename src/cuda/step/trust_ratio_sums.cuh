@@ -1,15 +1,15 @@
-// Sums of squares of a tile, by the tree of formula/measure.h: a lane adds up the neighbours that it holds,
-// then lanes add in the order of their elements. Two values are summed; lanes with an even number carry the
-// one on, lanes with an odd number the other, which saves half of the exchanges.
+// Sums of squares of a tile, by the tree of formula/trust_ratio.h: a lane adds up the neighbours that it
+// holds, then lanes add in the order of their elements. Two values are summed; lanes with an even number
+// carry the one on, lanes with an odd number the other, which saves half of the exchanges.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "cuda/step/tensor_table.h"
-#include "formula/measure.h"
+#include "formula/trust_ratio.h"
 
 namespace octavo::cuda {
 
-static_assert(formula::kMeasureTile == kTile);
+static_assert(formula::kSumTile == kTile);
 
 // Products of floats are exact in double, so each fma rounds as the sum does.
 __device__ inline double squares2(const float* x) {

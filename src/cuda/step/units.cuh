@@ -44,7 +44,7 @@ class StepUnits : protected StepTraits<Algo, Format> {
         lane_(lane_id()) {
     // Operands from the constant bank cost no registers.
     const auto& host = *reinterpret_cast<const Consts*>(params.constants.consts);
-    Algo::take_fixed(host, c_);
+    Algo::copy_fixed(host, c_);
     c_.decay = host.decay;
     c_.coupled = host.coupled;
   }
@@ -78,9 +78,9 @@ class StepUnits : protected StepTraits<Algo, Format> {
   // A block of several tiles: by vectors, too, but not fetched ahead.
   static __device__ bool large_unit(const Work& work) { return kQuick && (work.flags & kLarge) != 0; }
 
-  static constexpr bool kKeepsEntries = Map::keeps_entries(kArch);
+  static constexpr bool kCachesEntries = Map::caches_entries(kArch);
   __device__ const TensorEntry& entry(const Work& work) const {
-    if constexpr (!kKeepsEntries) return params_.tensors[work.entry];
+    if constexpr (!kCachesEntries) return params_.tensors[work.entry];
     return *reinterpret_cast<const TensorEntry*>(shared_memory() + work.slot);
   }
 
@@ -92,8 +92,10 @@ class StepUnits : protected StepTraits<Algo, Format> {
   }
 
   // Lane 0 counts for the warp. The last warp of a launch leaves the counters as it found them.
-  __device__ std::uint32_t ask() const { return lane() == 0 ? atomicAdd(params_.counters, 1U) : 0U; }
-  static __device__ std::uint32_t answer(std::uint32_t asked) { return __shfl_sync(~0U, asked, 0); }
+  __device__ std::uint32_t request_unit() const { return lane() == 0 ? atomicAdd(params_.counters, 1U) : 0U; }
+  static __device__ std::uint32_t broadcast_unit(std::uint32_t requested) {
+    return __shfl_sync(~0U, requested, 0);
+  }
   __device__ void finish(std::uint32_t warps) const {
     if (lane() != 0) return;
     __threadfence();  // the requested copies come before
@@ -108,8 +110,8 @@ class StepUnits : protected StepTraits<Algo, Format> {
     Work out;
     out.entry = number;
     out.slot = before.slot;
-    if constexpr (kKeepsEntries)
-      if (number != before.entry) out.slot = take_entry(first_slot(), number, before.slot);
+    if constexpr (kCachesEntries)
+      if (number != before.entry) out.slot = load_entry(first_slot(), number, before.slot);
     const TensorEntry* t = &entry(out);
     const std::uint32_t index = unit - t->first_unit;
     std::uint32_t quick = in_range_ ? t->quick_units : 0U;
@@ -140,7 +142,7 @@ class StepUnits : protected StepTraits<Algo, Format> {
     return out;
   }
   // Copies a tensor's entry to the other one of the warp's two slots, the first of which is `first`.
-  __device__ std::uint32_t take_entry(std::uint32_t first, std::uint32_t number, std::uint32_t slot) const {
+  __device__ std::uint32_t load_entry(std::uint32_t first, std::uint32_t number, std::uint32_t slot) const {
     const std::uint32_t other = slot == first ? first + kEntryBytes : first;
     __syncwarp();  // nobody reads what it held
     const auto* from = reinterpret_cast<const uint4*>(params_.tensors + number);

@@ -24,7 +24,7 @@ class StepUpdate : protected StepFetching<Algo, Format, kKind> {
   using Traits::is_second;
   using Traits::kDivides;
   using Traits::kDividesGradient;
-  using Traits::kMeasures;
+  using Traits::kHasTrustRatio;
   using Traits::kSlots;
   using Traits::kStates;
   using Traits::numerator;
@@ -44,7 +44,7 @@ class StepUpdate : protected StepFetching<Algo, Format, kKind> {
   // The constants of a tensor's elements.
   __device__ Consts consts_of(const TensorEntry& t) const {
     Consts c = c_;
-    if constexpr (kMeasures) c.ratio = t.ratio;
+    if constexpr (kHasTrustRatio) c.ratio = t.ratio;
     return c;
   }
 
@@ -57,8 +57,7 @@ class StepUpdate : protected StepFetching<Algo, Format, kKind> {
   }
   // What the rule measures of eight elements, in place of the gradients; `s` becomes the new moments.
   template <int kStride>
-  __device__ float measure8(float* p, float* g, float (&s)[kStates][kStride], int first,
-                            Bounds& bounds) const {
+  __device__ float sum8(float* p, float* g, float (&s)[kStates][kStride], int first, Bounds& bounds) const {
     return each8<true>(c_, p, g, s, first, bounds);
   }
   template <bool kMeasure, int kStride>
@@ -74,7 +73,7 @@ class StepUpdate : protected StepFetching<Algo, Format, kKind> {
       const F32 grad(g[i]);
       float result;
       if constexpr (kMeasure) {
-        result = g[i] = Algo::measured(c, grad, F32(p[i]), state).v;
+        result = g[i] = Algo::unscaled_update(c, grad, F32(p[i]), state).v;
       } else {
         result = p[i] = Algo::update(c, grad, F32(p[i]), state).v;
       }
@@ -83,13 +82,13 @@ class StepUpdate : protected StepFetching<Algo, Format, kKind> {
       if constexpr (kDividesGradient)
         if (__float_as_uint(grad.v) != 0) low = fminf(low, fabsf(result));
     }
-    bounds.raise8(s, first);
+    bounds.include8(s, first);
     return low;
   }
 
   // The least result that is known to be right.
   __device__ float least_result(const TensorEntry& t) const {
-    if constexpr (kMeasures) return prepared_.least_result * fmaxf(fabsf(t.ratio), 1.0F);
+    if constexpr (kHasTrustRatio) return prepared_.least_result * fmaxf(fabsf(t.ratio), 1.0F);
     return prepared_.least_result;
   }
   // Whether eight results are right although one of them is small (lane/exact.h), from the new moments.

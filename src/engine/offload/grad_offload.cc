@@ -8,7 +8,7 @@
 #include "engine/impl.h"
 #include "offload/host_grads.h"
 #include "offload/host_threads.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
 
 #include <algorithm>
 

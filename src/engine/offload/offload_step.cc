@@ -101,12 +101,13 @@ Result<StepReport> Engine::Impl::step_offloaded(Cohort& cohort, const EngineDevi
   args.scalars.report = nullptr;
   StepReport report;
   if (cohort.device.kind == DeviceKind::cpu) {
-    if (Status bad = state.work->tell(counted, found_inf, &report, nullptr); !bad.ok()) return bad;
+    if (Status bad = state.work->write_report(counted, found_inf, &report, nullptr); !bad.ok()) return bad;
   } else {
     report.pending = args.guard || found_inf != nullptr;
   }
   if (given.report != nullptr) {
-    if (Status bad = state.work->tell(counted, found_inf, given.report, given.stream); !bad.ok()) return bad;
+    if (Status bad = state.work->write_report(counted, found_inf, given.report, given.stream); !bad.ok())
+      return bad;
   }
 
   const auto caller = link.mark(given.stream);

@@ -65,7 +65,7 @@ Status Engine::Impl::order(offload::Link& link, void* stream, const offload::Pro
 }
 
 Status Engine::Impl::check_uncaptured(const char* call, Device device, void* stream) {
-  DeviceWork& work = *devices.known(device).work;
+  NormOps& work = *devices.known(device).work;
   const std::string where = registry.tag() + " " + call;
   if (Status bad = work.check_stream(where, stream); !bad.ok()) return bad;
   if (!work.capturing(stream)) return {};

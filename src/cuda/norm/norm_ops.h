@@ -11,11 +11,12 @@
 
 namespace octavo::cuda {
 
-// DeviceWork's functions; `parts` and `squares` are in device memory.
-cudaError_t borrow(const GradNorm* previous, const GradNorm* own, GradNorm* out, cudaStream_t stream);
+// NormOps's functions; `parts` and `squares` are in device memory.
+cudaError_t copy_previous(const GradNorm* previous, const GradNorm* own, GradNorm* out, cudaStream_t stream);
 cudaError_t join(const GradNorm* const* parts, std::int64_t count, double* squares, GradNorm* out,
                  cudaStream_t stream);
-cudaError_t keep(const GradNorm* total, GradNorm* previous, cudaStream_t stream);
-cudaError_t tell(const GradNorm* norm, const float* found_inf, StepReport* report, cudaStream_t stream);
+cudaError_t store_previous(const GradNorm* total, GradNorm* previous, cudaStream_t stream);
+cudaError_t write_report(const GradNorm* norm, const float* found_inf, StepReport* report,
+                         cudaStream_t stream);
 
 }  // namespace octavo::cuda

@@ -1,6 +1,6 @@
 // The engine's small work on a GPU: kernels of a few threads, queued on the caller's stream.
 // SPDX-License-Identifier: MIT
-#include "cuda/norm/device_work.h"
+#include "cuda/norm/norm_ops.h"
 
 #include "cuda/runtime/graph_use.h"
 #include "cuda/runtime/runtime.h"
@@ -16,9 +16,9 @@ std::int64_t table_bytes(std::size_t pointers) {
   return (static_cast<std::int64_t>(pointers) * 8 + 15) / 16 * 16;
 }
 
-class CudaWork final : public DeviceWork {
+class CudaNormOps final : public NormOps {
  public:
-  explicit CudaWork(int device) : device_(device) {}
+  explicit CudaNormOps(int device) : device_(device) {}
 
   Status check_pointer(const std::string& where, const void* data) override {
     return cuda::check_pointer(where, data, device_);
@@ -46,9 +46,9 @@ class CudaWork final : public DeviceWork {
     return run("clearing a norm", stream,
                [&](cudaStream_t on) { return cudaMemsetAsync(out, 0, sizeof *out, on); });
   }
-  Status borrow(const GradNorm* previous, const GradNorm* own, GradNorm* out, void* stream) override {
-    return run("borrow_kernel", stream,
-               [&](cudaStream_t on) { return cuda::borrow(previous, own, out, on); });
+  Status copy_previous(const GradNorm* previous, const GradNorm* own, GradNorm* out, void* stream) override {
+    return run("copy_previous_kernel", stream,
+               [&](cudaStream_t on) { return cuda::copy_previous(previous, own, out, on); });
   }
   Status join(std::span<const GradNorm* const> parts, std::span<std::byte> workspace, GradNorm* out,
               void* stream) override {
@@ -63,12 +63,14 @@ class CudaWork final : public DeviceWork {
   [[nodiscard]] std::int64_t join_bytes(std::size_t parts) const override {
     return table_bytes(parts) + static_cast<std::int64_t>(parts) * 8;
   }
-  Status keep(const GradNorm* total, GradNorm* previous, void* stream) override {
-    return run("keep_kernel", stream, [&](cudaStream_t on) { return cuda::keep(total, previous, on); });
+  Status store_previous(const GradNorm* total, GradNorm* previous, void* stream) override {
+    return run("store_previous_kernel", stream,
+               [&](cudaStream_t on) { return cuda::store_previous(total, previous, on); });
   }
-  Status tell(const GradNorm* norm, const float* found_inf, StepReport* report, void* stream) override {
-    return run("tell_kernel", stream,
-               [&](cudaStream_t on) { return cuda::tell(norm, found_inf, report, on); });
+  Status write_report(const GradNorm* norm, const float* found_inf, StepReport* report,
+                      void* stream) override {
+    return run("write_report_kernel", stream,
+               [&](cudaStream_t on) { return cuda::write_report(norm, found_inf, report, on); });
   }
 
  private:
@@ -86,9 +88,9 @@ class CudaWork final : public DeviceWork {
 }  // namespace
 }  // namespace cuda
 
-Result<std::unique_ptr<DeviceWork>> make_cuda_work(const std::string& where, int device) {
+Result<std::unique_ptr<NormOps>> make_cuda_norm_ops(const std::string& where, int device) {
   if (Status bad = cuda::check_device(where, device); !bad.ok()) return bad;
-  return std::unique_ptr<DeviceWork>(std::make_unique<cuda::CudaWork>(device));
+  return std::unique_ptr<NormOps>(std::make_unique<cuda::CudaNormOps>(device));
 }
 
 }  // namespace octavo

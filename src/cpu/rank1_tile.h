@@ -41,15 +41,15 @@ inline void raise_maxima(std::int64_t columns, const float* values, std::int64_t
                   L::store(from_bits(max(bits(L::load(to + i)), size)), to + i);
                 }
                 std::uint32_t highest = L::reduce_max_u31(high);
-                const auto raise = [](float& maximum, std::uint32_t by) {
+                const auto raise_maximum = [](float& maximum, std::uint32_t by) {
                   if (std::bit_cast<std::uint32_t>(maximum) < by) maximum = std::bit_cast<float>(by);
                 };
                 for (; i < run; ++i) {
                   const std::uint32_t size = std::bit_cast<std::uint32_t>(from[i]) & 0x7FFFFFFFU;
-                  raise(to[i], size);
+                  raise_maximum(to[i], size);
                   highest = size > highest ? size : highest;
                 }
-                raise(rows[row - first], highest);
+                raise_maximum(rows[row - first], highest);
               });
 }
 

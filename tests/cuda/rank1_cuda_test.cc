@@ -78,9 +78,9 @@ std::vector<TensorSpec> all_shapes(const StoreCase& store, std::size_t combinati
   return specs;
 }
 
-class AxesCuda : public GpuTest, public testing::WithParamInterface<OptimizerCase> {};
+class Rank1Cuda : public GpuTest, public testing::WithParamInterface<OptimizerCase> {};
 
-TEST_P(AxesCuda, EveryShapeEqualsTheCpu) {
+TEST_P(Rank1Cuda, EveryShapeEqualsTheCpu) {
   const Stream stream;
   Tally tally;
   std::size_t combination = 0;
@@ -101,7 +101,7 @@ TEST_P(AxesCuda, EveryShapeEqualsTheCpu) {
 
 // Decay that is part of the gradient reads the weights in the first pass, too; a factor and a guard beside
 // it.
-TEST_P(AxesCuda, CoupledDecay) {
+TEST_P(Rank1Cuda, CoupledDecay) {
   const Stream stream;
   Tally tally;
   std::size_t combination = 0;
@@ -119,7 +119,7 @@ TEST_P(AxesCuda, CoupledDecay) {
   }
 }
 
-TEST_P(AxesCuda, EveryBlockSize) {
+TEST_P(Rank1Cuda, EveryBlockSize) {
   const Stream stream;
   Tally tally;
   std::size_t combination = 0;
@@ -136,7 +136,7 @@ TEST_P(AxesCuda, EveryBlockSize) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, AxesCuda, testing::ValuesIn(optimizers(true)), test_name);
+INSTANTIATE_TEST_SUITE_P(Optimizers, Rank1Cuda, testing::ValuesIn(optimizers(true)), test_name);
 
 class PanelsCuda : public GpuTest {};
 

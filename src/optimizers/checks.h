@@ -1,61 +1,18 @@
-// From the public vocabulary to the lists: which rule of update, which codec, which block.
+// The checks of specs and arguments. `where` begins the message, as in "[name] tensors[3]".
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "core/descriptions.h"
-#include "cpu/kernels.h"
-
-#include <octavo/codec.h>
-#include <octavo/formats.h>
 #include <octavo/grad_norm.h>
 #include <octavo/optimizer.h>
 
-#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string>
 #include <vector>
 
 namespace octavo {
 
-// A GroupConfig as an index into Algorithms; Algorithms::kSize for one that check_config refuses.
-inline std::size_t algorithm_index(const GroupConfig& config) {
-  return rule_index(config.algorithm, switches_of(config));
-}
-
-struct SlotList {
-  int count;
-  std::array<Moment, kMaxSlots> moment;
-};
-inline SlotList slots_of(std::size_t algorithm) {
-  const RuleFacts& rule = kRuleFacts[algorithm];
-  return {rule.slots, formula::moments_of(rule.state)};
-}
-
-// What follows REQUIRES a known format.
-inline StateFormat stored_format(StateFormat format, int ndim) {
-  return ndim < 2 ? describe(format)->of_vectors : format;
-}
-inline const MomentFormat& describe(StateFormat stored, Moment moment) {
-  return describe(stored)->moment[static_cast<std::size_t>(moment)];
-}
-inline bool has_axis_scales(StateFormat stored, Moment moment) {
-  return describe(stored, moment).scale == ScalePolicy::axis;
-}
-inline bool has_axis_scales(StateFormat stored) {
-  return has_axis_scales(stored, Moment::first) || has_axis_scales(stored, Moment::second);
-}
-inline std::int64_t block_of(StateFormat format, std::int64_t asked) {
-  return asked != 0 ? asked : default_block_size(format);
-}
-// Of the codes of both moments: whole elements, or any byte for eight bits and fewer.
-inline std::int64_t code_alignment(StateFormat format) {
-  const auto& moments = describe(format)->moment;
-  return std::max({1, moments[0].bits / 8, moments[1].bits / 8});
-}
-
-// REQUIRES: a checked spec.
-SlotLayout slot_layout(StateFormat stored, Moment moment, std::int64_t block, std::int64_t numel,
-                       cpu::Shape shape);
-
-// The checks of specs and arguments; `where` begins the message, as in "[name] tensors[3]".
 Status check_config(const GroupConfig& config);
 Status check_format(const std::string& where, StateFormat format, std::int64_t block, std::int64_t numel,
                     const std::array<std::int64_t, kMaxDims>& shape, int ndim);

@@ -1,6 +1,6 @@
 // What a rule with two passes measures of a tensor before it updates it: the sums of squares of its weights
 // and of its updates. Squares of floats are exact in double. The tree of sums is the same for every backend:
-// neighbouring elements, neighbouring pairs, and so on up to tiles of kMeasureTile elements; then
+// neighbouring elements, neighbouring pairs, and so on up to tiles of kSumTile elements; then
 // neighbouring tiles, level by level. What is missing at an end counts as zero, which changes no bit, because
 // a sum of squares is never -0. This definition must never be tuned.
 // SPDX-License-Identifier: MIT
@@ -15,7 +15,7 @@
 
 namespace octavo::formula {
 
-inline constexpr std::int64_t kMeasureTile = 512;
+inline constexpr std::int64_t kSumTile = 512;
 
 struct Sums {
   double weight, update;
@@ -35,11 +35,11 @@ OCTAVO_HD inline T tree_sum(T* values, std::int64_t count) {
   return values[0];
 }
 
-// Whether a rule measures: kPasses is 2, Consts has a `ratio` of the tensor, `measured` is what is squared
-// beside the weights (with moments that it may advance, since they are copies), and `ratio` makes one of the
-// sums.
+// Whether a rule measures: kPasses is 2, Consts has a `ratio` of the tensor, `unscaled_update` is what is
+// squared beside the weights (with moments that it may advance, since they are copies), and `ratio` makes one
+// of the sums.
 template <class Rule>
-inline constexpr bool kMeasures = requires {
+inline constexpr bool kHasTrustRatio = requires {
   Rule::kPasses;
 };
 
