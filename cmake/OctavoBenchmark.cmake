@@ -1,4 +1,4 @@
-# octavo_add_benchmark(<name> <source>...): a Google Benchmark binary in <build>/benchmarks. Like a test it sees the
+# octavo_add_benchmark(<name> <source>...): a Google Benchmark binary in <build>/benchmarks. Like a test it can include the
 # library's internals. Benchmarks are built with everything else and are never run by ctest: no timing is asserted.
 
 function(octavo_add_benchmark name)

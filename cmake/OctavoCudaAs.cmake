@@ -1,10 +1,11 @@
-# Libraries for tests whose kernels go another architecture's way on the GPU that is there (src/cuda/runtime/arch.h): its steps of
-# memory, its tables, its arithmetic and no more shared memory than it has. What no GPU at hand would run is run all the same.
+# Libraries for tests whose kernels emulate another architecture's code path on the local GPU (src/cuda/runtime/arch.h): its
+# memory instructions, tables and arithmetic, with no more shared memory than it has. So code paths are tested that no local GPU
+# would use.
 #
 #   OCTAVO_CUDA_AS         architectures, for example 750;800;860;890;1200: each gets a library in <build>/as/<architecture>,
-#                          and cuda_test a run over it (cuda_as_<architecture>). Empty: none.
-#   OCTAVO_CUDA_AS_RULES   the rules of update that these libraries have in that way (Adam), or `all`; the others are as
-#                          ever. Compiling one takes a minute for each architecture.
+#                          and a run of cuda_test with it (cuda_as_<architecture>). Empty: none.
+#   OCTAVO_CUDA_AS_RULES   the rules of update that these libraries emulate (Adam), or `all`; the others are compiled as
+#                          usual. Compiling one takes a minute for each architecture.
 
 set(OCTAVO_CUDA_AS "" CACHE STRING "Architectures whose way tests go on the GPU that is there: 750;800;860;890;1200")
 set(OCTAVO_CUDA_AS_RULES Adam CACHE STRING "Rules of update that go it, or all")
@@ -13,7 +14,7 @@ function(octavo_as_library arch out)
   set(${out} "${PROJECT_BINARY_DIR}/as/${arch}/${CMAKE_SHARED_LIBRARY_PREFIX}octavo${CMAKE_SHARED_LIBRARY_SUFFIX}" PARENT_SCOPE)
 endfunction()
 
-# The libraries, beside `octavo`, of which they differ in the kernels of norm and guard and of some rules.
+# Adds the libraries. They differ from `octavo` in the kernels of the norm, of the guard and of some rules.
 function(octavo_add_as_libraries)
   if(NOT OCTAVO_CUDA_AS)
     return()
@@ -59,8 +60,8 @@ function(octavo_add_as_libraries)
   endforeach()
 endfunction()
 
-# octavo_add_as_tests(<binary> <filter>): the tests of a binary that pass the filter, over each of these libraries.
-# A preloaded library stands in for the one that the binary was linked to; OCTAVO_TEST_LIBRARY has a test make sure of it.
+# octavo_add_as_tests(<binary> <filter>): runs the tests of a binary that pass the filter with each of these libraries. A
+# preloaded library replaces the one that the binary was linked to; a test compares OCTAVO_TEST_LIBRARY with the loaded one.
 function(octavo_add_as_tests binary filter)
   foreach(arch IN LISTS OCTAVO_CUDA_AS)
     octavo_as_library(${arch} library)

@@ -1,5 +1,5 @@
-// What torch's caching allocator takes from a device for a trace of one stream: sizes in steps of 512 bytes,
-// and two pools of blocks (pool.h), small and large ones.
+// Simulates what torch's caching allocator reserves on a device for a trace of one stream: sizes in steps of
+// 512 bytes, and two pools of blocks (pool.h), for small and for large ones.
 // SPDX-License-Identifier: MIT
 #include "planner/invalid_argument.h"
 #include "planner/pool.h"
@@ -12,9 +12,9 @@
 namespace octavo::plan {
 namespace {
 
-constexpr std::int64_t kMost = std::int64_t{1} << 60;  // as torch; sums stay numbers
+constexpr std::int64_t kMost = std::int64_t{1} << 60;  // torch's limit; sums do not overflow
 
-// What was taken under an id; no bytes have no block.
+// The memory of an id. Zero bytes have no block.
 struct Taken {
   std::size_t block = 0;
   std::int64_t bytes = 0;

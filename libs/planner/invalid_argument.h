@@ -1,4 +1,4 @@
-// How plans refuse an argument.
+// The messages of the planner about invalid arguments.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,5 +1,5 @@
-// What the transducer loss refuses. Every message names the argument, its value, and what was expected. On
-// the CPU lengths and labels are read here, before anything is written.
+// The checks of the transducer loss. Every message names the argument, its value, and what was expected. On
+// the CPU, lengths and labels are read here, before anything is written.
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
 #include "formula/describe.h"
@@ -109,7 +109,7 @@ Status check_targets(const TransducerArgs& args) {
   if (Status bad = check_buffer(std::string(kWhere) + "targets", args.targets, target_bytes(args), 8);
       !bad.ok())
     return bad;
-  if (args.device.kind == DeviceKind::cuda) return {};  // not read here
+  if (args.device.kind == DeviceKind::cuda) return {};  // not read on the host
   for (std::int64_t b = 0; b < args.batch; ++b) {
     for (std::int64_t u = 0; u < args.target_lengths[b]; ++u) {
       const std::int64_t label = args.targets[b * stride + u];

@@ -1,4 +1,4 @@
-// What the transducer loss with its joint network refuses, besides what both entries do.
+// The checks of the transducer loss with its joint network, besides those that both losses share.
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
 #include "formula/describe.h"
@@ -16,7 +16,8 @@ struct JointBytes {
   std::int64_t encoder, predictor, weight, bias;
 };
 
-// Of the network's tensors, with `each` bytes for an element and `bias` for one of the bias.
+// Returns the sizes of the network's tensors, with `each` bytes for an element and `bias` bytes for an
+// element of the bias.
 JointBytes sizes_of(const TransducerArgs& args, const TransducerJoint& joint, std::int64_t each,
                     std::int64_t bias) {
   const std::int64_t outputs = args.tokens + duration_outputs(args);
@@ -24,7 +25,7 @@ JointBytes sizes_of(const TransducerArgs& args, const TransducerJoint& joint, st
           each * outputs * joint.hidden, bias * outputs};
 }
 
-// All that both calls read.
+// Returns all buffers that both calls read.
 std::vector<Buffer> inputs(const TransducerArgs& args, const TransducerJoint& joint) {
   const JointBytes bytes = sizes_of(args, joint, dtype_bytes(args.dtype), dtype_bytes(joint.bias_dtype));
   std::vector<Buffer> all = {{"encoder", bytes_of(joint.encoder, bytes.encoder)},
@@ -36,7 +37,7 @@ std::vector<Buffer> inputs(const TransducerArgs& args, const TransducerJoint& jo
   return all;
 }
 
-// Every buffer of `written` against all inputs and all that follow it.
+// Checks every buffer of `written` against all inputs and all buffers after it.
 Status check_all_apart(std::span<const Buffer> written, std::span<const Buffer> read) {
   for (std::size_t i = 0; i < written.size(); ++i) {
     if (Status bad = check_apart(written[i], read); !bad.ok()) return bad;

@@ -1,4 +1,4 @@
-// The memory of a transducer loss: views, and that what is written shares no byte with anything else.
+// Checks the memory of a transducer loss: views, and that written memory overlaps with no other buffer.
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
 #include "optimizers/checks.h"
@@ -10,7 +10,7 @@
 namespace octavo::transducer {
 namespace {
 
-// The bytes from the first element to the last.
+// Returns the bytes from the first element to the last.
 std::int64_t extent(const TransducerArgs& args, const std::array<std::int64_t, 3>& strides,
                     std::int64_t outputs) {
   return dtype_bytes(args.dtype) * ((args.batch - 1) * strides[0] + (args.frames - 1) * strides[1] +
@@ -33,7 +33,7 @@ Status check_view(const TransducerArgs& args, const std::string& name, const voi
                       dtype_bytes(args.dtype));
 }
 
-// A gradient's rows may not share memory with one another: each of its strides must step over what it holds.
+// A gradient's rows must not overlap: each of its strides must be at least the size of what it steps over.
 Status check_written(const TransducerArgs& args, const std::string& name, std::array<std::int64_t, 3> strides,
                      std::int64_t outputs) {
   if (outputs == 0) return {};
@@ -63,7 +63,8 @@ std::span<const std::byte> part_bytes(const TransducerArgs& args, const Part& pa
   return bytes_of(part.data, part.outputs == 0 ? 0 : extent(args, part.strides, part.outputs));
 }
 
-// Two views share no element: apart as a whole, or rows of equal strides side by side.
+// Returns true if two views share no element: their ranges are apart, or their rows have equal strides and
+// are apart.
 bool apart(const TransducerArgs& args, const Part& a, const Part& b) {
   if (!shares_bytes(part_bytes(args, a), part_bytes(args, b))) return true;
   if (a.strides != b.strides) return false;

@@ -36,7 +36,7 @@ JointSizes::JointSizes(const TransducerArgs& args, const TransducerJoint& joint,
 
 std::int64_t JointSizes::bytes() const {
   std::int64_t out = kBlockSlack;
-  // The activations' gradients are as large as the activations.
+  // The activations' gradients have the size of the activations.
   for (const std::int64_t each : {clips, logits, activations, padded_weight, padded_bias, activations, shares,
                                   weight_sums, bias_sums, products})
     out += placed_bytes(each);

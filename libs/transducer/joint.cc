@@ -1,4 +1,4 @@
-// The public transducer loss with its joint network: checks, memory, and the call of the device's part.
+// The public transducer loss with its joint network: checks, memory, and the call of the device's backend.
 // SPDX-License-Identifier: MIT
 #include "formula/stochastic_round.h"
 #include "optimizers/checks.h"

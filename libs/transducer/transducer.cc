@@ -1,4 +1,4 @@
-// The public transducer loss: checks, the workspace, and the call of the device's part.
+// The public transducer loss: checks, the workspace, and the call of the device's backend.
 // SPDX-License-Identifier: MIT
 #include "formula/stochastic_round.h"
 #include "optimizers/checks.h"
@@ -65,7 +65,7 @@ Result<TransducerReduction> parse_transducer_reduction(std::string_view text) {
 }
 
 bool draws_rnnt(double omega, std::uint64_t seed, std::uint64_t step) {
-  constexpr std::uint64_t kOwn = 0x5444542072616E64U;  // not the bits of dropout or rounding
+  constexpr std::uint64_t kOwn = 0x5444542072616E64U;  // differs from the keys of dropout and rounding
   const std::uint64_t bits = formula::mix64(formula::round_base(seed, step) ^ kOwn);
   return static_cast<double>(bits >> 11) * 0x1p-53 < omega;
 }

@@ -1,4 +1,4 @@
-// Moments between fp32 and the formats, outside a step.
+// Converts moments between fp32 and the formats, outside a step.
 // SPDX-License-Identifier: MIT
 #include "cpu/implementations.h"
 #include "cpu/rank1.h"
@@ -15,13 +15,13 @@
 namespace octavo {
 namespace {
 
-// Elements converted at a time: a multiple of any block.
+// The number of elements that one task converts: a multiple of any block.
 constexpr std::int64_t kPiece = 16 * kMaxBlockSize;
-// And as much of it as a thread's scratch holds, so that no thread allocates memory while it works.
+// The part of a piece that fits into a thread's scratch, so that no thread allocates memory while it works.
 constexpr std::int64_t kStretch = cpu::kMaxTile;
 static_assert(kPiece % kStretch == 0 && kStretch % kMaxBlockSize == 0);
 
-// f(first element, count, scratch) for each piece of a tensor, on the pool.
+// Calls f(first element, count, scratch) for each piece of a tensor, on the thread pool.
 template <class Fn>
 void for_pieces(std::int64_t numel, Fn&& f) {
   auto body = [&](std::int64_t piece, cpu::Scratch& scratch) {
@@ -31,7 +31,7 @@ void for_pieces(std::int64_t numel, Fn&& f) {
   cpu::parallel_for((numel + kPiece - 1) / kPiece, 0, body);
 }
 
-// f(first element, count) for each stretch of elements [at, at + n).
+// Calls f(first element, count) for each part of [at, at + n) that fits into the scratch.
 template <class Fn>
 void for_stretches(std::int64_t at, std::int64_t n, Fn&& f) {
   for (std::int64_t done = 0; done < n; done += kStretch) f(at + done, std::min(kStretch, n - done));
@@ -41,7 +41,7 @@ struct Resolved {
   StateFormat stored;
   std::int64_t block;
   SlotLayout size;
-  bool rank1;  // axis scales
+  bool rank1;  // the moment has rank-1 scales
 };
 
 Result<Resolved> resolve(const std::string& where, const MomentSpec& spec) {
@@ -115,8 +115,8 @@ struct Job {
   }
   [[nodiscard]] cpu::Shape shape() const { return {spec.shape.data(), spec.ndim}; }
 
-  // f(first element, count, scales) for stretches of [at, at + n): scales of their blocks, or of each of
-  // their elements. `at` is a multiple of kStretch.
+  // Calls f(first element, count, scales) for parts of [at, at + n), with the scales of their blocks or of
+  // each element. `at` is a multiple of kStretch.
   template <class Float, class Fn>
   void with_scales(Float* scales, std::int64_t at, std::int64_t n, float* own, Fn&& f) const {
     if (!how.rank1) return f(at, n, scales + scale_at(at));
@@ -143,7 +143,7 @@ struct Job {
   }
 
   void encode_all(const float* values, std::byte* codes, float* scales) const {
-    if (how.rank1) {  // they depend on the whole tensor
+    if (how.rank1) {  // rank-1 scales depend on the complete tensor
       cpu::reserve_scratch();
       std::fill(scales, scales + how.size.scales, 0.0F);
       cpu::raise_rank1_maxima(shape(), values, 0, spec.numel, scales);

@@ -1,4 +1,4 @@
-// What a stored moment holds and has lost.
+// Reports what a stored moment contains and what it has lost.
 // SPDX-License-Identifier: MIT
 #include "optimizers/checks.h"
 #include "optimizers/format_resolution.h"
@@ -35,7 +35,8 @@ Result<MomentReport> inspect(const MomentSpec& spec, std::span<const std::byte> 
     return bad;
   const auto size = layout(spec);
   if (!size.ok()) return size.status();
-  // Checked before memory is allocated for a tensor that is larger than its codes.
+  // The size is checked before memory is allocated, because `numel` may be larger than the codes that were
+  // given.
   if (static_cast<std::int64_t>(codes.size()) != size->codes_bytes) {
     return Status::invalid("[inspect] codes: got " + std::to_string(codes.size()) + " bytes, expected " +
                            std::to_string(size->codes_bytes));
@@ -57,7 +58,7 @@ Result<MomentReport> inspect(const MomentSpec& spec, std::span<const std::byte> 
     report.zeros += value == 0.0 ? 1 : 0;
     report.nonfinite += std::isfinite(value) ? 0 : 1;
     if (blocked && value != 0.0) {
-      // Outermost: the largest value that a code of this block can have on this side of zero.
+      // The largest value that a code of this block can have on this side of zero.
       const float scale = scales[static_cast<std::size_t>(i / block)];
       report.saturated +=
           values[at] == outer.positive * scale || values[at] == outer.negative * scale ? 1 : 0;

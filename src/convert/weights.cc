@@ -1,5 +1,5 @@
-// Weights between fp32 and bf16 with their master bits, outside a step: the functions of a step
-// (formula/narrow.h), an element at a time.
+// Converts weights between fp32 and bf16 with residuals, outside a step. It calls the functions of a step
+// (formula/narrow.h) for each element.
 // SPDX-License-Identifier: MIT
 #include "formula/narrow.h"
 
@@ -14,7 +14,7 @@ namespace {
 using scalar::F32;
 using scalar::I32;
 
-// A residual as it lies in memory, of int8 or int16 elements with no alignment of their own.
+// A residual in memory: int8 or int16 elements without alignment.
 template <class R>
 R residual_at(std::span<const std::byte> residual, std::size_t i) {
   R value;

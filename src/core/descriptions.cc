@@ -1,4 +1,4 @@
-// What the formulas say of themselves, as the public functions give it.
+// Gives the formulas' descriptions through the public functions.
 // SPDX-License-Identifier: MIT
 #include "core/descriptions.h"
 
@@ -7,7 +7,7 @@
 
 namespace octavo {
 
-// CMake compiles the CUDA kernels of each rule in its own list.
+// CMake compiles the CUDA kernels of each rule in its own list, which must be equal to this one.
 static_assert(
     std::is_same_v<Algorithms, TypeList<OCTAVO_RULES>>,
     "the rules of Families in core/builtin_registry.h and of ExtraFamilies in OCTAVO_EXTRA_LISTS must be "

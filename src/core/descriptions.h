@@ -1,4 +1,4 @@
-// The descriptions of all families, put together: which rule of update a configuration means.
+// Joins the descriptions of all families and finds the rule of update of a configuration.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace octavo {
 
-// An algorithm, and where the rules of its family are among Algorithms.
+// An algorithm, and the position of its family's rules in Algorithms.
 struct AlgorithmEntry {
   AlgorithmInfo info;
   std::size_t family = 0, first_rule = 0, rules = 0;
@@ -67,7 +67,7 @@ constexpr const AlgorithmEntry* find_entry(Algorithm algorithm) {
   return nullptr;
 }
 
-// What is known of each rule when only its index is.
+// The properties of a rule that can be looked up by its index at run time.
 struct RuleFacts {
   std::uint32_t switches = 0;
   int slots = 0, passes = 1;
@@ -84,11 +84,12 @@ constexpr auto facts_of(TypeList<Rule...>) {
 }
 inline constexpr auto kRuleFacts = facts_of(Algorithms{});
 
-// The switches of a configuration: its bits, and the two options that have fields of their own.
+// Returns the switches of a configuration: its bits, and the two options that have fields of their own.
 std::uint32_t switches_of(const GroupConfig& config);
-// The index among Algorithms of a rule; Algorithms::kSize where the algorithm has no such rule.
+// Returns the index of a rule in Algorithms, or Algorithms::kSize if the algorithm has no such rule.
 std::size_t rule_index(Algorithm algorithm, std::uint32_t switches);
-// Options that do not go together in the family's eyes, as a text without the algorithm's name; or "".
+// Returns a message about options that the family does not allow together, without the algorithm's name, or
+// "".
 std::string conflict(Algorithm algorithm, const HyperParams& hyper);
 
 }  // namespace octavo

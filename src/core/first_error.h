@@ -1,4 +1,4 @@
-// Several checks as one.
+// Runs several checks and returns the first error.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace octavo {
 
-// The first failure, in the order written. All checks are made, so none may rely on one before it.
+// Returns the first error in the order written. All checks run, so none may depend on an earlier one.
 inline Status first_error(std::initializer_list<Status> checks) {
   for (const Status& check : checks) {
     if (!check.ok()) return check;

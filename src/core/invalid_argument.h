@@ -1,4 +1,4 @@
-// The message for an argument that is refused: it names the argument, its value, and what was expected.
+// Builds the message for an invalid argument: its name, its value, and what was expected.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace octavo {
 
-// Called like a function: invalid(field, got, expected).
+// An object is called like a function: invalid(field, got, expected).
 struct InvalidArgument {
   const char* where;  // who refuses, such as "[fp8] "
 

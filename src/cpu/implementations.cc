@@ -1,4 +1,4 @@
-// Which implementations are compiled in, which this CPU can run, and which one is used.
+// Lists the implementations that are compiled in and that this CPU can run, and chooses one.
 // SPDX-License-Identifier: MIT
 #include "cpu/implementations.h"
 
@@ -54,7 +54,7 @@ bool has_avx512vbmi() { return has_avx512() && __builtin_cpu_supports("avx512vbm
 #endif
 bool always() { return true; }
 
-// Fastest first, the reference last.
+// The fastest is first, the reference last.
 constexpr Candidate kCandidates[] = {
 #if defined(OCTAVO_AVX512)
     {&kAvx512VbmiKernels, has_avx512vbmi},
@@ -150,7 +150,7 @@ Status set_default_threads(int threads) {
 
 void use_process_cpus() {
   const cpu_set_t cpus = cpu::process_cpus();
-  (void)sched_setaffinity(0, sizeof cpus, &cpus);  // an empty set is refused
+  (void)sched_setaffinity(0, sizeof cpus, &cpus);  // the system rejects an empty set
 }
 
 CpuInfo cpu_info() {

@@ -1,4 +1,4 @@
-// Fills an implementation's table from the lists: every algorithm with every format.
+// Fills an implementation's table from the registries: every algorithm with every format.
 // SPDX-License-Identifier: MIT
 #pragma once
 

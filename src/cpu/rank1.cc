@@ -16,8 +16,8 @@ void raise_maximum(float& maximum, std::uint32_t bits) {
   maximum = std::bit_cast<float>(std::max(std::bit_cast<std::uint32_t>(maximum), bits));
 }
 
-// Walks a flat range as runs along the last axis: f(coordinates of the leading axes, first column, length,
-// at).
+// Splits a flat range into runs along the last axis and calls f(coordinates of the leading axes, first
+// column, length, at).
 template <class Fn>
 void for_rows(Shape shape, std::int64_t begin, std::int64_t count, Fn&& f) {
   if (count == 0) return;  // a dimension may be zero
@@ -41,7 +41,7 @@ void for_rows(Shape shape, std::int64_t begin, std::int64_t count, Fn&& f) {
   }
 }
 
-// f(index, place among all maxima) for every slice that a row, or a column, is part of.
+// Calls f(index, position among all maxima) for every slice that contains a row, or a column.
 template <class Fn>
 void for_slices(Shape shape, const Fold& fold, bool rows, Fn&& f) {
   std::int64_t start = 0;
@@ -60,7 +60,7 @@ void for_slices(Shape shape, const Fold& fold, bool rows, Fn&& f) {
   }
 }
 
-// The smallest maximum of each row and column, as bits, through `value`.
+// Writes `value` of the smallest maximum (as bits) of each row and column.
 template <class Fn>
 void fold(Shape shape, const Fold& fold, const float* maxima, float* folded, Fn&& value) {
   const std::int64_t count = fold.rows + fold.columns;
@@ -79,7 +79,7 @@ void fold(Shape shape, const Fold& fold, const float* maxima, float* folded, Fn&
 std::int64_t rank1_maxima_count(Shape shape) {
   std::int64_t total = 0;
   for (int axis = 0; axis < shape.ndim; ++axis) {
-    if (shape.dims[axis] == 0) return 0;  // no elements, no maxima
+    if (shape.dims[axis] == 0) return 0;  // without elements there are no maxima
     total += shape.dims[axis];
   }
   return total;

@@ -1,5 +1,5 @@
-// Axis scales of a tile: its moments into the maxima of rows and columns, and the scale of each element out
-// of them (cpu/rank1.h). Arrays of columns have room to the next whole vector.
+// The rank-1 scales of a tile: raises the maxima of rows and columns by its moments, and computes the scale
+// of each element from them (cpu/rank1.h). Arrays of columns are padded to the next full vector.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace octavo::cpu {
 
-// f(row, first column, length, where in the range) for the rows of [at, at + n).
+// Calls f(row, first column, length, offset in the range) for the rows of [at, at + n).
 template <class L, class Fn>
 inline void for_rows(std::int64_t columns, std::int64_t at, std::int64_t n, Fn&& f) {
   std::int64_t row = at / columns;
@@ -23,7 +23,7 @@ inline void for_rows(std::int64_t columns, std::int64_t at, std::int64_t n, Fn&&
   }
 }
 
-// Raises maxima by the magnitudes of n values. `rows` begins with row `first`.
+// Raises maxima to the magnitudes of n values. `rows` begins with row `first`.
 template <class L>
 inline void raise_maxima(std::int64_t columns, const float* values, std::int64_t at, std::int64_t n,
                          std::int64_t first, float* rows, float* column_maxima) {
@@ -53,7 +53,7 @@ inline void raise_maxima(std::int64_t columns, const float* values, std::int64_t
               });
 }
 
-// join(row, column) for each of n elements, to `out`, which has room to the next whole vector.
+// Writes join(row, column) for each of n elements to `out`, which is padded to the next full vector.
 template <class L, class Join>
 inline void join_folded(const Fold& fold, const float* folded, std::int64_t at, std::int64_t n, float* out,
                         Join&& join) {
@@ -67,7 +67,8 @@ inline void join_folded(const Fold& fold, const float* folded, std::int64_t at, 
               });
 }
 
-// The scale of each element, from folded scales; the reciprocal of its new scale, from folded reciprocals.
+// The first function computes the scale of each element from folded scales, the second the reciprocal of its
+// new scale from folded reciprocals.
 template <class L>
 inline void element_scales(const Fold& fold, const float* folded, std::int64_t at, std::int64_t n,
                            float* out) {

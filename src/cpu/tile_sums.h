@@ -1,5 +1,5 @@
-// The sums of squares of a tile, by the tree of formula/trust_ratio.h. (Templates over the lane: compiled
-// once per instruction set, and vectorized by the compiler.)
+// Computes the sums of squares of a tile by the tree of formula/trust_ratio.h. (The functions are templates
+// over the lane: each instruction set compiles its own copy, and the compiler vectorizes it.)
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,7 +19,7 @@ inline double square_sum(const float* values) {
   return formula::tree_sum<L>(sums, kPairs);
 }
 
-// Of `count` elements, after which there is room up to the next whole tile. Each sum goes to `out` in turn.
+// Sums `count` elements, which are padded to the next full tile. Each tile's sum goes to `out` in order.
 template <class L>
 inline formula::Sums* sum_tiles(float* weights, float* updates, std::int64_t count, formula::Sums* out) {
   for (std::int64_t i = count; i % formula::kSumTile != 0; ++i) weights[i] = updates[i] = 0.0F;

@@ -1,4 +1,4 @@
-// The public dropout: checks what it is given and leaves the work to the backend of its device.
+// The public dropout function: checks its arguments and calls the backend of the device.
 // SPDX-License-Identifier: MIT
 #include "dropout/backend.h"
 #include "optimizers/checks.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kWhere = "[dropout]";
 
-// The number of elements.
+// Returns the number of elements.
 Result<std::int64_t> check_sizes(const DropoutArgs& args) {
   std::int64_t numel = 1;
   const std::pair<const char*, std::int64_t> sizes[] = {

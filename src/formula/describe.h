@@ -48,7 +48,7 @@ constexpr std::array<Moment, kMaxSlots> moments_of(const std::array<Slot, kMaxSl
   return out;
 }
 
-// Options that several families have, each with its place in HyperParams.
+// Options that several families have, with their positions in HyperParams.
 constexpr Option rate(double value) { return {"lr", value, Range::non_negative, offsetof(HyperParams, lr)}; }
 constexpr Option beta1(double value) {
   return {"beta1", value, Range::fraction, offsetof(HyperParams, beta1), "betas"};
@@ -62,10 +62,10 @@ constexpr Option epsilon(double value) {
 constexpr Option weight_decay(double value) {
   return {"weight_decay", value, Range::non_negative, offsetof(HyperParams, weight_decay)};
 }
-// AlgorithmInfo::excluded_formats has this bit for a format that an algorithm does not take.
+// AlgorithmInfo::excluded_formats has this bit for a format that an algorithm does not support.
 constexpr std::uint32_t format_bit(StateFormat format) { return 1U << static_cast<std::uint32_t>(format); }
 
-// A number in a message, with a decimal point whatever the locale of the program is.
+// Formats a number for a message, with a decimal point in every locale.
 inline std::string shown(double value) {
   std::array<char, 32> text{};
   const auto end =
@@ -73,7 +73,7 @@ inline std::string shown(double value) {
   return {text.data(), end.ptr};
 }
 
-// The place of an algorithm's own hyper-parameter.
+// Returns the position of an algorithm's own hyper-parameter.
 constexpr std::int32_t own_place(int index) {
   return static_cast<std::int32_t>(offsetof(HyperParams, own)) + 8 * index;
 }

@@ -1,5 +1,5 @@
-// SGD, plain and with momentum (dampening, Nesterov), as torch.optim.SGD: the first step stores the gradient
-// itself.
+// SGD, plain and with momentum (dampening, Nesterov), like torch.optim.SGD: the first step stores the
+// gradient itself.
 // SPDX-License-Identifier: MIT
 #pragma once
 

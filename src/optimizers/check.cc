@@ -1,5 +1,5 @@
-// Every check of what a caller passes, in one place. Messages name the argument, what it is, and what it
-// should be.
+// Checks everything that a caller passes, in one file. Messages name the argument, its value, and the
+// expected values.
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
 #include "optimizers/checks.h"
@@ -37,7 +37,8 @@ Status check_enum(const std::string& where, const char* field, E value, std::spa
                          ", expected 0 to " + text(static_cast<std::int64_t>(all.size()) - 1));
 }
 
-// Every buffer of a tensor: f(field, address, bytes, alignment, written), until one is not ok.
+// Calls f(field, address, bytes, alignment, written) for every buffer of a tensor, until one call returns an
+// error.
 template <class Fn>
 Status for_buffers(const TensorArgs& t, const TensorLayout& size, Fn&& f) {
   static constexpr const char* kCodeFields[] = {"state[0].codes", "state[1].codes", "state[2].codes"};
@@ -61,7 +62,8 @@ Status for_buffers(const TensorArgs& t, const TensorLayout& size, Fn&& f) {
 Status check_overlap(const std::string& where, std::vector<BufferRange>& ranges) {
   std::sort(ranges.begin(), ranges.end(),
             [](const BufferRange& a, const BufferRange& b) { return a.begin < b.begin; });
-  const BufferRange* reach[2] = {nullptr, nullptr};  // the read and the written range that end last so far
+  const BufferRange* reach[2] = {
+      nullptr, nullptr};  // of the ranges so far, the read one and the written one with the greatest end
   for (const BufferRange& now : ranges) {
     for (const int written : {0, 1}) {
       const BufferRange* before = reach[written];
@@ -101,7 +103,7 @@ bool within(Range range, double x) {
   return false;
 }
 
-// The algorithm's own hyper-parameters. Those that it does not have are not looked at.
+// Checks the algorithm's own hyper-parameters. Hyper-parameters of other algorithms are ignored.
 Status check_hyper(const GroupConfig& config, const HyperParams& h, bool lr_on_device) {
   const std::string where = tag(config) + " ";
   const std::uint32_t switches = switches_of(config);
@@ -202,7 +204,7 @@ Status check_format(const std::string& where, StateFormat format, std::int64_t b
     if (dim < 0 || dim > kMaxNumel) {
       return Status::invalid(where + ".shape[" + text(i) + "]: got " + text(dim) + ", expected 0 to 2^48");
     }
-    // Dimensions beside a zero may be large. A product beyond the limit cannot equal numel.
+    // Dimensions next to a zero may be large. A product beyond the limit cannot equal numel.
     if (__builtin_mul_overflow(product, dim, &product)) product = -1;
     if (product < 0) break;
   }
@@ -257,7 +259,8 @@ Status check_tensor(const std::string& where, const GroupConfig& config, const T
   return for_buffers(t, *sizes,
                      [&](const char* field, const void* data, std::int64_t bytes, std::int64_t alignment,
                          bool written) -> Status {
-                       if (!written && !with_grad) return {};  // only the gradient is not written
+                       if (!written && !with_grad)
+                         return {};  // the gradient is the only buffer that is not written
                        if (Status bad = check_buffer(where + "." + field, data, bytes, alignment); !bad.ok())
                          return bad;
                        const auto begin = reinterpret_cast<std::uintptr_t>(data);

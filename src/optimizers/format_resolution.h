@@ -13,7 +13,7 @@
 
 namespace octavo {
 
-// A GroupConfig as an index into Algorithms; Algorithms::kSize for one that check_config refuses.
+// Returns the index of a configuration in Algorithms, or Algorithms::kSize if check_config rejects it.
 inline std::size_t algorithm_index(const GroupConfig& config) {
   return rule_index(config.algorithm, switches_of(config));
 }
@@ -27,7 +27,7 @@ inline SlotList slots_of(std::size_t algorithm) {
   return {rule.slots, formula::moments_of(rule.state)};
 }
 
-// What follows REQUIRES a known format.
+// The functions below REQUIRE a registered format.
 inline StateFormat stored_format(StateFormat format, int ndim) {
   return ndim < 2 ? describe(format)->format_for_1d : format;
 }
@@ -43,7 +43,7 @@ inline bool has_rank1_scales(StateFormat stored) {
 inline std::int64_t block_of(StateFormat format, std::int64_t asked) {
   return asked != 0 ? asked : default_block_size(format);
 }
-// Of the codes of both moments: whole elements, or any byte for eight bits and fewer.
+// Returns the alignment of both moments' codes: that of the element, or 1 for eight bits and fewer.
 inline std::int64_t code_alignment(StateFormat format) {
   const auto& moments = describe(format)->moment;
   return std::max({1, moments[0].bits / 8, moments[1].bits / 8});

@@ -1,4 +1,4 @@
-// The sizes of a tensor's buffers.
+// Computes the sizes of a tensor's buffers.
 // SPDX-License-Identifier: MIT
 #include "optimizers/checks.h"
 #include "optimizers/format_resolution.h"

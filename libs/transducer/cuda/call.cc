@@ -26,7 +26,7 @@ TransducerLattice lattice_of(const TransducerArgs& args, std::uint64_t key) {
   l.target_stride = transducer::target_stride(args);
   std::int32_t longest = 1;
   for (std::int32_t i = 0; i < l.durations; ++i) {
-    // A duration that is longer than a clip leads nowhere, whatever it is.
+    // A duration longer than a clip leads nowhere, whatever its value.
     l.advance[i] =
         static_cast<std::int32_t>(std::min(args.durations[static_cast<std::size_t>(i)], args.frames + 1));
     if (l.advance[i] <= l.frames) longest = std::max(longest, l.advance[i]);
@@ -36,7 +36,8 @@ TransducerLattice lattice_of(const TransducerArgs& args, std::uint64_t key) {
 }
 
 void place_cells(TransducerLattice& l, std::int64_t cells, Places& places) {
-  const transducer::CellSizes sizes(l.batch, cells, l.extra);  // whatever omega draws
+  const transducer::CellSizes sizes(l.batch, cells,
+                                    l.extra);  // the largest size for any result of draws_rnnt()
   places.put(l.head, sizes.head);
   places.put(l.log_p, sizes.log_p);
   places.put(l.records, sizes.records);

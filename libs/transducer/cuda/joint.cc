@@ -1,5 +1,4 @@
-// The transducer loss with its joint network on a GPU: where its memory is, and the steps on the caller's
-// stream.
+// The transducer loss with its joint network on a GPU: its memory, and the steps on the caller's stream.
 // SPDX-License-Identifier: MIT
 #include "cuda/runtime/runtime.h"
 #include "transducer/cuda/tiles.h"
@@ -11,7 +10,7 @@ namespace {
 
 bool is_aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
 
-// All of a call but its memory.
+// Fills in all fields but memory.
 cuda::JointWork work_of(const TransducerArgs& args, const TransducerJoint& joint) {
   cuda::JointWork work{};
   work.lattice = cuda::lattice_of(args, key_of(args, joint));
@@ -32,7 +31,7 @@ cuda::JointWork work_of(const TransducerArgs& args, const TransducerJoint& joint
   return work;
 }
 
-// f(steps) of a call with its memory.
+// Calls f(steps) for a call with its memory.
 template <class Fn>
 Status with_steps(const TransducerArgs& args, const TransducerJoint& joint, const cuda::JointWork& of,
                   Fn&& f) {

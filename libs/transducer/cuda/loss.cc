@@ -1,5 +1,5 @@
-// The transducer loss on logits on a GPU: where its memory is, and its launches on the caller's stream.
-// Lengths are on the device, so nothing is planned by them, and nobody waits.
+// The transducer loss on logits on a GPU: its memory, and its launches on the caller's stream. Lengths are on
+// the device, so the host neither plans with them nor waits.
 // SPDX-License-Identifier: MIT
 #include "cuda/runtime/runtime.h"
 #include "transducer/cuda/call.h"
@@ -16,7 +16,7 @@ void place(cuda::TransducerLattice& lattice, const TransducerArgs& args, cuda::P
   cuda::place_cells(lattice, args.batch * args.frames * args.positions, places);
 }
 
-// Everything of a call but the gradients; `places` gives its memory.
+// Fills in all fields but the gradients; `places` gives its memory.
 cuda::LogitsWork work_of(const TransducerArgs& args, cuda::Places& places) {
   const std::int64_t durations = duration_outputs(args);
   cuda::LogitsWork work{};
@@ -46,7 +46,7 @@ Result<std::int64_t> workspace_bytes_cuda(const TransducerArgs& args) {
   if (args.batch * args.frames * args.positions > kRows)
     return invalid("frames", args.frames, "batch * frames * positions up to 2^33 on a GPU");
   cuda::Places places;
-  cuda::TransducerLattice sizes{};  // durations may be anything here
+  cuda::TransducerLattice sizes{};  // durations may have any value here
   sizes.batch = static_cast<std::int32_t>(args.batch);
   sizes.extra = static_cast<std::int32_t>(std::min(duration_outputs(args), kMaxTransducerDurations));
   place(sizes, args, places);
@@ -86,7 +86,7 @@ Status gradient_cuda(const TransducerArgs& args, const float* grad_losses, Trans
   work.token_grad = {token_grad.data, strides_of(args, token_grad.strides, args.tokens)};
   work.duration_grad = {duration_grad.data, strides_of(args, duration_grad.strides, duration_outputs(args))};
   work.grad_losses = grad_losses;
-  // The clips again: a workspace that is not the loss's leads to no address outside.
+  // The clips are computed again, so that a workspace of another loss causes no access outside the tensors.
   Status status = cuda::queued(
       "find_clips", cuda::find_clips(work.lattice, args.logit_lengths, args.target_lengths, false, stream));
   if (status.ok()) status = cuda::queued("logits_gradients", cuda::logits_gradients(work, stream));

@@ -35,7 +35,7 @@ JointTiles::JointTiles(const TransducerArgs& args, std::int64_t tile_cells) {
     tile.rows = rounded(run.cells, transducer::kTileRows);
     tile.first_frame = at->first_frame + static_cast<std::int32_t>(run.frame);
     tile.first_position = at->first_position;
-    // The clips that it crosses.
+    // The clips that the tile crosses.
     for (auto left = tile.cells, before = static_cast<std::int32_t>(run.frame); left > 0; ++at, before = 0) {
       const std::int32_t row = at->labels + 1, frames = std::min(left / row, at->frames - before);
       tile.frames += frames;

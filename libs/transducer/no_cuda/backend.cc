@@ -1,4 +1,5 @@
-// The CUDA backend of the transducer loss in a build without CUDA: an error that says how to get it.
+// The CUDA backend of the transducer loss in a build without CUDA: returns an error that explains how to get
+// it.
 // SPDX-License-Identifier: MIT
 #include "transducer/backend.h"
 

@@ -1,4 +1,4 @@
-// Dropout on a GPU: where its memory is, and the launch on the caller's stream.
+// Dropout on a GPU: checks that its memory is on the device and launches the kernel on the caller's stream.
 // SPDX-License-Identifier: MIT
 #include "cuda/dropout/dropout.h"
 

@@ -1,5 +1,5 @@
-// The norm of gradients on a GPU, the host's part: the table of gradients, which lives in the caller's
-// workspace as the table of a step does (step/step_backend.cc), and the launch.
+// The host part of the gradient norm on a GPU: the table of gradients, which is in the caller's workspace
+// like the table of a step (step/step_backend.cc), and the launch.
 // SPDX-License-Identifier: MIT
 #include "cuda/norm/norm.h"
 #include "cuda/runtime/graph_use.h"
@@ -122,15 +122,15 @@ class CudaNorm final : public NormBackend {
                   error);
   }
 
-  // A double each, and the device's memory.
+  // The limit: each chunk has a double in the device's memory.
   static constexpr std::int64_t kMaxNormChunks = std::int64_t{1} << 31;
 
   const int device_;
   const Addresses addresses_;
   const int multiprocessors_ = multiprocessors(device_);
-  int warps_ = 0;  // of a multiprocessor
+  int warps_ = 0;  // warps per multiprocessor
   std::vector<NormEntry> entries_;
-  std::vector<std::size_t> place_;  // of each entry among the gradients
+  std::vector<std::size_t> place_;  // the number of each entry's gradient
   std::uint32_t full_chunks_ = 0, tails_ = 0;
   std::int64_t chunks_ = 0, entries_at_ = 0, sums_at_ = 0, nodes_at_ = 0, workspace_bytes_ = 0;
   const std::byte* table_at_ = nullptr;

@@ -1,4 +1,4 @@
-// The engine's small work on a GPU: kernels of a few threads, queued on the caller's stream.
+// The operations of NormOps on a GPU: kernels of a few threads, queued on the caller's stream.
 // SPDX-License-Identifier: MIT
 #include "cuda/norm/norm_ops.h"
 
@@ -11,7 +11,7 @@ namespace octavo {
 namespace cuda {
 namespace {
 
-// Bytes of a table of pointers: uploads write whole words of 16 bytes.
+// Returns the bytes of a table of pointers. Uploads write complete words of 16 bytes.
 std::int64_t table_bytes(std::size_t pointers) {
   return (static_cast<std::int64_t>(pointers) * 8 + 15) / 16 * 16;
 }
@@ -32,7 +32,7 @@ class CudaNormOps final : public NormOps {
     if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &capture) == cudaSuccess)
       return capture != cudaStreamCaptureStatusNone;
     (void)cudaGetLastError();
-    return true;  // the step asks again, and says why
+    return true;  // the step queries again and returns the error
   }
   bool in_graph(const void* workspace, void* stream) override {
     const DeviceScope scope(device_);

@@ -17,7 +17,7 @@ __device__ double larger(double a, double b) { return a != a || a > b ? a : b; }
 
 constexpr int kJoinThreads = 256;
 
-// One block; its first warp adds.
+// Runs in one block, whose first warp adds.
 __global__ void join_kernel(const GradNorm* const* parts, std::int64_t count, double* squares,
                             GradNorm* out) {
   __shared__ double max_of[kJoinThreads];

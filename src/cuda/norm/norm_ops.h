@@ -1,4 +1,4 @@
-// The small kernels of an engine: arithmetic on a few norms.
+// The kernels of NormOps: arithmetic on a few norms.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace octavo::cuda {
 
-// NormOps's functions; `parts` and `squares` are in device memory.
+// The functions of NormOps. `parts` and `squares` are in device memory.
 cudaError_t copy_previous(const GradNorm* previous, const GradNorm* own, GradNorm* out, cudaStream_t stream);
 cudaError_t join(const GradNorm* const* parts, std::int64_t count, double* squares, GradNorm* out,
                  cudaStream_t stream);

@@ -1,13 +1,12 @@
-// Axis scales, the first pass: the maxima of the new moments, before any of them is written.
+// The first pass of rank-1 scales: finds the maxima of the new moments before any of them is written.
 //
-// A warp takes a panel (cuda/step/tensor_table.h, Rank1View). A lane keeps the maxima of its eight columns
-// while it walks down the rows; those of a row are joined by its lanes. Memory is touched once for each
-// column and row of the panel.
+// A warp processes a panel (cuda/step/tensor_table.h, Rank1View). A lane keeps the maxima of its eight
+// columns while it walks down the rows, and the lanes of a row join its maxima. Memory is accessed once for
+// each column and row of the panel.
 //
-// The rule's own update gives the moments, all of them; what it reads besides is loaded with instructions
-// that the compiler may drop. So a rule whose second moments need nothing but gradients and themselves loads
-// nothing else, and one that needs more is right, too. Rows and columns beyond the end repeat the last: that
-// raises no maximum.
+// The rule's own update computes all moments. Its other inputs are loaded with instructions that the compiler
+// may drop. So a rule whose second moments need only gradients and themselves loads nothing else, and a rule
+// that needs more is still correct. Rows and columns beyond the end repeat the last, which raises no maximum.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,7 +17,7 @@
 
 namespace octavo::cuda {
 
-// A load of what no thread of the kernel writes.
+// Loads data that no thread of the kernel writes.
 template <class V>
 __device__ inline V peek(const void* base, std::int64_t bytes) {
   const auto at = __cvta_generic_to_global(static_cast<const char*>(base) + bytes);
@@ -55,7 +54,7 @@ __device__ inline std::uint32_t get_code(const std::uint32_t* words, int i) {
   return ((byte(bit / 8) << 8 | byte(bit / 8 + 1)) >> (16 - kBits - bit % 8)) & ((1U << kBits) - 1);
 }
 
-// The same from any address of an element. `from`: the address of the first.
+// Loads from any element's address. `from` is the address of the first element.
 __device__ inline void peek_unaligned(const char* from, Eight<32, false>& out) {
   std::uint32_t w[kChunk];
 #pragma unroll
@@ -64,7 +63,8 @@ __device__ inline void peek_unaligned(const char* from, Eight<32, false>& out) {
   out.piece[1] = make_uint4(w[4], w[5], w[6], w[7]);
 }
 __device__ inline void peek_unaligned(const char* from, Eight<16, false>& out) {
-  // Aligned words that hold the elements; where these begin in the middle of one, one more.
+  // Loads the aligned words that contain the elements, and one more if the elements begin in the middle of a
+  // word.
   const std::uint32_t shift = (static_cast<std::uint32_t>(reinterpret_cast<std::uint64_t>(from)) & 2U) * 8U;
   const char* const start = from - shift / 8;
   std::uint32_t w[5];
@@ -75,20 +75,20 @@ __device__ inline void peek_unaligned(const char* from, Eight<16, false>& out) {
                             __funnelshift_r(w[2], w[3], shift), __funnelshift_r(w[3], w[4], shift));
 }
 
-// How the arrays of a panel are read: by vectors, with gradients in bf16 or fp32, or others and unaligned
-// ones; or all one by one, where rows are not aligned.
+// How the arrays of a panel are read: by vectors, with gradients in bf16 or fp32, or with other or unaligned
+// gradients; or element by element if rows are not aligned.
 enum class PanelReads { bf16, wide, others, singly };
 
-// A lane's place in the rows of an array.
+// A lane's address in the rows of an array.
 struct Rows {
   const char* base;
-  std::uint32_t stride;  // bytes
+  std::uint32_t stride;  // in bytes
 
   Rows() = default;
   __device__ Rows(const void* array, std::int64_t element, std::int64_t columns, int bits)
       : base(static_cast<const char*>(array) + element * bits / 8),
         stride(static_cast<std::uint32_t>(columns * bits / 8)) {
-    asm("" : "+l"(base));  // opaque: the compiler would add its parts again at every row
+    asm("" : "+l"(base));  // opaque: otherwise the compiler adds its parts again at every row
   }
   [[nodiscard]] __device__ const char* at(int row) const {
     return base + static_cast<std::uint64_t>(static_cast<std::uint32_t>(row)) * stride;
@@ -121,7 +121,7 @@ class Rank1Pass : StepTraits<Algo, Format> {
  public:
   static constexpr int kThreads = 768;
   static constexpr int threads(int /*arch*/) { return kThreads; }
-  // Of decoding tables alone; those to encode by lie before them.
+  // Only decoding tables have a start; encoding tables are before them.
   static constexpr int start(int arch) { return Codes::copied(arch) ? kReservedShared : 0; }
   static constexpr int bytes(int arch) {
     return Codes::copied(arch) ? kCopiesAlignment + kCopiesBytes : Codes::table_bytes(arch);
@@ -148,18 +148,18 @@ class Rank1Pass : StepTraits<Algo, Format> {
   template <PanelReads kReads>
   static constexpr bool kWide = kReads == PanelReads::wide;
 
-  // The lane's place in a panel, and where its arrays are.
+  // The lane's position in a panel, and the addresses of its arrays.
   template <PanelReads kReads>
   struct Lane {
     const TensorEntry& t;
-    int mine;             // its number
-    int row;              // its row among those of a step
-    int rows;             // of the panel
-    int bits;             // 2^bits lanes have a row
-    std::int64_t first;   // row of the tensor
-    std::int64_t column;  // the first of eight
+    int mine;             // the lane's number
+    int row;              // its row among the rows of a step
+    int rows;             // rows of the panel
+    int bits;             // 2^bits lanes share a row
+    std::int64_t first;   // the tensor's row of the panel's first
+    std::int64_t column;  // the first of the lane's eight columns
     Rows grad, param, residual, codes[kStates];
-    bool f32, bf16, unaligned;  // the gradients
+    bool f32, bf16, unaligned;  // properties of the gradients
 
     __device__ Lane(const TensorEntry& entry, std::uint32_t index) : t(entry) {
       const Rank1View& v = t.rank1;
@@ -185,21 +185,22 @@ class Rank1Pass : StepTraits<Algo, Format> {
         });
       }
     }
-    // Element i of the lane's eight in a row of the panel; elements are repeated at the end of a row.
+    // Returns the index of element i of the lane's eight in a row of the panel. Elements are repeated at the
+    // end of a row.
     [[nodiscard]] __device__ std::int64_t element(int panel_row, int i) const {
       return (first + panel_row) * t.rank1.columns + min(column + i, t.rank1.columns - 1);
     }
   };
 
-  // What a lane has of a row before it is unpacked.
+  // A lane's part of a row before it is unpacked.
   template <PanelReads kReads>
   struct Raw {
     Eight<kWide<kReads> ? 32 : 16, false> grad;
     float grads[kChunk];  // unpacked where they were read
     Eights weight;
-    float weights[kChunk];  // likewise
+    float weights[kChunk];  // unpacked as well
     std::uint32_t codes[kStates][kMostWords];
-    float scales[kStates][kChunk];  // of blocks
+    float scales[kStates][kChunk];  // the scales of blocks
   };
 
   static __device__ std::uint64_t address(const void* data) { return reinterpret_cast<std::uint64_t>(data); }
@@ -207,7 +208,7 @@ class Rank1Pass : StepTraits<Algo, Format> {
 
   template <bool kCoupled>
   __device__ void find_panel_maxima(const TensorEntry& t, std::uint32_t index) const {
-    // All at once: a branch between two loads would wait for the first.
+    // All pointers are checked at once: a branch between two loads would wait for the first.
     std::uint64_t all = address(t.param) | address(t.residual);
     for (int k = 0; k < kSlots; ++k) all |= address(t.codes[k]);
     const std::int64_t columns = t.rank1.columns;
@@ -257,7 +258,8 @@ class Rank1Pass : StepTraits<Algo, Format> {
         fetch<kReads>(at, row[u], raw[u]);
       }
       float high[kOwn][kTogether];
-      float before[kOwn][kChunk];  // the row before, which goes to the columns' maxima with this one
+      float before[kOwn]
+                  [kChunk];  // the previous row, which enters the columns' maxima together with this one
 #pragma unroll
       for (int u = 0; u < kTogether; ++u) {
         float scale[kOwn];
@@ -284,7 +286,7 @@ class Rank1Pass : StepTraits<Algo, Format> {
     for (int m = 0; m < kOwnSlots; ++m) raise_slice_maxima(at, m, high_row[m], high_column[m]);
   }
 
-  // The maximum of each row goes to the lane of the row's number in the panel.
+  // The maximum of each row goes to the lane with the row's number in the panel.
   template <int kTogether>
   static __device__ void store_row_maxima(const float (&high)[kTogether], int lane_bits, int mine, int from,
                                           float& kept) {
@@ -373,8 +375,8 @@ class Rank1Pass : StepTraits<Algo, Format> {
     return max_of_bits(max_of_bits(out, size[5], size[6]), size[7], size[7]);
   }
 
-  // The magnitudes of a row's moments after the step, which second ones are themselves. A NaN that was
-  // computed has no sign.
+  // Computes the magnitudes of a row's moments after the step. Second moments are not negative, and a NaN
+  // that was computed has no sign.
   template <PanelReads kReads, bool kCoupled>
   __device__ void update(const Lane<kReads>& at, const Raw<kReads>& raw, const float (&row_scale)[kOwn],
                          const float (&column_scale)[kOwn][kChunk], float (&size)[kOwn][kChunk]) const {
@@ -439,7 +441,7 @@ class Rank1Pass : StepTraits<Algo, Format> {
       return kSingly<kReads> ? min(at.column + i, t.rank1.columns - 1) : at.column + i;
     };
     if (only >= 0) {
-      // All are read before one is compared: they are as far away as memory.
+      // All are read before one is compared, because each read has the latency of memory.
       std::uint32_t known[kChunk];
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) known[i] = __float_as_uint(maxima[only + column(i)]);
@@ -453,7 +455,7 @@ class Rank1Pass : StepTraits<Algo, Format> {
       for (int i = 0; i < kChunk; ++i)
         raise_slices(t, maxima, false, column(i), __float_as_uint(high_column[i]));
     }
-    // Axes of length one have all elements in their slice.
+    // An axis of length one has one slice with all elements.
     const std::uint32_t all = warp_max(has_row ? bits : 0U);
     if (at.mine == 0) raise_ones(t, maxima, all);
   }
@@ -465,7 +467,7 @@ class Rank1Pass : StepTraits<Algo, Format> {
     }
   }
 
-  // Of several axes.
+  // Raises the maxima of slices of several axes.
   static __device__ __noinline__ void raise_slices(const TensorEntry& t, float* maxima, bool row,
                                                    std::int64_t index, std::uint32_t bits) {
     for_slices<false>(t, row, index, [&](std::int64_t slice) { raise_maximum(maxima + slice, bits); });

@@ -1,5 +1,5 @@
-// The small kernels around the passes of a step with axis scales: maxima of axes to those of rows and
-// columns.
+// The small kernels around the passes of a step with rank-1 scales. They fold the maxima of axes to those of
+// rows and columns.
 // SPDX-License-Identifier: MIT
 #include "cuda/rank1/scales.cuh"
 #include "cuda/step/kernels.h"
@@ -16,7 +16,7 @@ __device__ void for_each(std::int64_t count, Fn&& f) {
     f(i);
 }
 
-// The smallest maximum among a row's slices, or a column's, as bits.
+// Returns the smallest maximum among a row's slices, or a column's, as bits.
 __device__ std::uint32_t smallest(const TensorEntry& t, bool row, std::int64_t index, const float* maxima) {
   std::uint32_t bits = 0x7FFFFFFFU;
   for_slices<true>(t, row, index, [&](std::int64_t slice) { bits = min(bits, magnitude(maxima[slice])); });

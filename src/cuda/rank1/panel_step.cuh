@@ -1,8 +1,8 @@
-// The step of tensors with axis scales by panels (cuda/step/tensor_table.h, Rank1View): as
-// cuda/step/step_kernel.cuh, but a warp's next tile lies below, not behind. So the scales of a lane's eight
-// columns stay with it for a whole panel, and those of the rows are a shuffle away. A tile is two steps down
-// a strip: a lane's two chunks are of two rows, and of two blocks. Turns, arrays and the formula are those of
-// Step (cuda/step/update.cuh and what it is built on).
+// The step of tensors with rank-1 scales by panels (cuda/step/tensor_table.h, Rank1View). It works like
+// cuda/step/step_kernel.cuh, but a warp's next tile is below, not to the right. So the scales of a lane's
+// eight columns stay in the lane for a complete panel, and those of the rows are a shuffle away. A tile is
+// two steps down a strip: a lane's two chunks are in two rows, and in two blocks. Requests for work, arrays
+// and the formula are those of Step (cuda/step/update.cuh and its base classes).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -44,7 +44,7 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
   using typename Traits::Consts;
   using typename Traits::Scale;
 
-  // A stage has the scales of both chunks' blocks, of slots that have blocks.
+  // A stage has the scales of both chunks' blocks, for slots that have blocks.
   static constexpr int kBlockSlots = kSlots - kOwnSlots;
   struct Staged {
     static constexpr int kHeld = Arrays::kHeld;
@@ -100,20 +100,20 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
   }
 
  private:
-  // Two steps of a strip. Small enough to be carried along while another tile is done.
+  // Two steps of a strip. It is small enough to stay in registers while another tile is processed.
   struct Tile {
-    std::uint32_t entry;  // of its tensor
-    std::uint32_t row;    // the first
-    std::uint32_t at;     // the lane's first chunk; its second is Rank1View::apart behind
-    std::uint32_t stage;  // where it is fetched to
-    std::uint32_t grads;  // how its gradients come
-    std::uint32_t slot;   // of its entry, from the start of shared memory
+    std::uint32_t entry;  // index of its tensor's entry
+    std::uint32_t row;    // the first row
+    std::uint32_t at;     // the lane's first chunk; its second is at + Rank1View::apart
+    std::uint32_t stage;  // the stage that it is fetched to
+    std::uint32_t grads;  // how its gradients are loaded
+    std::uint32_t slot;   // its entry's slot, from the start of shared memory
   };
   static constexpr bool kCachesEntries = Map::caches_entries(kArch);
   static constexpr bool kCachesColumns = Map::caches_columns(kArch);
-  // The scales of a panel: the old ones of the lane's columns, and those of the row of the lane's number. The
-  // columns' new ones wait in shared memory, or come from the first-level cache: there are no registers left
-  // for them.
+  // The scales of a panel: the old ones of the lane's columns, and those of the row with the lane's number.
+  // The columns' new scales are in shared memory or in the first-level cache, because there are no registers
+  // left for them.
   struct Own {
     float old_column[kOwn][kChunk];
     float old_row[kOwn], new_row[kOwn];
@@ -127,7 +127,7 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
   __device__ Stage stage(const Tile& tile) const { return {tile.stage, lane_}; }
   static __device__ Work work(const Tile& tile) { return {tile.entry, 0U, 0U, tile.stage, tile.grads, 0U}; }
 
-  // What is before a warp's first tile: no tensor, in the second slot for entries.
+  // Returns the state before a warp's first tile: no tensor, and the second slot for entries.
   __device__ Tile nothing() const {
     Tile out{};
     out.entry = ~0U;
@@ -135,7 +135,7 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     return out;
   }
   __device__ std::uint32_t first_slot() const { return stages_ - tables() + Map::kEntriesAt; }
-  // `before`: a tile of the same warp, whose entry stays where it is.
+  // `before` is a tile of the same warp, whose entry is reused if it is the same.
   __device__ Tile find(std::uint32_t panel, const Tile& before) const {
     std::uint32_t number = params_.map[panel / kMapStep];
     while (params_.tensors[number + 1].rank1.first_panel <= panel) ++number;
@@ -156,11 +156,11 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     if (out.grads == 0 && t->usual != 0) out.grads = kUsual;
     return out;
   }
-  // A row's number in its panel.
+  // Returns a row's number in its panel.
   static __device__ std::uint32_t number(const Rank1View& v, std::uint32_t row) {
     return row & static_cast<std::uint32_t>(panel_rows(v.lane_bits) - 1);
   }
-  // Whole tiles: those at the end of a tensor may lack rows.
+  // Returns true for complete tiles. Tiles at the end of a tensor may lack rows.
   __device__ bool quick(const Tile& tile) const {
     const Rank1View& v = entry(tile).rank1;
     return v.quick != 0 && this->in_range_ && tile.row + 2 * rows_abreast(v.lane_bits) <= v.rows;
@@ -190,7 +190,7 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
       }
     }
   }
-  // Four of the lane's columns in shared memory, and 512 bytes further the other four.
+  // Returns the address of four of the lane's columns in shared memory. The other four are 512 bytes further.
   __device__ std::uint32_t column_at(int m) const {
     return stages_ + Map::columns_at(kArch) + lane_ * 16U + static_cast<std::uint32_t>(m) * kChunk * 128U;
   }
@@ -203,13 +203,14 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
       load_eight(own.new_column[m], to);
     }
   }
-  // The lane that has the scales of a chunk's row.
+  // Returns the lane that has the scales of a chunk's row.
   __device__ int row_lane(const Tile& now, int chunk) const {
     const Rank1View& v = entry(now).rank1;
     return static_cast<int>(number(v, now.row) + (lane_ >> v.lane_bits)) + chunk * rows_abreast(v.lane_bits);
   }
 
-  // Chunks of a block, as a power of two, and lanes too: a lane has one chunk of it.
+  // Returns log2 of the chunks of a block. It is also the number of lanes, because a lane has one chunk of a
+  // block.
   template <bool kKnown>
   static __device__ std::uint32_t block_bits(const TensorEntry& t) {
     constexpr int kDefault = std::countr_zero(std::max(Traits::kDefaultLanes, 1U)) + 1;
@@ -232,7 +233,8 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
   __device__ void fetch_arrays(const Tile& tile, std::integer_sequence<int, kSlot...>) const {
     const TensorEntry& t = entry(tile);
     const Stage to = stage(tile);
-    // All of the entry that is needed, before the first copy keeps the compiler from reordering.
+    // Everything that is needed of the entry is loaded before the first copy, which prevents the compiler
+    // from reordering.
     const auto [param, grad] = pointers_at(&t.param, &t.grad);
     const auto [first_codes, second_codes] = pointers_at(&t.codes[0], &t.codes[1]);
     const auto [third_codes, residual] = pointers_at(&t.codes[2], &t.residual);
@@ -259,7 +261,7 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     (Arrays::template Codes<kSlot>::fetch(to, codes[kSlot], tile.at, apart), ...);
   }
 
-  // A quick tile. Returns false if an element of the warp is out of range; nothing was written then.
+  // Steps a quick tile. Returns false if an element of the warp is out of range; then nothing was written.
   __device__ bool tile(const Tile& now, const Own& own) const {
     return (now.grads & kUsual) != 0 ? usual_tile<true>(now, own) : usual_tile<false>(now, own);
   }
@@ -271,7 +273,7 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     Bounds bounds[2];
     Eights p[2];
     const Seen one = chunk<0, kKnown>(now, now.at, own, p[0], s, bounds[0]);
-    asm volatile("" ::: "memory");  // one after the other, as in block_tile
+    asm volatile("" ::: "memory");  // one after the other, as in block_tile.cuh
     const Seen two = chunk<1, kKnown>(now, now.at + apart, own, p[1], s, bounds[1]);
     const Consts c = Base::consts_of(t);
     bool good = bounds[0].in_range(c) && bounds[1].in_range(c) && one.watch + two.watch == 0.0F;
@@ -306,8 +308,8 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     return seen;
   }
 
-  // Gradients at an address of words are fetched by these. Those of another width, and at odd halves, are not
-  // fetched ahead: few are.
+  // Gradients at a multiple of four bytes are fetched by words. Gradients of another width, and those at odd
+  // halves, are rare and not fetched ahead.
   static __device__ bool loads_by_words(const Tile& tile, const void* grad) {
     return kFetches && tile.grads == kUnaligned && (reinterpret_cast<std::uint64_t>(grad) & 3U) == 0;
   }
@@ -354,8 +356,8 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     (get(std::integral_constant<int, kSlot>{}), ...);
   }
 
-  // The scales of both chunks' blocks: even lanes take the first chunk's, odd ones the second's. All maxima
-  // are in range.
+  // Computes the scales of both chunks' blocks: even lanes compute the first chunk's, odd lanes the second's.
+  // All maxima are in range.
   template <bool kKnown>
   __device__ void scales(const TensorEntry& t, std::uint32_t at, std::uint32_t apart,
                          const Bounds (&bounds)[2], Scale (&out)[2][kStates]) const {
@@ -409,7 +411,7 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     (put(std::integral_constant<int, kSlot>{}), ...);
   }
 
-  const std::uint32_t stages_;  // the warp's two
+  const std::uint32_t stages_;  // the warp's two stages
 };
 
 template <class Algo, class Format, WeightKind kKind>

@@ -57,7 +57,8 @@ static_assert(lt::kReductionInWorkspace == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYP
 constexpr const char* kNames[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
 constexpr const char* kVariable = "OCTAVO_CUBLASLT";
 
-// The library that the process has, then the one that the system finds, then the one that the user names.
+// Opens the library that the process has loaded, then the one that the system finds, then the one that the
+// user names.
 void* open_library(std::string& tried) {
   for (const int how : {RTLD_LAZY | RTLD_NOLOAD, RTLD_LAZY}) {
     for (const char* name : kNames) {
@@ -150,13 +151,13 @@ std::string shape_text(const Product& p) {
          " in " + (p.fp8 ? text(*p.fp8) : std::string(name(p.from)));
 }
 
-// The alignments in bytes that an algorithm may assume for the addresses of a product.
+// The alignments in bytes that an algorithm may assume for the addresses of a matmul.
 struct Alignments {
   std::uint32_t a = 0, b = 0, to = 0, bias = 0;
 
   auto operator<=>(const Alignments&) const = default;
 };
-// The largest power of two that divides the address, up to 256: more changes no algorithm.
+// Returns the largest power of two that divides the address, up to 256: a larger one changes no algorithm.
 std::uint32_t alignment(const void* data) {
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   std::uint32_t found = 256;
@@ -164,7 +165,7 @@ std::uint32_t alignment(const void* data) {
   return found;
 }
 
-// The library's matrices are by columns, so it is asked for the transpose: to' = b' · a'.
+// The library's matrices are column-major, so the plan computes the transpose: to' = b' · a'.
 struct Plan {
   lt::Operation operation = nullptr;
   lt::Layout a = nullptr, b = nullptr, to = nullptr;
@@ -224,7 +225,7 @@ class Planner {
   }
 
  private:
-  static constexpr int kMost = 8;  // proposals, best first; the first that the GPU can do is taken
+  static constexpr int kMost = 8;  // candidates, best first; the first one that the GPU supports is used
   static constexpr std::uint64_t kSomeScale = 256;
 
   void set_scales(Plan& plan, const Fp8Operands& both) {
@@ -232,7 +233,7 @@ class Planner {
     set(plan, lt::kFastSums, fast);
     set(plan, lt::kScaleA, kSomeScale);  // each call sets its own
     set(plan, lt::kScaleB, kSomeScale);
-    // An older library has this mode alone, and no attribute for it.
+    // An older library has only this mode and no attribute for it.
     if (both.a.tiling == fp8::Tiling::tensor && both.b.tiling == fp8::Tiling::tensor) return;
     set(plan, lt::kScaleModeA, scale_mode(both.b.tiling));
     set(plan, lt::kScaleModeB, scale_mode(both.a.tiling));
@@ -269,7 +270,7 @@ class Planner {
   std::string what_;
 };
 
-// A device's handle, and the plans that were made for it; they live as long as the process.
+// A device's handle and its plans, which live as long as the process.
 struct DevicePlans {
   lt::Handle handle = nullptr;
   std::map<std::pair<Product, Alignments>, Plan> plans;
@@ -279,11 +280,11 @@ struct AllPlans {
   std::map<int, DevicePlans> devices;
 };
 AllPlans& all_plans() {
-  static AllPlans* const plans = new AllPlans;  // the driver may be gone when static objects end
+  static AllPlans* const plans = new AllPlans;  // the driver may be unloaded before static objects end
   return *plans;
 }
 
-// REQUIRES: the mutex is held.
+// REQUIRES: the mutex is locked.
 Result<std::pair<lt::Handle, Plan*>> plan_of(AllPlans& all, const Product& product, const Alignments& at) {
   int device = 0;
   if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess)
@@ -311,7 +312,8 @@ Status multiply(const Product& product, const ProductMemory& memory, void* works
   if (Status bad = load_products(); !bad.ok()) return bad;
   const lt::Functions& f = library().functions;
   AllPlans& all = all_plans();
-  const std::lock_guard lock(all.mutex);  // a plan has its bias's and scales' addresses meanwhile
+  const std::lock_guard lock(
+      all.mutex);  // the plan contains this call's bias and scale addresses until the matmul is queued
   auto found = plan_of(
       all, product, {alignment(memory.a), alignment(memory.b), alignment(memory.to), alignment(memory.bias)});
   if (!found.ok()) return found.status();

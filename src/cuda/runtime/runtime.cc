@@ -21,7 +21,7 @@ std::string version_text(int version) {
 
 std::string cuda_name(int device) { return "cuda:" + std::to_string(device); }
 
-// Why there is no usable GPU, from the error of the runtime.
+// Explains from the runtime's error why there is no usable GPU.
 std::string no_gpu_reason(cudaError_t error) {
   int driver = 0;
   int runtime = 0;
@@ -37,13 +37,13 @@ std::string no_gpu_reason(cudaError_t error) {
   return std::string(cudaGetErrorString(error)) + " (" + cudaGetErrorName(error) + ")";
 }
 
-// How to build for a device.
+// Returns the build option for a device.
 std::string configure_for(const cudaDeviceProp& properties) {
   return "configure with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(properties.major) +
          std::to_string(properties.minor);
 }
 
-// Why this build's code does not run on a device, or "". Opens a context on it.
+// Returns why this build's code does not run on a device, or "". Opens a context on it.
 std::string unusable_reason(int device, const cudaDeviceProp& properties) {
   const DeviceScope scope(device);
   cudaFuncAttributes attributes{};
@@ -57,7 +57,7 @@ std::string unusable_reason(int device, const cudaDeviceProp& properties) {
     (void)cudaGetLastError();
     return std::string(cudaGetErrorString(error)) + " (" + cudaGetErrorName(error) + ")";
   }
-  // PTX of an architecture with more shared memory than the device's.
+  // The code may be PTX of an architecture with more shared memory than the device.
   const int needed = shared_limit(attributes.ptxVersion * 10);
   if (static_cast<std::size_t>(needed) > properties.sharedMemPerBlockOptin) {
     return "this build has only PTX of compute capability " + std::to_string(attributes.ptxVersion / 10) +
@@ -68,7 +68,7 @@ std::string unusable_reason(int device, const cudaDeviceProp& properties) {
   return "";
 }
 
-// The properties of a device that the driver gives without a context.
+// The properties of a device that the driver returns without a context.
 struct Described {
   GpuInfo gpu;
   cudaDeviceProp properties{};
@@ -102,7 +102,7 @@ GpuInfo inspect(int device) {
   return gpu;
 }
 
-// An error where there is no such device. Opens no context.
+// Returns an error if there is no such device. Opens no context.
 Status check_number(const std::string& where, int device) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
@@ -124,7 +124,7 @@ Status failed(const std::string& what, cudaError_t error) {
 }
 
 Status check_device(const std::string& where, int device) {
-  // The check loads code, which opens a context on the device: it is done once, and of this device alone.
+  // The check loads code, which opens a context on the device. It runs once, and only for this device.
   static std::mutex mutex;
   static std::set<int> usable;
   const std::lock_guard lock(mutex);
@@ -166,7 +166,8 @@ Status check_stream(const std::string& where, cudaStream_t stream, int device) {
   int of = device;
   if (const cudaError_t error = cudaStreamGetDevice(stream, &of); error != cudaSuccess) {
     (void)cudaGetLastError();
-    // Any other error says that it cannot be asked: a driver older than the question, or a fault before it.
+    // Any other error means that the query is not possible: the driver is too old, or an earlier call has
+    // failed.
     if (error != cudaErrorInvalidResourceHandle && error != cudaErrorInvalidValue) return {};
     return Status::invalid(where + "stream: got a handle that is not a CUDA stream (" +
                            cudaGetErrorName(error) + ")");

@@ -1,9 +1,9 @@
 // A quick tile of blocks with scales: decode, formula, maximum, encode, store, without leaving registers.
 //
-// A block of 16 * G elements belongs to G neighbouring lanes; a lane holds two chunks of eight elements, the
-// second half a block after the first, so that neighbouring lanes touch neighbouring bytes. A block that is
-// larger than a tile is worked on twice by its warp. Nothing is written before all lanes know that their
-// results are right, and a block's scale only after its last tile was decoded by the old one.
+// A block of 16 * G elements belongs to G neighbouring lanes. A lane has two chunks of eight elements, the
+// second half a block after the first, so that neighbouring lanes access neighbouring bytes. A warp processes
+// a block that is larger than a tile twice. Nothing is written before all lanes have verified their results,
+// and a block's scale is written only after its last tile was decoded by the old one.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -52,7 +52,7 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
   using typename Traits::QuickPlace;
   using typename Traits::Scale;
 
-  // Returns false if an element of the warp is out of range; nothing was written then.
+  // Returns false if an element of the warp is out of range; then nothing was written.
   template <bool kKnown>
   __device__ bool step_tile(Work& now) const {
     if constexpr (kKnown) {
@@ -63,8 +63,8 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
     }
   }
 
-  // Blocks that are larger than a tile are worked on twice: first all tiles are measured, then all are
-  // written. All this stays in memory, because registers are for the tiles.
+  // A block that is larger than a tile is processed twice: the first time finds its maximum, the second
+  // writes its tiles. This state is in memory, because registers are for the tiles.
   struct Large {
     std::uint32_t unit, flags, first, tiles, tile;
     bool finds_maximum;
@@ -81,14 +81,14 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
     large.finds_maximum = true;
     for (float& high : large.high) high = 0.0F;
   }
-  // To the next tile, or from the last to the first again. Returns whether there is more to do.
+  // Moves to the next tile, or from the last to the first again. Returns true if there is more to do.
   static __device__ __noinline__ bool advance(Large& large) {
     if (++large.tile < large.tiles) return true;
     large.tile = 0;
     large.finds_maximum = !large.finds_maximum;
     return !large.finds_maximum;
   }
-  // The largest moment of the block, as far as it is known.
+  // Returns the largest moment of the block so far.
   static __device__ __noinline__ float raise_maximum(Large& large, int slot, float high) {
     return large.high[slot] = max_nan(large.high[slot], high);
   }
@@ -130,7 +130,7 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
     Bounds bounds;
     Eights p[2];
     const Seen one = chunk<0, kKnown>(now, first, scale, p[0], s, bounds);
-    // One chunk after the other: both at once would not fit into the registers.
+    // The chunks are processed one after the other, because both at once would not fit into the registers.
     asm volatile("" ::: "memory");
     const Seen two = chunk<1, kKnown>(now, first + where.apart, scale, p[1], s, bounds);
     const Consts c = consts_of(t);
@@ -148,7 +148,7 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
 #pragma unroll
         for (int k = 0; k < kSlots; ++k) bounds.high[k] = raise_maximum(large, k, bounds.high[k]);
         if (large.finds_maximum) return true;
-        last = large.tile + 1 == large.tiles;  // those before are decoded by the old scale
+        last = large.tile + 1 == large.tiles;  // earlier tiles are decoded by the old scale
       }
     }
     store_weights(t, first, p[0]);
@@ -195,7 +195,7 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
     (get(std::integral_constant<int, kSlot>{}), ...);
   }
 
-  // Both chunks of every moment. `zeros`: a second moment may be zero.
+  // Encodes both chunks of every moment. `zeros`: a second moment may be zero.
   template <int... kSlot>
   static __device__ void encode_slots(const TensorEntry& t, const QuickPlace& where,
                                       const float (&s)[kStates][2 * kChunk], const Scale (&scale)[kStates],

@@ -22,7 +22,7 @@ StepKernel one_kernel() {
                  kGoesAs,
                  Format::kDefaultBlock,
                  Step<Algo, Format, kKind>::kTogether};
-  // How weights are rounded does not matter to what reads them.
+  // The rounding of weights does not matter to kernels that only read them.
   [[maybe_unused]] constexpr WeightKind kRead = kKind == WeightKind::stochastic ? WeightKind::half : kKind;
   if constexpr (formula::kHasTrustRatio<Algo>) {
     out.trust_ratio = reinterpret_cast<const void*>(&trust_ratio_kernel<Algo, Format, kRead>);
@@ -61,7 +61,8 @@ template <class Algo, class... Format>
 KernelRow make_row(TypeList<Format...>) {
   if constexpr (Algo::kSlots == 0) {
     KernelRow row;
-    row.fill(kernels_of_format<Algo, octavo::Format<codecs::Fp32>>());  // no states, no formats
+    row.fill(
+        kernels_of_format<Algo, octavo::Format<codecs::Fp32>>());  // a rule without states has no formats
     return row;
   } else {
     return {kernels_of_format<Algo, FormatForRule<Algo, Format>>()...};

@@ -45,7 +45,8 @@ Result<LaunchShape> load_kernel(const std::string& where, const StepKernel& kern
 }  // namespace
 
 Result<LaunchShape> prepare_kernel(const std::string& where, const StepKernel& kernel, int device) {
-  // Asked once for a kernel and a device: plans are made at every step where the set of gradients changes.
+  // A kernel is queried once per device, because plans are made at every step if the set of gradients
+  // changes.
   static std::mutex mutex;
   static std::map<std::pair<const void*, int>, LaunchShape> known;
   const std::lock_guard lock(mutex);

@@ -1,8 +1,8 @@
-// A quick tile of states without blocks: fp32 or bf16, and rules that keep none.
+// A quick tile of states without blocks: fp32 or bf16, and rules without states.
 //
-// Elements have nothing in common, so the two halves of a tile are done one after the other, each as two
-// pieces of four elements a lane. A half with an element that is out of range is computed again, element by
-// element, before anything of it was written.
+// Elements are independent, so the two halves of a tile are processed one after the other, each as two pieces
+// of four elements per lane. A half with an element that is out of range is computed again, element by
+// element, before anything of it is written.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -41,7 +41,7 @@ class StepPlainTile : protected StepUpdate<Algo, Format, kKind> {
   using typename Traits::Plain;
   using typename Traits::QuickPlace;
 
-  // Always returns true: what is out of range is done here.
+  // Always returns true: elements that are out of range are handled here.
   template <bool kKnown>
   __device__ bool step_tile(const Work& now) const {
     const QuickPlace where = Base::template place_of<kKnown>(now, entry(now), lane_);
@@ -50,7 +50,8 @@ class StepPlainTile : protected StepUpdate<Algo, Format, kKind> {
     return true;
   }
 
-  // Half a tile. If an element is out of range, all are computed again one by one before anything is written.
+  // Steps half a tile. If an element is out of range, all are computed again one by one before anything is
+  // written.
   template <int kIndex, bool kKnown>
   __device__ void plain_chunk(const Work& now, std::uint32_t at) const {
     const TensorEntry& t = entry(now);
@@ -86,7 +87,7 @@ class StepPlainTile : protected StepUpdate<Algo, Format, kKind> {
     store_states(t, at, s, std::make_integer_sequence<int, kSlots>{});
   }
 
-  // To each slot's elements from kTo on.
+  // Stores to each slot's elements from kTo on.
   template <int kIndex, int kTo, int kStride, int... kSlot>
   __device__ void load_states(const Work& now, const TensorEntry& t, std::uint32_t at,
                               float (&s)[kStates][kStride], std::integer_sequence<int, kSlot...>) const {

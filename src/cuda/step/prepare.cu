@@ -1,4 +1,4 @@
-// The small kernels around a step: the table of tensors, and the step's constants where a scalar lives on the
+// The small kernels around a step: the table of tensors, and the step's constants if a scalar is on the
 // device.
 // SPDX-License-Identifier: MIT
 #include "cuda/runtime/runtime.h"

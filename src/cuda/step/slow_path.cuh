@@ -1,6 +1,6 @@
-// The step, element by element, in the scalar lane. It handles ends of tensors that are no whole chunks,
+// The step, element by element, in the scalar lane. It handles ends of tensors that are not complete chunks,
 // unaligned parameters and states, rows that vectors would cross, small tensors with fp32 states in the
-// launch of another format, and everything that the quick path found to be out of range.
+// launch of another format, and all elements that the quick path found to be out of range.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -31,7 +31,7 @@ class SlowStep : StepTraits<Algo, Format> {
   using typename Traits::Scale;
 
  public:
-  // A unit from element `at` on.
+  // Steps a unit from element `at` on.
   static __device__ void run(const Prepared& prepared, const TensorEntry& t, std::int64_t at) {
     if constexpr (Format::kBlocked) {
       if (t.plain == 0) {
@@ -42,7 +42,7 @@ class SlowStep : StepTraits<Algo, Format> {
     slow_plain(prepared, t, at);
   }
 
-  // The same in the first of two passes: the sums of the unit's tiles, sixteen neighbours to a lane.
+  // Computes the sums of the unit's tiles in the first of two passes, sixteen neighbours per lane.
   static __device__ __noinline__ void sum_unit(const StepParams& params, const Prepared& prepared,
                                                const TensorEntry& t, std::int64_t at) {
     const std::int64_t end = min(t.numel, at + (t.block > kTile ? t.block : kTile));
@@ -62,8 +62,8 @@ class SlowStep : StepTraits<Algo, Format> {
     }
   }
 
-  // Two chunks a lane, each of another row of a panel: their blocks lie in t.block / 8 neighbouring lanes.
-  // `there`: the row exists.
+  // Steps two chunks per lane, each of another row of a panel: their blocks are in t.block / 8 neighbouring
+  // lanes. `there`: the row exists.
   static __device__ __noinline__ void panel_tile(const Prepared& prepared, const TensorEntry& t,
                                                  const std::int64_t (&at)[2], const bool (&there)[2]) {
     const int lanes = t.block / kChunk;
@@ -72,7 +72,7 @@ class SlowStep : StepTraits<Algo, Format> {
       const int valid = there[c] ? kChunk : 0;
       float out[kStates * kChunk];
       careful<Format>(t, prepared, at[c], valid, true, out);
-      __syncwarp();  // every lane has read the old scale before one writes the new
+      __syncwarp();  // every lane has read the old scale before one lane writes the new one
       Scale encoded[kStates];
 #pragma unroll
       for (int k = 0; k < kSlots; ++k) {
@@ -88,7 +88,7 @@ class SlowStep : StepTraits<Algo, Format> {
     }
   }
 
-  // Up to `most` neighbouring elements of a tensor without blocks.
+  // Steps up to `most` neighbouring elements of a tensor without blocks.
   static __device__ __noinline__ void slow_plain_chunk(const Prepared& prepared, const TensorEntry& t,
                                                        std::int64_t at, int most) {
     const int valid = min(valid_at(t, at), most);
@@ -98,8 +98,8 @@ class SlowStep : StepTraits<Algo, Format> {
   }
 
  private:
-  // One element at a time in the scalar lane: for any alignment, range and number of elements. Moments go to
-  // `out`, zero beyond `valid`.
+  // Steps one element at a time in the scalar lane, for any alignment, range and number of elements. Moments
+  // go to `out`, with zeros beyond `valid`.
   template <class Stored>
   static __device__ __noinline__ void careful(const TensorEntry& t, const Prepared& prepared, std::int64_t at,
                                               int valid, bool write, float* out) {
@@ -120,7 +120,7 @@ class SlowStep : StepTraits<Algo, Format> {
     }
   }
 
-  // Eight elements' part in the sums.
+  // Returns the part of eight elements in the sums.
   template <class Stored>
   static __device__ __noinline__ formula::Sums sum_chunk(const TensorEntry& t, const Prepared& prepared,
                                                          std::int64_t at) {
@@ -165,7 +165,8 @@ class SlowStep : StepTraits<Algo, Format> {
     return left >= kChunk ? kChunk : left > 0 ? static_cast<int>(left) : 0;
   }
 
-  // Anything else with blocks: ends of tensors, unaligned ones, blocks larger than a tile, rank-1 scales.
+  // Steps all other units with blocks: ends of tensors, unaligned tensors, blocks larger than a tile, rank-1
+  // scales.
   static __device__ __noinline__ void slow_unit(const Prepared& prepared, const TensorEntry& t,
                                                 std::int64_t at) {
     const int tiles = t.block > kTile ? t.block / kTile : 1;
@@ -197,9 +198,9 @@ class SlowStep : StepTraits<Algo, Format> {
       }
       Scale encoded[kStates];
       const std::int64_t block_at = tiles > 1 ? at : tile_at + where.first - where.lane * kChunk;
-      // A block's scale changes with its last tile: those before are decoded by the old one.
+      // A block's scale changes with its last tile, because earlier tiles are decoded by the old one.
       const bool last = i == tiles - 1 && block_at < t.numel;
-      __syncwarp();  // every lane has read the old scale before one writes the new
+      __syncwarp();  // every lane has read the old scale before one lane writes the new one
       Traits::template scales<false>(t, where, last, bounds, tiles > 1 ? whole : nullptr, encoded);
 #pragma unroll 1
       for (int c = 0; c < 2; ++c) {
@@ -225,9 +226,9 @@ class SlowStep : StepTraits<Algo, Format> {
     } else {
       Traits::template encode_words<kSlot>(s, scale, words);
       if constexpr (kZero >= 0)
-        if (scale.finite) Traits::template put_zeros<kSlot>(s, words);  // else all codes are 0
+        if (scale.finite) Traits::template put_zeros<kSlot>(s, words);  // otherwise all codes are 0
     }
-    if constexpr (kBits < 8) {  // what follows the end in its last byte is zero
+    if constexpr (kBits < 8) {  // the bits after the end in its last byte are zero
 #pragma unroll
       for (int i = 1; i < kChunk; ++i)
         if (i >= valid) clear_code<kBits>(words, i);
@@ -239,7 +240,7 @@ class SlowStep : StepTraits<Algo, Format> {
     }
   }
 
-  // The moments a step would give, without taking it.
+  // Computes the moments of a step without applying it.
   static __device__ void find_bounds(const TensorEntry& t, const Prepared& prepared, std::int64_t tile_at,
                                      const Place& where, Bounds& bounds) {
 #pragma unroll 1

@@ -1,11 +1,10 @@
-// The multi-tensor step on a GPU, the host's part: which kernels a group needs, the table they walk, and the
-// calls that a step makes.
+// The host part of the multi-tensor step on a GPU: the kernels of a group, the table that they read, and the
+// calls of a step.
 //
-// The table lives in the caller's workspace. It is written by kernels that carry it as arguments, so no host
-// memory has to outlive the call, nothing waits, and a step may be captured in a graph. A graph always
-// contains the writing, and so keeps the tensors it was captured with. As long as the graph exists, steps
-// outside it that use the same workspace, of this group or of a later one, write the table every time
-// (graph_use.h).
+// The table is in the caller's workspace. Kernels that carry it as arguments write it, so no host memory has
+// to outlive the call, nothing waits, and a step may be captured in a graph. A graph always contains these
+// writes, so it uses the tensors that it was captured with. As long as the graph exists, steps outside it
+// that use the same workspace, of this group or of a later one, write the table every time (graph_use.h).
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
 #include "cuda/rank1/matrix_view.h"
@@ -44,8 +43,8 @@ WeightKind kind_of(const TensorSpec& spec) {
 
 bool is_aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
 
-// Tensors that one launch takes: of one format and one kind of weight, and small ones with fp32 states. Those
-// with axis scales that can go by panels have a launch of their own.
+// The tensors of one launch: those of one format and one kind of weight, and small ones with fp32 states.
+// Tensors with rank-1 scales that can use panels have a separate launch.
 struct Launch {
   StateFormat format;
   WeightKind kind;
@@ -53,10 +52,10 @@ struct Launch {
   bool by_panels;
   Rank1Slots rank1_slots;
   LaunchShape shape, rank1_shape, panel_shape;
-  std::vector<TensorEntry> entries;  // and one behind, whose first_unit is `units`
-  std::vector<std::size_t> tensor;   // of each entry
+  std::vector<TensorEntry> entries;  // with a sentinel at the end, whose first_unit is `units`
+  std::vector<std::size_t> tensor;   // the tensor of each entry
   std::int64_t units = 0, panels = 0;
-  std::int64_t counters_at = 0, entries_at = 0, map_at = 0, panel_map_at = 0;  // in the workspace
+  std::int64_t counters_at = 0, entries_at = 0, map_at = 0, panel_map_at = 0;  // offsets in the workspace
 
   [[nodiscard]] std::int64_t tensors() const { return static_cast<std::int64_t>(tensor.size()); }
 };
@@ -106,7 +105,7 @@ class CudaStep final : public StepBackend {
       for (std::size_t i = 0; i < launch.tensor.size(); ++i) {
         TensorEntry& entry = launch.entries[i];
         const void* grad = grads[launch.tensor[i]];
-        // Alignment decides the path: where it changes, the whole entry does.
+        // The alignment decides the path: if it changes, the complete entry does.
         const bool same = is_aligned(entry.grad) == is_aligned(grad);
         entry.grad = grad;
         if (!same) {
@@ -133,7 +132,7 @@ class CudaStep final : public StepBackend {
     const bool on_device = report.pending || s.lr != nullptr || s.step != nullptr ||
                            s.loss_scale != nullptr || s.norm != nullptr || s.report != nullptr;
     StepParams params{};
-    // The host's constants are always used: they hold what no scalar on the device can change.
+    // The host's constants are always used: they contain what no scalar on the device can change.
     formula::StepInputs host = inputs;
     host.scalars = {};
     host.guard = false;
@@ -142,7 +141,7 @@ class CudaStep final : public StepBackend {
       params.prepared = reinterpret_cast<const Prepared*>(workspace);
       if (Status bad = decide_on_device(inputs, workspace, stream); !bad.ok()) return bad;
     }
-    for (const Launch& launch : launches_) {  // both passes of a rule that measures decode by old scales
+    for (const Launch& launch : launches_) {  // both passes of a rule with a trust ratio decode by old scales
       if (launch.panels == 0) continue;
       const cudaError_t error =
           open_rank1(table_of(launch, workspace), launch.tensors(), launch.rank1_slots, stream);
@@ -176,7 +175,7 @@ class CudaStep final : public StepBackend {
  private:
   [[nodiscard]] bool has_trust_ratio() const { return kRuleFacts[algorithm_].passes > 1; }
 
-  // The kernels of a launch whose moments have axis scales.
+  // Prepares the kernels of a launch whose moments have rank-1 scales.
   Status prepare_rank1(Launch& launch) const {
     if (launch.kernel.rank1 == nullptr) return {};
     const auto rank1 = prepare_kernel(tag(config_), *launch.kernel.rank1, device_);
@@ -188,7 +187,7 @@ class CudaStep final : public StepBackend {
     launch.panel_shape = *panels;
     return {};
   }
-  // Axis scales: the new maxima, which the scales then are.
+  // Finds the new maxima of rank-1 scales and makes them the scales.
   Status find_maxima(const Launch& launch, const StepParams& params, std::byte* workspace,
                      cudaStream_t stream) const {
     if (Status bad =
@@ -203,7 +202,7 @@ class CudaStep final : public StepBackend {
     return reinterpret_cast<TensorEntry*>(workspace + launch.entries_at);
   }
 
-  // The first of two passes: sums of tiles, of tensors, and the ratios in the table.
+  // Runs the first of two passes: the sums of tiles, those of tensors, and the ratios in the table.
   Status run_trust_ratio_pass(const StepParams& params, const SumHook& hook, std::byte* workspace,
                               cudaStream_t stream) const {
     const auto sums_at = [&](std::int64_t at) { return reinterpret_cast<formula::Sums*>(workspace + at); };
@@ -211,7 +210,8 @@ class CudaStep final : public StepBackend {
     formula::Sums* const sums = sums_at(sums_at_);
     const auto tensors = static_cast<std::int64_t>(numel_.size());
     cudaError_t error = cudaSuccess;
-    // What is not here has no sum, and must not keep what the hook added in an earlier step.
+    // Tensors without elements here have no sums, and must not keep the values that the hook added in an
+    // earlier step.
     if (hook.add != nullptr && tensors > 0)
       error = cudaMemsetAsync(sums, 0, static_cast<std::size_t>(tensors) * sizeof *sums, stream);
     StepParams first = params;
@@ -237,7 +237,7 @@ class CudaStep final : public StepBackend {
   }
 
   void sort_tensors(std::span<const TensorArgs> tensors) {
-    using Key = std::tuple<StateFormat, WeightKind, bool>;  // the last: by panels
+    using Key = std::tuple<StateFormat, WeightKind, bool>;  // the last one: uses panels
     std::map<Key, std::vector<std::size_t>> by_kernel;
     numel_.reserve(tensors.size());
     for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -263,7 +263,7 @@ class CudaStep final : public StepBackend {
       if (host == by_kernel.end() || !all_small(tensors, plain->second)) {
         ++plain;
       } else {
-        // These come first: they take a warp longest, and others must not wait for them at the end.
+        // These come first: they take a warp longest, and other warps must not wait for them at the end.
         host->second.insert(host->second.begin(), plain->second.begin(), plain->second.end());
         plain = by_kernel.erase(plain);
       }
@@ -310,7 +310,7 @@ class CudaStep final : public StepBackend {
     entry.param_dtype = static_cast<std::uint8_t>(t.spec.param_dtype);
     entry.grad_dtype = static_cast<std::uint8_t>(t.spec.grad_dtype);
     const DType usual = launch.kind == WeightKind::f32 ? DType::f32 : DType::bf16;
-    // Of a format with two codecs a rule may see one, which has a size of its own.
+    // A rule may use one codec of a format with two, and that codec has its own default size.
     const bool default_block = entry.block == launch.kernel.block;
     entry.usual = t.spec.param_dtype == usual && t.spec.grad_dtype == usual && default_block ? 1 : 0;
     if (entry.block > 0) {
@@ -338,7 +338,7 @@ class CudaStep final : public StepBackend {
     return view_of({spec.shape.data(), static_cast<std::size_t>(spec.ndim)},
                    block_of(spec.format, spec.block_size));
   }
-  // Addresses are known only with the workspace; until then there are places in it, in floats.
+  // Addresses are known only with the workspace; until then these are offsets in it, in floats.
   void add_rank1(Launch& launch, const TensorSpec& spec, TensorEntry& entry) {
     entry.rank1 = view_of_spec(spec);
     entry.rank1.first_panel = static_cast<std::uint32_t>(launch.panels);
@@ -349,11 +349,12 @@ class CudaStep final : public StepBackend {
     rank1_floats_ += maxima + launch.rank1_slots.count * folded_floats(entry.rank1);
   }
 
-  // Tiles are quick where all buffers but the gradient are aligned and the kernel has a way for the format
-  // and its blocks.
+  // Tiles are quick if all buffers but the gradient are aligned and the kernel has a vectorized path for the
+  // format and its blocks.
   static void set_alignment(const Launch& launch, TensorEntry& entry) {
     entry.aligned = is_aligned(entry.grad) ? 1 : 0;
-    // Axis scales are looked up by rows: chunks must not cross them, and 32 bits count them.
+    // Rank-1 scales are looked up by rows: chunks must not cross rows, and 32 bits must suffice to count
+    // them.
     const bool rank1 = launch.kernel.rank1 != nullptr;
     const bool rows = !rank1 || (entry.rank1.columns % kChunk == 0 && entry.block <= kTile &&
                                  entry.numel / kChunk <= 0xFFFFFFFFLL);
@@ -363,7 +364,7 @@ class CudaStep final : public StepBackend {
     entry.rank1.quick = quick && rank1 ? 1 : 0;
     entry.quick_units = quick && !large ? static_cast<std::uint32_t>(tiles) : 0;
     entry.quick_large = quick && large && tiles < kMaxQuickUnits ? 1 : 0;
-    // An end of whole chunks is quick, too; without blocks, one of at least half a tile.
+    // An end of complete chunks is quick, too; without blocks, an end of at least half a tile is.
     const std::int64_t end = entry.numel - tiles * kTile;
     const bool whole = entry.block > 0 ? end % kChunk == 0 : end % (kChunk / 2) == 0 && end >= kTile / 2;
     entry.quick_end = quick && !rank1 && end < kTile && whole && (large || end > 0) ? 1 : 0;
@@ -374,8 +375,8 @@ class CudaStep final : public StepBackend {
     return good;
   }
 
-  // The workspace: what a step decides, its count of non-finite elements, tables and maps, axis maxima, step
-  // counts, and the sums of a rule that measures.
+  // Lays out the workspace: the decision of a step, its count of non-finite elements, tables and maps, rank-1
+  // maxima, step counts, and the sums of a rule with a trust ratio.
   void lay_out() {
     std::int64_t at = aligned(sizeof(Prepared)) + kAlignment;
     for (Launch& launch : launches_) {
@@ -399,7 +400,7 @@ class CudaStep final : public StepBackend {
   }
   static std::int64_t counter_at() { return aligned(sizeof(Prepared)); }
 
-  // Pointers other than those of the tensors. They are checked again only when they change.
+  // Checks the pointers other than those of the tensors. They are checked again only when they change.
   Status check_places(const StepArgs& args, cudaStream_t stream) {
     if (addresses_ == Addresses::checked) return {};
     const std::string where = tag(config_) + " ";
@@ -441,7 +442,7 @@ class CudaStep final : public StepBackend {
       const cudaError_t error = upload(std::as_bytes(std::span(counts_)), workspace + counts_at_, stream);
       if (error != cudaSuccess) return launch_failed("writing the table of step counts", error);
     }
-    if (whole && nodes_ > 0) {  // tiles that no tensor has stay zero
+    if (whole && nodes_ > 0) {  // tiles without a tensor stay zero
       const auto bytes = static_cast<std::size_t>(nodes_at_ - tiles_at_);
       const cudaError_t error = cudaMemsetAsync(workspace + tiles_at_, 0, bytes, stream);
       if (error != cudaSuccess) return launch_failed("clearing the sums of tiles", error);
@@ -518,7 +519,7 @@ class CudaStep final : public StepBackend {
     void* arguments[] = {&params};
     const std::int64_t warps = shape.threads / 32;
     const auto grid = std::min<std::int64_t>(blocks_, (units + warps - 1) / warps);
-    // The last units are taken one by one, and so are all of a small launch.
+    // The last units are processed one by one, and so are all units of a small launch.
     const std::int64_t together = launch.kernel.together;
     params.grouped = static_cast<std::uint32_t>(std::max<std::int64_t>(units - grid * warps * together, 0) /
                                                 together * together);
@@ -548,14 +549,14 @@ class CudaStep final : public StepBackend {
   const SlotList slots_;
   const int device_;
   const Addresses addresses_;
-  const std::vector<std::int64_t*> counts_;  // advanced besides StepScalars::step
+  const std::vector<std::int64_t*> counts_;  // incremented in addition to StepScalars::step
   int blocks_ = 1;
   std::vector<Launch> launches_;
   std::vector<std::int64_t> numel_;
   std::vector<Rank1Of> rank1_of_;
-  std::int64_t nodes_ = 0, tiles_at_ = 0, nodes_at_ = 0, sums_at_ = 0;  // where the rule measures
+  std::int64_t nodes_ = 0, tiles_at_ = 0, nodes_at_ = 0, sums_at_ = 0;  // for rules with a trust ratio
   std::int64_t rank1_floats_ = 0, rank1_at_ = 0, counts_at_ = 0, workspace_bytes_ = 0;
-  const std::byte* table_at_ = nullptr;  // the workspace that holds the table
+  const std::byte* table_at_ = nullptr;  // the workspace with the table
   std::uint64_t table_ended_ = 0;        // GraphUse::ended when the table was written
   bool grads_fresh_ = true;
   const void* checked_workspace_ = nullptr;

@@ -1,12 +1,12 @@
 // The step on a GPU: one launch over all tensors of a group, one template for every algorithm, format and
-// weight store. A warp takes a tile of 512 elements: load, decode, formula, maximum, encode, store, without
-// leaving its registers and without waiting for another warp.
+// weight store. A warp processes a tile of 512 elements: load, decode, formula, maximum, encode, store,
+// without leaving its registers and without waiting for another warp.
 //
-// Step is a chain of classes, one a file: which tile comes next (units.cuh), how it gets to registers
-// (fetch.cuh), the formula over eight elements (update.cuh), a tile with blocks
-// (block_tile.cuh) or without (plain_tile.cuh), and the pass that measures (trust_ratio_pass.cuh).
-// Chunks that are whole, aligned (gradients may lie anywhere) and in range go that way, by vectors and
-// without branches; the rest, element by element in the scalar lane (slow_path.cuh), with the same results.
+// Step is a chain of classes, one per file: the next tile (units.cuh), its path to registers (fetch.cuh), the
+// formula over eight elements (update.cuh), a tile with blocks (block_tile.cuh) or without (plain_tile.cuh),
+// and the first pass of a trust ratio (trust_ratio_pass.cuh). Chunks that are complete, aligned (gradients
+// may have any address) and in range use these vectorized paths without branches. All others are processed
+// element by element in the scalar lane (slow_path.cuh), with the same results.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -47,9 +47,9 @@ class Step : StepMeasure<Algo, Format, kKind> {
   using Base::kTogether;
   using typename Base::Map;
 
-  // Takes a few neighbouring units at a time until none are left, so that warps with slow units take fewer.
-  // The next ones are requested early, because the answer takes as long as a memory access.
-  // `kMeasure`: the first of a rule's two passes, which writes sums alone.
+  // Processes a few neighbouring units at a time until none are left, so that warps with slow units get
+  // fewer. The next units are requested early, because the answer takes as long as a memory access.
+  // `kMeasure`: the first of a rule's two passes, which writes only sums.
   template <bool kMeasure>
   __device__ void run(std::uint32_t warps) const {
     std::uint32_t unit = unit_of(broadcast_unit(request_unit()));
@@ -103,7 +103,7 @@ class Step : StepMeasure<Algo, Format, kKind> {
       Slow::run(prepared_, t, at);
     }
   }
-  // A quick tile, or a slow one where it turns out to be.
+  // Processes a quick tile, or a slow one if it turns out to be slow.
   template <bool kMeasure>
   __device__ void tile(Work& now) const {
     if constexpr (kQuick) {
@@ -115,7 +115,7 @@ class Step : StepMeasure<Algo, Format, kKind> {
       }
     }
   }
-  // Returns false if an element of the warp is out of range; nothing was written then.
+  // Returns false if an element of the warp is out of range; then nothing was written.
   template <bool kMeasure, bool kKnown>
   __device__ bool tile(Work& now) const {
     if constexpr (kMeasure) {
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(Step<Algo, Format, kKind>::Map::threads(kArch)
   run_step<false, Algo, Format, kKind>(params);
 }
 
-// The first pass of a rule that measures.
+// The first pass of a rule with a trust ratio.
 template <class Algo, class Format, WeightKind kKind>
 __global__ void __launch_bounds__(Step<Algo, Format, kKind>::Map::threads(kArch), 1)
     trust_ratio_kernel(const __grid_constant__ StepParams params) {

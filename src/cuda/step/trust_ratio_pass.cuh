@@ -1,5 +1,5 @@
-// A quick tile in the first pass of a rule that measures: the sums of squares of weights and of updates, by
-// the tree of formula/trust_ratio.h. It computes what the second pass will, and writes the sums alone.
+// A quick tile in the first pass of a rule with a trust ratio: the sums of squares of weights and of updates,
+// by the tree of formula/trust_ratio.h. It computes the values of the second pass and writes only the sums.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -43,7 +43,7 @@ class StepMeasure : protected StepTile<Algo, Format, kKind> {
   using typename Traits::Bounds;
   using typename Traits::QuickPlace;
 
-  // Returns false if an element of the warp is out of range; nothing was written then.
+  // Returns false if an element of the warp is out of range; then nothing was written.
   template <bool kKnown>
   __device__ bool sum_tile(const Work& now) const {
     const TensorEntry& t = entry(now);
@@ -61,7 +61,7 @@ class StepMeasure : protected StepTile<Algo, Format, kKind> {
       for (int k = 0; k < kSlots; ++k)
         if (!own_scale(k)) scale[k] = scale_of_block(now, k, where.block);
       right = sum_chunk<0, kKnown>(now, where.first, scale, weights, updates, bounds);
-      asm volatile("" ::: "memory");  // one after the other, as in block_tile
+      asm volatile("" ::: "memory");  // one after the other, as in block_tile.cuh
       right &= sum_chunk<1, kKnown>(now, where.first + where.apart, scale, weights, updates, bounds);
     } else {
       const float scale[kStates] = {};

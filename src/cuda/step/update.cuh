@@ -1,8 +1,8 @@
 // The rule's formula over a lane's eight elements, in the lane without branches (lane/cuda.cuh).
 //
-// Its divisions and roots are exact in a range alone, so whoever calls it asks afterwards whether all results
-// are right: by the bounds of the moments, which are gathered here, and where a result is small by right8. A
-// tile with one that is not is left to the scalar lane, before anything was written.
+// Its divisions and roots are exact only within a range. The caller must verify the results: by the bounds of
+// the moments, which are computed here, and by right8 if a result is small. A tile with a wrong result falls
+// back to the scalar lane before anything was written.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -32,8 +32,8 @@ class StepUpdate : protected StepFetching<Algo, Format, kKind> {
   using typename Traits::Bounds;
   using typename Traits::Consts;
 
-  // Raw gradients times their factor, with coupled decay: one branch around all of it, because instructions
-  // that are predicated cost as much as others.
+  // Multiplies raw gradients by their factor and adds coupled decay, with one branch around all of it,
+  // because predicated instructions cost as much as others.
   __device__ void scale_grads(const float* p, float* g) const {
     if (!c_.coupled && c_.factor == 1.0F) return;
     const formula::Common common = c_;
@@ -41,21 +41,21 @@ class StepUpdate : protected StepFetching<Algo, Format, kKind> {
     for (int i = 0; i < kChunk; ++i) g[i] = formula::gradient(common, F32(g[i]), F32(p[i])).v;
   }
 
-  // The constants of a tensor's elements.
+  // Returns the constants of a tensor's elements.
   __device__ Consts consts_of(const TensorEntry& t) const {
     Consts c = c_;
     if constexpr (kHasTrustRatio) c.ratio = t.ratio;
     return c;
   }
 
-  // The formula over eight elements whose weights and raw gradients are unpacked; states are in `s`. Returns
-  // the smallest result whose numerator is not +0, where only the gradient tells.
+  // Applies the formula to eight elements whose weights and raw gradients are unpacked; states are in `s`.
+  // Returns the smallest result whose numerator is not +0, if only the gradient tells.
   template <int kStride>
   __device__ float update8(const Consts& c, float* p, float* g, float (&s)[kStates][kStride], int first,
                            Bounds& bounds) const {
     return each8<false>(c, p, g, s, first, bounds);
   }
-  // What the rule measures of eight elements, in place of the gradients; `s` becomes the new moments.
+  // Replaces the gradients by the rule's unscaled updates of eight elements; `s` becomes the new moments.
   template <int kStride>
   __device__ float sum8(float* p, float* g, float (&s)[kStates][kStride], int first, Bounds& bounds) const {
     return each8<true>(c_, p, g, s, first, bounds);
@@ -86,12 +86,13 @@ class StepUpdate : protected StepFetching<Algo, Format, kKind> {
     return low;
   }
 
-  // The least result that is known to be right.
+  // Returns the smallest result that is certainly right.
   __device__ float least_result(const TensorEntry& t) const {
     if constexpr (kHasTrustRatio) return prepared_.least_result * fmaxf(fabsf(t.ratio), 1.0F);
     return prepared_.least_result;
   }
-  // Whether eight results are right although one of them is small (lane/exact.h), from the new moments.
+  // Returns true if eight results are right although one of them is small (lane/exact.h), from the new
+  // moments.
   template <int kStride>
   __device__ bool right8(const Consts& c, float least, const float* result,
                          const float (&s)[kStates][kStride], int first) const {
@@ -101,7 +102,7 @@ class StepUpdate : protected StepFetching<Algo, Format, kKind> {
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
         F32 state[kStates];
-        bool small = false;  // a root could be
+        bool small = false;  // a root could be small
 #pragma unroll
         for (int k = 0; k < kSlots; ++k) {
           state[k] = F32(s[k][first + i]);
@@ -109,14 +110,14 @@ class StepUpdate : protected StepFetching<Algo, Format, kKind> {
         }
         const float divided = numerator(c, F32(0.0F), state);
         const bool zero = __float_as_uint(divided) == 0;
-        // Without branches: whatever is not needed is cheaper than they are.
+        // Computed without branches, which cost more than unneeded instructions.
         right &= usual_eps ? zero | (fabsf(result[i]) >= least)
                            : !small & (zero | (fabsf(divided) >= kSmallFirst));
       }
     }
     return right;
   }
-  // right8 of packed weights.
+  // Calls right8 for packed weights.
   template <bool kKnown, int kStride>
   __device__ bool right_weights(const TensorEntry& t, const Consts& c, float least, const Eights& packed,
                                 const float (&s)[kStates][kStride], int first) const {
