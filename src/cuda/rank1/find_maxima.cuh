@@ -102,18 +102,9 @@ struct Rows {
 template <class Algo, class Format, WeightKind kKind>
 class Rank1Pass : StepTraits<Algo, Format> {
   using Traits = StepTraits<Algo, Format>;
-  using Traits::for_slots;
-  using Traits::is_second;
-  using Traits::kOwn;
-  using Traits::kOwnSlots;
-  using Traits::kSlots;
-  using Traits::kStates;
-  using Traits::lane;
-  using Traits::moment;
-  using Traits::own_index;
-  using Traits::own_scale;
-  using typename Traits::Codes;
-  using typename Traits::Consts;
+  using Traits::for_slots, Traits::is_second, Traits::kOwn, Traits::kOwnSlots, Traits::kSlots,
+      Traits::kStates, Traits::lane, Traits::moment, Traits::own_index, Traits::own_scale,
+      typename Traits::Codes, typename Traits::Consts;
   using Arrays = TileArrays<kKind, true>;
   using Eights = Weights<kKind, Arrays>;
   static constexpr int kMostWords = 2;

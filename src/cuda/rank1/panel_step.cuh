@@ -17,32 +17,11 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
   using Base = StepUpdate<Algo, Format, kKind>;
   using Traits = StepTraits<Algo, Format>;
   using Slow = SlowStep<Algo, Format, kKind>;
-  using Base::broadcast_unit;
-  using Base::request_unit;
-  using Base::kFetches;
-  using Base::kOtherWidth;
-  using Base::kUnaligned;
-  using Base::kUsual;
-  using Base::lane_;
-  using Base::params_;
-  using Base::prepared_;
-  using Traits::kDivides;
-  using Traits::kDividesGradient;
-  using Traits::kOwn;
-  using Traits::kOwnSlots;
-  using Traits::kSlots;
-  using Traits::kStates;
-  using Traits::largest;
-  using Traits::moment;
-  using Traits::own_index;
-  using Traits::own_scale;
-  using typename Base::Arrays;
-  using typename Base::Eights;
-  using typename Base::Work;
-  using typename Traits::Bounds;
-  using typename Traits::Codes;
-  using typename Traits::Consts;
-  using typename Traits::Scale;
+  using Base::broadcast_unit, Base::request_unit, Base::kFetches, Base::kOtherWidth, Base::kUnaligned,
+      Base::kUsual, Base::lane_, Base::params_, Base::prepared_, Traits::kDivides, Traits::kDividesGradient,
+      Traits::kOwn, Traits::kOwnSlots, Traits::kSlots, Traits::kStates, Traits::largest, Traits::moment,
+      Traits::own_index, Traits::own_scale, typename Base::Arrays, typename Base::Eights, typename Base::Work,
+      typename Traits::Bounds, typename Traits::Codes, typename Traits::Consts, typename Traits::Scale;
 
   // A stage has the scales of both chunks' blocks, for slots that have blocks.
   static constexpr int kBlockSlots = kSlots - kOwnSlots;

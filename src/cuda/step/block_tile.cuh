@@ -21,36 +21,13 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
 
  protected:
   using Traits = StepTraits<Algo, Format>;
-  using Base::consts_of;
-  using Base::entry;
-  using Base::fetch_other;
-  using Base::kEnd;
-  using Base::kFetches;
-  using Base::kLarge;
-  using Base::kUnaligned;
-  using Base::lane_;
-  using Base::least_result;
-  using Base::prepared_;
-  using Base::scale_of_block;
-  using Base::sort_grads;
-  using Base::store_weights;
-  using Base::update8;
-  using Traits::kCodesZero;
-  using Traits::kDivides;
-  using Traits::kDividesGradient;
-  using Traits::kSlots;
-  using Traits::kStates;
-  using Traits::moment;
-  using Traits::own_index;
-  using Traits::own_scale;
-  using typename Base::Arrays;
-  using typename Base::Eights;
-  using typename Base::Work;
-  using typename Traits::Bounds;
-  using typename Traits::Codes;
-  using typename Traits::Consts;
-  using typename Traits::QuickPlace;
-  using typename Traits::Scale;
+  using Base::consts_of, Base::entry, Base::fetch_other, Base::kEnd, Base::kFetches, Base::kLarge,
+      Base::kUnaligned, Base::lane_, Base::least_result, Base::prepared_, Base::scale_of_block,
+      Base::sort_grads, Base::store_weights, Base::update8, Traits::kCodesZero, Traits::kDivides,
+      Traits::kDividesGradient, Traits::kSlots, Traits::kStates, Traits::moment, Traits::own_index,
+      Traits::own_scale, typename Base::Arrays, typename Base::Eights, typename Base::Work,
+      typename Traits::Bounds, typename Traits::Codes, typename Traits::Consts, typename Traits::QuickPlace,
+      typename Traits::Scale;
 
   // Returns false if an element of the warp is out of range; then nothing was written.
   template <bool kKnown>

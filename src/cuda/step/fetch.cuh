@@ -22,21 +22,9 @@ class StepFetching : protected StepUnits<Algo, Format, kKind> {
 
  protected:
   using Traits = StepTraits<Algo, Format>;
-  using Base::entry;
-  using Base::kEnd;
-  using Base::kFetches;
-  using Base::kOtherWidth;
-  using Base::kUnaligned;
-  using Base::kUsual;
-  using Base::lane_;
-  using Base::quick;
-  using Base::stage;
-  using Traits::kSlots;
-  using Traits::own_scale;
-  using typename Base::Arrays;
-  using typename Base::Eights;
-  using typename Base::Work;
-  using typename Traits::QuickPlace;
+  using Base::entry, Base::kEnd, Base::kFetches, Base::kOtherWidth, Base::kUnaligned, Base::kUsual,
+      Base::lane_, Base::quick, Base::stage, Traits::kSlots, Traits::own_scale, typename Base::Arrays,
+      typename Base::Eights, typename Base::Work, typename Traits::QuickPlace;
 
   // Returns the lane's first elements in a tile without blocks.
   static __device__ std::uint32_t first_of(const Work& work, std::uint32_t lane) {

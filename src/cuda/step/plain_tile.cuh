@@ -20,26 +20,10 @@ class StepPlainTile : protected StepUpdate<Algo, Format, kKind> {
 
  protected:
   using Traits = StepTraits<Algo, Format>;
-  using Base::consts_of;
-  using Base::element;
-  using Base::entry;
-  using Base::lane_;
-  using Base::least_result;
-  using Base::prepared_;
-  using Base::store_weights;
-  using Base::update8;
-  using Traits::kDivides;
-  using Traits::kDividesGradient;
-  using Traits::kSlots;
-  using Traits::kStates;
-  using Traits::state_key;
-  using typename Base::Arrays;
-  using typename Base::Eights;
-  using typename Base::Work;
-  using typename Traits::Bounds;
-  using typename Traits::Consts;
-  using typename Traits::Plain;
-  using typename Traits::QuickPlace;
+  using Base::consts_of, Base::element, Base::entry, Base::lane_, Base::least_result, Base::prepared_,
+      Base::store_weights, Base::update8, Traits::kDivides, Traits::kDividesGradient, Traits::kSlots,
+      Traits::kStates, Traits::state_key, typename Base::Arrays, typename Base::Eights, typename Base::Work,
+      typename Traits::Bounds, typename Traits::Consts, typename Traits::Plain, typename Traits::QuickPlace;
 
   // Always returns true: elements that are out of range are handled here.
   template <bool kKnown>

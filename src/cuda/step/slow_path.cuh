@@ -13,22 +13,10 @@ namespace octavo::cuda {
 template <class Algo, class Format, WeightKind kKind>
 class SlowStep : StepTraits<Algo, Format> {
   using Traits = StepTraits<Algo, Format>;
-  using Traits::for_slots;
-  using Traits::kSlots;
-  using Traits::kStates;
-  using Traits::lane;
-  using Traits::moment;
-  using Traits::own_index;
-  using Traits::own_scale;
-  using Traits::place;
-  using Traits::reduce_max;
-  using Traits::state_key;
-  using typename Traits::Bounds;
-  using typename Traits::Codes;
-  using typename Traits::Consts;
-  using typename Traits::Place;
-  using typename Traits::Plain;
-  using typename Traits::Scale;
+  using Traits::for_slots, Traits::kSlots, Traits::kStates, Traits::lane, Traits::moment, Traits::own_index,
+      Traits::own_scale, Traits::place, Traits::reduce_max, Traits::state_key, typename Traits::Bounds,
+      typename Traits::Codes, typename Traits::Consts, typename Traits::Place, typename Traits::Plain,
+      typename Traits::Scale;
 
  public:
   // Steps a unit from element `at` on.

@@ -15,7 +15,7 @@ using StepTile = std::conditional_t<Format::kBlocked, StepBlockTile<Algo, Format
                                     StepPlainTile<Algo, Format, kKind>>;
 
 template <class Algo, class Format, WeightKind kKind>
-class StepMeasure : protected StepTile<Algo, Format, kKind> {
+class StepTrustRatio : protected StepTile<Algo, Format, kKind> {
   using Base = StepTile<Algo, Format, kKind>;
 
  public:
@@ -23,25 +23,10 @@ class StepMeasure : protected StepTile<Algo, Format, kKind> {
 
  protected:
   using Traits = StepTraits<Algo, Format>;
-  using Base::c_;
-  using Base::entry;
-  using Base::first_of;
-  using Base::kHalfTile;
-  using Base::lane_;
-  using Base::params_;
-  using Base::prepared_;
-  using Base::right8;
-  using Base::scale_of_block;
-  using Base::sum8;
-  using Traits::kDivides;
-  using Traits::kDividesGradient;
-  using Traits::kSlots;
-  using Traits::kStates;
-  using Traits::own_scale;
-  using typename Base::Eights;
-  using typename Base::Work;
-  using typename Traits::Bounds;
-  using typename Traits::QuickPlace;
+  using Base::c_, Base::entry, Base::first_of, Base::kHalfTile, Base::lane_, Base::params_, Base::prepared_,
+      Base::right8, Base::scale_of_block, Base::sum8, Traits::kDivides, Traits::kDividesGradient,
+      Traits::kSlots, Traits::kStates, Traits::own_scale, typename Base::Eights, typename Base::Work,
+      typename Traits::Bounds, typename Traits::QuickPlace;
 
   // Returns false if an element of the warp is out of range; then nothing was written.
   template <bool kKnown>

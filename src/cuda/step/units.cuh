@@ -17,11 +17,7 @@ template <class Algo, class Format, WeightKind kKind>
 class StepUnits : protected StepTraits<Algo, Format> {
  protected:
   using Traits = StepTraits<Algo, Format>;
-  using Traits::kQuick;
-  using Traits::kSlots;
-  using Traits::lane;
-  using typename Traits::Codes;
-  using typename Traits::Consts;
+  using Traits::kQuick, Traits::kSlots, Traits::lane, typename Traits::Codes, typename Traits::Consts;
   template <int... kSlot>
   static TileArrays<kKind, Format::kBlocked, Traits::template Codec<kSlot>::kBits...> arrays(
       std::integer_sequence<int, kSlot...>);
@@ -103,7 +99,7 @@ class StepUnits : protected StepTraits<Algo, Format> {
   }
 
   // `before` is a tile of the same warp, whose entry is reused if it is the same.
-  template <bool kMeasure>
+  template <bool kSumsOnly>
   __device__ Work find(std::uint32_t unit, const Work& before) const {
     std::uint32_t number = params_.map[unit / kMapStep];
     while (params_.tensors[number + 1].first_unit <= unit) ++number;
@@ -117,7 +113,7 @@ class StepUnits : protected StepTraits<Algo, Format> {
     std::uint32_t quick = in_range_ ? t->quick_units : 0U;
     std::uint32_t flags = is_f32(t->grad_dtype) == Arrays::kWideWeights ? 0U : kOtherWidth;
     if (t->aligned == 0) flags |= kUnaligned;
-    if (!kMeasure && in_range_) {  // a lane that repeats the work of another would count it twice
+    if (!kSumsOnly && in_range_) {  // a lane that repeats the work of another would count it twice
       if (t->quick_large != 0) {
         if (t->quick_end != 0 || (index + std::int64_t{1}) * t->block <= t->numel) flags |= kLarge;
       } else if (kStaged && t->quick_end != 0 && index == quick) {

@@ -19,18 +19,9 @@ class StepUpdate : protected StepFetching<Algo, Format, kKind> {
 
  protected:
   using Traits = StepTraits<Algo, Format>;
-  using Base::c_;
-  using Base::prepared_;
-  using Traits::is_second;
-  using Traits::kDivides;
-  using Traits::kDividesGradient;
-  using Traits::kHasTrustRatio;
-  using Traits::kSlots;
-  using Traits::kStates;
-  using Traits::numerator;
-  using typename Base::Eights;
-  using typename Traits::Bounds;
-  using typename Traits::Consts;
+  using Base::c_, Base::prepared_, Traits::is_second, Traits::kDivides, Traits::kDividesGradient,
+      Traits::kHasTrustRatio, Traits::kSlots, Traits::kStates, Traits::numerator, typename Base::Eights,
+      typename Traits::Bounds, typename Traits::Consts;
 
   // Multiplies raw gradients by their factor and adds coupled decay, with one branch around all of it,
   // because predicated instructions cost as much as others.
@@ -60,7 +51,7 @@ class StepUpdate : protected StepFetching<Algo, Format, kKind> {
   __device__ float sum8(float* p, float* g, float (&s)[kStates][kStride], int first, Bounds& bounds) const {
     return each8<true>(c_, p, g, s, first, bounds);
   }
-  template <bool kMeasure, int kStride>
+  template <bool kSumsOnly, int kStride>
   __device__ float each8(const Consts& c, float* p, float* g, float (&s)[kStates][kStride], int first,
                          Bounds& bounds) const {
     scale_grads(p, g);
@@ -72,7 +63,7 @@ class StepUpdate : protected StepFetching<Algo, Format, kKind> {
       for (int k = 0; k < kSlots; ++k) state[k] = F32(s[k][first + i]);
       const F32 grad(g[i]);
       float result;
-      if constexpr (kMeasure) {
+      if constexpr (kSumsOnly) {
         result = g[i] = Algo::unscaled_update(c, grad, F32(p[i]), state).v;
       } else {
         result = p[i] = Algo::update(c, grad, F32(p[i]), state).v;
