@@ -1,9 +1,9 @@
 // The checks of the transducer loss. Every message names the argument, its value, and what was expected. On
 // the CPU, lengths and labels are read here, before anything is written.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "formula/describe.h"
 #include "optimizers/checks.h"
+#include "status/first_error.h"
 #include "transducer/invalid_argument.h"
 
 #include <algorithm>
@@ -96,7 +96,7 @@ Status check_length_buffers(const TransducerArgs& args) {
 
 Status check_options(const TransducerArgs& args) {
   const std::string where = "[transducer]";
-  if (Status bad = check_device(where, args.device); !bad.ok()) return bad;
+  OCTAVO_TRY(check_device(where, args.device));
   return first_error({check_stream(where, args.device, args.stream), check_threads(where, args.threads),
                       check_enums(args), check_numbers(args), check_durations(args)});
 }
@@ -106,9 +106,7 @@ Status check_targets(const TransducerArgs& args) {
   const std::int64_t stride = target_stride(args);
   if (stride < 0 || stride > (std::int64_t{1} << 48) / args.batch)
     return invalid("target_stride", stride, "at least 0, for up to 2^48 labels");
-  if (Status bad = check_buffer(std::string(kWhere) + "targets", args.targets, target_bytes(args), 8);
-      !bad.ok())
-    return bad;
+  OCTAVO_TRY(check_buffer(std::string(kWhere) + "targets", args.targets, target_bytes(args), 8));
   if (args.device.kind == DeviceKind::cuda) return {};  // not read on the host
   for (std::int64_t b = 0; b < args.batch; ++b) {
     for (std::int64_t u = 0; u < args.target_lengths[b]; ++u) {
@@ -125,8 +123,8 @@ Status check_targets(const TransducerArgs& args) {
 }  // namespace
 
 Status check_lengths(const TransducerArgs& args) {
-  if (Status bad = check_sizes(args); !bad.ok()) return bad;
-  if (Status bad = check_length_buffers(args); !bad.ok()) return bad;
+  OCTAVO_TRY(check_sizes(args));
+  OCTAVO_TRY(check_length_buffers(args));
   for (std::int64_t b = 0; b < args.batch; ++b) {
     const std::int64_t frames = args.logit_lengths[b], labels = args.target_lengths[b];
     if (frames < 1 || frames > args.frames) {
@@ -143,21 +141,21 @@ Status check_lengths(const TransducerArgs& args) {
 }
 
 Status check_args(const TransducerArgs& args) {
-  if (Status bad = check_options(args); !bad.ok()) return bad;
+  OCTAVO_TRY(check_options(args));
   const bool readable = args.device.kind == DeviceKind::cpu;
-  if (Status bad = readable ? check_lengths(args) : check_sizes(args); !bad.ok()) return bad;
+  OCTAVO_TRY(readable ? check_lengths(args) : check_sizes(args));
   if (args.batch == 0) return {};
   return first_error({check_length_buffers(args), check_logits(args), check_targets(args)});
 }
 
 Status check_joint_sizes(const TransducerArgs& args, const TransducerJoint& joint) {
-  if (Status bad = check_options(args); !bad.ok()) return bad;
-  if (Status bad = check_lengths(args); !bad.ok()) return bad;
+  OCTAVO_TRY(check_options(args));
+  OCTAVO_TRY(check_lengths(args));
   return check_joint_numbers(args, joint);
 }
 
 Status check_joint(const TransducerArgs& args, const TransducerJoint& joint) {
-  if (Status bad = check_joint_sizes(args, joint); !bad.ok()) return bad;
+  OCTAVO_TRY(check_joint_sizes(args, joint));
   return first_error({check_targets(args), check_joint_memory(args, joint)});
 }
 

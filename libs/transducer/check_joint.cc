@@ -1,8 +1,8 @@
 // The checks of the transducer loss with its joint network, besides those that both losses share.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "formula/describe.h"
 #include "optimizers/checks.h"
+#include "status/first_error.h"
 #include "transducer/invalid_argument.h"
 
 #include <algorithm>
@@ -40,8 +40,8 @@ std::vector<Buffer> inputs(const TransducerArgs& args, const TransducerJoint& jo
 // Checks every buffer of `written` against all inputs and all buffers after it.
 Status check_all_apart(std::span<const Buffer> written, std::span<const Buffer> read) {
   for (std::size_t i = 0; i < written.size(); ++i) {
-    if (Status bad = check_apart(written[i], read); !bad.ok()) return bad;
-    if (Status bad = check_apart(written[i], written.subspan(i + 1)); !bad.ok()) return bad;
+    OCTAVO_TRY(check_apart(written[i], read));
+    OCTAVO_TRY(check_apart(written[i], written.subspan(i + 1)));
   }
   return {};
 }
@@ -70,21 +70,16 @@ Status check_joint_numbers(const TransducerArgs& args, const TransducerJoint& jo
 Status check_joint_memory(const TransducerArgs& args, const TransducerJoint& joint) {
   const std::int64_t each = dtype_bytes(args.dtype), bias = dtype_bytes(joint.bias_dtype);
   const JointBytes bytes = sizes_of(args, joint, each, bias);
-  if (Status bad = first_error({check_given("encoder", joint.encoder, bytes.encoder, each),
-                                check_given("predictor", joint.predictor, bytes.predictor, each),
-                                check_given("weight", joint.weight, bytes.weight, each)});
-      !bad.ok()) {
-    return bad;
-  }
-  if (joint.bias != nullptr) {
-    if (Status bad = check_given("bias", joint.bias, bytes.bias, bias); !bad.ok()) return bad;
-  }
+  OCTAVO_TRY(first_error({check_given("encoder", joint.encoder, bytes.encoder, each),
+                          check_given("predictor", joint.predictor, bytes.predictor, each),
+                          check_given("weight", joint.weight, bytes.weight, each)}));
+  if (joint.bias != nullptr) OCTAVO_TRY(check_given("bias", joint.bias, bytes.bias, bias));
   return joint.dropout > 0 ? check_given("samples", joint.samples, 8 * args.batch, 8) : Status();
 }
 
 Status check_joint_losses(const TransducerArgs& args, const TransducerJoint& joint, const float* losses) {
   const std::int64_t bytes = loss_bytes(args);
-  if (Status bad = check_given("losses", losses, bytes, 4); !bad.ok()) return bad;
+  OCTAVO_TRY(check_given("losses", losses, bytes, 4));
   const Buffer written[] = {
       {"workspace", args.workspace}, {"scratch", joint.scratch}, {"losses", bytes_of(losses, bytes)}};
   return check_all_apart(written, inputs(args, joint));
@@ -92,7 +87,7 @@ Status check_joint_losses(const TransducerArgs& args, const TransducerJoint& joi
 
 Status check_joint_grads(const TransducerArgs& args, const TransducerJoint& joint, const float* grad_losses,
                          const TransducerJointGrads& grads) {
-  if (Status bad = check_given("grad_losses", grad_losses, loss_bytes(args), 4); !bad.ok()) return bad;
+  OCTAVO_TRY(check_given("grad_losses", grad_losses, loss_bytes(args), 4));
   const JointBytes bytes = sizes_of(args, joint, 4, 4);
   std::vector<Buffer> written = {{"scratch", joint.scratch}};
   const auto add = [&](const char* name, const float* data, std::int64_t size) {
@@ -100,13 +95,10 @@ Status check_joint_grads(const TransducerArgs& args, const TransducerJoint& join
     written.push_back({name, bytes_of(data, size)});
     return check_given(name, data, size, 4);
   };
-  if (Status bad = first_error({add("encoder gradient", grads.encoder, bytes.encoder),
-                                add("predictor gradient", grads.predictor, bytes.predictor),
-                                add("weight gradient", grads.weight, bytes.weight),
-                                add("bias gradient", grads.bias, bytes.bias)});
-      !bad.ok()) {
-    return bad;
-  }
+  OCTAVO_TRY(first_error({add("encoder gradient", grads.encoder, bytes.encoder),
+                          add("predictor gradient", grads.predictor, bytes.predictor),
+                          add("weight gradient", grads.weight, bytes.weight),
+                          add("bias gradient", grads.bias, bytes.bias)}));
   if (grads.bias != nullptr && joint.bias == nullptr)
     return invalid("bias gradient", "memory for it", "null: there is no bias");
   std::vector<Buffer> read = inputs(args, joint);

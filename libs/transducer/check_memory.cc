@@ -1,7 +1,7 @@
 // Checks the memory of a transducer loss: views, and that written memory overlaps with no other buffer.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "optimizers/checks.h"
+#include "status/first_error.h"
 #include "transducer/invalid_argument.h"
 
 #include <algorithm>
@@ -124,7 +124,7 @@ Status check_logits(const TransducerArgs& args) {
 
 Status check_losses(const TransducerArgs& args, const float* losses) {
   const std::int64_t bytes = loss_bytes(args);
-  if (Status bad = check_buffer(std::string(kWhere) + "losses", losses, bytes, 4); !bad.ok()) return bad;
+  OCTAVO_TRY(check_buffer(std::string(kWhere) + "losses", losses, bytes, 4));
   if (args.batch == 0) return {};
   const Buffer logits[] = {
       {"token_logits", part_bytes(args, part(args, "", args.token_logits, args.tokens))},
@@ -138,15 +138,14 @@ Status check_losses(const TransducerArgs& args, const float* losses) {
 Status check_grads(const TransducerArgs& args, const float* grad_losses, TransducerView<void> token_grad,
                    TransducerView<void> duration_grad) {
   const std::int64_t bytes = loss_bytes(args), durations = duration_outputs(args);
-  if (Status bad = check_buffer(std::string(kWhere) + "grad_losses", grad_losses, bytes, 4); !bad.ok())
-    return bad;
+  OCTAVO_TRY(check_buffer(std::string(kWhere) + "grad_losses", grad_losses, bytes, 4));
   const Part written[] = {part(args, "token_grad", token_grad, args.tokens),
                           part(args, "duration_grad", duration_grad, durations)};
   const Part logits[] = {part(args, "token_logits", args.token_logits, args.tokens),
                          part(args, "duration_logits", args.duration_logits, durations)};
   for (const Part& w : written) {
-    if (Status bad = check_view(args, w.name, w.data, w.strides, w.outputs); !bad.ok()) return bad;
-    if (Status bad = check_written(args, w.name, w.strides, w.outputs); !bad.ok()) return bad;
+    OCTAVO_TRY(check_view(args, w.name, w.data, w.strides, w.outputs));
+    OCTAVO_TRY(check_written(args, w.name, w.strides, w.outputs));
   }
   if (!apart(args, written[0], written[1]))
     return invalid("duration_grad", "memory of token_grad", "elements of its own");
@@ -161,8 +160,7 @@ Status check_grads(const TransducerArgs& args, const float* grad_losses, Transdu
       }
     }
     const Buffer buffer{written[w].name, part_bytes(args, written[w])};
-    if (Status bad = first_error({check_apart(buffer, others), check_apart(buffer, read)}); !bad.ok())
-      return bad;
+    OCTAVO_TRY(first_error({check_apart(buffer, others), check_apart(buffer, read)}));
   }
   return {};
 }

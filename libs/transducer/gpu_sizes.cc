@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "transducer/gpu_sizes.h"
 
+#include "status/first_error.h"
 #include "transducer/invalid_argument.h"
 #include "transducer/tiles.h"
 
@@ -56,7 +57,7 @@ Status check_gpu_limits(const TransducerArgs& args) {
 }
 
 Result<TransducerJointBytes> joint_bytes_gpu(const TransducerArgs& args, const TransducerJoint& joint) {
-  if (Status bad = check_gpu_limits(args); !bad.ok()) return bad;
+  OCTAVO_TRY(check_gpu_limits(args));
   constexpr std::int64_t kRows = std::int64_t{1} << 30;
   if (tile_capacity(args, joint.tile_cells) > kRows)
     return invalid("tile_cells", joint.tile_cells, "tiles of up to 2^30 cells on a GPU");

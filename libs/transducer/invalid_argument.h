@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "core/invalid_argument.h"
+#include "status/invalid_argument.h"
 #include "transducer/backend.h"
 
 #include <array>

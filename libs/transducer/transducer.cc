@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "formula/stochastic_round.h"
 #include "optimizers/checks.h"
+#include "status/first_error.h"
 #include "transducer/backend.h"
 #include "transducer/lattice.h"
 
@@ -42,7 +43,7 @@ Result<std::int64_t> bytes_needed(const TransducerArgs& args) {
 }
 
 Status check_call(const TransducerArgs& args) {
-  if (Status bad = transducer::check_args(args); !bad.ok()) return bad;
+  OCTAVO_TRY(transducer::check_args(args));
   if (args.batch == 0) {
     if (args.reduction == TransducerReduction::none || args.reduction == TransducerReduction::sum) return {};
     return Status::invalid(std::string(kWhere) + " batch: got 0, expected at least 1 (no clip has no mean)");
@@ -71,14 +72,13 @@ bool draws_rnnt(double omega, std::uint64_t seed, std::uint64_t step) {
 }
 
 Result<std::int64_t> transducer_workspace_bytes(const TransducerArgs& args) {
-  if (Status bad = on_gpu(args) ? transducer::check_sizes(args) : transducer::check_lengths(args); !bad.ok())
-    return bad;
+  OCTAVO_TRY(on_gpu(args) ? transducer::check_sizes(args) : transducer::check_lengths(args));
   return bytes_needed(args);
 }
 
 Status transducer_loss(const TransducerArgs& args, float* losses) {
-  if (Status bad = check_call(args); !bad.ok()) return bad;
-  if (Status bad = transducer::check_losses(args, losses); !bad.ok()) return bad;
+  OCTAVO_TRY(check_call(args));
+  OCTAVO_TRY(transducer::check_losses(args, losses));
   if (args.batch == 0 && args.reduction == TransducerReduction::none) return {};
   if (on_gpu(args)) return transducer::loss_cuda(args, losses);
   if (args.batch == 0) {
@@ -92,10 +92,9 @@ Status transducer_loss(const TransducerArgs& args, float* losses) {
 
 Status transducer_gradient(const TransducerArgs& args, const float* grad_losses,
                            TransducerView<void> token_grad, TransducerView<void> duration_grad) {
-  if (Status bad = check_call(args); !bad.ok()) return bad;
+  OCTAVO_TRY(check_call(args));
   if (args.batch == 0) return {};
-  if (Status bad = transducer::check_grads(args, grad_losses, token_grad, duration_grad); !bad.ok())
-    return bad;
+  OCTAVO_TRY(transducer::check_grads(args, grad_losses, token_grad, duration_grad));
   if (on_gpu(args)) return transducer::gradient_cuda(args, grad_losses, token_grad, duration_grad);
   if (Workspace(args.workspace, args.batch).head->key != transducer::key_of(args, true)) {
     return Status::invalid(

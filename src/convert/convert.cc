@@ -5,6 +5,7 @@
 #include "cpu/threads.h"
 #include "optimizers/checks.h"
 #include "optimizers/format_resolution.h"
+#include "status/first_error.h"
 
 #include <octavo/codec.h>
 
@@ -49,9 +50,7 @@ Result<Resolved> resolve(const std::string& where, const MomentSpec& spec) {
     return Status::invalid(where + ".moment: got " + std::to_string(static_cast<std::uint32_t>(spec.moment)) +
                            ", expected 0 or 1");
   }
-  if (Status bad = check_format(where, spec.format, spec.block_size, spec.numel, spec.shape, spec.ndim);
-      !bad.ok())
-    return bad;
+  OCTAVO_TRY(check_format(where, spec.format, spec.block_size, spec.numel, spec.shape, spec.ndim));
   Resolved r{};
   r.stored = stored_format(spec.format, spec.ndim);
   r.block = block_of(spec.format, spec.block_size);
@@ -70,9 +69,7 @@ Status check_sizes(const std::string& where, const Resolved& r, std::span<const 
     return Status::invalid(where + " scales: got " + std::to_string(scales.size()) + " floats, expected " +
                            std::to_string(r.size.scales));
   }
-  if (Status bad = check_buffer(where + " codes", codes.data(), r.size.codes_bytes, code_alignment(r.stored));
-      !bad.ok())
-    return bad;
+  OCTAVO_TRY(check_buffer(where + " codes", codes.data(), r.size.codes_bytes, code_alignment(r.stored)));
   return check_buffer(where + " scales", scales.data(), 4 * r.size.scales, 4);
 }
 
@@ -175,9 +172,9 @@ Status encode(const MomentSpec& spec, std::span<const float> values, std::span<s
               std::span<float> scales) {
   const auto how = resolve("[encode] spec", spec);
   if (!how.ok()) return how.status();
-  if (Status bad = check_values("[encode]", spec, values); !bad.ok()) return bad;
-  if (Status bad = check_sizes("[encode]", *how, codes, scales); !bad.ok()) return bad;
-  if (Status bad = check_variance("[encode] values", spec, values); !bad.ok()) return bad;
+  OCTAVO_TRY(check_values("[encode]", spec, values));
+  OCTAVO_TRY(check_sizes("[encode]", *how, codes, scales));
+  OCTAVO_TRY(check_variance("[encode] values", spec, values));
   if (overlap(std::as_bytes(values), codes) || overlap(std::as_bytes(values), std::as_bytes(scales)) ||
       overlap(codes, std::as_bytes(scales))) {
     return Status::invalid("[encode] values, codes and scales overlap; they must not share memory");
@@ -192,8 +189,8 @@ Status decode(const MomentSpec& spec, std::span<const std::byte> codes, std::spa
               std::span<float> values) {
   const auto how = resolve("[decode] spec", spec);
   if (!how.ok()) return how.status();
-  if (Status bad = check_values("[decode]", spec, values); !bad.ok()) return bad;
-  if (Status bad = check_sizes("[decode]", *how, codes, scales); !bad.ok()) return bad;
+  OCTAVO_TRY(check_values("[decode]", spec, values));
+  OCTAVO_TRY(check_sizes("[decode]", *how, codes, scales));
   if (overlap(std::as_bytes(values), codes) || overlap(std::as_bytes(values), std::as_bytes(scales))) {
     return Status::invalid("[decode] values overlap codes or scales; they must not share memory");
   }
@@ -214,9 +211,9 @@ Status convert(const MomentSpec& from, std::span<const std::byte> from_codes,
     return Status::invalid("[convert] to: its numel and moment must equal those of from (" +
                            std::to_string(from.numel) + " elements)");
   }
-  if (Status bad = check_sizes("[convert] from", *source, from_codes, from_scales); !bad.ok()) return bad;
-  if (Status bad = check_sizes("[convert] to", *target, to_codes, to_scales); !bad.ok()) return bad;
-  if (Status bad = check_variance("[convert] from scales", from, from_scales); !bad.ok()) return bad;
+  OCTAVO_TRY(check_sizes("[convert] from", *source, from_codes, from_scales));
+  OCTAVO_TRY(check_sizes("[convert] to", *target, to_codes, to_scales));
+  OCTAVO_TRY(check_variance("[convert] from scales", from, from_scales));
   const std::span<const std::byte> in[] = {from_codes, std::as_bytes(from_scales)};
   const std::span<const std::byte> out[] = {to_codes, std::as_bytes(to_scales)};
   for (const auto& i : in) {

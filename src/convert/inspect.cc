@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "optimizers/checks.h"
 #include "optimizers/format_resolution.h"
+#include "status/first_error.h"
 
 #include <octavo/codec.h>
 
@@ -29,10 +30,8 @@ Result<MomentReport> inspect(const MomentSpec& spec, std::span<const std::byte> 
     return Status::invalid("[inspect] reference: got " + std::to_string(reference.size()) +
                            " floats, expected none or numel, " + std::to_string(spec.numel));
   }
-  if (Status bad = check_buffer("[inspect] reference", reference.data(),
-                                4 * static_cast<std::int64_t>(reference.size()), 4);
-      !bad.ok())
-    return bad;
+  OCTAVO_TRY(check_buffer("[inspect] reference", reference.data(),
+                          4 * static_cast<std::int64_t>(reference.size()), 4));
   const auto size = layout(spec);
   if (!size.ok()) return size.status();
   // The size is checked before memory is allocated, because `numel` may be larger than the codes that were
@@ -42,7 +41,7 @@ Result<MomentReport> inspect(const MomentSpec& spec, std::span<const std::byte> 
                            std::to_string(size->codes_bytes));
   }
   std::vector<float> values(static_cast<std::size_t>(spec.numel));
-  if (Status bad = decode(spec, codes, scales, values); !bad.ok()) return bad;
+  OCTAVO_TRY(decode(spec, codes, scales, values));
 
   MomentReport report;
   report.bytes = size->codes_bytes + 4 * size->scales;

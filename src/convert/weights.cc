@@ -2,6 +2,7 @@
 // (formula/narrow.h) for each element.
 // SPDX-License-Identifier: MIT
 #include "formula/narrow.h"
+#include "status/first_error.h"
 
 #include <octavo/codec.h>
 
@@ -51,9 +52,7 @@ std::int64_t residual_bytes(WeightStore store, std::int64_t numel) {
 
 Status join_weights(WeightStore store, std::span<const std::uint16_t> weights,
                     std::span<const std::byte> residual, std::span<float> values) {
-  if (Status bad = check_sizes("[join_weights]", store, weights.size(), values.size(), residual.size());
-      !bad.ok())
-    return bad;
+  OCTAVO_TRY(check_sizes("[join_weights]", store, weights.size(), values.size(), residual.size()));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const I32 weight(weights[i]);
     switch (store) {
@@ -74,9 +73,7 @@ Status join_weights(WeightStore store, std::span<const std::uint16_t> weights,
 
 Status split_weights(WeightStore store, std::span<const float> values, std::span<std::uint16_t> weights,
                      std::span<std::byte> residual) {
-  if (Status bad = check_sizes("[split_weights]", store, weights.size(), values.size(), residual.size());
-      !bad.ok())
-    return bad;
+  OCTAVO_TRY(check_sizes("[split_weights]", store, weights.size(), values.size(), residual.size()));
   for (std::size_t i = 0; i < values.size(); ++i) {
     formula::Split<I32> split{};
     switch (store) {

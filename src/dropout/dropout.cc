@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "dropout/backend.h"
 #include "optimizers/checks.h"
+#include "status/first_error.h"
 
 #include <string>
 
@@ -54,9 +55,9 @@ Status check_rows(const DropoutArgs& args) {
 Status check_buffers(const DropoutArgs& args, std::int64_t numel) {
   const std::string where = kWhere;
   const std::int64_t size = dtype_bytes(args.dtype), bytes = numel * size;
-  if (Status bad = check_buffer(where + " from", args.from, bytes, size); !bad.ok()) return bad;
-  if (Status bad = check_buffer(where + " to", args.to, bytes, size); !bad.ok()) return bad;
-  if (Status bad = check_buffer(where + " samples", args.samples, 8 * args.batch, 8); !bad.ok()) return bad;
+  OCTAVO_TRY(check_buffer(where + " from", args.from, bytes, size));
+  OCTAVO_TRY(check_buffer(where + " to", args.to, bytes, size));
+  OCTAVO_TRY(check_buffer(where + " samples", args.samples, 8 * args.batch, 8));
   const auto span = [](const void* data, std::int64_t count) {
     return std::span(static_cast<const std::byte*>(data), static_cast<std::size_t>(count));
   };
@@ -72,7 +73,7 @@ Status check_buffers(const DropoutArgs& args, std::int64_t numel) {
 
 Status dropout(const DropoutArgs& args) {
   const std::string where = kWhere;
-  if (Status bad = check_device(where, args.device); !bad.ok()) return bad;
+  OCTAVO_TRY(check_device(where, args.device));
   if (args.dtype > DType::f16) {
     return Status::invalid(where + " dtype: got " + std::to_string(static_cast<std::uint32_t>(args.dtype)) +
                            ", expected 0 (f32), 1 (bf16) or 2 (f16)");
@@ -83,11 +84,11 @@ Status dropout(const DropoutArgs& args) {
   }
   const auto numel = check_sizes(args);
   if (!numel.ok()) return numel.status();
-  if (Status bad = check_rows(args); !bad.ok()) return bad;
-  if (Status bad = check_stream(where, args.device, args.stream); !bad.ok()) return bad;
-  if (Status bad = check_threads(where, args.threads); !bad.ok()) return bad;
+  OCTAVO_TRY(check_rows(args));
+  OCTAVO_TRY(check_stream(where, args.device, args.stream));
+  OCTAVO_TRY(check_threads(where, args.threads));
   if (*numel == 0) return {};
-  if (Status bad = check_buffers(args, *numel); !bad.ok()) return bad;
+  OCTAVO_TRY(check_buffers(args, *numel));
   return args.device.kind == DeviceKind::cuda ? dropout_cuda(args) : dropout_cpu(args);
 }
 

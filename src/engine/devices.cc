@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/devices.h"
 
-#include "core/first_error.h"
 #include "optimizers/checks.h"
+#include "status/first_error.h"
 
 #include <unistd.h>
 

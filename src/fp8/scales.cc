@@ -1,13 +1,13 @@
 // Delayed scaling: the end of a step for every tensor's history, in the order in which Transformer Engine's
 // kernel does it.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "cpu/threads.h"
 #include "formula/fp8_scale.h"
 #include "fp8/backend.h"
 #include "fp8/invalid_argument.h"
 #include "optimizers/checks.h"
 #include "optimizers/format_resolution.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 #include <cmath>

@@ -7,13 +7,13 @@
 // before that, since nobody but this step touches them. Kernels' tables are in staging memory, too, and
 // written by the work queue, so their order is that of the work.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "cpu/threads.h"
 #include "formula/decide.h"
 #include "offload/batches.h"
 #include "offload/offloaded_step.h"
 #include "optimizers/checks.h"
 #include "optimizers/format_resolution.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,9 +1,9 @@
 // Checks everything that a caller passes, in one file. Messages name the argument, its value, and the
 // expected values.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "optimizers/checks.h"
 #include "optimizers/format_resolution.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 #include <bit>
@@ -155,8 +155,7 @@ Status check_device(const std::string& where, Device device) {
 }
 
 Status check_config(const GroupConfig& config) {
-  if (Status bad = check_enum("[octavo] config", "algorithm", config.algorithm, all_algorithms()); !bad.ok())
-    return bad;
+  OCTAVO_TRY(check_enum("[octavo] config", "algorithm", config.algorithm, all_algorithms()));
   if (config.amsgrad && switch_bit(config.algorithm, "amsgrad") < 0) {
     return Status::invalid(tag(config) + " amsgrad: got true, expected false (it belongs to " +
                            algorithms_with("amsgrad") + ")");
@@ -182,7 +181,7 @@ Status check_format_taken(const std::string& where, Algorithm algorithm, StateFo
 
 Status check_format(const std::string& where, StateFormat format, std::int64_t block, std::int64_t numel,
                     const std::array<std::int64_t, kMaxDims>& shape, int ndim) {
-  if (Status bad = check_enum(where, "format", format, all_state_formats()); !bad.ok()) return bad;
+  OCTAVO_TRY(check_enum(where, "format", format, all_state_formats()));
   if (numel < 0 || numel > kMaxNumel) {
     return Status::invalid(where + ".numel: got " + text(numel) + ", expected 0 to 2^48");
   }
@@ -217,13 +216,11 @@ Status check_format(const std::string& where, StateFormat format, std::int64_t b
 }
 
 Status check_spec(const std::string& where, const TensorSpec& spec) {
-  if (Status bad =
-          first_error({check_format(where, spec.format, spec.block_size, spec.numel, spec.shape, spec.ndim),
-                       check_enum(where, "param_dtype", spec.param_dtype, all_dtypes()),
-                       check_enum(where, "grad_dtype", spec.grad_dtype, all_dtypes()),
-                       check_enum(where, "store", spec.store, all_weight_stores())});
-      !bad.ok())
-    return bad;
+  OCTAVO_TRY(
+      first_error({check_format(where, spec.format, spec.block_size, spec.numel, spec.shape, spec.ndim),
+                   check_enum(where, "param_dtype", spec.param_dtype, all_dtypes()),
+                   check_enum(where, "grad_dtype", spec.grad_dtype, all_dtypes()),
+                   check_enum(where, "store", spec.store, all_weight_stores())}));
   if (spec.store != WeightStore::nearest && spec.param_dtype != DType::bf16) {
     return Status::invalid(where + ".store: got " + std::string(name(spec.store)) + " with " +
                            std::string(name(spec.param_dtype)) +
@@ -249,8 +246,8 @@ Status check_buffer(const std::string& where, const void* data, std::int64_t byt
 
 Status check_tensor(const std::string& where, const GroupConfig& config, const TensorArgs& t,
                     std::size_t number, bool with_grad, std::vector<BufferRange>& ranges) {
-  if (Status bad = check_spec(where, t.spec); !bad.ok()) return bad;
-  if (Status bad = check_format_taken(where, config.algorithm, t.spec.format); !bad.ok()) return bad;
+  OCTAVO_TRY(check_spec(where, t.spec));
+  OCTAVO_TRY(check_format_taken(where, config.algorithm, t.spec.format));
   if (t.offset < 0 || t.offset > kMaxNumel) {
     return Status::invalid(where + ".offset: got " + text(t.offset) + ", expected 0 to 2^48");
   }
@@ -261,8 +258,7 @@ Status check_tensor(const std::string& where, const GroupConfig& config, const T
                          bool written) -> Status {
                        if (!written && !with_grad)
                          return {};  // the gradient is the only buffer that is not written
-                       if (Status bad = check_buffer(where + "." + field, data, bytes, alignment); !bad.ok())
-                         return bad;
+                       OCTAVO_TRY(check_buffer(where + "." + field, data, bytes, alignment));
                        const auto begin = reinterpret_cast<std::uintptr_t>(data);
                        const auto end = begin + static_cast<std::uintptr_t>(bytes);
                        if (bytes > 0) ranges.push_back({begin, end, written, number, field});
@@ -271,12 +267,12 @@ Status check_tensor(const std::string& where, const GroupConfig& config, const T
 }
 
 Status check_tensors(const GroupConfig& config, std::span<const TensorArgs> tensors) {
-  if (Status bad = check_config(config); !bad.ok()) return bad;
+  OCTAVO_TRY(check_config(config));
   std::vector<BufferRange> ranges;
   ranges.reserve(tensors.size() * 7);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::string where = tag(config) + " tensors[" + std::to_string(i) + "]";
-    if (Status bad = check_tensor(where, config, tensors[i], i, true, ranges); !bad.ok()) return bad;
+    OCTAVO_TRY(check_tensor(where, config, tensors[i], i, true, ranges));
   }
   return check_overlap(tag(config), ranges);
 }
@@ -287,10 +283,9 @@ Status check_grads(std::span<const GradView> grads) {
     TensorSpec spec;
     spec.numel = grads[i].numel;
     spec.grad_dtype = grads[i].dtype;
-    if (Status bad = check_spec(where, spec); !bad.ok()) return bad;
+    OCTAVO_TRY(check_spec(where, spec));
     const std::int64_t size = dtype_bytes(grads[i].dtype);
-    if (Status bad = check_buffer(where + ".data", grads[i].data, grads[i].numel * size, size); !bad.ok())
-      return bad;
+    OCTAVO_TRY(check_buffer(where + ".data", grads[i].data, grads[i].numel * size, size));
   }
   return {};
 }
@@ -348,7 +343,7 @@ Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t 
   const auto bad_number = [&](const char* field, double value, const char* expected) {
     return Status::invalid(where + field + ": got " + text(value) + ", expected " + expected);
   };
-  if (Status bad = check_hyper(config, h, args.scalars.lr != nullptr); !bad.ok()) return bad;
+  OCTAVO_TRY(check_hyper(config, h, args.scalars.lr != nullptr));
   if (h.decay != Decay::by_name && h.decay != Decay::coupled && h.decay != Decay::decoupled) {
     return Status::invalid(where + "decay: got " + text(static_cast<std::uint32_t>(h.decay)) +
                            ", expected 0 (by name), 1 (coupled) or 2 (decoupled)");

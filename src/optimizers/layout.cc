@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "optimizers/checks.h"
 #include "optimizers/format_resolution.h"
+#include "status/first_error.h"
 
 namespace octavo {
 
@@ -18,10 +19,9 @@ SlotLayout slot_layout(StateFormat stored, Moment moment, std::int64_t block, st
 }
 
 Result<TensorLayout> layout(const GroupConfig& config, const TensorSpec& spec) {
-  if (Status bad = check_config(config); !bad.ok()) return bad;
-  if (Status bad = check_spec(tag(config) + " spec", spec); !bad.ok()) return bad;
-  if (Status bad = check_format_taken(tag(config) + " spec", config.algorithm, spec.format); !bad.ok())
-    return bad;
+  OCTAVO_TRY(check_config(config));
+  OCTAVO_TRY(check_spec(tag(config) + " spec", spec));
+  OCTAVO_TRY(check_format_taken(tag(config) + " spec", config.algorithm, spec.format));
   const SlotList slots = slots_of(algorithm_index(config));
   const StateFormat stored = stored_format(spec.format, spec.ndim);
   const std::int64_t block = block_of(spec.format, spec.block_size);
@@ -37,7 +37,7 @@ Result<TensorLayout> layout(const GroupConfig& config, const TensorSpec& spec) {
 
 Result<StateFormat> format_for(StateFormat wanted, std::int64_t whole_numel, std::int64_t min_quantized_size,
                                bool sharded) {
-  if (Status bad = check_format("[format_for]", wanted, 0, whole_numel, {}, 0); !bad.ok()) return bad;
+  OCTAVO_TRY(check_format("[format_for]", wanted, 0, whole_numel, {}, 0));
   if (default_block_size(wanted) > 0 && whole_numel < min_quantized_size) return StateFormat::fp32;
   if (sharded && has_rank1_scales(wanted)) {
     return Status::invalid("[format_for] a sharded parameter cannot have '" + std::string(name(wanted)) +

@@ -2,6 +2,7 @@
 #include "transducer/cuda/call.h"
 
 #include "cuda/runtime/runtime.h"
+#include "status/first_error.h"
 #include "transducer/invalid_argument.h"
 #include "transducer/lattice.h"
 
@@ -49,11 +50,9 @@ static_assert(sizeof(TransducerClip) == transducer::kClipBytes &&
 
 Status check_memory(const TransducerArgs& args, std::initializer_list<NamedPointer> pointers) {
   const int device = args.device.index;
-  if (Status bad = check_device("[transducer]", device); !bad.ok()) return bad;
-  for (const NamedPointer& p : pointers) {
-    if (Status bad = check_pointer(std::string("[transducer] ") + p.name, p.data, device); !bad.ok())
-      return bad;
-  }
+  OCTAVO_TRY(check_device("[transducer]", device));
+  for (const NamedPointer& p : pointers)
+    OCTAVO_TRY(check_pointer(std::string("[transducer] ") + p.name, p.data, device));
   return check_stream("[transducer] ", static_cast<cudaStream_t>(args.stream), device);
 }
 

@@ -2,6 +2,7 @@
 // the device, so the host neither plans with them nor waits.
 // SPDX-License-Identifier: MIT
 #include "cuda/runtime/runtime.h"
+#include "status/first_error.h"
 #include "transducer/cuda/call.h"
 #include "transducer/cuda/logits.h"
 #include "transducer/invalid_argument.h"
@@ -41,7 +42,7 @@ Status check_inputs(const TransducerArgs& args, const void* numbers, const char*
 }  // namespace
 
 Result<std::int64_t> workspace_bytes_cuda(const TransducerArgs& args) {
-  if (Status bad = check_gpu_limits(args); !bad.ok()) return bad;
+  OCTAVO_TRY(check_gpu_limits(args));
   constexpr std::int64_t kRows = std::int64_t{1} << 33;  // a launch has 2^31 - 1 blocks
   if (args.batch * args.frames * args.positions > kRows)
     return invalid("frames", args.frames, "batch * frames * positions up to 2^33 on a GPU");
@@ -54,7 +55,7 @@ Result<std::int64_t> workspace_bytes_cuda(const TransducerArgs& args) {
 }
 
 Status loss_cuda(const TransducerArgs& args, float* losses) {
-  if (Status bad = check_inputs(args, losses, "losses"); !bad.ok()) return bad;
+  OCTAVO_TRY(check_inputs(args, losses, "losses"));
   const cuda::DeviceScope scope(args.device.index);
   const auto stream = static_cast<cudaStream_t>(args.stream);
   if (args.batch == 0) return cuda::queued("an empty sum", cudaMemsetAsync(losses, 0, 4, stream));
@@ -73,12 +74,9 @@ Status loss_cuda(const TransducerArgs& args, float* losses) {
 
 Status gradient_cuda(const TransducerArgs& args, const float* grad_losses, TransducerView<void> token_grad,
                      TransducerView<void> duration_grad) {
-  if (Status bad = check_inputs(args, grad_losses, "grad_losses"); !bad.ok()) return bad;
-  if (Status bad =
-          cuda::check_memory(args, {{"token_grad", token_grad.data}, {"duration_grad", duration_grad.data}});
-      !bad.ok()) {
-    return bad;
-  }
+  OCTAVO_TRY(check_inputs(args, grad_losses, "grad_losses"));
+  OCTAVO_TRY(
+      cuda::check_memory(args, {{"token_grad", token_grad.data}, {"duration_grad", duration_grad.data}}));
   const cuda::DeviceScope scope(args.device.index);
   const auto stream = static_cast<cudaStream_t>(args.stream);
   cuda::Places places(args.workspace.data());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "transducer/cuda/tiles.h"
 
+#include "status/first_error.h"
 #include "transducer/tiles.h"
 
 #include <algorithm>
@@ -97,7 +98,7 @@ Product JointSteps::activations_product(const JointTile& tile) const {
 
 Status JointSteps::begin(bool start) const {
   const cudaError_t clips = put_clips(work_.lattice, tiles_.clips.data(), tiles_.labels, start, stream_);
-  if (Status bad = queued("put_clips", clips); !bad.ok()) return bad;
+  OCTAVO_TRY(queued("put_clips", clips));
   return queued("joint_pad", joint_pad(work_, stream_));
 }
 
@@ -117,7 +118,7 @@ Status JointSteps::records(const JointTile& tile) const {
 
 Status JointSteps::walk(float* losses) const {
   const cudaError_t walked = walk_lattices(work_.lattice, tiles_.positions, stream_);
-  if (Status bad = queued("walk_lattices", walked); !bad.ok()) return bad;
+  OCTAVO_TRY(queued("walk_lattices", walked));
   return queued("put_losses", put_losses(work_.lattice, losses, stream_));
 }
 

@@ -7,6 +7,7 @@
 #include "cuda/runtime/upload.h"
 #include "formula/norm.h"
 #include "optimizers/backend.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 #include <tuple>
@@ -65,7 +66,7 @@ class CudaNorm final : public NormBackend {
 
   Status run(std::span<std::byte> workspace, GradNorm* out, void* stream_handle, int /*threads*/) override {
     auto* stream = static_cast<cudaStream_t>(stream_handle);
-    if (Status bad = check_places(workspace.data(), out, stream); !bad.ok()) return bad;
+    OCTAVO_TRY(check_places(workspace.data(), out, stream));
     const DeviceScope scope(device_);
     std::byte* const at = workspace.data();
     auto* totals = reinterpret_cast<NormTotals*>(at);
@@ -90,7 +91,7 @@ class CudaNorm final : public NormBackend {
 
   Result<std::span<const double>> run_chunks(std::span<std::byte> workspace, GradNorm* out, void* stream,
                                              int threads) override {
-    if (Status bad = run(workspace, out, stream, threads); !bad.ok()) return bad;
+    OCTAVO_TRY(run(workspace, out, stream, threads));
     return std::span(reinterpret_cast<const double*>(workspace.data() + sums_at_),
                      static_cast<std::size_t>(chunks_));
   }
@@ -102,15 +103,15 @@ class CudaNorm final : public NormBackend {
   Status check_places(const void* workspace, const void* out, cudaStream_t stream) {
     if (addresses_ == Addresses::checked) return {};
     if (workspace != checked_workspace_) {
-      if (Status bad = check_pointer("[grad_norm] workspace", workspace, device_); !bad.ok()) return bad;
+      OCTAVO_TRY(check_pointer("[grad_norm] workspace", workspace, device_));
       checked_workspace_ = workspace;
     }
     if (out != checked_out_) {
-      if (Status bad = check_pointer("[grad_norm] out", out, device_); !bad.ok()) return bad;
+      OCTAVO_TRY(check_pointer("[grad_norm] out", out, device_));
       checked_out_ = out;
     }
     if (stream != checked_stream_) {
-      if (Status bad = check_stream("[grad_norm] ", stream, device_); !bad.ok()) return bad;
+      OCTAVO_TRY(check_stream("[grad_norm] ", stream, device_));
       checked_stream_ = stream;
     }
     return {};
@@ -145,14 +146,14 @@ class CudaNorm final : public NormBackend {
 
 Result<std::unique_ptr<NormBackend>> make_cuda_norm(int device, std::span<const GradView> grads,
                                                     Addresses addresses) {
-  if (Status bad = cuda::check_device("[grad_norm]", device); !bad.ok()) return bad;
+  OCTAVO_TRY(cuda::check_device("[grad_norm]", device));
   for (std::size_t i = 0; i < grads.size() && addresses == Addresses::unknown; ++i) {
     if (grads[i].numel == 0) continue;
     const std::string where = "[grad_norm] grads[" + std::to_string(i) + "].data";
-    if (Status bad = cuda::check_pointer(where, grads[i].data, device); !bad.ok()) return bad;
+    OCTAVO_TRY(cuda::check_pointer(where, grads[i].data, device));
   }
   auto backend = std::make_unique<cuda::CudaNorm>(device, grads, addresses);
-  if (Status bad = backend->bind(); !bad.ok()) return bad;
+  OCTAVO_TRY(backend->bind());
   return std::unique_ptr<NormBackend>(std::move(backend));
 }
 

@@ -6,6 +6,7 @@
 #include "cuda/runtime/runtime.h"
 #include "cuda/runtime/upload.h"
 #include "optimizers/backend.h"
+#include "status/first_error.h"
 
 namespace octavo {
 namespace cuda {
@@ -89,7 +90,7 @@ class CudaNormOps final : public NormOps {
 }  // namespace cuda
 
 Result<std::unique_ptr<NormOps>> make_cuda_norm_ops(const std::string& where, int device) {
-  if (Status bad = cuda::check_device(where, device); !bad.ok()) return bad;
+  OCTAVO_TRY(cuda::check_device(where, device));
   return std::unique_ptr<NormOps>(std::make_unique<cuda::CudaNormOps>(device));
 }
 

@@ -3,6 +3,7 @@
 
 #include "cuda/runtime/cublaslt_api.h"
 #include "cuda/runtime/runtime.h"
+#include "status/first_error.h"
 
 #include <dlfcn.h>
 
@@ -300,7 +301,7 @@ Result<std::pair<lt::Handle, Plan*>> plan_of(AllPlans& all, const Product& produ
   const auto found = own.plans.find({product, at});
   if (found != own.plans.end()) return std::pair(own.handle, &found->second);
   Plan plan;
-  if (Status bad = Planner(f).make(own.handle, product, at, plan); !bad.ok()) return bad;
+  OCTAVO_TRY(Planner(f).make(own.handle, product, at, plan));
   return std::pair(own.handle, &own.plans.emplace(std::pair(product, at), std::move(plan)).first->second);
 }
 
@@ -309,7 +310,7 @@ Result<std::pair<lt::Handle, Plan*>> plan_of(AllPlans& all, const Product& produ
 Status load_products() { return library().status; }
 
 Status multiply(const Product& product, const ProductMemory& memory, void* workspace, cudaStream_t stream) {
-  if (Status bad = load_products(); !bad.ok()) return bad;
+  OCTAVO_TRY(load_products());
   const lt::Functions& f = library().functions;
   AllPlans& all = all_plans();
   const std::lock_guard lock(

@@ -2,6 +2,7 @@
 #include "cuda/runtime/runtime.h"
 
 #include "cuda/runtime/arch.h"
+#include "status/first_error.h"
 
 #include <octavo/backend.h>
 
@@ -129,7 +130,7 @@ Status check_device(const std::string& where, int device) {
   static std::set<int> usable;
   const std::lock_guard lock(mutex);
   if (usable.contains(device)) return {};
-  if (Status bad = check_number(where, device); !bad.ok()) return bad;
+  OCTAVO_TRY(check_number(where, device));
   const GpuInfo gpu = inspect(device);
   if (!gpu.usable)
     return Status::unsupported(where + " device: " + cuda_name(device) + " (" + gpu.name + "): " + gpu.note);
@@ -259,7 +260,7 @@ GpuReport list_gpus() {
 }
 
 Result<GpuInfo> gpu_info(int device) {
-  if (Status bad = cuda::check_number("[octavo]", device); !bad.ok()) return bad;
+  OCTAVO_TRY(cuda::check_number("[octavo]", device));
   return cuda::inspect(device);
 }
 

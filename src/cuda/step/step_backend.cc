@@ -6,7 +6,6 @@
 // writes, so it uses the tensors that it was captured with. As long as the graph exists, steps outside it
 // that use the same workspace, of this group or of a later one, write the table every time (graph_use.h).
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "cuda/rank1/matrix_view.h"
 #include "cuda/runtime/graph_use.h"
 #include "cuda/runtime/runtime.h"
@@ -16,6 +15,7 @@
 #include "optimizers/backend.h"
 #include "optimizers/checks.h"
 #include "optimizers/format_resolution.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 #include <bit>
@@ -84,7 +84,7 @@ class CudaStep final : public StepBackend {
         const auto same = prepare_kernel(tag(config_), first, device_);
         if (!same.ok()) return same.status();
       }
-      if (Status bad = prepare_rank1(launch); !bad.ok()) return bad;
+      OCTAVO_TRY(prepare_rank1(launch));
       if (launch.units >= kMaxUnits || launch.panels >= kMaxUnits) {
         return Status::invalid(tag(config_) +
                                " tensors: got over 2^40 elements of one format, expected fewer; make " +
@@ -99,7 +99,7 @@ class CudaStep final : public StepBackend {
     for (std::size_t i = 0; i < grads.size() && addresses_ == Addresses::unknown; ++i) {
       if (numel_[i] == 0) continue;
       const std::string where = tag(config_) + " grads[" + std::to_string(i) + "]";
-      if (Status bad = check_pointer(where, grads[i], device_); !bad.ok()) return bad;
+      OCTAVO_TRY(check_pointer(where, grads[i], device_));
     }
     for (Launch& launch : launches_) {
       for (std::size_t i = 0; i < launch.tensor.size(); ++i) {
@@ -120,10 +120,10 @@ class CudaStep final : public StepBackend {
 
   Result<StepReport> step(const StepArgs& args) override {
     auto* stream = static_cast<cudaStream_t>(args.stream);
-    if (Status bad = check_places(args, stream); !bad.ok()) return bad;
+    OCTAVO_TRY(check_places(args, stream));
     const DeviceScope scope(device_);
     auto* workspace = args.workspace.data();
-    if (Status bad = refresh_table(workspace, stream); !bad.ok()) return bad;
+    OCTAVO_TRY(refresh_table(workspace, stream));
 
     const formula::StepInputs inputs = formula::step_inputs(describe(config_.algorithm)->decay, args);
     const StepScalars& s = args.scalars;
@@ -139,7 +139,7 @@ class CudaStep final : public StepBackend {
     params.constants = prepare_on_host(algorithm_, host);
     if (on_device) {
       params.prepared = reinterpret_cast<const Prepared*>(workspace);
-      if (Status bad = decide_on_device(inputs, workspace, stream); !bad.ok()) return bad;
+      OCTAVO_TRY(decide_on_device(inputs, workspace, stream));
     }
     for (const Launch& launch : launches_) {  // both passes of a rule with a trust ratio decode by old scales
       if (launch.panels == 0) continue;
@@ -147,12 +147,10 @@ class CudaStep final : public StepBackend {
           open_rank1(table_of(launch, workspace), launch.tensors(), launch.rank1_slots, stream);
       if (error != cudaSuccess) return launch_failed("folding axis maxima", error);
     }
-    if (has_trust_ratio()) {
-      if (Status bad = run_trust_ratio_pass(params, args.sums, workspace, stream); !bad.ok()) return bad;
-    }
+    if (has_trust_ratio()) OCTAVO_TRY(run_trust_ratio_pass(params, args.sums, workspace, stream));
     for (const Launch& launch : launches_) {
       if (launch.panels == 0) continue;
-      if (Status bad = find_maxima(launch, params, workspace, stream); !bad.ok()) return bad;
+      OCTAVO_TRY(find_maxima(launch, params, workspace, stream));
     }
     for (const Launch& launch : launches_) {
       const Status bad = launch.by_panels ? run_panels(launch, launch.kernel.panels->kernel,
@@ -190,10 +188,8 @@ class CudaStep final : public StepBackend {
   // Finds the new maxima of rank-1 scales and makes them the scales.
   Status find_maxima(const Launch& launch, const StepParams& params, std::byte* workspace,
                      cudaStream_t stream) const {
-    if (Status bad =
-            run_panels(launch, launch.kernel.rank1->kernel, launch.rank1_shape, params, workspace, stream);
-        !bad.ok())
-      return bad;
+    OCTAVO_TRY(
+        run_panels(launch, launch.kernel.rank1->kernel, launch.rank1_shape, params, workspace, stream));
     const cudaError_t error = close_rank1(params.prepared, table_of(launch, workspace), launch.tensors(),
                                           launch.rank1_slots, stream);
     return error == cudaSuccess ? Status() : launch_failed("publishing axis maxima", error);
@@ -216,10 +212,8 @@ class CudaStep final : public StepBackend {
       error = cudaMemsetAsync(sums, 0, static_cast<std::size_t>(tensors) * sizeof *sums, stream);
     StepParams first = params;
     first.sums = sums_at(tiles_at_);
-    for (const Launch& launch : launches_) {
-      if (Status bad = run(launch, launch.kernel.trust_ratio, first, workspace, stream); !bad.ok())
-        return bad;
-    }
+    for (const Launch& launch : launches_)
+      OCTAVO_TRY(run(launch, launch.kernel.trust_ratio, first, workspace, stream));
     if (error == cudaSuccess && nodes_ > 0)
       error = add_tiles(params.prepared, sums_at(tiles_at_), nodes_, sums_at(nodes_at_), stream);
     for (const Launch& launch : launches_) {
@@ -405,8 +399,7 @@ class CudaStep final : public StepBackend {
     if (addresses_ == Addresses::checked) return {};
     const std::string where = tag(config_) + " ";
     if (args.workspace.data() != checked_workspace_) {
-      if (Status bad = check_pointer(where + "workspace", args.workspace.data(), device_); !bad.ok())
-        return bad;
+      OCTAVO_TRY(check_pointer(where + "workspace", args.workspace.data(), device_));
       checked_workspace_ = args.workspace.data();
     }
     const StepScalars& s = args.scalars;
@@ -414,12 +407,11 @@ class CudaStep final : public StepBackend {
     static constexpr const char* kNames[] = {"lr", "step", "loss_scale", "found_inf", "norm", "report"};
     for (std::size_t i = 0; i < std::size(given); ++i) {
       if (given[i] == checked_scalars_[i]) continue;
-      if (Status bad = check_pointer(where + "scalars." + kNames[i], given[i], device_); !bad.ok())
-        return bad;
+      OCTAVO_TRY(check_pointer(where + "scalars." + kNames[i], given[i], device_));
       checked_scalars_[i] = given[i];
     }
     if (stream != checked_stream_) {
-      if (Status bad = check_stream(where, stream, device_); !bad.ok()) return bad;
+      OCTAVO_TRY(check_stream(where, stream, device_));
       checked_stream_ = stream;
     }
     return {};
@@ -570,7 +562,7 @@ class CudaStep final : public StepBackend {
 Result<std::unique_ptr<StepBackend>> make_cuda_step(const GroupConfig& config,
                                                     std::span<const TensorArgs> tensors, Addresses addresses,
                                                     std::span<std::int64_t* const> counts) {
-  if (Status bad = cuda::check_device(tag(config), config.device.index); !bad.ok()) return bad;
+  OCTAVO_TRY(cuda::check_device(tag(config), config.device.index));
   const int device = config.device.index;
   for (std::size_t i = 0; i < tensors.size() && addresses == Addresses::unknown; ++i) {
     const TensorArgs& t = tensors[i];
@@ -587,7 +579,7 @@ Result<std::unique_ptr<StepBackend>> make_cuda_step(const GroupConfig& config,
     if (!bad.ok()) return bad;
   }
   auto backend = std::make_unique<cuda::CudaStep>(config, algorithm_index(config), addresses, counts);
-  if (Status bad = backend->bind(tensors); !bad.ok()) return bad;
+  OCTAVO_TRY(backend->bind(tensors));
   return std::unique_ptr<StepBackend>(std::move(backend));
 }
 

@@ -4,11 +4,11 @@
 // The first one of a step is copied to the tensor's own memory, once the step before has read what was there.
 // Further ones (and a first one that is kept in another type) pass through memory that is used in turn.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "engine/impl.h"
 #include "offload/host_grads.h"
 #include "offload/host_threads.h"
 #include "optimizers/checks.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 

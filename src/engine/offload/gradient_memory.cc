@@ -1,8 +1,8 @@
 // Host memory of gradients: each tensor's own, made when it is first needed, and passages for those that are
 // added to what is there.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "engine/impl.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
 // Copies of parameters in host memory, of tensors that the CPU steps: made before the first step, after the
 // tensor was set again, and whenever somebody says that one side was written.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "engine/impl.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 

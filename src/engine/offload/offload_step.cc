@@ -1,8 +1,8 @@
 // A step of tensors whose states are in host memory: what it needs is brought where it is read, and what is
 // under way afterwards is noted with each tensor.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "engine/impl.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 

@@ -4,9 +4,9 @@
 // last one has left: counts of steps on the CPU are known when its queue has passed them (begin), weights are
 // up before they are changed again, gradients that are held are read before others come in their place.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "engine/impl.h"
 #include "offload/thread_queue.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 
