@@ -43,9 +43,9 @@ Result<MemoryUse> simulate(std::span<const Event> events, const AllocatorRules& 
   for (std::size_t i = 0; i < events.size(); ++i) {
     const Event& event = events[i];
     if (event.bytes < 0) {
-      if (event.bytes != -1) return bad_event(i, "bytes", event.bytes, "at least 0, or -1 to give it back");
+      if (event.bytes != -1) return bad_event(i, "bytes", event.bytes, "at least 0, or -1 to free it");
       const auto found = taken.find(event.id);
-      if (found == taken.end()) return bad_event(i, "id", event.id, "one that is taken");
+      if (found == taken.end()) return bad_event(i, "id", event.id, "an allocated id");
       const Taken held = found->second;
       taken.erase(found);
       if (held.bytes == 0) continue;
@@ -63,7 +63,7 @@ Result<MemoryUse> simulate(std::span<const Event> events, const AllocatorRules& 
       return bad_event(i, "bytes", event.bytes, "less than 2^60 bytes in all");
     }
     const auto [at, is_new] = taken.try_emplace(event.id, Taken{0, event.bytes, event.owner});
-    if (!is_new) return bad_event(i, "id", event.id, "one that is not taken");
+    if (!is_new) return bad_event(i, "id", event.id, "an id that is not allocated");
     if (event.bytes == 0) continue;
     const std::int64_t bytes = rounded_up(event.bytes, kStep);
     Pool& pool = bytes <= kSmall ? small : large;

@@ -119,18 +119,18 @@ std::optional<std::size_t> number_here(std::string_view text) {
 Result<Gpu> of_this_machine(std::string_view text, std::size_t number) {
   const GpuReport report = list_gpus();
   if (report.gpus.empty()) {
-    return Status::unsupported("[plan] gpu: got " + quoted(text) + ", but this machine has none (" +
-                               report.note + "); expected " + expected());
+    return Status::unsupported("[plan] gpu: got ", quoted(text), ", but this machine has none (", report.note,
+                               "); expected ", expected());
   }
   if (number >= report.gpus.size()) {
     return kInvalid("gpu", quoted(text),
-                    "this:0 to this:" + std::to_string(report.gpus.size() - 1) + ", the GPUs that are here");
+                    "this:0 to this:" + std::to_string(report.gpus.size() - 1) + ", the local GPUs");
   }
   const GpuInfo& here = report.gpus[number];
   const Card* card = called(here.name);
   if (card == nullptr) {
-    return Status::unsupported("[plan] gpu: got " + quoted(text) + ", which is '" + here.name +
-                               "' and not in the list; expected the one most like it: " + expected());
+    return Status::unsupported("[plan] gpu: got ", quoted(text), ", which is '", here.name,
+                               "', which is not in the list; expected the most similar one: ", expected());
   }
   // The driver may use one name for two sizes.
   const auto away = [&](const Card* each) { return std::abs(each->gpu.memory - here.memory_bytes); };

@@ -68,7 +68,7 @@ class Pool {
     std::size_t before = kNone, after = kNone;  // in the same segment
     bool taken = false;
   };
-  // Of several blocks of one size, the lowest address is used first.
+  // Blocks of one size are used in the order of their addresses.
   struct Key {
     std::int64_t size, address;
     std::size_t block;

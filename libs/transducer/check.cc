@@ -84,7 +84,7 @@ Status check_durations(const TransducerArgs& args) {
       return invalid(element("durations", i), std::to_string(d) + " again", "each duration once");
   }
   if (count == 1 && begin[0] == 0)
-    return invalid("durations", "0 alone", "one of at least 1: blank must advance");
+    return invalid("durations", "only 0", "one of at least 1: blank must advance");
   return {};
 }
 

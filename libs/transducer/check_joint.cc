@@ -63,7 +63,7 @@ Status check_joint_numbers(const TransducerArgs& args, const TransducerJoint& jo
     return invalid("bias_dtype", static_cast<std::int64_t>(joint.bias_dtype), "0 (f32) or dtype");
   if (!(joint.dropout >= 0.0 && joint.dropout < 1.0))
     return invalid("dropout", formula::shown(joint.dropout), "at least 0 and below 1");
-  if (joint.tile_cells < 0) return invalid("tile_cells", joint.tile_cells, "at least 0 (0: chosen)");
+  if (joint.tile_cells < 0) return invalid("tile_cells", joint.tile_cells, "at least 0 (0: default)");
   return {};
 }
 
@@ -100,7 +100,7 @@ Status check_joint_grads(const TransducerArgs& args, const TransducerJoint& join
                           add("weight gradient", grads.weight, bytes.weight),
                           add("bias gradient", grads.bias, bytes.bias)}));
   if (grads.bias != nullptr && joint.bias == nullptr)
-    return invalid("bias gradient", "memory for it", "null: there is no bias");
+    return invalid("bias gradient", "a buffer", "null: there is no bias");
   std::vector<Buffer> read = inputs(args, joint);
   read.push_back({"workspace", args.workspace});
   read.push_back({"grad_losses", bytes_of(grad_losses, loss_bytes(args))});

@@ -44,7 +44,7 @@ Status check_written(const TransducerArgs& args, const std::string& name, std::a
     const auto at = static_cast<std::size_t>(i);
     if (sizes[at] > 1 && strides[at] < inner) {
       return invalid(element(name + ".strides", i), strides[at],
-                     "at least " + std::to_string(inner) + ": rows of a gradient share no memory");
+                     "at least " + std::to_string(inner) + ": rows of a gradient must not overlap");
     }
     inner += (sizes[at] - 1) * strides[at];
   }
@@ -99,7 +99,7 @@ std::array<Buffer, 4> indices(const TransducerArgs& args) {
 Status check_apart(const Buffer& written, std::span<const Buffer> others) {
   for (const Buffer& other : others) {
     if (shares_bytes(written.bytes, other.bytes))
-      return invalid(written.name, std::string("memory of ") + other.name, "memory of its own");
+      return invalid(written.name, std::string("memory of ") + other.name, "separate memory");
   }
   return {};
 }
@@ -148,7 +148,7 @@ Status check_grads(const TransducerArgs& args, const float* grad_losses, Transdu
     OCTAVO_TRY(check_written(args, w.name, w.strides, w.outputs));
   }
   if (!apart(args, written[0], written[1]))
-    return invalid("duration_grad", "memory of token_grad", "elements of its own");
+    return invalid("duration_grad", "memory of token_grad", "separate elements");
   const Buffer others[] = {{"workspace", args.workspace}, {"grad_losses", bytes_of(grad_losses, bytes)}};
   const auto read = indices(args);
   for (std::size_t w = 0; w < 2; ++w) {
@@ -156,7 +156,7 @@ Status check_grads(const TransducerArgs& args, const float* grad_losses, Transdu
       const bool in_place = w == r && same(written[w], logits[r]);
       if (!in_place && !apart(args, written[w], logits[r])) {
         return invalid(written[w].name, std::string("memory of ") + logits[r].name,
-                       "the logits' own memory in the same order, or memory apart");
+                       "the logits' own memory in the same order, or separate memory");
       }
     }
     const Buffer buffer{written[w].name, part_bytes(args, written[w])};

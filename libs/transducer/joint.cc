@@ -69,8 +69,7 @@ Status transducer_joint_gradient(const TransducerArgs& args, const TransducerJoi
     return transducer::joint_gradient_cuda(args, joint, grad_losses, grads);
   if (Workspace(args.workspace, args.batch).head->key != transducer::key_of(args, joint)) {
     return Status::invalid(
-        std::string(kWhere) +
-        " workspace: was not filled by transducer_joint_loss with these arguments; call it first");
+        kWhere, " workspace: was not filled by transducer_joint_loss with these arguments; call it first");
   }
   return transducer::joint_gradient_cpu(args, joint, grad_losses, grads);
 }

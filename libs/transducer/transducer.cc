@@ -46,7 +46,7 @@ Status check_call(const TransducerArgs& args) {
   OCTAVO_TRY(transducer::check_args(args));
   if (args.batch == 0) {
     if (args.reduction == TransducerReduction::none || args.reduction == TransducerReduction::sum) return {};
-    return Status::invalid(std::string(kWhere) + " batch: got 0, expected at least 1 (no clip has no mean)");
+    return Status::invalid(kWhere, " batch: got 0, expected at least 1 (zero clips have no mean)");
   }
   const Result<std::int64_t> bytes = bytes_needed(args);
   if (!bytes.ok()) return bytes.status();
@@ -61,8 +61,7 @@ Result<TransducerReduction> parse_transducer_reduction(std::string_view text) {
     if (text == kReductions[i]) return static_cast<TransducerReduction>(i);
     known += (i == 0 ? "" : ", ") + std::string(kReductions[i]);
   }
-  return Status::invalid(std::string(kWhere) + " reduction: got '" + std::string(text) +
-                         "', expected one of " + known);
+  return Status::invalid(kWhere, " reduction: got '", text, "', expected one of ", known);
 }
 
 bool draws_rnnt(double omega, std::uint64_t seed, std::uint64_t step) {
@@ -98,8 +97,7 @@ Status transducer_gradient(const TransducerArgs& args, const float* grad_losses,
   if (on_gpu(args)) return transducer::gradient_cuda(args, grad_losses, token_grad, duration_grad);
   if (Workspace(args.workspace, args.batch).head->key != transducer::key_of(args, true)) {
     return Status::invalid(
-        std::string(kWhere) +
-        " workspace: was not filled by transducer_loss with these arguments; call it first");
+        kWhere, " workspace: was not filled by transducer_loss with these arguments; call it first");
   }
   transducer::gradient_cpu(args, grad_losses, token_grad, duration_grad);
   return {};

@@ -47,7 +47,7 @@ struct Resolved {
 
 Result<Resolved> resolve(const std::string& where, const MomentSpec& spec) {
   if (spec.moment != Moment::first && spec.moment != Moment::second) {
-    return Status::invalid(where + ".moment: got " + std::to_string(static_cast<std::uint32_t>(spec.moment)) +
+    return Status::invalid(where, ".moment: got ", static_cast<std::uint32_t>(spec.moment),
                            ", expected 0 or 1");
   }
   OCTAVO_TRY(check_format(where, spec.format, spec.block_size, spec.numel, spec.shape, spec.ndim));
@@ -62,12 +62,10 @@ Result<Resolved> resolve(const std::string& where, const MomentSpec& spec) {
 Status check_sizes(const std::string& where, const Resolved& r, std::span<const std::byte> codes,
                    std::span<const float> scales) {
   if (static_cast<std::int64_t>(codes.size()) != r.size.codes_bytes) {
-    return Status::invalid(where + " codes: got " + std::to_string(codes.size()) + " bytes, expected " +
-                           std::to_string(r.size.codes_bytes));
+    return Status::invalid(where, " codes: got ", codes.size(), " bytes, expected ", r.size.codes_bytes);
   }
   if (static_cast<std::int64_t>(scales.size()) != r.size.scales) {
-    return Status::invalid(where + " scales: got " + std::to_string(scales.size()) + " floats, expected " +
-                           std::to_string(r.size.scales));
+    return Status::invalid(where, " scales: got ", scales.size(), " floats, expected ", r.size.scales);
   }
   OCTAVO_TRY(check_buffer(where + " codes", codes.data(), r.size.codes_bytes, code_alignment(r.stored)));
   return check_buffer(where + " scales", scales.data(), 4 * r.size.scales, 4);
@@ -75,8 +73,7 @@ Status check_sizes(const std::string& where, const Resolved& r, std::span<const 
 
 Status check_values(const std::string& where, const MomentSpec& spec, std::span<const float> values) {
   if (static_cast<std::int64_t>(values.size()) != spec.numel) {
-    return Status::invalid(where + " values: got " + std::to_string(values.size()) +
-                           " floats, expected numel, " + std::to_string(spec.numel));
+    return Status::invalid(where, " values: got ", values.size(), " floats, expected numel, ", spec.numel);
   }
   return check_buffer(where + " values", values.data(), 4 * spec.numel, 4);
 }
@@ -90,8 +87,7 @@ Status check_variance(const std::string& where, const MomentSpec& spec, std::spa
   if (spec.moment != Moment::second) return {};
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (values[i] < 0.0F) {
-      return Status::invalid(where + "[" + std::to_string(i) + "]: got " + std::to_string(values[i]) +
-                             ", expected at least 0 in a second moment");
+      return Status::invalid(where, "[", i, "]: got ", values[i], ", expected at least 0 in a second moment");
     }
   }
   return {};
@@ -208,8 +204,8 @@ Status convert(const MomentSpec& from, std::span<const std::byte> from_codes,
   const auto target = resolve("[convert] to", to);
   if (!target.ok()) return target.status();
   if (from.numel != to.numel || from.moment != to.moment) {
-    return Status::invalid("[convert] to: its numel and moment must equal those of from (" +
-                           std::to_string(from.numel) + " elements)");
+    return Status::invalid("[convert] to: its numel and moment must equal those of from (", from.numel,
+                           " elements)");
   }
   OCTAVO_TRY(check_sizes("[convert] from", *source, from_codes, from_scales));
   OCTAVO_TRY(check_sizes("[convert] to", *target, to_codes, to_scales));

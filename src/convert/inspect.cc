@@ -27,8 +27,8 @@ codecs::Outermost outermost(StateFormat stored, Moment moment) {
 Result<MomentReport> inspect(const MomentSpec& spec, std::span<const std::byte> codes,
                              std::span<const float> scales, std::span<const float> reference) {
   if (!reference.empty() && static_cast<std::int64_t>(reference.size()) != spec.numel) {
-    return Status::invalid("[inspect] reference: got " + std::to_string(reference.size()) +
-                           " floats, expected none or numel, " + std::to_string(spec.numel));
+    return Status::invalid("[inspect] reference: got ", reference.size(), " floats, expected none or numel, ",
+                           spec.numel);
   }
   OCTAVO_TRY(check_buffer("[inspect] reference", reference.data(),
                           4 * static_cast<std::int64_t>(reference.size()), 4));
@@ -37,8 +37,7 @@ Result<MomentReport> inspect(const MomentSpec& spec, std::span<const std::byte> 
   // The size is checked before memory is allocated, because `numel` may be larger than the codes that were
   // given.
   if (static_cast<std::int64_t>(codes.size()) != size->codes_bytes) {
-    return Status::invalid("[inspect] codes: got " + std::to_string(codes.size()) + " bytes, expected " +
-                           std::to_string(size->codes_bytes));
+    return Status::invalid("[inspect] codes: got ", codes.size(), " bytes, expected ", size->codes_bytes);
   }
   std::vector<float> values(static_cast<std::size_t>(spec.numel));
   OCTAVO_TRY(decode(spec, codes, scales, values));

@@ -31,15 +31,13 @@ void set_residual(std::span<std::byte> residual, std::size_t i, I32 wide) {
 Status check_sizes(const std::string& where, WeightStore store, std::size_t weights, std::size_t values,
                    std::size_t residual) {
   if (static_cast<std::uint32_t>(store) > static_cast<std::uint32_t>(WeightStore::residual16))
-    return Status::invalid(where + " store: got " + std::to_string(static_cast<std::uint32_t>(store)) +
-                           ", expected 0 to 3");
+    return Status::invalid(where, " store: got ", static_cast<std::uint32_t>(store), ", expected 0 to 3");
   if (weights != values)
-    return Status::invalid(where + " weights: got " + std::to_string(weights) +
-                           " elements, expected as many as values, " + std::to_string(values));
+    return Status::invalid(where, " weights: got ", weights, " elements, expected the number of values, ",
+                           values);
   const auto expected = static_cast<std::size_t>(residual_bytes(store, static_cast<std::int64_t>(values)));
   if (residual != expected)
-    return Status::invalid(where + " residual: got " + std::to_string(residual) + " bytes, expected " +
-                           std::to_string(expected));
+    return Status::invalid(where, " residual: got ", residual, " bytes, expected ", expected);
   return {};
 }
 

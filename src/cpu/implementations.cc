@@ -76,13 +76,12 @@ Result<const Kernels*> find(std::string_view wanted, std::string_view source) {
     const bool supported = candidate.supported();
     if (wanted == candidate.kernels->name) {
       if (supported) return candidate.kernels;
-      return Status::unsupported("[cpu] " + std::string(source) + ": '" + std::string(wanted) +
-                                 "' is compiled in, but this CPU does not have its instructions");
+      return Status::unsupported("[cpu] ", source, ": '", wanted,
+                                 "' is compiled in, but this CPU lacks its instructions");
     }
     if (supported) usable += (usable.empty() ? "" : ", ") + std::string(candidate.kernels->name);
   }
-  return Status::invalid("[cpu] " + std::string(source) + ": got '" + std::string(wanted) +
-                         "', expected one of " + usable);
+  return Status::invalid("[cpu] ", source, ": got '", wanted, "', expected one of ", usable);
 }
 
 const Kernels* best() {
@@ -141,8 +140,7 @@ int default_threads() { return cpu::default_pool_threads(); }
 
 Status set_default_threads(int threads) {
   if (threads < 0 || threads > 4096) {
-    return Status::invalid("[threads] threads: got " + std::to_string(threads) +
-                           ", expected 1 to 4096, or 0 for all CPUs");
+    return Status::invalid("[threads] threads: got ", threads, ", expected 1 to 4096, or 0 for all CPUs");
   }
   cpu::set_default_pool_threads(threads);
   return {};

@@ -18,14 +18,13 @@ Result<std::int64_t> check_sizes(const DropoutArgs& args) {
       {"outer", args.outer}, {"batch", args.batch}, {"inner", args.inner}};
   for (const auto& [name, size] : sizes) {
     if (size < 0) {
-      return Status::invalid(std::string(kWhere) + " " + name + ": got " + std::to_string(size) +
-                             ", expected at least 0");
+      return Status::invalid(kWhere, " ", name, ": got ", size, ", expected at least 0");
     }
   }
   for (const auto& [name, size] : sizes) {
     constexpr std::int64_t kMost = std::int64_t{1} << 60;
     if (size != 0 && numel > kMost / size) {
-      return Status::invalid(std::string(kWhere) + " " + name + ": got " + std::to_string(size) +
+      return Status::invalid(kWhere, " ", name, ": got ", size,
                              ", expected outer * batch * inner of at most 2^60");
     }
     numel *= size;
@@ -38,16 +37,14 @@ Status check_rows(const DropoutArgs& args) {
   const std::string where = kWhere;
   if (args.row == 0 && args.pitch == 0) return {};
   if (args.row < 1 || args.inner % args.row != 0) {
-    return Status::invalid(where + " row: got " + std::to_string(args.row) +
-                           ", expected a divisor of inner, " + std::to_string(args.inner) +
+    return Status::invalid(where, " row: got ", args.row, ", expected a divisor of inner, ", args.inner,
                            ", or 0 with a pitch of 0");
   }
   constexpr std::int64_t kMost = std::int64_t{1} << 60;
   const std::int64_t rows = args.outer * (args.inner / args.row);
   if (args.pitch < args.row || (rows != 0 && args.pitch > kMost / rows)) {
-    return Status::invalid(where + " pitch: got " + std::to_string(args.pitch) + ", expected at least row, " +
-                           std::to_string(args.row) + ", and at most 2^60 for all rows of a sample, " +
-                           std::to_string(rows));
+    return Status::invalid(where, " pitch: got ", args.pitch, ", expected at least row, ", args.row,
+                           ", and at most 2^60 for all rows of a sample, ", rows);
   }
   return {};
 }
@@ -75,11 +72,11 @@ Status dropout(const DropoutArgs& args) {
   const std::string where = kWhere;
   OCTAVO_TRY(check_device(where, args.device));
   if (args.dtype > DType::f16) {
-    return Status::invalid(where + " dtype: got " + std::to_string(static_cast<std::uint32_t>(args.dtype)) +
+    return Status::invalid(where, " dtype: got ", static_cast<std::uint32_t>(args.dtype),
                            ", expected 0 (f32), 1 (bf16) or 2 (f16)");
   }
   if (!(args.probability >= 0.0 && args.probability < 1.0)) {
-    return Status::invalid(where + " probability: got " + std::to_string(args.probability) +
+    return Status::invalid(where, " probability: got ", args.probability,
                            ", expected at least 0 and below 1");
   }
   const auto numel = check_sizes(args);

@@ -44,7 +44,7 @@ inline constexpr bool kHasTrustRatio = requires {
 };
 
 // Reads a boolean option of an algorithm. Any bit but the sign means true, so a bool, an integer and a double
-// are read alike.
+// are read in the same way.
 OCTAVO_HD inline bool own_flag(const HyperParams& h, int index) {
   return (std::bit_cast<std::uint64_t>(h.own[index]) << 1) != 0;
 }

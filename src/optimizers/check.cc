@@ -33,8 +33,8 @@ bool known(E value, std::span<const E> all) {
 template <class E>
 Status check_enum(const std::string& where, const char* field, E value, std::span<const E> all) {
   if (known(value, all)) return {};
-  return Status::invalid(where + "." + field + ": got " + text(static_cast<std::int64_t>(value)) +
-                         ", expected 0 to " + text(static_cast<std::int64_t>(all.size()) - 1));
+  return Status::invalid(where, ".", field, ": got ", text(static_cast<std::int64_t>(value)),
+                         ", expected 0 to ", text(static_cast<std::int64_t>(all.size()) - 1));
 }
 
 // Calls f(field, address, bytes, alignment, written) for every buffer of a tensor, until one call returns an
@@ -68,8 +68,8 @@ Status check_overlap(const std::string& where, std::vector<BufferRange>& ranges)
     for (const int written : {0, 1}) {
       const BufferRange* before = reach[written];
       if (before != nullptr && before->end > now.begin && (now.written || before->written)) {
-        return Status::invalid(where + " tensors[" + std::to_string(now.tensor) + "]." + now.field +
-                               ": overlaps tensors[" + std::to_string(before->tensor) + "]." + before->field +
+        return Status::invalid(where, " tensors[", now.tensor, "].", now.field, ": overlaps tensors[",
+                               before->tensor, "].", before->field,
                                "; buffers that are written must not share memory");
       }
     }
@@ -111,13 +111,12 @@ Status check_hyper(const GroupConfig& config, const HyperParams& h, bool lr_on_d
     const double value = get(h, option);
     if (option.at == static_cast<std::int32_t>(offsetof(HyperParams, lr)) && lr_on_device) continue;
     if (!within(option.range, value)) {
-      return Status::invalid(where + std::string(option.name) + ": got " + text(value) + ", expected " +
-                             std::string(text(option.range)));
+      return Status::invalid(where, option.name, ": got ", text(value), ", expected ", text(option.range));
     }
     const int bit = option.switches ? switch_bit(config.algorithm, option.name) : -1;
     if (bit >= 0 && value != 0.0 && ((switches >> bit) & 1U) == 0) {
-      return Status::invalid(where + std::string(option.name) + ": got " + text(value) +
-                             ", expected 0, or a group that was created with " + std::string(option.name));
+      return Status::invalid(where, option.name, ": got ", text(value),
+                             ", expected 0, or a group that was created with ", option.name);
     }
   }
   const std::string bad = conflict(config.algorithm, h);
@@ -142,13 +141,13 @@ std::string tag(const GroupConfig& config) {
 
 Status check_device(const std::string& where, Device device) {
   if (device.kind != DeviceKind::cpu && device.kind != DeviceKind::cuda) {
-    return Status::invalid(where + " device.kind: got " + text(static_cast<std::uint32_t>(device.kind)) +
+    return Status::invalid(where, " device.kind: got ", text(static_cast<std::uint32_t>(device.kind)),
                            ", expected 0 (cpu) or 1 (cuda)");
   }
   if (device.index < 0)
-    return Status::invalid(where + " device.index: got " + text(device.index) + ", expected at least 0");
+    return Status::invalid(where, " device.index: got ", text(device.index), ", expected at least 0");
   if (device.kind == DeviceKind::cpu && device.index != 0) {
-    return Status::invalid(where + " device.index: got " + text(device.index) +
+    return Status::invalid(where, " device.index: got ", text(device.index),
                            " for the CPU, expected 0 (there is one)");
   }
   return {};
@@ -157,11 +156,11 @@ Status check_device(const std::string& where, Device device) {
 Status check_config(const GroupConfig& config) {
   OCTAVO_TRY(check_enum("[octavo] config", "algorithm", config.algorithm, all_algorithms()));
   if (config.amsgrad && switch_bit(config.algorithm, "amsgrad") < 0) {
-    return Status::invalid(tag(config) + " amsgrad: got true, expected false (it belongs to " +
-                           algorithms_with("amsgrad") + ")");
+    return Status::invalid(tag(config), " amsgrad: got true, expected false (it belongs to ",
+                           algorithms_with("amsgrad"), ")");
   }
   if (algorithm_index(config) >= Algorithms::kSize) {
-    return Status::invalid(tag(config) + " switches: got " + text(config.switches) +
+    return Status::invalid(tag(config), " switches: got ", text(config.switches),
                            ", which this algorithm does not have; octavo::switch_bit gives the bits");
   }
   return check_device(tag(config), config.device);
@@ -175,41 +174,41 @@ Status check_format_taken(const std::string& where, Algorithm algorithm, StateFo
   for (const StateFormat each : all_state_formats()) {
     if (taken(each)) known += (known.empty() ? "" : ", ") + std::string(name(each));
   }
-  return Status::invalid(where + ".format: got " + std::string(name(format)) + ", expected one of " + known +
-                         ", the formats that " + std::string(name(algorithm)) + " takes");
+  return Status::invalid(where, ".format: got ", name(format), ", expected one of ", known,
+                         ", the formats that ", name(algorithm), " supports");
 }
 
 Status check_format(const std::string& where, StateFormat format, std::int64_t block, std::int64_t numel,
                     const std::array<std::int64_t, kMaxDims>& shape, int ndim) {
   OCTAVO_TRY(check_enum(where, "format", format, all_state_formats()));
   if (numel < 0 || numel > kMaxNumel) {
-    return Status::invalid(where + ".numel: got " + text(numel) + ", expected 0 to 2^48");
+    return Status::invalid(where, ".numel: got ", text(numel), ", expected 0 to 2^48");
   }
   if (default_block_size(format) == 0) {
     if (block != 0) {
-      return Status::invalid(where + ".block_size: got " + text(block) + ", expected 0 (" +
-                             std::string(name(format)) + " has no blocks)");
+      return Status::invalid(where, ".block_size: got ", text(block), ", expected 0 (", name(format),
+                             " has no blocks)");
     }
   } else if (block != 0 && (block < kMinBlockSize || block > kMaxBlockSize ||
                             !std::has_single_bit(static_cast<std::uint64_t>(block)))) {
-    return Status::invalid(where + ".block_size: got " + text(block) + ", expected a power of two from " +
-                           text(kMinBlockSize) + " to " + text(kMaxBlockSize) + ", or 0 for the default");
+    return Status::invalid(where, ".block_size: got ", text(block), ", expected a power of two from ",
+                           text(kMinBlockSize), " to ", text(kMaxBlockSize), ", or 0 for the default");
   }
   if (ndim < 0 || ndim > kMaxDims)
-    return Status::invalid(where + ".ndim: got " + text(ndim) + ", expected 0 to 8");
+    return Status::invalid(where, ".ndim: got ", text(ndim), ", expected 0 to 8");
   std::int64_t product = 1;
   for (int i = 0; i < ndim; ++i) {
     const std::int64_t dim = shape[static_cast<std::size_t>(i)];
     if (dim < 0 || dim > kMaxNumel) {
-      return Status::invalid(where + ".shape[" + text(i) + "]: got " + text(dim) + ", expected 0 to 2^48");
+      return Status::invalid(where, ".shape[", text(i), "]: got ", text(dim), ", expected 0 to 2^48");
     }
     // Dimensions next to a zero may be large. A product beyond the limit cannot equal numel.
     if (__builtin_mul_overflow(product, dim, &product)) product = -1;
     if (product < 0) break;
   }
   if (ndim > 0 && product != numel) {
-    return Status::invalid(where + ".shape: its product is " +
-                           (product < 0 ? std::string("over 2^63") : text(product)) + ", expected numel, " +
+    return Status::invalid(where, ".shape: its product is ",
+                           (product < 0 ? std::string("over 2^63") : text(product)), ", expected numel, ",
                            text(numel));
   }
   return {};
@@ -222,8 +221,7 @@ Status check_spec(const std::string& where, const TensorSpec& spec) {
                    check_enum(where, "grad_dtype", spec.grad_dtype, all_dtypes()),
                    check_enum(where, "store", spec.store, all_weight_stores())}));
   if (spec.store != WeightStore::nearest && spec.param_dtype != DType::bf16) {
-    return Status::invalid(where + ".store: got " + std::string(name(spec.store)) + " with " +
-                           std::string(name(spec.param_dtype)) +
+    return Status::invalid(where, ".store: got ", name(spec.store), " with ", name(spec.param_dtype),
                            " parameters, expected bf16 parameters or the store nearest");
   }
   return {};
@@ -233,13 +231,13 @@ Status check_buffer(const std::string& where, const void* data, std::int64_t byt
   if (bytes == 0) return {};
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   if (data == nullptr)
-    return Status::invalid(where + ": got null, expected a buffer of " + text(bytes) + " bytes");
+    return Status::invalid(where, ": got null, expected a buffer of ", text(bytes), " bytes");
   if (address % static_cast<std::uintptr_t>(alignment) != 0) {
-    return Status::invalid(where + ": got an address that is not a multiple of " + text(alignment) +
+    return Status::invalid(where, ": got an address that is not a multiple of ", text(alignment),
                            ", its alignment");
   }
   if (address + static_cast<std::uintptr_t>(bytes) < address) {
-    return Status::invalid(where + ": its " + text(bytes) + " bytes run past the end of the address space");
+    return Status::invalid(where, ": its ", text(bytes), " bytes run past the end of the address space");
   }
   return {};
 }
@@ -249,7 +247,7 @@ Status check_tensor(const std::string& where, const GroupConfig& config, const T
   OCTAVO_TRY(check_spec(where, t.spec));
   OCTAVO_TRY(check_format_taken(where, config.algorithm, t.spec.format));
   if (t.offset < 0 || t.offset > kMaxNumel) {
-    return Status::invalid(where + ".offset: got " + text(t.offset) + ", expected 0 to 2^48");
+    return Status::invalid(where, ".offset: got ", text(t.offset), ", expected 0 to 2^48");
   }
   const auto sizes = layout(config, t.spec);
   if (!sizes.ok()) return sizes.status();
@@ -294,7 +292,7 @@ Status check_apart(const char* field, std::span<const std::byte> bytes, std::spa
   for (std::size_t i = 0; i < grads.size(); ++i) {
     const auto size = static_cast<std::size_t>(grads[i].numel * dtype_bytes(grads[i].dtype));
     if (shares_bytes({static_cast<const std::byte*>(grads[i].data), size}, bytes)) {
-      return Status::invalid(std::string("[grad_norm] ") + field + ": overlaps grads[" + std::to_string(i) +
+      return Status::invalid("[grad_norm] ", field, ": overlaps grads[", i,
                              "].data; it must not share memory with a gradient");
     }
   }
@@ -320,7 +318,7 @@ bool shares_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 Status check_threads(const std::string& where, int threads) {
   if (threads >= 0 && threads <= 4096) return {};
-  return Status::invalid(where + " threads: got " + text(threads) + ", expected 0 to 4096");
+  return Status::invalid(where, " threads: got ", text(threads), ", expected 0 to 4096");
 }
 
 Status check_stream(const std::string& where, Device device, const void* stream) {
@@ -331,8 +329,8 @@ Status check_stream(const std::string& where, Device device, const void* stream)
 Status check_workspace(const std::string& where, std::span<const std::byte> workspace, std::int64_t needed,
                        const char* source) {
   if (static_cast<std::int64_t>(workspace.size()) < needed) {
-    return Status::invalid(where + " workspace: got " + std::to_string(workspace.size()) +
-                           " bytes, expected " + text(needed) + " (" + source + ")");
+    return Status::invalid(where, " workspace: got ", workspace.size(), " bytes, expected ", text(needed),
+                           " (", source, ")");
   }
   return check_buffer(where + " workspace", workspace.data(), needed, 16);
 }
@@ -341,11 +339,11 @@ Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t 
   const std::string where = tag(config) + " ";
   const HyperParams& h = args.hyper;
   const auto bad_number = [&](const char* field, double value, const char* expected) {
-    return Status::invalid(where + field + ": got " + text(value) + ", expected " + expected);
+    return Status::invalid(where, field, ": got ", text(value), ", expected ", expected);
   };
   OCTAVO_TRY(check_hyper(config, h, args.scalars.lr != nullptr));
   if (h.decay != Decay::by_name && h.decay != Decay::coupled && h.decay != Decay::decoupled) {
-    return Status::invalid(where + "decay: got " + text(static_cast<std::uint32_t>(h.decay)) +
+    return Status::invalid(where, "decay: got ", text(static_cast<std::uint32_t>(h.decay)),
                            ", expected 0 (by name), 1 (coupled) or 2 (decoupled)");
   }
   if (!within(Range::any, args.grad_factor))
@@ -359,7 +357,7 @@ Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t 
         "grad_factor (clip_factor)");
   }
   if (args.scalars.step == nullptr && args.step < 1)
-    return Status::invalid(where + "step: got " + text(args.step) + ", expected 1 for the first step");
+    return Status::invalid(where, "step: got ", text(args.step), ", expected 1 for the first step");
   return first_error(
       {check_scalars(tag(config), args.scalars), check_threads(tag(config), args.threads),
        check_stream(tag(config), config.device, args.stream),

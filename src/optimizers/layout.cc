@@ -40,8 +40,8 @@ Result<StateFormat> format_for(StateFormat wanted, std::int64_t whole_numel, std
   OCTAVO_TRY(check_format("[format_for]", wanted, 0, whole_numel, {}, 0));
   if (default_block_size(wanted) > 0 && whole_numel < min_quantized_size) return StateFormat::fp32;
   if (sharded && has_rank1_scales(wanted)) {
-    return Status::invalid("[format_for] a sharded parameter cannot have '" + std::string(name(wanted)) +
-                           "' states: use '" + std::string(name(stored_format(wanted, 1))) + "'");
+    return Status::invalid("[format_for] a sharded parameter cannot have '", name(wanted), "' states: use '",
+                           name(stored_format(wanted, 1)), "'");
   }
   return wanted;
 }

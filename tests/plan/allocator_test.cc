@@ -1,4 +1,4 @@
-// The allocator's rules, one by one, with numbers computed by hand.
+// Tests the allocator's rules one by one, with numbers computed by hand.
 // SPDX-License-Identifier: MIT
 #include "tests/plan/traces.h"
 
@@ -47,18 +47,18 @@ TEST(Allocator, SegmentsBySize) {
   EXPECT_EQ(used({allocate(1, 21 * kMiB)}, true).reserved, 40 * kMiB);
 }
 
-// Two small blocks of 1 MiB fill a segment; a large one does not go there.
+// Two small blocks of 1 MiB fill a segment, and a large block does not go there.
 TEST(Allocator, PoolsAreApart) {
   for (const bool expandable : {false, true}) {
     EXPECT_EQ(used({allocate(1, kMiB), allocate(2, kMiB)}, expandable).reserved, 2 * kMiB);
     EXPECT_EQ(used({allocate(1, kMiB), allocate(2, kMiB), allocate(3, 1)}, expandable).reserved, 4 * kMiB);
     EXPECT_EQ(used({allocate(1, 512), allocate(2, kMiB + 512)}, expandable).reserved, 22 * kMiB);
-    // What large blocks left is nothing for small ones.
+    // Small blocks do not use memory that large ones left.
     EXPECT_EQ(used({allocate(1, 2 * kMiB), release(1), allocate(2, 512)}, expandable).reserved, 22 * kMiB);
   }
 }
 
-// A rest of 1 MiB stays with a large block and counts as taken; with expandable segments every rest is split.
+// A rest of 1 MiB stays with a large block and counts as allocated; expandable segments split every rest.
 TEST(Allocator, SplitsLargeBlocksAboveAMiB) {
   const std::vector<plan::Event> rest_of_one = {allocate(1, 11 * kMiB)};
   EXPECT_EQ(used(rest_of_one, false).allocated, 12 * kMiB);
@@ -66,7 +66,7 @@ TEST(Allocator, SplitsLargeBlocksAboveAMiB) {
   EXPECT_EQ(used(rest_of_one, true).allocated, 11 * kMiB);
   const std::vector<plan::Event> rest_above = {allocate(1, 11 * kMiB - 512)};
   EXPECT_EQ(used(rest_above, false).allocated, 11 * kMiB - 512);
-  // 9 + 9 of 20 leave 2, which a request of 2 takes.
+  // 9 + 9 of 20 leave 2, which a request of 2 uses.
   EXPECT_EQ(used({allocate(1, 9 * kMiB), allocate(2, 9 * kMiB), allocate(3, 2 * kMiB)}, false).reserved,
             20 * kMiB);
   EXPECT_EQ(used({allocate(1, 9 * kMiB), allocate(2, 9 * kMiB), allocate(3, 3 * kMiB)}, false).reserved,
@@ -75,7 +75,7 @@ TEST(Allocator, SplitsLargeBlocksAboveAMiB) {
 
 TEST(Allocator, MergesNeighbours) {
   for (const bool expandable : {false, true}) {
-    // 4 x 5 fill a segment; two of them that are no neighbours do not make 10.
+    // 4 x 5 fill a segment; two of them that are not neighbours do not make 10.
     std::vector<plan::Event> events;
     for (int i = 0; i < 4; ++i) events.push_back(allocate(i, 5 * kMiB));
     const auto with = [&](std::vector<plan::Event> more) {
@@ -99,12 +99,13 @@ TEST(Allocator, SegmentsStayApart) {
   EXPECT_EQ(used(events, true).reserved, 20 * kMiB);
 }
 
-// 12 and 30 are free: 11 takes the 12, and the 30 is left for 30.
+// 12 and 30 are free: 11 uses the 12, and the 30 is left for 30.
 TEST(Allocator, TakesTheSmallestThatFits) {
   std::vector<plan::Event> events = {allocate(1, 30 * kMiB), allocate(2, 12 * kMiB), release(1), release(2),
                                      allocate(3, 11 * kMiB), allocate(4, 30 * kMiB)};
   EXPECT_EQ(used(events, false).reserved, 42 * kMiB);
-  // Of two of one size the lower one: its neighbour is free, so what is given back merges with it.
+  // The lower of two blocks of one size is used: its neighbour is free, so it merges with that when it is
+  // freed.
   events = {allocate(1, 5 * kMiB),
             allocate(2, 5 * kMiB),
             allocate(3, 5 * kMiB),
@@ -117,9 +118,10 @@ TEST(Allocator, TakesTheSmallestThatFits) {
   EXPECT_EQ(used(events, false).reserved, 20 * kMiB);
 }
 
-// The end of an expandable segment counts as large as it can grow: a larger block in the middle comes first.
+// The end of an expandable segment counts as large as it can grow, so a larger block in the middle is used
+// first.
 TEST(Allocator, TheEndOfAnExpandableSegmentComesLast) {
-  // 8 and 2 and 7 of 20; the end has 3. After the 8 is free, 2 more go there, and the end stays whole: it
+  // 8 and 2 and 7 of 20; the end has 3. After the 8 is free, 2 more go there, and the end stays complete: it
   // needs one page more for 23.
   const std::vector<plan::Event> events = {allocate(1, 8 * kMiB), allocate(2, 2 * kMiB),
                                            allocate(3, 7 * kMiB), release(1),
@@ -127,7 +129,7 @@ TEST(Allocator, TheEndOfAnExpandableSegmentComesLast) {
   EXPECT_EQ(used(events, true).reserved, 40 * kMiB);
 }
 
-// An expandable segment grows by pages of what its free end lacks.
+// An expandable segment grows by the number of pages that its free end lacks.
 TEST(Allocator, ExpandableSegmentsGrowAtTheirEnd) {
   EXPECT_EQ(used({allocate(1, 15 * kMiB), allocate(2, 25 * kMiB)}, true).reserved, 40 * kMiB);
   EXPECT_EQ(used({allocate(1, 15 * kMiB), allocate(2, 25 * kMiB + 512)}, true).reserved, 60 * kMiB);
@@ -162,12 +164,12 @@ TEST(Allocator, NamesABadEvent) {
     return plan::simulate(events).status().message();
   };
   EXPECT_EQ(message({allocate(7, 1), allocate(7, 1)}),
-            "[plan] events[1].id: got 7, expected one that is not taken");
+            "[plan] events[1].id: got 7, expected an id that is not allocated");
   EXPECT_EQ(message({allocate(7, 0), allocate(7, 0)}),
-            "[plan] events[1].id: got 7, expected one that is not taken");
-  EXPECT_EQ(message({allocate(7, 1), release(8)}), "[plan] events[1].id: got 8, expected one that is taken");
+            "[plan] events[1].id: got 7, expected an id that is not allocated");
+  EXPECT_EQ(message({allocate(7, 1), release(8)}), "[plan] events[1].id: got 8, expected an allocated id");
   EXPECT_EQ(message({allocate(7, 1), release(7), release(7)}),
-            "[plan] events[2].id: got 7, expected one that is taken");
+            "[plan] events[2].id: got 7, expected an allocated id");
   EXPECT_THAT(message({{1, -2}}), HasSubstr("events[0].bytes: got -2, expected at least 0"));
   EXPECT_THAT(message({{1, 1, static_cast<plan::Owner>(8)}}),
               HasSubstr("events[0].owner: got 8, expected 0 to 7"));

@@ -9,7 +9,7 @@ namespace octavo::transducer {
 namespace {
 
 Status no_cuda(const TransducerArgs& args) {
-  return Status::unsupported("[transducer] device: got cuda:" + std::to_string(args.device.index) +
+  return Status::unsupported("[transducer] device: got cuda:", args.device.index,
                              ", but this build has no CUDA backend; configure with -DOCTAVO_CUDA=ON");
 }
 

@@ -85,10 +85,10 @@ Library load_library() {
   std::string tried;
   void* const library = open_library(tried);
   if (library == nullptr) {
-    out.status = Status::unsupported("[cublaslt] products of matrices on a GPU need cuBLASLt: " + tried +
+    out.status = Status::unsupported("[cublaslt] matmuls on a GPU need cuBLASLt: ", tried,
                                      "; install it (pip install nvidia-cublas, or the CUDA toolkit), import "
-                                     "torch with CUDA first, or set " +
-                                     kVariable + " to the library's path");
+                                     "torch with CUDA first, or set ",
+                                     kVariable, " to the library's path");
     return out;
   }
   std::string missing;
@@ -215,14 +215,14 @@ class Planner {
       const std::span proposed(found, static_cast<std::size_t>(ok() ? count : 0));
       const auto best = std::ranges::find(proposed, 0, &lt::Heuristic::state);
       if (best == proposed.end())
-        check(15, "MatmulAlgoGetHeuristic, which proposes nothing,");
+        check(15, "MatmulAlgoGetHeuristic, which returned no algorithm,");
       else
         plan.algorithm = best->algorithm;
     }
     if (ok()) return {};
     drop(plan);
-    return Status::failed("[cublaslt] " + what_ + " of a product of " + shape_text(p) + ": cublasStatus_t " +
-                          std::to_string(status_));
+    return Status::failed("[cublaslt] ", what_, " of a matmul of ", shape_text(p), ": cublasStatus_t ",
+                          status_);
   }
 
  private:
@@ -294,8 +294,7 @@ Result<std::pair<lt::Handle, Plan*>> plan_of(AllPlans& all, const Product& produ
   DevicePlans& own = all.devices[device];
   if (own.handle == nullptr) {
     if (const lt::Status bad = f.Create(&own.handle); bad != 0) {
-      return Status::failed("[cublaslt] cublasLtCreate on cuda:" + std::to_string(device) +
-                            ": cublasStatus_t " + std::to_string(bad));
+      return Status::failed("[cublaslt] cublasLtCreate on cuda:", device, ": cublasStatus_t ", bad);
     }
   }
   const auto found = own.plans.find({product, at});
@@ -337,8 +336,7 @@ Status multiply(const Product& product, const ProductMemory& memory, void* works
                       plan->to, memory.to, plan->to, &plan->algorithm, workspace, kProductWorkspace, stream);
   }
   if (status == 0) return {};
-  return Status::failed("[cublaslt] a product of " + shape_text(product) + ": cublasStatus_t " +
-                        std::to_string(status));
+  return Status::failed("[cublaslt] a matmul of ", shape_text(product), ": cublasStatus_t ", status);
 }
 
 }  // namespace octavo::cuda

@@ -109,10 +109,10 @@ Status check_number(const std::string& where, int device) {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
     (void)cudaGetLastError();  // so that a later call does not report it again
-    return Status::unsupported(where + " device: got " + cuda_name(device) + ", but " + no_gpu_reason(error));
+    return Status::unsupported(where, " device: got ", cuda_name(device), ", but ", no_gpu_reason(error));
   }
   if (device < 0 || device >= count) {
-    return Status::invalid(where + " device: got " + cuda_name(device) + ", expected cuda:0 to " +
+    return Status::invalid(where, " device: got ", cuda_name(device), ", expected cuda:0 to ",
                            cuda_name(count - 1));
   }
   return {};
@@ -121,7 +121,7 @@ Status check_number(const std::string& where, int device) {
 }  // namespace
 
 Status failed(const std::string& what, cudaError_t error) {
-  return Status::failed(what + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")");
+  return Status::failed(what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
 }
 
 Status check_device(const std::string& where, int device) {
@@ -133,7 +133,7 @@ Status check_device(const std::string& where, int device) {
   OCTAVO_TRY(check_number(where, device));
   const GpuInfo gpu = inspect(device);
   if (!gpu.usable)
-    return Status::unsupported(where + " device: " + cuda_name(device) + " (" + gpu.name + "): " + gpu.note);
+    return Status::unsupported(where, " device: ", cuda_name(device), " (", gpu.name, "): ", gpu.note);
   usable.insert(device);
   return {};
 }
@@ -146,11 +146,11 @@ Status check_pointer(const std::string& where, const void* data, int device) {
   if (error != cudaSuccess) (void)cudaGetLastError();
   if (error != cudaSuccess || attributes.type == cudaMemoryTypeUnregistered ||
       attributes.type == cudaMemoryTypeHost) {
-    return Status::invalid(where + ": got a host pointer, expected memory of " + cuda_name(device));
+    return Status::invalid(where, ": got a host pointer, expected memory of ", cuda_name(device));
   }
   if (attributes.type == cudaMemoryTypeDevice && attributes.device != device) {
-    return Status::invalid(where + ": got memory of " + cuda_name(attributes.device) +
-                           ", expected memory of " + cuda_name(device));
+    return Status::invalid(where, ": got memory of ", cuda_name(attributes.device), ", expected memory of ",
+                           cuda_name(device));
   }
   return {};
 }
@@ -170,12 +170,12 @@ Status check_stream(const std::string& where, cudaStream_t stream, int device) {
     // Any other error means that the query is not possible: the driver is too old, or an earlier call has
     // failed.
     if (error != cudaErrorInvalidResourceHandle && error != cudaErrorInvalidValue) return {};
-    return Status::invalid(where + "stream: got a handle that is not a CUDA stream (" +
-                           cudaGetErrorName(error) + ")");
+    return Status::invalid(where, "stream: got a handle that is not a CUDA stream (", cudaGetErrorName(error),
+                           ")");
   }
   if (of != device) {
-    return Status::invalid(where + "stream: got a stream of " + cuda_name(of) + ", expected one of " +
-                           cuda_name(device) + ", where the tensors are");
+    return Status::invalid(where, "stream: got a stream of ", cuda_name(of), ", expected one of ",
+                           cuda_name(device), ", where the tensors are");
   }
 #else
   (void)where, (void)stream, (void)device;

@@ -207,7 +207,7 @@ class SlowStep : StepTraits<Algo, Format> {
     constexpr int kZero = Traits::template kZeroCode<kSlot>;
     std::uint32_t words[Traits::template kWords<kSlot>];
     if constexpr (own_scale(kSlot)) {
-      static_assert(kZero < 0, "axis scales are written for maps without zero, whose lowest code is 0");
+      static_assert(kZero < 0, "rank-1 scales are written for maps without zero, whose lowest code is 0");
       float x[kChunk] = {};
       for (int i = 0; i < valid; ++i) x[i] = Rank1Element(t, at + i).over(own_index(kSlot), s[i]);
       Codes::template encode<moment(kSlot)>(tables(), x, 1.0F, words);

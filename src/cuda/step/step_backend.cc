@@ -86,8 +86,8 @@ class CudaStep final : public StepBackend {
       }
       OCTAVO_TRY(prepare_rank1(launch));
       if (launch.units >= kMaxUnits || launch.panels >= kMaxUnits) {
-        return Status::invalid(tag(config_) +
-                               " tensors: got over 2^40 elements of one format, expected fewer; make " +
+        return Status::invalid(tag(config_),
+                               " tensors: got over 2^40 elements of one format, expected fewer; make ",
                                "several groups of them");
       }
     }
@@ -145,7 +145,7 @@ class CudaStep final : public StepBackend {
       if (launch.panels == 0) continue;
       const cudaError_t error =
           open_rank1(table_of(launch, workspace), launch.tensors(), launch.rank1_slots, stream);
-      if (error != cudaSuccess) return launch_failed("folding axis maxima", error);
+      if (error != cudaSuccess) return launch_failed("folding rank-1 maxima", error);
     }
     if (has_trust_ratio()) OCTAVO_TRY(run_trust_ratio_pass(params, args.sums, workspace, stream));
     for (const Launch& launch : launches_) {
@@ -192,7 +192,7 @@ class CudaStep final : public StepBackend {
         run_panels(launch, launch.kernel.rank1->kernel, launch.rank1_shape, params, workspace, stream));
     const cudaError_t error = close_rank1(params.prepared, table_of(launch, workspace), launch.tensors(),
                                           launch.rank1_slots, stream);
-    return error == cudaSuccess ? Status() : launch_failed("publishing axis maxima", error);
+    return error == cudaSuccess ? Status() : launch_failed("publishing rank-1 maxima", error);
   }
   static TensorEntry* table_of(const Launch& launch, std::byte* workspace) {
     return reinterpret_cast<TensorEntry*>(workspace + launch.entries_at);
