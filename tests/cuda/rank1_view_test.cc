@@ -1,5 +1,5 @@
-// How a tensor with axis scales is folded for a GPU: every element is in one panel, division by a constant is
-// division, and the maxima stay small beside the tensor. No GPU is needed for that.
+// Tests how a tensor with rank-1 scales is folded for a GPU: every element is in one panel, division by a
+// constant is correct, and the maxima are small compared with the tensor. It needs no GPU.
 // SPDX-License-Identifier: MIT
 #include "cuda/rank1/matrix_view.h"
 

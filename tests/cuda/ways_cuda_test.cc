@@ -1,6 +1,6 @@
-// Every format with every store over many tiles: what differs between architectures is there (stages, tables,
-// conversions). Runs as it is for the GPU at hand and, preloaded, over libraries that go the ways of others
-// (cmake/OctavoCudaAs.cmake).
+// Tests every format with every store over many tiles, which covers the differences between architectures
+// (stages, tables, conversions). It runs as it is for the local GPU and, with preloaded libraries, for
+// emulated architectures (cmake/OctavoCudaAs.cmake).
 // SPDX-License-Identifier: MIT
 #include "tests/cuda/device.h"
 
@@ -16,7 +16,7 @@ using octavo::DType;
 using octavo::StateFormat;
 using octavo::TensorSpec;
 
-// A preloaded library that cannot be loaded is ignored, and the test would run over the usual one.
+// A preloaded library that cannot be loaded is ignored, and the test would run with the usual one.
 TEST(WaysLibraryCuda, IsTheOneAskedFor) {
   const char* const asked = std::getenv("OCTAVO_TEST_LIBRARY");
   if (asked == nullptr) GTEST_SKIP() << "OCTAVO_TEST_LIBRARY is not set: the library is the usual one";

@@ -17,7 +17,7 @@ using octavo::StepArgs;
 using octavo::TensorArgs;
 using octavo::WeightStore;
 
-// The parameter at full precision: with its residual where it has one.
+// Returns the parameter at full precision: with its residual if it has one.
 float load_param(const TensorArgs& t, std::int64_t i) {
   if (t.spec.store != WeightStore::residual8 && t.spec.store != WeightStore::residual16) {
     return load(t.spec.param_dtype, t.param, i);
