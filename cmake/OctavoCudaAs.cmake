@@ -7,7 +7,7 @@
 #   OCTAVO_CUDA_AS_RULES   the rules of update that these libraries emulate (Adam), or `all`; the others are compiled as
 #                          usual. Compiling one takes a minute for each architecture.
 
-set(OCTAVO_CUDA_AS "" CACHE STRING "Architectures whose way tests go on the GPU that is there: 750;800;860;890;1200")
+set(OCTAVO_CUDA_AS "" CACHE STRING "Architectures that tests emulate on the local GPU: 750;800;860;890;1200")
 set(OCTAVO_CUDA_AS_RULES Adam CACHE STRING "Rules of update that go it, or all")
 
 function(octavo_as_library arch out)

@@ -84,7 +84,7 @@ struct Int4 : BlockCodec<4> {
         int within = 0;
         for (int q = kBegin; q < kEnd; ++q) {
           const auto boundary = std::bit_cast<std::int32_t>(kSigned4.boundary(q));
-          if (boundary < kFirst) throw "a boundary lies below the table";
+          if (boundary < kFirst) throw "a boundary is below the table";
           if (boundary < first) e += 1 << kLowBits;
           if (boundary < first || boundary > first + kLowMask) continue;
           e += kLowMask - (boundary & kLowMask);

@@ -269,7 +269,7 @@ HWY_INLINE VI lookup8_vector(const std::int32_t* table, VI i) {
       hn::Add(hn::Mul(hn::And(i, hn::Set(DI(), 7)), hn::Set(DI(), 0x04040404)), hn::Set(DI(), 0x03020100));
   return VI{vreinterpretq_s32_u8(vqtbl2q_u8(bytes, vreinterpretq_u8_s32(at.raw)))};
 #else
-#error "lookup8 knows AVX2, AVX-512 and NEON"
+#error "lookup8 supports AVX2, AVX-512 and NEON"
 #endif
 }
 HWY_INLINE VI lookup16_vector(const std::int32_t* table, VI i) {

@@ -11,7 +11,7 @@ namespace octavo {
 
 // An object is called like a function: invalid(field, got, expected).
 struct InvalidArgument {
-  const char* where;  // who refuses, such as "[fp8] "
+  const char* where;  // the beginning of the message, such as "[fp8] "
 
   Status operator()(const std::string& field, const std::string& got, const std::string& expected) const {
     return Status::invalid(where + field + ": got " + got + ", expected " + expected);

@@ -158,7 +158,7 @@ cpu_set_t first_of(const cpu_set_t& mask) {
 // suite must run in this order, because the second loads an OpenMP runtime.
 TEST(PoolAffinity, WorkersHaveTheProcessMask) {
   const cpu_set_t all = mask_of(0);
-  if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "one CPU: nothing to tell apart";
+  if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "one CPU: there is nothing to compare";
   std::vector<cpu_set_t> masks;
   int count = 0;
   std::thread bound([&] {
@@ -176,7 +176,7 @@ TEST(PoolAffinity, WorkersHaveTheProcessMask) {
 // GCC's OpenMP runtime binds the thread that loads it as soon as it is loaded.
 TEST(PoolAffinity, AnOpenMpRuntimeThatBindsTheMainThread) {
   const cpu_set_t all = mask_of(0);
-  if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "one CPU: nothing to tell apart";
+  if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "one CPU: there is nothing to compare";
   ASSERT_EQ(setenv("OMP_PROC_BIND", "true", 1), 0);
   if (dlopen("libgomp.so.1", RTLD_NOW | RTLD_LOCAL) == nullptr) GTEST_SKIP() << "no libgomp.so.1 here";
   const cpu_set_t bound = mask_of(0);

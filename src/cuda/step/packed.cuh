@@ -198,12 +198,12 @@ __device__ inline std::uint32_t load_code(const std::uint8_t* bytes, std::int64_
 }
 
 // The codes of one moment, eight elements of a lane at a time:
-//   kQuick       the codec has a way by vectors
+//   kQuick       the codec has a vectorized path
 //   kWords       32-bit words of eight codes
-//   table_bytes  of shared memory, by architecture: a table that fill_table fills for encode or decode
-//   kOneTable    it serves both moments of the codec
+//   table_bytes  bytes of shared memory, by architecture: a table that fill_table fills for encode or decode
+//   kOneTable    both moments of the codec use the same table
 //   kRowBytes    not 0: decode gets a table of 256 rows, one for each byte of codes. A row has kRowBytes for
-//                this moment or, where shared memory is large, 128: a copy for each lane. row_word fills it.
+//                this moment or, if shared memory is large, 128: a copy for each lane. row_word fills it.
 template <class Codec, Moment kMoment>
 struct Packed {
   static constexpr bool kQuick = false;

@@ -40,7 +40,7 @@ class StepUpdate : protected StepFetching<Algo, Format, kKind> {
   }
 
   // Applies the formula to eight elements whose weights and raw gradients are unpacked; states are in `s`.
-  // Returns the smallest result whose numerator is not +0, if only the gradient tells.
+  // Returns the smallest result whose numerator is not +0, if the gradient is the numerator.
   template <int kStride>
   __device__ float update8(const Consts& c, float* p, float* g, float (&s)[kStates][kStride], int first,
                            Bounds& bounds) const {
