@@ -66,7 +66,7 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
     return !large.finds_maximum;
   }
   // Returns the largest moment of the block so far.
-  static __device__ __noinline__ float raise_maximum(Large& large, int slot, float high) {
+  static __device__ __noinline__ float raise(Large& large, int slot, float high) {
     return large.high[slot] = max_nan(large.high[slot], high);
   }
   __device__ bool block_tiles(Work& now) const {
@@ -123,7 +123,7 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
     if constexpr (!kKnown && !Format::kRank1) {
       if ((now.flags & kLarge) != 0) {
 #pragma unroll
-        for (int k = 0; k < kSlots; ++k) bounds.high[k] = raise_maximum(large, k, bounds.high[k]);
+        for (int k = 0; k < kSlots; ++k) bounds.high[k] = raise(large, k, bounds.high[k]);
         if (large.finds_maximum) return true;
         last = large.tile + 1 == large.tiles;  // earlier tiles are decoded by the old scale
       }
