@@ -1,18 +1,19 @@
-# What the trainer needs for recordings: libsndfile (files), soxr (sample rates) and SentencePiece (texts). All of them or none.
+# The trainer's libraries for recordings: libsndfile (files), soxr (sample rates) and SentencePiece (texts). Either all of them
+# are used or none.
 # Sets OCTAVO_WITH_AUDIO and the targets octavo_sndfile, octavo_soxr and octavo_sentencepiece.
 #
 #   OCTAVO_AUDIO=AUTO|ON|OFF   AUTO looks for the libraries; ON makes their absence an error
 #
-# They are looked for in CMAKE_PREFIX_PATH too, so a folder into which the packages were unpacked will do.
+# CMAKE_PREFIX_PATH is searched too, so a folder with the unpacked packages is sufficient.
 
 set(octavo_audio_default AUTO)
-if(CMAKE_CROSSCOMPILING)  # the libraries of this machine are not those of that one
+if(CMAKE_CROSSCOMPILING)  # the libraries of this machine do not run on the target
   set(octavo_audio_default OFF)
 endif()
 set(OCTAVO_AUDIO ${octavo_audio_default} CACHE STRING "Build what reads recordings: ON, OFF or AUTO")
 set_property(CACHE OCTAVO_AUDIO PROPERTY STRINGS AUTO ON OFF)
 
-# octavo_audio_library(<target> <header> <library>...): appends to octavo_audio_missing what is not there.
+# octavo_audio_library(<target> <header> <library>...): appends missing files to octavo_audio_missing.
 function(octavo_audio_library target header)
   string(TOUPPER ${target} variable)
   find_path(${variable}_INCLUDE_DIR ${header})
@@ -35,7 +36,7 @@ function(octavo_audio_library target header)
   add_library(${target} INTERFACE)
   target_include_directories(${target} SYSTEM INTERFACE ${${variable}_INCLUDE_DIR})
   target_link_libraries(${target} INTERFACE ${libraries})
-  # The libraries need others, which lie beside them where they lie in a prefix.
+  # The libraries need others, which are next to them in a prefix.
   list(GET libraries 0 first)
   get_filename_component(folder ${first} DIRECTORY)
   if(NOT folder IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)

@@ -1,15 +1,15 @@
-# The CUDA compiler and what it builds for. Sets OCTAVO_WITH_CUDA.
+# Finds the CUDA compiler and sets the architectures. Sets OCTAVO_WITH_CUDA.
 #
 #   OCTAVO_CUDA=AUTO|ON|OFF       AUTO looks for nvcc
-#   CMAKE_CUDA_ARCHITECTURES      the GPU of this machine, or 90, unless given; `release` for every supported one and
-#                                 PTX for those to come
+#   CMAKE_CUDA_ARCHITECTURES      the default is the GPU of this machine, or 90; `release` is every supported one and
+#                                 PTX for later ones
 
 include(OctavoCudaArchitectures)
 include(OctavoCudaVersion)
 
 set(OCTAVO_WITH_CUDA OFF)
 if(OCTAVO_CUDA STREQUAL "AUTO")
-  if(CMAKE_CROSSCOMPILING OR OCTAVO_SANITIZE)  # sanitizers do not follow into the device's code
+  if(CMAKE_CROSSCOMPILING OR OCTAVO_SANITIZE)  # sanitizers do not instrument device code
     set(found OFF)
   else()
     octavo_find_nvcc(nvcc)
@@ -27,7 +27,7 @@ else()
 endif()
 
 if(found)
-  # Before CMake 3.24 "native" is not known; and where no GPU is, it is an error.
+  # CMake before 3.24 does not support "native", and without a GPU it is an error.
   if(NOT CMAKE_CUDA_ARCHITECTURES)
     execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
       OUTPUT_VARIABLE present RESULT_VARIABLE failed ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
@@ -52,5 +52,5 @@ if(found)
   set(OCTAVO_WITH_CUDA ON)
   message(STATUS "octavo: CUDA ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
 elseif(OCTAVO_CUDA STREQUAL "AUTO")
-  message(STATUS "octavo: no CUDA compiler was looked for or found; building for the CPU alone")
+  message(STATUS "octavo: no CUDA compiler was found, or none was searched for; building only for the CPU")
 endif()

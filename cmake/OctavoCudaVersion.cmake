@@ -1,6 +1,6 @@
-# octavo_require_cuda(<nvcc>): an error if this nvcc is older than CUDA 12.0. It runs before CMake's own compiler
-# test, because an old nvcc already fails there with a message that names the host compiler and not the toolkit.
-# tests/cuda/old_nvcc.cmake calls it with an nvcc that says 11.8.
+# octavo_require_cuda(<nvcc>): an error if this nvcc is older than CUDA 12.0. It runs before CMake's own compiler test, because an
+# old nvcc already fails there with a message that names the host compiler and not the toolkit. tests/cuda/old_nvcc.cmake calls it
+# with an nvcc that reports 11.8.
 function(octavo_require_cuda nvcc)
   if(NOT nvcc)
     return()
@@ -8,7 +8,7 @@ function(octavo_require_cuda nvcc)
   set(oldest 12.0)
   execute_process(COMMAND "${nvcc}" --version OUTPUT_VARIABLE text ERROR_QUIET RESULT_VARIABLE failed)
   if(failed OR NOT text MATCHES "release ([0-9]+\\.[0-9]+)")
-    return()  # this is not nvcc, or it does not start: CMake's compiler test has the message for that
+    return()  # this is not nvcc, or it does not start: CMake's compiler test reports that
   endif()
   set(version ${CMAKE_MATCH_1})
   if(version VERSION_LESS oldest)
@@ -19,7 +19,7 @@ function(octavo_require_cuda nvcc)
   endif()
 endfunction()
 
-# octavo_find_nvcc(<variable>): the nvcc that CMake will take; empty if there is none.
+# octavo_find_nvcc(<variable>): the nvcc that CMake will use; empty if there is none.
 function(octavo_find_nvcc variable)
   if(CMAKE_CUDA_COMPILER)
     set(nvcc ${CMAKE_CUDA_COMPILER})

@@ -1,10 +1,10 @@
-# Third-party code. Each function looks for an installed package first and fetches a pinned version when the machine
-# has none, saying so. The library itself needs Highway's headers and threads; the rest serves the command and tests.
-# FETCHCONTENT_SOURCE_DIR_<NAME> points a fetch at a local copy.
+# Third-party code. Each function looks for an installed package first; if there is none, it fetches a pinned version and prints
+# that. The library itself needs Highway's headers and threads; the command and tests need the rest.
+# FETCHCONTENT_SOURCE_DIR_<NAME> sets a local copy.
 
 include(FetchContent)
 
-# Fetched headers are not ours to warn about.
+# Warnings in fetched headers are not Octavo's.
 function(octavo_mark_system target)
   get_target_property(dirs ${target} INTERFACE_INCLUDE_DIRECTORIES)
   set_target_properties(${target} PROPERTIES INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${dirs}")
@@ -18,13 +18,13 @@ function(octavo_fetch name repository tag)
   set(${name}_SOURCE_DIR ${${name}_SOURCE_DIR} PARENT_SCOPE)
 endfunction()
 
-# Target octavo_highway: Highway's headers, never its library. The kernels pick their instruction set at compile time,
-# one file each, so nothing of libhwy is called and nobody who uses Octavo needs it.
+# Target octavo_highway: Highway's headers, never its library. Each kernel file chooses its instruction set at compile time, so
+# nothing of libhwy is called and users of Octavo do not need it.
 function(octavo_find_highway)
   find_path(OCTAVO_HWY_INCLUDE_DIR hwy/highway.h DOC "The directory that holds hwy/highway.h")
   set(dir ${OCTAVO_HWY_INCLUDE_DIR})
   if(NOT dir)
-    # SOURCE_SUBDIR names a folder without a CMakeLists.txt: the sources arrive, nothing of them is built.
+    # SOURCE_SUBDIR names a folder without a CMakeLists.txt, so the sources are fetched but not built.
     octavo_fetch(highway google/highway 1.0.3 SOURCE_SUBDIR headers_only)
     set(dir ${highway_SOURCE_DIR})
   endif()
@@ -70,7 +70,7 @@ function(octavo_find_nlohmann_json)
   endif()
 endfunction()
 
-# Target octavo_yaml_cpp: yaml-cpp under the name of its version, yaml-cpp (before 0.8) or yaml-cpp::yaml-cpp.
+# Target octavo_yaml_cpp: yaml-cpp, whose target is named yaml-cpp before version 0.8 and yaml-cpp::yaml-cpp since.
 function(octavo_find_yaml_cpp)
   find_package(yaml-cpp QUIET)
   if(NOT TARGET yaml-cpp AND NOT TARGET yaml-cpp::yaml-cpp)
@@ -89,7 +89,7 @@ function(octavo_find_yaml_cpp)
   endif()
 endfunction()
 
-# Target octavo_xxhash: the header alone, which has the whole of xxHash where XXH_INLINE_ALL is defined.
+# Target octavo_xxhash: the header only. It contains all of xxHash if XXH_INLINE_ALL is defined.
 function(octavo_find_xxhash)
   find_path(OCTAVO_XXHASH_INCLUDE_DIR xxhash.h DOC "The directory that holds xxhash.h")
   set(dir ${OCTAVO_XXHASH_INCLUDE_DIR})

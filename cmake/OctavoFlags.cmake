@@ -1,6 +1,6 @@
-# Compiler flags of Octavo's own targets: `octavo_internal_flags` (linked privately, never exported), ccache and the
-# sanitizers. Floating point is exact on purpose: CPU and CUDA give the same bits only when the compiler neither
-# contracts a*b+c nor takes fast-math liberties, so both are switched off here and after any user flags.
+# Compiler flags of Octavo's own targets: `octavo_internal_flags` (linked privately, never exported), ccache and the sanitizers.
+# Floating point is exact on purpose: CPU and CUDA give the same bits only if the compiler neither contracts a*b+c nor uses
+# fast-math, so both are switched off here and after any user flags.
 
 add_library(octavo_internal_flags INTERFACE)
 target_compile_features(octavo_internal_flags INTERFACE cxx_std_20)
@@ -11,7 +11,7 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
     -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wcast-qual
     -Wformat=2 -Wvla -Wmissing-declarations -Wnon-virtual-dtor -Woverloaded-virtual -Wold-style-cast)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    list(APPEND octavo_cxx_options -Wdouble-promotion)  # Clang's version warns of `double d = f;` too
+    list(APPEND octavo_cxx_options -Wdouble-promotion)  # Clang's version also warns about `double d = f;`
   endif()
   if(OCTAVO_DEVELOPER)
     list(APPEND octavo_cxx_options -Werror)
@@ -24,7 +24,7 @@ else()
   message(WARNING "octavo: ${CMAKE_CXX_COMPILER_ID} is untested; equal bits on every backend need its floating-point "
                   "contraction switched off")
 endif()
-# CUDA_STANDARD 20 would do nothing: CMake before 3.26 does not know that nvcc can.
+# CUDA_STANDARD 20 has no effect, because CMake before 3.26 does not know that nvcc supports it.
 target_compile_options(octavo_internal_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--fmad=false;--expt-relaxed-constexpr>")
 if(OCTAVO_DEVELOPER)
   target_compile_options(octavo_internal_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>")
@@ -50,9 +50,9 @@ if(PROJECT_IS_TOP_LEVEL)
   endif()
 endif()
 
-# For the targets made after it in a directory. GCC's warnings about memory follow inlined code of the standard library and of
-# LibTorch, and see faults where there are none: overlapping copies in "text" + string (12), copies past the end of a list of
-# one element (13 and later).
+# Applies to the targets that are made after it in a directory. GCC's warnings about memory follow inlined code of the standard
+# library and of LibTorch, and report faults that do not exist: overlapping copies in "text" + string (12), copies past the end of
+# a list of one element (13 and later).
 macro(octavo_no_inlining_warnings)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     if(CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
@@ -63,7 +63,7 @@ macro(octavo_no_inlining_warnings)
   endif()
 endmacro()
 
-# For a target without hot loops of its own: a Release build asks less of the compiler, which is a fifth to a third of its time.
+# For a target without hot loops: a Release build optimizes it less, which saves a fifth to a third of its compile time.
 function(octavo_no_hot_loops target)
   target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
 endfunction()

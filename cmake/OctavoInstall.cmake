@@ -1,7 +1,6 @@
-# Install rules: the library, its headers, the CMake package (find_package(octavo CONFIG) gives octavo::octavo) and a
-# pkg-config file; and, as a component that the wheel alone takes, the library for the Python package. Everything is
-# relocatable: no path of this machine is written into an installed file, but for that of the CUDA toolkit in the
-# pkg-config file of a static library.
+# Install rules: the library, its headers, the CMake package (find_package(octavo CONFIG) defines octavo::octavo) and a pkg-config
+# file; and, as a component for the wheel only, the library of the Python package. Everything is relocatable: no path of this
+# machine is in an installed file, except the CUDA toolkit's in the pkg-config file of a static library.
 
 include(CMakePackageConfigHelpers)
 get_target_property(octavo_type octavo TYPE)
@@ -38,13 +37,14 @@ if(OCTAVO_BUILD_APPS)
   file(RELATIVE_PATH octavo_bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
   set_target_properties(octavo_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${octavo_bin_to_lib}")
   install(TARGETS octavo_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  if(TARGET octavo_trainer)  # finds LibTorch where it was at build time; OCTAVO_LIBTORCH names another
+  if(TARGET octavo_trainer)  # finds LibTorch where it was at build time; OCTAVO_LIBTORCH overrides it
     set_target_properties(octavo_trainer PROPERTIES INSTALL_RPATH "$ORIGIN/${octavo_bin_to_lib};${OCTAVO_LIBTORCH_ROOT}/lib")
     install(TARGETS octavo_trainer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
 endif()
 
-# What pyproject.toml installs, and a plain `cmake --install` does not: one file, for a wheel cannot hold symbolic links.
+# The component that pyproject.toml installs and a plain `cmake --install` does not. It is one file, because a wheel cannot
+# contain symbolic links.
 if(octavo_type STREQUAL "SHARED_LIBRARY")
   install(FILES $<TARGET_FILE:octavo> DESTINATION octavo/lib
     RENAME ${CMAKE_SHARED_LIBRARY_PREFIX}octavo${CMAKE_SHARED_LIBRARY_SUFFIX}

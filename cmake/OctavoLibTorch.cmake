@@ -1,14 +1,14 @@
 # octavo_libtorch(<minimum version> [<place>...]): the target octavo::libtorch, a LibTorch that is linked by its files: include
-# folders, libtorch, libtorch_cpu and libc10. TorchConfig.cmake is not used, because that of a CUDA build asks for a CUDA toolkit,
-# which nothing here needs. The build uses this file, and so does the installed package.
+# folders, libtorch, libtorch_cpu and libc10. TorchConfig.cmake is not used, because that of a CUDA build requires a CUDA toolkit,
+# which is not needed here. The build and the installed package use this file.
 #
-# A place is a LibTorch, a torch wheel's folder, or a folder of CMake files in one. Looked at, in this order: OCTAVO_LIBTORCH
-# (a CMake or an environment variable; if it is given, nothing else), Torch_DIR, CMAKE_PREFIX_PATH, the places given.
-# A target `torch` that the project already has, from find_package(Torch), is taken as it is.
+# A place is a LibTorch, a torch wheel's folder, or a folder of CMake files in one. The search order is OCTAVO_LIBTORCH (a CMake
+# or an environment variable; if it is set, nothing else is searched), Torch_DIR, CMAKE_PREFIX_PATH, the given places. A target
+# `torch` that the project already has, from find_package(Torch), is used as it is.
 #
 # Sets OCTAVO_LIBTORCH_ROOT and OCTAVO_LIBTORCH_VERSION, or OCTAVO_LIBTORCH_PROBLEM: why there is no target.
 
-# The folder above `place` that holds include/ and lib/ of a LibTorch, or nothing.
+# Sets `out` to the folder above `place` that contains include/ and lib/ of a LibTorch, or to nothing.
 function(octavo_libtorch_root place out)
   set(${out} "" PARENT_SCOPE)
   foreach(up . .. ../.. ../../..)
@@ -21,7 +21,7 @@ function(octavo_libtorch_root place out)
   endforeach()
 endfunction()
 
-# Newer releases keep the numbers in the second header.
+# Newer releases have the numbers in the second header.
 function(octavo_libtorch_version root out)
   set(${out} "" PARENT_SCOPE)
   foreach(header torch/csrc/api/include/torch/version.h torch/headeronly/version.h)
@@ -47,11 +47,11 @@ function(octavo_libtorch_target root)
   set_target_properties(octavo::libtorch PROPERTIES INTERFACE_LINK_LIBRARIES "${libraries};${CMAKE_DL_LIBS}")
   set(options "")
   if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
-    # The standard library comes first: CUDA builds of libtorch.so export an old copy of std::filesystem, and a program that
-    # takes it crashes. Then libtorch itself, although no symbol of it is used: in a CUDA build it is what loads the CUDA part.
+    # The standard library comes first: CUDA builds of libtorch.so export an old copy of std::filesystem, and a program that uses
+    # it crashes. Then libtorch itself, although no symbol of it is used: in a CUDA build it loads the CUDA part.
     list(APPEND options "LINKER:--no-as-needed,-lstdc++,${root}/lib/libtorch.so,--as-needed")
     if(EXISTS "${root}/lib/libtorch_cuda.so")
-      # What the CUDA part needs (cuBLAS, NCCL, the driver) is found by the loader, where the program runs.
+      # The loader finds the libraries of the CUDA part (cuBLAS, NCCL, the driver) where the program runs.
       list(APPEND options LINKER:--allow-shlib-undefined)
     endif()
   endif()

@@ -1,6 +1,6 @@
-# octavo_nccl_headers(<libtorch folder> <out>): the include folders with which c10d's ProcessGroupNCCL.hpp compiles, or nothing. The
-# folders of the packages that torch's CUDA wheels depend on (nvidia-nccl-*, nvidia-cuda-runtime-*, nvidia-cublas-* ...) lie beside
-# torch; a CUDA toolkit and a system's nccl.h do as well.
+# octavo_nccl_headers(<libtorch folder> <out>): the include folders with which c10d's ProcessGroupNCCL.hpp compiles, or nothing.
+# The packages that torch's CUDA wheels depend on (nvidia-nccl-*, nvidia-cuda-runtime-*, nvidia-cublas-* ...) are in folders next
+# to torch; a CUDA toolkit and a system's nccl.h also work.
 
 function(octavo_nccl_headers root out)
   file(GLOB folders "${root}/../nvidia/*/include")
@@ -13,7 +13,7 @@ function(octavo_nccl_headers root out)
   endif()
   list(PREPEND folders "${OCTAVO_NCCL_INCLUDE}")
   list(REMOVE_DUPLICATES folders)
-  # To compile it takes a minute, once: the result is in the cache.
+  # It takes a minute to compile, once: the result is in the cache.
   set(source "${PROJECT_BINARY_DIR}/octavo_nccl_header.cc")
   file(CONFIGURE OUTPUT "${source}" CONTENT "#define USE_C10D_NCCL\n#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>\n")
   set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)

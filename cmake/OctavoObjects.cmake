@@ -1,7 +1,6 @@
-# How the objects of the library are compiled, and how it is linked from them: src/ and the folders of libs/ have object
-# libraries, which liboctavo holds together.
+# Compiles the objects of the library and links it: src/ and the folders of libs/ have object libraries, which liboctavo joins.
 #
-#   OCTAVO_PUBLIC_INCLUDE   the folders that hold public headers, octavo/*.h
+#   OCTAVO_PUBLIC_INCLUDE   the folders with public headers, octavo/*.h
 #   OCTAVO_LIBS_OBJECTS     the objects of libs/
 
 include(OctavoRules)
@@ -14,7 +13,7 @@ set(OCTAVO_PUBLIC_INCLUDE
   ${PROJECT_SOURCE_DIR}/libs/transducer/include)
 set(OCTAVO_LIBS_OBJECTS $<TARGET_OBJECTS:octavo_planner> $<TARGET_OBJECTS:octavo_transducer>)
 
-# How every object of the library is compiled.
+# Sets the options of every object of the library.
 function(octavo_object_options target)
   set_target_properties(${target} PROPERTIES
     POSITION_INDEPENDENT_CODE ON
@@ -33,7 +32,7 @@ function(octavo_object_options target)
   endif()
 endfunction()
 
-# How the library is linked from its objects.
+# Sets the options for linking the library from its objects.
 function(octavo_library_options target)
   # Before 1.0 a minor version may change the ABI, so the soname carries it.
   set_target_properties(${target} PROPERTIES
@@ -41,14 +40,14 @@ function(octavo_library_options target)
     VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
-  # The static runtime: a binary with CUDA starts on a machine without a driver, and says so when asked for a GPU.
+  # The static runtime: a binary with CUDA starts on a machine without a driver, and reports that when a GPU is requested.
   if(OCTAVO_WITH_CUDA)
     target_link_libraries(${target} PRIVATE CUDA::cudart_static)
   endif()
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "SHARED_LIBRARY" AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT OCTAVO_SANITIZE)
-    target_link_options(${target} PRIVATE LINKER:--no-undefined)  # a symbol of libhwy would stop the build here
-    # Where a toolchain links libstdc++ in statically, its symbols must not take the place of those that LibTorch uses.
+    target_link_options(${target} PRIVATE LINKER:--no-undefined)  # a symbol of libhwy stops the build here
+    # If a toolchain links libstdc++ statically, its symbols must not replace those that LibTorch uses.
     target_link_options(${target} PRIVATE LINKER:--exclude-libs,ALL)
   endif()
 endfunction()

@@ -1,5 +1,5 @@
-# CUDA objects for each rule of update in OCTAVO_RULES (src/CMakeLists.txt). core/descriptions.cc compares that list with the
-# families of core/builtin_registry.h, so a rule that is missing in one of them does not compile.
+# Makes CUDA objects for each rule of update in OCTAVO_RULES (src/CMakeLists.txt). core/descriptions.cc compares that list with
+# the families of core/builtin_registry.h, so a rule that is missing in one of them does not compile.
 #
 #   OCTAVO_EXTRA_LISTS   a header with more families and formats: it defines octavo::ExtraFamilies and
 #                        octavo::ExtraFormats, and includes its formula headers from its own folder
@@ -11,12 +11,12 @@ if(OCTAVO_EXTRA_LISTS AND NOT EXISTS "${OCTAVO_EXTRA_LISTS}")
   message(FATAL_ERROR "OCTAVO_EXTRA_LISTS: got '${OCTAVO_EXTRA_LISTS}', expected the path of a header")
 endif()
 
-# The rules that the library has, in the order of the registry.
+# Returns the rules of the library in the order of the registry.
 function(octavo_all_rules out)
   set(${out} ${OCTAVO_RULES} ${OCTAVO_EXTRA_RULES} PARENT_SCOPE)
 endfunction()
 
-# An object library of the kernels that no rule has. `out` gets the target.
+# Adds an object library of the kernels that do not depend on a rule. `out` is set to the target.
 function(octavo_kernel_library suffix out)
   set(target "octavo_kernels${suffix}")
   add_library(${target} OBJECT ${OCTAVO_CUDA_KERNELS})
@@ -29,8 +29,8 @@ function(octavo_rule_target rule suffix out)
   set(${out} ${target} PARENT_SCOPE)
 endfunction()
 
-# An object library of a rule's kernels, from one source for all: a compiler cache then knows its objects from another
-# build folder, which it would not with sources that are made there. `out` gets the target.
+# Adds an object library of a rule's kernels, from one source for all rules: so a compiler cache finds its objects for another
+# build folder, which generated sources would prevent. `out` is set to the target.
 function(octavo_rule_library rule suffix out)
   octavo_rule_target(${rule} "${suffix}" target)
   add_library(${target} OBJECT cuda/step/rule.cu)
@@ -39,8 +39,8 @@ function(octavo_rule_library rule suffix out)
   set(${out} ${target} PARENT_SCOPE)
 endfunction()
 
-# The objects of every rule. With OCTAVO_CUDA_PTX_RULES those of Adagrad alone, which compile fast, are made as usual. The rest
-# end as PTX that is hardly optimized: a machine that runs none of it has compiled all sources in a third of the time.
+# Adds the objects of every rule. With OCTAVO_CUDA_PTX_RULES only Adagrad's, which compile fast, are compiled as usual. The others
+# end as PTX with little optimization, so a machine without a GPU compiles all sources in a third of the time.
 function(octavo_rule_objects out)
   octavo_all_rules(rules)
   set(objects "")

@@ -1,11 +1,11 @@
 # octavo_add_test(<name> <source>... [LABELS fast|gpu|nightly...] [TIMEOUT seconds] [COST seconds] [PUBLIC_API] [LIBRARIES target...])
 # octavo_add_pytest(<name> <file or folder>... [TIMEOUT seconds] [COST seconds] [ENVIRONMENT name=value...])
 #
-# COST is a rough duration on two cores. ctest starts the most costly tests first, so that none of them is left over at the end.
+# COST is a rough duration on two cores. ctest starts the most costly tests first, so that none of them is left at the end.
 #
-# One GoogleTest binary in <build>/tests, one entry in ctest; the label is `fast` unless given. A test links the
-# library's objects statically and sees src/ as well as include/, so internals can be tested although the shared
-# library hides them. With PUBLIC_API it links the library as a user would and sees include/ only.
+# A test is one GoogleTest binary in <build>/tests and one entry in ctest; the default label is `fast`. A test links the library's
+# objects statically and can include src/ as well as include/, so internals can be tested although the shared library hides them.
+# With PUBLIC_API it links the library as a user would and can include only include/.
 
 octavo_find_googletest()
 
@@ -25,8 +25,8 @@ function(octavo_add_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE octavo_internal_flags ${arg_LIBRARIES} GTest::gtest_main GTest::gmock)
-  # Google Test takes a second to compile. What uses it has fewer optimisations, too: tests spend their time in the library. A test
-  # over LibTorch asks for octavo_precompile_torch() afterwards.
+  # Google Test takes a second to compile. Tests are compiled with fewer optimizations, because they spend their time in the
+  # library. A test with LibTorch calls octavo_precompile_torch() afterwards.
   octavo_precompile(${name} FROM octavo_gtest_pch HEADERS <gmock/gmock.h> <gtest/gtest.h> LIBRARIES GTest::gtest GTest::gmock)
   if(arg_PUBLIC_API)
     target_link_libraries(${name} PRIVATE octavo::octavo)
@@ -36,7 +36,7 @@ function(octavo_add_test name)
 
   set(options --gtest_brief=1)
   if(CMAKE_CROSSCOMPILING)
-    # A death test starts its binary again by itself, without the emulator.
+    # A death test restarts its binary without the emulator.
     list(APPEND options --gtest_filter=-*DeathTest.*)
   endif()
   add_test(NAME ${name} COMMAND ${name} ${options})
@@ -61,7 +61,7 @@ function(octavo_add_pytest name)
   set_tests_properties(${name} PROPERTIES
     LABELS fast
     TIMEOUT ${arg_TIMEOUT}
-    # Torch's threads must not spin for each other where tests run side by side.
+    # Torch's threads must not spin while tests run in parallel.
     ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1;OMP_WAIT_POLICY=passive;${arg_ENVIRONMENT}")
   if(arg_COST)
     set_tests_properties(${name} PROPERTIES COST ${arg_COST})

@@ -1,18 +1,18 @@
-# What is built over LibTorch: the target octavo::torch (the header-only adapter), and one precompiled header for all of it.
-# OctavoLibTorch.cmake finds LibTorch; besides the places named there, the torch wheel in .venv and that of an active virtual
-# environment. OCTAVO_TORCH=ON makes its absence an error. OCTAVO_NO_TORCH_REASON says why there is none.
+# Targets over LibTorch: octavo::torch (the header-only adapter), and one precompiled header for all of them. OctavoLibTorch.cmake
+# finds LibTorch; in addition to its own places it searches the torch wheel in .venv and that of an active virtual environment.
+# OCTAVO_TORCH=ON makes its absence an error. OCTAVO_NO_TORCH_REASON is the reason for a missing one.
 
 include(OctavoLibTorch)
 
 set(OCTAVO_TORCH_MINIMUM 2.9)
-set(octavo_torch_default OFF)  # an embedding project asks for it
+set(octavo_torch_default OFF)  # an embedding project has to request it
 if(PROJECT_IS_TOP_LEVEL AND NOT SKBUILD)
   set(octavo_torch_default AUTO)
 endif()
 set(OCTAVO_TORCH ${octavo_torch_default} CACHE STRING "Build what uses LibTorch: ON, OFF or AUTO")
 set_property(CACHE OCTAVO_TORCH PROPERTY STRINGS AUTO ON OFF)
 
-# Appends the folders of the torch wheels that these Pythons have. To find the package is quick; to import it takes seconds.
+# Appends the folders of these Pythons' torch wheels. The package is searched for, not imported: an import takes seconds.
 function(octavo_torch_wheels out)
   set(found "")
   foreach(python "${PROJECT_SOURCE_DIR}/.venv/bin/python" "$ENV{VIRTUAL_ENV}/bin/python")
@@ -26,8 +26,8 @@ function(octavo_torch_wheels out)
   set(${out} "${found}" PARENT_SCOPE)
 endfunction()
 
-# octavo_precompile(<target> FROM <name> HEADERS <header>... LIBRARIES <library>...): headers that are compiled once, in a target of
-# that name, for all targets that use it. The last call for a target counts.
+# octavo_precompile(<target> FROM <name> HEADERS <header>... LIBRARIES <library>...): compiles headers once, in a target of that
+# name, for all targets that use it. The last call for a target applies.
 function(octavo_precompile target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "FROM" "HEADERS;LIBRARIES")
   if(NOT TARGET ${arg_FROM})
@@ -47,8 +47,9 @@ function(octavo_precompile_torch target)
   octavo_precompile(${target} FROM octavo_torch_pch HEADERS <torch/torch.h> LIBRARIES octavo::torch)
 endfunction()
 
-# The same code generation for the header and all who use it: GCC 13 refuses one that was made at another level. A header that a
-# compiler refuses all the same is compiled again, which is slow and no error. ccache does not trust one unless told to.
+# The header and all its users have the same code generation, because GCC 13 refuses a header of another level. If a compiler
+# still refuses it, the header is compiled again, which is slow but not an error. ccache trusts precompiled headers only with this
+# setting.
 function(octavo_use_precompiled target)
   octavo_no_hot_loops(${target})
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-error=invalid-pch>)

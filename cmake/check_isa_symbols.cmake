@@ -1,7 +1,7 @@
-# Fails when an object that was compiled for one instruction set defines a weak symbol (an inline function or a
-# template) that another object may end up using: the linker keeps one copy, and if it keeps the AVX-512 one the
-# library crashes on a machine without AVX-512. Such code belongs in a namespace of its own per instruction set.
-# (Constants, nm's V and u, hold no instructions and may be shared.)
+# Fails if an object that was compiled for one instruction set defines a weak symbol (an inline function or a template) that
+# another object may use: the linker keeps one copy, and if it keeps the AVX-512 one, the library crashes on a machine without
+# AVX-512. Such code belongs in a separate namespace per instruction set. (Constants, nm's V and u, contain no instructions and
+# may be shared.)
 #
 #   cmake -DNM=nm -DOBJECTS=<file with one object path per line> -P check_isa_symbols.cmake
 

@@ -1,5 +1,5 @@
-# Cross-compiles for 64-bit Arm with Debian's g++-aarch64-linux-gnu and runs the tests under qemu-user. Binaries are
-# static, so that they run without an Arm sysroot. Nothing of the host's /usr/include or /usr/lib is searched.
+# Cross-compiles for 64-bit Arm with Debian's g++-aarch64-linux-gnu and runs the tests under qemu-user. Binaries are static, so
+# they run without an Arm sysroot. The host's /usr/include and /usr/lib are not searched.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)

@@ -34,7 +34,7 @@ struct FormatInfo {
   std::span<const std::string_view> aliases;  // other names that parse
   std::int64_t default_block = 0;             // 0: no blocks
   // The format of tensors with fewer than two dimensions, because axis scales need two.
-  StateFormat of_vectors = StateFormat::fp32;
+  StateFormat format_for_1d = StateFormat::fp32;
   std::array<MomentFormat, 2> moment;  // by Moment
 };
 

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -25,15 +27,39 @@ class [[nodiscard]] Status {
   Status() = default;
   Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
 
-  static Status invalid(std::string message) { return {StatusCode::invalid_argument, std::move(message)}; }
-  static Status unsupported(std::string message) { return {StatusCode::unsupported, std::move(message)}; }
-  static Status failed(std::string message) { return {StatusCode::failed, std::move(message)}; }
+  // The message is the parts in order, texts and numbers: invalid("[x] n: got ", n, ", expected ", 3).
+  template <class... Part>
+  static Status invalid(const Part&... parts) {
+    return {StatusCode::invalid_argument, join(parts...)};
+  }
+  template <class... Part>
+  static Status unsupported(const Part&... parts) {
+    return {StatusCode::unsupported, join(parts...)};
+  }
+  template <class... Part>
+  static Status failed(const Part&... parts) {
+    return {StatusCode::failed, join(parts...)};
+  }
 
   [[nodiscard]] bool ok() const { return code_ == StatusCode::ok; }
   [[nodiscard]] StatusCode code() const { return code_; }
   [[nodiscard]] const std::string& message() const { return message_; }
 
  private:
+  template <class... Part>
+  static std::string join(const Part&... parts) {
+    std::string out;
+    const auto add = [&](const auto& part) {
+      if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(part)>>) {
+        out += std::to_string(part);
+      } else {
+        out += std::string_view(part);
+      }
+    };
+    (add(parts), ...);
+    return out;
+  }
+
   StatusCode code_ = StatusCode::ok;
   std::string message_;
 };

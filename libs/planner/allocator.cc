@@ -1,5 +1,5 @@
-// What torch's caching allocator takes from a device for a trace of one stream: sizes in steps of 512 bytes,
-// and two pools of blocks (pool.h), small and large ones.
+// Simulates what torch's caching allocator reserves on a device for a trace of one stream: sizes in steps of
+// 512 bytes, and two pools of blocks (pool.h), for small and for large ones.
 // SPDX-License-Identifier: MIT
 #include "planner/invalid_argument.h"
 #include "planner/pool.h"
@@ -12,9 +12,9 @@
 namespace octavo::plan {
 namespace {
 
-constexpr std::int64_t kMost = std::int64_t{1} << 60;  // as torch; sums stay numbers
+constexpr std::int64_t kMost = std::int64_t{1} << 60;  // torch's limit; sums do not overflow
 
-// What was taken under an id; no bytes have no block.
+// The memory of an id. Zero bytes have no block.
 struct Taken {
   std::size_t block = 0;
   std::int64_t bytes = 0;
@@ -22,7 +22,7 @@ struct Taken {
 };
 
 Status bad_event(std::size_t number, const char* field, std::int64_t got, const std::string& expected) {
-  return kRefuse("events[" + std::to_string(number) + "]." + field, got, expected);
+  return kInvalid("events[" + std::to_string(number) + "]." + field, got, expected);
 }
 
 }  // namespace
@@ -43,9 +43,9 @@ Result<MemoryUse> simulate(std::span<const Event> events, const AllocatorRules& 
   for (std::size_t i = 0; i < events.size(); ++i) {
     const Event& event = events[i];
     if (event.bytes < 0) {
-      if (event.bytes != -1) return bad_event(i, "bytes", event.bytes, "at least 0, or -1 to give it back");
+      if (event.bytes != -1) return bad_event(i, "bytes", event.bytes, "at least 0, or -1 to free it");
       const auto found = taken.find(event.id);
-      if (found == taken.end()) return bad_event(i, "id", event.id, "one that is taken");
+      if (found == taken.end()) return bad_event(i, "id", event.id, "an allocated id");
       const Taken held = found->second;
       taken.erase(found);
       if (held.bytes == 0) continue;
@@ -63,11 +63,11 @@ Result<MemoryUse> simulate(std::span<const Event> events, const AllocatorRules& 
       return bad_event(i, "bytes", event.bytes, "less than 2^60 bytes in all");
     }
     const auto [at, is_new] = taken.try_emplace(event.id, Taken{0, event.bytes, event.owner});
-    if (!is_new) return bad_event(i, "id", event.id, "one that is not taken");
+    if (!is_new) return bad_event(i, "id", event.id, "an id that is not allocated");
     if (event.bytes == 0) continue;
     const std::int64_t bytes = rounded_up(event.bytes, kStep);
     Pool& pool = bytes <= kSmall ? small : large;
-    at->second.block = pool.take(bytes);
+    at->second.block = pool.allocate(bytes);
     allocated += pool.size(at->second.block);
     owners[owner] += event.bytes;
     if (allocated > use.allocated) {

@@ -1,4 +1,4 @@
-// Which GPU a text means: a name in any spelling, a size, or the one of this machine.
+// Finds the GPU that a text names: a name in any spelling, a size, or the local one.
 // SPDX-License-Identifier: MIT
 #include "planner/gpus.h"
 #include "planner/invalid_argument.h"
@@ -26,7 +26,7 @@ std::string expected() { return "one of " + keys() + "; or a size such as 24GB; 
 
 std::string quoted(std::string_view text) { return std::string("'").append(text).append("'"); }
 
-// `name`: as plain() writes it.
+// `name` is in the form of plain().
 bool is_called(const Card& card, std::string_view name) {
   if (name.empty()) return false;
   if (plain(card.gpu.key) == name || plain(card.gpu.name) == name) return true;
@@ -45,7 +45,7 @@ const Card* called(std::string_view text) {
   return found == cards().end() ? nullptr : &*found;
 }
 
-// The number of "24GB", "24 GiB", "7.5g"; nothing where the text is no size.
+// Returns the number of "24GB", "24 GiB", "7.5g", or nothing if the text is not a size.
 std::optional<double> size_of(std::string_view text) {
   std::string joined;
   for (const char c : text) {
@@ -67,10 +67,10 @@ std::optional<double> size_of(std::string_view text) {
   return number;
 }
 
-// A step is products and memory traffic: both count.
+// A step consists of matmuls and memory traffic, so both count.
 double speed(const Gpu& gpu) { return gpu.bandwidth * gpu.flops[static_cast<std::size_t>(Precision::fp16)]; }
 
-// How many gigabytes as a text: "24", "7.5".
+// Formats a number of gigabytes: "24", "7.5".
 std::string number_text(double number) {
   std::string text = std::to_string(std::round(number * 100) / 100);
   text.erase(text.find_last_not_of('0') + 1);
@@ -91,20 +91,20 @@ Result<Gpu> of_size(std::string_view text, double gigabytes) {
     }
   }
   if (found == nullptr || !(gigabytes >= 1)) {
-    return kRefuse("gpu", quoted(text), "a size from 1GB to " + number_text(most) + "GB");
+    return kInvalid("gpu", quoted(text), "a size from 1GB to " + number_text(most) + "GB");
   }
   Gpu gpu = *found;
   if (gpu.gigabytes == gigabytes) return gpu;
   const std::string size = number_text(gigabytes);
   gpu.key = size + "gb";
   gpu.name += " with " + size + " GB";
-  // What the driver keeps for itself is a share, too.
+  // The memory that the driver reserves is reduced in proportion.
   gpu.memory = static_cast<std::int64_t>(static_cast<double>(gpu.memory) * gigabytes / gpu.gigabytes);
   gpu.gigabytes = static_cast<int>(std::ceil(gigabytes));
   return gpu;
 }
 
-// "this" is the first, "this:1" the second; none: it is neither.
+// "this" is the first GPU, "this:1" the second. Returns nothing for any other text.
 std::optional<std::size_t> number_here(std::string_view text) {
   const std::size_t colon = std::min(text.find(':'), text.size());
   if (plain(text.substr(0, colon)) != "this") return std::nullopt;
@@ -119,20 +119,20 @@ std::optional<std::size_t> number_here(std::string_view text) {
 Result<Gpu> of_this_machine(std::string_view text, std::size_t number) {
   const GpuReport report = list_gpus();
   if (report.gpus.empty()) {
-    return Status::unsupported("[plan] gpu: got " + quoted(text) + ", but this machine has none (" +
-                               report.note + "); expected " + expected());
+    return Status::unsupported("[plan] gpu: got ", quoted(text), ", but this machine has none (", report.note,
+                               "); expected ", expected());
   }
   if (number >= report.gpus.size()) {
-    return kRefuse("gpu", quoted(text),
-                   "this:0 to this:" + std::to_string(report.gpus.size() - 1) + ", the GPUs that are here");
+    return kInvalid("gpu", quoted(text),
+                    "this:0 to this:" + std::to_string(report.gpus.size() - 1) + ", the local GPUs");
   }
   const GpuInfo& here = report.gpus[number];
   const Card* card = called(here.name);
   if (card == nullptr) {
-    return Status::unsupported("[plan] gpu: got " + quoted(text) + ", which is '" + here.name +
-                               "' and not in the list; expected the one most like it: " + expected());
+    return Status::unsupported("[plan] gpu: got ", quoted(text), ", which is '", here.name,
+                               "', which is not in the list; expected the most similar one: ", expected());
   }
-  // The driver may call two sizes by one name.
+  // The driver may use one name for two sizes.
   const auto away = [&](const Card* each) { return std::abs(each->gpu.memory - here.memory_bytes); };
   for (const Card& each : cards()) {
     if (each.gpu.name.starts_with(here.name + " ") && away(&each) < away(card)) card = &each;
@@ -170,7 +170,7 @@ Result<Gpu> find_gpu(std::string_view text) {
   if (const auto number = number_here(text)) return of_this_machine(text, *number);
   if (const Card* card = called(text); card != nullptr) return card->gpu;
   if (const std::optional<double> size = size_of(text)) return of_size(text, *size);
-  return kRefuse("gpu", quoted(text), expected());
+  return kInvalid("gpu", quoted(text), expected());
 }
 
 }  // namespace octavo::plan

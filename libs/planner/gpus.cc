@@ -1,10 +1,10 @@
-// The GPUs that a plan can be made for: the vendor's figures, without sparsity.
+// The catalogue of GPUs, with the vendor's figures without sparsity.
 //
-// Memory is what the driver says of a card with its usual settings; another driver may say some MiB less.
-// `context` is what a process has on the device before its first tensor, with cuBLAS loaded. It was measured
-// on Hopper (529 MiB, 629 with cuBLAS); for others it is an estimate. Consumer cards have their products'
-// rates with fp32 sums, which is what training takes. Cards that may have an NVLink bridge between two are
-// listed without it.
+// Memory is the number that the driver reports for a card with its default settings; another driver may
+// report some MiB less. `context` is the memory of a process on the device before its first tensor, with
+// cuBLAS loaded. It was measured on Hopper (529 MiB, 629 with cuBLAS); for other GPUs it is an estimate. The
+// matmul rates of consumer cards are those with fp32 sums, which training uses. Cards that may have an NVLink
+// bridge between two are listed without it.
 //
 // Sources of the latest entries:
 // - V100: "NVIDIA V100 Tensor Core GPU" data sheet (SXM2: 125 and 15.7 TFLOP/s, 900 GB/s, NVLink 150 GB/s
@@ -19,20 +19,21 @@ namespace octavo::plan {
 namespace {
 
 constexpr double kTera = 1e12, kGiga = 1e9;
-// What copies reach of PCIe's 16, 32 and 64 GB/s each way.
+// Copies reach these rates of PCIe's 16, 32 and 64 GB/s each way.
 constexpr double kPcie3 = 13, kPcie4 = 26, kPcie5 = 55;
 
 struct Figures {
   const char* key;
   const char* name;
-  const char* others;  // further names, also as the driver says them: words that plain() makes, one space
-  int compute;         // 90: 9.0
+  const char*
+      others;   // further names, including the driver's, in the form of plain(), separated by one space
+  int compute;  // 90 is 9.0
   int multiprocessors;
   int gigabytes;
   double memory_mib, context_mib;
   double bandwidth;                    // GB/s
-  double fp32, tf32, fp16, bf16, fp8;  // TFLOP/s; 0: it cannot
-  double cache_mib, peer, host;        // of bandwidths GB/s
+  double fp32, tf32, fp16, bf16, fp8;  // in TFLOP/s; 0: unsupported
+  double cache_mib, peer, host;        // bandwidths in GB/s
 };
 
 // clang-format off

@@ -1,4 +1,4 @@
-// The catalogue of GPUs with the names that find_gpu() knows them by.
+// The catalogue of GPUs with the names that find_gpu() accepts.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,12 +8,12 @@ namespace octavo::plan {
 
 struct Card {
   Gpu gpu;
-  std::string_view others;  // names besides the key and the name, each as plain() writes it
+  std::string_view others;  // names besides the key and the name, each in the form of plain()
 };
 const std::vector<Card>& cards();
 
-// Letters and digits alone, small, without the words that say only whose GPU it is: "rtx4090" of
-// "NVIDIA GeForce RTX 4090".
+// Returns the lower-case letters and digits of a name, without the words that only name the vendor: "rtx4090"
+// for "NVIDIA GeForce RTX 4090".
 std::string plain(std::string_view text);
 
 }  // namespace octavo::plan

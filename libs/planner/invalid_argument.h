@@ -1,11 +1,11 @@
-// How plans refuse an argument.
+// The messages of the planner about invalid arguments.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "core/invalid_argument.h"
+#include "status/invalid_argument.h"
 
 namespace octavo::plan {
 
-inline constexpr Refuse kRefuse{"[plan] "};
+inline constexpr InvalidArgument kInvalid{"[plan] "};
 
 }  // namespace octavo::plan

@@ -1,10 +1,10 @@
-// One of the two pools of torch's caching allocator, by its own rules (c10/cuda/CUDACachingAllocator.cpp):
-// the smallest free block that fits, the rest of it split off, neighbours merged when they are free. Where
-// none fits, a segment is added or the expandable one grows.
+// One of the two pools of torch's caching allocator, with its rules (c10/cuda/CUDACachingAllocator.cpp): the
+// smallest free block that fits is used, the rest of it is split off, and free neighbours are merged. If none
+// fits, a segment is added or the expandable one grows.
 //
-// Nothing is ever given back to the device: torch does so only where memory is short, or where it is asked.
-// One thing cannot be known here: at which addresses cudaMalloc puts segments. They decide between free
-// blocks of one size; here a later segment lies higher.
+// Memory is never returned to the device: torch does so only if memory is short, or on request. The addresses
+// that cudaMalloc chooses for segments cannot be predicted. They decide between free blocks of one size; here
+// a later segment is at a higher address.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,7 +22,7 @@ inline constexpr std::int64_t kStep = 512;
 inline constexpr std::int64_t kSmall = kMiB;             // the largest small block
 inline constexpr std::int64_t kSmallSegment = 2 * kMiB;  // and the pages of their expandable segment
 inline constexpr std::int64_t kLargeSegment = 20 * kMiB;
-inline constexpr std::int64_t kOwnSegment = 10 * kMiB;  // from here on a block has a segment of its size
+inline constexpr std::int64_t kOwnSegment = 10 * kMiB;  // the smallest block that gets a segment of its size
 inline constexpr std::int64_t kSegmentStep = 2 * kMiB;
 
 inline std::int64_t rounded_up(std::int64_t bytes, std::int64_t step) {
@@ -33,8 +33,8 @@ class Pool {
  public:
   Pool(bool small, bool expandable) : small_(small), expandable_(expandable) {}
 
-  // The number of the block that was taken.
-  std::size_t take(std::int64_t bytes) {
+  // Returns the number of the allocated block.
+  std::size_t allocate(std::int64_t bytes) {
     std::size_t found = fitting(bytes);
     if (found == kNone) found = expandable_ ? grow(bytes) : add_segment(bytes);
     const std::int64_t rest = blocks_[found].size - bytes;
@@ -65,10 +65,10 @@ class Pool {
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   struct Block {
     std::int64_t address = 0, size = 0;
-    std::size_t before = kNone, after = kNone;  // of the same segment
+    std::size_t before = kNone, after = kNone;  // in the same segment
     bool taken = false;
   };
-  // Of blocks of one size the lowest comes first.
+  // Blocks of one size are used in the order of their addresses.
   struct Key {
     std::int64_t size, address;
     std::size_t block;
@@ -81,7 +81,8 @@ class Pool {
   std::size_t fitting(std::int64_t bytes) {
     auto best = free_.lower_bound({bytes, 0, 0});
     if (best == free_.end()) return kNone;
-    // The block at the end of an expandable segment counts as large as it can grow: any other comes first.
+    // The block at the end of an expandable segment counts as large as it can grow, so any other block is
+    // used first.
     if (expandable_ && best->block == last_ && std::next(best) != free_.end()) ++best;
     const std::size_t found = best->block;
     free_.erase(best);
@@ -97,7 +98,7 @@ class Pool {
     return added;
   }
 
-  // An expandable segment gets as many pages as its free end lacks.
+  // An expandable segment grows by the number of pages that its free end lacks.
   std::size_t grow(std::int64_t bytes) {
     const std::int64_t page = small_ ? kSmallSegment : kLargeSegment;
     if (last_ != kNone && !blocks_[last_].taken) {
@@ -148,7 +149,7 @@ class Pool {
   std::vector<Block> blocks_;
   std::vector<std::size_t> unused_;
   std::set<Key> free_;
-  std::int64_t end_ = 0;      // of the addresses that were given to segments
+  std::int64_t end_ = 0;      // the end of the addresses of all segments
   std::size_t last_ = kNone;  // the block at the end of the expandable segment
 };
 

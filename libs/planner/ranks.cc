@@ -1,4 +1,5 @@
-// What ranks wait for each other: all-reduces by rings, and what of them the backward pass does not hide.
+// Forecasts the time that ranks wait for each other: all-reduces by rings, and the part of them that the
+// backward pass does not hide.
 // SPDX-License-Identifier: MIT
 #include <octavo/plan.h>
 
@@ -7,7 +8,7 @@
 namespace octavo::plan {
 namespace {
 
-// A reduce-scatter and an all-gather around a ring: each rank sends all parts but one, twice.
+// The time of a reduce-scatter and an all-gather around a ring: each rank sends all parts but one, twice.
 double ring(double ranks, double bytes, double bandwidth, double latency) {
   if (ranks <= 1) return 0;
   return 2 * (ranks - 1) * (bytes / ranks / bandwidth + latency);

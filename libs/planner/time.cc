@@ -1,6 +1,6 @@
-// How long kernels take: a roofline with the rates that kernels reach. The constants were set by products and
-// elementwise kernels measured on an H200 (tests/plan/time_test.cc has the numbers); other GPUs get the same
-// shares of their vendor's figures.
+// Forecasts how long kernels take: a roofline with the rates that kernels reach. The constants were fitted to
+// matmuls and elementwise kernels measured on an H200 (tests/plan/time_test.cc has the numbers); other GPUs
+// get the same shares of their vendor's figures.
 // SPDX-License-Identifier: MIT
 #include <octavo/plan.h>
 
@@ -10,22 +10,23 @@
 namespace octavo::plan {
 namespace {
 
-// What a large copy reaches of the memory's bandwidth.
+// The share of the memory's bandwidth that a large copy reaches.
 constexpr double kCopyShare = 0.9;
-// What a multiprocessor reaches of its part of the arithmetic in the middle of a large tile: the rest is lost
-// to the clock under load and to instructions that are no products.
+// The share of its arithmetic that a multiprocessor reaches in the middle of a large tile: the rest is lost
+// to the clock under load and to instructions other than those of the matrix units.
 constexpr double kArithmeticShare = 0.76;
-// From one small kernel to the next one: launching and draining.
+// The seconds from one small kernel to the next one, for launching and draining.
 constexpr double kGap = 1e-6;
-// A tile's time without its products: its first operands come from memory, its results go there.
+// The seconds of a tile besides its arithmetic: its first operands are loaded, and its results are stored.
 constexpr double kTileSeconds = 1.4e-6;
-// Smaller tiles load more per product: their rate falls with the area to this power.
+// Smaller tiles load more per multiplication: their rate falls with the area to this power.
 constexpr double kTilePower = 0.14;
-// Rows that are no multiple of 16 bytes cannot be fetched in the way that matrix units want.
+// Matrix units cannot fetch rows directly that are not a multiple of 16 bytes.
 constexpr double kUnaligned = 3.6;
 constexpr double kAlignment = 16;
-// Memory and arithmetic of a kernel overlap, but not quite: the p-norm of both, which is near the larger one.
-// So do the host and the GPU in a step: neither is always as fast, and the GPU idles when it has caught up.
+// Memory and arithmetic of a kernel overlap incompletely: this is the p-norm of both, which is near the
+// larger one. It also applies to the host and the GPU in a step, because the GPU idles whenever it has caught
+// up with the host.
 constexpr double kOverlap = 3, kHostOverlap = 6;
 
 double overlapped(double a, double b, double norm) {
@@ -36,11 +37,11 @@ double overlapped(double a, double b, double norm) {
 struct Tile {
   std::int64_t rows, columns;
 };
-// What libraries choose from; the first ones are the usual ones, and the full rate is theirs.
+// The tiles that libraries choose from. The first ones are the usual ones and reach the full rate.
 constexpr Tile kTiles[] = {{128, 256}, {256, 128}, {128, 128}, {64, 128}, {128, 64}, {64, 64}};
 constexpr double kFullTile = 128.0 * 256.0;
 
-// A GPU that lacks a precision computes in the next wider one.
+// A GPU without a precision computes in the next wider one.
 Precision computed_in(const Gpu& gpu, Precision wanted) {
   const auto can = [&](Precision each) { return gpu.flops[static_cast<std::size_t>(each)] > 0; };
   if (static_cast<std::size_t>(wanted) >= kPrecisions) return Precision::fp32;
@@ -64,7 +65,7 @@ double parts(std::int64_t whole, std::int64_t part) {
   return std::ceil(static_cast<double>(whole) / static_cast<double>(part));
 }
 
-// Tiles go to the multiprocessors in waves; the last one takes as long as a full one.
+// Tiles are processed in waves, and the last wave takes as long as a full one.
 double product_seconds(const Gpu& gpu, const Kernel& kernel) {
   if (std::min({kernel.batch, kernel.rows, kernel.columns, kernel.inner}) <= 0) return 0;
   const Precision precision = computed_in(gpu, kernel.precision);

@@ -1,9 +1,9 @@
-// What the transducer loss refuses. Every message names the argument, its value, and what was expected. On
-// the CPU lengths and labels are read here, before anything is written.
+// The checks of the transducer loss. Every message names the argument, its value, and what was expected. On
+// the CPU, lengths and labels are read here, before anything is written.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "formula/describe.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "status/first_error.h"
 #include "transducer/invalid_argument.h"
 
 #include <algorithm>
@@ -15,14 +15,14 @@ namespace {
 
 Status check_enums(const TransducerArgs& args) {
   if (args.dtype > DType::f16) {
-    return refuse("dtype", static_cast<std::int64_t>(args.dtype), "0 (f32), 1 (bf16) or 2 (f16)");
+    return invalid("dtype", static_cast<std::int64_t>(args.dtype), "0 (f32), 1 (bf16) or 2 (f16)");
   }
   if (args.kind > TransducerKind::rnnt) {
-    return refuse("kind", static_cast<std::int64_t>(args.kind), "0 (tdt) or 1 (rnnt)");
+    return invalid("kind", static_cast<std::int64_t>(args.kind), "0 (tdt) or 1 (rnnt)");
   }
   if (args.reduction > TransducerReduction::none) {
-    return refuse("reduction", static_cast<std::int64_t>(args.reduction),
-                  "0 (mean_batch), 1 (mean), 2 (mean_volume), 3 (sum) or 4 (none)");
+    return invalid("reduction", static_cast<std::int64_t>(args.reduction),
+                   "0 (mean_batch), 1 (mean), 2 (mean_volume), 3 (sum) or 4 (none)");
   }
   return {};
 }
@@ -31,19 +31,19 @@ Status check_enums(const TransducerArgs& args) {
 
 Status check_sizes(const TransducerArgs& args) {
   constexpr std::int64_t kMost = std::int64_t{1} << 48;
-  if (args.batch < 0) return refuse("batch", args.batch, "at least 0");
+  if (args.batch < 0) return invalid("batch", args.batch, "at least 0");
   std::int64_t product = 1;
   const std::pair<const char*, std::int64_t> sizes[] = {{"batch", std::max<std::int64_t>(args.batch, 1)},
                                                         {"frames", args.frames},
                                                         {"positions", args.positions},
                                                         {"tokens", args.tokens}};
   for (const auto& [name, size] : sizes) {
-    if (size < 1) return refuse(name, size, "at least 1");
-    if (product > kMost / size) return refuse(name, size, "batch * frames * positions * tokens up to 2^48");
+    if (size < 1) return invalid(name, size, "at least 1");
+    if (product > kMost / size) return invalid(name, size, "batch * frames * positions * tokens up to 2^48");
     product *= size;
   }
   if (args.blank < 0 || args.blank >= args.tokens) {
-    return refuse("blank", args.blank, "0 to " + std::to_string(args.tokens - 1) + ", the last token");
+    return invalid("blank", args.blank, "0 to " + std::to_string(args.tokens - 1) + ", the last token");
   }
   return {};
 }
@@ -54,11 +54,11 @@ Status check_numbers(const TransducerArgs& args) {
   const bool tdt = args.kind == TransducerKind::tdt;
   const auto only_zero = [&](const char* name, double value) {
     if (tdt || value == 0.0) return Status();
-    return refuse(name, formula::shown(value), "0 (it belongs to tdt)");
+    return invalid(name, formula::shown(value), "0 (it belongs to tdt)");
   };
-  if (!std::isfinite(args.sigma)) return refuse("sigma", formula::shown(args.sigma), "a finite number");
+  if (!std::isfinite(args.sigma)) return invalid("sigma", formula::shown(args.sigma), "a finite number");
   if (!(args.omega >= 0.0 && args.omega <= 1.0)) {
-    return refuse("omega", formula::shown(args.omega), "a probability, 0 to 1");
+    return invalid("omega", formula::shown(args.omega), "a probability, 0 to 1");
   }
   return first_error({only_zero("sigma", args.sigma), only_zero("omega", args.omega)});
 }
@@ -67,24 +67,24 @@ Status check_durations(const TransducerArgs& args) {
   const std::int64_t count = duration_outputs(args);
   if (args.kind == TransducerKind::rnnt) {
     if (count > 0)
-      return refuse("durations", std::to_string(count) + " of them", "none (rnnt has no durations)");
+      return invalid("durations", std::to_string(count) + " of them", "none (rnnt has no durations)");
     return {};
   }
-  if (count < 1) return refuse("durations", "none", "at least one (without durations: rnnt)");
+  if (count < 1) return invalid("durations", "none", "at least one (without durations: rnnt)");
   if (count > kMaxTransducerDurations) {
-    return refuse("durations", std::to_string(count) + " of them",
-                  "at most " + std::to_string(kMaxTransducerDurations));
+    return invalid("durations", std::to_string(count) + " of them",
+                   "at most " + std::to_string(kMaxTransducerDurations));
   }
   const auto begin = args.durations.begin();
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t d = begin[i];
     constexpr std::int64_t kMost = std::int64_t{1} << 32;
-    if (d < 0 || d > kMost) return refuse(element("durations", i), d, "0 to 2^32 frames");
+    if (d < 0 || d > kMost) return invalid(element("durations", i), d, "0 to 2^32 frames");
     if (std::find(begin, begin + i, d) != begin + i)
-      return refuse(element("durations", i), std::to_string(d) + " again", "each duration once");
+      return invalid(element("durations", i), std::to_string(d) + " again", "each duration once");
   }
   if (count == 1 && begin[0] == 0)
-    return refuse("durations", "0 alone", "one of at least 1: blank must advance");
+    return invalid("durations", "only 0", "one of at least 1: blank must advance");
   return {};
 }
 
@@ -96,7 +96,7 @@ Status check_length_buffers(const TransducerArgs& args) {
 
 Status check_options(const TransducerArgs& args) {
   const std::string where = "[transducer]";
-  if (Status bad = check_device(where, args.device); !bad.ok()) return bad;
+  OCTAVO_TRY(check_device(where, args.device));
   return first_error({check_stream(where, args.device, args.stream), check_threads(where, args.threads),
                       check_enums(args), check_numbers(args), check_durations(args)});
 }
@@ -105,18 +105,16 @@ Status check_options(const TransducerArgs& args) {
 Status check_targets(const TransducerArgs& args) {
   const std::int64_t stride = target_stride(args);
   if (stride < 0 || stride > (std::int64_t{1} << 48) / args.batch)
-    return refuse("target_stride", stride, "at least 0, for up to 2^48 labels");
-  if (Status bad = check_buffer(std::string(kWhere) + "targets", args.targets, target_bytes(args), 8);
-      !bad.ok())
-    return bad;
-  if (args.device.kind == DeviceKind::cuda) return {};  // not read here
+    return invalid("target_stride", stride, "at least 0, for up to 2^48 labels");
+  OCTAVO_TRY(check_buffer(std::string(kWhere) + "targets", args.targets, target_bytes(args), 8));
+  if (args.device.kind == DeviceKind::cuda) return {};  // not read on the host
   for (std::int64_t b = 0; b < args.batch; ++b) {
     for (std::int64_t u = 0; u < args.target_lengths[b]; ++u) {
       const std::int64_t label = args.targets[b * stride + u];
       if (label >= 0 && label < args.tokens && label != args.blank) continue;
-      return refuse(element("targets", b) + element("", u), label,
-                    "0 to " + std::to_string(args.tokens - 1) + ", and not " + std::to_string(args.blank) +
-                        ", the blank");
+      return invalid(element("targets", b) + element("", u), label,
+                     "0 to " + std::to_string(args.tokens - 1) + ", and not " + std::to_string(args.blank) +
+                         ", the blank");
     }
   }
   return {};
@@ -125,39 +123,39 @@ Status check_targets(const TransducerArgs& args) {
 }  // namespace
 
 Status check_lengths(const TransducerArgs& args) {
-  if (Status bad = check_sizes(args); !bad.ok()) return bad;
-  if (Status bad = check_length_buffers(args); !bad.ok()) return bad;
+  OCTAVO_TRY(check_sizes(args));
+  OCTAVO_TRY(check_length_buffers(args));
   for (std::int64_t b = 0; b < args.batch; ++b) {
     const std::int64_t frames = args.logit_lengths[b], labels = args.target_lengths[b];
     if (frames < 1 || frames > args.frames) {
-      return refuse(element("logit_lengths", b), frames,
-                    "1 to " + std::to_string(args.frames) + ", the frames of the logits");
+      return invalid(element("logit_lengths", b), frames,
+                     "1 to " + std::to_string(args.frames) + ", the frames of the logits");
     }
     if (labels < 0 || labels > args.positions - 1) {
-      return refuse(element("target_lengths", b), labels,
-                    "0 to " + std::to_string(args.positions - 1) + ": the logits have " +
-                        std::to_string(args.positions) + " positions, one more than labels");
+      return invalid(element("target_lengths", b), labels,
+                     "0 to " + std::to_string(args.positions - 1) + ": the logits have " +
+                         std::to_string(args.positions) + " positions, one more than labels");
     }
   }
   return {};
 }
 
 Status check_args(const TransducerArgs& args) {
-  if (Status bad = check_options(args); !bad.ok()) return bad;
+  OCTAVO_TRY(check_options(args));
   const bool readable = args.device.kind == DeviceKind::cpu;
-  if (Status bad = readable ? check_lengths(args) : check_sizes(args); !bad.ok()) return bad;
+  OCTAVO_TRY(readable ? check_lengths(args) : check_sizes(args));
   if (args.batch == 0) return {};
   return first_error({check_length_buffers(args), check_logits(args), check_targets(args)});
 }
 
 Status check_joint_sizes(const TransducerArgs& args, const TransducerJoint& joint) {
-  if (Status bad = check_options(args); !bad.ok()) return bad;
-  if (Status bad = check_lengths(args); !bad.ok()) return bad;
+  OCTAVO_TRY(check_options(args));
+  OCTAVO_TRY(check_lengths(args));
   return check_joint_numbers(args, joint);
 }
 
 Status check_joint(const TransducerArgs& args, const TransducerJoint& joint) {
-  if (Status bad = check_joint_sizes(args, joint); !bad.ok()) return bad;
+  OCTAVO_TRY(check_joint_sizes(args, joint));
   return first_error({check_targets(args), check_joint_memory(args, joint)});
 }
 

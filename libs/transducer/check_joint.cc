@@ -1,8 +1,8 @@
-// What the transducer loss with its joint network refuses, besides what both entries do.
+// The checks of the transducer loss with its joint network, besides those that both losses share.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "formula/describe.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "status/first_error.h"
 #include "transducer/invalid_argument.h"
 
 #include <algorithm>
@@ -16,7 +16,8 @@ struct JointBytes {
   std::int64_t encoder, predictor, weight, bias;
 };
 
-// Of the network's tensors, with `each` bytes for an element and `bias` for one of the bias.
+// Returns the sizes of the network's tensors, with `each` bytes for an element and `bias` bytes for an
+// element of the bias.
 JointBytes sizes_of(const TransducerArgs& args, const TransducerJoint& joint, std::int64_t each,
                     std::int64_t bias) {
   const std::int64_t outputs = args.tokens + duration_outputs(args);
@@ -24,7 +25,7 @@ JointBytes sizes_of(const TransducerArgs& args, const TransducerJoint& joint, st
           each * outputs * joint.hidden, bias * outputs};
 }
 
-// All that both calls read.
+// Returns all buffers that both calls read.
 std::vector<Buffer> inputs(const TransducerArgs& args, const TransducerJoint& joint) {
   const JointBytes bytes = sizes_of(args, joint, dtype_bytes(args.dtype), dtype_bytes(joint.bias_dtype));
   std::vector<Buffer> all = {{"encoder", bytes_of(joint.encoder, bytes.encoder)},
@@ -36,11 +37,11 @@ std::vector<Buffer> inputs(const TransducerArgs& args, const TransducerJoint& jo
   return all;
 }
 
-// Every buffer of `written` against all inputs and all that follow it.
+// Checks every buffer of `written` against all inputs and all buffers after it.
 Status check_all_apart(std::span<const Buffer> written, std::span<const Buffer> read) {
   for (std::size_t i = 0; i < written.size(); ++i) {
-    if (Status bad = check_apart(written[i], read); !bad.ok()) return bad;
-    if (Status bad = check_apart(written[i], written.subspan(i + 1)); !bad.ok()) return bad;
+    OCTAVO_TRY(check_apart(written[i], read));
+    OCTAVO_TRY(check_apart(written[i], written.subspan(i + 1)));
   }
   return {};
 }
@@ -53,37 +54,32 @@ Status check_given(const char* name, const void* data, std::int64_t bytes, std::
 
 Status check_joint_numbers(const TransducerArgs& args, const TransducerJoint& joint) {
   constexpr std::int64_t kUnits = std::int64_t{1} << 20, kMost = std::int64_t{1} << 48;
-  if (args.batch < 1) return refuse("batch", args.batch, "at least 1");
-  if (joint.hidden < 1 || joint.hidden > kUnits) return refuse("hidden", joint.hidden, "1 to 2^20");
+  if (args.batch < 1) return invalid("batch", args.batch, "at least 1");
+  if (joint.hidden < 1 || joint.hidden > kUnits) return invalid("hidden", joint.hidden, "1 to 2^20");
   const std::int64_t cells = args.batch * args.frames * args.positions;
   if (joint.hidden > kMost / std::max(cells, args.tokens + duration_outputs(args)))
-    return refuse("hidden", joint.hidden, "cells * hidden and outputs * hidden up to 2^48");
+    return invalid("hidden", joint.hidden, "cells * hidden and outputs * hidden up to 2^48");
   if (joint.bias_dtype != DType::f32 && joint.bias_dtype != args.dtype)
-    return refuse("bias_dtype", static_cast<std::int64_t>(joint.bias_dtype), "0 (f32) or dtype");
+    return invalid("bias_dtype", static_cast<std::int64_t>(joint.bias_dtype), "0 (f32) or dtype");
   if (!(joint.dropout >= 0.0 && joint.dropout < 1.0))
-    return refuse("dropout", formula::shown(joint.dropout), "at least 0 and below 1");
-  if (joint.tile_cells < 0) return refuse("tile_cells", joint.tile_cells, "at least 0 (0: chosen)");
+    return invalid("dropout", formula::shown(joint.dropout), "at least 0 and below 1");
+  if (joint.tile_cells < 0) return invalid("tile_cells", joint.tile_cells, "at least 0 (0: default)");
   return {};
 }
 
 Status check_joint_memory(const TransducerArgs& args, const TransducerJoint& joint) {
   const std::int64_t each = dtype_bytes(args.dtype), bias = dtype_bytes(joint.bias_dtype);
   const JointBytes bytes = sizes_of(args, joint, each, bias);
-  if (Status bad = first_error({check_given("encoder", joint.encoder, bytes.encoder, each),
-                                check_given("predictor", joint.predictor, bytes.predictor, each),
-                                check_given("weight", joint.weight, bytes.weight, each)});
-      !bad.ok()) {
-    return bad;
-  }
-  if (joint.bias != nullptr) {
-    if (Status bad = check_given("bias", joint.bias, bytes.bias, bias); !bad.ok()) return bad;
-  }
+  OCTAVO_TRY(first_error({check_given("encoder", joint.encoder, bytes.encoder, each),
+                          check_given("predictor", joint.predictor, bytes.predictor, each),
+                          check_given("weight", joint.weight, bytes.weight, each)}));
+  if (joint.bias != nullptr) OCTAVO_TRY(check_given("bias", joint.bias, bytes.bias, bias));
   return joint.dropout > 0 ? check_given("samples", joint.samples, 8 * args.batch, 8) : Status();
 }
 
 Status check_joint_losses(const TransducerArgs& args, const TransducerJoint& joint, const float* losses) {
   const std::int64_t bytes = loss_bytes(args);
-  if (Status bad = check_given("losses", losses, bytes, 4); !bad.ok()) return bad;
+  OCTAVO_TRY(check_given("losses", losses, bytes, 4));
   const Buffer written[] = {
       {"workspace", args.workspace}, {"scratch", joint.scratch}, {"losses", bytes_of(losses, bytes)}};
   return check_all_apart(written, inputs(args, joint));
@@ -91,7 +87,7 @@ Status check_joint_losses(const TransducerArgs& args, const TransducerJoint& joi
 
 Status check_joint_grads(const TransducerArgs& args, const TransducerJoint& joint, const float* grad_losses,
                          const TransducerJointGrads& grads) {
-  if (Status bad = check_given("grad_losses", grad_losses, loss_bytes(args), 4); !bad.ok()) return bad;
+  OCTAVO_TRY(check_given("grad_losses", grad_losses, loss_bytes(args), 4));
   const JointBytes bytes = sizes_of(args, joint, 4, 4);
   std::vector<Buffer> written = {{"scratch", joint.scratch}};
   const auto add = [&](const char* name, const float* data, std::int64_t size) {
@@ -99,15 +95,12 @@ Status check_joint_grads(const TransducerArgs& args, const TransducerJoint& join
     written.push_back({name, bytes_of(data, size)});
     return check_given(name, data, size, 4);
   };
-  if (Status bad = first_error({add("encoder gradient", grads.encoder, bytes.encoder),
-                                add("predictor gradient", grads.predictor, bytes.predictor),
-                                add("weight gradient", grads.weight, bytes.weight),
-                                add("bias gradient", grads.bias, bytes.bias)});
-      !bad.ok()) {
-    return bad;
-  }
+  OCTAVO_TRY(first_error({add("encoder gradient", grads.encoder, bytes.encoder),
+                          add("predictor gradient", grads.predictor, bytes.predictor),
+                          add("weight gradient", grads.weight, bytes.weight),
+                          add("bias gradient", grads.bias, bytes.bias)}));
   if (grads.bias != nullptr && joint.bias == nullptr)
-    return refuse("bias gradient", "memory for it", "null: there is no bias");
+    return invalid("bias gradient", "a buffer", "null: there is no bias");
   std::vector<Buffer> read = inputs(args, joint);
   read.push_back({"workspace", args.workspace});
   read.push_back({"grad_losses", bytes_of(grad_losses, loss_bytes(args))});

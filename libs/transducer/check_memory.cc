@@ -1,7 +1,7 @@
-// The memory of a transducer loss: views, and that what is written shares no byte with anything else.
+// Checks the memory of a transducer loss: views, and that written memory overlaps with no other buffer.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "status/first_error.h"
 #include "transducer/invalid_argument.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace octavo::transducer {
 namespace {
 
-// The bytes from the first element to the last.
+// Returns the bytes from the first element to the last.
 std::int64_t extent(const TransducerArgs& args, const std::array<std::int64_t, 3>& strides,
                     std::int64_t outputs) {
   return dtype_bytes(args.dtype) * ((args.batch - 1) * strides[0] + (args.frames - 1) * strides[1] +
@@ -25,15 +25,15 @@ Status check_view(const TransducerArgs& args, const std::string& name, const voi
     constexpr std::int64_t kMost = std::int64_t{1} << 48;
     const std::int64_t size = i == 0 ? args.batch : i == 1 ? args.frames : args.positions;
     if (strides[i] < 0 || (size > 1 && strides[i] > kMost / (size - 1))) {
-      return refuse(element(name + ".strides", static_cast<std::int64_t>(i)), strides[i],
-                    "at least 0, for a tensor of up to 2^48 elements");
+      return invalid(element(name + ".strides", static_cast<std::int64_t>(i)), strides[i],
+                     "at least 0, for a tensor of up to 2^48 elements");
     }
   }
   return check_buffer(std::string(kWhere) + name, data, extent(args, strides, outputs),
                       dtype_bytes(args.dtype));
 }
 
-// A gradient's rows may not share memory with one another: each of its strides must step over what it holds.
+// A gradient's rows must not overlap: each of its strides must be at least the size of what it steps over.
 Status check_written(const TransducerArgs& args, const std::string& name, std::array<std::int64_t, 3> strides,
                      std::int64_t outputs) {
   if (outputs == 0) return {};
@@ -43,8 +43,8 @@ Status check_written(const TransducerArgs& args, const std::string& name, std::a
   for (std::int64_t i = 2; i >= 0; --i) {
     const auto at = static_cast<std::size_t>(i);
     if (sizes[at] > 1 && strides[at] < inner) {
-      return refuse(element(name + ".strides", i), strides[at],
-                    "at least " + std::to_string(inner) + ": rows of a gradient share no memory");
+      return invalid(element(name + ".strides", i), strides[at],
+                     "at least " + std::to_string(inner) + ": rows of a gradient must not overlap");
     }
     inner += (sizes[at] - 1) * strides[at];
   }
@@ -63,7 +63,8 @@ std::span<const std::byte> part_bytes(const TransducerArgs& args, const Part& pa
   return bytes_of(part.data, part.outputs == 0 ? 0 : extent(args, part.strides, part.outputs));
 }
 
-// Two views share no element: apart as a whole, or rows of equal strides side by side.
+// Returns true if two views share no element: their ranges are apart, or their rows have equal strides and
+// are apart.
 bool apart(const TransducerArgs& args, const Part& a, const Part& b) {
   if (!shares_bytes(part_bytes(args, a), part_bytes(args, b))) return true;
   if (a.strides != b.strides) return false;
@@ -98,7 +99,7 @@ std::array<Buffer, 4> indices(const TransducerArgs& args) {
 Status check_apart(const Buffer& written, std::span<const Buffer> others) {
   for (const Buffer& other : others) {
     if (shares_bytes(written.bytes, other.bytes))
-      return refuse(written.name, std::string("memory of ") + other.name, "memory of its own");
+      return invalid(written.name, std::string("memory of ") + other.name, "separate memory");
   }
   return {};
 }
@@ -123,7 +124,7 @@ Status check_logits(const TransducerArgs& args) {
 
 Status check_losses(const TransducerArgs& args, const float* losses) {
   const std::int64_t bytes = loss_bytes(args);
-  if (Status bad = check_buffer(std::string(kWhere) + "losses", losses, bytes, 4); !bad.ok()) return bad;
+  OCTAVO_TRY(check_buffer(std::string(kWhere) + "losses", losses, bytes, 4));
   if (args.batch == 0) return {};
   const Buffer logits[] = {
       {"token_logits", part_bytes(args, part(args, "", args.token_logits, args.tokens))},
@@ -137,31 +138,29 @@ Status check_losses(const TransducerArgs& args, const float* losses) {
 Status check_grads(const TransducerArgs& args, const float* grad_losses, TransducerView<void> token_grad,
                    TransducerView<void> duration_grad) {
   const std::int64_t bytes = loss_bytes(args), durations = duration_outputs(args);
-  if (Status bad = check_buffer(std::string(kWhere) + "grad_losses", grad_losses, bytes, 4); !bad.ok())
-    return bad;
+  OCTAVO_TRY(check_buffer(std::string(kWhere) + "grad_losses", grad_losses, bytes, 4));
   const Part written[] = {part(args, "token_grad", token_grad, args.tokens),
                           part(args, "duration_grad", duration_grad, durations)};
   const Part logits[] = {part(args, "token_logits", args.token_logits, args.tokens),
                          part(args, "duration_logits", args.duration_logits, durations)};
   for (const Part& w : written) {
-    if (Status bad = check_view(args, w.name, w.data, w.strides, w.outputs); !bad.ok()) return bad;
-    if (Status bad = check_written(args, w.name, w.strides, w.outputs); !bad.ok()) return bad;
+    OCTAVO_TRY(check_view(args, w.name, w.data, w.strides, w.outputs));
+    OCTAVO_TRY(check_written(args, w.name, w.strides, w.outputs));
   }
   if (!apart(args, written[0], written[1]))
-    return refuse("duration_grad", "memory of token_grad", "elements of its own");
+    return invalid("duration_grad", "memory of token_grad", "separate elements");
   const Buffer others[] = {{"workspace", args.workspace}, {"grad_losses", bytes_of(grad_losses, bytes)}};
   const auto read = indices(args);
   for (std::size_t w = 0; w < 2; ++w) {
     for (std::size_t r = 0; r < 2; ++r) {
       const bool in_place = w == r && same(written[w], logits[r]);
       if (!in_place && !apart(args, written[w], logits[r])) {
-        return refuse(written[w].name, std::string("memory of ") + logits[r].name,
-                      "the logits' own memory in the same order, or memory apart");
+        return invalid(written[w].name, std::string("memory of ") + logits[r].name,
+                       "the logits' own memory in the same order, or separate memory");
       }
     }
     const Buffer buffer{written[w].name, part_bytes(args, written[w])};
-    if (Status bad = first_error({check_apart(buffer, others), check_apart(buffer, read)}); !bad.ok())
-      return bad;
+    OCTAVO_TRY(first_error({check_apart(buffer, others), check_apart(buffer, read)}));
   }
   return {};
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "transducer/gpu_sizes.h"
 
+#include "status/first_error.h"
 #include "transducer/invalid_argument.h"
 #include "transducer/tiles.h"
 
@@ -36,7 +37,7 @@ JointSizes::JointSizes(const TransducerArgs& args, const TransducerJoint& joint,
 
 std::int64_t JointSizes::bytes() const {
   std::int64_t out = kBlockSlack;
-  // The activations' gradients are as large as the activations.
+  // The activations' gradients have the size of the activations.
   for (const std::int64_t each : {clips, logits, activations, padded_weight, padded_bias, activations, shares,
                                   weight_sums, bias_sums, products})
     out += placed_bytes(each);
@@ -47,19 +48,19 @@ Status check_gpu_limits(const TransducerArgs& args) {
   constexpr std::int64_t kRows = (std::int64_t{1} << 31) - 256, kOutputs = std::int64_t{1} << 24;
   const std::int64_t longer = std::max(args.frames, args.positions) + 1;
   if (args.batch > kRows / longer) {
-    return refuse("batch", args.batch,
-                  "up to " + std::to_string(kRows / longer) +
-                      " on a GPU: 2^31 frames or positions of all clips, with padding");
+    return invalid("batch", args.batch,
+                   "up to " + std::to_string(kRows / longer) +
+                       " on a GPU: 2^31 frames or positions of all clips, with padding");
   }
-  if (args.tokens > kOutputs) return refuse("tokens", args.tokens, "up to 2^24 on a GPU");
+  if (args.tokens > kOutputs) return invalid("tokens", args.tokens, "up to 2^24 on a GPU");
   return {};
 }
 
 Result<TransducerJointBytes> joint_bytes_gpu(const TransducerArgs& args, const TransducerJoint& joint) {
-  if (Status bad = check_gpu_limits(args); !bad.ok()) return bad;
+  OCTAVO_TRY(check_gpu_limits(args));
   constexpr std::int64_t kRows = std::int64_t{1} << 30;
   if (tile_capacity(args, joint.tile_cells) > kRows)
-    return refuse("tile_cells", joint.tile_cells, "tiles of up to 2^30 cells on a GPU");
+    return invalid("tile_cells", joint.tile_cells, "tiles of up to 2^30 cells on a GPU");
   std::int64_t cells = 0, most = 0;
   for_tiles(args, joint.tile_cells > 0 ? joint.tile_cells : kTileCells, [&](const Tile& tile) {
     cells += tile.cells;

@@ -1,5 +1,5 @@
-// The memory of the joint loss on a GPU: its tiles, and the sizes of its buffers. In every build, because a
-// plan asks for them where there is no GPU; the CUDA backend places its buffers by them.
+// The memory of the joint loss on a GPU: its tiles, and the sizes of its buffers. It is in every build,
+// because a plan needs it on machines without a GPU; the CUDA backend lays out its buffers with it.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,30 +10,31 @@
 
 namespace octavo::transducer {
 
-// Rows of a tile are a multiple of this.
+// The rows of a tile are a multiple of this.
 inline constexpr std::int32_t kTileRows = 128;
 
-// Cells of a tile where the caller leaves it open. On an H200 12.83 ms were measured with it, and 11.98 ms
-// with 32768 cells: 93 % of the speed with a quarter of the memory for logits.
+// The default number of cells of a tile. On an H200 it takes 12.83 ms, and 32768 cells take 11.98 ms: 93 % of
+// the speed with a quarter of the memory for logits.
 inline constexpr std::int64_t kTileCells = 8192;
 
-// Partial sums of the bias's gradient, each over the rows that one block takes. Fixed, so that the sums do
-// not depend on the GPU.
+// The number of partial sums of the bias's gradient, each over the rows of one block. It is fixed, so that
+// the sums do not depend on the GPU.
 inline constexpr std::int32_t kBiasParts = 128;
 
-// What the gradient of a row's logits needs: the tokens' denominator times log2(e), the shares and the label,
-// five numbers; then the gradients of the durations.
+// The numbers that the gradient of a row's logits needs: the tokens' denominator times log2(e), the shares
+// and the label, five in all; then the gradients of the durations.
 inline constexpr std::int32_t kShareHead = 5;
 
-// Bytes of a clip, and of what the loss leaves for its gradient besides the cells; see
-// transducer/cuda/loss.h.
+// The bytes of a clip, and of the data that the loss stores for its gradient besides the cells
+// (transducer/cuda/loss.h).
 inline constexpr std::int64_t kClipBytes = 24, kHeadBytes = 16;
 
-// A block of buffers: each begins at a multiple of 256 bytes, and the block at any multiple of sixteen.
+// Returns the bytes of a buffer in a block: each begins at a multiple of 256 bytes, and the block at any
+// multiple of sixteen.
 constexpr std::int64_t placed_bytes(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 inline constexpr std::int64_t kBlockSlack = 240;
 
-// Of a cell: records, alpha and beta. `extra`: outputs behind the tokens.
+// The sizes of cells: records, alpha and beta. `extra` is the number of outputs after the tokens.
 struct CellSizes {
   std::int64_t head, log_p, records, alpha, beta;
   CellSizes(std::int64_t batch, std::int64_t cells, std::int64_t extra)
@@ -48,18 +49,18 @@ struct CellSizes {
   }
 };
 
-// Of the joint network's tiles. Pitches are elements from a row to the next one.
+// The sizes of the joint network's tiles. Pitches are the elements from one row to the next.
 struct JointSizes {
   std::int64_t hidden_pitch, output_pitch, share_pitch;
   std::int64_t clips, logits, activations, padded_weight, padded_bias, shares, weight_sums, bias_sums,
       products;
 
-  // `rows`: of the largest tile; `extra`: outputs behind the tokens.
+  // `rows` are those of the largest tile; `extra` is the number of outputs after the tokens.
   JointSizes(const TransducerArgs& args, const TransducerJoint& joint, std::int64_t rows, std::int64_t extra);
   [[nodiscard]] std::int64_t bytes() const;
 };
 
-// What is too large for the kernels' numbers.
+// Returns an error if sizes exceed the range of the kernels' integers.
 Status check_gpu_limits(const TransducerArgs& args);
 // REQUIRES: checked arguments.
 Result<TransducerJointBytes> joint_bytes_gpu(const TransducerArgs& args, const TransducerJoint& joint);

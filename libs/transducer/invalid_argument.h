@@ -1,8 +1,8 @@
-// Messages of the transducer loss, and what its two files of checks share.
+// The messages of the transducer loss, and declarations that its files of checks share.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "core/invalid_argument.h"
+#include "status/invalid_argument.h"
 #include "transducer/backend.h"
 
 #include <array>
@@ -11,7 +11,7 @@
 namespace octavo::transducer {
 
 inline constexpr const char* kWhere = "[transducer] ";
-inline constexpr Refuse refuse{kWhere};
+inline constexpr InvalidArgument invalid{kWhere};
 inline std::string element(const std::string& field, std::int64_t i) {
   return field + "[" + std::to_string(i) + "]";
 }
@@ -20,17 +20,18 @@ inline std::int64_t duration_outputs(const TransducerArgs& args) {
   return static_cast<std::int64_t>(args.durations.size());
 }
 
-// The bytes of the targets that may be read.
+// Returns the bytes of the targets that may be read.
 std::int64_t target_bytes(const TransducerArgs& args);
 
-// Null, misaligned or too large. REQUIRES: sizes that check_lengths accepts, with at least one clip.
+// Rejects buffers that are null, misaligned or too large. REQUIRES: sizes that check_lengths accepts, with at
+// least one clip.
 Status check_logits(const TransducerArgs& args);
-// The same of what the joint network reads. REQUIRES: sizes that check_joint_sizes accepts.
+// Rejects such buffers of the joint network. REQUIRES: sizes that check_joint_sizes accepts.
 Status check_joint_memory(const TransducerArgs& args, const TransducerJoint& joint);
 // REQUIRES: checked options and lengths.
 Status check_joint_numbers(const TransducerArgs& args, const TransducerJoint& joint);
 
-// A buffer, by its name in messages.
+// A buffer with its name in messages.
 struct Buffer {
   const char* name;
   std::span<const std::byte> bytes;
@@ -38,7 +39,7 @@ struct Buffer {
 inline std::span<const std::byte> bytes_of(const void* data, std::int64_t bytes) {
   return {static_cast<const std::byte*>(data), static_cast<std::size_t>(bytes > 0 ? bytes : 0)};
 }
-// Durations, targets and lengths.
+// Returns durations, targets and lengths.
 std::array<Buffer, 4> indices(const TransducerArgs& args);
 Status check_apart(const Buffer& written, std::span<const Buffer> others);
 inline std::int64_t loss_bytes(const TransducerArgs& args) {

@@ -1,7 +1,8 @@
-// The public transducer loss with its joint network: checks, memory, and the call of the device's part.
+// The public transducer loss with its joint network: checks, memory, and the call of the device's backend.
 // SPDX-License-Identifier: MIT
 #include "formula/stochastic_round.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "status/first_error.h"
 #include "transducer/gpu_sizes.h"
 #include "transducer/invalid_argument.h"
 #include "transducer/lattice.h"
@@ -30,14 +31,14 @@ using transducer::Workspace;
 constexpr const char* kWhere = "[transducer]";
 
 Status check_call(const TransducerArgs& args, const TransducerJoint& joint) {
-  if (Status bad = transducer::check_joint(args, joint); !bad.ok()) return bad;
+  OCTAVO_TRY(transducer::check_joint(args, joint));
   const Result<TransducerJointBytes> bytes = transducer_joint_bytes(args, joint);
   if (!bytes.ok()) return bytes.status();
   const char* const source = "transducer_joint_bytes()";
-  if (Status bad = check_workspace(kWhere, args.workspace, bytes->workspace, source); !bad.ok()) return bad;
+  OCTAVO_TRY(check_workspace(kWhere, args.workspace, bytes->workspace, source));
   if (static_cast<std::int64_t>(joint.scratch.size()) < bytes->scratch) {
-    return transducer::refuse("scratch", std::to_string(joint.scratch.size()) + " bytes",
-                              std::to_string(bytes->scratch) + " (" + source + ")");
+    return transducer::invalid("scratch", std::to_string(joint.scratch.size()) + " bytes",
+                               std::to_string(bytes->scratch) + " (" + source + ")");
   }
   return check_buffer(std::string(kWhere) + " scratch", joint.scratch.data(), bytes->scratch, 16);
 }
@@ -46,30 +47,29 @@ Status check_call(const TransducerArgs& args, const TransducerJoint& joint) {
 
 Result<TransducerJointBytes> transducer_joint_bytes(const TransducerArgs& args,
                                                     const TransducerJoint& joint) {
-  if (Status bad = transducer::check_joint_sizes(args, joint); !bad.ok()) return bad;
+  OCTAVO_TRY(transducer::check_joint_sizes(args, joint));
   if (args.device.kind == DeviceKind::cuda) return transducer::joint_bytes_gpu(args, joint);
   return transducer::joint_bytes_cpu(args, joint);
 }
 
 Status transducer_joint_loss(const TransducerArgs& args, const TransducerJoint& joint, float* losses) {
-  if (Status bad = check_call(args, joint); !bad.ok()) return bad;
-  if (Status bad = transducer::check_joint_losses(args, joint, losses); !bad.ok()) return bad;
+  OCTAVO_TRY(check_call(args, joint));
+  OCTAVO_TRY(transducer::check_joint_losses(args, joint, losses));
   if (args.device.kind == DeviceKind::cuda) return transducer::joint_loss_cuda(args, joint, losses);
-  if (Status bad = transducer::joint_loss_cpu(args, joint, losses); !bad.ok()) return bad;
+  OCTAVO_TRY(transducer::joint_loss_cpu(args, joint, losses));
   *Workspace(args.workspace, args.batch).head = {transducer::key_of(args, joint), 0};
   return {};
 }
 
 Status transducer_joint_gradient(const TransducerArgs& args, const TransducerJoint& joint,
                                  const float* grad_losses, const TransducerJointGrads& grads) {
-  if (Status bad = check_call(args, joint); !bad.ok()) return bad;
-  if (Status bad = transducer::check_joint_grads(args, joint, grad_losses, grads); !bad.ok()) return bad;
+  OCTAVO_TRY(check_call(args, joint));
+  OCTAVO_TRY(transducer::check_joint_grads(args, joint, grad_losses, grads));
   if (args.device.kind == DeviceKind::cuda)
     return transducer::joint_gradient_cuda(args, joint, grad_losses, grads);
   if (Workspace(args.workspace, args.batch).head->key != transducer::key_of(args, joint)) {
     return Status::invalid(
-        std::string(kWhere) +
-        " workspace: was not filled by transducer_joint_loss with these arguments; call it first");
+        kWhere, " workspace: was not filled by transducer_joint_loss with these arguments; call it first");
   }
   return transducer::joint_gradient_cpu(args, joint, grad_losses, grads);
 }

@@ -1,7 +1,7 @@
-// The lattice of a batch: which arcs leave a cell, and the packed cells in the caller's workspace.
+// The lattice of a batch: the arcs of a cell, and the packed cells in the caller's workspace.
 //
-// The workspace is a head, what is kept of each clip, and the cells, clip by clip, frame by frame. Only cells
-// that a clip really has are there.
+// The workspace is a head, a record for each clip, and the cells, clip by clip, frame by frame. It contains
+// only cells that a clip really has.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,16 +14,16 @@
 
 namespace octavo::transducer {
 
-// What is kept of a cell between the loss and its gradient.
+// The data of a cell that the gradient needs from the loss.
 struct Cell {
   double token_norm;     // log of the sum over exp(token logits)
-  double duration_norm;  // likewise
-  double alpha;          // log of the probability of coming here
-  double beta;           // and of ending from here
+  double duration_norm;  // log of the sum over exp(duration logits)
+  double alpha;          // log of the probability of reaching this cell
+  double beta;           // and of ending from this cell
 };
 
 struct Head {
-  std::uint64_t key;  // of the arguments that filled the workspace
+  std::uint64_t key;  // the key of the arguments that filled the workspace
   std::uint64_t reserved;
 };
 
@@ -48,14 +48,14 @@ struct Workspace {
         cells(reinterpret_cast<Cell*>(clips + batch)) {}
 };
 
-// An arc's frames, and the duration whose score it has; kNoDuration where it has none.
+// An arc's frames, and the duration whose score it has, or kNoDuration.
 struct Arc {
   std::int64_t advance;
   std::int64_t duration;
 };
 inline constexpr std::int64_t kNoDuration = -1;
 
-// The arcs by blank and by the next label: the same from every cell.
+// The arcs by blank and by the next label: the same for every cell.
 class Arcs {
  public:
   explicit Arcs(std::span<const std::int64_t> durations) {
@@ -84,7 +84,7 @@ inline bool is_rnnt(const TransducerArgs& args) {
   return args.kind == TransducerKind::rnnt || draws_rnnt(args.omega, args.seed, args.step);
 }
 
-// Cells of a clip.
+// Returns the number of cells of a clip.
 inline std::int64_t cells_of(const TransducerArgs& args, std::int64_t clip) {
   return args.logit_lengths[clip] * (args.target_lengths[clip] + 1);
 }
@@ -100,7 +100,7 @@ inline std::int64_t all_cells(const TransducerArgs& args) {
   return cells;
 }
 
-// What the loss of a clip is divided by. `labels`: of all clips.
+// Returns the divisor of a clip's loss. `labels` are those of all clips.
 inline double divisor(const TransducerArgs& args, std::int64_t clip, std::int64_t labels) {
   const auto at_least_one = [](std::int64_t count) { return static_cast<double>(count > 0 ? count : 1); };
   switch (args.reduction) {

@@ -1,5 +1,5 @@
-// The cells of a batch in tiles: runs of whole frames, of one clip or of several, in the order in which cells
-// are packed. Who has the logits of one tile at a time needs no more memory for longer clips.
+// Divides the cells of a batch into tiles: runs of complete frames, of one clip or of several, in the order
+// in which cells are packed. With the logits of one tile at a time, longer clips need no more memory.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,25 +11,25 @@ namespace octavo::transducer {
 
 struct Tile {
   std::int64_t first;        // its first cell
-  std::int64_t cells;        // how many
-  std::int64_t clip, frame;  // where it begins
+  std::int64_t cells;        // the number of cells
+  std::int64_t clip, frame;  // its beginning
 };
 
-// The most cells that a tile of about `wanted` has: a frame is never divided.
+// Returns the maximum of cells in a tile of about `wanted`: a frame is never divided.
 inline std::int64_t tile_capacity(const TransducerArgs& args, std::int64_t wanted) {
   std::int64_t most = wanted;
   for (std::int64_t b = 0; b < args.batch; ++b) most = std::max(most, args.target_lengths[b] + 1);
   return std::min(most, all_cells(args));
 }
 
-// f(tile) for every tile. REQUIRES: lengths in host memory.
+// Calls f(tile) for every tile. REQUIRES: lengths in host memory.
 template <class Fn>
 void for_tiles(const TransducerArgs& args, std::int64_t wanted, Fn&& f) {
   Tile tile{};
   for (std::int64_t b = 0; b < args.batch; ++b) {
     const std::int64_t row = args.target_lengths[b] + 1, frames = args.logit_lengths[b];
     for (std::int64_t t = 0; t < frames;) {
-      if (tile.cells > 0 && row > wanted - tile.cells) {  // full
+      if (tile.cells > 0 && row > wanted - tile.cells) {  // the tile is full
         f(tile);
         tile = {tile.first + tile.cells, 0, b, t};
       }

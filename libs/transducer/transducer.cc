@@ -1,7 +1,8 @@
-// The public transducer loss: checks, the workspace, and the call of the device's part.
+// The public transducer loss: checks, the workspace, and the call of the device's backend.
 // SPDX-License-Identifier: MIT
 #include "formula/stochastic_round.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "status/first_error.h"
 #include "transducer/backend.h"
 #include "transducer/lattice.h"
 
@@ -42,10 +43,10 @@ Result<std::int64_t> bytes_needed(const TransducerArgs& args) {
 }
 
 Status check_call(const TransducerArgs& args) {
-  if (Status bad = transducer::check_args(args); !bad.ok()) return bad;
+  OCTAVO_TRY(transducer::check_args(args));
   if (args.batch == 0) {
     if (args.reduction == TransducerReduction::none || args.reduction == TransducerReduction::sum) return {};
-    return Status::invalid(std::string(kWhere) + " batch: got 0, expected at least 1 (no clip has no mean)");
+    return Status::invalid(kWhere, " batch: got 0, expected at least 1 (zero clips have no mean)");
   }
   const Result<std::int64_t> bytes = bytes_needed(args);
   if (!bytes.ok()) return bytes.status();
@@ -60,25 +61,23 @@ Result<TransducerReduction> parse_transducer_reduction(std::string_view text) {
     if (text == kReductions[i]) return static_cast<TransducerReduction>(i);
     known += (i == 0 ? "" : ", ") + std::string(kReductions[i]);
   }
-  return Status::invalid(std::string(kWhere) + " reduction: got '" + std::string(text) +
-                         "', expected one of " + known);
+  return Status::invalid(kWhere, " reduction: got '", text, "', expected one of ", known);
 }
 
 bool draws_rnnt(double omega, std::uint64_t seed, std::uint64_t step) {
-  constexpr std::uint64_t kOwn = 0x5444542072616E64U;  // not the bits of dropout or rounding
+  constexpr std::uint64_t kOwn = 0x5444542072616E64U;  // differs from the keys of dropout and rounding
   const std::uint64_t bits = formula::mix64(formula::round_base(seed, step) ^ kOwn);
   return static_cast<double>(bits >> 11) * 0x1p-53 < omega;
 }
 
 Result<std::int64_t> transducer_workspace_bytes(const TransducerArgs& args) {
-  if (Status bad = on_gpu(args) ? transducer::check_sizes(args) : transducer::check_lengths(args); !bad.ok())
-    return bad;
+  OCTAVO_TRY(on_gpu(args) ? transducer::check_sizes(args) : transducer::check_lengths(args));
   return bytes_needed(args);
 }
 
 Status transducer_loss(const TransducerArgs& args, float* losses) {
-  if (Status bad = check_call(args); !bad.ok()) return bad;
-  if (Status bad = transducer::check_losses(args, losses); !bad.ok()) return bad;
+  OCTAVO_TRY(check_call(args));
+  OCTAVO_TRY(transducer::check_losses(args, losses));
   if (args.batch == 0 && args.reduction == TransducerReduction::none) return {};
   if (on_gpu(args)) return transducer::loss_cuda(args, losses);
   if (args.batch == 0) {
@@ -92,15 +91,13 @@ Status transducer_loss(const TransducerArgs& args, float* losses) {
 
 Status transducer_gradient(const TransducerArgs& args, const float* grad_losses,
                            TransducerView<void> token_grad, TransducerView<void> duration_grad) {
-  if (Status bad = check_call(args); !bad.ok()) return bad;
+  OCTAVO_TRY(check_call(args));
   if (args.batch == 0) return {};
-  if (Status bad = transducer::check_grads(args, grad_losses, token_grad, duration_grad); !bad.ok())
-    return bad;
+  OCTAVO_TRY(transducer::check_grads(args, grad_losses, token_grad, duration_grad));
   if (on_gpu(args)) return transducer::gradient_cuda(args, grad_losses, token_grad, duration_grad);
   if (Workspace(args.workspace, args.batch).head->key != transducer::key_of(args, true)) {
     return Status::invalid(
-        std::string(kWhere) +
-        " workspace: was not filled by transducer_loss with these arguments; call it first");
+        kWhere, " workspace: was not filled by transducer_loss with these arguments; call it first");
   }
   transducer::gradient_cpu(args, grad_losses, token_grad, duration_grad);
   return {};

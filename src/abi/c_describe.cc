@@ -141,7 +141,7 @@ octavo_status octavo_format(int32_t index, octavo_format_info* out) {
       result.moment[m] = {static_cast<uint32_t>(from.bits), static_cast<uint32_t>(from.scale),
                           static_cast<uint32_t>(from.rounding), from.zero_code, text_of(from.element)};
     }
-    result.of_vectors = static_cast<uint32_t>(info.of_vectors);
+    result.of_vectors = static_cast<uint32_t>(info.format_for_1d);
     return write_struct("out", result, out);
   });
 }

@@ -1,12 +1,13 @@
-// The dynamic maps without memory look-ups, for SIMD lanes: gathers are slow, and slower still with the
-// mitigations that many servers run, but a table of 8 or 16 entries in a register costs one instruction.
+// The dynamic maps without memory look-ups, for SIMD lanes. Gathers are slow, and slower still with the
+// mitigations that many servers run, but a look-up in a table of 8 or 16 entries in a register is one
+// instruction.
 //
-// Decoding: with q the rank, 2q + 1 has the decade in its exponent and the odd number 2j + 1 behind it. The
-// value is edge + half_step * (2j + 1), and a correction of at most three units in the last place, two bits
-// per code, makes it the map's exact value. Encoding: the class of a magnitude (its decade) comes from its
-// top eight bits and one exact comparison, its rank from one fma in fixed point. Where the fraction is so
-// close to a boundary that rounding could decide, the element is reported as suspect and the caller encodes
-// it again by table. So the result is always the nearest code.
+// Decoding: if q is the rank, 2q + 1 has the decade in its exponent and the odd number 2j + 1 in its
+// mantissa. The value is edge + half_step * (2j + 1). A correction of at most three units in the last place,
+// two bits per code, makes it the map's exact value. Encoding: the class of a magnitude (its decade) follows
+// from its top eight bits and one exact comparison, and its rank from one fma in fixed point. If the fraction
+// is so close to a boundary that rounding could decide, the element is reported as suspect and the caller
+// encodes it again by table. So the result is always the nearest code.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,16 +20,16 @@
 namespace octavo::codecs {
 
 struct ArithmeticMap {
-  // By the low three bits of the exponent of 2q + 1.
-  alignas(64) std::array<float, 8> power{};  // what is subtracted from 2q + 1
+  // Indexed by the low three bits of the exponent of 2q + 1.
+  alignas(64) std::array<float, 8> power{};  // subtracted from 2q + 1
   alignas(64) std::array<float, 8> edge{};
   alignas(64) std::array<float, 8> half_step{};
   alignas(64) std::array<std::int32_t, 17> correction{};  // two bits per q, 16 to a word
 
-  // Encoding. Two binades share their top eight bits and hold at most one class boundary: the class of the
-  // lower end, by those bits less kFirstTop, saturated.
+  // Encoding. Two binades share their top eight bits and contain at most one class boundary. This table gives
+  // the class of the lower end, indexed by those bits minus kFirstTop, saturated.
   alignas(64) std::array<std::uint8_t, 16> lower_class{};
-  // By class, the last of which is the magnitude 1 alone.
+  // Indexed by class. The last class contains only the magnitude 1.
   alignas(64) std::array<float, 8> upper{};  // x > upper[k] belongs to class k + 1
   alignas(64) std::array<float, 8> slope{};  // rank in fixed point = offset + slope * x, at most last
   alignas(64) std::array<float, 8> offset{};
@@ -36,12 +37,13 @@ struct ArithmeticMap {
 };
 
 inline constexpr std::uint8_t kFirstTop = 52;
-// The rank has 15 fraction bits and 2^23 added: the bits of the float are then kRankBase plus the fixed-point
-// number.
+// The rank has 15 fraction bits, and 2^23 is added: the bits of the float are then kRankBase plus the
+// fixed-point number.
 inline constexpr int kFractionBits = 15;
 inline constexpr std::int32_t kRankBase = 0x4B000000;
-// Bound of all errors of the rank in units of 2^-15, ranks being at most 2^8: the fma's rounding 0.5, the
-// offset's 0.5, the slope's 0.25, and the map's distance from the straight line, 2 ulp or 2.
+// The bound of all errors of the rank in units of 2^-15. Ranks are at most 2^8. The errors are 0.5 of the
+// fma's rounding, 0.5 of the offset, 0.25 of the slope, and 2 ulp (2 units) between the map and the straight
+// line.
 inline constexpr int kRankError = 4;
 
 constexpr void set_correction(ArithmeticMap& a, int q, int stored) {
@@ -51,14 +53,14 @@ constexpr void set_correction(ArithmeticMap& a, int q, int stored) {
   a.correction[static_cast<std::size_t>(q / 16)] = static_cast<std::int32_t>(word);
 }
 
-// q of a magnitude is index + shift: the signed map's index is q, the unsigned map's is q - 1.
+// The q of a magnitude is index + shift: the signed map's index is q, the unsigned map's is q - 1.
 template <int kCount>
 constexpr void fit_decoder(ArithmeticMap& a, const Magnitudes<kCount>& map, int shift) {
   const auto value = [&](int q) { return map.value[static_cast<std::size_t>(q - shift)]; };
   const auto bits_of = [](float x) { return std::bit_cast<std::int32_t>(x); };
   const int top = kCount - 1 + shift;  // q of 1.0, a power of two
-  // Per decade: among the few lines nearest to the ideal one, the line whose distance to every value fits
-  // into two bits.
+  // For each decade, this takes the line, of the few that are nearest to the ideal one, whose distance to
+  // every value fits into two bits.
   for (int n = 1 << shift; n < top; n *= 2) {
     const auto slot = static_cast<std::size_t>((bits_of(static_cast<float>(2 * n)) >> 23) & 7);
     const double step =
@@ -120,8 +122,8 @@ constexpr ArithmeticMap arithmetic_map(const Magnitudes<kCount>& map, int shift)
       a.slope[i] = static_cast<float>(unit / step);
       a.offset[i] = fixed(n + 0.5 - value(n) / step + kRankError / unit);
     } else {
-      // The lowest class: two ranks (zero and the first magnitude, or the first two variances) and the
-      // boundary between them, on a line that keeps everything below at the lower rank.
+      // The lowest class has two ranks (zero and the first magnitude, or the first two variances) and the
+      // boundary between them. Its line keeps everything below the boundary at the lower rank.
       const double middle = (value(shift + shift) + value(shift + shift + 1)) / 2;
       a.slope[i] = static_cast<float>(unit * 0.98 / middle);
       a.offset[i] = fixed(shift + shift + 0.02 + kRankError / unit);

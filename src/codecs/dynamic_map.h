@@ -1,10 +1,10 @@
-// The dynamic maps: the 256 values of the 8-bit format and the 16 of the 4-bit one, equal bit for bit to
-// those of bitsandbytes and torchao, with the boundaries between neighbouring codes. All of it is computed at
-// compile time.
+// The dynamic maps: the 256 values of the 8-bit format and the 16 values of the 4-bit format, equal in bits
+// to those of bitsandbytes and torchao, with the boundaries between neighbouring codes. All of it is computed
+// at compile time.
 //
-// A map is a row of decades. Decade d holds 2^d magnitudes, the midpoints of 2^d equal steps from 0.1 to 1,
-// times a power of ten. With q the rank of a magnitude (q = 2^d + j), the decade is the exponent of q and j
-// its position.
+// A map is a sequence of decades. Decade d has 2^d magnitudes, which are the midpoints of 2^d equal steps
+// from 0.1 to 1, times a power of ten. If q is the rank of a magnitude (q = 2^d + j), the decade is the
+// exponent of q, and j is the position in the decade.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,9 +16,9 @@ namespace octavo::codecs {
 
 inline constexpr float kPowersOfTen[8] = {1e-7F, 1e-6F, 1e-5F, 1e-4F, 1e-3F, 1e-2F, 1e-1F, 1.0F};
 
-// Magnitude j of the 2^d in decade d, scaled by `power`. Peers build it with a float linspace that works from
-// both ends with fused operations; products and sums here are exact in double, so each cast is that one
-// rounding.
+// Returns magnitude j of the 2^d in decade d, scaled by `power`. bitsandbytes and torchao compute it with a
+// float linspace that works from both ends with fused operations. Products and sums here are exact in double,
+// so each cast rounds exactly as that linspace does.
 constexpr float decade_value(int d, int j, float power) {
   const int n = 1 << d;
   const double slope = static_cast<double>(1.0F - 0.1F) / n;
@@ -29,13 +29,13 @@ constexpr float decade_value(int d, int j, float power) {
   return power * ((edge(j) + edge(j + 1)) / 2.0F);
 }
 
-// The magnitudes of a map in rising order: magnitude[q] for q = 0 … count - 1.
+// The magnitudes of a map in ascending order: magnitude[q] for q = 0 … count - 1.
 template <int kCount>
 struct Magnitudes {
   std::array<float, kCount> value{};
 
-  // The largest float that still belongs to q when the choice is between q and q + 1: the exact midpoint,
-  // rounded down. So x > boundary(q) picks q + 1, and a tie stays with the smaller magnitude.
+  // Returns the largest float that still belongs to q when the choice is between q and q + 1: the exact
+  // midpoint, rounded down. So x > boundary(q) selects q + 1, and a tie goes to the smaller magnitude.
   [[nodiscard]] constexpr float boundary(int q) const {
     const double middle = (static_cast<double>(value[static_cast<std::size_t>(q)]) +
                            static_cast<double>(value[static_cast<std::size_t>(q) + 1])) /
@@ -46,8 +46,8 @@ struct Magnitudes {
   }
 };
 
-// Signed maps: q = |code - zero|; q = 0 is 0, decades 0 … kDecades - 1 follow, and the last q is 1 (positive
-// only).
+// Signed maps have q = |code - zero|. q = 0 is 0, decades 0 … kDecades - 1 follow, and the last q is 1
+// (positive only).
 template <int kDecades>
 constexpr auto signed_magnitudes() {
   Magnitudes<(1 << kDecades) + 1> m;
@@ -60,7 +60,7 @@ constexpr auto signed_magnitudes() {
   return m;
 }
 
-// The unsigned 8-bit map, indexed by code = q - 1: 0, decades 1 … 7, and 1.
+// The unsigned 8-bit map is indexed by code = q - 1: 0, decades 1 … 7, and 1.
 constexpr auto unsigned_magnitudes() {
   Magnitudes<256> m;
   for (int d = 1; d < 8; ++d) {
@@ -76,9 +76,10 @@ inline constexpr auto kSigned8 = signed_magnitudes<7>();
 inline constexpr auto kUnsigned8 = unsigned_magnitudes();
 inline constexpr auto kSigned4 = signed_magnitudes<3>();
 
-// Nearest magnitude by one look-up. Floats in [2^kLowExponent, 2) fall into buckets by exponent and top
-// mantissa bits, so narrow that each holds at most one boundary. An entry is (q << kLowBits) + (2^kLowBits -
-// 1 - boundary's low bits): adding the low bits of x carries into q exactly when x lies above the boundary.
+// Finds the nearest magnitude by one look-up. Floats in [2^kLowExponent, 2) fall into buckets by exponent and
+// top mantissa bits. The buckets are so narrow that each contains at most one boundary. An entry is (q <<
+// kLowBits) + (2^kLowBits - 1 - boundary's low bits): adding the low bits of x carries into q exactly if x is
+// above the boundary.
 template <int kMantissaBits, int kLowExponent>
 struct Buckets {
   static constexpr int kLowBits = 23 - kMantissaBits;
@@ -96,7 +97,8 @@ struct Buckets {
       while (q + 1 < kSize && bits_of(q) < first) ++q;
       std::uint32_t e = static_cast<std::uint32_t>(q) << kLowBits;
       if (q + 1 < kSize && bits_of(q) <= first + kLowMask) {
-        // A second boundary in the bucket would make the table wrong: then this is not a constant expression.
+        // A second boundary in the bucket would make the table wrong. The throw makes this expression not
+        // constant, so it does not compile.
         if (q + 2 < kSize && bits_of(q + 1) <= first + kLowMask) throw "bucket holds two boundaries";
         e += kLowMask - (bits_of(q) & kLowMask);
       }
@@ -104,7 +106,8 @@ struct Buckets {
     }
   }
 
-  // The rank of the nearest magnitude; anything from 1 on is 1, anything below the first bucket zero.
+  // Returns the rank of the nearest magnitude. Values of 1 and more have the rank of 1, and values below the
+  // first bucket that of zero.
   [[nodiscard]] constexpr std::int32_t rank(std::uint32_t magnitude_bits) const {
     constexpr std::uint32_t kOne = 0x3F800000U;
     const std::uint32_t clamped = magnitude_bits < kOne ? magnitude_bits : kOne;

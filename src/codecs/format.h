@@ -1,9 +1,9 @@
-// What a codec declares and what a format is: two codecs, one for each kind of moment. Kernels are templates
-// over formats; everything else about a format follows from its codecs' constants.
+// Defines what a codec declares and what a format is: two codecs, one for each kind of moment. Kernels are
+// templates over formats; everything else about a format follows from its codecs' constants.
 //
-// A codec has kName, kBits, kElement, kScale, kDefaultBlock and rounding(moment). One with a scale also has
-// values<moment>() (the value of every code), encode<moment, Lane>, code_bias(moment) and kLargest;
-// BlockCodec and PlainCodec hold what most have in common.
+// A codec has kName, kBits, kElement, kScale, kDefaultBlock and rounding(moment). A codec with a scale also
+// has values<moment>() (the value of every code), encode<moment, Lane>, code_bias(moment) and kLargest.
+// BlockCodec and PlainCodec contain what most codecs have in common.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -36,23 +36,25 @@ struct BlockCodec : AnyCodec {
   static constexpr std::string_view kElement = kWidth == 8 ? "uint8" : "packed";
   static constexpr ScalePolicy kScale = ScalePolicy::block;
   static constexpr std::int64_t kDefaultBlock = 256;
-  static constexpr float kLargest = 1.0F;  // the code value that a block's maximum gets
-  // A SIMD encoder that cannot decide leaves doubtful elements, below this distance, to the table.
+  static constexpr float kLargest = 1.0F;  // the code value of a block's maximum
+  // True if the SIMD encoder reports elements that it cannot decide, below this distance, for the caller to
+  // encode by table.
   static constexpr bool kSuspects = false;
   static constexpr std::uint32_t kSuspectBelow = 0;
-  // Whether it has encode4, for four vectors of a SIMD lane, and whether that takes work to do between them.
+  // kEncodesFour: the codec has encode4, for four vectors of a SIMD lane. kTakesBeside: encode4 also calls a
+  // function between these vectors.
   static constexpr bool kEncodesFour = false;
   static constexpr bool kTakesBeside = false;
 };
 
 // The codes of another codec, each scaled by the smallest of its per-axis maxima (Li et al. 2023).
 template <class Codec>
-struct AxisScaled : Codec {
+struct Rank1Scaled : Codec {
   using Map = Codec;
   static constexpr ScalePolicy kScale = ScalePolicy::axis;
 };
 
-// The codec without its scale policy: the same codes in blocks.
+// The codec without its scale policy: it has the same codes in blocks.
 template <class Codec>
 struct MapOf {
   using Type = Codec;
@@ -75,7 +77,7 @@ constexpr int zero_code() {
   return 0;
 }
 
-// The finite values furthest from zero; a map without negative values has its largest on both sides.
+// The finite values with the largest magnitude. A map without negative values has the same one on both sides.
 struct Outermost {
   float negative = 0.0F;
   float positive = 0.0F;
@@ -92,7 +94,7 @@ constexpr Outermost outermost() {
   return {};
 }
 
-// "a/b", with a zero behind it.
+// "a/b", with a terminating zero.
 template <class First, class Second>
 constexpr auto pair_name() {
   std::array<char, First::kName.size() + Second::kName.size() + 2> out{};
@@ -112,30 +114,31 @@ constexpr MomentFormat moment_format() {
 
 namespace octavo {
 
-// First moments in one codec, second moments in another, or both in the same.
+// A format has one codec for first moments and one for second moments, or the same codec for both.
 template <class First, class Second = First>
 struct Format {
   template <Moment kMoment>
   using Codec = std::conditional_t<kMoment == Moment::first, First, Second>;
   template <Moment kMoment>
   using Map = typename codecs::MapOf<Codec<kMoment>>::Type;
-  // What tensors of fewer than two dimensions are stored in: an axis would give every element its own scale.
+  // The format of tensors of fewer than two dimensions: there, an axis would give every element its own
+  // scale.
   using OfVectors = Format<Map<Moment::first>, Map<Moment::second>>;
 
   static constexpr bool kBlocked = First::kScale != ScalePolicy::none;
   static_assert(kBlocked == (Second::kScale != ScalePolicy::none),
                 "either both moments of a format have scales or none");
-  static constexpr bool kAxes = First::kScale == ScalePolicy::axis || Second::kScale == ScalePolicy::axis;
+  static constexpr bool kRank1 = First::kScale == ScalePolicy::axis || Second::kScale == ScalePolicy::axis;
   static constexpr std::int64_t kDefaultBlock = std::min(First::kDefaultBlock, Second::kDefaultBlock);
 
-  // A codec that refines another gives their format its name.
+  // A codec that derives from the other gives the format its name.
   static constexpr bool kRefined = std::is_base_of_v<First, Second>;
   static constexpr auto kPairName = codecs::pair_name<First, Second>();
   static constexpr std::string_view kName =
       kRefined ? Second::kName : std::string_view(kPairName.data(), kPairName.size() - 1);
 
-  static constexpr FormatInfo info(StateFormat number, StateFormat of_vectors) {
-    FormatInfo out{number, kName, {}, kDefaultBlock, of_vectors, {}};
+  static constexpr FormatInfo info(StateFormat number, StateFormat format_for_1d) {
+    FormatInfo out{number, kName, {}, kDefaultBlock, format_for_1d, {}};
     if constexpr (kRefined) out.aliases = Second::kAliases;
     out.moment = {codecs::moment_format<First, Moment::first>(),
                   codecs::moment_format<Second, Moment::second>()};

@@ -1,6 +1,6 @@
-// "fp8" (E4M3, no infinities) and "fp8-e5m2": one byte per element in blocks of 256, the block's maximum at
-// the format's largest finite value. Rounded to nearest even with saturation, the sign of zero kept: as the
-// hardware does.
+// "fp8" (E4M3, no infinities) and "fp8-e5m2" use one byte per element in blocks of 256, with the block's
+// maximum at the format's largest finite value. Values are rounded to nearest even with saturation, and zero
+// keeps its sign, as in hardware.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,7 +19,8 @@ struct Fp8 : BlockCodec<8> {
   static constexpr std::int32_t kRebias = (127 - kBias) << 23;
   static constexpr float kLargest = std::bit_cast<float>((kLargestCode << kShift) + kRebias);
   static constexpr float kSmallestNormal = std::bit_cast<float>((128 - kBias) << 23);
-  static constexpr float kUnit = std::bit_cast<float>((128 - kBias - kMantissa) << 23);  // of the subnormals
+  static constexpr float kUnit =
+      std::bit_cast<float>((128 - kBias - kMantissa) << 23);  // the unit of the subnormals
 
   template <Moment kMoment>
   static constexpr std::array<float, 256> values() {
@@ -29,7 +30,7 @@ struct Fp8 : BlockCodec<8> {
       const float finite = magnitude < (1 << kMantissa)
                                ? static_cast<float>(magnitude) * kUnit
                                : std::bit_cast<float>((magnitude << kShift) + kRebias);
-      // E5M2 has one code for infinity before its NaNs, E4M3 none.
+      // E5M2 has one code for infinity before its NaNs. E4M3 has none.
       const float value =
           magnitude <= kLargestCode
               ? finite
@@ -43,8 +44,8 @@ struct Fp8 : BlockCodec<8> {
   static typename L::F decode(typename L::I code) {
     using F = typename L::F;
     using I = typename L::I;
-    // A subnormal, read as a normal number, gives half of the smallest normal plus half of its true value. So
-    // twice that, less the smallest normal, is the true value. All of it is exact.
+    // A subnormal that is read as a normal number gives half of the smallest normal plus half of its true
+    // value. So twice that minus the smallest normal is the true value. All of it is exact.
     const F normal = from_bits(shl<kShift>(code & I(0x7F)) + I(kRebias));
     const F magnitude = min(normal, fma(F(2.0F), normal, F(-kSmallestNormal)));
     const I value = bits(magnitude) | shl<24>(code & I(0x80));
@@ -57,8 +58,8 @@ struct Fp8 : BlockCodec<8> {
     }
   }
 
-  // The same for four vectors of codes that are no NaN, by the CPU's conversion from fp16: with its exponent
-  // and mantissa in fp16's places, a number is too small by a power of two, subnormals included.
+  // Decodes four vectors of codes that are not NaN by the CPU's conversion from fp16. With its exponent and
+  // mantissa in fp16's bit positions, a number is too small by a power of two, subnormals included.
   static constexpr std::int8_t kLastNumber = kFirstNan - 1;
   template <class L>
   static void decode4(const std::uint8_t* codes, float* out) {
@@ -74,9 +75,9 @@ struct Fp8 : BlockCodec<8> {
     }
   }
 
-  // The code of a magnitude, less code_bias. Adding 2^kShift times the magnitude's power of two (at least the
-  // smallest normal's) leaves its kMantissa + 1 leading bits, rounded to nearest even, at the end of the sum;
-  // power and bits together are the code, subnormals included.
+  // Returns the code of a magnitude minus code_bias. The function adds 2^kShift times the magnitude's power
+  // of two (at least the smallest normal's). That leaves the kMantissa + 1 leading bits, rounded to nearest
+  // even, at the end of the sum. Power and bits together are the code, subnormals included.
   template <class F>
   OCTAVO_HD static auto magnitude_code(F magnitude) {
     using I = decltype(bits(magnitude));
@@ -93,15 +94,15 @@ struct Fp8 : BlockCodec<8> {
     const I b = bits(x);
     const I code = magnitude_code(min(from_bits(b & I(0x7FFFFFFF)), F(kLargest)));
     if constexpr (kMoment == Moment::second) {
-      // Zero has the bits 0: any other variance is at least code 1.
+      // Zero has the bits 0. Any other variance gets at least code 1.
       return max(code, min_u(bits(raw), I(1)) - I(code_bias(kMoment)));
     } else {
       return code + (shr<24>(b) & I(0x80));
     }
   }
 
-  // A value by itself, in no block: the code, as the hardware's cvt.rn.satfinite gives it. Infinities become
-  // the largest number, and every NaN the code kNanCode.
+  // Encodes a single value that is not in a block, as the hardware's cvt.rn.satfinite does. Infinities become
+  // the largest number, and every NaN becomes the code kNanCode.
   static constexpr std::int32_t kNanCode = 0x7F;
   template <class F>
   OCTAVO_HD static auto cast(F x) {
@@ -112,8 +113,8 @@ struct Fp8 : BlockCodec<8> {
     return select(is_nan(x), I(kNanCode), code + (shr<24>(b) & I(0x80)));
   }
 
-  // The codes of four vectors. A block's maximum over its scale is kLargest within three roundings, which
-  // round back to it: nothing is above.
+  // Encodes four vectors. A block's maximum divided by its scale is kLargest after three roundings, which
+  // round back to it, so no value is above.
   static constexpr bool kEncodesFour = true;
   template <Moment kMoment, class L, class Of>
   requires(L::kSimd) static void encode4(const Of& of, typename L::I (&/*suspect*/)[4], std::uint8_t* codes) {

@@ -1,6 +1,6 @@
-// "4bit": half a byte per element, blocks of 128; m on a dynamic-exponent map with zero, v on (code + 1) / 16
-// without. "4bit-rank1": the same codes, with v scaled as in Li et al. 2023: by the smallest of its per-axis
-// maxima.
+// "4bit" uses half a byte per element in blocks of 128: m on a dynamic-exponent map with zero, v on the map
+// (code + 1) / 16 without zero. "4bit-rank1" has the same codes, with v scaled by the smallest of its
+// per-axis maxima (Li et al. 2023).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -39,7 +39,7 @@ struct Int4 : BlockCodec<4> {
     }
   }
 
-  // The codes of four vectors, without memory. REQUIRES: |x| < 2.
+  // Encodes four vectors without memory look-ups. REQUIRES: |x| < 2.
   static constexpr bool kEncodesFour = true;
   template <Moment kMoment, class L, class Of>
   requires(L::kSimd) static void encode4(const Of& of, typename L::I (&/*suspect*/)[4], std::uint8_t* codes) {
@@ -58,7 +58,8 @@ struct Int4 : BlockCodec<4> {
   }
 
  private:
-  // 16x to nearest, ties down: the float just below plus a half, truncated. Anything under 1/16 is code 0.
+  // Rounds 16x to nearest, ties down: it truncates the float just below plus a half. Anything under 1/16 is
+  // code 0.
   template <class L>
   static typename L::I second_code(typename L::F x) {
     using F = typename L::F;
@@ -67,8 +68,8 @@ struct Int4 : BlockCodec<4> {
     return truncate(from_bits(bits(scaled) - I(1)) + F(0.5F));
   }
 
-  // The rank of |x|, by a table in a register: as Buckets, but with the boundaries from kBegin to kEnd only.
-  // Each of the others takes a comparison.
+  // Returns the rank of |x| by a table in a register. It works like Buckets, but covers only the boundaries
+  // from kBegin to kEnd. Each of the others needs a comparison.
   template <int kSize, int kMantissaBits, int kLowExponent, int kBegin, int kEnd>
   struct Few {
     static constexpr int kLowBits = 23 - kMantissaBits;
@@ -83,7 +84,7 @@ struct Int4 : BlockCodec<4> {
         int within = 0;
         for (int q = kBegin; q < kEnd; ++q) {
           const auto boundary = std::bit_cast<std::int32_t>(kSigned4.boundary(q));
-          if (boundary < kFirst) throw "a boundary lies below the table";
+          if (boundary < kFirst) throw "a boundary is below the table";
           if (boundary < first) e += 1 << kLowBits;
           if (boundary < first || boundary > first + kLowMask) continue;
           e += kLowMask - (boundary & kLowMask);
@@ -122,7 +123,7 @@ struct Int4 : BlockCodec<4> {
   }
 };
 
-struct Int4Rank1 : AxisScaled<Int4> {
+struct Int4Rank1 : Rank1Scaled<Int4> {
   static constexpr std::string_view kName = "4bit-rank1";
 };
 

@@ -12,7 +12,7 @@ struct Int8 : BlockCodec<8> {
   static constexpr std::string_view kName = "8bit";
   static constexpr bool kSuspects = true;
 
-  // The map's value of every code; times the block's scale it is the moment.
+  // Returns the map's value of every code. That value times the block's scale is the moment.
   template <Moment kMoment>
   static constexpr std::array<float, 256> values() {
     if constexpr (kMoment == Moment::second) return kUnsigned8.value;
@@ -25,7 +25,7 @@ struct Int8 : BlockCodec<8> {
     return out;
   }
 
-  // The same by arithmetic.
+  // Computes the same values by arithmetic.
   template <Moment kMoment, class L>
   static typename L::F decode(typename L::I code) {
     using I = typename L::I;
@@ -38,16 +38,16 @@ struct Int8 : BlockCodec<8> {
     const auto line =
         fma(lookup8(a.half_step.data(), d), f - lookup8(a.power.data(), d), lookup8(a.edge.data(), d));
     const I group =
-        shr<4>(q);  // 9 or 17 of them: the last code, 1.0, wraps to the first, both of which need none
+        shr<4>(q);  // 9 or 17 of them: the last code, 1.0, wraps to the first; neither needs a correction
     const I word =
         kMoment == Moment::first ? lookup8(a.correction.data(), group) : lookup16(a.correction.data(), group);
     const I value = bits(line) + (shrv(word, twice & I(30)) & I(3));
     return from_bits(kMoment == Moment::first ? value | (ranked & I::of(0x80000000U)) : value);
   }
 
-  // The code nearest to x, less code_bias, by one table look-up. x is the moment over its block's scale and
-  // `raw` the moment itself: where that is above zero, a variance's code is never that of zero. A negative
-  // maximum (there is no -1) gives -1 with the bias added: stores clamp it to 0.
+  // Returns the code nearest to x, minus code_bias, by one table look-up. x is the moment divided by its
+  // block's scale and `raw` is the moment itself: if `raw` is above zero, a variance never gets the code of
+  // zero. A negative maximum (the map has no -1) gives -1 after the bias is added, and stores clamp it to 0.
   template <Moment kMoment, class L>
   requires(!L::kSimd) static typename L::I
       encode(typename L::F x, typename L::F raw, typename L::I& /*suspect*/) {
@@ -60,16 +60,16 @@ struct Int8 : BlockCodec<8> {
     }
   }
 
-  // The codes of four vectors, without memory. `of(i)` gives x and raw of vector i, `suspect` gets distances
-  // to a boundary, in the top bits, and `beside(i)` is called after vector i: a caller's own work.
+  // Encodes four vectors without memory look-ups. `of(i)` gives x and raw of vector i, `suspect` gets the
+  // distances to a boundary in the top bits, and `beside(i)` is called after vector i so that the caller can
+  // do other work there.
   static constexpr bool kEncodesFour = true, kTakesBeside = true;
   template <Moment kMoment, class L, class Of, class Beside>
   requires(L::kSimd) static void encode4(const Of& of, typename L::I (&suspect)[4], std::uint8_t* codes,
                                          const Beside& beside) {
     using I = typename L::I;
     using W = typename L::W;
-    constexpr int kBase =
-        kRankBase >> kFractionBits;  // of 16 bits, which are added and taken without a carry
+    constexpr int kBase = kRankBase >> kFractionBits;  // 16-bit numbers, added and subtracted without a carry
     const auto ranked = [&](int i, auto x) {
       const I fixed = fixed_rank<kMoment, L>(x);
       suspect[i] = shl<32 - kFractionBits>(fixed);
@@ -85,7 +85,7 @@ struct Int8 : BlockCodec<8> {
         const W rank = based + W(static_cast<std::int16_t>(-kBase));
         return apply_sign(rank, W(bits(a.x), bits(b.x))) + W(code_bias(kMoment));
       } else {
-        // The lowest class starts at rank 2: only zero itself goes below.
+        // The lowest class starts at rank 2; only zero itself goes below it.
         const W code = based + W(static_cast<std::int16_t>(code_bias(kMoment) - kBase));
         return sub_where_zero(code, W(bits(a.raw), bits(b.raw)));
       }
@@ -100,7 +100,7 @@ struct Int8 : BlockCodec<8> {
                                                  << (32 - kFractionBits);
 
  private:
-  // The bits of 2^23 plus the rank in fixed point, for a SIMD lane.
+  // Returns the bits of 2^23 plus the rank in fixed point, for a SIMD lane.
   template <Moment kMoment, class L>
   static typename L::I fixed_rank(typename L::F x) {
     using F = typename L::F;

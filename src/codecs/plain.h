@@ -1,5 +1,5 @@
-// "fp32" and "bf16": moments without blocks or scales. bf16 rounds first moments to nearest and second
-// moments stochastically: to nearest, a bf16 variance with beta2 = 0.999 could grow but never shrink.
+// "fp32" and "bf16" store moments without blocks or scales. bf16 rounds first moments to nearest and second
+// moments stochastically: rounded to nearest, a bf16 variance with beta2 = 0.999 could grow but never shrink.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -25,12 +25,12 @@ struct Bf16 : PlainCodec {
     return moment == Moment::second ? Rounding::stochastic : Rounding::nearest;
   }
 
-  // Outside a step: to nearest, but a positive variance never to zero.
+  // Outside a step, values are rounded to nearest, but a positive variance is never rounded to zero.
   template <Moment kMoment, class F>
   OCTAVO_HD static auto encode(F x) {
     return keep_positive<kMoment>(x, formula::float_to_bf16(x));
   }
-  // In a step, elements index + lane of the parameter.
+  // In a step, this encodes the elements index + lane of the parameter.
   template <Moment kMoment, class F, class I>
   OCTAVO_HD static I encode(F x, formula::RoundKey key, std::uint64_t index, I lane) {
     if constexpr (rounding(kMoment) == Rounding::stochastic) {

@@ -1,9 +1,11 @@
-// Moments between fp32 and the formats, outside a step.
+// Converts moments between fp32 and the formats, outside a step.
 // SPDX-License-Identifier: MIT
 #include "cpu/implementations.h"
 #include "cpu/rank1.h"
 #include "cpu/threads.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "optimizers/format_resolution.h"
+#include "status/first_error.h"
 
 #include <octavo/codec.h>
 
@@ -14,13 +16,13 @@
 namespace octavo {
 namespace {
 
-// Elements converted at a time: a multiple of any block.
+// The number of elements that one task converts: a multiple of any block.
 constexpr std::int64_t kPiece = 16 * kMaxBlockSize;
-// And as much of it as a thread's scratch holds, so that no thread allocates memory while it works.
+// The part of a piece that fits into a thread's scratch, so that no thread allocates memory while it works.
 constexpr std::int64_t kStretch = cpu::kMaxTile;
 static_assert(kPiece % kStretch == 0 && kStretch % kMaxBlockSize == 0);
 
-// f(first element, count, scratch) for each piece of a tensor, on the pool.
+// Calls f(first element, count, scratch) for each piece of a tensor, on the thread pool.
 template <class Fn>
 void for_pieces(std::int64_t numel, Fn&& f) {
   auto body = [&](std::int64_t piece, cpu::Scratch& scratch) {
@@ -30,7 +32,7 @@ void for_pieces(std::int64_t numel, Fn&& f) {
   cpu::parallel_for((numel + kPiece - 1) / kPiece, 0, body);
 }
 
-// f(first element, count) for each stretch of elements [at, at + n).
+// Calls f(first element, count) for each part of [at, at + n) that fits into the scratch.
 template <class Fn>
 void for_stretches(std::int64_t at, std::int64_t n, Fn&& f) {
   for (std::int64_t done = 0; done < n; done += kStretch) f(at + done, std::min(kStretch, n - done));
@@ -40,45 +42,38 @@ struct Resolved {
   StateFormat stored;
   std::int64_t block;
   SlotLayout size;
-  bool axes;  // axis scales
+  bool rank1;  // the moment has rank-1 scales
 };
 
 Result<Resolved> resolve(const std::string& where, const MomentSpec& spec) {
   if (spec.moment != Moment::first && spec.moment != Moment::second) {
-    return Status::invalid(where + ".moment: got " + std::to_string(static_cast<std::uint32_t>(spec.moment)) +
+    return Status::invalid(where, ".moment: got ", static_cast<std::uint32_t>(spec.moment),
                            ", expected 0 or 1");
   }
-  if (Status bad = check_format(where, spec.format, spec.block_size, spec.numel, spec.shape, spec.ndim);
-      !bad.ok())
-    return bad;
+  OCTAVO_TRY(check_format(where, spec.format, spec.block_size, spec.numel, spec.shape, spec.ndim));
   Resolved r{};
   r.stored = stored_format(spec.format, spec.ndim);
   r.block = block_of(spec.format, spec.block_size);
   r.size = slot_layout(r.stored, spec.moment, r.block, spec.numel, {spec.shape.data(), spec.ndim});
-  r.axes = has_axis_scales(r.stored, spec.moment);
+  r.rank1 = has_rank1_scales(r.stored, spec.moment);
   return r;
 }
 
 Status check_sizes(const std::string& where, const Resolved& r, std::span<const std::byte> codes,
                    std::span<const float> scales) {
   if (static_cast<std::int64_t>(codes.size()) != r.size.codes_bytes) {
-    return Status::invalid(where + " codes: got " + std::to_string(codes.size()) + " bytes, expected " +
-                           std::to_string(r.size.codes_bytes));
+    return Status::invalid(where, " codes: got ", codes.size(), " bytes, expected ", r.size.codes_bytes);
   }
   if (static_cast<std::int64_t>(scales.size()) != r.size.scales) {
-    return Status::invalid(where + " scales: got " + std::to_string(scales.size()) + " floats, expected " +
-                           std::to_string(r.size.scales));
+    return Status::invalid(where, " scales: got ", scales.size(), " floats, expected ", r.size.scales);
   }
-  if (Status bad = check_buffer(where + " codes", codes.data(), r.size.codes_bytes, code_alignment(r.stored));
-      !bad.ok())
-    return bad;
+  OCTAVO_TRY(check_buffer(where + " codes", codes.data(), r.size.codes_bytes, code_alignment(r.stored)));
   return check_buffer(where + " scales", scales.data(), 4 * r.size.scales, 4);
 }
 
 Status check_values(const std::string& where, const MomentSpec& spec, std::span<const float> values) {
   if (static_cast<std::int64_t>(values.size()) != spec.numel) {
-    return Status::invalid(where + " values: got " + std::to_string(values.size()) +
-                           " floats, expected numel, " + std::to_string(spec.numel));
+    return Status::invalid(where, " values: got ", values.size(), " floats, expected numel, ", spec.numel);
   }
   return check_buffer(where + " values", values.data(), 4 * spec.numel, 4);
 }
@@ -92,8 +87,7 @@ Status check_variance(const std::string& where, const MomentSpec& spec, std::spa
   if (spec.moment != Moment::second) return {};
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (values[i] < 0.0F) {
-      return Status::invalid(where + "[" + std::to_string(i) + "]: got " + std::to_string(values[i]) +
-                             ", expected at least 0 in a second moment");
+      return Status::invalid(where, "[", i, "]: got ", values[i], ", expected at least 0 in a second moment");
     }
   }
   return {};
@@ -114,11 +108,11 @@ struct Job {
   }
   [[nodiscard]] cpu::Shape shape() const { return {spec.shape.data(), spec.ndim}; }
 
-  // f(first element, count, scales) for stretches of [at, at + n): scales of their blocks, or of each of
-  // their elements. `at` is a multiple of kStretch.
+  // Calls f(first element, count, scales) for parts of [at, at + n), with the scales of their blocks or of
+  // each element. `at` is a multiple of kStretch.
   template <class Float, class Fn>
   void with_scales(Float* scales, std::int64_t at, std::int64_t n, float* own, Fn&& f) const {
-    if (!how.axes) return f(at, n, scales + scale_at(at));
+    if (!how.rank1) return f(at, n, scales + scale_at(at));
     for_stretches(at, n, [&](std::int64_t from, std::int64_t count) {
       cpu::rank1_scales(shape(), scales, from, count, own);
       f(from, count, own);
@@ -142,15 +136,15 @@ struct Job {
   }
 
   void encode_all(const float* values, std::byte* codes, float* scales) const {
-    if (how.axes) {  // they depend on the whole tensor
+    if (how.rank1) {  // rank-1 scales depend on the complete tensor
       cpu::reserve_scratch();
       std::fill(scales, scales + how.size.scales, 0.0F);
-      cpu::raise_axis_maxima(shape(), values, 0, spec.numel, scales);
+      cpu::raise_rank1_maxima(shape(), values, 0, spec.numel, scales);
     }
     for_pieces(spec.numel, [&](std::int64_t at, std::int64_t n, cpu::Scratch& scratch) {
       encode(values + at, at, n, codes, scales, scratch);
     });
-    if (!how.axes) return;
+    if (!how.rank1) return;
     for (std::int64_t i = 0; i < how.size.scales; ++i)
       scales[i] = formula::canonical(scalar::F32(scales[i])).v;
   }
@@ -174,9 +168,9 @@ Status encode(const MomentSpec& spec, std::span<const float> values, std::span<s
               std::span<float> scales) {
   const auto how = resolve("[encode] spec", spec);
   if (!how.ok()) return how.status();
-  if (Status bad = check_values("[encode]", spec, values); !bad.ok()) return bad;
-  if (Status bad = check_sizes("[encode]", *how, codes, scales); !bad.ok()) return bad;
-  if (Status bad = check_variance("[encode] values", spec, values); !bad.ok()) return bad;
+  OCTAVO_TRY(check_values("[encode]", spec, values));
+  OCTAVO_TRY(check_sizes("[encode]", *how, codes, scales));
+  OCTAVO_TRY(check_variance("[encode] values", spec, values));
   if (overlap(std::as_bytes(values), codes) || overlap(std::as_bytes(values), std::as_bytes(scales)) ||
       overlap(codes, std::as_bytes(scales))) {
     return Status::invalid("[encode] values, codes and scales overlap; they must not share memory");
@@ -191,8 +185,8 @@ Status decode(const MomentSpec& spec, std::span<const std::byte> codes, std::spa
               std::span<float> values) {
   const auto how = resolve("[decode] spec", spec);
   if (!how.ok()) return how.status();
-  if (Status bad = check_values("[decode]", spec, values); !bad.ok()) return bad;
-  if (Status bad = check_sizes("[decode]", *how, codes, scales); !bad.ok()) return bad;
+  OCTAVO_TRY(check_values("[decode]", spec, values));
+  OCTAVO_TRY(check_sizes("[decode]", *how, codes, scales));
   if (overlap(std::as_bytes(values), codes) || overlap(std::as_bytes(values), std::as_bytes(scales))) {
     return Status::invalid("[decode] values overlap codes or scales; they must not share memory");
   }
@@ -210,12 +204,12 @@ Status convert(const MomentSpec& from, std::span<const std::byte> from_codes,
   const auto target = resolve("[convert] to", to);
   if (!target.ok()) return target.status();
   if (from.numel != to.numel || from.moment != to.moment) {
-    return Status::invalid("[convert] to: its numel and moment must equal those of from (" +
-                           std::to_string(from.numel) + " elements)");
+    return Status::invalid("[convert] to: its numel and moment must equal those of from (", from.numel,
+                           " elements)");
   }
-  if (Status bad = check_sizes("[convert] from", *source, from_codes, from_scales); !bad.ok()) return bad;
-  if (Status bad = check_sizes("[convert] to", *target, to_codes, to_scales); !bad.ok()) return bad;
-  if (Status bad = check_variance("[convert] from scales", from, from_scales); !bad.ok()) return bad;
+  OCTAVO_TRY(check_sizes("[convert] from", *source, from_codes, from_scales));
+  OCTAVO_TRY(check_sizes("[convert] to", *target, to_codes, to_scales));
+  OCTAVO_TRY(check_variance("[convert] from scales", from, from_scales));
   const std::span<const std::byte> in[] = {from_codes, std::as_bytes(from_scales)};
   const std::span<const std::byte> out[] = {to_codes, std::as_bytes(to_scales)};
   for (const auto& i : in) {
@@ -229,7 +223,7 @@ Status convert(const MomentSpec& from, std::span<const std::byte> from_codes,
   if (!kernels.ok()) return kernels.status();
   const Job reader{**kernels, from, *source};
   const Job writer{**kernels, to, *target};
-  if (target->axes) {
+  if (target->rank1) {
     std::vector<float> whole(static_cast<std::size_t>(from.numel));
     reader.decode_all(from_codes.data(), from_scales.data(), whole.data());
     writer.encode_all(whole.data(), to_codes.data(), to_scales.data());

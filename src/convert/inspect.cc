@@ -1,6 +1,8 @@
-// What a stored moment holds and has lost.
+// Reports what a stored moment contains and what it has lost.
 // SPDX-License-Identifier: MIT
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "optimizers/format_resolution.h"
+#include "status/first_error.h"
 
 #include <octavo/codec.h>
 
@@ -25,22 +27,20 @@ codecs::Outermost outermost(StateFormat stored, Moment moment) {
 Result<MomentReport> inspect(const MomentSpec& spec, std::span<const std::byte> codes,
                              std::span<const float> scales, std::span<const float> reference) {
   if (!reference.empty() && static_cast<std::int64_t>(reference.size()) != spec.numel) {
-    return Status::invalid("[inspect] reference: got " + std::to_string(reference.size()) +
-                           " floats, expected none or numel, " + std::to_string(spec.numel));
+    return Status::invalid("[inspect] reference: got ", reference.size(), " floats, expected none or numel, ",
+                           spec.numel);
   }
-  if (Status bad = check_buffer("[inspect] reference", reference.data(),
-                                4 * static_cast<std::int64_t>(reference.size()), 4);
-      !bad.ok())
-    return bad;
+  OCTAVO_TRY(check_buffer("[inspect] reference", reference.data(),
+                          4 * static_cast<std::int64_t>(reference.size()), 4));
   const auto size = layout(spec);
   if (!size.ok()) return size.status();
-  // Checked before memory is allocated for a tensor that is larger than its codes.
+  // The size is checked before memory is allocated, because `numel` may be larger than the codes that were
+  // given.
   if (static_cast<std::int64_t>(codes.size()) != size->codes_bytes) {
-    return Status::invalid("[inspect] codes: got " + std::to_string(codes.size()) + " bytes, expected " +
-                           std::to_string(size->codes_bytes));
+    return Status::invalid("[inspect] codes: got ", codes.size(), " bytes, expected ", size->codes_bytes);
   }
   std::vector<float> values(static_cast<std::size_t>(spec.numel));
-  if (Status bad = decode(spec, codes, scales, values); !bad.ok()) return bad;
+  OCTAVO_TRY(decode(spec, codes, scales, values));
 
   MomentReport report;
   report.bytes = size->codes_bytes + 4 * size->scales;
@@ -56,7 +56,7 @@ Result<MomentReport> inspect(const MomentSpec& spec, std::span<const std::byte> 
     report.zeros += value == 0.0 ? 1 : 0;
     report.nonfinite += std::isfinite(value) ? 0 : 1;
     if (blocked && value != 0.0) {
-      // Outermost: the largest value that a code of this block can have on this side of zero.
+      // The largest value that a code of this block can have on this side of zero.
       const float scale = scales[static_cast<std::size_t>(i / block)];
       report.saturated +=
           values[at] == outer.positive * scale || values[at] == outer.negative * scale ? 1 : 0;

@@ -1,7 +1,8 @@
-// Weights between fp32 and bf16 with their master bits, outside a step: the functions of a step
-// (formula/narrow.h), an element at a time.
+// Converts weights between fp32 and bf16 with residuals, outside a step. It calls the functions of a step
+// (formula/narrow.h) for each element.
 // SPDX-License-Identifier: MIT
 #include "formula/narrow.h"
+#include "status/first_error.h"
 
 #include <octavo/codec.h>
 
@@ -14,7 +15,7 @@ namespace {
 using scalar::F32;
 using scalar::I32;
 
-// A residual as it lies in memory, of int8 or int16 elements with no alignment of their own.
+// A residual in memory: int8 or int16 elements without alignment.
 template <class R>
 R residual_at(std::span<const std::byte> residual, std::size_t i) {
   R value;
@@ -30,15 +31,13 @@ void set_residual(std::span<std::byte> residual, std::size_t i, I32 wide) {
 Status check_sizes(const std::string& where, WeightStore store, std::size_t weights, std::size_t values,
                    std::size_t residual) {
   if (static_cast<std::uint32_t>(store) > static_cast<std::uint32_t>(WeightStore::residual16))
-    return Status::invalid(where + " store: got " + std::to_string(static_cast<std::uint32_t>(store)) +
-                           ", expected 0 to 3");
+    return Status::invalid(where, " store: got ", static_cast<std::uint32_t>(store), ", expected 0 to 3");
   if (weights != values)
-    return Status::invalid(where + " weights: got " + std::to_string(weights) +
-                           " elements, expected as many as values, " + std::to_string(values));
+    return Status::invalid(where, " weights: got ", weights, " elements, expected the number of values, ",
+                           values);
   const auto expected = static_cast<std::size_t>(residual_bytes(store, static_cast<std::int64_t>(values)));
   if (residual != expected)
-    return Status::invalid(where + " residual: got " + std::to_string(residual) + " bytes, expected " +
-                           std::to_string(expected));
+    return Status::invalid(where, " residual: got ", residual, " bytes, expected ", expected);
   return {};
 }
 
@@ -51,9 +50,7 @@ std::int64_t residual_bytes(WeightStore store, std::int64_t numel) {
 
 Status join_weights(WeightStore store, std::span<const std::uint16_t> weights,
                     std::span<const std::byte> residual, std::span<float> values) {
-  if (Status bad = check_sizes("[join_weights]", store, weights.size(), values.size(), residual.size());
-      !bad.ok())
-    return bad;
+  OCTAVO_TRY(check_sizes("[join_weights]", store, weights.size(), values.size(), residual.size()));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const I32 weight(weights[i]);
     switch (store) {
@@ -74,9 +71,7 @@ Status join_weights(WeightStore store, std::span<const std::uint16_t> weights,
 
 Status split_weights(WeightStore store, std::span<const float> values, std::span<std::uint16_t> weights,
                      std::span<std::byte> residual) {
-  if (Status bad = check_sizes("[split_weights]", store, weights.size(), values.size(), residual.size());
-      !bad.ok())
-    return bad;
+  OCTAVO_TRY(check_sizes("[split_weights]", store, weights.size(), values.size(), residual.size()));
   for (std::size_t i = 0; i < values.size(); ++i) {
     formula::Split<I32> split{};
     switch (store) {

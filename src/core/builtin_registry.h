@@ -1,7 +1,7 @@
-// The two lists a newcomer edits: one line adds a state format, one line adds a family of algorithms, whose
-// rules are also in OCTAVO_RULES in src/CMakeLists.txt (core/descriptions.cc compares). A format's number
-// is its place in the list: octavo::StateFormat names those that the library itself uses. A build may be
-// given a header with more of both (OCTAVO_EXTRA_LISTS).
+// The registries of state formats and algorithms. One line adds a state format, and one line adds a family of
+// algorithms, whose rules are also listed in OCTAVO_RULES in src/CMakeLists.txt (core/descriptions.cc
+// compares both). A format's number is its position in the list; octavo::StateFormat names the built-in ones.
+// A build can add a header with more formats and families (OCTAVO_EXTRA_LISTS).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -55,7 +55,7 @@ using Families = Joined<
              formula::AdagradFamily, formula::AdEmaMixFamily, formula::LarsFamily, formula::LambFamily>,
     ExtraFamilies>::Type;
 
-// The rules of all families, one after the other: what kernels are made of.
+// The rules of all families in order. Each of them gets its own kernels.
 template <class>
 struct RulesOf;
 template <class... Family>
@@ -64,8 +64,8 @@ struct RulesOf<TypeList<Family...>> {
 };
 using Algorithms = RulesOf<Families>::Type;
 
-// A format as far as a rule of update sees it: one whose second moments it has none of is that of the first
-// moments alone, and the other way round. So formats that differ in nothing share their kernels.
+// The format as a rule of update uses it: a rule without second moments uses only the codec of the first
+// moments, and the other way round. So formats that do not differ for a rule share their kernels.
 template <class Rule>
 constexpr bool has_moment(Moment moment) {
   for (int k = 0; k < Rule::kSlots; ++k) {
@@ -74,7 +74,7 @@ constexpr bool has_moment(Moment moment) {
   return false;
 }
 template <class Rule, class F>
-using SeenBy =
+using FormatForRule =
     std::conditional_t<!has_moment<Rule>(Moment::second), Format<typename F::template Codec<Moment::first>>,
                        std::conditional_t<!has_moment<Rule>(Moment::first),
                                           Format<typename F::template Codec<Moment::second>>, F>>;
@@ -85,7 +85,7 @@ constexpr void for_each_type(TypeList<T...>, Fn&& f) {
   (f(T{}), ...);
 }
 
-// f(T{}) for the i-th type of the list. REQUIRES: i < kSize, and one return type for all.
+// Calls f(T{}) for the i-th type of the list. REQUIRES: i < kSize, and one return type for all.
 template <class First, class... Rest, class Fn>
 constexpr auto at_index(TypeList<First, Rest...>, std::size_t i, Fn&& f) {
   if constexpr (sizeof...(Rest) == 0) {

@@ -1,4 +1,4 @@
-// What the formulas say of themselves, as the public functions give it.
+// Gives the formulas' descriptions through the public functions.
 // SPDX-License-Identifier: MIT
 #include "core/descriptions.h"
 
@@ -7,7 +7,7 @@
 
 namespace octavo {
 
-// CMake compiles the CUDA kernels of each rule in its own list.
+// CMake compiles the CUDA kernels of each rule in its own list, which must be equal to this one.
 static_assert(
     std::is_same_v<Algorithms, TypeList<OCTAVO_RULES>>,
     "the rules of Families in core/builtin_registry.h and of ExtraFamilies in OCTAVO_EXTRA_LISTS must be "
@@ -16,13 +16,13 @@ static_assert(
 namespace {
 
 constexpr auto kInfos = [] {
-  std::array<AlgorithmInfo, kKnown.size()> out{};
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = kKnown[i].info;
+  std::array<AlgorithmInfo, kAlgorithmEntries.size()> out{};
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = kAlgorithmEntries[i].info;
   return out;
 }();
 constexpr auto kNumbers = [] {
-  std::array<Algorithm, kKnown.size()> out{};
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = kKnown[i].info.number;
+  std::array<Algorithm, kAlgorithmEntries.size()> out{};
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = kAlgorithmEntries[i].info.number;
   return out;
 }();
 
@@ -47,19 +47,19 @@ std::string_view text(Range range) {
 std::span<const AlgorithmInfo> algorithms() { return kInfos; }
 
 const AlgorithmInfo* describe(Algorithm algorithm) {
-  const Known* known = find_known(algorithm);
-  return known == nullptr ? nullptr : &known->info;
+  const AlgorithmEntry* entry = find_entry(algorithm);
+  return entry == nullptr ? nullptr : &entry->info;
 }
 
 int family_of(Algorithm algorithm) {
-  const Known* known = find_known(algorithm);
-  return known == nullptr ? -1 : static_cast<int>(known->family);
+  const AlgorithmEntry* entry = find_entry(algorithm);
+  return entry == nullptr ? -1 : static_cast<int>(entry->family);
 }
 
 std::size_t rule_index(Algorithm algorithm, std::uint32_t switches) {
-  const Known* known = find_known(algorithm);
-  if (known == nullptr) return Algorithms::kSize;
-  for (std::size_t i = known->first_rule; i < known->first_rule + known->rules; ++i) {
+  const AlgorithmEntry* entry = find_entry(algorithm);
+  if (entry == nullptr) return Algorithms::kSize;
+  for (std::size_t i = entry->first_rule; i < entry->first_rule + entry->rules; ++i) {
     if (kRuleFacts[i].switches == switches) return i;
   }
   return Algorithms::kSize;
@@ -127,9 +127,9 @@ HyperParams defaults(Algorithm algorithm) {
 }
 
 std::string conflict(Algorithm algorithm, const HyperParams& hyper) {
-  const Known* known = find_known(algorithm);
-  if (known == nullptr) return {};
-  return at_index(Families{}, known->family, [&](auto family) -> std::string {
+  const AlgorithmEntry* entry = find_entry(algorithm);
+  if (entry == nullptr) return {};
+  return at_index(Families{}, entry->family, [&](auto family) -> std::string {
     using Family = decltype(family);
     if constexpr (requires { Family::conflict(hyper); }) return Family::conflict(hyper);
     return {};

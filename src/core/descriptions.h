@@ -1,4 +1,4 @@
-// The descriptions of all families, put together: which rule of update a configuration means.
+// Joins the descriptions of all families and finds the rule of update of a configuration.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,15 +13,15 @@
 
 namespace octavo {
 
-// An algorithm, and where the rules of its family are among Algorithms.
-struct Known {
+// An algorithm, and the position of its family's rules in Algorithms.
+struct AlgorithmEntry {
   AlgorithmInfo info;
   std::size_t family = 0, first_rule = 0, rules = 0;
 };
 
 template <class... Family>
-constexpr auto known_of(TypeList<Family...>) {
-  std::array<Known, (std::size(Family::kNames) + ...)> out{};
+constexpr auto entries_of(TypeList<Family...>) {
+  std::array<AlgorithmEntry, (std::size(Family::kNames) + ...)> out{};
   std::size_t at = 0;
   std::size_t family = 0;
   std::size_t first = 0;
@@ -32,16 +32,17 @@ constexpr auto known_of(TypeList<Family...>) {
   };
   (add(Family::kNames, Family::Rules::kSize), ...);
   std::sort(out.begin(), out.end(),
-            [](const Known& a, const Known& b) { return a.info.number < b.info.number; });
+            [](const AlgorithmEntry& a, const AlgorithmEntry& b) { return a.info.number < b.info.number; });
   return out;
 }
-inline constexpr auto kKnown = known_of(Families{});
+inline constexpr auto kAlgorithmEntries = entries_of(Families{});
 
 constexpr bool numbers_and_names_differ() {
-  for (std::size_t i = 0; i < kKnown.size(); ++i) {
+  for (std::size_t i = 0; i < kAlgorithmEntries.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
-      if (kKnown[i].info.number == kKnown[j].info.number) return false;
-      if (kKnown[i].info.name == kKnown[j].info.name || kKnown[i].info.title == kKnown[j].info.title)
+      if (kAlgorithmEntries[i].info.number == kAlgorithmEntries[j].info.number) return false;
+      if (kAlgorithmEntries[i].info.name == kAlgorithmEntries[j].info.name ||
+          kAlgorithmEntries[i].info.title == kAlgorithmEntries[j].info.title)
         return false;
     }
   }
@@ -51,8 +52,8 @@ static_assert(numbers_and_names_differ(), "every algorithm has a number, a name 
 
 constexpr bool places_fit() {
   constexpr auto kOwn = static_cast<std::int32_t>(offsetof(HyperParams, own));
-  for (const Known& known : kKnown) {
-    for (const Option& option : known.info.options) {
+  for (const AlgorithmEntry& entry : kAlgorithmEntries) {
+    for (const Option& option : entry.info.options) {
       if (option.at >= kOwn && (option.at - kOwn) / 8 >= kMaxOwn) return false;
     }
   }
@@ -60,14 +61,14 @@ constexpr bool places_fit() {
 }
 static_assert(places_fit(), "own_place takes 0 to kMaxOwn - 1");
 
-constexpr const Known* find_known(Algorithm algorithm) {
-  for (const Known& known : kKnown) {
-    if (known.info.number == algorithm) return &known;
+constexpr const AlgorithmEntry* find_entry(Algorithm algorithm) {
+  for (const AlgorithmEntry& entry : kAlgorithmEntries) {
+    if (entry.info.number == algorithm) return &entry;
   }
   return nullptr;
 }
 
-// What is known of each rule when only its index is.
+// The properties of a rule that can be looked up by its index at run time.
 struct RuleFacts {
   std::uint32_t switches = 0;
   int slots = 0, passes = 1;
@@ -84,11 +85,12 @@ constexpr auto facts_of(TypeList<Rule...>) {
 }
 inline constexpr auto kRuleFacts = facts_of(Algorithms{});
 
-// The switches of a configuration: its bits, and the two options that have fields of their own.
+// Returns the switches of a configuration: its bits, and the two options that have fields of their own.
 std::uint32_t switches_of(const GroupConfig& config);
-// The index among Algorithms of a rule; Algorithms::kSize where the algorithm has no such rule.
+// Returns the index of a rule in Algorithms, or Algorithms::kSize if the algorithm has no such rule.
 std::size_t rule_index(Algorithm algorithm, std::uint32_t switches);
-// Options that do not go together in the family's eyes, as a text without the algorithm's name; or "".
+// Returns a message about options that the family does not allow together, without the algorithm's name, or
+// "".
 std::string conflict(Algorithm algorithm, const HyperParams& hyper);
 
 }  // namespace octavo

@@ -1,4 +1,4 @@
-// The descriptions of the formats, from the list and the codecs' constants, and their names.
+// Computes the descriptions of the formats, with their names, from the registry and the codecs' constants.
 // SPDX-License-Identifier: MIT
 #include "core/builtin_registry.h"
 

@@ -1,5 +1,5 @@
-// Names of the vocabulary, and their parsing. One table per enum; everything else is generic. Those of
-// algorithms are in descriptions.cc, those of formats in formats.cc.
+// The names of the public enums, and their parsing. There is one table per enum; everything else is generic.
+// The names of algorithms are in descriptions.cc and those of formats in formats.cc.
 // SPDX-License-Identifier: MIT
 #include <octavo/types.h>
 
@@ -13,7 +13,7 @@ template <class E>
 struct Named {
   E value;
   std::string_view name;
-  std::string_view also = {};  // another spelling that parses
+  std::string_view also = {};  // another spelling that is accepted
 };
 
 constexpr std::array kDTypes = {Named<DType>{DType::f32, "fp32", "float32"},

@@ -1,5 +1,5 @@
-// Gradients that are added up in host memory, in tiles that stay in the first-level cache. One rounding for
-// every addition, as a framework rounds that adds in the element type.
+// Adds gradients in host memory, in tiles that stay in the first-level cache. Each addition is rounded once,
+// as in a framework that adds in the element type.
 // SPDX-License-Identifier: MIT
 #pragma once
 

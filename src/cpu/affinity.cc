@@ -13,13 +13,13 @@
 namespace octavo::cpu {
 namespace {
 
-// A call into an OpenMP runtime, which this library does not link.
+// Looks up a function of an OpenMP runtime, because this library does not link one.
 template <class Fn>
 Fn* symbol(void* library, const char* name) {
   return reinterpret_cast<Fn*>(dlsym(library, name));
 }
 
-// Adds the places of one OpenMP runtime; it has none where it binds no threads.
+// Adds the CPUs of one OpenMP runtime's places. A runtime that binds no threads has no places.
 void add_places(void* library, cpu_set_t& to) {
   const auto places = symbol<int()>(library, "omp_get_num_places");
   const auto count = symbol<int(int)>(library, "omp_get_place_num_procs");
@@ -36,7 +36,8 @@ void add_places(void* library, cpu_set_t& to) {
 }
 
 // The OpenMP runtimes among the loaded libraries: GCC's, LLVM's and Intel's, also under the names that wheels
-// give them ("libgomp-24e2ab19.so.1.0.0"). No memory is allocated: the loader calls this under its lock.
+// use ("libgomp-24e2ab19.so.1.0.0"). The search allocates no memory, because the loader calls it under its
+// lock.
 struct Runtimes {
   std::array<const char*, 8> paths{};
   std::size_t count = 0;
@@ -69,19 +70,20 @@ cpu_set_t openmp_places() {
 }  // namespace
 
 cpu_set_t process_cpus() {
-  // Looking through the libraries takes time, and the answer changes only with the main thread's mask.
+  // A search through the libraries takes time, and its result changes only with the main thread's mask.
   static std::mutex mutex;
   static cpu_set_t asked = {};
   static cpu_set_t answer = {};
   cpu_set_t own;
   CPU_ZERO(&own);
   if (sched_getaffinity(getpid(), sizeof own, &own) != 0) return own;
-  // It does not wait: in a forked child the thread that held the lock may be gone.
+  // The lock does not block: in a forked child the thread that owned it may not exist.
   const std::unique_lock lock(mutex, std::try_to_lock);
   if (lock && CPU_EQUAL(&own, &asked)) return answer;
   const cpu_set_t places = openmp_places();
   const cpu_set_t cpus = CPU_COUNT(&places) > 0 ? places : own;
-  // Asking may itself have bound this thread: the next call is answered for the mask that it has now.
+  // The queries above may have bound this thread, so the cached result belongs to the mask that the thread
+  // has now.
   if (lock && sched_getaffinity(getpid(), sizeof asked, &asked) == 0) answer = cpus;
   return cpus;
 }

@@ -1,4 +1,4 @@
-// Encoding and decoding runs of elements: blocks of codes, codes with scales of their own, and the plain
+// Encodes and decodes runs of elements: blocks of codes, codes with one scale per element, and the plain
 // formats.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -13,8 +13,8 @@
 
 namespace octavo::cpu {
 
-// The map's values of n codes: by byte look-ups where the lane has them, else by arithmetic, else by table.
-// `bytes` has room for n codes and a vector more.
+// Writes the map's values of n codes: by byte look-ups if the lane has them, otherwise by arithmetic or by
+// table. `bytes` has space for n codes and one more vector.
 template <class L, class Codec, Moment kMoment>
 inline void decode_codes(const std::uint8_t* codes, std::int64_t n, float* values, std::uint8_t* bytes) {
   static constexpr auto kValues = Codec::template values<kMoment>();
@@ -44,13 +44,13 @@ inline void decode_codes(const std::uint8_t* codes, std::int64_t n, float* value
   for (; i < n; ++i) values[i] = kValues[codes[i]];
 }
 
-// The first byte of the codes from element `at` on. `at` must be the first element of a byte.
+// Returns the address of the codes from element `at` on. `at` must be the first element of a byte.
 template <class Codec>
 inline const std::uint8_t* codes_in(const void* codes, std::int64_t at) {
   return static_cast<const std::uint8_t*>(codes) + at * Codec::kBits / 8;
 }
-// Where the codes of a run can be written as bytes: in place, or in scratch memory (for packed codes, and
-// for a tail that a vector would overrun).
+// Returns where the codes of a run can be written as bytes: in place, or in scratch memory (for packed codes,
+// and for a tail that a vector would overrun).
 template <class L, class Codec>
 inline std::uint8_t* codes_out(void* codes, std::int64_t at, std::int64_t n, std::uint8_t* scratch) {
   return Codec::kBits == 8 && n % L::kWidth == 0 ? static_cast<std::uint8_t*>(codes) + at : scratch;
@@ -65,7 +65,8 @@ inline void finish_codes(const std::uint8_t* written, void* codes, std::int64_t 
   }
 }
 
-// The code of one element by the tables. L: so that no instruction set uses another one's.
+// Returns the code of one element by table. The template parameter L keeps the code of instruction sets
+// apart.
 template <class L, class Codec, Moment kMoment>
 inline std::uint8_t encode_one(float value, float inverse) {
   std::uint8_t code;
@@ -77,10 +78,11 @@ inline std::uint8_t encode_one(float value, float inverse) {
   return code;
 }
 
-// Encodes by the tables those of four vectors that the SIMD encoder left undecided.
+// Encodes by table those elements of four vectors that the SIMD encoder reported as suspect.
 template <class L, class Codec, Moment kMoment, class Inverse>
-[[gnu::noinline, gnu::cold]] void settle(const float* values, std::int64_t at, const Inverse& inverse,
-                                         const typename L::I (&suspect)[4], std::uint8_t* codes) {
+[[gnu::noinline, gnu::cold]] void encode_suspects(const float* values, std::int64_t at,
+                                                  const Inverse& inverse, const typename L::I (&suspect)[4],
+                                                  std::uint8_t* codes) {
   alignas(64) float factors[L::kWidth];
   alignas(64) float distances[L::kWidth];
   for (int k = 0; k < 4; ++k) {
@@ -95,29 +97,30 @@ template <class L, class Codec, Moment kMoment, class Inverse>
   }
 }
 
-// Decodes the next tile's codes beside the encoding of this tile's values: a load of the code, one from the
-// table and a store leave the SIMD units to the encoder. It follows four vectors behind, so that a value that
-// it replaces is encoded already.
+// Decodes the next tile's codes during the encoding of this tile's values. A load of the code, a load from
+// the table and a store leave the SIMD units free for the encoder. Decoding stays four vectors behind
+// encoding, so that a value is encoded before it is replaced.
 template <class L, class Codec, Moment kMoment>
 struct DecodeBeside {
-  const std::uint8_t* codes;  // of the next tile
-  float* values;              // of this tile, with room for four vectors after it
-  std::int64_t count;         // of both
+  const std::uint8_t* codes;  // the next tile's codes
+  float* values;              // this tile's values, with space for four vectors after them
+  std::int64_t count;         // the number of both
   static constexpr std::int64_t kLag = 4 * L::kWidth;
 
-  // Whether that is faster than SIMD: where 256 values neither fit into registers nor follow from the bits.
+  // True if that is faster than SIMD: if 256 values neither fit into registers nor follow from the bits.
   static constexpr bool kWorthwhile = L::kSimd && Codec::kTakesBeside && L::kTableBeside;
 
-  // What to do beside the four vectors from element `at` on.
+  // The work to do during the encoding of the four vectors from element `at` on.
   struct Work {
     const std::uint8_t* from;
     float* to;
     void operator()(int k) const { vector(from + k * L::kWidth, to + k * L::kWidth); }
   };
   [[nodiscard]] Work beside(std::int64_t at) const {
-    const std::int64_t behind = at - kLag;  // of the first vectors nothing: any code, to the room at the end
+    const std::int64_t behind =
+        at - kLag;  // the first vectors have no predecessor: any code is decoded into the padding
     Work work{codes + (at == 0 ? 0 : behind), values + (at == 0 ? count : behind)};
-    asm("" : "+r"(work.from), "+r"(work.to));  // a compiler would keep an address for each element
+    asm("" : "+r"(work.from), "+r"(work.to));  // otherwise a compiler keeps an address for each element
     return work;
   }
   void finish() const {
@@ -131,7 +134,9 @@ struct DecodeBeside {
 #pragma GCC unroll 16
     for (int i = 0; i < L::kWidth; ++i) {
       std::uint32_t value = kBits[from[i]];
-      asm("" : "+r"(value));  // a compiler would gather the values into vectors, with the units that are busy
+      asm(""
+          : "+r"(
+              value));  // otherwise a compiler gathers the values into vectors, with the units that are busy
       std::memcpy(to + i, &value, sizeof(value));
     }
   }
@@ -143,7 +148,7 @@ struct NothingBeside {
   [[nodiscard]] static Work beside(std::int64_t) { return {}; }
 };
 
-// The codes of the four vectors from `at` on; of fewer, where the run ends, those from `at` repeated.
+// Encodes the four vectors from `at` on. If the run ends before, the vector at `at` is repeated.
 template <class L, class Codec, Moment kMoment, class Inverse, class Beside>
 inline void encode_four(const float* values, std::int64_t at, std::int64_t vectors, const Inverse& inverse,
                         std::uint8_t* codes, const Beside& beside, std::int64_t begin) {
@@ -167,14 +172,15 @@ inline void encode_four(const float* values, std::int64_t at, std::int64_t vecto
   if constexpr (Codec::kSuspects) {
     const I nearest = min_u(min_u(suspect[0], suspect[1]), min_u(suspect[2], suspect[3]));
     if (L::any_below_u(nearest, Codec::kSuspectBelow)) [[unlikely]] {
-      const I stored[4] = {suspect[0], suspect[1], suspect[2], suspect[3]};  // the others stay in registers
-      settle<L, Codec, kMoment>(values, at, inverse, stored, codes);
+      const I stored[4] = {suspect[0], suspect[1], suspect[2],
+                           suspect[3]};  // a copy, so that `suspect` stays in registers
+      encode_suspects<L, Codec, kMoment>(values, at, inverse, stored, codes);
     }
   }
 }
 
-// Codes of n elements, `inverse(i)` giving the multiplier of the vector at i; values have room to the next
-// whole vector. For what is done beside, the first is element `begin` of a tile.
+// Encodes n elements. `inverse(i)` gives the multiplier of the vector at i. `values` is padded to the next
+// full vector. For `beside`, the first element is number `begin` of a tile.
 template <class L, class Codec, Moment kMoment, class Inverse, class Beside = NothingBeside>
 inline void encode_codes(const float* values, std::int64_t n, const Inverse& inverse, std::uint8_t* codes,
                          const Beside& beside = {}, std::int64_t begin = 0) {
@@ -198,13 +204,13 @@ inline void encode_codes(const float* values, std::int64_t n, const Inverse& inv
       if constexpr (L::kSimd && Codec::kSuspects) {
         const I one[4] = {suspect, I(-1), I(-1), I(-1)};
         if (L::any_below_u(suspect, Codec::kSuspectBelow)) [[unlikely]]
-          settle<L, Codec, kMoment>(values, i, inverse, one, codes + i);
+          encode_suspects<L, Codec, kMoment>(values, i, inverse, one, codes + i);
       }
     }
   }
 }
 
-// One block: its scale from the bits of its maximum, then its codes.
+// Encodes one block: computes its scale from the bits of its maximum, then its codes.
 template <class L, class Codec, Moment kMoment, class Beside = NothingBeside>
 inline float encode_block(const float* values, std::int64_t n, std::uint32_t max_bits, std::uint8_t* codes,
                           const Beside& beside = {}, std::int64_t begin = 0) {
@@ -214,19 +220,19 @@ inline float encode_block(const float* values, std::int64_t n, std::uint32_t max
   encode_codes<L, Codec, kMoment>(
       values, n, [&](std::int64_t) { return inverse; }, codes, beside, begin);
   if (!scale.finite) [[unlikely]]
-    std::fill_n(codes, n, std::uint8_t{0});  // g++ 13 warns of a memset
+    std::fill_n(codes, n, std::uint8_t{0});  // g++ 13 warns about a memset here
   return scale.scale;
 }
 
-// Axis scales: every element has its own. Its reciprocal is zero where the scale is not finite; the code is
-// then 0.
+// Encodes elements that each have their own (rank-1) scale. If a scale is not finite, its reciprocal is zero
+// and the code is 0.
 template <class L, class Codec, Moment kMoment>
 inline void encode_by_inverses(const float* values, const float* inverses, std::int64_t n,
                                std::uint8_t* codes) {
   encode_codes<L, Codec, kMoment>(
       values, n, [&](std::int64_t i) { return L::load(inverses + i); }, codes);
-  // Hardly ever is there one: whole vectors are asked first. Above all reciprocals, less each: this if one is
-  // zero.
+  // A reciprocal of zero is rare, so full vectors are checked first. The maximum of kAbove minus each
+  // reciprocal is kAbove if one of them is zero.
   using I = typename L::I;
   constexpr std::int32_t kAbove = 0x7F800000;
   I high(0);
@@ -252,20 +258,20 @@ inline std::uint32_t magnitude_max(const float* values, std::int64_t n) {
   return result;
 }
 
-// Copies n <= kMaxTile moments to `to`, which has room to the next whole vector: no -0 in a variance.
+// Copies n <= kMaxTile moments to `to`, which is padded to the next full vector. A variance of -0 becomes +0.
 template <class L, Moment kMoment>
 inline void copy_padded(const float* values, std::int64_t n, float* to) {
   std::memset(to + n, 0, kPad * sizeof(float));
   for (std::int64_t i = 0; i < n; ++i) to[i] = kMoment == Moment::second ? values[i] + 0.0F : values[i];
 }
 
-// f(first element, count) for each stretch of at most `most` elements.
+// Calls f(first element, count) for each part of at most `most` elements.
 template <class L, class Fn>
 inline void for_stretches(std::int64_t count, std::int64_t most, Fn&& f) {
   for (std::int64_t at = 0; at < count; at += most) f(at, count - at < most ? count - at : most);
 }
 
-// fp32 -> format, for the converters: whole blocks, the last may be partial.
+// Converts fp32 to the format, for the converters. Blocks are complete except for the last.
 template <class L, class Codec, Moment kMoment>
 void encode_run(const float* values, std::int64_t count, std::int64_t block, void* codes, float* scales,
                 Scratch* scratch) {
@@ -280,7 +286,7 @@ void encode_run(const float* values, std::int64_t count, std::int64_t block, voi
       } else {
         float* const inverses = scratch->update;
         for (std::int64_t i = 0; i < n; i += L::kWidth)
-          L::store(formula::axis_inverse(L::load(scales + at + i)), inverses + i);
+          L::store(formula::rank1_inverse(L::load(scales + at + i)), inverses + i);
         encode_by_inverses<L, Codec, kMoment>(scratch->param, inverses, n, out);
       }
       finish_codes<L, Codec>(out, codes, at, n);
@@ -297,7 +303,7 @@ void encode_run(const float* values, std::int64_t count, std::int64_t block, voi
   });
 }
 
-// format -> fp32.
+// Converts the format to fp32.
 template <class L, class Codec, Moment kMoment>
 void decode_run(const void* codes, const float* scales, std::int64_t count, std::int64_t block, float* values,
                 Scratch* scratch) {

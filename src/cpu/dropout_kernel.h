@@ -1,4 +1,4 @@
-// Dropout over a run of one sample's elements, in tiles that stay in the first-level cache.
+// Applies dropout to a run of one sample's elements, in tiles that stay in the first-level cache.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,8 +7,9 @@
 
 namespace octavo::cpu {
 
-// Elements from number `element` on. Stretches between multiples of kDropoutPair have neighbouring counters
-// and the same half of their bits. A stretch's last vector writes behind it, which the next one puts right.
+// Drops elements from number `element` on. Elements between two multiples of kDropoutPair have consecutive
+// counters and use the same half of their bits. The last vector of such a part writes past its end, and the
+// next part overwrites that.
 template <class L>
 inline void drop_tile(const DropTask& t, std::uint64_t element, const float* from, std::int64_t count,
                       float* to) {

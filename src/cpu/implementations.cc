@@ -1,4 +1,4 @@
-// Which implementations are compiled in, which this CPU can run, and which one is used.
+// Lists the implementations that are compiled in and that this CPU can run, and chooses one.
 // SPDX-License-Identifier: MIT
 #include "cpu/implementations.h"
 
@@ -54,7 +54,7 @@ bool has_avx512vbmi() { return has_avx512() && __builtin_cpu_supports("avx512vbm
 #endif
 bool always() { return true; }
 
-// Fastest first, the reference last.
+// The fastest is first, the reference last.
 constexpr Candidate kCandidates[] = {
 #if defined(OCTAVO_AVX512)
     {&kAvx512VbmiKernels, has_avx512vbmi},
@@ -76,13 +76,12 @@ Result<const Kernels*> find(std::string_view wanted, std::string_view source) {
     const bool supported = candidate.supported();
     if (wanted == candidate.kernels->name) {
       if (supported) return candidate.kernels;
-      return Status::unsupported("[cpu] " + std::string(source) + ": '" + std::string(wanted) +
-                                 "' is compiled in, but this CPU does not have its instructions");
+      return Status::unsupported("[cpu] ", source, ": '", wanted,
+                                 "' is compiled in, but this CPU lacks its instructions");
     }
     if (supported) usable += (usable.empty() ? "" : ", ") + std::string(candidate.kernels->name);
   }
-  return Status::invalid("[cpu] " + std::string(source) + ": got '" + std::string(wanted) +
-                         "', expected one of " + usable);
+  return Status::invalid("[cpu] ", source, ": got '", wanted, "', expected one of ", usable);
 }
 
 const Kernels* best() {
@@ -141,8 +140,7 @@ int default_threads() { return cpu::default_pool_threads(); }
 
 Status set_default_threads(int threads) {
   if (threads < 0 || threads > 4096) {
-    return Status::invalid("[threads] threads: got " + std::to_string(threads) +
-                           ", expected 1 to 4096, or 0 for all CPUs");
+    return Status::invalid("[threads] threads: got ", threads, ", expected 1 to 4096, or 0 for all CPUs");
   }
   cpu::set_default_pool_threads(threads);
   return {};
@@ -150,7 +148,7 @@ Status set_default_threads(int threads) {
 
 void use_process_cpus() {
   const cpu_set_t cpus = cpu::process_cpus();
-  (void)sched_setaffinity(0, sizeof cpus, &cpus);  // an empty set is refused
+  (void)sched_setaffinity(0, sizeof cpus, &cpus);  // the system rejects an empty set
 }
 
 CpuInfo cpu_info() {

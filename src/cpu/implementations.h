@@ -1,4 +1,4 @@
-// The choice of a CPU implementation.
+// Chooses the CPU implementation.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace octavo::cpu {
 
-// The chosen table, or the error of a bad OCTAVO_FORCE_IMPL.
+// Returns the chosen table, or an error if OCTAVO_FORCE_IMPL is invalid.
 Result<const Kernels*> kernels();
 
 }  // namespace octavo::cpu

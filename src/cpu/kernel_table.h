@@ -1,4 +1,4 @@
-// Fills an implementation's table from the lists: every algorithm with every format.
+// Fills an implementation's table from the registries: every algorithm with every format.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,7 +12,7 @@ namespace octavo::cpu {
 
 template <class L, class Algo, class... Format>
 constexpr void fill_steps(StepFn* row, TypeList<Format...>) {
-  ((*row++ = &TileStep<L, Algo, SeenBy<Algo, Format>>::run), ...);
+  ((*row++ = &TileStep<L, Algo, FormatForRule<Algo, Format>>::run), ...);
 }
 
 template <class L, class Format, Moment kMoment>

@@ -1,5 +1,5 @@
-// 8 lanes, AVX2 with FMA. Compiled with the flags of its instruction set (src/CMakeLists.txt) and run only
-// where the CPU has it.
+// The AVX2 kernels: 8 lanes, with FMA. This file is compiled with the flags of its instruction set
+// (src/CMakeLists.txt) and runs only on a CPU that has it.
 // SPDX-License-Identifier: MIT
 #define OCTAVO_LANE avx2
 #include "lane/simd.h"

@@ -1,5 +1,5 @@
-// 16 lanes, AVX-512 F, BW, CD, DQ and VL. Compiled with the flags of its instruction set (src/CMakeLists.txt)
-// and run only where the CPU has it.
+// The AVX-512 kernels: 16 lanes, with F, BW, CD, DQ and VL. This file is compiled with the flags of its
+// instruction set (src/CMakeLists.txt) and runs only on a CPU that has it.
 // SPDX-License-Identifier: MIT
 #define OCTAVO_LANE avx512
 #include "lane/simd.h"

@@ -1,5 +1,6 @@
-// 16 lanes, AVX-512 as since Ice Lake and Zen 4, with look-ups in tables of bytes (VBMI). Compiled with the
-// flags of its instruction set (src/CMakeLists.txt) and run only where the CPU has it.
+// The AVX-512 kernels for Ice Lake, Zen 4 and later: 16 lanes, with look-ups in tables of bytes (VBMI). This
+// file is compiled with the flags of its instruction set (src/CMakeLists.txt) and runs only on a CPU that has
+// it.
 // SPDX-License-Identifier: MIT
 #define OCTAVO_LANE avx512vbmi
 #include "lane/simd.h"

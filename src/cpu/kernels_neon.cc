@@ -1,5 +1,5 @@
-// 4 lanes, AArch64 Advanced SIMD. Compiled with the flags of its instruction set (src/CMakeLists.txt) and run
-// only where the CPU has it.
+// The NEON kernels: 4 lanes of AArch64 Advanced SIMD. This file is compiled with the flags of its instruction
+// set (src/CMakeLists.txt) and runs only on a CPU that has it.
 // SPDX-License-Identifier: MIT
 #define OCTAVO_LANE neon
 #include "lane/simd.h"

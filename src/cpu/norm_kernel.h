@@ -1,5 +1,5 @@
-// One chunk of the gradient norm: sixteen double sums over interleaved elements, joined by a fixed tree, so
-// that every instruction set gives the same bits. Squares of floats are exact in double.
+// Computes one chunk of the gradient norm: sixteen double sums over interleaved elements, joined by a fixed
+// tree, so that every instruction set gives the same bits. Squares of floats are exact in double.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,6 +1,7 @@
-// Codes of fewer than eight bits between bytes, one code each, and the rows they are stored in: the first
-// code in the highest bits, none before the next byte's, unused bits of the last byte zero. (Templates over
-// the lane: compiled once per instruction set, and vectorized by the compiler.)
+// Packs codes of fewer than eight bits from bytes, and unpacks them. The packed codes are a stream of bits:
+// the first code is in the highest bits of the first byte, and unused bits of the last byte are zero. (The
+// functions are templates over the lane: each instruction set compiles its own copy, and the compiler
+// vectorizes it.)
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -27,7 +28,7 @@ inline void pack_nibbles(const std::uint8_t* from, std::int64_t n, std::uint8_t*
   if ((n & 1) != 0) to[n / 2] = static_cast<std::uint8_t>(from[n - 1] << 4);
 }
 
-// Any width: eight codes take kBits bytes. `to` has room for n codes and seven more.
+// Unpacks codes of any width: eight codes take kBits bytes. `to` has space for n codes and seven more.
 template <class L, int kBits>
 inline void unpack_codes(const std::uint8_t* from, std::int64_t n, std::uint8_t* to) {
   if constexpr (kBits == 4) {

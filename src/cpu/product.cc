@@ -16,7 +16,7 @@ struct Product {
   float* to;
   std::int64_t to_row;
 
-  // Neighbours in a row of the result, over the whole depth.
+  // Computes neighbouring elements in a row of the result, over the complete depth.
   template <int kCols>
   void neighbours(std::int64_t i, std::int64_t j) const {
     float sum[kCols];

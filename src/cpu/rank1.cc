@@ -12,12 +12,12 @@ namespace octavo::cpu {
 namespace {
 
 std::uint32_t magnitude(float x) { return std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFU; }
-void raise(float& maximum, std::uint32_t bits) {
+void raise_maximum(float& maximum, std::uint32_t bits) {
   maximum = std::bit_cast<float>(std::max(std::bit_cast<std::uint32_t>(maximum), bits));
 }
 
-// Walks a flat range as runs along the last axis: f(coordinates of the leading axes, first column, length,
-// at).
+// Splits a flat range into runs along the last axis and calls f(coordinates of the leading axes, first
+// column, length, at).
 template <class Fn>
 void for_rows(Shape shape, std::int64_t begin, std::int64_t count, Fn&& f) {
   if (count == 0) return;  // a dimension may be zero
@@ -41,7 +41,7 @@ void for_rows(Shape shape, std::int64_t begin, std::int64_t count, Fn&& f) {
   }
 }
 
-// f(index, place among all maxima) for every slice that a row, or a column, is part of.
+// Calls f(index, position among all maxima) for every slice that contains a row, or a column.
 template <class Fn>
 void for_slices(Shape shape, const Fold& fold, bool rows, Fn&& f) {
   std::int64_t start = 0;
@@ -60,7 +60,7 @@ void for_slices(Shape shape, const Fold& fold, bool rows, Fn&& f) {
   }
 }
 
-// The smallest maximum of each row and column, as bits, through `value`.
+// Writes `value` of the smallest maximum (as bits) of each row and column.
 template <class Fn>
 void fold(Shape shape, const Fold& fold, const float* maxima, float* folded, Fn&& value) {
   const std::int64_t count = fold.rows + fold.columns;
@@ -76,17 +76,17 @@ void fold(Shape shape, const Fold& fold, const float* maxima, float* folded, Fn&
 
 }  // namespace
 
-std::int64_t axis_maxima_count(Shape shape) {
+std::int64_t rank1_maxima_count(Shape shape) {
   std::int64_t total = 0;
   for (int axis = 0; axis < shape.ndim; ++axis) {
-    if (shape.dims[axis] == 0) return 0;  // no elements, no maxima
+    if (shape.dims[axis] == 0) return 0;  // without elements there are no maxima
     total += shape.dims[axis];
   }
   return total;
 }
 
-void raise_axis_maxima(Shape shape, const float* values, std::int64_t begin, std::int64_t count,
-                       float* maxima) {
+void raise_rank1_maxima(Shape shape, const float* values, std::int64_t begin, std::int64_t count,
+                        float* maxima) {
   for_rows(shape, begin, count,
            [&](const auto& at, std::int64_t column, std::int64_t run, std::int64_t done) {
              std::int64_t first = 0;
@@ -94,12 +94,12 @@ void raise_axis_maxima(Shape shape, const float* values, std::int64_t begin, std
              std::uint32_t row = 0;
              for (std::int64_t i = 0; i < run; ++i) {
                const std::uint32_t bits = magnitude(values[done + i]);
-               raise(maxima[first + column + i], bits);
+               raise_maximum(maxima[first + column + i], bits);
                if (bits > row) row = bits;
              }
              std::int64_t start = 0;
              for (int axis = 0; axis < shape.ndim - 1; ++axis) {
-               raise(maxima[start + at[static_cast<std::size_t>(axis)]], row);
+               raise_maximum(maxima[start + at[static_cast<std::size_t>(axis)]], row);
                start += shape.dims[axis];
              }
            });
@@ -115,7 +115,7 @@ void rank1_scales(Shape shape, const float* maxima, std::int64_t begin, std::int
                start += shape.dims[axis];
              }
              for (std::int64_t i = 0; i < run; ++i)
-               scales[done + i] = formula::axis_scale(std::min(row, magnitude(maxima[start + column + i])));
+               scales[done + i] = formula::rank1_scale(std::min(row, magnitude(maxima[start + column + i])));
            });
 }
 
@@ -133,24 +133,24 @@ Fold fold_of(Shape shape) {
 }
 
 void fold_scales(Shape shape, const Fold& how, const float* maxima, float* folded) {
-  fold(shape, how, maxima, folded, [](std::uint32_t bits) { return formula::axis_scale(bits); });
+  fold(shape, how, maxima, folded, [](std::uint32_t bits) { return formula::rank1_scale(bits); });
 }
 
 void fold_inverses(Shape shape, const Fold& how, const float* maxima, float* folded) {
   fold(shape, how, maxima, folded,
-       [](std::uint32_t bits) { return formula::axis_inverse(scalar::F32(formula::axis_scale(bits))).v; });
+       [](std::uint32_t bits) { return formula::rank1_inverse(scalar::F32(formula::rank1_scale(bits))).v; });
 }
 
-void raise_values(const float* by, std::int64_t count, float* maxima) {
-  for (std::int64_t i = 0; i < count; ++i) raise(maxima[i], std::bit_cast<std::uint32_t>(by[i]));
+void raise_maxima_to(const float* by, std::int64_t count, float* maxima) {
+  for (std::int64_t i = 0; i < count; ++i) raise_maximum(maxima[i], std::bit_cast<std::uint32_t>(by[i]));
 }
 
 void unfold_maxima(Shape shape, const Fold& how, const float* folded, float* maxima) {
-  std::fill(maxima, maxima + axis_maxima_count(shape), 0.0F);
+  std::fill(maxima, maxima + rank1_maxima_count(shape), 0.0F);
   for (const bool rows : {true, false}) {
     const float* const from = rows ? folded : folded + how.rows;
     for_slices(shape, how, rows, [&](std::int64_t i, std::int64_t slice) {
-      raise(maxima[slice], std::bit_cast<std::uint32_t>(from[i]));
+      raise_maximum(maxima[slice], std::bit_cast<std::uint32_t>(from[i]));
     });
   }
 }

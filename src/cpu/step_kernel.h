@@ -1,11 +1,12 @@
-// The step of one run of elements: load, decode, formula, encode, store, tile by tile. One template for every
-// algorithm and format; the rest (element types, decay, Nesterov, block size) is chosen at run time per tile.
+// The step of one run of elements, tile by tile: load, decode, formula, encode, store. There is one template
+// for every algorithm and format. Everything else (element types, decay, Nesterov, block size) is chosen at
+// run time per tile.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "cpu/axis_tile.h"
 #include "cpu/block_codec.h"
 #include "cpu/kernels.h"
+#include "cpu/rank1_tile.h"
 #include "cpu/tile_io.h"
 #include "cpu/tile_sums.h"
 #include "formula/narrow.h"
@@ -21,7 +22,7 @@ class TileStep {
   using Consts = typename Algo::Consts;
   static constexpr std::int64_t kW = L::kWidth;
   static constexpr int kSlots = Algo::kSlots;
-  static constexpr bool kMeasures = formula::kMeasures<Algo>;
+  static constexpr bool kHasTrustRatio = formula::kHasTrustRatio<Algo>;
 
   template <int kSlot>
   static constexpr Moment kMoment = Algo::kMoments[kSlot];
@@ -40,8 +41,8 @@ class TileStep {
 
  public:
   static void run(const StepTask& t) {
-    if constexpr (kMeasures) {
-      if (t.sums != nullptr) return TileStep(t).measure_tiles();
+    if constexpr (kHasTrustRatio) {
+      if (t.sums != nullptr) return TileStep(t).sum_run();
     }
     TileStep(t).run_tiles();
   }
@@ -53,7 +54,7 @@ class TileStep {
         c_(*static_cast<const Consts*>(task.consts)),
         end_(task.begin + task.count),
         tile_(task.block > kTile ? task.block : kTile) {
-    if constexpr (kMeasures) c_.ratio = task.ratio;
+    if constexpr (kHasTrustRatio) c_.ratio = task.ratio;
   }
 
   // Calls f for each tile of the run.
@@ -65,7 +66,7 @@ class TileStep {
       f();
     }
   }
-  // Calls f(first element, count, number) for each stretch of the tile that shares a scale.
+  // Calls f(first element, count, number) for each part of the tile that shares a scale.
   template <class Fn>
   void for_blocks(Fn&& f) {
     const std::int64_t size = span();
@@ -77,8 +78,8 @@ class TileStep {
   }
 
   void run_tile() {
-    if constexpr (Format::kAxes) {
-      if (t_.measure) return raise_tile();
+    if constexpr (Format::kRank1) {
+      if (t_.maxima_only) return raise_tile();
     }
     const bool in_place = open_tile(true);
     for_blocks([&](std::int64_t b, std::int64_t n, std::int64_t k) { run_block(b, n, k); });
@@ -86,8 +87,8 @@ class TileStep {
     if (!in_place) store_weights<L>(t_, s_.param, at_, n_);
   }
 
-  // Axis scales, the first pass: the new moments raise the maxima of the task. Of what the rule computes only
-  // these moments are kept, so that the compiler drops the rest.
+  // The first pass for rank-1 scales: raises the maxima of the task to the new moments. Only these moments
+  // are used, so the compiler removes the rest of the rule.
   void raise_tile() {
     open_tile(false);
     for_blocks([&](std::int64_t b, std::int64_t n, std::int64_t block) {
@@ -115,8 +116,8 @@ class TileStep {
     });
   }
 
-  // Makes the tile's values ready. fp32 arrays whose vectors do not overrun the tile are used in place; the
-  // rest is widened into scratch. Returns whether the weights are in place, which `may_be` allows.
+  // Prepares the tile's values. fp32 arrays whose vectors do not overrun the tile are used in place; other
+  // values are widened into scratch. Returns true if the weights are in place, which `may_be` allows.
   bool open_tile(bool may_be) {
     const bool whole = n_ % kW == 0;
     const bool in_place = t_.param_dtype == DType::f32 && whole && may_be;
@@ -132,18 +133,19 @@ class TileStep {
     return in_place;
   }
 
-  // The first of two passes: what the rule measures of each element goes to scratch, then into the sums.
-  void measure_tiles() {
+  // The first pass of a rule with a trust ratio: writes each element's unscaled update to scratch, then adds
+  // the squares.
+  void sum_run() {
     formula::Sums tiles[kRunTiles] = {};
     formula::Sums* to = tiles;
     for_tiles([&] {
       open_tile(false);
-      for_blocks([&](std::int64_t b, std::int64_t n, std::int64_t k) { measure_block(b, n, k); });
+      for_blocks([&](std::int64_t b, std::int64_t n, std::int64_t k) { sum_block(b, n, k); });
       to = sum_tiles<L>(s_.param, s_.update, n_, to);
     });
     *t_.sums = formula::tree_sum<L>(tiles, kRunTiles);
   }
-  void measure_block(std::int64_t b, std::int64_t n, std::int64_t block) {
+  void sum_block(std::int64_t b, std::int64_t n, std::int64_t block) {
     const Consts c = c_;
     F scales[kSlots + 1];
     load_scales(block, scales);
@@ -151,11 +153,12 @@ class TileStep {
       F s[kSlots + 1];
       load_moments(i, scales, s);
       const F p = L::load(param_ + i);
-      L::store(Algo::measured(c, formula::gradient(c, L::load(grad_ + i), p), p, s), s_.update + i);
+      L::store(Algo::unscaled_update(c, formula::gradient(c, L::load(grad_ + i), p), p, s), s_.update + i);
     }
   }
 
-  // Elements that share a scale. In formats without blocks the whole tile is one block.
+  // Returns the number of elements that share a scale. In formats without blocks the complete tile is one
+  // block.
   [[nodiscard]] std::int64_t span() const { return Format::kBlocked ? t_.block : n_; }
 
   template <int kSlot>
@@ -169,7 +172,7 @@ class TileStep {
                                              s_.codes[kSlot]);
       if constexpr (kOwnScale<kSlot>) {
         element_scales<L>(t_.fold, t_.scales_in[kSlot], at_, n_, s_.scale_in[kSlot]);
-        if (!t_.measure && t_.sums == nullptr)
+        if (!t_.maxima_only && t_.sums == nullptr)
           element_inverses<L>(t_.fold, t_.scales_out[kSlot], at_, n_, s_.inverse_out[kSlot]);
       }
     } else if (Own::kBits == 32 && whole) {
@@ -180,7 +183,7 @@ class TileStep {
     }
   }
 
-  // The scales of the tile's block of that number.
+  // Loads the scales of the tile's block number `block`.
   void load_scales(std::int64_t block, F* scales) const {
     if constexpr (Format::kBlocked) {
       for_slots([&](auto slot) {
@@ -188,7 +191,7 @@ class TileStep {
       });
     }
   }
-  // The moments of the vector from element i on.
+  // Loads the moments of the vector from element i on.
   void load_moments(std::int64_t i, const F* scales, F* s) const {
     for_slots([&](auto slot) {
       constexpr int kSlot = slot();
@@ -198,13 +201,15 @@ class TileStep {
     });
   }
 
-  // The formula over n elements from b on, in place on weights and moments; then the block's maxima.
+  // Applies the formula to n elements from b on, in place on weights and moments, and then computes the
+  // block's maxima.
   void run_block(std::int64_t b, std::int64_t n, std::int64_t block) {
     const Consts c = c_;
     F scales[kSlots + 1];
     I maxima[kSlots + 1];
-    // A NaN or infinity among the stored values makes these NaN. This takes one instruction per vector, where
-    // correcting each value would take several. One sum for each, since each waits for the vector before.
+    // A NaN or infinity among the stored values makes these NaN. This takes one instruction per vector, and
+    // correcting each value would take several. Each slot has its own sum, because each sum waits for the
+    // previous vector.
     F watch[kSlots + 1];
     load_scales(block, scales);
     std::int64_t i = b;
@@ -219,9 +224,9 @@ class TileStep {
     }
   }
 
-  // A tile is a burst of arithmetic between bursts of memory traffic, and hardware prefetchers stop at each
-  // page. So each stage prefetches a part of the next tile, a few lines at a time: memory is busy while we
-  // compute.
+  // A tile alternates between arithmetic and memory traffic, and hardware prefetchers stop at each page. So
+  // each stage prefetches a part of the next tile, a few lines at a time, and the memory is busy during the
+  // computation.
   template <class T>
   static void prefetch(const T* data, std::int64_t begin, std::int64_t end) {
     constexpr std::int64_t kLine = 64;
@@ -240,7 +245,8 @@ class TileStep {
   }
   static constexpr std::int64_t dtype_bytes_of(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
 
-  // One vector. In a tail, lanes from `valid` on hold nothing: they must not reach the block's maximum.
+  // Processes one vector. In a tail, lanes from `valid` on are undefined and must not reach the block's
+  // maximum.
   template <bool kTail>
   void run_vector(const Consts& c, std::int64_t i, std::int64_t valid, const F* scales, I* maxima, F* watch) {
     F s[kSlots + 1];
@@ -263,7 +269,7 @@ class TileStep {
   }
 
   // Encodes the moments of the tile. All blocks are encoded together, after the formula: each block's scale
-  // must wait for its maximum and for two divisions, and these waits overlap here.
+  // waits for its maximum and for two divisions, and these waits overlap here.
   template <int kSlot>
   void encode() {
     using Own = Codec<kSlot>;
@@ -297,7 +303,7 @@ class TileStep {
     });
   }
 
-  // Rewrites the NaNs that the step stored, in the form that every backend stores.
+  // Rewrites the NaNs that the step stored in the canonical form.
   void make_canonical(std::int64_t b, std::int64_t n) {
     const auto mend = [&](float* values) {
       for (std::int64_t i = 0; i < n; i += kW) L::store(formula::canonical(L::load(values + i)), values + i);
@@ -328,9 +334,9 @@ class TileStep {
   Consts c_;
   const std::int64_t end_;
   const std::int64_t tile_;
-  std::int64_t at_ = 0, n_ = 0;   // the tile
-  std::int64_t first_block_ = 0;  // of the tile, counted in the tensor
-  bool ahead_[kSlots + 1] = {};   // whether the next tile's codes are decoded
+  std::int64_t at_ = 0, n_ = 0;   // the tile's first element and size
+  std::int64_t first_block_ = 0;  // the number of the tile's first block in the tensor
+  bool ahead_[kSlots + 1] = {};   // true if the next tile's codes are decoded already
   float* param_ = nullptr;
   const float* grad_ = nullptr;
   float* state_[kSlots + 1] = {};

@@ -42,7 +42,7 @@ struct Job {
   BodyRef body;
   std::atomic<std::int64_t> next{0};
   std::atomic<bool> threw{false};
-  std::exception_ptr error{};  // of the thread that set `threw`
+  std::exception_ptr error{};  // set by the thread that set `threw`
 
   void work(Scratch& scratch) noexcept {
     const FloatMode mode;
@@ -58,13 +58,13 @@ struct Job {
   }
 };
 
-// The working memory of a thread that calls the library, allocated on first use.
+// Returns the working memory of a calling thread. It is allocated at the first use.
 Scratch& callers_scratch() {
   thread_local const auto scratch = std::make_unique<Scratch>();
   return *scratch;
 }
 
-std::atomic<int> awake{0};  // how many ask for it
+std::atomic<int> awake{0};  // the number of living StayAwake objects
 
 struct Worker {
   std::unique_ptr<Scratch> scratch;
@@ -76,8 +76,8 @@ class Pool {
   // Workers wait for a new word: a generation and the number of workers in it. Both are in one word, because
   // a worker that is not needed in one generation may look only when the next one has begun.
   //
-  // A worker that wakes late finds the gate closed and sleeps again: the caller waits only for those that
-  // have begun. Short jobs would otherwise last as long as the slowest worker takes to wake.
+  // A worker that wakes late finds the gate closed and sleeps again, because the caller waits only for the
+  // workers that have begun. Otherwise a short job would last until the slowest worker has woken.
   void run(Job& job, int helpers, Scratch& scratch) noexcept {
     helpers = hire(helpers);
     job_ = &job;
@@ -95,10 +95,12 @@ class Pool {
  private:
   static constexpr std::uint64_t kMaxHelpers = 8192;
   static constexpr std::chrono::microseconds kAwake{500};
-  // The gate: a generation, whether workers may begin, and how many have begun and not ended.
+  // The gate contains a generation, a bit that allows workers to begin, and the number of workers that have
+  // begun and not ended.
   static constexpr std::uint64_t kOpen = kMaxHelpers, kGateSize = 2 * kMaxHelpers;
 
-  // As many workers as wanted, or as the system grants threads and memory for.
+  // Starts up to `wanted` workers and returns their number, which is smaller if the system has no threads or
+  // memory for them.
   int hire(int wanted) noexcept {
     try {
       if (static_cast<int>(workers_.size()) >= wanted) return wanted;
@@ -119,30 +121,31 @@ class Pool {
     return wanted;
   }
 
-  // Forgets a worker whose thread or memory was not granted.
+  // Removes a worker whose thread or memory could not be allocated.
   int drop_unfinished() noexcept {
     if (!workers_.empty() && !workers_.back().thread.joinable()) workers_.pop_back();
     return static_cast<int>(workers_.size());
   }
 
-  // A new thread has the mask of the one that made it, which may be bound to one CPU. (An empty set is
-  // refused.)
+  // A new thread inherits the mask of its creator, which may be bound to one CPU. (The system rejects an
+  // empty set.)
   void loop(int index, std::uint64_t seen, const cpu_set_t& cpus, Scratch& scratch) noexcept {
     (void)sched_setaffinity(0, sizeof cpus, &cpus);
-    std::memset(&scratch, 0, sizeof scratch);  // by its own thread: the pages are then near its CPU
+    std::memset(&scratch, 0,
+                sizeof scratch);  // its own thread touches the pages first, so they are near its CPU
     for (bool took_part = false;;) {
       if (std::exchange(took_part, false)) linger(seen);
       word_.wait(seen, std::memory_order_acquire);
       seen = word_.load(std::memory_order_acquire);
-      if (index >= static_cast<int>(seen % kMaxHelpers) || !enter(seen / kMaxHelpers)) continue;
+      if (index >= static_cast<int>(seen % kMaxHelpers) || !try_join(seen / kMaxHelpers)) continue;
       took_part = true;
       job_->work(scratch);
-      // The last one, where the caller waits.
+      // This is the last worker, and the caller waits for it.
       if ((gate_.fetch_sub(1, std::memory_order_acq_rel) - 1) % kGateSize == 0) gate_.notify_one();
     }
   }
 
-  // Stays awake for a moment where more jobs are on their way (StayAwake).
+  // Spins for a moment if more jobs are expected (StayAwake).
   void linger(std::uint64_t seen) const noexcept {
     if (awake.load(std::memory_order_relaxed) == 0) return;
     const auto end = std::chrono::steady_clock::now() + kAwake;
@@ -159,8 +162,9 @@ class Pool {
 #endif
   }
 
-  // Whether the job of this generation still takes workers. If so it lasts until the worker has ended.
-  bool enter(std::uint64_t generation) noexcept {
+  // Returns true if the job of this generation still accepts workers. The job then lasts until the worker has
+  // ended.
+  bool try_join(std::uint64_t generation) noexcept {
     std::uint64_t gate = gate_.load(std::memory_order_acquire);
     while (gate / kGateSize == generation && (gate & kOpen) != 0) {
       if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel, std::memory_order_acquire))
@@ -178,8 +182,8 @@ class Pool {
 std::mutex pool_mutex;
 std::atomic<int> default_threads{0};
 
-// The pool of this process: a forked child has none of its parent's threads and starts anew (the old object
-// leaks, its threads are gone). Null where there is no memory for one.
+// Returns the pool of this process, or null if there is no memory for one. A forked child has none of its
+// parent's threads, so it makes a new pool and leaks the old object.
 Pool* pool() noexcept {
   static Pool* current = nullptr;
   static pid_t owner = 0;

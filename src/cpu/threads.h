@@ -1,4 +1,4 @@
-// A pool of threads that lives as long as the process, and a loop over it.
+// A pool of threads that lives as long as the process, and a parallel loop over it.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,13 +11,13 @@ namespace octavo::cpu {
 
 struct Scratch;
 
-// CPUs this process may run on (cpu/affinity.h).
+// Returns the number of CPUs that this process may use (cpu/affinity.h).
 int available_cpus();
 int default_pool_threads();
 void set_default_pool_threads(int threads);
 
-// Sets the default floating-point mode while it lives. The caller may have set flush-to-zero, which must not
-// change our results.
+// Sets the default floating-point mode while it lives. A caller may have set flush-to-zero, which must not
+// change the results.
 class FloatMode {
  public:
   FloatMode();
@@ -48,17 +48,17 @@ class BodyRef {
   void (*call_)(void*, std::int64_t, Scratch&);
 };
 
-// body(i, scratch) for every i in [0, count), each once, on up to `threads` threads (0: the default), the
-// caller's among them; `scratch` is the working memory of the thread that runs it. Returns when all are done.
-// While another thread uses the pool, the caller works alone. Denormals are kept and rounding is to nearest
-// in `body` whatever the calling thread has set; its own setting is restored.
+// Calls body(i, scratch) exactly once for every i in [0, count) on up to `threads` threads (0: the default),
+// including the caller's. `scratch` is the working memory of the thread that runs it. The function returns
+// when all calls are done. While another thread uses the pool, the caller works alone. Denormals are kept and
+// rounding is to nearest in `body` whatever the calling thread has set; its own setting is restored.
 //
-// Memory: the caller's scratch is allocated before the first body runs, so std::bad_alloc means that none has
-// run. A worker whose scratch cannot be allocated takes no part. Where a body throws, no further one begins,
-// and the first exception leaves parallel_for once every thread has left its body.
+// The caller's scratch is allocated before the first call, so std::bad_alloc means that no call was made. A
+// worker whose scratch cannot be allocated is not used. If a call throws, no further one begins, and
+// parallel_for throws the first exception after every thread has left its body.
 void parallel_for(std::int64_t count, int threads, BodyRef body);
-// While one lives, threads that have done their part of a job stay awake for half a millisecond: for who has
-// many jobs in a row. A sleeping thread takes long to wake, most of all on a virtual machine.
+// While an object lives, workers spin for half a millisecond after a job. Use it around many back-to-back
+// jobs: a sleeping thread takes long to wake, especially on a virtual machine.
 class StayAwake {
  public:
   StayAwake();
@@ -67,7 +67,7 @@ class StayAwake {
   StayAwake& operator=(const StayAwake&) = delete;
 };
 
-// Allocates the caller's scratch now: for work that writes before it calls parallel_for.
+// Allocates the caller's scratch now, for work that writes before it calls parallel_for.
 void reserve_scratch();
 
 }  // namespace octavo::cpu

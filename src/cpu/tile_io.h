@@ -1,4 +1,4 @@
-// Between tensors of any element type and fp32 tiles: gradients in, weights in and out.
+// Converts between tensors of any element type and fp32 tiles: reads gradients, and reads and writes weights.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,8 +9,7 @@
 
 namespace octavo::cpu {
 
-// Reads whole vectors while they fit and copies the rest to a padded buffer: load(p) sees W readable
-// elements.
+// Reads full vectors while they fit and copies the rest to a padded buffer: load(p) reads W elements.
 template <class L, class T, class Load>
 inline void widen(const T* from, std::int64_t n, float* to, Load&& load) {
   constexpr std::int64_t kW = L::kWidth;
@@ -23,7 +22,7 @@ inline void widen(const T* from, std::int64_t n, float* to, Load&& load) {
   }
 }
 
-// The same outwards: store(value, p) writes W elements.
+// Writes in the same way: store(value, p) writes W elements.
 template <class L, class T, class Store>
 inline void narrow(const float* from, std::int64_t n, T* to, Store&& store) {
   constexpr std::int64_t kW = L::kWidth;
@@ -82,7 +81,7 @@ inline void store_bf16_stochastic(const float* from, std::int64_t n, std::uint16
   });
 }
 
-// Two arrays together hold a master weight. `at` counts elements from the start of the tensor.
+// Two arrays together contain a master weight. `at` counts elements from the start of the tensor.
 template <class L>
 inline void load_weights(const StepTask& t, std::int64_t at, std::int64_t n, float* to) {
   using I = typename L::I;

@@ -1,15 +1,15 @@
-// The sums of squares of a tile, by the tree of formula/measure.h. (Templates over the lane: compiled once
-// per instruction set, and vectorized by the compiler.)
+// Computes the sums of squares of a tile by the tree of formula/trust_ratio.h. (The functions are templates
+// over the lane: each instruction set compiles its own copy, and the compiler vectorizes it.)
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "formula/measure.h"
+#include "formula/trust_ratio.h"
 
 namespace octavo::cpu {
 
 template <class L>
 inline double square_sum(const float* values) {
-  constexpr std::int64_t kPairs = formula::kMeasureTile / 2;
+  constexpr std::int64_t kPairs = formula::kSumTile / 2;
   double sums[kPairs];
   for (std::int64_t i = 0; i < kPairs; ++i) {
     const double even = values[2 * i];
@@ -19,11 +19,11 @@ inline double square_sum(const float* values) {
   return formula::tree_sum<L>(sums, kPairs);
 }
 
-// Of `count` elements, after which there is room up to the next whole tile. Each sum goes to `out` in turn.
+// Sums `count` elements, which are padded to the next full tile. Each tile's sum goes to `out` in order.
 template <class L>
 inline formula::Sums* sum_tiles(float* weights, float* updates, std::int64_t count, formula::Sums* out) {
-  for (std::int64_t i = count; i % formula::kMeasureTile != 0; ++i) weights[i] = updates[i] = 0.0F;
-  for (std::int64_t at = 0; at < count; at += formula::kMeasureTile)
+  for (std::int64_t i = count; i % formula::kSumTile != 0; ++i) weights[i] = updates[i] = 0.0F;
+  for (std::int64_t at = 0; at < count; at += formula::kSumTile)
     *out++ = {square_sum<L>(weights + at), square_sum<L>(updates + at)};
   return out;
 }

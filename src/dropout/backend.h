@@ -1,4 +1,4 @@
-// What a device does for dropout(); the public function checks its arguments and forwards.
+// The interface of a device's dropout. The public function checks its arguments and forwards.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,8 +6,7 @@
 
 namespace octavo {
 
-// How a sample's elements are numbered: rows of `length`, `count` of them for each of its places in the
-// batch.
+// The numbering of a sample's elements: rows of `length`, `count` of them for each index in the batch.
 struct DropoutRows {
   std::int64_t length, count, pitch;
 

@@ -1,7 +1,8 @@
-// The public dropout: checks what it is given and leaves the work to the backend of its device.
+// The public dropout function: checks its arguments and calls the backend of the device.
 // SPDX-License-Identifier: MIT
 #include "dropout/backend.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "status/first_error.h"
 
 #include <string>
 
@@ -10,21 +11,20 @@ namespace {
 
 constexpr const char* kWhere = "[dropout]";
 
-// The number of elements.
+// Returns the number of elements.
 Result<std::int64_t> check_sizes(const DropoutArgs& args) {
   std::int64_t numel = 1;
   const std::pair<const char*, std::int64_t> sizes[] = {
       {"outer", args.outer}, {"batch", args.batch}, {"inner", args.inner}};
   for (const auto& [name, size] : sizes) {
     if (size < 0) {
-      return Status::invalid(std::string(kWhere) + " " + name + ": got " + std::to_string(size) +
-                             ", expected at least 0");
+      return Status::invalid(kWhere, " ", name, ": got ", size, ", expected at least 0");
     }
   }
   for (const auto& [name, size] : sizes) {
     constexpr std::int64_t kMost = std::int64_t{1} << 60;
     if (size != 0 && numel > kMost / size) {
-      return Status::invalid(std::string(kWhere) + " " + name + ": got " + std::to_string(size) +
+      return Status::invalid(kWhere, " ", name, ": got ", size,
                              ", expected outer * batch * inner of at most 2^60");
     }
     numel *= size;
@@ -37,16 +37,14 @@ Status check_rows(const DropoutArgs& args) {
   const std::string where = kWhere;
   if (args.row == 0 && args.pitch == 0) return {};
   if (args.row < 1 || args.inner % args.row != 0) {
-    return Status::invalid(where + " row: got " + std::to_string(args.row) +
-                           ", expected a divisor of inner, " + std::to_string(args.inner) +
+    return Status::invalid(where, " row: got ", args.row, ", expected a divisor of inner, ", args.inner,
                            ", or 0 with a pitch of 0");
   }
   constexpr std::int64_t kMost = std::int64_t{1} << 60;
   const std::int64_t rows = args.outer * (args.inner / args.row);
   if (args.pitch < args.row || (rows != 0 && args.pitch > kMost / rows)) {
-    return Status::invalid(where + " pitch: got " + std::to_string(args.pitch) + ", expected at least row, " +
-                           std::to_string(args.row) + ", and at most 2^60 for all rows of a sample, " +
-                           std::to_string(rows));
+    return Status::invalid(where, " pitch: got ", args.pitch, ", expected at least row, ", args.row,
+                           ", and at most 2^60 for all rows of a sample, ", rows);
   }
   return {};
 }
@@ -54,9 +52,9 @@ Status check_rows(const DropoutArgs& args) {
 Status check_buffers(const DropoutArgs& args, std::int64_t numel) {
   const std::string where = kWhere;
   const std::int64_t size = dtype_bytes(args.dtype), bytes = numel * size;
-  if (Status bad = check_buffer(where + " from", args.from, bytes, size); !bad.ok()) return bad;
-  if (Status bad = check_buffer(where + " to", args.to, bytes, size); !bad.ok()) return bad;
-  if (Status bad = check_buffer(where + " samples", args.samples, 8 * args.batch, 8); !bad.ok()) return bad;
+  OCTAVO_TRY(check_buffer(where + " from", args.from, bytes, size));
+  OCTAVO_TRY(check_buffer(where + " to", args.to, bytes, size));
+  OCTAVO_TRY(check_buffer(where + " samples", args.samples, 8 * args.batch, 8));
   const auto span = [](const void* data, std::int64_t count) {
     return std::span(static_cast<const std::byte*>(data), static_cast<std::size_t>(count));
   };
@@ -72,22 +70,22 @@ Status check_buffers(const DropoutArgs& args, std::int64_t numel) {
 
 Status dropout(const DropoutArgs& args) {
   const std::string where = kWhere;
-  if (Status bad = check_device(where, args.device); !bad.ok()) return bad;
+  OCTAVO_TRY(check_device(where, args.device));
   if (args.dtype > DType::f16) {
-    return Status::invalid(where + " dtype: got " + std::to_string(static_cast<std::uint32_t>(args.dtype)) +
+    return Status::invalid(where, " dtype: got ", static_cast<std::uint32_t>(args.dtype),
                            ", expected 0 (f32), 1 (bf16) or 2 (f16)");
   }
   if (!(args.probability >= 0.0 && args.probability < 1.0)) {
-    return Status::invalid(where + " probability: got " + std::to_string(args.probability) +
+    return Status::invalid(where, " probability: got ", args.probability,
                            ", expected at least 0 and below 1");
   }
   const auto numel = check_sizes(args);
   if (!numel.ok()) return numel.status();
-  if (Status bad = check_rows(args); !bad.ok()) return bad;
-  if (Status bad = check_stream(where, args.device, args.stream); !bad.ok()) return bad;
-  if (Status bad = check_threads(where, args.threads); !bad.ok()) return bad;
+  OCTAVO_TRY(check_rows(args));
+  OCTAVO_TRY(check_stream(where, args.device, args.stream));
+  OCTAVO_TRY(check_threads(where, args.threads));
   if (*numel == 0) return {};
-  if (Status bad = check_buffers(args, *numel); !bad.ok()) return bad;
+  OCTAVO_TRY(check_buffers(args, *numel));
   return args.device.kind == DeviceKind::cuda ? dropout_cuda(args) : dropout_cpu(args);
 }
 

@@ -1,4 +1,4 @@
-// Dropout on the CPU: runs of elements in parallel, each cut where another row begins.
+// Dropout on the CPU: runs of elements in parallel, cut at the ends of rows.
 // SPDX-License-Identifier: MIT
 #include "cpu/implementations.h"
 #include "cpu/threads.h"

@@ -2,7 +2,8 @@
 #include "engine/devices.h"
 
 #include "offload/staging.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 
@@ -15,9 +16,9 @@ Result<DeviceState*> Devices::of(const std::string& tag, Device device) {
   DeviceState state;
   state.device = device;
   if (device.kind == DeviceKind::cpu) {
-    state.work = make_cpu_work();
+    state.work = make_cpu_norm_ops();
   } else {
-    auto made = make_cuda_work(tag, device.index);
+    auto made = make_cuda_norm_ops(tag, device.index);
     if (!made.ok()) return made.status();
     state.work = std::move(*made);
   }

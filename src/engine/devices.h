@@ -16,7 +16,7 @@ namespace octavo::engine {
 
 struct DeviceState {
   Device device;
-  std::unique_ptr<DeviceWork> work;
+  std::unique_ptr<NormOps> work;
   std::uint64_t tables_of = 0;  // number of the plan whose tables are in the workspace
   // These were checked.
   const void* workspace = nullptr;

@@ -1,7 +1,7 @@
 // The public Engine: registration of tensors and groups, and the begin of a step.
 // SPDX-License-Identifier: MIT
 #include "engine/impl.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
 
 #include <algorithm>
 #include <vector>

@@ -2,7 +2,7 @@
 // src/offload. Everything that changes tensors, plans or orders waits first until no work is queued.
 // SPDX-License-Identifier: MIT
 #include "engine/impl.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
 
 #include <algorithm>
 
@@ -30,7 +30,7 @@ std::vector<OffloadedTensor*> Engine::Impl::offloaded_of(std::span<const std::ui
 Status Engine::Impl::check_uncaptured(const char* call, Device device, void* stream) {
   const auto state = devices.of(registry.tag(), device);
   if (!state.ok()) return state.status();
-  DeviceWork& work = *(*state)->work;
+  NormOps& work = *(*state)->work;
   const std::string where = registry.tag() + " " + call;
   if (Status bad = work.check_stream(where, stream); !bad.ok()) return bad;
   if (!work.capturing(stream)) return {};
@@ -185,18 +185,18 @@ engine::Failure Engine::Impl::check_offloaded(const engine::Cohort& cohort, cons
 // The report is written here, in the order of the caller's stream, which does not wait for the step.
 Result<StepReport> Engine::Impl::step_offloaded(engine::Cohort& cohort, const EngineDevice& given,
                                                 StepArgs args) {
-  DeviceWork& work = *devices.known(cohort.device).work;
+  NormOps& work = *devices.known(cohort.device).work;
   const GradNorm* counted = args.guard ? args.scalars.norm : nullptr;
   const float* found_inf = args.scalars.found_inf;
   args.scalars.report = nullptr;
   StepReport report;
   if (cohort.device.kind == DeviceKind::cpu) {
-    if (Status bad = work.tell(counted, found_inf, &report, nullptr); !bad.ok()) return bad;
+    if (Status bad = work.write_report(counted, found_inf, &report, nullptr); !bad.ok()) return bad;
   } else {
     report.pending = args.guard || found_inf != nullptr;
   }
   if (given.report != nullptr) {
-    if (Status bad = work.tell(counted, found_inf, given.report, given.stream); !bad.ok()) return bad;
+    if (Status bad = work.write_report(counted, found_inf, given.report, given.stream); !bad.ok()) return bad;
   }
   const Status bad = offload.step({*cohort.offloaded, cohort.device, cohort.residence, cohort.tensors,
                                    cohort.indices, begun->grads(), begun->dtypes(), given.staging},

@@ -17,7 +17,7 @@ class Gpus {
     if (tensor.param_device.kind != DeviceKind::cuda) return {};
     auto& gpu = works_[tensor.param_device.index];
     if (gpu == nullptr) {
-      auto made = make_cuda_work(where, tensor.param_device.index);
+      auto made = make_cuda_norm_ops(where, tensor.param_device.index);
       if (!made.ok()) return made.status();
       gpu = std::move(*made);
     }
@@ -32,7 +32,7 @@ class Gpus {
   }
 
  private:
-  std::unordered_map<int, std::unique_ptr<DeviceWork>> works_;
+  std::unordered_map<int, std::unique_ptr<NormOps>> works_;
 };
 
 }  // namespace

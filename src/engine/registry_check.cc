@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/registry.h"
 #include "optimizers/backend.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
 
 #include <octavo/describe.h>
 
@@ -63,7 +63,7 @@ Status Registry::set_group(std::uint32_t number, const EngineGroup& options) {
   if (options.lr != nullptr && !same_lr) {
     if (Status bad = check_device(where, options.lr_device); !bad.ok()) return bad;
     if (options.lr_device.kind == DeviceKind::cuda) {
-      auto work = make_cuda_work(where, options.lr_device.index);
+      auto work = make_cuda_norm_ops(where, options.lr_device.index);
       if (!work.ok()) return work.status();
       if (Status bad = (*work)->check_pointer(where + " lr", options.lr); !bad.ok()) return bad;
     }

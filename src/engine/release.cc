@@ -54,7 +54,7 @@ Result<StepReport> Engine::Impl::release(const EngineArgs& args, GradNorm* own, 
     if (set.part != 0) {
       if (Status bad = call(combine, ""); !bad.ok()) return bad;
     }
-    Status bad = devices.known(given.device).work->borrow(given.norm, own, own + 1, given.stream);
+    Status bad = devices.known(given.device).work->copy_previous(given.norm, own, own + 1, given.stream);
     if (!bad.ok()) return bad;
   }
   auto report = step(used, own == nullptr ? nullptr : own + 1);
@@ -110,12 +110,12 @@ Status Engine::Impl::finish(const EngineArgs& args, std::span<const EngineNormPa
   for (const EngineDevice& given : args.devices) {
     const auto part = std::ranges::find_if(parts, [&](const auto& p) { return p.device == given.device; });
     const GradNorm* total = part == parts.end() ? nullptr : part->out;
-    DeviceWork& work = *devices.known(given.device).work;
+    NormOps& work = *devices.known(given.device).work;
     if (any && total != nullptr && given.norm != nullptr) {
-      if (Status bad = work.keep(total, given.norm, given.stream); !bad.ok()) return bad;
+      if (Status bad = work.store_previous(total, given.norm, given.stream); !bad.ok()) return bad;
     }
     if (given.report != nullptr) {
-      if (Status bad = work.tell(args.guard ? total : nullptr, nullptr, given.report, given.stream);
+      if (Status bad = work.write_report(args.guard ? total : nullptr, nullptr, given.report, given.stream);
           !bad.ok())
         return bad;
     }

@@ -1,7 +1,7 @@
 // Norms and steps of the current begin. Everything is checked before the first cohort is stepped.
 // SPDX-License-Identifier: MIT
 #include "engine/impl.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
 
 #include <algorithm>
 #include <cmath>
@@ -216,7 +216,7 @@ Result<StepReport> Engine::Impl::step(const EngineArgs& args, const GradNorm* no
   for (const EngineDevice& given : args.devices) {
     if (given.report == nullptr || begun->need(given.device) != nullptr) continue;
     const GradNorm* counted = args.guard ? given.norm : nullptr;
-    Status bad = devices.known(given.device).work->tell(counted, nullptr, given.report, given.stream);
+    Status bad = devices.known(given.device).work->write_report(counted, nullptr, given.report, given.stream);
     if (!bad.ok()) return bad;
   }
   return all;

@@ -1,6 +1,6 @@
-// Adagrad (Duchi et al. 2011), as torch.optim computes it: the sum of all squares, eps outside the root, a
-// learning rate that decays with the steps. The first step sets the sum to its initial value, because states
-// begin as zeros in every format.
+// Adagrad (Duchi et al. 2011), as torch.optim computes it: the sum of all squares, eps outside the root, and
+// a learning rate that decays with the steps. The first step sets the sum to its initial value, because
+// states begin as zeros in every format.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -34,7 +34,7 @@ struct Adagrad {
     c.first = step == 1;
   }
 
-  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
+  OCTAVO_HD static void copy_fixed(const Consts& host, Consts& c) {
     c.eps = host.eps;
     c.initial = host.initial;
   }

@@ -40,7 +40,7 @@ struct Adam {
     c.eps = static_cast<float>(h.eps);
   }
 
-  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
+  OCTAVO_HD static void copy_fixed(const Consts& host, Consts& c) {
     c.beta1 = host.beta1;
     c.one_minus_beta1 = host.one_minus_beta1;
     c.beta2 = host.beta2;

@@ -1,6 +1,6 @@
 // AdEMAMix (Pagliardini et al. 2024): AdamW with a second, slow average of the gradients, which enters the
-// update times alpha and without bias correction. Alpha rises linearly over t_alpha steps; beta3 rises from
-// beta1 over t_beta3 steps so that the half-life of the average grows linearly. 0 steps: no schedule.
+// update times alpha and without bias correction. Alpha rises linearly over t_alpha steps. beta3 rises from
+// beta1 over t_beta3 steps so that the half-life of the average grows linearly. 0 steps mean no schedule.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -30,7 +30,7 @@ struct AdEmaMix {
   static constexpr auto kMoments = moments_of(kState);
   static constexpr bool kDivides = true;
 
-  // Places in HyperParams::own.
+  // Indices in HyperParams::own.
   static constexpr int kBeta3 = 0, kAlpha = 1, kAlphaSteps = 2, kBeta3Steps = 3;
 
   OCTAVO_HD static Quotients quotients(const Consts& c) { return {c.lr, c.root_scale, c.eps}; }
@@ -39,7 +39,8 @@ struct AdEmaMix {
     const double steps = h.own[kAlphaSteps];
     return steps > 0.0 && step < steps ? step * h.own[kAlpha] / steps : h.own[kAlpha];
   }
-  // The reciprocal of a logarithm is minus the half-life over ln 2: linear between those of beta1 and beta3.
+  // The reciprocal of a logarithm is minus the half-life over ln 2. It is interpolated linearly between those
+  // of beta1 and beta3.
   OCTAVO_HD static double beta3_at(const HyperParams& h, double step) {
     const double steps = h.own[kBeta3Steps];
     const double beta3 = h.own[kBeta3];
@@ -65,7 +66,7 @@ struct AdEmaMix {
     c.eps = static_cast<float>(h.eps);
   }
 
-  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
+  OCTAVO_HD static void copy_fixed(const Consts& host, Consts& c) {
     c.beta1 = host.beta1;
     c.one_minus_beta1 = host.one_minus_beta1;
     c.beta2 = host.beta2;

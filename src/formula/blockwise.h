@@ -1,6 +1,6 @@
-// The scale of a block, or of an element by its axes: from the bits of the largest magnitude to what is
-// stored and what elements are multiplied by. The maximum is taken over bit patterns: independent of order,
-// and a NaN or infinity is the largest of all.
+// Computes the scale of a block, or of an element with rank-1 scales, from the bits of the largest magnitude:
+// the value that is stored, and the factor that elements are multiplied by. The maximum is taken over bit
+// patterns, so it does not depend on the order, and a NaN or infinity is the largest of all.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,14 +10,14 @@
 namespace octavo::formula {
 
 struct BlockScale {
-  float scale;    // what is stored
-  float inverse;  // what elements are multiplied by before they are encoded
-  bool finite;    // false: the block holds a NaN or infinity, its scale is NaN and its codes are 0
+  float scale;    // the stored scale
+  float inverse;  // the factor of elements before they are encoded
+  bool finite;    // false: the block contains a NaN or infinity, its scale is NaN and its codes are 0
 };
 
-inline constexpr float kSmallestScale = 0x1p-126F;  // so that the reciprocal is finite
+inline constexpr float kSmallestScale = 0x1p-126F;  // makes the reciprocal finite
 
-// `largest` is the code value that the maximum gets: 1 for maps, 448 or 57344 for fp8.
+// `largest` is the code value of the maximum: 1 for maps, 448 or 57344 for fp8.
 OCTAVO_HD inline BlockScale block_scale(std::uint32_t max_bits, float largest) {
   if (max_bits >= static_cast<std::uint32_t>(kInf32)) return {std::bit_cast<float>(kNan32), 0.0F, false};
   if (max_bits == 0) return {0.0F, 0.0F, true};
@@ -26,19 +26,19 @@ OCTAVO_HD inline BlockScale block_scale(std::uint32_t max_bits, float largest) {
   return {scale, 1.0F / scale, true};
 }
 
-// A scale by axes is the smallest of an element's axis maxima, here as bits: at least kSmallestScale where it
-// is not zero.
-OCTAVO_HD inline float axis_scale(std::uint32_t smallest_bits) {
+// A rank-1 scale is the smallest of an element's axis maxima, given here as bits. It is at least
+// kSmallestScale unless it is zero.
+OCTAVO_HD inline float rank1_scale(std::uint32_t smallest_bits) {
   constexpr auto kSmallest = std::bit_cast<std::uint32_t>(kSmallestScale);
   const bool raised = smallest_bits != 0 && smallest_bits < kSmallest;
   return std::bit_cast<float>(raised ? kSmallest : smallest_bits);
 }
 
-// What an element is multiplied by before it is encoded: zero where its scale is not finite. Where that is
-// zero, so is the element, and this is above all others: then the reciprocal falls as the scale rises,
-// rounded or not, and the reciprocal of the smaller of two scales is the larger reciprocal.
+// Returns the factor of an element before it is encoded. It is zero if the scale is not finite. If the scale
+// is zero, so is the element, and the factor is larger than all others. So the reciprocal falls as the scale
+// rises, rounded or not, and the reciprocal of the smaller of two scales is the larger reciprocal.
 template <class F>
-OCTAVO_HD inline F axis_inverse(F scale) {
+OCTAVO_HD inline F rank1_inverse(F scale) {
   const F inverse = select(scale > F(0.0F), F(1.0F) / scale, F(0x1p127F));
   return select(bits(scale) < decltype(bits(scale))(kInf32), inverse, F(0.0F));
 }

@@ -1,5 +1,6 @@
-// What a step does before its first element, the same on host and device. It takes the learning rate, step
-// count and gradient factor from wherever they are stored, and decides whether the step is taken.
+// Computes what a step needs before its first element, with equal results on host and device. It reads the
+// learning rate, step count and gradient factor from their locations, and decides whether the step is applied
+// or skipped.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,71 +11,74 @@
 namespace octavo::formula {
 
 // A step's arguments without its buffers.
-struct Order {
+struct StepInputs {
   HyperParams hyper;
   StepScalars scalars;
   std::int64_t step;
   double grad_factor, max_norm;
   std::uint64_t seed;
   bool guard;
-  bool decoupled;  // weight decay goes onto the parameter
+  bool decoupled;  // weight decay applies to the parameter
 };
 
-// `by_name`: what weight decay means in the algorithm's description. REQUIRES: checked arguments.
-inline Order order_of(Decay by_name, const StepArgs& args) {
+// `by_name` is the kind of weight decay in the algorithm's description. REQUIRES: checked arguments.
+inline StepInputs step_inputs(Decay by_name, const StepArgs& args) {
   const Decay decay = args.hyper.decay == Decay::by_name ? by_name : args.hyper.decay;
   return {args.hyper,    args.scalars, args.step,  args.grad_factor,
           args.max_norm, args.seed,    args.guard, decay == Decay::decoupled};
 }
 
-// max_norm over the norm of the gradients after `unscale`, at most 1, times `unscale`: as
-// torch.nn.utils.clip_grad_norm_ computes it, 1e-6 in the denominator. NaN stays NaN.
+// Returns max_norm divided by the norm of the gradients after `unscale`, at most 1, times `unscale`. Like
+// torch.nn.utils.clip_grad_norm_, it adds 1e-6 to the denominator. NaN stays NaN.
 OCTAVO_HD inline double clip(double l2, double max_norm, double unscale) {
   const double ratio = max_norm / (l2 * (unscale < 0.0 ? -unscale : unscale) + 1e-6);
   return (ratio > 1.0 ? 1.0 : ratio) * unscale;
 }
 
-// What multiplies gradients before clipping.
-OCTAVO_HD inline double unscale_of(const Order& order) {
-  const float* scale = order.scalars.loss_scale;
-  return scale == nullptr ? order.grad_factor : order.grad_factor / static_cast<double>(*scale);
+// Returns the factor of gradients before clipping.
+OCTAVO_HD inline double unscale_of(const StepInputs& inputs) {
+  const float* scale = inputs.scalars.loss_scale;
+  return scale == nullptr ? inputs.grad_factor : inputs.grad_factor / static_cast<double>(*scale);
 }
 
-// Whether the guard must read the gradients, because no norm was given that has counted them.
-OCTAVO_HD inline bool must_count(const Order& order) { return order.guard && order.scalars.norm == nullptr; }
+// Returns true if the guard must read the gradients, because no norm was given that has counted their
+// non-finite elements.
+OCTAVO_HD inline bool must_count(const StepInputs& inputs) {
+  return inputs.guard && inputs.scalars.norm == nullptr;
+}
 
 struct Decision {
-  HyperParams hyper;  // with the learning rate in use
+  HyperParams hyper;  // contains the learning rate in use
   std::int64_t step;
   double factor;
   StepReport report;
 };
 
-// `counted`: the non-finite elements, where must_count. Reads every scalar and writes none.
-OCTAVO_HD inline Decision decide(const Order& order, std::int64_t counted) {
-  const StepScalars& s = order.scalars;
-  Decision d{order.hyper, order.step, unscale_of(order), {}};
-  if (order.guard) d.report.nonfinite = s.norm != nullptr ? s.norm->nonfinite : counted;
+// Reads every scalar and writes none. `counted` is the number of non-finite elements if must_count().
+OCTAVO_HD inline Decision decide(const StepInputs& inputs, std::int64_t counted) {
+  const StepScalars& s = inputs.scalars;
+  Decision d{inputs.hyper, inputs.step, unscale_of(inputs), {}};
+  if (inputs.guard) d.report.nonfinite = s.norm != nullptr ? s.norm->nonfinite : counted;
   d.report.skipped = d.report.nonfinite > 0 || (s.found_inf != nullptr && *s.found_inf != 0.0F);
   if (s.lr != nullptr) d.hyper.lr = static_cast<double>(*s.lr);
   if (s.step != nullptr) d.step = *s.step + 1;
-  if (s.norm != nullptr && order.max_norm > 0.0) d.factor = clip(s.norm->l2, order.max_norm, d.factor);
+  if (s.norm != nullptr && inputs.max_norm > 0.0) d.factor = clip(s.norm->l2, inputs.max_norm, d.factor);
   return d;
 }
 
-// Advances the caller's step count and fills its report: once nothing can fail any more.
-OCTAVO_HD inline void publish(const Order& order, const Decision& d) {
-  const StepScalars& s = order.scalars;
+// Advances the caller's step count and fills its report. It is called once nothing can fail any more.
+OCTAVO_HD inline void publish(const StepInputs& inputs, const Decision& d) {
+  const StepScalars& s = inputs.scalars;
   if (s.step != nullptr && !d.report.skipped) *s.step = d.step;
   if (s.report != nullptr) *s.report = d.report;
 }
 
-// First the constants that all algorithms share, then the algorithm's own.
+// Computes the constants that all algorithms share, then those of the algorithm.
 template <class Algo>
-OCTAVO_HD inline typename Algo::Consts constants(const Order& order, const Decision& d) {
+OCTAVO_HD inline typename Algo::Consts constants(const StepInputs& inputs, const Decision& d) {
   typename Algo::Consts c{};
   c.factor = static_cast<float>(d.hyper.maximize ? -d.factor : d.factor);
-  if (order.decoupled) {
+  if (inputs.decoupled) {
     c.keep =
         static_cast<float>(1.0 - static_cast<double>(static_cast<float>(d.hyper.lr)) * d.hyper.weight_decay);
   } else {

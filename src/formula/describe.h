@@ -1,26 +1,26 @@
-// How a formula file describes itself: a family of algorithms that share rules of update, and what a rule
-// must have. The words are those of octavo/describe.h.
+// Defines how a formula file describes itself: a family of algorithms that share rules of update, and the
+// members of a rule. The terms are those of octavo/describe.h.
 //
 // A family has
 //   using Rules = TypeList<…>;                  one rule for each set of moments
 //   static constexpr AlgorithmInfo kNames[];    one or more names for them
-//   static std::string conflict(const HyperParams&)   optional: options that do not go together, or ""
+//   static std::string conflict(const HyperParams&)   optional: options that are not allowed together, or ""
 // A rule has
-//   kSwitches        which switching options of the family are on in it, as bits
-//   kSlots, kState   the moments it keeps; kMoments is moments_of(kState)
-//   Consts           what is the same for every element of a step, at most 64 bytes, from Common
-//   derive           Consts once per step, in double, rounded once
-//   take_fixed       the constants that no scalar on a device can change, from those that the host derived
+//   kSwitches        the family's switching options that are on in it, as bits
+//   kSlots, kState   its moments; kMoments is moments_of(kState)
+//   Consts           the constants of all elements of a step, at most 64 bytes, derived from Common
+//   derive           computes Consts once per step, in double, rounded once
+//   copy_fixed       copies the constants that no scalar on a device can change from the host's Consts
 //   update           the new parameter from the gradient, the parameter and the moments, which it updates
-//   kDivides         whether update divides or takes roots: on a GPU its fast lane is then exact in a range
-//   quotients        what is divided, by the constants (lane/exact.h), from which the range follows
-//   kNumerator       the slot that is divided; or, where that is no moment,
-//   numerator        what is divided, from the gradient and the new moments: it grows with their magnitudes
-//   kDividesGradient it is the gradient, and a second moment holds its square
+//   kDivides         true if update divides or takes roots: a GPU's fast lane is then exact only within a
+//   range quotients        what is divided, by the constants (lane/exact.h), from which the range follows
+//   kNumerator       the slot of the numerator; or, if it is not a moment,
+//   numerator        the numerator from the gradient and the new moments: it grows with their magnitudes
+//   kDividesGradient the numerator is the gradient, and a second moment contains its square
 //   kRare            no fast path on a GPU, so that it compiles quickly
-//   kPasses = 2      it measures a tensor before it updates it (formula/measure.h): Consts has a `ratio`,
-//   measured         is what is squared and summed beside the weights, from copies of the moments, and
-//   ratio            makes the tensor's ratio of both sums
+//   kPasses = 2      the rule has a trust ratio (formula/trust_ratio.h): Consts has the tensor's `ratio`,
+//   unscaled_update  is squared and summed together with the weights, from copies of the moments, and
+//   ratio            computes the tensor's ratio from both sums
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -48,7 +48,7 @@ constexpr std::array<Moment, kMaxSlots> moments_of(const std::array<Slot, kMaxSl
   return out;
 }
 
-// Options that several families have, each with its place in HyperParams.
+// Options that several families have, with their positions in HyperParams.
 constexpr Option rate(double value) { return {"lr", value, Range::non_negative, offsetof(HyperParams, lr)}; }
 constexpr Option beta1(double value) {
   return {"beta1", value, Range::fraction, offsetof(HyperParams, beta1), "betas"};
@@ -62,10 +62,10 @@ constexpr Option epsilon(double value) {
 constexpr Option weight_decay(double value) {
   return {"weight_decay", value, Range::non_negative, offsetof(HyperParams, weight_decay)};
 }
-// AlgorithmInfo::excluded_formats has this bit for a format that an algorithm does not take.
+// AlgorithmInfo::excluded_formats has this bit for a format that an algorithm does not support.
 constexpr std::uint32_t format_bit(StateFormat format) { return 1U << static_cast<std::uint32_t>(format); }
 
-// A number in a message, with a decimal point whatever the locale of the program is.
+// Formats a number for a message, with a decimal point in every locale.
 inline std::string shown(double value) {
   std::array<char, 32> text{};
   const auto end =
@@ -73,7 +73,7 @@ inline std::string shown(double value) {
   return {text.data(), end.ptr};
 }
 
-// The place of an algorithm's own hyper-parameter.
+// Returns the position of an algorithm's own hyper-parameter.
 constexpr std::int32_t own_place(int index) {
   return static_cast<std::int32_t>(offsetof(HyperParams, own)) + 8 * index;
 }

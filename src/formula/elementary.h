@@ -1,5 +1,6 @@
-// Logarithm and exponential in IEEE double by sums and products alone: the same bits on any host or device,
-// as a library's own are not. Both are right to a few units in the last place, and used once per step.
+// Logarithm and exponential in IEEE double from sums and products only, so the bits are equal on any host or
+// device; those of a math library are not. Both are accurate to a few units in the last place and used once
+// per step.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,7 +12,7 @@
 
 namespace octavo::formula {
 
-// ln 2 in two parts: the first has so few bits that its product with an exponent is exact.
+// ln 2 is split in two parts. The first has so few bits that its product with an exponent is exact.
 inline constexpr double kLn2High = 0x1.62e42feep-1, kLn2Low = 0x1.a39ef35793c76p-33;
 
 // REQUIRES: x >= 0.
@@ -25,11 +26,11 @@ OCTAVO_HD inline double natural_log(double x) {
   const auto bits = std::bit_cast<std::uint64_t>(x);
   exponent += static_cast<int>(bits >> 52) - 1023;
   double mantissa = std::bit_cast<double>((bits & 0x000FFFFFFFFFFFFFU) | 0x3FF0000000000000U);
-  if (mantissa > 0x1.6a09e667f3bcdp0) {  // the root of 2: the rest is near 1
+  if (mantissa > 0x1.6a09e667f3bcdp0) {  // the square root of 2: the mantissa is near 1 afterwards
     mantissa *= 0.5;
     ++exponent;
   }
-  // 2 artanh(r), whose series ends early because |r| < 0.172.
+  // Computes 2 artanh(r). The series ends early because |r| < 0.172.
   const double r = (mantissa - 1.0) / (mantissa + 1.0);
   const double square = r * r;
   double sum = 0.0;

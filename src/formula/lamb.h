@@ -1,11 +1,11 @@
-// LAMB (You et al. 2020), in two meanings. As bitsandbytes' kernels have it, Adam's update is clipped to
-// max_unorm times the norm of the weights, and weight decay is decoupled. With trust_ratio, as the paper has
-// it: weight decay is a part of the update, which is scaled to the norm of the weights (1 where a norm is 0).
+// LAMB (You et al. 2020) in two variants. In bitsandbytes' variant, Adam's update is clipped to max_unorm
+// times the norm of the weights, and weight decay is decoupled. With trust_ratio, as in the paper, weight
+// decay is a part of the update, which is scaled to the norm of the weights (1 if a norm is 0).
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "formula/describe.h"
-#include "formula/measure.h"
+#include "formula/trust_ratio.h"
 #include "lane/exact.h"
 
 #include <cmath>
@@ -17,9 +17,9 @@ struct LambConsts : Common {
   float first_scale;  // 1 / (1 - beta1^t)
   float root_scale;   // 1 / sqrt(1 - beta2^t)
   float lr, eps, max_unorm;
-  float ratio;  // of the tensor
+  float ratio;  // the tensor's trust ratio
   bool trusts;
-  bool decays;  // inside the update
+  bool decays;  // weight decay is inside the update
 };
 
 struct Lamb {
@@ -33,10 +33,10 @@ struct Lamb {
   static constexpr bool kDivides = true;
   static constexpr int kNumerator = 0;
 
-  // Places in HyperParams::own.
+  // Indices in HyperParams::own.
   static constexpr int kCorrects = 0, kDecoupled = 1, kMaxUnorm = 2, kTrusts = 3;
 
-  // Without the learning rate, where that makes quotients larger: what is measured has none.
+  // The learning rate is omitted if that makes quotients larger, because the unscaled update has none.
   OCTAVO_HD static Quotients quotients(const Consts& c) {
     return {c.first_scale * (c.lr > 1.0F ? c.lr : 1.0F), c.root_scale, c.eps};
   }
@@ -61,7 +61,7 @@ struct Lamb {
     if (c.coupled || c.decays) c.keep = 1.0F;
   }
 
-  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
+  OCTAVO_HD static void copy_fixed(const Consts& host, Consts& c) {
     c.beta1 = host.beta1;
     c.one_minus_beta1 = host.one_minus_beta1;
     c.beta2 = host.beta2;
@@ -78,9 +78,9 @@ struct Lamb {
     return weight == 0.0 || update == 0.0 ? 1.0F : static_cast<float>(weight / update);
   }
 
-  // The update before learning rate and ratio: what is measured.
+  // Returns the update before learning rate and ratio, which the first pass squares.
   template <class F>
-  OCTAVO_HD static F measured(const Consts& c, F g, F p, F* s) {
+  OCTAVO_HD static F unscaled_update(const Consts& c, F g, F p, F* s) {
     s[0] = fma(F(c.beta1), s[0], F(c.one_minus_beta1) * g);
     s[1] = fma(F(c.beta2), s[1], F(c.one_minus_beta2) * (g * g));
     const F u = s[0] / fma(sqrt(s[1]), F(c.root_scale), F(c.eps)) * F(c.first_scale);
@@ -89,7 +89,7 @@ struct Lamb {
 
   template <class F>
   OCTAVO_HD static F update(const Consts& c, F g, F p, F* s) {
-    return fma(F(-(c.lr * c.ratio)), measured(c, g, p, s), p * F(c.keep));
+    return fma(F(-(c.lr * c.ratio)), unscaled_update(c, g, p, s), p * F(c.keep));
   }
 };
 

@@ -1,13 +1,13 @@
-// LARS (You et al. 2017), in two meanings, both with the momentum of torch.optim.SGD. As bitsandbytes has it,
-// the update is clipped to max_unorm times the norm of the weights. With trust_ratio, as the paper has it:
-// the gradient is scaled by trust_coefficient |w| / (|g| + weight_decay |w|) before it enters the momentum (1
-// where a norm is 0).
+// LARS (You et al. 2017) in two variants, both with the momentum of torch.optim.SGD. In bitsandbytes' variant
+// the update is clipped to max_unorm times the norm of the weights. With trust_ratio, as in the paper, the
+// gradient is scaled by trust_coefficient |w| / (|g| + weight_decay |w|) before it enters the momentum (1 if
+// a norm is 0).
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "formula/describe.h"
-#include "formula/measure.h"
 #include "formula/sgd.h"
+#include "formula/trust_ratio.h"
 
 #include <cmath>
 #include <string>
@@ -16,9 +16,9 @@ namespace octavo::formula {
 
 struct LarsConsts : Common {
   float lr, momentum, one_minus_dampening, max_unorm, trust_coefficient;
-  float ratio;  // of the tensor
+  float ratio;  // the tensor's trust ratio
   bool nesterov, first, trusts;
-  bool decays;  // after the measuring
+  bool decays;  // weight decay is applied after the sums
 };
 
 struct Lars {
@@ -30,7 +30,7 @@ struct Lars {
   static constexpr auto kMoments = moments_of(kState);
   static constexpr bool kDivides = false;
 
-  // Places in HyperParams::own.
+  // Indices in HyperParams::own.
   static constexpr int kMaxUnorm = 0, kTrusts = 1, kCoefficient = 2;
 
   OCTAVO_HD static void derive(const HyperParams& h, std::int64_t step, Consts& c) {
@@ -47,7 +47,7 @@ struct Lars {
     if (c.decays) c.coupled = false;
   }
 
-  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
+  OCTAVO_HD static void copy_fixed(const Consts& host, Consts& c) {
     c.momentum = host.momentum;
     c.one_minus_dampening = host.one_minus_dampening;
     c.nesterov = host.nesterov;
@@ -70,9 +70,9 @@ struct Lars {
     return c.nesterov ? fma(F(c.momentum), s[0], g) : s[0];
   }
 
-  // Where the ratio is that of the gradient, the gradient before decay; else the update.
+  // With trust_ratio this is the gradient before decay, otherwise the update.
   template <class F>
-  OCTAVO_HD static F measured(const Consts& c, F g, F /*p*/, F* s) {
+  OCTAVO_HD static F unscaled_update(const Consts& c, F g, F /*p*/, F* s) {
     return c.trusts ? g : advance(c, g, s);
   }
 

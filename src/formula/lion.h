@@ -26,7 +26,7 @@ struct Lion {
     c.one_minus_beta2 = static_cast<float>(1.0 - h.beta2);
   }
 
-  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
+  OCTAVO_HD static void copy_fixed(const Consts& host, Consts& c) {
     c.beta1 = host.beta1;
     c.one_minus_beta1 = host.one_minus_beta1;
     c.beta2 = host.beta2;
@@ -36,7 +36,7 @@ struct Lion {
   template <class F>
   OCTAVO_HD static F update(const Consts& c, F g, F p, F* s) {
     const F blend = fma(F(c.beta1), s[0], F(c.one_minus_beta1) * g);
-    // Zero and NaN stay what they are.
+    // Zero and NaN are kept.
     const F sign = select(blend > F(0.0F), F(1.0F), select(blend < F(0.0F), F(-1.0F), blend));
     s[0] = fma(F(c.beta2), s[0], F(c.one_minus_beta2) * g);
     return fma(F(-c.lr), sign, p * F(c.keep));

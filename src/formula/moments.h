@@ -1,4 +1,4 @@
-// Pieces that several algorithms share: the two kinds of weight decay and the numbers derived once per step.
+// Code that several algorithms share: the two kinds of weight decay and the numbers derived once per step.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,7 +8,8 @@
 
 namespace octavo::formula {
 
-// beta^t by square and multiply in IEEE double: the same bits on any host or device, unlike pow.
+// Computes beta^t by square and multiply in IEEE double. The bits are equal on any host or device, unlike
+// those of pow.
 OCTAVO_HD inline double power(double beta, std::int64_t t) {
   double result = 1.0;
   for (double base = beta; t > 0; t >>= 1, base *= base) {
@@ -17,16 +18,16 @@ OCTAVO_HD inline double power(double beta, std::int64_t t) {
   return result;
 }
 
-// What every algorithm is given besides its own constants.
+// The constants that every algorithm gets besides its own.
 struct Common {
-  float factor = 1.0F;  // of the gradient, negative when maximizing
+  float factor = 1.0F;  // factor of the gradient, negative when maximizing
   float decay = 0.0F;   // coupled: added to the gradient times the parameter
   float keep = 1.0F;    // decoupled: the parameter's factor, 1 - lr * weight_decay
   bool coupled = false;
 };
 
-// The gradient after scaling and coupled decay. A switch is a branch: 0 * p would turn an infinite p into
-// NaN.
+// Returns the gradient after scaling and coupled decay. A switch is a branch: 0 * p would turn an infinite p
+// into NaN.
 template <class F>
 OCTAVO_HD inline F gradient(const Common& c, F raw, F p) {
   const F g = raw * F(c.factor);

@@ -1,5 +1,5 @@
-// Between fp32 and what weights are stored as: bf16, fp16, and the split masters. Integer arithmetic on bits,
-// so that every backend gives the same result; a NaN is always written in its canonical form.
+// Converts between fp32 and the stored types of weights: bf16, fp16, and split masters. Integer arithmetic on
+// bits gives the same result on every backend. A NaN is always written in its canonical form.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,7 +22,7 @@ OCTAVO_HD inline auto bf16_to_float(I half) {
   return from_bits(shl<16>(half));
 }
 
-// Round to nearest even.
+// Rounds to nearest even.
 template <class F>
 OCTAVO_HD inline auto float_to_bf16(F x) {
   using I = decltype(bits(x));
@@ -31,7 +31,8 @@ OCTAVO_HD inline auto float_to_bf16(F x) {
   return select(is_nan(x), I(kNan32 >> 16), rounded);
 }
 
-// Up with a probability equal to what truncation would drop: unbiased if `random` is uniform on 16 bits.
+// Rounds up with a probability equal to the part that truncation would drop. This is unbiased if `random` is
+// uniform on 16 bits.
 template <class F, class I>
 OCTAVO_HD inline I float_to_bf16_stochastic(F x, I random) {
   const I b = bits(x);
@@ -52,7 +53,7 @@ OCTAVO_HD inline auto fp16_to_float(I half) {
   return from_bits(select(magnitude < I(0x7C00), finite, special) | sign);
 }
 
-// Round to nearest even; overflow gives infinity.
+// Rounds to nearest even. Overflow gives infinity.
 template <class F>
 OCTAVO_HD inline auto float_to_fp16(F x) {
   using I = decltype(bits(x));
@@ -60,8 +61,8 @@ OCTAVO_HD inline auto float_to_fp16(F x) {
   const I magnitude = b & I(0x7FFFFFFF);
   const I sign = shr<16>(b) & I(0x8000);
   const I normal = shr<13>(magnitude - I((127 - 15) << 23) + I(0xFFF) + (shr<13>(magnitude) & I(1)));
-  // Adding 2^-1 aligns the subnormal's last bit (2^-24) with the float's: the sum's rounding is the rounding
-  // we want.
+  // Adding 2^-1 aligns the subnormal's last bit (2^-24) with the float's last bit, so the sum is rounded as
+  // required.
   const I subnormal = bits(from_bits(magnitude) + F(0.5F)) - bits(F(0.5F));
   const I finite = select(magnitude < I((127 - 14) << 23), subnormal, min(normal, I(0x7C00)));
   const I special = select(magnitude > I(kInf32), I(0x7E00), I(0x7C00));
@@ -69,9 +70,9 @@ OCTAVO_HD inline auto float_to_fp16(F x) {
   return select(magnitude > I(kInf32), half, half | sign);
 }
 
-// A master of 32 or 24 bits, stored as a bf16 weight and a residual that holds what the weight lacks. The
-// weight is rounded half up in magnitude, so that the residual fits its signed type, and weight and residual
-// together are the master again in bits.
+// A master of 32 or 24 bits, stored as a bf16 weight and a residual, which is the difference. The weight is
+// rounded half up in magnitude, so that the residual fits its signed type. Weight and residual together give
+// the master in bits.
 template <class I>
 struct Split {
   I weight, residual;
@@ -84,9 +85,10 @@ OCTAVO_HD inline auto split16(F x) {
   const I weight = shr<16>(b + I(0x8000));
   return Split<I>{weight, b - shl<16>(weight)};
 }
-// Weight and what is added to its bits. A weight of ±0 has no negative residual of its own: one beside it is
-// left from before the weight was set to zero from outside, and counts as none. So every finite weight is a
-// finite master. Added to the magnitude, because a sum below zero is then seen by its sign.
+// Joins a weight and the residual that is added to its bits. A weight of ±0 never has a negative residual, so
+// a negative one is left over from before the weight was set to zero from outside, and it is ignored. So
+// every finite weight is a finite master. The residual is added to the magnitude, because a sum below zero is
+// then visible in its sign.
 template <class I>
 OCTAVO_HD inline auto join_bits(I weight, I added) {
   const I wide = shl<16>(weight);

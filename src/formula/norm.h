@@ -1,6 +1,6 @@
-// The definition of the gradient norm's sum, for every backend: chunks of kNormChunk elements, in each
-// kNormSums interleaved double sums that are joined by halves, then neighbouring chunks in pairs, level by
-// level. Squares of floats are exact in double. This definition must never be tuned.
+// The definition of the gradient norm's sum for every backend. Each chunk of kNormChunk elements has
+// kNormSums interleaved double sums, which are joined by halves. Then neighbouring chunks are joined in
+// pairs, level by level. Squares of floats are exact in double. This definition must never be tuned.
 // SPDX-License-Identifier: MIT
 #pragma once
 

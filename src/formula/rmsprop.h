@@ -1,5 +1,5 @@
-// RMSprop (Hinton 2012), as torch.optim computes it: eps outside the root, decay added to the gradient. With
-// momentum a second moment of its own runs over the updates; centered subtracts the square of the mean.
+// RMSprop (Hinton 2012), as torch.optim computes it: eps outside the root, decay added to the gradient.
+// Momentum is a separate moment over the updates. The centered variant subtracts the square of the mean.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -21,7 +21,7 @@ struct RmsProp {
   static constexpr bool kDivides = true;
   static constexpr bool kDividesGradient = true;
 
-  // A second moment holds the square of the gradient times 1 - alpha.
+  // A second moment contains the square of the gradient times 1 - alpha.
   OCTAVO_HD static Quotients quotients(const Consts& c) {
     return {c.lr, 1.0F, c.eps, c.one_minus_alpha >= 0x1p-30F};
   }
@@ -34,7 +34,7 @@ struct RmsProp {
     c.momentum = static_cast<float>(h.momentum);
   }
 
-  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
+  OCTAVO_HD static void copy_fixed(const Consts& host, Consts& c) {
     c.alpha = host.alpha;
     c.one_minus_alpha = host.one_minus_alpha;
     c.eps = host.eps;
@@ -51,8 +51,8 @@ struct RmsProp {
     s[0] = fma(F(c.alpha), s[0], F(c.one_minus_alpha) * (g * g));
     return s[0];
   }
-  // The variance: v less the square of the mean, which rounding must not make negative, nor so small that
-  // only rounding is left of it.
+  // Returns the variance: v minus the square of the mean. Rounding must not make it negative, nor so small
+  // that it is only rounding error.
   template <class F>
   OCTAVO_HD static F centered(const Consts& c, F g, F v, F& mean) {
     mean = fma(F(c.alpha), mean, F(c.one_minus_alpha) * g);
@@ -68,7 +68,7 @@ struct RmsProp {
   OCTAVO_HD static F apply(const Consts& c, F direction, F p) {
     return fma(F(-c.lr), direction, p * F(c.keep));
   }
-  // Momentum: the running sum of the updates.
+  // Returns the momentum: the running sum of the updates.
   template <class F>
   OCTAVO_HD static F gather(const Consts& c, F update, F& buffer) {
     buffer = fma(F(c.momentum), buffer, update);

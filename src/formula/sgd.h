@@ -1,5 +1,5 @@
-// SGD, plain and with momentum (dampening, Nesterov), as torch.optim.SGD: the first step stores the gradient
-// itself.
+// SGD, plain and with momentum (dampening, Nesterov), like torch.optim.SGD: the first step stores the
+// gradient itself.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -30,7 +30,7 @@ struct Sgd {
     c.first = step == 1;
   }
 
-  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
+  OCTAVO_HD static void copy_fixed(const Consts& host, Consts& c) {
     c.momentum = host.momentum;
     c.one_minus_dampening = host.one_minus_dampening;
     c.nesterov = host.nesterov;

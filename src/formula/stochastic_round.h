@@ -1,6 +1,5 @@
 // Randomness without state: sixteen bits that depend only on (seed, step, parameter id, stream, element
-// index), so that the noise is the same on any device, for any number of threads or shards, and after a
-// resume.
+// index). So the noise is the same on any device, for any number of threads or shards, and after a resume.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,12 +21,12 @@ OCTAVO_HD inline std::uint64_t mix64(std::uint64_t x) {  // the finalizer of spl
 
 inline constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15U;
 
-// What all tensors of a step share.
+// Returns the key that all tensors of a step share.
 OCTAVO_HD inline std::uint64_t round_base(std::uint64_t seed, std::uint64_t step) {
   return mix64(mix64(seed + kGolden) ^ (step + kGolden));
 }
 
-// `stream` tells a tensor's uses apart: 0 its weights, 1 + slot its moments.
+// `stream` distinguishes a tensor's uses: 0 is its weights, 1 + slot its moments.
 OCTAVO_HD inline RoundKey round_key(std::uint64_t base, std::uint64_t id, std::uint32_t stream) {
   const std::uint64_t x = mix64(base ^ (id * kGolden + stream));
   return {static_cast<std::uint32_t>(x), static_cast<std::uint32_t>(x >> 32)};
@@ -37,13 +36,13 @@ OCTAVO_HD inline RoundKey round_key(std::uint64_t seed, std::uint64_t step, std:
   return round_key(round_base(seed, step), id, stream);
 }
 
-// The part of the hash that is the same for 2^32 neighbouring elements.
+// Returns the part of the hash that 2^32 neighbouring elements share.
 OCTAVO_HD inline std::uint32_t high_word(RoundKey key, std::uint32_t index_high) {
   return static_cast<std::uint32_t>(mix64(key.high ^ (static_cast<std::uint64_t>(index_high) << 32)));
 }
 
-// Thirty-two uniform bits of a counter whose low word is `at`: a multiply-xorshift hash, keyed before each
-// multiply. `second` is the high_word of the counter.
+// Returns thirty-two uniform bits of a counter whose low word is `at`, by a multiply-xorshift hash that is
+// keyed before each multiply. `second` is the high_word of the counter.
 template <class I>
 OCTAVO_HD inline I mix32(I at, I key_low, I second) {
   I x = at ^ key_low;
@@ -53,14 +52,13 @@ OCTAVO_HD inline I mix32(I at, I key_low, I second) {
   return x ^ shr<15>(x);
 }
 
-// Sixteen uniform bits for elements index + lane.
+// Returns sixteen uniform bits for elements index + lane.
 template <class I>
 OCTAVO_HD inline I random16(RoundKey key, std::uint64_t index, I lane) {
   const auto low = static_cast<std::uint32_t>(index);
   const auto high = static_cast<std::uint32_t>(index >> 32);
   const I at = I::of(low) + lane;
-  // A vector may straddle a multiple of 2^32: lanes that wrapped (at < low, unsigned) take the next high
-  // word.
+  // A vector may cross a multiple of 2^32: lanes that wrapped (at < low, unsigned) use the next high word.
   const I flip = I::of(0x80000000U);
   const I second =
       select((at ^ flip) < (I::of(low) ^ flip), I::of(high_word(key, high + 1)), I::of(high_word(key, high)));

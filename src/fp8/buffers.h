@@ -3,7 +3,7 @@
 #pragma once
 
 #include "fp8/invalid_argument.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
 
 #include <span>
 #include <string>

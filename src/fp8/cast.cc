@@ -1,12 +1,12 @@
 // The public cast: checks its arguments and calls the device's implementation.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "formula/describe.h"
 #include "fp8/backend.h"
 #include "fp8/buffers.h"
 #include "fp8/column_sums.h"
 #include "fp8/limits.h"
 #include "fp8/tiles.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "fp8/invalid_argument.h"
 
-#include "core/first_error.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "status/first_error.h"
 
 namespace octavo::fp8 {
 

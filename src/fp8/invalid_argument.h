@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "core/invalid_argument.h"
+#include "status/invalid_argument.h"
 
 #include <octavo/fp8.h>
 
@@ -11,7 +11,7 @@
 namespace octavo::fp8 {
 
 inline constexpr const char* kWhere = "[fp8] ";
-inline constexpr Refuse invalid{kWhere};
+inline constexpr InvalidArgument invalid{kWhere};
 
 // Checks an enumerator; the message lists all valid ones.
 template <class E>

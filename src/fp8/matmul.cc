@@ -1,9 +1,9 @@
 // The public matmul: checks its arguments and calls the device's implementation.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "fp8/backend.h"
 #include "fp8/buffers.h"
 #include "fp8/limits.h"
+#include "status/first_error.h"
 
 #include <array>
 

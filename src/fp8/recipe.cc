@@ -1,10 +1,10 @@
 // Formats and recipes: their tables, their names, and the check of options.
 // SPDX-License-Identifier: MIT
 #include "codecs/fp8.h"
-#include "core/first_error.h"
 #include "fp8/invalid_argument.h"
 #include "fp8/tiles.h"
 #include "fp8/values.h"
+#include "status/first_error.h"
 
 #include <octavo/fp8.h>
 

@@ -1,11 +1,12 @@
 // Delayed scaling: ends a step for every tensor's history, in the order of Transformer Engine's kernel.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "cpu/threads.h"
 #include "formula/fp8_scale.h"
 #include "fp8/backend.h"
 #include "fp8/invalid_argument.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "optimizers/format_resolution.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 #include <cmath>

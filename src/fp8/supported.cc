@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "fp8/invalid_argument.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
 
 #include <octavo/backend.h>
 

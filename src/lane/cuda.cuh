@@ -1,7 +1,7 @@
-// The lane of a CUDA thread where operands are known to be in range: the same values as scalar::F32, with a
-// division and a square root that have no branch. Both are the sequences that IEEE results are made of,
-// without the check for operands whose intermediate results would overflow or lose bits; so a caller must
-// check, once for many elements, that they do not (lane/exact.h), and use the scalar lane where they might.
+// The lane of a CUDA thread for operands that are in range. It has the same values as scalar::F32, but its
+// division and square root have no branch: they are the sequences of IEEE results without the check for
+// operands whose intermediate results would overflow or lose bits. So a caller must check, once for many
+// elements, that the operands are in range (lane/exact.h), and otherwise use the scalar lane.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -24,8 +24,8 @@ __device__ inline scalar::Mask operator>(F32 a, F32 b) { return {a.v > b.v}; }
 __device__ inline scalar::Mask is_nan(F32 a) { return {a.v != a.v}; }
 __device__ inline F32 select(scalar::Mask m, F32 yes, F32 no) { return m.v ? yes : no; }
 
-// An estimate of the reciprocal, one Newton step, and a quotient corrected by its exact remainder. Compilers
-// correct twice. Over all 2^46 pairs of mantissas the second correction changes nothing
+// Divides by an estimate of the reciprocal, one Newton step, and a quotient corrected by its exact remainder.
+// Compilers correct twice. Over all 2^46 pairs of mantissas the second correction changes nothing
 // (LaneCuda.AllPairsOfMantissas with OCTAVO_TEST_FULL=1). A numerator of -0 gives +0.
 __device__ inline F32 operator/(F32 a, F32 b) {
   float y;
@@ -35,8 +35,9 @@ __device__ inline F32 operator/(F32 a, F32 b) {
   return __fmaf_rn(y, __fmaf_rn(-b.v, q, a.v), q);
 }
 
-// A root times 2^40: its radicand was multiplied by 2^80, so that its remainder is exact however small it is.
-// What a root is multiplied by or added to takes the factor back, at no cost where that is a constant.
+// A square root times 2^40: its radicand was multiplied by 2^80, so that its remainder is exact even if it is
+// small. The factor is removed from the number that the root is multiplied by or added to, which costs
+// nothing if that is a constant.
 struct Root {
   static constexpr float kUnit = 0x1p-40F;
   float v;
@@ -45,9 +46,9 @@ struct Root {
 __device__ inline F32 fma(Root a, F32 b, F32 c) { return __fmaf_rn(a.v, b.v * Root::kUnit, c.v); }
 __device__ inline F32 operator+(Root a, F32 b) { return __fmaf_rn(a.v, Root::kUnit, b.v); }
 
-// An estimate of the reciprocal root, and a root corrected by its exact remainder. The estimate of zero would
-// be infinite. 2^-126 more than zero gives 2^-103, which an eps from kSmallEps on does not notice; more than
-// any other radicand, it is rounded away.
+// Computes an estimate of the reciprocal root, and a root corrected by its exact remainder. The estimate of
+// zero would be infinite, so 2^-126 is added. For zero the root is then 2^-103, which does not change a sum
+// with an eps of kSmallEps or more. For any other radicand the addition is rounded away.
 __device__ inline Root sqrt(F32 a) {
   const float scaled = __fmaf_rn(a.v, 0x1p80F, 0x1p-126F);
   float y;

@@ -1,10 +1,10 @@
-// Where the fast lane of a GPU (lane/cuda.cuh) gives the bits of the scalar lane. An algorithm says what it
-// divides; elements are checked where they are computed.
+// Defines where the fast lane of a GPU (lane/cuda.cuh) gives the bits of the scalar lane. An algorithm
+// describes what it divides, and elements are checked where they are computed.
 //
-// With the bounds below, a root is exact from zero on, and so is a quotient unless its numerator is below
-// 2^-102 or it is itself below 2^-126. Such a quotient is too small to move a result of `least_result` or
-// more by half a unit in its last place, so it may be wrong. A numerator of +0 gives +0. So results are right
-// where each numerator is +0 or each result has that size; what is left is looked at element by element.
+// Within the bounds below, a root is exact from zero on. A quotient is exact unless its numerator is below
+// 2^-102 or the quotient is below 2^-126. Such a quotient is too small to change a result of `least_result`
+// or more by half a unit in its last place, so it may be wrong. A numerator of +0 gives +0. So results are
+// right if each numerator is +0 or each result has that size. Other elements are checked one by one.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,14 +14,14 @@
 
 namespace octavo {
 
-// Numerators (first moments) and radicands (second moments) are at most this.
+// The upper bound of numerators (first moments) and radicands (second moments).
 inline constexpr float kLargeFirst = 0x1p60F, kLargeSecond = 0x1p44F;
 inline constexpr float kLargeFactor = 0x1p20F;
-// With a smaller eps, radicands must be from kSmallSecond on and numerators from kSmallFirst: then every
-// quotient is exact whatever comes of it.
+// With a smaller eps, radicands must be at least kSmallSecond and numerators at least kSmallFirst. Then every
+// quotient is exact, however it is used.
 inline constexpr float kSmallEps = 0x1p-56F, kSmallFirst = 0x1p-60F, kSmallSecond = 0x1p-100F;
 
-// What a rule divides: factor * (numerator / (root * root_scale + eps)) is added to what has been there.
+// The division of a rule: factor * (numerator / (root * root_scale + eps)) is added to the previous value.
 struct Quotients {
   float factor;
   float root_scale;
@@ -35,8 +35,8 @@ OCTAVO_HD inline bool in_range(const Quotients& q) {
          q.eps >= 0.0F && q.eps <= kLargeFactor;
 }
 
-// A quotient that may be wrong is below 2^-102 / eps, and the fast lane's is at most twice that; 2^-26 of a
-// result does not change it; and a result may have been rounded to bf16 before it is looked at.
+// A quotient that may be wrong is below 2^-102 / eps, and the fast lane's is at most twice that. A change of
+// 2^-26 of a result does not change it. A result may have been rounded to bf16 before it is checked.
 OCTAVO_HD inline float least_result(const Quotients& q) {
   if (!(q.eps >= kSmallEps)) return std::numeric_limits<float>::infinity();
   const float factor = q.factor < 0.0F ? -q.factor : q.factor;

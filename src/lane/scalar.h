@@ -1,8 +1,8 @@
-// The lane of width one: the reference that every other lane equals in bits, and what a CUDA thread uses.
+// The lane of width one: the reference that every other lane equals in bits, and the lane of a CUDA thread.
 //
 // A lane is a pair of value types, F32 and I32, with the free functions below. Formulas and codecs are
-// templates over them, so that they are written once. Contract: every operation rounds once (IEEE nearest
-// even, denormals kept), fma is fused, shifts are logical unless named sar, and a Mask comes only from the
+// templates over them, so each is written once. Contract: every operation rounds once (IEEE nearest even,
+// denormals kept), fma is fused, shifts are logical unless named sar, and a Mask is only produced by the
 // comparisons here.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -79,7 +79,7 @@ OCTAVO_HD inline I32 select(Mask m, I32 yes, I32 no) { return m.v ? yes : no; }
 OCTAVO_HD inline I32 bits(F32 a) { return {std::bit_cast<std::int32_t>(a.v)}; }
 OCTAVO_HD inline F32 from_bits(I32 a) { return {std::bit_cast<float>(a.v)}; }
 OCTAVO_HD inline F32 to_float(I32 a) { return {static_cast<float>(a.v)}; }
-// Gives the lowest int32 where the value is NaN or does not fit.
+// Returns the lowest int32 if the value is NaN or does not fit.
 OCTAVO_HD inline I32 truncate(F32 a) {
   return {a.v > -0x1p31F && a.v < 0x1p31F ? static_cast<std::int32_t>(a.v) : INT32_MIN};
 }
@@ -88,7 +88,7 @@ struct Lane {
   using F = F32;
   using I = I32;
   static constexpr int kWidth = 1;
-  static constexpr bool kSimd = false;  // codecs look tables up
+  static constexpr bool kSimd = false;  // codecs use look-up tables
   static constexpr bool kTableBeside = false;
 
   static F load(const float* p) { return {*p}; }
@@ -97,7 +97,7 @@ struct Lane {
   static I load_i8(const std::int8_t* p) { return {*p}; }
   static I load_u16(const std::uint16_t* p) { return {*p}; }
   static I load_i16(const std::int16_t* p) { return {*p}; }
-  // REQUIRES: the value is in the type's range, but for store_u8, which clamps.
+  // REQUIRES: the value is in the type's range, except for store_u8, which clamps.
   static void store_u8(I a, std::uint8_t* p) {
     *p = static_cast<std::uint8_t>(a.v < 0 ? 0 : a.v > 255 ? 255 : a.v);
   }

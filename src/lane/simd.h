@@ -1,7 +1,7 @@
-// The SIMD lane over Highway's static target: include it only from a file that is compiled for one
+// The SIMD lane over Highway's static target. Include it only from a file that is compiled for one
 // instruction set (src/cpu/kernels_*.cc), whose flags choose the target. The contract is that of
-// lane/scalar.h. The including file names the namespace, so that objects of several instruction sets link
-// together.
+// lane/scalar.h. The including file names the namespace, so that objects of several instruction sets can be
+// linked together.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -167,7 +167,7 @@ HWY_INLINE F32 to_float(I32 a) {
   return each<F32>([](VI x) { return hn::ConvertTo(DF(), x); }, a);
 }
 
-// a with the sign of b: a, -a, or (b zero) a or 0, so that b = 0 requires a = 0.
+// Returns a with the sign of b: a, -a, or (if b is zero) a or 0, so that b = 0 requires a = 0.
 HWY_INLINE I32 apply_sign(I32 a, I32 b) {
   return each<I32>(
       [](VI x, VI y) {
@@ -182,8 +182,8 @@ HWY_INLINE I32 apply_sign(I32 a, I32 b) {
       a, b);
 }
 
-// a plus or minus one where the mask holds: one operation, because a vector mask is -1 (or, in AVX-512, a
-// predicate).
+// Adds or subtracts one where the mask is true, in one operation, because a vector mask is -1 (or, in
+// AVX-512, a predicate).
 HWY_INLINE I32 add_where(I32 a, MaskF m) {
   return each<I32>(
       [](VI x, MF k) {
@@ -207,7 +207,7 @@ HWY_INLINE I32 sub_where(I32 a, MaskI m) {
       a, m);
 }
 
-// All bits set where the mask holds (as a float, a NaN).
+// Sets all bits where the mask is true (as a float, a NaN).
 HWY_INLINE I32 ones_where(I32 a, MaskF m) {
   return each<I32>([](VI x, MF k) { return hn::Or(x, hn::VecFromMask(DI(), hn::RebindMask(DI(), k))); }, a,
                    m);
@@ -228,7 +228,7 @@ HWY_INLINE I32 truncate(F32 a) {
       a);
 }
 
-// a >> b per lane, logical; b is below 32.
+// Computes a >> b per lane, logical; b is below 32.
 HWY_INLINE I32 shrv(I32 a, I32 b) {
   return each<I32>([](VI x, VI y) { return signed_of(hn::Shr(unsigned_of(x), unsigned_of(y))); }, a, b);
 }
@@ -236,8 +236,8 @@ HWY_INLINE I32 min_u(I32 a, I32 b) {
   return each<I32>([](VI x, VI y) { return signed_of(hn::Min(unsigned_of(x), unsigned_of(y))); }, a, b);
 }
 
-// Bytes of a lane: a - b, not below zero; and table[a] for a below 16, zero bytes giving table[0], which must
-// be zero.
+// Operations on a lane's bytes: a - b, saturated at zero; and table[a] for a below 16, where zero bytes give
+// table[0], which must be zero.
 HWY_INLINE I32 saturated_sub_bytes(I32 a, std::uint8_t b) {
   return each<I32>(
       [b](VI x) {
@@ -255,7 +255,7 @@ HWY_INLINE I32 lookup_bytes(const std::uint8_t* table, I32 i) {
       i);
 }
 
-// table[i & 7], table[i & 15] or table[i & 31], aligned to its size or to a vector.
+// Returns table[i & 7], table[i & 15] or table[i & 31]. Tables are aligned to their size or to a vector.
 HWY_INLINE VI lookup8_vector(const std::int32_t* table, VI i) {
 #if HWY_TARGET == HWY_AVX2
   return VI{_mm256_permutevar8x32_epi32(hn::Load(DI(), table).raw, i.raw)};
@@ -269,14 +269,14 @@ HWY_INLINE VI lookup8_vector(const std::int32_t* table, VI i) {
       hn::Add(hn::Mul(hn::And(i, hn::Set(DI(), 7)), hn::Set(DI(), 0x04040404)), hn::Set(DI(), 0x03020100));
   return VI{vreinterpretq_s32_u8(vqtbl2q_u8(bytes, vreinterpretq_u8_s32(at.raw)))};
 #else
-#error "lookup8 knows AVX2, AVX-512 and NEON"
+#error "lookup8 supports AVX2, AVX-512 and NEON"
 #endif
 }
 HWY_INLINE VI lookup16_vector(const std::int32_t* table, VI i) {
 #if HWY_TARGET == HWY_AVX3
   return VI{_mm512_permutexvar_epi32(i.raw, hn::Load(DI(), table).raw)};
 #elif HWY_TARGET == HWY_AVX2
-  // The blend looks at the sign bit only.
+  // The blend reads only the sign bit.
   const __m256 low = _mm256_castsi256_ps(lookup8_vector(table, i).raw);
   const __m256 high = _mm256_castsi256_ps(lookup8_vector(table + 8, i).raw);
   return VI{
@@ -319,7 +319,7 @@ struct Lane {
   using SignedW = SignedWords;
   static constexpr int kWidth = static_cast<int>(hn::MaxLanes(DF()));
   static constexpr bool kSimd = true;
-  static constexpr bool kLookup32 = HWY_TARGET == HWY_AVX3;  // has lookup32
+  static constexpr bool kLookup32 = HWY_TARGET == HWY_AVX3;  // true if the lane has lookup32
 
   static HWY_INLINE F load(const float* p) { return F(hn::LoadU(DF(), p)); }
   static HWY_INLINE void store(F a, float* p) { hn::StoreU(a.v, DF(), p); }
@@ -343,7 +343,7 @@ struct Lane {
   static HWY_INLINE void store_u16(I a, std::uint16_t* p) { narrow(a, p); }
   static HWY_INLINE void store_i16(I a, std::int16_t* p) { narrow(a, p); }
 
-  // A map of 256 (or 16) floats as four planes of bytes, for look-ups of whole bytes.
+  // A map of 256 (or 16) floats as four planes of bytes, for look-ups of complete bytes.
   template <std::size_t kSize>
   struct Planes {
     alignas(64) std::uint8_t byte[4][kSize];
@@ -354,7 +354,7 @@ struct Lane {
       }
     }
   };
-  // Sixteen entries are one instruction everywhere; 256 take AVX-512's VBMI.
+  // Sixteen entries are one instruction on every target; 256 require AVX-512's VBMI.
   template <std::size_t kSize>
 #if defined(__AVX512VBMI__)
   static constexpr bool kByteLookup = kSize == 16 || kSize == 256;
@@ -375,8 +375,8 @@ struct Lane {
     return hn::TableLookupBytes(hn::LoadDup128(DB(), table), codes);
   }
 
-  // The floats of 4 * kWidth codes, one to a byte. Interleaving works within blocks of 16 bytes. So the codes
-  // are first permuted, such that the results come out in the order of the codes.
+  // Looks up the floats of 4 * kWidth codes, one per byte. Interleaving works within blocks of 16 bytes, so
+  // the codes are first permuted such that the results are in the order of the codes.
   template <std::size_t kSize>
   static HWY_INLINE void lookup_bytes4(const Planes<kSize>& planes, const std::uint8_t* codes, float* out) {
     hn::Vec<DB> c = hn::LoadU(DB(), codes);
@@ -399,11 +399,11 @@ struct Lane {
     hn::StoreU(hn::BitCast(DF(), hn::InterleaveUpper(d16, high01, high23)), DF(), out + 3 * kWidth);
   }
 
-  // Whether a table in memory, read beside SIMD work, gives 256 values faster than SIMD.
+  // True if look-ups in a memory table, between SIMD instructions, decode 256 values faster than SIMD does.
   static constexpr bool kTableBeside =
       (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3) && !kByteLookup<256>;
 
-  // Two vectors of fp16 numbers from bytes: each is widened with its sign, shifted and masked.
+  // Converts bytes to two vectors of fp16 numbers: each byte is widened with its sign, shifted and masked.
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   static constexpr bool kHalves = true;
   template <int kShift>
@@ -423,7 +423,7 @@ struct Lane {
 #else
   static constexpr bool kHalves = false;
 #endif
-  // Whether any of 4 * kWidth bytes, but for its top bit, is above `bound`.
+  // Returns true if any of 4 * kWidth bytes, without its top bit, is above `bound`.
   static HWY_INLINE bool any_byte_above(const std::uint8_t* p, std::int8_t bound) {
     const hn::Repartition<std::int8_t, DI> d8;
     const auto bytes = hn::And(hn::BitCast(d8, hn::LoadU(DB(), p)), hn::Set(d8, 0x7F));
@@ -433,11 +433,11 @@ struct Lane {
   static HWY_INLINE bool any_nan(F a) { return !hn::AllTrue(DF(), hn::Eq(a.v, a.v)); }
   // 0, 1, 2, … across the lane.
   static HWY_INLINE I iota() { return I(hn::Iota(DI(), 0)); }
-  // The largest element. REQUIRES: no element is negative.
+  // Returns the largest element. REQUIRES: no element is negative.
   static HWY_INLINE std::uint32_t reduce_max_u31(I a) {
     return static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(DI(), a.v)));
   }
-  // Whether any element, unsigned, is below `bound`.
+  // Returns true if any element, unsigned, is below `bound`.
   static HWY_INLINE bool any_below_u(I a, std::uint32_t bound) {
     return !hn::AllFalse(DU(), hn::Lt(unsigned_of(a.v), hn::Set(DU(), bound)));
   }

@@ -1,6 +1,6 @@
-// Lanes of 32-bit numbers as 16-bit ones, for steps that need no more bits: half the instructions. Part
-// of lane/simd.h, which includes it. The order of elements is that of the narrowing instructions; the stores
-// undo it.
+// Lanes of 32-bit numbers as 16-bit ones, for steps that need no more bits, with half the instructions. It is
+// part of lane/simd.h, which includes it. The order of elements is that of the narrowing instructions, and
+// the stores undo it.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,7 +12,7 @@ using DB = hn::Repartition<std::uint8_t, DI>;
 using V16 = hn::Vec<D16>;
 using VB = hn::Vec<DB>;
 
-// Two vectors narrowed to one; numbers that do not fit become the nearest that does.
+// Narrows two vectors to one. Numbers that do not fit become the nearest one that does.
 HWY_INLINE V16 narrow_words(VI a, VI b) {
 #if HWY_TARGET == HWY_AVX2
   return V16{_mm256_packs_epi32(a.raw, b.raw)};
@@ -58,7 +58,7 @@ struct Words {
   HWY_INLINE Words(std::int16_t x) : v(hn::Set(D16(), x)) {}  // NOLINT(google-explicit-constructor)
   HWY_INLINE explicit Words(V16 x) : v(x) {}
   HWY_INLINE Words(I32 a, I32 b) : v(narrow_words(a.v, b.v)) {}
-  // Of numbers from 0 to 65,535.
+  // Converts numbers from 0 to 65,535.
   static HWY_INLINE Words of_unsigned(I32 a, I32 b) { return Words(narrow_words_u(a.v, b.v)); }
 };
 
@@ -68,7 +68,7 @@ HWY_INLINE Words min_u(Words a, Words b) {
   return Words(hn::BitCast(D16(), hn::Min(hn::BitCast(DU16(), a.v), hn::BitCast(DU16(), b.v))));
 }
 
-// As for single lanes: a with the sign of b, where b = 0 requires a = 0.
+// Like apply_sign of single lanes: returns a with the sign of b, where b = 0 requires a = 0.
 HWY_INLINE Words apply_sign(Words a, Words b) {
 #if HWY_TARGET == HWY_AVX2
   return Words(V16{_mm256_sign_epi16(a.v.raw, b.v.raw)});
@@ -80,7 +80,7 @@ HWY_INLINE Words apply_sign(Words a, Words b) {
 #endif
 }
 
-// a less one where b is zero.
+// Subtracts one where b is zero.
 HWY_INLINE Words sub_where_zero(Words a, Words b) {
 #if HWY_TARGET == HWY_AVX3
   const __mmask32 zero = _mm512_testn_epi16_mask(b.v.raw, b.v.raw);
@@ -90,7 +90,7 @@ HWY_INLINE Words sub_where_zero(Words a, Words b) {
 #endif
 }
 
-// Bytes in the order in which the four lanes were given.
+// Restores the order in which the four lanes were given.
 HWY_INLINE VB ordered(VB bytes) {
 #if HWY_TARGET == HWY_AVX2
   return VB{_mm256_permutevar8x32_epi32(bytes.raw, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))};
@@ -102,11 +102,11 @@ HWY_INLINE VB ordered(VB bytes) {
 #endif
 }
 
-// Stores the numbers of four lanes as bytes; those beyond a byte become the nearest that fits.
+// Stores the numbers of four lanes as bytes. Numbers beyond a byte become the nearest one that fits.
 HWY_INLINE void store_bytes(Words low, Words high, std::uint8_t* p) {
   hn::StoreU(ordered(narrow_bytes_u(low.v, high.v)), DB(), p);
 }
-// The same, with the top bit of each byte set where `sign` is negative.
+// Stores bytes in the same way, with the top bit of each byte set where `sign` is negative.
 struct SignedWords {
   Words code, sign;
 };

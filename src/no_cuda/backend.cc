@@ -4,7 +4,7 @@
 
 #include "dropout/backend.h"
 #include "fp8/backend.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
 
 namespace octavo {
 namespace {
@@ -26,7 +26,7 @@ Result<std::unique_ptr<NormBackend>> make_cuda_norm(int device, std::span<const 
   return no_cuda("[grad_norm]", device);
 }
 
-Result<std::unique_ptr<DeviceWork>> make_cuda_work(const std::string& where, int device) {
+Result<std::unique_ptr<NormOps>> make_cuda_norm_ops(const std::string& where, int device) {
   return no_cuda(where, device);
 }
 

@@ -2,7 +2,7 @@
 #include "offload/batches.h"
 
 #include "offload/staging.h"
-#include "optimizers/resolve.h"
+#include "optimizers/format_resolution.h"
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ constexpr std::int64_t kUnit = kMaxBlockSize;
 
 bool is_divisible(const GroupConfig& config, const TensorSpec& spec) {
   return kRuleFacts[algorithm_index(config)].passes == 1 &&
-         !has_axis_scales(stored_format(spec.format, spec.ndim));
+         !has_rank1_scales(stored_format(spec.format, spec.ndim));
 }
 
 // Returns the chunk of the elements from `begin` to `end`. The elements before `begin`, and those before

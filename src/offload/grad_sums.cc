@@ -25,7 +25,7 @@ void for_chunks(const cpu::Kernels& kernels, const GradView& grad, GradSums* sum
     if (sums == nullptr) return;
     const cpu::NormPart part = kernels.norm(grad.data, grad.dtype, begin, count, 1.0F, &scratch);
     sums->chunks[static_cast<std::size_t>(chunk)] = part.sum;
-    raise(max_bits, part.max_bits);
+    raise_maximum(max_bits, part.max_bits);
     nonfinite += part.nonfinite;
   };
   cpu::parallel_for(chunks_of(grad.numel), threads, body);

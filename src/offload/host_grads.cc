@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "offload/host_grads.h"
 
-#include "core/first_error.h"
+#include "status/first_error.h"
 #include "offload/host_limits.h"
 #include "optimizers/norm_chunks.h"
 

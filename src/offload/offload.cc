@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "offload/offload.h"
 
-#include "core/first_error.h"
+#include "status/first_error.h"
 #include "offload/thread_queue.h"
 
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "offload/staging.h"
 
-#include "core/first_error.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 #include <memory>

@@ -8,13 +8,14 @@
 // before that fence, because only offloaded steps use them. The kernels' tables are in staging memory too and
 // are written by the work queue, in its order.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "cpu/threads.h"
 #include "formula/decide.h"
 #include "offload/batches.h"
 #include "offload/offloaded_step.h"
 #include "optimizers/backend.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "optimizers/format_resolution.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 #include <atomic>
@@ -160,7 +161,7 @@ class StreamedStep final : public OffloadedStep {
   // On the CPU all scalars are known now. Only numbers remain in `args`.
   StepReport decide(StepArgs& args) const {
     const cpu::FloatMode mode;
-    const formula::Order order = formula::order_of(describe(config_.algorithm)->decay, args);
+    const formula::StepInputs order = formula::step_inputs(describe(config_.algorithm)->decay, args);
     const formula::Decision decision = formula::decide(order, 0);
     formula::publish(order, decision);
     if (!decision.report.skipped) {

@@ -1,8 +1,9 @@
-// Every check of what a caller passes, in one place. Messages name the argument, what it is, and what it
-// should be.
+// Checks everything that a caller passes, in one file. Messages name the argument, its value, and the
+// expected values.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "optimizers/format_resolution.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 #include <bit>
@@ -32,11 +33,12 @@ bool known(E value, std::span<const E> all) {
 template <class E>
 Status check_enum(const std::string& where, const char* field, E value, std::span<const E> all) {
   if (known(value, all)) return {};
-  return Status::invalid(where + "." + field + ": got " + text(static_cast<std::int64_t>(value)) +
-                         ", expected 0 to " + text(static_cast<std::int64_t>(all.size()) - 1));
+  return Status::invalid(where, ".", field, ": got ", text(static_cast<std::int64_t>(value)),
+                         ", expected 0 to ", text(static_cast<std::int64_t>(all.size()) - 1));
 }
 
-// Every buffer of a tensor: f(field, address, bytes, alignment, written), until one is not ok.
+// Calls f(field, address, bytes, alignment, written) for every buffer of a tensor, until one call returns an
+// error.
 template <class Fn>
 Status for_buffers(const TensorArgs& t, const TensorLayout& size, Fn&& f) {
   static constexpr const char* kCodeFields[] = {"state[0].codes", "state[1].codes", "state[2].codes"};
@@ -60,13 +62,14 @@ Status for_buffers(const TensorArgs& t, const TensorLayout& size, Fn&& f) {
 Status check_overlap(const std::string& where, std::vector<BufferRange>& ranges) {
   std::sort(ranges.begin(), ranges.end(),
             [](const BufferRange& a, const BufferRange& b) { return a.begin < b.begin; });
-  const BufferRange* reach[2] = {nullptr, nullptr};  // the read and the written range that end last so far
+  const BufferRange* reach[2] = {
+      nullptr, nullptr};  // of the ranges so far, the read one and the written one with the greatest end
   for (const BufferRange& now : ranges) {
     for (const int written : {0, 1}) {
       const BufferRange* before = reach[written];
       if (before != nullptr && before->end > now.begin && (now.written || before->written)) {
-        return Status::invalid(where + " tensors[" + std::to_string(now.tensor) + "]." + now.field +
-                               ": overlaps tensors[" + std::to_string(before->tensor) + "]." + before->field +
+        return Status::invalid(where, " tensors[", now.tensor, "].", now.field, ": overlaps tensors[",
+                               before->tensor, "].", before->field,
                                "; buffers that are written must not share memory");
       }
     }
@@ -100,7 +103,7 @@ bool within(Range range, double x) {
   return false;
 }
 
-// The algorithm's own hyper-parameters. Those that it does not have are not looked at.
+// Checks the algorithm's own hyper-parameters. Hyper-parameters of other algorithms are ignored.
 Status check_hyper(const GroupConfig& config, const HyperParams& h, bool lr_on_device) {
   const std::string where = tag(config) + " ";
   const std::uint32_t switches = switches_of(config);
@@ -108,13 +111,12 @@ Status check_hyper(const GroupConfig& config, const HyperParams& h, bool lr_on_d
     const double value = get(h, option);
     if (option.at == static_cast<std::int32_t>(offsetof(HyperParams, lr)) && lr_on_device) continue;
     if (!within(option.range, value)) {
-      return Status::invalid(where + std::string(option.name) + ": got " + text(value) + ", expected " +
-                             std::string(text(option.range)));
+      return Status::invalid(where, option.name, ": got ", text(value), ", expected ", text(option.range));
     }
     const int bit = option.switches ? switch_bit(config.algorithm, option.name) : -1;
     if (bit >= 0 && value != 0.0 && ((switches >> bit) & 1U) == 0) {
-      return Status::invalid(where + std::string(option.name) + ": got " + text(value) +
-                             ", expected 0, or a group that was created with " + std::string(option.name));
+      return Status::invalid(where, option.name, ": got ", text(value),
+                             ", expected 0, or a group that was created with ", option.name);
     }
   }
   const std::string bad = conflict(config.algorithm, h);
@@ -139,27 +141,26 @@ std::string tag(const GroupConfig& config) {
 
 Status check_device(const std::string& where, Device device) {
   if (device.kind != DeviceKind::cpu && device.kind != DeviceKind::cuda) {
-    return Status::invalid(where + " device.kind: got " + text(static_cast<std::uint32_t>(device.kind)) +
+    return Status::invalid(where, " device.kind: got ", text(static_cast<std::uint32_t>(device.kind)),
                            ", expected 0 (cpu) or 1 (cuda)");
   }
   if (device.index < 0)
-    return Status::invalid(where + " device.index: got " + text(device.index) + ", expected at least 0");
+    return Status::invalid(where, " device.index: got ", text(device.index), ", expected at least 0");
   if (device.kind == DeviceKind::cpu && device.index != 0) {
-    return Status::invalid(where + " device.index: got " + text(device.index) +
+    return Status::invalid(where, " device.index: got ", text(device.index),
                            " for the CPU, expected 0 (there is one)");
   }
   return {};
 }
 
 Status check_config(const GroupConfig& config) {
-  if (Status bad = check_enum("[octavo] config", "algorithm", config.algorithm, all_algorithms()); !bad.ok())
-    return bad;
+  OCTAVO_TRY(check_enum("[octavo] config", "algorithm", config.algorithm, all_algorithms()));
   if (config.amsgrad && switch_bit(config.algorithm, "amsgrad") < 0) {
-    return Status::invalid(tag(config) + " amsgrad: got true, expected false (it belongs to " +
-                           algorithms_with("amsgrad") + ")");
+    return Status::invalid(tag(config), " amsgrad: got true, expected false (it belongs to ",
+                           algorithms_with("amsgrad"), ")");
   }
   if (algorithm_index(config) >= Algorithms::kSize) {
-    return Status::invalid(tag(config) + " switches: got " + text(config.switches) +
+    return Status::invalid(tag(config), " switches: got ", text(config.switches),
                            ", which this algorithm does not have; octavo::switch_bit gives the bits");
   }
   return check_device(tag(config), config.device);
@@ -173,57 +174,54 @@ Status check_format_taken(const std::string& where, Algorithm algorithm, StateFo
   for (const StateFormat each : all_state_formats()) {
     if (taken(each)) known += (known.empty() ? "" : ", ") + std::string(name(each));
   }
-  return Status::invalid(where + ".format: got " + std::string(name(format)) + ", expected one of " + known +
-                         ", the formats that " + std::string(name(algorithm)) + " takes");
+  return Status::invalid(where, ".format: got ", name(format), ", expected one of ", known,
+                         ", the formats that ", name(algorithm), " supports");
 }
 
 Status check_format(const std::string& where, StateFormat format, std::int64_t block, std::int64_t numel,
                     const std::array<std::int64_t, kMaxDims>& shape, int ndim) {
-  if (Status bad = check_enum(where, "format", format, all_state_formats()); !bad.ok()) return bad;
+  OCTAVO_TRY(check_enum(where, "format", format, all_state_formats()));
   if (numel < 0 || numel > kMaxNumel) {
-    return Status::invalid(where + ".numel: got " + text(numel) + ", expected 0 to 2^48");
+    return Status::invalid(where, ".numel: got ", text(numel), ", expected 0 to 2^48");
   }
   if (default_block_size(format) == 0) {
     if (block != 0) {
-      return Status::invalid(where + ".block_size: got " + text(block) + ", expected 0 (" +
-                             std::string(name(format)) + " has no blocks)");
+      return Status::invalid(where, ".block_size: got ", text(block), ", expected 0 (", name(format),
+                             " has no blocks)");
     }
   } else if (block != 0 && (block < kMinBlockSize || block > kMaxBlockSize ||
                             !std::has_single_bit(static_cast<std::uint64_t>(block)))) {
-    return Status::invalid(where + ".block_size: got " + text(block) + ", expected a power of two from " +
-                           text(kMinBlockSize) + " to " + text(kMaxBlockSize) + ", or 0 for the default");
+    return Status::invalid(where, ".block_size: got ", text(block), ", expected a power of two from ",
+                           text(kMinBlockSize), " to ", text(kMaxBlockSize), ", or 0 for the default");
   }
   if (ndim < 0 || ndim > kMaxDims)
-    return Status::invalid(where + ".ndim: got " + text(ndim) + ", expected 0 to 8");
+    return Status::invalid(where, ".ndim: got ", text(ndim), ", expected 0 to 8");
   std::int64_t product = 1;
   for (int i = 0; i < ndim; ++i) {
     const std::int64_t dim = shape[static_cast<std::size_t>(i)];
     if (dim < 0 || dim > kMaxNumel) {
-      return Status::invalid(where + ".shape[" + text(i) + "]: got " + text(dim) + ", expected 0 to 2^48");
+      return Status::invalid(where, ".shape[", text(i), "]: got ", text(dim), ", expected 0 to 2^48");
     }
-    // Dimensions beside a zero may be large. A product beyond the limit cannot equal numel.
+    // Dimensions next to a zero may be large. A product beyond the limit cannot equal numel.
     if (__builtin_mul_overflow(product, dim, &product)) product = -1;
     if (product < 0) break;
   }
   if (ndim > 0 && product != numel) {
-    return Status::invalid(where + ".shape: its product is " +
-                           (product < 0 ? std::string("over 2^63") : text(product)) + ", expected numel, " +
+    return Status::invalid(where, ".shape: its product is ",
+                           (product < 0 ? std::string("over 2^63") : text(product)), ", expected numel, ",
                            text(numel));
   }
   return {};
 }
 
 Status check_spec(const std::string& where, const TensorSpec& spec) {
-  if (Status bad =
-          first_error({check_format(where, spec.format, spec.block_size, spec.numel, spec.shape, spec.ndim),
-                       check_enum(where, "param_dtype", spec.param_dtype, all_dtypes()),
-                       check_enum(where, "grad_dtype", spec.grad_dtype, all_dtypes()),
-                       check_enum(where, "store", spec.store, all_weight_stores())});
-      !bad.ok())
-    return bad;
+  OCTAVO_TRY(
+      first_error({check_format(where, spec.format, spec.block_size, spec.numel, spec.shape, spec.ndim),
+                   check_enum(where, "param_dtype", spec.param_dtype, all_dtypes()),
+                   check_enum(where, "grad_dtype", spec.grad_dtype, all_dtypes()),
+                   check_enum(where, "store", spec.store, all_weight_stores())}));
   if (spec.store != WeightStore::nearest && spec.param_dtype != DType::bf16) {
-    return Status::invalid(where + ".store: got " + std::string(name(spec.store)) + " with " +
-                           std::string(name(spec.param_dtype)) +
+    return Status::invalid(where, ".store: got ", name(spec.store), " with ", name(spec.param_dtype),
                            " parameters, expected bf16 parameters or the store nearest");
   }
   return {};
@@ -233,32 +231,32 @@ Status check_buffer(const std::string& where, const void* data, std::int64_t byt
   if (bytes == 0) return {};
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   if (data == nullptr)
-    return Status::invalid(where + ": got null, expected a buffer of " + text(bytes) + " bytes");
+    return Status::invalid(where, ": got null, expected a buffer of ", text(bytes), " bytes");
   if (address % static_cast<std::uintptr_t>(alignment) != 0) {
-    return Status::invalid(where + ": got an address that is not a multiple of " + text(alignment) +
+    return Status::invalid(where, ": got an address that is not a multiple of ", text(alignment),
                            ", its alignment");
   }
   if (address + static_cast<std::uintptr_t>(bytes) < address) {
-    return Status::invalid(where + ": its " + text(bytes) + " bytes run past the end of the address space");
+    return Status::invalid(where, ": its ", text(bytes), " bytes run past the end of the address space");
   }
   return {};
 }
 
 Status check_tensor(const std::string& where, const GroupConfig& config, const TensorArgs& t,
                     std::size_t number, bool with_grad, std::vector<BufferRange>& ranges) {
-  if (Status bad = check_spec(where, t.spec); !bad.ok()) return bad;
-  if (Status bad = check_format_taken(where, config.algorithm, t.spec.format); !bad.ok()) return bad;
+  OCTAVO_TRY(check_spec(where, t.spec));
+  OCTAVO_TRY(check_format_taken(where, config.algorithm, t.spec.format));
   if (t.offset < 0 || t.offset > kMaxNumel) {
-    return Status::invalid(where + ".offset: got " + text(t.offset) + ", expected 0 to 2^48");
+    return Status::invalid(where, ".offset: got ", text(t.offset), ", expected 0 to 2^48");
   }
   const auto sizes = layout(config, t.spec);
   if (!sizes.ok()) return sizes.status();
   return for_buffers(t, *sizes,
                      [&](const char* field, const void* data, std::int64_t bytes, std::int64_t alignment,
                          bool written) -> Status {
-                       if (!written && !with_grad) return {};  // only the gradient is not written
-                       if (Status bad = check_buffer(where + "." + field, data, bytes, alignment); !bad.ok())
-                         return bad;
+                       if (!written && !with_grad)
+                         return {};  // the gradient is the only buffer that is not written
+                       OCTAVO_TRY(check_buffer(where + "." + field, data, bytes, alignment));
                        const auto begin = reinterpret_cast<std::uintptr_t>(data);
                        const auto end = begin + static_cast<std::uintptr_t>(bytes);
                        if (bytes > 0) ranges.push_back({begin, end, written, number, field});
@@ -267,12 +265,12 @@ Status check_tensor(const std::string& where, const GroupConfig& config, const T
 }
 
 Status check_tensors(const GroupConfig& config, std::span<const TensorArgs> tensors) {
-  if (Status bad = check_config(config); !bad.ok()) return bad;
+  OCTAVO_TRY(check_config(config));
   std::vector<BufferRange> ranges;
   ranges.reserve(tensors.size() * 7);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::string where = tag(config) + " tensors[" + std::to_string(i) + "]";
-    if (Status bad = check_tensor(where, config, tensors[i], i, true, ranges); !bad.ok()) return bad;
+    OCTAVO_TRY(check_tensor(where, config, tensors[i], i, true, ranges));
   }
   return check_overlap(tag(config), ranges);
 }
@@ -283,10 +281,9 @@ Status check_grads(std::span<const GradView> grads) {
     TensorSpec spec;
     spec.numel = grads[i].numel;
     spec.grad_dtype = grads[i].dtype;
-    if (Status bad = check_spec(where, spec); !bad.ok()) return bad;
+    OCTAVO_TRY(check_spec(where, spec));
     const std::int64_t size = dtype_bytes(grads[i].dtype);
-    if (Status bad = check_buffer(where + ".data", grads[i].data, grads[i].numel * size, size); !bad.ok())
-      return bad;
+    OCTAVO_TRY(check_buffer(where + ".data", grads[i].data, grads[i].numel * size, size));
   }
   return {};
 }
@@ -295,7 +292,7 @@ Status check_apart(const char* field, std::span<const std::byte> bytes, std::spa
   for (std::size_t i = 0; i < grads.size(); ++i) {
     const auto size = static_cast<std::size_t>(grads[i].numel * dtype_bytes(grads[i].dtype));
     if (shares_bytes({static_cast<const std::byte*>(grads[i].data), size}, bytes)) {
-      return Status::invalid(std::string("[grad_norm] ") + field + ": overlaps grads[" + std::to_string(i) +
+      return Status::invalid("[grad_norm] ", field, ": overlaps grads[", i,
                              "].data; it must not share memory with a gradient");
     }
   }
@@ -321,7 +318,7 @@ bool shares_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 Status check_threads(const std::string& where, int threads) {
   if (threads >= 0 && threads <= 4096) return {};
-  return Status::invalid(where + " threads: got " + text(threads) + ", expected 0 to 4096");
+  return Status::invalid(where, " threads: got ", text(threads), ", expected 0 to 4096");
 }
 
 Status check_stream(const std::string& where, Device device, const void* stream) {
@@ -332,8 +329,8 @@ Status check_stream(const std::string& where, Device device, const void* stream)
 Status check_workspace(const std::string& where, std::span<const std::byte> workspace, std::int64_t needed,
                        const char* source) {
   if (static_cast<std::int64_t>(workspace.size()) < needed) {
-    return Status::invalid(where + " workspace: got " + std::to_string(workspace.size()) +
-                           " bytes, expected " + text(needed) + " (" + source + ")");
+    return Status::invalid(where, " workspace: got ", workspace.size(), " bytes, expected ", text(needed),
+                           " (", source, ")");
   }
   return check_buffer(where + " workspace", workspace.data(), needed, 16);
 }
@@ -342,11 +339,11 @@ Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t 
   const std::string where = tag(config) + " ";
   const HyperParams& h = args.hyper;
   const auto bad_number = [&](const char* field, double value, const char* expected) {
-    return Status::invalid(where + field + ": got " + text(value) + ", expected " + expected);
+    return Status::invalid(where, field, ": got ", text(value), ", expected ", expected);
   };
-  if (Status bad = check_hyper(config, h, args.scalars.lr != nullptr); !bad.ok()) return bad;
+  OCTAVO_TRY(check_hyper(config, h, args.scalars.lr != nullptr));
   if (h.decay != Decay::by_name && h.decay != Decay::coupled && h.decay != Decay::decoupled) {
-    return Status::invalid(where + "decay: got " + text(static_cast<std::uint32_t>(h.decay)) +
+    return Status::invalid(where, "decay: got ", text(static_cast<std::uint32_t>(h.decay)),
                            ", expected 0 (by name), 1 (coupled) or 2 (decoupled)");
   }
   if (!within(Range::any, args.grad_factor))
@@ -360,7 +357,7 @@ Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t 
         "grad_factor (clip_factor)");
   }
   if (args.scalars.step == nullptr && args.step < 1)
-    return Status::invalid(where + "step: got " + text(args.step) + ", expected 1 for the first step");
+    return Status::invalid(where, "step: got ", text(args.step), ", expected 1 for the first step");
   return first_error(
       {check_scalars(tag(config), args.scalars), check_threads(tag(config), args.threads),
        check_stream(tag(config), config.device, args.stream),

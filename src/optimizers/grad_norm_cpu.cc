@@ -57,7 +57,7 @@ class CpuNorm final : public NormBackend {
       const std::int64_t count = std::min(cpu::kNormChunk, grad.numel - begin);
       const cpu::NormPart part = (*kernels)->norm(grad.data, grad.dtype, begin, count, 1.0F, &scratch);
       sums[static_cast<std::size_t>(chunk)] = part.sum;
-      raise(max_bits, part.max_bits);
+      raise_maximum(max_bits, part.max_bits);
       nonfinite += part.nonfinite;
     };
     cpu::parallel_for(chunks, threads, body);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "optimizers/group.h"
 
-#include "core/first_error.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "status/first_error.h"
 
 namespace octavo {
 namespace {
 
 // On a GPU: every buffer is the device's memory.
-Status check_places(const GroupConfig& config, std::span<const TensorArgs> tensors, DeviceWork& work) {
+Status check_places(const GroupConfig& config, std::span<const TensorArgs> tensors, NormOps& work) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const TensorArgs& t = tensors[i];
     if (t.spec.numel == 0) continue;

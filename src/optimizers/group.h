@@ -42,7 +42,7 @@ class Group {
 
   GroupConfig config_;
   std::vector<TensorArgs> tensors_;
-  std::unique_ptr<DeviceWork> work_;
+  std::unique_ptr<NormOps> work_;
   std::unique_ptr<StepBackend> backend_;
   const void* workspace_ = nullptr;  // these were checked by the last step
   std::array<const void*, 6> scalars_ = {};

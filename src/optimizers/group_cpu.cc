@@ -6,7 +6,7 @@
 #include "cpu/threads.h"
 #include "formula/decide.h"
 #include "optimizers/backend.h"
-#include "optimizers/resolve.h"
+#include "optimizers/format_resolution.h"
 
 #include <algorithm>
 #include <atomic>
@@ -28,11 +28,11 @@ struct Tensor {
   StateFormat stored;
   std::int64_t block;
   // Axis scales only, for each slot: floats from the workspace's start to the new maxima, and from the start
-  // of axis_values_ to folded scales and, behind them, folded reciprocals.
+  // of rank1_values_ to folded scales and, behind them, folded reciprocals.
   std::array<std::int64_t, kMaxSlots> workspace_at{}, folded_at{};
   cpu::Fold fold{};
   std::size_t first_part = 0, parts = 0;
-  bool axes = false;
+  bool rank1 = false;
   std::size_t first_run = 0, runs = 0;
   float ratio = 1.0F;  // in this step, where the rule measures
 };
@@ -47,10 +47,10 @@ struct ConstsOf<TypeList<Algo...>> {
 
 // Neighbouring runs of a tensor with axis scales, whose maxima of rows and columns one thread gathers in
 // memory of its own: threads share nothing, and the parts are joined when all are there.
-struct AxisPart {
+struct Rank1Part {
   std::size_t tensor, first_run, runs;
   std::int64_t first_row, rows;
-  std::array<std::int64_t, kMaxSlots> at{};  // floats from the start of axis_values_
+  std::array<std::int64_t, kMaxSlots> at{};  // floats from the start of rank1_values_
 
   [[nodiscard]] std::int64_t floats(const cpu::Fold& fold) const { return rows + fold.columns; }
 };
@@ -75,10 +75,10 @@ class CpuStep final : public StepBackend {
         runs_.push_back({i, at, std::min(kRun, spec.numel - at)});
       }
       t.runs = runs_.size() - t.first_run;
-      add_axes(i, t);
+      add_rank1(i, t);
       tensors_.push_back(t);
     }
-    axis_values_.resize(static_cast<std::size_t>(axis_floats_) + cpu::kPad);  // vectors read beyond the end
+    rank1_values_.resize(static_cast<std::size_t>(rank1_floats_) + cpu::kPad);  // vectors read beyond the end
   }
 
   Status bind_grads(std::span<const void* const> grads) override {
@@ -91,24 +91,25 @@ class CpuStep final : public StepBackend {
     if (!kernels.ok()) return kernels.status();
 
     const cpu::FloatMode mode;
-    const formula::Order order = formula::order_of(describe(config_.algorithm)->decay, args);
-    const std::int64_t counted =
-        formula::must_count(order) ? count_nonfinite(**kernels, formula::unscale_of(order), args.threads) : 0;
-    const formula::Decision decision = formula::decide(order, counted);
+    const formula::StepInputs inputs = formula::step_inputs(describe(config_.algorithm)->decay, args);
+    const std::int64_t counted = formula::must_count(inputs)
+                                     ? count_nonfinite(**kernels, formula::unscale_of(inputs), args.threads)
+                                     : 0;
+    const formula::Decision decision = formula::decide(inputs, counted);
     if (decision.report.skipped) {
-      formula::publish(order, decision);
+      formula::publish(inputs, decision);
       return decision.report;
     }
-    const auto consts = constants(order, decision);
+    const auto consts = constants(inputs, decision);
     const Step now{args, decision.step, consts.bytes};
-    for_axes(now, [&](const Tensor& t, std::size_t s) {
-      cpu::fold_scales(shape_of(t), t.fold, t.args.state[s].scales, axis_values(t.folded_at[s]));
+    for_rank1(now, [&](const Tensor& t, std::size_t s) {
+      cpu::fold_scales(shape_of(t), t.fold, t.args.state[s].scales, rank1_values(t.folded_at[s]));
     });
-    if (kRuleFacts[algorithm_].passes > 1) measure(**kernels, now);
-    if (!axis_parts_.empty()) find_maxima(**kernels, now);
+    if (kRuleFacts[algorithm_].passes > 1) find_trust_ratios(**kernels, now);
+    if (!rank1_parts_.empty()) find_maxima(**kernels, now);
     pass(**kernels, now);
-    for_axes(now, [&](const Tensor& t, std::size_t s) { publish_axes(now, t, s); });
-    formula::publish(order, decision);
+    for_rank1(now, [&](const Tensor& t, std::size_t s) { publish_rank1(now, t, s); });
+    formula::publish(inputs, decision);
     return decision.report;
   }
 
@@ -117,12 +118,12 @@ class CpuStep final : public StepBackend {
  private:
   [[nodiscard]] std::size_t slot_count() const { return static_cast<std::size_t>(slots_.count); }
 
-  [[nodiscard]] ConstsOf<Algorithms> constants(const formula::Order& order,
+  [[nodiscard]] ConstsOf<Algorithms> constants(const formula::StepInputs& inputs,
                                                const formula::Decision& decision) const {
     ConstsOf<Algorithms> out{};
     at_index(Algorithms{}, algorithm_, [&](auto algo) {
       using A = decltype(algo);
-      new (out.bytes) typename A::Consts(formula::constants<A>(order, decision));
+      new (out.bytes) typename A::Consts(formula::constants<A>(inputs, decision));
       return 0;
     });
     return out;
@@ -143,9 +144,9 @@ class CpuStep final : public StepBackend {
       task.codes[s] = t.args.state[s].codes;
       task.scales_in[s] = t.args.state[s].scales;
       task.scales_out[s] = t.args.state[s].scales;
-      if (has_axis_scales(t.stored, slots_.moment[s])) {
-        task.scales_in[s] = axis_values(t.folded_at[s]);
-        task.scales_out[s] = axis_values(t.folded_at[s] + t.fold.rows + t.fold.columns);
+      if (has_rank1_scales(t.stored, slots_.moment[s])) {
+        task.scales_in[s] = rank1_values(t.folded_at[s]);
+        task.scales_out[s] = rank1_values(t.folded_at[s] + t.fold.rows + t.fold.columns);
       }
       task.keys[1 + s] = key(1 + s);
     }
@@ -179,7 +180,7 @@ class CpuStep final : public StepBackend {
   }
 
   // The first of two passes: the sums of every run, then of every tensor, then its ratio.
-  void measure(const cpu::Kernels& kernels, const Step& now) {
+  void find_trust_ratios(const cpu::Kernels& kernels, const Step& now) {
     sums_.resize(runs_.size());
     auto body = [&](std::int64_t i, cpu::Scratch& scratch) {
       const auto index = static_cast<std::size_t>(i);
@@ -201,7 +202,7 @@ class CpuStep final : public StepBackend {
     }
     at_index(Algorithms{}, algorithm_, [&](auto algo) {
       using A = decltype(algo);
-      if constexpr (formula::kMeasures<A>) {
+      if constexpr (formula::kHasTrustRatio<A>) {
         const auto& consts = *static_cast<const typename A::Consts*>(now.consts);
         for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i].ratio = A::ratio(consts, totals_[i]);
       }
@@ -219,81 +220,81 @@ class CpuStep final : public StepBackend {
   }
 
   // Places for a tensor's axis values, and its parts: of so many rows that their columns' maxima are few.
-  void add_axes(std::size_t index, Tensor& t) {
+  void add_rank1(std::size_t index, Tensor& t) {
     constexpr std::int64_t kRows = 64;
     for (std::size_t s = 0; s < slot_count() && t.runs > 0; ++s) {
-      if (!has_axis_scales(t.stored, slots_.moment[s])) continue;
-      t.axes = true;
+      if (!has_rank1_scales(t.stored, slots_.moment[s])) continue;
+      t.rank1 = true;
       t.fold = cpu::fold_of(shape_of(t));
       t.workspace_at[s] = workspace_floats_;
-      workspace_floats_ += cpu::axis_maxima_count(shape_of(t));
-      t.folded_at[s] = axis_floats_;
-      axis_floats_ += 2 * (t.fold.rows + t.fold.columns);
+      workspace_floats_ += cpu::rank1_maxima_count(shape_of(t));
+      t.folded_at[s] = rank1_floats_;
+      rank1_floats_ += 2 * (t.fold.rows + t.fold.columns);
     }
-    if (!t.axes) return;
-    axis_tensors_.push_back(index);
-    t.first_part = axis_parts_.size();
+    if (!t.rank1) return;
+    rank1_tensors_.push_back(index);
+    t.first_part = rank1_parts_.size();
     const auto together = static_cast<std::size_t>((kRows * t.fold.columns + kRun - 1) / kRun);
     for (std::size_t at = 0; at < t.runs; at += together) {
-      AxisPart part{index, t.first_run + at, std::min(together, t.runs - at), 0, 0};
+      Rank1Part part{index, t.first_run + at, std::min(together, t.runs - at), 0, 0};
       const Run& last = runs_[part.first_run + part.runs - 1];
       part.first_row = runs_[part.first_run].begin / t.fold.columns;
       part.rows = (last.begin + last.count - 1) / t.fold.columns + 1 - part.first_row;
       for (std::size_t s = 0; s < slot_count(); ++s) {
-        if (!has_axis_scales(t.stored, slots_.moment[s])) continue;
-        part.at[s] = axis_floats_;
-        axis_floats_ += part.floats(t.fold);
+        if (!has_rank1_scales(t.stored, slots_.moment[s])) continue;
+        part.at[s] = rank1_floats_;
+        rank1_floats_ += part.floats(t.fold);
       }
-      axis_parts_.push_back(part);
+      rank1_parts_.push_back(part);
     }
-    t.parts = axis_parts_.size() - t.first_part;
+    t.parts = rank1_parts_.size() - t.first_part;
   }
 
   // f(tensor, slot) for all moments with axis scales, tensors in parallel.
   template <class Fn>
-  void for_axes(const Step& now, Fn&& f) const {
+  void for_rank1(const Step& now, Fn&& f) const {
     auto body = [&](std::int64_t i, cpu::Scratch&) {
-      const Tensor& t = tensors_[axis_tensors_[static_cast<std::size_t>(i)]];
+      const Tensor& t = tensors_[rank1_tensors_[static_cast<std::size_t>(i)]];
       for (std::size_t s = 0; s < slot_count(); ++s) {
-        if (has_axis_scales(t.stored, slots_.moment[s])) f(t, s);
+        if (has_rank1_scales(t.stored, slots_.moment[s])) f(t, s);
       }
     };
-    if (!axis_tensors_.empty())
-      cpu::parallel_for(static_cast<std::int64_t>(axis_tensors_.size()), now.args.threads, body);
+    if (!rank1_tensors_.empty())
+      cpu::parallel_for(static_cast<std::int64_t>(rank1_tensors_.size()), now.args.threads, body);
   }
 
   // The first pass with axis scales: the maxima of every part, then of tensors, and what moments are encoded
   // by.
   void find_maxima(const cpu::Kernels& kernels, const Step& now) const {
     auto body = [&](std::int64_t i, cpu::Scratch& scratch) {
-      const AxisPart& part = axis_parts_[static_cast<std::size_t>(i)];
+      const Rank1Part& part = rank1_parts_[static_cast<std::size_t>(i)];
       const Tensor& t = tensors_[part.tensor];
       for (std::size_t s = 0; s < slot_count(); ++s) {
-        if (has_axis_scales(t.stored, slots_.moment[s]))
-          std::fill_n(axis_values(part.at[s]), part.floats(t.fold), 0.0F);
+        if (has_rank1_scales(t.stored, slots_.moment[s]))
+          std::fill_n(rank1_values(part.at[s]), part.floats(t.fold), 0.0F);
       }
       for (std::size_t run = part.first_run; run < part.first_run + part.runs; ++run) {
         cpu::StepTask one = task(runs_[run], now, scratch);
-        one.measure = true;
+        one.maxima_only = true;
         one.first_row = part.first_row;
         one.part_rows = part.rows;
         for (std::size_t s = 0; s < slot_count(); ++s) {
-          if (has_axis_scales(t.stored, slots_.moment[s])) one.scales_out[s] = axis_values(part.at[s]);
+          if (has_rank1_scales(t.stored, slots_.moment[s])) one.scales_out[s] = rank1_values(part.at[s]);
         }
         kernels.step[algorithm_][static_cast<std::size_t>(t.stored)](one);
       }
     };
-    cpu::parallel_for(static_cast<std::int64_t>(axis_parts_.size()), now.args.threads, body);
-    for_axes(now, [&](const Tensor& t, std::size_t s) { join_parts(now, t, s); });
+    cpu::parallel_for(static_cast<std::int64_t>(rank1_parts_.size()), now.args.threads, body);
+    for_rank1(now, [&](const Tensor& t, std::size_t s) { join_parts(now, t, s); });
   }
   void join_parts(const Step& now, const Tensor& t, std::size_t s) const {
-    float* const folded = axis_values(t.folded_at[s] + t.fold.rows + t.fold.columns);
+    float* const folded = rank1_values(t.folded_at[s] + t.fold.rows + t.fold.columns);
     std::fill_n(folded, t.fold.rows + t.fold.columns, 0.0F);
     for (std::size_t i = t.first_part; i < t.first_part + t.parts; ++i) {
-      const AxisPart& part = axis_parts_[i];
-      const float* const from = axis_values(part.at[s]);
-      cpu::raise_values(from, part.rows, folded + part.first_row);
-      cpu::raise_values(from + part.rows, t.fold.columns, folded + t.fold.rows);
+      const Rank1Part& part = rank1_parts_[i];
+      const float* const from = rank1_values(part.at[s]);
+      cpu::raise_maxima_to(from, part.rows, folded + part.first_row);
+      cpu::raise_maxima_to(from + part.rows, t.fold.columns, folded + t.fold.rows);
     }
     float* const maxima = new_maxima(now, t, s);
     cpu::unfold_maxima(shape_of(t), t.fold, folded, maxima);
@@ -303,9 +304,9 @@ class CpuStep final : public StepBackend {
   static float* new_maxima(const Step& now, const Tensor& t, std::size_t s) {
     return reinterpret_cast<float*>(now.args.workspace.data()) + t.workspace_at[s];
   }
-  static void publish_axes(const Step& now, const Tensor& t, std::size_t s) {
+  static void publish_rank1(const Step& now, const Tensor& t, std::size_t s) {
     const float* const maxima = new_maxima(now, t, s);
-    const std::int64_t count = cpu::axis_maxima_count(shape_of(t));
+    const std::int64_t count = cpu::rank1_maxima_count(shape_of(t));
     for (std::int64_t i = 0; i < count; ++i)
       t.args.state[s].scales[i] = formula::canonical(scalar::F32(maxima[i])).v;
   }
@@ -313,7 +314,7 @@ class CpuStep final : public StepBackend {
   [[nodiscard]] static cpu::Shape shape_of(const Tensor& t) {
     return {t.args.spec.shape.data(), t.args.spec.ndim};
   }
-  [[nodiscard]] float* axis_values(std::int64_t at) const { return axis_values_.data() + at; }
+  [[nodiscard]] float* rank1_values(std::int64_t at) const { return rank1_values_.data() + at; }
 
   GroupConfig config_;
   std::size_t algorithm_;
@@ -321,10 +322,10 @@ class CpuStep final : public StepBackend {
   std::vector<Tensor> tensors_;
   std::vector<Run> runs_;
   std::vector<formula::Sums> sums_, totals_;  // of each run, of each tensor
-  std::vector<std::size_t> axis_tensors_;
-  std::vector<AxisPart> axis_parts_;
-  mutable std::vector<float> axis_values_;  // folded scales and reciprocals of tensors, maxima of parts
-  std::int64_t workspace_floats_ = 0, axis_floats_ = 0;
+  std::vector<std::size_t> rank1_tensors_;
+  std::vector<Rank1Part> rank1_parts_;
+  mutable std::vector<float> rank1_values_;  // folded scales and reciprocals of tensors, maxima of parts
+  std::int64_t workspace_floats_ = 0, rank1_floats_ = 0;
 };
 
 }  // namespace

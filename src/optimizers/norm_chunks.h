@@ -18,7 +18,7 @@ inline std::int64_t chunks_of(std::int64_t numel) {
   return (numel + formula::kNormChunk - 1) / formula::kNormChunk;
 }
 
-inline void raise(std::atomic<std::uint32_t>& max_bits, std::uint32_t to) {
+inline void raise_maximum(std::atomic<std::uint32_t>& max_bits, std::uint32_t to) {
   for (std::uint32_t old = max_bits.load(); old < to && !max_bits.compare_exchange_weak(old, to);) {
   }
 }

@@ -2,8 +2,8 @@
 #include "optimizers/norm_group.h"
 
 #include "formula/decide.h"
+#include "optimizers/checks.h"
 #include "optimizers/norm_chunks.h"
-#include "optimizers/resolve.h"
 
 #include <algorithm>
 

@@ -34,7 +34,7 @@ class NormGroup {
 
   Device device_;
   std::vector<GradView> grads_;
-  std::unique_ptr<DeviceWork> work_;
+  std::unique_ptr<NormOps> work_;
   std::unique_ptr<NormBackend> backend_;
 };
 

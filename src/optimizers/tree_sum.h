@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "formula/measure.h"
+#include "formula/trust_ratio.h"
 
 #include <span>
 

@@ -58,7 +58,7 @@ TEST(Formats, AreTheseByNumber) {
     EXPECT_EQ(facts(info, Moment::first), rows[i].first);
     EXPECT_EQ(facts(info, Moment::second), rows[i].second);
     const bool axes = rows[i].name == "4bit-rank1";
-    EXPECT_EQ(info.of_vectors, axes ? StateFormat::int4 : info.number);
+    EXPECT_EQ(info.format_for_1d, axes ? StateFormat::int4 : info.number);
     EXPECT_EQ(octavo::describe(info.number), &info);
   }
   const auto beyond = static_cast<StateFormat>(rows.size());
@@ -171,7 +171,7 @@ TEST(Formats, ThroughTheCAbi) {
     EXPECT_EQ(got.number, static_cast<uint32_t>(info.number));
     EXPECT_STREQ(got.name, std::string(info.name).c_str());  // with a zero behind it, pairs too
     EXPECT_EQ(got.default_block, info.default_block);
-    EXPECT_EQ(got.of_vectors, static_cast<uint32_t>(info.of_vectors));
+    EXPECT_EQ(got.of_vectors, static_cast<uint32_t>(info.format_for_1d));
     for (std::size_t m = 0; m < 2; ++m) {
       EXPECT_EQ(got.moment[m].bits, static_cast<uint32_t>(info.moment[m].bits));
       EXPECT_EQ(got.moment[m].scale, static_cast<uint32_t>(info.moment[m].scale));

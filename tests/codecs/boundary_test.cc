@@ -1,5 +1,5 @@
-// Where one code ends and the next begins: the float nearest to every midpoint and three floats on each side,
-// for every map, against a search by exact distance. Every code is also found again from its own value.
+// Tests the boundaries between codes: for every map, the float nearest to each midpoint and three floats on
+// each side are compared with a search by exact distance. Every code is also found from its own value.
 // SPDX-License-Identifier: MIT
 #include "tests/reference/minifloat.h"
 #include "tests/support/moment.h"
@@ -19,7 +19,7 @@ using octavo::StateFormat;
 
 struct Grid {
   MomentSpec spec;
-  std::vector<float> values;  // by code; NaN for a code that the search leaves out
+  std::vector<float> values;  // by code; NaN for a code that the search skips
   float largest = 1.0f;       // a block with this maximum has scale 1
 };
 
@@ -166,7 +166,7 @@ std::vector<std::uint8_t> codes_by(const std::string& implementation, const Grid
   return {encoded.code_bytes().begin(), encoded.code_bytes().end()};
 }
 
-// Whether all implementations give the codes of the scalar one, which looks them up. Signs alternate.
+// Checks that all implementations give the codes of the scalar one, which looks them up. Signs alternate.
 testing::AssertionResult same_codes(Grid grid, std::vector<float> values) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (i % 4096 == 0) values[i] = 1.0f;  // the block's scale
@@ -183,7 +183,7 @@ testing::AssertionResult same_codes(Grid grid, std::vector<float> values) {
   return testing::AssertionSuccess();
 }
 
-// Every float from 1/8 to 1 (with OCTAVO_TEST_QUICK one in 61), and one in 61 from there down to 2^-30.
+// Tests every float from 1/8 to 1 (with OCTAVO_TEST_QUICK one in 61), and one in 61 from there down to 2^-30.
 TEST(Boundary, EveryFloatHasTheScalarCode) {
   const std::uint32_t fine = std::getenv("OCTAVO_TEST_QUICK") != nullptr ? 61 : 1;
   const std::uint32_t middle = reference::bits_of(0x1p-3f);
@@ -196,7 +196,7 @@ TEST(Boundary, EveryFloatHasTheScalarCode) {
   }
 }
 
-// Ties, their neighbours, infinities and NaN, over the whole range of exponents.
+// Ties, their neighbours, infinities and NaN, over the full range of exponents.
 TEST(Boundary, Bf16StateRoundsToNearestEven) {
   std::vector<float> values;
   for (std::uint32_t high = 0; high < 0x10000u; high += 37) {

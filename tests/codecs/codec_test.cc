@@ -1,5 +1,5 @@
-// Every format, moment, block size and implementation: the library's bytes equal the reference's, on ordinary
-// and on special values, for sizes around the blocks.
+// Compares the library's bytes with the reference's for every format, moment, block size and implementation,
+// on ordinary and on special values, for sizes around the blocks.
 // SPDX-License-Identifier: MIT
 #include "tests/reference/formats.h"
 #include "tests/support/moment.h"
@@ -34,7 +34,7 @@ struct Input {
   std::vector<float> values;
 };
 
-// Puts `value` in every block, at a place that moves from block to block.
+// Puts `value` into every block, at an index that changes from block to block.
 std::vector<float> sprinkled(std::vector<float> values, float value, std::size_t every) {
   for (std::size_t i = every / 3; i < values.size(); i += every + 1) values[i] = value;
   return values;
@@ -80,7 +80,7 @@ std::vector<MomentSpec> specs() {
   return list;
 }
 
-// The reference decodes its own maps; the peers' tables are pinned by checksum.
+// The reference decodes its own maps. The tables of bitsandbytes and torchao are fixed by checksums.
 TEST(Codec, ReferenceMapsAreThePeersTables) {
   EXPECT_EQ(crc32(reference::map_8bit(Moment::first).data(), 1024), 0x1B137AEBu);
   EXPECT_EQ(crc32(reference::map_8bit(Moment::second).data(), 1024), 0xE871278Fu);
@@ -140,7 +140,7 @@ TEST(Codec, DecodeEqualsReferenceOnEncodedValues) {
   }
 }
 
-// Codes and scales that no encoder writes: every byte pattern has a defined value.
+// Tests codes and scales that no encoder writes: every byte pattern has a defined value.
 TEST(Codec, DecodeEqualsReferenceOnAnyBytes) {
   for (const std::string& implementation : supported_implementations()) {
     const ForcedImplementation forced(implementation);

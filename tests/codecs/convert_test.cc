@@ -1,5 +1,4 @@
-// Conversion between any two formats equals decoding and encoding; the inspector counts what a plain loop
-// counts.
+// Conversion between any two formats equals decoding and encoding; inspect() counts the same as a plain loop.
 // SPDX-License-Identifier: MIT
 #include "tests/support/moment.h"
 #include "tests/support/random.h"
@@ -105,8 +104,8 @@ TEST(Inspect, SaturationAndNonFinite) {
   const MomentSpec spec{Moment::second, StateFormat::int8, 32, 96, {}, 0};
   std::vector<float> values(96, 0.5f);
   values[3] = values[9] = 1.0f;                 // two elements on code 255 of the first block
-  std::fill_n(values.begin() + 32, 32, 0.25f);  // a block that is all maximum
-  values[70] = NAN;                             // a block that is all NaN
+  std::fill_n(values.begin() + 32, 32, 0.25f);  // all elements of the block are its maximum
+  values[70] = NAN;                             // all elements of the block are NaN
   const EncodedBuffers encoded = encode(spec, values);
   const auto report = octavo::inspect(spec, encoded.code_span(), encoded.scale_span(), {}).value();
   EXPECT_EQ(report.saturated, 2 + 32);

@@ -1,5 +1,5 @@
-// 4bit-rank1: per-axis maxima and the smallest of them as an element's scale, on shapes of any rank, against
-// loops over the axes written out here as the paper defines them, and against the reference.
+// Tests 4bit-rank1, whose scale of an element is the smallest of its per-axis maxima, on shapes of any rank:
+// against loops over the axes by the paper's definition, and against the reference.
 // SPDX-License-Identifier: MIT
 #include "tests/support/moment.h"
 #include "tests/support/random.h"
@@ -49,8 +49,8 @@ TEST(Rank1, EncodeAndDecodeEqualReference) {
   }
 }
 
-// The paper: mu_r[j] = max over the slice with index j on axis r; scale = min over r of mu_r[i_r]; code = the
-// nearest of 1/16 ... 16/16 to x / scale. Four loops, no flattening.
+// The paper's definition: mu_r[j] = max over the slice with index j on axis r; scale = min over r of
+// mu_r[i_r]; code = the nearest of 1/16 ... 16/16 to x / scale. Four loops, no flattening.
 TEST(Rank1, FourDimensionsByThePapersDefinition) {
   constexpr int kA = 5, kB = 3, kC = 4, kD = 6;
   const MomentSpec spec = rank1_spec({kA, kB, kC, kD});
@@ -88,7 +88,7 @@ TEST(Rank1, FourDimensionsByThePapersDefinition) {
     if (x == 0.0f) {
       EXPECT_EQ(code, 0);
     } else {
-      // Half a step, and what two fp32 roundings of a number up to 16 may add.
+      // The bound is half a step and the error of two fp32 roundings of a number up to 16.
       EXPECT_LE(std::fabs(std::clamp(steps, 1.0, 16.0) - (code + 1)), 0.5 + 32.0 * 0x1p-24) << index;
     }
     ++index;

@@ -1,5 +1,5 @@
-// bf16 weights with their master bits, to fp32 and back: the bits that docs/formats.md gives, and those that
-// a step writes.
+// Converts bf16 weights with residuals to fp32 and back, and compares the bits with docs/formats.md and with
+// those of a step.
 // SPDX-License-Identifier: MIT
 #include "tests/reference/elements.h"
 
@@ -38,7 +38,7 @@ std::vector<float> join(WeightStore store, const Halves& halves) {
   return out;
 }
 
-// All exponents, both signs, low bits around every place where something is rounded.
+// Returns all exponents, both signs, and low bits around every rounding boundary.
 std::vector<float> awkward() {
   std::vector<float> out;
   for (std::uint32_t high = 0; high < 0x10000; high += 0x3F) {
@@ -53,7 +53,7 @@ std::vector<float> awkward() {
   return out;
 }
 
-// docs/formats.md: what a store reads back.
+// Returns the value that a store reads back, by docs/formats.md.
 std::uint32_t read_back(WeightStore store, float value) {
   const std::uint32_t b = std::isnan(value) ? 0x7FC00000U : bits_of(value);
   switch (store) {
@@ -101,7 +101,7 @@ TEST(Weights, WrongSizesAreErrors) {
             "[join_weights] residual: got 4 bytes, expected 0");
   weights.resize(3);
   EXPECT_EQ(octavo::join_weights(WeightStore::residual8, weights, residual, values).message(),
-            "[join_weights] weights: got 3 elements, expected as many as values, 4");
+            "[join_weights] weights: got 3 elements, expected the number of values, 4");
   EXPECT_FALSE(octavo::split_weights(static_cast<WeightStore>(9), values, weights, residual).ok());
 }
 

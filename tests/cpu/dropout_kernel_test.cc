@@ -1,5 +1,5 @@
-// Dropout beyond what memory holds: elements whose counters cross 2^32, with every implementation against the
-// scalar lane, one element at a time.
+// Tests dropout beyond the size of memory: elements whose counters cross 2^32, with every implementation
+// against the scalar lane, one element at a time.
 // SPDX-License-Identifier: MIT
 #include "cpu/implementations.h"
 

@@ -1,5 +1,5 @@
-// The pool: every index once, exceptions that leave only when every thread has left, workers that are not
-// bound to the CPU of their caller, and memory that runs out before, never during, the work.
+// Tests the thread pool: every index runs once, an exception leaves only when every thread has left, workers
+// are not bound to their caller's CPU, and memory runs out before the work and never during it.
 // SPDX-License-Identifier: MIT
 #include "cpu/threads.h"
 
@@ -25,12 +25,12 @@
 
 namespace {
 
-// Allocations of this many bytes or more fail on threads where it is set; 0: none.
+// Allocations of this many bytes or more fail on threads that set it; 0: none fail.
 thread_local std::size_t refused_from = 0;
 }  // namespace
 
-// Both forms and both deletes, so that sanitizers see pairs that match. Not inline: GCC would warn of free
-// beside new.
+// Both forms of new and delete are replaced, so that sanitizers see matching pairs. They are not inline,
+// because GCC would warn about free next to new.
 [[gnu::noinline]] void* operator new(std::size_t size) {
   void* memory = refused_from != 0 && size >= refused_from ? nullptr : std::malloc(size);
   if (memory == nullptr) throw std::bad_alloc();
@@ -57,7 +57,7 @@ thread_local std::size_t refused_from = 0;
 namespace octavo::cpu {
 namespace {
 
-// Waits until `count` threads have come here, so that each of a job's indices is on a thread of its own.
+// Waits until `count` threads have arrived, so that each index of a job runs on a different thread.
 class Meeting {
  public:
   explicit Meeting(int count) : missing_(count) {}
@@ -118,7 +118,7 @@ TEST(Pool, NoBodyBeginsAfterAnException) {
   EXPECT_LT(begun, kCount);
 }
 
-// The CPU masks of the workers of a thread that is bound to one CPU.
+// Returns the CPU masks of the workers whose caller is bound to one CPU.
 std::vector<cpu_set_t> masks_of_workers(int threads) {
   std::mutex mutex;
   std::vector<cpu_set_t> masks;
@@ -153,11 +153,11 @@ cpu_set_t first_of(const cpu_set_t& mask) {
   return one;
 }
 
-// New workers each time: the pool is asked for more than any test before. The last two tests of it come in
-// this order, because the second loads an OpenMP runtime.
+// The workers are new, because each test uses more of them than all tests before. The last two tests of this
+// suite must run in this order, because the second loads an OpenMP runtime.
 TEST(PoolAffinity, WorkersHaveTheProcessMask) {
   const cpu_set_t all = mask_of(0);
-  if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "one CPU: nothing to tell apart";
+  if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "one CPU: there is nothing to compare";
   std::vector<cpu_set_t> masks;
   int count = 0;
   std::thread bound([&] {
@@ -175,7 +175,7 @@ TEST(PoolAffinity, WorkersHaveTheProcessMask) {
 // GCC's OpenMP runtime binds the thread that loads it as soon as it is loaded.
 TEST(PoolAffinity, AnOpenMpRuntimeThatBindsTheMainThread) {
   const cpu_set_t all = mask_of(0);
-  if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "one CPU: nothing to tell apart";
+  if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "one CPU: there is nothing to compare";
   ASSERT_EQ(setenv("OMP_PROC_BIND", "true", 1), 0);
   if (dlopen("libgomp.so.1", RTLD_NOW | RTLD_LOCAL) == nullptr) GTEST_SKIP() << "no libgomp.so.1 here";
   const cpu_set_t bound = mask_of(0);
@@ -187,7 +187,7 @@ TEST(PoolAffinity, AnOpenMpRuntimeThatBindsTheMainThread) {
   EXPECT_EQ(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
-// One fp32 parameter under SGD, large enough for several threads, with its step count in the caller's memory.
+// One fp32 parameter with SGD, large enough for several threads, with its step count in the caller's memory.
 struct Plain {
   std::vector<float> param = std::vector<float>(1U << 17, 1.0F), grad = std::vector<float>(1U << 17, 0.5F);
   std::int64_t taken = 6;
@@ -215,8 +215,8 @@ struct Plain {
   ~Plain() { octavo_group_destroy(group); }
 };
 
-// A thread that has never called the library, without the memory for its scratch: nothing is changed, and the
-// text needs no memory of its own.
+// The calling thread is new and has no memory for its scratch: nothing is changed, and the error message
+// allocates nothing.
 TEST(PoolMemory, ACallerWithoutMemoryChangesNothing) {
   Plain plain;
   octavo_status status = 0;
@@ -236,7 +236,7 @@ TEST(PoolMemory, ACallerWithoutMemoryChangesNothing) {
   for (const float p : plain.param) ASSERT_EQ(p, 1.0F);
 }
 
-// Rank-1 scales are written before the pool is asked for anything.
+// Rank-1 scales are written before the pool is used.
 TEST(PoolMemory, AnEncoderWithoutMemoryChangesNothing) {
   const MomentSpec spec{Moment::second, StateFormat::int4_rank1, 0, 64 * 64, {64, 64}, 2};
   const std::vector<float> values(64 * 64, 0.25F);
@@ -258,7 +258,7 @@ TEST(PoolMemory, AnEncoderWithoutMemoryChangesNothing) {
   for (const std::byte code : codes) ASSERT_EQ(code, std::byte{7});
 }
 
-// A worker without memory for its scratch does not take part; the others do the work.
+// A worker without memory for its scratch is not used; the others do the work.
 TEST(PoolMemory, FewerWorkersWithoutMemory) {
   const auto sum = [](int threads) {
     std::atomic<std::int64_t> total{0};

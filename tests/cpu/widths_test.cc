@@ -1,5 +1,5 @@
-// Codes of any width below eight bits: how they pack, and a toy format of six bits through the converters and
-// a step, against loops that know nothing of either.
+// Tests codes of any width below eight bits: their packing, and a toy format of six bits in the converters
+// and in a step, against independent loops.
 // SPDX-License-Identifier: MIT
 #include "core/builtin_registry.h"
 #include "cpu/block_codec.h"
@@ -21,7 +21,7 @@ using scalar::Lane;
 
 std::uint32_t next(std::uint32_t& state) { return (state = state * 1664525U + 1013904223U) >> 8; }
 
-// Bit by bit: code i is bits [i * width, (i + 1) * width) of the row, the highest first.
+// Packs bit by bit: code i is bits [i * width, (i + 1) * width) of the row, the highest first.
 std::vector<std::uint8_t> packed_by_bits(const std::vector<std::uint8_t>& codes, int width) {
   std::vector<std::uint8_t> out((codes.size() * static_cast<std::size_t>(width) + 7) / 8, 0);
   std::size_t at = 0;
@@ -59,7 +59,7 @@ TEST(Widths, CodesPackOneAfterTheOther) {
   check_width<7>();
 }
 
-// A moment in the toy format, by its definition: x to the nearest multiple of 1/32 (m) or 1/64 (v).
+// A moment in the toy format, by its definition: x rounded to the nearest multiple of 1/32 (m) or 1/64 (v).
 struct Moments {
   std::vector<float> values;
   std::vector<std::uint8_t> codes;
@@ -116,8 +116,8 @@ TEST(Widths, SixBitsConvert) {
   check_conversion<Moment::second>();
 }
 
-// Three steps of Adam with both moments in six bits, against the formula
-// alone: a moment is decoded, updated and encoded, in this order.
+// Compares three steps of Adam with both moments in six bits with the formula: a moment is decoded, updated
+// and encoded, in this order.
 TEST(Widths, SixBitsStep) {
   constexpr std::size_t kNumel = 1000;  // a partial block at the end
   constexpr std::size_t kBlock = 64;

@@ -1,6 +1,6 @@
-// What CMAKE_CUDA_ARCHITECTURES=release builds, by CUDA version: every device finds code that it can run, and
-// none that asks for more shared memory than the device has. And whose way a GPU can go
-// (src/cuda/runtime/arch.h).
+// Tests what CMAKE_CUDA_ARCHITECTURES=release builds, by CUDA version: every device finds code that it can
+// run, and none that needs more shared memory than the device has. Also tests which architectures a GPU can
+// emulate (src/cuda/runtime/arch.h).
 // SPDX-License-Identifier: MIT
 #include "cuda/runtime/arch.h"
 
@@ -15,7 +15,7 @@
 
 namespace {
 
-// Compute capability as in __CUDA_ARCH__, and bytes of shared memory a block may ask for (CUDA C++
+// Compute capability as in __CUDA_ARCH__, and the bytes of shared memory that a block may request (CUDA C++
 // Programming Guide, "Technical Specifications per Compute Capability").
 struct Device {
   int arch;
@@ -25,8 +25,8 @@ constexpr Device kDevices[] = {{750, 64 * 1024},  {800, 163 * 1024},  {860, 99 *
                                {900, 227 * 1024}, {1000, 227 * 1024}, {1030, 227 * 1024}, {1100, 227 * 1024},
                                {1200, 99 * 1024}, {1210, 99 * 1024}};
 
-// The code that a driver takes: machine code of the same major version and no newer minor, else the newest
-// PTX.
+// Returns the code that a driver chooses: machine code of the same major version and no newer minor,
+// otherwise the newest PTX.
 int code_for(int device, const std::string& list) {
   int real = 0;
   int ptx = 0;
@@ -57,13 +57,14 @@ TEST(CudaArchitectures, EveryDeviceFindsCodeThatFits) {
   EXPECT_EQ(releases, 6);
 }
 
-// The code of a device itself fits, and uses what it has.
+// The code of a device fits the device and uses all of it.
 TEST(CudaArchitectures, LimitsAreTheDevices) {
   for (const Device& device : kDevices)
     EXPECT_EQ(octavo::cuda::shared_limit(device.arch), device.shared) << device.arch;
 }
 
-// Which ways a build may take on another GPU: not those that need its instructions or its shared memory.
+// A build can emulate an architecture on another GPU unless that needs instructions or shared memory that the
+// GPU lacks.
 TEST(CudaArchitectures, WaysThatOneCanGo) {
   using octavo::cuda::can_go_as;
   for (const Device& device : kDevices) {
@@ -77,7 +78,7 @@ TEST(CudaArchitectures, WaysThatOneCanGo) {
   EXPECT_TRUE(can_go_as(890, 860));
 }
 
-// A path that a source chose by itself could not be taken on another GPU.
+// A branch that a source chooses without kArch could not be tested on another GPU.
 TEST(CudaArchitectures, NothingElseAsksTheCompiler) {
   const std::filesystem::path root = OCTAVO_TEST_SOURCES;
   int asking = 0;

@@ -1,5 +1,5 @@
 // Wrong pointers and devices: the message names the argument, and no byte changes. Without a GPU, creating a
-// group says why there is none.
+// group reports why there is none.
 // SPDX-License-Identifier: MIT
 #include "optimizers/group.h"
 #include "optimizers/norm_group.h"
@@ -33,7 +33,7 @@ void expect_invalid(const Status& status, const std::string& field, const std::s
   EXPECT_THAT(status.message(), HasSubstr(what));
 }
 
-// Whether this process has opened a context on a device, without opening one.
+// Returns true if this process has opened a context on a device, without opening one.
 bool has_context(int device) {
   using State = int (*)(int, unsigned*, int*);
   void* function = nullptr;
@@ -50,7 +50,7 @@ bool has_context(int device) {
   return active != 0;
 }
 
-// A context takes half a gigabyte of its GPU: a process of eight must not open eight.
+// A context uses half a gigabyte of its GPU, so a process with eight GPUs must not open eight.
 TEST(DevicesCuda, OnlyTheGroupsDeviceIsOpened) {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count < 2) {
@@ -111,7 +111,7 @@ TEST_F(BadInputCuda, HostPointersOfTensors) {
     expect_invalid(octavo::Group::create(gpu.config(), args).status(), field, "host pointer");
     expect_invalid(gpu.group().rebind(args), field, "host pointer");
   }
-  // Pinned memory is the host's too.
+  // Pinned memory is host memory, too.
   void* pinned = nullptr;
   OCTAVO_CUDA(cudaMallocHost(&pinned, 1024));
   std::vector<TensorArgs> args = gpu.args();
@@ -123,7 +123,7 @@ TEST_F(BadInputCuda, HostPointersOfTensors) {
 
   const std::vector<const void*> grads = {gpu.args()[0].grad, host[1].grad};
   expect_invalid(gpu.group().rebind_grads(grads), "grads[1]", "host pointer");
-  // The old ones stay.
+  // The old pointers remain.
   TensorSet expected = set;
   const OptimizerCase adamw = optimizers(false)[1];
   ASSERT_TRUE(gpu.step(step_args(adamw, 1)).ok());
@@ -169,7 +169,8 @@ TEST_F(BadInputCuda, HostPointersOfAStep) {
     args.scalars = {};
     c.change(args.scalars);
     expect_invalid(group.step(args).status(), c.field, "host pointer");
-    expect_invalid(group.step(args).status(), c.field, "host pointer");  // no error is taken for a check
+    expect_invalid(group.step(args).status(), c.field,
+                   "host pointer");  // an error from before is not mistaken for one of the check
   }
   stream.wait();
   EXPECT_EQ(gpu.difference(set), "") << "a failed step wrote something";

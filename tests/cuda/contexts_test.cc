@@ -1,4 +1,4 @@
-// On which GPUs the library opens a CUDA context: on the GPUs that the caller uses, and on no other.
+// Tests on which GPUs the library opens a CUDA context: on the GPUs that the caller uses, and on no other.
 // SPDX-License-Identifier: MIT
 #include "cuda/runtime/runtime.h"
 #include "offload/pin.h"
@@ -20,7 +20,7 @@ using octavo::test::fake;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// A thread that never chose a device has number 0 as its current one.
+// A thread that never chose a device has device 0 as its current one.
 class Contexts : public testing::Test {
  protected:
   void SetUp() override {
@@ -126,7 +126,7 @@ TEST_F(Contexts, PinnedMemoryUsesAGpuThatIsInUse) {
 }
 
 TEST_F(Contexts, TheEnginesWorkUsesItsOwn) {
-  auto work = octavo::make_cuda_work("[test]", 1);
+  auto work = octavo::make_cuda_norm_ops("[test]", 1);
   ASSERT_TRUE(work.ok()) << work.status().message();
   octavo::GradNorm norm;
   EXPECT_FALSE((*work)->capturing(nullptr));

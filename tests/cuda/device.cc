@@ -101,7 +101,7 @@ const std::vector<std::byte>& pool(Grads kind, octavo::DType dtype) {
   return bytes;
 }
 
-// The pool from a random place on, again and again.
+// Copies the pool repeatedly, from a random start.
 void copy_pool(Grads kind, octavo::DType dtype, Random& random, const Buffer& to) {
   const std::vector<std::byte>& from = pool(kind, dtype);
   std::size_t at = usize(octavo::dtype_bytes(dtype)) * random.below(static_cast<std::uint64_t>(kPool));
@@ -211,7 +211,7 @@ DeviceWorkspace::DeviceWorkspace(std::int64_t bytes, Memory memory)
     : size_(bytes), around_(memory == Memory::together ? kAround : 0) {
   const std::size_t total = usize(std::max<std::int64_t>(size_ + 2 * around_, 16));
   OCTAVO_CUDA(cudaMalloc(reinterpret_cast<void**>(&base_), total));
-  // A separate allocation is not initialised, so that initcheck sees a read before the first write.
+  // A separate allocation is not initialised, so that initcheck detects a read before the first write.
   if (around_ > 0) OCTAVO_CUDA(cudaMemset(base_, static_cast<int>(kWatched), total));
   OCTAVO_CUDA(cudaDeviceSynchronize());
   data_ = base_ + around_;
@@ -448,7 +448,7 @@ Race::Race(const TensorSet& start, cudaStream_t stream, Memory memory, std::vect
 
 std::string Race::step(octavo::StepArgs args, Grads kind, std::uint64_t seed) {
   fill(cpu_, kind, seed);
-  // Queued first, so that both work at once.
+  // The GPUs' work is queued first, so that they run in parallel.
   for (const auto& gpu : gpus_) {
     gpu->upload_grads(cpu_);
     if (const auto report = gpu->step(args); !report.ok()) return "GPU: " + report.status().message();

@@ -1,5 +1,5 @@
-// Memory of the GPU for tests: streams, watched buffers, a TensorSet's twin on the device, and the fixture
-// that skips where there is no GPU. A CUDA error is thrown, so that GoogleTest shows it and continues.
+// Memory of the GPU for tests: streams, guarded buffers, a copy of a TensorSet on the device, and the fixture
+// that skips without a GPU. A CUDA error is thrown, so that GoogleTest shows it and continues.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -25,7 +25,7 @@ inline std::size_t usize(std::int64_t value) { return static_cast<std::size_t>(v
 void cuda_check(cudaError_t error, const char* what);
 #define OCTAVO_CUDA(call) ::test::cuda_check((call), #call)
 
-// The first GPU, cuda:0. Skips with a message where there is none, and fails at once where an earlier test
+// Uses the first GPU, cuda:0. Skips with a message if there is none, and fails immediately if an earlier test
 // has left the device unusable.
 class GpuTest : public testing::Test {
  protected:
@@ -46,15 +46,15 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-// One allocation for all buffers with watched bytes between them, which is fast; or one each, of the exact
-// size, in which compute-sanitizer sees a read beyond the end.
+// together: one allocation for all buffers with guard bytes between them, which is fast. apart: one
+// allocation each, of the exact size, so that compute-sanitizer detects a read beyond the end.
 enum class Memory { together, apart };
-// Where buffers start: as far from a multiple of 64 as the TensorSet's own, or at multiples of 256; mixed is
-// the first for every third tensor and the second for the others; bucket is the second, but gradients begin 0
-// to 15 elements further, by the tensor's number.
+// The alignment of buffers. as_host: that of the TensorSet's own. aligned: multiples of 256. mixed: the first
+// for every third tensor and the second for the others. bucket: the second, but gradients begin 0 to 15
+// elements further, by the tensor's number.
 enum class Placement { as_host, aligned, mixed, bucket };
 
-// Buffers on the device and their bytes on the host, copied whole.
+// Buffers on the device and their bytes on the host, copied completely.
 class DeviceMemory {
  public:
   explicit DeviceMemory(Memory memory) : memory_(memory) {}
@@ -62,16 +62,16 @@ class DeviceMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  // Reserves; returns its number. The first allocation is made by the first upload.
+  // Reserves a buffer and returns its number. The first upload makes the first allocation.
   std::size_t add(std::int64_t bytes, std::int64_t phase);
-  [[nodiscard]] std::byte* device(std::size_t slot) const;  // of a buffer without bytes: not null
+  [[nodiscard]] std::byte* device(std::size_t slot) const;  // not null for a buffer without bytes
   [[nodiscard]] std::byte* host(std::size_t slot);
   [[nodiscard]] std::int64_t size(std::size_t slot) const { return slots_[slot].size; }
 
-  // Copies, in stream order, the buffers from number `first` on; waits for it.
+  // Copies the buffers from number `first` on in stream order and waits for it.
   void upload(cudaStream_t stream, std::size_t first = 0);
   void download(cudaStream_t stream);
-  // The number of a buffer (or the one before) whose watched bytes changed, in the last download.
+  // Returns the number of a buffer (or the one before) whose guard bytes changed, in the last download.
   [[nodiscard]] std::optional<std::size_t> damaged() const;
 
  private:
@@ -90,7 +90,7 @@ class DeviceMemory {
   std::vector<Slot> slots_;
 };
 
-// A workspace with watched bytes around it.
+// A workspace with guard bytes around it.
 class DeviceWorkspace {
  public:
   DeviceWorkspace(std::int64_t bytes, Memory memory = Memory::together);
@@ -134,7 +134,7 @@ class OnDevice {
   T kept_{};
 };
 
-// A TensorSet's gradients on the device, alone: what rebind_grads and NormGroup take.
+// A TensorSet's gradients on the device, as rebind_grads and NormGroup use them.
 class DeviceGrads {
  public:
   DeviceGrads(const TensorSet& set, Placement placement, cudaStream_t stream);
@@ -146,8 +146,8 @@ class DeviceGrads {
   std::vector<octavo::GradView> views_;
 };
 
-// The twin of a TensorSet on the device, with the group that steps it. Gradients lie behind all else, so that
-// new ones are one copy.
+// A copy of a TensorSet on the device, with the group that steps it. Gradients are after all other buffers,
+// so that new ones are one copy.
 class DeviceSet {
  public:
   DeviceSet(const TensorSet& set, Placement placement, cudaStream_t stream, Memory memory = Memory::together);
@@ -157,14 +157,15 @@ class DeviceSet {
   [[nodiscard]] std::vector<octavo::GradView> grads() const;
   [[nodiscard]] cudaStream_t stream() const { return stream_; }
 
-  octavo::Group& group();  // made when first asked for, with its workspace
+  octavo::Group& group();  // created at the first call, with its workspace
   [[nodiscard]] DeviceWorkspace& workspace() { return *workspace_; }
 
   void upload_grads(const TensorSet& set);
-  // Queued on the stream; nothing waits.
+  // Queues the step on the stream without waiting.
   octavo::Result<octavo::StepReport> step(octavo::StepArgs args);
 
-  // "" if every byte is that of `expected`, gradients too, and nothing around changed; else what differs.
+  // Returns "" if every byte equals that of `expected`, gradients included, and no guard byte changed;
+  // otherwise what differs.
   [[nodiscard]] std::string difference(const TensorSet& expected);
 
  private:
@@ -189,7 +190,7 @@ class DeviceSet {
   std::unique_ptr<DeviceWorkspace> workspace_;
 };
 
-// Counts combinations, keeps the first failures, and reports everything once.
+// Counts combinations, stores the first failures, and reports everything once.
 class Tally {
  public:
   void add(const std::string& combination, const std::string& difference);
@@ -200,34 +201,35 @@ class Tally {
   std::string text_;
 };
 
-// Gradients by kind, from a pool of values that is made once.
+// Kinds of gradients, from a pool of values that is made once.
 enum class Grads {
   mixed,    // several magnitudes, some exact zeros
-  dense,    // several magnitudes, none zero: where all is in range, a kernel takes its fast path
+  dense,    // several magnitudes, none zero: if all are in range, a kernel uses its fast path
   tiny,     // 1e-30; squares are denormal or zero
-  patchy,   // dense, with one zero in 1500: some tiles of 512 can take the fast path, their neighbours cannot
+  patchy,   // dense, with one zero in 1500: some tiles of 512 can use the fast path, their neighbours cannot
   zero,     // exactly
   huge,     // 1e17; squares are finite
   wide,     // any finite float
-  special,  // as mixed, with NaN, infinities, denormals and huge values, each rare
+  special,  // like mixed, with NaN, infinities, denormals and huge values, each rare
 };
 void fill(TensorSet& set, Grads kind, std::uint64_t seed);
-// As TensorSet's constructor, for millions of elements: parameters and gradients are copied from the pool.
+// Like TensorSet's constructor, for millions of elements: parameters and gradients are copied from the pool.
 TensorSet pooled_set(const octavo::GroupConfig& config, std::span<const octavo::TensorSpec> specs,
                      std::uint64_t seed);
-// Zeros of both signs in every tensor; infinities and NaN in one of 1024 elements and in those above 60,000.
+// Writes zeros of both signs into every tensor, and infinities and NaN into one of 1024 elements and into
+// those above 60,000.
 void add_special_params(TensorSet& set);
 
-// One TensorSet on the CPU and its twins on the GPU, step by step.
+// One TensorSet on the CPU and its copies on the GPU, step by step.
 class Race {
  public:
   Race(const TensorSet& start, cudaStream_t stream, Memory memory = Memory::together,
        std::vector<Placement> placements = {Placement::aligned, Placement::as_host});
   [[nodiscard]] TensorSet& cpu() { return cpu_; }
 
-  // One step with these gradients: "", or what differs.
+  // Runs one step with these gradients and returns "" or what differs.
   std::string step(octavo::StepArgs args, Grads kind, std::uint64_t seed);
-  // Steps from args.step on, one per kind, until one differs.
+  // Runs steps from args.step on, one per kind, until one differs.
   std::string steps(octavo::StepArgs args, std::span<const Grads> kinds);
 
  private:

@@ -1,4 +1,4 @@
-// Dropout on the GPU: the CPU's bytes for every type, shape and alignment, by both of its kernels.
+// Tests dropout on the GPU: the CPU's bytes for every type, shape and alignment, with both of its kernels.
 // SPDX-License-Identifier: MIT
 #include "tests/cuda/device.h"
 #include "tests/cuda/graph.h"
@@ -27,9 +27,9 @@ class DropoutCuda : public GpuTest {};
 struct Case {
   DType dtype;
   std::int64_t outer, batch, inner;
-  std::int64_t from_phase = 0, to_phase = 0;  // elements behind a multiple of 64 bytes
+  std::int64_t from_phase = 0, to_phase = 0;  // elements after a multiple of 64 bytes
   double probability = 0.1;
-  bool special = true;  // NaN, infinities and both zeros among the values
+  bool special = true;  // the values include NaN, infinities and both zeros
   std::int64_t row = 0, pitch = 0;
 
   [[nodiscard]] std::int64_t numel() const { return outer * batch * inner; }
@@ -73,7 +73,7 @@ DropoutArgs args_of(const Case& c) {
   return args;
 }
 
-// "" where the GPU's bytes are the CPU's, from buffer to buffer and in place.
+// Returns "" if the GPU's bytes equal the CPU's, from buffer to buffer and in place.
 std::string compare(const Case& c, cudaStream_t stream) {
   const std::int64_t element = octavo::dtype_bytes(c.dtype);
   DeviceMemory memory(Memory::together);
@@ -111,7 +111,7 @@ std::string compare(const Case& c, cudaStream_t stream) {
   return "";
 }
 
-// Rows of whole blocks of 512 elements: one, a few, and more than a warp takes at a time.
+// Rows of complete blocks of 512 elements: one, a few, and more than a warp processes at a time.
 TEST_F(DropoutCuda, WholeBlocksEqualTheCpu) {
   const Stream stream;
   Tally tally;
@@ -127,7 +127,7 @@ TEST_F(DropoutCuda, WholeBlocksEqualTheCpu) {
   }
 }
 
-// Everything else: rows of any length, from one element on, and addresses that no vector fits.
+// All other shapes: rows of any length, from one element on, and addresses that do not allow vectors.
 TEST_F(DropoutCuda, AnyShapeEqualsTheCpu) {
   const Stream stream;
   Tally tally;
@@ -141,7 +141,7 @@ TEST_F(DropoutCuda, AnyShapeEqualsTheCpu) {
         tally.add(c.text(), compare(c, stream));
       }
     }
-    // Whole blocks at addresses that are not multiples of sixteen bytes.
+    // Complete blocks at addresses that are not multiples of sixteen bytes.
     const Case c{dtype, 2, 3, 1024, 1, 0};
     tally.add(c.text(), compare(c, stream));
   }
@@ -160,7 +160,7 @@ TEST_F(DropoutCuda, RowsEqualTheCpu) {
   }
 }
 
-// More blocks than one launch has warps at a time, and a sample's rows far apart.
+// More blocks than one launch has warps at a time, and rows of a sample that are far apart.
 TEST_F(DropoutCuda, LargeTensorsEqualTheCpu) {
   const Stream stream;
   Tally tally;

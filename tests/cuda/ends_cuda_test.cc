@@ -1,5 +1,5 @@
-// Ends of tensors, of less than a tile of 512 elements: those that a vector can take and those it cannot
-// write the bytes of the CPU's, and nothing behind them.
+// Ends of tensors, of less than a tile of 512 elements: vectors and single elements write the CPU's bytes,
+// and nothing after them.
 // SPDX-License-Identifier: MIT
 #include "tests/cuda/device.h"
 
@@ -12,8 +12,8 @@ using octavo::TensorSpec;
 
 class EndsCuda : public GpuTest, public testing::WithParamInterface<OptimizerCase> {};
 
-// Ends of every number of chunks of eight, and some of four; with one whole tile before them and without; in
-// blocks of 32 to 512 elements; gradients aligned and in a bucket, of every type.
+// Ends of every number of chunks of eight, and some of four; with and without one complete tile before them;
+// in blocks of 32 to 512 elements; with aligned gradients and gradients in a bucket, of every type.
 TEST_P(EndsCuda, EveryNumberOfChunks) {
   const Stream stream;
   Tally tally;

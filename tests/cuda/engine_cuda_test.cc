@@ -1,5 +1,5 @@
-// The engine on a GPU: the bytes of the engine on the CPU, whatever has a gradient when, with step counts on
-// the host or on the device, plans that take turns in one workspace, norms, gradient release, and graphs.
+// Compares the engine on a GPU with the engine on the CPU: any set of tensors with gradients, step counts on
+// the host or on the device, plans that alternate in one workspace, norms, gradient release, and graphs.
 // SPDX-License-Identifier: MIT
 #include "tests/cuda/device.h"
 #include "tests/cuda/graph.h"
@@ -25,7 +25,7 @@ class EngineCuda : public GpuTest {};
 constexpr std::size_t kTensors = 5;
 using Counts = std::array<std::int64_t, kTensors>;
 
-// The twin of an EngineSet.
+// A copy of an EngineSet.
 class GpuEngine {
  public:
   GpuEngine(const EngineSet& from, cudaStream_t on, bool count_on_device)
@@ -130,7 +130,7 @@ void spoil(EngineSet& cpu) {
   cpu.set.tensors()[0].grad.as<float>()[17] = std::numeric_limits<float>::quiet_NaN();
 }
 
-// Plans take turns in one workspace; the third of the guarded steps is skipped.
+// Plans alternate in one workspace; the third of the guarded steps is skipped.
 const std::vector<Handles> kActive = {{0, 1, 2, 3, 4}, {0}, {1, 2, 4}, {0, 1, 2, 3, 4}, {0}, {3, 0},
                                       {0, 1, 2, 3, 4}};
 
@@ -244,7 +244,7 @@ TEST_F(EngineCuda, GraphsAndStepsOutsideThem) {
   EngineSet cpu = made(optimizers(false)[0], StateFormat::int8, 0.3);
   GpuEngine gpu(cpu, stream, true);
   const Handles some = {0, 1, 3};
-  const Handles others = {2, 4};  // a graph's own tensors are not stepped apart outside it
+  const Handles others = {2, 4};  // a graph's own tensors are not stepped separately outside it
   const auto both = [&](std::uint64_t seed, const Handles& active, const std::function<void()>& on_gpu) {
     cpu.set.fill_grads(seed);
     if (seed % 4 == 3) spoil(cpu);
@@ -273,7 +273,7 @@ TEST_F(EngineCuda, GraphsAndStepsOutsideThem) {
   both(8, some, outside(some));
 }
 
-// Another rank that has measured the same; `user` is the stream, or null on the CPU.
+// Another rank with the same sums; `user` is the stream, or null on the CPU.
 std::int32_t twice(void* user, octavo::Device device, std::uint32_t part, double* sums, std::int64_t count) {
   EXPECT_EQ(part, 6U);
   std::vector<double> numbers(usize(count));
@@ -347,7 +347,7 @@ TEST_F(EngineCuda, BadPlaces) {
   EXPECT_EQ(gpu.host_counts[0], 1);
 }
 
-// Written to the log: the host's time for a set of gradients that was not there before, and its step.
+// Prints the host's time for a new set of gradients, and for its step.
 TEST_F(EngineCuda, CostOfNewSets) {
   const Stream stream;
   const OptimizerCase optimizer = optimizers(false)[1];

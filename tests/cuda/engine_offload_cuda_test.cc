@@ -1,5 +1,6 @@
-// The engine's offload on a GPU: weights and gradients there, states in host memory, against the engine on
-// the CPU with states on its device. What the caller may write again, it does, in the order of its stream.
+// Compares the engine's offload on a GPU, with weights and gradients there and states in host memory, with
+// the engine on the CPU. The test overwrites everything that the caller may overwrite, in the order of its
+// stream.
 // SPDX-License-Identifier: MIT
 #include "tests/cuda/device.h"
 #include "tests/engine/offloads.h"
@@ -21,7 +22,7 @@ using octavo::engine::EngineWait;
 
 class EngineOffloadCuda : public GpuTest {};
 
-// Bytes of the device.
+// Bytes on the device.
 class Bytes {
  public:
   explicit Bytes(std::int64_t bytes) : size_(usize(bytes)) {
@@ -149,7 +150,7 @@ class Twin {
     ASSERT_TRUE(report.ok()) << report.status().message();
     EXPECT_EQ(report->pending, guard_);
     ASSERT_TRUE(cpu.engine.step(cpu.args(guard_)).ok());
-    // The caller writes again what it may.
+    // The caller overwrites what it may.
     OCTAVO_CUDA(cudaMemsetAsync(norm_.get(), 0xFF, sizeof(GradNorm), stream_));
     if (way_.defer) {
       ASSERT_TRUE(engine.wait({}, EngineWait::gradients, kGpu, stream_).ok());
@@ -210,7 +211,7 @@ class Twin {
     }
   }
 
-  TensorSet states_;  // of offloaded tensors; of the others what is read back
+  TensorSet states_;  // of offloaded tensors; for the others, the downloaded states
   Way way_;
   bool guard_;
   std::vector<std::int64_t> counts_;
@@ -223,7 +224,7 @@ class Twin {
   octavo::engine::EngineDevice device_;
 
  public:
-  octavo::engine::Engine engine;  // ends before the memory that it works on
+  octavo::engine::Engine engine;  // destroyed before the memory that it uses
 
  private:
   cudaStream_t stream_;

@@ -27,7 +27,7 @@ struct UserObject {
   cudaHostFn_t destroy;
 };
 
-char driver_handle, lt_handle;  // their addresses stand for loaded libraries
+char driver_handle, lt_handle;  // their addresses represent loaded libraries
 
 int context_state(int device, unsigned* flags, int* active) {
   *flags = 0;
@@ -50,7 +50,7 @@ struct Heuristic {
   float waves;
   int reserved[4];
 };
-std::vector<Preference> proposals;  // an algorithm is the number of its preference
+std::vector<Preference> proposals;  // an algorithm is the index of its preference
 
 int lt_create(void** out) {
   *out = &lt_handle;
@@ -251,7 +251,7 @@ cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t* /*config*/, con
                                        void** /*arguments*/) {
   return used("cudaLaunchKernel");
 }
-// How kernels in <<<>>> are launched since CUDA 13.
+// CUDA 13 and later launch kernels in <<<>>> with this function.
 cudaError_t __wrap___cudaGetKernel(cudaKernel_t* found, const void* kernel) {
   *found = reinterpret_cast<cudaKernel_t>(const_cast<void*>(kernel));
   return cudaSuccess;

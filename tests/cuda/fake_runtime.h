@@ -1,6 +1,6 @@
-// A CUDA runtime without a GPU, for tests of the host's part. The linker puts its functions in the place of
-// the runtime's (--wrap, tests/CMakeLists.txt), so a test runs the library's own objects. Memory of a "GPU"
-// is the host's, kernels do nothing, and a call that opens a context with the real runtime notes the device.
+// A CUDA runtime without a GPU, for tests of the host part. The linker replaces the runtime's functions with
+// these (--wrap, tests/CMakeLists.txt), so a test runs the library's own objects. Memory of a "GPU" is host
+// memory, kernels do nothing, and a call that opens a context with the real runtime records the device.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace octavo::test {
 
-// A graph that a stream is captured into. Destroying it calls the destructors of what it retains.
+// A graph that a stream is captured into. Its destruction calls the destructors of what it retains.
 struct FakeGraph {
   unsigned long long number = 0;
   std::vector<std::pair<void*, cudaHostFn_t>> retained;
@@ -25,7 +25,7 @@ struct FakeGraph {
 // A call of cublasLtMatmul.
 struct FakeMatmul {
   const void *a = nullptr, *b = nullptr, *to = nullptr;
-  std::map<int, std::uint32_t> alignments;  // by preference attribute, of the algorithm that was proposed
+  std::map<int, std::uint32_t> alignments;  // by preference attribute, of the algorithm that was returned
 };
 
 struct FakeCuda {
@@ -34,17 +34,17 @@ struct FakeCuda {
   int current = 0;         // of the only thread
   std::set<int> contexts;  // devices on which a context was opened
   std::map<std::string, int> calls;
-  std::map<const void*, int> device_of;  // of pointers; others are on `home`
+  std::map<const void*, int> device_of;  // of pointers; all others are on `home`
   int home = 0;
   cudaError_t capture_error = cudaSuccess;
-  FakeGraph* capturing = nullptr;  // by all streams
+  FakeGraph* capturing = nullptr;  // the graph that all streams are captured into
   std::vector<FakeMatmul> matmuls;
-  std::size_t heuristics = 0;  // proposals that were asked for
+  std::size_t heuristics = 0;  // the number of heuristic queries
 
   int count(const std::string& name) const;
 };
 
-// The state of the fake; reset() makes it new.
+// Returns the state of the fake; reset() restores its initial state.
 FakeCuda& fake();
 void reset();
 

@@ -1,5 +1,5 @@
-// FP8 on the GPU: casts, sums and scales have the CPU's bytes; matmuls are the CPU's up to the order of
-// sums.
+// Tests FP8 on the GPU: casts, sums and scales have the CPU's bytes; matmuls equal the CPU's except for the
+// order of sums.
 // SPDX-License-Identifier: MIT
 #include "tests/cuda/device.h"
 #include "tests/cuda/graph.h"
@@ -38,8 +38,8 @@ struct Case {
   Activation activation = Activation::none;
   bool by_rows = true, transposed = true;
   Element rows_as = Element::e4m3, transposed_as = Element::e4m3;
-  bool special = false;    // NaN, infinities and zeros of both signs among the values
-  std::int64_t phase = 0;  // elements behind a multiple of 64 bytes
+  bool special = false;    // the values include NaN, infinities and zeros of both signs
+  std::int64_t phase = 0;  // elements after a multiple of 64 bytes
   bool bias = false;
 
   [[nodiscard]] std::string text() const {
@@ -63,7 +63,7 @@ void fill(const Case& c, std::byte* data) {
   }
 }
 
-// One call of cast() and what it writes.
+// One call of cast() and its outputs.
 class Call {
  public:
   explicit Call(const Case& c) : case_(c) {
@@ -90,7 +90,7 @@ class Call {
     return 4 * (tiling == Tiling::tensor ? one : one * case_.groups);
   }
 
-  // "" where the GPU's bytes are the CPU's.
+  // Returns "" if the GPU's bytes equal the CPU's.
   std::string compare(cudaStream_t stream) {
     DeviceMemory memory(Memory::together);
     struct Field {
@@ -148,7 +148,7 @@ class Call {
     memory.download(stream);
     if (const auto number = memory.damaged(); number) return "wrote beside buffer " + std::to_string(*number);
     for (std::size_t i = 0; i + 1 < std::size(fields);
-         ++i) {  // the workspace, the last one, is the GPU's alone
+         ++i) {  // only the GPU has the last buffer, the workspace
       const std::byte* const gpu = memory.host(slots[i]);
       for (std::int64_t b = 0; b < fields[i].bytes; ++b) {
         if (gpu[b] == cpu[i][usize(b)]) continue;
@@ -309,14 +309,14 @@ TEST_F(Fp8Cuda, ScalesAreTheCpus) {
   }
 }
 
-// A layer on the CPU and on the GPU, from the same numbers.
+// A layer on the CPU and on the GPU, with the same numbers.
 class LayerRace {
  public:
   LayerRace(const fp8::Layer& layer, const fp8::Settings& settings, DType dtype, cudaStream_t stream)
       : layer_(layer), settings_(settings), dtype_(dtype), stream_(stream) {}
 
-  // The largest difference between the GPU's and the CPU's result, over the largest magnitude of a row's
-  // sums.
+  // Returns the largest difference between the GPU's and the CPU's result, divided by the largest magnitude
+  // of a row's sums.
   double difference(fp8::Pass pass, bool add) {
     const fp8::Uses both = fp8::uses(settings_.format, pass);
     const fp8::LayerResult to = fp8::result(layer_, pass);
@@ -403,8 +403,8 @@ class LayerRace {
   cudaStream_t stream_;
 };
 
-// Sums of 512 terms: the matrix units keep at least 13 bits of a sum under way, so a sum is right to some
-// 512 * 2^-13 of its largest part at the very worst; in practice to far less. bf16 and fp16 add their own
+// Sums of 512 terms: the matrix units keep at least 13 bits of an intermediate sum, so the error of a sum is
+// at most about 512 * 2^-13 of its largest part; in practice it is much smaller. bf16 and fp16 add their own
 // rounding: two sums on both sides of a tie are 2^-7 and 2^-10 apart.
 TEST_F(Fp8Cuda, MatmulsAreTheCpus) {
   const Stream stream;

@@ -1,4 +1,4 @@
-// The host's part of FP8 casts on a GPU: all memory is the caller's.
+// Tests the host part of FP8 casts on a GPU: all memory is the caller's.
 // SPDX-License-Identifier: MIT
 #include "tests/cuda/fake_runtime.h"
 #include "tests/support/c_structs.h"

@@ -1,5 +1,5 @@
-// Gradients as a framework has them: views into a bucket, which begin at any element, and of another width
-// than the weights. A step writes the bytes of the CPU's, and takes no longer than it must.
+// Tests gradients as frameworks pass them: views into a bucket, which begin at any element, and of another
+// width than the weights. A step writes the CPU's bytes and is not slow.
 // SPDX-License-Identifier: MIT
 #include "tests/cuda/device.h"
 
@@ -16,8 +16,8 @@ using octavo::WeightStore;
 
 class GradsCuda : public GpuTest, public testing::WithParamInterface<OptimizerCase> {};
 
-// Tensors one to sixteen begin at elements 0 to 15. They have whole tiles of 512 elements, with and without a
-// rest.
+// Tensors one to sixteen begin at elements 0 to 15. They have complete tiles of 512 elements, with and
+// without a rest.
 TEST_P(GradsCuda, EveryOffsetEqualsTheCpu) {
   const Stream stream;
   Tally tally;
@@ -68,7 +68,7 @@ TEST_P(GradsCuda, EveryBlockSizeEqualsTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, GradsCuda, testing::ValuesIn(optimizers(false)), test_name);
 
-// The fastest of several steps over many elements, in milliseconds.
+// Returns the fastest of several steps over many elements, in milliseconds.
 float time_of(DeviceSet& set, const OptimizerCase& optimizer, const Stream& stream) {
   cudaEvent_t start = nullptr;
   cudaEvent_t stop = nullptr;
@@ -91,7 +91,7 @@ float time_of(DeviceSet& set, const OptimizerCase& optimizer, const Stream& stre
 
 class GradsSpeedCuda : public GpuTest {};
 
-// A block above a tile is computed twice, and not fetched ahead.
+// A block larger than a tile is computed twice, and not fetched ahead.
 TEST_F(GradsSpeedCuda, LargeBlocksAreNotSlow) {
   const Stream stream;
   const OptimizerCase adamw = optimizers(false)[1];
@@ -109,7 +109,7 @@ TEST_F(GradsSpeedCuda, LargeBlocksAreNotSlow) {
   }
 }
 
-// The scalar path takes six times as long: half as much again is far from it, and from noise.
+// The scalar path takes six times as long. The limit, 1.5 times, is far from that and from noise.
 TEST_F(GradsSpeedCuda, BucketsAreNotSlow) {
   const Stream stream;
   const OptimizerCase adamw = optimizers(false)[1];

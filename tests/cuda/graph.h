@@ -1,4 +1,5 @@
-// A CUDA graph of what a function queues, captured in the strictest mode: an allocation or a wait fails it.
+// Captures a CUDA graph of the work that a function queues, in the strictest mode: an allocation or a wait
+// fails it.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,7 +14,7 @@ namespace test {
 
 class Graph {
  public:
-  // REQUIRES: `work` queues on `stream` alone.
+  // REQUIRES: `work` queues on `stream` only.
   template <class Fn>
   Graph(cudaStream_t stream, Fn&& work) {
     OCTAVO_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));

@@ -1,6 +1,6 @@
-// A whole step captured in a CUDA graph: replays give the bytes of steps outside it and of the CPU, while
-// scalars and gradients change in between; and groups that are rebound or step outside while a graph lives.
-// Captures are of the strictest mode: an allocation or a wait in a step would fail them.
+// Tests a complete step that is captured in a CUDA graph: replays give the bytes of steps outside it and of
+// the CPU, while scalars and gradients change in between. Groups are rebound or step outside while a graph
+// exists. Captures are of the strictest mode: an allocation or a wait in a step would fail them.
 // SPDX-License-Identifier: MIT
 #include "optimizers/group.h"
 #include "optimizers/norm_group.h"
@@ -76,7 +76,7 @@ class OnGpu {
     args.scalars = scalars(values.get());
     return set.step(args).status();
   }
-  // The scalars that a caller changes between steps, in stream order.
+  // Sends the scalars that a caller changes between steps, in stream order.
   void send(const Values& v) {
     sent_ = v;
     const auto copy = [&](auto* to, const auto* from) {
@@ -134,7 +134,7 @@ std::string replay(const OptimizerCase& optimizer, Placement placement, Memory m
     host.lr = 1e-3f * static_cast<float>(1 + i % 7);
     host.loss_scale = i % 5 == 4 ? 1024.0f : 1.0f;
     host.found_inf = i % 11 == 3 ? 1.0f : 0.0f;
-    if (i % 3 == 0) {  // new gradients in the same place; one time in nine not finite
+    if (i % 3 == 0) {  // new gradients in the same memory; one time in nine not finite
       const Grads kind = i % 27 == 24 ? Grads::special : i % 2 == 0 ? Grads::dense : Grads::mixed;
       fill(cpu, kind, static_cast<std::uint64_t>(i));
       captured.set.upload_grads(cpu);
@@ -174,7 +174,7 @@ TEST_F(GraphCuda, AHundredReplays) {
   }
 }
 
-// When it runs alone in a process, this captures kernels that were never loaded before.
+// When it runs alone in a process, this test captures kernels that were never loaded before.
 TEST_F(GraphCuda, TheFirstStepOfAll) {
   EXPECT_EQ(replay(optimizers(false)[1], Placement::aligned, Memory::together, true, 3, true), "");
 }
@@ -189,8 +189,7 @@ TEST_F(SmallGraphCuda, Replays) {
   }
 }
 
-// A graph keeps the tensors it was captured with, and steps outside it keep theirs, in whatever order they
-// come.
+// A graph uses the tensors it was captured with, and steps outside it use theirs, in any order.
 class RebindGraphCuda : public GpuTest {
  protected:
   void expect(DeviceSet& set, const TensorSet& expected, const char* when) {
@@ -270,7 +269,7 @@ TEST_F(RebindGraphCuda, NewTensorsOutsideTheGraph) {
     expect(a, cpu_a, "the first replay");
     ASSERT_TRUE(group.rebind(b.args()).ok());
     for (int i = 0; i < 2; ++i) {
-      ASSERT_TRUE(a.step(args).ok());  // a's group and workspace, b's tensors
+      ASSERT_TRUE(a.step(args).ok());  // a's group and workspace, with b's tensors
       ASSERT_TRUE(cpu_b.step(args).ok());
       expect(b, cpu_b, "a step outside the graph, with new tensors");
       expect(a, cpu_a, "the graph's tensors, after it");
@@ -282,7 +281,7 @@ TEST_F(RebindGraphCuda, NewTensorsOutsideTheGraph) {
   }
 }
 
-// A group that is gone leaves its graph behind, and the next one gets the same workspace.
+// A destroyed group leaves its graph, and the next group gets the same workspace.
 TEST_F(RebindGraphCuda, AGraphThatOutlivesItsGroup) {
   const OptimizerCase adamw = optimizers(false)[1];
   const Stream stream;

@@ -1,4 +1,4 @@
-// How long a workspace counts as a graph's: as long as the graph can be replayed.
+// Tests how long a workspace belongs to a graph: as long as the graph can be replayed.
 // SPDX-License-Identifier: MIT
 #include "cuda/runtime/graph_use.h"
 #include "optimizers/backend.h"
@@ -46,7 +46,8 @@ TEST_F(GraphUses, AWorkspaceIsFreeAgainWhenItsGraphIsDestroyed) {
   EXPECT_EQ(use_of(memory_.data()).ended, before);
   destroy(graph);
   EXPECT_FALSE(use_of(memory_.data()).live);
-  EXPECT_NE(use_of(memory_.data()).ended, before);  // what a last replay wrote is not trusted
+  EXPECT_NE(use_of(memory_.data()).ended,
+            before);  // a table that a last replay may have written is not trusted
 }
 
 TEST_F(GraphUses, TheLastOfTwoGraphsFreesIt) {
@@ -69,7 +70,7 @@ TEST_F(GraphUses, SeveralStepsInAGraphAreNotedOnce) {
 }
 
 TEST_F(GraphUses, AFailedQueryIsNotACapture) {
-  auto work = octavo::make_cuda_work("[test]", 0);
+  auto work = octavo::make_cuda_norm_ops("[test]", 0);
   ASSERT_TRUE(work.ok()) << work.status().message();
   fake().capture_error = cudaErrorStreamCaptureImplicit;
   EXPECT_TRUE((*work)->in_graph(memory_.data(), nullptr));  // for this step, which fails
@@ -77,7 +78,7 @@ TEST_F(GraphUses, AFailedQueryIsNotACapture) {
   EXPECT_FALSE((*work)->in_graph(memory_.data(), nullptr));
 }
 
-// A step writes its table when the workspace is new, as long as a graph has it, and once after that.
+// A step writes its table when the workspace is new, as long as a graph uses it, and once after that.
 TEST_F(GraphUses, AStepWritesItsTableOnceMoreAfterAGraph) {
   constexpr std::size_t kSize = 64;
   std::array<std::vector<float>, 4> memory;

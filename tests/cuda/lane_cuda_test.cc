@@ -1,5 +1,5 @@
-// Division and square root without branches (src/lane/cuda.cuh) round as IEEE asks: every float in range for
-// the root and for the quotients of a block's scale, random pairs for the rest.
+// Division and square root without branches (src/lane/cuda.cuh) round like IEEE: tested for every float in
+// range for the root and for the quotients of a block's scale, and for random pairs otherwise.
 // SPDX-License-Identifier: MIT
 #include "tests/cuda/device.h"
 #include "tests/cuda/lane_kernels.h"
@@ -31,8 +31,8 @@ TEST_F(LaneCuda, TheRootOfEveryFloatInRange) {
   expect_equal(check_roots(-127, range.second_high, &m), m, "sqrt");
 }
 
-// A block's scale is its maximum over the largest code (times 2^48, so that it is exact however small), and
-// then one over the scale.
+// A block's scale is its maximum divided by the largest code (times 2^48, so that it is exact even if small),
+// and then one divided by the scale.
 TEST_F(LaneCuda, TheScaleOfEveryMaximumInRange) {
   const LaneRange range = lane_range();
   LaneMismatch m{};
@@ -47,7 +47,7 @@ TEST_F(LaneCuda, RandomQuotients) {
   expect_equal(check_random_quotients(1LL << 28, &m), m, "a / b");
 }
 
-// Whatever is small: where the lane may be used, it gives the bits of the scalar lane.
+// Small numbers: wherever the lane may be used, it gives the bits of the scalar lane.
 TEST_F(LaneCuda, StepsOfAnySmallness) {
   constexpr long long kUpdates = 1LL << 27;
   LaneMismatch m{};
@@ -65,14 +65,14 @@ TEST_F(LaneCuda, EveryMantissaOverSomeDenominators) {
   }
 }
 
-// A quotient's mantissa depends on its operands' mantissas alone, and there are 2^46 pairs of them: a minute
-// or so.
+// A quotient's mantissa depends only on its operands' mantissas, of which there are 2^46 pairs: about a
+// minute.
 TEST_F(LaneCuda, AllPairsOfMantissas) {
   constexpr std::uint32_t kDenominators = 1U << 23;
   const std::uint32_t most = full() ? kDenominators : 1U << 15;
   for (std::uint32_t first = 0; first < most; first += 1U << 15) {
     LaneMismatch m{};
-    // Without OCTAVO_TEST_FULL=1 some from all over.
+    // Without OCTAVO_TEST_FULL=1, a sample of them.
     const std::uint32_t start = full() ? first : 0x2AAAAAU;
     expect_equal(check_all_quotients(start, 1U << 15, &m), m, "a / b from " + std::to_string(start));
   }

@@ -32,7 +32,7 @@ __global__ void every_kernel(std::uint32_t first, long long count, float other, 
     const octavo::cuda::F32 lane(x);
     const octavo::cuda::F32 constant(other);
     if constexpr (kCheck == Check::root) {
-      if (x == 0.0F) continue;  // whose root is about zero
+      if (x == 0.0F) continue;  // whose root is close to zero
       compare(x, 0.0F, octavo::cuda::F32(octavo::cuda::sqrt(lane)).v, __fsqrt_rn(x), out);
     } else if constexpr (kCheck == Check::of) {
       compare(other, x, (constant / lane).v, __fdiv_rn(other, x), out);
@@ -50,7 +50,7 @@ __device__ std::uint64_t mix(std::uint64_t x) {  // splitmix64
   return x ^ (x >> 31);
 }
 
-// A float of 2^low up to 2^high; one in four lies next to a power of two.
+// Returns a float of 2^low up to 2^high; one in four is next to a power of two.
 __device__ float random_float(std::uint64_t bits, int low, int high) {
   const auto exponent = static_cast<std::uint32_t>(127 + low) +
                         static_cast<std::uint32_t>((bits >> 40) % static_cast<std::uint64_t>(high - low));
@@ -67,13 +67,13 @@ __global__ void random_kernel(long long pairs, LaneMismatch* out) {
     float a = random_float(one, -102, 60);
     if ((one >> 63) != 0) a = -a;
     const float b = random_float(mix(static_cast<std::uint64_t>(2 * i + 1)), -56, 43);
-    if (fabsf(a) < 0x1p-125F * b) continue;  // a quotient without all of its bits
+    if (fabsf(a) < 0x1p-125F * b) continue;  // a quotient with fewer bits
     compare(a, b, (octavo::cuda::F32(a) / octavo::cuda::F32(b)).v, __fdiv_rn(a, b), out);
   }
   if (blockIdx.x == 0 && threadIdx.x == 0) out->checked = static_cast<unsigned long long>(pairs);
 }
 
-// One of what moments and weights can be: zeros, denormals, small, usual.
+// Returns a value that moments and weights can have: zeros, denormals, small and usual numbers.
 __device__ float any_float(std::uint64_t bits) {
   const float sign = (bits >> 62 & 1U) != 0 ? -1.0F : 1.0F;
   switch (bits >> 59 & 7U) {
@@ -91,8 +91,8 @@ __device__ float any_float(std::uint64_t bits) {
   }
 }
 
-// Steps of AdamW by both lanes, with constants that differ by block: equal wherever the rule of lane/exact.h
-// says so. `checked` counts those, and so must be most of them.
+// Runs steps of AdamW on both lanes, with constants that differ by block: they are equal wherever the rule of
+// lane/exact.h says so. `checked` counts those, which must be most of them.
 __global__ void update_kernel(long long updates, LaneMismatch* out) {
   using octavo::formula::Adam;
   Adam::Consts c{};
@@ -142,7 +142,7 @@ cudaError_t on_device(LaneMismatch* out, Fn&& launch) {
   return error;
 }
 
-// One denominator a thread, all numerators in turn.
+// One denominator per thread, and all numerators in sequence.
 __global__ void all_kernel(std::uint32_t first, std::uint32_t count, LaneMismatch* out) {
   const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= count) return;

@@ -1,4 +1,4 @@
-// Tensors of a million elements, and of more than 2^31: the bytes of the CPU, for the large ones in slices
+// Tests tensors of a million elements, and of more than 2^31: the CPU's bytes, for the large ones in slices
 // (blocks are independent, and a slice is a shard with its offset).
 // SPDX-License-Identifier: MIT
 #include "optimizers/group.h"
@@ -43,8 +43,8 @@ TEST_F(LargeCuda, AMillionElements) {
   }
 }
 
-// Enough tiles for every warp of a large GPU to take several, one being fetched while another is computed,
-// with tiles for the slow path among them. OCTAVO_TEST_FULL=1: every store with every format.
+// Enough tiles that every warp of a large GPU processes several, fetching one while it computes another,
+// including tiles for the slow path. OCTAVO_TEST_FULL=1: every store with every format.
 TEST_F(LargeCuda, ManyTilesAWarp) {
   const Stream stream;
   Tally tally;
@@ -73,7 +73,7 @@ TEST_F(LargeCuda, ManyTilesAWarp) {
   }
 }
 
-// `bytes` of the device, a pattern again and again.
+// `bytes` bytes on the device, which repeat a pattern.
 class Repeated {
  public:
   Repeated(std::int64_t bytes, std::span<const std::byte> pattern) {
@@ -115,7 +115,8 @@ TEST_F(LargeCuda, MoreThanTwoToThe31Elements) {
   if (free_bytes < (std::size_t{20} << 30))
     GTEST_SKIP() << "needs 20 GiB of free GPU memory, there are " << (free_bytes >> 20) << " MiB";
   const Stream stream;
-  // No power of two: an index that wraps meets other values. A multiple of 8, so that slices stay simple.
+  // Not a power of two, so that an index that wraps reads other values. A multiple of 8, so that slices stay
+  // simple.
   constexpr std::int64_t kPattern = (std::int64_t{1} << 20) + 8 * 1237;
   const std::int64_t numel = (std::int64_t{1} << 31) + 5;
   const std::vector<std::byte> weights = pattern_of(kPattern, 1);
@@ -146,7 +147,7 @@ TEST_F(LargeCuda, MoreThanTwoToThe31Elements) {
       octavo::StepArgs args = step_args(adamw, step);
       args.stream = stream;
       args.workspace = workspace.span();
-      args.guard = step == 2;  // its kernel walks as far
+      args.guard = step == 2;  // its kernel reads all elements, too
       const auto report = group->step(args);
       ASSERT_TRUE(report.ok()) << report.status().message();
     }

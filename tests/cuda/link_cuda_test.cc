@@ -1,5 +1,5 @@
-// A GPU's queues: order between streams, the host's thread and the caller's streams; errors, graphs, forks,
-// pinned memory, traces. Where there is no GPU every test says so and is skipped.
+// Tests a GPU's queues: order between streams, the host's thread and the caller's streams; errors, graphs,
+// forks, pinned memory, traces. Without a GPU every test reports that and is skipped.
 // SPDX-License-Identifier: MIT
 #include "offload/queue.h"
 
@@ -57,7 +57,7 @@ class DeviceBytes {
   void* data_ = nullptr;
 };
 
-// Holds a stream up for a while, then lets it write.
+// Delays a stream, then lets it write.
 void hold(cudaStream_t stream, int milliseconds) {
   ok(cudaLaunchHostFunc(
       stream,
@@ -93,7 +93,7 @@ class LinkCuda : public testing::Test {
   std::unique_ptr<DeviceQueues> queues;
 };
 
-// States go up into few slots, are turned around by one on the device, and come back: any wrong order shows.
+// States are copied up into few slots, changed on the device, and copied back: any wrong order is detected.
 TEST_F(LinkCuda, NoDelayChangesWhatGoesThroughSlots) {
   constexpr int kSlots = 2;
   constexpr int kTensors = 5;
@@ -126,7 +126,8 @@ TEST_F(LinkCuda, NoDelayChangesWhatGoesThroughSlots) {
         ok(queues->down().order_after(record(queues->work())));
         ok(queues->down().copy(state, out, kBytes, "states down"));
         freed[static_cast<std::size_t>(slot)] = record(queues->down());
-        // The next step of a tensor reads what this one wrote: kSlots < kTensors, so slots alone say it.
+        // The next step of a tensor reads what this one wrote. Because kSlots < kTensors, the order of slots
+        // implies that.
       }
     }
     ok(record(queues->down()).wait());
@@ -139,7 +140,7 @@ TEST_F(LinkCuda, NoDelayChangesWhatGoesThroughSlots) {
   }
 }
 
-// A gradient comes down, the host's thread changes it when it is there, and queues the way up itself.
+// A gradient is copied down; the host's thread changes it after its arrival and queues the copy up itself.
 TEST_F(LinkCuda, TheHostsThreadWaitsForCopiesAndQueuesOthers) {
   for (const char* delays : {"", "5:3000"}) {
     setenv("OCTAVO_OFFLOAD_DELAYS", delays, 1);

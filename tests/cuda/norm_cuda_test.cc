@@ -1,5 +1,5 @@
-// The gradient norm on the GPU: it has the CPU's bits. For a NaN only that it is a NaN: its bits are not
-// promised.
+// Tests that the gradient norm on the GPU has the CPU's bits. A NaN must only be a NaN: its bits are not
+// specified.
 // SPDX-License-Identifier: MIT
 #include "optimizers/norm_group.h"
 #include "tests/cuda/device.h"
@@ -43,7 +43,7 @@ struct HostGrads {
   }
 };
 
-// The same gradients on the device, as far from a multiple of 64.
+// Copies the gradients to the device, with the same distance from a multiple of 64.
 struct DeviceCopy {
   DeviceMemory memory{Memory::together};
   std::vector<GradView> views;
@@ -93,7 +93,7 @@ std::string compare(const HostGrads& host, cudaStream_t stream) {
   if (!group.ok()) return group.status().message();
   const DeviceWorkspace workspace(group->workspace_bytes());
   const GradNorm expected = host.norm();
-  // Twice: the second finds its table there.
+  // The norm runs twice: the second time it finds its table in the workspace.
   std::string difference = run_norm(*group, workspace, stream, expected);
   if (!difference.empty()) return "first run: " + difference;
   difference = run_norm(*group, workspace, stream, expected);
@@ -165,7 +165,7 @@ TEST_F(NormCuda, EveryOffset) {
   }
 }
 
-// A warp takes chunks of different lengths and types together.
+// A warp processes chunks of different lengths and types together.
 TEST_F(NormCuda, SmallTensorsAroundALargeOne) {
   const Stream stream;
   Tally tally;
@@ -199,7 +199,7 @@ TEST_F(NormCuda, CountsWhatIsNotFinite) {
         }
       }
     }
-    // Where a chunk of a tensor that is not aligned begins and ends, and around a vector's ends.
+    // The ends of a chunk of an unaligned tensor, and those of a vector.
     for (const std::int64_t phase : {1, 7, 8, 15}) {
       for (const std::int64_t at : {0, 1, 16, 65535 - 16, 65535, 65536, 65537, 70001, 70002}) {
         for (const float value : {next, INFINITY, NAN}) {
@@ -249,7 +249,7 @@ TEST_F(NormCuda, RebindAndAnotherWorkspace) {
   ASSERT_TRUE(group->rebind(small_copy.views).ok());
   EXPECT_EQ(run_norm(*group, second, stream, small.norm()), "");
   std::vector<GradView> bad = small_copy.views;
-  bad.back().data = small.views.back().data;  // of the host
+  bad.back().data = small.views.back().data;  // host memory
   EXPECT_FALSE(group->rebind(bad).ok());
   EXPECT_EQ(run_norm(*group, second, stream, small.norm()), "");
 }

@@ -1,4 +1,4 @@
-// cuBLASLt is asked for an algorithm that allows the alignment of the matrices.
+// Tests that cuBLASLt is queried for an algorithm that allows the alignment of the matrices.
 // SPDX-License-Identifier: MIT
 #include "tests/cuda/fake_runtime.h"
 
@@ -24,7 +24,7 @@ class Products : public testing::Test {
  protected:
   void SetUp() override { octavo::test::reset(); }
 
-  // A product of matrices that begin some bytes after a multiple of 256.
+  // Multiplies matrices that begin some bytes after a multiple of 256.
   void multiply(std::size_t a, std::size_t b, std::size_t to) {
     octavo::fp8::MatmulArgs args;
     args.device = {octavo::DeviceKind::cuda, 0};
@@ -43,7 +43,7 @@ class Products : public testing::Test {
   float inverse_ = 1.0F;
 };
 
-// The library's matrices are by columns, so its first operand is b.
+// The library's matrices are column-major, so its first operand is b.
 TEST_F(Products, AnAlgorithmKnowsTheAlignmentOfEachMatrix) {
   multiply(32, 128, 16);
   ASSERT_EQ(fake().matmuls.size(), 1U);
@@ -62,7 +62,7 @@ TEST_F(Products, AnAlgorithmIsNotUsedAtALesserAlignment) {
   EXPECT_THAT(fake().matmuls[0].alignments, Contains(Pair(kAlignmentD, 256U)));
   EXPECT_THAT(fake().matmuls[1].alignments, Contains(Pair(kAlignmentD, 64U)));
   EXPECT_THAT(fake().matmuls[2].alignments, Contains(Pair(kAlignmentD, 256U)));
-  EXPECT_LE(fake().heuristics, 2U);  // an algorithm that was found is used again
+  EXPECT_LE(fake().heuristics, 2U);  // an algorithm that was found is reused
 }
 
 }  // namespace

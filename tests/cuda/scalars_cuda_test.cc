@@ -1,5 +1,5 @@
-// Scalars in the GPU's memory: the bytes, the counter and the report of a CPU step with the same scalars in
-// its own memory, and skipped steps that write nothing.
+// Tests scalars in the GPU's memory: the bytes, the counter and the report equal those of a CPU step with the
+// same scalars in its own memory, and skipped steps write nothing.
 // SPDX-License-Identifier: MIT
 #include "optimizers/norm_group.h"
 #include "tests/cuda/device.h"
@@ -22,7 +22,7 @@ using octavo::WeightStore;
 
 class ScalarsCuda : public GpuTest {};
 
-// What the caller keeps on the device.
+// The caller's values on the device.
 struct Values {
   float lr = 0.0123f;
   float loss_scale = 1.0f;
@@ -74,7 +74,7 @@ class Pair {
   Pair(const TensorSet& start, Placement placement, cudaStream_t stream)
       : cpu(start), gpu(start, placement, stream), stream_(stream) {}
 
-  // One step: "", or what differs of the tensors, the counter and the report.
+  // Runs one step and returns "" or the differences of the tensors, the counter and the report.
   std::string step(StepArgs args, unsigned use, const Values& values) {
     Values host = values;
     memory_.set(values, stream_);
@@ -144,7 +144,7 @@ TEST_F(ScalarsCuda, EqualTheCpu) {
           fill(pair.cpu, step == 2 ? Grads::mixed : Grads::dense, static_cast<std::uint64_t>(step));
           values.norm = norm_of(pair.cpu);
           StepArgs args = step_args(optimizer, step);
-          if ((c.use & kLr) != 0) args.hyper.lr = std::nan("");  // not looked at
+          if ((c.use & kLr) != 0) args.hyper.lr = std::nan("");  // must not be read
           if ((c.use & kStep) != 0) args.step = -1;
           args.grad_factor = 0.3;
           args.max_norm = c.max_norm;
@@ -203,7 +203,7 @@ TEST_F(ScalarsCuda, TheGuardSkipsAndCounts) {
       difference += pair.step(args, kReport | kStep, values);
       if (!pair.last.report.skipped || pair.last.report.nonfinite != 4 || pair.last.step != 1)
         difference += "  the CPU is wrong: " + text(pair.last) + "\n";
-      // Without a report or a counter as well.
+      // Runs without a report or a counter as well.
       difference += pair.step(args, 0, values);
       // Gradients count after the division by the loss scale: one more, or one less.
       values.loss_scale = 1e-30f;
@@ -217,7 +217,7 @@ TEST_F(ScalarsCuda, TheGuardSkipsAndCounts) {
   }
 }
 
-// Of tensors that end anywhere, begin anywhere, and have blocks above a tile.
+// The tensors end anywhere, begin anywhere, and have blocks larger than a tile.
 TEST_F(ScalarsCuda, TheGuardCountsEveryElementOnce) {
   const Stream stream;
   Tally tally;
@@ -258,7 +258,7 @@ TEST_F(ScalarsCuda, TheGuardCountsEveryElementOnce) {
   }
 }
 
-// With a norm, its count decides and the gradients are not read, even where they disagree.
+// With a norm, its count decides and the gradients are not read, even if they disagree.
 TEST_F(ScalarsCuda, GuardTakesTheCountOfTheNorm) {
   const Stream stream;
   Tally tally;

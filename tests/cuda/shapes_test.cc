@@ -1,5 +1,5 @@
-// The shape of every kernel of the lists on every architecture: threads and shared memory that its launch
-// will ask for. The kernels say so on the host, so no GPU is needed but for what is asked of one.
+// Tests the shape of every kernel on every architecture: the threads and shared memory of its launch. The
+// host computes them, so only the comparison with a device needs a GPU.
 // SPDX-License-Identifier: MIT
 #include "cuda/runtime/arch.h"
 #include "cuda/runtime/runtime.h"
@@ -29,12 +29,12 @@ void for_every_kernel(Fn&& f) {
         const StepKernel& kernel =
             step_kernel(rule, static_cast<StateFormat>(format), static_cast<WeightKind>(kind));
         f(kernel);
-        if (kernel.measure != nullptr) {
+        if (kernel.trust_ratio != nullptr) {
           StepKernel first = kernel;
-          first.kernel = kernel.measure;
+          first.kernel = kernel.trust_ratio;
           f(first);
         }
-        for (const StepKernel* pass : {kernel.axes, kernel.panels})
+        for (const StepKernel* pass : {kernel.rank1, kernel.panels})
           if (pass != nullptr) f(*pass);
       }
     }
@@ -60,8 +60,8 @@ TEST(CudaShapes, EveryKernelFitsEveryArchitecture) {
   EXPECT_GT(kernels, 0);
 }
 
-// A block fills what limits it: another four warps, or another one below twelve, have no registers or no
-// shared memory.
+// A block uses its limiting resource completely: another four warps, or another one below twelve, have no
+// registers or no shared memory.
 TEST(CudaShapes, WarpsFollowFromWhatIsThere) {
   static_assert(warps_of_block(96, 32) == 20);
   static_assert(warps_of_block(112, 32) == 16);
@@ -84,8 +84,8 @@ TEST(CudaShapes, WarpsFollowFromWhatIsThere) {
   }
 }
 
-// The table of architectures has the limits of the GPU at hand, and each kernel's code fits a multiprocessor
-// with the warps and the shared memory that it is launched with.
+// The table of architectures has the limits of the local GPU, and each kernel's code fits a multiprocessor
+// with the warps and the shared memory of its launch.
 TEST(CudaShapes, TheDeviceHasWhatTheTableSays) {
   cudaDeviceProp device{};
   if (cudaGetDeviceProperties(&device, 0) != cudaSuccess) {
@@ -111,7 +111,7 @@ TEST(CudaShapes, TheDeviceHasWhatTheTableSays) {
   });
 }
 
-// src/cuda/README.md shows the warps of AdamW: the rows there are these.
+// src/cuda/README.md shows the warps of AdamW; the rows there must equal these.
 TEST(CudaShapes, TheTableInTheDocument) {
   std::ifstream file(OCTAVO_TEST_ARCHITECTURE_PAGE);
   std::stringstream page;

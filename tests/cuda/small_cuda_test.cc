@@ -1,4 +1,4 @@
-// A few thousand elements of everything, each buffer an allocation of its own and of the exact size: for
+// A few thousand elements of every case, with each buffer in its own allocation of the exact size: for
 // compute-sanitizer, which takes fifty times as long (--gtest_filter='Small*').
 // SPDX-License-Identifier: MIT
 #include "optimizers/norm_group.h"
@@ -79,7 +79,7 @@ TEST_F(SmallCuda, LargeBlocks) {
   }
 }
 
-// Gradients from every offset in a bucket: nothing beside them is read.
+// Gradients from every offset in a bucket: nothing around them is read.
 TEST_F(SmallCuda, Buckets) {
   const Stream stream;
   Tally tally;

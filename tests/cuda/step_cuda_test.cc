@@ -1,5 +1,5 @@
-// A step on the GPU writes the bytes of the CPU's: every optimizer, format, weight store and gradient type,
-// block size, alignment and number of elements; values out of the ordinary; hyper-parameters at their ends.
+// Tests that a step on the GPU writes the CPU's bytes: every optimizer, format, weight store and gradient
+// type, block size, alignment and number of elements; special values; extreme hyper-parameters.
 // SPDX-License-Identifier: MIT
 #include "tests/cuda/device.h"
 #include "tests/reference/step.h"
@@ -46,7 +46,7 @@ TEST_P(StepCuda, EqualsTheCpu) {
       TensorSet set(GetParam().config, specs, combination);
       set_offsets(set);
       {
-        // Nothing but ordinary values: the fast path, from the first step on.
+        // Only ordinary values: the fast path, from the first step on.
         Race race(set, stream, Memory::together, {Placement::aligned});
         const Grads kinds[] = {Grads::dense, Grads::dense, Grads::dense};
         tally.add(label(GetParam(), format, store, ", ordinary values"),
@@ -61,8 +61,7 @@ TEST_P(StepCuda, EqualsTheCpu) {
   }
 }
 
-// Weights that something else has set to zero, beside residuals from before: every pair with ±0, by both
-// paths.
+// Weights that other code has set to zero, with residuals from before: every pair with ±0, on both paths.
 TEST_P(StepCuda, ZeroWeightsBesideOldResiduals) {
   const Stream stream;
   Tally tally;
@@ -88,8 +87,8 @@ TEST_P(StepCuda, ZeroWeightsBesideOldResiduals) {
   }
 }
 
-// Rows that once had a gradient and then none: moments fall through everything that a float can be, down to
-// denormals and zero, beside weights of which some are zero. With an eps of zero, too.
+// Rows that once had a gradient and then none: moments pass through all magnitudes of a float, down to
+// denormals and zero, and some of the weights are zero. Also with an eps of zero.
 TEST_P(StepCuda, RowsThatStayIdle) {
   const Stream stream;
   Tally tally;
@@ -142,7 +141,7 @@ TEST_P(StepCuda, AnyFiniteGradient) {
   }
 }
 
-// All formats, stores and gradient types in one group, small tensors with fp32 states beside them.
+// All formats, stores and gradient types in one group, together with small tensors with fp32 states.
 TEST_P(StepCuda, AMixedGroup) {
   const Stream stream;
   Tally tally;
@@ -198,7 +197,7 @@ TEST_F(BlocksCuda, EverySizeEqualsTheCpu) {
   }
 }
 
-// States that no step would write: any code, any scale that is not negative.
+// States that no step would write: any code, and any scale that is not negative.
 TEST_F(BlocksCuda, AnyStateEqualsTheCpu) {
   const Stream stream;
   Tally tally;
@@ -222,8 +221,8 @@ TEST_F(BlocksCuda, AnyStateEqualsTheCpu) {
             for (std::int64_t i = 0; i < t.codes[s].size(); ++i) {
               auto code = static_cast<std::uint8_t>(random.bits());
               const bool fp8 = format == StateFormat::fp8_e4m3 || format == StateFormat::fp8_e5m2;
-              if (fp8 && variance) code &= 0x7F;  // it has no sign
-              // NaN and infinity belong to another test: one of them ends its block.
+              if (fp8 && variance) code &= 0x7F;  // variances have no sign
+              // Another test covers NaN and infinity, because one of them ends its block.
               if (fp8 && low == -20 && (code & 0x7F) >= 0x7C) code &= 0x80;
               t.codes[s].as<std::uint8_t>()[i] = code;
             }
@@ -337,7 +336,7 @@ TEST_F(ManyCuda, FiveThousandTensors) {
     std::vector<TensorSpec> specs;
     for (std::int64_t i = 0; i < 5000; ++i) {
       const StoreCase store = stores()[usize(i / 2500)];
-      // Two in three keep fp32 states, as small parameters do.
+      // Two in three have fp32 states, like small parameters.
       const StateFormat format = i % 3 == 0 ? StateFormat::int8 : StateFormat::fp32;
       specs.push_back(tensor_spec(i * 7 % 131, store.dtype, DType::bf16, store.store, format));
     }

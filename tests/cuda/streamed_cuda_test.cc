@@ -1,6 +1,6 @@
-// States in host memory that pass through the GPU in batches: the bits of a step of the CPU on the whole
-// tensors, whatever the sizes, at whatever times the streams work. Scalars and step counts in the GPU's
-// memory, which the caller changes right behind the step.
+// Tests states in host memory that pass through the GPU in batches: the bits of a CPU step on the complete
+// tensors, for all sizes and all timings of the streams. The caller changes scalars and step counts in the
+// GPU's memory immediately after the step.
 // SPDX-License-Identifier: MIT
 #include "tests/offload/streamed.h"
 
@@ -36,7 +36,7 @@ class CudaTarget final : public Target {
     return std::move(octavo::offload::make_cuda_queues("[test]", 0).value());
   }
   [[nodiscard]] void* stream() override { return stream_; }
-  // From large pieces: cudaMalloc is slow.
+  // Allocates from large pieces, because cudaMalloc is slow.
   std::byte* allocate(std::int64_t bytes) override {
     const std::int64_t whole = (bytes + 511) / 256 * 256;
     if (left_ < whole) {
@@ -135,7 +135,7 @@ TEST_F(StreamedCuda, StepsShareMemoryAndStates) {
   }
 }
 
-// What the caller has in the GPU's memory.
+// The caller's values in the GPU's memory.
 struct Values {
   float lr = 0.01F;
   float loss_scale = 4.0F;
@@ -149,7 +149,7 @@ octavo::StepScalars scalars_at(Values& values) {
   return {&values.lr, &values.step, &values.loss_scale, &values.found_inf, &values.norm, &values.report};
 }
 
-// Under delays, while the caller has written other scalars in its own order.
+// The queues are delayed, while the caller has written other scalars in its own order.
 TEST_F(StreamedCuda, ScalarsAreThoseOfTheCallersStream) {
   const OptimizerCase adamw = optimizers(false)[1];
   auto* const stream = static_cast<cudaStream_t>(target->stream());
@@ -185,7 +185,7 @@ TEST_F(StreamedCuda, ScalarsAreThoseOfTheCallersStream) {
       const auto report = got.step(args);
       ASSERT_TRUE(report.ok()) << report.status().message();
       EXPECT_TRUE(report->pending);
-      // In the caller's order, while the step is still to come.
+      // These writes are in the caller's order, before the step has run.
       check(cudaMemsetAsync(&there.lr, 0x7F, 4, stream));
       check(cudaMemsetAsync(&there.found_inf, 0x7F, 4, stream));
       check(cudaMemsetAsync(&there.norm, 0x7F, sizeof norm, stream));

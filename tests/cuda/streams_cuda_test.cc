@@ -1,4 +1,4 @@
-// Streams and pointers: groups side by side, nothing on the legacy stream, new gradients, tensors and
+// Streams and pointers: groups in parallel, nothing on the legacy stream, new gradients, tensors and
 // workspaces.
 // SPDX-License-Identifier: MIT
 #include "optimizers/group.h"
@@ -65,7 +65,7 @@ TEST_F(StreamsCuda, AnotherStreamAtEveryStep) {
   TensorSet cpu = all_formats(adamw, 3, 5000);
   DeviceSet gpu(cpu, Placement::aligned, one);
   octavo::Group& group = gpu.group();
-  // The legacy stream (null) and the thread's own as well.
+  // The legacy stream (null) and the per-thread one as well.
   const cudaStream_t streams[] = {one, two, nullptr, cudaStreamPerThread, cudaStreamLegacy, two, one};
   for (std::int64_t step = 1; step <= 7; ++step) {
     StepArgs args = step_args(adamw, step);
@@ -79,7 +79,7 @@ TEST_F(StreamsCuda, AnotherStreamAtEveryStep) {
   EXPECT_EQ(gpu.difference(cpu), "");
 }
 
-// Holds the legacy stream until it is let go, or for ten seconds.
+// Blocks the legacy stream until it is released, or for ten seconds.
 struct Gate {
   std::atomic<bool> open{false};
   std::atomic<bool> entered{false};
@@ -122,7 +122,8 @@ TEST_F(StreamsCuda, NothingRunsOnTheLegacyStream) {
     }
     return gpu.step(args).ok();
   };
-  // Kernels are loaded when they are first launched, which may wait for the device: not while it is held.
+  // Kernels are loaded at their first launch, which may wait for the device, so they are launched before it
+  // is blocked.
   ASSERT_TRUE(step(false) && step(true));
   stream.wait();
   const DeviceGrads other(cpu, Placement::as_host, stream);
@@ -164,7 +165,7 @@ TEST_F(RebindCuda, NewGradientsTensorsAndWorkspaces) {
         const auto report = gpu.group().step(args);
         if (!report.ok()) difference += what + ": " + report.status().message() + "\n";
         if (!host.step(args = step_args(optimizer, args.step)).ok()) difference += "CPU\n";
-        if (moved_grads) device.upload_grads(host);  // for the comparison; they are not what the group reads
+        if (moved_grads) device.upload_grads(host);  // for the comparison; the group does not read these
         if (const std::string d = device.difference(host); !d.empty()) difference += what + ":\n" + d;
       };
       (void)gpu.group();

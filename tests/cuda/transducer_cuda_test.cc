@@ -1,5 +1,6 @@
-// The transducer loss on logits on the GPU against the CPU: all types, views, alignments, durations and
-// reductions; wrong lengths and labels, which nobody waits to see; the same bits twice, and in a graph.
+// Compares the transducer loss on logits on the GPU with the CPU: all types, views, alignments, durations and
+// reductions; wrong lengths and labels, which the host does not wait for; the same bits twice, and in a
+// graph.
 // SPDX-License-Identifier: MIT
 #include "tests/cuda/graph.h"
 #include "tests/cuda/transducers.h"
@@ -21,8 +22,8 @@ class SmallTransducerCuda : public GpuTest {};
 
 const std::vector<ClipSize> kClips = {{9, 4}, {1, 0}, {12, 6}, {5, 0}, {1, 5}, {12, 1}};
 
-// Where the gradient lies: over the logits, as they do, or in two tensors of their own, which begin
-// elsewhere.
+// The memory of the gradient: over the logits, in their layout, or in two separate tensors with another
+// alignment.
 enum class Grads { in_place, beside, apart };
 
 struct Case {
@@ -30,7 +31,7 @@ struct Case {
   std::vector<ClipSize> clips = kClips;
   std::vector<std::int64_t> durations = {0, 1, 2, 3, 4};
   std::int64_t vocabulary = 7;
-  std::int64_t phase = 0, grad_phase = 0;  // elements behind a multiple of 64 bytes
+  std::int64_t phase = 0, grad_phase = 0;  // elements after a multiple of 64 bytes
   Grads grads = Grads::beside;
   TransducerReduction reduction = TransducerReduction::none;
   double omega = 0.0;
@@ -41,7 +42,7 @@ struct Case {
            std::to_string(grad_phase) + " gradient " + std::to_string(static_cast<int>(grads)) +
            " reduction " + std::to_string(static_cast<int>(reduction));
   }
-  // One rounding to the type, to a neighbour; the rest is fp32's.
+  // One rounding to the type, to a neighbour; the rest is fp32's error.
   [[nodiscard]] Tolerance gradients() const {
     return {dtype == DType::f32 ? 0.0 : dtype == DType::bf16 ? 0x1p-7 : 0x1p-10, 1e-5};
   }
@@ -54,7 +55,7 @@ LatticeBatch batch_of(const Case& c) {
   return batch;
 }
 
-// The twin of a batch on the device.
+// A copy of a batch on the device.
 class DeviceLattice {
  public:
   DeviceLattice(LatticeBatch& batch, const Case& c, Memory memory, cudaStream_t stream)
@@ -112,7 +113,7 @@ class DeviceLattice {
     const bool intact = workspace_->surroundings_intact(stream_);
     return memory_.damaged() || !intact ? "bytes around a buffer changed" : "";
   }
-  // What is written is NaN, and logits are themselves.
+  // Resets the outputs to NaN, and the logits to their values.
   void forget() {
     std::memcpy(memory_.host(logits_), batch_.logits.data(), batch_.logits.size());
     for (const std::size_t slot : {losses_, tokens_, durations_})
@@ -120,7 +121,7 @@ class DeviceLattice {
     memory_.upload(stream_, logits_);
   }
   [[nodiscard]] std::vector<float> losses() { return values(memory_, losses_); }
-  // As one tensor.
+  // Returns them as one tensor.
   [[nodiscard]] std::vector<float> gradients() {
     std::vector<float> out;
     const std::byte* const first = memory_.host(where_ == Grads::in_place ? logits_ : tokens_);
@@ -153,7 +154,7 @@ void check(const Status& status) {
   if (!status.ok()) throw octavo::Error(status);
 }
 
-// "" where losses and gradients are the CPU's, and have the same bits twice.
+// Returns "" if losses and gradients equal the CPU's and have the same bits twice.
 std::string compare(const Case& c, cudaStream_t stream, Memory memory = Memory::together) {
   LatticeBatch batch = batch_of(c);
   TransducerArgs args = batch.args();
@@ -206,7 +207,7 @@ TEST_F(TransducerCuda, EqualsTheCpu) {
   }
 }
 
-// Every distance between a row of logits and its gradient's, for rows around the length of a vector.
+// Tests every distance between a row of logits and its gradient's, for rows around the length of a vector.
 TEST_F(TransducerCuda, EveryAlignmentEqualsTheCpu) {
   const Stream stream;
   Tally tally;
@@ -242,7 +243,7 @@ TEST_F(TransducerCuda, LargeSizesEqualTheCpu) {
   tally.add("600 clips", compare(many, stream));
 }
 
-// Lengths and labels that are wrong make their clip NaN, and no other.
+// Wrong lengths and labels make their clip NaN, and no other.
 TEST_F(TransducerCuda, WrongIndicesStayInTheirClip) {
   const Stream stream;
   Case c;
@@ -274,7 +275,7 @@ TEST_F(TransducerCuda, AWorkspaceOfAnotherLossGivesNaN) {
   Case c;
   LatticeBatch batch = batch_of(c);
   DeviceLattice device(batch, c, Memory::together, stream);
-  check(device.gradient());  // a workspace that nothing filled
+  check(device.gradient());  // a workspace that was never filled
   ASSERT_EQ(device.download(), "");
   EXPECT_TRUE(std::isnan(device.gradients()[0]));
   check(device.loss());

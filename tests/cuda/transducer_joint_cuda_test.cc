@@ -1,4 +1,4 @@
-// The transducer loss with its joint network on the GPU against the CPU: all types, tiles, durations,
+// Compares the transducer loss with its joint network on the GPU with the CPU: all types, tiles, durations,
 // alignments and reductions; the same bits twice, and in a graph.
 //
 // In bf16 and fp16 all inputs are small multiples of a power of two, so that products are exact in fp32 and
@@ -82,7 +82,7 @@ Call call_of(const Case& c, JointBatch& batch) {
   return out;
 }
 
-// The twin of a batch on the device.
+// A copy of a batch on the device.
 class DeviceJoint {
  public:
   DeviceJoint(JointBatch& batch, const Call& call, std::int64_t phase, Memory memory, cudaStream_t stream)
@@ -125,7 +125,7 @@ class DeviceJoint {
   }
 
   Status loss() { return octavo::transducer_joint_loss(call_.args, call_.joint, floats(memory_, losses_)); }
-  // `wanted`: a bit for each gradient.
+  // `wanted` has a bit for each gradient.
   Status gradient(unsigned wanted = 15) {
     const auto to = [&](std::size_t i) {
       const bool given = (wanted >> i & 1U) != 0 && (i < 3 || call_.joint.bias != nullptr);
@@ -138,13 +138,13 @@ class DeviceJoint {
     Status status = loss();
     return status.ok() ? gradient() : status;
   }
-  // "" where nothing around the buffers changed.
+  // Returns "" if no guard byte changed.
   std::string download() {
     memory_.download(stream_);
     const bool intact = workspace_->surroundings_intact(stream_) && scratch_->surroundings_intact(stream_);
     return memory_.damaged() || !intact ? "bytes around a buffer changed" : "";
   }
-  // What is written is this byte; 0xFF makes NaN.
+  // Fills the outputs with this byte; 0xFF makes NaN.
   void forget(int byte = 0xFF) {
     for (std::size_t slot = losses_; slot <= grads_[3]; ++slot)
       std::memset(memory_.host(slot), byte, usize(memory_.size(slot)));
@@ -172,7 +172,7 @@ std::string far_from(const JointGradients& got, const JointGradients& want, Tole
   return text.empty() ? far_from("bias", got.bias, want.bias, tolerance) : text;
 }
 
-// "" where losses and gradients are the CPU's, and have the same bits twice.
+// Returns "" if losses and gradients equal the CPU's and have the same bits twice.
 std::string compare(const Case& c, cudaStream_t stream, Memory memory = Memory::together) {
   JointBatch batch = batch_of(c);
   const Call call = call_of(c, batch);
@@ -228,7 +228,8 @@ TEST_F(TransducerJointCuda, EqualsTheCpu) {
   }
 }
 
-// A vocabulary as models have it, more clips than a launch carries, and transcripts that no ring holds.
+// A vocabulary of a real model, more clips than a launch carries, and transcripts that do not fit into the
+// ring.
 TEST_F(TransducerJointCuda, LargeSizesEqualTheCpu) {
   const Stream stream;
   Tally tally;
@@ -305,7 +306,7 @@ TEST_F(TransducerJointCuda, AWorkspaceOfAnotherLossGivesNaN) {
   JointBatch::check(device.gradient());
   ASSERT_EQ(device.download(), "");
   for (const float x : device.gradients().weight) ASSERT_TRUE(std::isnan(x));
-  // A label that is none.
+  // An invalid label.
   Case wrong;
   wrong.clips = {{3, 2}, {3, 2}};
   JointBatch bad = batch_of(wrong);

@@ -1,4 +1,4 @@
-// What the tests of both entries of the transducer loss on a GPU share.
+// Helpers of the tests of both entries of the transducer loss on a GPU.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,12 +12,12 @@
 
 namespace test {
 
-// How far two numbers may be apart: a part of the number itself, and a part of the largest of all.
+// The allowed difference of two numbers: a part of the number itself, and a part of the largest of all.
 struct Tolerance {
   double own, most;
 };
 
-// "" where all are near; NaN and infinities are equal or not.
+// Returns "" if all differences are allowed; NaN and infinities must be equal.
 inline std::string far_from(const std::string& what, std::span<const float> got, std::span<const float> want,
                             Tolerance tolerance) {
   double most = 0.0;
@@ -37,7 +37,7 @@ inline std::string far_from(const std::string& what, std::span<const float> got,
 // A record's denominator is rounded to fp32, and alignments are sums over fewer than 100 records.
 inline constexpr Tolerance kLosses{4e-6, 0.0};
 
-// Buffers by name of what they hold.
+// Adds a buffer with the bytes of an array.
 inline std::size_t add(DeviceMemory& memory, const void* data, std::size_t bytes, std::int64_t phase = 0) {
   const std::size_t slot = memory.add(static_cast<std::int64_t>(bytes), phase);
   if (bytes > 0) std::memcpy(memory.host(slot), data, bytes);

@@ -1,5 +1,5 @@
-// Compiled, not run: some kernels for architectures that a build for one GPU leaves out, so that a change
-// that breaks them is seen. One each of the tables, conversions and stores that differ.
+// Compiles, without running them, some kernels for architectures that a build for one GPU omits, so that a
+// change that breaks them is detected: one for each of the tables, conversions and stores that differ.
 // SPDX-License-Identifier: MIT
 #include "cuda/step/kernel_row.cuh"
 

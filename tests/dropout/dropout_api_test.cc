@@ -1,4 +1,4 @@
-// What dropout refuses, by name, value and limit, and its C function.
+// Tests dropout's errors (name, value and limit) and its C function.
 // SPDX-License-Identifier: MIT
 #include "tests/support/c_structs.h"
 
@@ -125,7 +125,7 @@ TEST(DropoutApi, TheCFunctionDoesTheSame) {
   ASSERT_EQ(octavo_dropout(&args), 0U) << octavo_last_error();
   EXPECT_EQ(got.to, expected.to);
   EXPECT_NE(got.to, got.from);
-  // Rows; and a caller that was compiled before there were any.
+  // Tests rows, and a caller that was compiled before they existed.
   plain.row = args.row = 1;
   plain.pitch = args.pitch = 65536;
   ASSERT_TRUE(octavo::dropout(plain).ok());

@@ -1,5 +1,5 @@
-// Dropout as a user sees it: the bits that docs/formats.md defines with every implementation, the rate that
-// was asked for, and a mask that belongs to a sample and not to its place in a batch.
+// Tests dropout through the public API: the bits that docs/formats.md defines with every implementation, the
+// requested rate, and masks that depend on a sample and not on its index in a batch.
 // SPDX-License-Identifier: MIT
 #include "tests/reference/elements.h"
 #include "tests/reference/random.h"
@@ -45,7 +45,7 @@ DropoutArgs args_of(DType dtype, const Shape& shape, const Buffer& from, Buffer&
   return args;
 }
 
-// Values of every size, with NaN, infinities and zeros of both signs among them.
+// Returns values of all magnitudes, including NaN, infinities and zeros of both signs.
 Buffer input(DType dtype, std::int64_t numel, std::int64_t phase) {
   Buffer buffer(numel * octavo::dtype_bytes(dtype), phase * octavo::dtype_bytes(dtype));
   std::vector<float> values = any_finite_values(numel, 11);
@@ -101,7 +101,7 @@ TEST(Dropout, EqualsTheReferenceWithEveryImplementation) {
   ASSERT_TRUE(octavo::force_implementation("").ok());
 }
 
-// Rows with gaps between their numbers, which reach over 2^32.
+// Tests rows with gaps between their numbers, which cross 2^32.
 TEST(Dropout, RowsEqualTheReference) {
   struct Rows {
     Shape shape;
@@ -136,7 +136,7 @@ TEST(Dropout, HasTheBitsOfTheDocument) {
   for (int i = 0; i < 6; ++i) EXPECT_EQ(reference::dropout16(0, 1, 0, 0, elements[i]), expected[i]) << i;
 }
 
-// Which elements of ones are kept. `samples` has one number for each row of `inner` elements.
+// Returns which elements of ones are kept. `samples` has one number for each row of `inner` elements.
 std::vector<std::uint8_t> kept(std::int64_t inner, double probability,
                                const std::vector<std::int64_t>& samples, std::uint64_t seed = 3,
                                std::uint64_t step = 5, std::uint32_t layer = 2) {
@@ -156,7 +156,7 @@ std::vector<std::uint8_t> kept(std::int64_t inner, double probability,
   return flags;
 }
 
-// Six standard deviations: wrong once in 500 million for a good generator, and the generator is fixed.
+// Returns six standard deviations: a good generator fails once in 500 million, and the generator is fixed.
 double six_sigma(double probability, std::size_t count) {
   return 6.0 * std::sqrt(probability * (1.0 - probability) / static_cast<double>(count));
 }
@@ -169,7 +169,7 @@ TEST(Dropout, DropsWithTheProbability) {
   for (const double probability : {0x1p-10, 0.1, 0.3, 0.5, 0.9}) {
     const auto flags = kept(kNumel, probability, {9});
     EXPECT_NEAR(share(flags), 1.0 - probability, six_sigma(probability, flags.size())) << probability;
-    // Each quarter of a block of 512 elements by itself: both halves of a counter's bits.
+    // Each quarter of a block of 512 elements is tested separately: both halves of a counter's bits.
     for (std::size_t part = 0; part < 4; ++part) {
       std::vector<std::uint8_t> some;
       for (std::size_t i = 0; i < flags.size(); ++i) {
@@ -180,7 +180,7 @@ TEST(Dropout, DropsWithTheProbability) {
   }
 }
 
-// What a kept element of one becomes.
+// Returns the value of a kept element of one.
 float factor(double probability) {
   const float one = 1.0f;
   float scaled = 0.0f;
@@ -203,7 +203,7 @@ TEST(Dropout, TheFactorIsThatOfTheRoundedProbability) {
   }
 }
 
-// How often two masks agree: half the time where they are independent and the probability is a half.
+// Two masks agree in half of the elements if they are independent and the probability is a half.
 TEST(Dropout, MasksAreIndependent) {
   constexpr std::int64_t kNumel = 1 << 18;
   const auto mask = kept(kNumel, 0.5, {9});
@@ -220,7 +220,7 @@ TEST(Dropout, MasksAreIndependent) {
   expect_independent(kept(kNumel, 0.5, {9}, 4), 0, "seed");
   expect_independent(kept(kNumel, 0.5, {9}, 3, 6), 0, "step");
   expect_independent(kept(kNumel, 0.5, {9}, 3, 5, 3), 0, "layer");
-  // Nor are they the bits that a parameter of the same number is rounded by.
+  // The masks also differ from the bits that round a parameter with the same number.
   std::vector<std::uint8_t> rounded_up;
   for (std::uint64_t i = 0; i < kNumel; ++i)
     rounded_up.push_back(reference::random16(3, 5, 9, 2, i) >= 0x8000);
@@ -242,7 +242,7 @@ TEST(Dropout, AMaskBelongsToItsSample) {
   EXPECT_NE(row(all, 0), row(all, 1));
 }
 
-// [outer, batch, inner] has, of a sample, the mask of all its elements in one row.
+// In [outer, batch, inner], a sample has the mask of all its elements in one row.
 TEST(Dropout, OuterRowsContinueTheSample) {
   constexpr std::int64_t kOuter = 3, kInner = 333;
   const std::int64_t samples[] = {5, 8};
@@ -270,7 +270,7 @@ TEST(Dropout, OuterRowsContinueTheSample) {
   }
 }
 
-// A matrix in a larger one has the same mask.
+// A part of a larger matrix has the same mask as the matrix alone.
 TEST(Dropout, AMaskOfRowsDoesNotDependOnPadding) {
   const auto mask = [](std::int64_t rows, std::int64_t columns) {
     std::vector<float> values(static_cast<std::size_t>(rows * columns), 1.0f);

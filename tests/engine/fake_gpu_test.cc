@@ -90,7 +90,7 @@ class FakeNorm final : public NormBackend {
   Table table_;
 };
 
-class FakeWork final : public DeviceWork {
+class FakeWork final : public NormOps {
  public:
   Status check_pointer(const std::string& /*where*/, const void* /*data*/) override { return {}; }
   Status check_stream(const std::string& /*where*/, void* /*stream*/) override { return {}; }
@@ -116,7 +116,7 @@ class FakeWork final : public DeviceWork {
   }
 
  private:
-  std::unique_ptr<DeviceWork> cpu_ = make_cpu_work();
+  std::unique_ptr<NormOps> cpu_ = make_cpu_norm_ops();
 };
 
 }  // namespace
@@ -137,8 +137,8 @@ Result<std::unique_ptr<NormBackend>> make_cuda_norm(int /*device*/, std::span<co
   return std::unique_ptr<NormBackend>(std::make_unique<FakeNorm>(std::move(*cpu)));
 }
 
-Result<std::unique_ptr<DeviceWork>> make_cuda_work(const std::string& /*where*/, int /*device*/) {
-  return std::unique_ptr<DeviceWork>(std::make_unique<FakeWork>());
+Result<std::unique_ptr<NormOps>> make_cuda_norm_ops(const std::string& /*where*/, int /*device*/) {
+  return std::unique_ptr<NormOps>(std::make_unique<FakeWork>());
 }
 
 // Its queues are threads.

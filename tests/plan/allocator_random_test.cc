@@ -1,5 +1,5 @@
-// Random traces against a second simulation that shares nothing with the first: a segment is a plain list of
-// pieces in the order of addresses, and everything is searched from its beginning.
+// Compares random traces with a second, independent simulation: a segment is a plain list of pieces in the
+// order of addresses, and every search starts at its beginning.
 // SPDX-License-Identifier: MIT
 #include "tests/plan/traces.h"
 
@@ -12,7 +12,7 @@ namespace {
 
 struct Piece {
   std::int64_t size;
-  std::int64_t id;  // -1: free
+  std::int64_t id;  // -1: the piece is free
 };
 using Segment = std::list<Piece>;
 
@@ -20,8 +20,8 @@ class SlowPool {
  public:
   SlowPool(bool small, bool expandable) : small_(small), expandable_(expandable) {}
 
-  // What the block has.
-  std::int64_t take(std::int64_t id, std::int64_t size) {
+  // Returns the bytes of the allocated block.
+  std::int64_t allocate(std::int64_t id, std::int64_t size) {
     auto [segment, piece] = find(size);
     if (segment == nullptr) std::tie(segment, piece) = more(size);
     const std::int64_t rest = piece->size - size;
@@ -34,7 +34,7 @@ class SlowPool {
     return piece->size;
   }
 
-  std::int64_t give(std::int64_t id) {
+  std::int64_t release(std::int64_t id) {
     for (Segment& segment : segments_) {
       const auto found = std::find_if(segment.begin(), segment.end(), [&](auto& p) { return p.id == id; });
       if (found == segment.end()) continue;
@@ -65,7 +65,7 @@ class SlowPool {
  private:
   using Place = std::pair<Segment*, Segment::iterator>;
 
-  // The smallest that fits, where the end of an expandable segment has no limit.
+  // Returns the smallest piece that fits. The end of an expandable segment has no limit.
   Place find(std::int64_t size) {
     Place best{nullptr, {}};
     std::int64_t least = 0;
@@ -111,14 +111,14 @@ plan::MemoryUse slow(const std::vector<plan::Event>& events, bool expandable) {
   for (std::size_t i = 0; i < events.size(); ++i) {
     const plan::Event& event = events[i];
     if (event.bytes == -1) {
-      now -= small.give(event.id) + large.give(event.id);
+      now -= small.release(event.id) + large.release(event.id);
       live.erase(event.id);
       continue;
     }
     live[event.id] = event;
     if (event.bytes == 0) continue;
     const std::int64_t size = (event.bytes + 511) / 512 * 512;
-    now += (size <= kMiB ? small : large).take(event.id, size);
+    now += (size <= kMiB ? small : large).allocate(event.id, size);
     if (now <= use.allocated) continue;
     use.allocated = now;
     use.peak_event = static_cast<std::int64_t>(i);
@@ -143,7 +143,7 @@ TEST(AllocatorRandom, EqualsASlowSimulation) {
   }
 }
 
-// At any point of a trace, not at its end alone.
+// Compares at every event of a trace, not only at its end.
 TEST(AllocatorRandom, EqualsASlowSimulationOfEveryBeginning) {
   const std::vector<plan::Event> events = random_trace(99, 400, 40);
   for (std::size_t count = 0; count <= events.size(); ++count) {
@@ -156,7 +156,8 @@ TEST(AllocatorRandom, EqualsASlowSimulationOfEveryBeginning) {
   }
 }
 
-// Expandable segments differ from plain ones on these traces: else the tests above show half of it.
+// Checks that expandable segments differ from plain ones on these traces; otherwise the tests above cover
+// only one of them.
 TEST(AllocatorRandom, TheRulesDiffer) {
   const std::vector<plan::Event> events = random_trace(7, 1500, 60);
   EXPECT_NE(used(events, true).reserved, used(events, false).reserved);

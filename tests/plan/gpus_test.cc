@@ -1,4 +1,4 @@
-// GPUs by every spelling, by size and by mistake.
+// Tests find_gpu() with every spelling, with sizes and with invalid texts.
 // SPDX-License-Identifier: MIT
 #include <octavo/backend.h>
 #include <octavo/plan.h>
@@ -34,7 +34,7 @@ TEST(Gpus, EveryOneIsWhole) {
     for (const char c : gpu.key) EXPECT_TRUE((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-');
     EXPECT_GE(10 * gpu.compute_major + gpu.compute_minor, 70);
     EXPECT_GE(gpu.multiprocessors, 28);
-    // Between what the size means in GiB, less what a driver keeps, and a little more than in GB.
+    // Memory is between the size in GiB minus the driver's part and slightly more than the size in GB.
     EXPECT_GT(gpu.memory, gpu.gigabytes * 0.91 * (1 << 30));
     EXPECT_LE(gpu.memory, gpu.gigabytes * 1.08e9);
     EXPECT_GT(gpu.context, 300 << 20);
@@ -65,7 +65,7 @@ TEST(Gpus, AnH200) {
   EXPECT_EQ(gpu.context, 630 << 20);
 }
 
-// No tensor cores for bf16 and tf32: both are planned at the rate of fp32.
+// A V100 has no tensor cores for bf16 and tf32: both are planned at the rate of fp32.
 TEST(Gpus, AV100) {
   const plan::Gpu gpu = plan::find_gpu("v100").value();
   EXPECT_EQ(gpu.compute_major, 7);
@@ -117,7 +117,7 @@ TEST(Gpus, Spellings) {
 }
 
 TEST(Gpus, Sizes) {
-  // The slowest by bandwidth times fp16 rate: an L4 of 24 GB, an A100 PCIe of 80.
+  // The slowest GPU by bandwidth times fp16 rate: an L4 of 24 GB, an A100 PCIe of 80.
   for (const char* text : {"24GB", "24 GiB", "24g", "24.0gb"}) EXPECT_EQ(key_of(text), "l4") << text;
   EXPECT_EQ(key_of("80GB"), "a100pcie");
   EXPECT_EQ(key_of("16GB"), "t4");
@@ -125,7 +125,7 @@ TEST(Gpus, Sizes) {
   EXPECT_EQ(key_of("141GB"), "h200");
   EXPECT_EQ(key_of("32GB"), "v100-32gb");
   EXPECT_EQ(key_of("180GB"), "b100");
-  // No GPU has 8 or 20: of the larger ones the slowest.
+  // No GPU has 8 or 20 GB: the slowest of the larger ones is used.
   const plan::Gpu eight = plan::find_gpu("8GB").value(), whole = plan::find_gpu("rtx3060").value();
   EXPECT_EQ(eight.key, "8gb");
   EXPECT_EQ(eight.name, "NVIDIA GeForce RTX 3060 12 GB with 8 GB");

@@ -1,4 +1,4 @@
-// The C functions of plans: the numbers of the C++ ones, sizes of structs, and what they refuse.
+// Tests the C functions of plans: the results of the C++ functions, sizes of structs, and errors.
 // SPDX-License-Identifier: MIT
 #include "tests/plan/traces.h"
 #include "tests/support/c_structs.h"
@@ -116,7 +116,7 @@ TEST(PlanApi, TakesTimes) {
   EXPECT_EQ(step.gpu_seconds, expected.gpu_seconds);
   EXPECT_EQ(step.host_seconds, expected.host_seconds);
   EXPECT_TRUE(std::equal(expected.by_bound.begin(), expected.by_bound.end(), std::begin(step.by_bound)));
-  // Zero stands for the usual.
+  // Zero is the default.
   auto zero = sized<octavo_plan_kernel>();
   zero.bytes = 1e8;
   plan::Kernel usual;
@@ -148,7 +148,7 @@ TEST(PlanApi, AddsUpRanks) {
   EXPECT_EQ(seconds, 0.0);
 }
 
-// Programs that were compiled with this header must find every field where it is.
+// A program that was compiled with this header must find every field at its offset.
 TEST(PlanApi, SizesOfStructs) {
   EXPECT_EQ(sizeof(octavo_plan_gpu), 208u);
   EXPECT_EQ(sizeof(octavo_plan_event), 24u);
@@ -160,7 +160,8 @@ TEST(PlanApi, SizesOfStructs) {
   EXPECT_EQ(sizeof(octavo_plan_bucket), 16u);
 }
 
-// A later program's structs are longer: the library writes what it knows, and reads arrays by their size.
+// A later program's structs are longer: the library writes the fields that it has, and reads arrays by their
+// size.
 TEST(PlanApi, LongerStructs) {
   struct Later {
     octavo_plan_kernel kernel;

@@ -1,4 +1,5 @@
-// All-reduces by rings against numbers computed by hand, and what the backward pass does not hide.
+// Compares all-reduces by rings, and the part that the backward pass does not hide, with numbers computed by
+// hand.
 // SPDX-License-Identifier: MIT
 #include <octavo/plan.h>
 
@@ -24,11 +25,11 @@ TEST(Ranks, ARingOfOneHost) {
 }
 
 TEST(Ranks, SeveralHosts) {
-  // 2 hosts of 4: within, as above; between, each rank's 250 MB: half of it, twice, at 0.1 GB/s.
+  // 2 hosts of 4: within a host as above; between them, half of each rank's 250 MB, twice, at 0.1 GB/s.
   EXPECT_NEAR(plan::all_reduce_seconds({8, 4, 1e9, 1e8, 1e-3}, 1000000000), 1.5 + 6e-3 + 2.5 + 2e-3, 1e-12);
   // 3 hosts of one: one ring over the network.
   EXPECT_NEAR(plan::all_reduce_seconds({3, 1, 1e9, 1e8, 0}, 300000000), 4.0, 1e-12);
-  // A host that is not full counts as one.
+  // A host that is not full counts as a full one.
   EXPECT_EQ(plan::all_reduce_seconds({12, 8, 1e9, 1e8, 0}, 8000),
             plan::all_reduce_seconds({16, 8, 1e9, 1e8, 0}, 8000));
 }

@@ -1,4 +1,4 @@
-// Times of kernels against those that an H200 took, and how the formula behaves elsewhere.
+// Compares forecast times of kernels with those of an H200, and tests the formula for other GPUs.
 // SPDX-License-Identifier: MIT
 #include <octavo/plan.h>
 
@@ -41,10 +41,10 @@ plan::Kernel stream(double bytes) {
   return kernel;
 }
 
-// Medians of calls on an idle GPU, the mean of three orders of the operands. A call alone has what the host
-// needs until it is launched, which a kernel among others does not have: these two numbers are set by the
-// calls, too. Calls that took less than 30 us are left out, and two of small products that took 31 and 34:
-// they show the host alone.
+// The numbers are medians of calls on an idle GPU, averaged over three orders of the operands. A single call
+// includes the host's time until the launch, which a kernel among others does not: these two constants, in
+// microseconds, are fitted to the calls, too. Calls below 30 us are omitted, and two of small matmuls that
+// took 31 and 34, because they only show the host.
 constexpr double kProductAlone = 14, kStreamAlone = 6;
 struct Product {
   Precision precision;
@@ -71,7 +71,7 @@ constexpr Product kProducts[] = {
     {Precision::tf32, 1, 4096, 4096, 4096, 370.3},   {Precision::tf32, 1, 8192, 8192, 8192, 2772.0},
     {Precision::tf32, 1, 8000, 4096, 1024, 269.9},   {Precision::tf32, 1, 16384, 16384, 512, 986.3},
 };
-// Of products in FP8: many calls behind each other.
+// FP8 matmuls: many calls in sequence.
 constexpr Product kFp8[] = {
     {Precision::fp8, 1, 8192, 4096, 1024, 58},     {Precision::fp8, 1, 8192, 4096, 4096, 189},
     {Precision::fp8, 1, 16384, 14336, 4096, 1464}, {Precision::fp8, 1, 16384, 8192, 8192, 1585},
@@ -171,7 +171,7 @@ TEST(KernelTime, StreamsOfAnH200) {
   EXPECT_LT(errors.worst(), 0.10);
 }
 
-// The widening cast of torch reaches half of a copy's speed: that is for the caller to say.
+// The widening cast of torch reaches half of a copy's speed, and the caller has to set that.
 TEST(KernelTime, AShareOfTheBandwidth) {
   plan::Kernel kernel = stream(6.0 * (1 << 28));
   kernel.bandwidth = 0.5;
@@ -210,11 +210,11 @@ TEST(KernelTime, OtherGpus) {
   const auto large = [](std::string_view key, Precision precision) {
     return plan::time(gpu(key), product(precision, 1, 8192, 8192, 8192)).seconds;
   };
-  // Shares of the vendor's figures: an A100 has 312 of 989, an RTX 4090 165.2.
+  // The rates are shares of the vendor's figures: an A100 has 312 of 989, an RTX 4090 165.2.
   EXPECT_NEAR(large("a100", Precision::bf16) / large("h200", Precision::bf16), 989.0 / 312, 0.15);
   EXPECT_NEAR(large("rtx4090", Precision::bf16) / large("h200", Precision::bf16), 989.0 / 165.2, 0.3);
   EXPECT_NEAR(plan::time(gpu("l4"), stream(3e9)).seconds, 10e-3 / 0.9, 1e-5);
-  // What a GPU lacks is computed in the next wider precision.
+  // A GPU without a precision computes in the next wider one.
   EXPECT_EQ(large("t4", Precision::tf32), large("t4", Precision::fp32));
   EXPECT_LT(large("t4", Precision::fp16), large("t4", Precision::fp32) / 4);
   EXPECT_NEAR(large("t4", Precision::bf16) / large("t4", Precision::fp32), 1.0, 0.01);
@@ -250,7 +250,7 @@ TEST(StepTime, AddsUp) {
   const plan::StepTime slow = plan::time(h200, kernels, 1e-3);
   EXPECT_NEAR(slow.seconds, slow.host_seconds, 1e-3 * slow.host_seconds);
   EXPECT_EQ(slow.gpu_seconds, step.gpu_seconds);
-  // Where both take as long, a step takes longer than either: by the sixth root of two.
+  // If both take equally long, a step takes longer than either, by the sixth root of two.
   const plan::StepTime alike = plan::time(h200, kernels, step.gpu_seconds / 6);
   EXPECT_DOUBLE_EQ(alike.host_seconds, alike.gpu_seconds);
   EXPECT_NEAR(alike.seconds, 1.1225 * alike.gpu_seconds, 1e-3 * alike.gpu_seconds);

@@ -1,4 +1,4 @@
-// Traces of allocations: by hand and at random.
+// Traces of allocations, written by hand and random.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,8 +15,10 @@ namespace plan = octavo::plan;
 
 inline constexpr std::int64_t kMiB = 1 << 20;
 
-inline plan::Event take(std::int64_t id, std::int64_t bytes) { return {id, bytes, plan::Owner::activations}; }
-inline plan::Event give(std::int64_t id) { return {id, -1}; }
+inline plan::Event allocate(std::int64_t id, std::int64_t bytes) {
+  return {id, bytes, plan::Owner::activations};
+}
+inline plan::Event release(std::int64_t id) { return {id, -1}; }
 
 inline plan::MemoryUse used(const std::vector<plan::Event>& events, bool expandable) {
   octavo::Result<plan::MemoryUse> use = plan::simulate(events, {expandable});
@@ -24,7 +26,7 @@ inline plan::MemoryUse used(const std::vector<plan::Event>& events, bool expanda
   return use.ok() ? *use : plan::MemoryUse{};
 }
 
-// Sizes of every pool, many of them equal; at most `most` ids at once, which are used again.
+// Sizes of every pool, many of them equal, with up to `most` ids at a time, which are reused.
 inline std::vector<plan::Event> random_trace(unsigned seed, std::size_t count, std::size_t most) {
   std::mt19937 random(seed);
   const auto below = [&](std::int64_t end) {
@@ -39,12 +41,12 @@ inline std::vector<plan::Event> random_trace(unsigned seed, std::size_t count, s
     from.pop_back();
     return to.back();
   };
-  bool fills = true;  // phases, as of passes
+  bool fills = true;  // phases of allocating and freeing, like forward and backward passes
   while (events.size() < count) {
     if (below(200) == 0) fills = !fills;
     const bool takes = taken.empty() || (!free.empty() && (below(10) < 7) == fills);
     if (!takes) {
-      events.push_back(give(move_one(taken, free)));
+      events.push_back(release(move_one(taken, free)));
       continue;
     }
     std::int64_t bytes = 0;

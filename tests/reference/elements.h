@@ -1,5 +1,5 @@
-// Elements of parameters, gradients and states one at a time: fp32, bf16 and fp16 by definition, and the bits
-// of a float.
+// Loads and stores single elements of parameters, gradients and states: fp32, bf16 and fp16 by definition,
+// and the bits of a float.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,7 +15,7 @@ std::uint32_t bits_of(float value);
 float from_bits(std::uint32_t bits);
 float canonical(float value);  // any NaN becomes 0x7FC00000
 
-// Element `index` of an array.
+// Returns or sets element `index` of an array.
 float load(octavo::DType dtype, const void* data, std::int64_t index);
 void store_nearest(octavo::DType dtype, void* data, std::int64_t index, float value);
 

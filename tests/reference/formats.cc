@@ -1,4 +1,4 @@
-// See formats.h. Every rule here has its sentence in docs/formats.md.
+// See formats.h. Every rule here is a sentence in docs/formats.md.
 // SPDX-License-Identifier: MIT
 #include "tests/reference/formats.h"
 
@@ -17,8 +17,8 @@ using octavo::StateFormat;
 
 constexpr float kSmallestScale = 0x1p-126f;
 
-// The j-th midpoint of N equal intervals between 0.1 and 1, times 10^exponent, rounded as the peers' tables
-// are.
+// Returns the j-th midpoint of N equal intervals between 0.1 and 1, times 10^exponent, rounded as in the
+// tables of bitsandbytes and torchao.
 float decade_midpoint(int intervals, int j, float power_of_ten) {
   const float slope = (1.0f - 0.1f) / static_cast<float>(intervals);
   const auto point = [&](int i) {
@@ -31,7 +31,8 @@ float decade_midpoint(int intervals, int j, float power_of_ten) {
 
 constexpr std::array<float, 8> kTens = {1e-7f, 1e-6f, 1e-5f, 1e-4f, 1e-3f, 1e-2f, 1e-1f, 1e0f};
 
-// Signed maps of `decades` decades: q = |code - zero code|; q = 0 is 0, the last q is 1, and there is no -1.
+// Signed maps of `decades` decades have q = |code - zero code|; q = 0 is 0, the last q is 1, and there is no
+// -1.
 template <std::size_t kCodes>
 std::array<float, kCodes> build_signed(int decades) {
   std::array<float, kCodes> map{};
@@ -51,7 +52,7 @@ std::array<float, kCodes> build_signed(int decades) {
   return map;
 }
 
-// The unsigned 8-bit map: q = code + 1; q = 1 is 0, q = 256 is 1.
+// The unsigned 8-bit map has q = code + 1; q = 1 is 0, q = 256 is 1.
 std::array<float, 256> build_unsigned() {
   std::array<float, 256> map{};
   for (int q = 2; q < 256; ++q) {
@@ -70,8 +71,8 @@ std::array<float, 16> build_linear() {
   return map;
 }
 
-// The code whose value is nearest to x in exact arithmetic, ties to the smaller magnitude. The sum of two
-// neighbours and 2x are exact in double, so the comparison is too.
+// Returns the code whose value is nearest to x in exact arithmetic, ties to the smaller magnitude. The sum of
+// two neighbours and 2x are exact in double, so the comparison is too.
 int nearest_code(std::span<const float> map, float x) {
   int code = 0;
   while (code + 1 < static_cast<int>(map.size())) {
@@ -86,7 +87,7 @@ int nearest_code(std::span<const float> map, float x) {
   return code;
 }
 
-// The format of this moment: a pair has one for each.
+// Returns the format of this moment: a pair has one for each.
 StateFormat format_of(const MomentSpec& spec) {
   if (spec.format != StateFormat::int4_int8) return spec.format;
   return spec.moment == Moment::first ? StateFormat::int4 : StateFormat::int8;
@@ -144,7 +145,7 @@ std::int64_t block_of(const MomentSpec& spec) {
 
 std::uint32_t magnitude_bits(float value) { return bits_of(value) & 0x7FFFFFFFu; }
 
-// The divisor of a block (or of an element of rank-1) whose largest magnitude is `largest`.
+// Returns the divisor of a block (or of an element of rank-1) whose largest magnitude is `largest`.
 float scale_of(StateFormat format, float largest) {
   if (!std::isfinite(largest)) return from_bits(kNanBits);
   if (largest == 0.0f) return 0.0f;
@@ -153,7 +154,7 @@ float scale_of(StateFormat format, float largest) {
   return std::max(largest, kSmallestScale);
 }
 
-// Index of an element along each axis of a row-major shape.
+// Returns the index of an element along each axis of a row-major shape.
 std::vector<std::int64_t> coordinates(const MomentSpec& spec, std::int64_t index) {
   std::vector<std::int64_t> result(static_cast<std::size_t>(spec.ndim));
   for (int axis = spec.ndim - 1; axis >= 0; --axis) {
@@ -164,7 +165,7 @@ std::vector<std::int64_t> coordinates(const MomentSpec& spec, std::int64_t index
   return result;
 }
 
-// Position in the scale buffer of each axis's maximum for this element.
+// Returns the position of each axis's maximum for this element in the scale buffer.
 std::vector<std::int64_t> rank1_positions(const MomentSpec& spec, std::int64_t index) {
   std::vector<std::int64_t> result = coordinates(spec, index);
   std::int64_t start = 0;
@@ -180,8 +181,7 @@ float rank1_scale(const MomentSpec& spec, std::span<const float> maxima, std::in
   for (const std::int64_t position : rank1_positions(spec, index)) {
     smallest = std::min(smallest, magnitude_bits(maxima[static_cast<std::size_t>(position)]));
   }
-  // Where every axis holds a NaN or an infinity there is nothing finite to divide by: the scale is that value
-  // itself.
+  // If every axis has a NaN or an infinity, there is no finite divisor: the scale is that value itself.
   if (smallest >= bits_of(INFINITY)) return from_bits(smallest);
   return scale_of(spec.format, from_bits(smallest));
 }
@@ -212,7 +212,7 @@ std::vector<float> block_scales(const MomentSpec& spec, std::span<const float> v
   return scales;
 }
 
-// The scale of an element, from either kind of scale buffer.
+// Returns the scale of an element, from either kind of scale buffer.
 float element_scale(const MomentSpec& spec, std::span<const float> scales, std::int64_t index) {
   if (is_rank1(spec)) return rank1_scale(spec, scales, index);
   return scales[static_cast<std::size_t>(index / block_of(spec))];

@@ -1,6 +1,5 @@
-// The state formats as docs/formats.md defines them, one element at a time and slow on
-// purpose. Written from the definitions; shares no code with src/. Tests compare the library's bytes with
-// these.
+// The state formats as docs/formats.md defines them, one element at a time and slow on purpose. They are
+// written from the definitions and share no code with src/. Tests compare the library's bytes with these.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,7 +16,7 @@
 
 namespace reference {
 
-// The value of each code.
+// Returns the value of each code.
 const std::array<float, 256>& map_8bit(octavo::Moment moment);
 const std::array<float, 16>& map_4bit(octavo::Moment moment);
 
@@ -26,14 +25,14 @@ struct Encoded {
   std::vector<float> scales;
 };
 
-// 16 random bits of an element; only bf16 second moments use it, and only in a step.
+// Returns 16 random bits of an element. Only bf16 second moments use them, and only in a step.
 using Rand16 = std::function<std::uint32_t(std::int64_t index)>;
 
 Encoded encode(const octavo::MomentSpec& spec, std::span<const float> values, const Rand16& rand16 = {});
 std::vector<float> decode(const octavo::MomentSpec& spec, std::span<const std::uint8_t> codes,
                           std::span<const float> scales);
 
-// Sizes of the two buffers.
+// Return the sizes of the two buffers.
 std::int64_t codes_bytes(const octavo::MomentSpec& spec);
 std::int64_t scale_count(const octavo::MomentSpec& spec);
 

@@ -1,5 +1,5 @@
-// Small floating-point formats by their definition: sign, exponent, mantissa; rounding by arithmetic on real
-// values, with no bit tricks. The library's fast conversions are compared with these.
+// Small floating-point formats by their definition: sign, exponent, mantissa. Rounding is arithmetic on real
+// values, without bit tricks. The library's fast conversions are compared with these.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,13 +17,13 @@ struct Minifloat {
   int exponent_bits;
   int mantissa_bits;
   double max_finite;
-  bool has_infinity;  // false: E4M3FN, whose top exponent holds numbers and one NaN
+  bool has_infinity;  // false: E4M3FN, whose top exponent has numbers and one NaN
 
   [[nodiscard]] int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   [[nodiscard]] int magnitude_bits() const { return exponent_bits + mantissa_bits; }
   [[nodiscard]] std::uint32_t infinity() const { return ((1u << exponent_bits) - 1u) << mantissa_bits; }
 
-  // The value of a code; NaN codes give NaN.
+  // Returns the value of a code; NaN codes give NaN.
   [[nodiscard]] double value(std::uint32_t code) const {
     const std::uint32_t magnitude = code & ((1u << magnitude_bits()) - 1u);
     const double sign = (code >> magnitude_bits()) & 1u ? -1.0 : 1.0;
@@ -38,20 +38,22 @@ struct Minifloat {
     return sign * std::ldexp(1.0 + fraction, exponent - bias());
   }
 
-  // The magnitude code nearest to |x|, ties to the even code. Beyond the largest finite value: infinity where
-  // the format has one and `saturate` is off, else the largest finite code. x must not be NaN.
+  // Returns the magnitude code nearest to |x|, ties to the even code. Beyond the largest finite value it is
+  // infinity if the format has one and `saturate` is off, otherwise the largest finite code. x must not be
+  // NaN.
   [[nodiscard]] std::uint32_t nearest_magnitude(double x, bool saturate) const {
     const double magnitude = std::fabs(x);
     if (std::isinf(magnitude)) return saturate ? code_of(max_finite) : infinity();
     int exponent = 1 - bias();
     if (magnitude != 0.0) exponent = std::max(exponent, std::ilogb(magnitude));
     const double quantum = std::ldexp(1.0, exponent - mantissa_bits);
-    const double rounded = std::nearbyint(magnitude / quantum) * quantum;  // both exact but for the rounding
+    const double rounded =
+        std::nearbyint(magnitude / quantum) * quantum;  // both are exact except for the rounding
     if (rounded > max_finite) return saturate ? code_of(max_finite) : infinity();
     return code_of(rounded);
   }
 
-  // The code of a value that the format represents exactly.
+  // Returns the code of a value that the format represents exactly.
   [[nodiscard]] std::uint32_t code_of(double magnitude) const {
     const double smallest_normal = std::ldexp(1.0, 1 - bias());
     if (magnitude < smallest_normal) {

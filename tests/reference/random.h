@@ -1,4 +1,4 @@
-// The random bits as docs/formats.md defines them: of stochastic rounding, and of dropout.
+// The random bits that docs/formats.md defines for stochastic rounding and for dropout.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,15 +8,16 @@
 
 namespace reference {
 
-// Sixteen random bits of element `index` of a parameter. Stream 0 is the weights', 1 + slot a moment's.
+// Returns sixteen random bits of element `index` of a parameter. Stream 0 is the weights', 1 + slot a
+// moment's.
 std::uint32_t random16(std::uint64_t seed, std::uint64_t step, std::uint64_t id, std::uint32_t stream,
                        std::uint64_t index);
 
-// Sixteen random bits of a sample's element.
+// Returns sixteen random bits of a sample's element.
 std::uint32_t dropout16(std::uint64_t seed, std::uint64_t step, std::int64_t sample, std::uint32_t layer,
                         std::uint64_t element);
 
-// As octavo::dropout on the CPU, element by element.
+// Works like octavo::dropout on the CPU, element by element.
 void dropout(const octavo::DropoutArgs& args);
 
 }  // namespace reference

@@ -29,7 +29,7 @@ bool has_momentum(const GroupConfig& config) { return config.momentum || (config
 bool has_amsgrad(const GroupConfig& config) { return config.amsgrad || (config.switches & 1u) != 0; }
 bool is_centered(const GroupConfig& config) { return (config.switches & 2u) != 0; }
 
-// Places in HyperParams::own.
+// Indices in HyperParams::own.
 bool lamb_corrects(const HyperParams& h) { return h.own[0] != 0.0; }
 bool lamb_decouples(const HyperParams& h) { return h.own[1] != 0.0; }
 bool is_trusting(const GroupConfig& config, const HyperParams& h) {
@@ -55,13 +55,13 @@ bool is_coupled(const GroupConfig& config, const HyperParams& h) {
   return false;
 }
 
-// Decay as a part of what the ratio multiplies: the papers of LAMB and LARS.
+// Returns true if decay is a part of what the ratio multiplies, as in the papers of LAMB and LARS.
 bool decays_inside(const GroupConfig& config, const HyperParams& h) {
-  if (!measures(config) || !is_trusting(config, h) || h.weight_decay == 0.0) return false;
+  if (!has_trust_ratio(config) || !is_trusting(config, h) || h.weight_decay == 0.0) return false;
   return is_coupled(config, h) == (config.algorithm == Algorithm::lars);
 }
 
-// The gradient after its factor and coupled decay.
+// Returns the gradient after its factor and coupled decay.
 float gradient(const GroupConfig& config, const StepArgs& args, float grad, float p) {
   const HyperParams& h = args.hyper;
   const float g = grad * (rounded(args.grad_factor) * (h.maximize ? -1.0f : 1.0f));
@@ -69,7 +69,7 @@ float gradient(const GroupConfig& config, const StepArgs& args, float grad, floa
   return std::fma(rounded(h.weight_decay), p, g);
 }
 
-// The parameter after decoupled decay.
+// Returns the parameter after decoupled decay.
 float kept(const GroupConfig& config, const HyperParams& h, float p) {
   if (is_coupled(config, h) || decays_inside(config, h)) return p * 1.0f;
   return p * rounded(1.0 - static_cast<double>(rounded(h.lr)) * h.weight_decay);
@@ -107,7 +107,7 @@ float lion(const StepArgs& args, float g, float kept_p, float* s) {
   return std::fma(-rounded(h.lr), sign, kept_p);
 }
 
-// The direction of SGD with momentum: the first step stores what it is given.
+// Returns the direction of SGD with momentum: the first step stores its input.
 float momentum_direction(const StepArgs& args, float g, float* s) {
   const HyperParams& h = args.hyper;
   const float momentum = rounded(h.momentum);
@@ -211,11 +211,11 @@ std::vector<Moment> moments_of(const GroupConfig& config) {
   return {};
 }
 
-bool measures(const GroupConfig& config) {
+bool has_trust_ratio(const GroupConfig& config) {
   return config.algorithm == Algorithm::lars || config.algorithm == Algorithm::lamb;
 }
 
-float measured(const GroupConfig& config, const StepArgs& args, float grad, float p, float* s) {
+float unscaled_update(const GroupConfig& config, const StepArgs& args, float grad, float p, float* s) {
   const float g = gradient(config, args, grad, p);
   if (config.algorithm == Algorithm::lamb) return lamb_update(config, args, g, p, s);
   return is_trusting(config, args.hyper) ? g : momentum_direction(args, g, s);

@@ -1,5 +1,5 @@
-// The rules of update by their definitions, element by element in fp32; numbers that are the same for a whole
-// step in double. Nothing here is shared with the library.
+// The rules of update by their definitions, element by element in fp32, with the constants of a step in
+// double. They share no code with the library.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,23 +9,24 @@
 
 namespace reference {
 
-// What an algorithm keeps, in the order of its slots.
+// Returns the moments of an algorithm in the order of its slots.
 std::vector<octavo::Moment> moments_of(const octavo::GroupConfig& config);
 
-// Whether a step first measures the whole tensor.
-bool measures(const octavo::GroupConfig& config);
+// Returns true if a step first sums over the complete tensor.
+bool has_trust_ratio(const octavo::GroupConfig& config);
 
-// New moments in `s`, new parameter returned. `ratio`: of the tensor, where a step measures.
+// Writes the new moments to `s` and returns the new parameter. `ratio` is the tensor's trust ratio, if there
+// is one.
 float update(const octavo::GroupConfig& config, const octavo::StepArgs& args, float grad, float p, float* s,
              float ratio);
 
-// What is squared and summed over a tensor beside its weights; `s` becomes worthless.
-float measured(const octavo::GroupConfig& config, const octavo::StepArgs& args, float grad, float p,
-               float* s);
-// The ratio from the sums of squares.
+// Returns the value that is squared and summed over a tensor together with its weights, and overwrites `s`.
+float unscaled_update(const octavo::GroupConfig& config, const octavo::StepArgs& args, float grad, float p,
+                      float* s);
+// Returns the ratio from the sums of squares.
 float ratio(const octavo::GroupConfig& config, const octavo::StepArgs& args, double weights, double updates);
 
-// Neighbours, then neighbouring pairs, and so on.
+// Adds neighbours, then neighbouring pairs, and so on.
 double tree_sum(std::vector<double> values);
 
 }  // namespace reference

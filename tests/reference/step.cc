@@ -17,7 +17,7 @@ using octavo::StepArgs;
 using octavo::TensorArgs;
 using octavo::WeightStore;
 
-// The parameter at full precision: with its residual where it has one.
+// Returns the parameter at full precision: with its residual if it has one.
 float load_param(const TensorArgs& t, std::int64_t i) {
   if (t.spec.store != WeightStore::residual8 && t.spec.store != WeightStore::residual16) {
     return load(t.spec.param_dtype, t.param, i);
@@ -87,7 +87,7 @@ float tensor_ratio(const GroupConfig& config, const TensorArgs& t, const StepArg
   std::vector<double> updates;
   for_elements(t, state, [&](std::int64_t i, float* s) {
     const double w = load_param(t, i);
-    const double u = measured(config, args, load(t.spec.grad_dtype, t.grad, i), load_param(t, i), s);
+    const double u = unscaled_update(config, args, load(t.spec.grad_dtype, t.grad, i), load_param(t, i), s);
     weights.push_back(w * w);
     updates.push_back(u * u);
   });
@@ -104,7 +104,7 @@ void step_tensor(const GroupConfig& config, const TensorArgs& t, const StepArgs&
         spec, {static_cast<const std::uint8_t*>(buffers.codes), static_cast<std::size_t>(codes_bytes(spec))},
         {buffers.scales, static_cast<std::size_t>(scale_count(spec))}));
   }
-  const float factor = measures(config) ? tensor_ratio(config, t, args, state) : 1.0f;
+  const float factor = has_trust_ratio(config) ? tensor_ratio(config, t, args, state) : 1.0f;
   for_elements(t, state, [&](std::int64_t i, float* s) {
     const float grad = load(t.spec.grad_dtype, t.grad, i);
     store_param(t, args, i, update(config, args, grad, load_param(t, i), s, factor));

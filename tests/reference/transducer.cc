@@ -26,7 +26,7 @@ class Enumeration {
     }
   }
 
-  // All that can follow (t, u), which is reached with probability p.
+  // Follows all alignments from (t, u), which is reached with probability p.
   void walk(std::int64_t t, std::size_t u, long double p) {
     if (t == clip_.frames) {
       if (u == clip_.labels.size()) {
@@ -50,7 +50,7 @@ class Enumeration {
     for (std::size_t i = 0; i < clip_.durations.size(); ++i) {
       const std::int64_t to = t + clip_.durations[i];
       if (to > clip_.frames) continue;
-      // A blank reaches the end only behind the last label, and a label never does.
+      // A blank reaches the end only after the last label, and a label never does.
       if (to > t && (to < clip_.frames || !more)) walk(to, u, blank * durations_[row][i]);
       if (more && to < clip_.frames) walk(to, u + 1, label * durations_[row][i]);
     }

@@ -1,4 +1,4 @@
-// The transducer loss by its definition: every alignment of one clip, one after the other, in long double.
+// The transducer loss by its definition: the sum over every alignment of one clip in long double.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,10 +9,10 @@ namespace reference {
 
 struct TransducerClip {
   std::int64_t frames = 1;
-  std::int64_t tokens = 1;  // with blank
+  std::int64_t tokens = 1;  // including blank
   std::int64_t blank = 0;
   std::vector<std::int64_t> labels;
-  std::vector<std::int64_t> durations;  // none: RNN-T
+  std::vector<std::int64_t> durations;  // empty: RNN-T
   double sigma = 0.0;
   std::vector<long double> token_logits;     // [frames, labels + 1, tokens]
   std::vector<long double> duration_logits;  // [frames, labels + 1, durations]
@@ -23,6 +23,6 @@ struct TransducerSum {
   std::int64_t alignments = 0;
 };
 TransducerSum sum_alignments(const TransducerClip& clip);
-long double transducer_loss(const TransducerClip& clip);  // infinite where there is no alignment
+long double transducer_loss(const TransducerClip& clip);  // infinite if there is no alignment
 
 }  // namespace reference

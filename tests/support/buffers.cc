@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::byte kWatched{0xA5};
 constexpr std::int64_t kFront = 64;
-// Under AddressSanitizer the allocation ends with the buffer, so that a read beyond it is caught as well.
+// Under AddressSanitizer the allocation ends with the buffer, so that a read beyond it is detected as well.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr std::int64_t kBack = 0;
 #else
@@ -38,7 +38,7 @@ std::string describe(const char* what, std::size_t tensor, const Buffer& a, cons
   return text;
 }
 
-// Every buffer that a step may write, in a fixed order.
+// Returns every buffer that a step may write, in a fixed order.
 std::array<std::pair<const char*, const Buffer*>, 8> written(const TensorBuffers& t) {
   return {{{"param", &t.param},
            {"residual", &t.residual},

@@ -1,5 +1,5 @@
-// Memory for a group of tensors as a caller would own it: exact sizes, aligned to one element and no more,
-// with watched bytes around each buffer. A copy of a TensorSet is an independent state.
+// Memory for a group of tensors as a caller would own it: exact sizes, aligned to one element only, with
+// guard bytes around each buffer. A copy of a TensorSet is an independent state.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,7 +14,8 @@
 
 namespace test {
 
-// `bytes` bytes that start `phase` bytes after a 64-byte boundary; the bytes around must stay as they were.
+// A buffer of `bytes` bytes that starts `phase` bytes after a 64-byte boundary. The guard bytes around it
+// must not change.
 class Buffer {
  public:
   Buffer() = default;
@@ -54,7 +55,7 @@ struct TensorBuffers {
   [[nodiscard]] octavo::TensorArgs args() const;
 };
 
-// Tensors of one group. Gradients belong to it too, so that copies see the same ones.
+// The tensors of one group. Gradients belong to it too, so that copies see the same ones.
 class TensorSet {
  public:
   TensorSet(const octavo::GroupConfig& config, std::span<const octavo::TensorSpec> specs, std::uint64_t seed);
@@ -64,16 +65,16 @@ class TensorSet {
   [[nodiscard]] const std::vector<TensorBuffers>& tensors() const { return tensors_; }
   [[nodiscard]] std::vector<octavo::TensorArgs> args() const;
 
-  // New gradients. `special` mixes in NaN, infinities, denormals and huge values, each rare.
+  // Fills in new gradients. `special` mixes in NaN, infinities, denormals and huge values, each rare.
   void fill_grads(std::uint64_t seed, bool special = false);
   void fill_params(std::uint64_t seed);
 
   octavo::Result<octavo::StepReport> step(const octavo::StepArgs& args);
 
-  // "" if all parameters, residuals and states are equal in bytes and no watched byte changed; else what
-  // differs.
+  // Returns "" if all parameters, residuals and states are equal in bytes and no guard byte changed;
+  // otherwise what differs.
   [[nodiscard]] std::string difference(const TensorSet& other) const;
-  [[nodiscard]] std::uint64_t hash() const;  // of the same bytes
+  [[nodiscard]] std::uint64_t hash() const;  // hashes the same bytes
 
  private:
   octavo::GroupConfig config_;
@@ -89,7 +90,7 @@ octavo::TensorSpec tensor_spec(std::int64_t numel, octavo::DType param, octavo::
                                octavo::WeightStore store, octavo::StateFormat format,
                                std::int64_t block_size = 0);
 
-// Two or more dimensions for a number of elements, so that rank-1 scales have something to do.
+// Gives a number of elements two or more dimensions, so that rank-1 scales are tested.
 void give_shape(octavo::TensorSpec& spec);
 
 }  // namespace test

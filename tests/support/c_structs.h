@@ -1,4 +1,4 @@
-// The structs of the C ABI from those of the C++ API.
+// Converts structs of the C++ API to those of the C ABI.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -24,7 +24,7 @@ struct Given {
   double value;
 };
 
-// An algorithm's defaults with some options changed. An unknown one is an error of the test.
+// Returns an algorithm's defaults with some options changed. An unknown option is an error of the test.
 octavo::HyperParams hyper(octavo::Algorithm algorithm, std::initializer_list<Given> given) {
   octavo::HyperParams out = octavo::defaults(algorithm);
   for (const auto& [name, value] : given) {

@@ -1,4 +1,4 @@
-// What the tests multiply out: optimizers with their options, weight stores, formats, implementations.
+// The parameters of tests: optimizers with their options, weight stores, formats, implementations.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,10 +22,10 @@ struct OptimizerCase {
   octavo::HyperParams hyper;
 };
 
-// How a failure shows a case.
+// Prints a case in a failure.
 void PrintTo(const OptimizerCase& optimizer, std::ostream* out);
 
-// The name of a parameterised test.
+// Returns the name of a parameterised test.
 std::string test_name(const testing::TestParamInfo<OptimizerCase>& parameter);
 
 struct StoreCase {
@@ -34,20 +34,21 @@ struct StoreCase {
   octavo::WeightStore store;
 };
 
-// One of each algorithm's kernels; with `options`, every switch as well.
+// Returns one case for each algorithm's kernels; with `options`, every switch as well.
 std::vector<OptimizerCase> optimizers(bool options);
 std::vector<StoreCase> stores();
 
 octavo::StepArgs step_args(const OptimizerCase& optimizer, std::int64_t step);
 
-// Codes per element of the formats that have blocks.
+// Returns true for formats that have blocks.
 bool has_blocks(octavo::StateFormat format);
 
-// OCTAVO_TEST_QUICK=1 and OCTAVO_TEST_FULL=1: do less, or all, of what takes long.
+// True for OCTAVO_TEST_QUICK=1, which skips most of the long tests, and for OCTAVO_TEST_FULL=1, which runs
+// all of them.
 bool quick();
 bool full();
 
-// Implementations that this machine can run, the scalar one last.
+// Returns the implementations that this machine can run, the scalar one last.
 std::vector<std::string> supported_implementations();
 
 // Uses one implementation until the end of the scope.
@@ -61,7 +62,7 @@ class ForcedImplementation {
   ForcedImplementation& operator=(const ForcedImplementation&) = delete;
 };
 
-// Where two arrays differ first, as text for a failure; "" when equal in bytes.
+// Returns where two arrays first differ, as text for a failure, or "" if they are equal in bytes.
 std::string first_difference(const void* got, const void* expected, std::size_t count,
                              std::size_t element_bytes);
 

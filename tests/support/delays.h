@@ -1,4 +1,4 @@
-// Queues of offload that are late at random.
+// Makes the queues of offload late at random.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace test {
 
-// Queues of engines that are made while it lives sleep for up to so many microseconds.
+// The queues of engines that are made while it lives sleep for up to this number of microseconds.
 class Delays {
  public:
   explicit Delays(int microseconds, int seed = 1)

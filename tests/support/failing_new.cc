@@ -1,5 +1,5 @@
-// The operators new and delete of a test whose memory can run out. They are in a file of their own, because a
-// compiler that inlines one of a pair warns of the other.
+// The operators new and delete of a test whose memory can run out. They are in a separate file, because a
+// compiler that inlines one of a pair warns about the other.
 // SPDX-License-Identifier: MIT
 #include "tests/support/failing_new.h"
 

@@ -6,7 +6,7 @@
 
 namespace test {
 
-// Allocations of this thread that still succeed; negative: all do.
+// The number of allocations of this thread that still succeed; negative: all do.
 extern thread_local std::int64_t
     allocations_left;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 

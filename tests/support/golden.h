@@ -1,4 +1,4 @@
-// Golden files: named sections of named byte strings in hexadecimal, read whole and compared by name.
+// Golden files: named sections of named byte strings in hexadecimal, read completely and compared by name.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,13 +16,13 @@ class Golden {
   // recorded.
   explicit Golden(std::string name);
 
-  // Keeps the bytes for save().
+  // Stores the bytes for save().
   void record(const std::string& key, std::span<const std::byte> bytes);
 
-  // "" if the file has exactly these bytes under this key; else what is different.
+  // Returns "" if the file has exactly these bytes under this key, otherwise what is different.
   [[nodiscard]] std::string compare(const std::string& key, std::span<const std::byte> bytes) const;
 
-  // Every key that the file has must have been recorded: a shrinking test is a failure too.
+  // Returns the keys of the file that were not recorded: a shrinking test is a failure, too.
   [[nodiscard]] std::string missing() const;
 
   static bool updating();

@@ -51,7 +51,7 @@ inline std::vector<float> decode(const octavo::MomentSpec& spec, const EncodedBu
   return values;
 }
 
-// Library and reference in one line: "" when codes and scales are equal in bytes.
+// Compares library and reference: returns "" if codes and scales are equal in bytes.
 inline std::string encode_difference(const octavo::MomentSpec& spec, std::span<const float> values) {
   const EncodedBuffers got = encode(spec, values);
   const reference::Encoded expected = reference::encode(spec, values);

@@ -1,5 +1,5 @@
-// Numbers for tests, from integers alone: the same on every machine and standard library, so golden files can
-// pin them.
+// Random numbers for tests, made from integers only: they are the same on every machine and standard library,
+// so golden files can contain their results.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -26,7 +26,7 @@ class Random {
   bool chance(std::uint64_t one_in) { return below(one_in) == 0; }
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }  // [0, 1)
 
-  // Near enough to a normal distribution: the sum of four 16-bit uniforms, variance 1.
+  // Approximates a normal distribution by the sum of four 16-bit uniforms, variance 1.
   float gaussian() {
     const std::uint64_t z = bits();
     const auto sum =
@@ -38,7 +38,7 @@ class Random {
   std::uint64_t state_;
 };
 
-// Gaussian values whose magnitudes spread over `spread` binary orders, with some exact zeros.
+// Returns Gaussian values whose magnitudes spread over `spread` binary orders, with some exact zeros.
 inline std::vector<float> spread_values(std::int64_t count, std::uint64_t seed, int spread = 12) {
   Random random(seed);
   std::vector<float> values(static_cast<std::size_t>(count));
@@ -50,7 +50,7 @@ inline std::vector<float> spread_values(std::int64_t count, std::uint64_t seed, 
   return values;
 }
 
-// Any bit pattern whose value is finite: every exponent, denormals too.
+// Returns any bit pattern whose value is finite: every exponent, denormals too.
 inline std::vector<float> any_finite_values(std::int64_t count, std::uint64_t seed) {
   Random random(seed);
   std::vector<float> values(static_cast<std::size_t>(count));

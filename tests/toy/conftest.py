@@ -6,5 +6,5 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/python"))  # octavo_abi
-sys.path.insert(0, str(ROOT / "adapters/python"))  # the package of this tree, whatever is installed
+sys.path.insert(0, str(ROOT / "adapters/python"))  # the package of this tree, whichever is installed
 os.environ.setdefault("OCTAVO_LIBRARY", str(ROOT / "build/toy/lib/liboctavo.so"))

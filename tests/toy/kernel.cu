@@ -1,6 +1,6 @@
-// Triad and 6bit on a GPU: compiled, not run. A build with OCTAVO_EXTRA_LISTS compiles Triad for every format
-// and kind of weight (cmake/OctavoRules.cmake). Two are enough to see that both headers are for a GPU: 6bit
-// goes element by element, 8bit by vectors.
+// Compiles Triad and 6bit for a GPU without running them. A build with OCTAVO_EXTRA_LISTS compiles Triad for
+// every format and kind of weight (cmake/OctavoRules.cmake). Two are enough to check that both headers
+// compile for a GPU: 6bit is processed element by element, 8bit by vectors.
 // SPDX-License-Identifier: MIT
 #include "cuda/step/kernel_row.cuh"
 

@@ -1,5 +1,5 @@
-// "6bit": six bits per element, blocks of 128; m on (code - 31) / 32, v on (code + 1) / 64, without zero. A
-// toy for tests, and the example of docs/guides/add_a_format.md.
+// "6bit" uses six bits per element in blocks of 128: m on (code - 31) / 32, v on (code + 1) / 64, without
+// zero. It is a toy for tests, and the example of docs/guides/add_a_format.md.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,18 +8,18 @@
 
 namespace octavo::codecs {
 
-// BlockCodec<6> is what most codecs of six bits are: scales by blocks, a block's maximum at 1, packed codes.
-// Any constant of it may be set anew.
+// BlockCodec<6> has the properties of most six-bit codecs: scales by blocks, a block's maximum at 1, packed
+// codes. A codec can override any of its constants.
 struct Linear6 : BlockCodec<6> {
   static constexpr std::string_view kName = "6bit";
   static constexpr std::int64_t kDefaultBlock = 128;
 
-  // The code is what encode returns plus this; below 0 it is 0.
+  // The code is the result of encode plus this; below 0 it is 0.
   OCTAVO_HD static constexpr std::int16_t code_bias(Moment moment) {
     return moment == Moment::first ? 31 : -1;
   }
 
-  // The value of every code.
+  // Returns the value of every code.
   template <Moment kMoment>
   static constexpr std::array<float, 64> values() {
     std::array<float, 64> out{};
@@ -30,14 +30,14 @@ struct Linear6 : BlockCodec<6> {
     return out;
   }
 
-  // x is the moment over its block's scale, |x| <= 1 but for rounding; raw the moment itself.
+  // x is the moment divided by its block's scale, |x| <= 1 except for rounding; raw is the moment itself.
   template <Moment kMoment, class L>
   OCTAVO_HD static typename L::I encode(typename L::F x, typename L::F /*raw*/, typename L::I& /*suspect*/) {
     using F = typename L::F;
     using I = typename L::I;
     const I b = bits(x);
     const F steps = from_bits(b & I(0x7FFFFFFF)) * F(kMoment == Moment::first ? 32.0F : 64.0F);
-    // To an integer, ties to even; a tie that went up is taken back. Both differences are exact.
+    // Rounds to an integer, ties to even, and reverts a tie that went up. Both differences are exact.
     const F even = (steps + F(0x1p23F)) - F(0x1p23F);
     const I rank = truncate(select(even - steps > F(0x1.fffffep-2F), even - F(1.0F), even));
     if constexpr (kMoment == Moment::second) {

@@ -1,4 +1,4 @@
-"""Packed codes of any width in checkpoints of sharded parameters: rows, and the cut of a whole tensor."""
+"""Packed codes of any width in checkpoints of sharded parameters: rows, and parts of a complete tensor."""
 
 from __future__ import annotations
 

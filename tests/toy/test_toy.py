@@ -19,7 +19,7 @@ from octavo import _abi
 from octavo_abi import Group, Parameter
 
 MOMENTS = {"fast_avg": "first", "exp_avg_sq": "second", "slow_avg": "first"}
-SHAPES = [(40, 128), (67, 77), (10,)]  # whole blocks, a tail, and one so small that its states are fp32
+SHAPES = [(40, 128), (67, 77), (10,)]  # complete blocks, a tail, and one so small that its states are fp32
 
 
 @pytest.fixture(params=["scalar", ""])
@@ -83,7 +83,7 @@ def test_steps_follow_the_formula(state: str, implementation: None) -> None:
 
 
 def test_the_format_serves_other_algorithms() -> None:
-    """The first step has no moments behind it, and computes with the new ones before it stores them."""
+    """The first step has no earlier moments, and computes with the new ones before it stores them."""
     results = []
     for state in ("6bit", "fp32"):
         params = parameters()

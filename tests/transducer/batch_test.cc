@@ -1,5 +1,5 @@
-// What holds for any transducer lattice: clips do not see each other or what pads them, bits depend on
-// neither threads nor memory order, and reductions are what they say.
+// Tests the properties of every transducer lattice: clips are independent of each other and of padding, bits
+// depend on neither threads nor memory order, and reductions follow their definition.
 // SPDX-License-Identifier: MIT
 #include "tests/transducer/lattices.h"
 
@@ -72,7 +72,7 @@ TEST(TransducerBatch, PartsOfOneTensorOrTensorsApartOrInPlace) {
     LatticeBatch batch(kSizes, kDurations, 7, 3, dtype);
     const auto losses = batch.losses();
     const auto gradient = batch.gradient();
-    // Apart and dense.
+    // The gradient is in separate, dense memory.
     const std::size_t each = batch.bytes_each(), rows = batch.count() / 12;
     std::vector<std::byte> tokens(rows * 7 * each), durations(rows * 5 * each);
     for (std::size_t row = 0; row < rows; ++row) {
@@ -84,7 +84,7 @@ TEST(TransducerBatch, PartsOfOneTensorOrTensorsApartOrInPlace) {
     args.duration_logits = {durations.data(), {}};
     EXPECT_EQ(batch.losses(args), losses);
     EXPECT_EQ(batch.gradient(args), gradient);
-    // In place: the gradient replaces the logits.
+    // The gradient replaces the logits.
     args = batch.args();
     EXPECT_EQ(batch.losses(args), losses);
     const std::vector<float> ones(kSizes.size(), 1.0F);
@@ -144,7 +144,7 @@ TEST(TransducerBatch, ReductionsAreWhatTheySay) {
       }
     }
   }
-  // No label in any clip: nothing is divided by zero.
+  // No clip has a label: nothing is divided by zero.
   for (const auto reduction : {TransducerReduction::mean, TransducerReduction::mean_volume}) {
     LatticeBatch empty({{3, 0}}, kDurations, 4, 6);
     const float loss = empty.losses()[0];
@@ -185,7 +185,7 @@ TEST(TransducerBatch, AClipThatCannotEndOrIsNotANumberStaysAlone) {
 }
 
 TEST(TransducerBatch, CellsThatNoAlignmentPassesDoNotMatter) {
-  LatticeBatch batch({{3, 2}}, {1, 2}, 5, 8);  // the labels at once, then a blank
+  LatticeBatch batch({{3, 2}}, {1, 2}, 5, 8);  // all labels in one frame, then a blank
   const auto losses = batch.losses();
   const auto gradient = batch.gradient();
   // (0, 1) cannot be reached, and from (1, 0) there are too few frames.

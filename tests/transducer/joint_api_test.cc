@@ -1,4 +1,4 @@
-// What the transducer loss with its joint network refuses, its memory, and its C functions.
+// Tests the errors of the transducer loss with its joint network, its memory, and its C functions.
 // SPDX-License-Identifier: MIT
 #include "tests/support/c_structs.h"
 #include "tests/transducer/joints.h"
@@ -95,7 +95,7 @@ TEST(TransducerJointApi, RefusesBadGradients) {
           {reinterpret_cast<float*>(batch.scratch.data())});
   other = joint;
   other.bias = nullptr;
-  refused("bias gradient: got memory for it, expected null", other, ones.data(),
+  refused("bias gradient: got a buffer, expected null", other, ones.data(),
           {nullptr, nullptr, nullptr, out.bias.data()});
 }
 

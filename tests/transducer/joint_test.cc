@@ -1,5 +1,5 @@
-// The transducer loss with its joint network against the loss on logits that plain loops make, against
-// central differences of the sum over all alignments, and against itself: tiles, threads, padding.
+// Compares the transducer loss with its joint network with the loss on logits from plain loops, with central
+// differences of the sum over all alignments, and with itself for other tiles, threads and padding.
 // SPDX-License-Identifier: MIT
 #include "tests/transducer/joints.h"
 
@@ -32,7 +32,7 @@ void expect_near(const std::vector<float>& got, const std::vector<Sum>& expected
   }
 }
 
-// The chain rule over the gradient of the logits, which has the same bits.
+// Checks the chain rule over the gradient of the logits, which has the same bits.
 void expect_gradients_of_plain(JointBatch& batch) {
   const auto logits = batch.lattice.gradient();
   std::vector<Sum> encoder(batch.encoder.size()), predictor(batch.predictor.size()),
@@ -82,7 +82,7 @@ TEST(TransducerJoint, EqualsTheLossOnPlainLogits) {
 }
 
 TEST(TransducerJoint, HasTheGoldenNumbers) {
-  // A unit for each cell, which is 1 there and 0 elsewhere: its weights are the logits.
+  // There is a unit for each cell, which is 1 there and 0 elsewhere, so its weights are the logits.
   JointBatch batch({{4, 2}}, kDurations, 4, 12, 1);
   batch.lattice.targets = {1, 2};
   std::fill(batch.bias.begin(), batch.bias.end(), 0.0F);
@@ -105,7 +105,7 @@ TEST(TransducerJoint, HasTheGoldenNumbers) {
   for (std::int64_t o = 0; o < 9; ++o) EXPECT_NEAR(gradient.weight[batch.unit(o, 0)], expected[o], 6e-7) << o;
 }
 
-// The loss of all clips by enumeration, in long double from the parameters on.
+// Returns the loss of all clips by enumeration, in long double from the parameters on.
 long double loss_of(const JointBatch& batch) {
   long double sum = 0.0L;
   for (std::int64_t b = 0; b < batch.lattice.batch(); ++b) {
@@ -143,7 +143,7 @@ TEST(TransducerJoint, GradientsEqualCentralDifferences) {
           EXPECT_EQ(gradient[i], 0.0F) << what << " " << i;
           continue;
         }
-        constexpr float kStep = 0x1p-10F;  // no unit of this seed is nearer to zero
+        constexpr float kStep = 0x1p-10F;  // no unit of this seed is closer to zero
         values[i] = was + kStep;
         const float above = values[i];
         const long double loss_above = loss_of(batch);
@@ -151,7 +151,8 @@ TEST(TransducerJoint, GradientsEqualCentralDifferences) {
         const long double loss_below = loss_of(batch), step = above - values[i];
         values[i] = was;
         const auto expected = static_cast<double>((loss_above - loss_below) / step);
-        // The step's square times a third derivative below 4 over 6, and the rounding of fp32.
+        // The tolerance is the step's square times a third derivative below 4 over 6, and the rounding of
+        // fp32.
         EXPECT_NEAR(gradient[i], expected, 1e-6 + 2e-6 * std::fabs(expected)) << what << " " << i;
       }
     };
@@ -255,13 +256,13 @@ TEST(TransducerJoint, OnlyWhatIsWantedIsWritten) {
     JointBatch::check(octavo::transducer_joint_gradient(batch.args(), joint, ones.data(), grads));
     EXPECT_EQ(some, expected) << which;
   }
-  // A network without a bias is one whose bias is zero.
+  // A network without a bias equals one whose bias is zero.
   std::fill(batch.bias.begin(), batch.bias.end(), 0.0F);
   const auto zero = batch.losses();
   TransducerJoint bare = batch.joint();
   bare.bias = nullptr;
   EXPECT_EQ(batch.losses(batch.args(), bare), zero);
-  // A bias may be fp32 where the network is not.
+  // A bias may be fp32 if the network is not.
   JointBatch half(kSizes, kDurations, 7, 10, 10, DType::bf16);
   const auto losses = half.losses();
   TransducerJoint wide = half.joint();

@@ -1,4 +1,4 @@
-// Batches for the transducer loss with its joint network, and the same network as plain loops that keep all
+// Batches for the transducer loss with its joint network, and the same network as plain loops that store all
 // logits.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -50,7 +50,7 @@ class JointBatch {
     return reference::load(dtype, place, 0);
   }
 
-  // The bytes that the library is given; they live until the next call.
+  // Returns the library's arguments; they live until the next call.
   [[nodiscard]] TransducerJoint joint() {
     TransducerJoint out;
     out.hidden = hidden;
@@ -98,7 +98,7 @@ class JointBatch {
         {out.encoder.data(), out.predictor.data(), out.weight.data(), out.bias.data()}));
     return out;
   }
-  // Of the sum of all losses.
+  // Returns the gradient of the sum of all losses.
   [[nodiscard]] JointGradients gradient() {
     const TransducerJoint with = joint();
     (void)losses(args(), with);
@@ -113,7 +113,7 @@ class JointBatch {
   [[nodiscard]] std::size_t unit(std::int64_t row, std::int64_t k) const {
     return static_cast<std::size_t>(row * hidden + k);
   }
-  // What the units of (t, u) are multiplied by: dropout of ones, as a user would call it.
+  // Returns the factors of the units of (t, u): dropout of ones through the public API.
   [[nodiscard]] std::vector<float> mask(std::int64_t b, std::int64_t t, std::int64_t u) const {
     const ClipSize& clip = lattice.sizes[static_cast<std::size_t>(b)];
     std::vector<float> all(static_cast<std::size_t>(clip.frames * (clip.labels + 1) * hidden), 1.0F);
@@ -140,7 +140,7 @@ class JointBatch {
     }
     return out;
   }
-  // f(clip, t, u) for all cells.
+  // Calls f(clip, t, u) for all cells.
   template <class Fn>
   void for_cells(Fn&& f) const {
     for (std::int64_t b = 0; b < lattice.batch(); ++b) {
@@ -150,7 +150,7 @@ class JointBatch {
       }
     }
   }
-  // Puts all logits into the lattice, summed in fp32.
+  // Writes all logits into the lattice, summed in fp32.
   void make_plain() {
     for_cells([&](std::int64_t b, std::int64_t t, std::int64_t u) {
       const std::vector<float> h = units(b, t, u);

@@ -1,5 +1,5 @@
-// Batches of random logits for the transducer loss, in memory as a caller owns it, and their clips as the
-// reference sees them.
+// Batches of random logits for the transducer loss, in memory as a caller owns it, and their clips for the
+// reference.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -26,8 +26,8 @@ struct ClipSize {
   std::int64_t frames, labels;
 };
 
-// Logits [batch, frames, positions, tokens + durations]: tokens and durations in one tensor, as a joint
-// network gives them. What no clip has is NaN, and labels behind a transcript are not labels.
+// Logits [batch, frames, positions, tokens + durations]: tokens and durations are in one tensor, as a joint
+// network computes them. Padding is NaN, and labels after a transcript are not labels.
 class LatticeBatch {
  public:
   LatticeBatch(std::vector<ClipSize> clips, std::vector<std::int64_t> advances, std::int64_t vocabulary,
@@ -109,7 +109,7 @@ class LatticeBatch {
     if (!status.ok()) throw octavo::Error(status);
     return out;
   }
-  // The bytes of a gradient that lies as the logits do; the loss was computed before.
+  // Returns the bytes of a gradient in the layout of the logits; the loss was computed before.
   [[nodiscard]] std::vector<std::byte> gradient(const TransducerArgs& with,
                                                 std::vector<float> upstream = {}) {
     if (upstream.empty()) upstream.assign(sizes.size(), 1.0F);

@@ -1,4 +1,4 @@
-// What the transducer loss refuses, by name, value and limit, and its C functions.
+// Tests the errors of the transducer loss (name, value and limit) and its C functions.
 // SPDX-License-Identifier: MIT
 #include "tests/support/c_structs.h"
 #include "tests/transducer/lattices.h"
@@ -64,7 +64,7 @@ TEST(TransducerApi, RefusesBadDurations) {
   with("durations: got none, expected at least one (without durations: rnnt)", {});
   with("durations[1]: got -1", {0, -1});
   with("durations[2]: got 1 again, expected each duration once", {0, 1, 1});
-  with("durations: got 0 alone", {0});
+  with("durations: got only 0", {0});
   std::vector<std::int64_t> many;
   for (std::int64_t i = 0; i < 65; ++i) many.push_back(i);
   with("durations: got 65 of them, expected at most 64", many);
@@ -128,11 +128,11 @@ TEST(TransducerApi, ABuildWithoutCudaSaysSo) {
   EXPECT_THAT(status.message(), HasSubstr("[transducer] device: got cuda:0"));
   octavo::TransducerJoint joint;
   joint.hidden = 4;
-  // What a GPU would need is known without one: plans ask for it.
+  // The memory for a GPU is computed without one, because plans need it.
   EXPECT_TRUE(octavo::transducer_joint_bytes(cuda, joint).ok());
 }
 
-// Written out buffer by buffer, each at a multiple of 256 bytes.
+// Compares with a list of the buffers, each at a multiple of 256 bytes.
 TEST(TransducerApi, AGpusBytesAreThoseOfItsBuffers) {
   LatticeBatch batch = small();
   TransducerArgs args = batch.args();
@@ -191,7 +191,7 @@ TEST(TransducerApi, RefusesBadGradients) {
   refused("token_grad: got memory of targets", ones.data(), {labels.data(), strides}, {g + 5, strides});
   args = batch.args();
   EXPECT_TRUE(octavo::transducer_gradient(args, ones.data(), {g, strides}, {g + 5, strides}).ok());
-  batch.logit_lengths[0] = 3;  // another call's
+  batch.logit_lengths[0] = 3;  // the workspace of another call
   refused("workspace: was not filled by transducer_loss", ones.data(), {g, strides}, {g + 5, strides});
 }
 

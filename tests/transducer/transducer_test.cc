@@ -1,5 +1,5 @@
-// The transducer loss and its gradient against the sum over all alignments: numbers known from elsewhere,
-// enumeration, central differences, and closed forms where a lattice is too large to enumerate.
+// Compares the transducer loss and its gradient with the sum over all alignments: published numbers,
+// enumeration, central differences, and closed forms if a lattice is too large to enumerate.
 // SPDX-License-Identifier: MIT
 #include "tests/transducer/lattices.h"
 
@@ -35,7 +35,7 @@ LatticeBatch golden(bool with_durations) {
 TEST(Transducer, HasTheGoldenNumbers) {
   struct Golden {
     double sigma, loss;
-    std::vector<double> gradient;  // of cell (0, 0)
+    std::vector<double> gradient;  // the gradient of cell (0, 0)
   };
   const Golden cases[] = {
       {0.0, 6.4293336, {.135684, -.632011, .359305, .137022, -.113439, -.060540, .039193, .072764, .062022}},
@@ -56,7 +56,7 @@ TEST(Transducer, HasTheGoldenNumbers) {
   EXPECT_NEAR(golden(false).losses()[0], 6.0691095, 5e-7);
 }
 
-// Half a unit in the last place of the type, of what is computed in double.
+// Returns half a unit in the last place of the type, for values that are computed in double.
 double rounding(DType dtype, double value) {
   const double unit = dtype == DType::f32 ? 0x1p-24 : dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
   return unit * std::fabs(value) + (dtype == DType::f16 ? 0x1p-25 : 0.0);
@@ -119,7 +119,7 @@ TEST(Transducer, GradientsEqualCentralDifferences) {
               const long double below = ends ? reference::transducer_loss(clip) : 0.0L;
               x = was;
               const auto expected = static_cast<double>((above - below) / (2 * kStep));
-              // The third derivative is below 1, so that differences err by less than the step's square.
+              // The third derivative is below 1, so the error of differences is below the step's square.
               ASSERT_NEAR(batch.element(gradient, b, t, static_cast<std::int64_t>(u), k), expected,
                           rounding(dtype, expected) + 1e-10)
                   << "clip " << b << " cell " << t << ", " << u << " output " << k;
@@ -135,7 +135,7 @@ double log_choose(double n, double k) {
   return std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1);
 }
 
-// Equal logits make all alignments of a length equally probable: only their number matters.
+// Equal logits make all alignments of a length equally probable, so only their number matters.
 TEST(Transducer, LongTranscriptsHaveTheirClosedForm) {
   constexpr std::int64_t kTokens = 3;
   for (const ClipSize size : {ClipSize{150, 3000}, {3500, 120}, {1, 2500}}) {
@@ -143,7 +143,7 @@ TEST(Transducer, LongTranscriptsHaveTheirClosedForm) {
     LatticeBatch rnnt({size}, {}, kTokens, 3, DType::f32, 0.0);
     double expected = (frames + labels) * std::log(3.0) - log_choose(frames + labels - 1, labels);
     EXPECT_NEAR(rnnt.losses()[0], expected, 1e-6 * expected);
-    // Durations 0 and 1: j labels advance, the other frames are blanks.
+    // With durations 0 and 1, j labels advance and the other frames are blanks.
     LatticeBatch tdt({size}, {0, 1}, kTokens, 3, DType::f32, 0.0);
     double log_p = -std::numeric_limits<double>::infinity();
     for (double j = 0; j <= std::min(labels, frames - 1); ++j) {
@@ -179,14 +179,14 @@ TEST(Transducer, ACertainAlignmentCostsNothing) {
       for (std::int64_t k = 0; k < 5; ++k) batch.set(0, t, u, k, 0.0F);
     }
   }
-  batch.set(0, 0, 0, 1, sure);  // the label, in no time; then two blanks of one frame
+  batch.set(0, 0, 0, 1, sure);  // the label with duration 0; then two blanks of one frame
   batch.set(0, 0, 0, 3, sure);
   for (std::int64_t t = 0; t < 2; ++t) {
     batch.set(0, t, 1, 2, sure);
     batch.set(0, t, 1, 4, sure);
   }
   EXPECT_EQ(batch.losses()[0], 0.0F);
-  batch.set(0, 0, 0, 0, -std::numeric_limits<float>::infinity());  // a token that is ruled out
+  batch.set(0, 0, 0, 0, -std::numeric_limits<float>::infinity());  // an impossible token
   EXPECT_EQ(batch.losses()[0], 0.0F);
   const auto gradient = batch.gradient();
   for (std::int64_t k = 0; k < 5; ++k) EXPECT_NEAR(batch.element(gradient, 0, 0, 0, k), 0.0F, 1e-30);

@@ -1,4 +1,4 @@
-// The C ABI of plans: its structs as those of octavo/plan.h.
+// The C ABI of plans. Its structs correspond to those of octavo/plan.h.
 // SPDX-License-Identifier: MIT
 #include "abi/c_common.h"
 

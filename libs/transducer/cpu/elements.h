@@ -1,4 +1,4 @@
-// The element types of logits, and what is taken from one row of them: the outputs of a cell.
+// The element types of logits, and functions over one row of them: the outputs of a cell.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -32,7 +32,7 @@ struct Float16 {
   }
 };
 
-// A float that has the value of an E.
+// Converts an E to float.
 template <class E>
 struct Rounded {
   using Stored = float;
@@ -40,7 +40,7 @@ struct Rounded {
   static Stored store(double x) { return static_cast<float>(E::load(E::store(x))); }
 };
 
-// log(exp(a) + exp(b)); a NaN stays one.
+// Returns log(exp(a) + exp(b)). NaN stays NaN.
 inline double log_add(double a, double b) {
   if (a == kNever) return b;
   if (b == kNever) return a;
@@ -48,7 +48,8 @@ inline double log_add(double a, double b) {
   return more + std::log1p(std::exp(less - more));
 }
 
-// log of the sum over exp(row); a NaN or a row without a finite maximum gives NaN, as log-softmax does.
+// Returns the log of the sum of exp(row). A row with a NaN or without a finite maximum gives NaN, as
+// log-softmax does.
 template <class E>
 double log_sum_exp(const typename E::Stored* row, std::int64_t count) {
   double most = kNever;

@@ -1,6 +1,6 @@
-// The transducer loss with its joint network on the CPU: the logits of one tile at a time, made again for the
-// gradient. A tile's values are floats that have the values of `dtype`. Every sum over cells is made in the
-// order of the cells, so neither threads nor the size of tiles change a bit.
+// The transducer loss with its joint network on the CPU. Logits are computed one tile at a time, and again
+// for the gradient. A tile's values are floats rounded to `dtype`. Every sum over cells is in the order of
+// the cells, so neither threads nor the size of tiles change a bit.
 // SPDX-License-Identifier: MIT
 #include "cpu/implementations.h"
 #include "cpu/product.h"
@@ -16,13 +16,14 @@ namespace octavo::transducer {
 namespace {
 
 constexpr std::int64_t kTileCells = 256;
-constexpr std::int64_t kSlice = 64;  // of a row, for a thread that adds rows up
+constexpr std::int64_t kSlice = 64;  // elements of a row per thread when rows are summed
 
 std::int64_t wanted_cells(const TransducerJoint& joint) {
   return joint.tile_cells > 0 ? joint.tile_cells : kTileCells;
 }
 
-// The outputs of cells that walks need: blank, the next label, the durations. They follow the cells.
+// The outputs of cells that walks need: blank, the next label, the durations. They are stored after the
+// cells.
 class Kept {
  public:
   explicit Kept(const TransducerArgs& args)
@@ -51,12 +52,12 @@ struct Buffers {
   Buffers(const TransducerArgs& args, const TransducerJoint& joint) : data_(joint.scratch.data()) {
     const std::int64_t outputs = args.tokens + static_cast<std::int64_t>(args.durations.size());
     const std::int64_t rows = tile_capacity(args, wanted_cells(joint));
-    weight = take(outputs * joint.hidden);
-    transposed = take(outputs * joint.hidden);
-    bias = take(outputs);
-    hidden = take(rows * joint.hidden);
-    hidden_grad = take(rows * joint.hidden);
-    logits = take(rows * outputs);
+    weight = allocate(outputs * joint.hidden);
+    transposed = allocate(outputs * joint.hidden);
+    bias = allocate(outputs);
+    hidden = allocate(rows * joint.hidden);
+    hidden_grad = allocate(rows * joint.hidden);
+    logits = allocate(rows * outputs);
   }
 
   float *weight, *transposed, *bias;
@@ -64,7 +65,7 @@ struct Buffers {
   std::int64_t bytes = 0;
 
  private:
-  float* take(std::int64_t count) {
+  float* allocate(std::int64_t count) {
     const auto at = static_cast<std::size_t>(bytes);
     bytes += (4 * count + 63) / 64 * 64;
     return data_ != nullptr ? reinterpret_cast<float*>(data_ + at) : nullptr;
@@ -149,7 +150,7 @@ class Network {
   void each(std::int64_t count, Body& body) const {
     cpu::parallel_for(count, args_.threads, body);
   }
-  // body(begin, end) for parts of a row, each by one thread.
+  // Calls body(begin, end) for parts of a row, each on one thread.
   template <class Body>
   void slices(std::int64_t width, Body&& body) const {
     auto slice = [&](std::int64_t i, cpu::Scratch&) { body(i * kSlice, std::min(width, (i + 1) * kSlice)); };
@@ -179,7 +180,7 @@ class Network {
         static_cast<const Stored*>(joint_.predictor) + (at.clip * args_.positions + at.u) * joint_.hidden;
     for (std::int64_t k = 0; k < joint_.hidden; ++k) {
       const float sum = static_cast<float>(E::load(f[k])) + static_cast<float>(E::load(g[k]));
-      to[k] = sum < 0.0F ? 0.0F : sum;  // a NaN stays one
+      to[k] = sum < 0.0F ? 0.0F : sum;  // NaN stays NaN
     }
     if (joint_.dropout > 0) {
       const std::int64_t inside = at.t * (walk_.labels(at.clip) + 1) + at.u;
@@ -216,7 +217,7 @@ class Network {
     });
   }
 
-  // The hidden units' gradient, to the frames and positions that they were made of.
+  // Adds the gradient of the hidden units to the frames and positions that they were computed from.
   void add_hidden(const Tile& tile, const TransducerJointGrads& grads) const {
     const std::int64_t units = joint_.hidden;
     std::fill_n(at_.hidden_grad, tile.cells * units, 0.0F);
@@ -244,7 +245,7 @@ class Network {
   Outputs outputs_;
   Kept kept_;
   Walk<Kept> walk_;
-  std::int64_t width_;  // outputs of a cell
+  std::int64_t width_;  // outputs per cell
   formula::Dropout how_;
   std::uint64_t base_;
 };
@@ -253,7 +254,7 @@ template <class Fn>
 Status with_network(const TransducerArgs& args, const TransducerJoint& joint, Fn&& f) {
   const auto kernels = cpu::kernels();
   if (!kernels.ok()) return kernels.status();
-  cpu::reserve_scratch();  // a lack of memory is found before anything is written
+  cpu::reserve_scratch();  // a lack of memory is reported before anything is written
   by_element(args.dtype, [&](auto element) { f(Network<decltype(element)>(args, joint, **kernels)); });
   return {};
 }

@@ -1,5 +1,5 @@
-// The transducer loss on logits, on the CPU. Rows of logits are read twice: for the softmax denominators, and
-// for the gradient; threads take frames there. Between, each clip's lattice is walked by one thread, cell by
+// The transducer loss on logits, on the CPU. Rows of logits are read twice: for the softmax denominators and
+// for the gradient; threads process frames there. In between, one thread per clip walks the lattice cell by
 // cell. So nothing depends on the number of threads.
 // SPDX-License-Identifier: MIT
 #include "cpu/threads.h"
@@ -27,7 +27,7 @@ class Rows {
   std::array<std::int64_t, 3> strides_;
 };
 
-// The logits of a caller, for a walk.
+// The caller's logits, for a walk.
 template <class E>
 class Given {
  public:

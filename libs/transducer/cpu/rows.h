@@ -1,4 +1,4 @@
-// What is done with the outputs of one cell: their softmax denominators, and their gradient.
+// Computes the softmax denominators of a cell's outputs, and their gradient.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace octavo::transducer {
 
-// How many outputs a cell has, and which are special.
+// The number of a cell's outputs, and which of them are special.
 struct Outputs {
   explicit Outputs(const TransducerArgs& args)
       : tokens(args.tokens),
@@ -19,7 +19,7 @@ struct Outputs {
         scored(durations > 0 && !is_rnnt(args)) {}
 
   std::int64_t tokens, durations, blank;
-  bool scored;  // the durations count
+  bool scored;  // the durations have scores
 };
 
 template <class E>
@@ -29,7 +29,7 @@ void set_norms(Cell& cell, const Outputs& outputs, const typename E::Stored* tok
   cell.duration_norm = outputs.scored ? log_sum_exp<E>(duration, outputs.durations) : 0.0;
 }
 
-// The gradient of a cell's outputs, times `factor`; it may replace them. `next`: the next label.
+// Computes the gradient of a cell's outputs, times `factor`; it may overwrite them. `next` is the next label.
 template <class E>
 void row_gradient(const Cell& cell, const Outputs& outputs, const Taken& taken, std::int64_t next,
                   double factor, const typename E::Stored* token, const typename E::Stored* duration,
@@ -44,7 +44,7 @@ void row_gradient(const Cell& cell, const Outputs& outputs, const Taken& taken, 
   for (std::int64_t k = 0; k < outputs.tokens; ++k) {
     double g = std::exp(E::load(token[k]) - cell.token_norm) * taken.all;
     if (k == outputs.blank) g -= taken.blank;
-    if (k == next) g -= taken.label;  // 0 behind the last label
+    if (k == next) g -= taken.label;  // 0 after the last label
     token_grad[k] = E::store(factor * g);
   }
   if (!outputs.scored) std::fill_n(duration_grad, outputs.durations, Stored{});
@@ -54,7 +54,7 @@ void row_gradient(const Cell& cell, const Outputs& outputs, const Taken& taken, 
   }
 }
 
-// f(E{}) for the elements of a type.
+// Calls f(E{}) for the elements of a type.
 template <class Fn>
 void by_element(DType dtype, Fn&& f) {
   switch (dtype) {

@@ -1,5 +1,5 @@
-// The recursion over the cells of a batch: alpha, beta, and what alignments do in a cell. It is the same
-// wherever the outputs of cells come from.
+// The recursion over the cells of a batch: alpha, beta, and the probabilities of arcs in a cell. It is the
+// same for all sources of the cells' outputs.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -30,12 +30,12 @@ class Cells {
     return state(at.clip).first + at.t * (labels(at.clip) + 1) + at.u;
   }
   [[nodiscard]] Cell& cell(const Place& at) const { return space_.cells[number(at)]; }
-  // The next label; blank behind the last.
+  // Returns the next label, or blank after the last.
   [[nodiscard]] std::int64_t target(const Place& at) const {
     return at.u < labels(at.clip) ? args_.targets[at.clip * target_stride(args_) + at.u] : args_.blank;
   }
 
-  // Gives every clip its first cell.
+  // Computes the first cell of every clip.
   void pack() const {
     std::int64_t cells = 0;
     for (std::int64_t b = 0; b < args_.batch; ++b) {
@@ -49,13 +49,13 @@ class Cells {
   Workspace space_;
 };
 
-// The probability that an alignment takes blank in a cell, the label, each duration; and any of them.
+// The probability that an alignment emits blank in a cell, the label, each duration; and the sum of them.
 struct Taken {
   double blank = 0.0, label = 0.0, all = 0.0;
   std::array<double, kMaxTransducerDurations> durations{};
 };
 
-// Logits: blank(place), label(place) and duration(place, i) are outputs of a cell.
+// Logits has blank(place), label(place) and duration(place, i): outputs of a cell.
 template <class Logits>
 class Walk : public Cells {
  public:
@@ -65,7 +65,7 @@ class Walk : public Cells {
         arcs_(is_rnnt(args) ? Arcs::rnnt() : Arcs(args.durations)),
         sigma_(is_rnnt(args) ? 0.0 : args.sigma) {}
 
-  // Every cell passes what it has on along its arcs: alpha, and log P behind the last frame.
+  // Every cell adds to the cells at the ends of its arcs: alpha, and log P after the last frame.
   void alphas(std::int64_t clip) const {
     Cell* const first = &cell({clip, 0, 0});
     std::for_each(first, first + frames(clip) * (labels(clip) + 1), [](Cell& c) { c.alpha = kNever; });
@@ -74,7 +74,7 @@ class Walk : public Cells {
     for (std::int64_t t = 0; t < frames(clip); ++t) {
       for (std::int64_t u = 0; u <= labels(clip); ++u) {
         const double alpha = cell({clip, t, u}).alpha;
-        if (alpha == kNever) continue;  // no alignment comes here
+        if (alpha == kNever) continue;  // no alignment reaches this cell
         for_arcs({clip, t, u}, [&](bool, const Arc&, double score, Cell* to) {
           double& sum = to != nullptr ? to->alpha : log_p;
           sum = log_add(sum, alpha + score);
@@ -90,7 +90,7 @@ class Walk : public Cells {
         double beta = kNever;
         for_arcs({clip, t, u}, [&](bool, const Arc&, double score, const Cell* to) {
           const double after = beta_of(to);
-          if (after != kNever) beta = log_add(beta, score + after);  // else whatever the score is
+          if (after != kNever) beta = log_add(beta, score + after);  // otherwise the score is ignored
         });
         cell({clip, t, u}).beta = beta;
       }
@@ -113,8 +113,8 @@ class Walk : public Cells {
   }
 
  private:
-  // f(is_label, arc, score, cell that it leads to) for every arc that leaves a cell and may be taken. Behind
-  // the last frame there is no cell, and only a blank after the last label leads there.
+  // Calls f(is_label, arc, score, target cell) for every arc that may leave a cell. After the last frame
+  // there is no cell, and only a blank after the last label leads there.
   template <class Fn>
   void for_arcs(const Place& at, Fn&& f) const {
     const std::int64_t left = frames(at.clip) - at.t, last = labels(at.clip);
@@ -145,7 +145,7 @@ class Walk : public Cells {
   double sigma_;
 };
 
-// Alpha and beta of every clip, each by one thread.
+// Computes alpha and beta of every clip, each on one thread.
 template <class Logits>
 void walk_all(const TransducerArgs& args, const Walk<Logits>& walk) {
   auto clip = [&](std::int64_t b, cpu::Scratch&) {
@@ -155,7 +155,7 @@ void walk_all(const TransducerArgs& args, const Walk<Logits>& walk) {
   cpu::parallel_for(args.batch, args.threads, clip);
 }
 
-// The clips' losses, reduced.
+// Writes the clips' losses, reduced.
 inline void write_losses(const TransducerArgs& args, float* losses) {
   const cpu::FloatMode mode;
   const Cells cells(args);
@@ -169,7 +169,7 @@ inline void write_losses(const TransducerArgs& args, float* losses) {
   if (args.reduction != TransducerReduction::none) *losses = static_cast<float>(sum);
 }
 
-// What the gradient of a clip's loss is multiplied by.
+// Returns the factor of the gradient of a clip's loss.
 inline double factor_of(const TransducerArgs& args, const float* grad_losses, std::int64_t clip,
                         std::int64_t labels) {
   const bool own = args.reduction == TransducerReduction::none;

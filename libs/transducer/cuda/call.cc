@@ -2,6 +2,7 @@
 #include "transducer/cuda/call.h"
 
 #include "cuda/runtime/runtime.h"
+#include "status/first_error.h"
 #include "transducer/invalid_argument.h"
 #include "transducer/lattice.h"
 
@@ -26,7 +27,7 @@ TransducerLattice lattice_of(const TransducerArgs& args, std::uint64_t key) {
   l.target_stride = transducer::target_stride(args);
   std::int32_t longest = 1;
   for (std::int32_t i = 0; i < l.durations; ++i) {
-    // A duration that is longer than a clip leads nowhere, whatever it is.
+    // A duration longer than a clip leads nowhere, whatever its value.
     l.advance[i] =
         static_cast<std::int32_t>(std::min(args.durations[static_cast<std::size_t>(i)], args.frames + 1));
     if (l.advance[i] <= l.frames) longest = std::max(longest, l.advance[i]);
@@ -36,7 +37,8 @@ TransducerLattice lattice_of(const TransducerArgs& args, std::uint64_t key) {
 }
 
 void place_cells(TransducerLattice& l, std::int64_t cells, Places& places) {
-  const transducer::CellSizes sizes(l.batch, cells, l.extra);  // whatever omega draws
+  const transducer::CellSizes sizes(l.batch, cells,
+                                    l.extra);  // the largest size for any result of draws_rnnt()
   places.put(l.head, sizes.head);
   places.put(l.log_p, sizes.log_p);
   places.put(l.records, sizes.records);
@@ -48,11 +50,9 @@ static_assert(sizeof(TransducerClip) == transducer::kClipBytes &&
 
 Status check_memory(const TransducerArgs& args, std::initializer_list<NamedPointer> pointers) {
   const int device = args.device.index;
-  if (Status bad = check_device("[transducer]", device); !bad.ok()) return bad;
-  for (const NamedPointer& p : pointers) {
-    if (Status bad = check_pointer(std::string("[transducer] ") + p.name, p.data, device); !bad.ok())
-      return bad;
-  }
+  OCTAVO_TRY(check_device("[transducer]", device));
+  for (const NamedPointer& p : pointers)
+    OCTAVO_TRY(check_pointer(std::string("[transducer] ") + p.name, p.data, device));
   return check_stream("[transducer] ", static_cast<cudaStream_t>(args.stream), device);
 }
 

@@ -1,4 +1,4 @@
-// What both entries of the transducer loss check, place in memory and tell their kernels.
+// Checks, memory and kernel arguments that both entries of the transducer loss share.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace octavo::cuda {
 
-// Parts of a block of memory, one behind the other, each at a multiple of 256 bytes. Without memory it counts
-// bytes, as many as a block may need that begins at a multiple of sixteen.
+// Consecutive parts of a block of memory, each at a multiple of 256 bytes. Without memory it counts the bytes
+// that a block may need if it begins at a multiple of sixteen.
 class Places {
  public:
   explicit Places(std::byte* base = nullptr)
@@ -29,17 +29,17 @@ class Places {
   std::int64_t used_ = 0;
 };
 
-// REQUIRES: arguments that the public checks accept, of sizes that transducer::check_gpu_limits does. All but
-// memory.
+// Fills in all fields but memory. REQUIRES: arguments that the public checks accept, of sizes that
+// transducer::check_gpu_limits accepts.
 TransducerLattice lattice_of(const TransducerArgs& args, std::uint64_t key);
-// Head, log P, records, alpha and beta.
+// Places head, log P, records, alpha and beta.
 void place_cells(TransducerLattice& lattice, std::int64_t cells, Places& places);
 
 struct NamedPointer {
   const char* name;
   const void* data;
 };
-// That the device can be used, and has this memory; a null is none.
+// Checks that the device can be used and owns this memory; null pointers are skipped.
 Status check_memory(const TransducerArgs& args, std::initializer_list<NamedPointer> pointers);
 
 Status queued(const char* what, cudaError_t error);

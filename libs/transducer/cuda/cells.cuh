@@ -1,4 +1,4 @@
-// Cells of lattices on a GPU: whose they are, their records, and what alignments take there.
+// Cells of lattices on a GPU: their clips, their records, and the probabilities of their arcs.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,7 +18,8 @@ struct CellPlace {
   std::int32_t frames, labels;
 };
 
-// The last clip of which `first_of` is not above `at`, for a whole warp: 32 clips are asked at a time.
+// Returns the last clip whose `first_of` is not above `at`, for a complete warp, which compares 32 clips at a
+// time.
 template <class First>
 __device__ inline std::int32_t clip_before(const TransducerLattice& l, std::int64_t at, First&& first_of) {
   std::int32_t count = 0;
@@ -41,7 +42,7 @@ __device__ inline CellPlace place_of(const TransducerLattice& l, std::int64_t ce
   return {clip, t, static_cast<std::int32_t>(own - t * row), c.frames, c.labels};
 }
 
-// The label that follows position u < labels; -1 where it is no token, which makes the loss NaN.
+// Returns the label after position u < labels, or -1 if it is not a token, which makes the loss NaN.
 __device__ inline std::int32_t label_of(const TransducerLattice& l, std::int32_t clip, std::int32_t u) {
   const std::int64_t label = l.targets[clip * l.target_stride + u];
   return label >= 0 && label < l.tokens && label != l.blank ? static_cast<std::int32_t>(label) : -1;
@@ -60,8 +61,8 @@ __device__ inline float exp2_fast(float x) {
   return out;
 }
 
-// Sum of exp(x - most) over what was added, in base 2: `most` is the maximum times log2(e). A NaN stays in
-// the sum, and -inf adds nothing.
+// The sum of exp(x - most) over the added values, in base 2: `most` is the maximum times log2(e). A NaN stays
+// in the sum, and -inf adds nothing.
 struct ExpSum {
   float most = kMinusInf, sum = 0.0F;
 
@@ -85,7 +86,7 @@ struct ExpSum {
     sum = mine + its;
     most = more;
   }
-  // log of the sum over a warp's lanes, in every lane.
+  // Returns the log of the sum over a warp's lanes to every lane.
   __device__ float log_of_lanes() {
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) {
@@ -95,12 +96,13 @@ struct ExpSum {
       join(other);
     }
     if (most == kMinusInf)
-      return sum == 0.0F ? static_cast<float>(kNotANumber) : sum;  // no finite maximum, as log-softmax
+      return sum == 0.0F ? static_cast<float>(kNotANumber)
+                         : sum;  // without a finite maximum, as in log-softmax
     return __fmaf_rn(most, 0.693147180559945309F, logf(sum));
   }
 };
 
-// What the loss of a clip is divided by.
+// Returns the divisor of a clip's loss.
 __device__ inline double clip_divisor(const TransducerLattice& l, std::int32_t clip) {
   const auto at_least_one = [](std::int64_t count) { return static_cast<double>(count > 0 ? count : 1); };
   switch (l.reduction) {
@@ -114,19 +116,19 @@ __device__ inline double clip_divisor(const TransducerLattice& l, std::int32_t c
       return 1.0;
   }
 }
-// What the gradient of a clip's loss is multiplied by: NaN where the workspace is that of another loss.
+// Returns the factor of the gradient of a clip's loss: NaN if the workspace belongs to another loss.
 __device__ inline float clip_factor(const TransducerLattice& l, std::int32_t clip, const float* grad_losses) {
   if (l.head->key != l.key) return static_cast<float>(kNotANumber);
   const bool own = l.reduction == TransducerReduction::none;
   return static_cast<float>(static_cast<double>(grad_losses[own ? clip : 0]) / clip_divisor(l, clip));
 }
 
-// The probabilities, times the factor, that an alignment takes anything in this cell, blank, and the label.
+// The probabilities, times the factor, that an alignment emits anything in this cell, blank, and the label.
 struct CellShares {
   float all, blank, label;
 };
 
-// By a whole warp; `put(i, gradient)` gets the gradient of each duration's logit, from some lane.
+// Runs on a complete warp; one lane calls `put(i, gradient)` for the gradient of each duration's logit.
 template <class Put>
 __device__ inline CellShares shares_of(const TransducerLattice& l, std::int64_t cell, const CellPlace& p,
                                        float factor, Put&& put) {

@@ -1,7 +1,7 @@
-// The transducer loss with its joint network on a GPU: where its memory is, and the steps on the caller's
-// stream.
+// The transducer loss with its joint network on a GPU: its memory, and the steps on the caller's stream.
 // SPDX-License-Identifier: MIT
 #include "cuda/runtime/runtime.h"
+#include "status/first_error.h"
 #include "transducer/cuda/tiles.h"
 #include "transducer/invalid_argument.h"
 #include "transducer/tiles.h"
@@ -11,7 +11,7 @@ namespace {
 
 bool is_aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
 
-// All of a call but its memory.
+// Fills in all fields but memory.
 cuda::JointWork work_of(const TransducerArgs& args, const TransducerJoint& joint) {
   cuda::JointWork work{};
   work.lattice = cuda::lattice_of(args, key_of(args, joint));
@@ -32,22 +32,19 @@ cuda::JointWork work_of(const TransducerArgs& args, const TransducerJoint& joint
   return work;
 }
 
-// f(steps) of a call with its memory.
+// Calls f(steps) for a call with its memory.
 template <class Fn>
 Status with_steps(const TransducerArgs& args, const TransducerJoint& joint, const cuda::JointWork& of,
                   Fn&& f) {
-  if (Status bad = cuda::check_memory(args, {{"encoder", joint.encoder},
-                                             {"predictor", joint.predictor},
-                                             {"weight", joint.weight},
-                                             {"bias", joint.bias},
-                                             {"samples", joint.dropout > 0 ? joint.samples : nullptr},
-                                             {"targets", args.targets},
-                                             {"workspace", args.workspace.data()},
-                                             {"scratch", joint.scratch.data()}});
-      !bad.ok()) {
-    return bad;
-  }
-  if (Status bad = cuda::load_products(); !bad.ok()) return bad;
+  OCTAVO_TRY(cuda::check_memory(args, {{"encoder", joint.encoder},
+                                       {"predictor", joint.predictor},
+                                       {"weight", joint.weight},
+                                       {"bias", joint.bias},
+                                       {"samples", joint.dropout > 0 ? joint.samples : nullptr},
+                                       {"targets", args.targets},
+                                       {"workspace", args.workspace.data()},
+                                       {"scratch", joint.scratch.data()}}));
+  OCTAVO_TRY(cuda::load_products());
   const cuda::DeviceScope scope(args.device.index);
   const cuda::JointTiles tiles(args, joint.tile_cells);
   cuda::JointWork work = of;
@@ -60,21 +57,18 @@ Status with_steps(const TransducerArgs& args, const TransducerJoint& joint, cons
 }  // namespace
 
 Status joint_loss_cuda(const TransducerArgs& args, const TransducerJoint& joint, float* losses) {
-  if (Status bad = cuda::check_memory(args, {{"losses", losses}}); !bad.ok()) return bad;
+  OCTAVO_TRY(cuda::check_memory(args, {{"losses", losses}}));
   return with_steps(args, joint, work_of(args, joint),
                     [&](const cuda::JointSteps& steps) { return steps.loss(losses); });
 }
 
 Status joint_gradient_cuda(const TransducerArgs& args, const TransducerJoint& joint, const float* grad_losses,
                            const TransducerJointGrads& grads) {
-  if (Status bad = cuda::check_memory(args, {{"grad_losses", grad_losses},
-                                             {"encoder gradient", grads.encoder},
-                                             {"predictor gradient", grads.predictor},
-                                             {"weight gradient", grads.weight},
-                                             {"bias gradient", grads.bias}});
-      !bad.ok()) {
-    return bad;
-  }
+  OCTAVO_TRY(cuda::check_memory(args, {{"grad_losses", grad_losses},
+                                       {"encoder gradient", grads.encoder},
+                                       {"predictor gradient", grads.predictor},
+                                       {"weight gradient", grads.weight},
+                                       {"bias gradient", grads.bias}}));
   cuda::JointWork work = work_of(args, joint);
   work.grad_losses = grad_losses;
   work.grads = grads;

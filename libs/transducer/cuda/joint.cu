@@ -1,6 +1,6 @@
-// The kernels of the joint loss. A warp has a row of a tile where rows are made or read; a thread has eight
-// columns of many rows where logits become gradients, and sums them for the bias on the way. No result
-// depends on the grid, and there are no atomics.
+// The kernels of the joint loss. A warp processes one row of a tile when rows are computed or read. When
+// logits become gradients, a thread processes eight columns of many rows and sums them for the bias. No
+// result depends on the grid, and there are no atomics.
 // SPDX-License-Identifier: MIT
 #include "transducer/cuda/joint.h"
 
@@ -23,7 +23,7 @@ __device__ inline uint4* vectors_of(void* base, std::int64_t element) {
   return reinterpret_cast<uint4*>(static_cast<char*>(base) + element * (16 / kVector<kType>));
 }
 
-// kVector elements from `at` on, of which `count` are there.
+// Loads kVector elements from `at` on, of which `count` exist.
 template <DType kType>
 __device__ inline void load_some(const void* base, std::int64_t at, std::int32_t count, bool whole,
                                  float* out) {
@@ -31,7 +31,7 @@ __device__ inline void load_some(const void* base, std::int64_t at, std::int32_t
 #pragma unroll
   for (int i = 0; i < kVector<kType>; ++i) out[i] = i < count ? load_one<kType>(base, at + i) : 0.0F;
 }
-// Floats of a row from `at` on, of which `count` are there; added to what was there, where asked for.
+// Stores floats of a row from `at` on, of which `count` exist, or adds them if requested.
 template <int kOf>
 __device__ inline void put_floats(float* to, std::int32_t count, bool add, const float* x) {
 #pragma unroll
@@ -40,7 +40,7 @@ __device__ inline void put_floats(float* to, std::int32_t count, bool add, const
   }
 }
 
-// Dropout's selection of `kOf` elements of a clip from `element` on.
+// Applies dropout to `kOf` elements of a clip from `element` on.
 template <int kOf>
 __device__ inline void drop_some(const JointWork& w, const formula::RoundKey& key, std::uint64_t element,
                                  float* x) {
@@ -81,7 +81,7 @@ __device__ inline void activate_row(const JointWork& w, const CellPlace& p, std:
 #pragma unroll
     for (int i = 0; i < kOf; ++i) {
       x[i] += y[i];
-      if (x[i] <= 0.0F) x[i] = 0.0F;  // a NaN stays
+      if (x[i] <= 0.0F) x[i] = 0.0F;  // NaN stays
     }
     if (drops)
       drop_some<kOf>(w, key, own * static_cast<std::uint64_t>(w.hidden) + static_cast<std::uint64_t>(k), x);
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads)
                       tokens + w.lattice.tokens * kElementBytes<kType>);
 }
 
-// Block (part, column block) takes rows part, part + kBiasParts, and so on.
+// Block (part, column block) processes rows part, part + kBiasParts, and so on.
 template <DType kType>
 __global__ void __launch_bounds__(kThreads)
     gradients_kernel(const __grid_constant__ JointWork w, const std::int32_t rows, const bool start) {
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < kTogether; ++j) {
       const std::int32_t row = first + j * kBiasParts;
       if (row >= rows) continue;
-      float x[kOf] = {};  // zeros, whatever the logits are, where no alignment comes
+      float x[kOf] = {};  // zeros, whatever the logits are, if no alignment reaches the cell
       if (const float all = head[j].y; all != 0.0F) {
         unpack<kType>(words[j], x);
 #pragma unroll
@@ -187,14 +187,14 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < kOf; ++i) to[i] = start ? sums[i] : to[i] + sums[i];
 }
 
-// Rows of the tile whose sum one block makes: `count` of them, `step` apart.
+// The rows of a tile that one block sums: `count` of them, `step` apart.
 struct SumRows {
   std::int64_t first;
   std::int32_t count, step;
 };
 
-// Blocks below `frames`, which is tile.frames or 0, sum over a frame's positions, the others over the tile's
-// frames of a clip's position.
+// Blocks below `frames`, which is tile.frames or 0, sum over a frame's positions; the others sum over the
+// tile's frames of a clip's position.
 template <DType kType>
 __global__ void __launch_bounds__(kThreads)
     sums_kernel(const __grid_constant__ JointWork w, const JointTile tile, const std::int32_t frames) {
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kThreads)
   const bool is_frame = block < frames;
   SumRows rows{};
   std::int32_t clip = 0, own = 0;
-  bool start = true;  // of a predictor's sum
+  bool start = true;  // the first row of a predictor's sum
   if (is_frame) {
     const std::int32_t frame = tile.first_frame + block;
     clip = clip_before(l, frame, [](const TransducerClip& c) { return std::int64_t{c.first_frame}; });
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kThreads)
       unpack<kType>(*vectors_of<kType>(w.activations, at), x);
       unpack<kType>(*vectors_of<kType>(w.activations_grad, at), g);
 #pragma unroll
-      for (int e = 0; e < kOf; ++e) sum[e] += x[e] == 0.0F ? 0.0F : g[e];  // by relu, or dropped
+      for (int e = 0; e < kOf; ++e) sum[e] += x[e] == 0.0F ? 0.0F : g[e];  // zero from relu or from dropout
     }
   }
 #pragma unroll
@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(kThreads) pad_kernel(const __grid_constant__ J
                    biased ? load_one(w.bias, static_cast<std::uint8_t>(w.bias_dtype), row) : 0.0F);
 }
 
-// Elements of the weight's gradient, then of the bias's, and the padding of the predictor's and the
+// Writes elements of the weight's gradient, then of the bias's, and the padding of the predictor's and the
 // encoder's.
 __global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant__ JointWork w) {
   std::int64_t at = thread_number();

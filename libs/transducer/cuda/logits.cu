@@ -1,4 +1,4 @@
-// The kernels of the loss on logits. A warp has a row of outputs, wherever it begins.
+// The kernels of the loss on logits. A warp processes one row of outputs, whatever its alignment.
 // SPDX-License-Identifier: MIT
 #include "transducer/cuda/logits.h"
 
@@ -12,10 +12,10 @@ constexpr int kWarps = kThreads / 32;
 
 std::int64_t rows_of(const TransducerLattice& l) { return std::int64_t{l.batch} * l.frames * l.positions; }
 
-// A view as kernels see it: no member function of std::array is for a device.
+// A view for kernels, because member functions of std::array do not run on a device.
 struct Rows {
   char* data;
-  std::int64_t clip, frame, position;  // bytes
+  std::int64_t clip, frame, position;  // in bytes
 
   Rows() = default;
   template <class Void>
@@ -43,7 +43,8 @@ struct Work {
         grad_losses(w.grad_losses) {}
 };
 
-// Of this warp's row among those of the padded sizes; a clip number of `batch` is behind the last.
+// Returns the place of this warp's row among those of the padded sizes. The clip number `batch` is after the
+// last.
 __device__ inline CellPlace padded_place(const TransducerLattice& l) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   const std::int64_t frame = row / l.positions;
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(const __grid_consta
   if (p.clip >= l.batch) return;
   char* const tokens = w.token_grad.at(p);
   char* const durations = w.duration_grad.at(p);
-  if (!has_cell(p)) {  // of a clip with wrong lengths everything is NaN
+  if (!has_cell(p)) {  // all gradients of a clip with wrong lengths are NaN
     const float value = p.frames == 0 ? static_cast<float>(kNotANumber) : 0.0F;
     fill_row<kType>(tokens, l.tokens, value);
     fill_row<kType>(durations, l.extra, value);

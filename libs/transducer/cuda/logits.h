@@ -1,4 +1,4 @@
-// The loss on logits on a GPU: its kernels as the host sees them.
+// The host's interface to the kernels of the loss on logits.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace octavo::cuda {
 
-// Kernels get it by value. Strides of views are all given.
+// Kernels get it by value. All strides of views are filled in.
 struct LogitsWork {
   TransducerLattice lattice;
   DType dtype;
@@ -18,9 +18,9 @@ struct LogitsWork {
   const float* grad_losses;
 };
 
-// Logits to records, for all cells that clips have.
+// Converts logits to records, for all cells that clips have.
 cudaError_t logits_records(const LogitsWork& work, cudaStream_t stream);
-// The gradients, of all cells of the padded sizes.
+// Computes the gradients of all cells of the padded sizes.
 cudaError_t logits_gradients(const LogitsWork& work, cudaStream_t stream);
 
 }  // namespace octavo::cuda

@@ -1,7 +1,8 @@
-// The transducer loss on logits on a GPU: where its memory is, and its launches on the caller's stream.
-// Lengths are on the device, so nothing is planned by them, and nobody waits.
+// The transducer loss on logits on a GPU: its memory, and its launches on the caller's stream. Lengths are on
+// the device, so the host neither plans with them nor waits.
 // SPDX-License-Identifier: MIT
 #include "cuda/runtime/runtime.h"
+#include "status/first_error.h"
 #include "transducer/cuda/call.h"
 #include "transducer/cuda/logits.h"
 #include "transducer/invalid_argument.h"
@@ -16,7 +17,7 @@ void place(cuda::TransducerLattice& lattice, const TransducerArgs& args, cuda::P
   cuda::place_cells(lattice, args.batch * args.frames * args.positions, places);
 }
 
-// Everything of a call but the gradients; `places` gives its memory.
+// Fills in all fields but the gradients; `places` gives its memory.
 cuda::LogitsWork work_of(const TransducerArgs& args, cuda::Places& places) {
   const std::int64_t durations = duration_outputs(args);
   cuda::LogitsWork work{};
@@ -41,12 +42,12 @@ Status check_inputs(const TransducerArgs& args, const void* numbers, const char*
 }  // namespace
 
 Result<std::int64_t> workspace_bytes_cuda(const TransducerArgs& args) {
-  if (Status bad = check_gpu_limits(args); !bad.ok()) return bad;
+  OCTAVO_TRY(check_gpu_limits(args));
   constexpr std::int64_t kRows = std::int64_t{1} << 33;  // a launch has 2^31 - 1 blocks
   if (args.batch * args.frames * args.positions > kRows)
-    return refuse("frames", args.frames, "batch * frames * positions up to 2^33 on a GPU");
+    return invalid("frames", args.frames, "batch * frames * positions up to 2^33 on a GPU");
   cuda::Places places;
-  cuda::TransducerLattice sizes{};  // durations may be anything here
+  cuda::TransducerLattice sizes{};  // durations may have any value here
   sizes.batch = static_cast<std::int32_t>(args.batch);
   sizes.extra = static_cast<std::int32_t>(std::min(duration_outputs(args), kMaxTransducerDurations));
   place(sizes, args, places);
@@ -54,7 +55,7 @@ Result<std::int64_t> workspace_bytes_cuda(const TransducerArgs& args) {
 }
 
 Status loss_cuda(const TransducerArgs& args, float* losses) {
-  if (Status bad = check_inputs(args, losses, "losses"); !bad.ok()) return bad;
+  OCTAVO_TRY(check_inputs(args, losses, "losses"));
   const cuda::DeviceScope scope(args.device.index);
   const auto stream = static_cast<cudaStream_t>(args.stream);
   if (args.batch == 0) return cuda::queued("an empty sum", cudaMemsetAsync(losses, 0, 4, stream));
@@ -73,12 +74,9 @@ Status loss_cuda(const TransducerArgs& args, float* losses) {
 
 Status gradient_cuda(const TransducerArgs& args, const float* grad_losses, TransducerView<void> token_grad,
                      TransducerView<void> duration_grad) {
-  if (Status bad = check_inputs(args, grad_losses, "grad_losses"); !bad.ok()) return bad;
-  if (Status bad =
-          cuda::check_memory(args, {{"token_grad", token_grad.data}, {"duration_grad", duration_grad.data}});
-      !bad.ok()) {
-    return bad;
-  }
+  OCTAVO_TRY(check_inputs(args, grad_losses, "grad_losses"));
+  OCTAVO_TRY(
+      cuda::check_memory(args, {{"token_grad", token_grad.data}, {"duration_grad", duration_grad.data}}));
   const cuda::DeviceScope scope(args.device.index);
   const auto stream = static_cast<cudaStream_t>(args.stream);
   cuda::Places places(args.workspace.data());
@@ -86,7 +84,7 @@ Status gradient_cuda(const TransducerArgs& args, const float* grad_losses, Trans
   work.token_grad = {token_grad.data, strides_of(args, token_grad.strides, args.tokens)};
   work.duration_grad = {duration_grad.data, strides_of(args, duration_grad.strides, duration_outputs(args))};
   work.grad_losses = grad_losses;
-  // The clips again: a workspace that is not the loss's leads to no address outside.
+  // The clips are computed again, so that a workspace of another loss causes no access outside the tensors.
   Status status = cuda::queued(
       "find_clips", cuda::find_clips(work.lattice, args.logit_lengths, args.target_lengths, false, stream));
   if (status.ok()) status = cuda::queued("logits_gradients", cuda::logits_gradients(work, stream));

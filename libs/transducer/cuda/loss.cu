@@ -1,10 +1,10 @@
 // Lattices on a GPU. Every arc leads to a larger t + u, so cells of equal t + u are one step of a block,
-// which has a barrier behind it; a block walks a clip's alphas and another one its betas, from the other end.
-// Threads stride over u, so that U has no limit. Sums of exponentials are max + log(sum of exp(x - max)):
-// differences are taken in double, exponentials in fp32, so that an error does not grow with |log P|.
+// which ends with a barrier. One block walks a clip's alphas and another one its betas, from the other end.
+// Threads stride over u, so U has no limit. Sums of exponentials are max + log(sum of exp(x - max)):
+// differences are in double, exponentials in fp32, so that an error does not grow with |log P|.
 //
-// What the arcs need from former steps lies in a ring in shared memory, where a ring of `lattice.ring` steps
-// fits; else in the arrays in memory.
+// The values of former steps that arcs need are in a ring in shared memory if a ring of `lattice.ring` steps
+// fits, otherwise in the arrays in memory.
 // SPDX-License-Identifier: MIT
 #include "transducer/cuda/cells.cuh"
 
@@ -27,7 +27,7 @@ __global__ void clips_kernel(const __grid_constant__ ClipParameters from, std::i
   if (threadIdx.x == 0 && head_to != nullptr) *head_to = head;
 }
 
-// One block: the labels of all clips are counted on the way.
+// Runs in one block, which also counts the labels of all clips.
 __global__ void __launch_bounds__(256)
     lengths_kernel(const __grid_constant__ TransducerLattice l, const std::int64_t* frames,
                    const std::int64_t* labels, const bool start) {
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(256)
   if (threadIdx.x == 0 && start) *l.head = {l.key, parts[0]};
 }
 
-// log of a sum of exponentials, of up to 2 * kMost terms.
+// Returns the log of a sum of exponentials, of up to 2 * kMost terms.
 template <int kMost>
 struct LogSum {
   double terms[2 * kMost];
@@ -73,7 +73,7 @@ struct LogSum {
   }
 };
 
-// alpha + B and alpha + Y of former cells and their Q, or betas of later ones: by step and u.
+// alpha + B and alpha + Y of former cells and their Q, or betas of later ones, by step and u.
 struct Ring {
   double* memory;
   std::int32_t steps, positions;
@@ -105,7 +105,7 @@ __device__ void walk_alphas(const TransducerLattice& l, const TransducerClip& c,
       const std::int32_t t = step - u;
       const std::int64_t cell = static_cast<std::int64_t>(t) * row + u;
       const float* const r = records + cell * l.width();
-      float mine[2 + kMost];  // asked for before what follows waits
+      float mine[2 + kMost];  // requested before the wait below
       if constexpr (kShared) {
         mine[0] = r[1];
         mine[1] = r[2];
@@ -149,7 +149,7 @@ __device__ void walk_alphas(const TransducerLattice& l, const TransducerClip& c,
       alphas[cell] = alpha;
       if constexpr (kShared) {
         const std::int32_t at = ring.at(slot, 0, u);
-        const bool never = alpha == kNever;  // then nothing leaves, whatever the scores are
+        const bool never = alpha == kNever;  // then no arc leaves, whatever the scores are
         ring.first()[at] = never ? kNever : alpha + static_cast<double>(mine[0]);
         ring.second()[at] = never ? kNever : alpha + static_cast<double>(mine[1]);
 #pragma unroll
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kWalkers) walk_kernel(const __grid_constant__ 
   }
 }
 
-// One block; the sum is by a fixed tree.
+// Runs in one block; the sum uses a fixed tree.
 __global__ void __launch_bounds__(256)
     losses_kernel(const __grid_constant__ TransducerLattice l, float* losses) {
   __shared__ double parts[256];

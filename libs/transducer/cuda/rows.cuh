@@ -1,5 +1,5 @@
-// Rows of logits, each by a warp: their denominator and record, and their elements replaced by others. A row
-// may begin at any element.
+// Rows of logits, each processed by a warp: computes their denominator and record, and replaces their
+// elements. A row may begin at any element.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,13 +10,13 @@ namespace octavo::cuda {
 template <DType kType>
 inline constexpr int kElementBytes = 16 / kVector<kType>;
 
-// Elements from an address to the next multiple of sixteen bytes.
+// Returns the number of elements from an address to the next multiple of sixteen bytes.
 template <DType kType>
 __device__ inline std::int32_t to_boundary(const char* at) {
   return static_cast<std::int32_t>(-reinterpret_cast<std::uintptr_t>(at) & 15U) / kElementBytes<kType>;
 }
 
-// The log of the sum of exponentials of `count` elements, in every lane.
+// Returns the log of the sum of exponentials of `count` elements to every lane.
 template <DType kType>
 __device__ inline float row_norm(const char* row, std::int32_t count) {
   constexpr int kOf = kVector<kType>, kTogether = 4;
@@ -48,7 +48,7 @@ __device__ inline float row_norm(const char* row, std::int32_t count) {
   return sum.log_of_lanes();
 }
 
-// The record of a cell from its outputs. What is a single element is asked for before the long row.
+// Computes the record of a cell from its outputs. Single elements are requested before the long row.
 template <DType kType>
 __device__ inline void write_record(const TransducerLattice& l, std::int64_t cell, const CellPlace& p,
                                     const char* tokens, const char* durations) {
@@ -79,7 +79,7 @@ __device__ inline void write_record(const TransducerLattice& l, std::int64_t cel
   out[2] = has_label ? next - norm - l.sigma : kMinusInf;
 }
 
-// Sixteen bytes from any element on. REQUIRES: the aligned vectors that they lie in may be read.
+// Loads sixteen bytes from any element on. REQUIRES: the aligned vectors that contain them are readable.
 __device__ inline uint4 load_across(const char* at) {
   const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(at);
   const auto* const from = reinterpret_cast<const uint4*>(address & ~std::uintptr_t{15});
@@ -128,16 +128,16 @@ __device__ inline void map_vectors(const char* from, char* to, std::int32_t firs
   }
 }
 
-// A row of `count` elements, replaced by what f(number, values, how many) makes of them. Rows are the same
-// memory or apart.
+// Replaces a row of `count` elements by the results of f(number, values, how many). Rows are the same memory
+// or do not overlap.
 template <DType kType, class Fn>
 __device__ inline void map_row(const char* from, char* to, std::int32_t count, Fn&& f) {
   constexpr int kOf = kVector<kType>;
   std::int32_t head = to_boundary<kType>(to);
   const bool across = to_boundary<kType>(from) != head;
-  if (across) head += kOf;  // so that a vector that is read begins no earlier than the row
+  if (across) head += kOf;  // so that no vector is read from before the row
   head = min(head, count);
-  const std::int32_t vectors = max(0, (count - head) / kOf - (across ? 1 : 0));  // nor ends later
+  const std::int32_t vectors = max(0, (count - head) / kOf - (across ? 1 : 0));  // or from after it
   if (across)
     map_vectors<kType, true>(from, to, head, vectors, f);
   else
@@ -150,7 +150,7 @@ __device__ inline void map_row(const char* from, char* to, std::int32_t count, F
   }
 }
 
-// A row of `count` equal elements.
+// Fills a row with `count` equal elements.
 template <DType kType>
 __device__ inline void fill_row(char* to, std::int32_t count, float value) {
   constexpr int kOf = kVector<kType>;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "transducer/cuda/tiles.h"
 
+#include "status/first_error.h"
 #include "transducer/tiles.h"
 
 #include <algorithm>
@@ -35,7 +36,7 @@ JointTiles::JointTiles(const TransducerArgs& args, std::int64_t tile_cells) {
     tile.rows = rounded(run.cells, transducer::kTileRows);
     tile.first_frame = at->first_frame + static_cast<std::int32_t>(run.frame);
     tile.first_position = at->first_position;
-    // The clips that it crosses.
+    // The clips that the tile crosses.
     for (auto left = tile.cells, before = static_cast<std::int32_t>(run.frame); left > 0; ++at, before = 0) {
       const std::int32_t row = at->labels + 1, frames = std::min(left / row, at->frames - before);
       tile.frames += frames;
@@ -97,7 +98,7 @@ Product JointSteps::activations_product(const JointTile& tile) const {
 
 Status JointSteps::begin(bool start) const {
   const cudaError_t clips = put_clips(work_.lattice, tiles_.clips.data(), tiles_.labels, start, stream_);
-  if (Status bad = queued("put_clips", clips); !bad.ok()) return bad;
+  OCTAVO_TRY(queued("put_clips", clips));
   return queued("joint_pad", joint_pad(work_, stream_));
 }
 
@@ -117,7 +118,7 @@ Status JointSteps::records(const JointTile& tile) const {
 
 Status JointSteps::walk(float* losses) const {
   const cudaError_t walked = walk_lattices(work_.lattice, tiles_.positions, stream_);
-  if (Status bad = queued("walk_lattices", walked); !bad.ok()) return bad;
+  OCTAVO_TRY(queued("walk_lattices", walked));
   return queued("put_losses", put_losses(work_.lattice, losses, stream_));
 }
 

@@ -1,5 +1,5 @@
-// The tiles of a joint loss, its memory, and its steps in order. Everything is planned by the host from the
-// clips' lengths, so that nothing waits for the device.
+// The tiles of a joint loss, its memory, and its steps in order. The host plans everything from the clips'
+// lengths, so nothing waits for the device.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,27 +18,27 @@ struct JointTiles {
   std::int64_t cells = 0, labels = 0;
   std::int32_t most_rows = 0, positions = 0;  // of the largest tile, and of the longest clip
 
-  // REQUIRES: checked lengths, in host memory; up to 2^31 - 1 frames, and positions, of all clips.
+  // REQUIRES: checked lengths in host memory; up to 2^31 - 1 frames and positions of all clips.
   JointTiles(const TransducerArgs& args, std::int64_t tile_cells);
 };
 
-// `sizes`: of the tiles. Fills in pitches and all memory that is not the caller's, from `kept` and `scratch`.
-// What the gradient needs of the loss lies in `kept`. Null gives the bytes alone. Returns the products'
-// workspace.
+// Fills in pitches and all memory that is not the caller's, from `kept` and `scratch`. `sizes` are those of
+// the tiles. `kept` contains the data that the gradient needs from the loss. Null only counts the bytes.
+// Returns the matmuls' workspace.
 void* place_joint(JointWork& work, const JointTiles& tiles, const transducer::JointSizes& sizes, Places& kept,
                   Places& scratch);
 
-// The steps.
+// The steps of a call.
 class JointSteps {
  public:
   JointSteps(const JointWork& work, const JointTiles& tiles, void* product_workspace, cudaStream_t stream)
       : work_(work), tiles_(tiles), workspace_(product_workspace), stream_(stream) {}
 
-  // All of the loss, and all of the gradient.
+  // Runs the complete loss, or the complete gradient.
   Status loss(float* losses) const;
   Status gradient() const;
 
-  // Their parts.
+  // Run their parts.
   Status begin(bool start) const;
   Status activations(const JointTile& tile, bool shares) const;
   Status logits(const JointTile& tile) const;

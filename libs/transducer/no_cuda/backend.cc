@@ -1,4 +1,5 @@
-// The CUDA backend of the transducer loss in a build without CUDA: an error that says how to get it.
+// The CUDA backend of the transducer loss in a build without CUDA: returns an error that explains how to get
+// it.
 // SPDX-License-Identifier: MIT
 #include "transducer/backend.h"
 
@@ -8,7 +9,7 @@ namespace octavo::transducer {
 namespace {
 
 Status no_cuda(const TransducerArgs& args) {
-  return Status::unsupported("[transducer] device: got cuda:" + std::to_string(args.device.index) +
+  return Status::unsupported("[transducer] device: got cuda:", args.device.index,
                              ", but this build has no CUDA backend; configure with -DOCTAVO_CUDA=ON");
 }
 

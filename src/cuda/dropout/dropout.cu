@@ -1,7 +1,7 @@
-// Dropout on a GPU: two kernels that give the same bits. Where every row of a sample is whole blocks of two
-// times kDropoutPair elements, at multiples of sixteen bytes, a warp takes blocks: a lane's two vectors share
-// their counters, so that a hash serves two elements and the memory is what is waited for. Everything else
-// goes vector by vector, with a hash for each element.
+// Dropout on a GPU: two kernels that give the same bits. If every row of a sample consists of complete blocks
+// of two times kDropoutPair elements, at multiples of sixteen bytes, a warp processes blocks: a lane's two
+// vectors share their counters, so that a hash serves two elements and memory is the limit. All other tensors
+// are processed vector by vector, with a hash for each element.
 // SPDX-License-Identifier: MIT
 #include "cuda/dropout/dropout.h"
 
@@ -15,15 +15,15 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kPair = formula::kDropoutPair;
 constexpr int kBlock = 2 * kPair;
-// Blocks that a warp takes one after the other: what it finds out about its sample is then a small part of
-// its work.
+// The number of blocks that a warp processes in sequence, so that finding their sample is a small part of its
+// work.
 constexpr std::uint32_t kTogether = 8;
 
 __device__ inline float dropped(float x, scalar::I32 half, const formula::Dropout& how) {
   return formula::drop(scalar::F32(x), half, scalar::I32(how.threshold), scalar::F32(how.scale)).v;
 }
 
-// The counters of a sample, of which `high` is the upper word.
+// The counters of a sample; `high` is their upper word.
 struct Counters {
   formula::RoundKey key;
   std::uint32_t high, second;
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::uint32_t last = min(first + kTogether, blocks_of_row);
   const std::uint32_t outer = row / batch, lane = threadIdx.x % 32;
   const Counters counters(work, row - outer * batch, 0);
-  // Blocks of the sample are counted over all its rows.
+  // The blocks of a sample are numbered over all its rows.
   std::uint32_t place = (outer * blocks_of_row + first) * kPair + lane * kOf;
   const std::int64_t at = (static_cast<std::int64_t>(row) * blocks_of_row + first) * (kBlock / kOf) + lane;
   const uint4* from = static_cast<const uint4*>(work.from) + at;
@@ -85,14 +85,14 @@ struct Quotient {
   std::int64_t value, rest;
 };
 __device__ inline Quotient divide(std::int64_t a, std::int64_t b) {
-  if (((a | b) >> 32) == 0) {  // many times as fast
+  if (((a | b) >> 32) == 0) {  // 32-bit division is much faster
     const auto value = static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
     return {value, static_cast<std::uint32_t>(a) - value * static_cast<std::uint32_t>(b)};
   }
   return {a / b, a % b};
 }
 
-// Where an element of the tensor is.
+// The location of an element of the tensor.
 struct Spot {
   std::int64_t begin;  // in its row
   std::uint64_t element;
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   const Spot spot = Spot::of(work, at);
   if (spot.begin + kOf <= work.row && spot.element % kPair + kOf <= kPair) {
-    // Neighbouring counters; behind the end of the tensor they are computed for nobody.
+    // Computes consecutive counters. Those past the end of the tensor are not used.
     const formula::DropoutPlace place = formula::dropout_place(spot.element);
 #pragma unroll
     for (int i = 0; i < kOf; ++i) {

@@ -1,4 +1,4 @@
-// The kernels of dropout as the host sees them.
+// The host's interface to the dropout kernels.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,7 +17,7 @@ struct DropWork {
   void* to;
   const std::int64_t* samples;
   std::int64_t numel, batch, inner;
-  std::int64_t row, rows, pitch;  // as DropoutRows has them
+  std::int64_t row, rows, pitch;  // as in DropoutRows
   std::uint64_t base;             // formula::dropout_base
   std::uint32_t layer;
   DType dtype;

@@ -1,6 +1,7 @@
-// Dropout on a GPU: where its memory is, and the launch on the caller's stream.
+// Dropout on a GPU: checks that its memory is on the device and launches the kernel on the caller's stream.
 // SPDX-License-Identifier: MIT
 #include "cuda/dropout/dropout.h"
+#include "status/first_error.h"
 
 #include "cuda/runtime/runtime.h"
 #include "dropout/backend.h"
@@ -10,11 +11,11 @@ namespace octavo {
 Status dropout_cuda(const DropoutArgs& args) {
   const int device = args.device.index;
   const auto stream = static_cast<cudaStream_t>(args.stream);
-  if (Status bad = cuda::check_device("[dropout]", device); !bad.ok()) return bad;
-  if (Status bad = cuda::check_pointer("[dropout] from", args.from, device); !bad.ok()) return bad;
-  if (Status bad = cuda::check_pointer("[dropout] to", args.to, device); !bad.ok()) return bad;
-  if (Status bad = cuda::check_pointer("[dropout] samples", args.samples, device); !bad.ok()) return bad;
-  if (Status bad = cuda::check_stream("[dropout] ", stream, device); !bad.ok()) return bad;
+  OCTAVO_TRY(cuda::check_device("[dropout]", device));
+  OCTAVO_TRY(cuda::check_pointer("[dropout] from", args.from, device));
+  OCTAVO_TRY(cuda::check_pointer("[dropout] to", args.to, device));
+  OCTAVO_TRY(cuda::check_pointer("[dropout] samples", args.samples, device));
+  OCTAVO_TRY(cuda::check_stream("[dropout] ", stream, device));
   const cuda::DeviceScope scope(device);
   const DropoutRows rows(args);
   const cudaError_t error = cuda::drop(

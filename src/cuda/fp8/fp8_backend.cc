@@ -1,12 +1,12 @@
 // FP8 on a GPU: checks of memory, and launches on the caller's stream.
 // SPDX-License-Identifier: MIT
-#include "core/first_error.h"
 #include "cuda/fp8/cast.h"
 #include "cuda/runtime/cublaslt.h"
 #include "cuda/runtime/runtime.h"
 #include "fp8/backend.h"
 #include "fp8/invalid_argument.h"
 #include "fp8/tiles.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 #include <limits>

@@ -10,7 +10,7 @@
 
 namespace octavo::cuda {
 
-// DeviceWork's functions; `parts` and `squares` are in device memory.
+// NormOps's functions; `parts` and `squares` are in device memory.
 cudaError_t borrow(const GradNorm* previous, const GradNorm* own, GradNorm* out, cudaStream_t stream);
 cudaError_t join(const GradNorm* const* parts, std::int64_t count, double* squares, GradNorm* out,
                  cudaStream_t stream);

@@ -1,4 +1,4 @@
-// The gradient norm on a GPU, with the sums of the CPU (formula/norm.h): the launch of its kernel.
+// Launches the kernel of the gradient norm on a GPU. The sums are those of the CPU (formula/norm.h).
 // SPDX-License-Identifier: MIT
 #include "cuda/norm/norm.h"
 
@@ -15,11 +15,11 @@ using Shape = NormShape<2048, 5, 1>;
 static_assert(Shape::kWarps == 1);
 constexpr auto* kKernel = &norm_kernel<Shape>;
 
-// The sums of a chunk are chains, so a round of tasks takes its time however few they are: up to three warps
-// of a multiprocessor that of one, more of them their share of the memory's bandwidth.
+// The sums of a chunk are dependent chains, so a round of tasks takes a fixed time for up to three warps of a
+// multiprocessor. With more warps, the memory's bandwidth is the limit.
 constexpr std::uint64_t kAlone = 3;
 
-// Warps of each multiprocessor, of `most`, that finish the tasks soonest.
+// Returns the number of warps of each multiprocessor, up to `most`, that finish the tasks soonest.
 std::uint32_t norm_crew(std::uint64_t tasks, std::uint32_t multiprocessors, std::uint32_t most) {
   std::uint32_t best = most;
   std::uint64_t least = ~std::uint64_t{0};
@@ -36,7 +36,7 @@ std::uint32_t norm_crew(std::uint64_t tasks, std::uint32_t multiprocessors, std:
 }  // namespace
 
 cudaError_t norm_warps(int* out) {
-  // Asked once for a device: some callers make a norm anew at every step.
+  // The device is queried once, because some callers make a new norm at every step.
   static std::mutex mutex;
   static std::map<int, int> known;
   int device = 0;
@@ -58,7 +58,7 @@ cudaError_t norm_warps(int* out) {
 }
 
 cudaError_t norm(NormWork work, int multiprocessors, int warps, cudaStream_t stream) {
-  // As many chunks together as a warp can take, unless multiprocessors would have none.
+  // A warp gets the largest number of chunks that leaves no multiprocessor without work.
   const auto all = static_cast<std::uint32_t>(multiprocessors);
   work.per_task = std::clamp((work.chunks + 3 * all - 1) / (3 * all), 1U, kNormMostPerTask);
   const std::uint32_t full = (work.full_chunks + work.per_task - 1) / work.per_task;

@@ -1,5 +1,5 @@
-// The norm of gradients on a GPU, the host's part: the table of gradients, which lives in the caller's
-// workspace as the table of a step does (step/step_backend.cc), and the launch.
+// The host part of the gradient norm on a GPU: the table of gradients, which is in the caller's workspace
+// like the table of a step (step/step_backend.cc), and the launch.
 // SPDX-License-Identifier: MIT
 #include "cuda/norm/norm.h"
 #include "cuda/runtime/graph_use.h"
@@ -7,6 +7,7 @@
 #include "cuda/runtime/upload.h"
 #include "formula/norm.h"
 #include "optimizers/backend.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 #include <tuple>
@@ -88,7 +89,7 @@ class CudaNorm final : public NormBackend {
 
   Result<std::span<const double>> run_chunks(std::span<std::byte> workspace, GradNorm* out, void* stream,
                                              int threads) override {
-    if (Status bad = run(workspace, out, stream, threads); !bad.ok()) return bad;
+    OCTAVO_TRY(run(workspace, out, stream, threads));
     return std::span(reinterpret_cast<const double*>(workspace.data() + sums_at_),
                      static_cast<std::size_t>(chunks_));
   }
@@ -103,14 +104,14 @@ class CudaNorm final : public NormBackend {
                   error);
   }
 
-  // A double each, and the device's memory.
+  // The limit: each chunk has a double in the device's memory.
   static constexpr std::int64_t kMaxNormChunks = std::int64_t{1} << 31;
 
   const int device_;
   const int multiprocessors_ = multiprocessors(device_);
-  int warps_ = 0;  // of a multiprocessor
+  int warps_ = 0;  // warps per multiprocessor
   std::vector<NormEntry> entries_;
-  std::vector<std::size_t> place_;  // of each entry among the gradients
+  std::vector<std::size_t> place_;  // the number of each entry's gradient
   std::uint32_t full_chunks_ = 0, tails_ = 0;
   std::int64_t chunks_ = 0, entries_at_ = 0, sums_at_ = 0, nodes_at_ = 0, workspace_bytes_ = 0;
   const std::byte* table_at_ = nullptr;
@@ -121,9 +122,9 @@ class CudaNorm final : public NormBackend {
 }  // namespace cuda
 
 Result<std::unique_ptr<NormBackend>> make_cuda_norm(int device, std::span<const GradView> grads) {
-  if (Status bad = cuda::check_device("[grad_norm]", device); !bad.ok()) return bad;
+  OCTAVO_TRY(cuda::check_device("[grad_norm]", device));
   auto backend = std::make_unique<cuda::CudaNorm>(device, grads);
-  if (Status bad = backend->bind(); !bad.ok()) return bad;
+  OCTAVO_TRY(backend->bind());
   return std::unique_ptr<NormBackend>(std::move(backend));
 }
 

@@ -1,15 +1,15 @@
-// The norm's kernel. Eight lanes take a chunk, two of its sums each, and a warp four chunks in step. The
-// group's lanes copy the chunk to shared memory, sixteen bytes a lane and several stages ahead, and each adds
-// from there what its sums need.
+// The norm's kernel. Eight lanes process a chunk, two of its sums each, so a warp processes four chunks at a
+// time. The lanes of a group copy the chunk to shared memory, sixteen bytes per lane and several stages
+// ahead, and each lane adds the elements of its sums from there.
 //
-// Sums belong to addresses: a row is as many bytes as the sixteen elements of one take, and begins at a
-// multiple of that. A lane takes the same two places of every row, so the elements of a sum come in their
-// order wherever the chunk begins; only at the end places become sums. The rows of the chunk's ends that it
-// shares with others are loaded by elements.
+// Sums belong to addresses. A row has the bytes of sixteen elements and begins at a multiple of that size. A
+// lane reads the same two positions of every row, so the elements of a sum are added in order wherever the
+// chunk begins; only at the end, positions become sums. The rows at the ends of the chunk, which it shares
+// with other chunks, are loaded element by element.
 //
-// Warps take tasks of some chunks until there are none: whole chunks first, then the tensors' last ones from
-// long to short. Who finishes a node of kTreeGroup chunks adds it up, and who finishes the last node adds
-// these. Nothing waits for a block.
+// Warps process tasks of a few chunks until none are left: complete chunks first, then the tensors' last
+// chunks from long to short. The warp that finishes a node of kTreeGroup chunks adds it, and the warp that
+// finishes the last node adds the nodes. No block waits for another.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -21,24 +21,24 @@
 
 namespace octavo::cuda {
 
-// What is fetched ahead.
+// The sizes of the stages that are fetched ahead.
 template <int kStageBytes, int kStageCount, int kWarpCount>
 struct NormShape {
-  static constexpr int kStage = kStageBytes;  // of a chunk
+  static constexpr int kStage = kStageBytes;  // bytes per chunk
   static constexpr int kStages = kStageCount;
-  static constexpr int kWarps = kWarpCount;  // of a block
+  static constexpr int kWarps = kWarpCount;  // warps per block
   static constexpr int kThreads = 32 * kWarps;
-  // Of a chunk; the last bytes keep the banks of the warp's chunks apart.
+  // The shared memory of a chunk. The last bytes keep the banks of the warp's chunks apart.
   static constexpr int kRing = kStage * kStages + 32;
 };
 
-inline constexpr int kNormLanes = 8;  // of a chunk
+inline constexpr int kNormLanes = 8;  // lanes per chunk
 inline constexpr int kNormTogether = 32 / kNormLanes;
 static_assert(kNormTogether == kNormMostPerTask);
 inline constexpr int kNormSums = formula::kNormSums;
 static_assert(kNormSums == 2 * kNormLanes);
 
-// Sixteen bytes to shared memory in the background, or zeros.
+// Starts a copy of sixteen bytes to shared memory, or writes zeros.
 __device__ inline void norm_copy(std::uint32_t to, const void* from, bool whole) {
   if constexpr (has_async_copies(kArch)) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to),
@@ -53,13 +53,13 @@ __device__ inline void norm_copy(std::uint32_t to, const void* from, bool whole)
 __device__ inline void norm_copies_end() {
   if constexpr (has_async_copies(kArch)) asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// Until all groups of copies but the last kLeft are there.
+// Waits until all groups of copies but the last kLeft have arrived.
 template <int kLeft>
 __device__ inline void norm_copies_wait() {
   if constexpr (has_async_copies(kArch)) asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
 
-// Maxima of the halves of words.
+// Returns the maxima of the halves of two words.
 __device__ inline std::uint32_t max_of_halves(std::uint32_t a, std::uint32_t b) {
   if constexpr (has_half_maxima(kArch)) {
     return __vmaxu2(a, b);
@@ -68,8 +68,8 @@ __device__ inline std::uint32_t max_of_halves(std::uint32_t a, std::uint32_t b) 
   }
 }
 
-// Two neighbours of a row: how they lie in memory, and what becomes of them. kMax compares magnitudes in the
-// memory's own bits, so that most of the work on them is done for both at once.
+// Two neighbours of a row: their form in memory and their conversion. kMax compares magnitudes in the
+// memory's bits, so that most of the work is done for both at once.
 template <DType kDtype>
 struct NormPair {
   using Word = std::uint32_t;
@@ -129,7 +129,7 @@ struct NormPair<DType::f32> {
 // A lane's part of a chunk.
 struct NormLane {
   double sums[2] = {};
-  std::uint32_t max_bits = 0;  // of floats
+  std::uint32_t max_bits = 0;  // the bits of a float
   unsigned bad = 0;
 
   __device__ void add_one(int k, float x) {
@@ -139,8 +139,8 @@ struct NormLane {
     sums[k] = fma(static_cast<double>(x), static_cast<double>(x), sums[k]);  // the product is exact
   }
 
-  // Rows of a stage; what lies behind the chunk's is zero, which changes nothing. Elements that are not
-  // finite are rare: only where the largest is one they are counted.
+  // Adds the rows of a stage. Elements past the chunk's end are zero, which changes nothing. Non-finite
+  // elements are rare, so they are counted only if the largest magnitude is not finite.
   template <DType kDtype, int kStage>
   __device__ void add_stage(const char* stage) {
     using Pair = NormPair<kDtype>;
@@ -173,15 +173,15 @@ struct NormLane {
   }
 };
 
-// A chunk as the lanes of its group see it.
+// A chunk from the view of its group's lanes.
 struct NormChunk {
-  const char* body = nullptr;  // the rows that are the chunk's alone
-  std::int32_t bytes = 0;      // of them
+  const char* body = nullptr;  // the rows that only this chunk uses
+  std::int32_t bytes = 0;      // their size in bytes
   std::uint32_t dtype = 0;
-  std::uint32_t sum_at = 0;  // among the sums
-  int phase = 0;             // the place of the first element
+  std::uint32_t sum_at = 0;  // index among the sums
+  int phase = 0;             // the position of the first element in its row
   bool here = false;
-  float head[2] = {}, tail[2] = {};  // of this lane, from rows that are shared with others
+  float head[2] = {}, tail[2] = {};  // this lane's elements of the rows that are shared with other chunks
 
   __device__ void find(const NormWork& work, std::uint32_t task, int group) {
     const std::uint32_t full_tasks = (work.full_chunks + work.per_task - 1) / work.per_task;
@@ -216,7 +216,7 @@ struct NormChunk {
     constexpr int kRow = sizeof(T) * kNormSums;
     phase = static_cast<int>(reinterpret_cast<std::uintptr_t>(data) % kRow / sizeof(T));
     const std::int32_t first = phase > 0 ? 1 : 0;
-    const std::int32_t last = (phase + count) / kNormSums;  // rows before it end in the chunk
+    const std::int32_t last = (phase + count) / kNormSums;  // the rows before it end inside the chunk
     const T* const row = data - phase;
     body = reinterpret_cast<const char*>(row + first * kNormSums);
     bytes = max(last - first, 0) * kRow;
@@ -233,7 +233,7 @@ struct NormChunk {
   }
 };
 
-// By one warp: the norm from the sums of all nodes. Leaves the totals as it wants to find them.
+// Computes the norm from the sums of all nodes, by one warp, and resets the totals for the next launch.
 __device__ inline void norm_finish(const NormWork& work) {
   const double sum = sum_by_warp(work.nodes, norm_nodes(work.chunks));
   if ((threadIdx.x & 31U) != 0) return;
@@ -245,7 +245,7 @@ __device__ inline void norm_finish(const NormWork& work) {
   totals = {};
 }
 
-// By one warp: a sum of a chunk has been written by each lane that is `here`. Adds up what is complete now.
+// Adds the nodes that are complete, by one warp. Each lane that is `here` has written the sum of one chunk.
 __device__ inline void norm_done(const NormWork& work, bool here, std::uint32_t chunk) {
   const std::uint32_t node = chunk / kTreeGroup;
   const auto size = [&](std::uint32_t of) {
@@ -320,7 +320,7 @@ __global__ void __launch_bounds__(Shape::kThreads) norm_kernel(const __grid_cons
     int slot = 0;
     for (std::int32_t stage = 0; stage < stages; ++stage) {
       norm_copies_wait<kStages - 2>();
-      __syncwarp();  // the others' copies are there, too, and they have read the slot before
+      __syncwarp();  // all lanes' copies have arrived, and the slot has been read
       fetch(stage + kStages - 1, slot == 0 ? kStages - 1 : slot - 1);
       const char* const at = ring + slot * kStage;
       if (stage * kStage >= chunk.bytes) {
@@ -337,7 +337,7 @@ __global__ void __launch_bounds__(Shape::kThreads) norm_kernel(const __grid_cons
     own.add_one(0, chunk.tail[0]);
     own.add_one(1, chunk.tail[1]);
 
-    // From places to sums, which are joined by halves.
+    // Converts positions to sums, which are joined by halves.
     auto* const places = reinterpret_cast<double*>(ring);
     __syncwarp();
     places[2 * lane] = own.sums[0];
@@ -346,7 +346,7 @@ __global__ void __launch_bounds__(Shape::kThreads) norm_kernel(const __grid_cons
     double sum = places[(lane + chunk.phase) % kNormSums];
     sum += places[(lane + kNormLanes + chunk.phase) % kNormSums];
     for (int half = kNormLanes / 2; half > 0; half /= 2) sum += __shfl_down_sync(~0U, sum, half, kNormLanes);
-    __syncwarp();  // the next chunks go there
+    __syncwarp();  // the next chunks overwrite the ring
 
     const unsigned max_bits = warp_max(own.max_bits);
     const unsigned bad = warp_sum(own.bad);

@@ -1,13 +1,12 @@
-// Axis scales, the first pass: the maxima of the new moments, before any of them is written.
+// The first pass of rank-1 scales: finds the maxima of the new moments before any of them is written.
 //
-// A warp takes a panel (cuda/step/tensor_table.h, AxisView). A lane keeps the maxima of its eight columns
-// while it walks down the rows; those of a row are joined by its lanes. Memory is touched once for each
-// column and row of the panel.
+// A warp processes a panel (cuda/step/tensor_table.h, Rank1View). A lane keeps the maxima of its eight
+// columns while it walks down the rows, and the lanes of a row join its maxima. Memory is accessed once for
+// each column and row of the panel.
 //
-// The rule's own update gives the moments, all of them; what it reads besides is loaded with instructions
-// that the compiler may drop. So a rule whose second moments need nothing but gradients and themselves loads
-// nothing else, and one that needs more is right, too. Rows and columns beyond the end repeat the last: that
-// raises no maximum.
+// The rule's own update computes all moments. Its other inputs are loaded with instructions that the compiler
+// may drop. So a rule whose second moments need only gradients and themselves loads nothing else, and a rule
+// that needs more is still correct. Rows and columns beyond the end repeat the last, which raises no maximum.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,7 +17,7 @@
 
 namespace octavo::cuda {
 
-// A load of what no thread of the kernel writes.
+// Loads data that no thread of the kernel writes.
 template <class V>
 __device__ inline V peek(const void* base, std::int64_t bytes) {
   const auto at = __cvta_generic_to_global(static_cast<const char*>(base) + bytes);
@@ -55,7 +54,7 @@ __device__ inline std::uint32_t get_code(const std::uint32_t* words, int i) {
   return ((byte(bit / 8) << 8 | byte(bit / 8 + 1)) >> (16 - kBits - bit % 8)) & ((1U << kBits) - 1);
 }
 
-// The same from any address of an element. `from`: the address of the first.
+// Loads from any element's address. `from` is the address of the first element.
 __device__ inline void peek_unaligned(const char* from, Eight<32, false>& out) {
   std::uint32_t w[kChunk];
 #pragma unroll
@@ -64,7 +63,8 @@ __device__ inline void peek_unaligned(const char* from, Eight<32, false>& out) {
   out.piece[1] = make_uint4(w[4], w[5], w[6], w[7]);
 }
 __device__ inline void peek_unaligned(const char* from, Eight<16, false>& out) {
-  // Aligned words that hold the elements; where these begin in the middle of one, one more.
+  // Loads the aligned words that contain the elements, and one more if the elements begin in the middle of a
+  // word.
   const std::uint32_t shift = (static_cast<std::uint32_t>(reinterpret_cast<std::uint64_t>(from)) & 2U) * 8U;
   const char* const start = from - shift / 8;
   std::uint32_t w[5];
@@ -75,20 +75,20 @@ __device__ inline void peek_unaligned(const char* from, Eight<16, false>& out) {
                             __funnelshift_r(w[2], w[3], shift), __funnelshift_r(w[3], w[4], shift));
 }
 
-// How the arrays of a panel are read: by vectors, with gradients in bf16 or fp32, or others and unaligned
-// ones; or all one by one, where rows are not aligned.
+// How the arrays of a panel are read: by vectors, with gradients in bf16 or fp32, or with other or unaligned
+// gradients; or element by element if rows are not aligned.
 enum class PanelReads { bf16, wide, others, singly };
 
-// A lane's place in the rows of an array.
+// A lane's address in the rows of an array.
 struct Rows {
   const char* base;
-  std::uint32_t stride;  // bytes
+  std::uint32_t stride;  // in bytes
 
   Rows() = default;
   __device__ Rows(const void* array, std::int64_t element, std::int64_t columns, int bits)
       : base(static_cast<const char*>(array) + element * bits / 8),
         stride(static_cast<std::uint32_t>(columns * bits / 8)) {
-    asm("" : "+l"(base));  // opaque: the compiler would add its parts again at every row
+    asm("" : "+l"(base));  // opaque: otherwise the compiler adds its parts again at every row
   }
   [[nodiscard]] __device__ const char* at(int row) const {
     return base + static_cast<std::uint64_t>(static_cast<std::uint32_t>(row)) * stride;
@@ -100,20 +100,11 @@ struct Rows {
 };
 
 template <class Algo, class Format, WeightKind kKind>
-class AxesPass : StepTraits<Algo, Format> {
+class Rank1Pass : StepTraits<Algo, Format> {
   using Traits = StepTraits<Algo, Format>;
-  using Traits::for_slots;
-  using Traits::is_second;
-  using Traits::kOwn;
-  using Traits::kOwnSlots;
-  using Traits::kSlots;
-  using Traits::kStates;
-  using Traits::lane;
-  using Traits::moment;
-  using Traits::own_index;
-  using Traits::own_scale;
-  using typename Traits::Codes;
-  using typename Traits::Consts;
+  using Traits::for_slots, Traits::is_second, Traits::kOwn, Traits::kOwnSlots, Traits::kSlots,
+      Traits::kStates, Traits::lane, Traits::moment, Traits::own_index, Traits::own_scale,
+      typename Traits::Codes, typename Traits::Consts;
   using Arrays = TileArrays<kKind, true>;
   using Eights = Weights<kKind, Arrays>;
   static constexpr int kMostWords = 2;
@@ -121,23 +112,23 @@ class AxesPass : StepTraits<Algo, Format> {
  public:
   static constexpr int kThreads = 768;
   static constexpr int threads(int /*arch*/) { return kThreads; }
-  // Of decoding tables alone; those to encode by lie before them.
+  // Only decoding tables have a start; encoding tables are before them.
   static constexpr int start(int arch) { return Codes::copied(arch) ? kReservedShared : 0; }
   static constexpr int bytes(int arch) {
     return Codes::copied(arch) ? kCopiesAlignment + kCopiesBytes : Codes::table_bytes(arch);
   }
 
-  __device__ AxesPass(const StepParams& params, const Prepared& prepared)
+  __device__ Rank1Pass(const StepParams& params, const Prepared& prepared)
       : params_(params), c_(*reinterpret_cast<const Consts*>(prepared.consts)) {}
 
   __device__ void run(std::uint32_t warp, std::uint32_t warps) const {
     for (std::uint32_t panel = warp; panel < params_.units; panel += warps) {
       const TensorEntry* t = params_.tensors + params_.map[panel / kMapStep];
-      while (t[1].axes.first_panel <= panel) ++t;
+      while (t[1].rank1.first_panel <= panel) ++t;
       if (c_.coupled) {
-        take<true>(*t, panel - t->axes.first_panel);
+        find_panel_maxima<true>(*t, panel - t->rank1.first_panel);
       } else {
-        take<false>(*t, panel - t->axes.first_panel);
+        find_panel_maxima<false>(*t, panel - t->rank1.first_panel);
       }
     }
   }
@@ -148,21 +139,21 @@ class AxesPass : StepTraits<Algo, Format> {
   template <PanelReads kReads>
   static constexpr bool kWide = kReads == PanelReads::wide;
 
-  // The lane's place in a panel, and where its arrays are.
+  // The lane's position in a panel, and the addresses of its arrays.
   template <PanelReads kReads>
   struct Lane {
     const TensorEntry& t;
-    int mine;             // its number
-    int row;              // its row among those of a step
-    int rows;             // of the panel
-    int bits;             // 2^bits lanes have a row
-    std::int64_t first;   // row of the tensor
-    std::int64_t column;  // the first of eight
+    int mine;             // the lane's number
+    int row;              // its row among the rows of a step
+    int rows;             // rows of the panel
+    int bits;             // 2^bits lanes share a row
+    std::int64_t first;   // the tensor's row of the panel's first
+    std::int64_t column;  // the first of the lane's eight columns
     Rows grad, param, residual, codes[kStates];
-    bool f32, bf16, unaligned;  // the gradients
+    bool f32, bf16, unaligned;  // properties of the gradients
 
     __device__ Lane(const TensorEntry& entry, std::uint32_t index) : t(entry) {
-      const AxisView& v = t.axes;
+      const Rank1View& v = t.rank1;
       bits = v.lane_bits;
       mine = Traits::lane();
       row = mine >> bits;
@@ -185,32 +176,33 @@ class AxesPass : StepTraits<Algo, Format> {
         });
       }
     }
-    // Element i of the lane's eight in a row of the panel; elements are repeated at the end of a row.
+    // Returns the index of element i of the lane's eight in a row of the panel. Elements are repeated at the
+    // end of a row.
     [[nodiscard]] __device__ std::int64_t element(int panel_row, int i) const {
-      return (first + panel_row) * t.axes.columns + min(column + i, t.axes.columns - 1);
+      return (first + panel_row) * t.rank1.columns + min(column + i, t.rank1.columns - 1);
     }
   };
 
-  // What a lane has of a row before it is unpacked.
+  // A lane's part of a row before it is unpacked.
   template <PanelReads kReads>
   struct Raw {
     Eight<kWide<kReads> ? 32 : 16, false> grad;
     float grads[kChunk];  // unpacked where they were read
     Eights weight;
-    float weights[kChunk];  // likewise
+    float weights[kChunk];  // unpacked as well
     std::uint32_t codes[kStates][kMostWords];
-    float scales[kStates][kChunk];  // of blocks
+    float scales[kStates][kChunk];  // the scales of blocks
   };
 
   static __device__ std::uint64_t address(const void* data) { return reinterpret_cast<std::uint64_t>(data); }
   static __device__ bool vectors(const void* data) { return (address(data) & 15U) == 0; }
 
   template <bool kCoupled>
-  __device__ void take(const TensorEntry& t, std::uint32_t index) const {
-    // All at once: a branch between two loads would wait for the first.
+  __device__ void find_panel_maxima(const TensorEntry& t, std::uint32_t index) const {
+    // All pointers are checked at once: a branch between two loads would wait for the first.
     std::uint64_t all = address(t.param) | address(t.residual);
     for (int k = 0; k < kSlots; ++k) all |= address(t.codes[k]);
-    const std::int64_t columns = t.axes.columns;
+    const std::int64_t columns = t.rank1.columns;
     if (((all & 15U) | (columns % kChunk)) != 0 || columns >= std::int64_t{1} << 29) {
       panel<PanelReads::singly, kCoupled>(t, index);
     } else if (!vectors(t.grad)) {
@@ -230,7 +222,7 @@ class AxesPass : StepTraits<Algo, Format> {
     constexpr int kTogether = kSingly<kReads>                                      ? 1
                               : kLarge || kOwn > 1 || kReads == PanelReads::others ? 2
                                                                                    : 4;
-    const AxisView& v = t.axes;
+    const Rank1View& v = t.rank1;
     const Lane<kReads> at(t, index);
     const int abreast = rows_abreast(at.bits);
     float column_scale[kOwn][kChunk];
@@ -257,7 +249,8 @@ class AxesPass : StepTraits<Algo, Format> {
         fetch<kReads>(at, row[u], raw[u]);
       }
       float high[kOwn][kTogether];
-      float before[kOwn][kChunk];  // the row before, which goes to the columns' maxima with this one
+      float before[kOwn]
+                  [kChunk];  // the previous row, which enters the columns' maxima together with this one
 #pragma unroll
       for (int u = 0; u < kTogether; ++u) {
         float scale[kOwn];
@@ -278,16 +271,16 @@ class AxesPass : StepTraits<Algo, Format> {
         }
       }
 #pragma unroll
-      for (int m = 0; m < kOwnSlots; ++m) keep(high[m], at.bits, at.mine, from, high_row[m]);
+      for (int m = 0; m < kOwnSlots; ++m) store_row_maxima(high[m], at.bits, at.mine, from, high_row[m]);
     }
 #pragma unroll
-    for (int m = 0; m < kOwnSlots; ++m) raise(at, m, high_row[m], high_column[m]);
+    for (int m = 0; m < kOwnSlots; ++m) raise_slice_maxima(at, m, high_row[m], high_column[m]);
   }
 
-  // The maximum of each row goes to the lane of the row's number in the panel.
+  // The maximum of each row goes to the lane with the row's number in the panel.
   template <int kTogether>
-  static __device__ void keep(const float (&high)[kTogether], int lane_bits, int mine, int from,
-                              float& kept) {
+  static __device__ void store_row_maxima(const float (&high)[kTogether], int lane_bits, int mine, int from,
+                                          float& kept) {
     if constexpr (joins_lanes(kArch)) {
       if (lane_bits == 5) {
 #pragma unroll
@@ -373,8 +366,8 @@ class AxesPass : StepTraits<Algo, Format> {
     return max_of_bits(max_of_bits(out, size[5], size[6]), size[7], size[7]);
   }
 
-  // The magnitudes of a row's moments after the step, which second ones are themselves. A NaN that was
-  // computed has no sign.
+  // Computes the magnitudes of a row's moments after the step. Second moments are not negative, and a NaN
+  // that was computed has no sign.
   template <PanelReads kReads, bool kCoupled>
   __device__ void update(const Lane<kReads>& at, const Raw<kReads>& raw, const float (&row_scale)[kOwn],
                          const float (&column_scale)[kOwn][kChunk], float (&size)[kOwn][kChunk]) const {
@@ -412,7 +405,7 @@ class AxesPass : StepTraits<Algo, Format> {
     });
     Consts c = c_;
     c.coupled = kCoupled;
-    if constexpr (Traits::kMeasures) c.ratio = at.t.ratio;
+    if constexpr (Traits::kHasTrustRatio) c.ratio = at.t.ratio;
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
       scalar::F32 state[kStates];
@@ -427,19 +420,19 @@ class AxesPass : StepTraits<Algo, Format> {
   }
 
   template <PanelReads kReads>
-  static __device__ void raise(const Lane<kReads>& at, int m, float high_row,
-                               const float (&high_column)[kChunk]) {
+  static __device__ void raise_slice_maxima(const Lane<kReads>& at, int m, float high_row,
+                                            const float (&high_column)[kChunk]) {
     const TensorEntry& t = at.t;
     float* const maxima = new_maxima(t, m);
     const bool has_row = at.mine < at.rows;
     const std::uint32_t bits = __float_as_uint(high_row);
     if (has_row) raise_slices(t, maxima, true, at.first + at.mine, bits);
-    const std::int64_t only = only_long_axis(t, t.axes.leading, t.ndim);
+    const std::int64_t only = only_long_axis(t, t.rank1.leading, t.ndim);
     const auto column = [&](int i) {
-      return kSingly<kReads> ? min(at.column + i, t.axes.columns - 1) : at.column + i;
+      return kSingly<kReads> ? min(at.column + i, t.rank1.columns - 1) : at.column + i;
     };
     if (only >= 0) {
-      // All are read before one is compared: they are as far away as memory.
+      // All are read before one is compared, because each read has the latency of memory.
       std::uint32_t known[kChunk];
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) known[i] = __float_as_uint(maxima[only + column(i)]);
@@ -453,7 +446,7 @@ class AxesPass : StepTraits<Algo, Format> {
       for (int i = 0; i < kChunk; ++i)
         raise_slices(t, maxima, false, column(i), __float_as_uint(high_column[i]));
     }
-    // Axes of length one have all elements in their slice.
+    // An axis of length one has one slice with all elements.
     const std::uint32_t all = warp_max(has_row ? bits : 0U);
     if (at.mine == 0) raise_ones(t, maxima, all);
   }
@@ -465,7 +458,7 @@ class AxesPass : StepTraits<Algo, Format> {
     }
   }
 
-  // Of several axes.
+  // Raises the maxima of slices of several axes.
   static __device__ __noinline__ void raise_slices(const TensorEntry& t, float* maxima, bool row,
                                                    std::int64_t index, std::uint32_t bits) {
     for_slices<false>(t, row, index, [&](std::int64_t slice) { raise_maximum(maxima + slice, bits); });
@@ -476,10 +469,10 @@ class AxesPass : StepTraits<Algo, Format> {
 };
 
 template <class Algo, class Format, WeightKind kKind>
-__global__ void __launch_bounds__(AxesPass<Algo, Format, kKind>::kThreads, 1)
-    axes_kernel(const __grid_constant__ StepParams params) {
+__global__ void __launch_bounds__(Rank1Pass<Algo, Format, kKind>::kThreads, 1)
+    rank1_kernel(const __grid_constant__ StepParams params) {
   start_pass<Format>(params, [&](const Prepared& prepared, std::uint32_t warp, std::uint32_t warps) {
-    AxesPass<Algo, Format, kKind>(params, prepared).run(blockIdx.x * warps + warp, gridDim.x * warps);
+    Rank1Pass<Algo, Format, kKind>(params, prepared).run(blockIdx.x * warps + warp, gridDim.x * warps);
   });
 }
 

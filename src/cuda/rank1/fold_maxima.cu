@@ -1,5 +1,5 @@
-// The small kernels around the passes of a step with axis scales: maxima of axes to those of rows and
-// columns.
+// The small kernels around the passes of a step with rank-1 scales. They fold the maxima of axes to those of
+// rows and columns.
 // SPDX-License-Identifier: MIT
 #include "cuda/rank1/scales.cuh"
 #include "cuda/step/kernels.h"
@@ -16,7 +16,7 @@ __device__ void for_each(std::int64_t count, Fn&& f) {
     f(i);
 }
 
-// The smallest maximum among a row's slices, or a column's, as bits.
+// Returns the smallest maximum among a row's slices, or a column's, as bits.
 __device__ std::uint32_t smallest(const TensorEntry& t, bool row, std::int64_t index, const float* maxima) {
   std::uint32_t bits = 0x7FFFFFFFU;
   for_slices<true>(t, row, index, [&](std::int64_t slice) { bits = min(bits, magnitude(maxima[slice])); });
@@ -24,28 +24,28 @@ __device__ std::uint32_t smallest(const TensorEntry& t, bool row, std::int64_t i
 }
 
 __device__ float inverse(std::uint32_t bits) {
-  return formula::axis_inverse(scalar::F32(formula::axis_scale(bits))).v;
+  return formula::rank1_inverse(scalar::F32(formula::rank1_scale(bits))).v;
 }
 
-__global__ void open_kernel(const TensorEntry* entries, const __grid_constant__ AxisSlots slots) {
+__global__ void open_kernel(const TensorEntry* entries, const __grid_constant__ Rank1Slots slots) {
   const TensorEntry& t = entries[blockIdx.x];
-  const AxisView& v = t.axes;
+  const Rank1View& v = t.rank1;
   for (int m = 0; m < slots.count; ++m) {
     const float* const scales = t.scales[slots.slot[m]];
     for_each(v.rows,
-             [&](std::int64_t i) { old_rows(v, m)[i] = formula::axis_scale(smallest(t, true, i, scales)); });
+             [&](std::int64_t i) { old_rows(v, m)[i] = formula::rank1_scale(smallest(t, true, i, scales)); });
     for_each(v.columns, [&](std::int64_t i) {
-      old_columns(v, m)[i] = formula::axis_scale(smallest(t, false, i, scales));
+      old_columns(v, m)[i] = formula::rank1_scale(smallest(t, false, i, scales));
     });
     for_each(maxima_of(t), [&](std::int64_t i) { new_maxima(t, m)[i] = 0.0F; });
   }
 }
 
 __global__ void close_kernel(const Prepared* prepared, const TensorEntry* entries,
-                             const __grid_constant__ AxisSlots slots) {
+                             const __grid_constant__ Rank1Slots slots) {
   if (prepared != nullptr && prepared->skip != 0) return;
   const TensorEntry& t = entries[blockIdx.x];
-  const AxisView& v = t.axes;
+  const Rank1View& v = t.rank1;
   for (int m = 0; m < slots.count; ++m) {
     const float* const maxima = new_maxima(t, m);
     for_each(v.rows, [&](std::int64_t i) { new_rows(v, m)[i] = inverse(smallest(t, true, i, maxima)); });
@@ -61,14 +61,14 @@ dim3 grid(std::int64_t count) { return {static_cast<unsigned>(count), kBlocks}; 
 
 }  // namespace
 
-cudaError_t open_axes(const TensorEntry* entries, std::int64_t count, const AxisSlots& slots,
-                      cudaStream_t stream) {
+cudaError_t open_rank1(const TensorEntry* entries, std::int64_t count, const Rank1Slots& slots,
+                       cudaStream_t stream) {
   open_kernel<<<grid(count), kThreads, 0, stream>>>(entries, slots);
   return cudaGetLastError();
 }
 
-cudaError_t close_axes(const Prepared* prepared, const TensorEntry* entries, std::int64_t count,
-                       const AxisSlots& slots, cudaStream_t stream) {
+cudaError_t close_rank1(const Prepared* prepared, const TensorEntry* entries, std::int64_t count,
+                        const Rank1Slots& slots, cudaStream_t stream) {
   close_kernel<<<grid(count), kThreads, 0, stream>>>(prepared, entries, slots);
   return cudaGetLastError();
 }

@@ -1,8 +1,8 @@
-// The step of tensors with axis scales by panels (cuda/step/tensor_table.h, AxisView): as
-// cuda/step/step_kernel.cuh, but a warp's next tile lies below, not behind. So the scales of a lane's eight
-// columns stay with it for a whole panel, and those of the rows are a shuffle away. A tile is two steps down
-// a strip: a lane's two chunks are of two rows, and of two blocks. Turns, arrays and the formula are those of
-// Step (cuda/step/update.cuh and what it is built on).
+// The step of tensors with rank-1 scales by panels (cuda/step/tensor_table.h, Rank1View). It works like
+// cuda/step/step_kernel.cuh, but a warp's next tile is below, not to the right. So the scales of a lane's
+// eight columns stay in the lane for a complete panel, and those of the rows are a shuffle away. A tile is
+// two steps down a strip: a lane's two chunks are in two rows, and in two blocks. Requests for work, arrays
+// and the formula are those of Step (cuda/step/update.cuh and its base classes).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,34 +17,13 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
   using Base = StepUpdate<Algo, Format, kKind>;
   using Traits = StepTraits<Algo, Format>;
   using Slow = SlowStep<Algo, Format, kKind>;
-  using Base::answer;
-  using Base::ask;
-  using Base::kFetches;
-  using Base::kOtherWidth;
-  using Base::kUnaligned;
-  using Base::kUsual;
-  using Base::lane_;
-  using Base::params_;
-  using Base::prepared_;
-  using Traits::kDivides;
-  using Traits::kDividesGradient;
-  using Traits::kOwn;
-  using Traits::kOwnSlots;
-  using Traits::kSlots;
-  using Traits::kStates;
-  using Traits::largest;
-  using Traits::moment;
-  using Traits::own_index;
-  using Traits::own_scale;
-  using typename Base::Arrays;
-  using typename Base::Eights;
-  using typename Base::Work;
-  using typename Traits::Bounds;
-  using typename Traits::Codes;
-  using typename Traits::Consts;
-  using typename Traits::Scale;
+  using Base::broadcast_unit, Base::request_unit, Base::kFetches, Base::kOtherWidth, Base::kUnaligned,
+      Base::kUsual, Base::lane_, Base::params_, Base::prepared_, Traits::kDivides, Traits::kDividesGradient,
+      Traits::kOwn, Traits::kOwnSlots, Traits::kSlots, Traits::kStates, Traits::largest, Traits::moment,
+      Traits::own_index, Traits::own_scale, typename Base::Arrays, typename Base::Eights, typename Base::Work,
+      typename Traits::Bounds, typename Traits::Codes, typename Traits::Consts, typename Traits::Scale;
 
-  // A stage has the scales of both chunks' blocks, of slots that have blocks.
+  // A stage has the scales of both chunks' blocks, for slots that have blocks.
   static constexpr int kBlockSlots = kSlots - kOwnSlots;
   struct Staged {
     static constexpr int kHeld = Arrays::kHeld;
@@ -60,8 +39,8 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
       : Base(params, prepared, warp), stages_(Map::stage_of(tables(), warp)) {}
 
   __device__ void run(std::uint32_t warps) const {
-    std::uint32_t panel = answer(ask());
-    std::uint32_t asked = ask();
+    std::uint32_t panel = broadcast_unit(request_unit());
+    std::uint32_t requested = request_unit();
     Tile now{};
     if (panel < params_.units) {
       now = find(panel, nothing());
@@ -72,16 +51,16 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     Own own{};
     bool more = panel < params_.units;
     while (more) {
-      const AxisView& v = entry(now).axes;
+      const Rank1View& v = entry(now).rank1;
       if (number(v, now.row) == 0) load(v, now, own);
       Tile next = now;
       next.row += 2 * rows_abreast(v.lane_bits);
       next.at += 2 * v.apart;
       if (number(v, next.row) == 0 || next.row >= v.rows) {
-        panel = answer(asked);
+        panel = broadcast_unit(requested);
         more = panel < params_.units;
         if (more) {
-          asked = ask();
+          requested = request_unit();
           next = find(panel, now);
         }
       }
@@ -100,20 +79,20 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
   }
 
  private:
-  // Two steps of a strip. Small enough to be carried along while another tile is done.
+  // Two steps of a strip. It is small enough to stay in registers while another tile is processed.
   struct Tile {
-    std::uint32_t entry;  // of its tensor
-    std::uint32_t row;    // the first
-    std::uint32_t at;     // the lane's first chunk; its second is AxisView::apart behind
-    std::uint32_t stage;  // where it is fetched to
-    std::uint32_t grads;  // how its gradients come
-    std::uint32_t slot;   // of its entry, from the start of shared memory
+    std::uint32_t entry;  // index of its tensor's entry
+    std::uint32_t row;    // the first row
+    std::uint32_t at;     // the lane's first chunk; its second is at + Rank1View::apart
+    std::uint32_t stage;  // the stage that it is fetched to
+    std::uint32_t grads;  // how its gradients are loaded
+    std::uint32_t slot;   // its entry's slot, from the start of shared memory
   };
-  static constexpr bool kKeepsEntries = Map::keeps_entries(kArch);
-  static constexpr bool kKeepsColumns = Map::keeps_columns(kArch);
-  // The scales of a panel: the old ones of the lane's columns, and those of the row of the lane's number. The
-  // columns' new ones wait in shared memory, or come from the first-level cache: there are no registers left
-  // for them.
+  static constexpr bool kCachesEntries = Map::caches_entries(kArch);
+  static constexpr bool kCachesColumns = Map::caches_columns(kArch);
+  // The scales of a panel: the old ones of the lane's columns, and those of the row with the lane's number.
+  // The columns' new scales are in shared memory or in the first-level cache, because there are no registers
+  // left for them.
   struct Own {
     float old_column[kOwn][kChunk];
     float old_row[kOwn], new_row[kOwn];
@@ -121,13 +100,13 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
   };
 
   __device__ const TensorEntry& entry(const Tile& tile) const {
-    if constexpr (!kKeepsEntries) return params_.tensors[tile.entry];
+    if constexpr (!kCachesEntries) return params_.tensors[tile.entry];
     return *reinterpret_cast<const TensorEntry*>(shared_memory() + tile.slot);
   }
   __device__ Stage stage(const Tile& tile) const { return {tile.stage, lane_}; }
   static __device__ Work work(const Tile& tile) { return {tile.entry, 0U, 0U, tile.stage, tile.grads, 0U}; }
 
-  // What is before a warp's first tile: no tensor, in the second slot for entries.
+  // Returns the state before a warp's first tile: no tensor, and the second slot for entries.
   __device__ Tile nothing() const {
     Tile out{};
     out.entry = ~0U;
@@ -135,17 +114,17 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     return out;
   }
   __device__ std::uint32_t first_slot() const { return stages_ - tables() + Map::kEntriesAt; }
-  // `before`: a tile of the same warp, whose entry stays where it is.
+  // `before` is a tile of the same warp, whose entry is reused if it is the same.
   __device__ Tile find(std::uint32_t panel, const Tile& before) const {
     std::uint32_t number = params_.map[panel / kMapStep];
-    while (params_.tensors[number + 1].axes.first_panel <= panel) ++number;
+    while (params_.tensors[number + 1].rank1.first_panel <= panel) ++number;
     Tile out;
     out.entry = number;
     out.slot = before.slot;
-    if constexpr (kKeepsEntries)
-      if (number != before.entry) out.slot = Base::take_entry(first_slot(), number, before.slot);
+    if constexpr (kCachesEntries)
+      if (number != before.entry) out.slot = Base::load_entry(first_slot(), number, before.slot);
     const TensorEntry* t = &entry(out);
-    const AxisView& v = t->axes;
+    const Rank1View& v = t->rank1;
     const std::uint32_t index = panel - v.first_panel;
     const std::uint32_t group = index / v.strips;
     out.row = group * panel_rows(v.lane_bits);
@@ -156,24 +135,24 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     if (out.grads == 0 && t->usual != 0) out.grads = kUsual;
     return out;
   }
-  // A row's number in its panel.
-  static __device__ std::uint32_t number(const AxisView& v, std::uint32_t row) {
+  // Returns a row's number in its panel.
+  static __device__ std::uint32_t number(const Rank1View& v, std::uint32_t row) {
     return row & static_cast<std::uint32_t>(panel_rows(v.lane_bits) - 1);
   }
-  // Whole tiles: those at the end of a tensor may lack rows.
+  // Returns true for complete tiles. Tiles at the end of a tensor may lack rows.
   __device__ bool quick(const Tile& tile) const {
-    const AxisView& v = entry(tile).axes;
+    const Rank1View& v = entry(tile).rank1;
     return v.quick != 0 && this->in_range_ && tile.row + 2 * rows_abreast(v.lane_bits) <= v.rows;
   }
   __device__ void slow_tile(const Tile& tile) const {
-    const AxisView& v = entry(tile).axes;
+    const Rank1View& v = entry(tile).rank1;
     const std::int64_t row = tile.row + (lane_ >> v.lane_bits);
     const std::int64_t at[2] = {Base::element(tile.at), Base::element(tile.at + v.apart)};
     const bool there[2] = {row < v.rows, row + rows_abreast(v.lane_bits) < v.rows};
     Slow::panel_tile(prepared_, entry(tile), at, there);
   }
 
-  __device__ void load(const AxisView& v, const Tile& tile, Own& own) const {
+  __device__ void load(const Rank1View& v, const Tile& tile, Own& own) const {
     const std::uint32_t row = min(tile.row + lane_, static_cast<std::uint32_t>(v.rows) - 1);
     const std::uint32_t chunk =
         tile.at - (tile.row + (lane_ >> v.lane_bits)) * static_cast<std::uint32_t>(v.columns / kChunk);
@@ -183,19 +162,19 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
       own.old_row[m] = old_rows(v, m)[row];
       own.new_row[m] = new_rows(v, m)[row];
       own.new_column[m] = new_columns(v, m) + kChunk * chunk;
-      if constexpr (kKeepsColumns) {
+      if constexpr (kCachesColumns) {
         const auto* quads = reinterpret_cast<const uint4*>(own.new_column[m]);
         shared_store(column_at(m), quads[0]);
         shared_store(column_at(m) + 512, quads[1]);
       }
     }
   }
-  // Four of the lane's columns in shared memory, and 512 bytes further the other four.
+  // Returns the address of four of the lane's columns in shared memory. The other four are 512 bytes further.
   __device__ std::uint32_t column_at(int m) const {
     return stages_ + Map::columns_at(kArch) + lane_ * 16U + static_cast<std::uint32_t>(m) * kChunk * 128U;
   }
   __device__ void load_new_columns(const Own& own, int m, float* to) const {
-    if constexpr (kKeepsColumns) {
+    if constexpr (kCachesColumns) {
       const uint4 words[2] = {shared_load<uint4>(column_at(m)), shared_load<uint4>(column_at(m) + 512)};
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) to[i] = reinterpret_cast<const float*>(words)[i];
@@ -203,13 +182,14 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
       load_eight(own.new_column[m], to);
     }
   }
-  // The lane that has the scales of a chunk's row.
+  // Returns the lane that has the scales of a chunk's row.
   __device__ int row_lane(const Tile& now, int chunk) const {
-    const AxisView& v = entry(now).axes;
+    const Rank1View& v = entry(now).rank1;
     return static_cast<int>(number(v, now.row) + (lane_ >> v.lane_bits)) + chunk * rows_abreast(v.lane_bits);
   }
 
-  // Chunks of a block, as a power of two, and lanes too: a lane has one chunk of it.
+  // Returns log2 of the chunks of a block. It is also the number of lanes, because a lane has one chunk of a
+  // block.
   template <bool kKnown>
   static __device__ std::uint32_t block_bits(const TensorEntry& t) {
     constexpr int kDefault = std::countr_zero(std::max(Traits::kDefaultLanes, 1U)) + 1;
@@ -232,14 +212,15 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
   __device__ void fetch_arrays(const Tile& tile, std::integer_sequence<int, kSlot...>) const {
     const TensorEntry& t = entry(tile);
     const Stage to = stage(tile);
-    // All of the entry that is needed, before the first copy keeps the compiler from reordering.
+    // Everything that is needed of the entry is loaded before the first copy, which prevents the compiler
+    // from reordering.
     const auto [param, grad] = pointers_at(&t.param, &t.grad);
     const auto [first_codes, second_codes] = pointers_at(&t.codes[0], &t.codes[1]);
     const auto [third_codes, residual] = pointers_at(&t.codes[2], &t.residual);
     const auto [first_scales, second_scales] = pointers_at(&t.scales[0], &t.scales[1]);
     const void* const codes[] = {first_codes, second_codes, third_codes};
     const float* const scales[] = {first_scales, second_scales, kSlots > 2 ? t.scales[2] : nullptr};
-    const std::uint32_t apart = t.axes.apart;
+    const std::uint32_t apart = t.rank1.apart;
     const std::uint32_t bits = block_bits<kKnown>(t);
 #pragma unroll
     for (int k = 0; k < kSlots; ++k) {
@@ -253,25 +234,25 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     using Grad = typename Arrays::template Grad<Arrays::kWideWeights>;
     if (kKnown || tile.grads == 0) {
       Grad::fetch(to, grad, tile.at, apart);
-    } else if (comes_by_words(tile, grad)) {
+    } else if (loads_by_words(tile, grad)) {
       Grad::fetch_by_words(to, grad, tile.at, apart);
     }
     (Arrays::template Codes<kSlot>::fetch(to, codes[kSlot], tile.at, apart), ...);
   }
 
-  // A quick tile. Returns false if an element of the warp is out of range; nothing was written then.
+  // Steps a quick tile. Returns false if an element of the warp is out of range; then nothing was written.
   __device__ bool tile(const Tile& now, const Own& own) const {
-    return (now.grads & kUsual) != 0 ? known_tile<true>(now, own) : known_tile<false>(now, own);
+    return (now.grads & kUsual) != 0 ? usual_tile<true>(now, own) : usual_tile<false>(now, own);
   }
   template <bool kKnown>
-  __device__ bool known_tile(const Tile& now, const Own& own) const {
+  __device__ bool usual_tile(const Tile& now, const Own& own) const {
     const TensorEntry& t = entry(now);
-    const std::uint32_t apart = t.axes.apart;
+    const std::uint32_t apart = t.rank1.apart;
     float s[kStates][2 * kChunk];
     Bounds bounds[2];
     Eights p[2];
     const Seen one = chunk<0, kKnown>(now, now.at, own, p[0], s, bounds[0]);
-    asm volatile("" ::: "memory");  // one after the other, as in block_tile
+    asm volatile("" ::: "memory");  // one after the other, as in block_tile.cuh
     const Seen two = chunk<1, kKnown>(now, now.at + apart, own, p[1], s, bounds[1]);
     const Consts c = Base::consts_of(t);
     bool good = bounds[0].in_range(c) && bounds[1].in_range(c) && one.watch + two.watch == 0.0F;
@@ -306,16 +287,16 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     return seen;
   }
 
-  // Gradients at an address of words are fetched by these. Those of another width, and at odd halves, are not
-  // fetched ahead: few are.
-  static __device__ bool comes_by_words(const Tile& tile, const void* grad) {
+  // Gradients at a multiple of four bytes are fetched by words. Gradients of another width, and those at odd
+  // halves, are rare and not fetched ahead.
+  static __device__ bool loads_by_words(const Tile& tile, const void* grad) {
     return kFetches && tile.grads == kUnaligned && (reinterpret_cast<std::uint64_t>(grad) & 3U) == 0;
   }
   template <int kIndex, bool kKnown>
   __device__ void load_grads(const Tile& now, const TensorEntry& t, std::uint32_t at, float* out) const {
     using Grad = typename Arrays::template Grad<Arrays::kWideWeights>;
     using Other = typename Arrays::template Grad<!Arrays::kWideWeights>;
-    if (kKnown || (now.grads & ~kUsual) == 0 || comes_by_words(now, t.grad)) {
+    if (kKnown || (now.grads & ~kUsual) == 0 || loads_by_words(now, t.grad)) {
       unpack_grads<kKnown>(Base::template share<kIndex, Grad>(work(now), t.grad, at), t, out);
     } else if ((now.grads & kOtherWidth) == 0) {
       unpack_grads<false>(Grad::get_any(t.grad, at), t, out);
@@ -354,8 +335,8 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     (get(std::integral_constant<int, kSlot>{}), ...);
   }
 
-  // The scales of both chunks' blocks: even lanes take the first chunk's, odd ones the second's. All maxima
-  // are in range.
+  // Computes the scales of both chunks' blocks: even lanes compute the first chunk's, odd lanes the second's.
+  // All maxima are in range.
   template <bool kKnown>
   __device__ void scales(const TensorEntry& t, std::uint32_t at, std::uint32_t apart,
                          const Bounds (&bounds)[2], Scale (&out)[2][kStates]) const {
@@ -395,7 +376,7 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
           float x[kChunk];
           load_new_columns(own, kMoment, x);
 #pragma unroll
-          for (int i = 0; i < kChunk; ++i) x[i] = over_axes<true>(from[i], row, x[i]);
+          for (int i = 0; i < kChunk; ++i) x[i] = over_rank1<true>(from[i], row, x[i]);
           Codes::template encode<moment(kOne)>(tables(), x, 1.0F, codes);
         } else {
           Codes::template encode<moment(kOne)>(tables(), from, scale[c][kOne].inverse, codes);
@@ -409,7 +390,7 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     (put(std::integral_constant<int, kSlot>{}), ...);
   }
 
-  const std::uint32_t stages_;  // the warp's two
+  const std::uint32_t stages_;  // the warp's two stages
 };
 
 template <class Algo, class Format, WeightKind kKind>

@@ -1,9 +1,10 @@
-// Rank-1 scales on a GPU (cpu/rank1.cc has the definition): per axis the largest magnitude of every slice,
-// per element the smallest over axes. Maxima compare as bit patterns, so any order gives the same.
+// Rank-1 scales on a GPU (cpu/rank1.cc has the definition): each axis has the largest magnitude of every
+// slice, and each element the smallest of these over the axes. Maxima compare as bit patterns, so any order
+// gives the same result.
 //
-// Before the passes of a step the maxima of leading axes are folded into one value for a row, the others into
-// one for a column (AxisView): what an element needs is one of two. Old maxima become scales, of which the
-// smaller holds; new ones become reciprocals, of which the larger holds (formula::axis_inverse).
+// Before the passes of a step, the maxima of leading axes are folded into one value per row, the others into
+// one per column (Rank1View), so an element needs one of two values. Old maxima become scales, and the
+// smaller one applies. New maxima become reciprocals, and the larger one applies (formula::rank1_inverse).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -21,21 +22,21 @@ __device__ inline void raise_maximum(float* maximum, std::uint32_t bits) {
 
 __device__ inline std::uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7FFFFFFFU; }
 
-// The parts of a view for its `moment`-th moment with axis scales.
-__device__ inline float* old_rows(const AxisView& v, int moment) {
+// The parts of a view for its `moment`-th moment with rank-1 scales.
+__device__ inline float* old_rows(const Rank1View& v, int moment) {
   return v.folded + moment * folded_floats(v);
 }
-__device__ inline float* old_columns(const AxisView& v, int moment) {
+__device__ inline float* old_columns(const Rank1View& v, int moment) {
   return old_rows(v, moment) + whole_quads(v.rows);
 }
-__device__ inline float* new_rows(const AxisView& v, int moment) {
+__device__ inline float* new_rows(const Rank1View& v, int moment) {
   return old_rows(v, moment) + folded_floats(v) / 2;
 }
-__device__ inline float* new_columns(const AxisView& v, int moment) {
+__device__ inline float* new_columns(const Rank1View& v, int moment) {
   return old_columns(v, moment) + folded_floats(v) / 2;
 }
 
-// The new maxima of a moment, axis after axis.
+// Returns the number of maxima of a moment, which are stored axis after axis.
 __device__ inline std::int64_t maxima_of(const TensorEntry& t) {
   std::int64_t count = 0;
 #pragma unroll 1
@@ -46,8 +47,8 @@ __device__ inline float* new_maxima(const TensorEntry& t, int moment) {
   return t.new_scales + moment * maxima_of(t);
 }
 
-// Where the maxima of the only axis among [first, end) begin that is longer than one; -1: there is none, or
-// another.
+// Returns the first maximum of the only axis in [first, end) that is longer than one, or -1 if there is no
+// such axis or more than one.
 __device__ inline std::int64_t only_long_axis(const TensorEntry& t, int first, int end) {
   std::int64_t start = 0;
   std::int64_t found = -1;
@@ -63,11 +64,11 @@ __device__ inline std::int64_t only_long_axis(const TensorEntry& t, int first, i
   return longer == 1 ? found : -1;
 }
 
-// f(place among all maxima) for a row's slices, or a column's. `kOnes`: for axes of length one, too.
+// Calls f(position among all maxima) for a row's slices, or a column's. `kOnes` includes axes of length one.
 template <bool kOnes, class Fn>
 __device__ inline void for_slices(const TensorEntry& t, bool row, std::int64_t index, Fn&& f) {
-  const int first = row ? 0 : t.axes.leading;
-  const int end = row ? t.axes.leading : t.ndim;
+  const int first = row ? 0 : t.rank1.leading;
+  const int end = row ? t.rank1.leading : t.ndim;
   std::int64_t start = 0;
 #pragma unroll 1
   for (int axis = 0; axis < end; ++axis) start += t.shape[axis];
@@ -92,18 +93,19 @@ __device__ inline float smaller_scale(float a, float b) {
   return __uint_as_float(min(__float_as_uint(a), __float_as_uint(b)));
 }
 
-// A moment over its scale, zero where that is not finite. `kFinite`: the moment is known to be.
+// Divides a moment by its scale; the result is zero if the scale is not finite. `kFinite`: the moment is
+// finite.
 template <bool kFinite>
-__device__ inline float over_axes(float moment, float row, float column) {
+__device__ inline float over_rank1(float moment, float row, float column) {
   const float inverse = fmaxf(row, column);
   return kFinite || inverse > 0.0F ? moment * inverse : 0.0F;
 }
 
-// One element.
-class AxisElement {
+// The scales of one element.
+class Rank1Element {
  public:
-  __device__ AxisElement(const TensorEntry& t, std::int64_t at) : v_(t.axes) {
-    if (t.numel <= 0xFFFFFFFFLL) {  // divisions of half the width take a quarter of the time
+  __device__ Rank1Element(const TensorEntry& t, std::int64_t at) : v_(t.rank1) {
+    if (t.numel <= 0xFFFFFFFFLL) {  // 32-bit divisions take a quarter of the time
       row_ = static_cast<std::uint32_t>(at) / static_cast<std::uint32_t>(v_.columns);
     } else {
       row_ = at / v_.columns;
@@ -114,11 +116,11 @@ class AxisElement {
     return smaller_scale(old_rows(v_, moment)[row_], old_columns(v_, moment)[column_]);
   }
   [[nodiscard]] __device__ float over(int moment, float x) const {
-    return over_axes<false>(x, new_rows(v_, moment)[row_], new_columns(v_, moment)[column_]);
+    return over_rank1<false>(x, new_rows(v_, moment)[row_], new_columns(v_, moment)[column_]);
   }
 
  private:
-  const AxisView& v_;
+  const Rank1View& v_;
   std::int64_t row_, column_;
 };
 
@@ -130,14 +132,15 @@ __device__ inline void load_eight(const float* from, float* to) {
   to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
 }
 
-// Eight neighbours of a row, by the number of their chunk. REQUIRES: columns by eights (AxisView::magic).
-class AxisChunk {
+// The scales of eight neighbours of a row, by the number of their chunk. REQUIRES: columns that are a
+// multiple of eight (Rank1View::magic).
+class Rank1Chunk {
  public:
-  __device__ AxisChunk(const TensorEntry& t, std::uint32_t chunk) : v_(t.axes) {
+  __device__ Rank1Chunk(const TensorEntry& t, std::uint32_t chunk) : v_(t.rank1) {
     row_ = over_divisor(v_, __umulhi(v_.magic, chunk), chunk);
     column_ = std::int64_t{kChunk} * (chunk - row_ * static_cast<std::uint32_t>(v_.columns / kChunk));
   }
-  // The moments, in place of their codes' values.
+  // Replaces the values of codes by moments.
   __device__ void decode(int moment, float* x) const {
     float column[kChunk];
     load_eight(old_columns(v_, moment) + column_, column);
@@ -145,16 +148,16 @@ class AxisChunk {
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) x[i] *= smaller_scale(row, column[i]);
   }
-  // Moments that are finite, over their scales.
+  // Divides finite moments by their scales.
   __device__ void over(int moment, const float* x, float* out) const {
     load_eight(new_columns(v_, moment) + column_, out);
     const float row = new_rows(v_, moment)[row_];
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) out[i] = over_axes<true>(x[i], row, out[i]);
+    for (int i = 0; i < kChunk; ++i) out[i] = over_rank1<true>(x[i], row, out[i]);
   }
 
  private:
-  const AxisView& v_;
+  const Rank1View& v_;
   std::uint32_t row_;
   std::int64_t column_;
 };

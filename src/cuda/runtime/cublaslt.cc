@@ -3,6 +3,7 @@
 
 #include "cuda/runtime/cublaslt_api.h"
 #include "cuda/runtime/runtime.h"
+#include "status/first_error.h"
 
 #include <dlfcn.h>
 
@@ -57,7 +58,8 @@ static_assert(lt::kReductionInWorkspace == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYP
 constexpr const char* kNames[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
 constexpr const char* kVariable = "OCTAVO_CUBLASLT";
 
-// The library that the process has, then the one that the system finds, then the one that the user names.
+// Opens the library that the process has loaded, then the one that the system finds, then the one that the
+// user names.
 void* open_library(std::string& tried) {
   for (const int how : {RTLD_LAZY | RTLD_NOLOAD, RTLD_LAZY}) {
     for (const char* name : kNames) {
@@ -83,10 +85,10 @@ Library load_library() {
   std::string tried;
   void* const library = open_library(tried);
   if (library == nullptr) {
-    out.status = Status::unsupported("[cublaslt] products of matrices on a GPU need cuBLASLt: " + tried +
+    out.status = Status::unsupported("[cublaslt] matmuls on a GPU need cuBLASLt: ", tried,
                                      "; install it (pip install nvidia-cublas, or the CUDA toolkit), import "
-                                     "torch with CUDA first, or set " +
-                                     kVariable + " to the library's path");
+                                     "torch with CUDA first, or set ",
+                                     kVariable, " to the library's path");
     return out;
   }
   std::string missing;
@@ -150,13 +152,13 @@ std::string shape_text(const Product& p) {
          " in " + (p.fp8 ? text(*p.fp8) : std::string(name(p.from)));
 }
 
-// The alignments in bytes that an algorithm may assume for the addresses of a product.
+// The alignments in bytes that an algorithm may assume for the addresses of a matmul.
 struct Alignments {
   std::uint32_t a = 0, b = 0, to = 0, bias = 0;
 
   auto operator<=>(const Alignments&) const = default;
 };
-// The largest power of two that divides the address, up to 256: more changes no algorithm.
+// Returns the largest power of two that divides the address, up to 256: a larger one changes no algorithm.
 std::uint32_t alignment(const void* data) {
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   std::uint32_t found = 256;
@@ -164,7 +166,7 @@ std::uint32_t alignment(const void* data) {
   return found;
 }
 
-// The library's matrices are by columns, so it is asked for the transpose: to' = b' · a'.
+// The library's matrices are column-major, so the plan computes the transpose: to' = b' · a'.
 struct Plan {
   lt::Operation operation = nullptr;
   lt::Layout a = nullptr, b = nullptr, to = nullptr;
@@ -213,18 +215,18 @@ class Planner {
       const std::span proposed(found, static_cast<std::size_t>(ok() ? count : 0));
       const auto best = std::ranges::find(proposed, 0, &lt::Heuristic::state);
       if (best == proposed.end())
-        check(15, "MatmulAlgoGetHeuristic, which proposes nothing,");
+        check(15, "MatmulAlgoGetHeuristic, which returned no algorithm,");
       else
         plan.algorithm = best->algorithm;
     }
     if (ok()) return {};
     drop(plan);
-    return Status::failed("[cublaslt] " + what_ + " of a product of " + shape_text(p) + ": cublasStatus_t " +
-                          std::to_string(status_));
+    return Status::failed("[cublaslt] ", what_, " of a matmul of ", shape_text(p), ": cublasStatus_t ",
+                          status_);
   }
 
  private:
-  static constexpr int kMost = 8;  // proposals, best first; the first that the GPU can do is taken
+  static constexpr int kMost = 8;  // candidates, best first; the first one that the GPU supports is used
   static constexpr std::uint64_t kSomeScale = 256;
 
   void set_scales(Plan& plan, const Fp8Operands& both) {
@@ -232,7 +234,7 @@ class Planner {
     set(plan, lt::kFastSums, fast);
     set(plan, lt::kScaleA, kSomeScale);  // each call sets its own
     set(plan, lt::kScaleB, kSomeScale);
-    // An older library has this mode alone, and no attribute for it.
+    // An older library has only this mode and no attribute for it.
     if (both.a.tiling == fp8::Tiling::tensor && both.b.tiling == fp8::Tiling::tensor) return;
     set(plan, lt::kScaleModeA, scale_mode(both.b.tiling));
     set(plan, lt::kScaleModeB, scale_mode(both.a.tiling));
@@ -269,7 +271,7 @@ class Planner {
   std::string what_;
 };
 
-// A device's handle, and the plans that were made for it; they live as long as the process.
+// A device's handle and its plans, which live as long as the process.
 struct DevicePlans {
   lt::Handle handle = nullptr;
   std::map<std::pair<Product, Alignments>, Plan> plans;
@@ -279,11 +281,11 @@ struct AllPlans {
   std::map<int, DevicePlans> devices;
 };
 AllPlans& all_plans() {
-  static AllPlans* const plans = new AllPlans;  // the driver may be gone when static objects end
+  static AllPlans* const plans = new AllPlans;  // the driver may be unloaded before static objects end
   return *plans;
 }
 
-// REQUIRES: the mutex is held.
+// REQUIRES: the mutex is locked.
 Result<std::pair<lt::Handle, Plan*>> plan_of(AllPlans& all, const Product& product, const Alignments& at) {
   int device = 0;
   if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess)
@@ -292,14 +294,13 @@ Result<std::pair<lt::Handle, Plan*>> plan_of(AllPlans& all, const Product& produ
   DevicePlans& own = all.devices[device];
   if (own.handle == nullptr) {
     if (const lt::Status bad = f.Create(&own.handle); bad != 0) {
-      return Status::failed("[cublaslt] cublasLtCreate on cuda:" + std::to_string(device) +
-                            ": cublasStatus_t " + std::to_string(bad));
+      return Status::failed("[cublaslt] cublasLtCreate on cuda:", device, ": cublasStatus_t ", bad);
     }
   }
   const auto found = own.plans.find({product, at});
   if (found != own.plans.end()) return std::pair(own.handle, &found->second);
   Plan plan;
-  if (Status bad = Planner(f).make(own.handle, product, at, plan); !bad.ok()) return bad;
+  OCTAVO_TRY(Planner(f).make(own.handle, product, at, plan));
   return std::pair(own.handle, &own.plans.emplace(std::pair(product, at), std::move(plan)).first->second);
 }
 
@@ -308,10 +309,11 @@ Result<std::pair<lt::Handle, Plan*>> plan_of(AllPlans& all, const Product& produ
 Status load_products() { return library().status; }
 
 Status multiply(const Product& product, const ProductMemory& memory, void* workspace, cudaStream_t stream) {
-  if (Status bad = load_products(); !bad.ok()) return bad;
+  OCTAVO_TRY(load_products());
   const lt::Functions& f = library().functions;
   AllPlans& all = all_plans();
-  const std::lock_guard lock(all.mutex);  // a plan has its bias's and scales' addresses meanwhile
+  const std::lock_guard lock(
+      all.mutex);  // the plan contains this call's bias and scale addresses until the matmul is queued
   auto found = plan_of(
       all, product, {alignment(memory.a), alignment(memory.b), alignment(memory.to), alignment(memory.bias)});
   if (!found.ok()) return found.status();
@@ -334,8 +336,7 @@ Status multiply(const Product& product, const ProductMemory& memory, void* works
                       plan->to, memory.to, plan->to, &plan->algorithm, workspace, kProductWorkspace, stream);
   }
   if (status == 0) return {};
-  return Status::failed("[cublaslt] a product of " + shape_text(product) + ": cublasStatus_t " +
-                        std::to_string(status));
+  return Status::failed("[cublaslt] a matmul of ", shape_text(product), ": cublasStatus_t ", status);
 }
 
 }  // namespace octavo::cuda

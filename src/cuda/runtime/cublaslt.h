@@ -1,5 +1,5 @@
-// Products of matrices by cuBLASLt, which is loaded when the first product is asked for. All matrices are by
-// rows; sums are in fp32. The result of a product depends on its operands, its shape and the GPU alone.
+// Matmuls by cuBLASLt, which is loaded at the first matmul. All matrices are row-major, and sums are in fp32.
+// The result of a matmul depends only on its operands, its shape and the GPU.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace octavo::cuda {
 
-// An FP8 operand: its type, and which codes share an inverse scale.
+// An FP8 operand: its type, and the codes that share an inverse scale.
 struct Fp8Operand {
   fp8::Element element = fp8::Element::e4m3;
   fp8::Tiling tiling = fp8::Tiling::tensor;
@@ -24,17 +24,17 @@ struct Fp8Operand {
 };
 struct Fp8Operands {
   Fp8Operand a, b;
-  bool fast = false;  // sums are less precise than fp32's
+  bool fast = false;  // sums are less precise than in fp32
 
   auto operator<=>(const Fp8Operands&) const = default;
 };
 
-// to[rows, columns] = a[rows, inner] · b[inner, columns], plus bias[columns], plus what `to` was. A turned
-// operand lies transposed in memory. A pitch is the elements from a row to the next in memory.
+// to[rows, columns] = a[rows, inner] · b[inner, columns], plus bias[columns], plus the previous `to`. A
+// turned operand is stored transposed. A pitch is the number of elements from one row to the next.
 struct Product {
-  DType from = DType::f32;  // of a and b
-  DType to = DType::f32;    // that of a and b, or f32; a bias has it too
-  // Instead of `from`. Hopper has this product for an a that is not turned and a turned b alone.
+  DType from = DType::f32;  // the type of a and b
+  DType to = DType::f32;    // the type of a and b, or f32; a bias has it too
+  // Replaces `from`. Hopper supports FP8 only for an a that is not transposed and a transposed b.
   std::optional<Fp8Operands> fp8;
   std::int64_t rows = 0, columns = 0, inner = 0;
   bool a_turned = false, b_turned = false;
@@ -50,17 +50,17 @@ struct ProductMemory {
   const void* b = nullptr;
   const void* bias = nullptr;
   void* to = nullptr;
-  const float* a_inverse = nullptr;  // fp8 alone
+  const float* a_inverse = nullptr;  // for fp8 only
   const float* b_inverse = nullptr;
 };
 
-// What a product may use besides its operands: with less, some shapes are slower.
+// The workspace of a matmul: with less, some shapes are slower.
 inline constexpr std::size_t kProductWorkspace = fp8::workspace_bytes({DeviceKind::cuda, 0});
 
-// Loads the library where that has not been done. An error says what was looked for and how to get it.
+// Loads the library if it is not loaded. An error lists the names that were tried and how to install it.
 Status load_products();
 
-// Queues a product on the stream. `workspace`: kProductWorkspace bytes that no other work uses meanwhile,
+// Queues a matmul on the stream. `workspace` has kProductWorkspace bytes that no concurrent work uses,
 // aligned to 256. Pitches are multiples of 16 bytes, and so are the addresses of FP8 matrices. The algorithm
 // is chosen for the alignment of the addresses, up to 256.
 Status multiply(const Product& product, const ProductMemory& memory, void* workspace, cudaStream_t stream);

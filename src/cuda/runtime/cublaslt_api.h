@@ -1,6 +1,6 @@
-// The part of cuBLASLt's C interface that is used here, declared by its ABI: the build needs no header of it,
-// and the library is loaded at run time. The numbers are those of cublasLt.h, which have been the same since
-// CUDA 11; where that header is found, cublaslt.cc compares them.
+// The part of cuBLASLt's C interface that Octavo uses, declared by its ABI: the build needs no header of it,
+// and the library is loaded at run time. The numbers are those of cublasLt.h, which have not changed since
+// CUDA 11. If that header is found, cublaslt.cc compares them.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -36,8 +36,8 @@ inline constexpr int kCompute32 = 68;
 inline constexpr std::int32_t kPlain = 0, kTransposed = 1;
 // cublasLtMatmulDescAttributes_t
 inline constexpr int kTransposeA = 3, kTransposeB = 4, kEpilogue = 7, kBiasPointer = 8;
-// Of FP8 operands: what codes are multiplied by, and which of them share such a number (since CUDA 12.9);
-// sums in the matrix units' own precision, of 14 bits or so, instead of fp32
+// FP8 operands: the factor of codes, which codes share a factor (since CUDA 12.9), and sums in the matrix
+// units' own precision of about 14 bits instead of fp32
 inline constexpr int kScaleA = 17, kScaleB = 18, kFastSums = 25, kScaleModeA = 31, kScaleModeB = 32;
 // cublasLtMatmulMatrixScale_t
 inline constexpr std::int32_t kOneScale = 0, kScaleOfRow = 3, kScaleOfLine = 4, kScaleOfSquare = 5;
@@ -45,12 +45,12 @@ inline constexpr std::int32_t kOneScale = 0, kScaleOfRow = 3, kScaleOfLine = 4, 
 inline constexpr std::uint32_t kEpilogueBias = 4;
 // cublasLtMatmulPreferenceAttributes_t
 inline constexpr int kMaxWorkspace = 1, kReductions = 3;
-// In bytes, of the addresses of an operation's matrices; 256 where they are not set
+// alignments in bytes of the addresses of an operation's matrices; 256 by default
 inline constexpr int kAlignmentA = 5, kAlignmentB = 6, kAlignmentC = 7, kAlignmentD = 8;
 // cublasLtReductionScheme_t: none, or sums of partial results in a workspace, in a fixed order
 inline constexpr std::uint32_t kReductionInWorkspace = 2;
 
-// Pointers to the functions, by their names without "cublasLt".
+// Pointers to the functions, named without "cublasLt".
 struct Functions {
   Status (*Create)(Handle*);
   Status (*Matmul)(Handle, Operation, const void* alpha, const void* a, Layout, const void* b, Layout,

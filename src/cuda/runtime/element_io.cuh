@@ -1,5 +1,4 @@
-// Eight neighbouring elements of a tensor between memory and registers, and single ones where a vector would
-// not fit.
+// Loads and stores eight neighbouring elements of a tensor, and single ones if a vector does not fit.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,7 +18,7 @@ __device__ inline unsigned warp_max(unsigned x) {
   return x;
 }
 
-// Two pointers that are neighbours in a table, by one load.
+// Loads two neighbouring pointers of a table at once.
 template <class A, class B>
 struct PointerPair {
   A* first;
@@ -28,11 +27,11 @@ struct PointerPair {
 template <class A, class B>
 __device__ inline PointerPair<A, B> pointers_at(A* const* first, B* const* second) {
   const auto both = *reinterpret_cast<const ulonglong2*>(first);
-  (void)second;  // the one behind
+  (void)second;  // the next one in the table
   return {reinterpret_cast<A*>(both.x), reinterpret_cast<B*>(both.y)};
 }
 
-// Data is used once per step, so it should not stay in the caches.
+// Data is used once per step, so it bypasses the caches.
 template <class V>
 __device__ inline V load(const void* base, std::int64_t bytes) {
   return __ldcs(reinterpret_cast<const V*>(static_cast<const char*>(base) + bytes));
@@ -81,7 +80,7 @@ __device__ inline void unpack_halves(const uint4& words, std::uint8_t dtype, flo
     unpack_f16(words.w, out + 6);
   }
 }
-// Hardware conversions round as formula/narrow.h does; only their NaN differs, and NaNs take another path.
+// Hardware conversions round like formula/narrow.h; only their NaN differs, and NaNs use another path.
 __device__ inline std::uint32_t pack_bf16(float low, float high) {
   if constexpr (has_bf16(kArch)) {
     std::uint32_t out;
@@ -103,7 +102,7 @@ __device__ inline uint4 pack_bf16x8(const float* x) {
                     pack_bf16(x[6], x[7]));
 }
 
-// NaN where a weight is NaN or infinite; zero otherwise.
+// Returns NaN if a weight is NaN or infinite, otherwise zero.
 __device__ inline float watch8(const float* x) {
   float watch = 0.0F;
 #pragma unroll
@@ -126,7 +125,7 @@ __device__ inline float watch_bf16x8(const uint4& words) {
   }
 }
 
-// The smallest magnitude.
+// Returns the smallest magnitude.
 __device__ inline float low8(const float* x) {
   float low = fabsf(x[0]);
 #pragma unroll
@@ -150,7 +149,7 @@ __device__ inline float low_bf16x8(const uint4& words) {
   }
 }
 
-// One element at a time: tails, unaligned tensors, and what the vector path leaves.
+// Loads one element at a time: tails, unaligned tensors, and elements that the vector path cannot handle.
 __device__ inline float load_one(const void* base, std::uint8_t dtype, std::int64_t at) {
   if (is_f32(dtype)) return static_cast<const float*>(base)[at];
   const scalar::I32 half(static_cast<const std::uint16_t*>(base)[at]);

@@ -9,7 +9,7 @@
 namespace octavo::cuda {
 namespace {
 
-// A workspace and the number of the capture that uses it. Numbers are never used again.
+// A workspace and the number of the capture that uses it. Numbers are never reused.
 using Use = std::pair<const void*, unsigned long long>;
 constexpr unsigned long long kForEver = 0;
 
@@ -31,7 +31,7 @@ void CUDART_CB forget(void* note) {
   ++all.ended;
 }
 
-// The graph that the stream is being captured into, and the capture's number.
+// Gets the graph that the stream is being captured into, and the capture's number.
 cudaError_t captured_graph(cudaStream_t stream, cudaGraph_t& graph, unsigned long long& number) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
 #if CUDART_VERSION >= 13000
@@ -41,7 +41,8 @@ cudaError_t captured_graph(cudaStream_t stream, cudaGraph_t& graph, unsigned lon
 #endif
 }
 
-// Has forget() called when the graph and its executable copies are destroyed. Calls CUDA, so no lock is held.
+// Registers a call of forget() for when the graph and its executable copies are destroyed. It calls CUDA, so
+// no lock is held.
 bool watch(cudaGraph_t graph, const Use& use) {
   auto note = std::make_unique<Use>(use);
   cudaUserObject_t object = nullptr;

@@ -1,5 +1,5 @@
-// Which CUDA graphs write into which workspaces. A replay writes a table of tensors into the workspace of the
-// step that was captured, and the host does not notice, so a table that was written earlier may be gone.
+// Tracks which CUDA graphs write into which workspaces. A replay writes a table of tensors into the workspace
+// of the captured step without the host, so an earlier table may have been overwritten.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,9 +18,9 @@ struct GraphUse {
   std::uint64_t ended = 0;
 };
 
-// Reads the use of a workspace. If the stream is being captured, notes the workspace as the graph's, until
-// the graph and its executable copies are destroyed. An error where the capture status cannot be queried:
-// nothing is noted, and `use.live` is true.
+// Reads the use of a workspace. If the stream is being captured, records the workspace for the graph until
+// the graph and its executable copies are destroyed. If the capture status cannot be queried, returns an
+// error, records nothing, and `use.live` is true.
 cudaError_t graph_use(const void* workspace, cudaStream_t stream, GraphUse& use);
 
 }  // namespace octavo::cuda

@@ -2,6 +2,7 @@
 #include "cuda/runtime/runtime.h"
 
 #include "cuda/runtime/arch.h"
+#include "status/first_error.h"
 
 #include <octavo/backend.h>
 
@@ -21,7 +22,7 @@ std::string version_text(int version) {
 
 std::string cuda_name(int device) { return "cuda:" + std::to_string(device); }
 
-// Why there is no usable GPU, from the error of the runtime.
+// Explains from the runtime's error why there is no usable GPU.
 std::string no_gpu_reason(cudaError_t error) {
   int driver = 0;
   int runtime = 0;
@@ -37,13 +38,13 @@ std::string no_gpu_reason(cudaError_t error) {
   return std::string(cudaGetErrorString(error)) + " (" + cudaGetErrorName(error) + ")";
 }
 
-// How to build for a device.
+// Returns the build option for a device.
 std::string configure_for(const cudaDeviceProp& properties) {
   return "configure with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(properties.major) +
          std::to_string(properties.minor);
 }
 
-// Why this build's code does not run on a device, or "". Opens a context on it.
+// Returns why this build's code does not run on a device, or "". Opens a context on it.
 std::string unusable_reason(int device, const cudaDeviceProp& properties) {
   const DeviceScope scope(device);
   cudaFuncAttributes attributes{};
@@ -57,7 +58,7 @@ std::string unusable_reason(int device, const cudaDeviceProp& properties) {
     (void)cudaGetLastError();
     return std::string(cudaGetErrorString(error)) + " (" + cudaGetErrorName(error) + ")";
   }
-  // PTX of an architecture with more shared memory than the device's.
+  // The code may be PTX of an architecture with more shared memory than the device.
   const int needed = shared_limit(attributes.ptxVersion * 10);
   if (static_cast<std::size_t>(needed) > properties.sharedMemPerBlockOptin) {
     return "this build has only PTX of compute capability " + std::to_string(attributes.ptxVersion / 10) +
@@ -68,7 +69,7 @@ std::string unusable_reason(int device, const cudaDeviceProp& properties) {
   return "";
 }
 
-// The properties of a device that the driver gives without a context.
+// The properties of a device that the driver returns without a context.
 struct Described {
   GpuInfo gpu;
   cudaDeviceProp properties{};
@@ -102,16 +103,16 @@ GpuInfo inspect(int device) {
   return gpu;
 }
 
-// An error where there is no such device. Opens no context.
+// Returns an error if there is no such device. Opens no context.
 Status check_number(const std::string& where, int device) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
     (void)cudaGetLastError();  // so that a later call does not report it again
-    return Status::unsupported(where + " device: got " + cuda_name(device) + ", but " + no_gpu_reason(error));
+    return Status::unsupported(where, " device: got ", cuda_name(device), ", but ", no_gpu_reason(error));
   }
   if (device < 0 || device >= count) {
-    return Status::invalid(where + " device: got " + cuda_name(device) + ", expected cuda:0 to " +
+    return Status::invalid(where, " device: got ", cuda_name(device), ", expected cuda:0 to ",
                            cuda_name(count - 1));
   }
   return {};
@@ -120,19 +121,19 @@ Status check_number(const std::string& where, int device) {
 }  // namespace
 
 Status failed(const std::string& what, cudaError_t error) {
-  return Status::failed(what + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")");
+  return Status::failed(what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
 }
 
 Status check_device(const std::string& where, int device) {
-  // The check loads code, which opens a context on the device: it is done once, and of this device alone.
+  // The check loads code, which opens a context on the device. It runs once, and only for this device.
   static std::mutex mutex;
   static std::set<int> usable;
   const std::lock_guard lock(mutex);
   if (usable.contains(device)) return {};
-  if (Status bad = check_number(where, device); !bad.ok()) return bad;
+  OCTAVO_TRY(check_number(where, device));
   const GpuInfo gpu = inspect(device);
   if (!gpu.usable)
-    return Status::unsupported(where + " device: " + cuda_name(device) + " (" + gpu.name + "): " + gpu.note);
+    return Status::unsupported(where, " device: ", cuda_name(device), " (", gpu.name, "): ", gpu.note);
   usable.insert(device);
   return {};
 }
@@ -145,11 +146,11 @@ Status check_pointer(const std::string& where, const void* data, int device) {
   if (error != cudaSuccess) (void)cudaGetLastError();
   if (error != cudaSuccess || attributes.type == cudaMemoryTypeUnregistered ||
       attributes.type == cudaMemoryTypeHost) {
-    return Status::invalid(where + ": got a host pointer, expected memory of " + cuda_name(device));
+    return Status::invalid(where, ": got a host pointer, expected memory of ", cuda_name(device));
   }
   if (attributes.type == cudaMemoryTypeDevice && attributes.device != device) {
-    return Status::invalid(where + ": got memory of " + cuda_name(attributes.device) +
-                           ", expected memory of " + cuda_name(device));
+    return Status::invalid(where, ": got memory of ", cuda_name(attributes.device), ", expected memory of ",
+                           cuda_name(device));
   }
   return {};
 }
@@ -166,14 +167,15 @@ Status check_stream(const std::string& where, cudaStream_t stream, int device) {
   int of = device;
   if (const cudaError_t error = cudaStreamGetDevice(stream, &of); error != cudaSuccess) {
     (void)cudaGetLastError();
-    // Any other error says that it cannot be asked: a driver older than the question, or a fault before it.
+    // Any other error means that the query is not possible: the driver is too old, or an earlier call has
+    // failed.
     if (error != cudaErrorInvalidResourceHandle && error != cudaErrorInvalidValue) return {};
-    return Status::invalid(where + "stream: got a handle that is not a CUDA stream (" +
-                           cudaGetErrorName(error) + ")");
+    return Status::invalid(where, "stream: got a handle that is not a CUDA stream (", cudaGetErrorName(error),
+                           ")");
   }
   if (of != device) {
-    return Status::invalid(where + "stream: got a stream of " + cuda_name(of) + ", expected one of " +
-                           cuda_name(device) + ", where the tensors are");
+    return Status::invalid(where, "stream: got a stream of ", cuda_name(of), ", expected one of ",
+                           cuda_name(device), ", where the tensors are");
   }
 #else
   (void)where, (void)stream, (void)device;
@@ -258,7 +260,7 @@ GpuReport list_gpus() {
 }
 
 Result<GpuInfo> gpu_info(int device) {
-  if (Status bad = cuda::check_number("[octavo]", device); !bad.ok()) return bad;
+  OCTAVO_TRY(cuda::check_number("[octavo]", device));
   return cuda::inspect(device);
 }
 

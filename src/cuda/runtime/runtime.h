@@ -1,4 +1,5 @@
-// The CUDA runtime as the rest of the backend sees it: errors as Status, devices, where a pointer lives.
+// The interface of the CUDA runtime for the rest of the backend: errors as Status, devices, and checks of
+// pointers.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,16 +12,16 @@
 
 namespace octavo::cuda {
 
-// "[name] step_kernel over 646 tensors on cuda:0: an illegal memory access was encountered
-// (cudaErrorIllegalAddress)".
+// Returns a message such as "[name] step_kernel over 646 tensors on cuda:0: an illegal memory access was
+// encountered (cudaErrorIllegalAddress)".
 Status failed(const std::string& what, cudaError_t error);
 
-// An error where the device cannot be used: no driver, an old one, no such device, no code for it.
+// Returns an error if the device cannot be used: no driver, an old driver, no such device, or no code for it.
 Status check_device(const std::string& where, int device);
 
-// An error where `data` is not memory of the device.
+// Returns an error if `data` is not memory of the device.
 Status check_pointer(const std::string& where, const void* data, int device);
-// An error where `stream` belongs to another device.
+// Returns an error if `stream` belongs to another device.
 Status check_stream(const std::string& where, cudaStream_t stream, int device);
 
 int multiprocessors(int device);
@@ -35,7 +36,7 @@ constexpr std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// A function of the driver by its name; null where the driver is not loaded, which the first call of the
+// Returns a driver function by its name, or null if the driver is not loaded, which the first call of the
 // runtime does.
 void* driver_function(const char* name);
 

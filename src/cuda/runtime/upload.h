@@ -1,4 +1,5 @@
-// Copies host bytes to the device in stream order without keeping them: they travel as kernel arguments.
+// Copies host bytes to the device in stream order. The bytes travel as kernel arguments, so the caller need
+// not keep them.
 // SPDX-License-Identifier: MIT
 #pragma once
 

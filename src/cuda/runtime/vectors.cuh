@@ -1,4 +1,4 @@
-// Sixteen bytes of a tensor as floats, and back.
+// Converts sixteen bytes of a tensor to floats, and back.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace octavo::cuda {
 
-// Elements of sixteen bytes.
+// The number of elements in sixteen bytes.
 template <DType kType>
 inline constexpr int kVector = kType == DType::f32 ? 4 : 8;
 
@@ -21,7 +21,7 @@ __device__ inline void unpack(const uint4& words, float* out) {
   }
 }
 
-// With NaN in its canonical form.
+// Loads with NaN in its canonical form.
 template <DType kType>
 __device__ inline std::uint32_t narrow(float x) {
   const scalar::F32 value(x);
@@ -32,14 +32,14 @@ __device__ inline std::uint32_t narrow(float x) {
 
 template <DType kType>
 __device__ inline uint4 pack_exact(const float* x) {
-  constexpr int kOf = kVector<kType> / 4;  // elements of a word
+  constexpr int kOf = kVector<kType> / 4;  // elements per word
   std::uint32_t words[4] = {};
 #pragma unroll
   for (int i = 0; i < kVector<kType>; ++i) words[i / kOf] |= narrow<kType>(x[i]) << (i % kOf * 16);
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-// By hardware's conversions, which differ in the form of NaN alone.
+// Stores with the hardware's conversions, which differ only in the form of NaN.
 template <DType kType>
 __device__ inline uint4 pack_fast(const float* x) {
   if constexpr (kType == DType::f32) return as_words(x);
@@ -47,7 +47,7 @@ __device__ inline uint4 pack_fast(const float* x) {
   return make_uint4(pack_f16(x[0], x[1]), pack_f16(x[2], x[3]), pack_f16(x[4], x[5]), pack_f16(x[6], x[7]));
 }
 
-// A sum shows whether there is a NaN: it stays in it.
+// The sum is NaN if one of the elements is.
 template <DType kType>
 __device__ inline uint4 pack(const float* x) {
   float sum = x[0];
@@ -56,7 +56,7 @@ __device__ inline uint4 pack(const float* x) {
   return sum != sum ? pack_exact<kType>(x) : pack_fast<kType>(x);
 }
 
-// One element, where a vector would not fit.
+// One element, if a vector does not fit.
 template <DType kType>
 __device__ inline void store_one(void* base, std::int64_t at, float x) {
   if constexpr (kType == DType::f32)
@@ -69,7 +69,7 @@ __device__ inline float load_one(const void* base, std::int64_t at) {
   return load_one(base, static_cast<std::uint8_t>(kType), at);
 }
 
-// f(a type's number as a constant), which launches a kernel.
+// Calls f(a type's number as a constant), which launches a kernel.
 template <class Fn>
 cudaError_t by_type(DType dtype, Fn&& f) {
   if (dtype == DType::f32) f(std::integral_constant<DType, DType::f32>{});

@@ -1,9 +1,9 @@
 // A quick tile of blocks with scales: decode, formula, maximum, encode, store, without leaving registers.
 //
-// A block of 16 * G elements belongs to G neighbouring lanes; a lane holds two chunks of eight elements, the
-// second half a block after the first, so that neighbouring lanes touch neighbouring bytes. A block that is
-// larger than a tile is worked on twice by its warp. Nothing is written before all lanes know that their
-// results are right, and a block's scale only after its last tile was decoded by the old one.
+// A block of 16 * G elements belongs to G neighbouring lanes. A lane has two chunks of eight elements, the
+// second half a block after the first, so that neighbouring lanes access neighbouring bytes. A warp processes
+// a block that is larger than a tile twice. Nothing is written before all lanes have verified their results,
+// and a block's scale is written only after its last tile was decoded by the old one.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -21,38 +21,15 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
 
  protected:
   using Traits = StepTraits<Algo, Format>;
-  using Base::consts_of;
-  using Base::entry;
-  using Base::fetch_other;
-  using Base::kEnd;
-  using Base::kFetches;
-  using Base::kLarge;
-  using Base::kUnaligned;
-  using Base::lane_;
-  using Base::least_result;
-  using Base::prepared_;
-  using Base::scale_of_block;
-  using Base::sort_grads;
-  using Base::store_weights;
-  using Base::update8;
-  using Traits::kCodesZero;
-  using Traits::kDivides;
-  using Traits::kDividesGradient;
-  using Traits::kSlots;
-  using Traits::kStates;
-  using Traits::moment;
-  using Traits::own_index;
-  using Traits::own_scale;
-  using typename Base::Arrays;
-  using typename Base::Eights;
-  using typename Base::Work;
-  using typename Traits::Bounds;
-  using typename Traits::Codes;
-  using typename Traits::Consts;
-  using typename Traits::QuickPlace;
-  using typename Traits::Scale;
+  using Base::consts_of, Base::entry, Base::fetch_other, Base::kEnd, Base::kFetches, Base::kLarge,
+      Base::kUnaligned, Base::lane_, Base::least_result, Base::prepared_, Base::scale_of_block,
+      Base::sort_grads, Base::store_weights, Base::update8, Traits::kCodesZero, Traits::kDivides,
+      Traits::kDividesGradient, Traits::kSlots, Traits::kStates, Traits::moment, Traits::own_index,
+      Traits::own_scale, typename Base::Arrays, typename Base::Eights, typename Base::Work,
+      typename Traits::Bounds, typename Traits::Codes, typename Traits::Consts, typename Traits::QuickPlace,
+      typename Traits::Scale;
 
-  // Returns false if an element of the warp is out of range; nothing was written then.
+  // Returns false if an element of the warp is out of range; then nothing was written.
   template <bool kKnown>
   __device__ bool step_tile(Work& now) const {
     if constexpr (kKnown) {
@@ -63,11 +40,11 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
     }
   }
 
-  // Blocks that are larger than a tile are worked on twice: first all tiles are measured, then all are
-  // written. All this stays in memory, because registers are for the tiles.
+  // A block that is larger than a tile is processed twice: the first time finds its maximum, the second
+  // writes its tiles. This state is in memory, because registers are for the tiles.
   struct Large {
     std::uint32_t unit, flags, first, tiles, tile;
-    bool measures;
+    bool finds_maximum;
     float high[kStates];
   };
   static __device__ __noinline__ void begin(Large& large, const TensorEntry& t, std::uint32_t unit,
@@ -78,17 +55,17 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
     const std::int64_t left = t.numel - std::int64_t{large.first} * kTile;
     large.tiles = static_cast<std::uint32_t>((min(left, std::int64_t{t.block}) + kTile - 1) / kTile);
     large.tile = 0;
-    large.measures = true;
+    large.finds_maximum = true;
     for (float& high : large.high) high = 0.0F;
   }
-  // To the next tile, or from the last to the first again. Returns whether there is more to do.
+  // Moves to the next tile, or from the last to the first again. Returns true if there is more to do.
   static __device__ __noinline__ bool advance(Large& large) {
     if (++large.tile < large.tiles) return true;
     large.tile = 0;
-    large.measures = !large.measures;
-    return !large.measures;
+    large.finds_maximum = !large.finds_maximum;
+    return !large.finds_maximum;
   }
-  // The largest moment of the block, as far as it is known.
+  // Returns the largest moment of the block so far.
   static __device__ __noinline__ float raise(Large& large, int slot, float high) {
     return large.high[slot] = max_nan(large.high[slot], high);
   }
@@ -130,7 +107,7 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
     Bounds bounds;
     Eights p[2];
     const Seen one = chunk<0, kKnown>(now, first, scale, p[0], s, bounds);
-    // One chunk after the other: both at once would not fit into the registers.
+    // The chunks are processed one after the other, because both at once would not fit into the registers.
     asm volatile("" ::: "memory");
     const Seen two = chunk<1, kKnown>(now, first + where.apart, scale, p[1], s, bounds);
     const Consts c = consts_of(t);
@@ -143,12 +120,12 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
     }
     if (__any_sync(~0U, !good)) return false;
     bool last = true;
-    if constexpr (!kKnown && !Format::kAxes) {
+    if constexpr (!kKnown && !Format::kRank1) {
       if ((now.flags & kLarge) != 0) {
 #pragma unroll
         for (int k = 0; k < kSlots; ++k) bounds.high[k] = raise(large, k, bounds.high[k]);
-        if (large.measures) return true;
-        last = large.tile + 1 == large.tiles;  // those before are decoded by the old scale
+        if (large.finds_maximum) return true;
+        last = large.tile + 1 == large.tiles;  // earlier tiles are decoded by the old scale
       }
     }
     store_weights(t, first, p[0]);
@@ -186,7 +163,7 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
       float* to = s[kOne] + kIndex * kChunk;
       Codes::template decode<moment(kOne)>(tables(), reinterpret_cast<const std::uint32_t*>(&words), to);
       if constexpr (own_scale(kOne)) {
-        AxisChunk(entry(now), at).decode(own_index(kOne), to);
+        Rank1Chunk(entry(now), at).decode(own_index(kOne), to);
       } else {
 #pragma unroll
         for (int i = 0; i < kChunk; ++i) to[i] *= scale[kOne];
@@ -195,7 +172,7 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
     (get(std::integral_constant<int, kSlot>{}), ...);
   }
 
-  // Both chunks of every moment. `zeros`: a second moment may be zero.
+  // Encodes both chunks of every moment. `zeros`: a second moment may be zero.
   template <int... kSlot>
   static __device__ void encode_slots(const TensorEntry& t, const QuickPlace& where,
                                       const float (&s)[kStates][2 * kChunk], const Scale (&scale)[kStates],
@@ -225,7 +202,7 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
                                       const Scale& scale, std::uint32_t* codes) {
     if constexpr (own_scale(kSlot)) {
       float x[kChunk];
-      AxisChunk(t, at).over(own_index(kSlot), s, x);
+      Rank1Chunk(t, at).over(own_index(kSlot), s, x);
       Codes::template encode<moment(kSlot)>(tables(), x, 1.0F, codes);
     } else {
       Codes::template encode<moment(kSlot)>(tables(), s, scale.inverse, codes);

@@ -1,4 +1,4 @@
-// The guard without a norm: one reading of the gradients that counts those which must not be stepped with.
+// The guard without a norm: reads the gradients once and counts the elements that a step must not use.
 // SPDX-License-Identifier: MIT
 #include "cuda/runtime/element_io.cuh"
 #include "cuda/step/kernels.h"
@@ -10,16 +10,16 @@ namespace octavo::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kBlocks = 4;  // of a multiprocessor
-constexpr int kAhead = 8;   // vectors that a lane asks for before it looks at the first
+constexpr int kBlocks = 4;  // blocks per multiprocessor
+constexpr int kAhead = 8;   // vectors that a lane requests before it reads the first
 
-// A lane's count.
+// The count of a lane.
 struct Counter {
   float factor;
   unsigned bad = 0;
 
   __device__ void add(float g) {
-    // NaN is not below either.
+    // A comparison with NaN is false, too.
     bad += fabsf(g * factor) <= __uint_as_float(formula::kLargestSquarable) ? 0U : 1U;
   }
   __device__ void add(const uint4& words, std::uint8_t dtype) {
@@ -38,8 +38,8 @@ struct Counter {
     for (std::int64_t at = begin + (threadIdx.x & 31U); at < end; at += 32) add(load_one(data, dtype, at));
   }
 
-  // Elements of a tensor, by a warp, from `begin` to `end`. Both are moved to where vectors of 16 bytes begin
-  // in memory, unless they are the tensor's ends: together the parts of a tensor are still the whole.
+  // Counts the elements of a tensor from `begin` to `end`, by a warp. Both are moved to multiples of 16
+  // bytes, unless they are the tensor's ends, so the parts of a tensor still cover it completely.
   __device__ void add(const TensorEntry& t, std::int64_t begin, std::int64_t end) {
     const std::uint8_t dtype = t.grad_dtype;
     const int bytes = is_f32(dtype) ? 4 : 2;
@@ -65,10 +65,10 @@ struct Counter {
 };
 
 __global__ void __launch_bounds__(kThreads, kBlocks)
-    count_kernel(const __grid_constant__ formula::Order order, const TensorEntry* entries,
+    count_kernel(const __grid_constant__ formula::StepInputs inputs, const TensorEntry* entries,
                  const std::uint32_t* map, std::uint32_t units, unsigned long long* count) {
-  Counter counter{static_cast<float>(formula::unscale_of(order))};
-  // A map's entry and the units it stands for, at a time.
+  Counter counter{static_cast<float>(formula::unscale_of(inputs))};
+  // Processes one entry of the map, with all its units, at a time.
   const std::uint32_t stride = gridDim.x * (blockDim.x / 32) * kMapStep;
   for (std::uint32_t unit = (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * kMapStep; unit < units;
        unit += stride) {
@@ -88,13 +88,13 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 
 }  // namespace
 
-cudaError_t count_nonfinite(const formula::Order& order, const TensorEntry* entries, const std::uint32_t* map,
-                            std::int64_t units, std::int64_t* count, int multiprocessors,
-                            cudaStream_t stream) {
-  constexpr std::int64_t kUnits = kThreads / 32 * kMapStep;  // of a block
+cudaError_t count_nonfinite(const formula::StepInputs& inputs, const TensorEntry* entries,
+                            const std::uint32_t* map, std::int64_t units, std::int64_t* count,
+                            int multiprocessors, cudaStream_t stream) {
+  constexpr std::int64_t kUnits = kThreads / 32 * kMapStep;  // units of a block
   const auto grid = std::min<std::int64_t>(kBlocks * multiprocessors, (units + kUnits - 1) / kUnits);
   count_kernel<<<static_cast<unsigned>(grid), kThreads, 0, stream>>>(
-      order, entries, map, static_cast<std::uint32_t>(units), reinterpret_cast<unsigned long long*>(count));
+      inputs, entries, map, static_cast<std::uint32_t>(units), reinterpret_cast<unsigned long long*>(count));
   return cudaGetLastError();
 }
 

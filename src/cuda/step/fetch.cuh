@@ -1,11 +1,11 @@
-// What a lane reads and writes of a quick tile: where its share lies, and how it gets into registers.
+// Reads and writes a lane's share of a quick tile: where the share is, and how it gets into registers.
 //
-// Where copies run in the background, everything that a tile needs is fetched to one of the warp's two stages
-// in shared memory while the tile before it is worked on. A lane takes only what it fetched itself, so lanes
-// need not wait for each other; unaligned gradients are the exception, and are sorted by the whole warp.
-// Where there are no such copies, the same functions load from global memory.
+// If the architecture has asynchronous copies, everything that a tile needs is fetched to one of the warp's
+// two stages in shared memory while the previous tile is processed. A lane reads only what it fetched itself,
+// so lanes need not wait for each other. Unaligned gradients are the exception: the complete warp sorts them.
+// Without asynchronous copies, the same functions load from global memory.
 //
-// `kKnown`: the unit is usual (StepUnits::kUsual), so its types and its block size are known to the compiler.
+// `kKnown`: the unit is usual (StepUnits::kUsual), so its types and its block size are known at compile time.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,29 +22,17 @@ class StepFetching : protected StepUnits<Algo, Format, kKind> {
 
  protected:
   using Traits = StepTraits<Algo, Format>;
-  using Base::entry;
-  using Base::kEnd;
-  using Base::kFetches;
-  using Base::kOtherWidth;
-  using Base::kUnaligned;
-  using Base::kUsual;
-  using Base::lane_;
-  using Base::quick;
-  using Base::stage;
-  using Traits::kSlots;
-  using Traits::own_scale;
-  using typename Base::Arrays;
-  using typename Base::Eights;
-  using typename Base::Work;
-  using typename Traits::QuickPlace;
+  using Base::entry, Base::kEnd, Base::kFetches, Base::kOtherWidth, Base::kUnaligned, Base::kUsual,
+      Base::lane_, Base::quick, Base::stage, Traits::kSlots, Traits::own_scale, typename Base::Arrays,
+      typename Base::Eights, typename Base::Work, typename Traits::QuickPlace;
 
-  // The lane's first elements in a tile without blocks.
+  // Returns the lane's first elements in a tile without blocks.
   static __device__ std::uint32_t first_of(const Work& work, std::uint32_t lane) {
     return work.index * (kTile / kUnit<true>)+lane;
   }
   static constexpr std::uint32_t kHalfTile = kTile / 2 / kUnit<true>;
 
-  // A lane's share of a quick tile.
+  // Returns a lane's share of a quick tile.
   template <bool kKnown>
   static __device__ QuickPlace place_of(const Work& work, const TensorEntry& t, std::uint32_t lane) {
     QuickPlace p{first_of(work, lane), kHalfTile, 0, 0, 0};
@@ -55,9 +43,9 @@ class StepFetching : protected StepUnits<Algo, Format, kKind> {
     }
     return p;
   }
-  // At the end of a tensor, lanes that would have nothing do again what others do, and write the same bytes:
-  // a chunk that is not there is another one of its lane or of its block, and a block that is not there is
-  // the tile's first. Without blocks, the second half of the tile begins earlier.
+  // At the end of a tensor, lanes without elements repeat the work of other lanes and write the same bytes: a
+  // missing chunk is replaced by another one of its lane or of its block, and a missing block by the tile's
+  // first. Without blocks, the second half of the tile begins earlier.
   static __device__ QuickPlace place_at_end(const TensorEntry& t, std::uint32_t tile, QuickPlace p) {
     constexpr int kUnitHere = kUnit<Arrays::kQuads>;
     const auto left = static_cast<std::uint32_t>((t.numel - std::int64_t{tile} * kTile) / kUnitHere);
@@ -65,7 +53,7 @@ class StepFetching : protected StepUnits<Algo, Format, kKind> {
       p.apart = left - kHalfTile;
     } else {
       const std::uint32_t start = tile * (kTile / kUnitHere);
-      std::uint32_t block = p.first - start - p.lane;  // its first chunk, counted in the tile
+      std::uint32_t block = p.first - start - p.lane;  // its first chunk in the tile
       if (block >= left) {
         p.first -= block;
         block = 0;
@@ -76,7 +64,7 @@ class StepFetching : protected StepUnits<Algo, Format, kKind> {
     return p;
   }
 
-  // The first element of a place.
+  // Returns the first element of a position.
   static __device__ std::int64_t element(std::uint32_t place) {
     return std::int64_t{kUnit<Arrays::kQuads>} * place;
   }
@@ -99,7 +87,8 @@ class StepFetching : protected StepUnits<Algo, Format, kKind> {
   static __device__ void fetch_arrays(const TensorEntry& t, const Work& work, std::uint32_t lane,
                                       std::integer_sequence<int, kSlot...>) {
     const Stage to{work.stage, lane};
-    // All of the entry that is needed, before the first copy keeps the compiler from reordering.
+    // Everything that is needed of the entry is loaded before the first copy, which prevents the compiler
+    // from reordering.
     const auto [param, grad] = pointers_at(&t.param, &t.grad);
     const auto [first_codes, second_codes] = pointers_at(&t.codes[0], &t.codes[1]);
     const auto [third_codes, residual] = pointers_at(&t.codes[2], &t.residual);
@@ -137,7 +126,7 @@ class StepFetching : protected StepUnits<Algo, Format, kKind> {
       }
     });
   }
-  // Unaligned gradients were copied as they lie in memory. They go to where the lanes take them.
+  // Unaligned gradients were copied in the order of memory. This moves them to where the lanes read them.
   static __device__ __noinline__ void sort_grads(const TensorEntry& t, Work work, std::uint32_t lane) {
     with_grads(work, [&]<bool kWide>(std::bool_constant<kWide>) {
       if constexpr (!Arrays::halved(kWide)) {
@@ -148,7 +137,7 @@ class StepFetching : protected StepUnits<Algo, Format, kKind> {
       }
     });
   }
-  // Calls f(whether gradients are fp32).
+  // Calls f(true if gradients are fp32).
   template <class Fn>
   static __device__ void with_grads(const Work& work, Fn&& f) {
     if ((work.flags & kOtherWidth) == 0) {
@@ -157,7 +146,7 @@ class StepFetching : protected StepUnits<Algo, Format, kKind> {
       f(std::bool_constant<!Arrays::kWideWeights>{});
     }
   }
-  // Where a tile's gradients begin, and how many bytes they are.
+  // Returns where a tile's gradients begin and their number of bytes.
   template <bool kWide>
   static __device__ const char* tile_of(const Work& work, const TensorEntry& t) {
     return static_cast<const char*>(t.grad) + std::int64_t{work.index} * (kTile * (kWide ? 4 : 2));
@@ -167,15 +156,15 @@ class StepFetching : protected StepUnits<Algo, Format, kKind> {
     const std::int64_t left = t.numel - std::int64_t{work.index} * kTile;
     return static_cast<std::uint32_t>(min(left, std::int64_t{kTile})) * (kWide ? 4 : 2);
   }
-  // The scale of the lane's block.
+  // Returns the scale of the lane's block.
   __device__ float scale_of_block(const Work& work, int slot, std::uint32_t block) const {
     if constexpr (kStaged) return __uint_as_float(shared_load<unsigned>(Arrays::scale_at(stage(work), slot)));
     return entry(work).scales[slot][block];
   }
-  // A lane's share of an array, fetched or not.
+  // Returns a lane's share of an array, fetched or not.
   template <int kIndex, class Array>
   __device__ typename Array::Share share(const Work& work, const void* base, std::uint32_t at) const {
-    if constexpr (kStaged) return Array::template take<kIndex>(stage(work));
+    if constexpr (kStaged) return Array::template read<kIndex>(stage(work));
     return Array::get(base, at);
   }
   template <int kIndex>
@@ -201,15 +190,15 @@ class StepFetching : protected StepUnits<Algo, Format, kKind> {
   __device__ auto share_of_grads(const Work& work, const TensorEntry& t, std::uint32_t at) const {
     using Grad = typename Arrays::template Grad<kWide>;
     if constexpr (kStaged && !Arrays::halved(kWide)) {
-      return Grad::template take<kIndex>(stage(work));
+      return Grad::template read<kIndex>(stage(work));
     } else if ((work.flags & kUnaligned) != 0) {
       return Grad::get_any(t.grad, at);
     } else if constexpr (!kStaged) {
       return Grad::get(t.grad, at);
     } else {
-      // The second chunk follows the first to the same place while that is worked on.
+      // The second chunk is fetched to the same location while the first one is processed.
       if constexpr (kIndex == 1) wait_all_copies();
-      const auto words = Grad::template take<0>(stage(work));
+      const auto words = Grad::template read<0>(stage(work));
       if constexpr (kIndex == 0) {
         Grad::template fetch_chunk<0>(stage(work),
                                       Grad::at(t.grad, at + place_of<false>(work, t, lane_).apart));

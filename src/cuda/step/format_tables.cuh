@@ -1,5 +1,5 @@
-// The codes of a format on a GPU: its codecs' ways (packed.cuh), one per moment, and where their tables lie
-// in shared memory. Tables to encode by come first, then the rows that codes are decoded by, which both
+// The codes of a format on a GPU: the code paths of its codecs (packed.cuh), one per moment, and the location
+// of their tables in shared memory. Encoding tables come first, then the rows that decode codes, which both
 // moments share.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -18,7 +18,7 @@ struct FormatTables {
   static constexpr int kRowBytes =
       2 * (First::kRowBytes > Second::kRowBytes ? First::kRowBytes : Second::kRowBytes);
   static constexpr bool kCopied = kQuick && kRowBytes > 0;
-  // Whether every lane has its own copy of the rows.
+  // True if every lane has its own copy of the rows.
   static constexpr bool copied(int arch) { return kCopied && has_large_shared(arch); }
 
   static constexpr int table_bytes(int arch) {
@@ -27,7 +27,7 @@ struct FormatTables {
 
   __device__ static void fill_tables(std::uint32_t tables) {
     if constexpr (kCopied) {
-      // Halves of rows, by sixteen bytes where copies fill them: pairs of words are the same all over one.
+      // The words of a half row. Copies fill rows by sixteen bytes, in which pairs of words are the same.
       constexpr int kHalfWords = kRow / 8;
       constexpr int kVector = kHalfWords >= 4 ? 4 : kHalfWords;
       fill<kVector>(rows(tables), 256 * 2 * kHalfWords / kVector, [](int i, float* out) {

@@ -22,20 +22,20 @@ StepKernel one_kernel() {
                  kGoesAs,
                  Format::kDefaultBlock,
                  Step<Algo, Format, kKind>::kTogether};
-  // How weights are rounded does not matter to what reads them.
+  // The rounding of weights does not matter to kernels that only read them.
   [[maybe_unused]] constexpr WeightKind kRead = kKind == WeightKind::stochastic ? WeightKind::half : kKind;
-  if constexpr (formula::kMeasures<Algo>) {
-    out.measure = reinterpret_cast<const void*>(&measure_kernel<Algo, Format, kRead>);
+  if constexpr (formula::kHasTrustRatio<Algo>) {
+    out.trust_ratio = reinterpret_cast<const void*>(&trust_ratio_kernel<Algo, Format, kRead>);
   }
-  if constexpr (Format::kAxes) {
-    using First = AxesPass<Algo, Format, kRead>;
-    static const StepKernel axes{reinterpret_cast<const void*>(&axes_kernel<Algo, Format, kRead>),
-                                 &First::bytes,
-                                 &First::threads,
-                                 &First::start,
-                                 true,
-                                 kGoesAs};
-    out.axes = &axes;
+  if constexpr (Format::kRank1) {
+    using First = Rank1Pass<Algo, Format, kRead>;
+    static const StepKernel rank1{reinterpret_cast<const void*>(&rank1_kernel<Algo, Format, kRead>),
+                                  &First::bytes,
+                                  &First::threads,
+                                  &First::start,
+                                  true,
+                                  kGoesAs};
+    out.rank1 = &rank1;
     if constexpr (Step<Algo, Format, kKind>::kHasQuick) {
       using Panels = typename PanelStep<Algo, Format, kKind>::Map;
       static const StepKernel panels{reinterpret_cast<const void*>(&panel_kernel<Algo, Format, kKind>),
@@ -61,10 +61,11 @@ template <class Algo, class... Format>
 KernelRow make_row(TypeList<Format...>) {
   if constexpr (Algo::kSlots == 0) {
     KernelRow row;
-    row.fill(kernels_of_format<Algo, octavo::Format<codecs::Fp32>>());  // no states, no formats
+    row.fill(
+        kernels_of_format<Algo, octavo::Format<codecs::Fp32>>());  // a rule without states has no formats
     return row;
   } else {
-    return {kernels_of_format<Algo, SeenBy<Algo, Format>>()...};
+    return {kernels_of_format<Algo, FormatForRule<Algo, Format>>()...};
   }
 }
 

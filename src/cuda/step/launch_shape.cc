@@ -25,10 +25,9 @@ Result<LaunchShape> load_kernel(const std::string& where, const StepKernel& kern
     int reserved = start;
     (void)cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, device);
     if (reserved != start || attributes.sharedSizeBytes != 0) {
-      return Status::unsupported(
-          where + " shared memory on " + cuda_name(device) + " begins at " +
-          std::to_string(static_cast<std::size_t>(reserved) + attributes.sharedSizeBytes) + ", expected " +
-          std::to_string(start) + "; this is a defect of this build");
+      return Status::unsupported(where, " shared memory on ", cuda_name(device), " begins at ",
+                                 static_cast<std::size_t>(reserved) + attributes.sharedSizeBytes,
+                                 ", expected ", start, "; this is a defect of this build");
     }
   }
   const cudaError_t error =
@@ -45,7 +44,8 @@ Result<LaunchShape> load_kernel(const std::string& where, const StepKernel& kern
 }  // namespace
 
 Result<LaunchShape> prepare_kernel(const std::string& where, const StepKernel& kernel, int device) {
-  // Asked once for a kernel and a device: plans are made at every step where the set of gradients changes.
+  // A kernel is queried once per device, because plans are made at every step if the set of gradients
+  // changes.
   static std::mutex mutex;
   static std::map<std::pair<const void*, int>, LaunchShape> known;
   const std::lock_guard lock(mutex);

@@ -1,16 +1,16 @@
 // Codes on a GPU, eight elements of a lane at a time: from packed words to the map's values and back.
 //
-// The tables are the codecs' own (codecs/*.h) in the shape that shared memory likes. Decoding reads a value
-// (for nibbles, a pair) whose address is one byte permutation away: every lane has its own copy, in its own
-// bank, where a multiprocessor has the room. Encoding finds the nearest code by one look-up: the entry of a
-// magnitude's exponent and top mantissa bits, plus the magnitude's bits, carries the rank in its highest byte
+// The tables are the codecs' own (codecs/*.h) in a shape for shared memory. Decoding reads a value (for
+// nibbles, a pair) whose address is one byte permutation away. If a multiprocessor has enough memory, every
+// lane has its own copy in its own bank. Encoding finds the nearest code by one look-up: the entry of a
+// magnitude's exponent and top mantissa bits, plus the magnitude's bits, has the rank in its highest byte
 // (codecs/dynamic_map.h, Buckets). Small tables have copies, too. Signs and biases are applied to four bytes
 // at once.
 //
-// Encoders take the moments of one block and the reciprocal of its scale, both finite, and leave zero
-// variances to the caller: a second moment's code is at least that of the smallest positive value.
+// Encoders get the moments of one block and the reciprocal of its scale, both finite. Zero variances are the
+// caller's task: a second moment's code is at least that of the smallest positive value.
 //
-// A codec without a struct of its own here gets the general one, which goes element by element.
+// A codec without a specialization here uses the general one, which works element by element.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -25,7 +25,8 @@
 
 namespace octavo::cuda {
 
-// Shared memory by its own 32-bit addresses: one instruction where a pointer would take an addition more.
+// Accesses shared memory by its own 32-bit addresses: one instruction, where a pointer needs an addition
+// more.
 __device__ inline float shared_f32(std::uint32_t address, int offset) {
   float out;
   asm("ld.shared.f32 %0, [%1];" : "=f"(out) : "r"(address + offset));
@@ -41,8 +42,8 @@ __device__ inline std::uint32_t shared_u32(std::uint32_t address, int offset) {
   asm("ld.shared.u32 %0, [%1];" : "=r"(out) : "r"(address + offset));
   return out;
 }
-// As __byte_perm, which ignores the selectors that replicate a sign; and opaque to the compiler, which would
-// turn shifts by whole bytes back into longer sequences.
+// Works like __byte_perm, but ignores the selectors that replicate a sign. It is opaque to the compiler,
+// which would turn shifts by complete bytes back into longer sequences.
 template <std::uint32_t kSelector>
 __device__ inline std::uint32_t permute(std::uint32_t a, std::uint32_t b) {
   std::uint32_t out;
@@ -50,8 +51,8 @@ __device__ inline std::uint32_t permute(std::uint32_t a, std::uint32_t b) {
   return out;
 }
 
-// Buckets with the bucket's own bits subtracted: entry + bits of x is rank << 24 and something below. Ranks
-// below `lowest` are raised to it. In shared memory an entry has `copies` neighbours, for as many lanes.
+// Buckets with the bucket's own bits subtracted: entry + bits of x is rank << 24 plus low bits. Ranks below
+// `lowest` are raised to it. In shared memory an entry has `copies` neighbours, for that number of lanes.
 template <int kMantissaBits, int kLowExponent>
 struct PackedBuckets {
   using Source = codecs::Buckets<kMantissaBits, kLowExponent>;
@@ -66,10 +67,10 @@ struct PackedBuckets {
     const Source source(map);
     for (std::uint32_t b = 0; b < Source::kCount; ++b) {
       const std::uint32_t rank = source.entry[b] >> kLowBits;
-      // What is missing to the next rank: nothing carries where there is no boundary.
+      // The distance to the next rank; nothing carries if there is no boundary.
       const std::uint32_t low = source.entry[b] & Source::kLowMask;
       const std::uint32_t carries = low == 0 ? 0 : low + ((1U << 24) - 1 - Source::kLowMask);
-      // A bucket whose both ranks are below the lowest has no boundary left.
+      // A bucket with both ranks below the lowest has no boundary left.
       const std::uint32_t raised = rank < lowest ? lowest << 24 : (rank << 24) + carries;
       entry[b] = raised - ((b + kFirst) << kLowBits);
     }
@@ -93,7 +94,7 @@ struct Values {
 template <class Codec, Moment kMoment>
 __device__ const Values<1 << Codec::kBits> kValues(Codec::template values<kMoment>());
 
-// The rank of a magnitude in the highest byte. `table`: of the lane's copy.
+// Returns the rank of a magnitude in the highest byte. `table` is the lane's copy.
 template <class Buckets, int kCopies>
 __device__ inline std::uint32_t rank_sum(std::uint32_t table, float magnitude) {
   constexpr std::uint32_t kStride = 4 * kCopies;
@@ -102,21 +103,21 @@ __device__ inline std::uint32_t rank_sum(std::uint32_t table, float magnitude) {
   const std::uint32_t bucket = b & ~((1U << Buckets::kLowBits) - 1);
   return shared_u32(table + (bucket >> kShift), -static_cast<int>(kStride * Buckets::kFirst)) + b;
 }
-// The highest byte of each.
+// Returns the highest byte of each.
 __device__ inline std::uint32_t high_bytes(const std::uint32_t* r) {
   return permute<0x5410>(permute<0x0073>(r[0], r[1]), permute<0x0073>(r[2], r[3]));
 }
 __device__ inline std::uint32_t copy_of_lane(std::uint32_t table, int copies) {
   return table + (threadIdx.x & static_cast<std::uint32_t>(copies - 1)) * 4U;
 }
-// 0xFF where negative.
+// Returns 0xFF for negative values.
 __device__ inline std::uint32_t sign_bytes(const float* x) {
   const auto b = [&](int i) { return __float_as_uint(x[i]); };
   return permute<0x5410>(permute<0x00FB>(b(0), b(1)), permute<0x00FB>(b(2), b(3)));
 }
 
-// Four codes of a signed map from ranks r <= kOne (the rank of 1, a power of two) and signs: zero is kOne -
-// 1, positive codes are above it, and a negative maximum, which has no code of its own, takes code 0.
+// Returns four codes of a signed map from ranks r <= kOne (the rank of 1, a power of two) and signs: zero is
+// kOne - 1, positive codes are above it, and a negative maximum, which has no code of its own, gets code 0.
 template <std::uint32_t kOne, int kOneBit>
 __device__ inline std::uint32_t signed_codes(std::uint32_t ranks, std::uint32_t signs) {
   constexpr std::uint32_t kZero = (kOne - 1) * 0x01010101U;
@@ -124,7 +125,7 @@ __device__ inline std::uint32_t signed_codes(std::uint32_t ranks, std::uint32_t 
   return (signs & (kZero ^ clamped)) | (~signs & (ranks + kZero));
 }
 
-// Words into shared memory, all threads of the block together.
+// Writes words into shared memory, by all threads of the block.
 template <class Fn>
 __device__ inline void fill(std::uint32_t to, int count, Fn&& value) {
   for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x))
@@ -132,7 +133,7 @@ __device__ inline void fill(std::uint32_t to, int count, Fn&& value) {
                  : "memory");
 }
 
-// The same by vectors of kWords.
+// Writes vectors of kWords in the same way.
 template <int kWords, class Fn>
 __device__ inline void fill(std::uint32_t to, int count, Fn&& values) {
   static_assert(kWords == 4 || kWords == 2 || kWords == 1);
@@ -154,9 +155,9 @@ __device__ inline void fill(std::uint32_t to, int count, Fn&& values) {
   }
 }
 
-// Where a decoding table whose rows have copies starts: at an address whose low sixteen bits are zero, so
-// that a byte of code and the lane's offset can be put in their place. The host has checked that ours begins
-// where SharedMap assumes (StepKernel::shared_start).
+// Returns where a decoding table whose rows have copies starts: at an address whose low sixteen bits are
+// zero, so that a byte of code and the lane's offset can be inserted there. The host has checked that the
+// table begins where SharedMap assumes (StepKernel::shared_start).
 __device__ inline std::uint32_t copies_at(std::uint32_t tables) { return (tables + 0xFFFFU) & ~0xFFFFU; }
 inline constexpr int kCopiesAlignment = 0x10000;
 inline constexpr int kCopiesBytes = 0x10000;
@@ -165,11 +166,11 @@ template <int kByte>
 __device__ inline std::uint32_t decode_address(std::uint32_t lane_copy, std::uint32_t word) {
   return permute<0x3200U | ((4U + kByte) << 4)>(lane_copy, word);
 }
-// A row is for both moments: the first one's half, then the second one's.
+// A row is for both moments: the first half is for the first moment, the second for the second.
 template <Moment kMoment, int kRow>
 inline constexpr int kHalf = kMoment == Moment::first ? 0 : kRow / 2;
 
-// Code i of eight in words, one after the other from the highest bit of each byte on (cpu/pack.h).
+// Returns code i of eight in words, whose codes are stored from the highest bit of each byte on (cpu/pack.h).
 template <int kBits>
 __device__ inline void put_code(std::uint32_t* words, int i, std::uint32_t code) {
   const int bit = i * kBits;
@@ -185,7 +186,7 @@ __device__ inline void clear_code(std::uint32_t* words, int i) {
 #pragma unroll
   for (int w = 0; w < kWords; ++w) words[w] &= ~mask[w];
 }
-// Code `at` of a tensor. REQUIRES: its first code begins a byte.
+// Returns code `at` of a tensor. REQUIRES: its first code begins a byte.
 template <int kBits>
 __device__ inline std::uint32_t load_code(const std::uint8_t* bytes, std::int64_t at) {
   if constexpr (kBits == 8) return bytes[at];
@@ -197,12 +198,12 @@ __device__ inline std::uint32_t load_code(const std::uint8_t* bytes, std::int64_
 }
 
 // The codes of one moment, eight elements of a lane at a time:
-//   kQuick       the codec has a way by vectors
+//   kQuick       the codec has a vectorized path
 //   kWords       32-bit words of eight codes
-//   table_bytes  of shared memory, by architecture: a table that fill_table fills for encode or decode
-//   kOneTable    it serves both moments of the codec
+//   table_bytes  bytes of shared memory, by architecture: a table that fill_table fills for encode or decode
+//   kOneTable    both moments of the codec use the same table
 //   kRowBytes    not 0: decode gets a table of 256 rows, one for each byte of codes. A row has kRowBytes for
-//                this moment or, where shared memory is large, 128: a copy for each lane. row_word fills it.
+//                this moment or, if shared memory is large, 128: a copy for each lane. row_word fills it.
 template <class Codec, Moment kMoment>
 struct Packed {
   static constexpr bool kQuick = false;
@@ -218,7 +219,7 @@ struct Packed {
     for (int w = 0; w < kWords; ++w) words[w] = 0;
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      const scalar::F32 positive(1.0F);  // zeros are the caller's
+      const scalar::F32 positive(1.0F);  // the caller handles zeros
       scalar::I32 none;
       const scalar::I32 code = Codec::template encode<kMoment, scalar::Lane>(s[i] * inverse, positive, none) +
                                scalar::I32(Codec::code_bias(kMoment));
@@ -296,7 +297,7 @@ struct Packed<codecs::Int4, kMoment> {
   static constexpr bool kOneTable = false;
   static constexpr int kRowBytes = 8;
   static constexpr int kWords = 1;
-  // A copy for each lane, where there is room.
+  // One copy for each lane if there is space.
   static constexpr int copies(int arch) { return has_large_shared(arch) ? 32 : 8; }
   static constexpr int table_bytes(int arch) {
     return kMoment == Moment::first ? 4 * Signed4Buckets::kCount * copies(arch) : 0;
@@ -307,7 +308,7 @@ struct Packed<codecs::Int4, kMoment> {
     if constexpr (kMoment == Moment::first)
       fill(table, Signed4Buckets::kCount * kCopies, [](int i) { return kSigned4Packed.entry[i / kCopies]; });
   }
-  // A pair of values per byte, the even element in the high nibble. Pairs are read by half a warp at a time,
+  // A pair of values per byte, with the even element in the high nibble. Half a warp reads pairs at a time,
   // so sixteen copies keep every lane in its own banks.
   __device__ static float row_word(int byte, int word) {
     return kValues<codecs::Int4, kMoment>.value[word % 2 == 0 ? byte >> 4 : byte & 15];
@@ -335,7 +336,7 @@ struct Packed<codecs::Int4, kMoment> {
     }
   }
 
-  // Four codes, one to a byte, of every second element.
+  // Encodes four codes, one per byte, of every second element.
   __device__ static std::uint32_t encode4(std::uint32_t table, const float* s, float inverse) {
     float x[4];
     std::uint32_t r[4];
@@ -362,7 +363,8 @@ struct Packed<codecs::Int4, kMoment> {
   }
 };
 
-// fp8: conversions in hardware, two at a time, where there are any; else a table and the codec's arithmetic.
+// fp8: conversions in hardware, two at a time, if the architecture has them; otherwise a table and the
+// codec's arithmetic.
 template <class Fp8, Moment kMoment>
 struct PackedFp8 {
   static constexpr bool kQuick = true;

@@ -1,8 +1,8 @@
-// A quick tile of states without blocks: fp32 or bf16, and rules that keep none.
+// A quick tile of states without blocks: fp32 or bf16, and rules without states.
 //
-// Elements have nothing in common, so the two halves of a tile are done one after the other, each as two
-// pieces of four elements a lane. A half with an element that is out of range is computed again, element by
-// element, before anything of it was written.
+// Elements are independent, so the two halves of a tile are processed one after the other, each as two pieces
+// of four elements per lane. A half with an element that is out of range is computed again, element by
+// element, before anything of it is written.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -20,28 +20,12 @@ class StepPlainTile : protected StepUpdate<Algo, Format, kKind> {
 
  protected:
   using Traits = StepTraits<Algo, Format>;
-  using Base::consts_of;
-  using Base::element;
-  using Base::entry;
-  using Base::lane_;
-  using Base::least_result;
-  using Base::prepared_;
-  using Base::store_weights;
-  using Base::update8;
-  using Traits::kDivides;
-  using Traits::kDividesGradient;
-  using Traits::kSlots;
-  using Traits::kStates;
-  using Traits::state_key;
-  using typename Base::Arrays;
-  using typename Base::Eights;
-  using typename Base::Work;
-  using typename Traits::Bounds;
-  using typename Traits::Consts;
-  using typename Traits::Plain;
-  using typename Traits::QuickPlace;
+  using Base::consts_of, Base::element, Base::entry, Base::lane_, Base::least_result, Base::prepared_,
+      Base::store_weights, Base::update8, Traits::kDivides, Traits::kDividesGradient, Traits::kSlots,
+      Traits::kStates, Traits::state_key, typename Base::Arrays, typename Base::Eights, typename Base::Work,
+      typename Traits::Bounds, typename Traits::Consts, typename Traits::Plain, typename Traits::QuickPlace;
 
-  // Always returns true: what is out of range is done here.
+  // Always returns true: elements that are out of range are handled here.
   template <bool kKnown>
   __device__ bool step_tile(const Work& now) const {
     const QuickPlace where = Base::template place_of<kKnown>(now, entry(now), lane_);
@@ -50,7 +34,8 @@ class StepPlainTile : protected StepUpdate<Algo, Format, kKind> {
     return true;
   }
 
-  // Half a tile. If an element is out of range, all are computed again one by one before anything is written.
+  // Steps half a tile. If an element is out of range, all are computed again one by one before anything is
+  // written.
   template <int kIndex, bool kKnown>
   __device__ void plain_chunk(const Work& now, std::uint32_t at) const {
     const TensorEntry& t = entry(now);
@@ -86,7 +71,7 @@ class StepPlainTile : protected StepUpdate<Algo, Format, kKind> {
     store_states(t, at, s, std::make_integer_sequence<int, kSlots>{});
   }
 
-  // To each slot's elements from kTo on.
+  // Stores to each slot's elements from kTo on.
   template <int kIndex, int kTo, int kStride, int... kSlot>
   __device__ void load_states(const Work& now, const TensorEntry& t, std::uint32_t at,
                               float (&s)[kStates][kStride], std::integer_sequence<int, kSlot...>) const {

@@ -1,4 +1,4 @@
-// The small kernels around a step: the table of tensors, and the step's constants where a scalar lives on the
+// The small kernels around a step: the table of tensors, and the step's constants if a scalar is on the
 // device.
 // SPDX-License-Identifier: MIT
 #include "cuda/runtime/runtime.h"
@@ -31,20 +31,20 @@ __global__ void map_kernel(const TensorEntry* entries, std::int64_t tensors, std
   std::int64_t high = tensors;  // the tensor is in [low, high)
   while (high - low > 1) {
     const std::int64_t middle = (low + high) / 2;
-    const std::uint32_t first = kPanels ? entries[middle].axes.first_panel : entries[middle].first_unit;
+    const std::uint32_t first = kPanels ? entries[middle].rank1.first_panel : entries[middle].first_unit;
     (first <= i * kMapStep ? low : high) = middle;
   }
   map[i] = static_cast<std::uint32_t>(low);
 }
 
 template <class Algo>
-OCTAVO_HD Prepared prepared_of(const formula::Order& order, std::int64_t counted) {
+OCTAVO_HD Prepared prepared_of(const formula::StepInputs& inputs, std::int64_t counted) {
   static_assert(sizeof(typename Algo::Consts) <= sizeof(Prepared::consts));
-  const formula::Decision decision = formula::decide(order, counted);
+  const formula::Decision decision = formula::decide(inputs, counted);
   Prepared out{};
-  const typename Algo::Consts c = formula::constants<Algo>(order, decision);
+  const typename Algo::Consts c = formula::constants<Algo>(inputs, decision);
   memcpy(out.consts, &c, sizeof c);
-  out.round_base = formula::round_base(order.seed, static_cast<std::uint64_t>(decision.step));
+  out.round_base = formula::round_base(inputs.seed, static_cast<std::uint64_t>(decision.step));
   out.skip = decision.report.skipped ? 1 : 0;
   out.in_range = 1;
   if constexpr (Algo::kDivides) {
@@ -52,14 +52,14 @@ OCTAVO_HD Prepared prepared_of(const formula::Order& order, std::int64_t counted
     out.in_range = in_range(quotients) ? 1 : 0;
     out.least_result = least_result(quotients);
   }
-  formula::publish(order, decision);
+  formula::publish(inputs, decision);
   return out;
 }
 
 template <class Algo>
-__global__ void prepare_kernel(const __grid_constant__ formula::Order order, const std::int64_t* counted,
-                               Prepared* out) {
-  *out = prepared_of<Algo>(order, counted != nullptr ? *counted : 0);
+__global__ void prepare_kernel(const __grid_constant__ formula::StepInputs inputs,
+                               const std::int64_t* counted, Prepared* out) {
+  *out = prepared_of<Algo>(inputs, counted != nullptr ? *counted : 0);
 }
 
 __global__ void advance_kernel(const Prepared* prepared, std::int64_t* const* counts, std::int64_t count) {
@@ -109,10 +109,10 @@ cudaError_t build_panel_map(const TensorEntry* entries, std::int64_t tensors, st
   return cudaGetLastError();
 }
 
-cudaError_t prepare(std::size_t algorithm, const formula::Order& order, const std::int64_t* counted,
+cudaError_t prepare(std::size_t algorithm, const formula::StepInputs& inputs, const std::int64_t* counted,
                     Prepared* prepared, cudaStream_t stream) {
   return at_index(Algorithms{}, algorithm, [&](auto algo) {
-    prepare_kernel<decltype(algo)><<<1, 1, 0, stream>>>(order, counted, prepared);
+    prepare_kernel<decltype(algo)><<<1, 1, 0, stream>>>(inputs, counted, prepared);
     return cudaGetLastError();
   });
 }
@@ -125,8 +125,8 @@ cudaError_t advance(const Prepared* prepared, std::int64_t* const* counts, std::
   return cudaGetLastError();
 }
 
-Prepared prepare_on_host(std::size_t algorithm, const formula::Order& order) {
-  return at_index(Algorithms{}, algorithm, [&](auto algo) { return prepared_of<decltype(algo)>(order, 0); });
+Prepared prepare_on_host(std::size_t algorithm, const formula::StepInputs& inputs) {
+  return at_index(Algorithms{}, algorithm, [&](auto algo) { return prepared_of<decltype(algo)>(inputs, 0); });
 }
 
 }  // namespace octavo::cuda

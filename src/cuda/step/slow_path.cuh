@@ -1,6 +1,6 @@
-// The step, element by element, in the scalar lane. It handles ends of tensors that are no whole chunks,
+// The step, element by element, in the scalar lane. It handles ends of tensors that are not complete chunks,
 // unaligned parameters and states, rows that vectors would cross, small tensors with fp32 states in the
-// launch of another format, and everything that the quick path found to be out of range.
+// launch of another format, and all elements that the quick path found to be out of range.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,25 +13,13 @@ namespace octavo::cuda {
 template <class Algo, class Format, WeightKind kKind>
 class SlowStep : StepTraits<Algo, Format> {
   using Traits = StepTraits<Algo, Format>;
-  using Traits::for_slots;
-  using Traits::kSlots;
-  using Traits::kStates;
-  using Traits::lane;
-  using Traits::moment;
-  using Traits::own_index;
-  using Traits::own_scale;
-  using Traits::place;
-  using Traits::reduce_max;
-  using Traits::state_key;
-  using typename Traits::Bounds;
-  using typename Traits::Codes;
-  using typename Traits::Consts;
-  using typename Traits::Place;
-  using typename Traits::Plain;
-  using typename Traits::Scale;
+  using Traits::for_slots, Traits::kSlots, Traits::kStates, Traits::lane, Traits::moment, Traits::own_index,
+      Traits::own_scale, Traits::place, Traits::reduce_max, Traits::state_key, typename Traits::Bounds,
+      typename Traits::Codes, typename Traits::Consts, typename Traits::Place, typename Traits::Plain,
+      typename Traits::Scale;
 
  public:
-  // A unit from element `at` on.
+  // Steps a unit from element `at` on.
   static __device__ void run(const Prepared& prepared, const TensorEntry& t, std::int64_t at) {
     if constexpr (Format::kBlocked) {
       if (t.plain == 0) {
@@ -42,9 +30,9 @@ class SlowStep : StepTraits<Algo, Format> {
     slow_plain(prepared, t, at);
   }
 
-  // The same in the first of two passes: the sums of the unit's tiles, sixteen neighbours to a lane.
-  static __device__ __noinline__ void measure_unit(const StepParams& params, const Prepared& prepared,
-                                                   const TensorEntry& t, std::int64_t at) {
+  // Computes the sums of the unit's tiles in the first of two passes, sixteen neighbours per lane.
+  static __device__ __noinline__ void sum_unit(const StepParams& params, const Prepared& prepared,
+                                               const TensorEntry& t, std::int64_t at) {
     const std::int64_t end = min(t.numel, at + (t.block > kTile ? t.block : kTile));
 #pragma unroll 1
     for (; at < end; at += kTile) {
@@ -53,9 +41,8 @@ class SlowStep : StepTraits<Algo, Format> {
 #pragma unroll 1
       for (int c = 0; c < 2; ++c) {
         const std::int64_t first = at + lane() * 2 * kChunk + c * kChunk;
-        const formula::Sums sums = Format::kBlocked && t.plain == 0
-                                       ? measure_chunk<Format>(t, prepared, first)
-                                       : measure_chunk<Plain>(t, prepared, first);
+        const formula::Sums sums = Format::kBlocked && t.plain == 0 ? sum_chunk<Format>(t, prepared, first)
+                                                                    : sum_chunk<Plain>(t, prepared, first);
         weights[0] += sums.weight;
         updates[0] += sums.update;
       }
@@ -63,8 +50,8 @@ class SlowStep : StepTraits<Algo, Format> {
     }
   }
 
-  // Two chunks a lane, each of another row of a panel: their blocks lie in t.block / 8 neighbouring lanes.
-  // `there`: the row exists.
+  // Steps two chunks per lane, each of another row of a panel: their blocks are in t.block / 8 neighbouring
+  // lanes. `there`: the row exists.
   static __device__ __noinline__ void panel_tile(const Prepared& prepared, const TensorEntry& t,
                                                  const std::int64_t (&at)[2], const bool (&there)[2]) {
     const int lanes = t.block / kChunk;
@@ -73,7 +60,7 @@ class SlowStep : StepTraits<Algo, Format> {
       const int valid = there[c] ? kChunk : 0;
       float out[kStates * kChunk];
       careful<Format>(t, prepared, at[c], valid, true, out);
-      __syncwarp();  // every lane has read the old scale before one writes the new
+      __syncwarp();  // every lane has read the old scale before one lane writes the new one
       Scale encoded[kStates];
 #pragma unroll
       for (int k = 0; k < kSlots; ++k) {
@@ -89,7 +76,7 @@ class SlowStep : StepTraits<Algo, Format> {
     }
   }
 
-  // Up to `most` neighbouring elements of a tensor without blocks.
+  // Steps up to `most` neighbouring elements of a tensor without blocks.
   static __device__ __noinline__ void slow_plain_chunk(const Prepared& prepared, const TensorEntry& t,
                                                        std::int64_t at, int most) {
     const int valid = min(valid_at(t, at), most);
@@ -99,13 +86,13 @@ class SlowStep : StepTraits<Algo, Format> {
   }
 
  private:
-  // One element at a time in the scalar lane: for any alignment, range and number of elements. Moments go to
-  // `out`, zero beyond `valid`.
+  // Steps one element at a time in the scalar lane, for any alignment, range and number of elements. Moments
+  // go to `out`, with zeros beyond `valid`.
   template <class Stored>
   static __device__ __noinline__ void careful(const TensorEntry& t, const Prepared& prepared, std::int64_t at,
                                               int valid, bool write, float* out) {
     Consts c = *reinterpret_cast<const Consts*>(prepared.consts);
-    if constexpr (formula::kMeasures<Algo>) c.ratio = t.ratio;
+    if constexpr (formula::kHasTrustRatio<Algo>) c.ratio = t.ratio;
     for (int i = 0; i < kChunk; ++i) {
       scalar::F32 s[kStates];
       if (i < valid) {
@@ -121,10 +108,10 @@ class SlowStep : StepTraits<Algo, Format> {
     }
   }
 
-  // Eight elements' part in the sums.
+  // Returns the part of eight elements in the sums.
   template <class Stored>
-  static __device__ __noinline__ formula::Sums measure_chunk(const TensorEntry& t, const Prepared& prepared,
-                                                             std::int64_t at) {
+  static __device__ __noinline__ formula::Sums sum_chunk(const TensorEntry& t, const Prepared& prepared,
+                                                         std::int64_t at) {
     const Consts c = *reinterpret_cast<const Consts*>(prepared.consts);
     const int valid = valid_at(t, at);
     float weights[kChunk] = {};
@@ -135,7 +122,7 @@ class SlowStep : StepTraits<Algo, Format> {
       const scalar::F32 p(load_weight<kKind>(t, at + i));
       const scalar::F32 raw(load_one(t.grad, t.grad_dtype, at + i));
       weights[i] = p.v;
-      updates[i] = Algo::measured(c, formula::gradient(c, raw, p), p, s).v;
+      updates[i] = Algo::unscaled_update(c, formula::gradient(c, raw, p), p, s).v;
     }
     return {squares8(weights), squares8(updates)};
   }
@@ -149,7 +136,7 @@ class SlowStep : StepTraits<Algo, Format> {
       const float value = kValues<typename Stored::template Map<kMoment>, kMoment>.value[code];
       float scale;
       if constexpr (own_scale(kSlot)) {
-        scale = AxisElement(t, e).scale(own_index(kSlot));
+        scale = Rank1Element(t, e).scale(own_index(kSlot));
       } else {
         scale = t.scales[kSlot][e / t.block];
       }
@@ -166,14 +153,16 @@ class SlowStep : StepTraits<Algo, Format> {
     return left >= kChunk ? kChunk : left > 0 ? static_cast<int>(left) : 0;
   }
 
-  // Anything else with blocks: ends of tensors, unaligned ones, blocks larger than a tile, rank-1 scales.
+  // Steps all other units with blocks: ends of tensors, unaligned tensors, blocks larger than a tile, rank-1
+  // scales.
   static __device__ __noinline__ void slow_unit(const Prepared& prepared, const TensorEntry& t,
                                                 std::int64_t at) {
     const int tiles = t.block > kTile ? t.block / kTile : 1;
     std::uint32_t whole[kStates] = {};  // maxima of a block that is larger than a tile
     if (tiles > 1) {
       Bounds bounds;
-      for (int i = 0; i < tiles; ++i) measure(t, prepared, at + i * kTile, place(t, at + i * kTile), bounds);
+      for (int i = 0; i < tiles; ++i)
+        find_bounds(t, prepared, at + i * kTile, place(t, at + i * kTile), bounds);
 #pragma unroll
       for (int k = 0; k < kSlots; ++k) whole[k] = reduce_max(bounds.high[k], 32);
     }
@@ -192,14 +181,14 @@ class SlowStep : StepTraits<Algo, Format> {
           float kept[kStates] = {};
 #pragma unroll
           for (int k = 0; k < kSlots; ++k) s[k][c * kChunk + j] = kept[k] = out[k * kChunk + j];
-          bounds.raise(kept);
+          bounds.include(kept);
         }
       }
       Scale encoded[kStates];
       const std::int64_t block_at = tiles > 1 ? at : tile_at + where.first - where.lane * kChunk;
-      // A block's scale changes with its last tile: those before are decoded by the old one.
+      // A block's scale changes with its last tile, because earlier tiles are decoded by the old one.
       const bool last = i == tiles - 1 && block_at < t.numel;
-      __syncwarp();  // every lane has read the old scale before one writes the new
+      __syncwarp();  // every lane has read the old scale before one lane writes the new one
       Traits::template scales<false>(t, where, last, bounds, tiles > 1 ? whole : nullptr, encoded);
 #pragma unroll 1
       for (int c = 0; c < 2; ++c) {
@@ -218,16 +207,16 @@ class SlowStep : StepTraits<Algo, Format> {
     constexpr int kZero = Traits::template kZeroCode<kSlot>;
     std::uint32_t words[Traits::template kWords<kSlot>];
     if constexpr (own_scale(kSlot)) {
-      static_assert(kZero < 0, "axis scales are written for maps without zero, whose lowest code is 0");
+      static_assert(kZero < 0, "rank-1 scales are written for maps without zero, whose lowest code is 0");
       float x[kChunk] = {};
-      for (int i = 0; i < valid; ++i) x[i] = AxisElement(t, at + i).over(own_index(kSlot), s[i]);
+      for (int i = 0; i < valid; ++i) x[i] = Rank1Element(t, at + i).over(own_index(kSlot), s[i]);
       Codes::template encode<moment(kSlot)>(tables(), x, 1.0F, words);
     } else {
       Traits::template encode_words<kSlot>(s, scale, words);
       if constexpr (kZero >= 0)
-        if (scale.finite) Traits::template put_zeros<kSlot>(s, words);  // else all codes are 0
+        if (scale.finite) Traits::template put_zeros<kSlot>(s, words);  // otherwise all codes are 0
     }
-    if constexpr (kBits < 8) {  // what follows the end in its last byte is zero
+    if constexpr (kBits < 8) {  // the bits after the end in its last byte are zero
 #pragma unroll
       for (int i = 1; i < kChunk; ++i)
         if (i >= valid) clear_code<kBits>(words, i);
@@ -239,9 +228,9 @@ class SlowStep : StepTraits<Algo, Format> {
     }
   }
 
-  // The moments a step would give, without taking it.
-  static __device__ void measure(const TensorEntry& t, const Prepared& prepared, std::int64_t tile_at,
-                                 const Place& where, Bounds& bounds) {
+  // Computes the moments of a step without applying it.
+  static __device__ void find_bounds(const TensorEntry& t, const Prepared& prepared, std::int64_t tile_at,
+                                     const Place& where, Bounds& bounds) {
 #pragma unroll 1
     for (int c = 0; c < 2; ++c) {
       const std::int64_t at = tile_at + where.first + c * where.apart;
@@ -252,7 +241,7 @@ class SlowStep : StepTraits<Algo, Format> {
       for (int i = 0; i < valid; ++i) {
         float kept[kStates] = {};
         for (int k = 0; k < kSlots; ++k) kept[k] = out[k * kChunk + i];
-        bounds.raise(kept);
+        bounds.include(kept);
       }
     }
   }

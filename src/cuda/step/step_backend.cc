@@ -1,11 +1,10 @@
-// The multi-tensor step on a GPU, the host's part: which kernels a group needs, the table they walk, and the
-// calls that a step makes.
+// The host part of the multi-tensor step on a GPU: the kernels of a group, the table that they read, and the
+// calls of a step.
 //
-// The table lives in the caller's workspace. It is written by kernels that carry it as arguments, so no host
-// memory has to outlive the call, nothing waits, and a step may be captured in a graph. A graph always
-// contains the writing, and so keeps the tensors it was captured with. As long as the graph exists, steps
-// outside it that use the same workspace, of this group or of a later one, write the table every time
-// (graph_use.h).
+// The table is in the caller's workspace. Kernels that carry it as arguments write it, so no host memory has
+// to outlive the call, nothing waits, and a step may be captured in a graph. A graph always contains these
+// writes, so it uses the tensors that it was captured with. As long as the graph exists, steps outside it
+// that use the same workspace, of this group or of a later one, write the table every time (graph_use.h).
 // SPDX-License-Identifier: MIT
 #include "cuda/rank1/matrix_view.h"
 #include "cuda/runtime/graph_use.h"
@@ -14,7 +13,9 @@
 #include "cuda/step/kernels.h"
 #include "cuda/step/launch_shape.h"
 #include "optimizers/backend.h"
-#include "optimizers/resolve.h"
+#include "optimizers/checks.h"
+#include "optimizers/format_resolution.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 #include <bit>
@@ -42,19 +43,19 @@ WeightKind kind_of(const TensorSpec& spec) {
 
 bool is_aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
 
-// Tensors that one launch takes: of one format and one kind of weight, and small ones with fp32 states. Those
-// with axis scales that can go by panels have a launch of their own.
+// The tensors of one launch: those of one format and one kind of weight, and small ones with fp32 states.
+// Tensors with rank-1 scales that can use panels have a separate launch.
 struct Launch {
   StateFormat format;
   WeightKind kind;
   StepKernel kernel;
   bool by_panels;
-  AxisSlots axis_slots;
-  LaunchShape shape, axes_shape, panel_shape;
-  std::vector<TensorEntry> entries;  // and one behind, whose first_unit is `units`
-  std::vector<std::size_t> tensor;   // of each entry
+  Rank1Slots rank1_slots;
+  LaunchShape shape, rank1_shape, panel_shape;
+  std::vector<TensorEntry> entries;  // with a sentinel at the end, whose first_unit is `units`
+  std::vector<std::size_t> tensor;   // the tensor of each entry
   std::int64_t units = 0, panels = 0;
-  std::int64_t counters_at = 0, entries_at = 0, map_at = 0, panel_map_at = 0;  // in the workspace
+  std::int64_t counters_at = 0, entries_at = 0, map_at = 0, panel_map_at = 0;  // offsets in the workspace
 
   [[nodiscard]] std::int64_t tensors() const { return static_cast<std::int64_t>(tensor.size()); }
 };
@@ -75,16 +76,16 @@ class CudaStep final : public StepBackend {
       const auto shape = prepare_kernel(tag(config_), launch.kernel, device_);
       if (!shape.ok()) return shape.status();
       launch.shape = *shape;
-      if (measures()) {
+      if (has_trust_ratio()) {
         StepKernel first = launch.kernel;
-        first.kernel = first.measure;
+        first.kernel = first.trust_ratio;
         const auto same = prepare_kernel(tag(config_), first, device_);
         if (!same.ok()) return same.status();
       }
-      if (Status bad = prepare_axes(launch); !bad.ok()) return bad;
+      OCTAVO_TRY(prepare_rank1(launch));
       if (launch.units >= kMaxUnits || launch.panels >= kMaxUnits) {
-        return Status::invalid(tag(config_) +
-                               " tensors: got over 2^40 elements of one format, expected fewer; make " +
+        return Status::invalid(tag(config_),
+                               " tensors: got over 2^40 elements of one format, expected fewer; make ",
                                "several groups of them");
       }
     }
@@ -97,7 +98,7 @@ class CudaStep final : public StepBackend {
       for (std::size_t i = 0; i < launch.tensor.size(); ++i) {
         TensorEntry& entry = launch.entries[i];
         const void* grad = grads[launch.tensor[i]];
-        // Alignment decides the path: where it changes, the whole entry does.
+        // The alignment decides the path: if it changes, the complete entry does.
         const bool same = is_aligned(entry.grad) == is_aligned(grad);
         entry.grad = grad;
         if (!same) {
@@ -114,36 +115,34 @@ class CudaStep final : public StepBackend {
     auto* stream = static_cast<cudaStream_t>(args.stream);
     const DeviceScope scope(device_);
     auto* workspace = args.workspace.data();
-    if (Status bad = refresh_table(workspace, stream); !bad.ok()) return bad;
+    OCTAVO_TRY(refresh_table(workspace, stream));
 
-    const formula::Order order = formula::order_of(describe(config_.algorithm)->decay, args);
+    const formula::StepInputs inputs = formula::step_inputs(describe(config_.algorithm)->decay, args);
     const StepScalars& s = args.scalars;
     StepReport report;
-    report.pending = order.guard || s.found_inf != nullptr;
+    report.pending = inputs.guard || s.found_inf != nullptr;
     const bool on_device = report.pending || s.lr != nullptr || s.step != nullptr ||
                            s.loss_scale != nullptr || s.norm != nullptr || s.report != nullptr;
     StepParams params{};
-    // The host's constants are always used: they hold what no scalar on the device can change.
-    formula::Order host = order;
+    // The host's constants are always used: they contain what no scalar on the device can change.
+    formula::StepInputs host = inputs;
     host.scalars = {};
     host.guard = false;
     params.constants = prepare_on_host(algorithm_, host);
     if (on_device) {
       params.prepared = reinterpret_cast<const Prepared*>(workspace);
-      if (Status bad = decide_on_device(order, workspace, stream); !bad.ok()) return bad;
+      OCTAVO_TRY(decide_on_device(inputs, workspace, stream));
     }
-    for (const Launch& launch : launches_) {  // both passes of a rule that measures decode by old scales
+    for (const Launch& launch : launches_) {  // both passes of a rule with a trust ratio decode by old scales
       if (launch.panels == 0) continue;
       const cudaError_t error =
-          open_axes(table_of(launch, workspace), launch.tensors(), launch.axis_slots, stream);
-      if (error != cudaSuccess) return launch_failed("folding axis maxima", error);
+          open_rank1(table_of(launch, workspace), launch.tensors(), launch.rank1_slots, stream);
+      if (error != cudaSuccess) return launch_failed("folding rank-1 maxima", error);
     }
-    if (measures()) {
-      if (Status bad = measure(params, args.sums, workspace, stream); !bad.ok()) return bad;
-    }
+    if (has_trust_ratio()) OCTAVO_TRY(run_trust_ratio_pass(params, args.sums, workspace, stream));
     for (const Launch& launch : launches_) {
       if (launch.panels == 0) continue;
-      if (Status bad = find_maxima(launch, params, workspace, stream); !bad.ok()) return bad;
+      OCTAVO_TRY(find_maxima(launch, params, workspace, stream));
     }
     for (const Launch& launch : launches_) {
       const Status bad = launch.by_panels ? run_panels(launch, launch.kernel.panels->kernel,
@@ -164,50 +163,48 @@ class CudaStep final : public StepBackend {
   void forget_workspace() override { table_at_ = nullptr; }
 
  private:
-  [[nodiscard]] bool measures() const { return kRuleFacts[algorithm_].passes > 1; }
+  [[nodiscard]] bool has_trust_ratio() const { return kRuleFacts[algorithm_].passes > 1; }
 
-  // The kernels of a launch whose moments have axis scales.
-  Status prepare_axes(Launch& launch) const {
-    if (launch.kernel.axes == nullptr) return {};
-    const auto axes = prepare_kernel(tag(config_), *launch.kernel.axes, device_);
-    if (!axes.ok()) return axes.status();
-    launch.axes_shape = *axes;
+  // Prepares the kernels of a launch whose moments have rank-1 scales.
+  Status prepare_rank1(Launch& launch) const {
+    if (launch.kernel.rank1 == nullptr) return {};
+    const auto rank1 = prepare_kernel(tag(config_), *launch.kernel.rank1, device_);
+    if (!rank1.ok()) return rank1.status();
+    launch.rank1_shape = *rank1;
     if (!launch.by_panels) return {};
     const auto panels = prepare_kernel(tag(config_), *launch.kernel.panels, device_);
     if (!panels.ok()) return panels.status();
     launch.panel_shape = *panels;
     return {};
   }
-  // Axis scales: the new maxima, which the scales then are.
+  // Finds the new maxima of rank-1 scales and makes them the scales.
   Status find_maxima(const Launch& launch, const StepParams& params, std::byte* workspace,
                      cudaStream_t stream) const {
-    if (Status bad =
-            run_panels(launch, launch.kernel.axes->kernel, launch.axes_shape, params, workspace, stream);
-        !bad.ok())
-      return bad;
-    const cudaError_t error =
-        close_axes(params.prepared, table_of(launch, workspace), launch.tensors(), launch.axis_slots, stream);
-    return error == cudaSuccess ? Status() : launch_failed("publishing axis maxima", error);
+    OCTAVO_TRY(
+        run_panels(launch, launch.kernel.rank1->kernel, launch.rank1_shape, params, workspace, stream));
+    const cudaError_t error = close_rank1(params.prepared, table_of(launch, workspace), launch.tensors(),
+                                          launch.rank1_slots, stream);
+    return error == cudaSuccess ? Status() : launch_failed("publishing rank-1 maxima", error);
   }
   static TensorEntry* table_of(const Launch& launch, std::byte* workspace) {
     return reinterpret_cast<TensorEntry*>(workspace + launch.entries_at);
   }
 
-  // The first of two passes: sums of tiles, of tensors, and the ratios in the table.
-  Status measure(const StepParams& params, const SumHook& hook, std::byte* workspace,
-                 cudaStream_t stream) const {
+  // Runs the first of two passes: the sums of tiles, those of tensors, and the ratios in the table.
+  Status run_trust_ratio_pass(const StepParams& params, const SumHook& hook, std::byte* workspace,
+                              cudaStream_t stream) const {
     const auto sums_at = [&](std::int64_t at) { return reinterpret_cast<formula::Sums*>(workspace + at); };
     const auto entries_of = [&](const Launch& launch) { return table_of(launch, workspace); };
     formula::Sums* const sums = sums_at(sums_at_);
     cudaError_t error = cudaSuccess;
-    // What is not here has no sum, and must not keep what the hook added in an earlier step.
+    // Tensors without elements here have no sums, and must not keep the values that the hook added in an
+    // earlier step.
     if (hook.add != nullptr && tensors_ > 0)
       error = cudaMemsetAsync(sums, 0, static_cast<std::size_t>(tensors_) * sizeof *sums, stream);
     StepParams first = params;
     first.sums = sums_at(tiles_at_);
-    for (const Launch& launch : launches_) {
-      if (Status bad = run(launch, launch.kernel.measure, first, workspace, stream); !bad.ok()) return bad;
-    }
+    for (const Launch& launch : launches_)
+      OCTAVO_TRY(run(launch, launch.kernel.trust_ratio, first, workspace, stream));
     if (error == cudaSuccess && nodes_ > 0)
       error = add_tiles(params.prepared, sums_at(tiles_at_), nodes_, sums_at(nodes_at_), stream);
     for (const Launch& launch : launches_) {
@@ -225,7 +222,7 @@ class CudaStep final : public StepBackend {
   }
 
   void sort_tensors(std::span<const TensorArgs> tensors) {
-    using Key = std::tuple<StateFormat, WeightKind, bool>;  // the last: by panels
+    using Key = std::tuple<StateFormat, WeightKind, bool>;  // the last one: uses panels
     std::map<Key, std::vector<std::size_t>> by_kernel;
     tensors_ = static_cast<std::int64_t>(tensors.size());
     for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -234,7 +231,7 @@ class CudaStep final : public StepBackend {
       const StateFormat format =
           slots_.count == 0 ? StateFormat::fp32 : stored_format(spec.format, spec.ndim);
       const bool panels = step_kernel(algorithm_, format, kind_of(spec)).panels != nullptr &&
-                          goes_by_panels(view_of_spec(spec), block_of(spec.format, spec.block_size));
+                          uses_panels(view_of_spec(spec), block_of(spec.format, spec.block_size));
       by_kernel[{format, kind_of(spec), panels}].push_back(i);
     }
     // Small tensors with fp32 states are part of the launch of a format that has blocks.
@@ -244,13 +241,13 @@ class CudaStep final : public StepBackend {
         host = std::find_if(by_kernel.begin(), by_kernel.end(), [&](const auto& other) {
           const auto [format, kind, panels] = other.first;
           return kind == std::get<WeightKind>(plain->first) && default_block_size(format) > 0 &&
-                 !has_axis_scales(format);
+                 !has_rank1_scales(format);
         });
       }
       if (host == by_kernel.end() || !all_small(tensors, plain->second)) {
         ++plain;
       } else {
-        // These come first: they take a warp longest, and others must not wait for them at the end.
+        // These come first: they take a warp longest, and other warps must not wait for them at the end.
         host->second.insert(host->second.begin(), plain->second.begin(), plain->second.end());
         plain = by_kernel.erase(plain);
       }
@@ -263,13 +260,13 @@ class CudaStep final : public StepBackend {
       launch.kernel = step_kernel(algorithm_, format, kind);
       launch.by_panels = panels;
       for (std::int32_t s = 0; s < slots_.count; ++s) {
-        if (has_axis_scales(format, slots_.moment[static_cast<std::size_t>(s)]))
-          launch.axis_slots.slot[launch.axis_slots.count++] = s;
+        if (has_rank1_scales(format, slots_.moment[static_cast<std::size_t>(s)]))
+          launch.rank1_slots.slot[launch.rank1_slots.count++] = s;
       }
       for (const std::size_t i : list) add(launch, i, tensors[i]);
       TensorEntry end{};
       end.first_unit = static_cast<std::uint32_t>(launch.units);
-      end.axes.first_panel = static_cast<std::uint32_t>(launch.panels);
+      end.rank1.first_panel = static_cast<std::uint32_t>(launch.panels);
       launch.entries.push_back(end);
       launches_.push_back(std::move(launch));
     }
@@ -297,7 +294,7 @@ class CudaStep final : public StepBackend {
     entry.param_dtype = static_cast<std::uint8_t>(t.spec.param_dtype);
     entry.grad_dtype = static_cast<std::uint8_t>(t.spec.grad_dtype);
     const DType usual = launch.kind == WeightKind::f32 ? DType::f32 : DType::bf16;
-    // Of a format with two codecs a rule may see one, which has a size of its own.
+    // A rule may use one codec of a format with two, and that codec has its own default size.
     const bool default_block = entry.block == launch.kernel.block;
     entry.usual = t.spec.param_dtype == usual && t.spec.grad_dtype == usual && default_block ? 1 : 0;
     if (entry.block > 0) {
@@ -310,10 +307,10 @@ class CudaStep final : public StepBackend {
       entry.codes[s] = t.state[s].codes;
       entry.scales[s] = t.state[s].scales;
     }
-    if (launch.kernel.axes != nullptr) add_axes(launch, t.spec, entry);
+    if (launch.kernel.rank1 != nullptr) add_rank1(launch, t.spec, entry);
     entry.tensor = static_cast<std::uint32_t>(index);
     entry.first_tile = static_cast<std::uint32_t>(nodes_ * kTilesOfNode);
-    if (measures()) nodes_ += nodes_of(t.spec.numel);
+    if (has_trust_ratio()) nodes_ += nodes_of(t.spec.numel);
     set_alignment(launch, entry);
     const std::int64_t unit = std::max<std::int64_t>(kTile, entry.block);
     launch.units += (entry.numel + unit - 1) / unit;
@@ -321,39 +318,40 @@ class CudaStep final : public StepBackend {
     launch.tensor.push_back(index);
   }
 
-  [[nodiscard]] static AxisView view_of_spec(const TensorSpec& spec) {
+  [[nodiscard]] static Rank1View view_of_spec(const TensorSpec& spec) {
     return view_of({spec.shape.data(), static_cast<std::size_t>(spec.ndim)},
                    block_of(spec.format, spec.block_size));
   }
-  // Addresses are known only with the workspace; until then there are places in it, in floats.
-  void add_axes(Launch& launch, const TensorSpec& spec, TensorEntry& entry) {
-    entry.axes = view_of_spec(spec);
-    entry.axes.first_panel = static_cast<std::uint32_t>(launch.panels);
-    launch.panels += panels_of(entry.axes);
+  // Addresses are known only with the workspace; until then these are offsets in it, in floats.
+  void add_rank1(Launch& launch, const TensorSpec& spec, TensorEntry& entry) {
+    entry.rank1 = view_of_spec(spec);
+    entry.rank1.first_panel = static_cast<std::uint32_t>(launch.panels);
+    launch.panels += panels_of(entry.rank1);
     const std::int64_t maxima =
-        whole_quads(launch.axis_slots.count * cpu::axis_maxima_count({spec.shape.data(), spec.ndim}));
-    axes_of_.push_back({launches_.size(), launch.tensor.size(), axes_floats_, axes_floats_ + maxima});
-    axes_floats_ += maxima + launch.axis_slots.count * folded_floats(entry.axes);
+        whole_quads(launch.rank1_slots.count * cpu::rank1_maxima_count({spec.shape.data(), spec.ndim}));
+    rank1_of_.push_back({launches_.size(), launch.tensor.size(), rank1_floats_, rank1_floats_ + maxima});
+    rank1_floats_ += maxima + launch.rank1_slots.count * folded_floats(entry.rank1);
   }
 
-  // Tiles are quick where all buffers but the gradient are aligned and the kernel has a way for the format
-  // and its blocks.
+  // Tiles are quick if all buffers but the gradient are aligned and the kernel has a vectorized path for the
+  // format and its blocks.
   static void set_alignment(const Launch& launch, TensorEntry& entry) {
     entry.aligned = is_aligned(entry.grad) ? 1 : 0;
-    // Axis scales are looked up by rows: chunks must not cross them, and 32 bits count them.
-    const bool axes = launch.kernel.axes != nullptr;
-    const bool rows = !axes || (entry.axes.columns % kChunk == 0 && entry.block <= kTile &&
-                                entry.numel / kChunk <= 0xFFFFFFFFLL);
+    // Rank-1 scales are looked up by rows: chunks must not cross rows, and 32 bits must suffice to count
+    // them.
+    const bool rank1 = launch.kernel.rank1 != nullptr;
+    const bool rows = !rank1 || (entry.rank1.columns % kChunk == 0 && entry.block <= kTile &&
+                                 entry.numel / kChunk <= 0xFFFFFFFFLL);
     const bool quick = launch.kernel.quick && others_aligned(entry) && entry.plain == 0 && rows;
     const bool large = entry.block > kTile;
     const std::int64_t tiles = std::min(entry.numel / kTile, kMaxQuickUnits);
-    entry.axes.quick = quick && axes ? 1 : 0;
+    entry.rank1.quick = quick && rank1 ? 1 : 0;
     entry.quick_units = quick && !large ? static_cast<std::uint32_t>(tiles) : 0;
     entry.quick_large = quick && large && tiles < kMaxQuickUnits ? 1 : 0;
-    // An end of whole chunks is quick, too; without blocks, one of at least half a tile.
+    // An end of complete chunks is quick, too; without blocks, an end of at least half a tile is.
     const std::int64_t end = entry.numel - tiles * kTile;
     const bool whole = entry.block > 0 ? end % kChunk == 0 : end % (kChunk / 2) == 0 && end >= kTile / 2;
-    entry.quick_end = quick && !axes && end < kTile && whole && (large || end > 0) ? 1 : 0;
+    entry.quick_end = quick && !rank1 && end < kTile && whole && (large || end > 0) ? 1 : 0;
   }
   [[nodiscard]] static bool others_aligned(const TensorEntry& entry) {
     bool good = is_aligned(entry.param) && is_aligned(entry.residual);
@@ -361,8 +359,8 @@ class CudaStep final : public StepBackend {
     return good;
   }
 
-  // The workspace: what a step decides, its count of non-finite elements, tables and maps, axis maxima, step
-  // counts, and the sums of a rule that measures.
+  // Lays out the workspace: the decision of a step, its count of non-finite elements, tables and maps, rank-1
+  // maxima, step counts, and the sums of a rule with a trust ratio.
   void lay_out() {
     std::int64_t at = aligned(sizeof(Prepared)) + kAlignment;
     for (Launch& launch : launches_) {
@@ -375,13 +373,13 @@ class CudaStep final : public StepBackend {
       launch.panel_map_at = at;
       at += aligned(4 * ((launch.panels + kMapStep - 1) / kMapStep));
     }
-    axes_at_ = at;
-    counts_at_ = axes_at_ + aligned(4 * axes_floats_);
+    rank1_at_ = at;
+    counts_at_ = rank1_at_ + aligned(4 * rank1_floats_);
     tiles_at_ = counts_at_ + aligned(static_cast<std::int64_t>(counts_.size() * sizeof(counts_[0])));
     constexpr auto kSize = static_cast<std::int64_t>(sizeof(formula::Sums));
     nodes_at_ = tiles_at_ + aligned(kSize * nodes_ * kTilesOfNode);
     sums_at_ = nodes_at_ + aligned(kSize * nodes_);
-    workspace_bytes_ = measures() ? sums_at_ + kSize * tensors_ : tiles_at_;
+    workspace_bytes_ = has_trust_ratio() ? sums_at_ + kSize * tensors_ : tiles_at_;
   }
   static std::int64_t counter_at() { return aligned(sizeof(Prepared)); }
 
@@ -392,17 +390,17 @@ class CudaStep final : public StepBackend {
       return launch_failed("asking for the capture status", error);
     const bool whole = use.live || use.ended != table_ended_ || table_at_ != workspace;
     if (!whole && grads_fresh_) return {};
-    auto* axes = reinterpret_cast<float*>(workspace + axes_at_);
-    for (const AxesOf& of : axes_of_) {
+    auto* rank1 = reinterpret_cast<float*>(workspace + rank1_at_);
+    for (const Rank1Of& of : rank1_of_) {
       TensorEntry& entry = launches_[of.launch].entries[of.entry];
-      entry.new_scales = axes + of.maxima_at;
-      entry.axes.folded = axes + of.folded_at;
+      entry.new_scales = rank1 + of.maxima_at;
+      entry.rank1.folded = rank1 + of.folded_at;
     }
     if (whole && !counts_.empty()) {
       const cudaError_t error = upload(std::as_bytes(std::span(counts_)), workspace + counts_at_, stream);
       if (error != cudaSuccess) return launch_failed("writing the table of step counts", error);
     }
-    if (whole && nodes_ > 0) {  // tiles that no tensor has stay zero
+    if (whole && nodes_ > 0) {  // tiles without a tensor stay zero
       const auto bytes = static_cast<std::size_t>(nodes_at_ - tiles_at_);
       const cudaError_t error = cudaMemsetAsync(workspace + tiles_at_, 0, bytes, stream);
       if (error != cudaSuccess) return launch_failed("clearing the sums of tiles", error);
@@ -438,22 +436,22 @@ class CudaStep final : public StepBackend {
     return {};
   }
 
-  Status decide_on_device(const formula::Order& order, std::byte* workspace, cudaStream_t stream) {
+  Status decide_on_device(const formula::StepInputs& inputs, std::byte* workspace, cudaStream_t stream) {
     auto* counter = reinterpret_cast<std::int64_t*>(workspace + counter_at());
-    const bool counting = formula::must_count(order);
+    const bool counting = formula::must_count(inputs);
     if (counting) {
       if (const cudaError_t error = cudaMemsetAsync(counter, 0, sizeof *counter, stream);
           error != cudaSuccess)
         return launch_failed("clearing a counter", error);
       for (const Launch& launch : launches_) {
         const cudaError_t error =
-            count_nonfinite(order, reinterpret_cast<const TensorEntry*>(workspace + launch.entries_at),
+            count_nonfinite(inputs, reinterpret_cast<const TensorEntry*>(workspace + launch.entries_at),
                             reinterpret_cast<const std::uint32_t*>(workspace + launch.map_at), launch.units,
                             counter, blocks_, stream);
         if (error != cudaSuccess) return launch_failed("count_kernel", error);
       }
     }
-    const cudaError_t error = prepare(algorithm_, order, counting ? counter : nullptr,
+    const cudaError_t error = prepare(algorithm_, inputs, counting ? counter : nullptr,
                                       reinterpret_cast<Prepared*>(workspace), stream);
     return error == cudaSuccess ? Status() : launch_failed("prepare_kernel", error);
   }
@@ -479,7 +477,7 @@ class CudaStep final : public StepBackend {
     void* arguments[] = {&params};
     const std::int64_t warps = shape.threads / 32;
     const auto grid = std::min<std::int64_t>(blocks_, (units + warps - 1) / warps);
-    // The last units are taken one by one, and so are all of a small launch.
+    // The last units are processed one by one, and so are all units of a small launch.
     const std::int64_t together = launch.kernel.together;
     params.grouped = static_cast<std::uint32_t>(std::max<std::int64_t>(units - grid * warps * together, 0) /
                                                 together * together);
@@ -499,7 +497,7 @@ class CudaStep final : public StepBackend {
     return failed(tag(config_) + " " + what + " on cuda:" + std::to_string(device_), error);
   }
 
-  struct AxesOf {
+  struct Rank1Of {
     std::size_t launch, entry;
     std::int64_t maxima_at, folded_at;
   };
@@ -508,14 +506,14 @@ class CudaStep final : public StepBackend {
   const std::size_t algorithm_;
   const SlotList slots_;
   const int device_;
-  const std::vector<std::int64_t*> counts_;  // advanced besides StepScalars::step
+  const std::vector<std::int64_t*> counts_;  // incremented in addition to StepScalars::step
   int blocks_ = 1;
   std::vector<Launch> launches_;
   std::int64_t tensors_ = 0;
-  std::vector<AxesOf> axes_of_;
-  std::int64_t nodes_ = 0, tiles_at_ = 0, nodes_at_ = 0, sums_at_ = 0;  // where the rule measures
-  std::int64_t axes_floats_ = 0, axes_at_ = 0, counts_at_ = 0, workspace_bytes_ = 0;
-  const std::byte* table_at_ = nullptr;  // the workspace that holds the table
+  std::vector<Rank1Of> rank1_of_;
+  std::int64_t nodes_ = 0, tiles_at_ = 0, nodes_at_ = 0, sums_at_ = 0;  // for rules with a trust ratio
+  std::int64_t rank1_floats_ = 0, rank1_at_ = 0, counts_at_ = 0, workspace_bytes_ = 0;
+  const std::byte* table_at_ = nullptr;  // the workspace with the table
   std::uint64_t table_ended_ = 0;        // GraphUse::ended when the table was written
   bool grads_fresh_ = true;
 };
@@ -526,9 +524,9 @@ class CudaStep final : public StepBackend {
 Result<std::unique_ptr<StepBackend>> make_cuda_step(const GroupConfig& config,
                                                     std::span<const TensorArgs> tensors,
                                                     std::span<std::int64_t* const> counts) {
-  if (Status bad = cuda::check_device(tag(config), config.device.index); !bad.ok()) return bad;
+  OCTAVO_TRY(cuda::check_device(tag(config), config.device.index));
   auto backend = std::make_unique<cuda::CudaStep>(config, algorithm_index(config), counts);
-  if (Status bad = backend->bind(tensors); !bad.ok()) return bad;
+  OCTAVO_TRY(backend->bind(tensors));
   return std::unique_ptr<StepBackend>(std::move(backend));
 }
 

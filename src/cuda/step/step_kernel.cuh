@@ -1,62 +1,42 @@
 // The step on a GPU: one launch over all tensors of a group, one template for every algorithm, format and
-// weight store. A warp takes a tile of 512 elements: load, decode, formula, maximum, encode, store, without
-// leaving its registers and without waiting for another warp.
+// weight store. A warp processes a tile of 512 elements: load, decode, formula, maximum, encode, store,
+// without leaving its registers and without waiting for another warp.
 //
-// Step is a chain of classes, one a file: which tile comes next (units.cuh), how it gets to registers
-// (fetch.cuh), the formula over eight elements (update.cuh), a tile with blocks
-// (block_tile.cuh) or without (plain_tile.cuh), and the pass that measures (measure_pass.cuh).
-// Chunks that are whole, aligned (gradients may lie anywhere) and in range go that way, by vectors and
-// without branches; the rest, element by element in the scalar lane (slow_path.cuh), with the same results.
+// Step is a chain of classes, one per file: the next tile (units.cuh), its path to registers (fetch.cuh), the
+// formula over eight elements (update.cuh), a tile with blocks (block_tile.cuh) or without (plain_tile.cuh),
+// and the first pass of a trust ratio (trust_ratio_pass.cuh). Chunks that are complete, aligned (gradients
+// may have any address) and in range use these vectorized paths without branches. All others are processed
+// element by element in the scalar lane (slow_path.cuh), with the same results.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "cuda/step/measure_pass.cuh"
 #include "cuda/step/slow_path.cuh"
+#include "cuda/step/trust_ratio_pass.cuh"
 
 namespace octavo::cuda {
 
 template <class Algo, class Format, WeightKind kKind>
-class Step : StepMeasure<Algo, Format, kKind> {
-  using Base = StepMeasure<Algo, Format, kKind>;
+class Step : StepTrustRatio<Algo, Format, kKind> {
+  using Base = StepTrustRatio<Algo, Format, kKind>;
   using Slow = SlowStep<Algo, Format, kKind>;
-  using Base::answer;
-  using Base::ask;
-  using Base::entry;
-  using Base::fetch;
-  using Base::finish;
-  using Base::kFetches;
-  using Base::kLarge;
-  using Base::kQuick;
-  using Base::kUnaligned;
-  using Base::kUsual;
-  using Base::lane_;
-  using Base::large_unit;
-  using Base::nothing;
-  using Base::params_;
-  using Base::prepared_;
-  using Base::quick;
-  using Base::sort_grads;
-  using Base::stages_;
-  using Base::unit_of;
-  using typename Base::Arrays;
-  using typename Base::Work;
+  using Base::broadcast_unit, Base::request_unit, Base::entry, Base::fetch, Base::finish, Base::kFetches,
+      Base::kLarge, Base::kQuick, Base::kUnaligned, Base::kUsual, Base::lane_, Base::large_unit,
+      Base::nothing, Base::params_, Base::prepared_, Base::quick, Base::sort_grads, Base::stages_,
+      Base::unit_of, typename Base::Arrays, typename Base::Work;
 
  public:
-  using Base::Base;
-  using Base::kHasQuick;
-  using Base::kTogether;
-  using typename Base::Map;
+  using Base::Base, Base::kHasQuick, Base::kTogether, typename Base::Map;
 
-  // Takes a few neighbouring units at a time until none are left, so that warps with slow units take fewer.
-  // The next ones are requested early, because the answer takes as long as a memory access.
-  // `kMeasure`: the first of a rule's two passes, which writes sums alone.
-  template <bool kMeasure>
+  // Processes a few neighbouring units at a time until none are left, so that warps with slow units get
+  // fewer. The next units are requested early, because the answer takes as long as a memory access.
+  // `kSumsOnly`: the first of a rule's two passes, which writes only sums.
+  template <bool kSumsOnly>
   __device__ void run(std::uint32_t warps) const {
-    std::uint32_t unit = unit_of(answer(ask()));
-    std::uint32_t asked = ask();
+    std::uint32_t unit = unit_of(broadcast_unit(request_unit()));
+    std::uint32_t requested = request_unit();
     Work now{};
     if (unit < params_.units) {
-      now = Base::template find<kMeasure>(unit, nothing());
+      now = Base::template find<kSumsOnly>(unit, nothing());
       now.stage = stages_;
       fetch(now);
     }
@@ -65,8 +45,8 @@ class Step : StepMeasure<Algo, Format, kKind> {
     while (more) {
       const std::uint32_t this_unit = unit;
       if (++unit % kTogether == 0 || unit > params_.grouped) {
-        unit = unit_of(answer(asked));
-        if (unit < params_.units) asked = ask();
+        unit = unit_of(broadcast_unit(requested));
+        if (unit < params_.units) requested = request_unit();
       }
       more = unit < params_.units;
       Work next;
@@ -74,7 +54,7 @@ class Step : StepMeasure<Algo, Format, kKind> {
         next = now;
         ++next.index;
         if (unit != this_unit + 1 || next.index >= now.quick_units)
-          next = Base::template find<kMeasure>(unit, now);
+          next = Base::template find<kSumsOnly>(unit, now);
         next.stage = now.stage == stages_ ? stages_ + Arrays::kStageBytes : stages_;
         fetch(next);
       }
@@ -83,9 +63,9 @@ class Step : StepMeasure<Algo, Format, kKind> {
         wait_copies();
       }
       if (quick(now) || large_unit(now)) {
-        tile<kMeasure>(now);
+        tile<kSumsOnly>(now);
       } else {
-        slow<kMeasure>(now);
+        slow<kSumsOnly>(now);
       }
       now = next;
     }
@@ -93,43 +73,43 @@ class Step : StepMeasure<Algo, Format, kKind> {
   }
 
  private:
-  template <bool kMeasure>
+  template <bool kSumsOnly>
   __device__ void slow(const Work& now) const {
     const TensorEntry& t = entry(now);
     const std::int64_t at = static_cast<std::int64_t>(now.index) * (t.block > kTile ? t.block : kTile);
-    if constexpr (kMeasure) {
-      Slow::measure_unit(params_, prepared_, t, at);
+    if constexpr (kSumsOnly) {
+      Slow::sum_unit(params_, prepared_, t, at);
     } else {
       Slow::run(prepared_, t, at);
     }
   }
-  // A quick tile, or a slow one where it turns out to be.
-  template <bool kMeasure>
+  // Processes a quick tile, or a slow one if it turns out to be slow.
+  template <bool kSumsOnly>
   __device__ void tile(Work& now) const {
     if constexpr (kQuick) {
       if ((now.flags & kUsual) != 0) {
-        if (!tile<kMeasure, true>(now)) slow<kMeasure>(now);
+        if (!tile<kSumsOnly, true>(now)) slow<kSumsOnly>(now);
       } else {
         if (kStaged && (now.flags & (kUnaligned | kLarge)) == kUnaligned) sort_grads(entry(now), now, lane_);
-        if (!tile<kMeasure, false>(now)) slow<kMeasure>(now);
+        if (!tile<kSumsOnly, false>(now)) slow<kSumsOnly>(now);
       }
     }
   }
-  // Returns false if an element of the warp is out of range; nothing was written then.
-  template <bool kMeasure, bool kKnown>
+  // Returns false if an element of the warp is out of range; then nothing was written.
+  template <bool kSumsOnly, bool kKnown>
   __device__ bool tile(Work& now) const {
-    if constexpr (kMeasure) {
-      return Base::template measure_tile<kKnown>(now);
+    if constexpr (kSumsOnly) {
+      return Base::template sum_tile<kKnown>(now);
     } else {
       return Base::template step_tile<kKnown>(now);
     }
   }
 };
 
-template <bool kMeasure, class Algo, class Format, WeightKind kKind>
+template <bool kSumsOnly, class Algo, class Format, WeightKind kKind>
 __device__ inline void run_step(const StepParams& params) {
   start_pass<Format>(params, [&](const Prepared& prepared, std::uint32_t warp, std::uint32_t warps) {
-    Step<Algo, Format, kKind>(params, prepared, warp).template run<kMeasure>(gridDim.x * warps);
+    Step<Algo, Format, kKind>(params, prepared, warp).template run<kSumsOnly>(gridDim.x * warps);
   });
 }
 
@@ -139,10 +119,10 @@ __global__ void __launch_bounds__(Step<Algo, Format, kKind>::Map::threads(kArch)
   run_step<false, Algo, Format, kKind>(params);
 }
 
-// The first pass of a rule that measures.
+// The first pass of a rule with a trust ratio.
 template <class Algo, class Format, WeightKind kKind>
 __global__ void __launch_bounds__(Step<Algo, Format, kKind>::Map::threads(kArch), 1)
-    measure_kernel(const __grid_constant__ StepParams params) {
+    trust_ratio_kernel(const __grid_constant__ StepParams params) {
   run_step<true, Algo, Format, kKind>(params);
 }
 

@@ -1,9 +1,9 @@
-// How a lane's share of a tile comes and goes. Where the hardware copies to shared memory in the background
-// (compute capability 8 and later) each lane asks for its share of the next tile before it works on this one,
-// so that no register waits for memory; elsewhere it loads when it needs. No lane reads what another has
-// fetched, so nothing is synchronised, except for gradients at an address that is not a multiple of sixteen
-// (a view into a bucket): the warp copies those word by word as they lie in memory, and then sorts them.
-// Results go from registers to memory.
+// Moves a lane's share of a tile between memory and registers. If the architecture has asynchronous copies to
+// shared memory (compute capability 8 and later), each lane requests its share of the next tile before it
+// processes the current one, so that no register waits for memory; otherwise it loads when needed. No lane
+// reads another lane's data, so no synchronization is needed, except for gradients at an address that is not
+// a multiple of sixteen (a view into a bucket): the warp copies those word by word in the order of memory and
+// then sorts them. Results go from registers to memory.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -30,21 +30,20 @@ struct WordOf<16> {
   using Type = uint4;
 };
 
-// Eight elements of a lane in an array of kBits an element: kBits bytes. They are neighbours or, with kQuads,
-// two groups of four that are kQuadApart elements apart, so that fp32 arrays too are touched sixteen bytes a
-// lane and without gaps.
+// Eight elements of a lane in an array of kBits per element, in kBits bytes. They are neighbours or, with
+// kQuads, two groups of four that are kQuadApart elements apart, so that fp32 arrays, too, are accessed with
+// sixteen bytes per lane and without gaps.
 inline constexpr int kQuadApart = kTile / 4;
 template <int kBits, bool kQuads>
 struct Eight {
   static constexpr int kPieces = kQuads || kBits > 16 ? 2 : 1;
-  static constexpr int kBytes = kBits / kPieces;                        // of a piece
+  static constexpr int kBytes = kBits / kPieces;                        // bytes per piece
   static constexpr int kApart = (kQuads ? kQuadApart : 4) * kBits / 8;  // bytes from piece to piece
   using Word = typename WordOf<kBytes>::Type;
   Word piece[kPieces];
 };
 
-// `kOnce`: nothing else of the touched sectors will be asked for, so they need not pass through the
-// first-level cache.
+// `kOnce`: no other access uses the same sectors, so they bypass the first-level cache.
 template <int kBytes, bool kOnce>
 __device__ inline void copy_async(std::uint32_t to, const void* from) {
   if constexpr (kBytes == 16 && kOnce) {
@@ -57,7 +56,7 @@ __device__ inline void copy_async(std::uint32_t to, const void* from) {
   }
 }
 __device__ inline void end_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until all but the last group of copies are there.
+// Waits until all but the last group of copies have arrived.
 __device__ inline void wait_copies() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
 __device__ inline void wait_all_copies() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
 
@@ -88,35 +87,36 @@ __device__ inline void shared_store(std::uint32_t address, const V& value) {
   }
 }
 
-// Places in a tensor are counted in chunks or, where lanes hold two groups of four, in those: whole bytes in
-// every format, and 32 bits for any tensor that a GPU holds (later tiles take the slow path).
+// Positions in a tensor are counted in chunks or, if lanes have two groups of four, in those groups. So they
+// are complete bytes in every format and fit 32 bits for any tensor on a GPU (later tiles use the slow path).
 template <bool kQuads>
 inline constexpr int kUnit = kQuads ? kChunk / 2 : kChunk;
 
-// Where a warp's copies go, and the lane, which is kept in a register.
+// The destination of a warp's copies, and the lane, which stays in a register.
 struct Stage {
   std::uint32_t at;
   std::uint32_t lane;
 };
 
-// One array of a tile: kBits an element, `kAt` bytes from the start of a warp's stage.
+// One array of a tile: kBits per element, `kAt` bytes from the start of a warp's stage.
 template <int kBits, bool kQuads, int kAt>
 struct ArrayIo {
   using Share = Eight<kBits, kQuads>;
   using Word = typename Share::Word;
 
-  static constexpr std::int64_t kStep = kUnit<kQuads> * kBits / 8;  // bytes of a unit
+  static constexpr std::int64_t kStep = kUnit<kQuads> * kBits / 8;  // bytes per unit
   static __device__ const char* at(const void* base, std::uint32_t place) {
     return static_cast<const char*>(base) + kStep * place;
   }
 
-  // Both chunks of a lane: from `first` on, and `apart` further. Places are counted in units of kUnit.
+  // Fetches both chunks of a lane: from `first` on, and `apart` further. Positions are counted in units of
+  // kUnit.
   static __device__ void fetch(Stage stage, const void* base, std::uint32_t first, std::uint32_t apart) {
     const char* from = at(base, first);
     fetch_chunk<0>(stage, from);
     fetch_chunk<1>(stage, from + kStep * apart);
   }
-  // One chunk, to the place of the one that `take` calls kIndex.
+  // Fetches one chunk to the location that `read` calls kIndex.
   template <int kIndex>
   static __device__ void fetch_chunk(Stage stage, const char* from) {
 #pragma unroll
@@ -125,7 +125,7 @@ struct ArrayIo {
                                                                from + p * Share::kApart);
   }
   template <int kIndex>
-  static __device__ Share take(Stage stage) {
+  static __device__ Share read(Stage stage) {
     Share out;
 #pragma unroll
     for (int p = 0; p < Share::kPieces; ++p) out.piece[p] = shared_load<Word>(address(stage, kIndex, p));
@@ -137,7 +137,7 @@ struct ArrayIo {
     for (int p = 0; p < Share::kPieces; ++p) out.piece[p] = load<Word>(at(base, place), p * Share::kApart);
     return out;
   }
-  // The same for any address of an element, by single elements.
+  // Loads from any element's address, element by element.
   static __device__ Share get_any(const void* base, std::uint32_t place) {
     Share out;
     auto* words = reinterpret_cast<std::uint32_t*>(&out);
@@ -153,7 +153,7 @@ struct ArrayIo {
     }
     return out;
   }
-  // `fetch` for any address of a word.
+  // Works like `fetch` for any address of a word.
   static __device__ void fetch_by_words(Stage stage, const void* base, std::uint32_t first,
                                         std::uint32_t apart) {
 #pragma unroll
@@ -167,8 +167,9 @@ struct ArrayIo {
       }
     }
   }
-  // `fetch` for any address of an element: a tile's first `bytes`, in words as they lie in memory. At an odd
-  // number of halves the first word begins one half early, and what is the last half of `bytes` is not there.
+  // Works like `fetch` for any address of an element: it copies a tile's first `bytes` in words in the order
+  // of memory. At an odd number of halves, the first word begins one half early, and the last half of `bytes`
+  // is missing.
   static __device__ void fetch_words(Stage stage, const char* tile, std::uint32_t bytes) {
     const std::uint32_t mine = stage.lane * 4U;
     const char* from = tile - (kBits < 32 ? reinterpret_cast<std::uintptr_t>(tile) & 2U : 0U) + mine;
@@ -177,12 +178,12 @@ struct ArrayIo {
     for (int i = 0; i < kTile * kBits / 8; i += 128)
       if (i + mine < bytes) copy_async<4, false>(stage.at + kAt + i + mine, from + i);
   }
-  // Moves both chunks of every lane, `first` and `apart` counted from the tile's start, to where `take` has
-  // them.
+  // Moves both chunks of every lane, `first` and `apart` counted from the tile's start, to where `read`
+  // expects them.
   static __device__ void sort_words(Stage stage, const char* tile, std::uint32_t bytes, std::uint32_t first,
                                     std::uint32_t apart) {
     const bool odd = kBits < 32 && (reinterpret_cast<std::uintptr_t>(tile) & 2U) != 0;
-    __syncwarp();  // the copies of all lanes are there
+    __syncwarp();  // the copies of all lanes have arrived
     Word words[2 * Share::kPieces];
 #pragma unroll
     for (int i = 0; i < 2 * Share::kPieces; ++i) {
@@ -191,12 +192,13 @@ struct ArrayIo {
       words[i] = shared_load<Word>(stage.at + kAt + from);
       if (odd) shift_half(words[i], stage, tile, bytes, from + Share::kBytes);
     }
-    __syncwarp();  // all have read
+    __syncwarp();  // all lanes have read
 #pragma unroll
     for (int i = 0; i < 2 * Share::kPieces; ++i)
       shared_store(address(stage, i / Share::kPieces, i % Share::kPieces), words[i]);
   }
-  // `further`: units that are added to the address, at no cost where they are known at compile time.
+  // `further` is the number of units added to the address, which costs nothing if it is known at compile
+  // time.
   static __device__ void put(void* base, std::uint32_t place, const Share& words, std::uint32_t further = 0) {
     void* to = const_cast<char*>(at(base, place) + kStep * further);
 #pragma unroll
@@ -206,7 +208,7 @@ struct ArrayIo {
  private:
   static constexpr int kPieceWords = Share::kBytes / 4;
 
-  // Words that begin one half early lose it and get the half that ends at byte `end` of the tile.
+  // Words that begin one half early lose that half and get the one that ends at byte `end` of the tile.
   static __device__ void shift_half(Word& piece, Stage stage, const char* tile, std::uint32_t bytes,
                                     std::uint32_t end) {
     const std::uint32_t next =
@@ -228,18 +230,19 @@ struct TileArrays {
   static constexpr int kSlots = sizeof...(kSlotBits);
   static constexpr bool kQuads = !kBlocked;
   static constexpr bool kWideWeights = kKind == WeightKind::f32;
-  static constexpr bool kSplitsSectors = kWideWeights && kBlocked;  // two pieces a chunk, sixteen bytes each
+  static constexpr bool kSplitsSectors =
+      kWideWeights && kBlocked;  // two pieces per chunk, sixteen bytes each
   static constexpr int kParamBits = kWideWeights ? 32 : 16;
   static constexpr int kResidualBits = kKind == WeightKind::residual16  ? 16
                                        : kKind == WeightKind::residual8 ? 8
                                                                         : 0;
-  // Sixteen values of a moment, or what weighs as much: a lane has these until the block's maximum is known.
+  // The number of arrays of sixteen values that a lane keeps in registers until the block's maximum is known.
   static constexpr int kHeld = kSlots + (kBlocked && kResidualBits > 0 ? 1 : 0);
   static constexpr int bytes(int bits) { return kTile * bits / 8; }
   static constexpr int kResidualAt = bytes(kParamBits);
   static constexpr int kGradAt = kResidualAt + bytes(kResidualBits);
   static constexpr int kCodesAt = kGradAt + bytes(kParamBits);
-  // The slots' bits, and a zero where there are none.
+  // Returns the slots' bits, or zero if there are none.
   static constexpr int slot_bits(int slot) {
     const int bits[] = {kSlotBits..., 0};
     return bits[slot];
@@ -249,9 +252,9 @@ struct TileArrays {
     for (int k = 0; k < slot; ++k) at += bytes(slot_bits(k));
     return at;
   }
-  static constexpr int kScalesAt = codes_at(kSlots);  // one a lane and slot
+  static constexpr int kScalesAt = codes_at(kSlots);  // one scale per lane and slot
   static constexpr int kStageBytes = kScalesAt + (kBlocked ? kSlots * 128 : 0);
-  static constexpr int kColumnBytes = 0;  // of a warp: scales of columns, where a step goes by panels
+  static constexpr int kColumnBytes = 0;  // per warp: scales of columns, if a step uses panels
   static __device__ std::uint32_t scale_at(Stage stage, int slot) {
     return stage.at + stage.lane * 4U + kScalesAt + static_cast<std::uint32_t>(slot) * 128U;
   }
@@ -262,48 +265,48 @@ struct TileArrays {
   using Grad = ArrayIo<kWide ? 32 : 16, kQuads, kGradAt>;
   template <int kSlot>
   using Codes = ArrayIo<slot_bits(kSlot), kQuads, codes_at(kSlot)>;
-  // Of gradients wider than the weights a stage has room for one chunk at a time.
+  // A stage has space for one chunk at a time of gradients that are wider than the weights.
   static constexpr bool halved(bool wide) { return wide && !kWideWeights; }
 };
 
-// A tensor's entry in shared memory, where it is a few cycles away: the first-level cache is small beside the
-// stages, and what streams through it leaves nothing there.
+// A tensor's entry in shared memory, where an access takes a few cycles. The first-level cache is small
+// compared with the stages, and streaming data evicts the entry from it.
 inline constexpr int kEntryBytes = (static_cast<int>(sizeof(TensorEntry)) + 127) / 128 * 128;
 
-// Bytes that the system takes, below those of a block.
+// Shared memory that the system uses, below that of a block.
 inline constexpr int kReservedShared = 1024;
 
-// Shared memory of a block: the codec's tables, and two stages for each warp. Copies of decoding tables start
-// at a multiple of 64 KB; stages fill the room before them first.
+// The shared memory of a block: the codec's tables, and two stages for each warp. Copies of decoding tables
+// start at a multiple of 64 KB; stages fill the space before them first.
 template <class Codes, class Arrays>
 struct SharedMap {
   static constexpr int kEntriesAt = 2 * Arrays::kStageBytes;
   static_assert(kEntriesAt % 128 == 0);
-  // Registers of a thread. With weights, gradients and addresses the compiler fits two moments into 96, but
-  // not the residuals of masters besides.
+  // The registers of a thread. With weights, gradients and addresses, the compiler fits two moments into 96
+  // registers, but not the residuals of masters in addition.
   static constexpr int kRegisters = 64 + 16 * (Arrays::kHeld > 2 ? Arrays::kHeld : 2);
 
   static constexpr bool staged(int arch) { return Codes::kQuick && has_async_copies(arch); }
-  // Where lanes fetch sectors in halves, the first-level cache joins them, and a block of this size leaves it
-  // twice as much as a larger one.
+  // If lanes fetch sectors in halves, the first-level cache joins them, and a block of this size leaves twice
+  // as much cache as a larger one.
   static constexpr int kLeavesCache = 195 * 1024;
-  // Where shared memory is smaller, warps are worth more than their entries. And where the cache joins
-  // sectors, it must not lose that half.
-  static constexpr bool keeps_entries(int arch) {
+  // If shared memory is small, more warps are better than cached entries. And if the cache joins sectors, it
+  // must not be halved.
+  static constexpr bool caches_entries(int arch) {
     if (!staged(arch) || shared_limit(arch) <= 200 * 1024) return false;
     return !Arrays::kSplitsSectors || bytes_with(arch, kEntriesAt) > kLeavesCache;
   }
-  // Of a warp: two stages, the entries of the tensors of both tiles, and scales of columns, which must not
-  // cost a warp.
+  // Bytes of a warp: two stages, the entries of the tensors of both tiles, and scales of columns, which must
+  // not reduce the number of warps.
   static constexpr int columns_at(int arch) {
-    return kEntriesAt + (keeps_entries(arch) ? 2 * kEntryBytes : 0);
+    return kEntriesAt + (caches_entries(arch) ? 2 * kEntryBytes : 0);
   }
-  static constexpr bool keeps_columns(int arch) {
+  static constexpr bool caches_columns(int arch) {
     const int with = columns_at(arch) + Arrays::kColumnBytes;
-    return keeps_entries(arch) && warps_with(arch, with) == warps_with(arch, columns_at(arch));
+    return caches_entries(arch) && warps_with(arch, with) == warps_with(arch, columns_at(arch));
   }
   static constexpr int warp_bytes(int arch) {
-    return columns_at(arch) + (keeps_columns(arch) ? Arrays::kColumnBytes : 0);
+    return columns_at(arch) + (caches_columns(arch) ? Arrays::kColumnBytes : 0);
   }
   static constexpr int start(int arch) { return Codes::copied(arch) ? kReservedShared : 0; }
   static constexpr int stages_at(int arch) { return (Codes::table_bytes(arch) + 127) / 128 * 128; }
@@ -320,8 +323,8 @@ struct SharedMap {
   }
 
  private:
-  // With so many bytes for each warp: those whose stages lie before the copies, those whose stages fit, those
-  // that there are, and the bytes of all.
+  // With `each` bytes per warp: the number of warps whose stages fit before the copies, the number whose
+  // stages fit, the number of warps, and the total bytes.
   static constexpr int early(int arch, int each) {
     return (kCopiesAlignment - kReservedShared - stages_at(arch)) / each;
   }
@@ -329,7 +332,7 @@ struct SharedMap {
     if (!staged(arch)) return kMostThreads / 32;
     const int limit = shared_limit(arch);
     if (Codes::copied(arch)) return early(arch, each) + (limit - kCopiesEnd - kReservedShared) / each;
-    // Without copies of tables there are warps enough, and the cache is worth more than the last of them.
+    // Without copies of tables there are enough warps, and the cache is worth more than the last of them.
     const int most = Arrays::kSplitsSectors && limit > kLeavesCache ? kLeavesCache : limit;
     return (most - stages_at(arch)) / each;
   }

@@ -1,5 +1,5 @@
-// What every part of a step on a GPU knows: the moments of an algorithm, where a lane's share of a tile lies,
-// the range of moments and the scales of a block.
+// The properties that every part of a step on a GPU uses: the moments of an algorithm, a lane's share of a
+// tile, the range of moments and the scales of a block.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace octavo::cuda {
 
-// Shared memory, which the codec's tables begin.
+// Returns the shared memory, which begins with the codec's tables.
 __device__ inline char* shared_memory() {
   extern __shared__ __align__(1024) char shared[];
   return shared;
@@ -29,11 +29,11 @@ __device__ inline float max_nan(float a, float b) {
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(b));
     return out;
   } else {
-    return __uint_as_float(max(__float_as_uint(a), __float_as_uint(b)));  // of magnitudes
+    return __uint_as_float(max(__float_as_uint(a), __float_as_uint(b)));  // bits of magnitudes
   }
 }
 
-// Two more of them at once, where the hardware can. REQUIRES: bits of magnitudes.
+// Returns the maximum of three, in one instruction if the architecture has it. REQUIRES: bits of magnitudes.
 __device__ inline float max_of_bits(float a, float b, float c) {
   return __uint_as_float(__vimax3_u32(__float_as_uint(a), __float_as_uint(b), __float_as_uint(c)));
 }
@@ -41,7 +41,7 @@ __device__ inline float min_of_bits(float a, float b, float c) {
   return __uint_as_float(__vimin3_u32(__float_as_uint(a), __float_as_uint(b), __float_as_uint(c)));
 }
 
-// The scale of a block whose maximum is at most kLargeFirst, by the fast lane's division:
+// Returns the scale of a block whose maximum is at most kLargeFirst, by the fast lane's division:
 // formula::block_scale without a branch. A quotient that is too small to be exact is below the smallest
 // scale.
 __device__ inline formula::BlockScale small_scale(float max, float largest) {
@@ -56,15 +56,15 @@ __device__ inline formula::BlockScale scale_of(std::uint32_t max_bits, float lar
   return max <= kLargeFirst ? small_scale(max, largest) : formula::block_scale(max_bits, largest);
 }
 
-// How the kernels of a step begin: fills the format's tables, then calls f(what is prepared, the warp's
-// number in its block, warps of a block), or nothing where the step is skipped.
+// Starts the kernels of a step: fills the format's tables, then calls f(prepared constants, the warp's number
+// in its block, warps of a block), unless the step is skipped.
 template <class Format, class Fn>
 __device__ inline void start_pass(const StepParams& params, Fn&& f) {
   const Prepared& prepared = params.prepared != nullptr ? *params.prepared : params.constants;
   if (prepared.skip != 0) return;
   FormatTables<Format>::fill_tables(tables());
   __syncthreads();
-  // From a shuffle the compiler knows that the warp's lanes agree.
+  // After a shuffle the compiler knows that the warp's lanes agree.
   const std::uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
   f(prepared, warp, blockDim.x / 32);
 }
@@ -73,11 +73,11 @@ template <class Algo, class Format>
 struct StepTraits {
   using Consts = typename Algo::Consts;
   using Codes = FormatTables<Format>;
-  // Of tensors without blocks.
+  // The format of tensors without blocks.
   using Plain = std::conditional_t<Format::kBlocked, octavo::Format<codecs::Fp32>, Format>;
   static constexpr int kSlots = Algo::kSlots;
   static constexpr int kStates = kSlots > 0 ? kSlots : 1;
-  // A device cannot index a host's array: which slots are second moments, as bits.
+  // Returns the slots of second moments as bits, because a device cannot index a host's array.
   static constexpr int second_slots() {
     int bits = 0;
     for (int k = 0; k < kSlots; ++k) bits |= Algo::kMoments[k] == Moment::second ? 1 << k : 0;
@@ -91,19 +91,19 @@ struct StepTraits {
   template <int kSlot, class Of = Format>
   using Codec = typename Of::template Codec<moment(kSlot)>;
   static constexpr bool kDivides = Algo::kDivides;
-  // Codes with axis scales.
+  // Returns true for codes with rank-1 scales.
   static __device__ constexpr bool own_scale(int slot) {
     return is_second(slot) ? Format::template Codec<Moment::second>::kScale == ScalePolicy::axis
                            : Format::template Codec<Moment::first>::kScale == ScalePolicy::axis;
   }
-  // A slot's number among those.
+  // Returns a slot's number among those with rank-1 scales.
   static __device__ constexpr int own_index(int slot) {
     int before = 0;
     for (int k = 0; k < slot; ++k) before += own_scale(k) ? 1 : 0;
     return before;
   }
   static constexpr int kOwnSlots = own_index(kSlots);
-  static constexpr int kOwn = kOwnSlots > 0 ? kOwnSlots : 1;  // of an array
+  static constexpr int kOwn = kOwnSlots > 0 ? kOwnSlots : 1;  // the size of an array
   static __device__ constexpr float largest(int slot) {
     return is_second(slot) ? largest_of<Moment::second>() : largest_of<Moment::first>();
   }
@@ -112,18 +112,18 @@ struct StepTraits {
   static constexpr int kZeroCode =
       is_second(kSlot) ? codecs::zero_code<typename Format::template Map<moment(kSlot)>, moment(kSlot)>()
                        : -1;
-  // Eight codes of a slot.
+  // Packs eight codes of a slot.
   template <int kSlot>
   static constexpr int kWords = Codes::template Of<moment(kSlot)>::kWords;
-  // Rules that few use have no quick path: their code is small instead.
+  // Rarely used rules have no quick path, so that their code is small.
   static constexpr bool kQuick = Codes::kQuick && !requires { Algo::kRare; };
 
-  static constexpr bool kMeasures = formula::kMeasures<Algo>;
+  static constexpr bool kHasTrustRatio = formula::kHasTrustRatio<Algo>;
 
   static __device__ int lane() { return static_cast<int>(threadIdx.x & 31U); }
 
-  // Calls f(a slot, as a constant) for each. Quick tiles write it out, because the compiler orders them
-  // otherwise with a lambda in a lambda.
+  // Calls f(a slot, as a constant) for each slot. Quick tiles write the loop out, because the compiler orders
+  // nested lambdas differently.
   template <class Fn>
   static __device__ void for_slots(Fn&& f) {
     [&]<int... kSlot>(std::integer_sequence<int, kSlot...>) {
@@ -132,7 +132,7 @@ struct StepTraits {
     (std::make_integer_sequence<int, kSlots>{});
   }
 
-  // What is divided is a moment, or what the rule says.
+  // The numerator is a moment, or the value that the rule returns.
   static constexpr bool kOwnNumerator = requires(const Consts& c, F32 x) { Algo::numerator(c, x, &x); };
   static constexpr bool kDividesGradient = requires { Algo::kDividesGradient; };
   static __device__ float numerator(const Consts& c, F32 g, const F32* s) {
@@ -143,7 +143,7 @@ struct StepTraits {
     }
   }
 
-  // Second moments that have a code for zero.
+  // True for second moments that have a code for zero.
   template <int kSlot>
   static constexpr bool codes_zero() {
     if constexpr (kSlot >= kSlots || !Format::kBlocked) {
@@ -155,18 +155,18 @@ struct StepTraits {
   static constexpr bool kCodesZero = codes_zero<0>();
 
   // The largest moments of some elements after the step, and the smallest second one, as magnitudes. A NaN is
-  // larger than all, and so is a second moment below zero, which none should be.
+  // larger than all, and so is a negative second moment, which should not exist.
   struct Bounds {
     float high[kStates] = {};
     float low_second = kLargeSecond;
 
-    __device__ void raise(const float (&s)[kStates]) {
+    __device__ void include(const float (&s)[kStates]) {
 #pragma unroll
       for (int k = 0; k < kSlots; ++k) high[k] = max_nan(high[k], fabsf(s[k]));
     }
-    // Eight elements from `first` on.
+    // Includes eight elements from `first` on.
     template <int kStride>
-    __device__ void raise8(const float (&s)[kStates][kStride], int first) {
+    __device__ void include8(const float (&s)[kStates][kStride], int first) {
 #pragma unroll
       for (int k = 0; k < kSlots; ++k) {
 #pragma unroll
@@ -180,7 +180,7 @@ struct StepTraits {
         }
       }
     }
-    // Whether division and root were exact as far as moments may be too large.
+    // Returns true if no moment is too large for an exact division and root.
     [[nodiscard]] __device__ bool in_range(const Consts& c) const {
       bool good = true;
 #pragma unroll
@@ -198,13 +198,13 @@ struct StepTraits {
 
   struct Place {
     std::uint32_t first;  // the lane's first chunk in the tile
-    std::uint32_t apart;  // its second is this much further
-    std::uint32_t lanes;  // of a block
-    std::uint32_t lane;   // in the block
-    std::int64_t block;   // index
+    std::uint32_t apart;  // the distance to its second
+    std::uint32_t lanes;  // lanes per block
+    std::uint32_t lane;   // number in the block
+    std::int64_t block;   // index of the block
   };
 
-  // The same of a quick tile, in chunks of the whole tensor.
+  // The position in a quick tile, in chunks of the complete tensor.
   struct QuickPlace {
     std::uint32_t first;
     std::uint32_t apart;
@@ -212,7 +212,7 @@ struct StepTraits {
     std::uint32_t lane;
     std::uint32_t block;
   };
-  // `kDefault`: its blocks have the format's own size. `mine`: the lane of the warp.
+  // `kDefault`: its blocks have the format's default size. `mine` is the lane's number in the warp.
   static constexpr std::uint32_t kDefaultLanes = Format::kDefaultBlock / (2 * kChunk);
   template <bool kDefault>
   static __device__ QuickPlace quick_place(const TensorEntry& t, std::uint32_t tile, std::uint32_t mine) {
@@ -251,16 +251,16 @@ struct StepTraits {
     return bits;
   }
 
-  // Scales of a block from its lanes' maxima, written by its first lanes.
-  // `kSmall`: all maxima are known to be small_scale's.
+  // Computes the scales of a block from its lanes' maxima; its first lanes write them. `kSmall`: small_scale
+  // applies to all maxima.
   template <bool kSmall, class Where>
   static __device__ void scales(const TensorEntry& t, const Where& where, bool exists, const Bounds& bounds,
                                 const std::uint32_t* whole, Scale (&out)[kStates]) {
     const auto scale_by = [](std::uint32_t bits, float largest) {
       return kSmall ? small_scale(__uint_as_float(bits), largest) : scale_of(bits, largest);
     };
-    if constexpr (kSlots == 2 && !Format::kAxes) {
-      // Even lanes take the first moment, odd ones the second: one reduction and one reciprocal for both.
+    if constexpr (kSlots == 2 && !Format::kRank1) {
+      // Even lanes process the first moment, odd lanes the second: one reduction and one reciprocal for both.
       const bool odd = (threadIdx.x & 1U) != 0;
       std::uint32_t mine;
       if (whole != nullptr) {
@@ -301,7 +301,7 @@ struct StepTraits {
     }
   }
 
-  // The code of zero where a second moment is zero.
+  // Writes the code of zero for second moments that are zero.
   template <int kSlot>
   static __device__ void put_zeros(const float* s, std::uint32_t* words) {
     constexpr int kBits = Codec<kSlot>::kBits;

@@ -1,6 +1,5 @@
-// Between the two passes of a rule that measures: the sums of all tiles become those of each tensor, and
-// these its ratio. A tensor's tiles begin at a multiple of kTilesOfNode; those that it does not have are
-// zero.
+// Runs between the two passes of a rule with a trust ratio: the sums of all tiles become those of each
+// tensor, and these its ratio. A tensor's tiles begin at a multiple of kTilesOfNode; missing tiles are zero.
 // SPDX-License-Identifier: MIT
 #include "cuda/norm/fixed_order_reduce.cuh"
 #include "cuda/step/kernels.h"
@@ -23,7 +22,7 @@ __global__ void node_kernel(const Prepared* prepared, const Sums* tiles, std::in
   if ((threadIdx.x & 31U) == 0) out[node] = sums;
 }
 
-// A warp a tensor.
+// Runs one warp per tensor.
 __global__ void tensor_kernel(const Prepared* prepared, const TensorEntry* entries, Sums* nodes, Sums* out) {
   if (skipped(prepared)) return;
   const TensorEntry& t = entries[blockIdx.x];
@@ -63,7 +62,7 @@ cudaError_t set_ratios(std::size_t algorithm, const StepParams& params, const Su
                        TensorEntry* entries, std::int64_t count, cudaStream_t stream) {
   return at_index(Algorithms{}, algorithm, [&](auto rule) {
     using Rule = decltype(rule);
-    if constexpr (formula::kMeasures<Rule>) {
+    if constexpr (formula::kHasTrustRatio<Rule>) {
       constexpr int kThreads = 128;
       ratio_kernel<Rule><<<blocks_for(count, kThreads), kThreads, 0, stream>>>(
           params.prepared, params.constants, sums, entries, count);

@@ -1,15 +1,15 @@
-// Sums of squares of a tile, by the tree of formula/measure.h: a lane adds up the neighbours that it holds,
-// then lanes add in the order of their elements. Two values are summed; lanes with an even number carry the
-// one on, lanes with an odd number the other, which saves half of the exchanges.
+// The sums of squares of a tile, by the tree of formula/trust_ratio.h: a lane adds its neighbouring elements,
+// then lanes add in the order of their elements. Two values are summed; even lanes continue with one and odd
+// lanes with the other, which saves half of the exchanges.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "cuda/step/tensor_table.h"
-#include "formula/measure.h"
+#include "formula/trust_ratio.h"
 
 namespace octavo::cuda {
 
-static_assert(formula::kMeasureTile == kTile);
+static_assert(formula::kSumTile == kTile);
 
 // Products of floats are exact in double, so each fma rounds as the sum does.
 __device__ inline double squares2(const float* x) {
@@ -21,8 +21,8 @@ __device__ inline double squares4(const float* x) { return squares2(x) + squares
 __device__ inline double squares8(const float* x) { return squares4(x) + squares4(x + 4); }
 
 // Writes the sums of a tile from those of every lane's parts. The bits of an element's index are, from the
-// lowest: those inside a part, those of the lane's place among `lanes` neighbours, those of the part, and the
-// rest of the lane's.
+// lowest: those inside a part, those of the lane's number among `lanes` neighbours, those of the part, and
+// the remaining bits of the lane.
 template <int kParts>
 __device__ inline void write_sums(const double (&weights)[kParts], const double (&updates)[kParts], int lanes,
                                   formula::Sums* out) {

@@ -1,9 +1,9 @@
-// The walk over units of work: which tile a warp does next, and what is known of it.
+// Assigns units of work to warps: finds a warp's next tile and its properties.
 //
-// A unit is a tile of 512 elements, or a block where that is larger. All tensors of a launch have their units
-// in one row; warps take turns along it, and a turn is a few neighbours. A unit's tensor is found by the map
-// of the launch (tensor_table.h); where shared memory has room, the tensor's entry is copied there once and
-// serves as long as the warp stays in it. All lanes of a warp have the same Work.
+// A unit is a tile of 512 elements, or a block if that is larger. The units of all tensors of a launch are
+// numbered consecutively, and a warp requests a few neighbouring units at a time. A unit's tensor is found by
+// the map of the launch (tensor_table.h). If shared memory has space, the tensor's entry is copied there once
+// and used as long as the warp stays in the tensor. All lanes of a warp have the same Work.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,11 +17,7 @@ template <class Algo, class Format, WeightKind kKind>
 class StepUnits : protected StepTraits<Algo, Format> {
  protected:
   using Traits = StepTraits<Algo, Format>;
-  using Traits::kQuick;
-  using Traits::kSlots;
-  using Traits::lane;
-  using typename Traits::Codes;
-  using typename Traits::Consts;
+  using Traits::kQuick, Traits::kSlots, Traits::lane, typename Traits::Codes, typename Traits::Consts;
   template <int... kSlot>
   static TileArrays<kKind, Format::kBlocked, Traits::template Codec<kSlot>::kBits...> arrays(
       std::integer_sequence<int, kSlot...>);
@@ -32,7 +28,7 @@ class StepUnits : protected StepTraits<Algo, Format> {
  public:
   using Map = SharedMap<Codes, Arrays>;
   static constexpr bool kHasQuick = kQuick;
-  // Measured: formats that compute longer gain from fewer requests.
+  // These numbers were measured: formats with more computation gain from fewer requests.
   static constexpr std::uint32_t kTogether = Codes::kCopied ? 8 : 4;
 
   __device__ StepUnits(const StepParams& params, const Prepared& prepared, std::uint32_t warp)
@@ -44,82 +40,84 @@ class StepUnits : protected StepTraits<Algo, Format> {
         lane_(lane_id()) {
     // Operands from the constant bank cost no registers.
     const auto& host = *reinterpret_cast<const Consts*>(params.constants.consts);
-    Algo::take_fixed(host, c_);
+    Algo::copy_fixed(host, c_);
     c_.decay = host.decay;
     c_.coupled = host.coupled;
   }
 
  protected:
-  // Opaque, so that it stays in its register.
+  // Opaque to the compiler, so that it stays in its register.
   static __device__ std::uint32_t lane_id() {
     std::uint32_t out;
     asm volatile("mov.u32 %0, %%laneid;" : "=r"(out));
     return out;
   }
 
-  // A unit of work, small enough to be carried along while another is done.
+  // A unit of work, small enough to stay in registers while another is processed.
   struct Work {
-    std::uint32_t entry;        // of its tensor
-    std::uint32_t index;        // in it
-    std::uint32_t quick_units;  // of it
-    std::uint32_t stage;        // where it is fetched to
+    std::uint32_t entry;        // its tensor's entry
+    std::uint32_t index;        // its index in the tensor
+    std::uint32_t quick_units;  // of the tensor
+    std::uint32_t stage;        // the stage that it is fetched to
     std::uint32_t flags;
-    std::uint32_t slot;  // of its entry, from the start of shared memory
+    std::uint32_t slot;  // its entry's slot, from the start of shared memory
   };
-  // Weights and gradients of the types that most have, with default blocks, and none of what follows.
+  // The most common types of weights and gradients, with default blocks, and none of the flags below.
   static constexpr std::uint32_t kUsual = 1;
-  static constexpr std::uint32_t kOtherWidth = 2;  // gradients that are not as wide as the weights
-  static constexpr std::uint32_t kUnaligned = 4;   // gradients
-  static constexpr std::uint32_t kEnd = 8;         // of a tensor, less than a tile
+  static constexpr std::uint32_t kOtherWidth = 2;  // gradients whose width differs from that of the weights
+  static constexpr std::uint32_t kUnaligned = 4;   // the gradients are unaligned
+  static constexpr std::uint32_t kEnd = 8;         // the end of a tensor, less than a tile
   static constexpr std::uint32_t kLarge = 16;      // a block that is larger than a tile
   __device__ Stage stage(const Work& work) const { return {work.stage, lane_}; }
-  // Aligned and of a common block size: by vectors.
+  // Returns true if the unit is aligned and of a common block size, so that vectors process it.
   static __device__ bool quick(const Work& work) { return kQuick && work.index < work.quick_units; }
-  // A block of several tiles: by vectors, too, but not fetched ahead.
+  // Returns true for a block of several tiles. Vectors process it, too, but it is not fetched ahead.
   static __device__ bool large_unit(const Work& work) { return kQuick && (work.flags & kLarge) != 0; }
 
-  static constexpr bool kKeepsEntries = Map::keeps_entries(kArch);
+  static constexpr bool kCachesEntries = Map::caches_entries(kArch);
   __device__ const TensorEntry& entry(const Work& work) const {
-    if constexpr (!kKeepsEntries) return params_.tensors[work.entry];
+    if constexpr (!kCachesEntries) return params_.tensors[work.entry];
     return *reinterpret_cast<const TensorEntry*>(shared_memory() + work.slot);
   }
 
-  // The first unit of the turn that a warp got: several units at first, and one at a time towards the end, so
-  // that warps end together.
+  // Returns the first unit of request number `turn`: several units at first, and one at a time towards the
+  // end, so that warps end together.
   __device__ std::uint32_t unit_of(std::uint32_t turn) const {
     const std::uint32_t turns = params_.grouped / kTogether;
     return turn < turns ? turn * kTogether : params_.grouped + (turn - turns);
   }
 
-  // Lane 0 counts for the warp. The last warp of a launch leaves the counters as it found them.
-  __device__ std::uint32_t ask() const { return lane() == 0 ? atomicAdd(params_.counters, 1U) : 0U; }
-  static __device__ std::uint32_t answer(std::uint32_t asked) { return __shfl_sync(~0U, asked, 0); }
+  // Lane 0 counts for the warp. The last warp of a launch resets the counters.
+  __device__ std::uint32_t request_unit() const { return lane() == 0 ? atomicAdd(params_.counters, 1U) : 0U; }
+  static __device__ std::uint32_t broadcast_unit(std::uint32_t requested) {
+    return __shfl_sync(~0U, requested, 0);
+  }
   __device__ void finish(std::uint32_t warps) const {
     if (lane() != 0) return;
-    __threadfence();  // the requested copies come before
+    __threadfence();  // ordered after the requested copies
     if (atomicAdd(params_.counters + 1, 1U) == warps - 1) params_.counters[0] = params_.counters[1] = 0;
   }
 
-  // `before`: a tile of the same warp, whose entry stays where it is.
-  template <bool kMeasure>
+  // `before` is a tile of the same warp, whose entry is reused if it is the same.
+  template <bool kSumsOnly>
   __device__ Work find(std::uint32_t unit, const Work& before) const {
     std::uint32_t number = params_.map[unit / kMapStep];
     while (params_.tensors[number + 1].first_unit <= unit) ++number;
     Work out;
     out.entry = number;
     out.slot = before.slot;
-    if constexpr (kKeepsEntries)
-      if (number != before.entry) out.slot = take_entry(first_slot(), number, before.slot);
+    if constexpr (kCachesEntries)
+      if (number != before.entry) out.slot = load_entry(first_slot(), number, before.slot);
     const TensorEntry* t = &entry(out);
     const std::uint32_t index = unit - t->first_unit;
     std::uint32_t quick = in_range_ ? t->quick_units : 0U;
     std::uint32_t flags = is_f32(t->grad_dtype) == Arrays::kWideWeights ? 0U : kOtherWidth;
     if (t->aligned == 0) flags |= kUnaligned;
-    if (!kMeasure && in_range_) {  // a lane that does what another does would count it twice
+    if (!kSumsOnly && in_range_) {  // a lane that repeats the work of another would count it twice
       if (t->quick_large != 0) {
         if (t->quick_end != 0 || (index + std::int64_t{1}) * t->block <= t->numel) flags |= kLarge;
       } else if (kStaged && t->quick_end != 0 && index == quick) {
-        ++quick;  // not without stages: one would load what another has already changed
+        ++quick;  // not without stages: one lane would load what another has already changed
         flags |= kEnd;
       }
     }
@@ -130,9 +128,9 @@ class StepUnits : protected StepTraits<Algo, Format> {
     return out;
   }
 
-  // The first of the warp's two slots for entries.
+  // Returns the first of the warp's two slots for entries.
   __device__ std::uint32_t first_slot() const { return stages_ - tables() + Map::kEntriesAt; }
-  // What is before a warp's first tile: no tensor, in the second slot.
+  // Returns the state before a warp's first tile: no tensor, and the second slot.
   __device__ Work nothing() const {
     Work out{};
     out.slot = first_slot() + kEntryBytes;
@@ -140,9 +138,9 @@ class StepUnits : protected StepTraits<Algo, Format> {
     return out;
   }
   // Copies a tensor's entry to the other one of the warp's two slots, the first of which is `first`.
-  __device__ std::uint32_t take_entry(std::uint32_t first, std::uint32_t number, std::uint32_t slot) const {
+  __device__ std::uint32_t load_entry(std::uint32_t first, std::uint32_t number, std::uint32_t slot) const {
     const std::uint32_t other = slot == first ? first + kEntryBytes : first;
-    __syncwarp();  // nobody reads what it held
+    __syncwarp();  // no lane still reads the previous entry
     const auto* from = reinterpret_cast<const uint4*>(params_.tensors + number);
     auto* to = reinterpret_cast<uint4*>(shared_memory() + other);
     for (std::uint32_t i = lane_; i < sizeof(TensorEntry) / 16; i += 32) to[i] = from[i];
@@ -154,7 +152,7 @@ class StepUnits : protected StepTraits<Algo, Format> {
   const Prepared& prepared_;
   Consts c_;
   const bool in_range_;
-  const std::uint32_t stages_;  // the warp's two
+  const std::uint32_t stages_;  // the warp's two stages
   const std::uint32_t lane_;
 };
 

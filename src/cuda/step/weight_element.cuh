@@ -1,5 +1,5 @@
-// One weight of a tensor between memory and a float, for each kind of weight: tails, unaligned tensors, and
-// what the vector path does not do.
+// Loads and stores one weight of a tensor as a float, for each kind of weight: tails, unaligned tensors, and
+// elements that the vector path cannot handle.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,4 +1,4 @@
-// Eight weights or gradients of a lane between their words and floats.
+// Converts eight weights or gradients of a lane between words and floats.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace octavo::cuda {
 
-// The words of eight sixteen-bit elements, however they lie.
+// Returns the words of eight sixteen-bit elements, in either layout.
 __device__ inline uint4 words_of(const Eight<16, false>& from) { return from.piece[0]; }
 __device__ inline uint4 words_of(const Eight<16, true>& from) {
   return make_uint4(from.piece[0].x, from.piece[0].y, from.piece[1].x, from.piece[1].y);
@@ -41,13 +41,14 @@ __device__ inline void unpack_grads(const Eight<16, kQuads>& from, const TensorE
   unpack_halves<kBf16>(words_of(from), t.grad_dtype, out);
 }
 
-// Where a place of a tensor lies in the whole parameter.
+// Returns the index of a tensor's position in the complete parameter.
 template <bool kQuads>
 __device__ inline std::uint64_t index_of(const TensorEntry& t, std::uint32_t place) {
   return static_cast<std::uint64_t>(t.offset) + std::uint64_t{kUnit<kQuads>} * place;
 }
 
-// What new weights look like: NaN where one is NaN or infinite, else zero; and the smallest magnitude, about.
+// Properties of new weights: NaN if one is NaN or infinite, otherwise zero; and approximately the smallest
+// magnitude.
 struct Seen {
   float watch;
   float low;
@@ -59,7 +60,7 @@ struct Weights {
   typename Arrays::Param::Share param;
   typename Arrays::Residual::Share residual;
 
-  // `kBf16`: sixteen bits are known to be bf16.
+  // `kBf16`: sixteen-bit values are bf16.
   template <bool kBf16>
   __device__ void unpack(const TensorEntry& t, float* out) const {
     if constexpr (kKind == WeightKind::f32) {
@@ -86,7 +87,7 @@ struct Weights {
     }
   }
 
-  // New weights in place of the old ones, from `at` on.
+  // Replaces the old weights by the new ones, from `at` on.
   template <bool kBf16>
   __device__ Seen pack(const TensorEntry& t, std::uint64_t round_base, std::uint32_t at, const float* x) {
     if constexpr (kKind == WeightKind::f32) {

@@ -1,5 +1,5 @@
-// A quick tile in the first pass of a rule that measures: the sums of squares of weights and of updates, by
-// the tree of formula/measure.h. It computes what the second pass will, and writes the sums alone.
+// A quick tile in the first pass of a rule with a trust ratio: the sums of squares of weights and of updates,
+// by the tree of formula/trust_ratio.h. It computes the values of the second pass and writes only the sums.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,7 +15,7 @@ using StepTile = std::conditional_t<Format::kBlocked, StepBlockTile<Algo, Format
                                     StepPlainTile<Algo, Format, kKind>>;
 
 template <class Algo, class Format, WeightKind kKind>
-class StepMeasure : protected StepTile<Algo, Format, kKind> {
+class StepTrustRatio : protected StepTile<Algo, Format, kKind> {
   using Base = StepTile<Algo, Format, kKind>;
 
  public:
@@ -23,29 +23,14 @@ class StepMeasure : protected StepTile<Algo, Format, kKind> {
 
  protected:
   using Traits = StepTraits<Algo, Format>;
-  using Base::c_;
-  using Base::entry;
-  using Base::first_of;
-  using Base::kHalfTile;
-  using Base::lane_;
-  using Base::measure8;
-  using Base::params_;
-  using Base::prepared_;
-  using Base::right8;
-  using Base::scale_of_block;
-  using Traits::kDivides;
-  using Traits::kDividesGradient;
-  using Traits::kSlots;
-  using Traits::kStates;
-  using Traits::own_scale;
-  using typename Base::Eights;
-  using typename Base::Work;
-  using typename Traits::Bounds;
-  using typename Traits::QuickPlace;
+  using Base::c_, Base::entry, Base::first_of, Base::kHalfTile, Base::lane_, Base::params_, Base::prepared_,
+      Base::right8, Base::scale_of_block, Base::sum8, Traits::kDivides, Traits::kDividesGradient,
+      Traits::kSlots, Traits::kStates, Traits::own_scale, typename Base::Eights, typename Base::Work,
+      typename Traits::Bounds, typename Traits::QuickPlace;
 
-  // Returns false if an element of the warp is out of range; nothing was written then.
+  // Returns false if an element of the warp is out of range; then nothing was written.
   template <bool kKnown>
-  __device__ bool measure_tile(const Work& now) const {
+  __device__ bool sum_tile(const Work& now) const {
     const TensorEntry& t = entry(now);
     constexpr int kParts = Format::kBlocked ? 2 : 4;
     double weights[kParts];
@@ -60,14 +45,14 @@ class StepMeasure : protected StepTile<Algo, Format, kKind> {
 #pragma unroll
       for (int k = 0; k < kSlots; ++k)
         if (!own_scale(k)) scale[k] = scale_of_block(now, k, where.block);
-      right = measure_chunk<0, kKnown>(now, where.first, scale, weights, updates, bounds);
-      asm volatile("" ::: "memory");  // one after the other, as in block_tile
-      right &= measure_chunk<1, kKnown>(now, where.first + where.apart, scale, weights, updates, bounds);
+      right = sum_chunk<0, kKnown>(now, where.first, scale, weights, updates, bounds);
+      asm volatile("" ::: "memory");  // one after the other, as in block_tile.cuh
+      right &= sum_chunk<1, kKnown>(now, where.first + where.apart, scale, weights, updates, bounds);
     } else {
       const float scale[kStates] = {};
       const std::uint32_t first = first_of(now, lane_);
-      right = measure_chunk<0, kKnown>(now, first, scale, weights, updates, bounds);
-      right &= measure_chunk<1, kKnown>(now, first + kHalfTile, scale, weights, updates, bounds);
+      right = sum_chunk<0, kKnown>(now, first, scale, weights, updates, bounds);
+      right &= sum_chunk<1, kKnown>(now, first + kHalfTile, scale, weights, updates, bounds);
     }
     if (__any_sync(~0U, !right || !bounds.in_range(c_))) return false;
     write_sums(weights, updates, lanes, params_.sums + t.first_tile + now.index);
@@ -75,8 +60,8 @@ class StepMeasure : protected StepTile<Algo, Format, kKind> {
   }
 
   template <int kIndex, bool kKnown, int kParts>
-  __device__ bool measure_chunk(const Work& now, std::uint32_t at, const float (&scale)[kStates],
-                                double (&weights)[kParts], double (&updates)[kParts], Bounds& bounds) const {
+  __device__ bool sum_chunk(const Work& now, std::uint32_t at, const float (&scale)[kStates],
+                            double (&weights)[kParts], double (&updates)[kParts], Bounds& bounds) const {
     const TensorEntry& t = entry(now);
     float s[kStates][2 * kChunk];
     if constexpr (Format::kBlocked) {
@@ -91,7 +76,7 @@ class StepMeasure : protected StepTile<Algo, Format, kKind> {
     Base::template load_weights<kIndex>(now, t, at, packed);
     packed.template unpack<kKnown>(t, p);
     Base::template load_grads<kIndex, kKnown>(now, t, at, g);
-    float low = measure8(p, g, s, kIndex * kChunk, bounds);
+    float low = sum8(p, g, s, kIndex * kChunk, bounds);
     if constexpr (!kDividesGradient && kDivides) low = low8(g);
     const bool right =
         low >= prepared_.least_result || right8(c_, prepared_.least_result, g, s, kIndex * kChunk);

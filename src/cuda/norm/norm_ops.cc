@@ -1,24 +1,25 @@
-// The engine's small work on a GPU: kernels of a few threads, queued on the caller's stream.
+// The operations of NormOps on a GPU: kernels of a few threads, queued on the caller's stream.
 // SPDX-License-Identifier: MIT
-#include "cuda/norm/device_work.h"
+#include "cuda/norm/norm_ops.h"
 
 #include "cuda/runtime/graph_use.h"
 #include "cuda/runtime/runtime.h"
 #include "cuda/runtime/upload.h"
 #include "optimizers/backend.h"
+#include "status/first_error.h"
 
 namespace octavo {
 namespace cuda {
 namespace {
 
-// Bytes of a table of pointers: uploads write whole words of 16 bytes.
+// Returns the bytes of a table of pointers. Uploads write complete words of 16 bytes.
 std::int64_t table_bytes(std::size_t pointers) {
   return (static_cast<std::int64_t>(pointers) * 8 + 15) / 16 * 16;
 }
 
-class CudaWork final : public DeviceWork {
+class CudaNormOps final : public NormOps {
  public:
-  explicit CudaWork(int device) : device_(device) {}
+  explicit CudaNormOps(int device) : device_(device) {}
 
   Status check_pointer(const std::string& where, const void* data) override {
     return cuda::check_pointer(where, data, device_);
@@ -32,7 +33,7 @@ class CudaWork final : public DeviceWork {
     if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &capture) == cudaSuccess)
       return capture != cudaStreamCaptureStatusNone;
     (void)cudaGetLastError();
-    return true;  // the step asks again, and says why
+    return true;  // the step queries again and returns the error
   }
   bool in_graph(const void* workspace, void* stream) override {
     const DeviceScope scope(device_);
@@ -46,9 +47,9 @@ class CudaWork final : public DeviceWork {
     return run("clearing a norm", stream,
                [&](cudaStream_t on) { return cudaMemsetAsync(out, 0, sizeof *out, on); });
   }
-  Status borrow(const GradNorm* previous, const GradNorm* own, GradNorm* out, void* stream) override {
-    return run("borrow_kernel", stream,
-               [&](cudaStream_t on) { return cuda::borrow(previous, own, out, on); });
+  Status copy_previous(const GradNorm* previous, const GradNorm* own, GradNorm* out, void* stream) override {
+    return run("copy_previous_kernel", stream,
+               [&](cudaStream_t on) { return cuda::copy_previous(previous, own, out, on); });
   }
   Status join(std::span<const GradNorm* const> parts, std::span<std::byte> workspace, GradNorm* out,
               void* stream) override {
@@ -63,12 +64,14 @@ class CudaWork final : public DeviceWork {
   [[nodiscard]] std::int64_t join_bytes(std::size_t parts) const override {
     return table_bytes(parts) + static_cast<std::int64_t>(parts) * 8;
   }
-  Status keep(const GradNorm* total, GradNorm* previous, void* stream) override {
-    return run("keep_kernel", stream, [&](cudaStream_t on) { return cuda::keep(total, previous, on); });
+  Status store_previous(const GradNorm* total, GradNorm* previous, void* stream) override {
+    return run("store_previous_kernel", stream,
+               [&](cudaStream_t on) { return cuda::store_previous(total, previous, on); });
   }
-  Status tell(const GradNorm* norm, const float* found_inf, StepReport* report, void* stream) override {
-    return run("tell_kernel", stream,
-               [&](cudaStream_t on) { return cuda::tell(norm, found_inf, report, on); });
+  Status write_report(const GradNorm* norm, const float* found_inf, StepReport* report,
+                      void* stream) override {
+    return run("write_report_kernel", stream,
+               [&](cudaStream_t on) { return cuda::write_report(norm, found_inf, report, on); });
   }
 
  private:
@@ -86,9 +89,9 @@ class CudaWork final : public DeviceWork {
 }  // namespace
 }  // namespace cuda
 
-Result<std::unique_ptr<DeviceWork>> make_cuda_work(const std::string& where, int device) {
-  if (Status bad = cuda::check_device(where, device); !bad.ok()) return bad;
-  return std::unique_ptr<DeviceWork>(std::make_unique<cuda::CudaWork>(device));
+Result<std::unique_ptr<NormOps>> make_cuda_norm_ops(const std::string& where, int device) {
+  OCTAVO_TRY(cuda::check_device(where, device));
+  return std::unique_ptr<NormOps>(std::make_unique<cuda::CudaNormOps>(device));
 }
 
 }  // namespace octavo

@@ -1,5 +1,5 @@
-// How a tensor with axis scales is folded for a GPU: every element is in one panel, division by a constant is
-// division, and the maxima stay small beside the tensor. No GPU is needed for that.
+// Tests how a tensor with rank-1 scales is folded for a GPU: every element is in one panel, division by a
+// constant is correct, and the maxima are small compared with the tensor. It needs no GPU.
 // SPDX-License-Identifier: MIT
 #include "cuda/rank1/matrix_view.h"
 
@@ -9,18 +9,18 @@
 
 namespace {
 
-using octavo::cuda::AxisView;
 using octavo::cuda::kChunk;
+using octavo::cuda::Rank1View;
 
-std::uint32_t divide(const AxisView& view, std::uint32_t number) {
+std::uint32_t divide(const Rank1View& view, std::uint32_t number) {
   const auto high = static_cast<std::uint32_t>((std::uint64_t{view.magic} * number) >> 32);
   return octavo::cuda::over_divisor(view, high, number);
 }
 
-TEST(AxisView, Divides) {
+TEST(Rank1View, Divides) {
   for (const std::uint32_t divisor :
        {1U, 2U, 3U, 5U, 7U, 8U, 96U, 127U, 128U, 129U, 641U, 65535U, 65537U, 1U << 31, (1U << 31) + 1, ~0U}) {
-    AxisView view{};
+    Rank1View view{};
     octavo::cuda::set_divisor(view, divisor);
     for (std::uint64_t at = 0; at <= 0xFFFFFFFFULL; at += at < 3000 ? 1 : 1 + at / 1000) {
       const auto number = static_cast<std::uint32_t>(at);
@@ -38,7 +38,7 @@ struct Case {
   bool panels;
 };
 
-TEST(AxisView, FoldsWhereItIsCheap) {
+TEST(Rank1View, FoldsWhereItIsCheap) {
   const Case cases[] = {
       {{4096, 1024}, 128, 1, 5, true},     {{4096, 640}, 128, 1, 4, true},
       {{4096, 640}, 256, 1, 5, false},     {{2048, 1024, 1}, 128, 1, 5, true},
@@ -49,12 +49,12 @@ TEST(AxisView, FoldsWhereItIsCheap) {
       {{4096, 1024}, 512, 1, 5, false},
   };
   for (const Case& c : cases) {
-    const AxisView view = octavo::cuda::view_of(c.shape, c.block);
+    const Rank1View view = octavo::cuda::view_of(c.shape, c.block);
     std::string name;
     for (const std::int64_t n : c.shape) name += std::to_string(n) + " ";
     EXPECT_EQ(view.leading, c.leading) << name;
     EXPECT_EQ(view.lane_bits, c.lane_bits) << name;
-    EXPECT_EQ(octavo::cuda::goes_by_panels(view, c.block), c.panels) << name;
+    EXPECT_EQ(octavo::cuda::uses_panels(view, c.block), c.panels) << name;
     std::int64_t numel = 1;
     for (const std::int64_t n : c.shape) numel *= n;
     EXPECT_EQ(view.rows * view.columns, numel) << name;

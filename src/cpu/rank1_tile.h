@@ -1,5 +1,5 @@
-// Axis scales of a tile: its moments into the maxima of rows and columns, and the scale of each element out
-// of them (cpu/rank1.h). Arrays of columns have room to the next whole vector.
+// The rank-1 scales of a tile: raises the maxima of rows and columns by its moments, and computes the scale
+// of each element from them (cpu/rank1.h). Arrays of columns are padded to the next full vector.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace octavo::cpu {
 
-// f(row, first column, length, where in the range) for the rows of [at, at + n).
+// Calls f(row, first column, length, offset in the range) for the rows of [at, at + n).
 template <class L, class Fn>
 inline void for_rows(std::int64_t columns, std::int64_t at, std::int64_t n, Fn&& f) {
   std::int64_t row = at / columns;
@@ -23,7 +23,7 @@ inline void for_rows(std::int64_t columns, std::int64_t at, std::int64_t n, Fn&&
   }
 }
 
-// Raises maxima by the magnitudes of n values. `rows` begins with row `first`.
+// Raises maxima to the magnitudes of n values. `rows` begins with row `first`.
 template <class L>
 inline void raise_maxima(std::int64_t columns, const float* values, std::int64_t at, std::int64_t n,
                          std::int64_t first, float* rows, float* column_maxima) {
@@ -41,19 +41,19 @@ inline void raise_maxima(std::int64_t columns, const float* values, std::int64_t
                   L::store(from_bits(max(bits(L::load(to + i)), size)), to + i);
                 }
                 std::uint32_t highest = L::reduce_max_u31(high);
-                const auto raise = [](float& maximum, std::uint32_t by) {
+                const auto raise_maximum = [](float& maximum, std::uint32_t by) {
                   if (std::bit_cast<std::uint32_t>(maximum) < by) maximum = std::bit_cast<float>(by);
                 };
                 for (; i < run; ++i) {
                   const std::uint32_t size = std::bit_cast<std::uint32_t>(from[i]) & 0x7FFFFFFFU;
-                  raise(to[i], size);
+                  raise_maximum(to[i], size);
                   highest = size > highest ? size : highest;
                 }
-                raise(rows[row - first], highest);
+                raise_maximum(rows[row - first], highest);
               });
 }
 
-// join(row, column) for each of n elements, to `out`, which has room to the next whole vector.
+// Writes join(row, column) for each of n elements to `out`, which is padded to the next full vector.
 template <class L, class Join>
 inline void join_folded(const Fold& fold, const float* folded, std::int64_t at, std::int64_t n, float* out,
                         Join&& join) {
@@ -67,7 +67,8 @@ inline void join_folded(const Fold& fold, const float* folded, std::int64_t at, 
               });
 }
 
-// The scale of each element, from folded scales; the reciprocal of its new scale, from folded reciprocals.
+// The first function computes the scale of each element from folded scales, the second the reciprocal of its
+// new scale from folded reciprocals.
 template <class L>
 inline void element_scales(const Fold& fold, const float* folded, std::int64_t at, std::int64_t n,
                            float* out) {

@@ -1,4 +1,4 @@
-// The message for an argument that is refused: it names the argument, its value, and what was expected.
+// Builds the message for an invalid argument: its name, its value, and what was expected.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,9 +9,9 @@
 
 namespace octavo {
 
-// Called like a function: refuse(field, got, expected).
-struct Refuse {
-  const char* where;  // who refuses, such as "[fp8] "
+// An object is called like a function: invalid(field, got, expected).
+struct InvalidArgument {
+  const char* where;  // the beginning of the message, such as "[fp8] "
 
   Status operator()(const std::string& field, const std::string& got, const std::string& expected) const {
     return Status::invalid(where + field + ": got " + got + ", expected " + expected);

@@ -1,6 +1,5 @@
-// 4bit-rank1 on the GPU writes the bytes of the CPU's, whatever the shape: rows that panels take whole, rows
-// that vectors can take, rows that neither can, axes that are folded, axes of length one, rows missing at the
-// end.
+// 4bit-rank1 on the GPU writes the CPU's bytes for any shape: rows for complete panels, rows for vectors,
+// rows for neither, folded axes, axes of length one, and missing rows at the end.
 // SPDX-License-Identifier: MIT
 #include "tests/cuda/device.h"
 
@@ -26,7 +25,7 @@ TensorSpec rank1(Dims dims, const StoreCase& store, DType grad, std::int64_t blo
 }
 
 constexpr Dims kShapes[] = {
-    // Panels of 256 columns: whole ones, several down and across, rows missing, one row alone.
+    // Panels of 256 columns: complete ones, several down and across, missing rows, one row alone.
     {16, 256},
     {48, 512},
     {35, 768},
@@ -52,7 +51,7 @@ constexpr Dims kShapes[] = {
     {77, 1},
     {1, 77},
     {1, 1},
-    // Folded axes: convolutions, experts, axes of length one in all places.
+    // Folded axes: convolutions, experts, axes of length one in all positions.
     {64, 128, 3, 3},
     {16, 16, 3, 3},
     {40, 3, 7, 7},
@@ -65,7 +64,7 @@ constexpr Dims kShapes[] = {
     {2, 1, 3, 1, 2, 1, 3, 5},
     {300, 1, 1},
     {1, 1, 300},
-    // Blocks of 128 instead of axes.
+    // Blocks of 128 instead of rank-1 scales.
     {4096},
     {100},
 };
@@ -78,9 +77,9 @@ std::vector<TensorSpec> all_shapes(const StoreCase& store, std::size_t combinati
   return specs;
 }
 
-class AxesCuda : public GpuTest, public testing::WithParamInterface<OptimizerCase> {};
+class Rank1Cuda : public GpuTest, public testing::WithParamInterface<OptimizerCase> {};
 
-TEST_P(AxesCuda, EveryShapeEqualsTheCpu) {
+TEST_P(Rank1Cuda, EveryShapeEqualsTheCpu) {
   const Stream stream;
   Tally tally;
   std::size_t combination = 0;
@@ -99,9 +98,8 @@ TEST_P(AxesCuda, EveryShapeEqualsTheCpu) {
   }
 }
 
-// Decay that is part of the gradient reads the weights in the first pass, too; a factor and a guard beside
-// it.
-TEST_P(AxesCuda, CoupledDecay) {
+// Coupled decay reads the weights in the first pass, too; with a factor and a guard.
+TEST_P(Rank1Cuda, CoupledDecay) {
   const Stream stream;
   Tally tally;
   std::size_t combination = 0;
@@ -119,7 +117,7 @@ TEST_P(AxesCuda, CoupledDecay) {
   }
 }
 
-TEST_P(AxesCuda, EveryBlockSize) {
+TEST_P(Rank1Cuda, EveryBlockSize) {
   const Stream stream;
   Tally tally;
   std::size_t combination = 0;
@@ -136,12 +134,12 @@ TEST_P(AxesCuda, EveryBlockSize) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, AxesCuda, testing::ValuesIn(optimizers(true)), test_name);
+INSTANTIATE_TEST_SUITE_P(Optimizers, Rank1Cuda, testing::ValuesIn(optimizers(true)), test_name);
 
 class PanelsCuda : public GpuTest {};
 
-// Several panels to every warp of a large GPU; rows and whole columns without gradients; tiles for the slow
-// path between quick ones.
+// Several panels for every warp of a large GPU; rows and complete columns without gradients; tiles for the
+// slow path between quick ones.
 TEST_F(PanelsCuda, ManyToAWarp) {
   const Stream stream;
   Tally tally;
@@ -177,7 +175,8 @@ TEST_F(PanelsCuda, RowsAndColumnsWithoutGradients) {
       for (std::int64_t i = 0; i < t.spec.numel; ++i) {
         const std::int64_t row = i / columns;
         if (row % 3 == 1 || (i % columns) % 5 == 2) t.grad.as<float>()[i] = 0.0F;
-        if (step == 3 && row == 2 && i % columns == 3) t.grad.as<float>()[i] = INFINITY;  // both its scales
+        if (step == 3 && row == 2 && i % columns == 3)
+          t.grad.as<float>()[i] = INFINITY;  // both of its scales
       }
     }
     gpu.upload_grads(cpu);
@@ -187,14 +186,14 @@ TEST_F(PanelsCuda, RowsAndColumnsWithoutGradients) {
   }
 }
 
-// Gradients alone at any address, as views into a bucket are.
+// Only gradients are unaligned, like views into a bucket.
 TEST_F(PanelsCuda, UnalignedGradients) {
   const Stream stream;
   for (const OptimizerCase& optimizer : optimizers(false)) {
     for (const DType grad : octavo::all_dtypes()) {
       const StoreCase store = stores()[grad == DType::f32 ? 0 : 1];
       std::vector<TensorSpec> specs;
-      for (int i = 0; i < 6; ++i) {  // each begins somewhere else
+      for (int i = 0; i < 6; ++i) {  // each begins at another element
         specs.push_back(rank1({35, 512}, store, grad));
         specs.push_back(rank1({37, 640}, store, grad));
         specs.push_back(rank1({9, 1032}, store, grad));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include "cuda/norm/device_work.h"
+#include "cuda/norm/norm_ops.h"
 
 #include "cuda/norm/fixed_order_reduce.cuh"
 
 namespace octavo::cuda {
 namespace {
 
-__global__ void borrow_kernel(const GradNorm* previous, const GradNorm* own, GradNorm* out) {
+__global__ void copy_previous_kernel(const GradNorm* previous, const GradNorm* own, GradNorm* out) {
   out->l2 = previous->l2;
   out->max = previous->max;
   out->nonfinite = own->nonfinite;
@@ -17,7 +17,7 @@ __device__ double larger(double a, double b) { return a != a || a > b ? a : b; }
 
 constexpr int kJoinThreads = 256;
 
-// One block; its first warp adds.
+// Runs in one block, whose first warp adds.
 __global__ void join_kernel(const GradNorm* const* parts, std::int64_t count, double* squares,
                             GradNorm* out) {
   __shared__ double max_of[kJoinThreads];
@@ -42,11 +42,11 @@ __global__ void join_kernel(const GradNorm* const* parts, std::int64_t count, do
   out->nonfinite = static_cast<std::int64_t>(nonfinite);
 }
 
-__global__ void keep_kernel(const GradNorm* total, GradNorm* previous) {
+__global__ void store_previous_kernel(const GradNorm* total, GradNorm* previous) {
   if (isfinite(total->l2)) *previous = *total;
 }
 
-__global__ void tell_kernel(const GradNorm* norm, const float* found_inf, StepReport* report) {
+__global__ void write_report_kernel(const GradNorm* norm, const float* found_inf, StepReport* report) {
   const std::int64_t nonfinite = norm != nullptr ? norm->nonfinite : 0;
   report->skipped = nonfinite > 0 || (found_inf != nullptr && *found_inf != 0.0F);
   report->pending = false;
@@ -55,8 +55,8 @@ __global__ void tell_kernel(const GradNorm* norm, const float* found_inf, StepRe
 
 }  // namespace
 
-cudaError_t borrow(const GradNorm* previous, const GradNorm* own, GradNorm* out, cudaStream_t stream) {
-  borrow_kernel<<<1, 1, 0, stream>>>(previous, own, out);
+cudaError_t copy_previous(const GradNorm* previous, const GradNorm* own, GradNorm* out, cudaStream_t stream) {
+  copy_previous_kernel<<<1, 1, 0, stream>>>(previous, own, out);
   return cudaGetLastError();
 }
 
@@ -66,13 +66,14 @@ cudaError_t join(const GradNorm* const* parts, std::int64_t count, double* squar
   return cudaGetLastError();
 }
 
-cudaError_t keep(const GradNorm* total, GradNorm* previous, cudaStream_t stream) {
-  keep_kernel<<<1, 1, 0, stream>>>(total, previous);
+cudaError_t store_previous(const GradNorm* total, GradNorm* previous, cudaStream_t stream) {
+  store_previous_kernel<<<1, 1, 0, stream>>>(total, previous);
   return cudaGetLastError();
 }
 
-cudaError_t tell(const GradNorm* norm, const float* found_inf, StepReport* report, cudaStream_t stream) {
-  tell_kernel<<<1, 1, 0, stream>>>(norm, found_inf, report);
+cudaError_t write_report(const GradNorm* norm, const float* found_inf, StepReport* report,
+                         cudaStream_t stream) {
+  write_report_kernel<<<1, 1, 0, stream>>>(norm, found_inf, report);
   return cudaGetLastError();
 }
 

@@ -10,7 +10,7 @@
 namespace octavo {
 namespace {
 
-class CpuWork final : public DeviceWork {
+class CpuNormOps final : public NormOps {
  public:
   Status check_pointer(const std::string& /*where*/, const void* /*data*/) override { return {}; }
   Status check_stream(const std::string& where, void* stream) override {
@@ -25,7 +25,8 @@ class CpuWork final : public DeviceWork {
     return {};
   }
 
-  Status borrow(const GradNorm* previous, const GradNorm* own, GradNorm* out, void* /*stream*/) override {
+  Status copy_previous(const GradNorm* previous, const GradNorm* own, GradNorm* out,
+                       void* /*stream*/) override {
     *out = {previous->l2, previous->max, own->nonfinite};
     return {};
   }
@@ -47,12 +48,13 @@ class CpuWork final : public DeviceWork {
   }
   [[nodiscard]] std::int64_t join_bytes(std::size_t /*parts*/) const override { return 0; }
 
-  Status keep(const GradNorm* total, GradNorm* previous, void* /*stream*/) override {
+  Status store_previous(const GradNorm* total, GradNorm* previous, void* /*stream*/) override {
     if (std::isfinite(total->l2)) *previous = *total;
     return {};
   }
 
-  Status tell(const GradNorm* norm, const float* found_inf, StepReport* report, void* /*stream*/) override {
+  Status write_report(const GradNorm* norm, const float* found_inf, StepReport* report,
+                      void* /*stream*/) override {
     const std::int64_t nonfinite = norm != nullptr ? norm->nonfinite : 0;
     *report = {nonfinite > 0 || (found_inf != nullptr && *found_inf != 0.0F), false, nonfinite};
     return {};
@@ -61,6 +63,6 @@ class CpuWork final : public DeviceWork {
 
 }  // namespace
 
-std::unique_ptr<DeviceWork> make_cpu_work() { return std::make_unique<CpuWork>(); }
+std::unique_ptr<NormOps> make_cpu_norm_ops() { return std::make_unique<CpuNormOps>(); }
 
 }  // namespace octavo
