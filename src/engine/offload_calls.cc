@@ -287,7 +287,7 @@ void* Engine::host_param(std::uint32_t handle) const {
   return own == nullptr || own->param_copy_stale ? nullptr : own->param_copy.get();
 }
 
-Status Engine::set_host_memory(EngineHostMemory memory) {
+Status Engine::set_host_memory(offload::HostAllocator memory) {
   const std::string where = impl_->registry.tag() + " set_host_memory: ";
   if ((memory.allocate == nullptr) != (memory.release == nullptr))
     return Status::invalid(where + "got one function, expected both, or none for the engine's own memory");

@@ -8,7 +8,7 @@
 
 #include "lane/scalar.h"
 
-#include <octavo/optimizer.h>
+#include <octavo/describe.h>
 
 #include <bit>
 #include <cstdint>

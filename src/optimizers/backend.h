@@ -100,7 +100,7 @@ Result<std::unique_ptr<NormOps>> make_cuda_norm_ops(const std::string& where, in
 inline Result<std::unique_ptr<NormBackend>> make_norm(Device device, std::span<const GradView> grads) {
   return device.kind == DeviceKind::cpu ? make_cpu_norm(grads) : make_cuda_norm(device.index, grads);
 }
-inline Result<std::unique_ptr<NormOps>> make_work(const std::string& where, Device device) {
+inline Result<std::unique_ptr<NormOps>> make_norm_ops(const std::string& where, Device device) {
   if (device.kind == DeviceKind::cpu) return make_cpu_norm_ops();
   return make_cuda_norm_ops(where, device.index);
 }

@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "formula/step_args.h"
+
 #include "core/descriptions.h"
 #include "cpu/kernels.h"
 
 #include <octavo/codec.h>
 #include <octavo/formats.h>
-#include <octavo/optimizer.h>
 
 #include <algorithm>
 

@@ -33,7 +33,7 @@ Result<Group> Group::create(const GroupConfig& config, std::span<const TensorArg
   Group group;
   group.config_ = config;
   group.tensors_.assign(tensors.begin(), tensors.end());
-  auto work = make_work(tag(config), config.device);
+  auto work = make_norm_ops(tag(config), config.device);
   if (!work.ok()) return work.status();
   group.work_ = std::move(*work);
   if (Status bad = check_places(config, tensors, *group.work_); !bad.ok()) return bad;

@@ -16,7 +16,7 @@ Result<NormGroup> NormGroup::create(Device device, std::span<const GradView> gra
   NormGroup group;
   group.device_ = device;
   group.grads_.assign(grads.begin(), grads.end());
-  auto work = make_work(where, device);
+  auto work = make_norm_ops(where, device);
   if (!work.ok()) return work.status();
   group.work_ = std::move(*work);
   for (std::size_t i = 0; i < grads.size(); ++i) {

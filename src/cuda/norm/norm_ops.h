@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/grad_norm.h>
-#include <octavo/optimizer.h>
+#include "formula/step_args.h"
 
 #include <cuda_runtime_api.h>
 
