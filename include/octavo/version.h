@@ -7,8 +7,7 @@
 #define OCTAVO_VERSION_MINOR 1
 #define OCTAVO_VERSION_PATCH 0
 
-/* Rises whenever a C struct or function changes its meaning; see octavo.h. Version 2: octavo_fp8_cast with
- * bias_grad on a GPU needs octavo_fp8_cast_args.workspace. */
-#define OCTAVO_ABI_VERSION 2
+/* Rises whenever a struct or function of octavo.h changes. */
+#define OCTAVO_ABI_VERSION 3
 
 #endif /* OCTAVO_VERSION_H_ */

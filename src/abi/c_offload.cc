@@ -15,7 +15,7 @@ namespace {
 using namespace octavo::c;  // NOLINT(google-build-using-namespace)
 using octavo::Status;
 
-// What octavo_host_alloc has given away, by address.
+// The memory that octavo_host_alloc returned, by address.
 struct Given {
   std::mutex mutex;
   std::map<void*, octavo::HostMemory> memory;

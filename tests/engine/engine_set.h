@@ -6,7 +6,6 @@
 #include "tests/support/buffers.h"
 #include "tests/support/cases.h"
 
-#include <octavo/describe.h>
 #include <octavo/engine.h>
 
 #include <deque>
@@ -16,18 +15,6 @@
 namespace test {
 
 using Handles = std::vector<std::uint32_t>;
-
-// The bits of a config, with those of its named options.
-inline std::uint32_t switches_of(const octavo::GroupConfig& config) {
-  std::uint32_t bits = config.switches;
-  const auto add = [&](const char* option, bool on) {
-    const int bit = octavo::switch_bit(config.algorithm, option);
-    if (on && bit >= 0) bits |= 1U << bit;
-  };
-  add("amsgrad", config.amsgrad);
-  add("momentum", config.momentum);
-  return bits;
-}
 
 // Mixed dtypes, stores and sizes; one tensor has no elements.
 inline std::vector<octavo::TensorSpec> mixed_specs(octavo::StateFormat format) {

@@ -137,23 +137,20 @@ TEST(Fp8Api, TheWorkspaceOfACastHoldsTheSumsOfTiles) {
   EXPECT_EQ(octavo_fp8_cast_workspace_bytes(nullptr), -1);
 }
 
-// A struct of ABI version 1, which has no workspace. On a GPU bias_grad needs one:
-// tests/cuda/fp8_host_test.cc.
-TEST(Fp8Api, AnOlderCallersCastOnTheCpuIsRead) {
+// On a GPU bias_grad needs a workspace: tests/cuda/fp8_host_test.cc.
+TEST(Fp8Api, ACastOnTheCpuNeedsNoWorkspace) {
   const LayerTensors tensors({1, 16, 16, 16});
   const octavo_fp8_layer layer = c_layer(tensors.layer, {fp8::Format::hybrid, fp8::Recipe::current});
   const Buffer from = tensors.memory(Operand::dy);
   const Buffer codes(octavo_fp8_codes_bytes(&layer, 2, 0)), turned(octavo_fp8_codes_bytes(&layer, 2, 1));
   std::vector<float> sums(16, -1.0f);
   auto args = sized<octavo_fp8_cast_args>();
-  args.struct_size = offsetof(octavo_fp8_cast_args, workspace);
   args.operand = 2;
   args.dtype = static_cast<uint32_t>(DType::bf16);
   args.from = from.data();
   args.codes = codes.data();
   args.turned = turned.data();
   args.bias_grad = sums.data();
-  args.workspace_bytes = -1;  // not read
   EXPECT_EQ(octavo_fp8_cast(&layer, &args), 0u) << octavo_last_error();
   EXPECT_NE(sums[0], -1.0f);
   --args.struct_size;

@@ -18,7 +18,7 @@ from . import _abi, _describe
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _STORES = {"native": "nearest", "stochastic": "stochastic", 24: "bf16+8", 32: "bf16+16"}
-_NO_CALL = _abi.Combine()
+_NO_CALL = _abi.EngineCombine()
 DEVICE, HOST, STREAM = range(3)  # octavo_engine_tensor.residence
 WEIGHTS, GRADIENTS = range(2)  # octavo_engine_wait
 TO_HOST, TO_DEVICE = range(2)  # octavo_engine_refresh
@@ -84,9 +84,7 @@ class Engine:
         """Adds tensors, or replaces those of the same handles: an array of octavo_engine_tensor."""
         numbers = array.array("I", handles)
         _abi.check(
-            self._library.octavo_engine_set(
-                self._handle, numbers.buffer_info()[0], ctypes.addressof(tensors), len(numbers)
-            )
+            self._library.octavo_engine_set(self._handle, numbers.buffer_info()[0], tensors, len(numbers))
         )
 
     def remove(self, handles: Sequence[int]) -> None:
@@ -136,7 +134,7 @@ class Engine:
     def forget_ready(self) -> None:
         self._library.octavo_engine_forget_ready(self._handle)
 
-    # --- Offload: include/octavo/engine.h has the contracts ---
+    # --- Offload: include/octavo/octavo.h has the contracts ---
 
     def take(self, handles: int, grads: int, dtypes: bytes, device: torch.device) -> None:
         """Copies gradients to host memory, and adds them to those of the same step that are there."""
@@ -190,7 +188,7 @@ class Engine:
         def back(_: Any) -> int:
             return self.caught(combine)  # type: ignore[arg-type]
 
-        self._check(call(_NO_CALL if combine is None else _abi.Combine(back)))
+        self._check(call(_NO_CALL if combine is None else _abi.EngineCombine(back)))
 
     def caught(self, call: Callable[[], None]) -> int:
         """Returns the result of a callback to the library: 1 if `call` raises; the error is raised later."""
@@ -203,7 +201,7 @@ class Engine:
 
 
 def new_args() -> Any:
-    """octavo_step_args with the library's defaults."""
-    args = _abi.StepArgs()
-    _abi.library().octavo_step_args_init_sized(ctypes.byref(args), ctypes.sizeof(_abi.StepArgs))
+    """Returns octavo_step_args with the library's defaults."""
+    args = _abi.new(_abi.StepArgs)
+    _abi.check(_abi.library().octavo_step_args_init(ctypes.byref(args)))
     return args

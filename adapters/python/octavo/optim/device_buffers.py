@@ -203,7 +203,7 @@ def _adder(buffers: weakref.ref[DeviceBuffers]) -> Any:
         device = torch.device("cuda", index) if kind else torch.device("cpu")
         return own._engine.caught(lambda: own.add_sums(_doubles(at, count, device), part))
 
-    return _abi.AddSums(add)
+    return _abi.EngineAddSums(add)
 
 
 def _doubles(at: int, count: int, device: torch.device) -> Tensor:

@@ -70,7 +70,7 @@ inline void Optimizer::check_room(const std::vector<std::uint32_t>& leaving,
     std::int64_t then = copies;
     for (Kind kind : kinds) {
       kind.spec.format = info.number, kind.spec.block_size = 0;
-      native::check(octavo_layout(&kind.config, &kind.spec, &kind.layout), "octavo: ");
+      native::check(octavo_layout(kind.algorithm, kind.switches, &kind.spec, &kind.layout), "octavo: ");
       then += host_bytes(kind);
     }
     if (then <= room)

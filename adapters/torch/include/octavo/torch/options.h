@@ -102,8 +102,8 @@ class Options : public ::torch::optim::OptimizerOptions {
 
   // What a step needs to know of them.
   octavo_step_args step_args() const {
-    octavo_step_args args;
-    octavo_step_args_init(&args);
+    octavo_step_args args = native::sized<octavo_step_args>();
+    native::check(octavo_step_args_init(&args), "octavo: ");
     for (std::size_t i = 0; i < numbers_.size(); ++i) {
       const octavo_option_info& option = algorithm_->options[i];
       if (option.offset < 0) continue;

@@ -88,7 +88,8 @@ struct Kind {
   octavo_tensor_layout layout;
   std::string format;
   std::int64_t block_size;
-  octavo_group_config config;
+  std::uint32_t algorithm;
+  std::uint32_t switches;
 };
 
 inline std::uint32_t store_of(const ::torch::Tensor& param, const std::string& master, const Where& where) {
@@ -123,7 +124,8 @@ inline Kind kind_of(const ::torch::Tensor& param, const Options& options, const 
             native::sized<octavo_tensor_layout>(),
             {},
             0,
-            native::sized<octavo_group_config>()};
+            options.algorithm().info.number,
+            options.switches()};
   if (state != nullptr && !state->format.empty()) {
     kind.format = state->format, kind.block_size = state->block_size;
     kind.spec.format = native::parse("state", kind.format);
@@ -140,11 +142,7 @@ inline Kind kind_of(const ::torch::Tensor& param, const Options& options, const 
     if (info.default_block > 0) kind.block_size = set ? own.block_size : settings.block_size.value;
   }
   kind.spec.block_size = kind.block_size;
-  kind.config.algorithm = options.algorithm().info.number;
-  kind.config.switches = options.switches();
-  kind.config.device_kind = native::device_kind(param.device());
-  kind.config.device_index = native::device_index(param.device());
-  native::check(octavo_layout(&kind.config, &kind.spec, &kind.layout), where);
+  native::check(octavo_layout(kind.algorithm, kind.switches, &kind.spec, &kind.layout), where);
   return kind;
 }
 
@@ -155,7 +153,7 @@ inline octavo_tensor_layout layout_of_first(const Kind& kind, std::int64_t numel
   octavo_tensor_spec spec = kind.spec;
   spec.numel = numel, spec.ndim = 0;
   octavo_tensor_layout out = native::sized<octavo_tensor_layout>();
-  native::check(octavo_layout(&kind.config, &spec, &out), "octavo: ");
+  native::check(octavo_layout(kind.algorithm, kind.switches, &spec, &out), "octavo: ");
   return out;
 }
 
