@@ -234,7 +234,7 @@ typedef struct {
   uint32_t decay; /* 0: as the optimizer's name says; 1: added to the gradient; 2: applied to the parameter */
   uint64_t seed;  /* of stochastic rounding */
   double lr, beta1, beta2, eps, weight_decay, momentum, dampening;
-  double max_norm;        /* gradients are clipped to this global norm; 0: no clipping */
+  double clip_grad_norm;  /* gradients are clipped to this global norm; 0: no clipping */
   const float* scalar_lr; /* in device memory: replaces lr for the tensors on that device; NULL: lr counts */
   double own[8];          /* options of single algorithms, at octavo_option_info.offset */
 } octavo_step_args;
@@ -352,7 +352,8 @@ typedef struct {
   const float* loss_scale;  /* gradients are divided by it, besides grad_factor; NULL: they are not */
   const float* found_inf;   /* not 0: the step is skipped; NULL: no check */
   octavo_device_norm* norm; /* the norm over all gradients of all devices and ranks, as norm and ready write
-                             * it; NULL: no clipping and no guard */
+                             * it; NULL: no clipping and no
+                             * skip_nonfinite */
   octavo_device_report* report; /* receives the outcome, also where no tensor of this device is stepped; may
                                  * be NULL */
   void* staging; /* for offload, aligned to 256, used by this engine only; octavo_engine_staging_bytes gives
@@ -370,7 +371,7 @@ typedef int32_t (*octavo_engine_add_sums)(void* user, uint32_t device_kind, int3
 
 typedef struct {
   uint32_t struct_size;
-  uint32_t guard; /* 1: a gradient that is not finite skips the complete step; needs a norm */
+  uint32_t skip_nonfinite; /* 1: a gradient that is not finite skips the complete step; needs a norm */
   int32_t threads;
   uint32_t defer; /* 1: offloaded tensors may be updated after step has returned: see octavo_engine_wait */
   double grad_factor;                  /* multiplies every gradient; 0 stands for 1 */
@@ -409,21 +410,22 @@ typedef struct {
   uint32_t reserved;
 } octavo_step_report;
 
-/* Steps the begun tensors. args.devices[].norm clips where the group's max_norm is not 0, and its count of
- * elements that are not finite decides with guard. Step counts in host memory are advanced if the step was
- * applied. On a GPU with guard or found_inf only the device knows that: the step counts must then be there
- * (step_on_device), and report->pending is 1, also during the capture of a graph. `report` may be NULL. */
+/* Steps the begun tensors. args.devices[].norm clips where the group's clip_grad_norm is not 0. Its count of
+ * elements that are not finite decides with skip_nonfinite. Step counts in host memory are advanced if the
+ * step was applied. On a GPU with skip_nonfinite or found_inf only the device knows that: the step counts
+ * must then be there (step_on_device), and report->pending is 1, also during the capture of a graph. `report`
+ * may be NULL. */
 OCTAVO_API octavo_status octavo_engine_step(octavo_engine* engine, const octavo_engine_args* args,
                                             octavo_step_report* report);
 
 /* Gradient release: steps the begun tensors (usually one; all on one device) before the other gradients
  * exist. The norm of the previous step, args.devices[].norm, clips them (zeros before the first finish: no
- * clipping), and the count of their own elements that are not finite guards them. `own` is an array of two
- * octavo_device_norms in the device's memory that the caller leaves untouched until finish: own[0] receives
- * the norm of these gradients, own[1] the norm that clips. NULL: no norm is computed (no guard, no clipping).
- * Where norm_part is not 0 `combine` is called to sum own[0] over the ranks. A tensor that was already ready
- * since the last finish is an error. Offloaded tensors: the stream is ordered after the updated weight,
- * unless args.defer is 1. */
+ * clipping), and the count of their own elements that are not finite decides with skip_nonfinite. `own` is an
+ * array of two octavo_device_norms in the device's memory that the caller leaves untouched until finish:
+ * own[0] receives the norm of these gradients, own[1] the norm that clips. NULL: no norm is computed (no
+ * skip_nonfinite, no clipping). Where norm_part is not 0 `combine` is called to sum own[0] over the ranks. A
+ * tensor that was already ready since the last finish is an error. Offloaded tensors: the stream is ordered
+ * after the updated weight, unless args.defer is 1. */
 OCTAVO_API octavo_status octavo_engine_ready(octavo_engine* engine, const octavo_engine_args* args,
                                              octavo_device_norm* own, octavo_engine_combine combine,
                                              void* user, octavo_step_report* report);

@@ -73,7 +73,7 @@ struct Args {
     const octavo_engine_args& c = read_struct("args", from);
     devices = convert_all<octavo::EngineDevice>("devices", c.devices, c.device_count,
                                                 [](const octavo_engine_device& d) { return convert(d); });
-    args.guard = c.guard != 0;
+    args.guard = c.skip_nonfinite != 0;
     args.threads = c.threads;
     args.grad_factor = c.grad_factor == 0.0 ? 1.0 : c.grad_factor;
     args.devices = devices;
@@ -174,7 +174,7 @@ octavo_status octavo_engine_set_group(octavo_engine* engine, uint32_t group, uin
         c.momentum, c.dampening, c.nesterov != 0, c.maximize != 0, static_cast<octavo::Decay>(c.decay)};
     std::copy(std::begin(c.own), std::end(c.own), own.hyper.own);
     own.seed = c.seed;
-    own.max_norm = c.max_norm;
+    own.max_norm = c.clip_grad_norm;
     own.switches = switches;
     own.lr = c.scalar_lr;
     if (own.lr != nullptr) own.lr_device = device(lr_device_kind, lr_device_index);

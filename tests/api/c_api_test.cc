@@ -178,7 +178,7 @@ TEST(CApi, DefaultsAreTheCppDefaults) {
   EXPECT_EQ(args.eps, 1e-8);
   EXPECT_EQ(args.weight_decay, 0.0);
   EXPECT_EQ(args.decay, 0u);
-  EXPECT_EQ(args.max_norm, 0.0);
+  EXPECT_EQ(args.clip_grad_norm, 0.0);
   EXPECT_EQ(args.scalar_lr, nullptr);
   for (const double own : args.own) EXPECT_EQ(own, 0.0);
 }
@@ -226,7 +226,7 @@ TEST(CApi, ScalarsEqualTheCppOnes) {
     EXPECT_EQ(seen.pending, 0);
     EXPECT_EQ(seen.nonfinite, 0);
 
-    run.guard = 1;  // the count of the norm decides
+    run.skip_nonfinite = 1;  // the count of the norm decides
     const std::vector<int64_t> counts = c.counts;
     ASSERT_EQ(c.begin(c.set), 0u) << octavo_last_error();
     ASSERT_EQ(octavo_engine_step(c.engine, &run, &report), 0u) << octavo_last_error();

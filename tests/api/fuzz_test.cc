@@ -210,7 +210,7 @@ class Fuzzer {
     args.momentum = random_.chance(4) ? number(0.0) : number(0.9);
     args.dampening = number(0.0);
     for (double& own : args.own) own = random_.chance(3) ? 0.0 : number(0.5);
-    args.max_norm = number(random_.chance(4) ? 1.0 : 0.0);
+    args.clip_grad_norm = number(random_.chance(4) ? 1.0 : 0.0);
     args.scalar_lr = random_.chance(4) ? static_cast<float*>(pointer(4, 4)) : nullptr;
     return args;
   }
@@ -279,7 +279,7 @@ class Fuzzer {
     device.report = static_cast<octavo_device_report*>(scalar(sizeof(octavo_device_report), 8));
     octavo_engine_args args{};
     args.struct_size = size_field(sizeof args);
-    args.guard = enumerator(2);
+    args.skip_nonfinite = enumerator(2);
     args.threads =
         random_.chance(30) ? static_cast<int32_t>(random_.bits()) : static_cast<int32_t>(random_.below(4));
     args.defer = random_.chance(10) ? 1 : 0;

@@ -94,6 +94,11 @@ def test_every_struct_has_the_layout_of_the_c_compiler(tmp_path: pathlib.Path) -
     assert printed.splitlines() == expected
 
 
+def test_an_unknown_field_is_refused() -> None:
+    with pytest.raises(AttributeError):
+        _abi.new(_abi.StepArgs).max_norm = 1.0
+
+
 def test_a_struct_of_another_type_is_refused() -> None:
     """Before the library reads memory of another layout."""
     library, wrong = _abi.library(), _abi.new(_abi.EnginePlan)

@@ -68,7 +68,7 @@ inline octavo_step_args c_step_args(const octavo::StepArgs& args) {
   c.maximize = args.hyper.maximize ? 1 : 0;
   c.decay = static_cast<uint32_t>(args.hyper.decay);
   std::copy(std::begin(args.hyper.own), std::end(args.hyper.own), c.own);
-  c.max_norm = args.max_norm;
+  c.clip_grad_norm = args.max_norm;
   c.scalar_lr = args.scalars.lr;
   return c;
 }

@@ -13,7 +13,8 @@ char, text, address = ctypes.c_char, ctypes.c_char_p, ctypes.c_void_p
 
 
 def _struct(name: str, *fields: tuple[str, Any]) -> Any:
-    return type(name, (ctypes.Structure,), {"_fields_": fields})
+    # Without __slots__ ctypes would accept an assignment to a field that does not exist.
+    return type(name, (ctypes.Structure,), {"_fields_": fields, "__slots__": ()})
 
 
 def _at(struct: Any) -> Any:
@@ -59,7 +60,7 @@ MomentSpec = _struct(
 StepArgs = _struct(
     "StepArgs", ("struct_size", u32), ("nesterov", u32), ("maximize", u32), ("decay", u32), ("seed", u64),
     ("lr", f64), ("beta1", f64), ("beta2", f64), ("eps", f64), ("weight_decay", f64), ("momentum", f64),
-    ("dampening", f64), ("max_norm", f64), ("scalar_lr", address), ("own", f64 * 8),
+    ("dampening", f64), ("clip_grad_norm", f64), ("scalar_lr", address), ("own", f64 * 8),
 )
 EngineTensor = _struct(
     "EngineTensor", ("struct_size", u32), ("group", u32), ("param_dtype", u32), ("store", u32),
@@ -85,7 +86,7 @@ EngineDevice = _struct(
     ("staging_bytes", i64),
 )
 EngineArgs = _struct(
-    "EngineArgs", ("struct_size", u32), ("guard", u32), ("threads", i32), ("defer", u32),
+    "EngineArgs", ("struct_size", u32), ("skip_nonfinite", u32), ("threads", i32), ("defer", u32),
     ("grad_factor", f64), ("devices", address), ("device_count", i64), ("add_sums", address),
     ("sums_user", address),
 )

@@ -89,7 +89,7 @@ class DeviceBuffers:
         scale and found-inf. Returns tensors that must live until the calls are made, and for as long as a
         graph that is captured.
         """
-        self._args.guard, self._args.defer, alive = skip_nonfinite, self.defer, []
+        self._args.skip_nonfinite, self._args.defer, alive = skip_nonfinite, self.defer, []
         everywhere = len(parts) > 1 or any(groups for _, groups in parts)
         for slot, buffer in zip(self._native, self.by_device.values(), strict=True):
             if buffer.device.type == "cpu":

@@ -375,7 +375,7 @@ inline void Optimizer::forget(const std::vector<std::uint32_t>& handles) {
 inline void Optimizer::set_group(std::size_t number, const Options& options) {
   options.check();
   octavo_step_args args = options.step_args();
-  args.max_norm = whole().max_grad_norm.value;
+  args.clip_grad_norm = whole().max_grad_norm.value;
   ::torch::Device device(::torch::kCPU);
   if (number < rates_.size() && rates_[number].defined()) {
     args.scalar_lr = steady(rates_[number]).data_ptr<float>();

@@ -210,7 +210,7 @@ inline Optimizer::Call Optimizer::call_with(bool norm, bool report, bool defer) 
     if (norm) device.norm = as_norm(buffers.norm.on(stream));
     if (report) device.report = static_cast<octavo_device_report*>(buffers.report.on(stream));
   }
-  call.args.guard = whole().guard.value ? 1 : 0;
+  call.args.skip_nonfinite = whole().guard.value ? 1 : 0;
   call.args.defer = defer ? 1 : 0;
   call.args.threads = at::get_num_threads();
   call.args.devices = call.devices.data();  // a vector that moves keeps its memory
