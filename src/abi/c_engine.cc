@@ -1,4 +1,4 @@
-// The C ABI of the engine, over octavo/engine.h.
+// The C ABI of the engine: reads structs, and calls the C++ engine.
 // SPDX-License-Identifier: MIT
 #include "abi/c_common.h"
 

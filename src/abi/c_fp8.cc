@@ -36,7 +36,7 @@ Layer convert(const octavo_fp8_layer* from) {
   return out;
 }
 
-// A layer whose sizes are asked for: those of others may be no numbers.
+// Converts a layer of which a size is wanted: sizes of an unsupported layer may overflow.
 Layer convert_usable(const octavo_fp8_layer* from) {
   Layer out = convert(from);
   if (const std::string why = fp8::why_not(out.layer); !why.empty()) refuse("layer." + why);

@@ -1,4 +1,4 @@
-// The C ABI of offload besides the engine's: which states leave a device, host memory, traces.
+// The C ABI of offload outside an engine: which states leave a device, host memory, traces.
 // SPDX-License-Identifier: MIT
 #include "abi/c_common.h"
 
@@ -23,8 +23,7 @@ struct Given {
 // Never destroyed: tensors of other languages may outlive static objects.
 Given& make_given() {
   static auto* const all = new Given;
-  // fork() copies a locked mutex, and its owner does not exist in the child. So the thread that forks holds
-  // it.
+  // fork() copies a locked mutex, whose owner does not exist in the child. So the thread that forks holds it.
   (void)pthread_atfork([] { all->mutex.lock(); }, [] { all->mutex.unlock(); }, [] { all->mutex.unlock(); });
   return *all;
 }

@@ -25,7 +25,7 @@ TO_HOST, TO_DEVICE = range(2)  # octavo_engine_refresh
 
 
 def refuse_amd(device: torch.device) -> None:
-    """RuntimeError for a GPU of a ROCm build of torch, which calls AMD's GPUs `cuda` as well."""
+    """Raises RuntimeError for a GPU of a ROCm build of torch, which calls AMD's GPUs `cuda` as well."""
     if device.type == "cuda" and torch.version.hip is not None:
         raise RuntimeError(
             f"{device} is an AMD GPU (this torch is a ROCm build, HIP {torch.version.hip}): "
@@ -39,7 +39,7 @@ def device_numbers(device: torch.device) -> tuple[int, int]:
 
 
 def stream_of(device: torch.device) -> int | None:
-    """The current stream's cudaStream_t; None on the CPU."""
+    """Returns the current stream's cudaStream_t; None on the CPU."""
     return None if device.type == "cpu" else stream_of_gpu(device.index)
 
 
@@ -92,7 +92,7 @@ class Engine:
         _abi.check(self._library.octavo_engine_remove(self._handle, numbers.buffer_info()[0], len(numbers)))
 
     def failed_tensor(self) -> int:
-        """Returns the handle that the last failing call was about; -1: none."""
+        """Returns the handle of the tensor that caused the last failure; -1: no tensor did."""
         return int(self._library.octavo_engine_failed_tensor(self._handle))
 
     def begin(self, handles: int, grads: int, dtypes: bytes, with_norm: bool) -> None:

@@ -1,4 +1,4 @@
-// The C ABI of plans: its structs as those of octavo/plan.h.
+// The C ABI of the forecasts: reads structs, and calls octavo/plan.h.
 // SPDX-License-Identifier: MIT
 #include "abi/c_common.h"
 

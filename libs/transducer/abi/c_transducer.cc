@@ -1,4 +1,4 @@
-// The C ABI of the transducer loss: its structs as those of octavo/transducer.h.
+// The C ABI of the transducer loss: reads structs, and calls octavo/transducer.h.
 // SPDX-License-Identifier: MIT
 #include "abi/c_common.h"
 
