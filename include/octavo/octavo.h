@@ -11,9 +11,10 @@
  *
  * Structs. Where the first field is struct_size, the caller sets it to sizeof the struct; the other fields
  * may be zero unless their comment says otherwise. The library accepts exactly the size that it was built
- * with. A struct without struct_size lies in device memory or in large arrays, and is not checked. Any change
- * of a struct or of a function raises OCTAVO_ABI_VERSION: a program that loads the library at run time
- * compares octavo_abi_version() with it once. Enumerators have the values of octavo/types.h.
+ * with. A struct without struct_size lies in device memory, in a large array or in another struct, and is not
+ * checked. Any change of a struct or of a function raises OCTAVO_ABI_VERSION: a program that loads the
+ * library at run time compares octavo_abi_version() with it once. Enumerators have the values of
+ * octavo/types.h.
  *
  * Memory. The caller owns all memory that it passes, and the library owns what it returns. Pointers are
  * aligned to their element unless a comment says more.
@@ -25,8 +26,8 @@
  *
  * Threads. `threads` is the number of CPU threads to use; 0 uses all of the library's pool.
  *
- * scripts/generate_abi reads this file and writes Python's declarations, so it keeps to a regular subset of
- * C: it reports what it cannot read.
+ * scripts/generate_abi reads this file and writes Python's declarations. It names a declaration that it
+ * cannot read.
  * SPDX-License-Identifier: MIT */
 #ifndef OCTAVO_OCTAVO_H_
 #define OCTAVO_OCTAVO_H_
@@ -51,8 +52,7 @@ OCTAVO_API const char* octavo_last_error(void);
 /* The name of the CPU implementation in use, for example "avx2". It is chosen at first use: the fastest that
  * the CPU supports, or the one that the environment variable OCTAVO_FORCE_IMPL names. */
 OCTAVO_API const char* octavo_implementation(void);
-/* Uses another implementation from now on; "" or NULL returns to the choice above. For tests and benchmarks.
- */
+/* Uses another implementation from now on, for tests; "" or NULL returns to the choice above. */
 OCTAVO_API octavo_status octavo_force_implementation(const char* name);
 
 /* Returns the number of a name. `kind` is "dtype", "state", "store", "optimizer", "reduction" (of the
@@ -190,8 +190,8 @@ OCTAVO_API octavo_status octavo_decode(const octavo_moment_spec* spec, const voi
 /* clang-format off */
 /* --- The engine ---------------------------------------------------------------------------------------
  *
- * One engine per optimizer. Register each tensor of the optimizer once; each step then updates those that have
- * a gradient. octavo/engine.hpp is a C++17 wrapper. In short:
+ * One engine per optimizer. Register each tensor of the optimizer once; each step then updates those that
+ * have a gradient. octavo/engine.hpp is a C++17 wrapper. In short:
  *
  *   octavo_engine_create(algorithm, &engine)
  *   octavo_engine_set_group(engine, 0, switches, &options, ...)   hyper-parameters; cheap if they are equal
@@ -254,8 +254,8 @@ OCTAVO_API octavo_status octavo_engine_set_group(octavo_engine* engine, uint32_t
                                                  int32_t lr_device_index);
 
 /* One tensor: a complete parameter, or the local shard of one. Required: struct_size, numel, param (where
- * numel is not 0), step, and the buffers that octavo_layout gives a size. Zero bytes are the initial state.
- */
+ * numel is not 0), step, and the buffers to which octavo_layout gives a size. Zero bytes are the initial
+ * state. */
 typedef struct {
   uint32_t struct_size;
   uint32_t group; /* a group that octavo_engine_set_group has set */
@@ -443,8 +443,8 @@ OCTAVO_API void octavo_engine_forget_ready(octavo_engine* engine);
 
 /* --- Offload: states, gradients and updates in host memory ----------------------------------------------
  *
- * The engine allocates the host memory for gradients and weights, with octavo_host_alloc; the caller
- * allocates the states. Where a function takes handles, count 0 stands for all tensors. */
+ * The caller allocates the states in host memory (octavo_host_alloc), and the engine what it needs for
+ * gradients and weights. In drop, wait and refresh count 0 stands for all tensors. */
 
 /* Copies gradients of offloaded tensors, all on one device, to host memory, after the work that is queued on
  * `stream`, and adds them to those since the tensor's last step. Pass NULL to begin for such a gradient. The
