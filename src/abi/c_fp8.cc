@@ -23,10 +23,10 @@ struct Layer {
   fp8::Choice choice;
 };
 Layer convert(const octavo_fp8_layer* from) {
-  const octavo_fp8_layer& c = read_struct("layer", from);
+  const octavo_fp8_layer c = read_struct("layer", from);
   if (c.passes > kAllPasses) refuse("layer.passes: got " + std::to_string(c.passes) + ", expected 0 to 7");
   Layer out;
-  out.device = device(c.device_kind, c.device_index);
+  out.device = {static_cast<octavo::DeviceKind>(c.device_kind), c.device_index};
   out.layer = {
       c.groups, c.tokens, c.inputs, c.outputs, c.one_input != 0, c.one_output != 0, c.turned_weight != 0};
   out.settings.format = static_cast<fp8::Format>(c.format);
@@ -36,7 +36,7 @@ Layer convert(const octavo_fp8_layer* from) {
   return out;
 }
 
-// Converts a layer of which a size is wanted: sizes of an unsupported layer may overflow.
+// A layer whose sizes are asked for: those of others may be no numbers.
 Layer convert_usable(const octavo_fp8_layer* from) {
   Layer out = convert(from);
   if (const std::string why = fp8::why_not(out.layer); !why.empty()) refuse("layer." + why);
@@ -55,8 +55,10 @@ std::array<T, kCount> copied(const T (&from)[kCount]) {
 extern "C" {
 
 octavo_status octavo_fp8_supported(uint32_t device_kind, int32_t device_index, uint32_t recipe) {
-  return guarded(
-      [&] { return fp8::supported(device(device_kind, device_index), static_cast<fp8::Recipe>(recipe)); });
+  return guarded([&] {
+    return fp8::supported(octavo::Device{static_cast<octavo::DeviceKind>(device_kind), device_index},
+                          static_cast<fp8::Recipe>(recipe));
+  });
 }
 
 const char* octavo_fp8_why_not(const octavo_fp8_layer* layer) {
@@ -88,7 +90,9 @@ int64_t octavo_fp8_codes_bytes(const octavo_fp8_layer* layer, uint32_t operand, 
 }
 
 int64_t octavo_fp8_workspace_bytes(uint32_t device_kind, int32_t device_index) {
-  return value_or<int64_t>(-1, [&] { return fp8::workspace_bytes(device(device_kind, device_index)); });
+  return value_or<int64_t>(-1, [&] {
+    return fp8::workspace_bytes({static_cast<octavo::DeviceKind>(device_kind), device_index});
+  });
 }
 
 int64_t octavo_fp8_cast_workspace_bytes(const octavo_fp8_layer* layer) {
@@ -101,7 +105,7 @@ int64_t octavo_fp8_cast_workspace_bytes(const octavo_fp8_layer* layer) {
 octavo_status octavo_fp8_cast(const octavo_fp8_layer* layer, const octavo_fp8_cast_args* args) {
   return guarded([&] {
     const Layer l = convert(layer);
-    const octavo_fp8_cast_args& c = read_struct("args", args);
+    const octavo_fp8_cast_args c = read_struct("args", args);
     fp8::LayerCast cast;
     cast.device = l.device;
     cast.layer = l.layer;
@@ -126,7 +130,7 @@ octavo_status octavo_fp8_cast(const octavo_fp8_layer* layer, const octavo_fp8_ca
 octavo_status octavo_fp8_product(const octavo_fp8_layer* layer, const octavo_fp8_product_args* args) {
   return guarded([&] {
     const Layer l = convert(layer);
-    const octavo_fp8_product_args& c = read_struct("args", args);
+    const octavo_fp8_product_args c = read_struct("args", args);
     fp8::LayerProduct product;
     product.device = l.device;
     product.layer = l.layer;
@@ -146,9 +150,9 @@ octavo_status octavo_fp8_product(const octavo_fp8_layer* layer, const octavo_fp8
 
 octavo_status octavo_fp8_update_scales(const octavo_fp8_scale_args* args) {
   return guarded([&] {
-    const octavo_fp8_scale_args& c = read_struct("args", args);
+    const octavo_fp8_scale_args c = read_struct("args", args);
     fp8::ScaleUpdate update;
-    update.device = device(c.device_kind, c.device_index);
+    update.device = {static_cast<octavo::DeviceKind>(c.device_kind), c.device_index};
     update.states = c.states;
     update.tensors = c.tensors;
     update.length = c.length;
@@ -162,7 +166,7 @@ octavo_status octavo_fp8_update_scales(const octavo_fp8_scale_args* args) {
 octavo_status octavo_fp8_fastest(const octavo_fp8_times* times, uint32_t* passes) {
   return guarded([&]() -> Status {
     check_given("passes", passes);
-    const octavo_fp8_times& c = read_struct("times", times);
+    const octavo_fp8_times c = read_struct("times", times);
     const fp8::Choice found =
         fp8::fastest({copied(c.plain), copied(c.fp8), copied(c.cast), copied(c.cast_two), c.casts_of_weight});
     *passes = 0;
