@@ -180,8 +180,10 @@ typedef struct {
   int64_t shape[8];
 } octavo_moment_spec;
 
+/* The sizes of a moment's buffers: bytes of codes, and the number of scales (0: `scales` may be NULL). */
 OCTAVO_API octavo_status octavo_moment_layout(const octavo_moment_spec* spec, int64_t* codes_bytes,
                                               int64_t* scales);
+/* Converts `numel` fp32 values to codes and scales, rounded to nearest, and back. */
 OCTAVO_API octavo_status octavo_encode(const octavo_moment_spec* spec, const float* values, void* codes,
                                        float* scales);
 OCTAVO_API octavo_status octavo_decode(const octavo_moment_spec* spec, const void* codes, const float* scales,
