@@ -123,11 +123,12 @@ format: ## rewrite C++ and Python in the project's style
 	@.venv/bin/ruff check --fix --quiet .
 	@.venv/bin/ruff format --quiet .
 
-check: ## format, ruff, layers, names, types and claims: fail where `make format` would change something, a source includes or names what it may not, or a figure has no source
+check: ## format, ruff, the C ABI's declarations, layers, names, types and claims: fail where `make format` would change something, a generated file is old, a source includes or names what it may not, or a figure has no source
 	@scripts/bootstrap test
 	@$(cxx_sources) | xargs -0r .venv/bin/clang-format --dry-run --Werror
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/ruff format --check --quiet .
+	@.venv/bin/python scripts/generate_abi --check
 	@.venv/bin/python scripts/check_layers
 	@.venv/bin/python scripts/check_names
 	@.venv/bin/python scripts/check_types

@@ -172,7 +172,7 @@ OffloadModel::OffloadModel(BenchDevice& device, const OffloadSpec& spec)
   }
   place_states(layer);
   octavo_step_args options = usual_options({.algorithm = usual_algorithm()});
-  options.max_norm = spec.clip ? kMaxNorm : 0.0;
+  options.clip_grad_norm = spec.clip ? kMaxNorm : 0.0;
   engine_.set_group(0, 0, options);
   engine_.set(handles_, tensors_);
   if (spec.residence != Residence::device) engine_.set_order(handles_);

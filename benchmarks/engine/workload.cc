@@ -136,12 +136,12 @@ void Workload::fill_grads(std::int64_t step) {
   }
 }
 
-void Workload::set_options(double max_norm) {
-  if (max_norm == max_norm_) return;
-  max_norm_ = max_norm;
+void Workload::set_options(double clip_grad_norm) {
+  if (clip_grad_norm == max_norm_) return;
+  max_norm_ = clip_grad_norm;
   octavo_step_args options = usual_options(run_.config);
   options.seed = 1;
-  options.max_norm = max_norm;
+  options.clip_grad_norm = clip_grad_norm;
   or_failure([&] { engine_.set_group(0, run_.config.switches, options); });
 }
 
@@ -193,7 +193,7 @@ void Workload::run(bool guard) {
   }
   const octavo_engine_device device = here(guard);
   auto args = make<octavo_engine_args>();
-  args.guard = guard ? 1 : 0;
+  args.skip_nonfinite = guard ? 1 : 0;
   args.threads = run_.threads;
   args.devices = &device;
   args.device_count = 1;

@@ -90,7 +90,7 @@ class Workload {
   [[nodiscard]] std::vector<Piece> read() const;
 
  private:
-  void set_options(double max_norm);
+  void set_options(double clip_grad_norm);
   void place_counts(bool on_device);
   void begin(bool with_norm);
   octavo_engine_device here(bool guard) const;

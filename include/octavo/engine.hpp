@@ -53,7 +53,7 @@ template <class T>
 T make() {
   T out{};
   out.struct_size = static_cast<std::uint32_t>(sizeof(T));
-  if constexpr (std::is_same_v<T, octavo_step_args>) octavo_step_args_init(&out);
+  if constexpr (std::is_same_v<T, octavo_step_args>) check(octavo_step_args_init(&out));
   return out;
 }
 

@@ -7,7 +7,7 @@
 #define OCTAVO_VERSION_MINOR 1
 #define OCTAVO_VERSION_PATCH 0
 
-/* Rises whenever a C struct or function changes its meaning; see octavo.h. */
-#define OCTAVO_ABI_VERSION 2
+/* Rises whenever a struct or function of octavo.h changes. */
+#define OCTAVO_ABI_VERSION 3
 
 #endif /* OCTAVO_VERSION_H_ */

@@ -26,10 +26,10 @@ const octavo::AlgorithmInfo& algorithm_at(int32_t index) {
   return octavo::algorithms()[static_cast<std::size_t>(index)];
 }
 
-// Texts of descriptions are literals, so a zero follows them; one that was left out has no bytes at all.
+// Texts of descriptions are literals, so a zero follows them; an empty one may have no bytes.
 const char* text_of(std::string_view text) { return text.empty() ? "" : text.data(); }
 
-// Where octavo_step_args has what HyperParams has; -1 for an option that is in neither.
+// Returns the offset of an option in octavo_step_args; -1 for an option that only switches.
 int32_t place_in_args(const octavo::Option& option) {
   using H = octavo::HyperParams;
   using A = octavo_step_args;

@@ -1,15 +1,16 @@
-// The C ABI of the engine.
+// The C ABI of the engine: reads structs, and calls the C++ engine.
 // SPDX-License-Identifier: MIT
 #include "abi/c_common.h"
 #include "engine/engine.h"
 
 #include <octavo/octavo.h>
 
+#include <algorithm>
 #include <vector>
 
 struct octavo_engine {
   octavo::engine::Engine engine;
-  std::vector<octavo::DType> dtypes;  // of the last begin: its memory is used again
+  std::vector<octavo::DType> dtypes;  // a buffer of dtype_span
 };
 
 namespace {
@@ -17,10 +18,6 @@ namespace {
 using namespace octavo::c;  // NOLINT(google-build-using-namespace)
 using octavo::Device;
 using octavo::Status;
-
-Device device(std::uint32_t kind, std::int32_t index) {
-  return {static_cast<octavo::DeviceKind>(kind), index};
-}
 
 octavo::engine::EngineTensor convert(const octavo_engine_tensor& c) {
   octavo::engine::EngineTensor out;
@@ -72,13 +69,13 @@ std::vector<octavo::engine::EngineNormPart> convert(const octavo_engine_norm_par
       });
 }
 
-// EngineArgs and the devices that they point to.
+// Holds EngineArgs and the devices that they point to.
 struct Args {
   explicit Args(const octavo_engine_args* from) {
-    const octavo_engine_args c = read_struct("args", from);
+    const octavo_engine_args& c = read_struct("args", from);
     devices = convert_all<octavo::engine::EngineDevice>(
         "devices", c.devices, c.device_count, [](const octavo_engine_device& d) { return convert(d); });
-    args.guard = c.guard != 0;
+    args.skip_nonfinite = c.skip_nonfinite != 0;
     args.threads = c.threads;
     args.grad_factor = c.grad_factor == 0.0 ? 1.0 : c.grad_factor;
     args.devices = devices;
@@ -103,7 +100,7 @@ struct Args {
   void* user = nullptr;
 };
 
-// Dtypes as begin and take are given them, in memory that is used again.
+// Converts the dtypes of begin and take, in memory that later calls reuse.
 std::span<const octavo::DType> dtype_span(octavo_engine* engine, const uint8_t* dtypes, std::int64_t count) {
   check_array("dtypes", dtypes, count);
   engine->dtypes.resize(static_cast<std::size_t>(count));
@@ -117,7 +114,7 @@ std::span<const std::uint32_t> handle_span(const std::uint32_t* handles, std::in
   return {handles, static_cast<std::size_t>(count)};
 }
 
-// Runs a step after the report was looked at: a bad one must not be found after the step was taken.
+// Runs a step after a check of the report: a bad one must not fail a step that was applied.
 template <class Fn>
 Status with_report(octavo_step_report* out, Fn&& step) {
   if (out != nullptr) (void)read_struct("report", out);
@@ -155,18 +152,33 @@ octavo_status octavo_engine_create(uint32_t algorithm, octavo_engine** out) {
 }
 void octavo_engine_destroy(octavo_engine* engine) { delete engine; }
 
+octavo_status octavo_step_args_init(octavo_step_args* args) {
+  return guarded([&]() -> Status {
+    const octavo::HyperParams defaults;
+    octavo_step_args result{};
+    result.lr = defaults.lr;
+    result.beta1 = defaults.beta1;
+    result.beta2 = defaults.beta2;
+    result.eps = defaults.eps;
+    return write_struct("args", result, args);
+  });
+}
+
 octavo_status octavo_engine_set_group(octavo_engine* engine, uint32_t group, uint32_t switches,
                                       const octavo_step_args* options, uint32_t lr_device_kind,
                                       int32_t lr_device_index) {
   return guarded([&]() -> Status {
     check_given("engine", engine);
-    const octavo::StepArgs args = step_args(read_struct("options", options));
+    const octavo_step_args& c = read_struct("options", options);
     octavo::engine::EngineGroup own;
-    own.hyper = args.hyper;
-    own.seed = args.seed;
-    own.max_norm = args.max_norm;
+    own.hyper = {
+        c.lr,       c.beta1,     c.beta2,         c.eps,           c.weight_decay,
+        c.momentum, c.dampening, c.nesterov != 0, c.maximize != 0, static_cast<octavo::Decay>(c.decay)};
+    std::copy(std::begin(c.own), std::end(c.own), own.hyper.own);
+    own.seed = c.seed;
+    own.clip_grad_norm = c.clip_grad_norm;
     own.switches = switches;
-    own.lr = args.scalars.lr;
+    own.lr = c.scalar_lr;
     if (own.lr != nullptr) own.lr_device = device(lr_device_kind, lr_device_index);
     return engine->engine.set_group(group, own);
   });
@@ -187,15 +199,6 @@ octavo_status octavo_engine_remove(octavo_engine* engine, const uint32_t* handle
     check_given("engine", engine);
     engine->engine.remove(handle_span(handles, count));
     return {};
-  });
-}
-
-octavo_status octavo_engine_set_counts(octavo_engine* engine, const uint32_t* handles, const int64_t* values,
-                                       int64_t count) {
-  return guarded([&]() -> Status {
-    check_given("engine", engine);
-    const auto known = static_cast<std::size_t>(values == nullptr ? 0 : count);
-    return engine->engine.set_counts(handle_span(handles, count), {values, known});
   });
 }
 
@@ -317,11 +320,6 @@ octavo_status octavo_engine_refresh(octavo_engine* engine, const uint32_t* handl
   });
 }
 
-void* octavo_engine_host_param(const octavo_engine* engine, uint32_t handle) {
-  return value_or<void*>(nullptr,
-                         [&] { return engine == nullptr ? nullptr : engine->engine.host_param(handle); });
-}
-
 octavo_status octavo_engine_synchronize(octavo_engine* engine) {
   return guarded([&]() -> Status {
     check_given("engine", engine);
@@ -339,14 +337,6 @@ octavo_status octavo_engine_set_order(octavo_engine* engine, const uint32_t* han
 int64_t octavo_engine_staging_bytes(const octavo_engine* engine, uint32_t device_kind, int32_t device_index) {
   return value_or<int64_t>(-1, [&] {
     return engine == nullptr ? 0 : engine->engine.staging_bytes(device(device_kind, device_index));
-  });
-}
-
-octavo_status octavo_engine_set_host_memory(octavo_engine* engine, octavo_host_allocate allocate,
-                                            octavo_host_release release, void* user) {
-  return guarded([&]() -> Status {
-    check_given("engine", engine);
-    return engine->engine.set_host_memory({allocate, release, user});
   });
 }
 

@@ -1,4 +1,4 @@
-// The C ABI of offload besides the engine's: which states leave a device, host memory, traces.
+// The C ABI of offload outside an engine: which states leave a device, host memory, traces.
 // SPDX-License-Identifier: MIT
 #include "abi/c_common.h"
 
@@ -15,7 +15,7 @@ namespace {
 using namespace octavo::c;  // NOLINT(google-build-using-namespace)
 using octavo::Status;
 
-// What octavo_host_alloc has given away, by address.
+// The memory that octavo_host_alloc returned, by address.
 struct Given {
   std::mutex mutex;
   std::map<void*, octavo::HostMemory> memory;
@@ -23,8 +23,7 @@ struct Given {
 // Never destroyed: tensors of other languages may outlive static objects.
 Given& make_given() {
   static auto* const all = new Given;
-  // fork() copies a locked mutex, and its owner does not exist in the child. So the thread that forks holds
-  // it.
+  // fork() copies a locked mutex, whose owner does not exist in the child. So the thread that forks holds it.
   (void)pthread_atfork([] { all->mutex.lock(); }, [] { all->mutex.unlock(); }, [] { all->mutex.unlock(); });
   return *all;
 }

@@ -58,8 +58,8 @@ struct EngineTensor {
 // The options that all tensors of a group share. They may change at every step.
 struct EngineGroup {
   HyperParams hyper{};
-  std::uint64_t seed = 0;  // of stochastic rounding
-  double max_norm = 0.0;   // gradients are clipped to it by the norm over all gradients; 0 does not clip
+  std::uint64_t seed = 0;       // of stochastic rounding
+  double clip_grad_norm = 0.0;  // gradients are clipped to it by the norm over all gradients; 0 does not clip
   // Bit i: the i-th switching option of the algorithm's description is on. Switches decide which moments
   // a tensor has: after a change, the group's tensors must be given to `set` again before they are stepped.
   // If the first step fills a moment (AlgorithmInfo::first_step_fills), it does so at step count 1. To enable
@@ -106,9 +106,9 @@ struct EngineSums {
 };
 
 struct EngineArgs {
-  bool guard = false;        // a non-finite gradient skips the complete step; needs a norm on each device
-  double grad_factor = 1.0;  // multiplies every gradient
-  int threads = 0;           // CPU; 0: the pool's size
+  bool skip_nonfinite = false;  // a non-finite gradient skips the complete step; needs a norm on each device
+  double grad_factor = 1.0;     // multiplies every gradient
+  int threads = 0;              // CPU; 0: the pool's size
   std::span<const EngineDevice> devices{};  // all devices of begun tensors; may list others, too
   // Offloaded tensors may be written after step has returned, in stream order or not: before `wait` the
   // caller must not read or write their parameters, or free their gradients. Not deferred: step itself waits,
@@ -183,9 +183,9 @@ class Engine {
   // device (l2: root of the sum of squares; max: the largest; nonfinite: the sum), on the devices' streams.
   Status norm(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine = {});
 
-  // One step of the begun tensors, cohort by cohort. With max_norm or guard every device needs its norm. On
-  // a GPU with guard or found_inf, and in a graph, only the device knows whether the step is taken: step
-  // counts must be in its memory.
+  // One step of the begun tensors, cohort by cohort. With clip_grad_norm or guard every device needs its
+  // norm. On a GPU with guard or found_inf, and in a graph, only the device knows whether the step is taken:
+  // step counts must be in its memory.
   Result<StepReport> step(const EngineArgs& args);
 
   // Gradient release: steps the begun tensors (usually one; all on one device) before the other gradients

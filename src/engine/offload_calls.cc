@@ -186,14 +186,14 @@ engine::Failure Engine::Impl::check_offloaded(const engine::Cohort& cohort, cons
 Result<StepReport> Engine::Impl::step_offloaded(engine::Cohort& cohort, const EngineDevice& given,
                                                 StepArgs args) {
   NormOps& work = *devices.known(cohort.device).work;
-  const GradNorm* counted = args.guard ? args.scalars.norm : nullptr;
+  const GradNorm* counted = args.skip_nonfinite ? args.scalars.norm : nullptr;
   const float* found_inf = args.scalars.found_inf;
   args.scalars.report = nullptr;
   StepReport report;
   if (cohort.device.kind == DeviceKind::cpu) {
     if (Status bad = work.write_report(counted, found_inf, &report, nullptr); !bad.ok()) return bad;
   } else {
-    report.pending = args.guard || found_inf != nullptr;
+    report.pending = args.skip_nonfinite || found_inf != nullptr;
   }
   if (given.report != nullptr) {
     if (Status bad = work.write_report(counted, found_inf, given.report, given.stream); !bad.ok()) return bad;

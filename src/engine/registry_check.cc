@@ -54,7 +54,7 @@ Status Registry::set_group(std::uint32_t number, const EngineGroup& options) {
   StepArgs args;
   args.hyper = options.hyper;
   args.step = 1;
-  args.max_norm = options.max_norm;
+  args.clip_grad_norm = options.clip_grad_norm;
   args.scalars.lr = options.lr;
   args.scalars.norm = &some_norm;
   if (Status bad = check_step(config, args, 0); !bad.ok()) return bad;

@@ -115,7 +115,8 @@ Status Engine::Impl::finish(const EngineArgs& args, std::span<const EngineNormPa
       if (Status bad = work.store_previous(total, given.norm, given.stream); !bad.ok()) return bad;
     }
     if (given.report != nullptr) {
-      if (Status bad = work.write_report(args.guard ? total : nullptr, nullptr, given.report, given.stream);
+      if (Status bad =
+              work.write_report(args.skip_nonfinite ? total : nullptr, nullptr, given.report, given.stream);
           !bad.ok())
         return bad;
     }

@@ -124,10 +124,11 @@ engine::Failure Engine::Impl::check_step(const EngineArgs& args, const GradNorm*
                               ": its switches have changed since begin; give its tensors to set again"),
               cohort.handles[0]};
     }
-    if ((args.guard || options.max_norm > 0.0) && norm == nullptr && given.norm == nullptr) {
-      return {Status::invalid(
-          where() + " norm: got null, expected the norm of the gradients, because " +
-          (args.guard ? "guard is on" : "group " + std::to_string(cohort.group) + " has a max_norm"))};
+    if ((args.skip_nonfinite || options.clip_grad_norm > 0.0) && norm == nullptr && given.norm == nullptr) {
+      return {Status::invalid(where() + " norm: got null, expected the norm of the gradients, because " +
+                              (args.skip_nonfinite
+                                   ? "skip_nonfinite is on"
+                                   : "group " + std::to_string(cohort.group) + " has a clip_grad_norm"))};
     }
     if (cohort.part != 0 && args.sums.add == nullptr) {
       return registry.failure(
@@ -144,12 +145,12 @@ engine::Failure Engine::Impl::check_step(const EngineArgs& args, const GradNorm*
                                                      ", expected 0 to 2^62, the steps taken so far");
     }
     if (cohort.device.kind == DeviceKind::cpu || cohort.residence == Residence::host) continue;
-    const char* why = args.guard ? "with guard only the device knows whether the step is taken"
-                      : given.found_inf != nullptr
-                          ? "with found_inf only the device knows whether the step is taken"
-                      : devices.known(cohort.device).work->capturing(given.stream)
-                          ? "a graph is captured, and its replays could not count"
-                          : nullptr;
+    const char* why =
+        args.skip_nonfinite          ? "with skip_nonfinite only the device knows whether the step is taken"
+        : given.found_inf != nullptr ? "with found_inf only the device knows whether the step is taken"
+        : devices.known(cohort.device).work->capturing(given.stream)
+            ? "a graph is captured, and its replays could not count"
+            : nullptr;
     if (why != nullptr) {
       return {
           Status::invalid(where() + " step: the step count of tensor " + std::to_string(cohort.handles[0]) +
@@ -167,7 +168,7 @@ Result<StepReport> Engine::Impl::step(engine::Cohort& cohort, const EngineArgs& 
   one.hyper = options.hyper;
   one.seed = options.seed;
   one.grad_factor = args.grad_factor;
-  one.guard = args.guard;
+  one.skip_nonfinite = args.skip_nonfinite;
   one.threads = args.threads;
   one.stream = given.stream;
   one.workspace = cohort.workspace(given.workspace);
@@ -175,7 +176,7 @@ Result<StepReport> Engine::Impl::step(engine::Cohort& cohort, const EngineArgs& 
   one.scalars.found_inf = given.found_inf;
   one.scalars.report = given.report;
   one.scalars.norm = norm != nullptr ? norm : given.norm;
-  one.max_norm = one.scalars.norm != nullptr ? options.max_norm : 0.0;
+  one.clip_grad_norm = one.scalars.norm != nullptr ? options.clip_grad_norm : 0.0;
   if (options.lr != nullptr && options.lr_device == cohort.device) one.scalars.lr = options.lr;
   if (cohort.on_device) {
     one.scalars.step = cohort.counts[0];
@@ -215,7 +216,7 @@ Result<StepReport> Engine::Impl::step(const EngineArgs& args, const GradNorm* no
   }
   for (const EngineDevice& given : args.devices) {
     if (given.report == nullptr || begun->need(given.device) != nullptr) continue;
-    const GradNorm* counted = args.guard ? given.norm : nullptr;
+    const GradNorm* counted = args.skip_nonfinite ? given.norm : nullptr;
     Status bad = devices.known(given.device).work->write_report(counted, nullptr, given.report, given.stream);
     if (!bad.ok()) return bad;
   }

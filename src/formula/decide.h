@@ -15,23 +15,23 @@ struct StepInputs {
   HyperParams hyper;
   StepScalars scalars;
   std::int64_t step;
-  double grad_factor, max_norm;
+  double grad_factor, clip_grad_norm;
   std::uint64_t seed;
-  bool guard;
+  bool skip_nonfinite;
   bool decoupled;  // weight decay applies to the parameter
 };
 
 // `by_name` is the kind of weight decay in the algorithm's description. REQUIRES: checked arguments.
 inline StepInputs step_inputs(Decay by_name, const StepArgs& args) {
   const Decay decay = args.hyper.decay == Decay::by_name ? by_name : args.hyper.decay;
-  return {args.hyper,    args.scalars, args.step,  args.grad_factor,
-          args.max_norm, args.seed,    args.guard, decay == Decay::decoupled};
+  return {args.hyper,          args.scalars, args.step,           args.grad_factor,
+          args.clip_grad_norm, args.seed,    args.skip_nonfinite, decay == Decay::decoupled};
 }
 
-// Returns max_norm divided by the norm of the gradients after `unscale`, at most 1, times `unscale`. Like
-// torch.nn.utils.clip_grad_norm_, it adds 1e-6 to the denominator. NaN stays NaN.
-OCTAVO_HD inline double clip(double l2, double max_norm, double unscale) {
-  const double ratio = max_norm / (l2 * (unscale < 0.0 ? -unscale : unscale) + 1e-6);
+// Returns clip_grad_norm divided by the norm of the gradients after `unscale`, at most 1, times `unscale`.
+// Like torch.nn.utils.clip_grad_norm_, it adds 1e-6 to the denominator. NaN stays NaN.
+OCTAVO_HD inline double clip(double l2, double clip_grad_norm, double unscale) {
+  const double ratio = clip_grad_norm / (l2 * (unscale < 0.0 ? -unscale : unscale) + 1e-6);
   return (ratio > 1.0 ? 1.0 : ratio) * unscale;
 }
 
@@ -44,7 +44,7 @@ OCTAVO_HD inline double unscale_of(const StepInputs& inputs) {
 // Returns true if the guard must read the gradients, because no norm was given that has counted their
 // non-finite elements.
 OCTAVO_HD inline bool must_count(const StepInputs& inputs) {
-  return inputs.guard && inputs.scalars.norm == nullptr;
+  return inputs.skip_nonfinite && inputs.scalars.norm == nullptr;
 }
 
 struct Decision {
@@ -58,11 +58,12 @@ struct Decision {
 OCTAVO_HD inline Decision decide(const StepInputs& inputs, std::int64_t counted) {
   const StepScalars& s = inputs.scalars;
   Decision d{inputs.hyper, inputs.step, unscale_of(inputs), {}};
-  if (inputs.guard) d.report.nonfinite = s.norm != nullptr ? s.norm->nonfinite : counted;
+  if (inputs.skip_nonfinite) d.report.nonfinite = s.norm != nullptr ? s.norm->nonfinite : counted;
   d.report.skipped = d.report.nonfinite > 0 || (s.found_inf != nullptr && *s.found_inf != 0.0F);
   if (s.lr != nullptr) d.hyper.lr = static_cast<double>(*s.lr);
   if (s.step != nullptr) d.step = *s.step + 1;
-  if (s.norm != nullptr && inputs.max_norm > 0.0) d.factor = clip(s.norm->l2, inputs.max_norm, d.factor);
+  if (s.norm != nullptr && inputs.clip_grad_norm > 0.0)
+    d.factor = clip(s.norm->l2, inputs.clip_grad_norm, d.factor);
   return d;
 }
 

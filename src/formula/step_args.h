@@ -55,7 +55,7 @@ struct StepScalars {
   std::int64_t* step = nullptr;       // steps taken so far; a step that is taken adds one and uses the sum
   const float* loss_scale = nullptr;  // gradients are divided by it, besides grad_factor
   const float* found_inf = nullptr;   // not zero: the step is skipped, as torch's GradScaler expects
-  const GradNorm* norm = nullptr;     // of the gradients before any factor: see StepArgs::max_norm
+  const GradNorm* norm = nullptr;     // of the gradients before any factor: see StepArgs::clip_grad_norm
   StepReport* report = nullptr;       // receives what happened
 };
 
@@ -70,11 +70,11 @@ struct SumHook {
 
 struct StepArgs {
   HyperParams hyper{};
-  std::int64_t step = 0;     // from 1; sgd's first step stores the plain gradient, as torch does
-  double grad_factor = 1.0;  // multiplies every gradient: 1 / loss scale, clipping, or both
-  double max_norm = 0.0;     // with scalars.norm: gradients are clipped to it; 0 does not clip
-  bool guard = false;      // a non-finite gradient (or its square) skips the complete step; with scalars.norm
-                           // its count decides and the gradients are not read once more
+  std::int64_t step = 0;        // from 1; sgd's first step stores the plain gradient, as torch does
+  double grad_factor = 1.0;     // multiplies every gradient: 1 / loss scale, clipping, or both
+  double clip_grad_norm = 0.0;  // with scalars.norm: gradients are clipped to it; 0 does not clip
+  bool skip_nonfinite = false;  // a non-finite gradient (or its square) skips the complete step; with
+                                // scalars.norm its count decides and the gradients are not read once more
   std::uint64_t seed = 0;  // of stochastic rounding
   int threads = 0;         // CPU; 0: the pool's size
   void* stream = nullptr;  // GPU: the cudaStream_t to work on, of the step's device

@@ -92,7 +92,7 @@ class StreamedStep final : public OffloadedStep {
       result.report = decide(now->args);
       if (result.report.skipped) return result;
     } else {
-      result.report.pending = call.args.guard || call.args.scalars.found_inf != nullptr;
+      result.report.pending = call.args.skip_nonfinite || call.args.scalars.found_inf != nullptr;
       if (Status bad = copy_scalars(*now); !bad.ok()) return bad;
     }
     if (Status bad = locate_batches(call.grads); !bad.ok()) return bad;
@@ -146,9 +146,9 @@ class StreamedStep final : public OffloadedStep {
                                  " offload: tensors that are measured together with other ranks cannot be "
                                  "streamed; keep their states on the device");
     }
-    if (call.args.guard && call.args.scalars.norm == nullptr) {
+    if (call.args.skip_nonfinite && call.args.scalars.norm == nullptr) {
       return Status::invalid(tag(config_) + " scalars.norm: got null, expected the norm of the gradients, " +
-                             "because guard is on and states are streamed");
+                             "because skip_nonfinite is on and states are streamed");
     }
     const std::int64_t needed = staging_bytes(std::ranges::any_of(call.grads, &StepGrad::on_host));
     if (static_cast<std::int64_t>(call.staging.size()) < needed) {
@@ -170,8 +170,8 @@ class StreamedStep final : public OffloadedStep {
     args.hyper = decision.hyper;
     args.step = decision.step;
     args.grad_factor = decision.factor;
-    args.max_norm = 0.0;
-    args.guard = false;
+    args.clip_grad_norm = 0.0;
+    args.skip_nonfinite = false;
     args.scalars = {};
     return decision.report;
   }

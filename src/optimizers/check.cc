@@ -348,11 +348,11 @@ Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t 
   }
   if (!within(Range::any, args.grad_factor))
     return bad_number("grad_factor", args.grad_factor, "a finite number");
-  if (!std::isfinite(args.max_norm) || args.max_norm < 0.0)
-    return bad_number("max_norm", args.max_norm, "a finite number of at least 0");
-  if (args.max_norm > 0.0 && args.scalars.norm == nullptr) {
+  if (!std::isfinite(args.clip_grad_norm) || args.clip_grad_norm < 0.0)
+    return bad_number("clip_grad_norm", args.clip_grad_norm, "a finite number of at least 0");
+  if (args.clip_grad_norm > 0.0 && args.scalars.norm == nullptr) {
     return bad_number(
-        "max_norm", args.max_norm,
+        "clip_grad_norm", args.clip_grad_norm,
         "0 where scalars.norm is null; give it the norm of the gradients (NormGroup), or clip with "
         "grad_factor (clip_factor)");
   }

@@ -80,8 +80,8 @@ Result<GradNorm> grad_norm(std::span<const GradView> grads, std::span<double> wo
   return out;
 }
 
-double clip_factor(double l2, double max_norm, double unscale) {
-  return formula::clip(l2, max_norm, unscale);
+double clip_factor(double l2, double clip_grad_norm, double unscale) {
+  return formula::clip(l2, clip_grad_norm, unscale);
 }
 
 }  // namespace octavo

@@ -43,9 +43,9 @@ class NormGroup {
 std::int64_t grad_norm_workspace(std::span<const GradView> grads);
 Result<GradNorm> grad_norm(std::span<const GradView> grads, std::span<double> workspace, int threads = 0);
 
-// The factor that scales gradients of norm `l2` (after multiplying by `unscale`) to at most `max_norm`, as
-// torch.nn.utils.clip_grad_norm_ computes it (1e-6 in the denominator), times `unscale`:
+// The factor that scales gradients of norm `l2` (after multiplying by `unscale`) to at most `clip_grad_norm`,
+// as torch.nn.utils.clip_grad_norm_ computes it (1e-6 in the denominator), times `unscale`:
 // StepArgs::grad_factor.
-double clip_factor(double l2, double max_norm, double unscale = 1.0);
+double clip_factor(double l2, double clip_grad_norm, double unscale = 1.0);
 
 }  // namespace octavo

@@ -100,20 +100,21 @@ TEST(BadScalars, NamesTheArgument) {
          a.step = 0;
          a.scalars.lr = &number;
        }},
-      {"max_norm: got -1, expected a finite number of at least 0",
+      {"clip_grad_norm: got -1, expected a finite number of at least 0",
        [](auto& a) {
-         a.max_norm = -1.0;
+         a.clip_grad_norm = -1.0;
          a.scalars.norm = &norm;
        }},
-      {"max_norm: got nan, expected a finite number of at least 0",
+      {"clip_grad_norm: got nan, expected a finite number of at least 0",
        [](auto& a) {
-         a.max_norm = std::nan("");
+         a.clip_grad_norm = std::nan("");
          a.scalars.norm = &norm;
        }},
-      {"max_norm: got inf, expected a finite number of at least 0", [](auto& a) { a.max_norm = kInf; }},
-      {"max_norm: got 0.5, expected 0 where scalars.norm is null; give it the norm of the gradients "
+      {"clip_grad_norm: got inf, expected a finite number of at least 0",
+       [](auto& a) { a.clip_grad_norm = kInf; }},
+      {"clip_grad_norm: got 0.5, expected 0 where scalars.norm is null; give it the norm of the gradients "
        "(NormGroup), or clip with grad_factor (clip_factor)",
-       [](auto& a) { a.max_norm = 0.5; }},
+       [](auto& a) { a.clip_grad_norm = 0.5; }},
       {"scalars.lr: got an address that is not a multiple of 4, its alignment",
        [](auto& a) { a.scalars.lr = off_by_one(&number); }},
       {"scalars.step: got an address that is not a multiple of 8, its alignment",

@@ -112,31 +112,28 @@ TEST(Describe, TheAbiSaysTheSame) {
   EXPECT_THAT(octavo_last_error(), HasSubstr("slot: got 2, expected 0 to 1"));
 }
 
-// Written through the offsets, read by the step: a wrong number is refused under its own name.
-TEST(Describe, OffsetsReachTheStep) {
+// A wrong number, written through the offset of an option, is refused under the option's name.
+TEST(Describe, OffsetsReachTheEngine) {
   for (int32_t i = 0; i < octavo_algorithm_count(); ++i) {
     octavo_algorithm_info c{};
     c.struct_size = sizeof c;
     ASSERT_EQ(octavo_algorithm(i, &c), 0U);
-    octavo_group_config config{};
-    config.struct_size = sizeof config;
-    config.algorithm = c.number;
-    octavo_group* group = nullptr;
-    ASSERT_EQ(octavo_group_create(&config, nullptr, 0, &group), 0U) << octavo_last_error();
+    octavo_engine* engine = nullptr;
+    ASSERT_EQ(octavo_engine_create(c.number, &engine), 0U) << octavo_last_error();
     for (int32_t k = 0; k < c.options; ++k) {
       octavo_option_info o{};
       o.struct_size = sizeof o;
       ASSERT_EQ(octavo_algorithm_option(i, k, &o), 0U);
       if (o.offset < 0 || o.range == static_cast<uint32_t>(Range::flag)) continue;
-      octavo_step_args args;
-      octavo_step_args_init(&args);
-      args.step = 1;
+      octavo_step_args args{};
+      args.struct_size = sizeof args;
+      ASSERT_EQ(octavo_step_args_init(&args), 0U);
       const double wrong = o.range == static_cast<uint32_t>(Range::any) ? HUGE_VAL : -1.0;
       std::memcpy(reinterpret_cast<char*>(&args) + o.offset, &wrong, sizeof wrong);
-      EXPECT_NE(octavo_group_step(group, &args, nullptr), 0U) << c.name << " " << o.name;
+      EXPECT_NE(octavo_engine_set_group(engine, 0, 0, &args, 0, 0), 0U) << c.name << " " << o.name;
       EXPECT_THAT(octavo_last_error(), HasSubstr(std::string(o.name) + ": got")) << c.name;
     }
-    octavo_group_destroy(group);
+    octavo_engine_destroy(engine);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "tests/support/cases.h"
 #include "tests/support/random.h"
 
+#include <octavo/codec.h>
 #include <octavo/octavo.h>
 
 #include <gtest/gtest.h>
@@ -17,7 +18,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace test {
 namespace {
@@ -42,9 +46,8 @@ class Fuzzer {
   void run_one() {
     switch (random_.below(11)) {
       case 0:
-        return moment();
       case 1:
-        return norm();
+        return moment();
       case 2:
         return names();
       case 3:
@@ -53,7 +56,7 @@ class Fuzzer {
       case 5:
         return fp8();
       default:
-        return group();
+        return engine();
     }
   }
 
@@ -109,7 +112,7 @@ class Fuzzer {
     return random_.chance(80) ? static_cast<uint32_t>(random_.bits()) : static_cast<uint32_t>(right);
   }
 
-  // A buffer of exactly `bytes` with random contents; now and then its pointer is null or off by one byte.
+  // A buffer of exactly `bytes` with random contents; sometimes its pointer is null or off by one byte.
   void* pointer(std::int64_t bytes, std::int64_t unit) {
     buffers_.emplace_back(std::clamp<std::int64_t>(bytes, 0, kRoom),
                           unit * static_cast<std::int64_t>(random_.below(4)));
@@ -134,101 +137,180 @@ class Fuzzer {
     return copy;
   }
 
-  void check(octavo_status status, const std::vector<std::vector<std::byte>>& before, const char* what) {
+  void check(octavo_status status, const std::vector<std::vector<std::byte>>& before, const char* what,
+             const std::string& message = octavo_last_error()) {
     ASSERT_TRUE(intact()) << what << ": wrote outside a buffer";
     ASSERT_LE(status, 3u);
     if (status == 0) {
       ++accepted;
     } else {
-      ASSERT_STRNE(octavo_last_error(), "");
-      ASSERT_EQ(snapshot(), before) << what << ": failed after writing, " << octavo_last_error();
+      ASSERT_NE(message, "");
+      ASSERT_EQ(snapshot(), before) << what << ": failed after writing, " << message;
     }
   }
 
-  void group() {
-    forget();
-    octavo_group_config config{};
-    config.struct_size = size_field(sizeof config);
-    config.algorithm = enumerator(static_cast<std::uint64_t>(octavo_algorithm_count()));
-    config.amsgrad = config.algorithm < 2 || random_.chance(10) ? enumerator(2) : 0;
-    config.momentum = enumerator(2);
-    config.switches = random_.chance(4) ? enumerator(4) : 0;
-    std::vector<octavo_tensor> tensors(random_.below(4));
-    for (octavo_tensor& t : tensors) {
-      t.spec.struct_size = size_field(sizeof t.spec);
-      t.spec.param_dtype = enumerator(3);
-      t.spec.grad_dtype = enumerator(3);
-      t.spec.store = t.spec.param_dtype == 1 || random_.chance(10) ? enumerator(4) : 0;
-      t.spec.format = enumerator(kFormats);
-      shape(t.spec.numel, t.spec.ndim, t.spec.shape);
-      t.spec.block_size = t.spec.format < 2 && !random_.chance(10) ? 0 : block_size();
-      t.id = random_.bits();
-      t.offset = random_.chance(4) ? wild_integer() : 0;
-      octavo_tensor_layout layout{};
-      layout.struct_size = sizeof layout;
-      if (octavo_layout(&config, &t.spec, &layout) != 0) layout = {};  // create must refuse it too
-      const std::int64_t numel = std::clamp<std::int64_t>(t.spec.numel, 0, kRoom);
-      if (t.spec.numel > kRoom / 8 || layout.workspace_bytes > kRoom) return;
-      for (int slot = 0; slot < 3; ++slot) {
-        if (layout.codes_bytes[slot] > kRoom || 4 * layout.scales[slot] > kRoom) return;
-        t.codes[slot] = pointer(layout.codes_bytes[slot], t.spec.format == 0   ? 4
-                                                          : t.spec.format == 1 ? 2
-                                                                               : 1);
-        t.scales[slot] = static_cast<float*>(pointer(4 * layout.scales[slot], 4));
-      }
-      t.param = pointer(numel * (t.spec.param_dtype == 0 ? 4 : 2), t.spec.param_dtype == 0 ? 4 : 2);
-      t.grad = pointer(numel * (t.spec.grad_dtype == 0 ? 4 : 2), t.spec.grad_dtype == 0 ? 4 : 2);
-      if (t.spec.param_dtype == t.spec.grad_dtype && random_.chance(20))
-        t.grad = t.param;  // refused, or empty
-      t.residual = pointer(layout.residual_bytes, t.spec.store == 3 ? 2 : 1);
+  // Sizes and pointers of one tensor; false: they would take too much memory.
+  bool tensor(octavo_engine_tensor& t, uint32_t algorithm, uint32_t switches) {
+    t.struct_size = size_field(sizeof t);
+    t.group = random_.chance(60) ? enumerator(2) : 0;
+    t.param_dtype = enumerator(3);
+    t.store = t.param_dtype == 1 || random_.chance(10) ? enumerator(4) : 0;
+    t.format = enumerator(kFormats);
+    shape(t.numel, t.ndim, t.shape);
+    t.block_size = t.format < 2 && !random_.chance(10) ? 0 : block_size();
+    t.whole_numel = random_.chance(20) ? wild_integer() : 0;
+    t.id = random_.bits();
+    t.offset = random_.chance(4) ? wild_integer() : 0;
+    t.param_device_kind = random_.chance(80) ? enumerator(3) : 0;
+    t.state_device_index = random_.chance(80) ? 1 : 0;
+    t.step_on_device = random_.chance(8) ? 1 : 0;
+    t.known_steps = random_.chance(8) ? wild_integer() : -1;
+    octavo_tensor_spec spec{};
+    spec.struct_size = sizeof spec;
+    spec.param_dtype = t.param_dtype;
+    spec.store = t.store;
+    spec.format = t.format;
+    spec.ndim = t.ndim;
+    spec.numel = t.numel;
+    spec.block_size = t.block_size;
+    std::copy(std::begin(t.shape), std::end(t.shape), spec.shape);
+    octavo_tensor_layout layout{};
+    layout.struct_size = sizeof layout;
+    if (octavo_layout(algorithm, switches, &spec, &layout) != 0) layout = {};  // set must refuse it too
+    if (t.numel > kRoom / 8) return false;
+    const std::int64_t numel = std::clamp<std::int64_t>(t.numel, 0, kRoom);
+    for (int slot = 0; slot < 3; ++slot) {
+      if (layout.codes_bytes[slot] > kRoom || 4 * layout.scales[slot] > kRoom) return false;
+      t.codes[slot] = pointer(layout.codes_bytes[slot], t.format == 0 ? 4 : t.format == 1 ? 2 : 1);
+      t.scales[slot] = static_cast<float*>(pointer(4 * layout.scales[slot], 4));
     }
-    octavo_group* made = nullptr;
-    auto before = snapshot();
-    const octavo_status status =
-        octavo_group_create(&config, tensors.data(), static_cast<std::int64_t>(tensors.size()), &made);
-    check(status, before, "create");
-    if (testing::Test::HasFatalFailure() || status != 0) return;
-    octavo_step_args args;
-    octavo_step_args_init(&args);
+    t.param = pointer(numel * (t.param_dtype == 0 ? 4 : 2), t.param_dtype == 0 ? 4 : 2);
+    t.residual = pointer(layout.residual_bytes, t.store == 3 ? 2 : 1);
+    t.step = static_cast<int64_t*>(pointer(8, 8));
+    const std::int64_t steps =
+        random_.chance(10) ? wild_integer() : static_cast<int64_t>(random_.below(1000));
+    std::memcpy(buffers_.back().data(), &steps, 8);
+    return true;
+  }
+
+  octavo_step_args options() {
+    octavo_step_args args{};
+    args.struct_size = sizeof args;
+    if (octavo_step_args_init(&args) != 0) ADD_FAILURE() << octavo_last_error();
     args.struct_size = size_field(sizeof args);
-    args.guard = enumerator(2);
-    args.threads =
-        random_.chance(30) ? static_cast<int32_t>(random_.bits()) : static_cast<int32_t>(random_.below(4));
     args.nesterov = random_.chance(4) ? 1 : 0;
     args.maximize = enumerator(2);
     args.decay = enumerator(3);
-    args.step = random_.chance(10) ? wild_integer() : 1 + static_cast<std::int64_t>(random_.below(1000));
     args.seed = random_.bits();
     args.lr = number(1e-3);
     args.beta1 = number(0.9);
     args.beta2 = number(0.999);
     args.eps = number(1e-8);
     args.weight_decay = number(0.01);
-    args.momentum = config.algorithm == 2 && config.momentum == 0 ? number(0.0) : number(0.9);
+    args.momentum = random_.chance(4) ? number(0.0) : number(0.9);
     args.dampening = number(0.0);
     for (double& own : args.own) own = random_.chance(3) ? 0.0 : number(0.5);
-    args.grad_factor = number(1.0);
+    args.clip_grad_norm = number(random_.chance(4) ? 1.0 : 0.0);
+    args.scalar_lr = random_.chance(4) ? static_cast<float*>(pointer(4, 4)) : nullptr;
+    return args;
+  }
+
+  void engine() {
+    forget();
+    const uint32_t algorithm = enumerator(static_cast<std::uint64_t>(octavo_algorithm_count()));
+    const uint32_t switches = random_.chance(4) ? enumerator(4) : 0;
+    octavo_engine* made = nullptr;
+    if (octavo_engine_create(algorithm, &made) != 0) return;
+    const std::unique_ptr<octavo_engine, decltype(&octavo_engine_destroy)> owner(made, octavo_engine_destroy);
+    const auto call = [&](const char* what, auto function) {
+      const auto before = snapshot();
+      const octavo_status status = function();
+      check(status, before, what);
+      return status == 0;
+    };
+    const octavo_step_args group = options();
+    const uint32_t lr_device = random_.chance(60) ? enumerator(3) : 0;
+    if (!call("set_group", [&] { return octavo_engine_set_group(made, 0, switches, &group, lr_device, 0); }))
+      return;
+
+    std::vector<octavo_engine_tensor> tensors(random_.below(4));
+    std::vector<uint32_t> handles;
+    std::vector<const void*> grads;
+    std::vector<uint8_t> dtypes;
+    for (octavo_engine_tensor& t : tensors) {
+      if (!tensor(t, algorithm, switches)) return;
+      handles.push_back(random_.chance(30) ? enumerator(3) : static_cast<uint32_t>(handles.size()));
+      dtypes.push_back(static_cast<uint8_t>(enumerator(3)));
+      const std::int64_t unit = dtypes.back() == 0 ? 4 : 2;
+      grads.push_back(pointer(unit * std::clamp<std::int64_t>(t.numel, 0, kRoom), unit));
+      if (dtypes.back() == t.param_dtype && random_.chance(20)) grads.back() = t.param;  // refused, or empty
+    }
+    const auto count = static_cast<std::int64_t>(tensors.size());
+    if (!call("set", [&] { return octavo_engine_set(made, handles.data(), tensors.data(), count); })) {
+      ASSERT_LT(octavo_engine_failed_tensor(made), std::int64_t{1} << 32);
+      return;
+    }
+
+    octavo_engine_plan plan{};
+    plan.struct_size = size_field(sizeof plan);
+    const uint32_t with_norm = random_.chance(2) ? 1 : 0;
+    if (!call("begin", [&] {
+          return octavo_engine_begin(made, handles.data(), grads.data(), dtypes.data(), count, with_norm,
+                                     random_.chance(3) ? nullptr : &plan);
+        }))
+      return;
+    const std::int64_t needed = octavo_engine_workspace_bytes(made, 0, 0);
+    ASSERT_GE(needed, 0);
+    if (needed > kRoom) return;
+
+    octavo_engine_device device{};
+    device.struct_size = size_field(sizeof device);
+    device.device_kind = random_.chance(80) ? enumerator(3) : 0;
+    device.workspace = pointer(needed, 16);
+    device.workspace_bytes = random_.chance(30) ? wild_integer() % (needed + 1) : needed;
+    device.stream = random_.chance(60) ? &device : nullptr;  // refused: the tensors are on the CPU
     const auto scalar = [&](std::int64_t bytes, std::int64_t unit) {
       return random_.chance(4) ? pointer(bytes, unit) : nullptr;
     };
-    args.scalar_lr = static_cast<float*>(scalar(4, 4));
-    args.scalar_step = static_cast<int64_t*>(scalar(8, 8));
-    args.scalar_loss_scale = static_cast<float*>(scalar(4, 4));
-    args.scalar_found_inf = static_cast<float*>(scalar(4, 4));
-    args.scalar_norm = static_cast<octavo_device_norm*>(scalar(sizeof(octavo_device_norm), 8));
-    args.scalar_report = static_cast<octavo_device_report*>(scalar(sizeof(octavo_device_report), 8));
-    args.max_norm = number(args.scalar_norm != nullptr ? 1.0 : 0.0);
-    args.stream = random_.chance(60) ? &args : nullptr;  // refused: the group is on the CPU
-    const std::int64_t needed = octavo_group_workspace_bytes(made);
-    buffers_.emplace_back(needed);
-    args.workspace = random_.chance(30) ? nullptr : buffers_.back().data();
-    args.workspace_bytes = random_.chance(30) ? wild_integer() % (needed + 1) : needed;
+    device.loss_scale = static_cast<float*>(scalar(4, 4));
+    device.found_inf = static_cast<float*>(scalar(4, 4));
+    device.norm = static_cast<octavo_device_norm*>(with_norm != 0 ? pointer(sizeof(octavo_device_norm), 8)
+                                                                  : scalar(sizeof(octavo_device_norm), 8));
+    device.report = static_cast<octavo_device_report*>(scalar(sizeof(octavo_device_report), 8));
+    octavo_engine_args args{};
+    args.struct_size = size_field(sizeof args);
+    args.skip_nonfinite = enumerator(2);
+    args.threads =
+        random_.chance(30) ? static_cast<int32_t>(random_.bits()) : static_cast<int32_t>(random_.below(4));
+    args.defer = random_.chance(10) ? 1 : 0;
+    args.grad_factor = number(1.0);
+    args.devices = &device;
+    args.device_count = random_.chance(60) ? 0 : 1;
+    octavo_engine_norm_part part{};
+    part.struct_size = size_field(sizeof part);
+    part.part = random_.chance(60) ? enumerator(2) : 0;
+    part.out = device.norm;
+    if (with_norm != 0)
+      call("norm", [&] { return octavo_engine_norm(made, &args, &part, 1, nullptr, nullptr); });
+    if (testing::Test::HasFatalFailure()) return;
     octavo_step_report report{};
     report.struct_size = size_field(sizeof report);
-    before = snapshot();
-    const octavo_status stepped = octavo_group_step(made, &args, random_.chance(3) ? nullptr : &report);
-    check(stepped, before, "step");
-    octavo_group_destroy(made);
+    octavo_step_report* const out = random_.chance(3) ? nullptr : &report;
+    if (!random_.chance(4)) {
+      call("step", [&] { return octavo_engine_step(made, &args, out); });
+      return;
+    }
+    auto* const own = static_cast<octavo_device_norm*>(scalar(2 * sizeof(octavo_device_norm), 8));
+    if (call("ready", [&] { return octavo_engine_ready(made, &args, own, nullptr, nullptr, out); })) {
+      const std::int64_t more = octavo_engine_workspace_bytes(made, 0, 0);
+      ASSERT_GE(more, 0);
+      if (more > kRoom) return;
+      device.workspace = pointer(more, 16);
+      device.workspace_bytes = more;
+      call("finish", [&] {
+        return octavo_engine_finish(made, &args, &part, own == nullptr ? 0 : 1, nullptr, nullptr);
+      });
+    }
   }
 
   void moment() {
@@ -259,42 +341,38 @@ class Fuzzer {
     };
     call("decode", [&] { return octavo_decode(&spec, codes, scale, values); });
     call("encode", [&] { return octavo_encode(&spec, values, codes, scale); });
-    call("convert", [&] { return octavo_convert(&spec, codes, scale, &other, to_codes, to_scale); });
-    octavo_moment_report report{};
-    report.struct_size = size_field(sizeof report);
-    call("inspect",
-         [&] { return octavo_inspect(&spec, codes, scale, random_.chance(2) ? nullptr : values, &report); });
+    const auto bytes = [](void* data, std::int64_t size) {
+      return std::span(static_cast<std::byte*>(data), data == nullptr ? 0 : static_cast<std::size_t>(size));
+    };
+    const auto floats = [](float* data, std::int64_t size) {
+      return std::span(data, data == nullptr ? 0 : static_cast<std::size_t>(size));
+    };
+    const auto cpp_call = [&](const char* what, auto function) {
+      const auto before = snapshot();
+      const octavo::Status status = function();
+      check(static_cast<octavo_status>(status.code()), before, what, status.message());
+    };
+    cpp_call("convert", [&] {
+      return octavo::convert(cpp(spec), bytes(codes, codes_bytes), floats(scale, scales), cpp(other),
+                             bytes(to_codes, other_codes), floats(to_scale, other_scales));
+    });
+    cpp_call("inspect", [&] {
+      const std::int64_t known = random_.chance(2) ? 0 : std::max<std::int64_t>(spec.numel, 0);
+      return octavo::inspect(cpp(spec), bytes(codes, codes_bytes), floats(scale, scales),
+                             floats(values, known))
+          .status();
+    });
   }
 
-  void norm() {
-    forget();
-    std::vector<octavo_grad_view> views(random_.below(4));
-    for (octavo_grad_view& view : views) {
-      view.dtype = enumerator(3);
-      view.numel = random_.chance(20) ? wild_integer() : static_cast<std::int64_t>(random_.below(3000));
-      if (view.numel > kRoom / 8) return;
-      const std::int64_t unit = view.dtype == 0 ? 4 : 2;
-      view.data = pointer(unit * std::max<std::int64_t>(view.numel, 0), unit);
-    }
-    const auto count = static_cast<std::int64_t>(views.size());
-    const std::int64_t needed = std::max<std::int64_t>(0, octavo_grad_norm_workspace(views.data(), count));
-    std::vector<double> workspace(static_cast<std::size_t>(needed) + 1);
-    octavo_grad_norm_result result{};
-    result.struct_size = size_field(sizeof result);
-    const auto before = snapshot();
-    check(octavo_grad_norm(views.data(), count, workspace.data(),
-                           random_.chance(9) ? wild_integer() % (needed + 1) : needed,
-                           static_cast<int32_t>(random_.below(3)), &result),
-          before, "grad_norm");
-    octavo_norm* made = nullptr;
-    if (octavo_norm_create(0, random_.chance(60) ? 1 : 0, views.data(), count, &made) != 0) return;
-    auto* out = static_cast<octavo_device_norm*>(pointer(sizeof(octavo_device_norm), 8));
-    auto* room = pointer(octavo_norm_workspace_bytes(made), 16);
-    const auto prepared = snapshot();
-    check(octavo_norm_run(made, room, octavo_norm_workspace_bytes(made), out, nullptr, 1), prepared,
-          "norm_run");
-    octavo_norm_destroy(made);
-    (void)octavo_clip_factor(number(1.0), number(1.0), number(1.0));
+  static octavo::MomentSpec cpp(const octavo_moment_spec& c) {
+    octavo::MomentSpec spec;
+    spec.moment = static_cast<octavo::Moment>(c.moment);
+    spec.format = static_cast<octavo::StateFormat>(c.format);
+    spec.block_size = c.block_size;
+    spec.numel = c.numel;
+    std::copy(std::begin(c.shape), std::end(c.shape), spec.shape.begin());
+    spec.ndim = c.ndim;
+    return spec;
   }
 
   // Sizes and options of a transducer loss, with labels and lengths of which most are right.

@@ -69,14 +69,16 @@ std::map<std::string, std::string> defined() {
 
 // Functions that call nothing that can throw.
 const std::set<std::string> kNeverThrow = {
-    "octavo_abi_version",  "octavo_version_string", "octavo_last_error",     "octavo_group_destroy",
-    "octavo_norm_destroy", "octavo_engine_destroy", "octavo_step_args_init", "octavo_step_args_init_sized",
+    "octavo_abi_version",
+    "octavo_version_string",
+    "octavo_last_error",
+    "octavo_engine_destroy",
 };
 
 TEST(NoThrow, EveryFunctionIsGuarded) {
   const auto bodies = defined();
   const auto names = declared();
-  ASSERT_GT(names.size(), 80U);
+  ASSERT_GT(names.size(), 60U);
   for (const std::string& name : names) {
     const auto body = bodies.find(name);
     ASSERT_NE(body, bodies.end()) << name;
@@ -128,7 +130,8 @@ class Engine : public testing::Test {
     ASSERT_EQ(octavo_parse("optimizer", "adamw", &adamw), 0U);
     ASSERT_EQ(octavo_engine_create(adamw, &engine_), 0U);
     octavo_step_args options{};
-    octavo_step_args_init_sized(&options, sizeof options);
+    options.struct_size = sizeof options;
+    ASSERT_EQ(octavo_step_args_init(&options), 0U);
     ASSERT_EQ(octavo_engine_set_group(engine_, 0, 0, &options, 0, 0), 0U) << octavo_last_error();
   }
   void TearDown() override { octavo_engine_destroy(engine_); }
@@ -177,16 +180,12 @@ TEST_F(Engine, SizesAndQuestionsSurviveALackOfMemory) {
   EXPECT_EQ(octavo_engine_holds(engine_, 0), 0U);
   EXPECT_EQ(octavo_engine_holds(engine_, 7), 0U);
   octavo_engine_forget_ready(engine_);
-  EXPECT_EQ(octavo_engine_host_param(engine_, 0), nullptr);
   allocations_left = -1;
 }
 
 TEST(NoThrow, QuestionsSurviveALackOfMemory) {
   EXPECT_GE(failures([] { return octavo_implementation() != nullptr; }), 0);
-  EXPECT_GE(failures([] { return octavo_default_threads() > 0; }), 0);
   EXPECT_GE(failures([] { return octavo_host_room() > 0; }), 0);
-  EXPECT_GE(failures([] { return octavo_plan_gpu_count() > 0; }), 0);
-  EXPECT_GE(failures([] { return octavo_plan_gpu_key(0) != nullptr; }), 0);
   EXPECT_GE(failures([] { return octavo_algorithm_count() > 0; }), 0);
   EXPECT_GE(failures([] { return octavo_algorithm_slots(0, 0) >= 0; }), 0);
   EXPECT_GE(failures([] { return octavo_format_count() > 0; }), 0);

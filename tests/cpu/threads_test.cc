@@ -191,28 +191,36 @@ TEST(PoolAffinity, AnOpenMpRuntimeThatBindsTheMainThread) {
 struct Plain {
   std::vector<float> param = std::vector<float>(1U << 17, 1.0F), grad = std::vector<float>(1U << 17, 0.5F);
   std::int64_t taken = 6;
-  octavo_group* group = nullptr;
-  octavo_step_args args{};
+  octavo_engine* engine = nullptr;
+  octavo_engine_device device{};
+  octavo_engine_args args{};
 
   Plain() {
-    octavo_group_config config{};
-    config.struct_size = sizeof config;
-    config.algorithm = static_cast<std::uint32_t>(Algorithm::sgd);
-    octavo_tensor t{};
-    t.spec.struct_size = sizeof t.spec;
-    t.spec.numel = static_cast<std::int64_t>(param.size());
+    EXPECT_EQ(octavo_engine_create(static_cast<std::uint32_t>(Algorithm::sgd), &engine), 0);
+    octavo_step_args options{};
+    options.struct_size = sizeof options;
+    EXPECT_EQ(octavo_step_args_init(&options), 0);
+    options.lr = 1.0;
+    EXPECT_EQ(octavo_engine_set_group(engine, 0, 0, &options, 0, 0), 0);
+    octavo_engine_tensor t{};
+    t.struct_size = sizeof t;
+    t.numel = static_cast<std::int64_t>(param.size());
     t.param = param.data();
-    t.grad = grad.data();
-    EXPECT_EQ(octavo_group_create(&config, &t, 1, &group), 0) << octavo_last_error();
-    octavo_step_args_init(&args);
-    args.lr = 1.0;
+    t.step = &taken;
+    const std::uint32_t handle = 0;
+    EXPECT_EQ(octavo_engine_set(engine, &handle, &t, 1), 0) << octavo_last_error();
+    const void* const gradient = grad.data();
+    const std::uint8_t dtype = 0;
+    EXPECT_EQ(octavo_engine_begin(engine, &handle, &gradient, &dtype, 1, 0, nullptr), 0);
+    device.struct_size = sizeof device;
+    args.struct_size = sizeof args;
     args.threads = 2;
-    args.step = 1;
-    args.scalar_step = &taken;
+    args.devices = &device;
+    args.device_count = 1;
   }
   Plain(const Plain&) = delete;
   Plain& operator=(const Plain&) = delete;
-  ~Plain() { octavo_group_destroy(group); }
+  ~Plain() { octavo_engine_destroy(engine); }
 };
 
 // The calling thread is new and has no memory for its scratch: nothing is changed, and the error message
@@ -224,8 +232,8 @@ TEST(PoolMemory, ACallerWithoutMemoryChangesNothing) {
   std::thread poor([&] {
     octavo_step_report report{};
     report.struct_size = sizeof report;
-    refused_from = 16;
-    status = octavo_group_step(plain.group, &plain.args, &report);
+    refused_from = sizeof(Scratch);
+    status = octavo_engine_step(plain.engine, &plain.args, &report);
     refused_from = 0;
     text = octavo_last_error();
   });

@@ -74,7 +74,7 @@ class GpuEngine {
   }
   [[nodiscard]] octavo::engine::EngineArgs args(bool guard) {
     octavo::engine::EngineArgs out;
-    out.guard = guard;
+    out.skip_nonfinite = guard;
     out.devices = {&device, 1};
     return out;
   }
@@ -108,9 +108,9 @@ class GpuEngine {
   cudaStream_t stream;
 };
 
-EngineSet made(const OptimizerCase& optimizer, StateFormat format, double max_norm = 0.0) {
+EngineSet made(const OptimizerCase& optimizer, StateFormat format, double clip_grad_norm = 0.0) {
   EngineSet own(optimizer, {optimizer.config, mixed_specs(format), 7});
-  own.options.max_norm = max_norm;
+  own.options.clip_grad_norm = clip_grad_norm;
   EXPECT_TRUE(own.engine.set_group(0, own.options).ok());
   EXPECT_TRUE(own.add(own.all()).ok());
   return own;

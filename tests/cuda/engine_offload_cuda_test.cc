@@ -59,7 +59,7 @@ class Twin {
         report_(StepReport{}, stream),
         engine(octavo::engine::Engine::create(optimizer.config.algorithm).value()),
         stream_(stream) {
-    cpu.options.max_norm = way.max_norm;
+    cpu.options.clip_grad_norm = way.clip_grad_norm;
     EXPECT_TRUE(cpu.engine.set_group(0, cpu.options).ok());
     EXPECT_TRUE(cpu.add(cpu.all()).ok());
     cpu.device.norm = &cpu.norm;
@@ -127,13 +127,13 @@ class Twin {
       grads.push_back(takes(handle) ? nullptr : grads_[handle]->get());
       types.push_back(t.spec.grad_dtype);
     }
-    const bool with_norm = guard_ || way_.max_norm > 0.0;
+    const bool with_norm = guard_ || way_.clip_grad_norm > 0.0;
     const auto plan = engine.begin(active, grads, types, with_norm);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     make_room();
     ASSERT_TRUE(cpu.begin(active, with_norm).ok());
     octavo::engine::EngineArgs args;
-    args.guard = guard_;
+    args.skip_nonfinite = guard_;
     args.devices = {&device_, 1};
     args.defer = way_.defer;
     if (with_norm) {
@@ -258,11 +258,11 @@ TEST_F(EngineOffloadCuda, EqualsStatesOnTheDevice) {
   for (const StateFormat format : octavo::all_state_formats()) {
     for (const auto& where : residences()) {
       for (const int passes : {1, 4}) {
-        for (const double max_norm : {0.0, 0.05}) {
+        for (const double clip_grad_norm : {0.0, 0.05}) {
           for (const bool take : {false, true}) {
             const bool defer = (passes == 4) != take;
-            run(optimizer, format, {where, passes, max_norm, take, false, defer}, max_norm > 0.0 && defer,
-                20);
+            run(optimizer, format, {where, passes, clip_grad_norm, take, false, defer},
+                clip_grad_norm > 0.0 && defer, 20);
             if (HasFatalFailure()) return;
           }
         }

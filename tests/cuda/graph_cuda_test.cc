@@ -55,8 +55,8 @@ octavo::StepScalars scalars(Values* at) {
 
 StepArgs whole_step(const OptimizerCase& optimizer) {
   StepArgs args = step_args(optimizer, 0);
-  args.guard = true;
-  args.max_norm = 0.7;
+  args.skip_nonfinite = true;
+  args.clip_grad_norm = 0.7;
   return args;
 }
 

@@ -64,7 +64,7 @@ TEST_F(LargeCuda, ManyTilesAWarp) {
         const TensorSet set = pooled_set(optimizer.config, specs, combination);
         Race race(set, stream, Memory::together, {Placement::mixed, Placement::bucket});
         octavo::StepArgs args = step_args(optimizer, 1);
-        args.guard = true;
+        args.skip_nonfinite = true;
         const Grads kinds[] = {Grads::patchy, Grads::patchy};
         tally.add(std::string(optimizer.name) + ", " + text_of(specs[0]), race.steps(args, kinds));
       }
@@ -147,7 +147,7 @@ TEST_F(LargeCuda, MoreThanTwoToThe31Elements) {
       octavo::StepArgs args = step_args(adamw, step);
       args.stream = stream;
       args.workspace = workspace.span();
-      args.guard = step == 2;  // its kernel reads all elements, too
+      args.skip_nonfinite = step == 2;  // its kernel reads all elements, too
       const auto report = group->step(args);
       ASSERT_TRUE(report.ok()) << report.status().message();
     }

@@ -110,7 +110,7 @@ TEST_P(Rank1Cuda, CoupledDecay) {
     args.hyper.weight_decay = 0.3;
     args.hyper.decay = octavo::Decay::coupled;
     args.grad_factor = 0.37;
-    args.guard = true;
+    args.skip_nonfinite = true;
     Race race(set, stream);
     const Grads kinds[] = {Grads::dense, Grads::dense, Grads::patchy, Grads::special, Grads::dense};
     tally.add(store.name, race.steps(args, kinds));
@@ -154,7 +154,7 @@ TEST_F(PanelsCuda, ManyToAWarp) {
     const TensorSet set = pooled_set(optimizer.config, specs, combination);
     Race race(set, stream, Memory::together, {Placement::aligned, Placement::mixed});
     octavo::StepArgs args = step_args(optimizer, 1);
-    args.guard = true;
+    args.skip_nonfinite = true;
     const Grads kinds[] = {Grads::patchy, Grads::dense, Grads::patchy};
     tally.add(optimizer.name, race.steps(args, kinds));
   }

@@ -94,7 +94,7 @@ class Pair {
     if (!same(device.lr, host.lr) || !same(device.loss_scale, host.loss_scale) ||
         !same(device.found_inf, host.found_inf) || !same(device.norm, host.norm))
       difference += "  a scalar that is only read was written\n";
-    const bool may_skip = args.guard || (use & kFoundInf) != 0;
+    const bool may_skip = args.skip_nonfinite || (use & kFoundInf) != 0;
     if (on_gpu->pending != may_skip) difference += "  pending is not " + std::to_string(may_skip) + "\n";
     if (on_gpu->skipped) difference += "  skipped, before the device has said so\n";
     last = host;
@@ -113,7 +113,7 @@ class Pair {
 struct Case {
   const char* name;
   unsigned use;
-  double max_norm;
+  double clip_grad_norm;
   float loss_scale;
 };
 
@@ -147,7 +147,7 @@ TEST_F(ScalarsCuda, EqualTheCpu) {
           if ((c.use & kLr) != 0) args.hyper.lr = std::nan("");  // must not be read
           if ((c.use & kStep) != 0) args.step = -1;
           args.grad_factor = 0.3;
-          args.max_norm = c.max_norm;
+          args.clip_grad_norm = c.clip_grad_norm;
           difference = pair.step(args, c.use, values);
           values.step = pair.last.step;
         }
@@ -190,7 +190,7 @@ TEST_F(ScalarsCuda, TheGuardSkipsAndCounts) {
       Pair pair(mixed_set(optimizer, format),
                 ++combination % 2 == 0 ? Placement::as_host : Placement::aligned, stream);
       StepArgs args = step_args(optimizer, 1);
-      args.guard = true;
+      args.skip_nonfinite = true;
       Values values;
       std::string difference = pair.step(args, kReport | kStep, values);
       const TensorSet before = pair.cpu;
@@ -230,7 +230,7 @@ TEST_F(ScalarsCuda, TheGuardCountsEveryElementOnce) {
       for (const Placement placement : {Placement::aligned, Placement::as_host, Placement::mixed}) {
         Pair pair(TensorSet(optimizer.config, specs, 5), placement, stream);
         StepArgs args = step_args(optimizer, 1);
-        args.guard = true;
+        args.skip_nonfinite = true;
         args.grad_factor = 0.7;
         Values values;
         values.loss_scale = 3.0f;
@@ -265,8 +265,8 @@ TEST_F(ScalarsCuda, GuardTakesTheCountOfTheNorm) {
   for (const OptimizerCase& optimizer : optimizers(false)) {
     Pair pair(mixed_set(optimizer, StateFormat::int8), Placement::aligned, stream);
     StepArgs args = step_args(optimizer, 0);
-    args.guard = true;
-    args.max_norm = 1.0;
+    args.skip_nonfinite = true;
+    args.clip_grad_norm = 1.0;
     Values values;
     values.step = 2;
     values.norm = {1.0, 1.0, 3};

@@ -29,11 +29,11 @@ TEST_F(SmallCuda, StepsEqualTheCpu) {
       }
       const TensorSet set(optimizer.config, specs, combination);
       octavo::StepArgs args = step_args(optimizer, 1);
-      args.guard = combination % 2 == 0;
+      args.skip_nonfinite = combination % 2 == 0;
       Race race(set, stream, Memory::apart);
       const Grads kinds[] = {Grads::dense, Grads::dense, Grads::mixed};
       std::string difference = race.steps(args, kinds);
-      args.guard = false;
+      args.skip_nonfinite = false;
       args.step = 4;
       if (difference.empty()) difference = race.step(args, Grads::special, 4);
       tally.add(std::string(optimizer.name) + ", " + std::string(octavo::name(format)) + ", " + store.name,

@@ -343,7 +343,7 @@ TEST_F(ManyCuda, FiveThousandTensors) {
     const TensorSet set(optimizer.config, specs, 3);
     Race race(set, stream);
     octavo::StepArgs args = step_args(optimizer, 1);
-    args.guard = true;
+    args.skip_nonfinite = true;
     const Grads kinds[] = {Grads::mixed, Grads::dense, Grads::dense};
     tally.add(optimizer.name, race.steps(args, kinds));
   }
@@ -359,7 +359,7 @@ TEST_F(ManyCuda, NoTensors) {
     DeviceSet device(set, Placement::aligned, stream);
     OnDevice<std::int64_t> step(41, stream);
     octavo::StepArgs args = step_args(adamw, 1);
-    args.guard = true;
+    args.skip_nonfinite = true;
     args.scalars.step = step.get();
     const auto report = device.step(args);
     ASSERT_TRUE(report.ok()) << report.status().message();

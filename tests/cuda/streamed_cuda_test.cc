@@ -170,8 +170,8 @@ TEST_F(StreamedCuda, ScalarsAreThoseOfTheCallersStream) {
       now.found_inf = found_inf;
       now.norm = norm;
       octavo::StepArgs args = step_args(adamw, 0);
-      args.max_norm = 1.0;
-      args.guard = true;
+      args.clip_grad_norm = 1.0;
+      args.skip_nonfinite = true;
       args.scalars = scalars_at(now);
       ASSERT_TRUE(expected.step(args).ok());
       here.step = now.step;

@@ -112,11 +112,11 @@ TEST_F(StreamsCuda, NothingRunsOnTheLegacyStream) {
   const OnDevice<octavo::StepReport> report(octavo::StepReport{}, stream);
   const auto step = [&](bool with_norm) {
     StepArgs args = step_args(adamw, 1);
-    args.guard = true;
+    args.skip_nonfinite = true;
     args.scalars.step = count.get();
     args.scalars.report = report.get();
     if (with_norm) {
-      args.max_norm = 1.0;
+      args.clip_grad_norm = 1.0;
       args.scalars.norm = result.get();
       if (!norm->run(workspace.span(), result.get(), stream).ok()) return false;
     }
@@ -209,7 +209,7 @@ TEST_F(RebindCuda, TheGuardReadsTheNewGradients) {
   const DeviceGrads grads(bad, Placement::as_host, stream);
   const OnDevice<octavo::StepReport> report(octavo::StepReport{}, stream);
   StepArgs args = step_args(adamw, 1);
-  args.guard = true;
+  args.skip_nonfinite = true;
   args.scalars.report = report.get();
   ASSERT_TRUE(gpu.step(args).ok());
   EXPECT_FALSE(report.value(stream).skipped);

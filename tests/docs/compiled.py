@@ -34,7 +34,7 @@ def run_inside(snippets: list[pages.Snippet], folder: Path, build: Path, *, gpu:
     """
     program = folder / snippets[-1].subject.split()[-1]
     text = program.read_text()
-    end = text.rindex("  octavo_group_destroy" if program.suffix == ".c" else "}\n")
+    end = text.rindex("  octavo_engine_destroy" if program.suffix == ".c" else "}\n")
     includes = "".join(_INCLUDE.findall("".join(s.text for s in snippets)))
     scopes = "".join("{\n" + _INCLUDE.sub("", s.text) for s in snippets) + "}\n" * len(snippets)
     together = folder / f"with_{program.name}"

@@ -96,8 +96,8 @@ TEST_F(BadInput, Groups) {
   bad.hyper.lr = -1.0;
   refused(own_.engine.set_group(0, bad), "lr: got -1, expected a finite number of at least 0");
   bad = own_.options;
-  bad.max_norm = std::numeric_limits<double>::infinity();
-  refused(own_.engine.set_group(0, bad), "max_norm: got inf");
+  bad.clip_grad_norm = std::numeric_limits<double>::infinity();
+  refused(own_.engine.set_group(0, bad), "clip_grad_norm: got inf");
   bad = own_.options;
   bad.switches = 1U << 20;
   EXPECT_FALSE(own_.engine.set_group(0, bad).ok());
@@ -143,7 +143,7 @@ TEST_F(BadInput, Steps) {
   args.threads = -1;
   refused(own_.engine.step(args).status(), "threads: got -1");
   refused(own_.engine.step(own_.args(true)).status(),
-          "cpu norm: got null, expected the norm of the gradients, because guard is on");
+          "cpu norm: got null, expected the norm of the gradients, because skip_nonfinite is on");
   own_.device.stream = &args;
   refused(own_.engine.step(own_.args()).status(), "cpu stream: got a stream");
   own_.device.stream = nullptr;
@@ -159,11 +159,11 @@ TEST_F(BadInput, Steps) {
   refused(own_.engine.step(own_.args()).status(), "tensor 3.step: holds 9223372036854775807", 3);
   own_.counts[3] = 0;
   ASSERT_TRUE(own_.begin({0, 1, 3}).ok());
-  own_.options.max_norm = 1.0;
+  own_.options.clip_grad_norm = 1.0;
   ASSERT_TRUE(own_.engine.set_group(0, own_.options).ok());
   refused(own_.engine.step(own_.args()).status(),
-          "cpu norm: got null, expected the norm of the gradients, because group 0 has a max_norm");
-  own_.options.max_norm = 0.0;
+          "cpu norm: got null, expected the norm of the gradients, because group 0 has a clip_grad_norm");
+  own_.options.clip_grad_norm = 0.0;
   ASSERT_TRUE(own_.engine.set_group(0, own_.options).ok());
   EXPECT_EQ(own_.set.difference(before), "");
   EXPECT_EQ(own_.counts, std::vector<std::int64_t>(own_.counts.size()));

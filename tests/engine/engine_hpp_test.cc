@@ -23,7 +23,7 @@ using Handles = std::vector<std::uint32_t>;
 struct Model {
   explicit Model(std::uint32_t residence = 0) {
     options.lr = 0.5;
-    options.max_norm = 0.0;
+    options.clip_grad_norm = 0.0;
     engine.set_group(0, 0, options);
     for (std::size_t i = 0; i < 2; ++i) {
       auto tensor = make<octavo_engine_tensor>();
@@ -139,7 +139,7 @@ TEST(EngineHpp, ErrorsNameTheTensor) {
 
 TEST(EngineHpp, NormsAreCombined) {
   Model model;
-  model.options.max_norm = 1.0;
+  model.options.clip_grad_norm = 1.0;
   model.engine.set_group(0, 0, model.options);
   model.tensors[1].norm_part = 5;
   model.engine.set(model.all, model.tensors);

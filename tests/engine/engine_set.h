@@ -19,18 +19,6 @@ namespace test {
 
 using Handles = std::vector<std::uint32_t>;
 
-// The bits of a config, with those of its named options.
-inline std::uint32_t switches_of(const octavo::GroupConfig& config) {
-  std::uint32_t bits = config.switches;
-  const auto add = [&](const char* option, bool on) {
-    const int bit = octavo::switch_bit(config.algorithm, option);
-    if (on && bit >= 0) bits |= 1U << bit;
-  };
-  add("amsgrad", config.amsgrad);
-  add("momentum", config.momentum);
-  return bits;
-}
-
 // Mixed dtypes, stores and sizes; one tensor has no elements.
 inline std::vector<octavo::TensorSpec> mixed_specs(octavo::StateFormat format) {
   using octavo::DType;
@@ -102,7 +90,7 @@ class EngineSet {
   }
   [[nodiscard]] octavo::engine::EngineArgs args(bool guard = false) {
     octavo::engine::EngineArgs out;
-    out.guard = guard;
+    out.skip_nonfinite = guard;
     out.devices = {&device, 1};
     return out;
   }
@@ -133,7 +121,7 @@ inline void step_alone(TensorSet& set, std::size_t i, const octavo::engine::Engi
   args.hyper = options.hyper;
   args.seed = options.seed;
   args.step = step;
-  args.max_norm = norm != nullptr ? options.max_norm : 0.0;
+  args.clip_grad_norm = norm != nullptr ? options.clip_grad_norm : 0.0;
   args.scalars.norm = norm;
   args.workspace = {workspace.data(), static_cast<std::size_t>(workspace.size())};
   const auto done = group.step(args);

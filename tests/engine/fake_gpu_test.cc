@@ -58,7 +58,7 @@ class FakeStep final : public StepBackend {
     if (!report.ok()) return report;
     EXPECT_TRUE(counts_.empty() || args.scalars.step != nullptr);
     for (std::int64_t* count : counts_) *count += report->skipped ? 0 : 1;
-    return StepReport{false, args.guard || args.scalars.found_inf != nullptr, 0};
+    return StepReport{false, args.skip_nonfinite || args.scalars.found_inf != nullptr, 0};
   }
   [[nodiscard]] std::int64_t workspace_bytes() const override { return kTable + cpu_->workspace_bytes(); }
   void forget_workspace() override { table_.forget(); }
@@ -177,7 +177,7 @@ class FakeGpu : public testing::Test {
     device_.staging = staging_;
     device_.norm = &norm_;
     device_.report = &report_;
-    args_.guard = true;
+    args_.skip_nonfinite = true;
     args_.devices = {&device_, 1};
   }
   void add(std::size_t i, std::int64_t known, bool on_device = true,
@@ -273,7 +273,7 @@ TEST_F(FakeGpu, GuardNeedsCountsOnTheDevice) {
             std::string::npos);
   EXPECT_EQ(engine_.failed_tensor(), 1);
   EXPECT_EQ(counts_, Six{});
-  args_.guard = false;
+  args_.skip_nonfinite = false;
   device_.stream = &graph_memory;
   const auto captured = engine_.step(args_);
   EXPECT_NE(captured.status().message().find("because a graph is captured"), std::string::npos);
@@ -339,7 +339,7 @@ TEST_F(FakeGpu, OffloadedTensors) {
 
   const Status refused = try_add(5, 0, true, Residence::host);
   EXPECT_NE(refused.message().find(".step: is in memory of cuda:0, expected host memory"), std::string::npos);
-  args_.guard = false;
+  args_.skip_nonfinite = false;
   begin({3});
   device_.stream = &graph_memory;
   const auto captured = engine_.step(args_);

@@ -14,10 +14,10 @@ using octavo::engine::EngineNormPart;
 
 OptimizerCase adam() { return optimizers(false)[0]; }
 
-EngineSet made(double max_norm, StateFormat format = StateFormat::int8) {
+EngineSet made(double clip_grad_norm, StateFormat format = StateFormat::int8) {
   const OptimizerCase optimizer = adam();
   EngineSet own(optimizer, {optimizer.config, mixed_specs(format), 7});
-  own.options.max_norm = max_norm;
+  own.options.clip_grad_norm = clip_grad_norm;
   EXPECT_TRUE(own.engine.set_group(0, own.options).ok());
   EXPECT_TRUE(own.add(own.all()).ok());
   return own;

@@ -21,9 +21,9 @@ using octavo::engine::EngineNormPart;
 const std::vector<Residence> kMixed = {Residence::stream, Residence::host, Residence::host, Residence::stream,
                                        Residence::host};
 
-Offloads made(bool defer, bool take = false, double max_norm = 0.0) {
+Offloads made(bool defer, bool take = false, double clip_grad_norm = 0.0) {
   const OptimizerCase optimizer = optimizers(false)[0];
-  return {optimizer, mixed_specs(StateFormat::int8), {kMixed, 1, max_norm, take, false, defer}};
+  return {optimizer, mixed_specs(StateFormat::int8), {kMixed, 1, clip_grad_norm, take, false, defer}};
 }
 
 TEST(OffloadOrder, WeightsAreReadyOneByOne) {

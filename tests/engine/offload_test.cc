@@ -39,10 +39,10 @@ TEST(Offload, EqualsStatesOnTheDevice) {
   for (const StateFormat format : octavo::all_state_formats()) {
     for (const auto& where : residences()) {
       for (const int passes : {1, 4}) {
-        for (const double max_norm : {0.0, 0.05}) {
+        for (const double clip_grad_norm : {0.0, 0.05}) {
           for (const bool take : {false, true}) {
             const Delays delays(passes == 4 && take ? 20 : 0);
-            run(optimizer, format, {where, passes, max_norm, take, false, (passes == 4) != take}, 20);
+            run(optimizer, format, {where, passes, clip_grad_norm, take, false, (passes == 4) != take}, 20);
           }
         }
       }

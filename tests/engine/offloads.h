@@ -15,7 +15,7 @@ namespace test {
 struct Way {
   std::vector<octavo::Residence> residences;
   int passes = 1;  // backward passes of a step
-  double max_norm = 0.0;
+  double clip_grad_norm = 0.0;
   bool take = false;
   bool fp32 = false;  // sums of what is taken
   bool defer = false;
@@ -23,8 +23,9 @@ struct Way {
   [[nodiscard]] std::string name() const {
     std::string out;
     for (const octavo::Residence residence : residences) out += std::to_string(static_cast<int>(residence));
-    return out + " passes " + std::to_string(passes) + " max_norm " + std::to_string(max_norm) + " take " +
-           std::to_string(take) + " fp32 " + std::to_string(fp32) + " defer " + std::to_string(defer);
+    return out + " passes " + std::to_string(passes) + " clip_grad_norm " + std::to_string(clip_grad_norm) +
+           " take " + std::to_string(take) + " fp32 " + std::to_string(fp32) + " defer " +
+           std::to_string(defer);
   }
 };
 
@@ -48,7 +49,7 @@ class Offloads {
     own.residences.resize(specs.size(), octavo::Residence::device);
     own.held_in_fp32 = way.fp32;
     for (EngineSet* set : {&own, &plain}) {
-      set->options.max_norm = way.max_norm;
+      set->options.clip_grad_norm = way.clip_grad_norm;
       EXPECT_TRUE(set->engine.set_group(0, set->options).ok());
       const octavo::Status added = set->add(set->all());
       EXPECT_TRUE(added.ok()) << added.message();
@@ -84,7 +85,7 @@ class Offloads {
       ASSERT_TRUE(own.engine.wait({}, octavo::engine::EngineWait::gradients, {}, nullptr).ok());
     }
     copy_grads(plain.set, own.set);
-    const bool with_norm = way_.max_norm > 0.0 || guard;
+    const bool with_norm = way_.clip_grad_norm > 0.0 || guard;
     begin(own, active, with_norm, true);
     begin(plain, active, with_norm, false);
     const std::vector<octavo::engine::EngineNormPart> parts[2] = {{{{}, 0, &own.norm}},

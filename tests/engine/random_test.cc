@@ -56,7 +56,7 @@ class Life {
     groups_[g].hyper.lr = 1e-3 * static_cast<double>(1 + random_.below(9));
     groups_[g].hyper.maximize = random_.chance(2);
     groups_[g].seed = random_.below(100);
-    groups_[g].max_norm = random_.chance(2) ? 0.25 : 0.0;
+    groups_[g].clip_grad_norm = random_.chance(2) ? 0.25 : 0.0;
     ASSERT_TRUE(own_.engine.set_group(g, groups_[g]).ok());
   }
   void change_count() {

@@ -43,8 +43,8 @@ TEST(StreamedFakeGpu, CountsAndScalarsAreThoseOfTheCall) {
       octavo::GradNorm norm{9.0 + static_cast<double>(i), 1.0F, i % 7 == 2 ? 5 : 0};
       octavo::StepArgs args = step_args(adamw, 0);
       args.scalars = {&lr, &count, &loss_scale, &found_inf, &norm, nullptr};
-      args.max_norm = 1.0;
-      args.guard = true;
+      args.clip_grad_norm = 1.0;
+      args.skip_nonfinite = true;
       args.threads = 1;
       ASSERT_TRUE(expected.step(args).ok());
       args.scalars.step = &first;

@@ -139,8 +139,8 @@ TEST(StreamedStep, ScalarsAreReadBeforeStepReturns) {
     octavo::StepReport report{};
     octavo::StepArgs args = step_args(adamw, 0);
     args.scalars = {&lr, &count, &loss_scale, &found_inf, &norm, nullptr};
-    args.max_norm = 1.0;
-    args.guard = true;
+    args.clip_grad_norm = 1.0;
+    args.skip_nonfinite = true;
     ASSERT_TRUE(expected.step(args).ok());
     args.scalars.step = &first;
     args.scalars.report = &report;
@@ -224,9 +224,9 @@ TEST(StreamedStep, SaysWhatItCannotDo) {
   TensorSet set(adamw.config, streamed_specs(StateFormat::int8, stores()[0], DType::f32), 3);
   Streamed got(target, set, kSmallSizes, Streamed::Kind::apart);
   octavo::StepArgs args = step_args(adamw, 1);
-  args.guard = true;
+  args.skip_nonfinite = true;
   EXPECT_THAT(got.step(args).status().message(), HasSubstr("scalars.norm: got null"));
-  args.guard = false;
+  args.skip_nonfinite = false;
   args.sums.add = [](void*, double*, std::int64_t, void*) {};
   EXPECT_THAT(got.step(args).status().message(), HasSubstr("cannot be streamed"));
   args.sums = {};

@@ -25,7 +25,7 @@ TensorSet mixed_set(const OptimizerCase& optimizer, StateFormat format) {
 
 octavo::StepArgs guarded(const OptimizerCase& optimizer, int threads) {
   octavo::StepArgs args = step_args(optimizer, 1);
-  args.guard = true;
+  args.skip_nonfinite = true;
   args.threads = threads;
   return args;
 }

@@ -112,7 +112,7 @@ TEST(Threads, AnyNumberGivesTheSameBytes) {
       std::vector<TensorSet> runs(3, start);
       for (int i = 1; i <= 3; ++i) {
         octavo::StepArgs args = step_args(optimizer, i);
-        args.guard = i == 2;
+        args.skip_nonfinite = i == 2;
         for (std::size_t k = 0; k < runs.size(); ++k) {
           constexpr int kThreads[] = {1, 2, 5};
           args.threads = kThreads[k];

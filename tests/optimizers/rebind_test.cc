@@ -74,7 +74,7 @@ TEST(RebindGrads, TheGuardReadsTheNewGradients) {
   bad.tensors()[0].grad.as<float>()[3] = INFINITY;
   Bound bound(set);
   octavo::StepArgs args = step_args(adamw, 1);
-  args.guard = true;
+  args.skip_nonfinite = true;
   ASSERT_TRUE(bound.group.rebind_grads(grads_of(bad)).ok());
   EXPECT_EQ(bound.step(args).value().nonfinite, 1);
   ASSERT_TRUE(bound.group.rebind_grads(grads_of(set)).ok());

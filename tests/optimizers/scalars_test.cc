@@ -76,15 +76,15 @@ std::vector<Case> cases() {
                   a.scalars.loss_scale = &m.loss_scale;
                 }};
   };
-  const auto clip = [](double max_norm) {
+  const auto clip = [](double clip_grad_norm) {
     return Case{"norm",
-                [max_norm](auto& a, const auto& norm) {
-                  a.grad_factor = octavo::clip_factor(norm.l2, max_norm, 0.3 / 1024.0);
+                [clip_grad_norm](auto& a, const auto& norm) {
+                  a.grad_factor = octavo::clip_factor(norm.l2, clip_grad_norm, 0.3 / 1024.0);
                 },
-                [max_norm](auto& a, auto& m) {
+                [clip_grad_norm](auto& a, auto& m) {
                   m.loss_scale = 1024.0f;
                   a.grad_factor = 0.3;
-                  a.max_norm = max_norm;
+                  a.clip_grad_norm = clip_grad_norm;
                   a.scalars.loss_scale = &m.loss_scale;
                   a.scalars.norm = &m.norm;
                 }};
@@ -183,8 +183,8 @@ TEST(Scalars, GuardTakesTheCountOfTheNorm) {
   memory.step = 2;
   memory.norm = {1.0, 1.0, 3};
   StepArgs args = step_args(adamw, 0);
-  args.guard = true;
-  args.max_norm = 1.0;
+  args.skip_nonfinite = true;
+  args.clip_grad_norm = 1.0;
   args.scalars.norm = &memory.norm;
   args.scalars.step = &memory.step;
   args.scalars.report = &memory.report;
@@ -192,18 +192,18 @@ TEST(Scalars, GuardTakesTheCountOfTheNorm) {
   EXPECT_EQ(memory.step, 2);
   EXPECT_EQ(set.difference(before), "");
 
-  args.guard = false;
+  args.skip_nonfinite = false;
   expect_report(set.step(args), memory, false, 0);
   EXPECT_EQ(memory.step, 3);
   EXPECT_NE(set.difference(before), "");
 
-  args.guard = true;
+  args.skip_nonfinite = true;
   memory.norm.nonfinite = 0;
   set.tensors()[0].grad.as<float>()[5] = NAN;
   expect_report(set.step(args), memory, false, 0);
   EXPECT_EQ(memory.step, 4);
   args.scalars.norm = nullptr;
-  args.max_norm = 0.0;
+  args.clip_grad_norm = 0.0;
   expect_report(set.step(args), memory, true, 1);
   EXPECT_EQ(memory.step, 4);
 }
@@ -217,7 +217,7 @@ TEST(Scalars, GuardCountsUnscaledGradients) {
   const TensorSet before = set;
   Memory memory;
   StepArgs args = step_args(adamw, 1);
-  args.guard = true;
+  args.skip_nonfinite = true;
   args.grad_factor = 0.5;
   args.scalars.loss_scale = &memory.loss_scale;
   args.scalars.report = &memory.report;
@@ -279,8 +279,8 @@ TEST(Scalars, ANormGroupFeedsTheStep) {
   const Buffer workspace(norm->workspace_bytes());
   Memory memory;
   StepArgs args = step_args(adamw, 0);
-  args.guard = true;
-  args.max_norm = 0.01;
+  args.skip_nonfinite = true;
+  args.clip_grad_norm = 0.01;
   args.scalars.step = &memory.step;
   args.scalars.norm = &memory.norm;
   args.scalars.report = &memory.report;

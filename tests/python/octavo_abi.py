@@ -1,8 +1,8 @@
-"""The core's groups and codecs over plain arrays, for the Python tests and benchmarks: the package's _abi,
-nothing of the package above it, and the arrays kept alive that a group points into.
+"""The core's engine and codecs over plain arrays, for the Python tests and benchmarks: the package's _abi and
+nothing of the package above it.
 
-An array here is a numpy array or a torch tensor, contiguous; torch itself is not imported. Tensors are on
-the CPU, but for those of a group whose parameters are all on one GPU: its state and workspace come from the
+An array here is a contiguous numpy array or torch tensor; torch itself is not imported. Tensors are on the
+CPU, except for those of a group whose parameters are all on one GPU: its state and workspace come from the
 parameters' `allocate`, and `step` takes the stream to work on. The library is the one that OCTAVO_LIBRARY
 names, else the package's own or build/lib/liboctavo.so.
 """
@@ -16,12 +16,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from octavo._abi import (
-    GroupConfig,
+    AlgorithmInfo,
+    EngineArgs,
+    EngineDevice,
+    EngineTensor,
     MomentSpec,
     OctavoError,
+    OptionInfo,
     StepArgs,
     StepReport,
-    TensorArgs,
     TensorLayout,
     TensorSpec,
     check,
@@ -29,6 +32,7 @@ from octavo._abi import (
     implementation,
     library,
     library_path,
+    new,
     parse,
 )
 
@@ -64,7 +68,7 @@ def pointer(array: Array | None) -> int:
 
 
 def device_of(array: Array) -> tuple[int, int]:
-    """Device kind (0 CPU, 1 CUDA) and index, as octavo_group_config has them."""
+    """Device kind (0 CPU, 1 CUDA) and index, as the C structs have them."""
     if isinstance(array, np.ndarray) or array.device.type == "cpu":
         return 0, 0
     if array.device.type != "cuda":
@@ -81,7 +85,7 @@ def dtype_number(array: Array) -> int:
 
 
 def _moment_spec(moment: int, state: str, shape: Sequence[int], block_size: int) -> MomentSpec:
-    spec = MomentSpec(struct_size=ctypes.sizeof(MomentSpec), moment=moment, format=parse("state", state))
+    spec = new(MomentSpec, moment=moment, format=parse("state", state))
     spec.ndim, spec.numel, spec.block_size = len(shape), int(np.prod(shape, dtype=np.int64)), block_size
     spec.shape[: len(shape)] = list(shape)
     return spec
@@ -163,33 +167,32 @@ class Parameter:
     def shape(self) -> tuple[int, ...]:
         return tuple(int(n) for n in self.param.shape)
 
-    def spec(self) -> TensorSpec:
-        shape = self.shape
-        spec = TensorSpec(
-            struct_size=ctypes.sizeof(TensorSpec),
-            param_dtype=dtype_number(self.param),
-            grad_dtype=dtype_number(self.grad),
-            store=parse("store", self._store),
-            format=parse("state", self.state),
-            ndim=len(shape),
-            numel=numel(self.param),
-            block_size=self.block_size,
-        )
-        spec.shape[: len(shape)] = list(shape)
-        return spec
+    def _fill(self, to: Any) -> Any:
+        """Sets the fields that TensorSpec and EngineTensor share."""
+        to.param_dtype, to.store = dtype_number(self.param), parse("store", self._store)
+        to.format, to.block_size = parse("state", self.state), self.block_size
+        to.ndim, to.numel = len(self.shape), numel(self.param)
+        to.shape[: to.ndim] = list(self.shape)
+        return to
 
-    def allocate(self, layout: TensorLayout, moments: tuple[int, ...]) -> None:
-        self.moments = moments
+    def allocate(self, algorithm: int, switches: int) -> None:
+        layout = new(TensorLayout)
+        spec = self._fill(new(TensorSpec))
+        check(library().octavo_layout(algorithm, switches, ctypes.byref(spec), ctypes.byref(layout)))
+        self.moments = (FIRST, SECOND, SECOND)[: layout.slots]
         self.codes = [self.new_buffer(layout.codes_bytes[i]) for i in range(layout.slots)]
         self.scales = [self.new_buffer(4 * layout.scales[i]) for i in range(layout.slots)]
         self.residual = self.new_buffer(layout.residual_bytes) if layout.residual_bytes else None
 
-    def args(self, index: int) -> TensorArgs:
-        args = TensorArgs(spec=self.spec(), id=index)
-        args.param, args.grad, args.residual = pointer(self.param), pointer(self.grad), pointer(self.residual)
-        args.codes[: len(self.codes)] = [pointer(codes) for codes in self.codes]
-        args.scales[: len(self.scales)] = [pointer(scales) for scales in self.scales]
-        return args
+    def fill(self, to: EngineTensor, number: int, step: int) -> None:
+        """Describes the parameter for the engine; `step` is the address of its step count."""
+        self._fill(to)
+        to.struct_size, to.id, to.step = ctypes.sizeof(EngineTensor), number, step
+        to.param_device_kind, to.param_device_index = device_of(self.param)
+        to.state_device_kind, to.state_device_index = device_of(self.param)
+        to.param, to.residual = pointer(self.param), pointer(self.residual)
+        to.codes[: len(self.codes)] = [pointer(codes) for codes in self.codes]
+        to.scales[: len(self.scales)] = [pointer(scales) for scales in self.scales]
 
     def state_bytes(self) -> int:
         return sum(_byte_size(buffer) for buffer in [*self.codes, *self.scales])
@@ -207,6 +210,18 @@ class Parameter:
             ctypes.memmove(address(target), address(source), _byte_size(target))
 
 
+def switches(number: int, options: dict[str, bool]) -> int:
+    """Returns the bits of the options that are on and decide which moments an algorithm has."""
+    bits, info, option = 0, new(AlgorithmInfo), new(OptionInfo)
+    for index in range(library().octavo_algorithm_count()):
+        check(library().octavo_algorithm(index, ctypes.byref(info)))
+        for place in range(info.options if info.number == number else 0):
+            check(library().octavo_algorithm_option(index, place, ctypes.byref(option)))
+            if option.switch_bit >= 0 and options.get(option.name.decode()):
+                bits |= 1 << option.switch_bit
+    return bits
+
+
 class Group:
     """Parameters that step together. Their buffers must not be replaced while the group lives."""
 
@@ -218,44 +233,67 @@ class Group:
         arrays = [array for p in self.parameters for array in (p.param, p.grad)]
         if len(devices := {device_of(array) for array in arrays} or {(0, 0)}) > 1:
             raise ValueError("the parameters and gradients of a group are on several devices")
-        (device,) = devices
-        config = GroupConfig(
-            ctypes.sizeof(GroupConfig), parse("optimizer", algorithm), amsgrad, momentum, *device
-        )
-        moments = (FIRST, SECOND, SECOND)
+        (self._device,) = devices
+        number = parse("optimizer", algorithm)
+        self._switches = switches(number, {"amsgrad": amsgrad, "momentum": momentum})
         for parameter in self.parameters:
-            layout = TensorLayout(struct_size=ctypes.sizeof(TensorLayout))
-            check(library().octavo_layout(ctypes.byref(config), parameter.spec(), ctypes.byref(layout)))
-            parameter.allocate(layout, moments[: layout.slots])
-        args = (TensorArgs * len(self.parameters))(*(p.args(i) for i, p in enumerate(self.parameters)))
-        check(
-            library().octavo_group_create(
-                ctypes.byref(config), ctypes.addressof(args), len(self.parameters), ctypes.byref(self._handle)
-            )
-        )
-        byte_count = library().octavo_group_workspace_bytes(self._handle)
-        on_gpu = device[0] != 0 and byte_count > 0
+            parameter.allocate(number, self._switches)
+        check(library().octavo_engine_create(number, ctypes.byref(self._handle)))
+        count = len(self.parameters)
+        self._handles, self._counts = np.arange(count, dtype=np.uint32), np.zeros(count, np.int64)
+        self._set_options(self._new_options())
+        tensors = (EngineTensor * count)()
+        for number, parameter in enumerate(self.parameters):
+            parameter.fill(tensors[number], number, self._counts[number:].ctypes.data)
+        check(library().octavo_engine_set(self._handle, address(self._handles), tensors, count))
+        self._grads = np.array([pointer(p.grad) for p in self.parameters], np.uint64)
+        self._dtypes = bytes(dtype_number(p.grad) for p in self.parameters)
+        self._begin()
+        byte_count = library().octavo_engine_workspace_bytes(self._handle, *self._device)
+        on_gpu = self._device[0] != 0 and byte_count > 0
         self._workspace = self.parameters[0].new_buffer(byte_count) if on_gpu else _numpy_zeros(byte_count)
-        self._args = StepArgs()
-        library().octavo_step_args_init_sized(ctypes.byref(self._args), ctypes.sizeof(StepArgs))
-        self._args.workspace = pointer(self._workspace) if byte_count else None
-        self._args.workspace_bytes = byte_count
 
-    def step(self, step: int, **fields: float) -> StepReport:
-        """One step. Fields of octavo_step_args by name: lr, beta1, weight_decay, threads, guard …"""
-        args = StepArgs.from_buffer_copy(self._args)
-        args.step = step
-        for name, value in fields.items():
+    def step(self, step: int, *, threads: int = 0, stream: int | None = None, **options: float) -> StepReport:
+        """One step. `options` are fields of octavo_step_args: lr, beta1, weight_decay …"""
+        args = self._new_options()
+        for name, value in options.items():
             if not hasattr(args, name):
                 raise AttributeError(f"octavo_step_args has no field {name}")
             setattr(args, name, value)
-        report = StepReport(struct_size=ctypes.sizeof(StepReport))
-        check(library().octavo_group_step(self._handle, ctypes.byref(args), ctypes.byref(report)))
+        self._set_options(args)
+        self._counts[:] = step - 1
+        self._begin()
+        device = new(EngineDevice, stream=stream, workspace_bytes=_byte_size(self._workspace))
+        device.workspace = pointer(self._workspace) or None
+        device.device_kind, device.device_index = self._device
+        run = new(EngineArgs, threads=threads, devices=ctypes.addressof(device), device_count=1)
+        report = new(StepReport)
+        check(library().octavo_engine_step(self._handle, ctypes.byref(run), ctypes.byref(report)))
         return report
+
+    def _new_options(self) -> Any:
+        args = new(StepArgs)
+        check(library().octavo_step_args_init(ctypes.byref(args)))
+        return args
+
+    def _set_options(self, args: Any) -> None:
+        check(
+            library().octavo_engine_set_group(
+                self._handle, 0, self._switches, ctypes.byref(args), *self._device
+            )
+        )
+
+    def _begin(self) -> None:
+        handles, grads = address(self._handles), address(self._grads)
+        check(
+            library().octavo_engine_begin(
+                self._handle, handles, grads, self._dtypes, len(self._dtypes), 0, None
+            )
+        )
 
     def close(self) -> None:
         if self._handle:
-            library().octavo_group_destroy(self._handle)
+            library().octavo_engine_destroy(self._handle)
             self._handle = ctypes.c_void_p()
 
     def __iter__(self) -> Iterator[Parameter]:

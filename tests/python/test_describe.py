@@ -33,8 +33,8 @@ def test_switches_decide_the_moments() -> None:
 
 
 def test_the_step_arguments_end_with_the_algorithms_own_options() -> None:
-    args = _abi.StepArgs()
-    _abi.library().octavo_step_args_init_sized(ctypes.byref(args), ctypes.sizeof(args))
+    args = _abi.new(_abi.StepArgs)
+    _abi.check(_abi.library().octavo_step_args_init(ctypes.byref(args)))
     assert (args.struct_size, list(args.own)) == (_abi.StepArgs.own.offset + 64, [0.0] * 8)
 
 

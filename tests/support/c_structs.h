@@ -19,30 +19,29 @@ T sized() {
   return value;
 }
 
-inline octavo_group_config c_config(const octavo::GroupConfig& config) {
-  auto c = sized<octavo_group_config>();
-  c.algorithm = static_cast<uint32_t>(config.algorithm);
-  c.amsgrad = config.amsgrad ? 1 : 0;
-  c.momentum = config.momentum ? 1 : 0;
-  c.device_kind = static_cast<uint32_t>(config.device.kind);
-  c.device_index = config.device.index;
-  c.switches = config.switches;
+inline octavo_tensor_spec c_spec(const octavo::TensorSpec& spec) {
+  auto c = sized<octavo_tensor_spec>();
+  c.param_dtype = static_cast<uint32_t>(spec.param_dtype);
+  c.store = static_cast<uint32_t>(spec.store);
+  c.format = static_cast<uint32_t>(spec.format);
+  c.ndim = spec.ndim;
+  c.numel = spec.numel;
+  c.block_size = spec.block_size;
+  std::copy(spec.shape.begin(), spec.shape.end(), c.shape);
   return c;
 }
 
-inline octavo_tensor c_tensor(const octavo::TensorArgs& t) {
-  octavo_tensor c{};
-  c.spec = sized<octavo_tensor_spec>();
-  c.spec.param_dtype = static_cast<uint32_t>(t.spec.param_dtype);
-  c.spec.grad_dtype = static_cast<uint32_t>(t.spec.grad_dtype);
-  c.spec.store = static_cast<uint32_t>(t.spec.store);
-  c.spec.format = static_cast<uint32_t>(t.spec.format);
-  c.spec.ndim = t.spec.ndim;
-  c.spec.numel = t.spec.numel;
-  c.spec.block_size = t.spec.block_size;
-  std::copy(t.spec.shape.begin(), t.spec.shape.end(), c.spec.shape);
+inline octavo_engine_tensor c_tensor(const octavo::TensorArgs& t, int64_t* step) {
+  auto c = sized<octavo_engine_tensor>();
+  const octavo_tensor_spec spec = c_spec(t.spec);
+  c.param_dtype = spec.param_dtype;
+  c.store = spec.store;
+  c.format = spec.format;
+  c.ndim = spec.ndim;
+  c.numel = spec.numel;
+  c.block_size = spec.block_size;
+  std::copy(std::begin(spec.shape), std::end(spec.shape), c.shape);
   c.param = t.param;
-  c.grad = t.grad;
   c.residual = t.residual;
   for (std::size_t slot = 0; slot < 3; ++slot) {
     c.codes[slot] = t.state[slot].codes;
@@ -50,22 +49,14 @@ inline octavo_tensor c_tensor(const octavo::TensorArgs& t) {
   }
   c.id = t.id;
   c.offset = t.offset;
+  c.step = step;
   return c;
 }
 
-inline std::vector<octavo_tensor> c_tensors(const TensorSet& set) {
-  std::vector<octavo_tensor> list;
-  for (const octavo::TensorArgs& t : set.args()) list.push_back(c_tensor(t));
-  return list;
-}
-
+// The options of a step: everything that does not belong to one step.
 inline octavo_step_args c_step_args(const octavo::StepArgs& args) {
-  octavo_step_args c;
-  octavo_step_args_init(&c);
-  c.step = args.step;
+  auto c = sized<octavo_step_args>();
   c.seed = args.seed;
-  c.threads = args.threads;
-  c.guard = args.guard ? 1 : 0;
   c.lr = args.hyper.lr;
   c.beta1 = args.hyper.beta1;
   c.beta2 = args.hyper.beta2;
@@ -77,15 +68,8 @@ inline octavo_step_args c_step_args(const octavo::StepArgs& args) {
   c.maximize = args.hyper.maximize ? 1 : 0;
   c.decay = static_cast<uint32_t>(args.hyper.decay);
   std::copy(std::begin(args.hyper.own), std::end(args.hyper.own), c.own);
-  c.grad_factor = args.grad_factor;
-  c.stream = args.stream;
-  c.max_norm = args.max_norm;
+  c.clip_grad_norm = args.clip_grad_norm;
   c.scalar_lr = args.scalars.lr;
-  c.scalar_step = args.scalars.step;
-  c.scalar_loss_scale = args.scalars.loss_scale;
-  c.scalar_found_inf = args.scalars.found_inf;
-  c.scalar_norm = reinterpret_cast<const octavo_device_norm*>(args.scalars.norm);
-  c.scalar_report = reinterpret_cast<octavo_device_report*>(args.scalars.report);
   return c;
 }
 

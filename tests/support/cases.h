@@ -6,6 +6,7 @@
 
 #include <octavo/backend.h>
 #include <octavo/codec.h>
+#include <octavo/describe.h>
 
 #include <gtest/gtest.h>
 
@@ -27,6 +28,18 @@ void PrintTo(const OptimizerCase& optimizer, std::ostream* out);
 
 // Returns the name of a parameterised test.
 std::string test_name(const testing::TestParamInfo<OptimizerCase>& parameter);
+
+// The bits of a config, with those of its named options.
+inline std::uint32_t switches_of(const octavo::GroupConfig& config) {
+  std::uint32_t bits = config.switches;
+  const auto add = [&](const char* option, bool on) {
+    const int bit = octavo::switch_bit(config.algorithm, option);
+    if (on && bit >= 0) bits |= 1U << bit;
+  };
+  add("amsgrad", config.amsgrad);
+  add("momentum", config.momentum);
+  return bits;
+}
 
 struct StoreCase {
   const char* name;

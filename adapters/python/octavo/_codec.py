@@ -1,4 +1,4 @@
-"""Moments of one tensor in each state format: how many bytes they take, and to and from fp32, on the CPU.
+"""Moments of one tensor in each state format: their sizes, and conversions to and from fp32, on the CPU.
 
 Codes are flat uint8 tensors here and scales flat fp32 ones, as the core lays them out; `shape` matters to
 4bit-rank1 alone. A caller copies a state of another device to the CPU, one tensor at a time.
@@ -20,8 +20,8 @@ from ._describe import Moment
 # Further names in the state of a parameter: the scales of a moment, and the master bits with their widths.
 SCALE = "_scale"
 MASTER = "master"
-# The step count; under a name of our own where moments are codes, so that no other optimizer takes those for
-# numbers: torch's look for "step" when they load.
+# The step count. Where moments are codes it has another name than torch's: torch's optimizers look for "step"
+# when they load, and would read the codes as numbers.
 STEP = "step"
 NATIVE_STEP = "octavo_step"
 MASTER_DTYPES: dict[str | int, torch.dtype] = {24: torch.int8, 32: torch.int16}
@@ -29,7 +29,7 @@ BLOCK_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 def check_state(name: object) -> str:
-    """`name` if it is a state format."""
+    """Returns `name` if it is a state format, else raises ValueError."""
     if name not in _describe.formats():
         known = ", ".join(repr(state) for state in _describe.formats())
         raise ValueError(f"Invalid state: {name!r}, expected one of {known}")
@@ -37,12 +37,12 @@ def check_state(name: object) -> str:
 
 
 def default_block_size(state: str) -> int:
-    """0 for formats without blocks."""
+    """Returns 0 for formats without blocks."""
     return _describe.formats()[state].default_block if state in _describe.formats() else 0
 
 
 def check_block_size(block_size: int) -> int:
-    """`block_size` if blocks may be that long."""
+    """Returns `block_size` if it is a valid block size, else raises ValueError."""
     if block_size not in BLOCK_SIZES or isinstance(block_size, (bool, float)):
         raise ValueError(
             f"Invalid block_size: {block_size!r}, expected a power of two from {BLOCK_SIZES[0]} to "
@@ -52,12 +52,12 @@ def check_block_size(block_size: int) -> int:
 
 
 def inverse(order: Sequence[int]) -> list[int]:
-    """The order of dimensions that undoes a permutation by `order`."""
+    """Returns the order of dimensions that undoes a permutation by `order`."""
     return [order.index(d) for d in range(len(order))]
 
 
 def core_shape(shape: Sequence[int]) -> list[int]:
-    """The shape as the core takes it: only 4bit-rank1 looks at it, and no more than eight dimensions."""
+    """Returns the shape for the core, which has at most eight dimensions; only 4bit-rank1 reads it."""
     dims = [int(n) for n in shape]
     return dims if len(dims) <= _abi.MAX_DIMS else [math.prod(dims)]
 
@@ -72,7 +72,7 @@ def _spec(moment: Moment, state: str, shape: Sequence[int], block_size: int) -> 
 
 @functools.lru_cache(maxsize=4096)
 def layout(moment: Moment, state: str, shape: tuple[int, ...], block_size: int = 0) -> tuple[int, int]:
-    """Bytes of codes and number of scales."""
+    """Returns the bytes of the codes and the number of scales."""
     codes, scales = _abi.i64(), _abi.i64()
     spec = _spec(moment, state, shape, block_size)
     _abi.check(
@@ -82,22 +82,22 @@ def layout(moment: Moment, state: str, shape: tuple[int, ...], block_size: int =
 
 
 def zero_is_zero(moment: Moment, state: str) -> bool:
-    """Whether code 0 means zero whatever its scale."""
+    """Returns whether code 0 means zero with any scale."""
     return _describe.formats()[state].of(moment).zero_is_zero
 
 
 def code_dtype(moment: Moment, state: str) -> torch.dtype | None:
-    """The element type of a code per element of the parameter; None where codes are packed into bytes."""
+    """Returns the element type of the codes; None where they are packed into bytes."""
     return _describe.formats()[state].of(moment).dtype
 
 
 def code_bits(moment: Moment, state: str) -> int:
-    """How many bits a code has."""
+    """Returns the number of bits of a code."""
     return _describe.formats()[state].of(moment).bits
 
 
 def unpacked(codes: Tensor, bits: int, count: int) -> Tensor:
-    """Packed codes, the first in the highest bits, as a byte each."""
+    """Returns packed codes, the first in the highest bits, as a byte each."""
     of_bytes = torch.arange(7, -1, -1, dtype=torch.uint8, device=codes.device)
     of_codes = torch.arange(bits - 1, -1, -1, dtype=torch.uint8, device=codes.device)
     each = ((codes[:, None] >> of_bytes) & 1).view(-1)[: bits * count].view(count, bits)
@@ -105,7 +105,7 @@ def unpacked(codes: Tensor, bits: int, count: int) -> Tensor:
 
 
 def packed(codes: Tensor, bits: int) -> Tensor:
-    """The reverse; unused bits of the last byte are zero."""
+    """Packs codes of a byte each; unused bits of the last byte are zero."""
     of_bytes = torch.arange(7, -1, -1, dtype=torch.uint8, device=codes.device)
     of_codes = torch.arange(bits - 1, -1, -1, dtype=torch.uint8, device=codes.device)
     each = ((codes[:, None] >> of_codes) & 1).view(-1)
@@ -116,15 +116,15 @@ def packed(codes: Tensor, bits: int) -> Tensor:
 
 
 def in_blocks(moment: Moment, state: str, ndim: int) -> str:
-    """The format whose bytes a moment of `state` has: one with axis scales keeps other moments, and tensors
-    of fewer than two dimensions, as another format does.
+    """Returns the format in which a moment of `state` is stored: a format with axis scales stores other
+    moments, and tensors of fewer than two dimensions, in another format.
     """
     described = _describe.formats()[state]
     return state if described.of(moment).by_axis and ndim >= 2 else described.of_vectors
 
 
 def encode(moment: Moment, state: str, values: Tensor, block_size: int = 0) -> tuple[Tensor, Tensor]:
-    """fp32 values on the CPU -> codes and scales."""
+    """Converts fp32 values on the CPU to codes and scales."""
     values = values.detach().to(dtype=torch.float32).contiguous()
     code_bytes, scale_count = layout(moment, state, tuple(values.shape), block_size)
     codes = torch.zeros(code_bytes, dtype=torch.uint8, device="cpu")
@@ -146,7 +146,7 @@ def decode(
     shape: Sequence[int],
     block_size: int = 0,
 ) -> Tensor:
-    """Codes and scales on the CPU -> fp32 values of `shape`."""
+    """Converts codes and scales on the CPU to fp32 values of `shape`."""
     code_bytes, scale_count = layout(moment, state, tuple(shape), block_size)
     flat = codes.detach().contiguous().view(-1).view(torch.uint8)
     if scales is None:

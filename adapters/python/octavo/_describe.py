@@ -1,6 +1,6 @@
-"""What the algorithms and the state formats say of themselves, as the library tells it: options with defaults
-and ranges, moments, what weight decay means; how codes are kept. Nothing here names one of them; classes,
-checks and states are made from it.
+"""The library's descriptions of the algorithms (options with defaults and ranges, moments, the meaning of
+weight decay) and of the state formats. Nothing here names one of them; classes, checks and states are made
+from them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ ANY, NON_NEGATIVE, POSITIVE, FRACTION, FLAG = range(5)  # octavo_option_info.ran
 @dataclasses.dataclass(frozen=True, slots=True)
 class Option:
     name: str
-    tuple: str  # the option of torch that it is a part of: "betas"; "" if none
-    place: int  # in that tuple
+    tuple: str  # the tuple option of torch that contains it: "betas"; "" if none
+    place: int  # its index in the tuple
     default: float
     range: int
     offset: int  # its byte in octavo_step_args: a double, a uint32 for a flag; -1: it only switches
-    switch_bit: int  # -1: it does not decide which moments there are
+    switch_bit: int  # -1: it does not change which moments exist
     optional: bool  # may be None, which is 0
 
     def of(self, group: Mapping[str, Any]) -> Any:
-        """Its value in a parameter group; None where that has none."""
+        """Returns its value in a parameter group; None if the group has none."""
         if not self.tuple:
             return group.get(self.name)
         values = group.get(self.tuple)
@@ -56,22 +56,22 @@ class Algorithm:
     decoupled: bool  # weight decay is applied to the parameter, not added to the gradient
     options: tuple[Option, ...]  # in the order of torch's arguments, or bitsandbytes'
     update_is_rate: bool  # an update is about as large as the learning rate
-    first_step_fills: bool  # a moment that is new begins with a first step
-    excluded_formats: int  # a bit for the number of each format
+    first_step_fills: bool  # a new moment must begin at step 1
+    excluded_formats: int  # bit i: the state format of number i is not supported
 
     def switches(self, group: Mapping[str, Any]) -> int:
-        """The bits of the options that are on and decide which moments there are."""
+        """Returns the bits of the options that are on and decide which moments exist."""
         return sum(1 << o.switch_bit for o in self.options if o.switch_bit >= 0 and bool(o.of(group)))
 
     @functools.cached_property
     def all_slots(self) -> dict[str, Slot]:
-        """Every moment that it may keep, by its name."""
+        """Returns every moment that the algorithm may keep, by its name."""
         bits = sum(o.switch_bit >= 0 for o in self.options)
         found = (slot for switches in range(1 << bits) for slot in self.slots(switches))
         return {slot.name: slot for slot in found}
 
     def slots(self, switches: int) -> tuple[Slot, ...]:
-        """The moments with these switches; none for a combination that it does not have."""
+        """Returns the moments with these switches; none for an unsupported combination."""
         return _slots(self.index, switches)
 
 
@@ -127,20 +127,20 @@ def _algorithm(index: int) -> Algorithm:
 
 @functools.cache
 def algorithms() -> dict[str, Algorithm]:
-    """All algorithms of the library, by name."""
+    """Returns all algorithms of the library, by name."""
     found = map(_algorithm, range(_abi.library().octavo_algorithm_count()))
     return {algorithm.name: algorithm for algorithm in found}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MomentFormat:
-    """How one moment is kept."""
+    """How a state format stores one moment."""
 
     bits: int
-    dtype: torch.dtype | None  # of a code per element of the parameter; None: packed into bytes
+    dtype: torch.dtype | None  # of the codes; None: packed into bytes
     scaled: bool
     by_axis: bool  # scales of slices, not of blocks
-    zero_is_zero: bool  # code 0, whatever its scale
+    zero_is_zero: bool  # code 0 means zero with any scale
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Format:
     default_block: int  # 0: it has no blocks
     first: MomentFormat
     second: MomentFormat
-    of_vectors: str  # the format that keeps what has no scales by axes: itself, for most
+    of_vectors: str  # the format of tensors of fewer than two dimensions; for most formats the same
 
     def of(self, moment: Moment) -> MomentFormat:
         return self.first if moment == "first" else self.second
@@ -169,7 +169,7 @@ def _moment_format(info: Any) -> MomentFormat:
 
 @functools.cache
 def formats() -> dict[str, Format]:
-    """All state formats of the library, by name."""
+    """Returns all state formats of the library, by name."""
     library = _abi.library()
     infos = [_abi.new(_abi.FormatInfo) for _ in range(library.octavo_format_count())]
     for index, info in enumerate(infos):

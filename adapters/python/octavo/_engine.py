@@ -18,14 +18,14 @@ from . import _abi, _describe
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _STORES = {"native": "nearest", "stochastic": "stochastic", 24: "bf16+8", 32: "bf16+16"}
-_NO_CALL = _abi.Combine()
+_NO_CALL = _abi.EngineCombine()
 DEVICE, HOST, STREAM = range(3)  # octavo_engine_tensor.residence
 WEIGHTS, GRADIENTS = range(2)  # octavo_engine_wait
 TO_HOST, TO_DEVICE = range(2)  # octavo_engine_refresh
 
 
 def refuse_amd(device: torch.device) -> None:
-    """RuntimeError for a GPU of a ROCm build of torch, which calls AMD's GPUs `cuda` as well."""
+    """Raises RuntimeError for a GPU of a ROCm build of torch, which calls AMD's GPUs `cuda` as well."""
     if device.type == "cuda" and torch.version.hip is not None:
         raise RuntimeError(
             f"{device} is an AMD GPU (this torch is a ROCm build, HIP {torch.version.hip}): "
@@ -39,7 +39,7 @@ def device_numbers(device: torch.device) -> tuple[int, int]:
 
 
 def stream_of(device: torch.device) -> int | None:
-    """The current stream's cudaStream_t; None on the CPU."""
+    """Returns the current stream's cudaStream_t; None on the CPU."""
     return None if device.type == "cpu" else stream_of_gpu(device.index)
 
 
@@ -84,9 +84,7 @@ class Engine:
         """Adds tensors, or replaces those of the same handles: an array of octavo_engine_tensor."""
         numbers = array.array("I", handles)
         _abi.check(
-            self._library.octavo_engine_set(
-                self._handle, numbers.buffer_info()[0], ctypes.addressof(tensors), len(numbers)
-            )
+            self._library.octavo_engine_set(self._handle, numbers.buffer_info()[0], tensors, len(numbers))
         )
 
     def remove(self, handles: Sequence[int]) -> None:
@@ -94,7 +92,7 @@ class Engine:
         _abi.check(self._library.octavo_engine_remove(self._handle, numbers.buffer_info()[0], len(numbers)))
 
     def failed_tensor(self) -> int:
-        """Returns the handle that the last failing call was about; -1: none."""
+        """Returns the handle of the tensor that caused the last failure; -1: no tensor did."""
         return int(self._library.octavo_engine_failed_tensor(self._handle))
 
     def begin(self, handles: int, grads: int, dtypes: bytes, with_norm: bool) -> None:
@@ -190,7 +188,7 @@ class Engine:
         def back(_: Any) -> int:
             return self.caught(combine)  # type: ignore[arg-type]
 
-        self._check(call(_NO_CALL if combine is None else _abi.Combine(back)))
+        self._check(call(_NO_CALL if combine is None else _abi.EngineCombine(back)))
 
     def caught(self, call: Callable[[], None]) -> int:
         """Returns the result of a callback to the library: 1 if `call` raises; the error is raised later."""
@@ -203,7 +201,7 @@ class Engine:
 
 
 def new_args() -> Any:
-    """octavo_step_args with the library's defaults."""
-    args = _abi.StepArgs()
-    _abi.library().octavo_step_args_init_sized(ctypes.byref(args), ctypes.sizeof(_abi.StepArgs))
+    """Returns octavo_step_args with the library's defaults."""
+    args = _abi.new(_abi.StepArgs)
+    _abi.check(_abi.library().octavo_step_args_init(ctypes.byref(args)))
     return args

@@ -1,10 +1,11 @@
-// The C ABI of plans. Its structs correspond to those of octavo/plan.h.
+// The C ABI of the forecasts: reads structs, and calls octavo/plan.h.
 // SPDX-License-Identifier: MIT
 #include "abi/c_common.h"
 
 #include <octavo/octavo.h>
 #include <octavo/plan.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -46,7 +47,7 @@ octavo_plan_gpu convert(const plan::Gpu& from) {
   return c;
 }
 plan::Gpu convert(const octavo_plan_gpu* from) {
-  const octavo_plan_gpu c = read_struct("gpu", from);
+  const octavo_plan_gpu& c = read_struct("gpu", from);
   plan::Gpu gpu;
   gpu.key = read_text(c.key);
   gpu.name = read_text(c.name);
@@ -87,23 +88,13 @@ plan::Kernel convert(const octavo_plan_kernel& c) {
 }
 
 plan::Links convert(const octavo_plan_links* from) {
-  const octavo_plan_links c = read_struct("links", from);
+  const octavo_plan_links& c = read_struct("links", from);
   return {c.ranks, c.per_host, c.within, c.between, c.latency};
 }
 
 }  // namespace
 
 extern "C" {
-
-int32_t octavo_plan_gpu_count(void) {
-  return value_or(0, [] { return static_cast<int32_t>(plan::known_gpus().size()); });
-}
-
-const char* octavo_plan_gpu_key(int32_t index) {
-  if (index < 0 || index >= octavo_plan_gpu_count()) return nullptr;
-  return value_or<const char*>(
-      nullptr, [&] { return plan::known_gpus()[static_cast<std::size_t>(index)].key.c_str(); });
-}
 
 octavo_status octavo_plan_find_gpu(const char* text, octavo_plan_gpu* gpu) {
   return guarded([&] {
@@ -132,18 +123,6 @@ octavo_status octavo_plan_simulate(const octavo_plan_event* events, int64_t coun
   });
 }
 
-octavo_status octavo_plan_kernel_time(const octavo_plan_gpu* gpu, const octavo_plan_kernel* kernel,
-                                      double* seconds, uint32_t* bound) {
-  return guarded([&]() -> Status {
-    check_given("seconds", seconds);
-    check_given("bound", bound);
-    const plan::KernelTime found = plan::time(convert(gpu), convert(read_struct("kernel", kernel)));
-    *seconds = found.seconds;
-    *bound = static_cast<uint32_t>(found.bound);
-    return {};
-  });
-}
-
 octavo_status octavo_plan_step_time(const octavo_plan_gpu* gpu, const octavo_plan_kernel* kernels,
                                     int64_t count, double launch_seconds, octavo_plan_step* step) {
   return guarded([&] {
@@ -156,14 +135,6 @@ octavo_status octavo_plan_step_time(const octavo_plan_gpu* gpu, const octavo_pla
     c.host_seconds = found.host_seconds;
     std::copy(found.by_bound.begin(), found.by_bound.end(), std::begin(c.by_bound));
     return write_struct("step", c, step);
-  });
-}
-
-octavo_status octavo_plan_all_reduce_seconds(const octavo_plan_links* links, int64_t bytes, double* seconds) {
-  return guarded([&]() -> Status {
-    check_given("seconds", seconds);
-    *seconds = plan::all_reduce_seconds(convert(links), bytes);
-    return {};
   });
 }
 

@@ -1,4 +1,4 @@
-// The C ABI of the transducer loss. Its structs correspond to those of octavo/transducer.h.
+// The C ABI of the transducer loss: reads structs, and calls octavo/transducer.h.
 // SPDX-License-Identifier: MIT
 #include "abi/c_common.h"
 
@@ -21,10 +21,10 @@ octavo::TransducerView<Void> view(Void* data, const int64_t (&strides)[3]) {
 }
 
 octavo::TransducerArgs convert(const octavo_transducer_args* from) {
-  const octavo_transducer_args c = read_struct("args", from);
+  const octavo_transducer_args& c = read_struct("args", from);
   check_array("durations", c.durations, c.duration_count);
   octavo::TransducerArgs args;
-  args.device = {static_cast<octavo::DeviceKind>(c.device_kind), c.device_index};
+  args.device = device(c.device_kind, c.device_index);
   args.dtype = static_cast<octavo::DType>(c.dtype);
   args.kind = static_cast<octavo::TransducerKind>(c.kind);
   args.reduction = static_cast<octavo::TransducerReduction>(c.reduction);
@@ -51,7 +51,7 @@ octavo::TransducerArgs convert(const octavo_transducer_args* from) {
 }
 
 octavo::TransducerJoint convert(const octavo_transducer_joint* from) {
-  const octavo_transducer_joint c = read_struct("joint", from);
+  const octavo_transducer_joint& c = read_struct("joint", from);
   octavo::TransducerJoint joint;
   joint.hidden = c.hidden;
   joint.encoder = c.encoder;
@@ -83,7 +83,7 @@ octavo_status octavo_transducer_gradient(const octavo_transducer_args* args,
                                          const octavo_transducer_grads* grads) {
   return guarded([&] {
     const octavo::TransducerArgs converted = convert(args);
-    const octavo_transducer_grads g = read_struct("grads", grads);
+    const octavo_transducer_grads& g = read_struct("grads", grads);
     return octavo::transducer_gradient(converted, g.grad_losses, view(g.token_grad, g.token_strides),
                                        view(g.duration_grad, g.duration_strides));
   });
@@ -111,14 +111,10 @@ octavo_status octavo_transducer_joint_gradient(const octavo_transducer_args* arg
                                                const octavo_transducer_joint* joint,
                                                const octavo_transducer_joint_grads* grads) {
   return guarded([&] {
-    const octavo_transducer_joint_grads g = read_struct("grads", grads);
+    const octavo_transducer_joint_grads& g = read_struct("grads", grads);
     return octavo::transducer_joint_gradient(convert(args), convert(joint), g.grad_losses,
                                              {g.encoder, g.predictor, g.weight, g.bias});
   });
-}
-
-int32_t octavo_draws_rnnt(double omega, uint64_t seed, uint64_t step) {
-  return value_or(0, [&] { return octavo::draws_rnnt(omega, seed, step) ? 1 : 0; });
 }
 
 }  // extern "C"

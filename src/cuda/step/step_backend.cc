@@ -120,14 +120,14 @@ class CudaStep final : public StepBackend {
     const formula::StepInputs inputs = formula::step_inputs(describe(config_.algorithm)->decay, args);
     const StepScalars& s = args.scalars;
     StepReport report;
-    report.pending = inputs.guard || s.found_inf != nullptr;
+    report.pending = inputs.skip_nonfinite || s.found_inf != nullptr;
     const bool on_device = report.pending || s.lr != nullptr || s.step != nullptr ||
                            s.loss_scale != nullptr || s.norm != nullptr || s.report != nullptr;
     StepParams params{};
     // The host's constants are always used: they contain what no scalar on the device can change.
     formula::StepInputs host = inputs;
     host.scalars = {};
-    host.guard = false;
+    host.skip_nonfinite = false;
     params.constants = prepare_on_host(algorithm_, host);
     if (on_device) {
       params.prepared = reinterpret_cast<const Prepared*>(workspace);

@@ -89,7 +89,7 @@ class DeviceBuffers:
         scale and found-inf. Returns tensors that must live until the calls are made, and for as long as a
         graph that is captured.
         """
-        self._args.guard, self._args.defer, alive = skip_nonfinite, self.defer, []
+        self._args.skip_nonfinite, self._args.defer, alive = skip_nonfinite, self.defer, []
         everywhere = len(parts) > 1 or any(groups for _, groups in parts)
         for slot, buffer in zip(self._native, self.by_device.values(), strict=True):
             if buffer.device.type == "cpu":
@@ -203,7 +203,7 @@ def _adder(buffers: weakref.ref[DeviceBuffers]) -> Any:
         device = torch.device("cuda", index) if kind else torch.device("cpu")
         return own._engine.caught(lambda: own.add_sums(_doubles(at, count, device), part))
 
-    return _abi.AddSums(add)
+    return _abi.EngineAddSums(add)
 
 
 def _doubles(at: int, count: int, device: torch.device) -> Tensor:

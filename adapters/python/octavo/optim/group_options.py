@@ -57,7 +57,7 @@ class GroupOptions:
         else:
             args.lr = max(float(lr), 0.0)  # a schedule's last rate may be slightly negative
         args.maximize, args.seed = int(group["maximize"]), group["seed"]
-        args.max_norm = group["clip_grad_norm"] or 0.0
+        args.clip_grad_norm = group["clip_grad_norm"] or 0.0
         switches = self._described.switches(group)
         engine.set_group(number, switches, args, _CPU if self.rate is None else self.rate.device)
         seen = (amp, *map(group.get, self.names))

@@ -142,7 +142,7 @@ inline void Optimizer::remove_from_engine(const std::vector<std::uint32_t>& hand
 inline void Optimizer::send_options(std::size_t group, const Options& options) {
   options.check();
   octavo_step_args args = options.step_args();
-  args.max_norm = settings().clip_grad_norm.value;
+  args.clip_grad_norm = settings().clip_grad_norm.value;
   ::torch::Device device(::torch::kCPU);
   if (group < rates_.size() && rates_[group].defined()) {
     args.scalar_lr = copy_if_deferred(rates_[group]).data_ptr<float>();
@@ -356,7 +356,7 @@ inline Optimizer::Call Optimizer::fill_args(bool norm, bool report, bool defer) 
     if (norm) device.norm = as_norm(buffer.norm.on(stream));
     if (report) device.report = static_cast<octavo_device_report*>(buffer.report.on(stream));
   }
-  call.args.guard = settings().skip_nonfinite.value ? 1 : 0;
+  call.args.skip_nonfinite = settings().skip_nonfinite.value ? 1 : 0;
   call.args.defer = defer ? 1 : 0;
   call.args.threads = at::get_num_threads();
   call.args.devices = call.devices.data();

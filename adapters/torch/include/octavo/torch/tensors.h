@@ -174,14 +174,14 @@ struct Kind {
   octavo_tensor_layout layout{};
   std::string format;
   std::int64_t block_size = 0;
-  octavo_group_config config = octavo::make<octavo_group_config>();
+  std::uint32_t algorithm = 0, switches = 0;
 };
 
 // Returns the sizes of the buffers of a parameter with this description.
 template <class Prefix>
 octavo_tensor_layout layout_of(const Kind& kind, const octavo_tensor_spec& spec, const Prefix& prefix) {
   auto layout = octavo::make<octavo_tensor_layout>();
-  native::check(octavo_layout(&kind.config, &spec, &layout), prefix);
+  native::check(octavo_layout(kind.algorithm, kind.switches, &spec, &layout), prefix);
   return layout;
 }
 
@@ -207,10 +207,8 @@ inline Kind kind_of(const ::torch::Tensor& param, const Options& options, const 
     if (info.default_block > 0) kind.block_size = set ? overrides.block_size : settings.block_size.value;
   }
   kind.spec.block_size = kind.block_size;
-  kind.config.algorithm = options.algorithm().info.number;
-  kind.config.switches = options.switches();
-  kind.config.device_kind = native::device_kind(param.device());
-  kind.config.device_index = native::device_index(param.device());
+  kind.algorithm = options.algorithm().info.number;
+  kind.switches = options.switches();
   kind.layout = layout_of(kind, kind.spec, name);
   return kind;
 }
