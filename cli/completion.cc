@@ -53,6 +53,12 @@ const CLI::Option* find_option(const CLI::App& app, const std::string& name) {
   return name.starts_with('-') ? app.get_option_no_throw(name) : nullptr;
 }
 
+const CLI::App* find_subcommand(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* each : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (each->get_name() == name) return each;
+  return nullptr;
+}
+
 }  // namespace
 
 std::vector<std::string> complete_words(const CLI::App& app, const std::vector<std::string>& words) {
@@ -61,7 +67,7 @@ std::vector<std::string> complete_words(const CLI::App& app, const std::vector<s
   std::string before;
   for (std::size_t i = 0; i + 1 < words.size(); ++i) {
     before = words[i];
-    if (const CLI::App* next = at->get_subcommand_no_throw(words[i]); next != nullptr) at = next;
+    if (const CLI::App* next = find_subcommand(*at, words[i]); next != nullptr) at = next;
   }
   if (const CLI::Option* option = find_option(*at, before); option != nullptr && option->get_type_size() != 0)
     return starting_with(choices_of(*option), last);

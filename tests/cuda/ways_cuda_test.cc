@@ -3,7 +3,7 @@
 // with that of another one (cmake/OctavoCudaAs.cmake).
 // SPDX-License-Identifier: MIT
 #include "cuda/step/kernels.h"
-#include "optimizers/resolve.h"
+#include "optimizers/format_resolution.h"
 #include "tests/cuda/device.h"
 
 #include <cstdlib>

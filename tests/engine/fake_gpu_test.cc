@@ -97,8 +97,8 @@ class FakeWork final : public NormOps {
   bool capturing(void* stream) override { return stream == &graph_memory; }
   bool in_graph(const void* workspace, void* /*stream*/) override { return graph_memory.contains(workspace); }
   Status clear(GradNorm* out, void* /*s*/) override { return cpu_->clear(out, nullptr); }
-  Status borrow(const GradNorm* previous, const GradNorm* own, GradNorm* out, void* /*s*/) override {
-    return cpu_->borrow(previous, own, out, nullptr);
+  Status copy_previous(const GradNorm* previous, const GradNorm* own, GradNorm* out, void* /*s*/) override {
+    return cpu_->copy_previous(previous, own, out, nullptr);
   }
   Status join(std::span<const GradNorm* const> parts, std::span<std::byte> workspace, GradNorm* out,
               void* /*s*/) override {
@@ -108,11 +108,11 @@ class FakeWork final : public NormOps {
   [[nodiscard]] std::int64_t join_bytes(std::size_t parts) const override {
     return static_cast<std::int64_t>(100 * parts);
   }
-  Status keep(const GradNorm* total, GradNorm* previous, void* /*s*/) override {
-    return cpu_->keep(total, previous, nullptr);
+  Status store_previous(const GradNorm* total, GradNorm* previous, void* /*s*/) override {
+    return cpu_->store_previous(total, previous, nullptr);
   }
-  Status tell(const GradNorm* norm, const float* found_inf, StepReport* report, void* /*s*/) override {
-    return cpu_->tell(norm, found_inf, report, nullptr);
+  Status write_report(const GradNorm* norm, const float* found_inf, StepReport* report, void* /*s*/) override {
+    return cpu_->write_report(norm, found_inf, report, nullptr);
   }
 
  private:

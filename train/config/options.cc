@@ -6,6 +6,8 @@
 #include "train/config/recipe.h"
 #include "train/config/schema.h"
 
+#include <octavo/engine.hpp>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -221,17 +223,36 @@ Status settle_foreign_option(const Key& key, Config& config) {
   return {};
 }
 
-// Runs the core's checks of ranges and of incompatible options, by a step without tensors.
+// Returns the core's error about ranges or incompatible options; empty if there is none. An engine without
+// tensors checks them.
+std::string core_error(const octavo::GroupConfig& config, const octavo::HyperParams& hyper) {
+  auto options = octavo::make<octavo_step_args>();
+  options.nesterov = hyper.nesterov ? 1 : 0;
+  options.maximize = hyper.maximize ? 1 : 0;
+  options.decay = static_cast<std::uint32_t>(hyper.decay);
+  options.lr = hyper.lr;
+  options.beta1 = hyper.beta1;
+  options.beta2 = hyper.beta2;
+  options.eps = hyper.eps;
+  options.weight_decay = hyper.weight_decay;
+  options.momentum = hyper.momentum;
+  options.dampening = hyper.dampening;
+  std::ranges::copy(hyper.own, options.own);
+  try {
+    octavo::Engine(static_cast<std::uint32_t>(config.algorithm)).set_group(0, config.switches, options);
+  } catch (const octavo::EngineError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+// Runs the core's checks of ranges and of incompatible options.
 Status check_values(const RequestedOptimizer& requested, const Config& config) {
   const TrainingSettings& training = config.settings.training;
-  octavo::StepArgs args;
-  args.hyper = hyper_params(training, requested.optimizer.algorithm);
-  args.step = 1;
-  args.threads = 1;
-  const Status bad = step(group_config(training, requested.optimizer.algorithm), {}, args).status();
-  if (bad.ok()) return {};
+  const octavo::Algorithm algorithm = requested.optimizer.algorithm;
+  std::string message = core_error(group_config(training, algorithm), hyper_params(training, algorithm));
+  if (message.empty()) return {};
   // The core's message is "[algorithm] option: got 5, expected …". The error names the option's key instead.
-  std::string message(bad.message());
   if (const auto tag = message.find("] "); tag != std::string::npos) message = message.substr(tag + 2);
   std::string option = message.substr(0, std::min(message.find(':'), message.size()));
   if (const auto got = message.find(": got "); got != std::string::npos) {
@@ -249,9 +270,9 @@ Status check_values(const RequestedOptimizer& requested, const Config& config) {
   const std::string path = "training." + (option == kRate ? "learning_rate" : option);
   const bool has_key = config.schema->index(path) != kNoKey;
   const std::string_view blamed = has_key ? path : requested.key;
-  return {bad.code(), fmt::format("{}: {}{} ({})", config.origin(blamed).where(), blamed,
-                                  has_key ? message.substr(option.size()) : ": " + message,
-                                  octavo::name(requested.optimizer.algorithm))};
+  return invalid_error("{}: {}{} ({})", config.origin(blamed).where(), blamed,
+                       has_key ? message.substr(option.size()) : ": " + message,
+                       octavo::name(requested.optimizer.algorithm));
 }
 
 // Checks that the optimizer's algorithm supports its state format. `what` is the part of `key` that names the
