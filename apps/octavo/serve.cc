@@ -104,8 +104,8 @@ Answer answer(std::string_view request, std::uint16_t port, const ServeOptions& 
   const std::string_view method = line.substr(0, line.find(' '));
   const std::size_t target = std::min(method.size() + 1, line.size());
   const std::string_view path = line.substr(target, line.find(' ', target) - target);
-  if (request.find("\r\n\r\n") == std::string_view::npos ||
-      !line.ends_with(" HTTP/1.1") && !line.ends_with(" HTTP/1.0"))
+  const bool http = line.ends_with(" HTTP/1.1") || line.ends_with(" HTTP/1.0");
+  if (!http || request.find("\r\n\r\n") == std::string_view::npos)
     return refusal("400 Bad Request", "not an HTTP request");
   const std::string host = header(request, "host"), end = ":" + std::to_string(port);
   if (host != "127.0.0.1" + end && host != "localhost" + end)

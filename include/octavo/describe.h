@@ -12,8 +12,8 @@
 
 namespace octavo {
 
-// The place where weight decay is applied. By name: it is added to the gradient in adam and sgd (as in torch), and
-// applied to the parameter in adamw and lion.
+// The place where weight decay is applied. By name: it is added to the gradient in adam and sgd (as in
+// torch), and applied to the parameter in adamw and lion.
 enum class Decay : std::uint32_t { by_name = 0, coupled = 1, decoupled = 2 };
 
 struct HyperParams {

@@ -75,9 +75,9 @@ struct StepArgs {
   double clip_grad_norm = 0.0;  // with scalars.norm: gradients are clipped to it; 0 does not clip
   bool skip_nonfinite = false;  // a non-finite gradient (or its square) skips the complete step; with
                                 // scalars.norm its count decides and the gradients are not read once more
-  std::uint64_t seed = 0;  // of stochastic rounding
-  int threads = 0;         // CPU; 0: the pool's size
-  void* stream = nullptr;  // GPU: the cudaStream_t to work on, of the step's device
+  std::uint64_t seed = 0;       // of stochastic rounding
+  int threads = 0;              // CPU; 0: the pool's size
+  void* stream = nullptr;       // GPU: the cudaStream_t to work on, of the step's device
   StepScalars scalars{};
   SumHook sums{};
   // At least StepBackend::workspace_bytes(), aligned to 16, on the step's device. On a GPU the backend keeps

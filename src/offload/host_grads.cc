@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "offload/host_grads.h"
 
-#include "status/first_error.h"
 #include "offload/host_limits.h"
 #include "optimizers/norm_chunks.h"
+#include "status/first_error.h"
 
 #include <algorithm>
 #include <bit>

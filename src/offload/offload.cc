@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "offload/offload.h"
 
-#include "status/first_error.h"
 #include "offload/thread_queue.h"
+#include "status/first_error.h"
 
 #include <unistd.h>
 

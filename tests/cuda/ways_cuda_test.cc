@@ -1,6 +1,6 @@
 // Tests every format with every store over many tiles, which covers the differences between architectures
-// (stages, tables, conversions). cuda_test runs it with the code path of the local GPU, cuda_as_<architecture>
-// with that of another one (cmake/OctavoCudaAs.cmake).
+// (stages, tables, conversions). cuda_test runs it with the code path of the local GPU,
+// cuda_as_<architecture> with that of another one (cmake/OctavoCudaAs.cmake).
 // SPDX-License-Identifier: MIT
 #include "cuda/step/kernels.h"
 #include "optimizers/format_resolution.h"

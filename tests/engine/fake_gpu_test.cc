@@ -111,7 +111,8 @@ class FakeWork final : public NormOps {
   Status store_previous(const GradNorm* total, GradNorm* previous, void* /*s*/) override {
     return cpu_->store_previous(total, previous, nullptr);
   }
-  Status write_report(const GradNorm* norm, const float* found_inf, StepReport* report, void* /*s*/) override {
+  Status write_report(const GradNorm* norm, const float* found_inf, StepReport* report,
+                      void* /*s*/) override {
     return cpu_->write_report(norm, found_inf, report, nullptr);
   }
 
