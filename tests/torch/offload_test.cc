@@ -467,7 +467,6 @@ TEST(TorchCuda, OffloadHasTheBitsOfTheCpu) {
           EXPECT_EQ(optimizer.state_of(params[0])->codes[0].device(), torch::Device(torch::kCPU));
           EXPECT_TRUE(same_bits(params, plain)) << offload << take << attach;
           EXPECT_TRUE(same_bits(states(optimizer), states(reference))) << offload << take << attach;
-          EXPECT_EQ(saved(optimizer).size(), saved(reference).size());
         }
       }
     }
