@@ -124,7 +124,7 @@ double largest_distance(octavo::StateFormat format, octavo::Moment moment) {
   const int bits = describe(format)->moment[static_cast<std::size_t>(moment)].bits;
   octavo::MomentSpec spec;
   spec.moment = moment;
-  spec.format = describe(format)->of_vectors;  // the same codes in blocks
+  spec.format = describe(format)->format_for_1d;  // the same codes in blocks
   spec.numel = std::int64_t{1} << bits;
   std::vector<std::byte> codes;
   for (int code = 0; code < 256; code += bits == 4 ? 0x22 : 1)
