@@ -636,7 +636,7 @@ typedef struct {
   uint32_t reserved;
 } octavo_fp8_layer;
 
-/* What the caller allocates for the passes of a layer. */
+/* The sizes of the buffers that the caller allocates for the passes of a layer. */
 typedef struct {
   uint32_t struct_size;
   uint32_t reserved;

@@ -117,7 +117,7 @@ class StreamedStep final : public OffloadedStep {
   }
 
  private:
-  // What the batches of one step share until they are enqueued.
+  // The data that the batches of one step share until they are enqueued.
   struct StepState {
     StepArgs args;
     Fence caller;

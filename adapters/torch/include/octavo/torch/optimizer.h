@@ -4,7 +4,7 @@
 // count, on torch's current stream, and step() returns without waiting for it. Like torch's optimizers, it is
 // not thread-safe; the hooks of gradient release and of offload wait for each other.
 //
-// This header has the contracts. optimizer_impl.h has step() and everything that it calls on its way,
+// This header has the contracts. optimizer_impl.h has step() and all functions that it calls,
 // offload.h has the functions for states and gradients in host memory, checkpoint.h has save() and load().
 // SPDX-License-Identifier: MIT
 #pragma once
