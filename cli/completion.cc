@@ -90,6 +90,7 @@ void add_completion(CLI::App& app) {
   command->add_option("shell", *shell, "The shell")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  command->group("Shell");
   command->footer(R"(For example:
   source <(octavo completion bash)                                 in ~/.bashrc
   source <(octavo completion zsh)                                  in ~/.zshrc, after compinit

@@ -141,6 +141,6 @@ def test_a_format_that_the_algorithm_excludes_is_an_error_with_those_it_takes() 
         octavo.optim.Triad(parameters(), state="4bit-rank1")
     tensor = Parameter(np.ones((64, 64), np.float32), np.ones((64, 64), np.float32), "4bit-rank1")
     with pytest.raises(
-        _abi.OctavoError, match=r"format: got 4bit-rank1, expected one of fp32, .*6bit.*triad takes"
+        _abi.OctavoError, match=r"format: got 4bit-rank1, expected one of fp32, .*6bit.*triad supports"
     ):
         Group("triad", [tensor])
