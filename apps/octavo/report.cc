@@ -34,7 +34,7 @@ void report(const ReportFlags& flags) {
     const auto page = [&flags] { return octavo_train::make_report(flags.runs); };
     check(page().status());  // a folder that is not a run's is an error before the server starts
     check(serve_page(flags.serve, page, [](const std::string& url) {
-      std::cout << url << "  (Ctrl-C stops; only this machine can open it)" << std::endl;
+      std::cout << url << "  (Ctrl-C stops; the users of this machine can open it)" << std::endl;
     }));
     return;
   }

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string_view>
 
@@ -21,7 +22,7 @@ namespace octavo::cli {
 namespace {
 
 constexpr std::size_t kLongestRequest = 16384;
-constexpr int kRequestMilliseconds = 2000;  // a client that sends nothing does not block the others for long
+constexpr std::chrono::milliseconds kRequestTime{500};  // the time that a client has to send its request
 constexpr int kPollMilliseconds = 200;
 
 volatile sig_atomic_t stopped = 0;
@@ -66,9 +67,12 @@ class StopSignals {
 std::string read_request(int socket) {
   std::string text;
   std::array<char, 4096> part{};
+  const auto end = std::chrono::steady_clock::now() + kRequestTime;
   while (text.size() < kLongestRequest && text.find("\r\n\r\n") == std::string::npos) {
     pollfd ready{socket, POLLIN, 0};
-    if (poll(&ready, 1, kRequestMilliseconds) <= 0) break;
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    if (left.count() <= 0 || poll(&ready, 1, static_cast<int>(left.count())) <= 0) break;
     const ssize_t got = recv(socket, part.data(), part.size(), 0);
     if (got <= 0) break;
     text.append(part.data(), static_cast<std::size_t>(got));
@@ -107,8 +111,10 @@ Answer answer(std::string_view request, std::uint16_t port, const ServeOptions& 
   const bool http = line.ends_with(" HTTP/1.1") || line.ends_with(" HTTP/1.0");
   if (!http || request.find("\r\n\r\n") == std::string_view::npos)
     return refusal("400 Bad Request", "not an HTTP request");
-  const std::string host = header(request, "host"), end = ":" + std::to_string(port);
-  if (host != "127.0.0.1" + end && host != "localhost" + end)
+  const std::string_view headers = request.substr(0, request.find("\r\n\r\n") + 2);
+  const std::string host = header(headers, "host"), end = ":" + std::to_string(port);
+  const bool default_port = port == 80 && (host == "127.0.0.1" || host == "localhost");
+  if (host != "127.0.0.1" + end && host != "localhost" + end && !default_port)
     return refusal("403 Forbidden", "open http://127.0.0.1" + end + "/");
   if (method != "GET" && method != "HEAD")
     return refusal("405 Method Not Allowed", "the report is read-only", "Allow: GET, HEAD\r\n");
@@ -162,7 +168,7 @@ Status serve_page(const ServeOptions& options, const std::function<Result<std::s
     if (poll(&ready, 1, kPollMilliseconds) <= 0) continue;
     const Socket client(accept4(server.number(), nullptr, nullptr, SOCK_CLOEXEC));
     if (client.number() < 0) continue;
-    timeval limit{kRequestMilliseconds / 1000, 0};
+    timeval limit{2, 0};
     setsockopt(client.number(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     const std::string request = read_request(client.number());
     if (request.empty()) continue;

@@ -73,7 +73,7 @@ Ctrl-C saves a checkpoint and exits; the same command resumes from it.)");
       throw Failure(kExitUsage, R"(train needs the YAML file of a run. For example:
   octavo init run.yaml                       writes one with comments
   octavo train run.yaml                      trains it; Ctrl-C saves, and the same command resumes
-  octavo train examples/train/demo.yaml      trains a small model on the CPU
+  make demo                                  trains a small model on the CPU (in a source tree)
 See octavo train --help, docs/guides/train.md and docs/config.md.)");
     }
     if (request->resume) request->overrides.emplace_back("training.resume_from_checkpoint=allow_changes");

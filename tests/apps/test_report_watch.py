@@ -121,6 +121,23 @@ def test_a_bad_client_does_not_end_it(run, text):
         assert ask(port)[0].status == 200
 
 
+def test_idle_clients_delay_others_briefly(run):
+    """Each idle connection is closed after half a second."""
+    with watched(run) as (_, port), contextlib.ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+        assert ask(port)[0].status == 200
+
+
+def test_a_log_line_that_is_too_deep_is_skipped(run):
+    with (run / "metrics.jsonl").open("a") as log:
+        log.write('{"kind": "train", "step": 41, "x": ' + "[" * 20000 + "]" * 20000 + "}\n")
+    with watched(run) as (_, port):
+        answer, page = ask(port)
+        assert answer.status == 200
+        assert '"bad_lines":1' in page
+
+
 def test_a_run_that_disappears_is_reported_and_served_again(run):
     with watched(run) as (_, port):
         moved = run.rename(run.with_name("moved"))

@@ -75,7 +75,10 @@ def test_a_misspelled_word_gets_a_suggestion(args, suggestion):
 
 
 def test_a_word_that_resembles_nothing_gets_none():
-    assert "did you mean" not in octavo("xylophone").stderr
+    done = octavo("xylophone")
+    assert done.returncode == 2
+    assert "unknown subcommand 'xylophone'" in done.stderr
+    assert "did you mean" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -102,6 +105,24 @@ def test_init_writes_a_config_that_train_reads(flags, lines, tmp_path):
     printed = octavo("train", "my.yaml", "--print-config", cwd=tmp_path)
     assert printed.returncode == 0, printed.stderr
     assert "adamw_8bit" in printed.stdout
+
+
+@pytest.mark.parametrize("value", ["null", "-", "true", "12", "~", "PROFILE.txt", "a#b", "[x]", "a: b"])
+def test_init_keeps_every_value_as_a_text(value, tmp_path):
+    done = octavo("init", "myFILE.yaml", "--train", value, cwd=tmp_path, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    printed = octavo("train", "myFILE.yaml", "--print-config", cwd=tmp_path).stdout
+    assert value in next(line for line in printed.splitlines() if line.strip().startswith("data.train ")), (
+        printed
+    )
+
+
+@pytest.mark.parametrize("args", [["a\nseed: 7.yaml"], ["--train", "a\nb"], ["--output-dir", "a\x1bb"]])
+def test_init_refuses_control_characters(args, tmp_path):
+    done = octavo("init", *args, cwd=tmp_path, stdin=subprocess.DEVNULL)
+    assert done.returncode == 2
+    assert "control character" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_init_keeps_an_existing_file(tmp_path):
@@ -171,7 +192,3 @@ def test_every_shell_has_a_script(shell):
     done = octavo("completion", shell)
     assert done.returncode == 0
     assert "octavo __complete -- " in done.stdout
-
-
-def test_output_has_no_colors():
-    assert "\x1b" not in octavo("--help").stdout

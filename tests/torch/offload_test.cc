@@ -178,6 +178,21 @@ TEST(TorchOffload, ADeferredStepTakesOverWhatItReads) {
   EXPECT_TRUE(same_bits(states(optimizer), states(reference)));
 }
 
+// No step is deferred without offload, so each step reads the present value of a scalar.
+TEST(TorchOffload, WithoutOffloadAnAttachedOptimizerReadsItsScalarsAgain) {
+  const Tensors params = some_params(), plain = copies(params);
+  AdamW optimizer(params, with("none")), reference(plain, with("none"));
+  optimizer.attach();
+  const torch::Tensor rate = torch::full({1}, 1e-2F), their_rate = torch::full({1}, 1e-2F);
+  optimizer.set_lr(0, rate), reference.set_lr(0, their_rate);
+  for (std::int64_t step = 1; step <= 3; ++step) {
+    give_gradients(params, step), give_gradients(plain, step);
+    optimizer.step(), reference.step();
+    rate.mul_(0.5), their_rate.mul_(0.5);
+    EXPECT_TRUE(same_bits(params, plain)) << step;
+  }
+}
+
 struct TwoLayers : torch::nn::Module {
   torch::nn::Linear first = register_module("first", torch::nn::Linear(64, 80));
   torch::nn::Linear second = register_module("second", torch::nn::Linear(80, 64));

@@ -195,6 +195,17 @@ TEST(TorchStep, FrozenParametersHaveNoState) {
   EXPECT_EQ(optimizer.state_of(params[1])->step(), 1);
 }
 
+TEST(TorchStep, AParameterThatNeverRequiredAGradientHasNoHook) {
+  for (const bool release : {false, true}) {
+    const Tensors params = {torch::ones({3}), torch::ones({3}).requires_grad_()};
+    AdamW optimizer(params, AdamWOptions(1e-2).gradient_release(release).offload("none"));
+    params[1].sum().backward();
+    optimizer.step();
+    EXPECT_TRUE(params[0].eq(1).all().item<bool>());
+    EXPECT_FALSE(params[1].eq(1).any().item<bool>());
+  }
+}
+
 TEST(TorchStep, OptionsMayChange) {
   // Momentum that is switched on later begins with the gradient of its first step, as in torch.
   const Tensors params = make_params();

@@ -28,8 +28,11 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string most_similar(std::string_view word, std::span<const std::string> names) {
   std::string found;
-  if (word.size() > 64) return found;
-  std::size_t best = std::max<std::size_t>(2, word.size() / 3) + 1;
+  if (word.empty() || word.size() > 64) return found;
+  const auto begins = [&](const std::string& name) { return name.starts_with(word); };
+  if (word.size() > 2 && std::ranges::count_if(names, begins) == 1)
+    return *std::ranges::find_if(names, begins);
+  std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;
   for (const std::string& name : names) {
     const std::size_t distance = edit_distance(word, name);
     if (distance >= best || distance >= name.size()) continue;

@@ -13,8 +13,8 @@ namespace octavo_train {
 // into `a`.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-// Returns the name that is most similar to `word`; empty if none differs in at most a third of its
-// characters.
+// Returns the name that is most similar to `word`, or the only name that begins with it. Returns an empty
+// text if every name differs in more than a third of the characters of `word`.
 std::string most_similar(std::string_view word, std::span<const std::string> names);
 
 }  // namespace octavo_train

@@ -6,6 +6,7 @@
 #include "train/base/numbers.h"
 #include "train/base/word_diff.h"
 #include "train/config/yaml.h"
+#include "train/io/json_depth.h"
 #include "train/report/page.h"
 
 #include <fmt/format.h>
@@ -182,6 +183,10 @@ Status read_metrics(const fs::path& path, Run& run) {
   if (!in) return failed_error("{}: cannot read it", path.string());
   for (std::string line; std::getline(in, line);) {
     if (line.empty()) continue;
+    if (json_depth(line) > kDeepestJson) {
+      ++run.bad_lines;
+      continue;
+    }
     Record record = Record::parse(line, nullptr, false);
     const Record* step = record.is_object() ? member(record, "/step") : nullptr;
     const std::optional<std::string> kind = text_in(record, "/kind");

@@ -79,6 +79,8 @@ class GradientHooks {
   };
 
   bool is_mine(const ::torch::Tensor& param) const {
+    // A tensor that never required a gradient has no place for hooks.
+    if (::torch::autograd::impl::get_autograd_meta(param) == nullptr) return false;
     const auto* hook = dynamic_cast<const Hook*>(::torch::autograd::impl::post_acc_grad_hooks(param).get());
     return hook != nullptr && hook->link == link_;
   }

@@ -213,7 +213,7 @@ inline void Optimizer::sync_params(const std::string& direction) {
 // Returns a copy of a scalar that a deferred step reads later, because its owner may change it until then;
 // else the scalar.
 inline ::torch::Tensor Optimizer::copy_if_deferred(const Tensor& scalar) {
-  if (!attached_) return scalar;
+  if (!attached_ || !offloads()) return scalar;
   for (const auto& [given, copy] : scalar_copies_) {
     if (given.is_same(scalar)) return copy;
   }
