@@ -2,8 +2,9 @@
  * and memory and time forecasts, for engines written in C and for other languages.
  *
  * Errors. A function that can fail returns an octavo_status, and on failure leaves a message for the calling
- * thread in octavo_last_error(). A failed call has written no buffer and no result. No C++ exception leaves a
- * function. A function that returns another type shows a failure by its result:
+ * thread in octavo_last_error(). A failed call has written no buffer and no result, except where the
+ * function's comment says otherwise. No C++ exception leaves a function. A function that returns another type
+ * shows a failure by its result:
  * - -1 where it returns the size of a buffer, and from octavo_algorithm_slots, octavo_algorithm_passes and
  *   octavo_engine_failed_tensor, which also return -1 without a failure, as described there;
  * - 0 where it returns another number;
@@ -214,13 +215,16 @@ OCTAVO_API octavo_status octavo_decode(const octavo_moment_spec* spec, const voi
  * Ownership: the engine owns no tensor. Parameters, states, step counts, workspaces, norms and reports belong
  * to the caller, and stay valid until they are replaced or removed (on a GPU, in stream order).
  *
- * Errors: a failed call has written no buffer, advanced no step count and changed nothing in the engine. Only
- * where a device itself fails (status 3) may a part of the step have been applied.
+ * Errors: a failed call has written no buffer, advanced no step count and changed nothing in the engine. There
+ * are three exceptions. Where a device or host memory itself fails (status 3), a part of the step may have been
+ * applied, or a part of the gradients offloaded. Where `combine` fails, norms may have been written. Where
+ * add_sums fails, a part of the step may have been applied.
  *
  * Threads and streams: one thread at a time uses an engine. The engine allocates nothing on a GPU. Without
  * offload no call waits for a GPU, so norm, step, ready and finish can be captured in a CUDA graph if the step
- * counts are on the device. With offload the host waits in a norm over gradients in host memory, and in a step
- * that does not defer. */
+ * counts are on the device. With offload the host waits in a norm over gradients in host memory, in a step that
+ * does not defer, in begin and refresh for earlier deferred steps of residence 1, and in set, remove and
+ * set_order for all queued work. */
 /* clang-format on */
 typedef struct octavo_engine octavo_engine;
 
@@ -298,7 +302,7 @@ typedef struct {
  * current begin. */
 OCTAVO_API octavo_status octavo_engine_set(octavo_engine* engine, const uint32_t* handles,
                                            const octavo_engine_tensor* tensors, int64_t count);
-/* Removes tensors and ignores unregistered handles. */
+/* Removes tensors and ignores unregistered handles. Invalidates the current begin. */
 OCTAVO_API octavo_status octavo_engine_remove(octavo_engine* engine, const uint32_t* handles, int64_t count);
 
 /* The handle of the tensor that caused the last failure of this engine; -1: no tensor did. */
@@ -415,8 +419,8 @@ typedef struct {
 /* Steps the begun tensors. args.devices[].norm clips where the group's clip_grad_norm is not 0. Its count of
  * elements that are not finite decides with skip_nonfinite. Step counts in host memory are advanced if the
  * step was applied. On a GPU with skip_nonfinite or found_inf only the device knows that: the step counts
- * must then be there (step_on_device), and report->pending is 1, also during the capture of a graph. `report`
- * may be NULL. */
+ * must then be there (step_on_device; those of residence 1 stay in host memory), and report->pending is 1,
+ * also during the capture of a graph. `report` may be NULL. */
 OCTAVO_API octavo_status octavo_engine_step(octavo_engine* engine, const octavo_engine_args* args,
                                             octavo_step_report* report);
 

@@ -183,17 +183,17 @@ class Engine {
   // device (l2: root of the sum of squares; max: the largest; nonfinite: the sum), on the devices' streams.
   Status norm(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine = {});
 
-  // One step of the begun tensors, cohort by cohort. With clip_grad_norm or guard every device needs its
-  // norm. On a GPU with guard or found_inf, and in a graph, only the device knows whether the step is taken:
-  // step counts must be in its memory.
+  // One step of the begun tensors, cohort by cohort. With clip_grad_norm or skip_nonfinite every device needs
+  // its norm. On a GPU with skip_nonfinite or found_inf, and in a graph, only the device knows whether the
+  // step is taken: step counts must be in its memory, except those of Residence::host.
   Result<StepReport> step(const EngineArgs& args);
 
   // Gradient release: steps the begun tensors (usually one; all on one device) before the other gradients
   // are known. They are clipped by the previous step's norm, the device's `norm` (zeros at first: not
-  // clipped), and guarded by their own count of non-finite elements. `own`: two GradNorms of the caller in
+  // clipped), and skipped by their own count of non-finite elements. `own`: two GradNorms of the caller in
   // the device's memory, untouched until finish: [0] receives the norm of these gradients, [1] the norm that
-  // clips. Null: no norm (no guard, no clipping). If their part is not 0, `combine` sums own[0] over the
-  // ranks. It is an error if a tensor has already been ready since the last finish. Offloaded tensors:
+  // clips. Null: no norm (no skip_nonfinite, no clipping). If their part is not 0, `combine` sums own[0] over
+  // the ranks. It is an error if a tensor has already been ready since the last finish. Offloaded tensors:
   // without `defer` the stream waits for each of them; with it they are updated while the backward pass
   // continues.
   Result<StepReport> ready(const EngineArgs& args, GradNorm* own, EngineCombine combine = {});
