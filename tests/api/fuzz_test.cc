@@ -119,7 +119,8 @@ class Fuzzer {
     Buffer& buffer = buffers_.back();
     for (std::int64_t i = 0; i < buffer.size(); ++i)
       buffer.data()[i] = static_cast<std::byte>(random_.bits());
-    if (random_.chance(60)) return nullptr;
+    // A call never gets a buffer that is smaller than it asks for.
+    if (bytes > kRoom || random_.chance(60)) return nullptr;
     if (unit > 1 && random_.chance(60)) return buffer.data() + 1;  // refused before it is used
     return buffer.data();
   }
@@ -513,8 +514,7 @@ class Fuzzer {
     octavo_fp8_sizes sizes{};
     sizes.struct_size = size_field(sizeof sizes);
     if (octavo_fp8_layer_sizes(&layer, &sizes) != 0) return;
-    // The states have the size that the layer's history asks for; a longer one than a buffer is not passed.
-    if (layer.history > kRoom / 12 - 2) return;
+    if (std::max({layer.groups, layer.tokens, layer.inputs, layer.outputs, layer.history}) > kRoom) return;
     const std::int64_t length = std::max<std::int64_t>(layer.history, 1);
     auto* const states = static_cast<float*>(pointer(4 * 3 * (2 + length), 4));
     octavo_fp8_run_args args{};
@@ -538,8 +538,8 @@ class Fuzzer {
       args.codes[i] = sizes.codes[i] > 0 ? pointer(sizes.codes[i], 4) : nullptr;
       args.transposed[i] = sizes.transposed[i] > 0 ? pointer(sizes.transposed[i], 4) : nullptr;
     }
-    for (std::size_t i = 0; i < 3;
-         ++i) {  // a call with several writes the first ones before a later one fails
+    // One operand per call, because a call with several has written the first ones when a later one fails.
+    for (std::size_t i = 0; i < 3; ++i) {
       octavo_fp8_run_args cast = args;
       cast.from[i] = pointer(unit(i) * elements[i], unit(i));
       if (random_.chance(4)) cast.bias_grad = static_cast<float*>(pointer(4 * layer.outputs, 4));
