@@ -24,6 +24,8 @@ enum class StateFormat : std::uint32_t {
   fp8_e4m3 = 5,    // "fp8"
   fp8_e5m2 = 6,    // "fp8-e5m2"
   int4_int8 = 7,   // "4bit/8bit": m as in 4bit, v as in 8bit, blocks of 128
+  fp4 = 8,         // "fp4": E2M1 m, E3M1 v without zero, rounded stochastically, blocks of 128
+  fp3 = 9,         // "fp3": as fp4 without the bit of mantissa
 };
 
 // The precision that a parameter has beyond its element type.

@@ -65,6 +65,12 @@ struct MapOf<Codec> {
   using Type = typename Codec::Map;
 };
 
+// True if a step rounds the codes of a block stochastically. Such a codec has kNearest, noise and code
+// (codecs/small_float.h).
+template <class Codec, Moment kMoment>
+inline constexpr bool kStochasticCodes =
+    Codec::kScale == ScalePolicy::block&& Codec::rounding(kMoment) == Rounding::stochastic;
+
 template <class Codec, Moment kMoment>
 constexpr int zero_code() {
   if constexpr (Codec::kScale != ScalePolicy::none) {

@@ -10,6 +10,7 @@
 #include "codecs/int4.h"
 #include "codecs/int8.h"
 #include "codecs/plain.h"
+#include "codecs/small_float.h"
 #include "formula/adagrad.h"
 #include "formula/adamw.h"
 #include "formula/ademamix.h"
@@ -47,7 +48,8 @@ struct Joined<TypeList<A...>, TypeList<B...>, Rest...> {
 using Formats =
     Joined<TypeList<Format<codecs::Fp32>, Format<codecs::Bf16>, Format<codecs::Int8>, Format<codecs::Int4>,
                     Format<codecs::Int4, codecs::Int4Rank1>, Format<codecs::E4M3>, Format<codecs::E5M2>,
-                    Format<codecs::Int4, codecs::Int8>>,
+                    Format<codecs::Int4, codecs::Int8>, Format<codecs::Fp4, codecs::SecondOf<codecs::Fp4>>,
+                    Format<codecs::Fp3, codecs::SecondOf<codecs::Fp3>>>,
            ExtraFormats>::Type;
 
 using Families = Joined<

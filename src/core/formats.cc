@@ -30,6 +30,8 @@ static_assert(kNumber<Format<codecs::Int4, codecs::Int4Rank1>> == StateFormat::i
 static_assert(kNumber<Format<codecs::E4M3>> == StateFormat::fp8_e4m3);
 static_assert(kNumber<Format<codecs::E5M2>> == StateFormat::fp8_e5m2);
 static_assert(kNumber<Format<codecs::Int4, codecs::Int8>> == StateFormat::int4_int8);
+static_assert(kNumber<Format<codecs::Fp4, codecs::SecondOf<codecs::Fp4>>> == StateFormat::fp4);
+static_assert(kNumber<Format<codecs::Fp3, codecs::SecondOf<codecs::Fp3>>> == StateFormat::fp3);
 
 template <class... F>
 constexpr std::array<FormatInfo, sizeof...(F)> infos(TypeList<F...>) {

@@ -148,20 +148,41 @@ struct NothingBeside {
   [[nodiscard]] static Work beside(std::int64_t) { return {}; }
 };
 
+// What stochastic rounding adds to the vector at element i of a run. Without a key, values are rounded to
+// nearest.
+template <class L, class Codec, Moment kMoment>
+struct RoundsToNearest {
+  [[nodiscard]] typename L::I operator()(std::int64_t /*i*/) const { return typename L::I(Codec::kNearest); }
+};
+template <class L, class Codec, Moment kMoment, int kSlot>
+struct RoundsByKey {
+  formula::RoundKey key;
+  std::uint64_t index;  // of the run's first element in the complete parameter
+  [[nodiscard]] typename L::I operator()(std::int64_t i) const {
+    const auto random = formula::random32(key, index + static_cast<std::uint64_t>(i), L::iota());
+    return Codec::template noise<kMoment>(formula::code_half<kSlot>(random));
+  }
+};
+
 // Encodes the four vectors from `at` on. If the run ends before, the vector at `at` is repeated.
-template <class L, class Codec, Moment kMoment, class Inverse, class Beside>
+template <class L, class Codec, Moment kMoment, class Inverse, class Beside, class Added>
 inline void encode_four(const float* values, std::int64_t at, std::int64_t vectors, const Inverse& inverse,
-                        std::uint8_t* codes, const Beside& beside, std::int64_t begin) {
+                        std::uint8_t* codes, const Beside& beside, std::int64_t begin, const Added& added) {
   using F = typename L::F;
   using I = typename L::I;
   constexpr std::int64_t kW = L::kWidth;
   struct Vector {
     F x, raw;
+    I added;
   };
   const auto of = [&](int k) {
     const std::int64_t i = at + (k < vectors ? k * kW : 0);
     const F raw = L::load(values + i);
-    return Vector{raw * inverse(i), raw};
+    if constexpr (codecs::kStochasticCodes<Codec, kMoment>) {
+      return Vector{raw * inverse(i), raw, added(i)};
+    } else {
+      return Vector{raw * inverse(i), raw, I(0)};
+    }
   };
   I suspect[4];
   if constexpr (Codec::kTakesBeside) {
@@ -181,17 +202,19 @@ inline void encode_four(const float* values, std::int64_t at, std::int64_t vecto
 
 // Encodes n elements. `inverse(i)` gives the multiplier of the vector at i. `values` is padded to the next
 // full vector. For `beside`, the first element is number `begin` of a tile.
-template <class L, class Codec, Moment kMoment, class Inverse, class Beside = NothingBeside>
+template <class L, class Codec, Moment kMoment, class Inverse, class Beside = NothingBeside,
+          class Added = RoundsToNearest<L, Codec, kMoment>>
 inline void encode_codes(const float* values, std::int64_t n, const Inverse& inverse, std::uint8_t* codes,
-                         const Beside& beside = {}, std::int64_t begin = 0) {
+                         const Beside& beside = {}, std::int64_t begin = 0, const Added& added = {}) {
   constexpr std::int64_t kW = L::kWidth;
   std::int64_t i = 0;
   if constexpr (L::kSimd && Codec::kEncodesFour) {
     for (; i + 4 * kW <= n; i += 4 * kW)
-      encode_four<L, Codec, kMoment>(values, i, 4, inverse, codes + i, beside, begin);
+      encode_four<L, Codec, kMoment>(values, i, 4, inverse, codes + i, beside, begin, added);
     if (i == n) return;
     std::uint8_t rest[4 * kW];
-    encode_four<L, Codec, kMoment>(values, i, (n - i + kW - 1) / kW, inverse, rest, NothingBeside{}, 0);
+    encode_four<L, Codec, kMoment>(values, i, (n - i + kW - 1) / kW, inverse, rest, NothingBeside{}, 0,
+                                   added);
     std::memcpy(codes + i, rest, static_cast<std::size_t>(n - i));
   } else {
     using F = typename L::F;
@@ -199,7 +222,12 @@ inline void encode_codes(const float* values, std::int64_t n, const Inverse& inv
     for (; i < n; i += kW) {
       I suspect(-1);
       const F raw = L::load(values + i);
-      const I code = Codec::template encode<kMoment, L>(raw * inverse(i), raw, suspect);
+      I code(0);
+      if constexpr (codecs::kStochasticCodes<Codec, kMoment>) {
+        code = Codec::template code<kMoment>(raw * inverse(i), added(i));
+      } else {
+        code = Codec::template encode<kMoment, L>(raw * inverse(i), raw, suspect);
+      }
       L::store_u8(code + I(Codec::code_bias(kMoment)), codes + i);
       if constexpr (L::kSimd && Codec::kSuspects) {
         const I one[4] = {suspect, I(-1), I(-1), I(-1)};
@@ -211,14 +239,15 @@ inline void encode_codes(const float* values, std::int64_t n, const Inverse& inv
 }
 
 // Encodes one block: computes its scale from the bits of its maximum, then its codes.
-template <class L, class Codec, Moment kMoment, class Beside = NothingBeside>
+template <class L, class Codec, Moment kMoment, class Beside = NothingBeside,
+          class Added = RoundsToNearest<L, Codec, kMoment>>
 inline float encode_block(const float* values, std::int64_t n, std::uint32_t max_bits, std::uint8_t* codes,
-                          const Beside& beside = {}, std::int64_t begin = 0) {
+                          const Beside& beside = {}, std::int64_t begin = 0, const Added& added = {}) {
   using F = typename L::F;
   const formula::BlockScale scale = formula::block_scale(max_bits, Codec::kLargest);
   const F inverse(scale.inverse);
   encode_codes<L, Codec, kMoment>(
-      values, n, [&](std::int64_t) { return inverse; }, codes, beside, begin);
+      values, n, [&](std::int64_t) { return inverse; }, codes, beside, begin, added);
   if (!scale.finite) [[unlikely]]
     std::fill_n(codes, n, std::uint8_t{0});  // g++ 13 warns about a memset here
   return scale.scale;

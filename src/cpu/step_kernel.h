@@ -298,9 +298,23 @@ class TileStep {
     for_blocks([&](std::int64_t b, std::int64_t n, std::int64_t block) {
       if (kSlot == 0) prefetch_weights(b, n);
       if (kSlot == kSlots - 1) prefetch_grads(b, n);
-      t_.scales_out[kSlot][first_block_ + block] = encode_block<L, Codec<kSlot>, kMoment<kSlot>>(
-          state_[kSlot] + b, n, s_.max_bits[kSlot][block], out + b, beside, b);
+      const auto encode = [&](const auto&... added) {
+        return encode_block<L, Codec<kSlot>, kMoment<kSlot>>(state_[kSlot] + b, n, s_.max_bits[kSlot][block],
+                                                             out + b, beside, b, added...);
+      };
+      float& scale = t_.scales_out[kSlot][first_block_ + block];
+      if constexpr (codecs::kStochasticCodes<Codec<kSlot>, kMoment<kSlot>>) {
+        scale = encode(RoundsByKey<L, Codec<kSlot>, kMoment<kSlot>, kSlot>{
+            t_.keys[formula::code_stream(kSlot)], index_of(at_ + b)});
+      } else {
+        scale = encode();
+      }
     });
+  }
+
+  // Returns the index of the tensor's element `at` in the complete parameter.
+  [[nodiscard]] std::uint64_t index_of(std::int64_t at) const {
+    return t_.index + static_cast<std::uint64_t>(at - t_.begin);
   }
 
   // Rewrites the NaNs that the step stored in the canonical form.
@@ -317,7 +331,7 @@ class TileStep {
     if constexpr (Format::kBlocked) {
       encode<kSlot>();
     } else if constexpr (Codec<kSlot>::kBits == 16) {
-      const std::uint64_t index = t_.index + static_cast<std::uint64_t>(at_ - t_.begin);
+      const std::uint64_t index = index_of(at_);
       narrow<L>(s_.state[kSlot], n_, static_cast<std::uint16_t*>(t_.codes[kSlot]) + at_,
                 [&](F x, std::uint16_t* p, std::int64_t i) {
                   L::store_u16(Codec<kSlot>::template encode<kMoment<kSlot>>(

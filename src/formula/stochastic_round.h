@@ -1,4 +1,4 @@
-// Randomness without state: sixteen bits that depend only on (seed, step, parameter id, stream, element
+// Randomness without state: bits that depend only on (seed, step, parameter id, stream, element
 // index). So the noise is the same on any device, for any number of threads or shards, and after a resume.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -52,9 +52,9 @@ OCTAVO_HD inline I mix32(I at, I key_low, I second) {
   return x ^ shr<15>(x);
 }
 
-// Returns sixteen uniform bits for elements index + lane.
+// Returns thirty-two uniform bits for elements index + lane.
 template <class I>
-OCTAVO_HD inline I random16(RoundKey key, std::uint64_t index, I lane) {
+OCTAVO_HD inline I random32(RoundKey key, std::uint64_t index, I lane) {
   const auto low = static_cast<std::uint32_t>(index);
   const auto high = static_cast<std::uint32_t>(index >> 32);
   const I at = I::of(low) + lane;
@@ -62,7 +62,23 @@ OCTAVO_HD inline I random16(RoundKey key, std::uint64_t index, I lane) {
   const I flip = I::of(0x80000000U);
   const I second =
       select((at ^ flip) < (I::of(low) ^ flip), I::of(high_word(key, high + 1)), I::of(high_word(key, high)));
-  return shr<16>(mix32(at, I::of(key.low), second));
+  return mix32(at, I::of(key.low), second);
+}
+// Returns sixteen uniform bits.
+template <class I>
+OCTAVO_HD inline I random16(RoundKey key, std::uint64_t index, I lane) {
+  return shr<16>(random32(key, index, lane));
+}
+
+// Codes in blocks get sixteen bits per element and slot. Two neighbouring slots share a hash, because it
+// takes as long as encoding: even slots have its upper half, odd slots its lower half.
+OCTAVO_HD constexpr std::uint32_t code_stream(int slot) {
+  return 1U + (static_cast<std::uint32_t>(slot) & ~1U);
+}
+template <int kSlot, class I>
+OCTAVO_HD inline I code_half(I random) {
+  if constexpr (kSlot % 2 == 0) return shr<16>(random);
+  return random & I(0xFFFF);
 }
 
 }  // namespace octavo::formula

@@ -44,6 +44,8 @@ TEST(Formats, AreTheseByNumber) {
       {"fp8", 256, "float8_e4m3fn 8 scale 1 rounding 0 zero 0", "float8_e4m3fn 8 scale 1 rounding 0 zero 0"},
       {"fp8-e5m2", 256, "float8_e5m2 8 scale 1 rounding 0 zero 0", "float8_e5m2 8 scale 1 rounding 0 zero 0"},
       {"4bit/8bit", 128, "packed 4 scale 1 rounding 0 zero 7", "uint8 8 scale 1 rounding 0 zero 0"},
+      {"fp4", 128, "packed 4 scale 1 rounding 1 zero 0", "packed 4 scale 1 rounding 1 zero -1"},
+      {"fp3", 128, "packed 3 scale 1 rounding 1 zero 0", "packed 3 scale 1 rounding 1 zero -1"},
   };
   ASSERT_EQ(octavo::formats().size(), rows.size());
   ASSERT_EQ(octavo::all_state_formats().size(), rows.size());
@@ -111,10 +113,10 @@ TEST(Formats, APairThatIsNotCompiledIsAnErrorThatListsThoseThatAre) {
   ASSERT_FALSE(parsed.ok());
   EXPECT_EQ(parsed.status().message(),
             "[octavo] state: got '8bit/4bit', expected a pair (first moments/second moments) that is "
-            "compiled, 4bit/8bit, or one of fp32, bf16, 8bit, 4bit, 4bit-rank1, fp8, fp8-e5m2");
+            "compiled, 4bit/8bit, or one of fp32, bf16, 8bit, 4bit, 4bit-rank1, fp8, fp8-e5m2, fp4, fp3");
   EXPECT_EQ(octavo::parse_state_format("7bit").status().message(),
             "[octavo] state: got '7bit', expected one of fp32, bf16, 8bit, 4bit, 4bit-rank1, fp8, fp8-e5m2, "
-            "4bit/8bit");
+            "fp4, fp3, 4bit/8bit");
 }
 
 // A pair is its two codecs and nothing else: after the same gradients its m has the bytes of 4bit's, its v

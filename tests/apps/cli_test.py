@@ -117,7 +117,7 @@ def test_info_json_has_the_interface_keys():
     assert out["optimizers"] == OPTIMIZERS
     assert [each["name"] for each in out["algorithms"]] == out["optimizers"]
     assert out["stores"] == STORES
-    states = {"fp32", "bf16", "8bit", "4bit", "4bit-rank1", "fp8", "fp8-e5m2", "4bit/8bit"}
+    states = {"fp32", "bf16", "8bit", "4bit", "4bit-rank1", "fp8", "fp8-e5m2", "4bit/8bit", "fp4", "fp3"}
     assert states <= set(out["states"])
 
 
@@ -332,6 +332,8 @@ PARAKEET = [
         ("fp8", (8, 8), 256),
         ("fp8-e5m2", (8, 8), 256),
         ("4bit/8bit", (4, 8), 128),
+        ("fp4", (4, 4), 128),
+        ("fp3", (3, 3), 128),
     ],
 )
 def test_parakeet_state_bytes_are_exact(state, bits, block):

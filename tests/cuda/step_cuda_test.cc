@@ -226,11 +226,11 @@ TEST_F(BlocksCuda, AnyStateEqualsTheCpu) {
               if (fp8 && low == -20 && (code & 0x7F) >= 0x7C) code &= 0x80;
               t.codes[s].as<std::uint8_t>()[i] = code;
             }
-            // The last nibble of an odd number of them is always zero.
-            const bool pair = format == StateFormat::int4_int8;
-            if (format == StateFormat::int4 || format == StateFormat::int4_rank1 || (pair && !variance)) {
-              t.codes[s].as<std::uint8_t>()[t.codes[s].size() - 1] &= 0xF0;
-            }
+            // Unused bits of the last byte are always zero.
+            const int bits = octavo::describe(format)->moment[variance ? 1 : 0].bits;
+            if (const std::int64_t used = t.spec.numel * bits % 8; bits < 8 && used != 0)
+              t.codes[s].as<std::uint8_t>()[t.codes[s].size() - 1] &=
+                  static_cast<std::uint8_t>(0xFF << (8 - used));
             for (std::int64_t i = 0; i < t.scales[s].size() / 4; ++i) {
               const auto range = static_cast<std::uint64_t>(variance ? -low : -low / 2) + 5;
               const int exponent = low + static_cast<int>(random.below(range));

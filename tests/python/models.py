@@ -21,8 +21,8 @@ from rounding import Bound, Hyper, doubles, ratio
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-STATES = ("fp32", "bf16", "8bit", "4bit", "4bit-rank1", "fp8", "fp8-e5m2", "4bit/8bit")
-BLOCKS = {"8bit": 256, "4bit": 128, "4bit-rank1": 128, "fp8": 256, "fp8-e5m2": 256}
+STATES = ("fp32", "bf16", "8bit", "4bit", "4bit-rank1", "fp8", "fp8-e5m2", "4bit/8bit", "fp4", "fp3")
+BLOCKS = {"8bit": 256, "4bit": 128, "4bit-rank1": 128, "fp8": 256, "fp8-e5m2": 256, "fp4": 128, "fp3": 128}
 SHAPES = ((40, 130), (4096,), (17,), (3, 5, 7))  # two to quantise (blocks that are not full), two not
 MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer")
 TORCH = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}

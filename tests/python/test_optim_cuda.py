@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU")
 
-STATES = ["fp32", "bf16", "8bit", "4bit", "4bit-rank1", "fp8", "fp8-e5m2", "4bit/8bit"]
+STATES = ["fp32", "bf16", "8bit", "4bit", "4bit-rank1", "fp8", "fp8-e5m2", "4bit/8bit", "fp4", "fp3"]
 
 
 def make_params(dtype: torch.dtype, device: str = "cpu") -> list[nn.Parameter]:

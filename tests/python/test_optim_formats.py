@@ -36,7 +36,8 @@ def documented_bytes(state: str, shape: tuple[int, ...], block: int) -> dict[str
         if state == "4bit/8bit":
             return {"m": m, "v": count + 4 * blocks(count, block)}
         return {"m": m, "v": rank1 if state == "4bit-rank1" and len(shape) > 1 else m}
-    return dict.fromkeys("mv", count + 4 * blocks(count, block))
+    bits = {"fp4": 4, "fp3": 3}.get(state, 8)
+    return dict.fromkeys("mv", -(-count * bits // 8) + 4 * blocks(count, block))
 
 
 # --- Bytes ----------------------------------------------------------------------------------------
@@ -46,7 +47,7 @@ def documented_bytes(state: str, shape: tuple[int, ...], block: int) -> dict[str
 @pytest.mark.parametrize("shape", [(64, 64), (4097,), (3, 37, 41), (4095,)])
 @pytest.mark.parametrize("block", [None, 64, 2048])
 def test_state_bytes(block: int | None, shape: tuple[int, ...], state: str, device: str) -> None:
-    size = block or (128 if state.startswith("4bit") else 256)
+    size = block or (128 if state.startswith(("4bit", "fp4", "fp3")) else 256)
     kept = "fp32" if state != "bf16" and torch.Size(shape).numel() < 4096 else state
     expected = documented_bytes(kept, shape, size)
     for name, options, wanted in (

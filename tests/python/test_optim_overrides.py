@@ -22,6 +22,8 @@ DTYPES = {
     "fp8": torch.float8_e4m3fn,
     "fp8-e5m2": torch.float8_e5m2,
     "4bit/8bit": torch.uint8,
+    "fp4": torch.uint8,
+    "fp3": torch.uint8,
 }
 
 

@@ -71,6 +71,23 @@ std::array<float, 16> build_linear() {
   return map;
 }
 
+// m has 0, then numbers with `steps` values per power of two from 1 on, then the same with a sign. v has only
+// the numbers from 1 on.
+std::vector<float> build_small_float(int steps, Moment moment) {
+  std::vector<float> map;
+  const auto add = [&](int k, int power) {
+    map.push_back(std::ldexp(static_cast<float>(k) / static_cast<float>(steps), power));
+  };
+  const bool second = moment == Moment::second;
+  for (int k = 0; k < steps && !second; ++k) add(k, 0);
+  for (int power = 0; power < (second ? 8 : 3); ++power)
+    for (int k = steps; k < 2 * steps; ++k) add(k, power);
+  if (second) return map;
+  const std::size_t magnitudes = map.size();
+  for (std::size_t k = 0; k < magnitudes; ++k) map.push_back(-map[k]);
+  return map;
+}
+
 // Returns the code whose value is nearest to x in exact arithmetic, ties to the smaller magnitude. The sum of
 // two neighbours and 2x are exact in double, so the comparison is too.
 int nearest_code(std::span<const float> map, float x) {
@@ -87,13 +104,43 @@ int nearest_code(std::span<const float> map, float x) {
   return code;
 }
 
+// Returns the code of a small float. The value is between two neighbours of the map; the upper one is chosen
+// if the fraction of the distance, in units of 2^-shift, plus `added` is at least one.
+int small_float_code(const MomentSpec& spec, float x, const std::function<std::uint32_t()>& random) {
+  const std::vector<float>& map = map_small_float(spec.format, spec.moment);
+  const bool second = spec.moment == Moment::second;
+  const int bits = spec.format == StateFormat::fp4 ? 4 : 3;
+  const int shift = 26 - bits;  // the mantissa of a float has 23 bits, of which bits - 3 are kept
+  const int codes = static_cast<int>(second ? map.size() : map.size() / 2);
+  double added = std::ldexp(1.0, shift - 1) - 1.0;
+  if (random) {
+    auto r = static_cast<std::int64_t>(random());
+    if (second) r += (3 * r * (65536 - r)) >> (bits == 4 ? 20 : 19);
+    added = std::ldexp(static_cast<double>(r), shift - 16);
+  }
+  double y = std::fabs(static_cast<double>(x));
+  if (second) y = std::max(y, 1.0);
+  if (!second && y < 1.0) y = static_cast<double>(static_cast<float>(y + 1.0)) - 1.0;
+  y = std::min(y, static_cast<double>(map[static_cast<std::size_t>(codes) - 1]));
+  int code = codes - 1;
+  while (static_cast<double>(map[static_cast<std::size_t>(code)]) > y) --code;
+  if (code + 1 < codes) {
+    const double low = map[static_cast<std::size_t>(code)];
+    const double high = map[static_cast<std::size_t>(code) + 1];
+    const double fraction = std::ldexp((y - low) / (high - low), shift);
+    if (fraction + added >= std::ldexp(1.0, shift)) ++code;
+  }
+  return !second && std::signbit(x) ? code + codes : code;
+}
+
 // Returns the format of this moment: a pair has one for each.
 StateFormat format_of(const MomentSpec& spec) {
   if (spec.format != StateFormat::int4_int8) return spec.format;
   return spec.moment == Moment::first ? StateFormat::int4 : StateFormat::int8;
 }
 
-int encode_element(const MomentSpec& spec, float value, float scale) {
+int encode_element(const MomentSpec& spec, float value, float scale,
+                   const std::function<std::uint32_t()>& random = {}) {
   if (!std::isfinite(scale)) return 0;
   const bool positive_variance = spec.moment == Moment::second && value > 0.0f;
   const float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
@@ -113,6 +160,9 @@ int encode_element(const MomentSpec& spec, float value, float scale) {
       if (magnitude == 0 && positive_variance) return 1;
       return std::signbit(x) ? magnitude | 0x80 : magnitude;
     }
+    case StateFormat::fp4:
+    case StateFormat::fp3:
+      return small_float_code(spec, x, random);
     default:
       return 0;
   }
@@ -126,13 +176,42 @@ float code_value(const MomentSpec& spec, int code) {
       return static_cast<float>(kE4M3.value(static_cast<std::uint32_t>(code)));
     case StateFormat::fp8_e5m2:
       return static_cast<float>(kE5M2.value(static_cast<std::uint32_t>(code)));
+    case StateFormat::fp4:
+    case StateFormat::fp3:
+      return map_small_float(spec.format, spec.moment)[static_cast<std::size_t>(code)];
     default:
       return map_4bit(spec.moment)[static_cast<std::size_t>(code)];
   }
 }
 
-bool is_4bit(const MomentSpec& spec) {
-  return format_of(spec) == StateFormat::int4 || format_of(spec) == StateFormat::int4_rank1;
+// Returns the bits of a code in a block.
+std::int64_t code_bits(const MomentSpec& spec) {
+  switch (format_of(spec)) {
+    case StateFormat::int4:
+    case StateFormat::int4_rank1:
+    case StateFormat::fp4:
+      return 4;
+    case StateFormat::fp3:
+      return 3;
+    default:
+      return 8;
+  }
+}
+
+// Writes and reads a code of a stream of bits. The first code is in the highest bits of the first byte.
+void put_code(std::vector<std::uint8_t>& bytes, std::int64_t bits, std::int64_t index, int code) {
+  for (std::int64_t b = 0; b < bits; ++b) {
+    const std::int64_t at = index * bits + b;
+    const int bit = (code >> (bits - 1 - b)) & 1;
+    auto& byte = bytes[static_cast<std::size_t>(at / 8)];
+    byte = static_cast<std::uint8_t>(byte | bit << (7 - at % 8));
+  }
+}
+int get_code(std::span<const std::uint8_t> bytes, std::int64_t bits, std::int64_t index) {
+  int code = 0;
+  for (std::int64_t at = index * bits; at < (index + 1) * bits; ++at)
+    code = code * 2 + ((bytes[static_cast<std::size_t>(at / 8)] >> (7 - at % 8)) & 1);
+  return code;
 }
 
 bool is_rank1(const MomentSpec& spec) {
@@ -146,11 +225,13 @@ std::int64_t block_of(const MomentSpec& spec) {
 std::uint32_t magnitude_bits(float value) { return bits_of(value) & 0x7FFFFFFFu; }
 
 // Returns the divisor of a block (or of an element of rank-1) whose largest magnitude is `largest`.
-float scale_of(StateFormat format, float largest) {
+float scale_of(StateFormat format, Moment moment, float largest) {
   if (!std::isfinite(largest)) return from_bits(kNanBits);
   if (largest == 0.0f) return 0.0f;
   if (format == StateFormat::fp8_e4m3) return std::max(largest / 448.0f, kSmallestScale);
   if (format == StateFormat::fp8_e5m2) return std::max(largest / 57344.0f, kSmallestScale);
+  if (is_small_float(format))
+    return std::max(largest / std::fabs(map_small_float(format, moment).back()), kSmallestScale);
   return std::max(largest, kSmallestScale);
 }
 
@@ -183,7 +264,7 @@ float rank1_scale(const MomentSpec& spec, std::span<const float> maxima, std::in
   }
   // If every axis has a NaN or an infinity, there is no finite divisor: the scale is that value itself.
   if (smallest >= bits_of(INFINITY)) return from_bits(smallest);
-  return scale_of(spec.format, from_bits(smallest));
+  return scale_of(spec.format, spec.moment, from_bits(smallest));
 }
 
 std::vector<float> rank1_maxima(const MomentSpec& spec, std::span<const float> values) {
@@ -207,7 +288,7 @@ std::vector<float> block_scales(const MomentSpec& spec, std::span<const float> v
     for (std::int64_t i = start; i < std::min(start + block, spec.numel); ++i) {
       largest = std::max(largest, magnitude_bits(values[static_cast<std::size_t>(i)]));
     }
-    scales.push_back(scale_of(spec.format, from_bits(largest)));
+    scales.push_back(scale_of(spec.format, spec.moment, from_bits(largest)));
   }
   return scales;
 }
@@ -235,10 +316,19 @@ const std::array<float, 16>& map_4bit(Moment moment) {
   return maps[static_cast<std::size_t>(moment)];
 }
 
+const std::vector<float>& map_small_float(StateFormat format, Moment moment) {
+  static const std::vector<float> maps[2][2] = {
+      {build_small_float(2, Moment::first), build_small_float(2, Moment::second)},
+      {build_small_float(1, Moment::first), build_small_float(1, Moment::second)}};
+  return maps[format == StateFormat::fp4 ? 0 : 1][static_cast<std::size_t>(moment)];
+}
+
+bool is_small_float(StateFormat format) { return format == StateFormat::fp4 || format == StateFormat::fp3; }
+
 std::int64_t codes_bytes(const MomentSpec& spec) {
   if (spec.format == StateFormat::fp32) return 4 * spec.numel;
   if (spec.format == StateFormat::bf16) return 2 * spec.numel;
-  return is_4bit(spec) ? (spec.numel + 1) / 2 : spec.numel;
+  return (spec.numel * code_bits(spec) + 7) / 8;
 }
 
 std::int64_t scale_count(const MomentSpec& spec) {
@@ -265,13 +355,10 @@ Encoded encode(const MomentSpec& spec, std::span<const float> values, const Rand
       if (second && value > 0.0f && code == 0) code = 1;
       put(out.codes, i, code);
     } else {
-      const int code = encode_element(spec, value, element_scale(spec, out.scales, i));
-      if (!is_4bit(spec)) {
-        out.codes[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(code);
-      } else {
-        auto& byte = out.codes[static_cast<std::size_t>(i / 2)];
-        byte = static_cast<std::uint8_t>(byte | (i % 2 == 0 ? code << 4 : code));
-      }
+      std::function<std::uint32_t()> random;
+      if (rand16) random = [&] { return rand16(i); };
+      put_code(out.codes, code_bits(spec), i,
+               encode_element(spec, value, element_scale(spec, out.scales, i), random));
     }
   }
   return out;
@@ -287,8 +374,7 @@ std::vector<float> decode(const MomentSpec& spec, std::span<const std::uint8_t> 
     } else if (spec.format == StateFormat::bf16) {
       value = load(octavo::DType::bf16, codes.data(), i);
     } else {
-      int code = codes[static_cast<std::size_t>(is_4bit(spec) ? i / 2 : i)];
-      if (is_4bit(spec)) code = i % 2 == 0 ? code >> 4 : code & 15;
+      const int code = get_code(codes, code_bits(spec), i);
       value = code_value(spec, code) * element_scale(spec, scales, i);
     }
     value = canonical(value);

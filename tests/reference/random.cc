@@ -39,6 +39,13 @@ std::uint32_t random16(std::uint64_t seed, std::uint64_t step, std::uint64_t id,
   return random32(mix(base(seed, step) ^ (id * kGolden + stream)), index) >> 16;
 }
 
+std::uint32_t code_random16(std::uint64_t seed, std::uint64_t step, std::uint64_t id, int slot,
+                            std::uint64_t index) {
+  const auto stream = static_cast<std::uint64_t>(1 + slot / 2 * 2);
+  const std::uint32_t bits = random32(mix(base(seed, step) ^ (id * kGolden + stream)), index);
+  return slot % 2 == 0 ? bits >> 16 : bits & 0xFFFFu;
+}
+
 std::uint32_t dropout16(std::uint64_t seed, std::uint64_t step, std::int64_t sample, std::uint32_t layer,
                         std::uint64_t element) {
   const std::uint64_t own = mix(base(seed, step) ^ 0x64726F706F757421u);

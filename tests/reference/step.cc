@@ -113,8 +113,10 @@ void step_tensor(const GroupConfig& config, const TensorArgs& t, const StepArgs&
   });
   for (int slot = 0; slot < slots; ++slot) {
     const auto noise = [&](std::int64_t i) {
-      return random16(args.seed, static_cast<std::uint64_t>(args.step), t.id,
-                      static_cast<std::uint32_t>(1 + slot), static_cast<std::uint64_t>(t.offset + i));
+      const auto step = static_cast<std::uint64_t>(args.step);
+      const auto index = static_cast<std::uint64_t>(t.offset + i);
+      if (is_small_float(t.spec.format)) return code_random16(args.seed, step, t.id, slot, index);
+      return random16(args.seed, step, t.id, static_cast<std::uint32_t>(1 + slot), index);
     };
     const Encoded encoded =
         encode(slot_spec(config, t.spec, slot), state[static_cast<std::size_t>(slot)], noise);

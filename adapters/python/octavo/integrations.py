@@ -150,7 +150,7 @@ def optimizer_named(name: str) -> type[optim.Optimizer]:
     if (found := {known.lower(): cls for known, cls in optim.CLASSES.items()}.get("".join(words))) is None:
         raise ValueError(
             f"no optimizer of octavo.optim is called {name!r}; expected one of {', '.join(algorithms())}, "
-            "with paged_ before it or _8bit, _4bit, _fp8, _32bit behind it"
+            "with paged_ before it or _8bit, _4bit, _fp8, _fp4, _32bit behind it"
         )
     return found
 
@@ -159,7 +159,7 @@ def optimizer_named(name: str) -> type[optim.Optimizer]:
 
 
 def register_with_nemo(*classes: type[optim.Optimizer]) -> list[str]:
-    """Registers classes (by default the 8-bit, 4-bit and fp8 classes) in NeMo by their names. Returns all
+    """Registers classes (by default those with 8bit, 4bit, Fp8 and Fp4 in their names) in NeMo by their names. Returns all
     names.
 
     A class whose name has a format gets the spellings of configs, too: for a title and `8bit` these are
@@ -168,7 +168,7 @@ def register_with_nemo(*classes: type[optim.Optimizer]) -> list[str]:
     from nemo.core.config import OptimizerParams, register_optimizer_params
     from nemo.core.optim import optimizers as registry
 
-    usual = ("8bit", "4bit", "Fp8")
+    usual = ("8bit", "4bit", "Fp8", "Fp4")
     chosen = classes or tuple(getattr(optim, a.title + end) for a in algorithms().values() for end in usual)
     names = {cls: [cls.__name__, *_spellings(cls)] for cls in chosen}
     known = registry.AVAILABLE_OPTIMIZERS

@@ -156,7 +156,7 @@ def _options(
 
 
 def _format_of(param: Tensor, codes: list[Tensor], slots: Sequence[_describe.Slot]) -> str:
-    """Returns the format with the dtype of the codes; packed codes are 4bit."""
+    """Returns the format with the dtype of the codes; packed codes are those of 4bit."""
     if not codes:
         return "fp32"
     for name in _describe.formats():

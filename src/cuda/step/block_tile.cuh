@@ -132,8 +132,12 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
     store_weights(t, first, p[1], where.apart);
     Scale encoded[kStates];
     Traits::template scales<true>(t, where, last, bounds, nullptr, encoded);
-    const bool zeros = kCodesZero && __float_as_uint(bounds.low_second) == 0;
-    encode_slots(t, where, s, encoded, zeros, std::make_integer_sequence<int, kSlots>{});
+    if constexpr (Traits::template kStochastic<0>) {
+      encode_randomly(t, where, s, encoded, std::make_integer_sequence<int, kSlots>{});
+    } else {
+      const bool zeros = kCodesZero && __float_as_uint(bounds.low_second) == 0;
+      encode_slots(t, where, s, encoded, zeros, std::make_integer_sequence<int, kSlots>{});
+    }
     return true;
   }
 
@@ -196,6 +200,48 @@ class StepBlockTile : protected StepUpdate<Algo, Format, kKind> {
       for (int c = 0; c < 2; ++c) Array::put(t.codes[kOne], where.first, words[c], c * where.apart);
     };
     (put(std::integral_constant<int, kSlot>{}), ...);
+  }
+  // Encodes both chunks of every moment with stochastic rounding. Two slots share the random words of a
+  // chunk.
+  template <int... kSlot>
+  __device__ void encode_randomly(const TensorEntry& t, const QuickPlace& where,
+                                  const float (&s)[kStates][2 * kChunk], const Scale (&scale)[kStates],
+                                  std::integer_sequence<int, kSlot...>) const {
+    typename Arrays::template Codes<0>::Share words[kStates][2];
+    const std::uint64_t first = index_of<Arrays::kQuads>(t, where.first);
+    const auto high = static_cast<std::uint32_t>(first >> 32);
+    const auto encode_pair = [&](auto slot) {
+      constexpr int kEven = decltype(slot)::value;
+      const formula::RoundKey key = Traits::code_key(prepared_, t, kEven);
+      const std::uint32_t second = formula::high_word(key, high);
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        std::uint32_t random[kChunk];
+        random_words(key, high, second, index_of<Arrays::kQuads>(t, where.first + c * where.apart), random);
+        const auto put = [&](auto one) {
+          constexpr int kOne = decltype(one)::value;
+          if constexpr (kOne < kSlots) {
+            static_assert(std::is_same_v<typename Arrays::template Codes<kOne>::Share,
+                                         typename Arrays::template Codes<0>::Share>);
+            Codes::template encode<moment(kOne), kOne>(s[kOne] + c * kChunk, scale[kOne].inverse, random,
+                                                       reinterpret_cast<std::uint32_t*>(&words[kOne][c]));
+          }
+        };
+        put(std::integral_constant<int, kEven>{});
+        put(std::integral_constant<int, kEven + 1>{});
+      }
+    };
+    const auto encode_even = [&](auto slot) {
+      if constexpr (decltype(slot)::value % 2 == 0) encode_pair(slot);
+    };
+    (encode_even(std::integral_constant<int, kSlot>{}), ...);
+    const auto store = [&](auto slot) {
+      constexpr int kOne = decltype(slot)::value;
+#pragma unroll
+      for (int c = 0; c < 2; ++c)
+        Arrays::template Codes<kOne>::put(t.codes[kOne], where.first, words[kOne][c], c * where.apart);
+    };
+    (store(std::integral_constant<int, kSlot>{}), ...);
   }
   template <int kSlot>
   static __device__ void encode_chunk(const TensorEntry& t, std::uint32_t at, const float* s,

@@ -49,6 +49,12 @@ struct FormatTables {
   __device__ static void encode(std::uint32_t tables, const float* s, float inverse, std::uint32_t* words) {
     Of<kMoment>::encode(table<kMoment>(tables), s, inverse, words);
   }
+  // The same for codes that are rounded stochastically.
+  template <Moment kMoment, int kSlot>
+  __device__ static void encode(const float* s, float inverse, const std::uint32_t* random,
+                                std::uint32_t* words) {
+    Of<kMoment>::template encode<kSlot>(s, inverse, random, words);
+  }
 
  private:
   static constexpr int kRow = has_large_shared(kArch) ? kCopiedRow : kRowBytes;

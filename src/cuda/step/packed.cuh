@@ -18,6 +18,7 @@
 #include "core/builtin_registry.h"
 #include "cuda/runtime/arch.h"
 #include "cuda/step/tensor_table.h"
+#include "formula/stochastic_round.h"
 #include "lane/scalar.h"
 
 #include <bit>
@@ -197,6 +198,19 @@ __device__ inline std::uint32_t load_code(const std::uint8_t* bytes, std::int64_
   return (two >> (16 - kBits - from)) & ((1U << kBits) - 1);
 }
 
+// The random words of eight neighbouring elements of a parameter (formula::random32), for codes that are
+// rounded stochastically. `second` is the high_word of `high`, which most elements of a tile share.
+__device__ inline void random_words(formula::RoundKey key, std::uint32_t high, std::uint32_t second,
+                                    std::uint64_t index, std::uint32_t* out) {
+  const auto low = static_cast<std::uint32_t>(index);
+#pragma unroll
+  for (std::uint32_t i = 0; i < kChunk; ++i)
+    out[i] = formula::mix32(scalar::I32::of(low + i), scalar::I32::of(key.low), scalar::I32::of(second)).u();
+  if ((index + kChunk - 1) >> 32 == high) return;
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) out[i] = formula::random32(key, index, scalar::I32(i)).u();
+}
+
 // The codes of one moment, eight elements of a lane at a time:
 //   kQuick       the codec has a vectorized path
 //   kWords       32-bit words of eight codes
@@ -224,6 +238,20 @@ struct Packed {
       const scalar::I32 code = Codec::template encode<kMoment, scalar::Lane>(s[i] * inverse, positive, none) +
                                scalar::I32(Codec::code_bias(kMoment));
       put_code<Codec::kBits>(words, i, max(min(code, scalar::I32(255)), scalar::I32(0)).u());
+    }
+  }
+
+  // The same for codes that are rounded stochastically, with a random word for each element.
+  template <int kSlot>
+  __device__ static void encode(const float* s, float inverse, const std::uint32_t* random,
+                                std::uint32_t* words) requires(codecs::kStochasticCodes<Codec, kMoment>) {
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) words[w] = 0;
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      const auto added =
+          Codec::template noise<kMoment>(formula::code_half<kSlot>(scalar::I32::of(random[i])));
+      put_code<Codec::kBits>(words, i, Codec::template code<kMoment>(scalar::F32(s[i] * inverse), added).u());
     }
   }
 };
@@ -291,27 +319,17 @@ struct Packed<codecs::Int8, kMoment> {
   }
 };
 
-template <Moment kMoment>
-struct Packed<codecs::Int4, kMoment> {
+// Codes of four bits: decodes a pair per byte.
+template <class Codec, Moment kMoment>
+struct PackedNibbles {
   static constexpr bool kQuick = true;
   static constexpr bool kOneTable = false;
   static constexpr int kRowBytes = 8;
   static constexpr int kWords = 1;
-  // One copy for each lane if there is space.
-  static constexpr int copies(int arch) { return has_large_shared(arch) ? 32 : 8; }
-  static constexpr int table_bytes(int arch) {
-    return kMoment == Moment::first ? 4 * Signed4Buckets::kCount * copies(arch) : 0;
-  }
-
-  __device__ static void fill_table(std::uint32_t table) {
-    constexpr int kCopies = copies(kArch);
-    if constexpr (kMoment == Moment::first)
-      fill(table, Signed4Buckets::kCount * kCopies, [](int i) { return kSigned4Packed.entry[i / kCopies]; });
-  }
   // A pair of values per byte, with the even element in the high nibble. Half a warp reads pairs at a time,
   // so sixteen copies keep every lane in its own banks.
   __device__ static float row_word(int byte, int word) {
-    return kValues<codecs::Int4, kMoment>.value[word % 2 == 0 ? byte >> 4 : byte & 15];
+    return kValues<Codec, kMoment>.value[word % 2 == 0 ? byte >> 4 : byte & 15];
   }
 
   template <int kRow>
@@ -335,7 +353,21 @@ struct Packed<codecs::Int4, kMoment> {
       out[2 * i + 1] = pairs[i].y;
     }
   }
+};
 
+template <Moment kMoment>
+struct Packed<codecs::Int4, kMoment> : PackedNibbles<codecs::Int4, kMoment> {
+  // One copy for each lane if there is space.
+  static constexpr int copies(int arch) { return has_large_shared(arch) ? 32 : 8; }
+  static constexpr int table_bytes(int arch) {
+    return kMoment == Moment::first ? 4 * Signed4Buckets::kCount * copies(arch) : 0;
+  }
+
+  __device__ static void fill_table(std::uint32_t table) {
+    constexpr int kCopies = copies(kArch);
+    if constexpr (kMoment == Moment::first)
+      fill(table, Signed4Buckets::kCount * kCopies, [](int i) { return kSigned4Packed.entry[i / kCopies]; });
+  }
   // Encodes four codes, one per byte, of every second element.
   __device__ static std::uint32_t encode4(std::uint32_t table, const float* s, float inverse) {
     float x[4];
@@ -362,6 +394,50 @@ struct Packed<codecs::Int4, kMoment> {
     words[0] = (encode4(own, s, inverse) << 4) | encode4(own, s + 1, inverse);
   }
 };
+
+// fp4: arithmetic in place of encoding tables (codecs/small_float.h).
+template <class Codec, Moment kMoment>
+struct PackedFp4 : PackedNibbles<Codec, kMoment> {
+  static constexpr int table_bytes(int /*arch*/) { return 0; }
+  __device__ static void fill_table(std::uint32_t /*table*/) {}
+
+  template <int kSlot>
+  __device__ static void encode(const float* s, float inverse, const std::uint32_t* random,
+                                std::uint32_t* words) {
+    std::uint32_t halves[2];
+#pragma unroll
+    for (int odd = 0; odd < 2; ++odd) {
+      std::uint32_t c[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) c[i] = code<kSlot>(s[2 * i + odd] * inverse, random[2 * i + odd]);
+      halves[odd] = permute<0x5410>(permute<0x0040>(c[0], c[1]), permute<0x0040>(c[2], c[3]));
+    }
+    words[0] = (halves[0] << 4) | halves[1];
+  }
+
+ private:
+  // Returns a code in the lowest byte. Codec::code has the same bits for finite values.
+  template <int kSlot>
+  __device__ static std::uint32_t code(float x, std::uint32_t random) {
+    const std::uint32_t added =
+        Codec::template noise<kMoment>(formula::code_half<kSlot>(scalar::I32::of(random))).u();
+    if constexpr (kMoment == Moment::second) {
+      const float from = fminf(fmaxf(x, 1.0F), Codec::template kTop<kMoment>);
+      return ((__float_as_uint(from) + added) >> Codec::kShift) - static_cast<std::uint32_t>(Codec::kOne);
+    } else {
+      const float magnitude = fabsf(x);
+      const float from =
+          fminf(fmaxf(magnitude + 1.0F, magnitude + magnitude), 2.0F * Codec::template kTop<kMoment>);
+      const std::uint32_t kept =
+          ((__float_as_uint(from) + added) >> Codec::kShift) - static_cast<std::uint32_t>(Codec::kOne);
+      return kept | ((__float_as_uint(x) >> 28) & 8U);
+    }
+  }
+};
+template <Moment kMoment>
+struct Packed<codecs::Fp4, kMoment> : PackedFp4<codecs::Fp4, kMoment> {};
+template <Moment kMoment>
+struct Packed<codecs::SecondOf<codecs::Fp4>, kMoment> : PackedFp4<codecs::SecondOf<codecs::Fp4>, kMoment> {};
 
 // fp8: conversions in hardware, two at a time, if the architecture has them; otherwise a table and the
 // codec's arithmetic.

@@ -71,8 +71,9 @@ class SlowStep : StepTraits<Algo, Format> {
         if (lane() % lanes == 0 && there[c]) t.scales[k][at[c] / t.block] = scale.scale;
         encoded[k] = {scale.inverse, scale.finite};
       }
-      for_slots(
-          [&](auto slot) { encode_slow<slot()>(t, at[c], valid, out + slot() * kChunk, encoded[slot()]); });
+      for_slots([&](auto slot) {
+        encode_slow<slot()>(prepared, t, at[c], valid, out + slot() * kChunk, encoded[slot()]);
+      });
     }
   }
 
@@ -194,15 +195,15 @@ class SlowStep : StepTraits<Algo, Format> {
       for (int c = 0; c < 2; ++c) {
         const std::int64_t e = tile_at + where.first + c * where.apart;
         for_slots([&](auto slot) {
-          encode_slow<slot()>(t, e, valid_at(t, e), s[slot()] + c * kChunk, encoded[slot()]);
+          encode_slow<slot()>(prepared, t, e, valid_at(t, e), s[slot()] + c * kChunk, encoded[slot()]);
         });
       }
     }
   }
 
   template <int kSlot>
-  static __device__ void encode_slow(const TensorEntry& t, std::int64_t at, int valid, const float* s,
-                                     const Scale& scale) {
+  static __device__ void encode_slow(const Prepared& prepared, const TensorEntry& t, std::int64_t at,
+                                     int valid, const float* s, const Scale& scale) {
     constexpr int kBits = Traits::template Codec<kSlot>::kBits;
     constexpr int kZero = Traits::template kZeroCode<kSlot>;
     std::uint32_t words[Traits::template kWords<kSlot>];
@@ -211,6 +212,17 @@ class SlowStep : StepTraits<Algo, Format> {
       float x[kChunk] = {};
       for (int i = 0; i < valid; ++i) x[i] = Rank1Element(t, at + i).over(own_index(kSlot), s[i]);
       Codes::template encode<moment(kSlot)>(tables(), x, 1.0F, words);
+    } else if constexpr (Traits::template kStochastic<kSlot>) {
+      const std::uint64_t index = static_cast<std::uint64_t>(t.offset + at);
+      const auto high = static_cast<std::uint32_t>(index >> 32);
+      const formula::RoundKey key = Traits::code_key(prepared, t, kSlot);
+      std::uint32_t random[kChunk];
+      random_words(key, high, formula::high_word(key, high), index, random);
+      Codes::template encode<moment(kSlot), kSlot>(s, scale.inverse, random, words);
+      if (!scale.finite) {
+#pragma unroll
+        for (std::uint32_t& word : words) word = 0;
+      }
     } else {
       Traits::template encode_words<kSlot>(s, scale, words);
       if constexpr (kZero >= 0)

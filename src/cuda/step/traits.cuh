@@ -320,6 +320,13 @@ struct StepTraits {
     using Half = Codec<kSlot, Plain>;
     return Half::template encode<moment(kSlot)>(scalar::F32(value), key, index, scalar::I32(i)).u() & 0xFFFFU;
   }
+  // True for a slot whose codes are rounded stochastically.
+  template <int kSlot>
+  static constexpr bool kStochastic =
+      codecs::kStochasticCodes<typename Format::template Codec<moment(kSlot)>, moment(kSlot)>;
+  static __device__ formula::RoundKey code_key(const Prepared& prepared, const TensorEntry& t, int slot) {
+    return formula::round_key(prepared.round_base, t.id, formula::code_stream(slot));
+  }
   static __device__ formula::RoundKey state_key(const Prepared& prepared, const TensorEntry& t, int slot) {
     return formula::round_key(prepared.round_base, t.id, 1U + static_cast<std::uint32_t>(slot));
   }

@@ -47,7 +47,7 @@ KEYWORDS: dict[str, tuple[str, Any]] = {
 # Options of the optimizer that its groups do not have.
 _OF_THE_OPTIMIZER = ("skip_nonfinite", "gradient_release", *(f.name for f in dataclasses.fields(Options)))
 # The suffix of a class name gives its format. Classes with these suffixes have a paged variant.
-FORMATS = {"8bit": "8bit", "4bit": "4bit", "Fp8": "fp8", "32bit": "fp32"}
+FORMATS = {"8bit": "8bit", "4bit": "4bit", "Fp8": "fp8", "Fp4": "fp4", "32bit": "fp32"}
 _PAGED = ("", "8bit", "32bit")
 
 
