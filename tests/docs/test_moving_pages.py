@@ -37,7 +37,7 @@ _SPAN = re.compile(r"`([^`]+)`")
 
 
 def rows(page: Path, section: str = "") -> list[tuple[str, str]]:
-    """Left and right cells of the tables that end with the column `here`, of a section or the complete page."""
+    """Left and right cells of the tables that end with the column `here`: of a section, or of the page."""
     found, inside = [], False
     text = page.read_text(encoding="utf-8")
     if section:
