@@ -179,9 +179,7 @@ def trained_by(make: Any, model: nn.Module) -> Any:
 
 
 @pytest.mark.parametrize("library", ["bitsandbytes", "torchao"])
-def test_the_pages_checkpoint(
-    library: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pages_checkpoint(library: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """moving.md: AdamW8bit continues from the file of another library."""
     need(library)
     theirs = importlib.import_module(f"{library}.optim")
