@@ -73,7 +73,7 @@ speech-demo: ## the same with recordings, which espeak-ng speaks: a small recogn
 	@echo 'to try a sentence: espeak-ng -v en-us -w mine.wav "the baker found the lazy teacher"'
 	@echo '                   build/bin/octavo transcribe build/speech-demo/run mine.wav --checkpoint best'
 	@echo 'The model recognizes espeak-ng with the words of this demo. It does not recognize other words, people or noisy recordings:'
-	@echo 'docs/guides/speech.md#the-demo'
+	@echo 'docs/guides/speech.md#try-it-without-a-gpu'
 
 peers: ## the tests of torchao, bitsandbytes (optimizers) and transformers (transducer losses) on ours, and ours in NVIDIA NeMo, on the CPU; they are fetched
 	@scripts/bootstrap test

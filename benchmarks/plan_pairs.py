@@ -25,11 +25,11 @@ from report import ROOT, markdown_head, markdown_row, option_parser, run_octavo
 
 
 def parakeet_config() -> str:
-    """Returns the config of docs/guides/which_card.md, so that both plan the same model."""
-    page = (ROOT / "docs/guides/which_card.md").read_text(encoding="utf-8")
+    """Returns the config of docs/which_card.md, so that both plan the same model."""
+    page = (ROOT / "docs/which_card.md").read_text(encoding="utf-8")
     block = re.search(r"```yaml\n(# parakeet\.yaml\n.*?)```", page, re.DOTALL)
     if block is None:
-        raise ValueError("docs/guides/which_card.md has no block that begins with # parakeet.yaml")
+        raise ValueError("docs/which_card.md has no block that begins with # parakeet.yaml")
     return block[1]
 
 

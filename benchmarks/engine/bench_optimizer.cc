@@ -315,7 +315,8 @@ minimum. GB/s is the moved bytes divided by the median. The copy ceiling is the 
 of 1 GiB each side (less if memory is short), counting bytes read and written: on the CPU memcpy and
 a loop of streaming stores with the same number of threads; on a GPU cudaMemcpyAsync and a kernel.
 Each copy is the median of up to five copies (ten on a GPU) immediately before and after the row's
-steps. On a GPU the best copy of the run is the ceiling of every row.
+steps. On a GPU the best copy of the run is the ceiling of every row. The copy is of memory: small
+tensors, which stay in caches, exceed 100%.
 
 On a GPU, events time each step on a separate stream, and steps are queued without waiting. "guard
 ms" is the time with the guard on. "clip ms" is the gradient norm and a step with the guard on,

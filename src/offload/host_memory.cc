@@ -82,7 +82,7 @@ Result<HostMemory> HostMemory::allocate(std::int64_t bytes, bool pin) {
     (void)madvise(data, static_cast<std::size_t>(whole), MADV_DONTFORK);
   } else {
     out.why_not_ = "[offload] " + gigabytes(bytes) + " of host memory cannot be pinned: " + pinned.message() +
-                   "; a GPU copies pageable memory several times slower, and holds up the host meanwhile";
+                   "; a GPU copies pageable memory several times slower, and blocks the host meanwhile";
   }
   return out;
 }

@@ -1,4 +1,4 @@
-"""Tests docs/guides/which_card.md: every row exists, and sampled rows of each table equal what
+"""Tests docs/which_card.md: every row exists, and sampled rows of each table equal what
 scripts/plan_tables writes now. Each prediction starts the trainer, so only some rows are recomputed.
 """
 
@@ -95,7 +95,7 @@ def test_deepspeed_is_named_as_not_run_on_parakeet():
     assert "DeepSpeed itself was never run on Parakeet; [" in " ".join(section.split())
     heading = "Offload: what does a step cost with the states in host memory?"
     anchor = heading.lower().replace(" ", "-").translate({ord(":"): None, ord("?"): None})
-    assert f"](../benchmarks.md#{anchor})" in section
+    assert f"](benchmarks.md#{anchor})" in section
     assert f"\n## {heading}\n" in (ROOT / "docs/benchmarks.md").read_text()
 
 

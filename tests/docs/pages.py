@@ -57,6 +57,7 @@ def tested_pages() -> list[Path]:
         ROOT / "README.md",
         *sorted((ROOT / "docs/guides").glob("*.md")),
         ROOT / "docs/troubleshooting.md",
+        ROOT / "docs/which_card.md",
     ]
 
 

@@ -132,7 +132,7 @@ def test_skipped_steps(fused: bool) -> None:
             params[0].grad[0, 0] = float("inf")  # type: ignore[index]
         wrapped.step()
         assert (snapshot(optimizer) == before) == spoilt
-        # docs/guides/accelerate.md: an optimizer that skips inside the step does not tell the host.
+        # docs/guides/trainers.md: an optimizer that skips inside the step does not tell the host.
         assert wrapped.step_was_skipped == (spoilt and not fused)
     assert {int(optimizer.state[p]["step"]) for p in params} == {2}
 
@@ -167,7 +167,7 @@ def test_the_guides_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     on_cpu = functools.partialmethod(accelerate.Accelerator.__init__, cpu=True)
     monkeypatch.setattr(accelerate.Accelerator, "__init__", on_cpu)
     names = {"model": clients.NextToken(), "loader": clients.batches(), "output_dir": str(tmp_path)}
-    scope = clients.run_guide("accelerate.md", 0, names)
+    scope = clients.run_guide("trainers.md", 6, names)
     assert type(scope["optimizer"].optimizer) is optim.AdamW8bit
     assert {int(entry["step"]) for entry in scope["optimizer"].state.values()} == {STEPS}
     assert scope["schedule"].get_last_lr() == [0.0]

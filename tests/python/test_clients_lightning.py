@@ -125,7 +125,7 @@ def test_resumed_training_has_the_bits_of_an_uninterrupted_one(case: str, tmp_pa
 
 
 def test_a_run_of_torchs_adamw_resumes_with_eight_bits(tmp_path: Path) -> None:
-    """As docs/guides/from_nemo.md says of NeMo, whose models are LightningModules."""
+    """As docs/guides/nemo.md says of NeMo, whose models are LightningModules."""
     first, path = NextToken(lambda model: torch.optim.AdamW(model.parameters(), RATE)), tmp_path / "half.ckpt"
     trainer = trainer_for(tmp_path, max_epochs=1)
     trainer.fit(first, clients.batches())
@@ -238,7 +238,7 @@ def test_the_guides_first_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )
     monkeypatch.setattr(lightning.Trainer, "__init__", short)
     names = {"YourModule": NextToken, "loader": clients.batches()}
-    scope = clients.run_guide("lightning.md", 0, names)
+    scope = clients.run_guide("trainers.md", 3, names)
     module = scope["trainer"].lightning_module
     (optimizer,) = scope["trainer"].optimizers
     assert module.losses[-1] < module.losses[0] - 0.5
@@ -251,7 +251,7 @@ def test_the_guides_first_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_guides_swap_keeps_the_schedule(tmp_path: Path) -> None:
-    module = clients.run_guide("lightning.md", 1, {"YourModule": Configured})["Module"]()
+    module = clients.run_guide("trainers.md", 4, {"YourModule": Configured})["Module"]()
     trainer = trainer_for(tmp_path)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*lr_scheduler.*")
@@ -264,7 +264,7 @@ def test_the_guides_swap_keeps_the_schedule(tmp_path: Path) -> None:
 
 
 def test_the_guides_swap_during_training(tmp_path: Path) -> None:
-    callback = clients.run_guide("lightning.md", 2, {})["Swap"]()
+    callback = clients.run_guide("trainers.md", 5, {})["Swap"]()
     module = Configured()
     trainer = trainer_for(tmp_path, callbacks=[callback])
     trainer.fit(module, clients.batches())

@@ -201,7 +201,7 @@ def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def run(number: int) -> Any:
         names = {"output_dir": str(tmp_path), "model": llama(), "dataset": clients.Counting()}
-        trainer = clients.run_guide("transformers.md", number, names)["trainer"]
+        trainer = clients.run_guide("trainers.md", number, names)["trainer"]
         assert trainer.state.global_step == 4
         return trainer, trainer.optimizer.optimizer
 

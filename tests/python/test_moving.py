@@ -1,4 +1,4 @@
-"""The pages docs/guides/from_*.md: their code runs, and state dicts of each origin load and continue.
+"""The page docs/guides/moving.md: its code runs, and state dicts of each origin load and continue.
 
 test_importers_peers.py compares loaded states in bits, test_next_step.py the steps after them. Here are the
 forms that those two lack: torchao's CPUOffloadOptimizer, DeepSpeed's ZeRO and Transformer Engine's layers.
@@ -178,19 +178,17 @@ def trained_by(make: Any, model: nn.Module) -> Any:
     return optimizer
 
 
-@pytest.mark.parametrize(("library", "block"), [("bitsandbytes", 1), ("torchao", 0)])
-def test_the_pages_checkpoint(
-    library: str, block: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """from_bitsandbytes.md and from_torchao.md: AdamW8bit continues from the file of theirs."""
+@pytest.mark.parametrize("library", ["bitsandbytes", "torchao"])
+def test_the_pages_checkpoint(library: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """moving.md: AdamW8bit continues from the file of another library."""
     need(library)
     theirs = importlib.import_module(f"{library}.optim")
     model = stack()
     optimizer = trained_by(theirs.AdamW8bit, model)
-    torch.save(optimizer.state_dict(), tmp_path / f"{library}.pt")
+    torch.save(optimizer.state_dict(), tmp_path / "theirs.pt")
     copied = copy.deepcopy(model)
     monkeypatch.chdir(tmp_path)
-    mine = clients.run_guide(f"from_{library}.md", block, {"model": copied})["optimizer"]
+    mine = clients.run_guide("moving.md", 5, {"model": copied})["optimizer"]
     assert type(mine) is optim.AdamW8bit
     for number, one in ((3, model), (3, copied)):
         backward(list(one.parameters()), number)
@@ -202,7 +200,7 @@ def test_the_pages_checkpoint(
 
 
 def test_the_page_on_quantized_layers() -> None:
-    """from_bitsandbytes.md: adapters beside a Linear4bit train, and the layer stays bitsandbytes'."""
+    """moving.md: adapters beside a Linear4bit train, and the layer stays bitsandbytes'."""
     bnb = need("bitsandbytes")
 
     class Adapted(nn.Module):
@@ -217,7 +215,7 @@ def test_the_page_on_quantized_layers() -> None:
 
     model = Adapted()
     base = model.base.weight.detach().clone()
-    optimizer = clients.run_guide("from_bitsandbytes.md", 0, {"model": model})["optimizer"]
+    optimizer = clients.run_guide("moving.md", 1, {"model": model})["optimizer"]
     assert base.dtype == torch.uint8
     x, y = torch.randn(4, 128), torch.randn(4, 128)
     losses = []
@@ -253,7 +251,7 @@ def fp8_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_the_page_on_fp8(
     fp8_on_the_cpu: None, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """from_transformer_engine.md: a model is converted and trains, and weights load by the page's names."""
+    """moving.md: a model is converted and trains, and weights load by the page's names."""
     torch.manual_seed(0)
     model = nn.Sequential()
     model.add_module("body", NormLinear())
@@ -264,7 +262,7 @@ def test_the_page_on_fp8(
             model(torch.randn(16, 32)).square().mean().backward()
 
     before = copy.deepcopy(model.state_dict())
-    clients.run_guide("from_transformer_engine.md", 0, {"model": model, "loss": Loss()})
+    clients.run_guide("moving.md", 3, {"model": model, "loss": Loss()})
     assert type(model.body.linear) is fp8.Linear
     assert type(model.lm_head) is nn.Linear
     assert not torch.equal(model.body.linear.weight, before["body.linear.weight"])
@@ -277,6 +275,6 @@ def test_the_page_on_fp8(
     }
     torch.save(saved, tmp_path / "te.pt")
     monkeypatch.chdir(tmp_path)
-    clients.run_guide("from_transformer_engine.md", 1, {"model": model.body})
+    clients.run_guide("moving.md", 4, {"model": model.body})
     assert torch.equal(model.body.linear.weight, saved["weight"])
     assert torch.equal(model.body.norm.weight, saved["layer_norm_weight"])

@@ -370,7 +370,7 @@ TEST(RecordingRun, WhatIsNotThereIsNamed) {
   run.fail({"val_manifest=none.jsonl"}, "data.val_manifest: none.jsonl");
   run.fail({"tokenizer.model=none.model"}, "model.tokenizer.model: none.model");
   run.fail({"tokenizer.model=null"}, "`octavo data make-tokenizer` makes one");
-  run.fail({"vocab_size=15"}, "has 12 tokens; leave it out");
+  run.fail({"vocab_size=15"}, "has 12 tokens; omit it");
   run.fail({"preprocessor.features=80"}, "the encoder takes 16 bands");
   EXPECT_FALSE(std::filesystem::exists(run.out));
 }

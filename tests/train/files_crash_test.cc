@@ -159,7 +159,7 @@ TEST(FullDisk, OnASmallFileSystem) {
   ASSERT_EQ(parts.size(), 6u) << report;
   EXPECT_EQ(parts[0], "");
   const std::string room = "8[0-9][0-9]\\.[0-9] kB";  // the file system's own use varies
-  EXPECT_THAT(parts[1], ContainsRegex("too little room for a checkpoint: it needs 1\\.9 MB, " + room +
+  EXPECT_THAT(parts[1], ContainsRegex("too little space for a checkpoint: it needs 1\\.9 MB, " + room +
                                       " are free, 1\\.[01] MB are missing"));
   EXPECT_THAT(parts[2], ContainsRegex("model.safetensors: cannot write: No space left on device; " + room +
                                       " of 2\\.0 MB were written, 1\\.[12] MB are missing"));

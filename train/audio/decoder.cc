@@ -103,7 +103,7 @@ Result<Decoder> Decoder::open(const std::string& path, std::optional<int> channe
         path, decoder.info_.frames, decoder.input_.size, most);
   }
   if (decoder.info_.frames == 0) {
-    return Status::invalid(path + ": has no samples; leave it out, or record it again");
+    return Status::invalid(path + ": has no samples; omit it, or record it again");
   }
   return decoder;
 }
@@ -207,8 +207,8 @@ Status Decoder::check_end() const {
   const double missing = static_cast<double>(info_.frames - position_) / info_.rate;
   if (missing <= kShortfallAllowed) return {};
   return invalid_error(
-      "{}: is cut short: its header promises {} s, it ends at {} s; get the whole file, or leave it out",
-      path_, exact_seconds(info_.seconds()), exact_seconds(static_cast<double>(position_) / info_.rate));
+      "{}: is cut short: its header promises {} s, it ends at {} s; get the complete file, or omit it", path_,
+      exact_seconds(info_.seconds()), exact_seconds(static_cast<double>(position_) / info_.rate));
 }
 
 Status Decoder::library_error(const std::string& action) const {
@@ -216,8 +216,7 @@ Status Decoder::library_error(const std::string& action) const {
   while (!reason.empty() && (reason.back() == '.' || reason.back() == '\n')) reason.pop_back();
   // If a file could not be opened, libsndfile keeps one error for all threads, and it may have been reset.
   if (reason == "No Error") reason = "libsndfile does not understand it";
-  return invalid_error("{}: cannot {} it: {}; it may be damaged: listen to it, or leave it out", path_,
-                       action, reason);
+  return invalid_error("{}: cannot {} it: {}; it may be damaged: play it, or omit it", path_, action, reason);
 }
 
 }  // namespace octavo_train

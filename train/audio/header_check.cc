@@ -52,7 +52,7 @@ constexpr std::uint32_t kUnknown32 = 0x7FFFF000;
 
 Status cut_short(const std::string& path, std::uint64_t promised, std::uint64_t there) {
   return invalid_error(
-      "{}: is cut short: its header promises {} bytes, the file has {}; get the whole file, or leave it out",
+      "{}: is cut short: its header promises {} bytes, the file has {}; get the complete file, or omit it",
       path, promised, there);
 }
 
@@ -224,7 +224,7 @@ Status unknown_format(const FileBytes& file, const std::string& path) {
 
 Status check_header(const InputFile& input, const std::string& path) {
   const FileBytes file(input);
-  if (file.size() == 0) return Status::invalid(path + ": is empty (0 bytes); leave it out, or get it again");
+  if (file.size() == 0) return Status::invalid(path + ": is empty (0 bytes); omit it, or get it again");
   const std::string head = file.at(0, 12);
   if (head.starts_with("RIFF") && head.substr(8, 4) == "WAVE") return check_wav(file, path);
   if (head.starts_with("OggS")) return check_ogg(file, path);

@@ -1,6 +1,6 @@
 // Saves and loads checkpoints. A folder checkpoint-STEP holds a file NAME.safetensors for each part that has
 // tensors (model, optimizer), state.json with everything else, config.yaml, evaluation.json if the step was
-// evaluated, and the task's files. docs/guides/train.md describes the files for readers in other languages.
+// evaluated, and the task's files. docs/guides/runs.md describes the files for readers in other languages.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -95,7 +95,7 @@ std::vector<Key> fp8_keys() {
   const auto algos = named({AmaxAlgo::max, AmaxAlgo::most_recent});
   return {
       {"training.fp8.enabled", Setting{field(&F::enabled, flag()), "false", {"use_fp8"}},
-       "run the model's matmuls with weights in FP8, on GPUs that have FP8 units; see guides/train.md"},
+       "run the model's matmuls with weights in FP8, on GPUs that have FP8 units; see guides/fp8.md"},
       {"training.fp8.format", Setting{field(&R::format, formats), "hybrid", {"fp8_format"}},
        "formats of the numbers: hybrid: activations and weights in E4M3, gradients in E5M2; e4m3: all in "
        "E4M3; e5m2: activations and gradients in E5M2, weights in E4M3 (also activations in matmuls with "

@@ -119,7 +119,7 @@ Result<RankInfo> rank_info_of(const Config& config) {
   const auto& asked = config.settings.training.num_gpus;
   if (asked && *asked != place->local_ranks && *asked != place->ranks) {
     return invalid_error(
-        "{}, but {} ranks were started, {} of them on this machine; leave num_gpus out "
+        "{}, but {} ranks were started, {} of them on this machine; omit num_gpus "
         "where torchrun or Slurm starts them",
         got_num_gpus(config), place->ranks, place->local_ranks);
   }

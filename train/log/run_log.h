@@ -5,7 +5,7 @@
 //   if (!log.ok()) return log.status();
 //   Status wrote = log->write({{"kind", "train"}, {"step", 10}, {"loss", 3.1}, {"lr", 1e-3}});
 //
-// A record is an object with "kind" and "step"; docs/guides/report.md lists the kinds. Invariants: a line is
+// A record is an object with "kind" and "step"; docs/guides/runs.md lists the kinds. Invariants: a line is
 // written completely or not at all, as far as the file system allows it; steps never decrease within a file.
 // Only one thread may use a RunLog at a time.
 // SPDX-License-Identifier: MIT

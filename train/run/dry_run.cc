@@ -201,7 +201,10 @@ void Rehearsal::evaluate() {
 }
 
 double Rehearsal::step_seconds() const {
-  return timed_ > 0 ? timed_seconds_ / static_cast<double>(timed_) : stepper_.measured_seconds();
+  if (timed_ > 0) return timed_seconds_ / static_cast<double>(timed_);
+  if (measured_ > 0) return stepper_.measured_seconds();
+  const auto steps = std::max<std::int64_t>(stepper_.done(), 1);  // a run of one step
+  return timed_seconds_ / static_cast<double>(steps);
 }
 
 std::int64_t Rehearsal::measured_peak() const {

@@ -73,8 +73,8 @@ def swap_optimizer(
                 setattr(new, name, getattr(optimizer, name))
         if not pointing:
             warn(
-                f"the {type(optimizer).__name__} that is replaced has a learning rate scheduler, which goes "
-                "on changing that one: pass it as scheduler="
+                f"the replaced {type(optimizer).__name__} has a learning rate scheduler, which still changes "
+                "its rates and not those of the new optimizer: pass it as scheduler="
             )
     for found in pointing:
         found.optimizer = new

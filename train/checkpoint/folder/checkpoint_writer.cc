@@ -26,7 +26,7 @@ Status check_room(const std::string& run_folder, std::uint64_t bytes) {
   // If the file system does not report its free space, that is not an error: a failed write will report it.
   if (error || space.capacity == 0 || space.available >= bytes) return {};
   return failed_error(
-      "{}: too little room for a checkpoint: it needs {}, {} are free, {} are missing: make room, or write "
+      "{}: too little space for a checkpoint: it needs {}, {} are free, {} are missing: free some, or write "
       "to another disk",
       run_folder, size_text(bytes), size_text(space.available), size_text(bytes - space.available));
 }

@@ -416,7 +416,7 @@ class OptimizerBase(torch.optim.Optimizer):
 
     @torch._disable_dynamo
     def state_dict(self) -> dict[str, Any]:
-        """Returns torch's form; docs/guides/checkpoints.md describes the tensors. Sharded parameters give
+        """Returns torch's form; docs/guides/python.md describes the tensors. Sharded parameters give
         DTensors.
         """
         return native_form.save(self)

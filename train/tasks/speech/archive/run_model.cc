@@ -88,7 +88,7 @@ Result<SpeechModelSettings> speech_model_of(const Settings& settings, const Spee
   if (!named_tokenizer(settings)) return out;
   ASSIGN_OR_RETURN(const auto tokenizer, open_speech_tokenizer(settings, origin));
   if (keys.vocab_size && *keys.vocab_size != tokenizer.size()) {
-    return invalid_error("model.vocab_size: got {}, but {} has {} tokens; leave it out", *keys.vocab_size,
+    return invalid_error("model.vocab_size: got {}, but {} has {} tokens; omit it", *keys.vocab_size,
                          tokenizer.name(), tokenizer.size());
   }
   out.vocabulary = tokenizer.size();
@@ -122,7 +122,7 @@ Result<FeatureSettings> speech_features_of(const Settings& settings, const Speec
   if (rate && *rate != out.sample_rate) {
     return invalid_error(
         "data.sample_rate: got {}, but {} takes {} samples a second; recordings of any rate are "
-        "resampled: leave it out",
+        "resampled: omit it",
         *rate, settings.model.name, out.sample_rate);
   }
   take(keys.features, out.features);
