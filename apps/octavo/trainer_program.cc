@@ -42,7 +42,9 @@ std::string problem_of(const TrainerProgram& trainer) {
   if (trainer.libtorch_version.empty())
     return std::string("this octavo was built without the trainer: ") + kNoTrainerReason;
   if (access(trainer.path.c_str(), X_OK) != 0)
-    return trainer.path + " is not there or cannot be run: install it again, beside octavo";
+    return trainer.path +
+           " is not there or cannot be run: install it again, beside octavo, or build it with `make` in "
+           "octavo's source code";
   if (exists(library_in(trainer.libtorch_folder))) return {};
   if (!variable(kOverride).empty())
     return std::string(kOverride) + "=" + trainer.libtorch_folder +
