@@ -1,8 +1,9 @@
 """The C ABI of include/octavo/octavo.h through ctypes: loads the library, turns its errors into exceptions.
 _abi_generated.py has the structs and functions.
 
-The library is the one that OCTAVO_LIBRARY names, else the one in this package (lib/liboctavo.so.0.1), else the
-one that a source checkout has built (build/lib/liboctavo.so). It is loaded at the first use, not at import.
+The library is the one that OCTAVO_LIBRARY names, else the one in this package (lib/liboctavo.so.0.1), else
+the one that a source checkout has built (build/lib/liboctavo.so). It is loaded at the first use, not at
+import.
 """
 
 from __future__ import annotations

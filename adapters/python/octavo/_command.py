@@ -1,4 +1,4 @@
-"""The command `octavo` of an installed package: replaces this process by the program that is beside the library."""
+"""The command `octavo` of an installed package: runs the program in the folder bin/ beside the library's."""
 
 from __future__ import annotations
 
