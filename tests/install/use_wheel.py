@@ -9,14 +9,25 @@ from __future__ import annotations
 import json
 import pathlib
 import subprocess
+import sys
 import sysconfig
 import tempfile
 
-import octavo
-import octavo.optim
 import torch
 
+BY_TORCH = set(sys.modules)
+
+import octavo  # noqa: E402
+import octavo.optim  # noqa: E402
+
 COMMAND = pathlib.Path(sysconfig.get_path("scripts")) / "octavo"
+
+
+def check_imports() -> None:
+    """DTensors take half a second to import; a program without them does not wait for them."""
+    ours = set(sys.modules) - BY_TORCH
+    assert "octavo.optim" in ours
+    assert [name for name in ours if name.startswith("torch.distributed.")] == []
 
 
 def run(*arguments: str, status: int = 0) -> str:
@@ -63,6 +74,7 @@ def check_command(folder: pathlib.Path) -> None:
     assert "octavo.plan(model, ...)" in error
 
 
+check_imports()
 check_steps()
 with tempfile.TemporaryDirectory() as folder:
     check_command(pathlib.Path(folder))
