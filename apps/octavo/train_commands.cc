@@ -35,7 +35,8 @@ void check_working_directory() {
                                     "): it may have been removed; cd to a directory that exists");
 }
 
-// Execs octavo-trainer with this process's arguments, which it parses again. An error ends with `alternative`.
+// Execs octavo-trainer with this process's arguments, which it parses again. An error ends with
+// `alternative`.
 [[noreturn]] void become_trainer(char** argv, const std::string& alternative = {}) {
   TrainerProgram trainer = find_trainer();
   if (!trainer.problem.empty())
@@ -81,7 +82,8 @@ void add_train_commands(CLI::App& app, char** argv) {
   });
   add_plan(app, [argv](const PlanCommand& request) {
     check(octavo_train::check_complete(take(octavo_train::load(request.file, request.overrides))));
-    become_trainer(argv, ". Without the trainer, octavo.plan(model, ...) in Python predicts a model of your own");
+    become_trainer(argv,
+                   ". Without the trainer, octavo.plan(model, ...) in Python predicts a model of your own");
   });
   add_sample(app, [start](const SampleRequest& request) {
     if (request.prompt.empty())

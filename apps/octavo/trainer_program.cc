@@ -43,8 +43,7 @@ std::string problem_of(const TrainerProgram& trainer) {
   if (trainer.libtorch_version.empty())
     return std::string("this octavo was built without the trainer: ") + kNoTrainerReason + kHowToBuild;
   if (access(trainer.path.c_str(), X_OK) != 0)
-    return trainer.path +
-           " is not there or cannot be run: install it again, beside octavo" + kHowToBuild;
+    return trainer.path + " is not there or cannot be run: install it again, beside octavo" + kHowToBuild;
   if (exists(library_in(trainer.libtorch_folder))) return {};
   if (!variable(kOverride).empty())
     return std::string(kOverride) + "=" + trainer.libtorch_folder +

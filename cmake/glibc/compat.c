@@ -1,6 +1,5 @@
-/* Functions that glibc has only since 2.29 or later, for programs that also run on an older one (cmake/OctavoGlibc.cmake).
- * They are hidden, so that no other library calls them. Names of glibc are reserved for it, which is why this file is not a
- * part of the library's sources.
+/* Defines functions that glibc has only since 2.29 or later, so that a program also runs on glibc 2.28
+ * (cmake/OctavoGlibc.cmake). They are hidden, so that no other library calls them.
  * SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,10 +11,12 @@
 
 #define HIDDEN __attribute__((visibility("hidden")))
 
-/* libstdc++ asks this variable of 2.32 whether it may count references without atomic operations. */
+/* libstdc++ reads this variable of glibc 2.32: 1 means that references may be counted without atomic
+ * operations. */
 HIDDEN char __libc_single_threaded = 0;
 
-/* Before 2.33 these are macros for functions that have the version of the struct as an argument. It is 1 on x86-64, 0 elsewhere. */
+/* Before 2.33 glibc has these functions only with one more argument, the version of the struct: 1 on x86-64,
+ * 0 elsewhere. */
 #ifdef __x86_64__
 #define STAT_VERSION 1
 #else
@@ -36,16 +37,18 @@ HIDDEN int stat64(const char* path, struct stat* out) { return stat(path, out); 
 HIDDEN int lstat64(const char* path, struct stat* out) { return lstat(path, out); }
 HIDDEN int fstat64(int file, struct stat* out) { return fstat(file, out); }
 
-/* std::random_device calls this function of 2.36. It cannot fail, so a system without random numbers ends the program. */
+/* std::random_device calls this function of glibc 2.36. It has no way to report an error. */
 HIDDEN uint32_t arc4random(void) {
   uint32_t value;
   if (getentropy(&value, sizeof(value)) != 0) abort();
   return value;
 }
 
-/* std::condition_variable::wait_for calls this function of 2.30. The clock of the system stands for the given one: if it is set
- * while a thread waits, the thread waits longer or wakes earlier, and its caller checks the time again. */
-HIDDEN int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock, const struct timespec* until) {
+/* std::condition_variable::wait_for calls this function of glibc 2.30. This one waits by the system's clock
+ * instead of `clock`. If the system's clock is set meanwhile, the thread wakes too early, and its caller
+ * waits again, or it wakes too late. */
+HIDDEN int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
+                                  const struct timespec* until) {
   struct timespec now, given;
   if (clock_gettime(clock, &given) != 0 || clock_gettime(CLOCK_REALTIME, &now) != 0) return EINVAL;
   int64_t nanoseconds = (int64_t)(until->tv_nsec - given.tv_nsec + now.tv_nsec);
@@ -59,11 +62,13 @@ HIDDEN int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mu
   return pthread_cond_timedwait(condition, mutex, &now);
 }
 
-/* Since 2.38 the headers rename the functions that read numbers. */
-#define RENAMED(type, name)                                        \
-  type plain_##name(const char*, char**, int) __asm__(#name);      \
-  type __isoc23_##name(const char*, char**, int);                  \
-  HIDDEN type __isoc23_##name(const char* text, char** end, int base) { return plain_##name(text, end, base); }
+/* Since glibc 2.38 its headers rename the functions that read numbers. */
+#define RENAMED(type, name)                                             \
+  type plain_##name(const char*, char**, int) __asm__(#name);           \
+  type __isoc23_##name(const char*, char**, int);                       \
+  HIDDEN type __isoc23_##name(const char* text, char** end, int base) { \
+    return plain_##name(text, end, base);                               \
+  }
 RENAMED(long, strtol)
 RENAMED(long long, strtoll)
 RENAMED(unsigned long, strtoul)

@@ -1,7 +1,7 @@
 """The wheel of the Python package: its files, its tag, and its use where nothing else of this project is.
 
 pip builds it from pyproject.toml, and from the library and the command of the build under test:
-wheel/CMakeLists.txt stands for the project's, so nothing is compiled. `make wheel` makes a release's wheel.
+tests/install/wheel stands for the project's, so nothing is compiled. `make wheel` makes a release's wheel.
 """
 
 import email
@@ -56,7 +56,7 @@ def build() -> pathlib.Path:
 @pytest.fixture(scope="module")
 def wheel(build: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("wheel")
-    settings = {"cmake.source-dir": "tests/python/wheel", "cmake.define.OCTAVO_BUILD": build}
+    settings = {"cmake.source-dir": "tests/install/wheel", "cmake.define.OCTAVO_BUILD": build}
     options = [f"--config-settings={name}={value}" for name, value in settings.items()]
     pip("wheel", "--no-build-isolation", "--no-deps", "--no-index", f"--wheel-dir={folder}", *options, ROOT)
     (built,) = folder.glob("*.whl")
@@ -175,7 +175,7 @@ def test_stubs_of_an_older_glibc(tmp_path: pathlib.Path) -> None:
     options = options.replace("${octavo_glibc_stubs}", str(tmp_path)).replace("LINKER:", "-Wl,")
     program = tmp_path / "program"
     objects = [tmp_path / "compat.o", tmp_path / "start.o"]
-    source = ROOT / "tests/python/wheel/glibc.cc"
+    source = ROOT / "tests/install/glibc.cc"
     options += " -Wl,--wrap=__libc_start_main"
     run("g++", "-std=c++20", source, *objects, *options.split(), "-o", program)
     versions = re.findall(r"GLIBC_2[.](\d+)", run("readelf", "--version-info", "--wide", program))

@@ -1,4 +1,5 @@
-// A program of functions that are newer than glibc 2.28 or have newer versions; test_wheel.py links and runs it.
+// A program of functions that are newer than glibc 2.28 or have newer versions; test_wheel.py links and runs
+// it.
 // SPDX-License-Identifier: MIT
 #include <dlfcn.h>
 #include <sys/stat.h>
