@@ -12,6 +12,9 @@ from ._abi import OctavoError, library_path
 def main() -> NoReturn:
     try:
         program = library_path().parents[1] / "bin/octavo"
-        os.execv(program, ["octavo", *sys.argv[1:]])
-    except (OctavoError, OSError) as error:
+    except OctavoError as error:
         sys.exit(f"octavo: {error}")
+    try:
+        os.execv(program, ["octavo", *sys.argv[1:]])
+    except OSError as error:
+        sys.exit(f"octavo: {program} cannot be run: {error.strerror}")
