@@ -2,7 +2,7 @@
 #
 #   OCTAVO_GLIBC=2.28   the oldest glibc to run on; empty (the default): this machine's
 #
-# Three things make this possible. The linker sees libraries that have the symbols of that glibc alone (glibc/make_stubs.py). The
+# Three things make this possible. The linker sees libraries that have the symbols of that glibc alone (glibc/make_link_stubs.py). The
 # few functions that are newer, or that newer headers rename, are linked statically (glibc/compat.c, and glibc/start.c for a
 # program). libstdc++ and the libraries of the command are linked statically too. A function that is still missing is an error of
 # the linker, so such a build cannot need a newer glibc.
@@ -14,7 +14,7 @@ if(OCTAVO_GLIBC)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   set(octavo_glibc_stubs ${PROJECT_BINARY_DIR}/glibc-${OCTAVO_GLIBC})
   execute_process(
-    COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/cmake/glibc/make_stubs.py ${CMAKE_C_COMPILER} ${OCTAVO_GLIBC} ${octavo_glibc_stubs}
+    COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/cmake/glibc/make_link_stubs.py ${CMAKE_C_COMPILER} ${OCTAVO_GLIBC} ${octavo_glibc_stubs}
     RESULT_VARIABLE failed)
   if(failed)
     message(FATAL_ERROR "OCTAVO_GLIBC=${OCTAVO_GLIBC}: the stub libraries were not written; the lines above say why")

@@ -167,7 +167,7 @@ def test_sdist_can_be_built(tmp_path: pathlib.Path) -> None:
 def test_stubs_of_an_older_glibc(tmp_path: pathlib.Path) -> None:
     """A program that is linked like the wheel of a release needs no newer symbol, and works."""
     glibc = ROOT / "cmake/glibc"
-    run(sys.executable, glibc / "make_stubs.py", "gcc", "2.28", tmp_path)
+    run(sys.executable, glibc / "make_link_stubs.py", "gcc", "2.28", tmp_path)
     run("gcc", "-O2", "-fPIE", "-c", glibc / "compat.c", "-o", tmp_path / "compat.o")
     run("gcc", "-O2", "-fPIE", "-c", glibc / "start.c", "-o", tmp_path / "start.o")
     rules = (ROOT / "cmake/OctavoGlibc.cmake").read_text()

@@ -1,6 +1,6 @@
 """Writes libraries without code that have the symbols of an older glibc, for the linker alone.
 
-usage: make_stubs.py COMPILER VERSION FOLDER
+usage: make_link_stubs.py COMPILER VERSION FOLDER
 
 The linker binds every call of a glibc function to the newest version that it finds in libc.so.6, so a program
 runs on the glibc of the machine that built it and on later ones. These libraries have, of each symbol of this
@@ -79,7 +79,7 @@ def main() -> None:
     script = pathlib.Path(run(compiler, "-print-file-name=libc.so")).read_text()
     group = re.search(r"GROUP *\( *\S+/libc\.so\.6 (.*)\)", script)
     if group is None:
-        sys.exit(f"make_stubs.py: the libc.so that {compiler} links has no GROUP line, so it is not glibc's")
+        sys.exit(f"make_link_stubs.py: {compiler} links a libc.so without a GROUP line, so it is not glibc's")
     (folder / "libc.so").write_text(f"GROUP({folder / 'libc.so.6'} {group[1]})\n")
 
 
