@@ -7,7 +7,8 @@
 #   CTEST_ARGS=...       for example CTEST_ARGS='-R status_test -V'
 #   PEERS_ARGS=...       for example PEERS_ARGS=--record, PEERS_ARGS='--device cuda -k adam8bit'
 #   NEMO_ARGS=...        for example NEMO_ARGS='--nemo-python nemo/bin/python -k transcripts'
-#   WHEEL_ARGS=...       for example WHEEL_ARGS=--config-settings=cmake.define.CMAKE_CUDA_ARCHITECTURES=release
+#   ARCHITECTURES=...    the GPUs of make wheel, for example ARCHITECTURES='80;90' (by default every supported one)
+#   WHEEL_ARGS=...       for example WHEEL_ARGS=--config-settings=cmake.define.OCTAVO_CUDA=OFF
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 DEVELOPER ?= $(if $(CI),ON,OFF)
@@ -16,6 +17,7 @@ CTEST_ARGS ?=
 PEERS_ARGS ?=
 NEMO_ARGS ?=
 WHEEL_ARGS ?=
+ARCHITECTURES ?= release
 MAKEFLAGS += --no-print-directory
 
 configure = cmake --preset $(1) -DOCTAVO_DEVELOPER=$(DEVELOPER)
@@ -83,10 +85,9 @@ peers: ## the tests of torchao, bitsandbytes (optimizers) and transformers (tran
 	@OCTAVO_LIBRARY=build/lib/liboctavo.so .venv/bin/python tests/peers/run_peer_tests.py --all $(PEERS_ARGS)
 	@.venv/bin/python tests/peers/run_nemo_tests.py $(NEMO_ARGS)
 
-wheel: ## build the Python package: dist/octavo-<version>-py3-none-<platform>.whl
+wheel: ## build the wheel of a release, for every supported GPU if there is nvcc: dist/octavo-<version>-py3-none-manylinux_2_28_<machine>.whl
 	@scripts/bootstrap test
-	@CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) .venv/bin/python -m pip --disable-pip-version-check wheel --no-build-isolation \
-	  --no-deps --wheel-dir dist $(WHEEL_ARGS) .
+	@CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) ARCHITECTURES='$(ARCHITECTURES)' scripts/build_wheel $(WHEEL_ARGS)
 
 asan: ## the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer, in build-asan/
 	@scripts/bootstrap test

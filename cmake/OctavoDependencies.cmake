@@ -72,7 +72,18 @@ endfunction()
 
 # Target octavo_yaml_cpp: yaml-cpp, whose target is named yaml-cpp before version 0.8 and yaml-cpp::yaml-cpp since.
 function(octavo_find_yaml_cpp)
-  find_package(yaml-cpp QUIET)
+  if(OCTAVO_GLIBC)  # a static library, which is installed beside the shared one, but not as a target
+    find_library(OCTAVO_YAML_CPP_LIBRARY ${CMAKE_STATIC_LIBRARY_PREFIX}yaml-cpp${CMAKE_STATIC_LIBRARY_SUFFIX} DOC "yaml-cpp as a static library")
+    find_path(OCTAVO_YAML_CPP_INCLUDE_DIR yaml-cpp/yaml.h DOC "The directory that holds yaml-cpp/yaml.h")
+    if(OCTAVO_YAML_CPP_LIBRARY AND OCTAVO_YAML_CPP_INCLUDE_DIR)
+      add_library(octavo_yaml_cpp INTERFACE)
+      target_include_directories(octavo_yaml_cpp SYSTEM INTERFACE ${OCTAVO_YAML_CPP_INCLUDE_DIR})
+      target_link_libraries(octavo_yaml_cpp INTERFACE ${OCTAVO_YAML_CPP_LIBRARY})
+      return()
+    endif()
+  else()
+    find_package(yaml-cpp QUIET)
+  endif()
   if(NOT TARGET yaml-cpp AND NOT TARGET yaml-cpp::yaml-cpp)
     set(YAML_CPP_BUILD_TESTS OFF)
     set(YAML_CPP_BUILD_TOOLS OFF)
@@ -104,6 +115,9 @@ endfunction()
 
 # Target octavo_zlib: gzip and CRC-32.
 function(octavo_find_zlib)
+  if(OCTAVO_GLIBC)
+    set(ZLIB_USE_STATIC_LIBS ON)  # since CMake 3.24; before, every system has the shared library
+  endif()
   find_package(ZLIB QUIET)
   add_library(octavo_zlib INTERFACE)
   if(TARGET ZLIB::ZLIB)

@@ -25,7 +25,7 @@ else()
                   "contraction switched off")
 endif()
 # CUDA_STANDARD 20 has no effect, because CMake before 3.26 does not know that nvcc supports it.
-target_compile_options(octavo_internal_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--fmad=false;--expt-relaxed-constexpr>")
+target_compile_options(octavo_internal_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--fmad=false;--expt-relaxed-constexpr;${OCTAVO_CUDA_COMPRESSION}>")
 if(OCTAVO_DEVELOPER)
   target_compile_options(octavo_internal_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>")
 endif()

@@ -35,7 +35,8 @@ install(FILES ${PROJECT_BINARY_DIR}/octavo.pc DESTINATION ${CMAKE_INSTALL_LIBDIR
 
 if(OCTAVO_BUILD_APPS)
   file(RELATIVE_PATH octavo_bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
-  set_target_properties(octavo_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${octavo_bin_to_lib}")
+  # The library is in ../lib in the Python package, whatever its folder is called elsewhere.
+  set_target_properties(octavo_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${octavo_bin_to_lib};$ORIGIN/../lib")
   install(TARGETS octavo_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   if(TARGET octavo_trainer)  # finds LibTorch where it was at build time; OCTAVO_LIBTORCH overrides it
     set_target_properties(octavo_trainer PROPERTIES INSTALL_RPATH "$ORIGIN/${octavo_bin_to_lib};${OCTAVO_LIBTORCH_ROOT}/lib")
@@ -43,12 +44,14 @@ if(OCTAVO_BUILD_APPS)
   endif()
 endif()
 
-# The component that pyproject.toml installs and a plain `cmake --install` does not. It is one file, because a wheel cannot
-# contain symbolic links.
+# The component that pyproject.toml installs and a plain `cmake --install` does not: the library and the command. The library is
+# one file, because a wheel cannot contain symbolic links, and is named as the command needs it.
 if(octavo_type STREQUAL "SHARED_LIBRARY")
-  install(FILES $<TARGET_FILE:octavo> DESTINATION octavo/lib
-    RENAME ${CMAKE_SHARED_LIBRARY_PREFIX}octavo${CMAKE_SHARED_LIBRARY_SUFFIX}
+  install(FILES $<TARGET_FILE:octavo> DESTINATION octavo/lib RENAME $<TARGET_SONAME_FILE_NAME:octavo>
     COMPONENT python EXCLUDE_FROM_ALL)
+  if(OCTAVO_BUILD_APPS)
+    install(TARGETS octavo_cli RUNTIME DESTINATION octavo/bin COMPONENT python EXCLUDE_FROM_ALL)
+  endif()
 elseif(SKBUILD)
   message(FATAL_ERROR "octavo: BUILD_SHARED_LIBS is OFF, but the Python package loads a shared library: leave it ON")
 endif()

@@ -49,5 +49,6 @@ function(octavo_library_options target)
     target_link_options(${target} PRIVATE LINKER:--no-undefined)  # a symbol of libhwy stops the build here
     # If a toolchain links libstdc++ statically, its symbols must not replace those that LibTorch uses.
     target_link_options(${target} PRIVATE LINKER:--exclude-libs,ALL)
+    octavo_link_old_glibc(${target})
   endif()
 endfunction()

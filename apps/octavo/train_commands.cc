@@ -35,10 +35,12 @@ void check_working_directory() {
                                     "): it may have been removed; cd to a directory that exists");
 }
 
-// Execs octavo-trainer with this process's arguments, which it parses again.
-[[noreturn]] void become_trainer(char** argv) {
+// Execs octavo-trainer with this process's arguments, which it parses again. An error ends with
+// `alternative`.
+[[noreturn]] void become_trainer(char** argv, const std::string& alternative = {}) {
   TrainerProgram trainer = find_trainer();
-  if (!trainer.problem.empty()) throw Failure(kExitFailure, "the trainer cannot run: " + trainer.problem);
+  if (!trainer.problem.empty())
+    throw Failure(kExitFailure, "the trainer cannot run: " + trainer.problem + alternative);
   check_working_directory();
   prefer_given_libtorch();
   octavo_train::set_trainer_allocator();
@@ -78,9 +80,10 @@ void add_train_commands(CLI::App& app, char** argv) {
   add_train(app, [start](const TrainRequest& request) {
     if (check_train(request)) start(request);
   });
-  add_plan(app, [start](const PlanCommand& request) {
+  add_plan(app, [argv](const PlanCommand& request) {
     check(octavo_train::check_complete(take(octavo_train::load(request.file, request.overrides))));
-    start(request);
+    become_trainer(argv,
+                   ". Without the trainer, octavo.plan(model, ...) in Python predicts a model of your own");
   });
   add_sample(app, [start](const SampleRequest& request) {
     if (request.prompt.empty())

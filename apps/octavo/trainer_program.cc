@@ -16,6 +16,7 @@ namespace octavo::cli {
 namespace {
 
 constexpr const char* kProgram = "octavo-trainer";
+constexpr const char* kHowToBuild = "; `make` in octavo's source code builds the trainer";
 constexpr const char* kOverride = "OCTAVO_LIBTORCH";
 
 std::string variable(const char* name) {
@@ -40,9 +41,9 @@ bool on_library_path() {
 
 std::string problem_of(const TrainerProgram& trainer) {
   if (trainer.libtorch_version.empty())
-    return std::string("this octavo was built without the trainer: ") + kNoTrainerReason;
+    return std::string("this octavo was built without the trainer: ") + kNoTrainerReason + kHowToBuild;
   if (access(trainer.path.c_str(), X_OK) != 0)
-    return trainer.path + " is not there or cannot be run: install it again, beside octavo";
+    return trainer.path + " is not there or cannot be run: install it again, beside octavo" + kHowToBuild;
   if (exists(library_in(trainer.libtorch_folder))) return {};
   if (!variable(kOverride).empty())
     return std::string(kOverride) + "=" + trainer.libtorch_folder +

@@ -1,6 +1,7 @@
-"""The wheel of the Python package: built by pip from this tree, looked into, installed elsewhere and used.
+"""The wheel of the Python package: its files, its tag, and its use where nothing else of this project is.
 
-It is built for the CPU alone, with options and compiler of the build under test, whose objects ccache has.
+pip builds it from pyproject.toml, and from the library and the command of the build under test:
+tests/install/wheel stands for the project's, so nothing is compiled. `make wheel` makes a release's wheel.
 """
 
 import email
@@ -11,14 +12,16 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 
 import pytest
+import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "adapters/python/octavo"
-LIBRARY = "octavo/lib/liboctavo.so"
-INFO = ("METADATA", "RECORD", "WHEEL", "licenses/LICENSE")
+COMMAND = "octavo/bin/octavo"
+INFO = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")
 
 # What every machine with a C++ program has. CUDA's runtime, torch and Highway are not among them.
 SYSTEM_LIBRARIES = re.compile(
@@ -43,25 +46,19 @@ def pip(*arguments: object) -> None:
     run(sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments)
 
 
-def options_of_this_build() -> dict[str, str]:
-    """CMake options that decide over compiler commands, from the build that made the library under test."""
-    library = pathlib.Path(os.environ.get("OCTAVO_LIBRARY", ROOT / "build/lib/liboctavo.so")).resolve()
-    cache = library.parents[1] / "CMakeCache.txt"
-    if not cache.exists():
-        return {}
-    entries = dict(re.findall(r"^(\w+):\w+=(.+)$", cache.read_text(), re.MULTILINE))
-    if not pathlib.Path(entries.get("OCTAVO_HWY_INCLUDE_DIR", "")).is_dir():  # that build has fetched it
-        entries["OCTAVO_HWY_INCLUDE_DIR"] = str(cache.parent / "_deps/highway-src")
-    wanted = ("CMAKE_CXX_COMPILER", "OCTAVO_CCACHE", "OCTAVO_DEVELOPER", "OCTAVO_HWY_INCLUDE_DIR")
-    return {name: entries[name] for name in wanted if name in entries}
+@pytest.fixture(scope="module")
+def build() -> pathlib.Path:
+    """Returns the folder of the build under test."""
+    library = pathlib.Path(os.environ.get("OCTAVO_LIBRARY", ROOT / "build/lib/liboctavo.so"))
+    return library.resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def wheel(build: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("wheel")
-    defines = {**options_of_this_build(), "OCTAVO_CUDA": "OFF"}
-    settings = [f"--config-settings=cmake.define.{name}={value}" for name, value in defines.items()]
-    pip("wheel", "--no-build-isolation", "--no-deps", "--no-index", f"--wheel-dir={folder}", *settings, ROOT)
+    settings = {"cmake.source-dir": "tests/install/wheel", "cmake.define.OCTAVO_BUILD": build}
+    options = [f"--config-settings={name}={value}" for name, value in settings.items()]
+    pip("wheel", "--no-build-isolation", "--no-deps", "--no-index", f"--wheel-dir={folder}", *options, ROOT)
     (built,) = folder.glob("*.whl")
     return built
 
@@ -73,9 +70,17 @@ def version() -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel_library(wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def library_name(version: str) -> str:
+    """Returns the name of the library's file, which has the version in it, as the command needs it."""
+    return "octavo/lib/liboctavo.so." + version.rpartition(".")[0]
+
+
+@pytest.fixture(scope="module")
+def wheel_library(
+    wheel: pathlib.Path, library_name: str, tmp_path_factory: pytest.TempPathFactory
+) -> pathlib.Path:
     with zipfile.ZipFile(wheel) as archive:
-        return pathlib.Path(archive.extract(LIBRARY, tmp_path_factory.mktemp("library")))
+        return pathlib.Path(archive.extract(library_name, tmp_path_factory.mktemp("library")))
 
 
 def metadata(wheel: pathlib.Path, file: str) -> email.message.Message:
@@ -92,13 +97,13 @@ def test_one_wheel_for_every_python(wheel: pathlib.Path, version: str) -> None:
     assert metadata(wheel, "METADATA").get_all("Requires-Dist") == ["torch>=2.5"]
 
 
-def test_files(wheel: pathlib.Path, version: str) -> None:
+def test_files(wheel: pathlib.Path, version: str, library_name: str) -> None:
     sources = [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi")]
     modules = {path.relative_to(PACKAGE.parent).as_posix() for path in sources}
     assert "octavo/__init__.py" in modules
     info = {f"octavo-{version}.dist-info/{name}" for name in INFO}
     with zipfile.ZipFile(wheel) as archive:
-        assert set(archive.namelist()) == modules | info | {LIBRARY, "octavo/py.typed"}
+        assert set(archive.namelist()) == modules | info | {library_name, COMMAND, "octavo/py.typed"}
 
 
 def test_library_needs_the_system_alone(wheel_library: pathlib.Path) -> None:
@@ -128,9 +133,53 @@ def test_library_exports_its_interface_alone(wheel_library: pathlib.Path) -> Non
     assert [line for line in wanted.splitlines() if foreign.match(line)] == []
 
 
-def test_installed_package_steps(wheel: pathlib.Path, version: str, tmp_path: pathlib.Path) -> None:
-    target = tmp_path / "site"
-    pip("install", "--no-deps", "--no-index", "--no-compile", f"--target={target}", wheel)
-    script = pathlib.Path(__file__).with_name("wheel_use.py")
-    loaded = run(sys.executable, script, target, version, PYTHONPATH=str(target))
-    assert loaded.split() == [str(target / LIBRARY)]
+def test_installed_wheel(
+    wheel: pathlib.Path, version: str, library_name: str, tmp_path: pathlib.Path
+) -> None:
+    """The environment has the wheel, and by a path the packages of the tests; no compiler is on its PATH."""
+    environment = tmp_path / "environment"
+    run(sys.executable, "-m", "venv", "--without-pip", environment)
+    python = environment / "bin/python"
+    site = pathlib.Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    (site / "torch.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip("--python", python, "install", "--no-deps", "--no-index", "--no-compile", wheel)
+    path = {"PATH": str(environment / "bin")}
+    loaded = run(python, ROOT / "tests/install/use_wheel.py", **path)
+    assert loaded.split() == [str(site / library_name)]
+    assert run(environment / "bin/octavo", "--version", **path).split()[-1] == version
+
+
+def test_sdist_can_be_built(tmp_path: pathlib.Path) -> None:
+    """CMake finds every source that it lists; the wheel of the same sources was built by other tests."""
+    build = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, tmp_path], cwd=ROOT, check=True, capture_output=True)
+    (archive,) = tmp_path.glob("octavo-*.tar.gz")
+    with tarfile.open(archive) as files:
+        files.extractall(tmp_path, filter="data")
+    source = tmp_path / archive.name.removesuffix(".tar.gz")
+    settings = tomllib.loads((source / "pyproject.toml").read_text())["tool"]["scikit-build"]
+    settings = {**settings["cmake"]["define"], "OCTAVO_CUDA": "OFF", "SKBUILD": "2"}
+    defines = [f"-D{name}={value}" for name, value in settings.items()]
+    run("cmake", "-S", source, "-B", tmp_path / "build", *defines)
+    assert (source / "scripts/build_wheel").stat().st_mode & 0o100
+
+
+def test_stubs_of_an_older_glibc(tmp_path: pathlib.Path) -> None:
+    """A program that is linked like the wheel of a release needs no newer symbol, and works."""
+    glibc = ROOT / "cmake/glibc"
+    run(sys.executable, glibc / "make_link_stubs.py", "gcc", "2.28", tmp_path)
+    run("gcc", "-O2", "-fPIE", "-c", glibc / "compat.c", "-o", tmp_path / "compat.o")
+    run("gcc", "-O2", "-fPIE", "-c", glibc / "start.c", "-o", tmp_path / "start.o")
+    rules = (ROOT / "cmake/OctavoGlibc.cmake").read_text()
+    options = re.search(r"-L\$.*?LINKER:--as-needed", rules, re.DOTALL)[0]
+    options = options.replace("${octavo_glibc_stubs}", str(tmp_path)).replace("LINKER:", "-Wl,")
+    program = tmp_path / "program"
+    objects = [tmp_path / "compat.o", tmp_path / "start.o"]
+    source = ROOT / "tests/install/glibc.cc"
+    options += " -Wl,--wrap=__libc_start_main"
+    run("g++", "-std=c++20", source, *objects, *options.split(), "-o", program)
+    versions = re.findall(r"GLIBC_2[.](\d+)", run("readelf", "--version-info", "--wide", program))
+    assert versions
+    assert max(map(int, versions)) <= 28
+    assert "libstdc++" not in run("readelf", "--dynamic", "--wide", program)
+    assert run(program) == "fine\n"

@@ -1,8 +1,9 @@
 """The C ABI of include/octavo/octavo.h through ctypes: loads the library, turns its errors into exceptions.
 _abi_generated.py has the structs and functions.
 
-The library is the one that OCTAVO_LIBRARY names, else the one in this package (lib/liboctavo.so), else the
-one that a source checkout has built (build/lib/liboctavo.so). It is loaded at the first use, not at import.
+The library is the one that OCTAVO_LIBRARY names, else the one in this package (lib/liboctavo.so.0.1), else
+the one that a source checkout has built (build/lib/liboctavo.so). It is loaded at the first use, not at
+import.
 """
 
 from __future__ import annotations
@@ -27,18 +28,19 @@ class OctavoError(RuntimeError):
 def library_path() -> pathlib.Path:
     """Returns the path of the library, or raises OctavoError if there is none."""
     if named := os.environ.get("OCTAVO_LIBRARY"):
-        candidates = [pathlib.Path(named)]
+        files, looked = [pathlib.Path(named)], named
     else:
         here = pathlib.Path(__file__).resolve().parent
         # An editable install has its sources here and its library in another folder of the package.
         folders = [pathlib.Path(folder) for folder in sys.modules[__name__.partition(".")[0]].__path__]
-        candidates = [folder / "lib/liboctavo.so" for folder in dict.fromkeys([here, *folders])]
+        places = [folder / "lib" for folder in dict.fromkeys([here, *folders])]
         if len(here.parents) > 2:
-            candidates.append(here.parents[2] / "build/lib/liboctavo.so")
-    for path in candidates:
+            places.append(here.parents[2] / "build/lib")
+        files = [file for place in places for file in sorted(place.glob("liboctavo.so*"))]
+        looked = " and ".join(str(place / "liboctavo.so") for place in places)
+    for path in files:
         if path.exists():
             return path
-    looked = " and ".join(str(path) for path in candidates)
     raise OctavoError(
         f"the octavo library was not found at {looked}: install the package with `pip install .`, build the "
         "sources with `make`, or name a library with the environment variable OCTAVO_LIBRARY"

@@ -1,34 +1,34 @@
 """The part of a parameter in this process: all of a plain tensor, or the rows of a DTensor's local shard.
 
 Only shards of dimension 0 and replicas are supported; other placements are an error.
+
+This module does not import torch.distributed.tensor, which takes a third of the time of `import torch`. There
+are no DTensors before the program has imported it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-try:
-    from torch.distributed._functional_collectives import AsyncCollectiveTensor
-    from torch.distributed.tensor import DTensor, Replicate, Shard
-except ImportError:  # a torch built without distributed
-    AsyncCollectiveTensor = DTensor = Replicate = Shard = None  # type: ignore[assignment,misc]
-
 
 def is_sharded(tensor: Tensor) -> bool:
-    return DTensor is not None and isinstance(tensor, DTensor)
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
 
 
 def local(tensor: Tensor) -> Tensor:
     """Returns the part in this process without copy and autograd. Waits for a collective's result."""
     if is_sharded(tensor):
         tensor = tensor._local_tensor  # type: ignore[attr-defined]
-    if AsyncCollectiveTensor is not None and isinstance(tensor, AsyncCollectiveTensor):
+    module = sys.modules.get("torch.distributed._functional_collectives")
+    if module is not None and isinstance(tensor, module.AsyncCollectiveTensor):
         return tensor.trigger_wait()  # type: ignore[no-any-return]
     return tensor
 
@@ -74,6 +74,8 @@ def rows_of(tensor: Tensor) -> Rows:
     first, count = 0, shape[0] if shape else 1
     if not is_sharded(tensor):
         return Rows(shape, first, count)
+    from torch.distributed.tensor import Replicate, Shard
+
     for size, coordinate, placement in zip(
         tensor.device_mesh.shape,  # type: ignore[attr-defined]
         tensor.device_mesh.get_coordinate() or (),  # type: ignore[attr-defined]
@@ -99,6 +101,8 @@ def rows_of(tensor: Tensor) -> Rows:
 
 def like(local_tensor: Tensor, parameter: Any, shape: tuple[int, ...]) -> Tensor:
     """Returns a DTensor of `shape` whose rows are split as the parameter's."""
+    from torch.distributed.tensor import DTensor
+
     return DTensor.from_local(  # type: ignore[no-any-return]
         local_tensor,
         parameter.device_mesh,
@@ -113,6 +117,8 @@ def reduction_groups(tensor: Tensor) -> tuple[Any, ...]:
     """Returns the process groups over which a sum of this tensor's elements must be reduced."""
     if not is_sharded(tensor):
         return ()
+    from torch.distributed.tensor import Shard
+
     mesh, placements = tensor.device_mesh, tensor.placements  # type: ignore[attr-defined]
     return tuple(
         mesh.get_group(dim) for dim, placement in enumerate(placements) if isinstance(placement, Shard)
