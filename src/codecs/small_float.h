@@ -9,7 +9,7 @@
 #pragma once
 
 #include "codecs/format.h"
-#include "lane/scalar.h"
+#include "formula/stochastic_round.h"
 
 namespace octavo::codecs {
 

@@ -5,6 +5,8 @@
 #include "tests/reference/step.h"
 #include "tests/support/random.h"
 
+#include <octavo/formats.h>
+
 #include <cmath>
 #include <cstring>
 
