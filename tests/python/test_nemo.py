@@ -122,7 +122,7 @@ def test_a_registered_class_trains_from_the_guides_config(registry: Registry) ->
 def test_every_default_class_is_registered_once_with_parameters_that_make_it(registry: Registry) -> None:
     names = register_with_nemo()
     assert register_with_nemo() == names
-    classes = [a.title + suffix for a in algorithms().values() for suffix in ("8bit", "4bit", "Fp8")]
+    classes = [a.title + suffix for a in algorithms().values() for suffix in ("8bit", "4bit", "Fp8", "Fp4")]
     assert set(classes) < set(names)
     assert len(names) == len(set(names)) == 4 * len(classes)
     for name in classes:

@@ -159,8 +159,8 @@ def optimizer_named(name: str) -> type[optim.Optimizer]:
 
 
 def register_with_nemo(*classes: type[optim.Optimizer]) -> list[str]:
-    """Registers classes (by default those with 8bit, 4bit, Fp8 and Fp4 in their names) in NeMo by their names. Returns all
-    names.
+    """Registers classes (by default those with 8bit, 4bit, Fp8 and Fp4 in their names) in NeMo by their names.
+    Returns all names.
 
     A class whose name has a format gets the spellings of configs, too: for a title and `8bit` these are
     `title_8bit`, `title8bit` and `8bit_title`. Registered classes are skipped; an error registers nothing.
