@@ -62,7 +62,7 @@ function(octavo_use_precompiled target)
   octavo_no_hot_loops(${target})
   # The compiler's garbage collector walks the memory of the header, so it runs less often.
   target_compile_options(${target} PRIVATE
-    "$<$<CXX_COMPILER_ID:GNU>:-Wno-error=invalid-pch;SHELL:--param ggc-min-expand=400>")
+    "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-error=invalid-pch;SHELL:--param ggc-min-expand=400>")
   if(OCTAVO_CCACHE)
     set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER
       "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${OCTAVO_CCACHE}")
