@@ -62,6 +62,22 @@ function(octavo_find_fmt)
   endif()
 endfunction()
 
+# octavo_fmt_library(<target> [<library>...]): a static library with fmt's own functions, from the headers that sources with these
+# libraries include. Header-only fmt is compiled in every source that formats, which takes one to two seconds each. A compiled
+# fmt of the system is not sufficient, because a LibTorch brings headers of another version, which its sources include first.
+function(octavo_fmt_library target)
+  add_library(${target} STATIC ${PROJECT_SOURCE_DIR}/train/base/fmt.cc)
+  target_link_libraries(${target} PRIVATE octavo_internal_flags ${ARGN})
+  get_target_property(headers fmt::fmt-header-only INTERFACE_INCLUDE_DIRECTORIES)
+  target_include_directories(${target} SYSTEM PUBLIC ${headers})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -fkeep-inline-functions)
+  else()
+    target_compile_definitions(${target} INTERFACE FMT_HEADER_ONLY)  # Clang does not have this option
+  endif()
+  octavo_no_hot_loops(${target})
+endfunction()
+
 function(octavo_find_nlohmann_json)
   find_package(nlohmann_json QUIET)
   if(NOT TARGET nlohmann_json::nlohmann_json)

@@ -27,6 +27,11 @@ function(octavo_object_options target)
   target_include_directories(${target} PRIVATE
     ${OCTAVO_PUBLIC_INCLUDE} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/libs)
   target_link_libraries(${target} PRIVATE octavo_internal_flags octavo_highway Threads::Threads)
+endfunction()
+
+# Gives a target the headers of the CUDA runtime. Other objects do not get them, so that they are not compiled again if a build
+# folder changes between CUDA and the CPU alone.
+function(octavo_cuda_headers target)
   if(OCTAVO_WITH_CUDA)
     target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   endif()

@@ -28,6 +28,7 @@ void for_every_kernel(Fn&& f) {
                      std::to_string(kind));
         const StepKernel& kernel =
             step_kernel(rule, static_cast<StateFormat>(format), static_cast<WeightKind>(kind));
+        if (kernel.kernel == nullptr) continue;  // OCTAVO_CUDA_RULES omits the rule
         f(kernel);
         if (kernel.trust_ratio != nullptr) {
           StepKernel first = kernel;

@@ -40,7 +40,7 @@ std::array<std::int64_t, kTensors> bytes_of_first(const Kind& kind, std::int64_t
   return out;
 }
 
-std::array<Tensor*, kTensors> tensors_of(ParamState& state) {
+std::array<Tensor*, kTensors> state_tensors(ParamState& state) {
   std::array<Tensor*, kTensors> out{};
   std::size_t i = 0;
   ParamState::each(state, [&](const std::string&, Tensor& tensor) { out[i++] = &tensor; });
@@ -113,7 +113,7 @@ class Streams {
       const auto begin = bytes_of_first(pieces_[p].kind, piece.begin);
       const auto end = bytes_of_first(pieces_[p].kind, piece.end);
       ParamState own = gives ? *pieces_[p].mine : ParamState();
-      const auto tensors = tensors_of(gives ? own : wholes_[p]);
+      const auto tensors = state_tensors(gives ? own : wholes_[p]);
       for (std::size_t i = 0; i < kTensors; ++i) {
         const std::int64_t bytes = end[i] - begin[i];
         if (bytes == 0) continue;
@@ -208,7 +208,7 @@ std::unique_ptr<ParamState> cut_state(const ShardedWeights& shards, std::size_t 
   auto out = std::make_unique<ParamState>(whole);
   const Piece piece = shards.piece(parameter);
   const auto begin = bytes_of_first(kind, piece.begin), end = bytes_of_first(kind, piece.end);
-  const auto tensors = tensors_of(*out);
+  const auto tensors = state_tensors(*out);
   for (std::size_t i = 0; i < kTensors; ++i) {
     Tensor& each = *tensors[i];
     if (!each.defined()) continue;

@@ -44,6 +44,10 @@ Result<LaunchShape> load_kernel(const std::string& where, const StepKernel& kern
 }  // namespace
 
 Result<LaunchShape> prepare_kernel(const std::string& where, const StepKernel& kernel, int device) {
+  if (kernel.kernel == nullptr) {
+    return Status::unsupported(where, " this build has no CUDA kernels for this optimizer; build with ",
+                               "-DOCTAVO_CUDA_RULES=all");
+  }
   // A kernel is queried once per device, because plans are made at every step if the set of gradients
   // changes.
   static std::mutex mutex;

@@ -50,3 +50,4 @@ set(torch_sources
   model/speech_model.cc
   recognition/greedy.cc
   recognition/recognizer.cc)
+set(torch_layers attention.cc convolution.cc mel.cc residual.cc subsampling.cc transducer.cc)

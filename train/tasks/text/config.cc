@@ -35,25 +35,24 @@ Status check_bdh(const Config& config) {
                      "n_embd * mlp_internal_dim_multiplier must be a multiple of 2 * n_head");
 }
 
-std::vector<Key> keys() {
-  using T = TextSettings;
+std::vector<Key> text_keys() {
   std::vector<Key> out = {{"model.name",
                            Setting{field(&ModelSettings::name, word({std::string(kBdh)})), kBdh},
                            "model to train"}};
   const std::vector<Key> bdh = bdh_keys();
   out.insert(out.end(), bdh.begin(), bdh.end());
   const std::vector<Key> own = {
-      {"data.train", Setting{field(&T::train, paths()), "null"},
+      {"data.train", Setting{field(&TextSettings::train, paths()), "null"},
        "text to train on (required): files, folders (all files in them) and patterns such as books/*.txt",
        Effect::content},
-      {"data.validation", Setting{field(&T::validation, paths()), "null"},
+      {"data.validation", Setting{field(&TextSettings::validation, paths()), "null"},
        "text to evaluate on; null: a part of data.train is held out", Effect::content},
       {"data.block_size",
-       Setting{field(&T::block_size, integer(1, kMaxSize)),
+       Setting{field(&TextSettings::block_size, integer(1, kMaxSize)),
                "512",
                {"seq_len", "context_length", "max_seq_length"}},
        "tokens (bytes) in a sequence"},
-      {"training.sample_tokens", Setting{field(&T::sample_tokens, integer(0, kMaxSize)), "300"},
+      {"training.sample_tokens", Setting{field(&TextSettings::sample_tokens, integer(0, kMaxSize)), "300"},
        "length of the text that the model generates at the end of a run; 0: none", Effect::none},
   };
   out.insert(out.end(), own.begin(), own.end());
@@ -87,7 +86,7 @@ training: {learning_rate: 1.0e-3, compute_dtype: bfloat16, max_steps: 3000}
 output_dir: runs/first
 )",
       .takes = [](std::string_view model) { return model == kBdh; },
-      .keys = keys,
+      .keys = text_keys,
       .check = check_bdh,
       .check_complete = check_complete_text};
 }

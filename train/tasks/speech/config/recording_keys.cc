@@ -8,7 +8,6 @@ namespace {
 
 using R = RecordingSettings;
 using F = FeatureKeys;
-using T = TokenizerKeys;
 
 constexpr std::string_view kNoSection =
     "NeMo's data sets are keys of data: data.train_manifest and data.val_manifest (manifest_filepath), "
@@ -22,13 +21,14 @@ constexpr std::string_view kNoTest =
 std::vector<Key> speech_input_keys() {
   const auto seconds = real({.low = 0.001, .high = 1});
   return {
-      {"model.tokenizer.model", Setting{field(&T::model, path()), "null"},
+      {"model.tokenizer.model", Setting{field(&TokenizerKeys::model, path()), "null"},
        "a SentencePiece model; null: the tokenizer in the files of model.name. If the number of tokens "
        "differs, decoder and joint start with random weights",
        Effect::content},
-      {"model.tokenizer.dir", Setting{field(&T::dir, path()), "null"},
+      {"model.tokenizer.dir", Setting{field(&TokenizerKeys::dir, path()), "null"},
        "a folder with tokenizer.model, instead of model.tokenizer.model", Effect::content},
-      {"model.tokenizer.type", Setting{field(&T::type, word({"bpe", "unigram", "char", "word"})), "null"},
+      {"model.tokenizer.type",
+       Setting{field(&TokenizerKeys::type, word({"bpe", "unigram", "char", "word"})), "null"},
        "no effect, because a SentencePiece model contains its type; accepted because NeMo's configs have it",
        Effect::none},
       {"model.preprocessor.sample_rate", Setting{field(&F::sample_rate, integer(1000, 192000)), "null"},
