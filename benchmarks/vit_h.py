@@ -35,7 +35,7 @@ from vit_model import Config, Images, VisionTransformer
 
 LR = 1e-4
 BASE = "torch fused"
-FORMATS = ("fp32", "bf16", "8bit", "fp8", "fp8-e5m2", "4bit", "4bit/8bit", "4bit-rank1")
+FORMATS = ("fp32", "bf16", "8bit", "fp8", "fp8-e5m2", "4bit", "4bit/8bit", "4bit-rank1", "fp4", "fp3")
 ROWS: dict[str, makers.Make] = {
     BASE: makers.torch_fused,
     "torch": makers.torch_default,

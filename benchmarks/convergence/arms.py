@@ -18,7 +18,7 @@ from torch import Tensor
 
 REFERENCE, NULL, BAD = "fp32", "torch", "bad"
 # Octavo's state formats; each is an arm.
-STATES = ("fp32", "bf16", "8bit", "fp8", "fp8-e5m2", "4bit", "4bit-rank1")
+STATES = ("fp32", "bf16", "8bit", "fp8", "fp8-e5m2", "4bit", "4bit-rank1", "fp4", "fp3")
 ARMS = (*STATES, NULL, BAD)
 DEFAULT_ARMS = (REFERENCE, NULL, "8bit", "fp8", "4bit", BAD)
 BLOCK = 128
@@ -59,7 +59,10 @@ class ZeroCodec:
 
 
 class Arm:
-    """The optimizer of one arm over fp32 parameters. With `graph` the step reads `lr` on the device."""
+    """The optimizer of one arm over fp32 parameters. With `graph` the step reads `lr` on the device.
+
+    `seed` is the seed of stochastic rounding, which only the states fp4 and fp3 use.
+    """
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class Arm:
         weight_decay: float,
         lr: Tensor,
         graph: bool,
+        seed: int = 0,
     ) -> None:
         self.lr, self.graph = lr, graph
         matrices = [p for p in parameters if p.dim() > 1]
@@ -81,7 +85,7 @@ class Arm:
             self.optimizer = torch.optim.AdamW(groups, fused=True, **options)  # type: ignore[arg-type]
         elif name in ARMS:
             state = "fp32" if name == BAD else name
-            self.optimizer = octavo_adamw()(groups, state=state, min_quantized_size=0, **options)
+            self.optimizer = octavo_adamw()(groups, state=state, min_quantized_size=0, seed=seed, **options)
         else:
             raise ValueError(f"unknown arm {name!r}: give one of {', '.join(ARMS)}")
         codec = ZeroCodec(lr.device) if name == BAD else None

@@ -35,7 +35,7 @@ COLOURS = {
     "4bit": "#d55e00",
     BAD: "#cc3377",
 }
-SPARE = ("#56b4e9", "#e69f00", "#7a5cc0", "#6b4c1e")
+SPARE = ("#56b4e9", "#e69f00", "#7a5cc0", "#6b4c1e", "#94a000")
 DASHES = {NULL: "5 3", BAD: "2 3"}
 
 Styles = dict[str, Style]

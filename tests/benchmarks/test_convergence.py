@@ -85,7 +85,7 @@ def test_arms_of_a_seed_see_the_same_weights_batches_and_masks() -> None:
             assert torch.equal(mine, reference)
 
 
-@pytest.mark.parametrize("arm", ["torch", "4bit", arms.BAD])
+@pytest.mark.parametrize("arm", ["torch", "4bit", "fp4", arms.BAD])
 def test_a_lane_that_is_loaded_again_starts_over(arm: str) -> None:
     lane = trained(arm)
     fresh = [p.detach().clone() for p in lane.parameters], lane.losses.clone(), lane.curve.clone()
