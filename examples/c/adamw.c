@@ -1,5 +1,5 @@
-/* Makes three steps of AdamW with 8-bit states through the C ABI: clips the gradients to norm 1, and skips a step
-   whose gradients are not finite. A fourth step reads its scalars from memory, as a step on a GPU can.
+/* Makes three steps of AdamW with 8-bit states through the C ABI: clips the gradients to norm 1, and skips a
+   step whose gradients are not finite. A fourth step reads its scalars from memory, as a step on a GPU can.
    docs/guides/cpp.md explains it.
    SPDX-License-Identifier: MIT */
 #include <octavo/octavo.h>

@@ -159,7 +159,7 @@ def optimizer_named(name: str) -> type[optim.Optimizer]:
 
 
 def register_with_nemo(*classes: type[optim.Optimizer]) -> list[str]:
-    """Registers classes (by default those with 8bit, 4bit, Fp8 and Fp4 in their names) in NeMo by their names.
+    """Registers classes in NeMo by their names: by default those with 8bit, 4bit, Fp8 and Fp4 in them.
     Returns all names.
 
     A class whose name has a format gets the spellings of configs, too: for a title and `8bit` these are
