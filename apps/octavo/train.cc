@@ -62,7 +62,7 @@ void add_train(CLI::App& app, const std::function<void(const TrainRequest&)>& ac
       ->excludes(resume);
   train->footer(R"(For example:
   octavo train run.yaml                        train; resumes where it stopped
-  octavo train run.yaml learning_rate=3e-4     another run, in a folder of its own
+  octavo train run.yaml learning_rate=3e-4 output_dir=runs/second     a second run
   octavo train run.yaml max_steps=5000         the first run, made longer
   octavo train --config run.yaml               the same as octavo train run.yaml
   octavo train run.yaml --dry-run 20           what it will need, before it is started

@@ -344,7 +344,7 @@ def test_forms_of_a_batch() -> None:
         for form in ((4, 8), torch.zeros(4, 8), ((4, 8), torch.float32))
     }
     assert len(peaks) == 1
-    with pytest.raises(TypeError, match="batch is a str"):
+    with pytest.raises(TypeError, match="batch has the type str"):
         octavo.plan(one, None, "4x8", gpu="t4")
 
 

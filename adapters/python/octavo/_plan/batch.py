@@ -56,7 +56,7 @@ class Inputs:
         if isinstance(batch, (tuple, list)):
             return tuple(self._one(value, "") for value in batch), {}
         raise TypeError(
-            f"plan: batch is a {type(batch).__name__}, expected a tensor, a shape, a (shape, dtype), or a "
+            f"plan: batch has the type {type(batch).__name__}, expected a tensor, a shape, a (shape, dtype), or a "
             "tuple or dict of these"
         )
 
