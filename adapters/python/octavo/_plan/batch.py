@@ -56,8 +56,8 @@ class Inputs:
         if isinstance(batch, (tuple, list)):
             return tuple(self._one(value, "") for value in batch), {}
         raise TypeError(
-            f"plan: batch has the type {type(batch).__name__}, expected a tensor, a shape, a (shape, dtype), or a "
-            "tuple or dict of these"
+            f"plan: batch has the type {type(batch).__name__}, expected a tensor, a shape, a (shape, dtype), "
+            "or a tuple or dict of these"
         )
 
     def _one(self, value: Any, name: str) -> Any:
